@@ -1,0 +1,1 @@
+"""What the hardware makes of a workload: seconds and bytes, by named parts."""

@@ -1,0 +1,129 @@
+"""Configurations and choices as columns, so that thousands are priced in one pass.
+
+A *configuration* fixes what holds for the whole job: the degrees, the schedule, the micro-batch.
+A *choice* is one option of one layer: ZeRO stage, checkpointing, offload. Cost functions take
+both as columns of integers and broadcast them to arrays of shape `[configurations, choices]`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+
+import numpy as np
+from numpy.typing import NDArray
+
+from planner.schema.strategy import ActivationCheckpointing, Offload, PipelineSchedule
+
+Integers = NDArray[np.int64]
+Booleans = NDArray[np.bool_]
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, order=True)
+class Configuration:
+    """The degrees, schedule and micro-batch that hold for all layers."""
+
+    tensor_parallel_degree: int = 1
+    sequence_parallel: bool = False
+    pipeline_parallel_degree: int = 1
+    virtual_pipeline_degree: int = 1
+    pipeline_schedule: PipelineSchedule = PipelineSchedule.ONE_F_ONE_B
+    context_parallel_degree: int = 1
+    expert_parallel_degree: int = 1
+    data_parallel_replicate_degree: int = 1
+    data_parallel_shard_degree: int = 1
+    micro_batch_size: int = 1
+    micro_batch_count: int = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, order=True)
+class Choice:
+    """One option of one layer."""
+
+    zero_stage: int = 0
+    activation_checkpointing: ActivationCheckpointing = ActivationCheckpointing.NONE
+    offload: tuple[Offload, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Configurations:
+    """Configurations as columns, each of shape [configurations]."""
+
+    tensor_parallel_degree: Integers
+    sequence_parallel: Booleans
+    pipeline_parallel_degree: Integers
+    virtual_pipeline_degree: Integers
+    pipeline_schedule: NDArray[np.str_]
+    context_parallel_degree: Integers
+    expert_parallel_degree: Integers
+    data_parallel_replicate_degree: Integers
+    data_parallel_shard_degree: Integers
+    micro_batch_size: Integers
+    micro_batch_count: Integers
+
+    @staticmethod
+    def of(rows: Sequence[Configuration]) -> Configurations:
+        """Return `rows` as columns."""
+        columns = {
+            field.name: np.array([getattr(row, field.name) for row in rows])
+            for field in fields(Configuration)
+        }
+        return Configurations(**columns)
+
+    def __len__(self) -> int:
+        return len(self.tensor_parallel_degree)
+
+    def row(self, index: int) -> Configuration:
+        """Return the configuration at `index`."""
+        values = {field.name: getattr(self, field.name)[index].item() for field in fields(self)}
+        values["pipeline_schedule"] = PipelineSchedule(values["pipeline_schedule"])
+        return Configuration(**values)
+
+    def take(self, indices: Integers | Booleans) -> Configurations:
+        """Return the configurations at `indices` (or where a mask holds)."""
+        return Configurations(
+            **{field.name: getattr(self, field.name)[indices] for field in fields(self)}
+        )
+
+    @property
+    def data_parallel_degree(self) -> Integers:
+        """Return shard x replicate, [configurations]."""
+        return self.data_parallel_shard_degree * self.data_parallel_replicate_degree
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Choices:
+    """Choices as columns, each of shape [choices]."""
+
+    zero_stage: Integers
+    selective: Booleans
+    full: Booleans
+    offload_optimizer: Booleans
+    offload_parameters: Booleans
+    offload_activations: Booleans
+    rows: tuple[Choice, ...]
+
+    @staticmethod
+    def of(rows: Sequence[Choice]) -> Choices:
+        """Return `rows` as columns."""
+
+        def column(values: list[bool]) -> Booleans:
+            return np.array(values, dtype=np.bool_)
+
+        return Choices(
+            zero_stage=np.array([row.zero_stage for row in rows], dtype=np.int64),
+            selective=column(
+                [row.activation_checkpointing is ActivationCheckpointing.SELECTIVE for row in rows]
+            ),
+            full=column(
+                [row.activation_checkpointing is ActivationCheckpointing.FULL for row in rows]
+            ),
+            offload_optimizer=column([Offload.OPTIMIZER in row.offload for row in rows]),
+            offload_parameters=column([Offload.PARAMETERS in row.offload for row in rows]),
+            offload_activations=column([Offload.ACTIVATIONS in row.offload for row in rows]),
+            rows=tuple(rows),
+        )
+
+    def __len__(self) -> int:
+        return len(self.rows)

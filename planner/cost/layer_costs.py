@@ -1,0 +1,122 @@
+"""Layer costs: the numbers that the step, the memory of a stage and the ILP are made of.
+
+Everything that a layer costs is linear in how many layers take a choice, but for two terms that
+the users of this table know: `transient_bytes` (the largest counts, not the sum) and the maxima
+over stages in the step. See `planner.cost.step` for the sums.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+
+from planner.cost.configuration import Floats
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MicroBatchSeconds:
+    """Seconds that one layer adds to each micro-batch, forward and backward, by cause.
+
+    Each array has shape [configurations, choices]. `forward_share` (0..1) is the part of the total
+    that falls into forward; the rest is backward with its recompute.
+    """
+
+    compute: Floats
+    recompute: Floats
+    tensor_parallel: Floats
+    context_parallel: Floats
+    expert_parallel: Floats
+    pipeline_point_to_point: Floats
+    data_parallel_exposed: Floats
+    offload_exposed: Floats
+    host: Floats
+    forward_share: Floats
+
+    def total(self) -> Floats:
+        """Return the sum over causes, [configurations, choices]."""
+        return sum(  # type: ignore[return-value]
+            getattr(self, field.name) for field in fields(self) if field.name != "forward_share"
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepEndSeconds:
+    """Seconds that one layer adds once a step: exposed gradient sync and the optimiser."""
+
+    data_parallel_exposed: Floats
+    offload_exposed: Floats
+    optimizer: Floats
+
+    def total(self) -> Floats:
+        """Return the sum over causes, [configurations, choices]."""
+        return self.data_parallel_exposed + self.offload_exposed + self.optimizer
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LayerBytes:
+    """Bytes that one layer adds on one device, by cause; each [configurations, choices].
+
+    `activations` is per micro-batch in flight. `logits`, `communication_buffers` are held whatever
+    is in flight. `transient` is needed only while the layer runs (unsharded parameters and
+    gradients, one live layer under recompute, the loss's buffers): a stage needs its largest once,
+    and it is reported as workspace. `host` is host memory per device.
+    """
+
+    parameters: Floats
+    gradients: Floats
+    optimizer: Floats
+    activations: Floats
+    logits: Floats
+    communication_buffers: Floats
+    transient: Floats
+    host: Floats
+
+    def static(self) -> Floats:
+        """Return what is held whatever is in flight, [configurations, choices]."""
+        return (
+            self.parameters
+            + self.gradients
+            + self.optimizer
+            + self.logits
+            + self.communication_buffers
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LayerCosts:
+    """What one layer (a block, the embedding or the head) costs under each choice."""
+
+    micro_batch_seconds: MicroBatchSeconds
+    step_end_seconds: StepEndSeconds
+    bytes: LayerBytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StageFixed:
+    """What a stage costs whatever it holds; arrays of shape [configurations].
+
+    `boundary_seconds` is the exposed point-to-point time that one boundary adds to each
+    micro-batch (forward activation and backward gradient together): the first and the last stage
+    pay one boundary, those between two, a lone stage none. `runtime_bytes` is the context, the
+    communication library and the allocator's slack.
+    """
+
+    boundary_seconds: Floats
+    boundary_bytes: Floats
+    runtime_bytes: Floats
+    step_end_seconds: Floats
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CostTable:
+    """All that the ILP and the step need to know of a job on a cluster.
+
+    `blocks[k]` prices one block of run k; `embedding` and `head` are layers of their own with the
+    choices of `edge_choices`. Capacity is what the job may use of one device after headroom.
+    """
+
+    embedding: LayerCosts
+    blocks: tuple[LayerCosts, ...]
+    head: LayerCosts
+    fixed: StageFixed
+    capacity_bytes: float
+    host_capacity_bytes: float

@@ -1,0 +1,57 @@
+"""The planner's error tree. Every message names the field, the value and the remedy.
+
+    MeshwrightError
+    ├── InputError            what the user gave is wrong; the user can mend it
+    │   ├── DocumentError     a file or request body cannot be read as the document it should be
+    │   ├── UnsupportedModelError   the model is well-formed, but of a kind we cannot price
+    │   └── IllegalStrategyError    a strategy breaks a rule of the model, cluster or stack
+    ├── SolverError           the solver died or answered nonsense
+    └── VerificationError     a plan does not survive its own recomputation (a bug of ours)
+"""
+
+from __future__ import annotations
+
+_VALUE_LENGTH_LIMIT = 120
+
+
+def shorten(value: object) -> str:
+    """Return `value` as text fit for one line of an error message."""
+    text = value if isinstance(value, str) else repr(value)
+    text = " ".join(text.split())
+    return text if len(text) <= _VALUE_LENGTH_LIMIT else text[: _VALUE_LENGTH_LIMIT - 1] + "…"
+
+
+class MeshwrightError(Exception):
+    """Anything that this package raises on purpose."""
+
+
+class InputError(MeshwrightError):
+    """What the user gave is wrong: which field, what value, what to do about it."""
+
+    def __init__(self, problem: str, *, field: str, value: object = None, remedy: str) -> None:
+        self.problem = problem
+        self.field = field
+        self.value = value
+        self.remedy = remedy
+        shown = "" if value is None else f" (got {shorten(value)})"
+        super().__init__(f"{field}: {problem}{shown}; {remedy}")
+
+
+class DocumentError(InputError):
+    """A file or request body cannot be read as the document it should be."""
+
+
+class UnsupportedModelError(InputError):
+    """The model description is well-formed, but of a kind that cannot be priced."""
+
+
+class IllegalStrategyError(InputError):
+    """A strategy breaks a rule of the model, the cluster or the software stack."""
+
+
+class SolverError(MeshwrightError):
+    """The solver died or gave an answer that cannot be right."""
+
+
+class VerificationError(MeshwrightError):
+    """A plan does not survive its own recomputation."""

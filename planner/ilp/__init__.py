@@ -1,0 +1,1 @@
+"""What is best: instance, bounds, formulation, solution, search."""

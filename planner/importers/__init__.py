@@ -1,0 +1,1 @@
+"""Foreign formats in: model configurations and cluster descriptions."""

@@ -1,0 +1,1 @@
+"""The documents that enter and leave: frozen, versioned, nothing extra allowed."""

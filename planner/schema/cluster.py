@@ -1,0 +1,89 @@
+"""Cluster: node groups of devices, and the levels of network that connect them."""
+
+from __future__ import annotations
+
+from typing import Annotated, Self
+
+from pydantic import Field, model_validator
+
+from planner.schema.document import (
+    Bytes,
+    BytesPerSecond,
+    Document,
+    Name,
+    Part,
+    PositiveBytes,
+    PositiveCount,
+    Seconds,
+)
+
+PricePerHour = Annotated[float, Field(ge=0, le=1e6)]
+DeviceCount = Annotated[int, Field(ge=1, le=2**20)]
+
+
+class NetworkLevel(Part):
+    """One level of the network: what one device can send to others of the same domain.
+
+    `device_count` is the size of one domain (8 for a node of eight), `None` for the outermost
+    level, which holds all. Bandwidth is per device and direction, before `oversubscription`
+    divides it.
+    """
+
+    name: Name
+    device_count: DeviceCount | None = None
+    bandwidth_bytes_per_second: BytesPerSecond
+    latency_seconds: Seconds
+    oversubscription: Annotated[float, Field(ge=1, le=1e4)] = 1.0
+
+
+class NodeGroup(Part):
+    """Identical nodes. What is `None` comes from the device's profile."""
+
+    name: Name
+    device: Name
+    node_count: Annotated[int, Field(ge=1, le=2**17)]
+    devices_per_node: Annotated[int, Field(ge=1, le=1024)]
+    memory_bytes: PositiveBytes | None = None
+    host_memory_bytes: Bytes | None = None
+    host_bandwidth_bytes_per_second: BytesPerSecond | None = None
+    price_per_device_hour: PricePerHour | None = None
+
+    @property
+    def device_count(self) -> int:
+        """Return the devices of all the group's nodes."""
+        return self.node_count * self.devices_per_node
+
+
+class Cluster(Document):
+    """What the job may use. `levels` run from innermost to outermost; absent, the profile's hold."""
+
+    name: Name
+    node_groups: Annotated[tuple[NodeGroup, ...], Field(min_length=1, max_length=64)]
+    levels: tuple[NetworkLevel, ...] | None = None
+
+    @property
+    def device_count(self) -> PositiveCount:
+        """Return the devices of all groups."""
+        return sum(group.device_count for group in self.node_groups)
+
+    @model_validator(mode="after")
+    def _levels_nest(self) -> Self:
+        names = [group.name for group in self.node_groups]
+        if len(set(names)) != len(names):
+            raise ValueError("node_groups must have different names")
+        previous = 1
+        levels = self.levels or ()
+        for index, level in enumerate(levels):
+            if level.device_count is None:
+                if index + 1 < len(levels):
+                    raise ValueError(
+                        f"levels.{index}.device_count: only the outermost level may leave it out"
+                    )
+            elif level.device_count % previous or level.device_count < previous:
+                raise ValueError(
+                    f"levels.{index}.device_count {level.device_count} is not a multiple of the "
+                    f"inner level's {previous}"
+                )
+            else:
+                previous = level.device_count
+        return self

@@ -1,0 +1,233 @@
+"""What all documents share: frozen, closed to unknown fields, finite numbers, a digest.
+
+Bytes become a document here and nowhere else, so that size, syntax and field errors read alike
+whether they came from a file or over the network.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any, Self
+
+import yaml
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+
+from planner.errors import DocumentError
+from planner.units import parse_bytes, parse_seconds
+
+DOCUMENT_BYTES_LIMIT = 4 * 2**20
+NESTING_LIMIT = 64
+
+
+def _bytes_or_text(value: object) -> object:
+    return _quantity(value, parse_bytes)
+
+
+def _seconds_or_text(value: object) -> object:
+    return _quantity(value, parse_seconds)
+
+
+def _quantity(value: object, parse: Callable[[str], float]) -> object:
+    """Return a number from text with a unit; YAML also hands `450e9` over as text."""
+    if not isinstance(value, str):
+        return value
+    try:
+        return float(value)
+    except ValueError:
+        return parse(value)
+
+
+Bytes = Annotated[float, BeforeValidator(_bytes_or_text), Field(ge=0, le=1e18)]
+PositiveBytes = Annotated[float, BeforeValidator(_bytes_or_text), Field(gt=0, le=1e18)]
+BytesPerSecond = Annotated[float, BeforeValidator(_bytes_or_text), Field(gt=0, le=1e18)]
+Seconds = Annotated[float, BeforeValidator(_seconds_or_text), Field(ge=0, le=1e9)]
+Count = Annotated[int, Field(ge=0, le=2**40)]
+PositiveCount = Annotated[int, Field(ge=1, le=2**40)]
+Degree = Annotated[int, Field(ge=1, le=2**20)]
+Ratio = Annotated[float, Field(ge=0, le=1)]
+Name = Annotated[str, Field(min_length=1, max_length=200)]
+
+
+class Part(BaseModel):
+    """A piece of a document."""
+
+    model_config = ConfigDict(
+        frozen=True, extra="forbid", allow_inf_nan=False, protected_namespaces=()
+    )
+
+
+class Document(Part):
+    """A whole document: it says which version of its schema it follows."""
+
+    schema_version: int = Field(default=1, ge=1, le=1)
+
+    @classmethod
+    def read(cls, path: Path) -> Self:
+        """Return the document in the JSON or YAML file at `path`.
+
+        Raises:
+            DocumentError: if the file is missing, too large, malformed, or has a bad field.
+        """
+        return cls.from_fields(read_fields(path), source=str(path))
+
+    @classmethod
+    def from_fields(cls, fields: Mapping[str, Any], *, source: str) -> Self:
+        """Return the document with `fields`; `source` names where they came from in errors.
+
+        Raises:
+            DocumentError: naming the first bad field, its value and the remedy.
+        """
+        try:
+            return cls.model_validate(fields)
+        except ValidationError as error:
+            raise document_error(error, source=source) from None
+
+    def to_json(self) -> str:
+        """Return the document as indented JSON with a final newline."""
+        return self.model_dump_json(indent=2) + "\n"
+
+    def digest(self) -> str:
+        """Return the SHA-256 of the document's canonical JSON, in hexadecimal."""
+        canonical = json.dumps(
+            self.model_dump(mode="json"), sort_keys=True, separators=(",", ":"), allow_nan=False
+        )
+        return hashlib.sha256(canonical.encode()).hexdigest()
+
+
+def read_fields(path: Path) -> dict[str, Any]:
+    """Return the mapping in the JSON or YAML file at `path`.
+
+    Raises:
+        DocumentError: if it is missing, a directory, larger than the limit, or malformed.
+    """
+    try:
+        size = path.stat().st_size
+        if size > DOCUMENT_BYTES_LIMIT:
+            raise DocumentError(
+                f"file is larger than {DOCUMENT_BYTES_LIMIT} bytes",
+                field=str(path),
+                value=f"{size} bytes",
+                remedy="give the configuration alone, without weights or vocabulary",
+            )
+        content = path.read_bytes()
+    except FileNotFoundError:
+        raise DocumentError(
+            "no such file", field=str(path), remedy="check the path or use a known name"
+        ) from None
+    except OSError as error:
+        raise DocumentError(
+            f"cannot be read: {error.strerror}", field=str(path), remedy="give a readable file"
+        ) from None
+    return parse_fields(content, source=str(path), yaml_allowed=path.suffix in {".yaml", ".yml"})
+
+
+def parse_fields(content: bytes, *, source: str, yaml_allowed: bool = False) -> dict[str, Any]:
+    """Return the mapping that `content` spells in JSON (or YAML where allowed).
+
+    Raises:
+        DocumentError: if it is too large, not UTF-8, malformed, nested too deep, not a mapping,
+            or has a number that is not finite.
+    """
+    if len(content) > DOCUMENT_BYTES_LIMIT:
+        raise DocumentError(
+            f"document is larger than {DOCUMENT_BYTES_LIMIT} bytes",
+            field=source,
+            value=f"{len(content)} bytes",
+            remedy="give the configuration alone, without weights or vocabulary",
+        )
+    fields = _decoded(content, source=source, yaml_allowed=yaml_allowed)
+    if not isinstance(fields, dict):
+        raise DocumentError(
+            "must be a mapping of fields",
+            field=source,
+            value=type(fields).__name__,
+            remedy="write an object such as {\"schema_version\": 1, ...}",
+        )
+    return fields
+
+
+class _PlainLoader(yaml.SafeLoader):
+    """Safe YAML without aliases, which let a small file stand for a huge one."""
+
+    def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
+        if self.check_event(yaml.AliasEvent):
+            mark = self.peek_event().start_mark
+            raise yaml.MarkedYAMLError(problem="aliases are not allowed", problem_mark=mark)
+        return super().compose_node(parent, index)
+
+
+def _decoded(content: bytes, *, source: str, yaml_allowed: bool) -> object:
+    try:
+        text = content.decode("utf-8-sig")
+        if yaml_allowed:
+            return _finite(yaml.load(text, Loader=_PlainLoader), source=source, path=())
+        return _finite(json.loads(text), source=source, path=())
+    except UnicodeDecodeError as error:
+        problem, where = "is not UTF-8 text", f"byte {error.start}"
+    except json.JSONDecodeError as error:
+        problem, where = (
+            f"is not valid JSON: {error.msg}",
+            f"line {error.lineno} column {error.colno}",
+        )
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        where = f"line {mark.line + 1}" if mark is not None else "unknown place"
+        problem = f"is not valid YAML: {getattr(error, 'problem', None) or 'syntax error'}"
+    except (RecursionError, ValueError):
+        problem, where = "is nested too deep or has an absurd number", "unknown place"
+    raise DocumentError(
+        problem, field=source, value=where, remedy="mend the syntax; is the file whole?"
+    )
+
+
+def _finite(value: object, *, source: str, path: tuple[str, ...]) -> object:
+    """Return `value` unchanged once no number in it is NaN or infinite."""
+    if len(path) > NESTING_LIMIT:
+        raise DocumentError(
+            "is nested too deep",
+            field=source,
+            value=f"{len(path)} levels",
+            remedy=f"keep nesting under {NESTING_LIMIT} levels",
+        )
+    if isinstance(value, float) and (value != value or value in (float("inf"), float("-inf"))):
+        raise DocumentError(
+            "must be a finite number",
+            field=".".join(path) or source,
+            value=value,
+            remedy=f"write a finite number in {source}",
+        )
+    if isinstance(value, dict):
+        for key, item in value.items():
+            _finite(item, source=source, path=(*path, str(key)))
+    elif isinstance(value, list):
+        for index, item in enumerate(value):
+            _finite(item, source=source, path=(*path, str(index)))
+    return value
+
+
+def document_error(error: ValidationError, *, source: str) -> DocumentError:
+    """Return the first of pydantic's complaints as one of ours."""
+    first = error.errors(include_url=False)[0]
+    field = field_path(first["loc"]) or source
+    remedy = _REMEDIES.get(first["type"], f"mend it in {source}")
+    count = error.error_count()
+    more = "" if count == 1 else f" ({count - 1} more after this)"
+    message = first["msg"].removeprefix("Value error, ")
+    value = first["input"]
+    shown = value if isinstance(value, (str, int, float, bool)) else type(value).__name__
+    return DocumentError(message + more, field=field, value=shown, remedy=remedy)
+
+
+_REMEDIES = {
+    "missing": "add the field",
+    "extra_forbidden": "remove the field or correct its spelling",
+    "finite_number": "write a finite number",
+}
+
+
+def field_path(location: Sequence[str | int]) -> str:
+    """Return pydantic's location as a dotted path: `stages.0.layers.1.zero_stage`."""
+    return ".".join(str(part) for part in location)

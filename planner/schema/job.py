@@ -1,0 +1,113 @@
+"""Job: what to train and under which limits."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Annotated, Self
+
+from pydantic import Field, model_validator
+
+from planner.schema.document import Degree, Document, Part, PositiveCount
+from planner.schema.strategy import (
+    ActivationCheckpointing,
+    Offload,
+    PipelineSchedule,
+    ZeroStage,
+)
+
+
+class Precision(StrEnum):
+    """The number format of matrix products."""
+
+    BF16 = "bf16"
+    FP16 = "fp16"
+    FP32 = "fp32"
+    FP8 = "fp8"
+
+
+class Optimizer(StrEnum):
+    """The optimiser, for the bytes of its states and of its step."""
+
+    ADAMW = "adamw"
+    ADAM8BIT = "adam8bit"
+    SGD = "sgd"
+    ADAFACTOR = "adafactor"
+    MUON = "muon"
+
+
+class Stack(StrEnum):
+    """The software whose overheads and legality rules apply."""
+
+    TORCH = "torch"
+    MEGATRON = "megatron"
+    DEEPSPEED = "deepspeed"
+
+
+class Objective(StrEnum):
+    """What is least or most in the chosen plan."""
+
+    THROUGHPUT = "throughput"
+    COST = "cost"
+    MEMORY = "memory"
+    DEVICES = "devices"
+
+
+class DegreeLimit(Part):
+    """A degree's allowed interval; a bare number in the document fixes it."""
+
+    min: Degree = 1
+    max: Degree = 2**20
+
+    @model_validator(mode="before")
+    @classmethod
+    def _bare_number_fixes(cls, value: object) -> object:
+        if isinstance(value, int) and not isinstance(value, bool):
+            return {"min": value, "max": value}
+        return value
+
+    @model_validator(mode="after")
+    def _ordered(self) -> Self:
+        if self.min > self.max:
+            raise ValueError(f"min {self.min} exceeds max {self.max}")
+        return self
+
+    def allows(self, degree: int) -> bool:
+        """Return whether `degree` lies in the interval."""
+        return self.min <= degree <= self.max
+
+
+class Limits(Part):
+    """Fixed or bounded degrees, allowed techniques, memory headroom, solver time."""
+
+    tensor_parallel_degree: DegreeLimit = DegreeLimit()
+    pipeline_parallel_degree: DegreeLimit = DegreeLimit()
+    virtual_pipeline_degree: DegreeLimit = DegreeLimit()
+    context_parallel_degree: DegreeLimit = DegreeLimit()
+    expert_parallel_degree: DegreeLimit = DegreeLimit()
+    data_parallel_replicate_degree: DegreeLimit = DegreeLimit()
+    data_parallel_shard_degree: DegreeLimit = DegreeLimit()
+    micro_batch_size: DegreeLimit = DegreeLimit()
+    sequence_parallel: bool | None = None
+    zero_stages: Annotated[tuple[ZeroStage, ...], Field(min_length=1)] = (0, 1, 2, 3)
+    activation_checkpointing: Annotated[
+        tuple[ActivationCheckpointing, ...], Field(min_length=1)
+    ] = tuple(ActivationCheckpointing)
+    offload: tuple[Offload, ...] = tuple(Offload)
+    pipeline_schedules: Annotated[tuple[PipelineSchedule, ...], Field(min_length=1)] = (
+        PipelineSchedule.GPIPE,
+        PipelineSchedule.ONE_F_ONE_B,
+    )
+    memory_headroom_ratio: Annotated[float, Field(ge=0, lt=1)] = 0.05
+    solver_seconds: Annotated[float, Field(gt=0, le=86400)] = 60.0
+
+
+class Job(Document):
+    """A training job. What is `None` is resolved from the model and the cluster and then stated."""
+
+    global_batch_size: Annotated[PositiveCount, Field(le=2**24)] | None = None
+    sequence_length: Annotated[PositiveCount, Field(le=2**24)] | None = None
+    precision: Precision = Precision.BF16
+    optimizer: Optimizer = Optimizer.ADAMW
+    stack: Stack = Stack.TORCH
+    objective: Objective = Objective.THROUGHPUT
+    limits: Limits = Limits()

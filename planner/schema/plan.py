@@ -1,0 +1,208 @@
+"""Plan: the answer, with everything needed to read, repeat and check it."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field, JsonValue
+
+from planner.schema.cluster import Cluster
+from planner.schema.document import Document, Part
+from planner.schema.job import Job
+from planner.schema.model import ModelGraph
+from planner.schema.strategy import Strategy
+
+Amount = Annotated[float, Field(ge=0)]
+
+
+class ResolvedModel(Part):
+    """The model as the user gave it (a name, a config.json's fields), and as it was understood."""
+
+    given: JsonValue
+    resolved: ModelGraph
+    digest: str
+
+
+class ResolvedCluster(Part):
+    """The cluster as given (a short form or a document), and as it was understood."""
+
+    given: JsonValue
+    resolved: Cluster
+    digest: str
+
+
+class ResolvedJob(Part):
+    """The job as given, and with every default spelled out."""
+
+    given: JsonValue
+    resolved: Job
+    digest: str
+
+
+class Interval(Part):
+    """A quantity with its 10th, 50th and 90th percentile."""
+
+    p10: Amount
+    p50: Amount
+    p90: Amount
+
+
+class StepBreakdown(Part):
+    """Seconds of the p50 step by cause; they sum to it.
+
+    Taken on the stage that sets the pace; `bubble` is that stage's wait for the others.
+    """
+
+    compute: Amount
+    recompute: Amount
+    tensor_parallel: Amount
+    context_parallel: Amount
+    expert_parallel: Amount
+    pipeline_point_to_point: Amount
+    bubble: Amount
+    data_parallel_exposed: Amount
+    offload_exposed: Amount
+    optimizer: Amount
+    host: Amount
+
+    def total_seconds(self) -> float:
+        """Return the sum of all parts."""
+        return float(sum(getattr(self, name) for name in type(self).model_fields))
+
+
+class MemoryBreakdown(Part):
+    """Bytes on one device of a stage at its peak, by cause; they sum to the peak."""
+
+    parameters: Amount
+    gradients: Amount
+    optimizer: Amount
+    activations: Amount
+    logits: Amount
+    communication_buffers: Amount
+    workspace: Amount
+    runtime: Amount
+
+    def total_bytes(self) -> float:
+        """Return the sum of all parts."""
+        return float(sum(getattr(self, name) for name in type(self).model_fields))
+
+
+class StagePrediction(Part):
+    """Memory and pace of one pipeline stage."""
+
+    stage: int
+    peak_memory_bytes: Amount
+    capacity_bytes: Amount
+    memory_bytes: MemoryBreakdown
+    host_memory_bytes: Amount
+    host_capacity_bytes: Amount
+    forward_seconds: Amount
+    backward_seconds: Amount
+    step_end_seconds: Amount
+
+
+class Prediction(Part):
+    """What a strategy costs: the same whether it was planned or only estimated.
+
+    `fits` compares the p50 peak with the capacity after headroom; `fits_probability` is the chance
+    that the true peak stays under the device's capacity.
+    """
+
+    step_seconds: Interval
+    tokens_per_second_per_device: Amount
+    model_flop_utilization: Amount
+    breakdown_seconds: StepBreakdown
+    stages: tuple[StagePrediction, ...]
+    cost_per_million_tokens: Amount | None
+    fits: bool
+    fits_probability: Annotated[float, Field(ge=0, le=1)]
+
+
+class Certificate(Part):
+    """The proof: no configuration of the searched space is faster than the lower bound."""
+
+    status: Literal["optimal", "feasible"]
+    lower_bound_seconds: Amount
+    gap_ratio: Amount
+    configurations_total: int
+    configurations_pruned: int
+    milp_count: int
+    solver: str
+    solve_seconds: Amount
+
+
+class Alternative(Part):
+    """A configuration that was not chosen, and what it would cost at best."""
+
+    description: str
+    step_seconds: Amount
+    is_lower_bound: bool
+
+
+class Explanation(Part):
+    """Why this plan, in words and numbers."""
+
+    summary: str
+    binding_constraints: tuple[str, ...] = ()
+    runners_up: tuple[Alternative, ...] = ()
+    assumptions: tuple[str, ...] = ()
+
+
+class Plan(Document):
+    """The chosen strategy with its prediction and its certificate."""
+
+    status: Literal["planned"] = "planned"
+    id: str
+    model: ResolvedModel
+    cluster: ResolvedCluster
+    job: ResolvedJob
+    strategy: Strategy
+    prediction: Prediction
+    certificate: Certificate
+    explanation: Explanation
+    planner_version: str
+
+
+class Overflow(Part):
+    """The least that one family of configurations needs, and the limit that it breaks."""
+
+    description: str
+    limit: Literal["device_memory", "host_memory", "legality"]
+    stage: int | None = None
+    required_bytes: Amount | None = None
+    capacity_bytes: Amount | None = None
+    reason: str
+
+
+class Relaxation(Part):
+    """A smallest change to the request under which it has a plan; each was checked by planning."""
+
+    field: str
+    given: JsonValue
+    needed: JsonValue
+    description: str
+
+
+class Infeasible(Document):
+    """No strategy of the searched space fits: an answer, with what binds and what would help."""
+
+    status: Literal["infeasible"] = "infeasible"
+    id: str
+    model: ResolvedModel
+    cluster: ResolvedCluster
+    job: ResolvedJob
+    configurations_total: int
+    binding: tuple[Overflow, ...]
+    relaxations: tuple[Relaxation, ...]
+    planner_version: str
+
+
+class Estimate(Document):
+    """The price of a strategy that the user wrote."""
+
+    model: ResolvedModel
+    cluster: ResolvedCluster
+    job: ResolvedJob
+    strategy: Strategy
+    prediction: Prediction
+    planner_version: str

@@ -1,0 +1,1 @@
+"""What a model needs, whatever the hardware: parameters, FLOPs, activation bytes."""

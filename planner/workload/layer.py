@@ -1,0 +1,171 @@
+"""Layer workload: what one block, the embedding or the head asks of the hardware, per token.
+
+`planner.cost` divides these by the degrees; nothing here knows of devices. Tensors are grouped by
+how tensor parallelism treats them:
+
+- *sharded*: divided by the tensor-parallel degree;
+- *replicated*: whole on every tensor-parallel rank (divided only in activations, and only under
+  sequence parallel);
+- *expert*: belongs to routed experts: divided by the expert-parallel degree as well.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ParameterCounts:
+    """Parameters by how they shard. A tied head counts none of its own."""
+
+    sharded: int
+    replicated: int
+    expert: int = 0
+
+    def total(self) -> int:
+        """Return all parameters of the layer."""
+        return self.sharded + self.replicated + self.expert
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gemm:
+    """One matrix product: every token's `inner_size` vector becomes one of `outer_size`.
+
+    FLOPs per token are 2 x inner x outer x `tokens_ratio`. `tokens_ratio` is 1 for dense layers
+    and experts_per_token for routed experts (whose tokens are then spread over `expert_count`
+    groups). `split` says which size tensor parallelism divides.
+    """
+
+    name: str
+    inner_size: int
+    outer_size: int
+    split: Literal["outer", "inner", "none"]
+    tokens_ratio: float = 1.0
+    expert_count: int = 0
+
+    def flop_per_token(self) -> float:
+        """Return forward FLOPs per token on one device without parallelism."""
+        return 2.0 * self.inner_size * self.outer_size * self.tokens_ratio
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AttentionCore:
+    """softmax(QK')V: what depends on the sequence. Heads are divided by tensor parallelism.
+
+    Forward FLOPs per query token are 2 x head_count x (key_head_size + value_head_size) x keys,
+    where keys is the mean number of keys a query sees (s for full attention counted whole, s/2
+    causal, less under a window). `key_value_width` is the elements of K and V per token (what
+    context parallelism has to exchange).
+    """
+
+    head_count: int
+    key_head_size: int
+    value_head_size: int
+    key_value_width: int
+    window_tokens: int | None = None
+
+    def mean_keys(self, sequence_length: int) -> float:
+        """Return the mean number of keys that a query attends to under the causal mask.
+
+        (s + 1) / 2 without a window w; with one, w - w (w - 1) / (2 s) for w < s.
+        """
+        s, w = sequence_length, self.window_tokens
+        if w is None or w >= s:
+            return (s + 1) / 2
+        return w - w * (w - 1) / (2 * s)
+
+    def flop_per_token(self, sequence_length: int) -> float:
+        """Return causal forward FLOPs per token."""
+        width = self.head_count * (self.key_head_size + self.value_head_size)
+        return 2.0 * width * self.mean_keys(sequence_length)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ActivationElements:
+    """Elements per token that forward keeps for backward, by how they shard.
+
+    Multiply by the bytes of an element of the activation dtype. `replicated` is whole on every
+    tensor-parallel rank without sequence parallel, and divided under it; `sharded` is always
+    divided; `expert` (inside routed experts and their dispatch buffers) is divided by the
+    expert-tensor-parallel degree only: dispatch keeps the number of tokens per device. `float32`
+    counts further elements kept in 4 bytes whatever the dtype (log-sum-exp, router
+    probabilities), sharded.
+    """
+
+    replicated: float
+    sharded: float
+    expert: float = 0.0
+    float32: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LayerActivations:
+    """What each checkpointing choice keeps between forward and backward."""
+
+    none: ActivationElements
+    selective: ActivationElements
+    full: ActivationElements
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ElementwiseTraffic:
+    """Elements per token that non-GEMM kernels move through memory in forward (read + write)."""
+
+    replicated: float
+    sharded: float
+    kernel_count: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LayerWorkload:
+    """One layer per token. `selective_recompute_ratio` is the share of the layer's forward GEMM
+    FLOPs that selective checkpointing runs again (its elementwise work is run again whole)."""
+
+    name: str
+    hidden_size: int
+    parameters: ParameterCounts
+    gemms: tuple[Gemm, ...]
+    attention: AttentionCore | None
+    elementwise: ElementwiseTraffic
+    activations: LayerActivations
+    selective_recompute_ratio: float
+    experts_per_token: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HeadWorkload:
+    """The head's loss: logits per token are `vocabulary_size` elements, kept in fp32 copies."""
+
+    layer: LayerWorkload
+    vocabulary_size: int
+    logits_bytes_per_element: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelWorkload:
+    """The chain: embedding, runs of blocks (workload, count), head with loss."""
+
+    embedding: LayerWorkload
+    runs: tuple[tuple[LayerWorkload, int], ...]
+    head: HeadWorkload
+    parameter_count: int
+
+    @property
+    def block_count(self) -> int:
+        """Return the number of blocks."""
+        return sum(count for _, count in self.runs)
+
+    def model_flop_per_token(self, sequence_length: int) -> float:
+        """Return forward plus backward FLOPs per token, causal attention, no recompute.
+
+        3 x the forward GEMM FLOPs (backward is twice forward) and 3.5 x forward attention is NOT
+        used: the convention of MFU counts attention's backward as twice forward too.
+        """
+        forward = 0.0
+        for layer, count in (*self.runs, (self.embedding, 1), (self.head.layer, 1)):
+            per_layer = sum(gemm.flop_per_token() for gemm in layer.gemms)
+            if layer.attention is not None:
+                per_layer += layer.attention.flop_per_token(sequence_length)
+            forward += count * per_layer
+        return 3.0 * forward
