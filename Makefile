@@ -1,0 +1,82 @@
+# Meshwright. `make demo` and `make test` need Python 3.11 and nothing else.
+#
+# Variables:
+#   PYTHON           the interpreter that makes the virtual environment (default python3.11)
+#   TORCH_INDEX_URL  a further package index to take torch from. On Linux, PyPI's own torch wheel
+#                    brings gigabytes of CUDA libraries; the official CPU wheels are at
+#                    https://download.pytorch.org/whl/cpu:
+#                        make demo TORCH_INDEX_URL=https://download.pytorch.org/whl/cpu
+#   PIP_EXTRA_INDEX_URL, PIP_INDEX_URL and pip's other variables work as ever.
+#   TESTS            what `make test` runs (default tests)
+#   PYTEST_ARGS      further arguments for pytest
+
+PYTHON ?= python3.11
+VENV ?= .venv
+TORCH_INDEX_URL ?=
+TESTS ?= tests
+PYTEST_ARGS ?=
+COVERAGE_FLOOR ?= 85
+
+BIN := $(VENV)/bin
+PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check \
+    --constraint constraints.txt $(if $(TORCH_INDEX_URL),--extra-index-url $(TORCH_INDEX_URL))
+RUNTIME := $(VENV)/.installed-runtime
+DEVELOPMENT := $(VENV)/.installed-development
+
+export OMP_NUM_THREADS ?= 1
+
+.DEFAULT_GOAL := help
+.PHONY: help install demo serve test check check-all format lint types imports bench clean
+
+help:  ## say what there is to make
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 20
+
+install: $(RUNTIME)  ## make .venv with the planner, the service and the executor
+
+demo: $(RUNTIME)  ## plan, store, compare, run and measure, in one minute
+	@$(BIN)/meshwright demo
+
+serve: $(RUNTIME)  ## serve the REST interface and the dashboard
+	@$(BIN)/meshwright serve
+
+test: $(DEVELOPMENT)  ## run all tests
+	$(BIN)/python -m pytest $(TESTS) $(PYTEST_ARGS)
+
+check: format lint types imports  ## what every change must pass, in under three minutes
+	$(BIN)/python -m pytest tests/unit tests/golden tests/contract --numprocesses 2 \
+	    --cov --cov-report term:skip-covered --cov-fail-under $(COVERAGE_FLOOR) $(PYTEST_ARGS)
+
+check-all: format lint types imports test  ## check, and the distributed and browser tests
+
+format: $(DEVELOPMENT)
+	$(BIN)/ruff format --check
+
+lint: $(DEVELOPMENT)
+	$(BIN)/ruff check
+
+types: $(DEVELOPMENT)
+	$(BIN)/mypy
+
+imports: $(DEVELOPMENT)
+	$(BIN)/lint-imports
+
+bench: $(DEVELOPMENT)  ## measure the planner against its bars
+	$(BIN)/python -m benchmarks.planning
+
+clean:  ## remove the virtual environment and what the demo left
+	rm -rf $(VENV) .demo .coverage .mypy_cache .pytest_cache .ruff_cache .hypothesis
+
+$(BIN)/python:
+	@command -v $(PYTHON) >/dev/null || \
+	    { echo "error: $(PYTHON) is not on the PATH; install Python 3.11 or set PYTHON" >&2; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+
+$(RUNTIME): pyproject.toml constraints.txt | $(BIN)/python
+	@echo "installing Meshwright into $(VENV)"
+	$(PIP_INSTALL) --editable '.[service,executor]'
+	@touch $@
+
+$(DEVELOPMENT): $(RUNTIME)
+	@echo "installing the tests' tools into $(VENV)"
+	$(PIP_INSTALL) --editable '.[service,executor,dev]'
+	@touch $@

@@ -1,0 +1,84 @@
+"""Where commands write: results on stdout, progress and messages on stderr."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+import typer
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.progress import Progress as ProgressBar
+
+    from planner.schema.document import Document
+    from planner.schema.progress import Progress
+
+PATIENCE_SECONDS = 1.0
+NARROWEST_COLUMNS = 100
+
+
+def stdout() -> Console:
+    """Return a console for tables; where no terminal sets a width, one that holds them."""
+    from rich.console import Console
+
+    console = Console(highlight=False, soft_wrap=False)
+    return console if console.is_terminal else Console(highlight=False, width=NARROWEST_COLUMNS)
+
+
+def print_document(document: Document) -> None:
+    """Print `document` as JSON on stdout."""
+    typer.echo(document.to_json(), nl=False)
+
+
+@contextmanager
+def search_progress(description: str) -> Iterator[Callable[[Progress], None]]:
+    """Yield a listener that draws a progress bar on stderr once the work takes over a second.
+
+    Only a terminal gets a bar: a log file would be littered with it.
+    """
+    bar = _bar()
+    task = bar.add_task(description, total=None)
+    timer = threading.Timer(PATIENCE_SECONDS, bar.start)
+    timer.daemon = True
+
+    def listen(progress: Progress) -> None:
+        closed = progress.configurations_total - progress.open_count
+        bar.update(
+            task,
+            description=f"{description}: {progress.phase}",
+            total=progress.configurations_total,
+            completed=closed,
+        )
+
+    if bar.console.is_terminal:
+        timer.start()
+    try:
+        yield listen
+    finally:
+        timer.cancel()
+        bar.stop()
+
+
+def _bar() -> ProgressBar:
+    from rich.console import Console
+    from rich.progress import (
+        BarColumn,
+        MofNCompleteColumn,
+        Progress,
+        SpinnerColumn,
+        TextColumn,
+        TimeElapsedColumn,
+    )
+
+    return Progress(
+        SpinnerColumn(),
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        console=Console(stderr=True),
+        transient=True,
+    )

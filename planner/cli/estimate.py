@@ -1,0 +1,147 @@
+"""`meshwright estimate`: what a strategy that the user wrote would cost."""
+
+from __future__ import annotations
+
+import json as json_format
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from planner.cli.console import print_document, stdout
+from planner.cli.failures import ERROR, NEGATIVE_ANSWER, error_fields
+from planner.cli.inputs import (
+    read_resolved_cluster,
+    read_resolved_model,
+    read_strategies,
+    read_strategy,
+)
+from planner.cli.options import (
+    BatchOption,
+    ClusterArgument,
+    JobOption,
+    JsonOption,
+    ModelArgument,
+    OptimizerOption,
+    PrecisionOption,
+    SequenceOption,
+    StackOption,
+    read_job,
+)
+from planner.errors import InputError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from planner.schema.job import Job
+    from planner.schema.plan import Estimate, ResolvedCluster, ResolvedModel
+    from planner.schema.strategy import Strategy
+
+    Priced = tuple[int, Estimate | InputError]
+
+
+def estimate(  # noqa: PLR0913 - one parameter per option; tests freeze the surface
+    model: ModelArgument,
+    cluster: ClusterArgument,
+    strategy: Annotated[
+        Path | None,
+        typer.Option("--strategy", metavar="FILE", help="A strategy or plan (JSON or YAML)."),
+    ] = None,
+    strategies: Annotated[
+        Path | None,
+        typer.Option("--strategies", metavar="FILE", help="Strategies, one JSON object a line."),
+    ] = None,
+    job: JobOption = None,
+    global_batch_size: BatchOption = None,
+    sequence_length: SequenceOption = None,
+    precision: PrecisionOption = None,
+    optimizer: OptimizerOption = None,
+    stack: StackOption = None,
+    json: JsonOption = False,
+) -> None:
+    """Price one strategy, or a file of them, one result a line."""
+    if (strategy is None) == (strategies is None):
+        raise typer.BadParameter(
+            "give exactly one of --strategy and --strategies", param_hint="--strategy"
+        )
+    fields = {
+        "global_batch_size": global_batch_size,
+        "sequence_length": sequence_length,
+        "precision": precision,
+        "optimizer": optimizer,
+        "stack": stack,
+    }
+    request = (
+        read_resolved_model(model),
+        read_resolved_cluster(cluster),
+        read_job(job, fields=fields, limits={}),
+    )
+    if strategy is not None:
+        _estimate_one(request, read_strategy(strategy), as_json=json)
+    elif strategies is not None:
+        _estimate_all(request, strategies, as_json=json)
+
+
+def _estimate_one(
+    request: tuple[ResolvedModel, ResolvedCluster, Job], strategy: Strategy, *, as_json: bool
+) -> None:
+    from planner import planning
+    from planner.cli.views.plan import estimate_view
+
+    found = planning.estimate(*request, strategy)
+    if as_json:
+        print_document(found)
+    else:
+        stdout().print(estimate_view(found))
+    if not found.prediction.fits:
+        raise typer.Exit(NEGATIVE_ANSWER)
+
+
+def _estimate_all(
+    request: tuple[ResolvedModel, ResolvedCluster, Job], path: Path, *, as_json: bool
+) -> None:
+    from planner.cli.views.estimates import estimates_view
+
+    priced = _priced(request, path)
+    kept = []
+    for index, answer in priced:
+        kept.append(answer)
+        if as_json:
+            typer.echo(_line(index, answer))
+    if not as_json:
+        stdout().print(estimates_view(kept))
+    code = _exit_code(kept)
+    if code:
+        raise typer.Exit(code)
+
+
+def _priced(request: tuple[ResolvedModel, ResolvedCluster, Job], path: Path) -> Iterator[Priced]:
+    from planner import planning
+
+    for index, strategy in enumerate(read_strategies(path)):
+        if isinstance(strategy, InputError):
+            yield index, strategy
+            continue
+        try:
+            yield index, planning.estimate(*request, strategy)
+        except InputError as error:
+            yield index, error
+
+
+def _line(index: int, answer: Estimate | InputError) -> str:
+    if isinstance(answer, InputError):
+        return json_format.dumps({"index": index, "status": "error", "error": error_fields(answer)})
+    fields = {
+        "index": index,
+        "status": "estimated",
+        "strategy": answer.strategy.model_dump(mode="json"),
+        "prediction": answer.prediction.model_dump(mode="json"),
+    }
+    return json_format.dumps(fields)
+
+
+def _exit_code(answers: list[Estimate | InputError]) -> int:
+    if any(isinstance(answer, InputError) for answer in answers):
+        return ERROR
+    fit = all(not isinstance(answer, InputError) and answer.prediction.fits for answer in answers)
+    return 0 if fit else NEGATIVE_ANSWER

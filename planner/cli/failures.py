@@ -1,0 +1,103 @@
+"""Failures as people and programs see them: one message on stderr, an exit code, JSON on request.
+
+With `--json` the same failure is one JSON object on stdout as well, so that a program reads one
+stream whatever happens:
+
+    {"status": "error", "exit_code": 1,
+     "error": {"kind": "DocumentError", "field": ..., "value": ..., "problem": ..., "remedy": ...,
+               "message": ...}}
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import traceback
+from importlib.metadata import version
+from typing import Any
+
+import typer
+from typer import TyperException
+
+from planner.errors import InputError, MeshwrightError, VerificationError, shorten
+
+ERROR = 1
+USAGE = 2
+NEGATIVE_ANSWER = 3
+INTERRUPTED = 130
+
+
+def report(error: Exception, *, as_json: bool) -> int:
+    """Print `error` in one line on stderr (and as JSON on stdout) and return the exit code."""
+    message, code = _message(error), _exit_code(error)
+    if _debugging():
+        traceback.print_exception(error, file=sys.stderr)
+    print(f"error: {message}", file=sys.stderr)  # noqa: T201
+    if as_json:
+        print(json.dumps(_fields(error, message=message, exit_code=code)))  # noqa: T201
+    return code
+
+
+def report_interrupt() -> int:
+    """Say that the person stopped the command, and return the shell's code for it."""
+    print("interrupted", file=sys.stderr)  # noqa: T201
+    return INTERRUPTED
+
+
+def error_fields(error: Exception) -> dict[str, Any]:
+    """Return what `error` says, field by field, for a JSON line."""
+    fields: dict[str, Any] = {"kind": type(error).__name__}
+    if isinstance(error, InputError):
+        value = None if error.value is None else shorten(error.value)
+        fields |= {
+            "field": error.field,
+            "value": value,
+            "problem": error.problem,
+            "remedy": error.remedy,
+        }
+    return fields | {"message": _message(error)}
+
+
+def _fields(error: Exception, *, message: str, exit_code: int) -> dict[str, Any]:
+    detail = error_fields(error) | {"message": message}
+    return {"status": "error", "exit_code": exit_code, "error": detail}
+
+
+def _message(error: Exception) -> str:
+    if isinstance(error, TyperException):
+        return _usage_message(error)
+    if isinstance(error, VerificationError):
+        return f"verification failed: {_one_line(error)}"
+    if isinstance(error, MeshwrightError):
+        return _one_line(error)
+    if isinstance(error, typer.Abort):
+        return "aborted"
+    if isinstance(error, OSError):
+        return f"{error.filename or 'system'}: {error.strerror or _one_line(error)}"
+    return (
+        f"unexpected {type(error).__name__}: {shorten(str(error) or 'no message')}; this is a bug "
+        f"in meshwright {version('meshwright')}: please report the command with what "
+        "MESHWRIGHT_DEBUG=1 prints"
+    )
+
+
+def _usage_message(error: TyperException) -> str:
+    context = getattr(error, "ctx", None)
+    path = context.command_path if context is not None else "meshwright"
+    text = _one_line(error.format_message()).rstrip(".")
+    return f"{text}; see `{path} --help`"
+
+
+def _exit_code(error: Exception) -> int:
+    if isinstance(error, TyperException):
+        return USAGE
+    return NEGATIVE_ANSWER if isinstance(error, VerificationError) else ERROR
+
+
+def _one_line(text: object) -> str:
+    return " ".join(str(text).split())
+
+
+def _debugging() -> bool:
+    return os.environ.get("MESHWRIGHT_DEBUG", "") not in {"", "0"}

@@ -1,0 +1,122 @@
+"""What the arguments name, read: models, clusters, plans and strategies."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from planner.errors import DocumentError, InputError
+
+if TYPE_CHECKING:
+    from planner.schema.plan import Plan, ResolvedCluster, ResolvedModel
+    from planner.schema.strategy import Strategy
+
+STRATEGIES_BYTES_LIMIT = 256 * 2**20
+
+
+def read_resolved_model(reference: str) -> ResolvedModel:
+    """Return the model behind a known name or a path.
+
+    Raises:
+        InputError: if there is no such model or file, or its content is bad.
+    """
+    from planner.importers.models import read_model
+    from planner.resolution import model_document
+
+    given, graph = read_model(reference)
+    return model_document(given, graph)
+
+
+def read_resolved_cluster(reference: str) -> ResolvedCluster:
+    """Return the cluster behind a short form or a path.
+
+    Raises:
+        InputError: if the form or the file's content is bad.
+    """
+    from planner.importers.clusters import read_cluster
+    from planner.resolution import cluster_document
+
+    given, cluster = read_cluster(reference)
+    return cluster_document(given, cluster)
+
+
+def read_plan(path: Path) -> Plan:
+    """Return the plan in the file at `path`.
+
+    Raises:
+        InputError: if it cannot be read, or is an infeasible answer rather than a plan.
+    """
+    from planner.schema.document import read_fields
+    from planner.schema.plan import Plan
+
+    fields = read_fields(path)
+    if fields.get("status") == "infeasible":
+        raise InputError(
+            "is an infeasible answer: it holds no strategy",
+            field=str(path),
+            value="infeasible",
+            remedy="plan again with one of the relaxations that it names",
+        )
+    return Plan.from_fields(fields, source=str(path))
+
+
+def read_strategy(path: Path) -> Strategy:
+    """Return the strategy in the file at `path`, or the strategy of the plan there.
+
+    Raises:
+        InputError: if the file cannot be read or a field is bad.
+    """
+    from planner.schema.document import read_fields
+
+    return _strategy(read_fields(path), source=str(path))
+
+
+def read_strategies(path: Path) -> Iterator[Strategy | InputError]:
+    """Yield what each line of the JSON-lines file at `path` says: a strategy, or what is wrong.
+
+    Raises:
+        InputError: if the file itself cannot be read or has no line.
+    """
+    from planner.schema.document import parse_fields
+
+    lines = _lines(path)
+    if not lines:
+        raise DocumentError(
+            "holds no strategy", field=str(path), remedy="write one JSON object a line"
+        )
+    for number, line in lines:
+        source = f"{path} line {number}"
+        try:
+            yield _strategy(parse_fields(line, source=source), source=source)
+        except InputError as error:
+            yield error
+
+
+def _strategy(fields: dict[str, Any], *, source: str) -> Strategy:
+    from planner.schema.strategy import Strategy
+
+    nested = fields.get("strategy")
+    chosen = nested if isinstance(nested, dict) else fields
+    return Strategy.from_fields(chosen, source=source)
+
+
+def _lines(path: Path) -> list[tuple[int, bytes]]:
+    try:
+        size = path.stat().st_size
+        if size > STRATEGIES_BYTES_LIMIT:
+            raise DocumentError(
+                f"file is larger than {STRATEGIES_BYTES_LIMIT} bytes",
+                field=str(path),
+                value=f"{size} bytes",
+                remedy="split it into several files",
+            )
+        content = path.read_bytes()
+    except FileNotFoundError:
+        raise DocumentError("no such file", field=str(path), remedy="check the path") from None
+    except OSError as error:
+        raise DocumentError(
+            f"cannot be read: {error.strerror}", field=str(path), remedy="give a readable file"
+        ) from None
+    numbered = enumerate(content.splitlines(), start=1)
+    return [(number, line) for number, line in numbered if line.strip()]

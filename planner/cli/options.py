@@ -1,0 +1,95 @@
+"""Arguments and options that several commands share, and the job that they describe."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import typer
+
+from planner.errors import InputError
+
+if TYPE_CHECKING:
+    from planner.schema.job import Job
+
+PrecisionName = Literal["bf16", "fp16", "fp32", "fp8"]
+OptimizerName = Literal["adamw", "adam8bit", "sgd", "adafactor", "muon"]
+StackName = Literal["torch", "megatron", "deepspeed"]
+
+ModelArgument = Annotated[
+    str,
+    typer.Argument(
+        metavar="MODEL", help="A name that `meshwright models` lists, or a config.json."
+    ),
+]
+ClusterArgument = Annotated[
+    str,
+    typer.Argument(
+        metavar="CLUSTER",
+        help="Short form such as 8xh100-sxm5-80gb or 16x8xh100-sxm5-80gb, or a YAML/JSON file.",
+    ),
+]
+PlanArgument = Annotated[Path, typer.Argument(metavar="PLAN", help="A plan file (JSON).")]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON on stdout, errors included.")]
+JobOption = Annotated[
+    Path | None,
+    typer.Option("--job", metavar="FILE", help="Job document (YAML or JSON); options override it."),
+]
+BatchOption = Annotated[
+    int | None,
+    typer.Option("--global-batch-size", metavar="N", help="Sequences per optimizer step."),
+]
+SequenceOption = Annotated[
+    int | None, typer.Option("--sequence-length", metavar="N", help="Tokens per sequence.")
+]
+PrecisionOption = Annotated[
+    PrecisionName | None, typer.Option("--precision", help="Number format of matrix products.")
+]
+OptimizerOption = Annotated[
+    OptimizerName | None, typer.Option("--optimizer", help="Optimizer, for its states and step.")
+]
+StackOption = Annotated[
+    StackName | None, typer.Option("--stack", help="Software whose overheads and rules apply.")
+]
+
+_DEGREE = re.compile(r"(?P<min>\d{1,7})(\.\.(?P<max>\d{1,7}))?")
+
+
+def read_job(
+    path: Path | None, *, fields: Mapping[str, object], limits: Mapping[str, object]
+) -> Job:
+    """Return the job in `path` (or the default one) with the given options in place of its own.
+
+    An option that is `None` was not given. Degrees among `limits` are text: `8`, or `2..8`.
+
+    Raises:
+        InputError: naming the option or the file's field that is wrong.
+    """
+    from planner.schema.document import read_fields
+    from planner.schema.job import Job
+
+    document = read_fields(path) if path is not None else {}
+    given = {name: value for name, value in fields.items() if value is not None}
+    limited = {name: _limit(name, value) for name, value in limits.items() if value is not None}
+    merged: dict[str, Any] = {**document, **given}
+    if limited:
+        own = document.get("limits", {})
+        merged["limits"] = {**own, **limited} if isinstance(own, dict) else own
+    return Job.from_fields(merged, source=str(path) if path is not None else "the options")
+
+
+def _limit(name: str, value: object) -> object:
+    if not isinstance(value, str):
+        return value
+    match = _DEGREE.fullmatch(value.strip())
+    if match is None:
+        raise InputError(
+            "is not a degree or an interval of degrees",
+            field=f"--{name.replace('_', '-')}",
+            value=value,
+            remedy="write a positive whole number such as 8, or an interval such as 2..8",
+        )
+    low = int(match["min"])
+    return {"min": low, "max": int(match["max"] or low)}

@@ -1,0 +1,117 @@
+"""`meshwright plan`: the best strategy for a model on a cluster, with its proof."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from planner.cli.console import print_document, search_progress, stdout
+from planner.cli.failures import NEGATIVE_ANSWER
+from planner.cli.inputs import read_resolved_cluster, read_resolved_model
+from planner.cli.options import (
+    BatchOption,
+    ClusterArgument,
+    JobOption,
+    JsonOption,
+    ModelArgument,
+    OptimizerOption,
+    PrecisionOption,
+    SequenceOption,
+    StackOption,
+    read_job,
+)
+from planner.errors import InputError
+
+if TYPE_CHECKING:
+    from planner.schema.document import Document
+    from planner.schema.plan import Infeasible, Plan
+
+DegreeText = Annotated[str | None, typer.Option(metavar="N|N..M", help="Fix or bound it.")]
+
+
+def plan(  # noqa: PLR0913 - one parameter per option; tests freeze the surface
+    model: ModelArgument,
+    cluster: ClusterArgument,
+    job: JobOption = None,
+    global_batch_size: BatchOption = None,
+    sequence_length: SequenceOption = None,
+    precision: PrecisionOption = None,
+    optimizer: OptimizerOption = None,
+    stack: StackOption = None,
+    tensor_parallel_degree: DegreeText = None,
+    pipeline_parallel_degree: DegreeText = None,
+    data_parallel_shard_degree: DegreeText = None,
+    data_parallel_replicate_degree: DegreeText = None,
+    expert_parallel_degree: DegreeText = None,
+    micro_batch_size: DegreeText = None,
+    memory_headroom_ratio: Annotated[
+        float | None, typer.Option(metavar="0..1", help="Device memory to leave free.")
+    ] = None,
+    solver_seconds: Annotated[
+        float | None, typer.Option(metavar="SECONDS", help="Stop searching after this long.")
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option("--out", metavar="FILE", help="Write the plan there.")
+    ] = None,
+    json: JsonOption = False,
+) -> None:
+    """Find the fastest legal strategy that fits, and prove it."""
+    from planner import planning
+
+    fields = {
+        "global_batch_size": global_batch_size,
+        "sequence_length": sequence_length,
+        "precision": precision,
+        "optimizer": optimizer,
+        "stack": stack,
+    }
+    limits = {
+        "tensor_parallel_degree": tensor_parallel_degree,
+        "pipeline_parallel_degree": pipeline_parallel_degree,
+        "data_parallel_shard_degree": data_parallel_shard_degree,
+        "data_parallel_replicate_degree": data_parallel_replicate_degree,
+        "expert_parallel_degree": expert_parallel_degree,
+        "micro_batch_size": micro_batch_size,
+        "memory_headroom_ratio": memory_headroom_ratio,
+        "solver_seconds": solver_seconds,
+    }
+    wanted = read_job(job, fields=fields, limits=limits)
+    given_model, given_cluster = read_resolved_model(model), read_resolved_cluster(cluster)
+    with search_progress("planning") as listen:
+        answer = planning.plan(given_model, given_cluster, wanted, on_progress=listen)
+    _show(answer, out=out, as_json=json)
+    if answer.status == "infeasible":
+        raise typer.Exit(NEGATIVE_ANSWER)
+
+
+def _show(answer: Plan | Infeasible, *, out: Path | None, as_json: bool) -> None:
+    from planner.cli.views.plan import answer_view
+
+    if out is not None:
+        write_document(out, answer)
+    if as_json:
+        print_document(answer)
+        return
+    console = stdout()
+    console.print(answer_view(answer))
+    if out is not None:
+        console.print(f"written to {out}", markup=False)
+
+
+def write_document(path: Path, document: Document) -> None:
+    """Write `document` as JSON to `path`.
+
+    Raises:
+        InputError: if the place cannot be written to.
+    """
+    try:
+        path.write_text(document.to_json(), encoding="utf-8")
+    except OSError as error:
+        raise InputError(
+            f"cannot be written: {error.strerror}",
+            field="--out",
+            value=str(path),
+            remedy="name a file in a directory that exists and that you may write to",
+        ) from None

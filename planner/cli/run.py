@@ -1,0 +1,73 @@
+"""`meshwright run`: apply a plan here, through torch's own launcher.
+
+The planner does not import the executor: it becomes the executor's process, so that signals and
+exit codes pass through.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Never
+
+import typer
+
+from planner.cli.inputs import read_plan
+from planner.cli.options import PlanArgument
+from planner.errors import InputError
+
+
+def run(
+    plan: PlanArgument,
+    script: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="-- SCRIPT ARGS...", help="A training script, after `--`."),
+    ] = None,
+    steps: Annotated[
+        int | None, typer.Option("--steps", min=1, metavar="N", help="Stop after N steps.")
+    ] = None,
+    report: Annotated[
+        Path | None, typer.Option("--report", metavar="FILE", help="Write the run report there.")
+    ] = None,
+) -> None:
+    """Train with a plan on this machine: the reference model, or your own script."""
+    read_plan(plan)
+    become_module("executor.launcher", launcher_arguments(plan, script, steps, report))
+
+
+def launcher_arguments(
+    plan: Path, script: Sequence[str] | None, steps: int | None, report: Path | None
+) -> list[str]:
+    """Return the command line of the executor's launcher."""
+    arguments = [str(plan)]
+    if report is not None:
+        arguments += ["--report", str(report)]
+    if steps is not None:
+        arguments += ["--steps", str(steps)]
+    if script:
+        arguments += ["--", *script]
+    return arguments
+
+
+_EXTRA_OF = {"executor": ("torch", "executor"), "api": ("fastapi", "service")}
+
+
+def become_module(module: str, arguments: Sequence[str]) -> Never:
+    """Replace this process by `python -m module arguments`.
+
+    Raises:
+        InputError: if what the module needs is not installed.
+    """
+    library, extra = _EXTRA_OF[module.partition(".")[0]]
+    if importlib.util.find_spec(library) is None:
+        raise InputError(
+            f"needs {library}, which is not installed",
+            field=f"python -m {module}",
+            remedy=f"pip install 'meshwright[{extra}]'",
+        )
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os.execv(sys.executable, [sys.executable, "-m", module, *arguments])  # noqa: S606

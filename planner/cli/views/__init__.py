@@ -1,0 +1,1 @@
+"""What commands print for a person: tables and bars made with rich."""

@@ -1,0 +1,69 @@
+"""Known models and devices: their facts, and tables of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from rich.table import Table
+
+from planner.hardware import device_names, device_profile
+from planner.importers.models import model_names, read_model
+from planner.units import format_bytes, format_count
+from planner.workload.model import model_workload
+
+
+def model_facts() -> list[dict[str, Any]]:
+    """Return name, architecture, parameters and shape of every known model."""
+    facts = []
+    for name in model_names():
+        _, graph = read_model(name)
+        facts.append(
+            {
+                "name": name,
+                "architecture": graph.architecture,
+                "parameter_count": model_workload(graph).parameter_count,
+                "block_count": graph.block_count,
+                "hidden_size": graph.hidden_size,
+                "vocabulary_size": graph.vocabulary_size,
+                "maximum_sequence_length": graph.maximum_sequence_length,
+            }
+        )
+    return facts
+
+
+def models_view(facts: Sequence[dict[str, Any]]) -> Table:
+    """Return one row per model."""
+    table = Table(box=None, pad_edge=False)
+    table.add_column("name", style="bold")
+    table.add_column("architecture")
+    for heading in ("parameters", "blocks", "hidden", "vocabulary", "longest sequence"):
+        table.add_column(heading, justify="right")
+    for model in facts:
+        table.add_row(
+            model["name"],
+            model["architecture"],
+            format_count(model["parameter_count"]),
+            str(model["block_count"]),
+            str(model["hidden_size"]),
+            str(model["vocabulary_size"]),
+            str(model["maximum_sequence_length"]),
+        )
+    return table
+
+
+def device_facts() -> list[dict[str, Any]]:
+    """Return name and memory of every device that has a profile."""
+    return [
+        {"name": name, "memory_bytes": device_profile(name).memory_bytes} for name in device_names()
+    ]
+
+
+def devices_view(facts: Sequence[dict[str, Any]]) -> Table:
+    """Return one row per device."""
+    table = Table(box=None, pad_edge=False)
+    table.add_column("name", style="bold")
+    table.add_column("memory", justify="right")
+    for device in facts:
+        table.add_row(device["name"], format_bytes(device["memory_bytes"]))
+    return table

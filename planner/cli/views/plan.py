@@ -1,0 +1,213 @@
+"""A plan, an estimate or an infeasible answer, as a person reads it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import assert_never
+
+from rich.console import Group, RenderableType
+from rich.markup import escape
+from rich.rule import Rule
+from rich.table import Table
+from rich.text import Text
+
+from planner.cli.views.bars import bar
+from planner.comparison import activation_checkpointing, blocks_per_stage, offload, zero_stages
+from planner.schema.plan import (
+    Certificate,
+    Estimate,
+    Explanation,
+    Infeasible,
+    Plan,
+    Prediction,
+    StepBreakdown,
+)
+from planner.schema.strategy import Strategy
+from planner.units import GIB, format_bytes, format_seconds
+
+Answer = Plan | Infeasible
+
+
+def answer_view(answer: Answer) -> RenderableType:
+    """Return a plan or an infeasible answer to print."""
+    match answer:
+        case Plan():
+            return plan_view(answer)
+        case Infeasible():
+            return infeasible_view(answer)
+        case _:
+            assert_never(answer)
+
+
+def plan_view(plan: Plan) -> RenderableType:
+    """Return the plan: strategy, prediction, memory, breakdown, certificate, reasons."""
+    return Group(
+        Rule(f"[bold]{escape(plan.id)}[/]", align="left"),
+        *_request_lines(plan),
+        "",
+        _strategy_table(plan.strategy),
+        "",
+        *_prediction(plan.prediction),
+        _certificate_line(plan.certificate),
+        *_explanation(plan.explanation),
+    )
+
+
+def estimate_view(estimate: Estimate) -> RenderableType:
+    """Return the estimate: strategy, prediction, memory, breakdown."""
+    return Group(
+        Rule("[bold]estimate[/]", align="left"),
+        *_request_lines(estimate),
+        "",
+        _strategy_table(estimate.strategy),
+        "",
+        *_prediction(estimate.prediction),
+    )
+
+
+def infeasible_view(answer: Infeasible) -> RenderableType:
+    """Return why nothing fits, and what would help."""
+    binding = Table(title="What binds", title_justify="left", box=None, pad_edge=False)
+    for heading in ("configurations", "limit", "needs", "has", "why"):
+        binding.add_column(heading)
+    for item in answer.binding:
+        binding.add_row(
+            escape(item.description),
+            item.limit.replace("_", " "),
+            _optional_bytes(item.required_bytes),
+            _optional_bytes(item.capacity_bytes),
+            escape(item.reason),
+        )
+    relaxations: list[RenderableType] = ["", "[bold]What would make it fit[/]"]
+    relaxations += [f"  • {escape(change.description)}" for change in answer.relaxations]
+    if not answer.relaxations:
+        relaxations.append("  no single change that was tried is enough")
+    return Group(
+        Rule("[bold red]infeasible[/]", align="left"),
+        *_request_lines(answer),
+        f"none of {answer.configurations_total} configurations fits",
+        "",
+        binding,
+        *relaxations,
+    )
+
+
+def _request_lines(answer: Answer | Estimate) -> Iterator[str]:
+    model, cluster, job = answer.model.resolved, answer.cluster.resolved, answer.job.resolved
+    yield (
+        f"[bold]{escape(model.name)}[/] ({model.block_count} blocks, hidden {model.hidden_size}) "
+        f"on [bold]{escape(cluster.name)}[/] ({cluster.device_count} devices)"
+    )
+    yield (
+        f"batch {job.global_batch_size} x {job.sequence_length} tokens, {job.precision}, "
+        f"{job.optimizer}, {job.stack}"
+    )
+
+
+def _strategy_table(strategy: Strategy) -> Table:
+    facts = Table(box=None, show_header=False, pad_edge=False)
+    for _ in range(3):
+        facts.add_column(style="dim")
+        facts.add_column(style="bold")
+    pairs = list(_strategy_facts(strategy))
+    for start in range(0, len(pairs), 3):
+        facts.add_row(*[text for pair in pairs[start : start + 3] for text in pair])
+    return facts
+
+
+def _strategy_facts(strategy: Strategy) -> Iterator[tuple[str, str]]:
+    sequence = " + sequence" if strategy.sequence_parallel else ""
+    yield "tensor parallel", f"{strategy.tensor_parallel_degree}{sequence}"
+    yield "pipeline parallel", str(strategy.pipeline_parallel_degree)
+    yield "data parallel", f"{strategy.replicate_degree} x {strategy.shard_degree} shards"
+    yield "context parallel", str(strategy.context_parallel_degree)
+    yield "expert parallel", str(strategy.expert_parallel_degree)
+    yield "schedule", strategy.pipeline_schedule.value
+    yield "micro-batches", f"{strategy.micro_batch_count} of {strategy.micro_batch_size}"
+    yield "blocks per stage", blocks_per_stage(strategy)
+    yield "ZeRO stage", zero_stages(strategy)
+    yield "checkpointing", activation_checkpointing(strategy)
+    yield "offload", offload(strategy)
+
+
+def _prediction(prediction: Prediction) -> Iterator[RenderableType]:
+    step = prediction.step_seconds
+    cost = prediction.cost_per_million_tokens
+    price = "" if cost is None else f", ${cost:.3g} per million tokens"
+    yield (
+        f"[bold green]{format_seconds(step.p50)}[/] a step "
+        f"({format_seconds(step.p10)} to {format_seconds(step.p90)}), "
+        f"{prediction.tokens_per_second_per_device:,.0f} tokens/s per device, "
+        f"MFU {prediction.model_flop_utilization:.1%}{price}"
+    )
+    verdict = "[green]fits[/]" if prediction.fits else "[bold red]does not fit[/]"
+    yield f"memory {verdict} (chance {prediction.fits_probability:.1%})"
+    yield ""
+    yield _breakdown_table(prediction.breakdown_seconds)
+    yield ""
+    yield memory_table(prediction)
+    yield ""
+
+
+def _breakdown_table(breakdown: StepBreakdown) -> Table:
+    table = Table(title="Where the step goes", title_justify="left", box=None, pad_edge=False)
+    table.add_column("cause")
+    table.add_column("time", justify="right")
+    table.add_column("share", justify="right")
+    table.add_column("")
+    total = breakdown.total_seconds()
+    for name in type(breakdown).model_fields:
+        seconds = getattr(breakdown, name)
+        if seconds > 0.0:
+            share = seconds / total
+            table.add_row(
+                name.replace("_", " "), format_seconds(seconds), f"{share:.1%}", bar(share)
+            )
+    return table
+
+
+def memory_table(prediction: Prediction) -> Table:
+    """Return GiB per device of each stage by cause, beside what the device holds."""
+    table = Table(title="Memory per device, GiB", title_justify="left", box=None, pad_edge=False)
+    names = ("parameters", "gradients", "optimizer", "activations", "logits")
+    for heading in ("stage", *names, "other", "peak", "holds"):
+        table.add_column(heading, justify="right")
+    table.add_column("")
+    for stage in prediction.stages:
+        parts = [getattr(stage.memory_bytes, name) for name in names]
+        other = stage.peak_memory_bytes - sum(parts)
+        ratio = stage.peak_memory_bytes / stage.capacity_bytes if stage.capacity_bytes else 1.0
+        style = "green" if ratio <= 1.0 else "red"
+        figures = [*parts, max(other, 0.0), stage.peak_memory_bytes, stage.capacity_bytes]
+        table.add_row(
+            str(stage.stage), *[f"{value / GIB:.2f}" for value in figures], bar(ratio, style=style)
+        )
+    return table
+
+
+def _certificate_line(certificate: Certificate) -> str:
+    if certificate.status == "optimal":
+        claim = "[bold green]proven optimal[/] in the searched space"
+    else:
+        claim = f"[bold yellow]within {certificate.gap_ratio:.2%} of the best possible[/]"
+    return (
+        f"{claim}: no configuration is under {format_seconds(certificate.lower_bound_seconds)}; "
+        f"{certificate.configurations_total} configurations, {certificate.configurations_pruned} "
+        f"pruned, {certificate.milp_count} solved by {escape(certificate.solver)}, "
+        f"{format_seconds(certificate.solve_seconds)}"
+    )
+
+
+def _explanation(explanation: Explanation) -> Iterator[RenderableType]:
+    yield Text(explanation.summary)
+    for constraint in explanation.binding_constraints:
+        yield Text(f"  binds: {constraint}")
+    for other in explanation.runners_up:
+        bound = "at least " if other.is_lower_bound else ""
+        yield Text(f"  runner-up: {other.description}: {bound}{format_seconds(other.step_seconds)}")
+    for assumption in explanation.assumptions:
+        yield Text(f"  assumed: {assumption}", style="dim")
+
+
+def _optional_bytes(count: float | None) -> str:
+    return "" if count is None else format_bytes(count)
