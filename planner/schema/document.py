@@ -216,8 +216,9 @@ def document_error(error: ValidationError, *, source: str) -> DocumentError:
     count = error.error_count()
     more = "" if count == 1 else f" ({count - 1} more after this)"
     message = first["msg"].removeprefix("Value error, ")
-    value = first["input"]
-    shown = value if isinstance(value, (str, int, float, bool)) else type(value).__name__
+    value = None if first["type"] == "missing" else first["input"]
+    plain = value is None or isinstance(value, (str, int, float, bool))
+    shown = value if plain else type(value).__name__
     return DocumentError(message + more, field=field, value=shown, remedy=remedy)
 
 
