@@ -14,7 +14,8 @@ from typing import Annotated
 
 import typer
 
-from planner.cli import catalogue, compare, demo, estimate, plan, run, service, verify
+from planner.cli import catalogue, compare, estimate, plan, run, service, verify
+from planner.cli.demo.command import demo
 from planner.cli.failures import INTERRUPTED, report, report_interrupt
 
 app = typer.Typer(
@@ -54,7 +55,7 @@ app.command("serve")(service.serve)
 app.add_typer(service.database, name="db")
 app.command("models")(catalogue.models)
 app.command("devices")(catalogue.devices)
-app.command("demo")(demo.demo)
+app.command("demo")(demo)
 
 
 def invoke(arguments: Sequence[str]) -> int:

@@ -30,6 +30,8 @@ INTERRUPTED = 130
 
 def report(error: Exception, *, as_json: bool) -> int:
     """Print `error` in one line on stderr (and as JSON on stdout) and return the exit code."""
+    if isinstance(error, TyperException) and not error.format_message().strip():
+        return USAGE  # the help stands on the screen already: no command was given
     message, code = _message(error), _exit_code(error)
     if _debugging():
         traceback.print_exception(error, file=sys.stderr)

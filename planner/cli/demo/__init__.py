@@ -1,0 +1,1 @@
+"""The whole story in a minute: plan, store, compare, run and measure."""

@@ -1,0 +1,124 @@
+"""`meshwright demo`: the whole story with a progress bar."""
+
+from __future__ import annotations
+
+import sys
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from planner.cli.console import stdout
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from planner.cli.demo.service import Service
+    from planner.cli.demo.steps import Steps
+    from planner.schema.plan import Plan
+
+STEP_COUNT = 5
+TRAINING_STEP_COUNT = 20
+GPU_REQUESTS: tuple[tuple[str, dict[str, Any]], ...] = (
+    (
+        "plan Llama-3-8B on 8 H100",
+        {
+            "model": "llama-3-8b",
+            "cluster": "8xh100-sxm5-80gb",
+            "job": {"global_batch_size": 512, "sequence_length": 8192},
+        },
+    ),
+    (
+        "plan Qwen3-30B-A3B on 64 H100",
+        {
+            "model": "qwen3-30b-a3b",
+            "cluster": "8x8xh100-sxm5-80gb",
+            "job": {"global_batch_size": 1024, "sequence_length": 4096},
+        },
+    ),
+)
+CPU_MODEL = "tiny-llama-cpu"
+CPU_CLUSTER = "4xcpu-gloo"
+CPU_JOB = {"global_batch_size": 16, "sequence_length": 128, "precision": "fp32"}
+
+
+def demo(
+    keep_serving: Annotated[
+        bool | None,
+        typer.Option(
+            "--keep-serving/--no-keep-serving",
+            help="Leave the service up until Ctrl-C (default: only at a terminal).",
+        ),
+    ] = None,
+    directory: Annotated[
+        Path, typer.Option("--directory", metavar="DIR", help="Where plans and logs go.")
+    ] = Path(".demo"),
+) -> None:
+    """Plan, store, compare, run and measure, in one minute."""
+    from planner.cli.demo.service import running_service
+    from planner.cli.demo.steps import Steps
+
+    directory.mkdir(parents=True, exist_ok=True)
+    console = stdout()
+    steps = Steps(console, step_count=STEP_COUNT)
+    with ExitStack() as running:
+        with steps.step("start the service on SQLite"):
+            service = running.enter_context(running_service(directory))
+        url = _plan_for_gpus(service, steps, console)
+        _train_here(steps, console, directory)
+        if keep_serving or (keep_serving is None and sys.stdin.isatty()):
+            _serve_until_interrupted(service, console, url)
+
+
+def _serve_until_interrupted(service: Service, console: Console, url: str) -> None:
+    console.print(f"\nserving at [bold]{url}[/]\npress Ctrl-C to stop")
+    try:
+        service.process.wait()
+    except KeyboardInterrupt:
+        console.print("stopped")
+
+
+def _plan_for_gpus(service: Service, steps: Steps, console: Console) -> str:
+    from planner.cli.views.demo import plans_table
+    from planner.schema.plan import Plan
+
+    plans = []
+    for description, request in GPU_REQUESTS:
+        with steps.step(description):
+            plans.append(Plan.from_fields(service.store_plan(request), source="the service"))
+    console.print()
+    console.print(plans_table(plans))
+    url = service.compare_url([plan.id for plan in plans])
+    console.print(f"compare them at [bold]{url}[/]\n")
+    return url
+
+
+def _train_here(steps: Steps, console: Console, directory: Path) -> None:
+    from planner.cli.demo.training import train
+    from planner.cli.plan import write_document
+    from planner.cli.views.demo import losses_line, measured_table, plans_table
+
+    plan_path = directory / "plan.json"
+    with steps.step(f"plan {CPU_MODEL} on the four CPU ranks of this machine"):
+        plan = _cpu_plan()
+        write_document(plan_path, plan)
+    with steps.step(f"train {TRAINING_STEP_COUNT} steps on four ranks over gloo"):
+        report = train(plan_path, step_count=TRAINING_STEP_COUNT, directory=directory)
+    console.print()
+    console.print(plans_table([plan]))
+    console.print(losses_line(report))
+    console.print(measured_table(plan, report))
+
+
+def _cpu_plan() -> Plan:
+    from planner import planning
+    from planner.cli.demo.steps import DemoError
+    from planner.cli.inputs import read_resolved_cluster, read_resolved_model
+    from planner.schema.job import Job
+
+    job = Job.from_fields(CPU_JOB, source="the demo")
+    answer = planning.plan(read_resolved_model(CPU_MODEL), read_resolved_cluster(CPU_CLUSTER), job)
+    if answer.status == "infeasible":
+        raise DemoError(f"{CPU_MODEL} does not fit on {CPU_CLUSTER}")
+    return answer

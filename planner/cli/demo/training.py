@@ -1,0 +1,58 @@
+"""The demo's training run: `meshwright run` on this machine's ranks, and its report."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+from planner.cli.demo.service import last_line
+from planner.cli.demo.steps import DemoError
+from planner.schema.run import RunReport
+
+RUN_SECONDS_LIMIT = 120.0
+
+
+def train(plan_path: Path, *, step_count: int, directory: Path) -> RunReport:
+    """Return the report of `step_count` steps trained with the plan at `plan_path`.
+
+    Raises:
+        DemoError: if the run fails, takes too long, or its loss does not fall.
+    """
+    report_path, log = directory / "report.json", directory / "run.log"
+    report_path.unlink(missing_ok=True)
+    command = [sys.executable, "-m", "planner.cli", "run", str(plan_path)]
+    command += ["--steps", str(step_count), "--report", str(report_path)]
+    code = _run(command, log)
+    if code != 0:
+        raise DemoError(f"`meshwright run` ended with code {code}: {last_line(log)}; see {log}")
+    report = RunReport.read(report_path)
+    if report.status != "completed" or len(report.losses) < step_count:
+        raise DemoError(f"only {len(report.losses)} of {step_count} steps were trained; see {log}")
+    if report.losses[-1] >= report.losses[0]:
+        first, last = report.losses[0], report.losses[-1]
+        raise DemoError(f"the loss did not fall: {first:.3f} at first, {last:.3f} at last")
+    return report
+
+
+def _run(command: list[str], log: Path) -> int:
+    """Run `command` with its messages in `log`; nothing of it survives an interrupt."""
+    with log.open("wb") as messages:
+        process = subprocess.Popen(
+            command,
+            env={**os.environ, "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", "1")},
+            stdin=subprocess.DEVNULL,
+            stdout=messages,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+    try:
+        return process.wait(RUN_SECONDS_LIMIT)
+    except subprocess.TimeoutExpired:
+        raise DemoError(f"it took more than {RUN_SECONDS_LIMIT:.0f} s; see {log}") from None
+    finally:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait()

@@ -1,0 +1,92 @@
+"""The frozen surface: every option is here, so that one more is a decision and not an accident."""
+
+import pytest
+import typer
+
+from planner.cli.app import app
+from planner.cli.options import OptimizerName, PrecisionName, StackName
+from planner.schema.job import Job, Optimizer, Precision, Stack
+
+JOB_OPTIONS = {
+    "--job", "--global-batch-size", "--sequence-length", "--precision", "--optimizer", "--stack",
+}  # fmt: skip
+SURFACE = {
+    "plan": JOB_OPTIONS
+    | {
+        "--tensor-parallel-degree",
+        "--pipeline-parallel-degree",
+        "--data-parallel-shard-degree",
+        "--data-parallel-replicate-degree",
+        "--expert-parallel-degree",
+        "--micro-batch-size",
+        "--memory-headroom-ratio",
+        "--solver-seconds",
+        "--out",
+        "--json",
+    },
+    "estimate": JOB_OPTIONS | {"--strategy", "--strategies", "--json"},
+    "compare": {"--json"},
+    "verify": {"--json"},
+    "run": {"--steps", "--report"},
+    "serve": {"--host", "--port", "--database-url"},
+    "db": set(),
+    "models": {"--json"},
+    "devices": {"--json"},
+    "demo": {"--keep-serving", "--no-keep-serving", "--directory"},
+}
+
+
+def commands() -> dict[str, typer.core.TyperCommand]:
+    """Return the application's commands by name."""
+    return dict(typer.main.get_group(app).commands)
+
+
+def options_of(command: typer.core.TyperCommand) -> set[str]:
+    """Return the long options of `command`."""
+    written = [
+        (*parameter.opts, *parameter.secondary_opts)
+        for parameter in command.params
+        if parameter.param_type_name == "option"
+    ]
+    return {name for names in written for name in names if name not in {"--help", "-h"}}
+
+
+def test_commands_are_these():
+    assert set(commands()) == set(SURFACE)
+
+
+@pytest.mark.parametrize("name", sorted(SURFACE))
+def test_options_of_each_command_are_these(name):
+    assert options_of(commands()[name]) == SURFACE[name]
+
+
+@pytest.mark.parametrize("name", sorted(SURFACE))
+def test_every_command_says_what_it_does(name, command):
+    outcome = command(name, "--help")
+    assert outcome.exit_code == 0
+    assert f"meshwright {name}" in outcome.stdout
+
+
+@pytest.mark.parametrize(
+    ("offered", "understood"),
+    [(PrecisionName, Precision), (OptimizerName, Optimizer), (StackName, Stack)],
+)
+def test_words_that_options_offer_are_those_of_the_job_document(offered, understood):
+    assert set(offered.__args__) == {item.value for item in understood}
+
+
+def test_job_options_are_fields_of_the_job_document():
+    fields = {f"--{name.replace('_', '-')}" for name in Job.model_fields}
+    assert JOB_OPTIONS - {"--job"} <= fields
+
+
+def test_version_is_printed(command):
+    outcome = command("--version")
+    assert (outcome.exit_code, outcome.stdout.split()[0]) == (0, "meshwright")
+
+
+def test_no_arguments_show_the_help(command):
+    outcome = command()
+    assert outcome.exit_code == 2
+    assert "Usage: meshwright" in outcome.stdout
+    assert outcome.stderr == ""
