@@ -77,6 +77,8 @@ def plan(  # noqa: PLR0913 - one parameter per option; tests freeze the surface
         "memory_headroom_ratio": memory_headroom_ratio,
         "solver_seconds": solver_seconds,
     }
+    if out is not None:
+        _check_place(out)
     wanted = read_job(job, fields=fields, limits=limits)
     given_model, given_cluster = read_resolved_model(model), read_resolved_cluster(cluster)
     with search_progress("planning") as listen:
@@ -106,12 +108,25 @@ def write_document(path: Path, document: Document) -> None:
     Raises:
         InputError: if the place cannot be written to.
     """
+    _check_place(path)
     try:
         path.write_text(document.to_json(), encoding="utf-8")
     except OSError as error:
-        raise InputError(
-            f"cannot be written: {error.strerror}",
-            field="--out",
-            value=str(path),
-            remedy="name a file in a directory that exists and that you may write to",
-        ) from None
+        raise _no_place(path, error.strerror) from None
+
+
+def _check_place(path: Path) -> None:
+    """Raise before the work rather than after it where the result could not be kept."""
+    if path.is_dir():
+        raise _no_place(path, "it is a directory")
+    if not path.parent.is_dir():
+        raise _no_place(path, "there is no such directory")
+
+
+def _no_place(path: Path, reason: str | None) -> InputError:
+    return InputError(
+        f"cannot be written: {reason}",
+        field="--out",
+        value=str(path),
+        remedy="name a file in a directory that exists and that you may write to",
+    )
