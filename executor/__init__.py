@@ -1,1 +1,28 @@
-"""The executor: applies a plan to a torch job, measures it, reports it."""
+"""The executor: applies a plan to a torch job, measures it, reports it.
+
+A training script needs one name:
+
+    import executor
+    session = executor.start()
+    trainer = session.parallelize(build_model, loss_fn, optimizer_fn)
+    for inputs, targets in session.shard(loader):
+        metrics = trainer.step(inputs, targets)
+
+`start` is found on first use, so that what runs without torch can import this package.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from executor.session import start as start
+
+__all__ = ["start"]
+
+
+def __getattr__(name: str) -> Any:
+    if name in __all__:
+        return getattr(import_module("executor.session"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,0 +1,1 @@
+"""Techniques, one module each, and the order in which they are applied to a model."""

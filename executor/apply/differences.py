@@ -1,0 +1,116 @@
+"""Differences: what a rank really holds, compared with what the plan says it holds."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from torch import nn
+from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import CheckpointWrapper
+from torch.distributed.tensor import DTensor
+
+from executor.apply.split import stage_blocks
+from executor.apply.zero import head_choice, needs_data_parallel
+from executor.mesh import SHARD, TENSOR, RankMesh, axis_degrees
+from executor.models.declaration import ModelDeclaration, part
+from planner.schema.job import Precision
+from planner.schema.strategy import ActivationCheckpointing, EdgeChoice, Stage, Strategy
+
+
+def differences_from_plan(
+    model: nn.Module,
+    *,
+    declaration: ModelDeclaration,
+    strategy: Strategy,
+    precision: Precision,
+    mesh: RankMesh,
+) -> tuple[str, ...]:
+    """Return one sentence for each way in which the applied model is not the planned one."""
+    stage = (strategy.stages or ())[mesh.stage]
+    sharding = mesh.degrees[SHARD] > 1 and needs_data_parallel(mesh, precision)
+    return (
+        *_mesh_differences(strategy, mesh),
+        *_content_differences(model, declaration, stage, mesh),
+        *_checkpointing_differences(model, declaration, stage),
+        *_tensor_parallel_differences(model, declaration, mesh),
+        *_zero_differences(model, declaration, strategy, stage, sharding=sharding),
+    )
+
+
+def _mesh_differences(strategy: Strategy, mesh: RankMesh) -> Iterator[str]:
+    actual = dict(zip(mesh.world.mesh_dim_names or (), mesh.world.shape, strict=True))
+    for axis, degree in axis_degrees(strategy).items():
+        if actual.get(axis) != degree:
+            yield f"mesh axis {axis} has {actual.get(axis)} ranks, planned {degree}"
+
+
+def _content_differences(
+    model: nn.Module, declaration: ModelDeclaration, stage: Stage, mesh: RankMesh
+) -> Iterator[str]:
+    held = sorted(int(name) for name, _ in model.get_submodule(declaration.blocks).named_children())
+    planned = list(stage_blocks(stage))
+    if held != planned:
+        yield f"stage {stage.stage} holds blocks {held}, planned {planned}"
+    edges = ((declaration.embedding, mesh.is_first_stage), (declaration.head, mesh.is_last_stage))
+    for path, expected in edges:
+        if (part(model, path) is not None) is not expected:
+            yield f"{path} is {'absent' if expected else 'present'} on stage {stage.stage}"
+
+
+def _checkpointing_differences(
+    model: nn.Module, declaration: ModelDeclaration, stage: Stage
+) -> Iterator[str]:
+    for group in stage.layers:
+        planned = group.activation_checkpointing is not ActivationCheckpointing.NONE
+        for index in stage_blocks(Stage(stage=0, layers=(group,))):
+            block = part(model, declaration.block_path(index))
+            if isinstance(block, CheckpointWrapper) is not planned:
+                yield f"block {index} is checkpointed: {not planned}, planned: {planned}"
+
+
+def _tensor_parallel_differences(
+    model: nn.Module, declaration: ModelDeclaration, mesh: RankMesh
+) -> Iterator[str]:
+    planned = mesh.degrees[TENSOR] > 1
+    split = (*declaration.block.column, *declaration.block.row)
+    for name, block in model.get_submodule(declaration.blocks).named_children():
+        for path in split:
+            linear = part(block, path)
+            weight = None if linear is None else linear.weight
+            if isinstance(weight, nn.Parameter) and is_sharded(weight, TENSOR) is not planned:
+                yield f"block {name} {path} is split over {TENSOR}: {not planned}"
+
+
+def _zero_differences(
+    model: nn.Module,
+    declaration: ModelDeclaration,
+    strategy: Strategy,
+    stage: Stage,
+    *,
+    sharding: bool,
+) -> Iterator[str]:
+    embedding, head = strategy.embedding or EdgeChoice(), strategy.head or EdgeChoice()
+    edge_head = head_choice(declaration, (embedding, head))
+    zero_stages = [
+        (declaration.embedding, embedding.zero_stage),
+        (declaration.head, edge_head.zero_stage),
+    ]
+    for group in stage.layers:
+        for index in stage_blocks(Stage(stage=0, layers=(group,))):
+            zero_stages.append((declaration.block_path(index), group.zero_stage))
+    for path, zero_stage in zero_stages:
+        module = part(model, path)
+        planned = sharding and zero_stage > 0
+        for name, parameter in () if module is None else module.named_parameters():
+            if is_sharded(parameter, SHARD) is not planned:
+                yield f"{path}.{name} is sharded over {SHARD}: {not planned}, planned: {planned}"
+
+
+def is_sharded(parameter: nn.Parameter, axis: str) -> bool:
+    """Return whether `parameter` is divided along the mesh axis called `axis`."""
+    if not isinstance(parameter, DTensor):
+        return False
+    names = parameter.device_mesh.mesh_dim_names or ()
+    return any(
+        name == axis and not (placement.is_replicate() or placement.is_partial())
+        for name, placement in zip(names, parameter.placements, strict=True)
+    )

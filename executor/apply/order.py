@@ -1,0 +1,82 @@
+"""Order: how techniques compose. Read it top to bottom; each line needs those above it.
+
+1. The model is built on the meta device: shapes without storage.
+2. Split first, so that no later step spends time on blocks of other stages.
+3. Tensor parallelism replaces parameters; checkpointing would hide the modules it looks for.
+4. Checkpointing wraps blocks inside of what ZeRO wraps: recomputation must find the parameters
+   that ZeRO gathered for backward.
+5. ZeRO shards what tensor parallelism has left on this rank.
+6. Only now is storage taken, for this rank's shards alone.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import nn
+
+from executor.apply.checkpointing import apply_checkpointing
+from executor.apply.materialise import materialise, tie
+from executor.apply.split import split
+from executor.apply.supported import check_shapes
+from executor.apply.tensor_parallel import apply_tensor_parallel
+from executor.apply.zero import GradientSync, apply_zero
+from executor.mesh import TENSOR, RankMesh
+from executor.models.declaration import ModelDeclaration
+from planner.schema.job import Precision
+from planner.schema.strategy import EdgeChoice, Strategy
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Application:
+    """What is applied: the strategy, resolved, and what it needs to know of job and rank."""
+
+    strategy: Strategy
+    precision: Precision
+    mesh: RankMesh
+    device: torch.device
+    seed: int
+    sharded_logits: bool
+
+
+def apply(
+    model: nn.Module, *, declaration: ModelDeclaration, application: Application
+) -> GradientSync:
+    """Turn `model`, whole and on the meta device, into this rank's part of the plan.
+
+    Raises:
+        UnsupportedPlanError: if a degree does not divide what it splits.
+        ModelMismatchError: if the model is not the one that was planned.
+    """
+    strategy, mesh = application.strategy, application.mesh
+    stages = strategy.stages or ()
+    check_shapes(declaration.shapes, strategy)
+    split(model, declaration=declaration, stages=stages, mesh=mesh)
+    if strategy.tensor_parallel_degree > 1:
+        apply_tensor_parallel(
+            model,
+            declaration=declaration,
+            mesh=mesh.axis(TENSOR),
+            sequence_parallel=strategy.sequence_parallel,
+            sharded_logits=application.sharded_logits,
+        )
+        tie(model, declaration)
+        if strategy.sequence_parallel:
+            declaration.tell_sequence_parts(model, strategy.tensor_parallel_degree)
+    apply_checkpointing(model, declaration=declaration, stage=stages[mesh.stage])
+    gradient_sync = apply_zero(
+        model,
+        declaration=declaration,
+        mesh=mesh,
+        stage=stages[mesh.stage],
+        edges=edge_choices(strategy),
+        precision=application.precision,
+    )
+    materialise(model, declaration=declaration, device=application.device, seed=application.seed)
+    return gradient_sync
+
+
+def edge_choices(strategy: Strategy) -> tuple[EdgeChoice, EdgeChoice]:
+    """Return how the embedding and the head are kept."""
+    return strategy.embedding or EdgeChoice(), strategy.head or EdgeChoice()

@@ -1,0 +1,115 @@
+"""Supported: what of a plan the executor can apply. All else is refused before ranks start.
+
+Torch answers most of these with a crash or an obscure error in the middle of a step.
+"""
+
+from __future__ import annotations
+
+from executor.errors import UnsupportedPlanError
+from executor.models.declaration import Shapes
+from planner.schema.job import Job, Precision
+from planner.schema.strategy import EdgeChoice, PipelineSchedule, Strategy
+
+_SCHEDULES = (PipelineSchedule.GPIPE, PipelineSchedule.ONE_F_ONE_B)
+_PRECISIONS = (Precision.FP32, Precision.BF16)
+
+
+def check_strategy(strategy: Strategy, job: Job) -> None:
+    """Return if the executor has every technique that `strategy` names.
+
+    Raises:
+        UnsupportedPlanError: naming the first that it has not.
+    """
+    _check_degrees(strategy)
+    _check_schedule(strategy)
+    _check_offload(strategy)
+    if job.precision not in _PRECISIONS:
+        raise UnsupportedPlanError(
+            "the executor trains in bf16 or fp32",
+            field="job.precision",
+            value=job.precision.value,
+            remedy="plan with precision bf16",
+        )
+    if job.sequence_length is None or job.global_batch_size is None:
+        raise UnsupportedPlanError(
+            "the job must state its sequence length and batch",
+            field="job",
+            remedy="take the plan from `meshwright plan`, which resolves both",
+        )
+    tp = strategy.tensor_parallel_degree
+    if strategy.sequence_parallel and job.sequence_length % tp:
+        raise UnsupportedPlanError(
+            f"tensor_parallel_degree {tp} does not divide the sequence",
+            field="job.sequence_length",
+            value=job.sequence_length,
+            remedy=f"use a multiple of {tp}, or sequence_parallel false",
+        )
+
+
+def check_shapes(shapes: Shapes, strategy: Strategy) -> None:
+    """Return if the tensor-parallel degree divides all that it splits.
+
+    Raises:
+        UnsupportedPlanError: naming the first size that it does not divide.
+    """
+    tp = strategy.tensor_parallel_degree
+    for name, size in shapes.divided_by_tensor_parallel().items():
+        if size % tp:
+            raise UnsupportedPlanError(
+                f"does not divide the model's {name} {size}",
+                field="strategy.tensor_parallel_degree",
+                value=tp,
+                remedy=f"use a degree that divides {size}",
+            )
+
+
+def _check_degrees(strategy: Strategy) -> None:
+    for field in ("context_parallel_degree", "expert_parallel_degree", "virtual_pipeline_degree"):
+        degree = getattr(strategy, field)
+        if degree != 1:
+            raise UnsupportedPlanError(
+                "the executor cannot apply this degree",
+                field=f"strategy.{field}",
+                value=degree,
+                remedy=f"plan with {field} limited to 1",
+            )
+
+
+def _check_schedule(strategy: Strategy) -> None:
+    schedule = strategy.pipeline_schedule
+    if strategy.pipeline_parallel_degree == 1:
+        return
+    if schedule not in _SCHEDULES:
+        raise UnsupportedPlanError(
+            "the executor runs gpipe and 1f1b",
+            field="strategy.pipeline_schedule",
+            value=schedule.value,
+            remedy="plan with limits.pipeline_schedules [gpipe, 1f1b]",
+        )
+    count = strategy.micro_batch_count or 0
+    if schedule is PipelineSchedule.ONE_F_ONE_B and count < strategy.pipeline_parallel_degree:
+        raise UnsupportedPlanError(
+            f"1f1b needs at least {strategy.pipeline_parallel_degree} micro-batches, one a stage",
+            field="strategy.micro_batch_count",
+            value=count,
+            remedy="raise the global batch, or use gpipe",
+        )
+
+
+def _check_offload(strategy: Strategy) -> None:
+    choices: list[tuple[str, EdgeChoice | None]] = [
+        ("strategy.embedding", strategy.embedding),
+        ("strategy.head", strategy.head),
+    ]
+    offloads = [(field, choice.offload) for field, choice in choices if choice is not None]
+    for stage in strategy.stages or ():
+        for index, group in enumerate(stage.layers):
+            offloads.append((f"strategy.stages.{stage.stage}.layers.{index}", group.offload))
+    for field, offload in offloads:
+        if offload:
+            raise UnsupportedPlanError(
+                "the executor keeps all state on the device",
+                field=f"{field}.offload",
+                value=[item.value for item in offload],
+                remedy="plan with limits.offload []",
+            )

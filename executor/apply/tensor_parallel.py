@@ -1,0 +1,106 @@
+"""Tensor parallelism, with and without sequence parallelism, from a model's declaration.
+
+Between blocks the hidden states are plain tensors: whole on every rank, or under sequence
+parallelism this rank's part of the sequence. Norm weights become replicated DTensors in both
+cases, so that an optimizer meets one kind of parameter only.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+
+import torch
+from torch import nn
+from torch.distributed.device_mesh import DeviceMesh
+from torch.distributed.tensor import DTensor, Placement, Replicate, Shard, distribute_module
+from torch.distributed.tensor.parallel import (
+    ColwiseParallel,
+    ParallelStyle,
+    PrepareModuleInput,
+    RowwiseParallel,
+    parallelize_module,
+)
+
+from executor.models.declaration import BlockDeclaration, ModelDeclaration, part
+
+SEQUENCE_DIMENSION = 1
+
+
+class TokenwiseParallel(ParallelStyle):
+    """A module that treats each token alone: weights replicated, tokens as `layout` says."""
+
+    def __init__(self, layout: Placement) -> None:
+        super().__init__()
+        self.layout = layout
+
+    def _apply(self, module: nn.Module, device_mesh: DeviceMesh) -> nn.Module:
+        return distribute_module(
+            module,
+            device_mesh,
+            input_fn=partial(_to_dtensor, self.layout),
+            output_fn=_to_local,
+        )
+
+
+def apply_tensor_parallel(
+    model: nn.Module,
+    *,
+    declaration: ModelDeclaration,
+    mesh: DeviceMesh,
+    sequence_parallel: bool,
+    sharded_logits: bool,
+) -> None:
+    """Distribute the stage's parameters over `mesh` and hook the collectives into forward.
+
+    With `sharded_logits` the head returns a DTensor split over the vocabulary, for a loss that
+    takes it so; else whole logits.
+    """
+    layout: Placement = Shard(SEQUENCE_DIMENSION) if sequence_parallel else Replicate()
+    for block in model.get_submodule(declaration.blocks).children():
+        parallelize_module(block, mesh, _block_styles(block, declaration.block, layout))
+    edges: dict[str, ParallelStyle] = {
+        declaration.embedding: RowwiseParallel(input_layouts=Replicate(), output_layouts=layout),
+        declaration.final_norm: TokenwiseParallel(layout),
+        declaration.head: ColwiseParallel(
+            input_layouts=layout,
+            output_layouts=Shard(-1) if sharded_logits else Replicate(),
+            use_local_output=not sharded_logits,
+        ),
+    }
+    present = {path: style for path, style in edges.items() if part(model, path) is not None}
+    parallelize_module(model, mesh, present)
+
+
+def _block_styles(
+    block: nn.Module, declaration: BlockDeclaration, layout: Placement
+) -> dict[str, ParallelStyle]:
+    styles: dict[str, ParallelStyle] = {}
+    for path in declaration.norms:
+        styles[path] = TokenwiseParallel(layout)
+    for path, argument in declaration.gathered.items():
+        styles[path] = _gathered(layout, argument)
+    for path in declaration.column:
+        styles[path] = ColwiseParallel()
+    for path in declaration.row:
+        styles[path] = RowwiseParallel(output_layouts=layout)
+    return {path: style for path, style in styles.items() if part(block, path) is not None}
+
+
+def _gathered(layout: Placement, argument: str | None) -> PrepareModuleInput:
+    """Return the style that hands a module its whole input once, for all its column linears."""
+    if argument is None:
+        return PrepareModuleInput(input_layouts=layout, desired_input_layouts=Replicate())
+    return PrepareModuleInput(
+        input_kwarg_layouts={argument: layout},
+        desired_input_kwarg_layouts={argument: Replicate()},
+    )
+
+
+def _to_dtensor(
+    layout: Placement, _module: nn.Module, inputs: tuple[torch.Tensor, ...], mesh: DeviceMesh
+) -> tuple[DTensor]:
+    return (DTensor.from_local(inputs[0], mesh, (layout,), run_check=False),)
+
+
+def _to_local(_module: nn.Module, output: DTensor, _mesh: DeviceMesh) -> torch.Tensor:
+    return output.to_local()

@@ -1,0 +1,136 @@
+"""Checkpoint: parameters and optimizer states under the unsplit model's names, for any layout.
+
+What `optimizer_fn` sets (learning rate, betas) is the script's to state and is not stored.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import torch
+from torch import nn
+from torch.distributed import checkpoint
+from torch.distributed.checkpoint.metadata import Metadata, TensorStorageMetadata
+
+from executor.apply.materialise import unsplit_name
+from executor.errors import CheckpointError
+from executor.models.declaration import ModelDeclaration
+
+_METADATA_FILE = ".metadata"
+
+
+def save_checkpoint(
+    directory: Path,
+    model: nn.Module,
+    optimizers: Sequence[torch.optim.Optimizer],
+    *,
+    declaration: ModelDeclaration,
+) -> None:
+    """Write this rank's shards to `directory`; a collective call."""
+    state: dict[str, torch.Tensor] = {}
+    for name, parameter, optimizer in _owned(model, optimizers, declaration):
+        state[_parameter_key(name)] = parameter.detach()
+        for kind, value in optimizer.state.get(parameter, {}).items():
+            if isinstance(value, torch.Tensor):
+                state[_optimizer_key(name, kind)] = value
+    checkpoint.save(state, checkpoint_id=directory)
+
+
+def load_checkpoint(
+    directory: Path,
+    model: nn.Module,
+    optimizers: Sequence[torch.optim.Optimizer],
+    *,
+    declaration: ModelDeclaration,
+) -> None:
+    """Read this rank's shards from `directory`; a collective call.
+
+    Raises:
+        CheckpointError: if `directory` holds no complete checkpoint of this model.
+    """
+    stored = _stored_tensors(directory)
+    state: dict[str, torch.Tensor] = {}
+    for name, parameter, optimizer in _owned(model, optimizers, declaration):
+        _check_stored(directory, stored, name, parameter)
+        state[_parameter_key(name)] = parameter.detach()
+        optimizer.state[parameter] = _empty_states(stored, name, parameter)
+        for kind, value in optimizer.state[parameter].items():
+            state[_optimizer_key(name, kind)] = value
+    checkpoint.load(state, checkpoint_id=directory)
+
+
+def _owned(
+    model: nn.Module, optimizers: Sequence[torch.optim.Optimizer], declaration: ModelDeclaration
+) -> Iterator[tuple[str, nn.Parameter, torch.optim.Optimizer]]:
+    """Yield this rank's parameters with their names in the unsplit model and their optimizers."""
+    owner = {
+        parameter: optimizer
+        for optimizer in optimizers
+        for group in optimizer.param_groups
+        for parameter in group["params"]
+    }
+    for name, parameter in model.named_parameters():
+        yield unsplit_name(name, declaration), parameter, owner[parameter]
+
+
+def _parameter_key(name: str) -> str:
+    return f"model.{name}"
+
+
+def _optimizer_key(name: str, kind: str) -> str:
+    return f"optimizer.{name}.{kind}"
+
+
+def _stored_tensors(directory: Path) -> dict[str, TensorStorageMetadata]:
+    if not (directory / _METADATA_FILE).is_file():
+        raise CheckpointError(
+            "holds no complete checkpoint",
+            field="directory",
+            value=str(directory),
+            remedy="give a directory that trainer.save() wrote",
+        )
+    metadata: Metadata = checkpoint.FileSystemReader(directory).read_metadata()
+    return {
+        key: item
+        for key, item in metadata.state_dict_metadata.items()
+        if isinstance(item, TensorStorageMetadata)
+    }
+
+
+def _check_stored(
+    directory: Path,
+    stored: dict[str, TensorStorageMetadata],
+    name: str,
+    parameter: nn.Parameter,
+) -> None:
+    item = stored.get(_parameter_key(name))
+    if item is None or item.size != parameter.shape:
+        found = "nothing" if item is None else f"a tensor of shape {list(item.size)}"
+        raise CheckpointError(
+            f"holds {found} for {name}, which has shape {list(parameter.shape)}",
+            field="directory",
+            value=str(directory),
+            remedy="load a checkpoint of the same model",
+        )
+
+
+def _empty_states(
+    stored: dict[str, TensorStorageMetadata], name: str, parameter: nn.Parameter
+) -> dict[str, torch.Tensor]:
+    """Return tensors to read the parameter's stored optimizer states into.
+
+    States of the parameter's shape are sharded as it is; others (the step count) are whole.
+    """
+    prefix = _optimizer_key(name, "")
+    states: dict[str, torch.Tensor] = {}
+    for key, item in stored.items():
+        kind = key.removeprefix(prefix)
+        if not key.startswith(prefix) or "." in kind:
+            continue
+        dtype = item.properties.dtype
+        if item.size == parameter.shape:
+            states[kind] = torch.zeros_like(parameter.detach(), dtype=dtype)
+        else:
+            states[kind] = torch.zeros(item.size, dtype=dtype)
+    return states

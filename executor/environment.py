@@ -1,0 +1,80 @@
+"""Environment: what the launcher tells its ranks, and the names it uses."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import torch
+
+from executor.errors import LaunchError
+from planner.schema.strategy import Strategy
+
+PLAN_PATH = "MESHWRIGHT_PLAN"
+OUTCOME_DIRECTORY = "MESHWRIGHT_OUTCOME_DIRECTORY"
+DEVICE_TYPE = "MESHWRIGHT_DEVICE"
+STEP_COUNT = "MESHWRIGHT_STEPS"
+TIMEOUT_SECONDS = "MESHWRIGHT_TIMEOUT_SECONDS"
+LAUNCHER_PROCESS = "MESHWRIGHT_LAUNCHER_PROCESS"
+DEFAULT_TIMEOUT_SECONDS = 600.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RankEnvironment:
+    """The plan's path and this rank's place."""
+
+    plan_path: str
+    rank: int
+    local_rank: int
+    world_size: int
+    device_type: str
+    timeout_seconds: float
+
+    @staticmethod
+    def read(variables: Mapping[str, str]) -> RankEnvironment:
+        """Return what the launcher has set.
+
+        Raises:
+            LaunchError: naming the first variable that is missing.
+        """
+        return RankEnvironment(
+            plan_path=_variable(variables, PLAN_PATH),
+            rank=int(_variable(variables, "RANK")),
+            local_rank=int(_variable(variables, "LOCAL_RANK")),
+            world_size=int(_variable(variables, "WORLD_SIZE")),
+            device_type=variables.get(DEVICE_TYPE, "cpu"),
+            timeout_seconds=float(variables.get(TIMEOUT_SECONDS, DEFAULT_TIMEOUT_SECONDS)),
+        )
+
+    def device(self) -> torch.device:
+        """Return the device of this rank, made current where that means anything."""
+        if self.device_type == "cpu":
+            return torch.device("cpu")
+        device = torch.device(self.device_type, self.local_rank)
+        torch.cuda.set_device(device)
+        return device
+
+    def check_world(self, strategy: Strategy) -> None:
+        """Return if the launcher started as many ranks as the plan has.
+
+        Raises:
+            LaunchError: if it did not.
+        """
+        if strategy.world_size != self.world_size:
+            raise LaunchError(
+                f"the plan's degrees multiply to {strategy.world_size} ranks",
+                field="WORLD_SIZE",
+                value=self.world_size,
+                remedy=f"launch {strategy.world_size} ranks, or plan for {self.world_size}",
+            )
+
+
+def _variable(variables: Mapping[str, str], name: str) -> str:
+    value = variables.get(name)
+    if value is None:
+        raise LaunchError(
+            "is not set, so this process is no rank of a launched plan",
+            field=name,
+            remedy="start the script with `python -m executor.launcher PLAN.json -- SCRIPT`",
+        )
+    return value

@@ -1,0 +1,39 @@
+"""The executor's error tree, under the planner's. Messages name field, value and remedy.
+
+    MeshwrightError
+    ├── InputError
+    │   ├── LaunchError             the plan cannot be run on this machine or in this environment
+    │   ├── UnsupportedPlanError    the plan asks for something that the executor cannot apply
+    │   ├── ModelMismatchError      the model or the batch is not the one that was planned
+    │   └── CheckpointError         a directory holds no checkpoint that fits
+    └── RankFailedError             a rank died or raised while training
+"""
+
+from __future__ import annotations
+
+from planner.errors import InputError, MeshwrightError
+
+
+class LaunchError(InputError):
+    """The plan cannot be run on this machine, or outside a launcher."""
+
+
+class UnsupportedPlanError(InputError):
+    """The plan asks for something that the executor cannot apply."""
+
+
+class ModelMismatchError(InputError):
+    """The model or the batch is not the one that was planned."""
+
+
+class CheckpointError(InputError):
+    """A directory holds no checkpoint that this model can read."""
+
+
+class RankFailedError(MeshwrightError):
+    """A rank died or raised: which one, and its error in one line."""
+
+    def __init__(self, rank: int, error: str) -> None:
+        self.rank = rank
+        self.error = error
+        super().__init__(f"rank {rank} failed: {error}")

@@ -1,0 +1,41 @@
+"""Failure: which rank failed first, when the fall of one has torn down the others."""
+
+from __future__ import annotations
+
+import signal
+from pathlib import Path
+
+from torch.distributed.elastic.multiprocessing.errors import ChildFailedError, ProcessFailure
+
+from executor.errors import RankFailedError
+from executor.outcome import outcome_path, read_outcome
+
+
+def root_failure(error: ChildFailedError, directory: Path) -> RankFailedError:
+    """Return the failure that came first.
+
+    A rank that was killed left no outcome, and its peers then failed on their connections: so a
+    death without a word goes before errors, and of errors the earliest counts.
+    """
+    failures: dict[int, ProcessFailure] = dict(error.failures)
+    silent = [rank for rank in failures if not outcome_path(directory, rank).is_file()]
+    for rank in silent:
+        if failures[rank].exitcode < 0:
+            return RankFailedError(rank, _death(failures[rank].exitcode))
+    spoken = sorted(
+        (path.stat().st_mtime_ns, rank)
+        for rank in failures
+        if (path := outcome_path(directory, rank)).is_file()
+    )
+    for _, rank in spoken:
+        outcome = read_outcome(directory, rank)
+        if outcome is not None and outcome.error is not None:
+            return RankFailedError(rank, outcome.error)
+    rank, failure = error.get_first_failure()
+    return RankFailedError(rank, _death(failure.exitcode))
+
+
+def _death(exit_code: int) -> str:
+    if exit_code >= 0:
+        return f"ended with exit status {exit_code} and no message"
+    return f"was killed by {signal.Signals(-exit_code).name}"

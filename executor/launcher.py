@@ -1,0 +1,234 @@
+"""Launcher: starts the ranks of a plan on this machine, and reports what they measured.
+
+    python -m executor.launcher PLAN.json [--report FILE] [--steps N] [-- SCRIPT ARGUMENT ...]
+
+Exit status: 0 completed, 1 a rank failed or the plan cannot run here, 2 usage.
+"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import os
+import sys
+import tempfile
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs
+from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
+from torch.distributed.launcher.api import LaunchConfig, elastic_launch
+
+from executor import environment
+from executor.apply.supported import check_strategy
+from executor.errors import LaunchError, RankFailedError
+from executor.failure import root_failure
+from executor.outcome import RankOutcome, read_outcome
+from executor.rank_main import DEFAULT_STEP_COUNT
+from executor.reporting import run_report, summary_lines
+from planner.errors import MeshwrightError
+from planner.schema.plan import Plan
+
+LOOPBACK = "127.0.0.1"
+CPU_DEVICE_PREFIX = "cpu"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LaunchRequest:
+    """What to run: the plan, the device to run it on, and a script or the shipped training."""
+
+    plan_path: Path
+    report_path: Path | None = None
+    step_count: int = DEFAULT_STEP_COUNT
+    device_type: str | None = None
+    timeout_seconds: float = environment.DEFAULT_TIMEOUT_SECONDS
+    script: tuple[str, ...] = ()
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Launch what the command line asks for; return the exit status."""
+    request = _parse(arguments)
+    try:
+        for line in launch(request):
+            print(line)  # noqa: T201 - this is a command
+    except MeshwrightError as error:
+        print(f"error: {error}", file=sys.stderr)  # noqa: T201 - this is a command
+        return 1
+    except KeyboardInterrupt:
+        print("error: interrupted", file=sys.stderr)  # noqa: T201 - this is a command
+        return 1
+    return 0
+
+
+def launch(request: LaunchRequest) -> list[str]:
+    """Run the plan to its end, write the report, and return lines that sum it up.
+
+    Raises:
+        InputError: if the plan cannot be read, applied, or run on this machine.
+        RankFailedError: if a rank died or raised.
+    """
+    plan = Plan.read(request.plan_path)
+    check_strategy(plan.strategy, plan.job.resolved)
+    device_type = chosen_device(plan, request.device_type)
+    if request.report_path is not None:
+        request.report_path.unlink(missing_ok=True)
+    with tempfile.TemporaryDirectory(prefix="meshwright-run-") as directory:
+        outcomes = _run_ranks(plan, request, device_type, Path(directory))
+    report = run_report(plan, outcomes, device_type=device_type)
+    if request.report_path is not None:
+        request.report_path.write_text(report.to_json(), encoding="utf-8")
+    return summary_lines(report)
+
+
+def chosen_device(plan: Plan, asked: str | None) -> str:
+    """Return `cpu` or `cuda`: as asked, else what the plan's cluster is made of.
+
+    Raises:
+        LaunchError: if this machine has not the devices.
+    """
+    kinds = {group.device for group in plan.cluster.resolved.node_groups}
+    planned = "cpu" if all(kind.startswith(CPU_DEVICE_PREFIX) for kind in kinds) else "cuda"
+    device_type = asked or planned
+    if device_type == "cpu":
+        return device_type
+    available = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    if available < plan.strategy.world_size:
+        raise LaunchError(
+            f"the plan has {plan.strategy.world_size} ranks on {', '.join(sorted(kinds))}",
+            field="device",
+            value=f"{available} CUDA devices here",
+            remedy="plan for what this machine has (CPU ranks: cluster 1x4xcpu-gloo), or force "
+            "CPU ranks with --device cpu",
+        )
+    return device_type
+
+
+def _run_ranks(
+    plan: Plan, request: LaunchRequest, device_type: str, directory: Path
+) -> list[RankOutcome]:
+    """Run all ranks to their end and return what each left.
+
+    Raises:
+        RankFailedError: if one did not end well.
+    """
+    world_size = plan.strategy.world_size
+    config = LaunchConfig(
+        min_nodes=1,
+        max_nodes=1,
+        nproc_per_node=world_size,
+        run_id=uuid.uuid4().hex,
+        rdzv_backend="c10d",
+        rdzv_endpoint=f"{LOOPBACK}:0",
+        local_addr=LOOPBACK,
+        max_restarts=0,
+        logs_specs=DefaultLogsSpecs(log_dir=str(directory)),
+    )
+    variables = _rank_variables(request, device_type, directory)
+    command = elastic_launch(config, sys.executable)
+    with _environment(variables), _quiet_elastic():
+        try:
+            command("-u", "-m", "executor.rank_main", *request.script)
+        except ChildFailedError as error:
+            raise root_failure(error, directory) from None
+    outcomes = [read_outcome(directory, rank) for rank in range(world_size)]
+    for rank, outcome in enumerate(outcomes):
+        if outcome is None or outcome.report is None:
+            raise RankFailedError(rank, "ended without a report")
+    return [outcome for outcome in outcomes if outcome is not None]
+
+
+def _rank_variables(
+    request: LaunchRequest, device_type: str, directory: Path
+) -> dict[str, str]:
+    """Return what ranks find in their environment."""
+    package_root = str(Path(__file__).resolve().parent.parent)
+    search_path = [package_root, *filter(None, [os.environ.get("PYTHONPATH")])]
+    variables = {
+        environment.PLAN_PATH: str(request.plan_path.resolve()),
+        environment.OUTCOME_DIRECTORY: str(directory),
+        environment.DEVICE_TYPE: device_type,
+        environment.STEP_COUNT: str(request.step_count),
+        environment.TIMEOUT_SECONDS: str(request.timeout_seconds),
+        environment.LAUNCHER_PROCESS: str(os.getpid()),
+        "PYTHONPATH": os.pathsep.join(search_path),
+        "TORCH_CPP_LOG_LEVEL": os.environ.get("TORCH_CPP_LOG_LEVEL", "ERROR"),
+    }
+    if device_type == "cpu":
+        variables["OMP_NUM_THREADS"] = os.environ.get("OMP_NUM_THREADS", "1")
+    return variables
+
+
+@contextmanager
+def _environment(variables: Mapping[str, str]) -> Iterator[None]:
+    """Set `variables` while ranks are started: the elastic agent hands its own environment on."""
+    before = {name: os.environ.get(name) for name in variables}
+    os.environ.update(variables)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value
+
+
+@contextmanager
+def _quiet_elastic() -> Iterator[None]:
+    """Silence the agent's own log: what matters of a failure is said once, by us."""
+    logger = logging.getLogger("torch.distributed.elastic")
+    level = logger.level
+    logger.setLevel(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        logger.setLevel(level)
+
+
+def _parse(arguments: Sequence[str]) -> LaunchRequest:
+    own = list(arguments)
+    script: list[str] = []
+    if "--" in own:
+        cut = own.index("--")
+        own, script = own[:cut], own[cut + 1 :]
+    parser = argparse.ArgumentParser(
+        prog="python -m executor.launcher",
+        description="Run a plan on this machine.",
+        epilog="After --: a training script and its arguments, in place of the shipped training.",
+    )
+    parser.add_argument("plan", type=Path, help="a plan that `meshwright plan --out` wrote")
+    parser.add_argument("--report", type=Path, help="where to write the run report (JSON)")
+    parser.add_argument(
+        "--steps", type=_positive, default=DEFAULT_STEP_COUNT, help="steps of shipped training"
+    )
+    parser.add_argument("--device", choices=("cpu", "cuda"), help="default: the plan's")
+    parser.add_argument(
+        "--timeout-seconds",
+        type=_positive,
+        default=environment.DEFAULT_TIMEOUT_SECONDS,
+        help="how long a collective may wait for a rank that hangs",
+    )
+    parsed = parser.parse_args(own)
+    return LaunchRequest(
+        plan_path=parsed.plan,
+        report_path=parsed.report,
+        step_count=parsed.steps,
+        device_type=parsed.device,
+        timeout_seconds=float(parsed.timeout_seconds),
+        script=tuple(script),
+    )
+
+
+def _positive(text: str) -> int:
+    value = int(text)
+    if value < 1:
+        raise argparse.ArgumentTypeError(f"{text} is not a positive whole number")
+    return value
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

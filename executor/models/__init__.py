@@ -1,0 +1,1 @@
+"""Models that declare how they shard: the reference decoder and the Hugging Face Llama."""

@@ -1,0 +1,101 @@
+"""Declaration: what a model says about itself, and all that the techniques know of it.
+
+A model is a chain: embedding, blocks, final norm, head. It names the modules that tensor
+parallelism splits; a technique reads the declaration and never the model's class.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import torch
+from torch import nn
+
+InitialValue = Callable[[str, torch.Size, torch.Generator], torch.Tensor]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BlockDeclaration:
+    """Modules of one block, by path inside the block.
+
+    `column` linears split their outputs over tensor-parallel ranks and `row` linears their inputs.
+    `gathered` modules need the whole sequence: path to the name of the argument, `None` where it
+    is the only positional one. `norms` work on each token alone.
+    """
+
+    norms: tuple[str, ...]
+    gathered: dict[str, str | None]
+    column: tuple[str, ...]
+    row: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shapes:
+    """Sizes that the tensor-parallel degree must divide, and the width between blocks."""
+
+    hidden_size: int
+    vocabulary_size: int
+    head_count: int
+    key_value_head_count: int
+    ffn_size: int
+
+    def divided_by_tensor_parallel(self) -> dict[str, int]:
+        """Return the sizes that tensor parallelism divides, by name."""
+        return {
+            "vocabulary_size": self.vocabulary_size,
+            "head_count": self.head_count,
+            "key_value_head_count": self.key_value_head_count,
+            "ffn_size": self.ffn_size,
+        }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelDeclaration:
+    """Where the parts of the chain stand in the model, and how its parameters begin.
+
+    `initial_value(name, shape, generator)` returns a whole parameter by its name in the unsplit
+    model. `restore_buffers` computes buffers again that no checkpoint holds.
+    `tell_sequence_parts` tells a chain that computes positions itself into how many parts the
+    sequence is split between its blocks.
+    """
+
+    embedding: str
+    blocks: str
+    final_norm: str
+    head: str
+    tied_embeddings: bool
+    block: BlockDeclaration
+    shapes: Shapes
+    block_count: int
+    initial_value: InitialValue
+    tell_sequence_parts: Callable[[nn.Module, int], None] = field(default=lambda *_: None)
+    restore_buffers: Callable[[nn.Module, torch.device], None] = field(default=lambda *_: None)
+
+    @property
+    def embedding_weight(self) -> str:
+        """Return the name of the embedding's weight."""
+        return f"{self.embedding}.weight"
+
+    @property
+    def head_weight(self) -> str:
+        """Return the name of the head's weight."""
+        return f"{self.head}.weight"
+
+    def block_path(self, index: int) -> str:
+        """Return where block `index` of the unsplit model stands."""
+        return f"{self.blocks}.{index}"
+
+
+def part(model: nn.Module, path: str) -> nn.Module | None:
+    """Return the module at `path`, or `None` where the split removed it."""
+    found: object = model
+    for name in path.split("."):
+        found = getattr(found, name, None)
+    return found if isinstance(found, nn.Module) else None
+
+
+def remove_part(model: nn.Module, path: str) -> None:
+    """Take the module at `path` out of `model`; the chain passes over what is not there."""
+    parent, _, name = path.rpartition(".")
+    setattr(model.get_submodule(parent), name, None)

@@ -1,0 +1,233 @@
+"""Reference decoder: Llama-style (grouped-query attention, SwiGLU, RMSNorm, rotary positions).
+
+Shapes: B sequences, S tokens, D hidden width, N heads, K key-value heads, H head width,
+V vocabulary. Parts that the pipeline split removed are `None`, and forward passes over them.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+
+import torch
+from torch import nn
+from torch.nn import functional
+
+from executor.errors import UnsupportedPlanError
+from executor.models.declaration import BlockDeclaration, ModelDeclaration, Shapes
+from planner.schema.model import (
+    Block,
+    DenseFeedForward,
+    GroupedQueryAttention,
+    ModelGraph,
+    Norm,
+)
+
+ROTARY_BASE = 10_000.0
+NORM_EPSILON = 1e-5
+INITIAL_STANDARD_DEVIATION = 0.02
+
+
+class RotaryAttention(nn.Module):
+    """Causal grouped-query attention with rotary positions, [B, S, D] to [B, S, D]."""
+
+    def __init__(self, hidden_size: int, shape: GroupedQueryAttention) -> None:
+        super().__init__()
+        self.head_size = shape.head_size
+        queries = shape.head_count * shape.head_size
+        keys = shape.key_value_head_count * shape.head_size
+        bias = shape.query_key_value_bias
+        self.query = nn.Linear(hidden_size, queries, bias=bias)
+        self.key = nn.Linear(hidden_size, keys, bias=bias)
+        self.value = nn.Linear(hidden_size, keys, bias=bias)
+        self.output = nn.Linear(queries, hidden_size, bias=shape.output_bias)
+
+    def forward(self, hidden_BSD: torch.Tensor) -> torch.Tensor:  # noqa: N803
+        """Return what each token gathers from those before it."""
+        query_BNSH = self._heads(self.query(hidden_BSD))  # noqa: N806
+        key_BKSH = self._heads(self.key(hidden_BSD))  # noqa: N806
+        value_BKSH = self._heads(self.value(hidden_BSD))  # noqa: N806
+        cosine, sine = rotary_angles(hidden_BSD.shape[1], self.head_size, query_BNSH.device)
+        mixed_BNSH = functional.scaled_dot_product_attention(  # noqa: N806
+            rotate(query_BNSH, cosine, sine),
+            rotate(key_BKSH, cosine, sine),
+            value_BKSH,
+            is_causal=True,
+            enable_gqa=query_BNSH.shape[1] != key_BKSH.shape[1],
+        )
+        return self.output(mixed_BNSH.transpose(1, 2).flatten(2))  # type: ignore[no-any-return]
+
+    def _heads(self, projected: torch.Tensor) -> torch.Tensor:
+        """Return [B, S, heads x H] as [B, heads, S, H]; how many heads is up to the shard."""
+        return projected.unflatten(-1, (-1, self.head_size)).transpose(1, 2)
+
+
+class FeedForward(nn.Module):
+    """SwiGLU, or two matrices with GELU between, [B, S, D] to [B, S, D]."""
+
+    def __init__(self, hidden_size: int, shape: DenseFeedForward) -> None:
+        super().__init__()
+        self.up = nn.Linear(hidden_size, shape.ffn_size, bias=shape.bias)
+        self.gate = nn.Linear(hidden_size, shape.ffn_size, bias=shape.bias) if shape.gated else None
+        self.down = nn.Linear(shape.ffn_size, hidden_size, bias=shape.bias)
+
+    def forward(self, hidden_BSD: torch.Tensor) -> torch.Tensor:  # noqa: N803
+        """Return each token's own transformation."""
+        if self.gate is None:
+            return self.down(functional.gelu(self.up(hidden_BSD)))  # type: ignore[no-any-return]
+        gated = functional.silu(self.gate(hidden_BSD)) * self.up(hidden_BSD)
+        return self.down(gated)  # type: ignore[no-any-return]
+
+
+class DecoderBlock(nn.Module):
+    """Attention and feed-forward, each behind a norm and beside a residual."""
+
+    def __init__(self, hidden_size: int, shape: Block) -> None:
+        super().__init__()
+        attention, feed_forward = supported_block(shape)
+        self.attention_norm = nn.RMSNorm(hidden_size, eps=NORM_EPSILON)
+        self.attention = RotaryAttention(hidden_size, attention)
+        self.feed_forward_norm = nn.RMSNorm(hidden_size, eps=NORM_EPSILON)
+        self.feed_forward = FeedForward(hidden_size, feed_forward)
+
+    def forward(self, hidden_BSD: torch.Tensor) -> torch.Tensor:  # noqa: N803
+        """Return the block's output, [B, S, D]."""
+        hidden_BSD = hidden_BSD + self.attention(self.attention_norm(hidden_BSD))  # noqa: N806
+        return hidden_BSD + self.feed_forward(self.feed_forward_norm(hidden_BSD))  # type: ignore[no-any-return]
+
+
+class Decoder(nn.Module):
+    """The whole chain: tokens [B, S] to logits [B, S, V]."""
+
+    def __init__(self, graph: ModelGraph) -> None:
+        super().__init__()
+        _refuse_unsupported(graph)
+        self.graph = graph
+        blocks = [run.block for run in graph.runs for _ in range(run.block_count)]
+        self.embedding = nn.Embedding(graph.vocabulary_size, graph.hidden_size)
+        self.blocks = nn.ModuleDict(
+            {
+                str(index): DecoderBlock(graph.hidden_size, block)
+                for index, block in enumerate(blocks)
+            }
+        )
+        self.norm = nn.RMSNorm(graph.hidden_size, eps=NORM_EPSILON)
+        self.head = nn.Linear(graph.hidden_size, graph.vocabulary_size, bias=graph.head_bias)
+        if graph.tied_embeddings:
+            self.head.weight = self.embedding.weight
+
+    def forward(self, tokens_or_hidden: torch.Tensor) -> torch.Tensor:
+        """Return logits on the last stage, hidden states [B, S, D] on the others."""
+        hidden = tokens_or_hidden
+        if self.embedding is not None:
+            hidden = self.embedding(hidden)
+        for block in self.blocks.values():
+            hidden = block(hidden)
+        return hidden if self.head is None else self.head(self.norm(hidden))
+
+    def declaration(self) -> ModelDeclaration:
+        """Return where the parts stand and how they shard."""
+        return ModelDeclaration(
+            embedding="embedding",
+            blocks="blocks",
+            final_norm="norm",
+            head="head",
+            tied_embeddings=self.graph.tied_embeddings,
+            block=BlockDeclaration(
+                norms=("attention_norm", "feed_forward_norm"),
+                gathered={"attention": None, "feed_forward": None},
+                column=(
+                    "attention.query",
+                    "attention.key",
+                    "attention.value",
+                    "feed_forward.gate",
+                    "feed_forward.up",
+                ),
+                row=("attention.output", "feed_forward.down"),
+            ),
+            shapes=_shapes(self.graph),
+            block_count=self.graph.block_count,
+            initial_value=initial_value,
+        )
+
+
+def initial_value(name: str, shape: torch.Size, generator: torch.Generator) -> torch.Tensor:
+    """Return the whole parameter `name` at the start: ones for norms, zeros for biases, else
+    normal with a standard deviation of 0.02 (GPT-2, section 2.3)."""
+    if name.endswith("norm.weight"):
+        return torch.ones(shape)
+    if name.endswith("bias"):
+        return torch.zeros(shape)
+    return torch.empty(shape).normal_(std=INITIAL_STANDARD_DEVIATION, generator=generator)
+
+
+@functools.lru_cache(maxsize=8)
+def rotary_angles(
+    length: int, head_size: int, device: torch.device
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return cosine and sine of each position's angles, [S, H].
+
+    Source: Su et al. 2021, arXiv:2104.09864, equation 34.
+    """
+    exponents = torch.arange(0, head_size, 2, dtype=torch.float32, device=device) / head_size
+    frequencies = torch.exp(-math.log(ROTARY_BASE) * exponents)
+    positions = torch.arange(length, dtype=torch.float32, device=device)
+    angles = torch.outer(positions, frequencies).repeat(1, 2)
+    return angles.cos(), angles.sin()
+
+
+def rotate(heads: torch.Tensor, cosine: torch.Tensor, sine: torch.Tensor) -> torch.Tensor:
+    """Return `heads` [B, N, S, H] turned by their positions, in the same number format."""
+    first, second = heads.float().chunk(2, dim=-1)
+    turned = heads.float() * cosine + torch.cat((-second, first), dim=-1) * sine
+    return turned.to(heads.dtype)
+
+
+def supported_block(block: Block) -> tuple[GroupedQueryAttention, DenseFeedForward]:
+    """Return the block's two halves.
+
+    Raises:
+        UnsupportedPlanError: if the reference decoder has no such attention or feed-forward.
+    """
+    attention, feed_forward = block.attention, block.feed_forward
+    if not isinstance(attention, GroupedQueryAttention):
+        raise _unsupported("attention.kind", attention.kind)
+    if not isinstance(feed_forward, DenseFeedForward):
+        raise _unsupported("feed_forward.kind", feed_forward.kind)
+    if attention.query_key_norm:
+        raise _unsupported("attention.query_key_norm", value=True)
+    if attention.sliding_window_tokens is not None:
+        raise _unsupported("attention.sliding_window_tokens", attention.sliding_window_tokens)
+    if not attention.rotary:
+        raise _unsupported("attention.rotary", value=False)
+    if block.norm is not Norm.RMS:
+        raise _unsupported("norm", block.norm.value)
+    return attention, feed_forward
+
+
+def _refuse_unsupported(graph: ModelGraph) -> None:
+    if graph.learned_position_count:
+        raise _unsupported("learned_position_count", graph.learned_position_count)
+    if graph.final_norm is not Norm.RMS:
+        raise _unsupported("final_norm", graph.final_norm.value)
+
+
+def _unsupported(field: str, value: object) -> UnsupportedPlanError:
+    return UnsupportedPlanError(
+        "the reference decoder has no such part",
+        field=f"model.{field}",
+        value=value,
+        remedy="run a dense Llama-style model, or pass your own build_model to parallelize()",
+    )
+
+
+def _shapes(graph: ModelGraph) -> Shapes:
+    """Return the sizes that a degree must divide in every block: their greatest common divisors."""
+    halves = [supported_block(run.block) for run in graph.runs]
+    return Shapes(
+        hidden_size=graph.hidden_size,
+        vocabulary_size=graph.vocabulary_size,
+        head_count=math.gcd(*(attention.head_count for attention, _ in halves)),
+        key_value_head_count=math.gcd(*(attention.key_value_head_count for attention, _ in halves)),
+        ffn_size=math.gcd(*(feed_forward.ffn_size for _, feed_forward in halves)),
+    )

@@ -1,0 +1,41 @@
+"""Outcome: what a rank leaves for the launcher: its report, or its error."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from planner.schema.document import Part
+from planner.schema.run import RankReport
+
+
+class RankOutcome(Part):
+    """How one rank ended. Exactly one of `report` and `error` is given."""
+
+    rank: int
+    report: RankReport | None = None
+    losses: tuple[float, ...] = ()
+    backend: str = ""
+    torch_version: str = ""
+    error: str | None = None
+
+
+def write_outcome(directory: Path, outcome: RankOutcome) -> None:
+    """Write `outcome` whole or not at all: a rank may be killed at any time."""
+    path = outcome_path(directory, outcome.rank)
+    draft = path.with_suffix(".draft")
+    draft.write_text(outcome.model_dump_json(), encoding="utf-8")
+    os.replace(draft, path)  # noqa: PTH105
+
+
+def read_outcome(directory: Path, rank: int) -> RankOutcome | None:
+    """Return what `rank` has left, `None` if it left nothing."""
+    path = outcome_path(directory, rank)
+    if not path.is_file():
+        return None
+    return RankOutcome.model_validate_json(path.read_bytes())
+
+
+def outcome_path(directory: Path, rank: int) -> Path:
+    """Return where `rank` leaves its outcome."""
+    return directory / f"rank-{rank}.json"

@@ -1,0 +1,176 @@
+"""Rank main: what each rank runs: the shipped training, or the user's script.
+
+Run by the launcher as `python -m executor.rank_main [SCRIPT ARGUMENT ...]`.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import runpy
+import signal
+import sys
+from collections.abc import Sequence
+from itertools import islice
+from pathlib import Path
+
+import torch
+from torch import distributed, nn
+
+from executor.data import BYTE_VALUES, corpus_batches
+from executor.environment import LAUNCHER_PROCESS, OUTCOME_DIRECTORY, STEP_COUNT
+from executor.errors import LaunchError, ModelMismatchError, UnsupportedPlanError
+from executor.losses import next_token_loss
+from executor.models.decoder import Decoder
+from executor.outcome import RankOutcome, write_outcome
+from executor.session import Session, start, started
+from executor.trainer import OptimizerFunction
+from planner.errors import shorten
+from planner.schema.job import Job, Optimizer
+from planner.schema.model import ModelGraph
+
+DEFAULT_STEP_COUNT = 20
+LEARNING_RATE = 3e-3
+_PR_SET_PDEATHSIG = 1
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run this rank to its end; return its exit status."""
+    die_with_launcher()
+    directory = Path(os.environ[OUTCOME_DIRECTORY])
+    rank = int(os.environ["RANK"])
+    try:
+        if arguments:
+            _run_script(arguments)
+        else:
+            train_on_corpus()
+        outcome = _outcome(rank)
+    except Exception as error:  # noqa: BLE001 - whatever a user's script raises is reported
+        write_outcome(directory, RankOutcome(rank=rank, error=_in_one_line(error)))
+        return 1
+    write_outcome(directory, outcome)
+    return 0
+
+
+def train_on_corpus() -> None:
+    """Train the planned model on the shipped corpus and print the loss as it falls."""
+    session = start()
+    graph, job = session.plan.model.resolved, session.plan.job.resolved
+    _check_vocabulary(graph)
+    trainer = session.parallelize(
+        lambda: Decoder(graph), next_token_loss, _optimizer_function(job)
+    )
+    step_count = int(os.environ.get(STEP_COUNT, DEFAULT_STEP_COUNT))
+    batches = session.shard(
+        corpus_batches(
+            global_batch_size=job.global_batch_size or 1, sequence_length=job.sequence_length or 1
+        )
+    )
+    for index, (inputs, targets) in enumerate(islice(batches, step_count)):
+        metrics = trainer.step(inputs, targets)
+        _print_progress(index, step_count, metrics.loss, metrics.seconds)
+    for inputs, targets in islice(batches, 1):
+        trainer.metered_step(inputs, targets)
+
+
+def die_with_launcher() -> None:
+    """Ask the kernel to kill this process when the launcher dies: no rank outlives its run.
+
+    Raises:
+        LaunchError: if the launcher is dead already.
+    """
+    if not sys.platform.startswith("linux"):
+        return
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    launcher = os.environ.get(LAUNCHER_PROCESS)
+    if launcher is not None and int(launcher) != os.getppid():
+        raise LaunchError(
+            "the launcher is gone",
+            field=LAUNCHER_PROCESS,
+            value=launcher,
+            remedy="launch the plan again",
+        )
+
+
+def _run_script(arguments: Sequence[str]) -> None:
+    sys.argv = list(arguments)
+    sys.path.insert(0, str(Path(arguments[0]).resolve().parent))
+    runpy.run_path(arguments[0], run_name="__main__")
+
+
+def _outcome(rank: int) -> RankOutcome:
+    session = started()
+    if session is None:
+        raise LaunchError(
+            "ended without executor.start()",
+            field="script",
+            value=sys.argv[0],
+            remedy="call executor.start() and train with session.parallelize()",
+        )
+    outcome = RankOutcome(
+        rank=rank,
+        report=session.report(),
+        losses=_losses(session),
+        backend=distributed.get_backend(),
+        torch_version=str(torch.__version__),
+    )
+    distributed.barrier()
+    return outcome
+
+
+def _losses(session: Session) -> tuple[float, ...]:
+    history = session.trainer.history if session.trainer is not None else ()
+    return tuple(metrics.loss for metrics in history)
+
+
+def _optimizer_function(job: Job) -> OptimizerFunction:
+    if job.optimizer is Optimizer.ADAMW:
+        return adamw
+    if job.optimizer is Optimizer.SGD:
+        return sgd
+    raise UnsupportedPlanError(
+        "the shipped training has no such optimizer",
+        field="job.optimizer",
+        value=job.optimizer.value,
+        remedy="plan for adamw or sgd, or pass your own optimizer in a script",
+    )
+
+
+def adamw(parameters: list[nn.Parameter]) -> torch.optim.Optimizer:
+    """Return AdamW as the shipped training uses it."""
+    return torch.optim.AdamW(parameters, lr=LEARNING_RATE)
+
+
+def sgd(parameters: list[nn.Parameter]) -> torch.optim.Optimizer:
+    """Return SGD with momentum as the shipped training uses it."""
+    return torch.optim.SGD(parameters, lr=LEARNING_RATE, momentum=0.9)
+
+
+def _check_vocabulary(graph: ModelGraph) -> None:
+    if graph.vocabulary_size < BYTE_VALUES:
+        raise ModelMismatchError(
+            f"the shipped corpus has one token a byte, {BYTE_VALUES} in all",
+            field="model.vocabulary_size",
+            value=graph.vocabulary_size,
+            remedy=f"plan a model with at least {BYTE_VALUES}, or train with a script",
+        )
+
+
+def _print_progress(index: int, step_count: int, loss: float, seconds: float) -> None:
+    if distributed.get_rank() == 0:
+        line = f"step {index + 1:>3}/{step_count}  loss {loss:.4f}  {seconds * 1e3:.1f} ms"
+        print(line, flush=True)  # noqa: T201 - the progress that a person watches
+
+
+def _in_one_line(error: Exception) -> str:
+    text = str(error).strip() or "no message"
+    kind = type(error).__name__
+    return shorten(text) if len(text) <= 1 else f"{kind}: {' '.join(text.split())[:600]}"
+
+
+if __name__ == "__main__":
+    status = main(sys.argv[1:])
+    sys.stdout.flush()
+    sys.stderr.flush()
+    # gloo's threads have been seen to abort the interpreter's exit after a whole run.
+    os._exit(status)

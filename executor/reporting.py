@@ -1,0 +1,63 @@
+"""Reporting: the run report, predicted beside measured, from what the ranks left."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Sequence
+
+from executor.outcome import RankOutcome
+from planner.schema.plan import Plan
+from planner.schema.run import RankReport, RunReport
+from planner.units import format_bytes, format_seconds
+
+# The first step builds communicators and buffers; no other does.
+WARM_UP_STEPS = 1
+
+
+def run_report(plan: Plan, outcomes: Sequence[RankOutcome], *, device_type: str) -> RunReport:
+    """Return the report of a completed run."""
+    ranks = tuple(outcome.report for outcome in outcomes if outcome.report is not None)
+    return RunReport(
+        plan_id=plan.id,
+        device=device_type,
+        backend=outcomes[0].backend,
+        world_size=len(ranks),
+        status="completed",
+        losses=outcomes[0].losses,
+        median_step_seconds=median_step_seconds(ranks),
+        predicted_step_seconds=plan.prediction.step_seconds.p50,
+        ranks=ranks,
+        predicted_peak_memory_bytes=tuple(
+            stage.peak_memory_bytes for stage in plan.prediction.stages
+        ),
+        torch_version=outcomes[0].torch_version,
+    )
+
+
+def median_step_seconds(ranks: Sequence[RankReport]) -> float:
+    """Return the median over steps of the slowest rank's seconds, without warm-up steps."""
+    by_step = list(zip(*(rank.step_seconds for rank in ranks), strict=True))
+    timed = by_step[WARM_UP_STEPS:] or by_step
+    return statistics.median(max(step) for step in timed) if timed else 0.0
+
+
+def summary_lines(report: RunReport) -> list[str]:
+    """Return what a person wants to know of the run, a line each."""
+    lines = [
+        f"{report.world_size} ranks on {report.device} ({report.backend}), "
+        f"{len(report.losses)} steps",
+        f"step: measured {format_seconds(report.median_step_seconds)} (median), "
+        f"predicted {format_seconds(report.predicted_step_seconds)}",
+    ]
+    if report.losses:
+        lines.insert(1, f"loss: {report.losses[0]:.4f} -> {report.losses[-1]:.4f}")
+    for stage, predicted in enumerate(report.predicted_peak_memory_bytes):
+        peaks = [rank.peak_memory_bytes for rank in report.ranks if rank.stage == stage]
+        known = [peak for peak in peaks if peak is not None]
+        measured = format_bytes(max(known)) if known else "not metered"
+        lines.append(
+            f"stage {stage} peak memory: measured {measured}, predicted {format_bytes(predicted)}"
+        )
+    for rank in report.ranks:
+        lines += [f"rank {rank.rank}: {text}" for text in rank.differences_from_plan]
+    return lines

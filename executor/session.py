@@ -1,0 +1,210 @@
+"""Session: one rank's view of a plan, from which a training script makes its trainer."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Iterator
+from datetime import timedelta
+from pathlib import Path
+
+import torch
+from torch import distributed, nn
+
+from executor.apply.differences import differences_from_plan
+from executor.apply.order import Application, apply
+from executor.apply.schedule import (
+    Pipelined,
+    Schedule,
+    Sequential,
+    StageBoundary,
+    SyncedStage,
+)
+from executor.apply.supported import check_strategy
+from executor.apply.zero import GradientSync
+from executor.data import Batch, shard
+from executor.environment import RankEnvironment
+from executor.errors import ModelMismatchError
+from executor.losses import LossFunction, takes_sharded_logits
+from executor.mesh import RankMesh
+from executor.models.declaration import ModelDeclaration
+from executor.models.declared import declared
+from executor.trainer import OptimizerFunction, Trainer, optimizers_by_mesh
+from planner.schema.job import Precision
+from planner.schema.plan import Plan
+from planner.schema.run import RankReport
+from planner.schema.strategy import Strategy
+
+INITIAL_SEED = 0
+
+
+class Session:
+    """A plan, this rank's place in its mesh, and what was made of it."""
+
+    def __init__(self, plan: Plan, *, device: torch.device) -> None:
+        check_strategy(plan.strategy, plan.job.resolved)
+        self.plan = plan
+        self.device = device
+        self.mesh = RankMesh.of(plan.strategy, device.type)
+        self.trainer: Trainer | None = None
+        self._differences: tuple[str, ...] = ()
+
+    @property
+    def strategy(self) -> Strategy:
+        """Return the plan's strategy."""
+        return self.plan.strategy
+
+    def parallelize(
+        self,
+        build_model: Callable[[], nn.Module],
+        loss_function: LossFunction,
+        optimizer_function: OptimizerFunction,
+        *,
+        seed: int = INITIAL_SEED,
+    ) -> Trainer:
+        """Return a trainer of this rank's part of the model that `build_model` builds.
+
+        `build_model` is called on the meta device; initial weights depend on `seed` alone, not on
+        the layout. `loss_function(logits, targets)` must be a mean over tokens.
+        `optimizer_function(parameters)` may be called more than once, for disjoint parameters.
+
+        Raises:
+            UnsupportedPlanError: if a degree does not divide what it splits.
+            ModelMismatchError: if the model is not the one that was planned.
+        """
+        with torch.device("meta"):
+            built = build_model()
+        model, declaration = declared(built)
+        application = Application(
+            strategy=self.strategy,
+            precision=self.plan.job.resolved.precision,
+            mesh=self.mesh,
+            device=self.device,
+            seed=seed,
+            sharded_logits=takes_sharded_logits(loss_function),
+        )
+        gradient_sync = apply(model, declaration=declaration, application=application)
+        self._differences = differences_from_plan(
+            model,
+            declaration=declaration,
+            strategy=self.strategy,
+            precision=application.precision,
+            mesh=self.mesh,
+        )
+        self.trainer = Trainer(
+            model,
+            declaration=declaration,
+            mesh=self.mesh,
+            device=self.device,
+            schedule=self._schedule(model, declaration, loss_function, gradient_sync),
+            optimizers=optimizers_by_mesh(model, optimizer_function),
+        )
+        return self.trainer
+
+    def shard(self, loader: Iterable[Batch]) -> Iterator[Batch]:
+        """Yield this rank's rows of the global batches of `loader`, the same on every rank."""
+        return shard(
+            loader,
+            global_batch_size=self._global_batch_size(),
+            data_degree=self.mesh.data_degree,
+            data_index=self.mesh.data_index,
+            device=self.device,
+        )
+
+    def report(self) -> RankReport:
+        """Return what this rank did and measured so far.
+
+        Raises:
+            ModelMismatchError: if no model was parallelized.
+        """
+        if self.trainer is None:
+            raise ModelMismatchError(
+                "nothing was parallelized",
+                field="session",
+                remedy="call session.parallelize() and train with what it returns",
+            )
+        return RankReport(
+            rank=distributed.get_rank(),
+            stage=self.mesh.stage,
+            mesh=dict(self.mesh.degrees),
+            parameter_bytes=self.trainer.parameter_bytes(),
+            peak_memory_bytes=self.trainer.peak_memory_bytes(),
+            peak_memory_kind="cuda_allocated" if self.device.type == "cuda" else "live_tensors",
+            step_seconds=tuple(metrics.seconds for metrics in self.trainer.history),
+            differences_from_plan=self._differences,
+        )
+
+    def _schedule(
+        self,
+        model: nn.Module,
+        declaration: ModelDeclaration,
+        loss_function: LossFunction,
+        gradient_sync: GradientSync,
+    ) -> Schedule:
+        count = self.strategy.micro_batch_count or 1
+        if self.strategy.pipeline_parallel_degree == 1:
+            return Sequential(
+                model,
+                loss_function=loss_function,
+                gradient_sync=gradient_sync,
+                micro_batch_count=count,
+            )
+        stage = SyncedStage(
+            model,
+            mesh=self.mesh,
+            device=self.device,
+            gradient_sync=gradient_sync,
+            boundary=self._boundary(declaration),
+        )
+        return Pipelined(
+            stage,
+            loss_function=loss_function,
+            schedule=self.strategy.pipeline_schedule,
+            micro_batch_count=count,
+        )
+
+    def _boundary(self, declaration: ModelDeclaration) -> StageBoundary:
+        job = self.plan.job.resolved
+        length = job.sequence_length or 0
+        parts = self.strategy.tensor_parallel_degree if self.strategy.sequence_parallel else 1
+        return StageBoundary(
+            micro_batch_size=self.strategy.micro_batch_size,
+            sequence_length=length,
+            local_sequence_length=length // parts,
+            hidden_size=declaration.shapes.hidden_size,
+            dtype=torch.float32 if job.precision is Precision.FP32 else torch.bfloat16,
+        )
+
+    def _global_batch_size(self) -> int:
+        count = self.strategy.micro_batch_count or 1
+        return self.strategy.micro_batch_size * count * self.mesh.data_degree
+
+
+_started: list[Session] = []
+
+
+def start() -> Session:
+    """Return the session of the plan and rank that the launcher put into the environment.
+
+    Raises:
+        LaunchError: outside a launcher, or if the ranks are not as many as the plan's.
+        DocumentError: if the plan cannot be read.
+        UnsupportedPlanError: if the executor cannot apply the plan.
+    """
+    environment = RankEnvironment.read(os.environ)
+    plan = Plan.read(Path(environment.plan_path))
+    environment.check_world(plan.strategy)
+    device = environment.device()
+    if not distributed.is_initialized():
+        distributed.init_process_group(
+            "nccl" if device.type == "cuda" else "gloo",
+            timeout=timedelta(seconds=environment.timeout_seconds),
+            device_id=device if device.type == "cuda" else None,
+        )
+    session = Session(plan, device=device)
+    _started.append(session)
+    return session
+
+
+def started() -> Session | None:
+    """Return the session that this process started last, if any: the launcher reports it."""
+    return _started[-1] if _started else None

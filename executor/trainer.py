@@ -1,0 +1,159 @@
+"""Trainer: steps, checkpoints and measurements of one model on one rank."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from torch import distributed, nn
+from torch.distributed.tensor import DTensor
+from torch.distributed.tensor.parallel import loss_parallel
+
+from executor.apply.schedule import Schedule
+from executor.apply.tied import TiedPair
+from executor.checkpoint import load_checkpoint, save_checkpoint
+from executor.mesh import PIPELINE, RankMesh
+from executor.models.declaration import ModelDeclaration
+from executor.telemetry import MemoryMeter
+
+OptimizerFunction = Callable[[list[nn.Parameter]], torch.optim.Optimizer]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepMetrics:
+    """One step: the global batch's mean loss, this rank's seconds and its peak bytes if metered."""
+
+    loss: float
+    seconds: float
+    peak_memory_bytes: int | None
+
+
+class Trainer:
+    """This rank's part of a planned training run."""
+
+    def __init__(
+        self,
+        model: nn.Module,
+        *,
+        declaration: ModelDeclaration,
+        mesh: RankMesh,
+        device: torch.device,
+        schedule: Schedule,
+        optimizers: Sequence[torch.optim.Optimizer],
+    ) -> None:
+        self.model = model
+        self.declaration = declaration
+        self.optimizers = tuple(optimizers)
+        self.history: list[StepMetrics] = []
+        self._mesh = mesh
+        self._device = device
+        self._schedule = schedule
+        self._tied = TiedPair.of(model, declaration=declaration, mesh=mesh)
+        self._meter = MemoryMeter(device)
+        self._metered_peak_bytes: int | None = None
+
+    def step(self, inputs: torch.Tensor, targets: torch.Tensor) -> StepMetrics:
+        """Train on this rank's rows of one global batch: all micro-batches, then the optimizer."""
+        metrics = self._timed_step(inputs, targets, nullcontext())
+        self.history.append(metrics)
+        return metrics
+
+    def metered_step(self, inputs: torch.Tensor, targets: torch.Tensor) -> StepMetrics:
+        """Train one step as `step` does, metering live tensors where the device cannot.
+
+        It is slower, and so its seconds stay out of `history`.
+        """
+        metering = self._meter.live_tensors(self._held_tensors())
+        metrics = self._timed_step(inputs, targets, metering)
+        self._metered_peak_bytes = metrics.peak_memory_bytes
+        return metrics
+
+    def parameter_bytes(self) -> int:
+        """Return the bytes of the parameter shards that this rank holds."""
+        locals_ = (local_tensor(parameter) for parameter in self.model.parameters())
+        return sum(local.numel() * local.element_size() for local in locals_)
+
+    def peak_memory_bytes(self) -> int | None:
+        """Return the largest peak of any step, `None` where none was metered."""
+        peaks = [metrics.peak_memory_bytes for metrics in self.history]
+        known = [peak for peak in (*peaks, self._metered_peak_bytes) if peak is not None]
+        return max(known, default=None)
+
+    def save(self, directory: str | Path) -> None:
+        """Write model and optimizer so that any layout can load them. All ranks must call it."""
+        save_checkpoint(
+            Path(directory), self.model, self.optimizers, declaration=self.declaration
+        )
+
+    def load(self, directory: str | Path) -> None:
+        """Read what any layout of this model has saved. All ranks must call it.
+
+        Raises:
+            CheckpointError: if `directory` holds no complete checkpoint of this model.
+        """
+        load_checkpoint(
+            Path(directory), self.model, self.optimizers, declaration=self.declaration
+        )
+
+    def _timed_step(
+        self,
+        inputs: torch.Tensor,
+        targets: torch.Tensor,
+        metering: AbstractContextManager[None],
+    ) -> StepMetrics:
+        self._meter.start()
+        start = time.perf_counter()
+        with metering:
+            for optimizer in self.optimizers:
+                optimizer.zero_grad(set_to_none=True)
+            with loss_parallel():
+                loss = self._schedule.run(inputs, targets)
+            self._tied.sum_gradients()
+            for optimizer in self.optimizers:
+                optimizer.step()
+        mean_loss = self._global_loss(loss)
+        return StepMetrics(
+            loss=mean_loss,
+            seconds=time.perf_counter() - start,
+            peak_memory_bytes=self._meter.peak_bytes(),
+        )
+
+    def _global_loss(self, loss: torch.Tensor | None) -> float:
+        """Return the mean over all ranks that computed a loss; it also waits for the device."""
+        if isinstance(loss, DTensor):
+            loss = loss.full_tensor()
+        total = torch.zeros((), device=self._device) if loss is None else loss.float()
+        distributed.all_reduce(total)
+        ranks = distributed.get_world_size() // self._mesh.degrees[PIPELINE]
+        return float(total.item()) / ranks
+
+    def _held_tensors(self) -> Iterable[torch.Tensor]:
+        yield from self.model.parameters()
+        yield from self.model.buffers()
+        for optimizer in self.optimizers:
+            for state in optimizer.state.values():
+                yield from (value for value in state.values() if isinstance(value, torch.Tensor))
+
+
+def optimizers_by_mesh(
+    model: nn.Module, optimizer_function: OptimizerFunction
+) -> list[torch.optim.Optimizer]:
+    """Return one optimizer for the parameters of each mesh.
+
+    Layer groups of different ZeRO stages lie on different meshes, and an optimizer's fused
+    operators take tensors of one mesh at a time.
+    """
+    groups: dict[object, list[nn.Parameter]] = {}
+    for parameter in model.parameters():
+        mesh = parameter.device_mesh if isinstance(parameter, DTensor) else None
+        groups.setdefault(mesh, []).append(parameter)
+    return [optimizer_function(parameters) for parameters in groups.values()]
+
+
+def local_tensor(tensor: torch.Tensor) -> torch.Tensor:
+    """Return this rank's part of `tensor`."""
+    return tensor.to_local() if isinstance(tensor, DTensor) else tensor
