@@ -44,14 +44,23 @@ class Service:
             DemoError: if the service does not answer with a plan.
         """
         status, answer = _ask(self.port, "POST", "/v1/plans", request)
-        deadline = time.monotonic() + ANSWER_SECONDS_LIMIT
-        while status == 202 and time.monotonic() < deadline:
-            time.sleep(POLL_SECONDS)
-            status, answer = _ask(self.port, "GET", f"/v1/operations/{answer['id']}", None)
+        if status == 202:
+            status, answer = self._awaited(str(answer.get("id")))
         if answer.get("status") != "planned":
-            detail = answer.get("detail") or answer.get("status") or "no answer"
-            raise DemoError(f"POST /v1/plans answered {status}: {detail}; see {self.log}")
+            raise DemoError(f"POST /v1/plans answered {status}: {_reason(answer)}; see {self.log}")
         return answer
+
+    def _awaited(self, operation_id: str) -> tuple[int, dict[str, Any]]:
+        """Return the plan that the operation ends with, or the problem that it ended in."""
+        deadline = time.monotonic() + ANSWER_SECONDS_LIMIT
+        while time.monotonic() < deadline:
+            status, operation = _ask(self.port, "GET", f"/v1/operations/{operation_id}", None)
+            if operation.get("plan_id"):
+                return _ask(self.port, "GET", f"/v1/plans/{operation['plan_id']}", None)
+            if operation.get("state") != "running":
+                return status, operation.get("problem") or operation
+            time.sleep(POLL_SECONDS)
+        raise DemoError(f"planning took more than {ANSWER_SECONDS_LIMIT:.0f} s; see {self.log}")
 
     def compare_url(self, plan_ids: list[str]) -> str:
         """Return the address of the page that shows the plans side by side."""
@@ -136,6 +145,13 @@ def _ask(
     except ValueError:
         fields = {}
     return response.status, fields if isinstance(fields, dict) else {}
+
+
+def _reason(answer: Mapping[str, Any]) -> str:
+    for name in ("detail", "state", "status"):
+        if answer.get(name):
+            return str(answer[name])
+    return "no reason given"
 
 
 def _stop(process: subprocess.Popen[bytes]) -> None:
