@@ -58,8 +58,6 @@ def plan(  # noqa: PLR0913 - one parameter per option; tests freeze the surface
     json: JsonOption = False,
 ) -> None:
     """Find the fastest legal strategy that fits, and prove it."""
-    from planner import planning
-
     fields = {
         "global_batch_size": global_batch_size,
         "sequence_length": sequence_length,
@@ -81,6 +79,8 @@ def plan(  # noqa: PLR0913 - one parameter per option; tests freeze the surface
         _check_place(out)
     wanted = read_job(job, fields=fields, limits=limits)
     given_model, given_cluster = read_resolved_model(model), read_resolved_cluster(cluster)
+    from planner import planning
+
     with search_progress("planning") as listen:
         answer = planning.plan(given_model, given_cluster, wanted, on_progress=listen)
     _show(answer, out=out, as_json=json)

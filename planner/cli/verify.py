@@ -12,9 +12,9 @@ from planner.cli.options import JsonOption, PlanArgument
 
 def verify(plan: PlanArgument, json: JsonOption = False) -> None:
     """Recompute a plan from the cost model alone and compare; exit 3 if it does not hold."""
+    document = read_plan(plan)
     from planner import verify as verification
 
-    document = read_plan(plan)
     verification.verify(document)
     if json:
         typer.echo(json_format.dumps({"status": "verified", "id": document.id}))
