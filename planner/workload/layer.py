@@ -4,8 +4,8 @@
 how tensor parallelism treats them:
 
 - *sharded*: divided by the tensor-parallel degree;
-- *replicated*: whole on every tensor-parallel rank (divided only in activations, and only under
-  sequence parallel);
+- *replicated*: whole on every tensor-parallel rank (activations are divided under sequence
+  parallel, all but the *gathered* ones);
 - *expert*: belongs to routed experts: divided by the expert-parallel degree as well.
 """
 
@@ -85,17 +85,17 @@ class AttentionCore:
 class ActivationElements:
     """Elements per token that forward keeps for backward, by how they shard.
 
-    Multiply by the bytes of an element of the activation dtype. `replicated` is whole on every
-    tensor-parallel rank without sequence parallel, and divided under it; `sharded` is always
-    divided; `expert` (inside routed experts and their dispatch buffers) is divided by the
-    expert-tensor-parallel degree only: dispatch keeps the number of tokens per device. `float32`
-    counts further elements kept in 4 bytes whatever the dtype (log-sum-exp, router
-    probabilities), sharded.
+    Multiply by the bytes of an element of the activation dtype. `gathered` is whole on every
+    tensor-parallel rank, also under sequence parallel (inputs of column-split products, outputs of
+    row-split ones before their reduction); `replicated` is whole without sequence parallel and
+    divided under it; `sharded` is always divided. `float32` counts further elements kept in 4
+    bytes whatever the dtype (log-sum-exp, router probabilities), divided as `sharded` is.
+    Expert parallelism changes none of them: dispatch keeps the number of tokens per device.
     """
 
+    gathered: float
     replicated: float
     sharded: float
-    expert: float = 0.0
     float32: float = 0.0
 
 
@@ -132,6 +132,13 @@ class LayerWorkload:
     selective_recompute_ratio: float
     experts_per_token: int = 0
 
+    def forward_flop_per_token(self, sequence_length: int) -> float:
+        """Return forward FLOPs per token: matrix products and causal attention."""
+        products = sum(gemm.flop_per_token() for gemm in self.gemms)
+        if self.attention is None:
+            return products
+        return products + self.attention.flop_per_token(sequence_length)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HeadWorkload:
@@ -157,15 +164,13 @@ class ModelWorkload:
         return sum(count for _, count in self.runs)
 
     def model_flop_per_token(self, sequence_length: int) -> float:
-        """Return forward plus backward FLOPs per token, causal attention, no recompute.
+        """Return the FLOPs that one token needs, forward and backward, as MFU counts them.
 
-        3 x the forward GEMM FLOPs (backward is twice forward) and 3.5 x forward attention is NOT
-        used: the convention of MFU counts attention's backward as twice forward too.
+        3 x forward: backward is counted as twice forward, attention under the causal mask, nothing
+        for recompute or for the embedding's lookup.
+        Source: Chowdhery et al. 2022 (PaLM), appendix B, with attention halved.
         """
-        forward = 0.0
-        for layer, count in (*self.runs, (self.embedding, 1), (self.head.layer, 1)):
-            per_layer = sum(gemm.flop_per_token() for gemm in layer.gemms)
-            if layer.attention is not None:
-                per_layer += layer.attention.flop_per_token(sequence_length)
-            forward += count * per_layer
-        return 3.0 * forward
+        layers = (*self.runs, (self.embedding, 1), (self.head.layer, 1))
+        return 3.0 * sum(
+            count * layer.forward_flop_per_token(sequence_length) for layer, count in layers
+        )

@@ -1,0 +1,106 @@
+"""Parameters of a block, the embedding and the head, by how they shard."""
+
+from __future__ import annotations
+
+from planner.schema.model import (
+    Attention,
+    Block,
+    FeedForward,
+    GroupedQueryAttention,
+    LatentAttention,
+    MixtureFeedForward,
+    ModelGraph,
+    Norm,
+)
+from planner.workload.layer import ParameterCounts
+
+
+def block_parameters(block: Block, hidden_size: int) -> ParameterCounts:
+    """Return the parameters of one block: attention, feed-forward and the two norms."""
+    attention = _attention_parameters(block.attention, hidden_size)
+    feed_forward = _feed_forward_parameters(block.feed_forward, hidden_size)
+    norms = 2 * norm_parameters(block.norm, hidden_size)
+    return ParameterCounts(
+        sharded=attention.sharded + feed_forward.sharded,
+        replicated=attention.replicated + feed_forward.replicated + norms,
+        expert=feed_forward.expert,
+    )
+
+
+def embedding_parameters(graph: ModelGraph) -> ParameterCounts:
+    """Return the parameters of the token embedding and of learned positions."""
+    return ParameterCounts(
+        sharded=graph.vocabulary_size * graph.hidden_size,
+        replicated=graph.learned_position_count * graph.hidden_size,
+    )
+
+
+def head_parameters(graph: ModelGraph) -> ParameterCounts:
+    """Return the parameters of the final norm and of the LM head, none of it if tied."""
+    own = 0 if graph.tied_embeddings else graph.vocabulary_size * graph.hidden_size
+    bias = graph.vocabulary_size if graph.head_bias else 0
+    return ParameterCounts(
+        sharded=own + bias, replicated=norm_parameters(graph.final_norm, graph.hidden_size)
+    )
+
+
+def norm_parameters(norm: Norm, width: int) -> int:
+    """Return the parameters of one normalisation over `width` elements."""
+    return width if norm is Norm.RMS else 2 * width
+
+
+def _attention_parameters(attention: Attention, hidden_size: int) -> ParameterCounts:
+    if isinstance(attention, LatentAttention):
+        return _latent_parameters(attention, hidden_size)
+    return _grouped_query_parameters(attention, hidden_size)
+
+
+def _grouped_query_parameters(
+    attention: GroupedQueryAttention, hidden_size: int
+) -> ParameterCounts:
+    query_width = attention.head_count * attention.head_size
+    key_value_width = 2 * attention.key_value_head_count * attention.head_size
+    sharded = hidden_size * (query_width + key_value_width) + query_width * hidden_size
+    if attention.query_key_value_bias:
+        sharded += query_width + key_value_width
+    replicated = hidden_size if attention.output_bias else 0
+    if attention.query_key_norm:
+        replicated += 2 * attention.head_size
+    return ParameterCounts(sharded=sharded, replicated=replicated)
+
+
+def _latent_parameters(attention: LatentAttention, hidden_size: int) -> ParameterCounts:
+    """Return MLA's parameters: the down-projections and their norms are whole on every rank."""
+    key_size = attention.no_position_head_size + attention.rotary_head_size
+    query_width = attention.head_count * key_size
+    expanded = attention.head_count * (attention.no_position_head_size + attention.value_head_size)
+    sharded = attention.key_value_rank * expanded
+    sharded += attention.head_count * attention.value_head_size * hidden_size
+    compressed = attention.key_value_rank + attention.rotary_head_size
+    replicated = hidden_size * compressed + attention.key_value_rank
+    if attention.query_rank is None:
+        sharded += hidden_size * query_width
+    else:
+        replicated += hidden_size * attention.query_rank + attention.query_rank
+        sharded += attention.query_rank * query_width
+    if attention.bias:
+        replicated += compressed + hidden_size + (attention.query_rank or 0)
+    return ParameterCounts(sharded=sharded, replicated=replicated)
+
+
+def _feed_forward_parameters(feed_forward: FeedForward, hidden_size: int) -> ParameterCounts:
+    matrices = 3 if feed_forward.gated else 2
+    if isinstance(feed_forward, MixtureFeedForward):
+        expert = matrices * hidden_size * feed_forward.expert_ffn_size
+        return ParameterCounts(
+            sharded=matrices * hidden_size * feed_forward.shared_ffn_size,
+            replicated=hidden_size * feed_forward.expert_count
+            + (hidden_size if feed_forward.shared_gate else 0),
+            expert=feed_forward.expert_count * expert,
+        )
+    ffn_size = feed_forward.ffn_size
+    bias = feed_forward.bias
+    return ParameterCounts(
+        sharded=matrices * hidden_size * ffn_size + ((matrices - 1) * ffn_size if bias else 0),
+        replicated=hidden_size if bias else 0,
+    )
