@@ -6,6 +6,7 @@ import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from typing import Literal
 
 from pydantic import JsonValue
@@ -187,11 +188,15 @@ def _degree(strategy: Strategy, name: str) -> Fact:
 
 
 def blocks_per_stage(strategy: Strategy) -> str:
-    """Return the blocks of each stage: `8` where all hold eight, otherwise `9 + 8 + 7`."""
+    """Return the blocks of each stage: `8` where all hold eight, otherwise `7 + 14 x 8 + 7`."""
     counts = [stage.block_count for stage in strategy.stages or ()]
     if len(set(counts)) == 1:
         return str(counts[0])
-    return " + ".join(str(count) for count in counts)
+    runs = [(count, len(list(stages))) for count, stages in groupby(counts)]
+    return " + ".join(
+        str(count) if stage_count == 1 else f"{stage_count} x {count}"
+        for count, stage_count in runs
+    )
 
 
 def zero_stages(strategy: Strategy) -> str:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from planner.comparison import Comparison, Difference, compare
+from planner.comparison import Comparison, Difference, blocks_per_stage, compare
 from planner.errors import InputError
 from planner.schema.plan import Interval
 from planner.schema.strategy import LayerGroup, Offload, Stage, Strategy
@@ -105,14 +105,18 @@ def test_mixed_layer_groups_are_summed_up_by_blocks():
     assert found["strategy.offload"].values == ("none", "none (3 blocks), optimizer (1 blocks)")
 
 
-def test_uneven_stages_are_spelled_out():
-    groups = (LayerGroup(first_block=0, block_count=3), LayerGroup(first_block=3, block_count=1))
-    stages = tuple(Stage(stage=index, layers=(group,)) for index, group in enumerate(groups))
-    uneven = Strategy(pipeline_parallel_degree=2, stages=stages).resolved(
-        block_count=4, global_batch_size=16
+@pytest.mark.parametrize(
+    ("counts", "text"),
+    [((2, 2), "2"), ((3, 1), "3 + 1"), ((1, 2, 2, 2, 1), "1 + 3 x 2 + 1"), ((4,), "4")],
+)
+def test_blocks_of_the_stages_are_spelled_out_where_uneven(counts, text):
+    firsts = [sum(counts[:index]) for index in range(len(counts))]
+    stages = tuple(
+        Stage(stage=index, layers=(LayerGroup(first_block=first, block_count=count),))
+        for index, (first, count) in enumerate(zip(firsts, counts, strict=True))
     )
-    row = rows(compare([a_plan(), a_plan(strategy=uneven)]))["strategy.stages.block_count"]
-    assert row.values == ("2", "3 + 1")
+    strategy = Strategy(pipeline_parallel_degree=len(counts), stages=stages)
+    assert blocks_per_stage(strategy) == text
 
 
 def test_columns_say_what_they_are_about():

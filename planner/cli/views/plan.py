@@ -168,7 +168,9 @@ def _breakdown_table(breakdown: StepBreakdown) -> Table:
 
 def memory_table(prediction: Prediction) -> Table:
     """Return GiB per device of each stage by cause, beside what the device holds."""
-    table = Table(title="Memory per device, GiB", title_justify="left", box=None, pad_edge=False)
+    table = Table(
+        title="Memory per device, GiB", title_justify="left", box=None, padding=(0, 1, 0, 0)
+    )
     names = ("parameters", "gradients", "optimizer", "activations", "logits")
     for heading in ("stage", *names, "other", "peak", "holds"):
         table.add_column(heading, justify="right")
