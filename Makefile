@@ -44,6 +44,7 @@ test: $(DEVELOPMENT)  ## run all tests
 
 check: format lint types imports  ## what every change must pass, in under three minutes
 	$(BIN)/python -m pytest tests/unit tests/golden tests/contract --numprocesses 2 \
+	    -m "not distributed and not browser" \
 	    --cov --cov-report term:skip-covered --cov-fail-under $(COVERAGE_FLOOR) $(PYTEST_ARGS)
 
 check-all: format lint types imports test  ## check, and the distributed and browser tests
