@@ -1,0 +1,99 @@
+"""The application: settings in, routes, services and middleware put together."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from importlib.metadata import version
+from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
+
+from fastapi import FastAPI
+from fastapi.staticfiles import StaticFiles
+from starlette.concurrency import run_in_threadpool
+
+import api.dashboard
+from api.db import Database
+from api.deps import Services
+from api.metrics import Metrics
+from api.middleware import BodyLimit, RequestRecord
+from api.description import describe
+from api.pool import SolverPool
+from api.problems import add_handlers
+from api.routes import catalogue, estimates, health, operations, plans
+from api.services.catalogue import CatalogueService
+from api.services.estimates import EstimateService
+from api.services.health import HealthService
+from api.services.operations import OperationService
+from api.services.planner import Planner, the_planner
+from api.services.plans import PlanService
+from api.services.solves import Solves
+from api.settings import Settings, read_settings
+
+STATIC = Path(api.dashboard.__file__).parent / "static"
+
+
+def create_app(settings: Settings | None = None, *, planner: Planner | None = None) -> FastAPI:
+    """Return the application; tests may give settings and a planner of their own.
+
+    Raises:
+        InputError: if the environment or the settings cannot be understood.
+    """
+    settings = settings or read_settings()
+    planner = planner or the_planner()
+    database = Database(settings.database_url)
+    pool = SolverPool(
+        process_count=settings.solver_processes, seconds_limit=settings.solve_seconds_limit
+    )
+    solves = Solves(database, pool, planner.plan, settings=settings)
+    operation_service = OperationService(database, solves)
+    health_service = HealthService(database)
+    app = FastAPI(
+        title="Meshwright",
+        summary="Splits a training job over GPUs and proves the plan.",
+        version=version("meshwright"),
+        lifespan=_lifespan(database, health_service, solves),
+        docs_url=None,
+        redoc_url=None,
+    )
+    app.state.services = Services(
+        plans=PlanService(database, planner, solves, operation_service),
+        operations=operation_service,
+        estimates=EstimateService(planner),
+        catalogue=CatalogueService(planner),
+        health=health_service,
+    )
+    app.state.pool = pool
+    app.state.metrics = Metrics(
+        running_count=lambda: len(pool.process_ids()), waiting_count=lambda: pool.waiting_count
+    )
+    _assemble(app, settings)
+    return app
+
+
+def _lifespan(
+    database: Database, health_service: HealthService, solves: Solves
+) -> Callable[[FastAPI], AbstractAsyncContextManager[None]]:
+    @asynccontextmanager
+    async def lifespan(_: FastAPI) -> AsyncIterator[None]:
+        await run_in_threadpool(health_service.ready)
+        await run_in_threadpool(solves.open)
+        yield
+        await run_in_threadpool(solves.close)
+        database.close()
+
+    return lifespan
+
+
+def _assemble(app: FastAPI, settings: Settings) -> None:
+    for routes in (plans, operations, estimates, catalogue, health):
+        app.include_router(routes.router)
+    if find_spec("api.dashboard.pages") is not None:
+        app.include_router(import_module("api.dashboard.pages").router)
+    if STATIC.is_dir():
+        app.mount("/static", StaticFiles(directory=STATIC), name="static")
+    add_handlers(app)
+    describe(app)
+    app.add_middleware(BodyLimit, limit_bytes=settings.body_bytes_limit)
+    app.add_middleware(RequestRecord, metrics=app.state.metrics)

@@ -1,0 +1,1 @@
+"""The dashboard: pages over the same services as the REST interface."""

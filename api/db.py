@@ -1,0 +1,95 @@
+"""The database: one engine, and units of work over it.
+
+A unit of work is one transaction; it commits when its block ends and is undone when an exception
+leaves it. None is open while a solve runs or a client waits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from sqlalchemy import Connection, Engine, create_engine, event, make_url
+from sqlalchemy.engine import URL
+from sqlalchemy.exc import ArgumentError
+from sqlalchemy.orm import Session, sessionmaker
+
+from planner.errors import InputError
+
+_READ_ONLY = "meshwright_read_only"
+_SQLITE_BUSY_SECONDS = 30
+_SQLITE_PRAGMAS = (
+    "PRAGMA journal_mode = WAL",
+    "PRAGMA synchronous = NORMAL",
+    "PRAGMA foreign_keys = ON",
+)
+
+
+class Database:
+    """An engine with two kinds of transaction: for reading and for writing."""
+
+    def __init__(self, url: str) -> None:
+        self.engine = _engine(url)
+        reading = self.engine.execution_options(**{_READ_ONLY: True})
+        self._reading = sessionmaker(reading, expire_on_commit=False)
+        self._writing = sessionmaker(self.engine, expire_on_commit=False)
+
+    @contextmanager
+    def reading(self) -> Iterator[Session]:
+        """Open a unit of work that changes nothing."""
+        with self._reading() as session:
+            yield session
+
+    @contextmanager
+    def writing(self) -> Iterator[Session]:
+        """Open a unit of work and commit it at the end."""
+        with self._writing.begin() as session:
+            yield session
+
+    def close(self) -> None:
+        """Give all connections back."""
+        self.engine.dispose()
+
+
+def _engine(given: str) -> Engine:
+    url = _url(given)
+    if url.get_backend_name() != "sqlite":
+        return create_engine(url, pool_pre_ping=True)
+    engine = create_engine(
+        url, connect_args={"timeout": _SQLITE_BUSY_SECONDS, "check_same_thread": False}
+    )
+    event.listen(engine, "connect", _prepare_sqlite)
+    event.listen(engine, "begin", _begin_sqlite)
+    return engine
+
+
+def _url(given: str) -> URL:
+    try:
+        url = make_url(given)
+        backend = url.get_backend_name()
+    except ArgumentError:
+        backend = None
+    if backend == "sqlite":
+        return url
+    if backend in {"postgres", "postgresql"}:
+        return url.set(drivername="postgresql+psycopg")
+    raise InputError(
+        "is not the URL of a database that the service knows",
+        field="MESHWRIGHT_DATABASE_URL",
+        value=None if backend is None else backend,
+        remedy="write sqlite:///file.db or postgresql://user:password@host/name",
+    )
+
+
+def _prepare_sqlite(connection: Any, _record: object) -> None:
+    """Leave transactions to us: the driver would open them too late for isolation."""
+    connection.isolation_level = None
+    for pragma in _SQLITE_PRAGMAS:
+        connection.execute(pragma)
+
+
+def _begin_sqlite(connection: Connection) -> None:
+    """Take the write lock at once where a write will follow, so that no upgrade can fail."""
+    read_only = connection.get_execution_options().get(_READ_ONLY, False)
+    connection.exec_driver_sql("BEGIN" if read_only else "BEGIN IMMEDIATE")

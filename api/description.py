@@ -1,0 +1,31 @@
+"""The OpenAPI description: FastAPI's own, with the parts that it cannot know."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fastapi import FastAPI
+from pydantic.json_schema import models_json_schema
+
+from api.schemas import Problem
+
+
+def describe(app: FastAPI) -> None:
+    """Have `app.openapi()` include the problem that every route can answer with."""
+    original = app.openapi
+
+    def described() -> dict[str, Any]:
+        known = app.openapi_schema is not None
+        schema = original()
+        if not known:
+            _add_problem(schema)
+        return schema
+
+    app.openapi = described  # type: ignore[method-assign]
+
+
+def _add_problem(schema: dict[str, Any]) -> None:
+    _, definitions = models_json_schema(
+        [(Problem, "serialization")], ref_template="#/components/schemas/{model}"
+    )
+    schema["components"]["schemas"].update(definitions["$defs"])

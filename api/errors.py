@@ -1,0 +1,236 @@
+"""The service's error tree, and the one place that decides HTTP statuses.
+
+    MeshwrightError (planner.errors)
+    ├── InputError
+    │   └── UnsupportedMediaTypeError a body that is not JSON
+    └── ServiceError
+        ├── NotFoundError             no such plan or operation
+        ├── KeyReusedError            an Idempotency-Key that stood for another request
+        ├── AlreadyFinishedError      an operation that can no longer be cancelled
+        ├── BusyError                 too many solves are waiting
+        ├── NotReadyError             the database is not reachable or not migrated
+        ├── FailedSolveError          a solve that failed before; it carries the problem of then
+        └── SolveError                a solve that gave no answer
+            ├── SolverDiedError       its process died
+            ├── SolveTimeLimitError   it ran past the service's limit
+            ├── SolveCancelledError   somebody cancelled it
+            └── SolveAbandonedError   the service that ran it is gone
+
+Everything becomes a problem of RFC 9457; a problem can also be kept and shown later.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from http import HTTPStatus
+from typing import Any
+
+from pydantic import JsonValue
+from sqlalchemy.exc import DBAPIError, TimeoutError as PoolTimeoutError
+
+from api.schemas import Problem, ProblemField
+from planner.errors import InputError, MeshwrightError, shorten
+from planner.schema.document import field_path
+
+PROBLEM_TYPE_PREFIX = "urn:meshwright:problem:"
+
+
+class ServiceError(MeshwrightError):
+    """Anything that the service itself refuses or fails at."""
+
+
+class NotFoundError(ServiceError):
+    """There is no such thing under the name given."""
+
+    def __init__(self, kind: str, identifier: str) -> None:
+        self.kind = kind
+        self.identifier = identifier
+        super().__init__(f"there is no {kind} {shorten(identifier)!r}")
+
+
+class UnsupportedMediaTypeError(InputError):
+    """The body is of another kind than JSON."""
+
+    def __init__(self, media_type: str) -> None:
+        super().__init__(
+            "is not a media type that is read here",
+            field="Content-Type",
+            value=media_type,
+            remedy="send application/json",
+        )
+
+
+class KeyReusedError(ServiceError):
+    """An `Idempotency-Key` stands for another request already."""
+
+    def __init__(self, key: str) -> None:
+        self.key = key
+        super().__init__(f"Idempotency-Key {key!r} was first used for a different request")
+
+
+class AlreadyFinishedError(ServiceError):
+    """The operation ended before it could be cancelled."""
+
+    def __init__(self, operation_id: str, state: str) -> None:
+        super().__init__(f"operation {operation_id} has already {state}")
+
+
+class BusyError(ServiceError):
+    """More solves wait than the service accepts."""
+
+    def __init__(self, waiting_count: int) -> None:
+        super().__init__(f"{waiting_count} solves are waiting; try again later")
+
+
+class NotReadyError(ServiceError):
+    """The database cannot be used."""
+
+
+class FailedSolveError(ServiceError):
+    """A solve failed; what was wrong is known as a problem already."""
+
+    def __init__(self, operation_id: str, problem: Problem) -> None:
+        self.problem = problem
+        super().__init__(f"operation {operation_id} failed: {problem.detail}")
+
+
+class SolveError(ServiceError):
+    """A solve ended without an answer."""
+
+
+class SolverDiedError(SolveError):
+    """The solver's process died in the middle."""
+
+
+class SolveTimeLimitError(SolveError):
+    """The solve ran past the service's limit and was ended."""
+
+
+class SolveCancelledError(SolveError):
+    """The solve was ended because somebody asked for it."""
+
+
+class SolveAbandonedError(SolveError):
+    """The service that ran the solve stopped."""
+
+
+_STATUSES: tuple[tuple[type[Exception], HTTPStatus, str], ...] = (
+    (NotFoundError, HTTPStatus.NOT_FOUND, "not-found"),
+    (KeyReusedError, HTTPStatus.UNPROCESSABLE_ENTITY, "idempotency-key-reused"),
+    (AlreadyFinishedError, HTTPStatus.CONFLICT, "already-finished"),
+    (BusyError, HTTPStatus.TOO_MANY_REQUESTS, "busy"),
+    (NotReadyError, HTTPStatus.SERVICE_UNAVAILABLE, "not-ready"),
+    (SolveCancelledError, HTTPStatus.CONFLICT, "solve-cancelled"),
+    (SolveTimeLimitError, HTTPStatus.GATEWAY_TIMEOUT, "solve-time-limit"),
+    (SolveAbandonedError, HTTPStatus.SERVICE_UNAVAILABLE, "solve-abandoned"),
+    (SolverDiedError, HTTPStatus.SERVICE_UNAVAILABLE, "solver-died"),
+    (UnsupportedMediaTypeError, HTTPStatus.UNSUPPORTED_MEDIA_TYPE, "unsupported-media-type"),
+    (InputError, HTTPStatus.UNPROCESSABLE_ENTITY, "invalid-input"),
+    (DBAPIError, HTTPStatus.SERVICE_UNAVAILABLE, "database-unavailable"),
+    (PoolTimeoutError, HTTPStatus.SERVICE_UNAVAILABLE, "database-unavailable"),
+)
+_HTTP_NAMES: dict[int, str] = {
+    HTTPStatus.BAD_REQUEST: "malformed-request",
+    HTTPStatus.REQUEST_ENTITY_TOO_LARGE: "body-too-large",
+}
+_COMPLAINTS_LIMIT = 20
+_REMEDIES = {
+    "missing": "add the field",
+    "extra_forbidden": "remove the field or correct its spelling",
+    "finite_number": "write a finite number",
+}
+
+
+def problem_of(error: Exception) -> Problem:
+    """Return what a client is told about `error`; the unexpected is not spelled out."""
+    if isinstance(error, FailedSolveError):
+        return error.problem
+    for kind, status, name in _STATUSES:
+        if isinstance(error, kind):
+            return _problem(error, status, name)
+    return _problem(error, HTTPStatus.INTERNAL_SERVER_ERROR, "internal-error")
+
+
+def http_problem(status: int, detail: str) -> Problem:
+    """Return the problem for a status that the web framework decided on."""
+    phrase = HTTPStatus(status).phrase
+    name = _HTTP_NAMES.get(status, phrase.lower().replace(" ", "-"))
+    return Problem(
+        type=PROBLEM_TYPE_PREFIX + name, title=phrase, status=status, detail=detail
+    )
+
+
+def invalid_request_problem(complaints: Sequence[Mapping[str, Any]]) -> Problem:
+    """Return the problem for a request whose fields pydantic complains about."""
+    fields = tuple(_complained_field(complaint) for complaint in complaints[:_COMPLAINTS_LIMIT])
+    first = fields[0]
+    more = "" if len(complaints) == 1 else f" (and {len(complaints) - 1} more)"
+    status = HTTPStatus.UNPROCESSABLE_ENTITY
+    return Problem(
+        type=PROBLEM_TYPE_PREFIX + "invalid-input",
+        title="Invalid input",
+        status=status.value,
+        detail=f"{first.field}: {first.problem}{more}",
+        errors=fields,
+    )
+
+
+def body_too_large_problem(limit_bytes: int) -> Problem:
+    """Return the problem for a body above the limit."""
+    status = HTTPStatus.REQUEST_ENTITY_TOO_LARGE
+    return http_problem(
+        status, f"the body is larger than {limit_bytes} bytes; give the configuration alone"
+    )
+
+
+def _problem(error: Exception, status: HTTPStatus, name: str) -> Problem:
+    return Problem(
+        type=PROBLEM_TYPE_PREFIX + name,
+        title=name.replace("-", " ").capitalize(),
+        status=status.value,
+        detail=_DETAILS.get(name) or str(error),
+        errors=_fields(error),
+    )
+
+
+_DETAILS = {
+    "database-unavailable": "the database cannot be reached at the moment; try again later",
+    "internal-error": "the service failed in a way that it did not expect; its log has the "
+    "request's id",
+}
+
+
+def _fields(error: Exception) -> tuple[ProblemField, ...]:
+    if isinstance(error, KeyReusedError):
+        remedy = "use a new key for a new request"
+        return (ProblemField(field="Idempotency-Key", value=error.key, remedy=remedy),)
+    if not isinstance(error, InputError):
+        return ()
+    return (
+        ProblemField(
+            field=error.field,
+            value=_shown(error.value),
+            remedy=error.remedy,
+            problem=error.problem,
+        ),
+    )
+
+
+def _complained_field(complaint: Mapping[str, Any]) -> ProblemField:
+    location = complaint["loc"][1:]
+    kind = complaint["type"]
+    given = complaint.get("input")
+    return ProblemField(
+        field=field_path(location) or str(complaint["loc"][0]),
+        value=None if kind == "missing" or isinstance(given, (dict, list)) else _shown(given),
+        remedy=_REMEDIES.get(kind, "correct the value"),
+        problem=complaint["msg"].removeprefix("Value error, "),
+    )
+
+
+def _shown(value: object) -> JsonValue:
+    if value is None or isinstance(value, bool):
+        return value
+    if isinstance(value, int) and abs(value) < 2**53:
+        return value
+    return shorten(value)

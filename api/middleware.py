@@ -1,0 +1,119 @@
+"""What surrounds every request: an id, a line in the log, numbers, a limit on the body."""
+
+from __future__ import annotations
+
+import re
+import time
+import uuid
+
+import structlog
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from structlog.contextvars import bind_contextvars, clear_contextvars
+
+from api.errors import body_too_large_problem, problem_of
+from api.metrics import Metrics
+from api.problems import problem_response
+
+_REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
+
+log = structlog.get_logger(__name__)
+
+
+class RequestRecord:
+    """Names each request, logs and counts it, and answers where the application failed."""
+
+    def __init__(self, app: ASGIApp, metrics: Metrics) -> None:
+        self._app = app
+        self._metrics = metrics
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass the request on."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        request_id = _request_id(Headers(scope=scope).get("x-request-id"))
+        clear_contextvars()
+        bind_contextvars(request_id=request_id)
+        started = time.perf_counter()
+        status = 0
+
+        async def named_send(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+                headers = MutableHeaders(scope=message)
+                headers["X-Request-ID"] = request_id
+                headers["X-Content-Type-Options"] = "nosniff"
+            await send(message)
+
+        try:
+            await self._app(scope, receive, named_send)
+        except Exception as error:
+            log.exception("request failed", method=scope["method"], path=scope["path"])
+            if status:
+                raise
+            response = problem_response(problem_of(error), instance=scope["path"])
+            await response(scope, receive, named_send)
+        finally:
+            self._record(scope, status, time.perf_counter() - started)
+
+    def _record(self, scope: Scope, status: int, seconds: float) -> None:
+        method, path = scope["method"], scope["path"]
+        route = getattr(scope.get("route"), "path", "unmatched")
+        self._metrics.observe(method=method, route=route, status=status, seconds=seconds)
+        log.info("request", method=method, path=path, status=status, seconds=round(seconds, 4))
+
+
+class BodyLimit:
+    """Reads the body before the application does, and refuses one above the limit."""
+
+    def __init__(self, app: ASGIApp, limit_bytes: int) -> None:
+        self._app = app
+        self._limit_bytes = limit_bytes
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass the request on with its body in one piece."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        body = await self._read(scope, receive)
+        if body is None:
+            problem = body_too_large_problem(self._limit_bytes)
+            response = problem_response(
+                problem, instance=scope["path"], headers={"Connection": "close"}
+            )
+            await response(scope, receive, send)
+            return
+        given = False
+
+        async def whole_body() -> Message:
+            nonlocal given
+            if given:
+                return await receive()
+            given = True
+            return {"type": "http.request", "body": body, "more_body": False}
+
+        await self._app(scope, whole_body, send)
+
+    async def _read(self, scope: Scope, receive: Receive) -> bytes | None:
+        """Return the body, or nothing if it is too large."""
+        declared = Headers(scope=scope).get("content-length", "0")
+        if declared.isdecimal() and int(declared) > self._limit_bytes:
+            return None
+        parts: list[bytes] = []
+        length = 0
+        while True:
+            message = await receive()
+            part = message.get("body", b"")
+            length += len(part)
+            if length > self._limit_bytes:
+                return None
+            parts.append(part)
+            if message["type"] == "http.disconnect" or not message.get("more_body", False):
+                return b"".join(parts)
+
+
+def _request_id(given: str | None) -> str:
+    """Return the client's id if it is harmless, otherwise one of our own."""
+    return given if given and _REQUEST_ID.fullmatch(given) else uuid.uuid4().hex

@@ -1,0 +1,72 @@
+"""Migrations: the database brought to the schema that this version of the service expects."""
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+
+from alembic import command
+from alembic.config import Config
+from alembic.runtime.migration import MigrationContext
+from alembic.script import ScriptDirectory
+from sqlalchemy import Connection, text
+
+from api.db import Database
+from api.settings import read_settings
+
+SCRIPTS = Path(__file__).resolve().parent.parent / "migrations"
+_LOCK_NUMBER = 0x6D657368
+
+
+def main() -> int:
+    """Bring the database of the environment to the newest schema; `meshwright db upgrade`."""
+    database = Database(read_settings().database_url)
+    try:
+        before = revision(database)
+        upgrade(database)
+        after = revision(database)
+    finally:
+        database.close()
+    shown = "is at" if before == after else f"went from {before or 'nothing'} to"
+    print(f"database {shown} revision {after}")  # noqa: T201 - a command's output
+    return 0
+
+
+def upgrade(database: Database, to: str = "head") -> None:
+    """Apply the migrations up to `to`; processes that start together take turns."""
+    with database.engine.begin() as connection:
+        _take_turn(connection)
+        command.upgrade(configuration(connection), to)
+
+
+def downgrade(database: Database, to: str) -> None:
+    """Undo the migrations down to `to`."""
+    with database.engine.begin() as connection:
+        _take_turn(connection)
+        command.downgrade(configuration(connection), to)
+
+
+def revision(database: Database) -> str | None:
+    """Return the revision that the database is at, `None` before the first migration."""
+    with database.engine.connect() as connection:
+        return MigrationContext.configure(connection).get_current_revision()
+
+
+@cache
+def head_revision() -> str | None:
+    """Return the newest revision."""
+    return ScriptDirectory(str(SCRIPTS)).get_current_head()
+
+
+def configuration(connection: Connection) -> Config:
+    """Return Alembic's configuration; there is no alembic.ini, so that it works when installed."""
+    config = Config()
+    config.set_main_option("script_location", str(SCRIPTS).replace("%", "%%"))
+    config.attributes["connection"] = connection
+    return config
+
+
+def _take_turn(connection: Connection) -> None:
+    """Wait for other processes' migrations; SQLite's write lock does that by itself."""
+    if connection.dialect.name == "postgresql":
+        connection.execute(text("SELECT pg_advisory_xact_lock(:lock)"), {"lock": _LOCK_NUMBER})

@@ -1,0 +1,72 @@
+"""How errors leave: every one as `application/problem+json`, as `api.errors` decides."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import Response
+from sqlalchemy.exc import DBAPIError, TimeoutError as PoolTimeoutError
+from starlette.exceptions import HTTPException
+from structlog.contextvars import get_contextvars
+
+from api.errors import http_problem, invalid_request_problem, problem_of
+from api.schemas import Problem
+from planner.errors import MeshwrightError
+
+MEDIA_TYPE = "application/problem+json"
+_RETRY_SECONDS = "5"
+_RETRIED = frozenset({429, 503})
+_EVERYWHERE = (422, 500, 503)
+
+
+def documented(*statuses: int) -> dict[int | str, dict[str, Any]]:
+    """Return OpenAPI's account of problems with these statuses, and those any request can get."""
+    content = {MEDIA_TYPE: {"schema": {"$ref": "#/components/schemas/Problem"}}}
+    return {
+        status: {"description": "A problem (RFC 9457).", "content": content}
+        for status in sorted({*statuses, *_EVERYWHERE})
+    }
+
+
+def problem_response(
+    problem: Problem, *, instance: str, headers: dict[str, str] | None = None
+) -> Response:
+    """Return `problem` as a response."""
+    shown = problem.model_copy(
+        update={"instance": instance, "request_id": get_contextvars().get("request_id")}
+    )
+    retry = {"Retry-After": _RETRY_SECONDS} if problem.status in _RETRIED else {}
+    return Response(
+        shown.model_dump_json(exclude_none=True),
+        status_code=problem.status,
+        media_type=MEDIA_TYPE,
+        headers={**retry, **(headers or {})},
+    )
+
+
+def add_handlers(app: FastAPI) -> None:
+    """Have every error that `app` foresees answered by a problem."""
+    for kind in (MeshwrightError, DBAPIError, PoolTimeoutError):
+        app.add_exception_handler(kind, _on_error)
+    app.add_exception_handler(RequestValidationError, _on_invalid_request)
+    app.add_exception_handler(HTTPException, _on_http_exception)
+
+
+async def _on_error(request: Request, error: Exception) -> Response:
+    return problem_response(problem_of(error), instance=request.url.path)
+
+
+async def _on_invalid_request(request: Request, error: Exception) -> Response:
+    assert isinstance(error, RequestValidationError)
+    return problem_response(
+        invalid_request_problem(error.errors()), instance=request.url.path
+    )
+
+
+async def _on_http_exception(request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    problem = http_problem(error.status_code, str(error.detail))
+    headers = dict(error.headers) if error.headers else None
+    return problem_response(problem, instance=request.url.path, headers=headers)

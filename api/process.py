@@ -1,0 +1,141 @@
+"""One solver process: a pipe in, a pipe out, and an end that takes its children along."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import pickle
+import signal
+import threading
+from collections.abc import Callable
+from multiprocessing.connection import Connection
+from multiprocessing.context import ForkServerContext
+from multiprocessing.process import BaseProcess
+from multiprocessing import parent_process
+from typing import Any, Self
+
+from api.errors import SolveError
+
+_END_SECONDS = 5.0
+
+
+class SolverProcess:
+    """The parent's side of a process that runs one function at a time."""
+
+    def __init__(self, process: BaseProcess, connection: Connection) -> None:
+        self._process = process
+        self._connection = connection
+        self._killed = False
+
+    @classmethod
+    def start(cls, context: ForkServerContext) -> Self:
+        """Start a process and return it, ready to be sent a call."""
+        ours, theirs = context.Pipe()
+        process = context.Process(target=_serve, args=(theirs,), name="solver", daemon=True)
+        process.start()
+        theirs.close()
+        return cls(process, ours)
+
+    @property
+    def pid(self) -> int:
+        """Return the operating system's number for the process."""
+        return self._process.pid or 0
+
+    @property
+    def alive(self) -> bool:
+        """Return whether the process still runs."""
+        return self._process.is_alive()
+
+    def send(self, call: tuple[Any, ...], *, reports: bool) -> None:
+        """Have the process run `call`; `reports` says whether somebody listens to progress.
+
+        Raises:
+            OSError: if the process is gone.
+        """
+        self._connection.send((*call, reports))
+
+    def wait(self, seconds: float) -> bool:
+        """Return whether something can be received, waiting at most `seconds`."""
+        return self._connection.poll(seconds)
+
+    def receive(self) -> tuple[str, Any]:
+        """Return the next message: `progress`, `result` or `error`, and its content.
+
+        Raises:
+            EOFError: if the process is gone.
+        """
+        message: tuple[str, Any] = self._connection.recv()
+        return message
+
+    def kill(self) -> None:
+        """End the process and what it started, at once; only the first call does something."""
+        if self._killed:
+            return
+        self._killed = True
+        with contextlib.suppress(OSError):
+            os.killpg(self.pid, signal.SIGKILL)
+        with contextlib.suppress(OSError, ValueError):
+            self._process.kill()
+
+    def close(self) -> None:
+        """Give the pipe back; nothing can be sent or received afterwards."""
+        self._connection.close()
+
+    def ending(self) -> str:
+        """Return how the process ended, for a message."""
+        self._process.join(_END_SECONDS)
+        code = self._process.exitcode
+        if code is None:
+            return "it no longer answers"
+        return f"signal {-code}" if code < 0 else f"exit code {code}"
+
+
+def _serve(connection: Connection) -> None:
+    """Answer calls until the other side is gone."""
+    os.setpgid(0, 0)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+    while True:
+        try:
+            function, args, kwargs, reports = connection.recv()
+        except EOFError:
+            return
+        if reports:
+            kwargs["on_progress"] = _Reporter(connection)
+        connection.send(_outcome(function, args, kwargs))
+
+
+def _end_with_parent() -> None:
+    """Leave nothing running for a service that is gone."""
+    parent = parent_process()
+    if parent is not None:
+        parent.join()
+        os.killpg(0, signal.SIGKILL)
+
+
+class _Reporter:
+    """Sends what the function says about its progress."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+
+    def __call__(self, progress: object) -> None:
+        self._connection.send(("progress", progress))
+
+
+def _outcome(
+    function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> tuple[str, Any]:
+    try:
+        return "result", function(*args, **kwargs)
+    except Exception as error:  # noqa: BLE001 - it is raised again on the other side
+        return "error", _portable(error)
+
+
+def _portable(error: Exception) -> Exception:
+    """Return `error` itself where it survives the way, otherwise its name and text."""
+    try:
+        copy = pickle.loads(pickle.dumps(error))  # noqa: S301 - our own bytes
+    except Exception:  # noqa: BLE001 - whatever hinders it, the answer is the same
+        return SolveError(f"{type(error).__name__}: {error}")
+    return error if type(copy) is type(error) else SolveError(str(error))

@@ -1,0 +1,79 @@
+"""Stored answers and the idempotency keys that led to them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+
+from sqlalchemy import Select, delete, select
+from sqlalchemy.orm import Session
+
+from api.tables import IdempotencyKeyRow, PlanRow
+
+
+class PlanRepository:
+    """Plans and infeasible answers."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+
+    def add(self, row: PlanRow) -> None:
+        """Store an answer."""
+        self._session.add(row)
+        self._session.flush()
+
+    def get(self, plan_id: str) -> PlanRow | None:
+        """Return the answer with that id."""
+        return self._session.scalar(select(PlanRow).where(PlanRow.id == plan_id))
+
+    def answering(self, request_digest: str) -> PlanRow | None:
+        """Return the answer to the request with that digest."""
+        return self._session.scalar(
+            select(PlanRow).where(PlanRow.request_digest == request_digest)
+        )
+
+    def page(
+        self,
+        *,
+        model: str | None,
+        cluster: str | None,
+        status: str | None,
+        before: int | None,
+        limit: int,
+    ) -> Sequence[PlanRow]:
+        """Return at most `limit` answers that match, the newest first, older than `before`."""
+        wanted: Select[tuple[PlanRow]] = select(PlanRow).order_by(PlanRow.sequence.desc())
+        for column, value in (
+            (PlanRow.model_name, model),
+            (PlanRow.cluster_name, cluster),
+            (PlanRow.status, status),
+        ):
+            if value is not None:
+                wanted = wanted.where(column == value)
+        if before is not None:
+            wanted = wanted.where(PlanRow.sequence < before)
+        return self._session.scalars(wanted.limit(limit)).all()
+
+    def delete(self, plan_id: str) -> bool:
+        """Remove the answer with that id; return whether there was one."""
+        gone = self._session.execute(
+            delete(PlanRow).where(PlanRow.id == plan_id).returning(PlanRow.id)
+        )
+        return gone.first() is not None
+
+
+class IdempotencyKeyRepository:
+    """Which request each client's key stands for."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+
+    def claim(self, key: str, *, request_digest: str, at: datetime) -> str:
+        """Return the digest that `key` stands for: the one given, unless it had one already."""
+        known = self._session.get(IdempotencyKeyRow, key)
+        if known is not None:
+            return known.request_digest
+        row = IdempotencyKeyRow(key=key, request_digest=request_digest, created_at=at)
+        self._session.add(row)
+        self._session.flush()
+        return request_digest

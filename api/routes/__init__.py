@@ -1,0 +1,1 @@
+"""The REST interface: a handler parses, calls one service method and returns."""

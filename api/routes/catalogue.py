@@ -1,0 +1,23 @@
+"""/v1/models and /v1/devices."""
+
+from __future__ import annotations
+
+from fastapi import APIRouter
+
+from api.deps import Catalogue
+from api.problems import documented
+from api.schemas import DeviceList, ModelList
+
+router = APIRouter(prefix="/v1", tags=["catalogue"])
+
+
+@router.get("/models", responses=documented())
+def list_models(catalogue: Catalogue) -> ModelList:
+    """List the models that a request can name."""
+    return catalogue.models()
+
+
+@router.get("/devices", responses=documented())
+def list_devices(catalogue: Catalogue) -> DeviceList:
+    """List the devices that a cluster can name."""
+    return catalogue.devices()

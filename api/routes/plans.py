@@ -1,0 +1,115 @@
+"""/v1/plans."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from fastapi import APIRouter, Header, Query, Response
+
+from api.deps import IdempotencyKey, PlanId, Plans, WaitSeconds
+from api.problems import documented
+from api.routes.documents import DocumentRoute
+from api.schemas import Operation, PlanPage, PlanRequest
+from api.services.plans import PlanFilter, Submission
+from api.services.records import StoredPlan
+from planner.comparison import Comparison
+from planner.schema.plan import Infeasible, Plan
+
+router = APIRouter(prefix="/v1/plans", tags=["plans"], route_class=DocumentRoute)
+
+Answer = Plan | Infeasible
+Name = Annotated[str | None, Query(min_length=1, max_length=200)]
+_NOT_MODIFIED = 304
+_CREATED: dict[int | str, dict[str, Any]] = {
+    200: {"model": Answer, "description": "The answer was known before."},
+    202: {"model": Operation, "description": "The solve goes on: see Location."},
+}
+
+
+@router.post(
+    "",
+    status_code=201,
+    response_model=Answer,
+    responses={**_CREATED, **documented(409, 413, 415, 429, 504)},
+)
+async def create_plan(
+    request: PlanRequest,
+    plans: Plans,
+    wait_seconds: WaitSeconds,
+    idempotency_key: IdempotencyKey = None,
+) -> Response:
+    """Find the best plan; an infeasible job is an answer too, and kept like a plan."""
+    submission = await plans.submit(
+        request, idempotency_key=idempotency_key, wait_seconds=wait_seconds
+    )
+    return _submission_response(submission)
+
+
+@router.get("", responses=documented())
+def list_plans(
+    plans: Plans,
+    model: Name = None,
+    cluster: Name = None,
+    status: Literal["planned", "infeasible"] | None = None,
+    cursor: Annotated[str | None, Query(max_length=64)] = None,
+    limit: Annotated[int, Query(ge=1, le=100)] = 20,
+) -> PlanPage:
+    """List plans, the newest first."""
+    wanted = PlanFilter(model=model, cluster=cluster, status=status)
+    return plans.list(wanted, cursor=cursor, limit=limit)
+
+
+@router.get("/compare", responses=documented(404))
+def compare_plans(
+    plans: Plans, plan: Annotated[list[str], Query(min_length=2, max_length=6)]
+) -> Comparison:
+    """Show what differs between plans, with deltas to the first."""
+    return plans.compare(plan)
+
+
+@router.get(
+    "/{plan_id}",
+    response_model=Answer,
+    responses={304: {"description": "The client has it already."}, **documented(404)},
+)
+def read_plan(
+    plan_id: PlanId, plans: Plans, if_none_match: Annotated[str | None, Header()] = None
+) -> Response:
+    """Return a plan or an infeasible answer."""
+    stored = plans.get(plan_id)
+    if _matches(stored.etag, if_none_match):
+        return Response(status_code=_NOT_MODIFIED, headers={"ETag": stored.etag})
+    return _plan_response(stored, status=200)
+
+
+@router.delete("/{plan_id}", status_code=204, responses=documented(404))
+def delete_plan(plan_id: PlanId, plans: Plans) -> None:
+    """Remove a plan."""
+    plans.delete(plan_id)
+
+
+def _submission_response(submission: Submission) -> Response:
+    if submission.plan is not None:
+        return _plan_response(submission.plan, status=201 if submission.is_new else 200)
+    assert submission.operation is not None
+    return Response(
+        submission.operation.model_dump_json(),
+        status_code=202,
+        media_type="application/json",
+        headers={"Location": f"/v1/operations/{submission.operation.id}"},
+    )
+
+
+def _plan_response(stored: StoredPlan, *, status: int) -> Response:
+    return Response(
+        stored.document_json,
+        status_code=status,
+        media_type="application/json",
+        headers={"ETag": stored.etag, "Location": f"/v1/plans/{stored.id}"},
+    )
+
+
+def _matches(etag: str, if_none_match: str | None) -> bool:
+    """Return whether the client's copy is current, by weak comparison (RFC 9110, 13.1.2)."""
+    tags = [tag.strip().removeprefix("W/") for tag in (if_none_match or "").split(",")]
+    return etag in tags or "*" in tags

@@ -1,0 +1,161 @@
+"""What goes over the wire besides the planner's own documents."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from enum import StrEnum
+from typing import Annotated, Any, Literal
+
+from pydantic import BeforeValidator, Field, JsonValue
+
+from planner.schema.document import Part
+from planner.schema.job import Job
+from planner.schema.strategy import Strategy
+
+
+def _name_or_fields(value: object) -> object:
+    """Return `value` if it is of either kind; one message says so where it is of neither."""
+    if isinstance(value, dict) or (isinstance(value, str) and 0 < len(value) <= _NAME_LENGTH_LIMIT):
+        return value
+    raise ValueError(f"must be a name of 1 to {_NAME_LENGTH_LIMIT} characters, or an object")
+
+
+_NAME_LENGTH_LIMIT = 200
+Given = Annotated[
+    Annotated[str, Field(min_length=1, max_length=_NAME_LENGTH_LIMIT)] | dict[str, Any],
+    BeforeValidator(_name_or_fields),
+]
+ModelReference = Annotated[
+    Given,
+    Field(
+        description="A name that /v1/models lists, the fields of a Hugging Face config.json, or "
+        "a model graph. Never a path."
+    ),
+]
+ClusterReference = Annotated[
+    Given,
+    Field(
+        description="A short form such as 8xh100-sxm5-80gb or 16x8xh100-sxm5-80gb, or a cluster "
+        "document. Never a path."
+    ),
+]
+
+
+class PlanRequest(Part):
+    """What to plan."""
+
+    model: ModelReference
+    cluster: ClusterReference
+    job: Job = Job()
+
+
+class EstimateRequest(PlanRequest):
+    """What to price."""
+
+    strategy: Strategy
+
+
+class PlanSummary(Part):
+    """A line of the list of plans; what an infeasible answer does not have is null."""
+
+    id: str
+    status: Literal["planned", "infeasible"]
+    model: str
+    cluster: str
+    device_count: int
+    global_batch_size: int | None
+    sequence_length: int | None
+    created_at: datetime
+    step_seconds: float | None = None
+    tokens_per_second_per_device: float | None = None
+    model_flop_utilization: float | None = None
+    cost_per_million_tokens: float | None = None
+    certificate_status: Literal["optimal", "feasible"] | None = None
+    gap_ratio: float | None = None
+
+
+class PlanPage(Part):
+    """Some plans, newest first; `next_cursor` asks for the ones after them."""
+
+    items: tuple[PlanSummary, ...]
+    next_cursor: str | None
+
+
+class OperationState(StrEnum):
+    """Where a solve is in its life."""
+
+    RUNNING = "running"
+    SUCCEEDED = "succeeded"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+
+
+class ProblemField(Part):
+    """One thing to mend."""
+
+    field: str
+    value: JsonValue = None
+    remedy: str
+    problem: str | None = None
+
+
+class Problem(Part):
+    """A problem of RFC 9457."""
+
+    type: str
+    title: str
+    status: int
+    detail: str
+    instance: str | None = None
+    request_id: str | None = None
+    errors: tuple[ProblemField, ...] = ()
+
+
+class Operation(Part):
+    """A solve that was asked for: its progress while it runs, then a plan or a problem."""
+
+    id: str
+    state: OperationState
+    created_at: datetime
+    finished_at: datetime | None = None
+    progress: dict[str, JsonValue] | None = None
+    plan_id: str | None = None
+    problem: Problem | None = None
+
+
+class OperationEvent(Part):
+    """One event of an operation's stream, numbered from 1."""
+
+    number: int
+    kind: Literal["state", "progress"]
+    data: str
+
+
+class KnownModel(Part):
+    """A model that can be named in a request."""
+
+    name: str
+
+
+class KnownDevice(Part):
+    """A device that can be named in a cluster."""
+
+    name: str
+
+
+class ModelList(Part):
+    """The models that can be named."""
+
+    items: tuple[KnownModel, ...]
+
+
+class DeviceList(Part):
+    """The devices that can be named."""
+
+    items: tuple[KnownDevice, ...]
+
+
+class Health(Part):
+    """The process answers."""
+
+    status: Literal["ok", "ready"]

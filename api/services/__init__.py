@@ -1,0 +1,1 @@
+"""What the service does; each method opens its own units of work."""

@@ -1,0 +1,93 @@
+"""Operations as clients see them: looked at, followed, waited for, cancelled."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+
+from starlette.concurrency import run_in_threadpool
+
+from api.db import Database
+from api.errors import AlreadyFinishedError, NotFoundError
+from api.repositories.operations import OperationRepository
+from api.schemas import Operation, OperationEvent, OperationState
+from api.services.records import event_of, operation_of
+from api.services.solves import Solves
+from api.services.transitions import move
+from api.tables import OperationRow
+
+_POLL_SECONDS = 0.1
+
+
+class OperationService:
+    """What can be asked of an operation; any process of the service can answer."""
+
+    def __init__(self, database: Database, solves: Solves) -> None:
+        self._database = database
+        self._solves = solves
+
+    def get(self, operation_id: str) -> Operation:
+        """Return the operation.
+
+        Raises:
+            NotFoundError: if there is none.
+        """
+        with self._database.reading() as session:
+            return operation_of(_found(OperationRepository(session), operation_id))
+
+    def cancel(self, operation_id: str) -> Operation:
+        """End the solve and return the operation; cancelling twice is the same as once.
+
+        Raises:
+            NotFoundError: if there is none.
+            AlreadyFinishedError: if it has ended otherwise.
+        """
+        with self._database.writing() as session:
+            operations = OperationRepository(session)
+            _found(operations, operation_id)
+            move(operations, operation_id, OperationState.CANCELLED)
+            session.expire_all()
+            operation = operation_of(_found(operations, operation_id))
+        if operation.state is not OperationState.CANCELLED:
+            raise AlreadyFinishedError(operation_id, operation.state.value)
+        self._solves.stop(operation_id)
+        return operation
+
+    async def finished(self, operation_id: str, *, wait_seconds: float) -> Operation:
+        """Return the operation as soon as it ends, or as it is once the wait is over."""
+        deadline = time.monotonic() + wait_seconds
+        recorded = self._solves.recorded(operation_id)
+        if recorded is not None:
+            await asyncio.wait({asyncio.wrap_future(recorded)}, timeout=wait_seconds)
+        operation = await run_in_threadpool(self.get, operation_id)
+        while operation.state is OperationState.RUNNING and time.monotonic() < deadline:
+            await asyncio.sleep(_POLL_SECONDS)
+            operation = await run_in_threadpool(self.get, operation_id)
+        return operation
+
+    async def follow(self, operation_id: str, *, after: int = 0) -> AsyncIterator[OperationEvent]:
+        """Yield the events numbered above `after`, as they happen, until the operation ends."""
+        finished = False
+        while not finished:
+            finished, events = await run_in_threadpool(self._news, operation_id, after)
+            for event in events:
+                yield event
+                after = event.number
+            if not finished:
+                await asyncio.sleep(_POLL_SECONDS)
+
+    def _news(self, operation_id: str, after: int) -> tuple[bool, list[OperationEvent]]:
+        """Return whether the operation has ended, and then its events: none can be missed."""
+        with self._database.reading() as session:
+            operations = OperationRepository(session)
+            state = _found(operations, operation_id).state
+            events = operations.events(operation_id, after=after)
+            return state != OperationState.RUNNING, [event_of(row) for row in events]
+
+
+def _found(operations: OperationRepository, operation_id: str) -> OperationRow:
+    row = operations.get(operation_id)
+    if row is None:
+        raise NotFoundError("operation", operation_id)
+    return row

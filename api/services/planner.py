@@ -1,0 +1,55 @@
+"""The planner as the service sees it: four functions, which tests may replace by others."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from planner.schema.job import Job
+from planner.schema.plan import Estimate, Infeasible, Plan, ResolvedCluster, ResolvedModel
+from planner.schema.progress import Progress
+from planner.schema.strategy import Strategy
+
+
+class PlanFunction(Protocol):
+    """Solves; runs in a process of its own, so it must be a module's own function."""
+
+    def __call__(
+        self,
+        model: ResolvedModel,
+        cluster: ResolvedCluster,
+        job: Job,
+        *,
+        on_progress: Callable[[Progress], None] | None = None,
+    ) -> Plan | Infeasible:
+        """Return the best plan, or why there is none."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Planner:
+    """What the service asks of the planner."""
+
+    resolved_model: Callable[[str | Mapping[str, Any]], ResolvedModel]
+    resolved_cluster: Callable[[str | Mapping[str, Any]], ResolvedCluster]
+    plan: PlanFunction
+    estimate: Callable[[ResolvedModel, ResolvedCluster, Job, Strategy], Estimate]
+    model_names: Callable[[], tuple[str, ...]]
+    device_names: Callable[[], tuple[str, ...]]
+
+
+def the_planner() -> Planner:
+    """Return the real one."""
+    from planner import planning
+    from planner.hardware import device_names
+    from planner.importers.models import model_names
+    from planner.resolution import resolved_cluster, resolved_model
+
+    return Planner(
+        resolved_model=resolved_model,
+        resolved_cluster=resolved_cluster,
+        plan=planning.plan,
+        estimate=planning.estimate,
+        model_names=model_names,
+        device_names=device_names,
+    )

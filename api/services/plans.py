@@ -1,0 +1,243 @@
+"""Plans: asked for, listed, read, compared, removed."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import uuid
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from sqlalchemy.exc import IntegrityError
+from sqlalchemy.orm import Session
+from starlette.concurrency import run_in_threadpool
+
+from api.db import Database
+from api.errors import FailedSolveError, KeyReusedError, NotFoundError, SolveCancelledError
+from api.repositories.operations import OperationRepository
+from api.repositories.plans import IdempotencyKeyRepository, PlanRepository
+from api.schemas import Operation, OperationState, PlanPage, PlanRequest
+from api.services.operations import OperationService
+from api.services.planner import Planner
+from api.services.records import (
+    StoredPlan,
+    column_text,
+    operation_of,
+    stored_plan,
+    summary_of,
+)
+from api.services.requests import resolved_request
+from api.services.solves import Solves
+from api.tables import OperationRow
+from planner.comparison import Comparison, compare
+from planner.errors import InputError
+from planner.schema.plan import Infeasible, Plan
+
+DEFAULT_WAIT_SECONDS = 2.0
+COMPARED_PLANS_LIMIT = 6
+_RACES_LIMIT = 5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Submission:
+    """What came of a request: a plan, newly made or known before, or else a running operation."""
+
+    plan: StoredPlan | None
+    operation: Operation | None
+    is_new: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanFilter:
+    """Which plans to list; `None` means any."""
+
+    model: str | None = None
+    cluster: str | None = None
+    status: str | None = None
+
+
+class PlanService:
+    """What can be asked about plans."""
+
+    def __init__(
+        self, database: Database, planner: Planner, solves: Solves, operations: OperationService
+    ) -> None:
+        self._database = database
+        self._planner = planner
+        self._solves = solves
+        self._operations = operations
+
+    def list(
+        self, wanted: PlanFilter | None = None, *, cursor: str | None = None, limit: int = 20
+    ) -> PlanPage:
+        """Return a page of plans, the newest first.
+
+        Raises:
+            InputError: if the cursor is none of ours.
+        """
+        wanted = wanted or PlanFilter()
+        before = None if cursor is None else _position(cursor)
+        with self._database.reading() as session:
+            rows = PlanRepository(session).page(
+                model=None if wanted.model is None else column_text(wanted.model),
+                cluster=None if wanted.cluster is None else column_text(wanted.cluster),
+                status=wanted.status,
+                before=before,
+                limit=limit + 1,
+            )
+        page = rows[:limit]
+        more = _cursor(page[-1].sequence) if len(rows) > limit else None
+        return PlanPage(items=tuple(summary_of(row) for row in page), next_cursor=more)
+
+    def get(self, plan_id: str) -> StoredPlan:
+        """Return the plan, or the infeasible answer, with that id.
+
+        Raises:
+            NotFoundError: if there is none.
+        """
+        with self._database.reading() as session:
+            row = PlanRepository(session).get(plan_id)
+        if row is None:
+            raise NotFoundError("plan", plan_id)
+        return stored_plan(row)
+
+    def delete(self, plan_id: str) -> None:
+        """Remove the plan.
+
+        Raises:
+            NotFoundError: if there is none.
+        """
+        with self._database.writing() as session:
+            if not PlanRepository(session).delete(plan_id):
+                raise NotFoundError("plan", plan_id)
+
+    def compare(self, plan_ids: Sequence[str]) -> Comparison:
+        """Return what differs between two to six plans; the first is the baseline.
+
+        Raises:
+            NotFoundError: if one of them does not exist.
+            InputError: if there are too few, too many, or one is an infeasible answer.
+        """
+        if not 2 <= len(plan_ids) <= COMPARED_PLANS_LIMIT:
+            raise InputError(
+                f"a comparison takes 2 to {COMPARED_PLANS_LIMIT} plans",
+                field="plan",
+                value=f"{len(plan_ids)} plans",
+                remedy="name each as ?plan=ID&plan=ID",
+            )
+        return compare([self._planned(plan_id) for plan_id in plan_ids])
+
+    async def submit(
+        self,
+        request: PlanRequest,
+        *,
+        idempotency_key: str | None = None,
+        wait_seconds: float = DEFAULT_WAIT_SECONDS,
+    ) -> Submission:
+        """Return the plan for `request` if it is known or found within the wait.
+
+        Equal requests share one solve and one plan.
+
+        Raises:
+            InputError: if the request is bad, also where only the solve can tell.
+            KeyReusedError: if the key stands for another request.
+            BusyError: if too many solves wait.
+            FailedSolveError: if the solve failed within the wait.
+            SolveCancelledError: if it was cancelled within the wait.
+        """
+        begun = await run_in_threadpool(self._begin, request, idempotency_key)
+        if isinstance(begun, StoredPlan):
+            return Submission(plan=begun, operation=None, is_new=False)
+        operation = await self._operations.finished(begun, wait_seconds=wait_seconds)
+        if operation.state is OperationState.RUNNING:
+            return Submission(plan=None, operation=operation, is_new=True)
+        return await run_in_threadpool(self._outcome, operation)
+
+    def _planned(self, plan_id: str) -> Plan:
+        answer = self.get(plan_id).answer
+        if isinstance(answer, Infeasible):
+            raise InputError(
+                "is an infeasible answer: it has no strategy to compare",
+                field="plan",
+                value=plan_id,
+                remedy="leave it out",
+            )
+        return answer
+
+    def _outcome(self, operation: Operation) -> Submission:
+        if operation.plan_id is not None:
+            return Submission(plan=self.get(operation.plan_id), operation=operation, is_new=True)
+        if operation.problem is not None:
+            raise FailedSolveError(operation.id, operation.problem)
+        raise SolveCancelledError("the solve was cancelled")
+
+    def _begin(self, request: PlanRequest, idempotency_key: str | None) -> StoredPlan | str:
+        """Return the known plan, or the id of the operation that looks for it."""
+        resolved = resolved_request(self._planner, request)
+        digest = resolved.digest()
+        for race in range(_RACES_LIMIT):
+            try:
+                found, is_ours = self._claim(digest, idempotency_key)
+                break
+            except IntegrityError:  # another process stored the same at the same time
+                if race + 1 == _RACES_LIMIT:
+                    raise
+        if is_ours and isinstance(found, str):
+            self._solves.start(found, resolved)
+        return found
+
+    def _claim(self, digest: str, idempotency_key: str | None) -> tuple[StoredPlan | str, bool]:
+        """Return the plan or operation for the digest, and whether the operation is a new one."""
+        with self._database.writing() as session:
+            if idempotency_key is not None:
+                _claim_key(session, idempotency_key, digest)
+            plan = PlanRepository(session).answering(digest)
+            if plan is not None:
+                return stored_plan(plan), False
+            operations = OperationRepository(session)
+            running = operations.solving(digest)
+            if running is not None:
+                return running.id, False
+            self._solves.check_capacity()
+            row = self._new_operation(digest)
+            operations.add(row)
+            operations.add_event(row.id, kind="state", data='{"state": "running"}')
+            return row.id, True
+
+    def _new_operation(self, digest: str) -> OperationRow:
+        return OperationRow(
+            id=f"operation-{uuid.uuid4().hex}",
+            request_digest=digest,
+            state=OperationState.RUNNING.value,
+            lease_expires_at=self._solves.lease_end(),
+            created_at=datetime.now(UTC),
+        )
+
+
+def _claim_key(session: Session, key: str, digest: str) -> None:
+    stands_for = IdempotencyKeyRepository(session).claim(
+        key, request_digest=digest, at=datetime.now(UTC)
+    )
+    if stands_for != digest:
+        raise KeyReusedError(key)
+
+
+def _cursor(position: int) -> str:
+    return base64.urlsafe_b64encode(str(position).encode()).decode().rstrip("=")
+
+
+def _position(cursor: str) -> int:
+    try:
+        padded = cursor + "=" * (-len(cursor) % 4)
+        position = int(base64.urlsafe_b64decode(padded).decode("ascii"))
+    except (binascii.Error, ValueError):
+        position = -1
+    if not 0 < position < 2**63:
+        raise InputError(
+            "is not a cursor of this service",
+            field="cursor",
+            value=cursor,
+            remedy="use next_cursor of the page before, or leave it out",
+        )
+    return position

@@ -1,0 +1,111 @@
+"""Between rows and what is shown of them."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from pydantic import TypeAdapter
+
+from api.schemas import Operation, OperationEvent, OperationState, PlanSummary, Problem
+from api.tables import OperationEventRow, OperationRow, PlanRow
+from planner.schema.plan import Infeasible, Plan
+
+_ANSWER: TypeAdapter[Plan | Infeasible] = TypeAdapter(Plan | Infeasible)
+_NAME_LENGTH_LIMIT = 200
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredPlan:
+    """An answer as it is kept: `document_json` is what clients get, byte for byte."""
+
+    id: str
+    etag: str
+    document_json: str
+
+    @property
+    def answer(self) -> Plan | Infeasible:
+        """Return the document, read."""
+        return _ANSWER.validate_json(self.document_json)
+
+
+def stored_plan(row: PlanRow) -> StoredPlan:
+    """Return what a row of plans holds."""
+    return StoredPlan(id=row.id, etag=f'"{row.etag}"', document_json=row.document)
+
+
+def plan_row(answer: Plan | Infeasible, *, request_digest: str) -> PlanRow:
+    """Return the row that keeps `answer`."""
+    created_at = datetime.now(UTC)
+    document = answer.model_dump_json()
+    summary = _summary(answer, created_at=created_at)
+    return PlanRow(
+        id=answer.id,
+        request_digest=request_digest,
+        status=answer.status,
+        model_name=column_text(summary.model),
+        cluster_name=column_text(summary.cluster),
+        created_at=created_at,
+        etag=hashlib.sha256(document.encode()).hexdigest(),
+        summary=summary.model_dump_json(),
+        document=document,
+    )
+
+
+def column_text(name: str) -> str:
+    """Return `name` as every database can keep and compare it."""
+    return name.replace("\0", "\N{REPLACEMENT CHARACTER}")[:_NAME_LENGTH_LIMIT]
+
+
+def summary_of(row: PlanRow) -> PlanSummary:
+    """Return the line of the list that stands for the row."""
+    return PlanSummary.model_validate_json(row.summary)
+
+
+def operation_of(row: OperationRow) -> Operation:
+    """Return what a row of operations says."""
+    return Operation(
+        id=row.id,
+        state=OperationState(row.state),
+        created_at=row.created_at,
+        finished_at=row.finished_at,
+        progress=None if row.progress is None else json.loads(row.progress),
+        plan_id=row.plan_id,
+        problem=None if row.problem is None else Problem.model_validate_json(row.problem),
+    )
+
+
+def event_of(row: OperationEventRow) -> OperationEvent:
+    """Return what a row of events says."""
+    return OperationEvent.model_validate(
+        {"number": row.number, "kind": row.kind, "data": row.data}
+    )
+
+
+def _summary(answer: Plan | Infeasible, *, created_at: datetime) -> PlanSummary:
+    job = answer.job.resolved
+    summary = PlanSummary(
+        id=answer.id,
+        status=answer.status,
+        model=answer.model.resolved.name,
+        cluster=answer.cluster.resolved.name,
+        device_count=answer.cluster.resolved.device_count,
+        global_batch_size=job.global_batch_size,
+        sequence_length=job.sequence_length,
+        created_at=created_at,
+    )
+    if isinstance(answer, Infeasible):
+        return summary
+    prediction, certificate = answer.prediction, answer.certificate
+    return summary.model_copy(
+        update={
+            "step_seconds": prediction.step_seconds.p50,
+            "tokens_per_second_per_device": prediction.tokens_per_second_per_device,
+            "model_flop_utilization": prediction.model_flop_utilization,
+            "cost_per_million_tokens": prediction.cost_per_million_tokens,
+            "certificate_status": certificate.status,
+            "gap_ratio": certificate.gap_ratio,
+        }
+    )

@@ -1,0 +1,53 @@
+"""A throwaway PostgreSQL server on a Unix socket, for tests."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+USER = "meshwright"
+_UNSAFE_BUT_QUICK = "-c fsync=off -c synchronous_commit=off -c full_page_writes=off"
+
+
+def server_programs() -> Path | None:
+    """Return the directory of the newest installed server's programs."""
+    installed = sorted(
+        Path("/usr/lib/postgresql").glob("*/bin/initdb"), key=lambda path: int(path.parts[-3])
+    )
+    if installed:
+        return installed[-1].parent
+    on_path = shutil.which("initdb")
+    return Path(on_path).parent if on_path else None
+
+
+@contextmanager
+def running_server(programs: Path) -> Iterator[str]:
+    """Start a server and yield the URL of its first database; root starts it as `postgres`."""
+    home = Path(tempfile.mkdtemp(prefix="mw-pg-"))
+    account = {"user": "postgres", "group": "postgres", "extra_groups": []}
+    as_account = account if os.geteuid() == 0 else {}
+    if as_account:
+        shutil.chown(home, "postgres", "postgres")
+
+    def run(program: str, *arguments: str) -> None:
+        command = [str(programs / program), *arguments]
+        with (home.parent / f"{home.name}.log").open("ab") as log:
+            subprocess.run(command, check=True, cwd="/", stdout=log, stderr=log, **as_account)
+
+    data = str(home / "data")
+    options = f"-k {home} -c listen_addresses= {_UNSAFE_BUT_QUICK}"
+    try:
+        run("initdb", "-D", data, "-U", USER, "-A", "trust", "-E", "UTF8", "--no-sync")
+        run("pg_ctl", "start", "-w", "-D", data, "-l", str(home / "server.log"), "-o", options)
+        try:
+            yield f"postgresql://{USER}@/postgres?host={home}"
+        finally:
+            run("pg_ctl", "stop", "-m", "immediate", "-D", data)
+    finally:
+        shutil.rmtree(home)
+        (home.parent / f"{home.name}.log").unlink()
