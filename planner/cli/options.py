@@ -45,13 +45,15 @@ SequenceOption = Annotated[
     int | None, typer.Option("--sequence-length", metavar="N", help="Tokens per sequence.")
 ]
 PrecisionOption = Annotated[
-    PrecisionName | None, typer.Option("--precision", help="Number format of matrix products.")
+    PrecisionName | None,
+    typer.Option("--precision", metavar="NAME", help="bf16, fp16, fp32 or fp8."),
 ]
 OptimizerOption = Annotated[
-    OptimizerName | None, typer.Option("--optimizer", help="Optimizer, for its states and step.")
+    OptimizerName | None,
+    typer.Option("--optimizer", metavar="NAME", help="adamw, adam8bit, sgd, adafactor or muon."),
 ]
 StackOption = Annotated[
-    StackName | None, typer.Option("--stack", help="Software whose overheads and rules apply.")
+    StackName | None, typer.Option("--stack", metavar="NAME", help="torch, megatron or deepspeed.")
 ]
 
 _DEGREE = re.compile(r"(?P<min>\d{1,7})(\.\.(?P<max>\d{1,7}))?")

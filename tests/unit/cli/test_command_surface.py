@@ -80,6 +80,24 @@ def test_job_options_are_fields_of_the_job_document():
     assert JOB_OPTIONS - {"--job"} <= fields
 
 
+@pytest.mark.parametrize("name", ["plan", "estimate"])
+def test_help_shows_every_option_whole_at_a_hundred_columns(name, command, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "100")
+    text = command(name, "--help").stdout
+    assert {option for option in SURFACE[name] if f" {option} " not in text} == set()
+
+
+@pytest.mark.parametrize(
+    ("words", "enumeration"),
+    [(PrecisionName, Precision), (OptimizerName, Optimizer), (StackName, Stack)],
+)
+def test_help_names_the_words_that_an_option_takes(words, enumeration, command, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "120")
+    text = command("plan", "--help").stdout
+    assert {word for word in words.__args__ if word not in text} == set()
+    assert len(words.__args__) == len(enumeration)
+
+
 def test_version_is_printed(command):
     outcome = command("--version")
     assert (outcome.exit_code, outcome.stdout.split()[0]) == (0, "meshwright")
