@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from importlib.metadata import version
 from importlib import import_module
+from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -16,9 +16,9 @@ from starlette.concurrency import run_in_threadpool
 import api.dashboard
 from api.db import Database
 from api.deps import Services
+from api.description import describe
 from api.metrics import Metrics
 from api.middleware import BodyLimit, RequestRecord
-from api.description import describe
 from api.pool import SolverPool
 from api.problems import add_handlers
 from api.routes import catalogue, estimates, health, operations, plans

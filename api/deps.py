@@ -32,6 +32,14 @@ class Services:
     health: HealthService
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SubmissionOptions:
+    """What the headers of a submission ask for."""
+
+    wait_seconds: float
+    idempotency_key: str | None
+
+
 def services(request: Request) -> Services:
     """Return the services of the application that the request came to."""
     return cast("Services", request.app.state.services)
@@ -77,13 +85,23 @@ def last_event_number(last_event_id: str | None) -> int:
     return int(last_event_id)
 
 
-def _wait_seconds(
+def _submission_options(
     prefer: Annotated[
         str | None,
         Header(description="`wait=N`: answer with the plan if it is found within N seconds."),
     ] = None,
-) -> float:
-    return preferred_wait_seconds(prefer)
+    idempotency_key: Annotated[
+        str | None,
+        Header(
+            pattern=r"^[\x21-\x7e]{1,200}$",
+            description="A client's own name for the request; the same key with another request "
+            "is refused.",
+        ),
+    ] = None,
+) -> SubmissionOptions:
+    return SubmissionOptions(
+        wait_seconds=preferred_wait_seconds(prefer), idempotency_key=idempotency_key
+    )
 
 
 def _last_event(
@@ -101,15 +119,7 @@ Catalogue = Annotated[CatalogueService, Depends(_catalogue)]
 HealthChecks = Annotated[HealthService, Depends(_health)]
 MetricsOfApp = Annotated[Metrics, Depends(_metrics)]
 
-WaitSeconds = Annotated[float, Depends(_wait_seconds)]
+SubmissionHeaders = Annotated[SubmissionOptions, Depends(_submission_options)]
 LastEventNumber = Annotated[int, Depends(_last_event)]
-IdempotencyKey = Annotated[
-    str | None,
-    Header(
-        pattern=r"^[\x21-\x7e]{1,200}$",
-        description="A client's own name for the request; the same key with another request is "
-        "refused.",
-    ),
-]
 PlanId = Annotated[str, Path(pattern=IDENTIFIER_PATTERN)]
 OperationId = Annotated[str, Path(pattern=IDENTIFIER_PATTERN)]

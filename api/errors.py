@@ -26,7 +26,8 @@ from http import HTTPStatus
 from typing import Any
 
 from pydantic import JsonValue
-from sqlalchemy.exc import DBAPIError, TimeoutError as PoolTimeoutError
+from sqlalchemy.exc import DBAPIError
+from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 
 from api.schemas import Problem, ProblemField
 from planner.errors import InputError, MeshwrightError, shorten
@@ -155,9 +156,7 @@ def http_problem(status: int, detail: str) -> Problem:
     """Return the problem for a status that the web framework decided on."""
     phrase = HTTPStatus(status).phrase
     name = _HTTP_NAMES.get(status, phrase.lower().replace(" ", "-"))
-    return Problem(
-        type=PROBLEM_TYPE_PREFIX + name, title=phrase, status=status, detail=detail
-    )
+    return Problem(type=PROBLEM_TYPE_PREFIX + name, title=phrase, status=status, detail=detail)
 
 
 def invalid_request_problem(complaints: Sequence[Mapping[str, Any]]) -> Problem:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import Response
-from sqlalchemy.exc import DBAPIError, TimeoutError as PoolTimeoutError
+from sqlalchemy.exc import DBAPIError
+from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 from starlette.exceptions import HTTPException
 from structlog.contextvars import get_contextvars
 
@@ -59,14 +60,12 @@ async def _on_error(request: Request, error: Exception) -> Response:
 
 
 async def _on_invalid_request(request: Request, error: Exception) -> Response:
-    assert isinstance(error, RequestValidationError)
-    return problem_response(
-        invalid_request_problem(error.errors()), instance=request.url.path
-    )
+    complaints = cast("RequestValidationError", error).errors()
+    return problem_response(invalid_request_problem(complaints), instance=request.url.path)
 
 
 async def _on_http_exception(request: Request, error: Exception) -> Response:
-    assert isinstance(error, HTTPException)
-    problem = http_problem(error.status_code, str(error.detail))
-    headers = dict(error.headers) if error.headers else None
+    refusal = cast("HTTPException", error)
+    problem = http_problem(refusal.status_code, str(refusal.detail))
+    headers = dict(refusal.headers) if refusal.headers else None
     return problem_response(problem, instance=request.url.path, headers=headers)

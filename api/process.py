@@ -8,10 +8,10 @@ import pickle
 import signal
 import threading
 from collections.abc import Callable
+from multiprocessing import parent_process
 from multiprocessing.connection import Connection
 from multiprocessing.context import ForkServerContext
 from multiprocessing.process import BaseProcess
-from multiprocessing import parent_process
 from typing import Any, Self
 
 from api.errors import SolveError

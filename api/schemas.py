@@ -41,6 +41,9 @@ ClusterReference = Annotated[
 ]
 
 
+ListedName = Annotated[str, Field(min_length=1, max_length=_NAME_LENGTH_LIMIT)]
+
+
 class PlanRequest(Part):
     """What to plan."""
 
@@ -72,6 +75,16 @@ class PlanSummary(Part):
     cost_per_million_tokens: float | None = None
     certificate_status: Literal["optimal", "feasible"] | None = None
     gap_ratio: float | None = None
+
+
+class PlanQuery(Part):
+    """Which plans to list; what is left out matches all."""
+
+    model: ListedName | None = None
+    cluster: ListedName | None = None
+    status: Literal["planned", "infeasible"] | None = None
+    cursor: Annotated[str | None, Field(max_length=64)] = None
+    limit: Annotated[int, Field(ge=1, le=100)] = 20
 
 
 class PlanPage(Part):

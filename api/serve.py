@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import uvicorn
+from sqlalchemy.exc import DBAPIError
 
 from api import logs
 from api.app import create_app
@@ -10,7 +11,6 @@ from api.db import Database
 from api.errors import NotReadyError
 from api.migrate import upgrade
 from api.settings import check_address, read_settings
-from sqlalchemy.exc import DBAPIError
 
 _GRACE_SECONDS = 5
 

@@ -1,6 +1,7 @@
 """Alembic's entry: migrations run on the connection that `api.migrate` hands over."""
 
 from alembic import context
+
 from api.tables import Base
 
 context.configure(

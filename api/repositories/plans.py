@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import datetime
 
-from sqlalchemy import Select, delete, select
+from sqlalchemy import delete, select
 from sqlalchemy.orm import Session
 
 from api.tables import IdempotencyKeyRow, PlanRow
@@ -28,9 +28,7 @@ class PlanRepository:
 
     def answering(self, request_digest: str) -> PlanRow | None:
         """Return the answer to the request with that digest."""
-        return self._session.scalar(
-            select(PlanRow).where(PlanRow.request_digest == request_digest)
-        )
+        return self._session.scalar(select(PlanRow).where(PlanRow.request_digest == request_digest))
 
     def page(
         self,
@@ -42,7 +40,7 @@ class PlanRepository:
         limit: int,
     ) -> Sequence[PlanRow]:
         """Return at most `limit` answers that match, the newest first, older than `before`."""
-        wanted: Select[tuple[PlanRow]] = select(PlanRow).order_by(PlanRow.sequence.desc())
+        wanted = select(PlanRow).order_by(PlanRow.sequence.desc())
         for column, value in (
             (PlanRow.model_name, model),
             (PlanRow.cluster_name, cluster),

@@ -23,13 +23,15 @@ Found = Annotated[Operation, Depends(_operation)]
 
 
 @router.get("/{operation_id}", responses=documented(404))
-def read_operation(operation: Found) -> Operation:
+def read_operation(operation_id: OperationId, operations: Operations) -> Operation:
     """Return how far a solve is, or what came of it."""
-    return operation
+    return operations.get(operation_id)
 
 
 @router.get(
-    "/{operation_id}/events", response_class=EventSourceResponse, responses=documented(404)
+    "/{operation_id}/events",  # noqa: FAST003 - the dependency takes it, so that 404 comes first
+    response_class=EventSourceResponse,
+    responses=documented(404),
 )
 async def follow_operation(
     operation: Found, operations: Operations, after: LastEventNumber

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 from fastapi import APIRouter, Header, Query, Response
 
-from api.deps import IdempotencyKey, PlanId, Plans, WaitSeconds
+from api.deps import PlanId, Plans, SubmissionHeaders
 from api.problems import documented
 from api.routes.documents import DocumentRoute
-from api.schemas import Operation, PlanPage, PlanRequest
-from api.services.plans import PlanFilter, Submission
+from api.schemas import Operation, PlanPage, PlanQuery, PlanRequest
+from api.services.plans import Answered
 from api.services.records import StoredPlan
 from planner.comparison import Comparison
 from planner.schema.plan import Infeasible, Plan
@@ -18,7 +18,6 @@ from planner.schema.plan import Infeasible, Plan
 router = APIRouter(prefix="/v1/plans", tags=["plans"], route_class=DocumentRoute)
 
 Answer = Plan | Infeasible
-Name = Annotated[str | None, Query(min_length=1, max_length=200)]
 _NOT_MODIFIED = 304
 _CREATED: dict[int | str, dict[str, Any]] = {
     200: {"model": Answer, "description": "The answer was known before."},
@@ -32,31 +31,20 @@ _CREATED: dict[int | str, dict[str, Any]] = {
     response_model=Answer,
     responses={**_CREATED, **documented(409, 413, 415, 429, 504)},
 )
-async def create_plan(
-    request: PlanRequest,
-    plans: Plans,
-    wait_seconds: WaitSeconds,
-    idempotency_key: IdempotencyKey = None,
-) -> Response:
+async def create_plan(request: PlanRequest, plans: Plans, options: SubmissionHeaders) -> Response:
     """Find the best plan; an infeasible job is an answer too, and kept like a plan."""
-    submission = await plans.submit(
-        request, idempotency_key=idempotency_key, wait_seconds=wait_seconds
+    outcome = await plans.submit(
+        request, idempotency_key=options.idempotency_key, wait_seconds=options.wait_seconds
     )
-    return _submission_response(submission)
+    if isinstance(outcome, Answered):
+        return _plan_response(outcome.plan, status=201 if outcome.is_new else 200)
+    return _operation_response(outcome)
 
 
 @router.get("", responses=documented())
-def list_plans(
-    plans: Plans,
-    model: Name = None,
-    cluster: Name = None,
-    status: Literal["planned", "infeasible"] | None = None,
-    cursor: Annotated[str | None, Query(max_length=64)] = None,
-    limit: Annotated[int, Query(ge=1, le=100)] = 20,
-) -> PlanPage:
+def list_plans(plans: Plans, query: Annotated[PlanQuery, Query()]) -> PlanPage:
     """List plans, the newest first."""
-    wanted = PlanFilter(model=model, cluster=cluster, status=status)
-    return plans.list(wanted, cursor=cursor, limit=limit)
+    return plans.list(query)
 
 
 @router.get("/compare", responses=documented(404))
@@ -88,15 +76,12 @@ def delete_plan(plan_id: PlanId, plans: Plans) -> None:
     plans.delete(plan_id)
 
 
-def _submission_response(submission: Submission) -> Response:
-    if submission.plan is not None:
-        return _plan_response(submission.plan, status=201 if submission.is_new else 200)
-    assert submission.operation is not None
+def _operation_response(operation: Operation) -> Response:
     return Response(
-        submission.operation.model_dump_json(),
+        operation.model_dump_json(),
         status_code=202,
         media_type="application/json",
-        headers={"Location": f"/v1/operations/{submission.operation.id}"},
+        headers={"Location": f"/v1/operations/{operation.id}"},
     )
 
 

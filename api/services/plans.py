@@ -17,13 +17,12 @@ from api.db import Database
 from api.errors import FailedSolveError, KeyReusedError, NotFoundError, SolveCancelledError
 from api.repositories.operations import OperationRepository
 from api.repositories.plans import IdempotencyKeyRepository, PlanRepository
-from api.schemas import Operation, OperationState, PlanPage, PlanRequest
+from api.schemas import Operation, OperationState, PlanPage, PlanQuery, PlanRequest
 from api.services.operations import OperationService
 from api.services.planner import Planner
 from api.services.records import (
     StoredPlan,
     column_text,
-    operation_of,
     stored_plan,
     summary_of,
 )
@@ -40,21 +39,11 @@ _RACES_LIMIT = 5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Submission:
-    """What came of a request: a plan, newly made or known before, or else a running operation."""
+class Answered:
+    """The answer to a request, and whether the request is what it was made for."""
 
-    plan: StoredPlan | None
-    operation: Operation | None
+    plan: StoredPlan
     is_new: bool
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PlanFilter:
-    """Which plans to list; `None` means any."""
-
-    model: str | None = None
-    cluster: str | None = None
-    status: str | None = None
 
 
 class PlanService:
@@ -68,26 +57,24 @@ class PlanService:
         self._solves = solves
         self._operations = operations
 
-    def list(
-        self, wanted: PlanFilter | None = None, *, cursor: str | None = None, limit: int = 20
-    ) -> PlanPage:
+    def list(self, query: PlanQuery | None = None) -> PlanPage:
         """Return a page of plans, the newest first.
 
         Raises:
             InputError: if the cursor is none of ours.
         """
-        wanted = wanted or PlanFilter()
-        before = None if cursor is None else _position(cursor)
+        query = query or PlanQuery()
+        before = None if query.cursor is None else _position(query.cursor)
         with self._database.reading() as session:
             rows = PlanRepository(session).page(
-                model=None if wanted.model is None else column_text(wanted.model),
-                cluster=None if wanted.cluster is None else column_text(wanted.cluster),
-                status=wanted.status,
+                model=None if query.model is None else column_text(query.model),
+                cluster=None if query.cluster is None else column_text(query.cluster),
+                status=query.status,
                 before=before,
-                limit=limit + 1,
+                limit=query.limit + 1,
             )
-        page = rows[:limit]
-        more = _cursor(page[-1].sequence) if len(rows) > limit else None
+        page = rows[: query.limit]
+        more = _cursor(page[-1].sequence) if len(rows) > query.limit else None
         return PlanPage(items=tuple(summary_of(row) for row in page), next_cursor=more)
 
     def get(self, plan_id: str) -> StoredPlan:
@@ -134,9 +121,10 @@ class PlanService:
         *,
         idempotency_key: str | None = None,
         wait_seconds: float = DEFAULT_WAIT_SECONDS,
-    ) -> Submission:
+    ) -> Answered | Operation:
         """Return the plan for `request` if it is known or found within the wait.
 
+        Otherwise the operation that still looks for it.
         Equal requests share one solve and one plan.
 
         Raises:
@@ -148,10 +136,10 @@ class PlanService:
         """
         begun = await run_in_threadpool(self._begin, request, idempotency_key)
         if isinstance(begun, StoredPlan):
-            return Submission(plan=begun, operation=None, is_new=False)
+            return Answered(plan=begun, is_new=False)
         operation = await self._operations.finished(begun, wait_seconds=wait_seconds)
         if operation.state is OperationState.RUNNING:
-            return Submission(plan=None, operation=operation, is_new=True)
+            return operation
         return await run_in_threadpool(self._outcome, operation)
 
     def _planned(self, plan_id: str) -> Plan:
@@ -165,9 +153,9 @@ class PlanService:
             )
         return answer
 
-    def _outcome(self, operation: Operation) -> Submission:
+    def _outcome(self, operation: Operation) -> Answered:
         if operation.plan_id is not None:
-            return Submission(plan=self.get(operation.plan_id), operation=operation, is_new=True)
+            return Answered(plan=self.get(operation.plan_id), is_new=True)
         if operation.problem is not None:
             raise FailedSolveError(operation.id, operation.problem)
         raise SolveCancelledError("the solve was cancelled")

@@ -79,9 +79,7 @@ def operation_of(row: OperationRow) -> Operation:
 
 def event_of(row: OperationEventRow) -> OperationEvent:
     """Return what a row of events says."""
-    return OperationEvent.model_validate(
-        {"number": row.number, "kind": row.kind, "data": row.data}
-    )
+    return OperationEvent.model_validate({"number": row.number, "kind": row.kind, "data": row.data})
 
 
 def _summary(answer: Plan | Infeasible, *, created_at: datetime) -> PlanSummary:

@@ -135,7 +135,7 @@ class Solves:
                 return
             log.info("solve cancelled", operation_id=operation_id, reason=str(error))
             self._end(operation_id, OperationState.CANCELLED)
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 - whatever it was, the operation says so
             log.warning("solve failed", operation_id=operation_id, reason=str(error))
             self._fail(operation_id, error)
 
@@ -149,9 +149,7 @@ class Solves:
                 plans.add(plan_row(answer, request_digest=digest))
 
     def _fail(self, operation_id: str, error: Exception) -> None:
-        self._end(
-            operation_id, OperationState.FAILED, problem=problem_of(error).model_dump_json()
-        )
+        self._end(operation_id, OperationState.FAILED, problem=problem_of(error).model_dump_json())
 
     def _end(self, operation_id: str, state: OperationState, **values: Any) -> None:
         with self._database.writing() as session:
@@ -179,9 +177,7 @@ class Solves:
     def _abandon(self, leased_until_before: datetime | None) -> None:
         problem = problem_of(SolveAbandonedError(ABANDONED)).model_dump_json()
         with self._database.reading() as session:
-            left = OperationRepository(session).running_ids(
-                leased_until_before=leased_until_before
-            )
+            left = OperationRepository(session).running_ids(leased_until_before=leased_until_before)
         for operation_id in left:
             log.warning("operation abandoned", operation_id=operation_id)
             self._end(operation_id, OperationState.FAILED, problem=problem)

@@ -11,13 +11,13 @@ import pytest
 from fastapi import FastAPI
 from fastapi.testclient import TestClient
 from sqlalchemy import create_engine, text
-from tests.contract.api.postgres import running_server, server_programs
-from tests.contract.api.solvers import a_planner
 
 from api.app import create_app
 from api.db import Database
 from api.migrate import upgrade
 from api.settings import Settings
+from tests.contract.api.postgres import running_server, server_programs
+from tests.contract.api.solvers import a_planner
 
 
 @pytest.fixture(scope="session")

@@ -137,9 +137,7 @@ def resolved_model(given: Any) -> ResolvedModel:
     """Know `tiny`, and model graphs."""
     if isinstance(given, str):
         if given != "tiny":
-            raise InputError(
-                "is not a known model", field="model", value=given, remedy="use tiny"
-            )
+            raise InputError("is not a known model", field="model", value=given, remedy="use tiny")
         graph = a_model()
     else:
         graph = type(a_model()).from_fields(given, source="model")
