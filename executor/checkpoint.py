@@ -10,8 +10,10 @@ from pathlib import Path
 
 import torch
 from torch import nn
-from torch.distributed import checkpoint
+from torch.distributed.checkpoint.filesystem import FileSystemReader
 from torch.distributed.checkpoint.metadata import Metadata, TensorStorageMetadata
+from torch.distributed.checkpoint.state_dict_loader import load
+from torch.distributed.checkpoint.state_dict_saver import save
 
 from executor.apply.materialise import unsplit_name
 from executor.errors import CheckpointError
@@ -34,7 +36,7 @@ def save_checkpoint(
         for kind, value in optimizer.state.get(parameter, {}).items():
             if isinstance(value, torch.Tensor):
                 state[_optimizer_key(name, kind)] = value
-    checkpoint.save(state, checkpoint_id=directory)
+    save(state, checkpoint_id=directory)
 
 
 def load_checkpoint(
@@ -57,7 +59,7 @@ def load_checkpoint(
         optimizer.state[parameter] = _empty_states(stored, name, parameter)
         for kind, value in optimizer.state[parameter].items():
             state[_optimizer_key(name, kind)] = value
-    checkpoint.load(state, checkpoint_id=directory)
+    load(state, checkpoint_id=directory)
 
 
 def _owned(
@@ -90,7 +92,7 @@ def _stored_tensors(directory: Path) -> dict[str, TensorStorageMetadata]:
             value=str(directory),
             remedy="give a directory that trainer.save() wrote",
         )
-    metadata: Metadata = checkpoint.FileSystemReader(directory).read_metadata()
+    metadata: Metadata = FileSystemReader(directory).read_metadata()
     return {
         key: item
         for key, item in metadata.state_dict_metadata.items()

@@ -1,12 +1,12 @@
 """The executor's error tree, under the planner's. Messages name field, value and remedy.
 
-    MeshwrightError
-    ├── InputError
-    │   ├── LaunchError             the plan cannot be run on this machine or in this environment
-    │   ├── UnsupportedPlanError    the plan asks for something that the executor cannot apply
-    │   ├── ModelMismatchError      the model or the batch is not the one that was planned
-    │   └── CheckpointError         a directory holds no checkpoint that fits
-    └── RankFailedError             a rank died or raised while training
+MeshwrightError
+├── InputError
+│   ├── LaunchError             the plan cannot be run on this machine or in this environment
+│   ├── UnsupportedPlanError    the plan asks for something that the executor cannot apply
+│   ├── ModelMismatchError      the model or the batch is not the one that was planned
+│   └── CheckpointError         a directory holds no checkpoint that fits
+└── RankFailedError             a rank died or raised while training
 """
 
 from __future__ import annotations

@@ -141,9 +141,7 @@ def _run_ranks(
     return [outcome for outcome in outcomes if outcome is not None]
 
 
-def _rank_variables(
-    request: LaunchRequest, device_type: str, directory: Path
-) -> dict[str, str]:
+def _rank_variables(request: LaunchRequest, device_type: str, directory: Path) -> dict[str, str]:
     """Return what ranks find in their environment."""
     package_root = str(Path(__file__).resolve().parent.parent)
     search_path = [package_root, *filter(None, [os.environ.get("PYTHONPATH")])]

@@ -51,7 +51,8 @@ class RankMesh:
         degrees = axis_degrees(strategy)
         world = init_device_mesh(device_type, tuple(degrees.values()), mesh_dim_names=AXES)
         hybrid = world[REPLICATE, SHARD]
-        return RankMesh(world=world, data=hybrid._flatten(DATA), hybrid=hybrid, degrees=degrees)
+        data = hybrid._flatten(DATA)  # noqa: SLF001 - torch has no public name for it yet
+        return RankMesh(world=world, data=data, hybrid=hybrid, degrees=degrees)
 
     def axis(self, name: str) -> DeviceMesh:
         """Return the one-axis mesh of this rank along `name`."""

@@ -57,9 +57,7 @@ def train_on_corpus() -> None:
     session = start()
     graph, job = session.plan.model.resolved, session.plan.job.resolved
     _check_vocabulary(graph)
-    trainer = session.parallelize(
-        lambda: Decoder(graph), next_token_loss, _optimizer_function(job)
-    )
+    trainer = session.parallelize(lambda: Decoder(graph), next_token_loss, _optimizer_function(job))
     step_count = int(os.environ.get(STEP_COUNT, DEFAULT_STEP_COUNT))
     batches = session.shard(
         corpus_batches(

@@ -43,21 +43,21 @@ def median_step_seconds(ranks: Sequence[RankReport]) -> float:
 
 def summary_lines(report: RunReport) -> list[str]:
     """Return what a person wants to know of the run, a line each."""
+    place = f"{report.world_size} ranks on {report.device} ({report.backend})"
+    measured = format_seconds(report.median_step_seconds)
+    predicted = format_seconds(report.predicted_step_seconds)
     lines = [
-        f"{report.world_size} ranks on {report.device} ({report.backend}), "
-        f"{len(report.losses)} steps",
-        f"step: measured {format_seconds(report.median_step_seconds)} (median), "
-        f"predicted {format_seconds(report.predicted_step_seconds)}",
+        f"{place}, {len(report.losses)} steps",
+        f"step: measured {measured} (median), predicted {predicted}",
     ]
     if report.losses:
         lines.insert(1, f"loss: {report.losses[0]:.4f} -> {report.losses[-1]:.4f}")
-    for stage, predicted in enumerate(report.predicted_peak_memory_bytes):
+    for stage, predicted_bytes in enumerate(report.predicted_peak_memory_bytes):
         peaks = [rank.peak_memory_bytes for rank in report.ranks if rank.stage == stage]
         known = [peak for peak in peaks if peak is not None]
-        measured = format_bytes(max(known)) if known else "not metered"
-        lines.append(
-            f"stage {stage} peak memory: measured {measured}, predicted {format_bytes(predicted)}"
-        )
+        peak = format_bytes(max(known)) if known else "not metered"
+        foreseen = format_bytes(predicted_bytes)
+        lines.append(f"stage {stage} peak memory: measured {peak}, predicted {foreseen}")
     for rank in report.ranks:
         lines += [f"rank {rank.rank}: {text}" for text in rank.differences_from_plan]
     return lines

@@ -49,11 +49,11 @@ class MemoryMeter:
         self._live_peak_bytes = counter.peak_bytes
 
 
-class LiveBytes(TorchDispatchMode):
+class LiveBytes(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Counts the bytes of storages that operators return, until they are freed."""
 
     def __init__(self, held: Iterable[torch.Tensor]) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self.peak_bytes = 0
         self._current_bytes = 0
         self._sizes: dict[weakref.ref[Any], int] = {}
@@ -93,7 +93,8 @@ class LiveBytes(TorchDispatchMode):
             torch.UntypedStorage.resize_ = original  # type: ignore[method-assign]
 
     def _see(self, tensor: torch.Tensor) -> None:
-        local = tensor._local_tensor if isinstance(tensor, DTensor) else tensor
+        # `to_local` is itself an operator, and would be seen.
+        local = tensor._local_tensor if isinstance(tensor, DTensor) else tensor  # noqa: SLF001
         if isinstance(local, FakeTensor) or local.device.type == "meta":
             return
         self._see_storage(local.untyped_storage())

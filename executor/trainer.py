@@ -33,7 +33,7 @@ class StepMetrics:
 
 
 class Trainer:
-    """This rank's part of a planned training run."""
+    """One rank's part of a planned training run."""
 
     def __init__(
         self,
@@ -85,9 +85,7 @@ class Trainer:
 
     def save(self, directory: str | Path) -> None:
         """Write model and optimizer so that any layout can load them. All ranks must call it."""
-        save_checkpoint(
-            Path(directory), self.model, self.optimizers, declaration=self.declaration
-        )
+        save_checkpoint(Path(directory), self.model, self.optimizers, declaration=self.declaration)
 
     def load(self, directory: str | Path) -> None:
         """Read what any layout of this model has saved. All ranks must call it.
@@ -95,9 +93,7 @@ class Trainer:
         Raises:
             CheckpointError: if `directory` holds no complete checkpoint of this model.
         """
-        load_checkpoint(
-            Path(directory), self.model, self.optimizers, declaration=self.declaration
-        )
+        load_checkpoint(Path(directory), self.model, self.optimizers, declaration=self.declaration)
 
     def _timed_step(
         self,

@@ -94,9 +94,11 @@ def _zero_differences(
         (declaration.embedding, embedding.zero_stage),
         (declaration.head, edge_head.zero_stage),
     ]
-    for group in stage.layers:
-        for index in stage_blocks(Stage(stage=0, layers=(group,))):
-            zero_stages.append((declaration.block_path(index), group.zero_stage))
+    zero_stages += [
+        (declaration.block_path(index), group.zero_stage)
+        for group in stage.layers
+        for index in stage_blocks(Stage(stage=0, layers=(group,)))
+    ]
     for path, zero_stage in zero_stages:
         module = part(model, path)
         planned = sharding and zero_stage > 0

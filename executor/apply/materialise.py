@@ -56,7 +56,7 @@ def _fill(parameter: nn.Parameter, initial_value: InitialValue, *, name: str, se
         parameter.copy_(whole)
         return
     local = parameter.to_local()
-    for chunk in parameter.__create_chunk_list__():
+    for chunk in parameter.__create_chunk_list__():  # type: ignore[no-untyped-call]
         piece = whole
         for dimension, (offset, size) in enumerate(zip(chunk.offsets, chunk.sizes, strict=True)):
             piece = piece.narrow(dimension, offset, size)

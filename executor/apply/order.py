@@ -20,7 +20,7 @@ from executor.apply.checkpointing import apply_checkpointing
 from executor.apply.materialise import materialise, tie
 from executor.apply.split import split
 from executor.apply.supported import check_shapes
-from executor.apply.tensor_parallel import apply_tensor_parallel
+from executor.apply.tensor_parallel import apply_tensor_parallel, shard_embedding_gradient
 from executor.apply.zero import GradientSync, apply_zero
 from executor.mesh import TENSOR, RankMesh
 from executor.models.declaration import ModelDeclaration
@@ -74,6 +74,8 @@ def apply(
         precision=application.precision,
     )
     materialise(model, declaration=declaration, device=application.device, seed=application.seed)
+    if strategy.tensor_parallel_degree > 1 and not gradient_sync.parts:
+        shard_embedding_gradient(model, declaration)
     return gradient_sync
 
 

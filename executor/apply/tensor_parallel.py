@@ -7,6 +7,7 @@ cases, so that an optimizer meets one kind of parameter only.
 
 from __future__ import annotations
 
+import warnings
 from functools import partial
 
 import torch
@@ -37,8 +38,8 @@ class TokenwiseParallel(ParallelStyle):
         return distribute_module(
             module,
             device_mesh,
-            input_fn=partial(_to_dtensor, self.layout),
-            output_fn=_to_local,
+            input_fn=partial(_to_dtensor, self.layout),  # type: ignore[arg-type]
+            output_fn=_to_local,  # type: ignore[arg-type]
         )
 
 
@@ -55,6 +56,8 @@ def apply_tensor_parallel(
     With `sharded_logits` the head returns a DTensor split over the vocabulary, for a loss that
     takes it so; else whole logits.
     """
+    # The embedding's output is a view of a DTensor; the chain only ever adds out of place to it.
+    warnings.filterwarnings("ignore", message="FSDP2-wrapped module .* returned a view tensor")
     layout: Placement = Shard(SEQUENCE_DIMENSION) if sequence_parallel else Replicate()
     for block in model.get_submodule(declaration.blocks).children():
         parallelize_module(block, mesh, _block_styles(block, declaration.block, layout))
@@ -69,6 +72,20 @@ def apply_tensor_parallel(
     }
     present = {path: style for path, style in edges.items() if part(model, path) is not None}
     parallelize_module(model, mesh, present)
+
+
+def shard_embedding_gradient(model: nn.Module, declaration: ModelDeclaration) -> None:
+    """Let the embedding's gradient be split as its weight is.
+
+    DTensor's embedding backward returns it whole on every rank: the vocabulary's memory again,
+    and no match for the head's gradient where the two are tied across stages. FSDP splits it by
+    itself.
+    """
+    embedding = part(model, declaration.embedding)
+    weight = None if embedding is None else embedding.weight
+    if isinstance(weight, DTensor):
+        placements = weight.placements
+        weight.register_hook(lambda gradient: gradient.redistribute(placements=placements))
 
 
 def _block_styles(

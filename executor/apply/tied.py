@@ -14,7 +14,7 @@ from executor.models.declaration import ModelDeclaration, part
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TiedPair:
-    """This rank's copy of a weight that another stage also holds, if there is one.
+    """A rank's copy of a weight that another stage also holds, if there is one.
 
     Both copies are sharded alike, so the same piece of each meets in `group`.
     """

@@ -82,9 +82,7 @@ def apply_zero(
     return GradientSync(parts=tuple(parts))
 
 
-def head_choice(
-    declaration: ModelDeclaration, edges: tuple[EdgeChoice, EdgeChoice]
-) -> EdgeChoice:
+def head_choice(declaration: ModelDeclaration, edges: tuple[EdgeChoice, EdgeChoice]) -> EdgeChoice:
     """Return how the head is kept: as the embedding where both share one weight."""
     return edges[0] if declaration.tied_embeddings else edges[1]
 
@@ -141,11 +139,9 @@ def _keep(
     target = modules if len(modules) > 1 else modules[0]
     sharding = sharding_mesh(mesh, zero_stage)
     if sharding is None:
-        replicate(target, mesh=mesh.data, mp_policy=policy)  # type: ignore[call-overload]
+        replicate(target, mesh=mesh.data, mp_policy=policy)
         return
-    fully_shard(  # type: ignore[call-overload]
-        target, mesh=sharding, reshard_after_forward=zero_stage == 3, mp_policy=policy
-    )
+    fully_shard(target, mesh=sharding, reshard_after_forward=zero_stage == 3, mp_policy=policy)
 
 
 def _mixed_precision(precision: Precision) -> MixedPrecisionPolicy:

@@ -59,7 +59,8 @@ class RotaryAttention(nn.Module):
 
     def _heads(self, projected: torch.Tensor) -> torch.Tensor:
         """Return [B, S, heads x H] as [B, heads, S, H]; how many heads is up to the shard."""
-        return projected.unflatten(-1, (-1, self.head_size)).transpose(1, 2)
+        batch, length, _ = projected.shape
+        return projected.view(batch, length, -1, self.head_size).transpose(1, 2)
 
 
 class FeedForward(nn.Module):
@@ -118,12 +119,15 @@ class Decoder(nn.Module):
 
     def forward(self, tokens_or_hidden: torch.Tensor) -> torch.Tensor:
         """Return logits on the last stage, hidden states [B, S, D] on the others."""
-        hidden = tokens_or_hidden
+        hidden: torch.Tensor = tokens_or_hidden
         if self.embedding is not None:
             hidden = self.embedding(hidden)
         for block in self.blocks.values():
             hidden = block(hidden)
-        return hidden if self.head is None else self.head(self.norm(hidden))
+        if self.head is None:
+            return hidden
+        logits: torch.Tensor = self.head(self.norm(hidden))
+        return logits
 
     def declaration(self) -> ModelDeclaration:
         """Return where the parts stand and how they shard."""
@@ -152,8 +156,11 @@ class Decoder(nn.Module):
 
 
 def initial_value(name: str, shape: torch.Size, generator: torch.Generator) -> torch.Tensor:
-    """Return the whole parameter `name` at the start: ones for norms, zeros for biases, else
-    normal with a standard deviation of 0.02 (GPT-2, section 2.3)."""
+    """Return the whole parameter `name` at the start.
+
+    Ones for norms, zeros for biases, else normal with a standard deviation of 0.02 (Radford et
+    al. 2019, GPT-2's released code).
+    """
     if name.endswith("norm.weight"):
         return torch.ones(shape)
     if name.endswith("bias"):

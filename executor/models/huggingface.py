@@ -49,7 +49,9 @@ class LlamaChain(nn.Module):
         angles = self.model.rotary_emb(hidden, position_ids=positions)
         for layer in self.model.layers.values():
             hidden = layer(hidden, position_embeddings=angles)
-        return hidden if self.lm_head is None else self.lm_head(self.model.norm(hidden))
+        if self.lm_head is not None:
+            hidden = self.lm_head(self.model.norm(hidden))
+        return hidden
 
 
 def is_hugging_face_llama(model: nn.Module) -> bool:
@@ -65,11 +67,12 @@ def llama_chain(causal_model: Any) -> tuple[nn.Module, ModelDeclaration]:
         UnsupportedPlanError: if its attention is not torch's scaled dot product.
     """
     config = causal_model.config
-    if config._attn_implementation != "sdpa":
+    attention = config._attn_implementation  # noqa: SLF001 - transformers has no public name
+    if attention != "sdpa":
         raise UnsupportedPlanError(
             "the executor needs torch's scaled dot product attention",
             field="config.attn_implementation",
-            value=config._attn_implementation,
+            value=attention,
             remedy='build with LlamaConfig(attn_implementation="sdpa")',
         )
     standard_deviation = float(config.initializer_range)

@@ -1,0 +1,81 @@
+"""Plans of a small model for gloo ranks: 6 blocks, hidden 32, 4 heads, batches of 8 x 16 tokens."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from planner.schema.cluster import Cluster, NodeGroup
+from planner.schema.model import (
+    Block,
+    BlockRun,
+    DenseFeedForward,
+    GroupedQueryAttention,
+    ModelGraph,
+)
+from planner.schema.plan import Plan, ResolvedCluster, ResolvedJob, ResolvedModel
+from planner.schema.strategy import Strategy
+from tests.builders import a_job, a_model, a_plan
+
+BLOCK_COUNT = 6
+GLOBAL_BATCH_SIZE = 8
+SEQUENCE_LENGTH = 16
+
+
+def small_model(*, tied: bool = False) -> ModelGraph:
+    """Six blocks with grouped-query attention."""
+    block = Block(
+        attention=GroupedQueryAttention(head_count=8, key_value_head_count=4, head_size=8),
+        feed_forward=DenseFeedForward(ffn_size=64),
+    )
+    return a_model(
+        hidden_size=32,
+        tied_embeddings=tied,
+        runs=(BlockRun(block=block, block_count=BLOCK_COUNT),),
+    )
+
+
+def cpu_plan(*, tied: bool = False, precision: str = "fp32", **strategy: Any) -> Plan:
+    """The plan of `strategy` (fields of the document) for the small model on CPU ranks."""
+    model = small_model(tied=tied)
+    job = a_job(
+        global_batch_size=GLOBAL_BATCH_SIZE, sequence_length=SEQUENCE_LENGTH, precision=precision
+    )
+    cluster = Cluster(
+        name="8xcpu-gloo",
+        node_groups=(
+            NodeGroup(name="cpu", device="cpu-gloo", node_count=1, devices_per_node=8),
+        ),
+    )
+    resolved = Strategy(**strategy).resolved(
+        block_count=BLOCK_COUNT, global_batch_size=GLOBAL_BATCH_SIZE
+    )
+    return a_plan(
+        model=ResolvedModel(given="small", resolved=model, digest=model.digest()),
+        cluster=ResolvedCluster(given=cluster.name, resolved=cluster, digest=cluster.digest()),
+        job=ResolvedJob(given={}, resolved=job, digest=job.digest()),
+        strategy=resolved,
+    )
+
+
+def stages(*counts: int, **group: Any) -> list[dict[str, Any]]:
+    """Stages with `counts` blocks, all treated alike."""
+    listed = []
+    first = 0
+    for index, count in enumerate(counts):
+        layers = [{"first_block": first, "block_count": count, **group}]
+        listed.append({"stage": index, "layers": layers})
+        first += count
+    return listed
+
+
+def mixed_stages(*groups: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Stages of layer groups that differ; `first_block` is filled in."""
+    listed = []
+    first = 0
+    for index, stage in enumerate(groups):
+        layers = []
+        for group in stage:
+            layers.append({"first_block": first, **group})
+            first += group["block_count"]
+        listed.append({"stage": index, "layers": layers})
+    return listed

@@ -1,0 +1,233 @@
+"""Tasks: what a group of ranks is asked to do. Each returns the same small answer on every rank."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import distributed, nn
+from torch.distributed.tensor import DTensor
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+
+from executor.apply.materialise import unsplit_name
+from executor.losses import next_token_loss
+from executor.session import Session
+from executor.trainer import Trainer
+from planner.errors import InputError
+from tests.distributed.plans import cpu_plan
+from tests.distributed.reference import (
+    SEED,
+    STEP_COUNT,
+    adamw,
+    build_model,
+    global_batches,
+    reference_run,
+)
+
+Loss = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
+
+
+def parity(
+    *, strategy: dict[str, Any], kind: str = "decoder", precision: str = "fp32", loss: str = "own"
+) -> dict[str, Any]:
+    """Train five steps and compare with the unsharded run."""
+    gradients: dict[nn.Parameter, torch.Tensor] = {}
+    session, trainer = _trainer(strategy, kind, precision, loss, on_first_gradients=gradients)
+    metrics = [trainer.step(*batch) for batch in session.shard(global_batches(0, STEP_COUNT))]
+    reference = reference_run(kind)
+    gradient_error = parameter_error = 0.0
+    for name, parameter in trainer.model.named_parameters():
+        known_as = unsplit_name(name, trainer.declaration)
+        gradient = _whole(gradients[parameter])
+        gradient_error = max(
+            gradient_error, _relative(gradient, reference.first_gradients[known_as])
+        )
+        parameter_error = max(
+            parameter_error, _relative(_whole(parameter.detach()), reference.parameters[known_as])
+        )
+    return {
+        "losses": [item.loss for item in metrics],
+        "reference_losses": reference.losses,
+        "gradient_error": _largest(gradient_error),
+        "parameter_error": _largest(parameter_error),
+        "differences": _all_differences(session),
+    }
+
+
+def resume(
+    *,
+    strategy: dict[str, Any],
+    first_step: int,
+    step_count: int,
+    kind: str = "decoder",
+    load: str | None = None,
+    save: str | None = None,
+) -> dict[str, Any]:
+    """Train some steps from a checkpoint or from the start, and save at the end."""
+    session, trainer = _trainer(strategy, kind, "fp32", "own")
+    if load is not None:
+        trainer.load(load)
+    batches = session.shard(global_batches(first_step, step_count))
+    losses = [trainer.step(*batch).loss for batch in batches]
+    if save is not None:
+        trainer.save(save)
+    return {"losses": losses, "reference_losses": reference_run(kind, 6).losses}
+
+
+def held(*, strategy: dict[str, Any], kind: str = "decoder") -> dict[str, Any]:
+    """Return what every rank holds after one step, and the peak of another."""
+    session, trainer = _trainer(strategy, kind, "fp32", "own")
+    first, second = session.shard(global_batches(0, 2))
+    trainer.step(*first)
+    trainer.metered_step(*second)
+    report = session.report()
+    names = [unsplit_name(name, trainer.declaration) for name, _ in _named(trainer)]
+    mine = {
+        "stage": report.stage,
+        "mesh": report.mesh,
+        "parameter_bytes": report.parameter_bytes,
+        "peak_memory_bytes": report.peak_memory_bytes,
+        "names": names,
+        "local_shapes": {
+            name: list(_local(value).shape)
+            for name, (_, value) in zip(names, _named(trainer), strict=True)
+        },
+    }
+    everyone: list[Any] = [None] * distributed.get_world_size()
+    distributed.all_gather_object(everyone, mine)
+    return {"ranks": everyone}
+
+
+def collectives(*, strategy: dict[str, Any]) -> dict[str, int]:
+    """Return how many collectives of each kind rank 0 runs in forward and backward of a step."""
+    session, trainer = _trainer(strategy, "decoder", "fp32", "own")
+    first, second = session.shard(global_batches(0, 2))
+    trainer.step(*first)
+    with CollectiveCounter() as counter:
+        trainer.step(*second)
+    return dict(counter.counts)
+
+
+class CollectiveCounter(TorchDispatchMode):
+    """Counts FSDP's collectives; the scalar that averages the loss is left out."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.counts: Counter[str] = Counter()
+
+    def __torch_dispatch__(
+        self, operator: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
+    ) -> Any:
+        """Count `operator` if it is a collective."""
+        del types
+        name = COLLECTIVES.get(operator._schema.name)
+        tensors = [leaf for leaf in tree_leaves(args) if isinstance(leaf, torch.Tensor)]
+        if name is not None and tensors[0].dim() > 0:
+            self.counts[name] += 1
+        return operator(*args, **(kwargs or {}))
+
+
+COLLECTIVES = {
+    "c10d::_allgather_base_": "all_gather",
+    "c10d::_reduce_scatter_base_": "reduce_scatter",
+    "c10d::allreduce_": "all_reduce",
+}
+
+
+def refused_load(*, strategy: dict[str, Any], directory: str) -> dict[str, Any]:
+    """Return the message with which a trainer refuses the checkpoint in `directory`."""
+    _, trainer = _trainer(strategy, "decoder", "fp32", "own")
+    try:
+        trainer.load(directory)
+    except InputError as error:
+        return {"error": type(error).__name__, "message": str(error)}
+    return {"error": None, "message": ""}
+
+
+def initial_weights(*, strategy: dict[str, Any], kind: str = "decoder") -> dict[str, Any]:
+    """Return a checksum of each whole parameter before any step."""
+    _, trainer = _trainer(strategy, kind, "fp32", "own")
+    sums = {
+        unsplit_name(name, trainer.declaration): _whole(value.detach()).double().sum().item()
+        for name, value in _named(trainer)
+    }
+    everyone: list[Any] = [None] * distributed.get_world_size()
+    distributed.all_gather_object(everyone, sums)
+    return {name: total for part in everyone for name, total in part.items()}
+
+
+TASKS: dict[str, Callable[..., dict[str, Any]]] = {
+    task.__name__: task for task in (parity, resume, held, collectives, refused_load, initial_weights)
+}
+
+
+def _trainer(
+    strategy: dict[str, Any],
+    kind: str,
+    precision: str,
+    loss: str,
+    *,
+    on_first_gradients: dict[nn.Parameter, torch.Tensor] | None = None,
+) -> tuple[Session, Trainer]:
+    plan = cpu_plan(tied=kind.endswith("tied"), precision=precision, **strategy)
+    session = Session(plan, device=torch.device("cpu"))
+
+    def optimizer_function(parameters: list[nn.Parameter]) -> torch.optim.Optimizer:
+        optimizer = adamw(parameters)
+        if on_first_gradients is not None:
+            optimizer.register_step_pre_hook(_remember(on_first_gradients))
+        return optimizer
+
+    loss_function: Loss = next_token_loss if loss == "own" else foreign_loss
+    trainer = session.parallelize(
+        lambda: build_model(kind), loss_function, optimizer_function, seed=SEED
+    )
+    return session, trainer
+
+
+def foreign_loss(logits: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+    """Return the loss as a user writes it, who has not heard of sharded logits."""
+    assert not isinstance(logits, DTensor)
+    picked = logits.float().log_softmax(-1).gather(-1, targets.unsqueeze(-1))
+    return -picked.mean()
+
+
+def _remember(gradients: dict[nn.Parameter, torch.Tensor]) -> Callable[..., None]:
+    def hook(optimizer: torch.optim.Optimizer, *_: Any) -> None:
+        for group in optimizer.param_groups:
+            for parameter in group["params"]:
+                gradients.setdefault(parameter, parameter.grad.detach().clone())
+
+    return hook
+
+
+def _named(trainer: Trainer) -> list[tuple[str, nn.Parameter]]:
+    return list(trainer.model.named_parameters())
+
+
+def _local(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor.to_local() if isinstance(tensor, DTensor) else tensor
+
+
+def _whole(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
+
+
+def _relative(actual: torch.Tensor, expected: torch.Tensor) -> float:
+    """Return the largest difference relative to the largest expected magnitude."""
+    return float((actual - expected).abs().max() / expected.abs().max())
+
+
+def _largest(value: float) -> float:
+    tensor = torch.tensor(value)
+    distributed.all_reduce(tensor, op=distributed.ReduceOp.MAX)
+    return float(tensor)
+
+
+def _all_differences(session: Session) -> list[str]:
+    everyone: list[Any] = [None] * distributed.get_world_size()
+    distributed.all_gather_object(everyone, list(session.report().differences_from_plan))
+    return [text for part in everyone for text in part]

@@ -1,0 +1,180 @@
+"""The launcher: ranks in real processes, a report, and one message when a rank fails."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from planner.schema.plan import Plan
+from planner.schema.run import RunReport
+from tests.distributed.group import ROOT
+from tests.distributed.plans import cpu_plan
+
+pytestmark = pytest.mark.distributed
+
+LIMIT_SECONDS = 120
+
+
+def test_the_shipped_training_reports_falling_losses_and_every_rank(tmp_path: Path) -> None:
+    plan = cpu_plan(tensor_parallel_degree=1, pipeline_parallel_degree=2, micro_batch_size=4)
+    result, report = _launch(tmp_path, plan, "--steps", "6")
+    assert result.returncode == 0, result.stderr
+    assert report is not None
+    assert report.status == "completed"
+    assert report.world_size == 2
+    assert len(report.losses) == 6
+    assert report.losses[-1] < report.losses[0] - 0.3
+    assert [rank.stage for rank in report.ranks] == [0, 1]
+    assert all(rank.peak_memory_bytes for rank in report.ranks)
+    assert all(rank.differences_from_plan == () for rank in report.ranks)
+    assert report.median_step_seconds > 0
+    assert report.predicted_step_seconds == plan.prediction.step_seconds.p50
+    assert "step   6/6  loss" in result.stdout
+
+
+def test_the_example_script_trains_under_a_plan(tmp_path: Path) -> None:
+    plan = cpu_plan(data_parallel_degree=2, zero_stage=3)
+    script = str(ROOT / "examples" / "train.py")
+    result, report = _launch(tmp_path, plan, "--", script)
+    assert result.returncode == 0, result.stderr
+    assert report is not None
+    assert len(report.losses) == 10
+    assert "step 10: loss" in result.stdout
+
+
+def test_a_script_that_raises_gives_one_line_that_names_rank_and_error(tmp_path: Path) -> None:
+    result, report = _launch(tmp_path, cpu_plan(data_parallel_degree=2), "--", _script(tmp_path, RAISES))
+    assert result.returncode == 1
+    assert report is None
+    assert result.stderr == "error: rank 1 failed: ValueError: the shard is empty\n"
+
+
+def test_a_killed_rank_is_named_with_its_signal(tmp_path: Path) -> None:
+    result, report = _launch(tmp_path, cpu_plan(data_parallel_degree=2), "--", _script(tmp_path, DIES))
+    assert result.returncode == 1
+    assert report is None
+    assert result.stderr.endswith("error: rank 1 failed: was killed by SIGKILL\n")
+
+
+def test_a_script_that_never_starts_the_executor_is_told_so(tmp_path: Path) -> None:
+    result, _ = _launch(tmp_path, cpu_plan(), "--", _script(tmp_path, "print('hello')\n"))
+    assert result.returncode == 1
+    assert "ended without executor.start()" in result.stderr
+    assert "Traceback" not in result.stderr
+
+
+def test_ranks_die_with_the_launcher(tmp_path: Path) -> None:
+    """The launcher is killed so that it can clean up nothing; the kernel ends its ranks."""
+    plan_path = _written(tmp_path, cpu_plan(data_parallel_degree=2))
+    command = [sys.executable, "-m", "executor.launcher", str(plan_path), "--"]
+    launcher = subprocess.Popen(
+        [*command, _script(tmp_path, WAITS)], cwd=ROOT, stdout=subprocess.PIPE, text=True
+    )
+    assert launcher.stdout is not None
+    ranks = [int(launcher.stdout.readline()) for _ in range(2)]
+    launcher.send_signal(signal.SIGKILL)
+    launcher.wait()
+    launcher.stdout.close()
+    assert _ended(ranks)
+
+
+def test_a_plan_for_gpus_is_refused_where_there_are_none(tmp_path: Path) -> None:
+    plan = cpu_plan()
+    cluster = plan.cluster.resolved
+    group = cluster.node_groups[0].model_copy(update={"device": "h100-sxm5-80gb"})
+    gpus = plan.cluster.model_copy(
+        update={"resolved": cluster.model_copy(update={"node_groups": (group,)})}
+    )
+    result, _ = _launch(tmp_path, plan.model_copy(update={"cluster": gpus}))
+    assert result.returncode == 1
+    assert "device: the plan has 1 ranks on h100-sxm5-80gb" in result.stderr
+    assert "--device cpu" in result.stderr
+
+
+RAISES = """
+import executor
+session = executor.start()
+if session.mesh.data_index == 1:
+    raise ValueError("the shard is empty")
+import torch
+torch.distributed.barrier()
+"""
+
+DIES = """
+import os, signal
+import executor
+session = executor.start()
+if session.mesh.data_index == 1:
+    os.kill(os.getpid(), signal.SIGKILL)
+import torch
+torch.distributed.barrier()
+"""
+
+WAITS = """
+import os, signal
+print(os.getpid(), flush=True)
+signal.pause()
+"""
+
+
+def _launch(
+    tmp_path: Path, plan: Plan, *arguments: str
+) -> tuple[subprocess.CompletedProcess[str], RunReport | None]:
+    report_path = tmp_path / "report.json"
+    result = subprocess.run(
+        [
+            sys.executable,
+            "-m",
+            "executor.launcher",
+            str(_written(tmp_path, plan)),
+            "--report",
+            str(report_path),
+            *arguments,
+        ],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=LIMIT_SECONDS,
+        check=False,
+    )
+    if not report_path.exists():
+        return result, None
+    return result, RunReport.model_validate(json.loads(report_path.read_text()))
+
+
+def _written(tmp_path: Path, plan: Plan) -> Path:
+    path = tmp_path / "plan.json"
+    path.write_text(plan.to_json())
+    return path
+
+
+def _script(tmp_path: Path, text: str) -> str:
+    path = tmp_path / "script.py"
+    path.write_text(text)
+    return str(path)
+
+
+def _ended(process_ids: list[int]) -> bool:
+    """Return whether all processes end before the limit; the kernel needs a moment."""
+    deadline = time.monotonic() + LIMIT_SECONDS
+    while any(_alive(process_id) for process_id in process_ids):
+        if time.monotonic() > deadline:
+            return False
+        os.sched_yield()
+    return True
+
+
+def _alive(process_id: int) -> bool:
+    """Return whether the process runs; one that waits to be reaped does not."""
+    try:
+        state = Path(f"/proc/{process_id}/stat").read_text().rpartition(")")[2].split()[0]
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+    return state != "Z"

@@ -1,0 +1,124 @@
+"""What ranks hold: shards, stages, and live bytes, as the plan says."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.distributed.group import RankGroup
+from tests.distributed.plans import stages
+
+pytestmark = pytest.mark.distributed
+
+# 2 x 256 x 32 (embedding, head) + 32 (norm) + 6 x (2 x 32 + 2 x 64 x 32 + 2 x 32 x 32 + 3 x 64 x 32)
+PARAMETER_COUNT = 90_528
+FP32_BYTES = 4
+
+
+def test_zero_stage_3_shards_parameters_over_data_ranks(four_ranks: RankGroup) -> None:
+    answer = four_ranks.run("held", strategy={"data_parallel_degree": 4, "zero_stage": 3})
+    held_bytes = [rank["parameter_bytes"] for rank in answer["ranks"]]
+    assert held_bytes == [PARAMETER_COUNT * FP32_BYTES // 4] * 4
+
+
+def test_zero_stage_0_keeps_whole_parameters_on_every_rank(four_ranks: RankGroup) -> None:
+    answer = four_ranks.run("held", strategy={"data_parallel_degree": 4})
+    held_bytes = [rank["parameter_bytes"] for rank in answer["ranks"]]
+    assert held_bytes == [PARAMETER_COUNT * FP32_BYTES] * 4
+
+
+def test_tensor_parallel_splits_columns_and_rows(two_ranks: RankGroup) -> None:
+    answer = two_ranks.run("held", strategy={"tensor_parallel_degree": 2, "micro_batch_size": 8})
+    shapes = answer["ranks"][1]["local_shapes"]
+    assert shapes["embedding.weight"] == [128, 32]
+    assert shapes["blocks.0.attention.query.weight"] == [32, 32]
+    assert shapes["blocks.0.attention.key.weight"] == [16, 32]
+    assert shapes["blocks.0.attention.output.weight"] == [32, 32]
+    assert shapes["blocks.0.feed_forward.down.weight"] == [32, 32]
+    assert shapes["blocks.0.attention_norm.weight"] == [32]
+
+
+def test_stages_hold_the_blocks_that_were_planned(four_ranks: RankGroup) -> None:
+    """Names stay those of the unsplit model, so that a checkpoint fits any layout."""
+    answer = four_ranks.run(
+        "held", strategy={"pipeline_parallel_degree": 4, "stages": stages(3, 1, 1, 1)}
+    )
+    blocks = [
+        sorted({name.split(".")[1] for name in rank["names"] if name.startswith("blocks.")})
+        for rank in answer["ranks"]
+    ]
+    assert blocks == [["0", "1", "2"], ["3"], ["4"], ["5"]]
+    assert "embedding.weight" in answer["ranks"][0]["names"]
+    assert "head.weight" in answer["ranks"][3]["names"]
+    assert "head.weight" not in answer["ranks"][0]["names"]
+
+
+def test_pipeline_ranks_are_outermost_and_tensor_ranks_neighbours(four_ranks: RankGroup) -> None:
+    answer = four_ranks.run(
+        "held", strategy={"tensor_parallel_degree": 2, "pipeline_parallel_degree": 2}
+    )
+    assert [rank["stage"] for rank in answer["ranks"]] == [0, 0, 1, 1]
+    assert answer["ranks"][0]["mesh"] == {
+        "pp": 2,
+        "dp_replicate": 1,
+        "dp_shard": 1,
+        "cp": 1,
+        "tp": 2,
+    }
+
+
+def test_initial_weights_do_not_depend_on_the_layout(four_ranks: RankGroup) -> None:
+    layouts: list[dict[str, Any]] = [
+        {"data_parallel_degree": 4, "zero_stage": 3},
+        {"tensor_parallel_degree": 2, "pipeline_parallel_degree": 2},
+    ]
+    sums = [four_ranks.run("initial_weights", strategy=layout) for layout in layouts]
+    assert len(sums[0]) == 57
+    assert sums[0] == pytest.approx(sums[1], rel=1e-9)
+
+
+def test_live_bytes_fall_from_zero_0_to_zero_3(four_ranks: RankGroup) -> None:
+    """Parameters, gradients and two Adam states of four ranks fall to a quarter."""
+    peaks = [
+        _peak(four_ranks, {"data_parallel_degree": 4, "zero_stage": zero}) for zero in (0, 1, 3)
+    ]
+    assert peaks[0] > peaks[1] > peaks[2]
+    assert peaks[0] > 4 * PARAMETER_COUNT * FP32_BYTES
+
+
+def test_live_bytes_fall_with_checkpointing(two_ranks: RankGroup) -> None:
+    peaks = [
+        _peak(
+            two_ranks,
+            {
+                "data_parallel_degree": 2,
+                "micro_batch_size": 4,
+                "zero_stage": 3,
+                "activation_checkpointing": mode,
+            },
+        )
+        for mode in ("none", "selective", "full")
+    ]
+    assert peaks[0] > peaks[1] > peaks[2]
+
+
+def test_bf16_trains_near_the_fp32_run(four_ranks: RankGroup) -> None:
+    """bf16 has 8 bits of precision: gradients agree to percents, and the loss falls alike."""
+    answer = four_ranks.run(
+        "parity",
+        strategy={
+            "pipeline_parallel_degree": 2,
+            "tensor_parallel_degree": 2,
+            "sequence_parallel": True,
+            "micro_batch_size": 4,
+        },
+        precision="bf16",
+    )
+    assert answer["losses"] == pytest.approx(answer["reference_losses"], rel=1e-2)
+    assert 1e-6 < answer["gradient_error"] < 5e-2
+
+
+def _peak(group: RankGroup, strategy: dict[str, Any]) -> int:
+    answer = group.run("held", strategy=strategy)
+    return max(rank["peak_memory_bytes"] for rank in answer["ranks"])

@@ -1,0 +1,228 @@
+"""Every layout trains as the unsharded model does: gradients, losses and parameters."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.distributed.group import RankGroup
+from tests.distributed.plans import mixed_stages, stages
+
+pytestmark = pytest.mark.distributed
+
+GRADIENT_TOLERANCE = 1e-6
+TRAINED_TOLERANCE = 1e-5
+
+ON_TWO_RANKS: dict[str, dict[str, Any]] = {
+    "dp2": {"data_parallel_degree": 2},
+    "zero3": {"data_parallel_degree": 2, "zero_stage": 3},
+    "tp2": {"tensor_parallel_degree": 2},
+    "tp2-sp": {"tensor_parallel_degree": 2, "sequence_parallel": True},
+    "pp2-gpipe": {"pipeline_parallel_degree": 2, "pipeline_schedule": "gpipe"},
+    "pp2-1f1b-uneven": {
+        "pipeline_parallel_degree": 2,
+        "micro_batch_size": 2,
+        "stages": stages(4, 2),
+    },
+}
+
+ON_FOUR_RANKS: dict[str, dict[str, Any]] = {
+    "dp4": {"data_parallel_degree": 4},
+    "zero1": {"data_parallel_degree": 4, "zero_stage": 1},
+    "zero2": {"data_parallel_degree": 4, "zero_stage": 2},
+    "zero3": {"data_parallel_degree": 4, "zero_stage": 3},
+    "hsdp-zero0": {"data_parallel_replicate_degree": 2, "data_parallel_shard_degree": 2},
+    **{
+        f"hsdp-zero{zero}": {
+            "data_parallel_replicate_degree": 2,
+            "data_parallel_shard_degree": 2,
+            "zero_stage": zero,
+        }
+        for zero in (1, 2, 3)
+    },
+    "replicate4-zero3-named": {"data_parallel_replicate_degree": 4, "zero_stage": 3},
+    "tp4": {"tensor_parallel_degree": 4, "micro_batch_size": 4},
+    "tp4-sp": {"tensor_parallel_degree": 4, "micro_batch_size": 4, "sequence_parallel": True},
+    "pp4-gpipe": {"pipeline_parallel_degree": 4, "pipeline_schedule": "gpipe"},
+    "pp4-1f1b-uneven": {"pipeline_parallel_degree": 4, "stages": stages(2, 2, 1, 1)},
+    **{
+        f"zero3-checkpointing-{mode}": {
+            "data_parallel_degree": 4,
+            "zero_stage": 3,
+            "activation_checkpointing": mode,
+        }
+        for mode in ("selective", "full")
+    },
+    "mixed-layer-groups": {
+        "data_parallel_degree": 4,
+        "stages": mixed_stages(
+            [
+                {"block_count": 1, "zero_stage": 0},
+                {"block_count": 1, "zero_stage": 1, "activation_checkpointing": "full"},
+                {"block_count": 2, "zero_stage": 2, "activation_checkpointing": "selective"},
+                {"block_count": 2, "zero_stage": 3},
+            ]
+        ),
+        "embedding": {"zero_stage": 3},
+        "head": {"zero_stage": 1},
+    },
+    "tp2-pp2": {"tensor_parallel_degree": 2, "pipeline_parallel_degree": 2},
+    "tp2-sp-pp2-full": {
+        "tensor_parallel_degree": 2,
+        "sequence_parallel": True,
+        "pipeline_parallel_degree": 2,
+        "micro_batch_size": 4,
+        "activation_checkpointing": "full",
+    },
+    **{
+        f"pp2-zero{zero}": {
+            "pipeline_parallel_degree": 2,
+            "data_parallel_degree": 2,
+            "zero_stage": zero,
+        }
+        for zero in (0, 1, 2, 3)
+    },
+    "pp2-gpipe-zero3-selective": {
+        "pipeline_parallel_degree": 2,
+        "pipeline_schedule": "gpipe",
+        "data_parallel_degree": 2,
+        "zero_stage": 3,
+        "activation_checkpointing": "selective",
+    },
+    "pp2-mixed-layer-groups": {
+        "pipeline_parallel_degree": 2,
+        "data_parallel_degree": 2,
+        "stages": mixed_stages(
+            [
+                {"block_count": 2, "zero_stage": 3, "activation_checkpointing": "full"},
+                {"block_count": 2, "zero_stage": 2},
+            ],
+            [{"block_count": 1, "zero_stage": 0}, {"block_count": 1, "zero_stage": 1}],
+        ),
+    },
+    **{
+        f"tp2-zero{zero}": {
+            "tensor_parallel_degree": 2,
+            "data_parallel_degree": 2,
+            "micro_batch_size": 2,
+            "zero_stage": zero,
+        }
+        for zero in (0, 1, 2, 3)
+    },
+    "tp2-sp-zero3-selective": {
+        "tensor_parallel_degree": 2,
+        "sequence_parallel": True,
+        "data_parallel_degree": 2,
+        "micro_batch_size": 2,
+        "zero_stage": 3,
+        "activation_checkpointing": "selective",
+    },
+    "tp2-replicate2": {
+        "tensor_parallel_degree": 2,
+        "data_parallel_replicate_degree": 2,
+        "micro_batch_size": 2,
+    },
+}
+
+TIED: dict[str, dict[str, Any]] = {
+    "zero3": {"data_parallel_degree": 4, "zero_stage": 3},
+    "dp4": {"data_parallel_degree": 4},
+    "tp4": {"tensor_parallel_degree": 4, "micro_batch_size": 4},
+    "tp2-sp-zero2": {
+        "tensor_parallel_degree": 2,
+        "sequence_parallel": True,
+        "data_parallel_degree": 2,
+        "zero_stage": 2,
+        "micro_batch_size": 2,
+    },
+    "pp4": {"pipeline_parallel_degree": 4},
+    "pp2-zero3": {
+        "pipeline_parallel_degree": 2,
+        "data_parallel_degree": 2,
+        "zero_stage": 3,
+        "head": {"zero_stage": 0},
+    },
+    "tp2-pp2": {"tensor_parallel_degree": 2, "pipeline_parallel_degree": 2},
+}
+
+HUGGING_FACE: dict[str, dict[str, Any]] = {
+    "tp2-zero3": {
+        "tensor_parallel_degree": 2,
+        "data_parallel_degree": 2,
+        "zero_stage": 3,
+        "micro_batch_size": 2,
+    },
+    "tp2-sp-dp2": {
+        "tensor_parallel_degree": 2,
+        "sequence_parallel": True,
+        "data_parallel_degree": 2,
+        "micro_batch_size": 2,
+    },
+    "pp2-dp2": {"pipeline_parallel_degree": 2, "data_parallel_degree": 2},
+    "tp2-pp2-full": {
+        "tensor_parallel_degree": 2,
+        "pipeline_parallel_degree": 2,
+        "micro_batch_size": 2,
+        "activation_checkpointing": "full",
+    },
+}
+
+
+def check_parity(answer: dict[str, Any]) -> None:
+    """Fail unless a run equals the unsharded one and its layout the plan."""
+    assert answer["differences"] == []
+    assert answer["gradient_error"] <= GRADIENT_TOLERANCE
+    assert answer["losses"] == pytest.approx(answer["reference_losses"], rel=TRAINED_TOLERANCE)
+    assert answer["losses"][-1] < answer["losses"][0]
+    assert answer["parameter_error"] <= TRAINED_TOLERANCE
+
+
+@pytest.mark.parametrize("strategy", ON_TWO_RANKS.values(), ids=ON_TWO_RANKS.keys())
+def test_two_ranks_train_as_one_process_does(
+    two_ranks: RankGroup, strategy: dict[str, Any]
+) -> None:
+    check_parity(two_ranks.run("parity", strategy=strategy))
+
+
+@pytest.mark.parametrize("strategy", ON_FOUR_RANKS.values(), ids=ON_FOUR_RANKS.keys())
+def test_four_ranks_train_as_one_process_does(
+    four_ranks: RankGroup, strategy: dict[str, Any]
+) -> None:
+    check_parity(four_ranks.run("parity", strategy=strategy))
+
+
+@pytest.mark.parametrize("strategy", TIED.values(), ids=TIED.keys())
+def test_tied_embeddings_stay_one_weight_in_every_layout(
+    four_ranks: RankGroup, strategy: dict[str, Any]
+) -> None:
+    check_parity(four_ranks.run("parity", strategy=strategy, kind="tied"))
+
+
+@pytest.mark.parametrize("strategy", HUGGING_FACE.values(), ids=HUGGING_FACE.keys())
+def test_a_hugging_face_llama_trains_as_its_own_forward_does(
+    four_ranks: RankGroup, strategy: dict[str, Any]
+) -> None:
+    """The reference is transformers' LlamaForCausalLM, unsplit."""
+    check_parity(four_ranks.run("parity", strategy=strategy, kind="llama"))
+
+
+def test_a_tied_hugging_face_llama_trains_as_its_own_forward_does(four_ranks: RankGroup) -> None:
+    answer = four_ranks.run(
+        "parity",
+        strategy={"tensor_parallel_degree": 2, "pipeline_parallel_degree": 2},
+        kind="llama-tied",
+    )
+    check_parity(answer)
+
+
+def test_a_loss_that_needs_whole_logits_gets_them_under_tensor_parallelism(
+    two_ranks: RankGroup,
+) -> None:
+    """The loss asserts that its logits are a plain tensor; the numbers must not change."""
+    answer = two_ranks.run(
+        "parity",
+        strategy={"tensor_parallel_degree": 2, "sequence_parallel": True, "micro_batch_size": 4},
+        loss="foreign",
+    )
+    check_parity(answer)
