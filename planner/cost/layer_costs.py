@@ -55,10 +55,10 @@ class StepEndSeconds:
 class LayerBytes:
     """Bytes that one layer adds on one device, by cause; each [configurations, choices].
 
-    `activations` is per micro-batch in flight. `logits`, `communication_buffers` are held whatever
-    is in flight. `transient` is needed only while the layer runs (unsharded parameters and
-    gradients, one live layer under recompute, the loss's buffers): a stage needs its largest once,
-    and it is reported as workspace. `host` is host memory per device.
+    `activations` is per micro-batch in flight. `transient` is needed only while the layer runs
+    (unsharded parameters and gradients, one live layer under recompute, the loss's buffers): a
+    stage needs its largest once. `logits` says how much of the transient is the loss's buffers.
+    `host` is host memory per device.
     """
 
     parameters: Floats
@@ -72,13 +72,7 @@ class LayerBytes:
 
     def static(self) -> Floats:
         """Return what is held whatever is in flight, [configurations, choices]."""
-        return (
-            self.parameters
-            + self.gradients
-            + self.optimizer
-            + self.logits
-            + self.communication_buffers
-        )
+        return self.parameters + self.gradients + self.optimizer + self.communication_buffers
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,28 +89,48 @@ class StageFixed:
     """What a stage costs whatever it holds; arrays of shape [configurations].
 
     `boundary_seconds` is the exposed point-to-point time that one boundary adds to each
-    micro-batch (forward activation and backward gradient together): the first and the last stage
-    pay one boundary, those between two, a lone stage none. `runtime_bytes` is the context, the
-    communication library and the allocator's slack.
+    micro-batch (forward activation and backward gradient together), and `boundary_bytes` what it
+    keeps per micro-batch in flight: the first and the last stage pay one boundary, those between
+    two, a lone stage none. `step_end_seconds` is paid once a step by every stage.
     """
 
     boundary_seconds: Floats
     boundary_bytes: Floats
-    runtime_bytes: Floats
     step_end_seconds: Floats
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemoryLimits:
+    """What one device and its share of the host can hold, in bytes.
+
+    `capacity_bytes` is what the job may use after headroom. Of it the runtime takes
+    `runtime_bytes`, and the allocator `slack_ratio` of what is live, so that
+    `live_capacity_bytes` is what tensors may take.
+    """
+
+    device_bytes: float
+    capacity_bytes: float
+    runtime_bytes: float
+    slack_ratio: float
+    host_capacity_bytes: float
+
+    @property
+    def live_capacity_bytes(self) -> float:
+        """Return the bytes that live tensors may take: (capacity - runtime) / (1 + slack)."""
+        return max(self.capacity_bytes - self.runtime_bytes, 0.0) / (1.0 + self.slack_ratio)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CostTable:
     """All that the ILP and the step need to know of a job on a cluster.
 
-    `blocks[k]` prices one block of run k; `embedding` and `head` are layers of their own with the
-    choices of `edge_choices`. Capacity is what the job may use of one device after headroom.
+    `blocks[k]` prices one block of run k for every configuration and choice; `embedding` and
+    `head` are layers of their own, priced for every configuration and edge choice.
     """
 
     embedding: LayerCosts
     blocks: tuple[LayerCosts, ...]
+    block_counts: tuple[int, ...]
     head: LayerCosts
     fixed: StageFixed
-    capacity_bytes: float
-    host_capacity_bytes: float
+    limits: MemoryLimits

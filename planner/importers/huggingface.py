@@ -77,9 +77,7 @@ def _head_counts(fields: Fields, *, head_size: int | None = None) -> dict[str, i
     hidden_size = fields.size("hidden_size")
     head_count = fields.size("num_attention_heads")
     key_value_head_count = fields.size("num_key_value_heads", head_count)
-    require_divides(
-        "num_key_value_heads", key_value_head_count, "num_attention_heads", head_count
-    )
+    require_divides("num_key_value_heads", key_value_head_count, "num_attention_heads", head_count)
     explicit = fields.optional_size("head_dim") or head_size
     if explicit is None:
         require_divides("num_attention_heads", head_count, "hidden_size", hidden_size)
@@ -254,9 +252,7 @@ def _deepseek_v3(fields: Fields, name: str) -> ModelGraph:
         bias=fields.flag("attention_bias", False),
     )
     expert_count = fields.size("n_routed_experts", 256)
-    mixture = _mixture(
-        fields, expert_count=expert_count, experts_per_token=8, expert_size=2048
-    )
+    mixture = _mixture(fields, expert_count=expert_count, experts_per_token=8, expert_size=2048)
     shared = fields.size("n_shared_experts", 1, minimum=0)
     mixture = mixture.model_copy(update={"shared_ffn_size": shared * mixture.expert_ffn_size})
     dense_count = fields.size("first_k_dense_replace", 3, minimum=0)
@@ -265,9 +261,7 @@ def _deepseek_v3(fields: Fields, name: str) -> ModelGraph:
         Block(attention=attention, feed_forward=dense if index < dense_count else mixture)
         for index in range(fields.size("num_hidden_layers"))
     ]
-    graph = _decoder(
-        fields, name, blocks, architecture="deepseek_v3", tied=False, maximum=4096
-    )
+    graph = _decoder(fields, name, blocks, architecture="deepseek_v3", tied=False, maximum=4096)
     return graph.model_copy(
         update={"assumptions": ("multi-token prediction layers are left out",)}
         if fields.size("num_nextn_predict_layers", 0, minimum=0)

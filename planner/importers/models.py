@@ -22,7 +22,9 @@ def model_names() -> tuple[str, ...]:
     """Return the names of the shapes that ship with the planner, sorted."""
     shelf = resources.files("profiles") / "models"
     return tuple(
-        sorted(item.name.removesuffix(".json") for item in shelf.iterdir() if item.name[-5:] == ".json")
+        sorted(
+            item.name.removesuffix(".json") for item in shelf.iterdir() if item.name[-5:] == ".json"
+        )
     )
 
 

@@ -57,9 +57,7 @@ def _input_kept(hidden_size: int) -> ActivationElements:
 
 def _norms_kept(hidden_size: int) -> ActivationElements:
     """Two norms: each keeps its input and two intermediates; its output feeds column products."""
-    return ActivationElements(
-        gathered=2.0 * hidden_size, replicated=6.0 * hidden_size, sharded=0.0
-    )
+    return ActivationElements(gathered=2.0 * hidden_size, replicated=6.0 * hidden_size, sharded=0.0)
 
 
 def _attention_kept(block: Block) -> ActivationElements:

@@ -142,11 +142,17 @@ class LayerWorkload:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HeadWorkload:
-    """The head's loss: logits per token are `vocabulary_size` elements, kept in fp32 copies."""
+    """Final norm, LM head and loss.
+
+    At its peak the loss holds `logits_bytes_per_element` for each of `vocabulary_size` logits of a
+    token. A tied head has no parameters of its own, but on a pipeline stage without the embedding
+    it holds a copy of `tied_parameter_count`.
+    """
 
     layer: LayerWorkload
     vocabulary_size: int
     logits_bytes_per_element: float
+    tied_parameter_count: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -94,5 +94,10 @@ def _head(graph: ModelGraph) -> HeadWorkload:
         selective_recompute_ratio=0.0,
     )
     return HeadWorkload(
-        layer=layer, vocabulary_size=graph.vocabulary_size, logits_bytes_per_element=12.0
+        layer=layer,
+        vocabulary_size=graph.vocabulary_size,
+        logits_bytes_per_element=12.0,
+        tied_parameter_count=(
+            graph.vocabulary_size * graph.hidden_size if graph.tied_embeddings else 0
+        ),
     )

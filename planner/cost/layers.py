@@ -1,0 +1,253 @@
+"""Layers: all that one layer costs under every configuration and choice."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from planner.cost.compute import ComputeSeconds, compute_seconds
+from planner.cost.configuration import Choices, Floats
+from planner.cost.layer_costs import LayerBytes, LayerCosts, MicroBatchSeconds, StepEndSeconds
+from planner.cost.model_parallel import ModelParallelSeconds, Role, model_parallel_seconds
+from planner.cost.offload import OffloadSeconds, offload_seconds
+from planner.cost.overlap import exposed_seconds
+from planner.cost.setting import Setting
+from planner.cost.states import (
+    LocalParameters,
+    StateMemory,
+    SyncSeconds,
+    local_parameters,
+    sharded_parameters,
+    state_memory,
+    sync_seconds,
+)
+from planner.workload.layer import ActivationElements, LayerWorkload
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Extras:
+    """What a head adds to a plain layer, [configurations, 1]: loss buffers, a tied copy."""
+
+    logits_bytes: Floats
+    copied_parameters: Floats
+
+
+def no_extras(setting: Setting) -> Extras:
+    """Return the extras of a layer that is no head: none."""
+    zero = np.zeros_like(setting.tokens)
+    return Extras(logits_bytes=zero, copied_parameters=zero)
+
+
+def layer_costs(
+    layer: LayerWorkload, role: Role, *, choices: Choices, setting: Setting, extras: Extras
+) -> LayerCosts:
+    """Return the seconds and bytes of one layer, each array [configurations, choices]."""
+    compute = compute_seconds(layer, setting)
+    parallel = model_parallel_seconds(layer, role, setting, compute.attention_forward)
+    parameters = local_parameters(layer.parameters, setting)
+    held = LocalParameters(
+        dense=parameters.dense + extras.copied_parameters, expert=parameters.expert
+    )
+    windows = _windows(compute, choices)
+    kept = _activation_bytes(layer, choices, setting)
+    offload = offload_seconds(held, kept, windows, choices, setting)
+    return LayerCosts(
+        micro_batch_seconds=_micro_batch_seconds(
+            compute,
+            parallel,
+            windows=windows,
+            offload=offload,
+            choices=choices,
+            exposed=_data_parallel_seconds(held, windows, choices, setting),
+        ),
+        step_end_seconds=_step_end_seconds(held, windows, offload, choices, setting),
+        bytes=_layer_bytes(layer, held, kept, choices=choices, setting=setting, extras=extras),
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Windows:
+    """Compute that can hide communication, [configurations, choices]."""
+
+    forward: Floats
+    backward: Floats
+    recompute: Floats
+
+
+def _windows(compute: ComputeSeconds, choices: Choices) -> Windows:
+    recompute = np.where(choices.full, compute.recompute_full, 0.0) + np.where(
+        choices.selective, compute.recompute_selective, 0.0
+    )
+    return Windows(
+        forward=compute.forward + compute.forward_host + 0.0 * recompute,
+        backward=compute.backward + compute.backward_host + recompute,
+        recompute=recompute,
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Exposed:
+    forward: Floats
+    backward: Floats
+
+
+def _data_parallel_seconds(
+    held: LocalParameters, windows: Windows, choices: Choices, setting: Setting
+) -> _Exposed:
+    """Return what ZeRO-3's gathers and ZeRO-2/3's reductions add to each micro-batch."""
+    sync = sync_seconds(held, setting)
+    overlap = setting.stack.overlap
+    zero = choices.zero_stage
+    gather_forward = exposed_seconds(sync.gather, windows.forward, overlap)
+    reduce = exposed_seconds(sync.reduce_scatter, windows.backward, overlap)
+    both = exposed_seconds(sync.gather + sync.reduce_scatter, windows.backward, overlap)
+    return _Exposed(
+        forward=np.where(zero == 3, gather_forward, 0.0),
+        backward=np.where(zero == 3, both, 0.0) + np.where(zero == 2, reduce, 0.0),
+    )
+
+
+def _micro_batch_seconds(
+    compute: ComputeSeconds,
+    parallel: ModelParallelSeconds,
+    *,
+    windows: Windows,
+    offload: OffloadSeconds,
+    choices: Choices,
+    exposed: _Exposed,
+) -> MicroBatchSeconds:
+    zero = 0.0 * windows.forward
+    tensor_again = np.where(choices.full, parallel.tensor_recompute_full, 0.0) + np.where(
+        choices.selective, parallel.tensor_recompute_selective, 0.0
+    )
+    expert_again = np.where(choices.full, parallel.expert_forward, 0.0)
+    context_again = np.where(choices.full, parallel.context_forward, 0.0)
+    forward = (
+        windows.forward
+        + parallel.tensor_forward
+        + parallel.context_forward
+        + parallel.expert_forward
+        + exposed.forward
+        + offload.forward
+    )
+    parts = {
+        "compute": compute.forward + compute.backward + zero,
+        "recompute": windows.recompute + zero,
+        "tensor_parallel": parallel.tensor_forward + parallel.tensor_backward + tensor_again,
+        "context_parallel": parallel.context_forward + parallel.context_backward + context_again,
+        "expert_parallel": parallel.expert_forward + parallel.expert_backward + expert_again,
+        "pipeline_point_to_point": zero,
+        "data_parallel_exposed": exposed.forward + exposed.backward,
+        "offload_exposed": offload.forward + offload.backward,
+        "host": compute.forward_host + compute.backward_host + zero,
+    }
+    total = np.asarray(sum(parts.values()))
+    share = np.divide(forward, total, out=np.zeros_like(total), where=total > 0.0)
+    return MicroBatchSeconds(**parts, forward_share=share)
+
+
+def _step_end_seconds(
+    held: LocalParameters,
+    windows: Windows,
+    offload: OffloadSeconds,
+    choices: Choices,
+    setting: Setting,
+) -> StepEndSeconds:
+    """Return the sync that is left for the last micro-batch, and the optimiser.
+
+    ZeRO-0 reduces whole gradients, ZeRO-1 scatters them, both under one backward; stages 1 and 2
+    gather parameters once under the next forward; replicas of shards are summed at the end.
+    """
+    sync: SyncSeconds = sync_seconds(held, setting)
+    overlap, zero = setting.stack.overlap, choices.zero_stage
+    last_backward = np.where(zero == 0, sync.all_reduce, sync.replicas) + np.where(
+        zero == 1, sync.reduce_scatter, 0.0
+    )
+    first_forward = np.where((zero == 1) | (zero == 2), sync.gather, 0.0)
+    exposed = exposed_seconds(last_backward, windows.backward, overlap)
+    exposed = exposed + exposed_seconds(first_forward, windows.forward, overlap)
+    updated = np.where(zero == 0, held.total(), sharded_parameters(held, setting))
+    seconds = updated * setting.optimizer_traffic_bytes / setting.hardware.memory_bytes_per_second
+    return StepEndSeconds(
+        data_parallel_exposed=exposed,
+        offload_exposed=offload.step_end,
+        optimizer=np.where(choices.offload_optimizer, 0.0, seconds),
+    )
+
+
+def _bytes_of(elements: ActivationElements, setting: Setting) -> Floats:
+    """Return the bytes of one micro-batch's `elements` on one device, [configurations, 1]."""
+    spread = np.where(setting.sequence_parallel, setting.tensor, 1.0)
+    narrow = elements.gathered + elements.replicated / spread + elements.sharded / setting.tensor
+    wide = elements.float32 / setting.tensor
+    return setting.tokens * (setting.compute_bytes * narrow + 4.0 * wide)
+
+
+def _activation_bytes(layer: LayerWorkload, choices: Choices, setting: Setting) -> Floats:
+    """Return what one micro-batch keeps, wherever it is kept, [configurations, choices]."""
+    kept = layer.activations
+    return np.where(
+        choices.full,
+        _bytes_of(kept.full, setting),
+        np.where(
+            choices.selective, _bytes_of(kept.selective, setting), _bytes_of(kept.none, setting)
+        ),
+    )
+
+
+def _layer_bytes(
+    layer: LayerWorkload,
+    held: LocalParameters,
+    kept: Floats,
+    *,
+    choices: Choices,
+    setting: Setting,
+    extras: Extras,
+) -> LayerBytes:
+    """Return the layer's bytes by cause.
+
+    With a single micro-batch a layer's gradients only appear once its activations are freed, so
+    that the larger of both counts: gradients are what exceeds the activations.
+    """
+    states = state_memory(held, choices, setting)
+    live = _bytes_of(layer.activations.none, setting) - kept
+    on_device = np.where(choices.offload_activations, 0.0, kept)
+    single = setting.micro_batch_count == 1.0
+    gradients = np.where(single, np.maximum(states.gradients - on_device, 0.0), states.gradients)
+    live = live + np.where(choices.offload_activations, 2.0 * kept, 0.0)
+    transient, logits = _transient_bytes(states, np.maximum(live, 0.0), setting, extras)
+    in_flight = np.minimum(setting.micro_batch_count, setting.pipeline)
+    hosted = np.where(choices.offload_activations, kept * in_flight, 0.0)
+    zero = 0.0 * on_device
+    return LayerBytes(
+        parameters=states.parameters,
+        gradients=gradients,
+        optimizer=states.optimizer,
+        activations=on_device,
+        logits=logits,
+        communication_buffers=zero,
+        transient=transient,
+        host=states.host + hosted,
+    )
+
+
+def _transient_bytes(
+    states: StateMemory, live: Floats, setting: Setting, extras: Extras
+) -> tuple[Floats, Floats]:
+    """Return the bytes needed only while the layer runs, and the loss's buffers among them.
+
+    A block holds its gathered parameters and those prefetched, its gradients and one live layer. A
+    head holds its own parameters with either the loss's buffers at their peak, or afterwards the
+    gradient of the logits (a sixth of the buffers) with its own gradients.
+    """
+    prefetched = setting.stack.gathered_layer_count * states.gathered
+    block = prefetched + states.unreduced + live
+    loss = states.gathered + extras.logits_bytes
+    after = states.gathered + states.unreduced + extras.logits_bytes / 6.0
+    is_head = extras.logits_bytes > 0.0
+    logits = np.where(loss >= after, extras.logits_bytes, extras.logits_bytes / 6.0)
+    return (
+        np.where(is_head, np.maximum(loss, after), block),
+        np.where(is_head, logits, 0.0) + 0.0 * live,
+    )

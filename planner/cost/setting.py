@@ -1,0 +1,133 @@
+"""Setting: what prices depend on besides the layer, as columns over configurations.
+
+Every array here has shape [configurations, 1], so that it broadcasts against choices.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from planner.cost.configuration import Booleans, Configurations, Floats
+from planner.hardware import ClusterHardware, StackProfile, stack_profile
+from planner.schema.job import Job, Optimizer, Precision
+
+_COMPUTE_BYTES = {Precision.BF16: 2, Precision.FP16: 2, Precision.FP8: 2, Precision.FP32: 4}
+_OPTIMIZER_STATE_BYTES = {
+    Optimizer.ADAMW: 8.0,  # two fp32 moments
+    Optimizer.ADAM8BIT: 2.0,  # two 8-bit moments; Dettmers et al. 2021, arXiv:2110.02861
+    Optimizer.SGD: 4.0,  # momentum
+    Optimizer.ADAFACTOR: 0.1,  # row and column sums; Shazeer and Stern 2018, arXiv:1804.04235
+    Optimizer.MUON: 4.0,  # momentum
+}
+_OPTIMIZER_TRAFFIC_BYTES = {
+    Optimizer.ADAMW: 38.0,
+    Optimizer.ADAM8BIT: 24.0,
+    Optimizer.SGD: 22.0,
+    Optimizer.ADAFACTOR: 24.0,
+    Optimizer.MUON: 46.0,
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Setting:
+    """Hardware, stack and job, and the degrees of every configuration, [configurations, 1]."""
+
+    hardware: ClusterHardware
+    stack: StackProfile
+    job: Job
+    sequence_length: int
+    tensor: Floats
+    sequence_parallel: Booleans
+    pipeline: Floats
+    context: Floats
+    expert: Floats
+    shard: Floats
+    replicate: Floats
+    micro_batch_size: Floats
+    micro_batch_count: Floats
+    tokens: Floats
+
+    @property
+    def compute_bytes(self) -> int:
+        """Return the bytes of one element of an activation or of a gathered parameter."""
+        return _COMPUTE_BYTES[self.job.precision]
+
+    @property
+    def reduce_bytes(self) -> int:
+        """Return the bytes of one gradient element on the wire."""
+        if self.job.precision is Precision.FP32:
+            return 4
+        return self.stack.reduce_bytes_per_gradient
+
+    @property
+    def optimizer_state_bytes(self) -> float:
+        """Return the optimiser's bytes per parameter, with fp32 master copies where it has them."""
+        master = self.stack.optimizer_has_master and self.job.precision is not Precision.FP32
+        return _OPTIMIZER_STATE_BYTES[self.job.optimizer] + (4.0 if master else 0.0)
+
+    @property
+    def optimizer_traffic_bytes(self) -> float:
+        """Return the memory traffic of one optimiser step per local parameter.
+
+        38 for AdamW: fp32 parameter, gradient and two moments read, three written, and the
+        gradient's clearing and clipping; others in proportion to their states.
+        """
+        return _OPTIMIZER_TRAFFIC_BYTES[self.job.optimizer]
+
+    @property
+    def data_shard(self) -> Floats:
+        """Return the ranks over which model states shard: data-parallel shard x context."""
+        return self.shard * self.context
+
+    @property
+    def peak_ratio(self) -> float:
+        """Return the peak rate at the job's precision over that of bf16."""
+        peaks = self.hardware.peak_flop_per_second
+        return peaks[self.job.precision] / peaks[Precision.BF16]
+
+    @property
+    def in_situ_efficiency(self) -> float:
+        """Return the rate of kernels inside a step over that of the same kernels alone."""
+        own = self.hardware.profile.in_situ_efficiency
+        return self.stack.in_situ_efficiency if own is None else own
+
+    @property
+    def host_seconds_per_kernel(self) -> float:
+        """Return the host's time to launch one kernel."""
+        own = self.hardware.profile.host_us_per_kernel
+        return (self.stack.host_us_per_kernel if own is None else own) * 1e-6
+
+
+def setting(job: Job, hardware: ClusterHardware, configurations: Configurations) -> Setting:
+    """Return the setting of a resolved job for `configurations`.
+
+    Raises:
+        ValueError: if the job's sequence length is unresolved.
+    """
+    if job.sequence_length is None:
+        raise ValueError("the job must be resolved before it is priced")
+
+    def column(values: NDArray[np.int64]) -> Floats:
+        return values.astype(np.float64)[:, None]
+
+    context = column(configurations.context_parallel_degree)
+    micro_batch_size = column(configurations.micro_batch_size)
+    return Setting(
+        hardware=hardware,
+        stack=stack_profile(job.stack),
+        job=job,
+        sequence_length=job.sequence_length,
+        tensor=column(configurations.tensor_parallel_degree),
+        sequence_parallel=configurations.sequence_parallel[:, None],
+        pipeline=column(configurations.pipeline_parallel_degree),
+        context=context,
+        expert=column(configurations.expert_parallel_degree),
+        shard=column(configurations.data_parallel_shard_degree),
+        replicate=column(configurations.data_parallel_replicate_degree),
+        micro_batch_size=micro_batch_size,
+        micro_batch_count=column(configurations.micro_batch_count),
+        tokens=micro_batch_size * job.sequence_length / context,
+    )

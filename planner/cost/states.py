@@ -1,0 +1,169 @@
+"""Model states: where a layer's parameters, gradients and optimiser states are, and what syncing
+them takes, under each ZeRO stage.
+
+Dense parameters shard over data-parallel shard x context ranks, routed experts over as many divided
+by the expert-parallel degree. Arrays are [configurations, choices].
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from planner.cost.collectives import all_gather_seconds, all_reduce_seconds
+from planner.cost.configuration import Choices, Floats
+from planner.cost.setting import Setting
+from planner.hardware import StateBytes
+from planner.schema.job import Precision
+from planner.workload.layer import ParameterCounts
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LocalParameters:
+    """Parameters of one layer on one device before data parallelism, [configurations, 1]."""
+
+    dense: Floats
+    expert: Floats
+
+    def total(self) -> Floats:
+        """Return dense and expert parameters together."""
+        return self.dense + self.expert
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StateMemory:
+    """Bytes of one layer's model states on one device, [configurations, choices].
+
+    `gathered` (whole parameters in the compute type) and `unreduced` (whole gradients) are there
+    only while the layer runs.
+    """
+
+    parameters: Floats
+    gradients: Floats
+    optimizer: Floats
+    gathered: Floats
+    unreduced: Floats
+    host: Floats
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SyncSeconds:
+    """Collectives of one layer's model states, unexposed, [configurations, 1]."""
+
+    gather: Floats
+    reduce_scatter: Floats
+    all_reduce: Floats
+    replicas: Floats
+
+
+def local_parameters(counts: ParameterCounts, setting: Setting) -> LocalParameters:
+    """Return the parameters that one device holds when nothing is sharded over data."""
+    return LocalParameters(
+        dense=counts.sharded / setting.tensor + counts.replicated,
+        expert=counts.expert / (setting.expert * setting.tensor),
+    )
+
+
+def sharded_parameters(local: LocalParameters, setting: Setting) -> Floats:
+    """Return the parameters of one device's shard, [configurations, 1]."""
+    return local.dense / setting.data_shard + local.expert / _expert_shard(setting)
+
+
+def _expert_shard(setting: Setting) -> Floats:
+    return np.maximum(setting.data_shard / setting.expert, 1.0)
+
+
+def state_memory(local: LocalParameters, choices: Choices, setting: Setting) -> StateMemory:
+    """Return what the states of one layer take on device and host."""
+    shard = sharded_parameters(local, setting)
+    whole = local.total()
+    stages = _stage_table(setting)
+    several = setting.micro_batch_count > 1.0
+    parameters = _by_stage(choices, [s.parameters for s in stages], whole, shard)
+    gradients = _by_stage(choices, [s.gradients for s in stages], whole, shard)
+    accumulated = np.array([s.accumulated for s in stages], dtype=np.float64)[choices.zero_stage]
+    gradients = gradients + np.where(several, accumulated * whole, 0.0)
+    kept = np.where(choices.zero_stage == 0, whole, shard)
+    optimizer = kept * setting.optimizer_state_bytes
+    hosted = np.where(choices.offload_optimizer, optimizer, 0.0)
+    hosted = hosted + np.where(choices.offload_parameters, parameters, 0.0)
+    return StateMemory(
+        parameters=np.where(choices.offload_parameters, 0.0, parameters),
+        gradients=gradients,
+        optimizer=np.where(choices.offload_optimizer, 0.0, optimizer),
+        gathered=np.where(choices.zero_stage == 3, setting.compute_bytes * whole, 0.0),
+        unreduced=_unreduced_bytes(whole, choices, setting),
+        host=hosted,
+    )
+
+
+def _stage_table(setting: Setting) -> tuple[StateBytes, ...]:
+    states = setting.stack.model_states
+    return states.full if setting.job.precision is Precision.FP32 else states.mixed
+
+
+def _by_stage(
+    choices: Choices, table: list[tuple[int, int]], whole: Floats, shard: Floats
+) -> Floats:
+    per_choice = np.array(table, dtype=np.float64)[choices.zero_stage]
+    return per_choice[:, 0] * whole + per_choice[:, 1] * shard
+
+
+def _unreduced_bytes(whole: Floats, choices: Choices, setting: Setting) -> Floats:
+    """Return the bytes of one layer's gradients while they are reduced.
+
+    Stages 2 and 3 hold them in the compute type and in the type they are reduced in; stage 1
+    reduces from a copy of what it accumulated.
+    """
+    both = (setting.compute_bytes + setting.reduce_bytes) * whole
+    zero = choices.zero_stage
+    return np.where(zero >= 2, both, 0.0) + np.where(zero == 1, setting.reduce_bytes * whole, 0.0)
+
+
+def sync_seconds(local: LocalParameters, setting: Setting) -> SyncSeconds:
+    """Return the layer's parameter gather, gradient reduce-scatter, and all-reduces.
+
+    `all_reduce` sums whole gradients over all data-parallel ranks (ZeRO-0); `replicas` sums shards
+    over replicas (HSDP).
+    """
+    levels = setting.hardware.levels
+    dense_ranks, expert_ranks = setting.data_shard, _expert_shard(setting)
+    stride, expert_stride = setting.tensor, setting.tensor * setting.expert
+
+    def both(element_bytes: int) -> Floats:
+        dense = all_gather_seconds(
+            local.dense * element_bytes, rank_count=dense_ranks, stride=stride, levels=levels
+        )
+        expert = all_gather_seconds(
+            local.expert * element_bytes,
+            rank_count=expert_ranks,
+            stride=expert_stride,
+            levels=levels,
+        )
+        return dense + np.where(local.expert > 0.0, expert, 0.0)
+
+    whole = all_reduce_seconds(
+        local.dense * setting.reduce_bytes,
+        rank_count=dense_ranks * setting.replicate,
+        stride=stride,
+        levels=levels,
+    )
+    whole_expert = all_reduce_seconds(
+        local.expert * setting.reduce_bytes,
+        rank_count=expert_ranks * setting.replicate,
+        stride=expert_stride,
+        levels=levels,
+    )
+    replicas = all_reduce_seconds(
+        sharded_parameters(local, setting) * setting.reduce_bytes,
+        rank_count=setting.replicate,
+        stride=stride * dense_ranks,
+        levels=levels,
+    )
+    return SyncSeconds(
+        gather=both(setting.compute_bytes),
+        reduce_scatter=both(setting.reduce_bytes),
+        all_reduce=whole + np.where(local.expert > 0.0, whole_expert, 0.0),
+        replicas=replicas,
+    )

@@ -1,0 +1,98 @@
+"""Cost table: every layer of a job priced under every configuration and choice."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from planner.cost.collectives import send_recv_seconds
+from planner.cost.configuration import Choices, Configurations
+from planner.cost.layer_costs import CostTable, MemoryLimits, StageFixed
+from planner.cost.layers import Extras, layer_costs, no_extras
+from planner.cost.setting import Setting, setting
+from planner.hardware import ClusterHardware, stack_profile
+from planner.schema.job import Job
+from planner.units import GIB
+from planner.workload.layer import HeadWorkload, ModelWorkload
+
+
+def cost_table(
+    workload: ModelWorkload,
+    hardware: ClusterHardware,
+    job: Job,
+    *,
+    configurations: Configurations,
+    choices: Choices,
+    embedding_choices: Choices,
+    head_choices: Choices,
+) -> CostTable:
+    """Return the prices of all layers; arrays are [configurations, choices].
+
+    Raises:
+        ValueError: if the job is not resolved.
+    """
+    priced = setting(job, hardware, configurations)
+    plain = no_extras(priced)
+    return CostTable(
+        embedding=layer_costs(
+            workload.embedding,
+            "embedding",
+            choices=embedding_choices,
+            setting=priced,
+            extras=plain,
+        ),
+        blocks=tuple(
+            layer_costs(layer, "block", choices=choices, setting=priced, extras=plain)
+            for layer, _ in workload.runs
+        ),
+        block_counts=tuple(count for _, count in workload.runs),
+        head=layer_costs(
+            workload.head.layer,
+            "head",
+            choices=head_choices,
+            setting=priced,
+            extras=_head_extras(workload.head, priced),
+        ),
+        fixed=_stage_fixed(workload, priced),
+        limits=memory_limits(hardware, job),
+    )
+
+
+def memory_limits(hardware: ClusterHardware, job: Job) -> MemoryLimits:
+    """Return what one device, and its share of the host, can hold for the job."""
+    own = hardware.profile
+    stack = stack_profile(job.stack)
+    runtime_gib = stack.runtime_gib if own.runtime_gib is None else own.runtime_gib
+    slack = own.allocator_slack_ratio
+    if slack is None:
+        slack = stack.allocator_slack_ratio
+    return MemoryLimits(
+        device_bytes=hardware.device_memory_bytes,
+        capacity_bytes=hardware.device_memory_bytes * (1.0 - job.limits.memory_headroom_ratio),
+        runtime_bytes=runtime_gib * GIB,
+        slack_ratio=slack,
+        host_capacity_bytes=hardware.host_memory_bytes_per_device,
+    )
+
+
+def _head_extras(head: HeadWorkload, priced: Setting) -> Extras:
+    per_token = head.logits_bytes_per_element * head.vocabulary_size / priced.tensor
+    copied = head.tied_parameter_count / priced.tensor
+    return Extras(
+        logits_bytes=priced.tokens * per_token,
+        copied_parameters=np.where(priced.pipeline > 1.0, copied, 0.0),
+    )
+
+
+def _stage_fixed(workload: ModelWorkload, priced: Setting) -> StageFixed:
+    """Return what a boundary between stages costs: an activation forward, a gradient back."""
+    spread = np.where(priced.sequence_parallel, priced.tensor, 1.0)
+    elements = priced.tokens * workload.embedding.hidden_size / spread
+    message = elements * priced.compute_bytes
+    distance = priced.tensor * priced.context * priced.shard * priced.replicate
+    once = send_recv_seconds(message, distance=distance, levels=priced.hardware.levels)
+    apart = priced.pipeline > 1.0
+    return StageFixed(
+        boundary_seconds=np.where(apart, 2.0 * once, 0.0)[:, 0],
+        boundary_bytes=np.where(apart, message, 0.0)[:, 0],
+        step_end_seconds=np.zeros(len(priced.tokens)),
+    )

@@ -1,0 +1,300 @@
+"""Hardware: profiles of devices and software stacks, read once, validated, in SI units."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from difflib import get_close_matches
+from functools import cache
+from importlib import resources
+from typing import Annotated, Literal
+
+import yaml
+from pydantic import Field
+
+from planner.errors import InputError
+from planner.schema.cluster import Cluster, NodeGroup
+from planner.schema.document import Part
+from planner.schema.job import Precision, Stack
+from planner.units import GIB
+
+Positive = Annotated[float, Field(gt=0)]
+NotNegative = Annotated[float, Field(ge=0)]
+Share = Annotated[float, Field(gt=0, le=1)]
+
+
+class GemmProfile(Part):
+    """rate = peak x efficiency x K / (K + inner_size_half)."""
+
+    efficiency: Share
+    inner_size_half: NotNegative
+    source: str
+
+
+class AttentionProfile(Part):
+    """rate = plateau x s / (s + tokens_half), forward and backward apart."""
+
+    forward_tflop_per_second: Positive
+    forward_tokens_half: NotNegative
+    backward_tflop_per_second: Positive
+    backward_tokens_half: NotNegative
+    source: str
+
+
+class LevelProfile(Part):
+    """A network level: t = (latency^e + (bytes / bandwidth)^e)^(1/e)."""
+
+    name: str
+    device_count: int | None
+    bandwidth_gb_per_second: Positive
+    latency_us: NotNegative
+    norm_exponent: Annotated[float, Field(gt=0, le=1)]
+    all_reduce_bandwidth_ratio: Positive
+    source: str
+
+
+class HostProfile(Part):
+    """The host's share for one device."""
+
+    memory_gib_per_device: NotNegative
+    to_device_gb_per_second: Positive
+    from_device_gb_per_second: Positive
+    optimizer_gb_per_second: Positive
+    source: str
+
+
+class DeviceProfile(Part):
+    """One data file of `profiles/devices`, in the file's units."""
+
+    device: str
+    kind: Literal["cuda", "cpu"]
+    memory_gib: Positive
+    memory_bandwidth_gb_per_second: Positive
+    memory_efficiency: Share
+    peak_tflop_per_second: dict[Precision, Positive]
+    gemm: GemmProfile
+    attention: AttentionProfile
+    kernel_us: NotNegative
+    host_us_per_kernel: NotNegative | None = None
+    runtime_gib: NotNegative | None = None
+    allocator_slack_ratio: NotNegative | None = None
+    in_situ_efficiency: Share | None = None
+    levels: tuple[LevelProfile, ...]
+    host: HostProfile
+    price_per_device_hour: NotNegative
+    power_watts: Positive
+
+
+class OverlapProfile(Part):
+    """exposed = max(0, communication - hidden_ratio x window) + contention."""
+
+    hidden_ratio: Annotated[float, Field(ge=0, le=1)]
+    contention_ratio: Annotated[float, Field(ge=0, le=1)]
+
+
+class StateBytes(Part):
+    """Bytes per parameter of one ZeRO stage: [whole on every rank, divided over the shards].
+
+    `accumulated` are whole gradients kept between micro-batches where there are several.
+    """
+
+    parameters: tuple[int, int]
+    gradients: tuple[int, int]
+    accumulated: int
+
+
+class ModelStates(Part):
+    """State bytes by ZeRO stage 0-3, under 16-bit compute (`mixed`) and in fp32 (`full`)."""
+
+    mixed: tuple[StateBytes, StateBytes, StateBytes, StateBytes]
+    full: tuple[StateBytes, StateBytes, StateBytes, StateBytes]
+
+
+class StackProfile(Part):
+    """One data file of `profiles/stacks`: what the software adds."""
+
+    stack: Stack
+    in_situ_efficiency: Share
+    elementwise_ratio: Positive
+    host_us_per_kernel: NotNegative
+    backward_kernel_ratio: Positive
+    runtime_gib: NotNegative
+    allocator_slack_ratio: Annotated[float, Field(ge=0, lt=1)]
+    reduce_bytes_per_gradient: Annotated[int, Field(ge=1, le=4)]
+    gathered_layer_count: Annotated[int, Field(ge=1, le=64)]
+    overlap: OverlapProfile
+    tensor_parallel_overlap_ratio: Annotated[float, Field(ge=0, lt=1)]
+    step_interval_ratio: Positive
+    memory_error_ratio: Positive
+    model_states: ModelStates
+    optimizer_has_master: bool
+    source: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Level:
+    """A network level in SI. `device_count` is the size of one domain, the cluster's for the last."""
+
+    name: str
+    device_count: int
+    bandwidth_bytes_per_second: float
+    latency_seconds: float
+    norm_exponent: float
+    all_reduce_bandwidth_ratio: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterHardware:
+    """A cluster of one kind of device, in SI: what the job may use, and how fast it is."""
+
+    device: str
+    kind: Literal["cuda", "cpu"]
+    device_group: str
+    device_count: int
+    devices_per_node: int
+    device_memory_bytes: float
+    host_memory_bytes_per_device: float
+    memory_bytes_per_second: float
+    peak_flop_per_second: dict[Precision, float]
+    profile: DeviceProfile
+    levels: tuple[Level, ...]
+    to_device_bytes_per_second: float
+    from_device_bytes_per_second: float
+    price_per_device_hour: float
+
+
+@cache
+def device_names() -> tuple[str, ...]:
+    """Return the names of the devices that have a profile, sorted."""
+    shelf = resources.files("profiles") / "devices"
+    return tuple(
+        sorted(i.name.removesuffix(".yaml") for i in shelf.iterdir() if i.name.endswith(".yaml"))
+    )
+
+
+@cache
+def device_profile(name: str) -> DeviceProfile:
+    """Return the profile of the device called `name`.
+
+    Raises:
+        InputError: if no profile has that name.
+    """
+    if name not in device_names():
+        near = get_close_matches(name, device_names(), n=3, cutoff=0.4)
+        hint = f"did you mean {', '.join(near)}? " if near else ""
+        raise InputError(
+            "has no profile",
+            field="device",
+            value=name,
+            remedy=f"{hint}known devices are {', '.join(device_names())}",
+        )
+    text = (resources.files("profiles") / "devices" / f"{name}.yaml").read_text()
+    return DeviceProfile.model_validate(yaml.safe_load(text))
+
+
+@cache
+def stack_profile(stack: Stack) -> StackProfile:
+    """Return the profile of a software stack."""
+    text = (resources.files("profiles") / "stacks" / f"{stack.value}.yaml").read_text()
+    return StackProfile.model_validate(yaml.safe_load(text))
+
+
+def cluster_hardware(cluster: Cluster) -> ClusterHardware:
+    """Return `cluster` with its device's profile applied, in SI.
+
+    Raises:
+        InputError: if a device is unknown, or if devices of several kinds are mixed.
+    """
+    devices = {group.device for group in cluster.node_groups}
+    if len(devices) > 1 or len({g.devices_per_node for g in cluster.node_groups}) > 1:
+        raise InputError(
+            "mixes kinds of devices or of nodes, which cannot be planned as one job yet",
+            field="cluster.node_groups",
+            value=", ".join(
+                sorted(f"{g.devices_per_node}x{g.device}" for g in cluster.node_groups)
+            ),
+            remedy="plan each group alone, as a cluster of its own",
+        )
+    group = cluster.node_groups[0]
+    profile = device_profile(group.device)
+    return ClusterHardware(
+        device=profile.device,
+        kind=profile.kind,
+        device_group=group.name,
+        device_count=cluster.device_count,
+        devices_per_node=group.devices_per_node,
+        device_memory_bytes=min(_memory_bytes(g, profile) for g in cluster.node_groups),
+        host_memory_bytes_per_device=_host_memory_bytes(group, profile),
+        memory_bytes_per_second=profile.memory_bandwidth_gb_per_second
+        * 1e9
+        * profile.memory_efficiency,
+        peak_flop_per_second={
+            precision: rate * 1e12 for precision, rate in profile.peak_tflop_per_second.items()
+        },
+        profile=profile,
+        levels=_levels(cluster, profile, group),
+        to_device_bytes_per_second=group.host_bandwidth_bytes_per_second
+        or profile.host.to_device_gb_per_second * 1e9,
+        from_device_bytes_per_second=group.host_bandwidth_bytes_per_second
+        or profile.host.from_device_gb_per_second * 1e9,
+        price_per_device_hour=_price_per_device_hour(cluster, profile),
+    )
+
+
+def _memory_bytes(group: NodeGroup, profile: DeviceProfile) -> float:
+    return profile.memory_gib * GIB if group.memory_bytes is None else group.memory_bytes
+
+
+def _host_memory_bytes(group: NodeGroup, profile: DeviceProfile) -> float:
+    if group.host_memory_bytes is None:
+        return profile.host.memory_gib_per_device * GIB
+    return group.host_memory_bytes / group.devices_per_node
+
+
+def _price_per_device_hour(cluster: Cluster, profile: DeviceProfile) -> float:
+    """Return the mean price of one device for an hour over all groups."""
+    total = 0.0
+    for group in cluster.node_groups:
+        price = group.price_per_device_hour
+        total += group.device_count * (profile.price_per_device_hour if price is None else price)
+    return total / cluster.device_count
+
+
+def _levels(cluster: Cluster, profile: DeviceProfile, group: NodeGroup) -> tuple[Level, ...]:
+    """Return levels from innermost to outermost; a domain never exceeds the cluster.
+
+    The profile's innermost domain is cut to the node where nodes hold fewer devices; a domain of
+    72 across nodes stays whole.
+    """
+    if cluster.levels is not None:
+        template = profile.levels[-1]
+        return tuple(
+            Level(
+                name=level.name,
+                device_count=min(level.device_count or cluster.device_count, cluster.device_count),
+                bandwidth_bytes_per_second=level.bandwidth_bytes_per_second
+                / level.oversubscription,
+                latency_seconds=level.latency_seconds,
+                norm_exponent=template.norm_exponent,
+                all_reduce_bandwidth_ratio=1.0,
+            )
+            for level in cluster.levels
+        )
+    return tuple(
+        Level(
+            name=level.name,
+            device_count=_domain(level, cluster, group),
+            bandwidth_bytes_per_second=level.bandwidth_gb_per_second * 1e9,
+            latency_seconds=level.latency_us * 1e-6,
+            norm_exponent=level.norm_exponent,
+            all_reduce_bandwidth_ratio=level.all_reduce_bandwidth_ratio,
+        )
+        for level in profile.levels
+    )
+
+
+def _domain(level: LevelProfile, cluster: Cluster, group: NodeGroup) -> int:
+    if level.device_count is None:
+        return cluster.device_count
+    if level.device_count <= 8:
+        return min(level.device_count, group.devices_per_node)
+    return min(level.device_count, cluster.device_count)

@@ -1,0 +1,70 @@
+"""Clusters by short form, by file or by fields."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from pydantic import JsonValue
+
+from planner.errors import InputError
+from planner.schema.cluster import Cluster, NodeGroup
+from planner.schema.document import read_fields
+
+_SHORT_FORM = re.compile(r"^(?:(-?\d{1,9})x)?(-?\d{1,9})x([A-Za-z][A-Za-z0-9._-]{0,60})$")
+_REMEDY = "write for example 8xh100-sxm5-80gb, 16x8xh100-sxm5-80gb, or give a YAML or JSON file"
+
+
+def read_cluster(reference: str) -> tuple[JsonValue, Cluster]:
+    """Return what to record of, and the cluster that, a short form or a path stands for.
+
+    Raises:
+        InputError: if it is neither a short form nor a readable, valid document.
+    """
+    path = Path(reference)
+    if path.exists() or path.suffix in {".json", ".yaml", ".yml"}:
+        fields = read_fields(path)
+        return fields, cluster_from_fields(fields, source=reference)
+    return reference, cluster_from_short_form(reference)
+
+
+def cluster_from_fields(fields: Mapping[str, Any], *, source: str = "cluster") -> Cluster:
+    """Return the cluster in `fields`.
+
+    Raises:
+        InputError: naming the bad field, its value and the remedy.
+    """
+    return Cluster.from_fields(fields, source=source)
+
+
+def cluster_from_short_form(text: str) -> Cluster:
+    """Return the cluster that `[NODES x] DEVICES x DEVICE` stands for: 16x8xh100-sxm5-80gb.
+
+    Raises:
+        InputError: if the text has another form or a count is not positive.
+    """
+    match = _SHORT_FORM.match(text.strip())
+    if match is None:
+        raise InputError(
+            "is neither a short form nor a file", field="cluster", value=text, remedy=_REMEDY
+        )
+    node_count = int(match.group(1)) if match.group(1) else 1
+    devices_per_node = int(match.group(2))
+    for name, count, limit in (
+        ("node count", node_count, 2**17),
+        ("devices per node", devices_per_node, 1024),
+    ):
+        if not 1 <= count <= limit:
+            raise InputError(
+                f"{name} must lie between 1 and {limit}",
+                field="cluster",
+                value=count,
+                remedy=_REMEDY,
+            )
+    device = match.group(3).lower()
+    group = NodeGroup(
+        name=device, device=device, node_count=node_count, devices_per_node=devices_per_node
+    )
+    return Cluster(name=text.strip(), node_groups=(group,))

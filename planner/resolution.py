@@ -1,0 +1,145 @@
+"""Resolution: what the user gave, understood whole, with every default spelled out and stated.
+
+References here are names and documents only, never paths: whoever may read files does so through
+`planner.importers` and hands the fields on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from planner.errors import InputError
+from planner.hardware import ClusterHardware, cluster_hardware
+from planner.importers.clusters import cluster_from_fields, cluster_from_short_form
+from planner.importers.models import model_from_fields, model_names, read_model
+from planner.schema.cluster import Cluster
+from planner.schema.job import Job
+from planner.schema.model import ModelGraph
+from planner.schema.plan import ResolvedCluster, ResolvedJob, ResolvedModel
+from planner.workload.layer import ModelWorkload
+from planner.workload.model import model_workload
+
+DEFAULT_SEQUENCE_LENGTH = 4096
+DEFAULT_TOKENS_PER_STEP = 2**22
+PARAMETER_COUNT_LIMIT = 10**15
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """A resolved request with what the planner derives from it once."""
+
+    model: ResolvedModel
+    cluster: ResolvedCluster
+    job: ResolvedJob
+    workload: ModelWorkload
+    hardware: ClusterHardware
+    assumptions: tuple[str, ...]
+
+
+def resolved_model(given: str | Mapping[str, Any]) -> ResolvedModel:
+    """Return the model that a known name or the fields of a document stand for.
+
+    Raises:
+        InputError: if the name is unknown or a field is bad.
+    """
+    if isinstance(given, str):
+        if given not in model_names():
+            raise InputError(
+                "is not a known model",
+                field="model",
+                value=given,
+                remedy="use a name that `meshwright models` lists, or give the config.json's "
+                "fields",
+            )
+        shown, graph = read_model(given)
+        return model_document(shown, graph)
+    fields = dict(given)
+    name = fields.get("name") or fields.get("_name_or_path") or fields.get("model_type") or "model"
+    return model_document(fields, model_from_fields(fields, name=str(name)[:200]))
+
+
+def model_document(given: Any, graph: ModelGraph) -> ResolvedModel:
+    """Return `graph` with what it was made from and its digest."""
+    return ResolvedModel(given=given, resolved=graph, digest=graph.digest())
+
+
+def resolved_cluster(given: str | Mapping[str, Any]) -> ResolvedCluster:
+    """Return the cluster that a short form or the fields of a document stand for.
+
+    Raises:
+        InputError: if the form or a field is bad.
+    """
+    if isinstance(given, str):
+        return cluster_document(given, cluster_from_short_form(given))
+    return cluster_document(dict(given), cluster_from_fields(dict(given)))
+
+
+def cluster_document(given: Any, cluster: Cluster) -> ResolvedCluster:
+    """Return `cluster` with what it was made from and its digest."""
+    return ResolvedCluster(given=given, resolved=cluster, digest=cluster.digest())
+
+
+def resolved_request(model: ResolvedModel, cluster: ResolvedCluster, job: Job) -> Request:
+    """Return the request with the job's defaults filled in and hardware and workload derived.
+
+    Raises:
+        InputError: if model, cluster and job do not go together.
+    """
+    graph = model.resolved
+    hardware = cluster_hardware(cluster.resolved)
+    whole, assumptions = _resolved_job(job, graph, cluster.resolved)
+    workload = model_workload(graph)
+    if workload.parameter_count > PARAMETER_COUNT_LIMIT:
+        raise InputError(
+            f"has more than {PARAMETER_COUNT_LIMIT} parameters",
+            field="model",
+            value=workload.parameter_count,
+            remedy="check hidden_size, the number of layers and of experts",
+        )
+    return Request(
+        model=model,
+        cluster=cluster,
+        job=ResolvedJob(given=job.model_dump(mode="json"), resolved=whole, digest=whole.digest()),
+        workload=workload,
+        hardware=hardware,
+        assumptions=(*graph.assumptions, *assumptions),
+    )
+
+
+def _resolved_job(job: Job, graph: ModelGraph, cluster: Cluster) -> tuple[Job, tuple[str, ...]]:
+    assumptions = []
+    sequence_length = job.sequence_length
+    if sequence_length is None:
+        sequence_length = min(graph.maximum_sequence_length, DEFAULT_SEQUENCE_LENGTH)
+        assumptions.append(f"sequence_length {sequence_length} was assumed")
+    _check_positions(sequence_length, graph)
+    if sequence_length > graph.maximum_sequence_length:
+        assumptions.append(
+            f"sequence_length {sequence_length} exceeds the model's own maximum of "
+            f"{graph.maximum_sequence_length}; rotary positions were assumed to be extended"
+        )
+    global_batch_size = job.global_batch_size
+    if global_batch_size is None:
+        global_batch_size = _default_batch(sequence_length, cluster.device_count)
+        assumptions.append(f"global_batch_size {global_batch_size} was assumed (about 4 M tokens)")
+    whole = job.model_copy(
+        update={"sequence_length": sequence_length, "global_batch_size": global_batch_size}
+    )
+    return whole, tuple(assumptions)
+
+
+def _check_positions(sequence_length: int, graph: ModelGraph) -> None:
+    if graph.learned_position_count and sequence_length > graph.learned_position_count:
+        raise InputError(
+            f"exceeds the model's {graph.learned_position_count} learned positions",
+            field="job.sequence_length",
+            value=sequence_length,
+            remedy=f"use at most {graph.learned_position_count}",
+        )
+
+
+def _default_batch(sequence_length: int, device_count: int) -> int:
+    wanted = max(DEFAULT_TOKENS_PER_STEP // sequence_length, 1)
+    return -(-wanted // device_count) * device_count
