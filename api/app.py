@@ -64,7 +64,7 @@ def create_app(settings: Settings | None = None, *, planner: Planner | None = No
         catalogue=CatalogueService(planner),
         health=health_service,
     )
-    app.state.pool = pool
+    app.state.database, app.state.pool, app.state.solves = database, pool, solves
     app.state.metrics = Metrics(
         running_count=lambda: len(pool.process_ids()), waiting_count=lambda: pool.waiting_count
     )

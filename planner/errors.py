@@ -1,15 +1,17 @@
 """The planner's error tree. Every message names the field, the value and the remedy.
 
-    MeshwrightError
-    ├── InputError            what the user gave is wrong; the user can mend it
-    │   ├── DocumentError     a file or request body cannot be read as the document it should be
-    │   ├── UnsupportedModelError   the model is well-formed, but of a kind we cannot price
-    │   └── IllegalStrategyError    a strategy breaks a rule of the model, cluster or stack
-    ├── SolverError           the solver died or answered nonsense
-    └── VerificationError     a plan does not survive its own recomputation (a bug of ours)
+MeshwrightError
+├── InputError            what the user gave is wrong; the user can mend it
+│   ├── DocumentError     a file or request body cannot be read as the document it should be
+│   ├── UnsupportedModelError   the model is well-formed, but of a kind we cannot price
+│   └── IllegalStrategyError    a strategy breaks a rule of the model, cluster or stack
+├── SolverError           the solver died or answered nonsense
+└── VerificationError     a plan does not survive its own recomputation (a bug of ours)
 """
 
 from __future__ import annotations
+
+from typing import Any
 
 _VALUE_LENGTH_LIMIT = 120
 
@@ -35,6 +37,17 @@ class InputError(MeshwrightError):
         self.remedy = remedy
         shown = "" if value is None else f" (got {shorten(value)})"
         super().__init__(f"{field}: {problem}{shown}; {remedy}")
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Return how to restore the error in another process."""
+        facts = {"field": self.field, "value": self.value, "remedy": self.remedy}
+        return _restored, (type(self), self.problem, facts)
+
+
+def _restored(kind: type[InputError], problem: str, facts: dict[str, Any]) -> InputError:
+    error = kind.__new__(kind)
+    InputError.__init__(error, problem, **facts)
+    return error
 
 
 class DocumentError(InputError):

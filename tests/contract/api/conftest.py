@@ -52,16 +52,26 @@ def database(database_url: str) -> Iterator[Database]:
 
 
 @pytest.fixture
-def make_app(database: Database) -> Callable[..., FastAPI]:
+def make_app(database: Database) -> Iterator[Callable[..., FastAPI]]:
     """Make applications on the database, with a planner that does as it is told."""
+    made: list[FastAPI] = []
 
     def make(**changes: Any) -> FastAPI:
         url = database.engine.url.render_as_string(hide_password=False)
         planner = changes.pop("planner", None) or a_planner()
         settings = Settings(database_url=url, solver_processes=1, **changes)
-        return create_app(settings, planner=planner)
+        made.append(create_app(settings, planner=planner))
+        return made[-1]
 
-    return make
+    yield make
+    for app in made:
+        app.state.database.close()
+
+
+@pytest.fixture
+def make_client(make_app: Callable[..., FastAPI]) -> Callable[..., TestClient]:
+    """Make clients of applications with settings of their own; enter them to start."""
+    return lambda **changes: TestClient(make_app(**changes))
 
 
 @pytest.fixture
