@@ -2,6 +2,7 @@
 
 The lines that know of Meshwright are marked; all else is the script's own.
 """
+# ruff: noqa: INP001, T201 - a script, which prints
 
 from itertools import islice
 

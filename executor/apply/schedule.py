@@ -11,6 +11,7 @@ from typing import Any, Protocol
 
 import torch
 from torch import nn
+from torch.distributed.fsdp import FSDPModule
 from torch.distributed.pipelining import PipelineStage, Schedule1F1B, ScheduleGPipe
 from torch.distributed.pipelining._backward import stage_backward
 
@@ -124,6 +125,10 @@ class SyncedStage(PipelineStage):
         """Return the gradients of the stage's inputs; `backward_type` is always "full" here."""
         assert backward_type == "full", backward_type  # noqa: S101
         self._gradient_sync.before_backward(is_last=last_backward)
+        if isinstance(self.submod, FSDPModule):
+            # With several micro-batches in flight, FSDP must remember the order of their forwards
+            # until the last backward, or it gathers parameters ahead that no one asks for.
+            self.submod.set_is_last_backward(last_backward)
         gradients = stage_backward(
             bwd_kwargs["stage_output"], bwd_kwargs["output_grads"], bwd_kwargs["input_values"]
         )

@@ -85,7 +85,9 @@ def shard_embedding_gradient(model: nn.Module, declaration: ModelDeclaration) ->
     weight = None if embedding is None else embedding.weight
     if isinstance(weight, DTensor):
         placements = weight.placements
-        weight.register_hook(lambda gradient: gradient.redistribute(placements=placements))
+        weight.register_hook(  # type: ignore[no-untyped-call]
+            lambda gradient: gradient.redistribute(placements=placements)
+        )
 
 
 def _block_styles(

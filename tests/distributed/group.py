@@ -93,9 +93,7 @@ class RankGroup:
         deadline = time.monotonic() + seconds
         replies: dict[int, dict[str, Any]] = {}
         while len(replies) < self._world_size:
-            waiting = [
-                answers for rank, answers in enumerate(self._answers) if rank not in replies
-            ]
+            waiting = [answers for rank, answers in enumerate(self._answers) if rank not in replies]
             ready, _, _ = select.select(waiting, [], [], max(0.0, deadline - time.monotonic()))
             if not ready:
                 self.close()

@@ -42,9 +42,7 @@ def cpu_plan(*, tied: bool = False, precision: str = "fp32", **strategy: Any) ->
     )
     cluster = Cluster(
         name="8xcpu-gloo",
-        node_groups=(
-            NodeGroup(name="cpu", device="cpu-gloo", node_count=1, devices_per_node=8),
-        ),
+        node_groups=(NodeGroup(name="cpu", device="cpu-gloo", node_count=1, devices_per_node=8),),
     )
     resolved = Strategy(**strategy).resolved(
         block_count=BLOCK_COUNT, global_batch_size=GLOBAL_BATCH_SIZE

@@ -48,9 +48,7 @@ def adamw(parameters: Any) -> torch.optim.Optimizer:
 
 def global_batches(first: int, count: int) -> list[tuple[torch.Tensor, torch.Tensor]]:
     """Return global batches `first` to `first + count` of the shipped corpus."""
-    batches = corpus_batches(
-        global_batch_size=GLOBAL_BATCH_SIZE, sequence_length=SEQUENCE_LENGTH
-    )
+    batches = corpus_batches(global_batch_size=GLOBAL_BATCH_SIZE, sequence_length=SEQUENCE_LENGTH)
     return list(islice(batches, first, first + count))
 
 

@@ -160,7 +160,8 @@ def initial_weights(*, strategy: dict[str, Any], kind: str = "decoder") -> dict[
 
 
 TASKS: dict[str, Callable[..., dict[str, Any]]] = {
-    task.__name__: task for task in (parity, resume, held, collectives, refused_load, initial_weights)
+    task.__name__: task
+    for task in (parity, resume, held, collectives, refused_load, initial_weights)
 }
 
 

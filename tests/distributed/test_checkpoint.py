@@ -28,9 +28,7 @@ def test_training_continues_over_three_layouts(
     """Two steps each: ZeRO-3 on four ranks, TP2 x PP2 on four, DP2 on two."""
     first, second = str(tmp_path / "first"), str(tmp_path / "second")
     runs = [
-        four_ranks.run(
-            "resume", strategy=ZERO3, kind=kind, first_step=0, step_count=2, save=first
-        ),
+        four_ranks.run("resume", strategy=ZERO3, kind=kind, first_step=0, step_count=2, save=first),
         four_ranks.run(
             "resume",
             strategy=TENSOR_PIPELINE,
@@ -48,12 +46,8 @@ def test_training_continues_over_three_layouts(
     assert losses == pytest.approx(runs[0]["reference_losses"], rel=1e-5)
 
 
-def test_a_directory_without_a_checkpoint_is_refused(
-    two_ranks: RankGroup, tmp_path: Path
-) -> None:
-    answer = two_ranks.run(
-        "refused_load", strategy=REPLICATED, directory=str(tmp_path / "nothing")
-    )
+def test_a_directory_without_a_checkpoint_is_refused(two_ranks: RankGroup, tmp_path: Path) -> None:
+    answer = two_ranks.run("refused_load", strategy=REPLICATED, directory=str(tmp_path / "nothing"))
     assert answer["error"] == "CheckpointError"
     assert "holds no complete checkpoint" in answer["message"]
 

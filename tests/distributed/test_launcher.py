@@ -50,14 +50,16 @@ def test_the_example_script_trains_under_a_plan(tmp_path: Path) -> None:
 
 
 def test_a_script_that_raises_gives_one_line_that_names_rank_and_error(tmp_path: Path) -> None:
-    result, report = _launch(tmp_path, cpu_plan(data_parallel_degree=2), "--", _script(tmp_path, RAISES))
+    plan, script = cpu_plan(data_parallel_degree=2), _script(tmp_path, RAISES)
+    result, report = _launch(tmp_path, plan, "--", script)
     assert result.returncode == 1
     assert report is None
     assert result.stderr == "error: rank 1 failed: ValueError: the shard is empty\n"
 
 
 def test_a_killed_rank_is_named_with_its_signal(tmp_path: Path) -> None:
-    result, report = _launch(tmp_path, cpu_plan(data_parallel_degree=2), "--", _script(tmp_path, DIES))
+    plan, script = cpu_plan(data_parallel_degree=2), _script(tmp_path, DIES)
+    result, report = _launch(tmp_path, plan, "--", script)
     assert result.returncode == 1
     assert report is None
     assert result.stderr.endswith("error: rank 1 failed: was killed by SIGKILL\n")

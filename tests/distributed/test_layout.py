@@ -11,7 +11,8 @@ from tests.distributed.plans import stages
 
 pytestmark = pytest.mark.distributed
 
-# 2 x 256 x 32 (embedding, head) + 32 (norm) + 6 x (2 x 32 + 2 x 64 x 32 + 2 x 32 x 32 + 3 x 64 x 32)
+# Embedding and head 2 x 256 x 32, final norm 32, and six blocks of two norms 2 x 32, query and
+# output 2 x 64 x 32, key and value 2 x 32 x 32, feed-forward 3 x 64 x 32.
 PARAMETER_COUNT = 90_528
 FP32_BYTES = 4
 

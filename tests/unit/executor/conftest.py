@@ -1,0 +1,7 @@
+"""The executor's unit tests need torch, in one process."""
+
+from __future__ import annotations
+
+import pytest
+
+pytest.importorskip("torch", reason="the executor's tests need torch")

@@ -1,0 +1,33 @@
+"""Ranks find their plan and place in the environment, or say what is missing."""
+
+from __future__ import annotations
+
+import pytest
+
+from executor.environment import RankEnvironment
+from executor.errors import LaunchError
+from planner.schema.strategy import Strategy
+
+VARIABLES = {"MESHWRIGHT_PLAN": "plan.json", "RANK": "3", "LOCAL_RANK": "1", "WORLD_SIZE": "4"}
+
+
+def test_rank_and_plan_are_read() -> None:
+    environment = RankEnvironment.read(VARIABLES)
+    assert environment.plan_path == "plan.json"
+    assert (environment.rank, environment.local_rank, environment.world_size) == (3, 1, 4)
+    assert environment.device().type == "cpu"
+
+
+def test_a_script_outside_the_launcher_is_told_how_to_start() -> None:
+    with pytest.raises(LaunchError, match=r"MESHWRIGHT_PLAN.*python -m executor\.launcher"):
+        RankEnvironment.read({})
+
+
+def test_a_world_of_another_size_than_the_plan_is_refused() -> None:
+    environment = RankEnvironment.read(VARIABLES)
+    with pytest.raises(LaunchError, match=r"multiply to 2 ranks \(got 4\); launch 2 ranks"):
+        environment.check_world(Strategy(tensor_parallel_degree=2))
+
+
+def test_a_world_of_the_plans_size_is_accepted() -> None:
+    RankEnvironment.read(VARIABLES).check_world(Strategy(tensor_parallel_degree=4))

@@ -1,0 +1,97 @@
+"""The run report puts predicted beside measured, and failures name their root."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+from torch.distributed.elastic.multiprocessing.errors import ChildFailedError, ProcessFailure
+
+from executor.failure import root_failure
+from executor.outcome import RankOutcome, read_outcome, write_outcome
+from executor.reporting import median_step_seconds, run_report, summary_lines
+from planner.schema.run import RankReport
+from planner.units import GIB
+from tests.builders import a_plan
+
+
+def a_rank(rank: int, *seconds: float, **changes: object) -> RankReport:
+    """A rank's report with the steps' `seconds`."""
+    fields: dict[str, object] = {
+        "rank": rank,
+        "stage": rank,
+        "mesh": {"pp": 2},
+        "parameter_bytes": 100,
+        "peak_memory_bytes": 2 * GIB,
+        "peak_memory_kind": "live_tensors",
+        "step_seconds": seconds,
+    }
+    return RankReport.model_validate({**fields, **changes})
+
+
+def an_outcome(rank: RankReport) -> RankOutcome:
+    """What a rank leaves that went well."""
+    return RankOutcome(
+        rank=rank.rank, report=rank, losses=(5.5, 4.5), backend="gloo", torch_version="2.13.0"
+    )
+
+
+def test_a_step_takes_as_long_as_its_slowest_rank_and_warm_up_is_left_out() -> None:
+    ranks = [a_rank(0, 9.0, 1.0, 1.0, 5.0), a_rank(1, 9.0, 2.0, 3.0, 1.0)]
+    assert median_step_seconds(ranks) == 3.0
+
+
+def test_a_single_step_counts_though_it_warms_up() -> None:
+    assert median_step_seconds([a_rank(0, 9.0)]) == 9.0
+
+
+def test_the_report_holds_what_the_plan_predicted() -> None:
+    outcomes = [an_outcome(a_rank(0, 2.0, 1.0)), an_outcome(a_rank(1, 2.0, 1.5))]
+    report = run_report(a_plan(), outcomes, device_type="cpu")
+    assert report.predicted_step_seconds == 1.0
+    assert report.predicted_peak_memory_bytes == (10.0 * GIB, 10.0 * GIB)
+    assert report.median_step_seconds == 1.5
+    assert report.losses == (5.5, 4.5)
+
+
+def test_the_summary_names_stages_and_differences() -> None:
+    rank = a_rank(0, 2.0, 1.0, differences_from_plan=("block 3 is missing",))
+    outcomes = [an_outcome(rank), an_outcome(a_rank(1, 2.0, 1.5, peak_memory_bytes=None))]
+    lines = summary_lines(run_report(a_plan(), outcomes, device_type="cpu"))
+    assert "loss: 5.5000 -> 4.5000" in lines
+    assert "step: measured 1.5 s (median), predicted 1 s" in lines
+    assert "stage 0 peak memory: measured 2 GiB, predicted 10 GiB" in lines
+    assert "stage 1 peak memory: measured not metered, predicted 10 GiB" in lines
+    assert "rank 0: block 3 is missing" in lines
+
+
+def test_an_outcome_is_read_as_it_was_written(tmp_path: Path) -> None:
+    outcome = RankOutcome(rank=1, error="ValueError: no")
+    write_outcome(tmp_path, outcome)
+    assert read_outcome(tmp_path, 1) == outcome
+    assert read_outcome(tmp_path, 0) is None
+
+
+def a_failure(directory: Path, rank: int, exit_code: int) -> ProcessFailure:
+    """The elastic agent's note of a rank that ended badly."""
+    return ProcessFailure(
+        local_rank=rank, pid=1, exitcode=exit_code, error_file=str(directory / "none")
+    )
+
+
+@pytest.mark.parametrize(
+    ("exit_codes", "message"),
+    [
+        ({0: 1, 1: 1}, "rank 1 failed: ValueError: first"),
+        ({0: 1, 1: 1, 2: -9}, "rank 2 failed: was killed by SIGKILL"),
+    ],
+)
+def test_the_first_error_counts_unless_a_rank_was_killed(
+    tmp_path: Path, exit_codes: dict[int, int], message: str
+) -> None:
+    write_outcome(tmp_path, RankOutcome(rank=1, error="ValueError: first"))
+    write_outcome(tmp_path, RankOutcome(rank=0, error="RuntimeError: connection closed"))
+    os.utime(tmp_path / "rank-1.json", ns=(1, 1))
+    failures = {rank: a_failure(tmp_path, rank, code) for rank, code in exit_codes.items()}
+    assert str(root_failure(ChildFailedError("ranks", failures), tmp_path)) == message

@@ -1,0 +1,101 @@
+"""What the executor cannot apply is refused before ranks start, with a remedy."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from executor.apply.supported import check_shapes, check_strategy
+from executor.errors import UnsupportedPlanError
+from executor.models.declaration import Shapes
+from planner.schema.strategy import Strategy
+from tests.builders import a_job
+
+
+def resolved(**fields: Any) -> Strategy:
+    """A strategy for four blocks and sixteen sequences."""
+    return Strategy(**fields).resolved(block_count=4, global_batch_size=16)
+
+
+def shapes(**changes: int) -> Shapes:
+    """Sizes that two tensor-parallel ranks divide."""
+    sizes = {
+        "hidden_size": 64,
+        "vocabulary_size": 256,
+        "head_count": 4,
+        "key_value_head_count": 2,
+        "ffn_size": 128,
+    }
+    return Shapes(**{**sizes, **changes})
+
+
+@pytest.mark.parametrize(
+    ("fields", "field"),
+    [
+        ({"context_parallel_degree": 2}, "strategy.context_parallel_degree"),
+        ({"expert_parallel_degree": 2}, "strategy.expert_parallel_degree"),
+        ({"virtual_pipeline_degree": 2}, "strategy.virtual_pipeline_degree"),
+        ({"offload": ["optimizer"]}, "strategy.embedding.offload"),
+        (
+            {"pipeline_parallel_degree": 2, "pipeline_schedule": "zb_v"},
+            "strategy.pipeline_schedule",
+        ),
+        (
+            {"pipeline_parallel_degree": 4, "micro_batch_size": 8},
+            "strategy.micro_batch_count",
+        ),
+    ],
+)
+def test_a_technique_that_the_executor_lacks_is_refused_by_field(
+    fields: dict[str, Any], field: str
+) -> None:
+    with pytest.raises(UnsupportedPlanError) as caught:
+        check_strategy(resolved(**fields), a_job())
+    assert caught.value.field == field
+    assert caught.value.remedy
+
+
+def test_offload_of_one_layer_group_is_named_by_its_place() -> None:
+    groups = [
+        {"first_block": 0, "block_count": 2},
+        {"first_block": 2, "block_count": 2, "offload": ["activations"]},
+    ]
+    strategy = resolved(
+        stages=[{"stage": 0, "layers": groups}], embedding={"zero_stage": 0}, head={"zero_stage": 0}
+    )
+    with pytest.raises(UnsupportedPlanError, match=r"strategy\.stages\.0\.layers\.1\.offload"):
+        check_strategy(strategy, a_job())
+
+
+def test_fp8_is_refused_with_the_formats_that_work() -> None:
+    with pytest.raises(UnsupportedPlanError, match=r"job\.precision.*fp8.*bf16"):
+        check_strategy(resolved(), a_job(precision="fp8"))
+
+
+def test_sequence_parallel_refuses_a_sequence_that_tensor_ranks_do_not_divide() -> None:
+    """Torch aborts the process in that case, without an error."""
+    strategy = resolved(tensor_parallel_degree=4, sequence_parallel=True)
+    with pytest.raises(UnsupportedPlanError, match="tensor_parallel_degree 4 does not divide"):
+        check_strategy(strategy, a_job(sequence_length=30))
+
+
+@pytest.mark.parametrize(
+    "size", ["vocabulary_size", "head_count", "key_value_head_count", "ffn_size"]
+)
+def test_a_size_that_tensor_ranks_do_not_divide_is_named(size: str) -> None:
+    with pytest.raises(UnsupportedPlanError, match=f"model's {size} 33"):
+        check_shapes(shapes(**{size: 33}), resolved(tensor_parallel_degree=2))
+
+
+def test_what_the_executor_has_passes() -> None:
+    strategy = resolved(
+        tensor_parallel_degree=2,
+        sequence_parallel=True,
+        pipeline_parallel_degree=2,
+        data_parallel_degree=2,
+        zero_stage=3,
+        activation_checkpointing="selective",
+    )
+    check_strategy(strategy, a_job())
+    check_shapes(shapes(), strategy)
