@@ -1,0 +1,1 @@
+"""What the planner is measured against: `python -m benchmarks.planning`."""
