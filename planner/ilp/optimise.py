@@ -1,0 +1,61 @@
+"""Optimise: one instance to proven optimality, below a cutoff."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from planner.errors import SolverError
+from planner.ilp.constraints import constrain
+from planner.ilp.extract import counts_of
+from planner.ilp.formulation import formulate
+from planner.ilp.instance import Counts, Instance, evaluate, fits
+from planner.ilp.solver import SolverName, Status, solve
+
+_TIGHTENING = (0.0, 1e-9, 1e-7, 1e-5)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Optimum:
+    """How the solve ended, and the best assignment with its exact step where there is one."""
+
+    status: Status
+    step_seconds: float | None = None
+    counts: Counts | None = None
+
+
+def optimise(
+    instance: Instance, *, cutoff_seconds: float | None, solver: SolverName, seconds: float
+) -> Optimum:
+    """Return the best assignment whose step is at most the cutoff.
+
+    The step is recomputed from rounded counts. An assignment that the solver's tolerance let
+    slip past a limit of memory is refused and the limit tightened by as little.
+
+    Raises:
+        SolverError: if no tightening gives an assignment that keeps the limits.
+    """
+    for tightening in _TIGHTENING:
+        tight = replace(
+            instance,
+            capacity_bytes=instance.capacity_bytes * (1.0 - tightening),
+            host_capacity_bytes=instance.host_capacity_bytes * (1.0 - tightening),
+        )
+        optimum = _solved(tight, cutoff_seconds, solver=solver, seconds=seconds)
+        if optimum.counts is None:
+            return optimum
+        evaluation = evaluate(instance, optimum.counts)
+        if fits(instance, evaluation):
+            return replace(optimum, step_seconds=evaluation.step_seconds)
+    raise SolverError(f"{solver.value} keeps returning plans beyond the memory limit")
+
+
+def _solved(
+    instance: Instance, cutoff_seconds: float | None, *, solver: SolverName, seconds: float
+) -> Optimum:
+    scale = cutoff_seconds or sum(run.count * float(run.pace.max()) for run in instance.runs)
+    made = formulate(instance, scale_seconds=scale or 1.0)
+    constrain(made, cutoff_seconds=cutoff_seconds)
+    solution = solve(made.program, solver=solver, seconds=seconds)
+    if not solution.values:
+        return Optimum(status=solution.status)
+    return Optimum(status=solution.status, counts=counts_of(made, solution))

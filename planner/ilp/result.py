@@ -1,0 +1,58 @@
+"""Result: what a search found, and how sure it is."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from planner.cost.configuration import Configuration
+from planner.schema.plan import Certificate
+from planner.schema.strategy import Strategy
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Candidate:
+    """A configuration with its best step, or with a bound that its best step cannot beat."""
+
+    configuration: Configuration
+    step_seconds: float
+    is_lower_bound: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Found:
+    """The best strategy with its certificate, and the best of other degrees."""
+
+    strategy: Strategy
+    step_seconds: float
+    certificate: Certificate
+    runners_up: tuple[Candidate, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shortfall:
+    """The least memory that a configuration needs on its fullest device, against what there is.
+
+    `within_host` is false where device memory would do, but only with more host memory.
+    """
+
+    configuration: Configuration
+    required_bytes: float
+    capacity_bytes: float
+    stage: int
+    within_host: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NotFound:
+    """No plan: nothing legal, nothing that fits, or no time to find one.
+
+    `proven` says that no configuration of the space fits; otherwise the time ran out.
+    """
+
+    configurations_total: int
+    refused: dict[str, int]
+    shortfalls: tuple[Shortfall, ...]
+    proven: bool
+
+
+SearchResult = Found | NotFound

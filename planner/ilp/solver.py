@@ -1,0 +1,171 @@
+"""Solver: a program handed to HiGHS or CBC through PuLP. The only module that knows either.
+
+Facts about PuLP 3.3 that this code rests on: a time limit with an incumbent reads as status
+"Optimal" on both solvers, so proof needs `sol_status`; HiGHS stops at a relative gap of 1e-4 unless
+told otherwise.
+"""
+
+from __future__ import annotations
+
+import math
+import tempfile
+from dataclasses import dataclass
+from enum import StrEnum
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+from planner.errors import SolverError
+from planner.ilp.program import Program
+
+if TYPE_CHECKING:
+    import pulp
+
+_FEASIBILITY_TOLERANCE = 1e-9
+
+
+class SolverName(StrEnum):
+    """The solvers that can be asked for."""
+
+    HIGHS = "HiGHS"
+    CBC = "CBC"
+
+
+class Status(StrEnum):
+    """How a solve ended. FEASIBLE: a limit was reached with a solution; LIMIT: without one."""
+
+    OPTIMAL = "optimal"
+    FEASIBLE = "feasible"
+    LIMIT = "limit"
+    INFEASIBLE = "infeasible"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Solution:
+    """Values by the program's columns; empty without a solution."""
+
+    status: Status
+    values: tuple[float, ...]
+
+
+@cache
+def available_solvers() -> tuple[SolverName, ...]:
+    """Return the solvers that are installed, the preferred one first."""
+    import pulp  # noqa: PLC0415  (190 ms: paid only by who solves)
+
+    found = []
+    if pulp.HiGHS(msg=False).available():
+        found.append(SolverName.HIGHS)
+    if _cbc(seconds=1.0) is not None:
+        found.append(SolverName.CBC)
+    return tuple(found)
+
+
+def default_solver() -> SolverName:
+    """Return HiGHS, or CBC where HiGHS is missing.
+
+    Raises:
+        SolverError: if neither is installed.
+    """
+    solvers = available_solvers()
+    if not solvers:
+        raise SolverError("no MILP solver is installed; run: pip install highspy")
+    return solvers[0]
+
+
+def solve(program: Program, *, solver: SolverName, seconds: float) -> Solution:
+    """Return the best values found within `seconds`.
+
+    Raises:
+        SolverError: if the solver fails, or calls the program unbounded (which would be a bug).
+    """
+    import pulp  # noqa: PLC0415
+
+    problem, columns = _problem(program)
+    command = _highs(seconds) if solver is SolverName.HIGHS else _cbc(seconds)
+    if command is None:
+        raise SolverError(f"{solver.value} is not installed; run: pip install highspy")
+    try:
+        problem.solve(command)
+    except pulp.PulpSolverError as error:
+        raise SolverError(f"{solver.value} failed: {error}") from error
+    return _solution(problem, columns)
+
+
+def _problem(program: Program) -> tuple[pulp.LpProblem, list[pulp.LpVariable]]:
+    import pulp  # noqa: PLC0415
+
+    problem = pulp.LpProblem("plan", pulp.LpMinimize)
+    columns = [
+        pulp.LpVariable(
+            f"x{index}",
+            lowBound=variable.lower,
+            upBound=variable.upper,
+            cat=pulp.LpInteger if variable.is_integer else pulp.LpContinuous,
+        )
+        for index, variable in enumerate(program.variables)
+    ]
+    problem.addVariables(columns)
+    problem.setObjective(_expression(columns, program.objective))
+    senses = {"<=": pulp.LpConstraintLE, ">=": pulp.LpConstraintGE, "==": pulp.LpConstraintEQ}
+    for index, row in enumerate(program.rows):
+        expression = _expression(columns, row.terms)
+        constraint = pulp.LpConstraint(expression, sense=senses[row.sense], rhs=row.bound)
+        problem.addConstraint(constraint, f"r{index}")
+    return problem, columns
+
+
+def _expression(columns: list[pulp.LpVariable], terms: Any) -> pulp.LpAffineExpression:
+    import pulp  # noqa: PLC0415
+
+    pairs = [(columns[index], value) for index, value in terms]
+    from_list = getattr(pulp.LpAffineExpression, "from_list", None)  # PuLP 4
+    return pulp.LpAffineExpression(pairs) if from_list is None else from_list(pairs)
+
+
+def _highs(seconds: float) -> Any:
+    import pulp  # noqa: PLC0415
+
+    return pulp.HiGHS(
+        msg=False,
+        timeLimit=seconds,
+        gapRel=0.0,
+        gapAbs=0.0,
+        threads=1,
+        random_seed=0,
+        primal_feasibility_tolerance=_FEASIBILITY_TOLERANCE,
+        mip_feasibility_tolerance=_FEASIBILITY_TOLERANCE,
+    )
+
+
+def _cbc(seconds: float) -> Any:
+    """Return PuLP's own CBC, or one on the PATH, or None."""
+    import pulp  # noqa: PLC0415
+
+    options = {
+        "msg": False,
+        "timeLimit": max(math.ceil(seconds), 1),
+        "gapRel": 0.0,
+        "gapAbs": 0.0,
+        "options": ["randomCbcSeed 1", "primalTolerance 1e-9", "integerTolerance 1e-9"],
+    }
+    for name in ("PULP_CBC_CMD", "COIN_CMD"):
+        kind = getattr(pulp, name, None)
+        if kind is not None and (command := kind(**options)).available():
+            command.tmpDir = tempfile.gettempdir()
+            return command
+    return None
+
+
+def _solution(problem: pulp.LpProblem, columns: list[pulp.LpVariable]) -> Solution:
+    import pulp  # noqa: PLC0415
+
+    status, proof = problem.status, problem.sol_status
+    if status == pulp.LpStatusUnbounded:
+        raise SolverError("the solver calls a bounded program unbounded")
+    if proof == pulp.LpSolutionInfeasible or status == pulp.LpStatusInfeasible:
+        return Solution(status=Status.INFEASIBLE, values=())
+    values = tuple(column.varValue for column in columns)
+    if any(value is None for value in values) or proof == pulp.LpSolutionNoSolutionFound:
+        return Solution(status=Status.LIMIT, values=())
+    proven = proof == pulp.LpSolutionOptimal
+    return Solution(status=Status.OPTIMAL if proven else Status.FEASIBLE, values=values)

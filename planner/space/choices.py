@@ -1,0 +1,56 @@
+"""Choices: the options of one layer that are legal and that the job's limits allow.
+
+Of the 4 x 3 x 8 combinations of ZeRO stage, checkpointing and offload those are kept that mean
+something: parameters are offloaded only where they are sharded (stage 3). That leaves 60 choices
+of a block, and 10 of the embedding or the head, which have no activations to keep.
+"""
+
+from __future__ import annotations
+
+from itertools import combinations
+
+from planner.cost.configuration import Choice
+from planner.schema.job import Limits
+from planner.schema.strategy import ActivationCheckpointing, Offload
+
+
+def block_choices(limits: Limits) -> tuple[Choice, ...]:
+    """Return the choices of a block, in a fixed order."""
+    return tuple(
+        Choice(zero_stage=zero, activation_checkpointing=kept, offload=offload)
+        for zero in sorted(set(limits.zero_stages))
+        for kept in _ordered_checkpointing(limits)
+        for offload in _offloads(limits, zero, activations=True)
+    )
+
+
+def edge_choices(limits: Limits) -> tuple[Choice, ...]:
+    """Return the choices of the embedding and of the head, in a fixed order."""
+    return tuple(
+        Choice(zero_stage=zero, offload=offload)
+        for zero in sorted(set(limits.zero_stages))
+        for offload in _offloads(limits, zero, activations=False)
+    )
+
+
+def is_legal_offload(zero_stage: int, offload: tuple[Offload, ...]) -> bool:
+    """Return whether the offload goes with the ZeRO stage: parameters only when sharded."""
+    return Offload.PARAMETERS not in offload or zero_stage == 3
+
+
+def _ordered_checkpointing(limits: Limits) -> tuple[ActivationCheckpointing, ...]:
+    allowed = set(limits.activation_checkpointing)
+    return tuple(kept for kept in ActivationCheckpointing if kept in allowed)
+
+
+def _offloads(
+    limits: Limits, zero_stage: int, *, activations: bool
+) -> tuple[tuple[Offload, ...], ...]:
+    """Return the sets of offloads that the limits and the stage allow, smallest first."""
+    allowed = [
+        item
+        for item in Offload
+        if item in limits.offload and (activations or item is not Offload.ACTIVATIONS)
+    ]
+    sets = [chosen for size in range(len(allowed) + 1) for chosen in combinations(allowed, size)]
+    return tuple(chosen for chosen in sets if is_legal_offload(zero_stage, chosen))
