@@ -132,7 +132,7 @@ class StackProfile(Part):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Level:
-    """A network level in SI. `device_count` is the size of one domain, the cluster's for the last."""
+    """A network level in SI; `device_count` is the size of one domain, at last the cluster's."""
 
     name: str
     device_count: int

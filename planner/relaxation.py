@@ -128,10 +128,9 @@ def _least(fits: Callable[[int], bool], given: int, limit: int) -> int | None:
 
 def _with_job(request: Request, **changes: object) -> Request:
     job = request.job.resolved
-    limits = changes.pop("limits", job.limits)
-    assert isinstance(limits, Limits)
-    bounded = limits.model_copy(update={"solver_seconds": _SOLVER_SECONDS})
-    changed: Job = job.model_copy(update={**changes, "limits": bounded})
+    changed: Job = job.model_copy(update=changes)
+    bounded = changed.limits.model_copy(update={"solver_seconds": _SOLVER_SECONDS})
+    changed = changed.model_copy(update={"limits": bounded})
     return resolved_request(request.model, request.cluster, changed)
 
 

@@ -103,10 +103,10 @@ def _attention_seconds(layer: LayerWorkload, setting: Setting) -> tuple[Floats, 
     length = setting.sequence_length / setting.context
     ratio = setting.peak_ratio if setting.job.precision is not Precision.FP8 else 1.0
     scale = 1e12 * ratio * setting.in_situ_efficiency
-    forward_rate = scale * profile.forward_tflop_per_second
-    forward_rate = forward_rate * length / (length + profile.forward_tokens_half)
-    backward_rate = scale * profile.backward_tflop_per_second
-    backward_rate = backward_rate * length / (length + profile.backward_tokens_half)
+    forward_ramp = length / (length + profile.forward_tokens_half)
+    backward_ramp = length / (length + profile.backward_tokens_half)
+    forward_rate = scale * profile.forward_tflop_per_second * forward_ramp
+    backward_rate = scale * profile.backward_tflop_per_second * backward_ramp
     return flop / forward_rate, _BACKWARD_ATTENTION_FLOP_RATIO * flop / backward_rate
 
 

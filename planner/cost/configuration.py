@@ -127,3 +127,12 @@ class Choices:
 
     def __len__(self) -> int:
         return len(self.rows)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LayerChoices:
+    """The choices under which blocks, the embedding and the head are priced."""
+
+    blocks: Choices
+    embedding: Choices
+    head: Choices

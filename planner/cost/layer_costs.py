@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, fields
 
+import numpy as np
+
 from planner.cost.configuration import Floats
 
 
@@ -33,9 +35,12 @@ class MicroBatchSeconds:
 
     def total(self) -> Floats:
         """Return the sum over causes, [configurations, choices]."""
-        return sum(  # type: ignore[return-value]
-            getattr(self, field.name) for field in fields(self) if field.name != "forward_share"
+        return np.asarray(
+            sum(getattr(self, field.name) for field in fields(self) if field.name in _SUMMED)
         )
+
+
+_SUMMED = {field.name for field in fields(MicroBatchSeconds)} - {"forward_share"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

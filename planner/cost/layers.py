@@ -51,7 +51,10 @@ def layer_costs(
     )
     windows = _windows(compute, choices)
     kept = _activation_bytes(layer, choices, setting)
-    offload = offload_seconds(held, kept, windows, choices, setting)
+    offload = offload_seconds(
+        held, kept_bytes=kept, windows=windows, choices=choices, setting=setting
+    )
+    sync = sync_seconds(held, setting)
     return LayerCosts(
         micro_batch_seconds=_micro_batch_seconds(
             compute,
@@ -59,9 +62,11 @@ def layer_costs(
             windows=windows,
             offload=offload,
             choices=choices,
-            exposed=_data_parallel_seconds(held, windows, choices, setting),
+            exposed=_data_parallel_seconds(sync, windows, choices, setting),
         ),
-        step_end_seconds=_step_end_seconds(held, windows, offload, choices, setting),
+        step_end_seconds=_step_end_seconds(
+            held, sync=sync, windows=windows, offload=offload, choices=choices, setting=setting
+        ),
         bytes=_layer_bytes(layer, held, kept, choices=choices, setting=setting, extras=extras),
     )
 
@@ -93,10 +98,9 @@ class _Exposed:
 
 
 def _data_parallel_seconds(
-    held: LocalParameters, windows: Windows, choices: Choices, setting: Setting
+    sync: SyncSeconds, windows: Windows, choices: Choices, setting: Setting
 ) -> _Exposed:
     """Return what ZeRO-3's gathers and ZeRO-2/3's reductions add to each micro-batch."""
-    sync = sync_seconds(held, setting)
     overlap = setting.stack.overlap
     zero = choices.zero_stage
     gather_forward = exposed_seconds(sync.gather, windows.forward, overlap)
@@ -149,6 +153,8 @@ def _micro_batch_seconds(
 
 def _step_end_seconds(
     held: LocalParameters,
+    *,
+    sync: SyncSeconds,
     windows: Windows,
     offload: OffloadSeconds,
     choices: Choices,
@@ -159,7 +165,6 @@ def _step_end_seconds(
     ZeRO-0 reduces whole gradients, ZeRO-1 scatters them, both under one backward; stages 1 and 2
     gather parameters once under the next forward; replicas of shards are summed at the end.
     """
-    sync: SyncSeconds = sync_seconds(held, setting)
     overlap, zero = setting.stack.overlap, choices.zero_stage
     last_backward = np.where(zero == 0, sync.all_reduce, sync.replicas) + np.where(
         zero == 1, sync.reduce_scatter, 0.0

@@ -43,6 +43,7 @@ class OffloadSeconds:
 
 def offload_seconds(
     held: LocalParameters,
+    *,
     kept_bytes: Floats,
     windows: ComputeWindows,
     choices: Choices,

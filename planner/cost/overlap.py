@@ -2,10 +2,10 @@
 
     exposed = max(0, t - h w) + c min(t, h w)
 
-with t the communication, w the compute window, h the share of it that can hide, and c the slowdown
-of the compute that shares the device while hiding.
+with t the communication, w the compute window, h the share of it that can hide, and c the
+slowdown of the compute that shares the device while hiding.
 
-Source: contention measured by Galvatron (arXiv:2211.13878, section 4) and in published overlap runs.
+Source: contention as Galvatron measured it, arXiv:2211.13878 section 4.
 """
 
 from __future__ import annotations

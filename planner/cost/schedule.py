@@ -4,8 +4,8 @@
 
 with t_r the seconds of stage r per micro-batch, u_r its seconds once a step, m micro-batches.
 
-Source: Narayanan et al. 2021, arXiv:2104.04473 section 2.2 (1F1B and interleaved); for uneven stages
-the fill and drain pass every stage once, and the slowest sets the pace between.
+Source: Narayanan et al. 2021, arXiv:2104.04473 section 2.2, for equal stages; with uneven ones the
+fill and drain pass every stage once, and the slowest sets the pace between.
 """
 
 from __future__ import annotations

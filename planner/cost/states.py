@@ -1,5 +1,4 @@
-"""Model states: where a layer's parameters, gradients and optimiser states are, and what syncing
-them takes, under each ZeRO stage.
+"""Model states: what a layer's parameters, gradients and optimiser take, and what syncing takes.
 
 Dense parameters shard over data-parallel shard x context ranks, routed experts over as many divided
 by the expert-parallel degree. Arrays are [configurations, choices].

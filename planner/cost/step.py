@@ -4,7 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from planner.cost.configuration import Choice, Choices, Configuration, Configurations
+from planner.cost.configuration import (
+    Choice,
+    Choices,
+    Configuration,
+    Configurations,
+    LayerChoices,
+)
 from planner.cost.intervals import fits_probability, step_interval
 from planner.cost.layer_costs import CostTable, MemoryLimits
 from planner.cost.schedule import boundary_count, in_flight, step_seconds
@@ -35,9 +41,11 @@ def predict(
         hardware,
         job,
         configurations=Configurations.of([configuration]),
-        choices=Choices.of(choices),
-        embedding_choices=Choices.of([_edge(strategy.embedding)]),
-        head_choices=Choices.of([_edge(strategy.head)]),
+        choices=LayerChoices(
+            blocks=Choices.of(choices),
+            embedding=Choices.of([_edge(strategy.embedding)]),
+            head=Choices.of([_edge(strategy.head)]),
+        ),
     )
     totals = [
         _stage(stage, table, choices=choices, configuration=configuration) for stage in stages
@@ -147,7 +155,7 @@ def _prediction(
         step_seconds=step_interval(seconds, interval_ratio=stack.step_interval_ratio),
         tokens_per_second_per_device=per_device,
         model_flop_utilization=per_device * workload.model_flop_per_token(length) / peak,
-        breakdown_seconds=_breakdown(totals, seconds, micro_batch_count=count),
+        breakdown_seconds=_breakdown(totals, micro_batch_count=count),
         stages=stages,
         cost_per_million_tokens=price * seconds / tokens * 1e6,
         fits=all(
@@ -180,16 +188,15 @@ def _stage_prediction(index: int, stage: StageTotals, limits: MemoryLimits) -> S
     )
 
 
-def _breakdown(
-    totals: Sequence[StageTotals], seconds: float, *, micro_batch_count: int
-) -> StepBreakdown:
-    """Return the step by cause, on the stage that sets the pace; the rest is its bubble."""
+def _breakdown(totals: Sequence[StageTotals], *, micro_batch_count: int) -> StepBreakdown:
+    """Return the step by cause, on the stage that sets the pace; the rest is its bubble.
+
+    m T + U + (sum_r t_r - T) is the step, so that the parts sum to it.
+    """
     slowest = max(totals, key=lambda stage: stage.pace_seconds)
     last = max(totals, key=lambda stage: stage.end_seconds)
     parts = {name: micro_batch_count * s for name, s in slowest.micro_batch_seconds.items()}
     for name, value in last.step_end_seconds.items():
         parts[name] = parts.get(name, 0.0) + value
     bubble = sum(stage.pace_seconds for stage in totals) - slowest.pace_seconds
-    breakdown = StepBreakdown(**parts, bubble=max(bubble, 0.0))
-    assert abs(breakdown.total_seconds() - seconds) <= 1e-9 * seconds
-    return breakdown
+    return StepBreakdown(**parts, bubble=max(bubble, 0.0))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from planner.cost.collectives import send_recv_seconds
-from planner.cost.configuration import Choices, Configurations
+from planner.cost.configuration import Configurations, LayerChoices
 from planner.cost.layer_costs import CostTable, MemoryLimits, StageFixed
 from planner.cost.layers import Extras, layer_costs, no_extras
 from planner.cost.setting import Setting, setting
@@ -21,9 +21,7 @@ def cost_table(
     job: Job,
     *,
     configurations: Configurations,
-    choices: Choices,
-    embedding_choices: Choices,
-    head_choices: Choices,
+    choices: LayerChoices,
 ) -> CostTable:
     """Return the prices of all layers; arrays are [configurations, choices].
 
@@ -36,19 +34,19 @@ def cost_table(
         embedding=layer_costs(
             workload.embedding,
             "embedding",
-            choices=embedding_choices,
+            choices=choices.embedding,
             setting=priced,
             extras=plain,
         ),
         blocks=tuple(
-            layer_costs(layer, "block", choices=choices, setting=priced, extras=plain)
+            layer_costs(layer, "block", choices=choices.blocks, setting=priced, extras=plain)
             for layer, _ in workload.runs
         ),
         block_counts=tuple(count for _, count in workload.runs),
         head=layer_costs(
             workload.head.layer,
             "head",
-            choices=head_choices,
+            choices=choices.head,
             setting=priced,
             extras=_head_extras(workload.head, priced),
         ),

@@ -7,7 +7,7 @@ B1. (m - 1) T + U >= max_r ((m - 1) t_r + u_r), since both maxima are at least e
 B2. A maximum over stages is at least their average, and at least what the stage with ceil(L / p)
     blocks takes with the cheapest choice.
 B3. For lambda >= 0, any feasible stage with counts a has
-    sum omega >= sum_k a_k min_s (omega + lambda mem) - lambda (cap - fixed bytes - least transient),
+    sum omega >= sum_k a_k min_s (omega + lambda mem) - lambda (cap - fixed - least transient),
     because the price lambda is paid on a constraint that holds (weak duality). The largest over a
     grid of lambda is phi_r(a), which grows with a.
 B4. If every stage keeps phi_r <= W, then filling stages in order, each as far along the chain as it
@@ -43,7 +43,8 @@ def quick_bounds(table: CostTable, configurations: Configurations) -> Floats:
         both_sum += count * both.min(axis=1)
     largest = _largest_stage(table, stages, rest)
     end = table.fixed.step_end_seconds
-    return pace_sum + np.maximum(both_sum / stages, largest) + end
+    bounds: Floats = pace_sum + np.maximum(both_sum / stages, largest) + end
+    return bounds
 
 
 def _largest_stage(table: CostTable, stages: Floats, rest: Floats) -> Floats:
@@ -54,7 +55,8 @@ def _largest_stage(table: CostTable, stages: Floats, rest: Floats) -> Floats:
         both = rest[:, None] * costs.micro_batch_seconds.total() + costs.step_end_seconds.total()
         cheapest = np.minimum(cheapest, both.min(axis=1))
     one_boundary = np.where(stages > 1.0, rest * table.fixed.boundary_seconds, 0.0)
-    return np.ceil(blocks / stages) * cheapest + one_boundary
+    largest: Floats = np.ceil(blocks / stages) * cheapest + one_boundary
+    return largest
 
 
 def memory_bound(instance: Instance) -> float:
@@ -83,7 +85,8 @@ def _slack_bytes(instance: Instance) -> Floats:
         if run.pinned_stage is not None:
             own = float(run.transient.min())
             least[run.pinned_stage] = max(least[run.pinned_stage], own)
-    return instance.capacity_bytes - instance.stage_bytes - least
+    slack: Floats = instance.capacity_bytes - instance.stage_bytes - least
+    return slack
 
 
 def _prices(instance: Instance, costs: list[Floats]) -> Floats:
@@ -99,7 +102,7 @@ def _prices(instance: Instance, costs: list[Floats]) -> Floats:
 
 
 def _least_reachable(instance: Instance, costs: list[Floats], base: Floats) -> float:
-    """Return a W below the largest stage cost of every feasible plan (B4), inf if there is none."""
+    """Return a W below the largest stage cost of every feasible plan (B4), inf without any."""
     slack = _slack_bytes(instance)
     if not _fits_at_all(instance, slack):
         return float("inf")
@@ -119,7 +122,7 @@ def _least_reachable(instance: Instance, costs: list[Floats], base: Floats) -> f
 
 
 class _Chain:
-    """The chain's layers priced for every stage and lambda, as prefix sums [stages, prices, n+1]."""
+    """The chain's layers priced by stage and lambda: prefix sums [stages, prices, layers + 1]."""
 
     def __init__(self, prefix: Floats, offset: Floats) -> None:
         self._prefix = prefix
@@ -152,7 +155,7 @@ class _Chain:
     def reaches(self, limit: float) -> bool:
         """Return whether stages filled greedily to `limit` hold all layers, one each at least."""
         stages, prices, length = self._prefix.shape
-        placed, total = 0, length - 1
+        placed, total = 0, int(length) - 1
         for stage in range(stages):
             room = total - placed - (stages - 1 - stage)
             end = placed + room

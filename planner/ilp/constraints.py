@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 from planner.ilp.formulation import Formulation
 from planner.ilp.program import Variable
 
@@ -73,8 +75,8 @@ def memory(made: Formulation) -> None:
         ]
         levels = sorted({float(instance.runs[k].transient[s]) for k, s, _ in columns})
         switches = _add_switches(made, r, levels)
-        for level, previous, switch in zip(levels[1:], levels, switches, strict=False):
-            terms.append((switch, (level - previous) / unit))
+        for (below, level), switch in zip(pairwise(levels), switches, strict=True):
+            terms.append((switch, (level - below) / unit))
         for k, s, column in columns:
             place = levels.index(float(instance.runs[k].transient[s]))
             if place > 0:
@@ -127,7 +129,7 @@ def contiguous(made: Formulation) -> None:
     blocks there is nothing to order: embedding and head are pinned.
     """
     runs = made.instance.block_runs
-    for k, following in zip(runs, runs[1:], strict=False):
+    for k, following in pairwise(runs):
         for r in range(made.instance.stage_count - 1):
             switch = made.program.add(Variable(name=f"z[{r},{k}]", upper=1.0, is_integer=True))
             until = _until(made, r, k)

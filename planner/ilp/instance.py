@@ -1,16 +1,15 @@
 """Instance: the numbers of one configuration, ready to be optimised.
 
-Sets: stages r = 0..p-1; runs k of L_k identical layers in chain order, the embedding first (pinned to
-stage 0) and the head last (pinned to stage p-1); choices s of run k.
+Sets: stages r = 0..p-1; runs k of L_k identical layers in chain order, the embedding first (pinned
+to stage 0) and the head last (pinned to stage p-1); choices s of run k.
 
-Numbers per run and choice: tau (seconds per micro-batch), u (seconds once a step), static and act
-(bytes, act per micro-batch in flight), w (transient bytes), h (host bytes). Per stage: in-flight f_r,
-fixed seconds t0_r, fixed bytes b0_r.
+Numbers per run and choice: tau (seconds per micro-batch), u (seconds once a step), static and
+act (bytes, act per micro-batch in flight), w (transient bytes), h (host bytes). Per stage:
+micro-batches in flight f_r, fixed seconds t0_r, fixed bytes b0_r.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np

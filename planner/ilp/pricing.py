@@ -6,7 +6,14 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from planner.cost.configuration import Choice, Choices, Configuration, Configurations, Floats
+from planner.cost.configuration import (
+    Choice,
+    Choices,
+    Configuration,
+    Configurations,
+    Floats,
+    LayerChoices,
+)
 from planner.cost.layer_costs import CostTable
 from planner.cost.table import cost_table
 from planner.hardware import ClusterHardware
@@ -36,8 +43,8 @@ class Pricing:
         self._hardware = hardware
         self._job = job
         self._rows = tuple(rows)
-        self._choices = Choices.of(choices)
-        self._edges = Choices.of(edges)
+        edge = Choices.of(edges)
+        self._choices = LayerChoices(blocks=Choices.of(choices), embedding=edge, head=edge)
         self._place: dict[int, tuple[CostTable, int]] = {}
         self._order: list[int] = list(range(len(self._rows)))
 
@@ -75,6 +82,4 @@ class Pricing:
             self._job,
             configurations=columns,
             choices=self._choices,
-            embedding_choices=self._edges,
-            head_choices=self._edges,
         )

@@ -32,14 +32,14 @@ class Found:
 class Shortfall:
     """The least memory that a configuration needs on its fullest device, against what there is.
 
-    `within_host` is false where device memory would do, but only with more host memory.
+    `exceeds_device` is false where device memory would do, but only with more host memory.
     """
 
     configuration: Configuration
     required_bytes: float
     capacity_bytes: float
     stage: int
-    within_host: bool
+    exceeds_device: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -3,8 +3,8 @@
 Configurations wait in a heap, keyed by a lower bound of their step: first the quick bound, then the
 bound with memory, then what a solve below a cutoff has proven. The least key is always the next to
 be refined, and the search ends when it is no less than the best plan known: nothing left can beat
-it. A solve's cutoff is a little above the key; when nothing lies below it, the cutoff becomes the key
-and the next one is further.
+it. A solve's cutoff is a little above the key; when nothing lies below it, the cutoff becomes the
+key and the next one is further.
 """
 
 from __future__ import annotations
@@ -277,7 +277,7 @@ def _not_found(state: _State, refused: dict[str, int]) -> NotFound:
                 required_bytes=required,
                 capacity_bytes=instance.capacity_bytes,
                 stage=stage,
-                within_host=required > instance.capacity_bytes,
+                exceeds_device=required > instance.capacity_bytes,
             )
         )
     shortfalls.sort(key=lambda shortfall: shortfall.required_bytes)

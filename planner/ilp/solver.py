@@ -8,7 +8,6 @@ told otherwise.
 from __future__ import annotations
 
 import math
-import tempfile
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import cache
@@ -96,7 +95,7 @@ def _problem(program: Program) -> tuple[pulp.LpProblem, list[pulp.LpVariable]]:
 
     problem = pulp.LpProblem("plan", pulp.LpMinimize)
     columns = [
-        pulp.LpVariable(
+        problem.add_variable(
             f"x{index}",
             lowBound=variable.lower,
             upBound=variable.upper,
@@ -104,7 +103,6 @@ def _problem(program: Program) -> tuple[pulp.LpProblem, list[pulp.LpVariable]]:
         )
         for index, variable in enumerate(program.variables)
     ]
-    problem.addVariables(columns)
     problem.setObjective(_expression(columns, program.objective))
     senses = {"<=": pulp.LpConstraintLE, ">=": pulp.LpConstraintGE, "==": pulp.LpConstraintEQ}
     for index, row in enumerate(program.rows):
@@ -138,20 +136,20 @@ def _highs(seconds: float) -> Any:
 
 
 def _cbc(seconds: float) -> Any:
-    """Return PuLP's own CBC, or one on the PATH, or None."""
+    """Return the CBC that PuLP 3 bundles, or one on the PATH, or None."""
     import pulp  # noqa: PLC0415
+    from pulp.apis import coin_api  # noqa: PLC0415
 
-    options = {
-        "msg": False,
-        "timeLimit": max(math.ceil(seconds), 1),
-        "gapRel": 0.0,
-        "gapAbs": 0.0,
-        "options": ["randomCbcSeed 1", "primalTolerance 1e-9", "integerTolerance 1e-9"],
-    }
-    for name in ("PULP_CBC_CMD", "COIN_CMD"):
-        kind = getattr(pulp, name, None)
-        if kind is not None and (command := kind(**options)).available():
-            command.tmpDir = tempfile.gettempdir()
+    for path in (getattr(coin_api, "pulp_cbc_path", None), None):
+        command = pulp.COIN_CMD(
+            path=path,
+            msg=False,
+            timeLimit=max(math.ceil(seconds), 1),
+            gapRel=0.0,
+            gapAbs=0.0,
+            options=["randomCbcSeed 1", "primalTolerance 1e-9", "integerTolerance 1e-9"],
+        )
+        if command.available():
             return command
     return None
 

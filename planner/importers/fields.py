@@ -7,22 +7,46 @@ from typing import Any
 
 from planner.errors import DocumentError
 
-SIZE_LIMIT = 2**31
+SIZE_LIMIT = 2**24
+POSITION_LIMIT = 2**31
+LAYER_LIMIT = 4096
+_SHOWN_DIGITS = 30
 
 
 class Fields:
-    """A foreign mapping, read field by field."""
+    """A foreign mapping, read field by field.
 
-    def __init__(self, values: Mapping[str, Any]) -> None:
+    `aliases` maps other spellings of a field to the name that it is read by; the proper name wins.
+    """
+
+    def __init__(
+        self, values: Mapping[str, Any], *, aliases: Mapping[str, str] | None = None
+    ) -> None:
         self._values = values
+        self._spelling = {
+            name: alias
+            for alias, name in (aliases or {}).items()
+            if alias in values and name not in values
+        }
 
-    def size(self, name: str, default: int | None = None, *, minimum: int = 1) -> int:
+    def __contains__(self, name: str) -> bool:
+        """Return whether the field is there, be it null."""
+        return self.spelling(name) in self._values
+
+    def spelling(self, name: str) -> str:
+        """Return how the configuration spells `name`."""
+        return self._spelling.get(name, name)
+
+    def size(
+        self, name: str, default: int | None = None, *, minimum: int = 1, limit: int = SIZE_LIMIT
+    ) -> int:
         """Return the whole number under `name`, or `default` where it is absent or null.
 
         Raises:
             DocumentError: if it is absent without default, not whole, or out of bounds.
         """
-        value = self._values.get(name)
+        value = self._value(name)
+        name = self.spelling(name)
         if value is None:
             if default is None:
                 raise DocumentError(
@@ -35,18 +59,24 @@ class Fields:
             raise DocumentError(
                 "must be a whole number", field=name, value=value, remedy="write an integer"
             )
-        if not minimum <= value <= SIZE_LIMIT:
+        if not minimum <= value <= limit:
             raise DocumentError(
-                f"must lie between {minimum} and {SIZE_LIMIT}",
+                f"must lie between {minimum} and {limit}",
                 field=name,
-                value=value,
+                value=_shown(value),
                 remedy="check the number of digits and the sign",
             )
         return value
 
-    def optional_size(self, name: str) -> int | None:
-        """Return the positive whole number under `name`, or None where it is absent or null."""
-        return None if self._values.get(name) is None else self.size(name)
+    def optional_size(self, name: str, default: int | None = None) -> int | None:
+        """Return the positive whole number under `name`, None where null, else `default`.
+
+        Raises:
+            DocumentError: if it is not whole or out of bounds.
+        """
+        if name not in self:
+            return default
+        return None if self._value(name) is None else self.size(name, limit=POSITION_LIMIT)
 
     def flag(self, name: str, default: bool) -> bool:
         """Return the boolean under `name`, or `default` where it is absent or null.
@@ -54,12 +84,15 @@ class Fields:
         Raises:
             DocumentError: if it is not a boolean.
         """
-        value = self._values.get(name)
+        value = self._value(name)
         if value is None:
             return default
         if not isinstance(value, bool):
             raise DocumentError(
-                "must be true or false", field=name, value=value, remedy="write true or false"
+                "must be true or false",
+                field=self.spelling(name),
+                value=value,
+                remedy="write true or false",
             )
         return value
 
@@ -69,32 +102,35 @@ class Fields:
         Raises:
             DocumentError: if it is not a list of strings.
         """
-        value = self._values.get(name)
+        value = self._value(name)
         if value is None:
             return None
-        if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
+        if not isinstance(value, list | tuple) or not all(isinstance(item, str) for item in value):
             raise DocumentError(
                 "must be a list of words", field=name, value=value, remedy="write a list of strings"
             )
         return tuple(value)
 
     def indices(self, name: str) -> frozenset[int]:
-        """Return the list of whole numbers under `name`, empty where it is absent or null.
+        """Return the list of layer indices under `name`, empty where it is absent or null.
 
         Raises:
-            DocumentError: if it is not a list of whole numbers.
+            DocumentError: if it is not a list of whole numbers from 0.
         """
-        value = self._values.get(name) or []
-        if not isinstance(value, list) or not all(
-            isinstance(item, int) and not isinstance(item, bool) for item in value
-        ):
+        value = self._value(name)
+        if value is None:
+            return frozenset()
+        if not isinstance(value, list | tuple) or not all(map(_is_index, value)):
             raise DocumentError(
-                "must be a list of whole numbers",
+                "must be a list of layer indices from 0",
                 field=name,
                 value=value,
-                remedy="write a list of integers",
+                remedy="write a list of integers, or leave it out",
             )
         return frozenset(value)
+
+    def _value(self, name: str) -> Any:
+        return self._values.get(self.spelling(name))
 
 
 def require_divides(divisor_name: str, divisor: int, name: str, value: int) -> None:
@@ -110,3 +146,29 @@ def require_divides(divisor_name: str, divisor: int, name: str, value: int) -> N
             value=divisor,
             remedy=f"use a divisor of {value}",
         )
+
+
+def require_at_most(name: str, value: int, *, limit_name: str, limit: int) -> None:
+    """Raise if `value` exceeds `limit`.
+
+    Raises:
+        DocumentError: naming both fields.
+    """
+    if value > limit:
+        raise DocumentError(
+            f"exceeds {limit_name} {limit}",
+            field=name,
+            value=value,
+            remedy=f"use at most {limit}",
+        )
+
+
+def _is_index(item: object) -> bool:
+    return isinstance(item, int) and not isinstance(item, bool) and item >= 0
+
+
+def _shown(value: int) -> int | str:
+    """Return `value`, or its length where Python itself would refuse to write it out."""
+    if abs(value) < 10**_SHOWN_DIGITS:
+        return value
+    return f"a number of {value.bit_length()} bits"

@@ -55,7 +55,7 @@ class NodeGroup(Part):
 
 
 class Cluster(Document):
-    """What the job may use. `levels` run from innermost to outermost; absent, the profile's hold."""
+    """What the job may use. `levels` run from innermost outwards; absent, the profile's hold."""
 
     name: Name
     node_groups: Annotated[tuple[NodeGroup, ...], Field(min_length=1, max_length=64)]

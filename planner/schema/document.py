@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Self
@@ -144,7 +145,7 @@ def parse_fields(content: bytes, *, source: str, yaml_allowed: bool = False) -> 
             "must be a mapping of fields",
             field=source,
             value=type(fields).__name__,
-            remedy="write an object such as {\"schema_version\": 1, ...}",
+            remedy='write an object such as {"schema_version": 1, ...}',
         )
     return fields
 
@@ -154,7 +155,7 @@ class _PlainLoader(yaml.SafeLoader):
 
     def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
         if self.check_event(yaml.AliasEvent):
-            mark = self.peek_event().start_mark
+            mark = self.peek_event().start_mark  # type: ignore[no-untyped-call]
             raise yaml.MarkedYAMLError(problem="aliases are not allowed", problem_mark=mark)
         return super().compose_node(parent, index)
 
@@ -163,7 +164,7 @@ def _decoded(content: bytes, *, source: str, yaml_allowed: bool) -> object:
     try:
         text = content.decode("utf-8-sig")
         if yaml_allowed:
-            return _finite(yaml.load(text, Loader=_PlainLoader), source=source, path=())
+            return _finite(yaml.load(text, Loader=_PlainLoader), source=source, path=())  # noqa: S506  (a SafeLoader)
         return _finite(json.loads(text), source=source, path=())
     except UnicodeDecodeError as error:
         problem, where = "is not UTF-8 text", f"byte {error.start}"
@@ -192,7 +193,7 @@ def _finite(value: object, *, source: str, path: tuple[str, ...]) -> object:
             value=f"{len(path)} levels",
             remedy=f"keep nesting under {NESTING_LIMIT} levels",
         )
-    if isinstance(value, float) and (value != value or value in (float("inf"), float("-inf"))):
+    if isinstance(value, float) and not math.isfinite(value):
         raise DocumentError(
             "must be a finite number",
             field=".".join(path) or source,

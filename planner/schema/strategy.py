@@ -1,4 +1,4 @@
-"""Strategy: everything that a plan decides, and what a user writes to ask what theirs would cost."""
+"""Strategy: everything that a plan decides, and what a user writes to have theirs priced."""
 
 from __future__ import annotations
 

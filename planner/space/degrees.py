@@ -15,6 +15,7 @@ from planner.schema.strategy import PipelineSchedule
 from planner.space.legality import expert_count, needs_full_pipeline, tensor_parallel_sizes
 
 MICRO_BATCH_SIZE_LIMIT = 64
+CONTEXT_TOKENS_LEAST = 4096
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,7 +77,9 @@ def _meshes(
                 continue
             for context in _context_degrees(world // (tensor * pipeline), job, refused):
                 data = world // (tensor * pipeline * context)
-                for shard in _shard_degrees(data, tensor * context, hardware, job, refused):
+                for shard in _shard_degrees(
+                    data, stride=tensor * context, hardware=hardware, job=job, refused=refused
+                ):
                     yield _Mesh(
                         tensor=tensor,
                         pipeline=pipeline,
@@ -103,19 +106,19 @@ def _tensor_degrees(
 
 
 def _context_degrees(ranks: int, job: Job, refused: Counter[str]) -> Iterator[int]:
-    """Yield 1 and, for sequences long enough to keep 1024 tokens a rank, larger degrees."""
+    """Yield 1 and, for sequences long enough to keep a few thousand tokens a rank, larger ones."""
     length = job.sequence_length or 1
     for degree in divisors(ranks):
         if not job.limits.context_parallel_degree.allows(degree):
             refused["context_parallel_degree outside its limit"] += 1
-        elif degree > 1 and (length % (2 * degree) or length // degree < 1024):
+        elif degree > 1 and (length % (2 * degree) or length // degree < CONTEXT_TOKENS_LEAST):
             refused["context parallelism of a short or indivisible sequence"] += 1
         else:
             yield degree
 
 
 def _shard_degrees(
-    data: int, stride: int, hardware: ClusterHardware, job: Job, refused: Counter[str]
+    data: int, *, stride: int, hardware: ClusterHardware, job: Job, refused: Counter[str]
 ) -> Iterator[int]:
     """Yield the whole data-parallel degree, and those that fill one domain of a level."""
     within = {max(level.device_count // stride, 1) for level in hardware.levels}

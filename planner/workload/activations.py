@@ -28,7 +28,7 @@ def block_activations(block: Block, hidden_size: int) -> LayerActivations:
     )
 
 
-def edge_activations(hidden_size: int) -> LayerActivations:
+def edge_activations() -> LayerActivations:
     """Return what the embedding keeps: nothing but the token indices, 8 bytes each."""
     kept = ActivationElements(gathered=0.0, replicated=0.0, sharded=0.0, float32=2.0)
     return LayerActivations(none=kept, selective=kept, full=kept)
@@ -61,7 +61,7 @@ def _norms_kept(hidden_size: int) -> ActivationElements:
 
 
 def _attention_kept(block: Block) -> ActivationElements:
-    """Queries, keys, values, output and log-sum-exp; for MLA also what was compressed."""
+    """Return queries, keys, values, output and log-sum-exp; for MLA also what was compressed."""
     attention = block.attention
     core = attention_core(attention)
     query_width = core.head_count * core.key_head_size
@@ -101,7 +101,7 @@ def _ffn_kept(block: Block, hidden_size: int) -> ActivationElements:
 
 
 def _attention_selected(block: Block) -> ActivationElements:
-    """The attention's output, and of the projections the first and the third."""
+    """Return the attention's output, and of the projections the first and the third."""
     attention = block.attention
     core = attention_core(attention)
     output_width = core.head_count * core.value_head_size
@@ -123,7 +123,7 @@ def _attention_selected(block: Block) -> ActivationElements:
 
 
 def _ffn_selected(block: Block, hidden_size: int) -> ActivationElements:
-    """The gate's product and the down projection's partial sums."""
+    """Return the gate's product and the down projection's partial sums."""
     feed_forward = block.feed_forward
     if not isinstance(feed_forward, MixtureFeedForward):
         return ActivationElements(

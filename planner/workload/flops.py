@@ -92,6 +92,7 @@ def _latent_gemms(attention: LatentAttention, hidden_size: int) -> tuple[Gemm, .
     query_width = attention.head_count * key_size
     expanded = attention.head_count * (attention.no_position_head_size + attention.value_head_size)
     compressed = attention.key_value_rank + attention.rotary_head_size
+    query: tuple[Gemm, ...]
     if attention.query_rank is None:
         query = (_gemm("query", hidden_size, query_width, "outer"),)
     else:

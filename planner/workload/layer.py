@@ -119,8 +119,11 @@ class ElementwiseTraffic:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LayerWorkload:
-    """One layer per token. `selective_recompute_ratio` is the share of the layer's forward GEMM
-    FLOPs that selective checkpointing runs again (its elementwise work is run again whole)."""
+    """One layer, per token.
+
+    `selective_recompute_ratio` is the share of the layer's forward GEMM FLOPs that selective
+    checkpointing runs again; its elementwise work is run again whole.
+    """
 
     name: str
     hidden_size: int

@@ -31,7 +31,7 @@ def model_workload(graph: ModelGraph) -> ModelWorkload:
 def _block(block: Block, hidden_size: int, *, name: str) -> LayerWorkload:
     gemms = block_gemms(block, hidden_size)
     feed_forward = block.feed_forward
-    routed = isinstance(feed_forward, MixtureFeedForward)
+    chosen = feed_forward.experts_per_token if isinstance(feed_forward, MixtureFeedForward) else 0
     return LayerWorkload(
         name=name,
         hidden_size=hidden_size,
@@ -41,7 +41,7 @@ def _block(block: Block, hidden_size: int, *, name: str) -> LayerWorkload:
         elementwise=elementwise_traffic(block, hidden_size),
         activations=block_activations(block, hidden_size),
         selective_recompute_ratio=_recomputed_ratio(gemms),
-        experts_per_token=feed_forward.experts_per_token if routed else 0,
+        experts_per_token=chosen,
     )
 
 
@@ -62,7 +62,7 @@ def _embedding(graph: ModelGraph) -> LayerWorkload:
         elementwise=ElementwiseTraffic(
             replicated=float((2 + positions) * graph.hidden_size), sharded=0.0, kernel_count=2
         ),
-        activations=edge_activations(graph.hidden_size),
+        activations=edge_activations(),
         selective_recompute_ratio=0.0,
     )
 

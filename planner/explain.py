@@ -1,0 +1,84 @@
+"""Explain: why a plan is as it is, in words and numbers."""
+
+from __future__ import annotations
+
+from planner.cost.configuration import Configuration
+from planner.cost.step import configuration_of
+from planner.ilp.result import Candidate, Found
+from planner.resolution import Request
+from planner.schema.plan import Alternative, Explanation, Prediction
+from planner.schema.strategy import Strategy
+from planner.units import format_bytes, format_seconds
+
+_BINDING_RATIO = 0.97
+
+
+def explanation(request: Request, found: Found, prediction: Prediction) -> Explanation:
+    """Return what the plan is, which limits bind, and how far the next best degrees are."""
+    return Explanation(
+        summary=_summary(found.strategy, prediction),
+        binding_constraints=_binding(prediction),
+        runners_up=tuple(_alternative(candidate) for candidate in found.runners_up),
+        assumptions=request.assumptions,
+    )
+
+
+def describe(configuration: Configuration) -> str:
+    """Return a configuration's degrees above one in short: `TP 4 x PP 2 x DP 8, micro-batch 1`."""
+    named = (
+        ("TP", configuration.tensor_parallel_degree),
+        ("PP", configuration.pipeline_parallel_degree),
+        ("CP", configuration.context_parallel_degree),
+        ("DP", configuration.data_parallel_shard_degree),
+        ("replicas", configuration.data_parallel_replicate_degree),
+    )
+    degrees = " x ".join(f"{name} {degree}" for name, degree in named if degree > 1) or "one device"
+    experts = configuration.expert_parallel_degree
+    inside = f" with EP {experts}" if experts > 1 else ""
+    sequence = " with sequence parallel" if configuration.sequence_parallel else ""
+    schedule = ""
+    if configuration.pipeline_parallel_degree > 1:
+        schedule = f", {configuration.pipeline_schedule.value}"
+    return (
+        f"{degrees}{inside}{sequence}{schedule}, "
+        f"{configuration.micro_batch_count} micro-batches of {configuration.micro_batch_size}"
+    )
+
+
+def _summary(strategy: Strategy, prediction: Prediction) -> str:
+    parts = prediction.breakdown_seconds.model_dump()
+    ranked = sorted(parts.items(), key=lambda item: -item[1])[:3]
+    total = prediction.step_seconds.p50
+    shares = ", ".join(
+        f"{name.replace('_', ' ')} {seconds / total:.0%}" for name, seconds in ranked if seconds
+    )
+    return f"{describe_strategy(strategy)}: {format_seconds(total)} a step ({shares})."
+
+
+def describe_strategy(strategy: Strategy) -> str:
+    """Return a resolved strategy's degrees in short."""
+    return describe(configuration_of(strategy))
+
+
+def _binding(prediction: Prediction) -> tuple[str, ...]:
+    """Return the limits that the plan uses almost whole."""
+    lines = []
+    for stage in prediction.stages:
+        for what, used, capacity in (
+            ("device", stage.peak_memory_bytes, stage.capacity_bytes),
+            ("host", stage.host_memory_bytes, stage.host_capacity_bytes),
+        ):
+            if capacity > 0 and used >= _BINDING_RATIO * capacity:
+                lines.append(
+                    f"{what} memory of stage {stage.stage}: {format_bytes(used)} of "
+                    f"{format_bytes(capacity)}"
+                )
+    return tuple(lines)
+
+
+def _alternative(candidate: Candidate) -> Alternative:
+    return Alternative(
+        description=describe(candidate.configuration),
+        step_seconds=candidate.step_seconds,
+        is_lower_bound=candidate.is_lower_bound,
+    )

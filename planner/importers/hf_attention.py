@@ -1,0 +1,115 @@
+"""Attention fields of a Hugging Face configuration: heads, head size, window per layer."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from planner.errors import UnsupportedModelError
+from planner.importers.fields import LAYER_LIMIT, Fields, require_divides
+from planner.schema.model import GroupedQueryAttention, LatentAttention
+
+Windows = Sequence[int | None]
+
+_FULL, _SLIDING = "full_attention", "sliding_attention"
+_ODD_WINDOWS = 2
+
+
+def layer_count(fields: Fields) -> int:
+    """Return the number of decoder layers."""
+    return fields.size("num_hidden_layers", limit=LAYER_LIMIT)
+
+
+def grouped_query(
+    fields: Fields, *, key_value_heads: int | None = None, head_size: int | None = None
+) -> GroupedQueryAttention:
+    """Return attention without biases, norms or window, with Hugging Face's defaults.
+
+    `key_value_heads` and `head_size` are the type's own defaults where it has them; else as many
+    key-value heads as heads (also where null), and hidden_size / num_attention_heads.
+    """
+    hidden_size = fields.size("hidden_size")
+    head_count = fields.size("num_attention_heads")
+    absent = "num_key_value_heads" not in fields
+    default = key_value_heads if absent and key_value_heads is not None else head_count
+    key_value_head_count = fields.size("num_key_value_heads", default)
+    require_divides("num_key_value_heads", key_value_head_count, "num_attention_heads", head_count)
+    size = fields.size("head_dim", head_size or 0, minimum=1)
+    if not size:
+        require_divides("num_attention_heads", head_count, "hidden_size", hidden_size)
+        size = hidden_size // head_count
+    return GroupedQueryAttention(
+        head_count=head_count, key_value_head_count=key_value_head_count, head_size=size
+    )
+
+
+def latent(fields: Fields) -> LatentAttention:
+    """Return multi-head latent attention with the defaults that DeepSeek-V2 and V3 share."""
+    return LatentAttention(
+        head_count=fields.size("num_attention_heads"),
+        query_rank=fields.optional_size("q_lora_rank", 1536),
+        key_value_rank=fields.size("kv_lora_rank", 512),
+        no_position_head_size=fields.size("qk_nope_head_dim", 128),
+        rotary_head_size=fields.size("qk_rope_head_dim", 64),
+        value_head_size=fields.size("v_head_dim", 128),
+        bias=fields.flag("attention_bias", False),
+    )
+
+
+def uniform_windows(fields: Fields, default: int | None = None) -> Windows:
+    """Return the same window for every layer: `sliding_window`, null for full attention."""
+    return (fields.optional_size("sliding_window", default),) * layer_count(fields)
+
+
+def switched_windows(fields: Fields) -> Windows:
+    """Return the same window for every layer where `use_sliding_window` is on (qwen3_moe)."""
+    return (_switched_window(fields),) * layer_count(fields)
+
+
+def late_windows(fields: Fields) -> Windows:
+    """Return windows by `layer_types`, else for layers from `max_window_layers` on (qwen2, qwen3).
+
+    Only where `use_sliding_window` is on.
+    """
+    first = fields.size("max_window_layers", 28, minimum=0)
+    slides = [index >= first for index in range(layer_count(fields))]
+    return _typed_windows(fields, _switched_window(fields), slides)
+
+
+def alternate_windows(fields: Fields) -> Windows:
+    """Return windows by `layer_types`, else for every second of the first layers (qwen2_moe).
+
+    Only where `use_sliding_window` is on; the first layers are those before `max_window_layers`.
+    """
+    first_full = fields.size("max_window_layers", 28, minimum=0)
+    slides = [
+        index % _ODD_WINDOWS == 0 and index < first_full for index in range(layer_count(fields))
+    ]
+    return _typed_windows(fields, _switched_window(fields), slides)
+
+
+def _switched_window(fields: Fields) -> int | None:
+    window = fields.optional_size("sliding_window", 4096)
+    return window if fields.flag("use_sliding_window", False) else None
+
+
+def _typed_windows(fields: Fields, window: int | None, slides: Sequence[bool]) -> Windows:
+    """Return `window` where `layer_types` says sliding, or where it is absent, where `slides`."""
+    types = fields.texts("layer_types")
+    if types is None:
+        return [window if slide else None for slide in slides]
+    if len(types) != len(slides):
+        raise UnsupportedModelError(
+            f"must name each of the {len(slides)} layers of num_hidden_layers",
+            field="layer_types",
+            value=f"{len(types)} entries",
+            remedy="give one entry per layer, or leave layer_types out",
+        )
+    for kind in types:
+        if kind not in {_FULL, _SLIDING}:
+            raise UnsupportedModelError(
+                "is not a kind of layer that can be read",
+                field="layer_types",
+                value=kind,
+                remedy=f"known kinds are {_FULL} and {_SLIDING}",
+            )
+    return [window if kind == _SLIDING else None for kind in types]

@@ -1,0 +1,191 @@
+"""Planning: a model, a cluster and a job in; a proven plan, or why there is none, out."""
+
+from __future__ import annotations
+
+import hashlib
+
+from planner.cost.step import predict
+from planner.errors import InputError, VerificationError
+from planner.explain import describe, explanation
+from planner.ilp.result import Found, NotFound
+from planner.ilp.search import ProgressCallback, search
+from planner.ilp.solver import SolverName
+from planner.relaxation import smallest_relaxations
+from planner.resolution import (
+    Request,
+    resolved_cluster,
+    resolved_model,
+    resolved_request,
+)
+from planner.schema.job import Job, Objective
+from planner.schema.plan import (
+    Estimate,
+    Infeasible,
+    Overflow,
+    Plan,
+    ResolvedCluster,
+    ResolvedModel,
+)
+from planner.schema.strategy import Strategy
+from planner.space.legality import check_strategy
+from planner.verify import differences_from_prediction
+from planner.version import planner_version
+
+__all__ = ["estimate", "plan", "request_id", "resolved_cluster", "resolved_model"]
+
+
+def plan(
+    model: ResolvedModel,
+    cluster: ResolvedCluster,
+    job: Job,
+    *,
+    on_progress: ProgressCallback | None = None,
+    solver: SolverName | None = None,
+) -> Plan | Infeasible:
+    """Return the best plan of the job's space with its certificate, or what would make one fit.
+
+    Raises:
+        InputError: if model, cluster and job do not go together.
+        SolverError: if the solver fails.
+        VerificationError: if the plan does not survive its own recomputation.
+    """
+    request = resolved_request(model, cluster, job)
+    _check_objective(job)
+    result = _search(request, on_progress=on_progress, solver=solver)
+    if isinstance(result, NotFound):
+        return _infeasible(request, result)
+    return _plan(request, result)
+
+
+def estimate(
+    model: ResolvedModel, cluster: ResolvedCluster, job: Job, strategy: Strategy
+) -> Estimate:
+    """Return what a user's own strategy costs, whether it fits or not.
+
+    Raises:
+        InputError: if the request is bad or the strategy is illegal.
+    """
+    request = resolved_request(model, cluster, job)
+    whole = _resolved_strategy(request, strategy)
+    check_strategy(request.model.resolved, request.hardware, request.job.resolved, whole)
+    return Estimate(
+        model=request.model,
+        cluster=request.cluster,
+        job=request.job,
+        strategy=whole,
+        prediction=predict(request.workload, request.hardware, request.job.resolved, whole),
+        planner_version=planner_version(),
+    )
+
+
+def request_id(request: Request) -> str:
+    """Return the plan's name: the same request under the same version has the same."""
+    parts = (
+        request.model.digest,
+        request.cluster.digest,
+        request.job.digest,
+        planner_version(),
+    )
+    return "plan-" + hashlib.sha256("\n".join(parts).encode()).hexdigest()[:16]
+
+
+def _check_objective(job: Job) -> None:
+    if job.objective in {Objective.MEMORY, Objective.DEVICES}:
+        raise InputError(
+            "cannot be planned for yet",
+            field="job.objective",
+            value=job.objective.value,
+            remedy="use throughput, or cost, which on a given cluster is the same",
+        )
+
+
+def _search(
+    request: Request,
+    *,
+    on_progress: ProgressCallback | None = None,
+    solver: SolverName | None = None,
+) -> Found | NotFound:
+    return search(
+        request.model.resolved,
+        request.workload,
+        request.hardware,
+        request.job.resolved,
+        on_progress=on_progress,
+        solver=solver,
+    )
+
+
+def _plan(request: Request, found: Found) -> Plan:
+    prediction = predict(request.workload, request.hardware, request.job.resolved, found.strategy)
+    difference = differences_from_prediction(found.step_seconds, prediction)
+    if difference:
+        raise VerificationError(f"the search and the cost model disagree: {difference}")
+    return Plan(
+        id=request_id(request),
+        model=request.model,
+        cluster=request.cluster,
+        job=request.job,
+        strategy=found.strategy,
+        prediction=prediction,
+        certificate=found.certificate,
+        explanation=explanation(request, found, prediction),
+        planner_version=planner_version(),
+    )
+
+
+def _infeasible(request: Request, missing: NotFound) -> Infeasible:
+    if not missing.proven:
+        raise InputError(
+            "ran out before any plan was found",
+            field="job.limits.solver_seconds",
+            value=request.job.resolved.limits.solver_seconds,
+            remedy="allow more seconds, or narrow the degrees",
+        )
+
+    def feasible(changed: Request) -> bool:
+        return isinstance(_search(changed), Found)
+
+    return Infeasible(
+        id=request_id(request),
+        model=request.model,
+        cluster=request.cluster,
+        job=request.job,
+        configurations_total=missing.configurations_total,
+        binding=_binding(missing),
+        relaxations=smallest_relaxations(request, feasible=feasible),
+        planner_version=planner_version(),
+    )
+
+
+def _binding(missing: NotFound) -> tuple[Overflow, ...]:
+    """Return what binds: memory by configuration, or the rules that leave no configuration."""
+    memory = tuple(
+        Overflow(
+            description=describe(shortfall.configuration),
+            limit="device_memory" if shortfall.exceeds_device else "host_memory",
+            stage=shortfall.stage,
+            required_bytes=shortfall.required_bytes,
+            capacity_bytes=shortfall.capacity_bytes,
+            reason="the leanest choices need more device memory than there is"
+            if shortfall.exceeds_device
+            else "device memory would do with offload, but host memory is too small for it",
+        )
+        for shortfall in missing.shortfalls
+    )
+    rules = tuple(
+        Overflow(description=f"{count} configurations", limit="legality", reason=rule)
+        for rule, count in sorted(missing.refused.items(), key=lambda item: -item[1])
+    )
+    return memory or rules
+
+
+def _resolved_strategy(request: Request, strategy: Strategy) -> Strategy:
+    try:
+        return strategy.resolved(
+            block_count=request.model.resolved.block_count,
+            global_batch_size=request.job.resolved.global_batch_size or 1,
+        )
+    except ValueError as error:
+        raise InputError(
+            str(error), field="strategy", remedy="correct the strategy or the job"
+        ) from None

@@ -1,0 +1,106 @@
+"""Verify: recompute a plan from `planner.cost` alone: the search cannot vouch for itself."""
+
+from __future__ import annotations
+
+from planner.cost.step import predict
+from planner.errors import VerificationError
+from planner.hardware import cluster_hardware
+from planner.schema.plan import Plan, Prediction
+from planner.space.legality import breaches
+from planner.workload.model import model_workload
+
+RELATIVE_TOLERANCE = 1e-9
+
+
+def verify(plan: Plan) -> None:
+    """Raise unless the plan is what it says.
+
+    Its digests are those of its documents; its strategy is legal; pricing it again gives its
+    prediction; its parts sum to their totals; it fits; its step is not below its own lower bound.
+
+    Raises:
+        VerificationError: naming every difference.
+        InputError: if the plan's device has no profile here.
+    """
+    differences = [*_digests(plan), *_legality(plan)]
+    if not differences:
+        differences += [*_repriced(plan), *_sums(plan.prediction), *_certificate(plan)]
+    if differences:
+        raise VerificationError(f"plan {plan.id}: " + "; ".join(differences))
+
+
+def differences_from_prediction(step_seconds: float, prediction: Prediction) -> str:
+    """Return how a search's step and fit differ from the cost model's, empty if they do not."""
+    if not _close(step_seconds, prediction.step_seconds.p50):
+        return f"step_seconds {step_seconds!r} against {prediction.step_seconds.p50!r}"
+    if not prediction.fits:
+        return "the strategy does not fit"
+    return ""
+
+
+def _digests(plan: Plan) -> list[str]:
+    parts = (("model", plan.model), ("cluster", plan.cluster), ("job", plan.job))
+    return [
+        f"{name}.digest is not that of {name}.resolved"
+        for name, part in parts
+        if part.digest != part.resolved.digest()
+    ]
+
+
+def _legality(plan: Plan) -> list[str]:
+    hardware = cluster_hardware(plan.cluster.resolved)
+    found = breaches(plan.model.resolved, hardware, plan.job.resolved, plan.strategy)
+    return [f"{breach.field} {breach.value}: {breach.problem}" for breach in found]
+
+
+def _repriced(plan: Plan) -> list[str]:
+    """Return every number of the prediction that pricing the strategy again does not give."""
+    again = predict(
+        model_workload(plan.model.resolved),
+        cluster_hardware(plan.cluster.resolved),
+        plan.job.resolved,
+        plan.strategy,
+    )
+    return _unequal("prediction", plan.prediction.model_dump(), again.model_dump())
+
+
+def _unequal(path: str, said: object, found: object) -> list[str]:
+    if isinstance(said, dict) and isinstance(found, dict):
+        return [d for key in said for d in _unequal(f"{path}.{key}", said[key], found.get(key))]
+    if isinstance(said, list | tuple) and isinstance(found, list | tuple):
+        if len(said) != len(found):
+            return [f"{path} has {len(said)} entries, recomputed {len(found)}"]
+        pairs = enumerate(zip(said, found, strict=True))
+        return [d for index, (a, b) in pairs for d in _unequal(f"{path}.{index}", a, b)]
+    numbers = isinstance(said, float) and isinstance(found, float)
+    equal = _close(said, found) if numbers else said == found  # type: ignore[arg-type]
+    return [] if equal else [f"{path} says {said!r}, recomputed {found!r}"]
+
+
+def _sums(prediction: Prediction) -> list[str]:
+    differences: list[str] = []
+    total = prediction.breakdown_seconds.total_seconds()
+    if not _close(total, prediction.step_seconds.p50):
+        differences.append(f"breakdown_seconds sums to {total!r}, not to the step")
+    differences.extend(
+        f"stages.{stage.stage}.memory_bytes does not sum to the peak"
+        for stage in prediction.stages
+        if not _close(stage.memory_bytes.total_bytes(), stage.peak_memory_bytes)
+    )
+    if not prediction.fits:
+        differences.append("the plan does not fit")
+    return differences
+
+
+def _certificate(plan: Plan) -> list[str]:
+    step, bound = plan.prediction.step_seconds.p50, plan.certificate.lower_bound_seconds
+    if step < bound * (1.0 - RELATIVE_TOLERANCE):
+        return [f"step_seconds {step!r} is below its lower bound {bound!r}"]
+    gap = 1.0 - bound / step
+    if abs(gap - plan.certificate.gap_ratio) > RELATIVE_TOLERANCE:
+        return [f"certificate.gap_ratio says {plan.certificate.gap_ratio!r}, bound gives {gap!r}"]
+    return []
+
+
+def _close(a: float, b: float) -> bool:
+    return abs(a - b) <= RELATIVE_TOLERANCE * max(abs(a), abs(b), 1e-30)
