@@ -90,7 +90,7 @@ def _assemble(app: FastAPI, settings: Settings) -> None:
     for routes in (plans, operations, estimates, catalogue, health):
         app.include_router(routes.router)
     if find_spec("api.dashboard.pages") is not None:
-        app.include_router(import_module("api.dashboard.pages").router)
+        app.include_router(import_module("api.dashboard.pages").router, include_in_schema=False)
     if STATIC.is_dir():
         app.mount("/static", StaticFiles(directory=STATIC), name="static")
     add_handlers(app)

@@ -52,7 +52,13 @@ def read_settings() -> Settings:
     try:
         return Settings()
     except ValidationError as error:
-        raise document_error(error, source="environment") from None
+        found = document_error(error, source="settings")
+        raise InputError(
+            found.problem,
+            field=ENVIRONMENT_PREFIX + found.field.upper(),
+            value=found.value,
+            remedy="correct the variable or leave it out",
+        ) from None
 
 
 def check_address(settings: Settings) -> None:

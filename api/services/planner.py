@@ -1,4 +1,4 @@
-"""The planner as the service sees it: four functions, which tests may replace by others."""
+"""The planner as the service sees it: a handful of functions, which tests may replace by others."""
 
 from __future__ import annotations
 
@@ -6,6 +6,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from planner import planning
+from planner.hardware import device_names
+from planner.importers.models import model_names
+from planner.resolution import resolved_cluster, resolved_model, resolved_request
 from planner.schema.job import Job
 from planner.schema.plan import Estimate, Infeasible, Plan, ResolvedCluster, ResolvedModel
 from planner.schema.progress import Progress
@@ -32,6 +36,7 @@ class Planner:
 
     resolved_model: Callable[[str | Mapping[str, Any]], ResolvedModel]
     resolved_cluster: Callable[[str | Mapping[str, Any]], ResolvedCluster]
+    request_id: Callable[[ResolvedModel, ResolvedCluster, Job], str]
     plan: PlanFunction
     estimate: Callable[[ResolvedModel, ResolvedCluster, Job, Strategy], Estimate]
     model_names: Callable[[], tuple[str, ...]]
@@ -40,16 +45,16 @@ class Planner:
 
 def the_planner() -> Planner:
     """Return the real one."""
-    from planner import planning
-    from planner.hardware import device_names
-    from planner.importers.models import model_names
-    from planner.resolution import resolved_cluster, resolved_model
-
     return Planner(
         resolved_model=resolved_model,
         resolved_cluster=resolved_cluster,
+        request_id=_request_id,
         plan=planning.plan,
         estimate=planning.estimate,
         model_names=model_names,
         device_names=device_names,
     )
+
+
+def _request_id(model: ResolvedModel, cluster: ResolvedCluster, job: Job) -> str:
+    return planning.request_id(resolved_request(model, cluster, job))

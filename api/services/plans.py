@@ -163,7 +163,7 @@ class PlanService:
     def _begin(self, request: PlanRequest, idempotency_key: str | None) -> StoredPlan | str:
         """Return the known plan, or the id of the operation that looks for it."""
         resolved = resolved_request(self._planner, request)
-        digest = resolved.digest()
+        digest = resolved.digest
         for race in range(_RACES_LIMIT):
             try:
                 found, is_ours = self._claim(digest, idempotency_key)

@@ -1,11 +1,8 @@
-"""A request, understood: what the planner needs, and the digest that says which others equal it."""
+"""A request, understood: what the planner needs, and what says which others equal it."""
 
 from __future__ import annotations
 
-import hashlib
-import json
 from dataclasses import dataclass
-from importlib.metadata import version
 
 from api.schemas import PlanRequest
 from api.services.planner import Planner
@@ -15,31 +12,21 @@ from planner.schema.plan import ResolvedCluster, ResolvedModel
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResolvedRequest:
-    """Model, cluster and job, ready to plan."""
+    """Model, cluster and job, ready to plan. Equal requests have the same `digest`."""
 
     model: ResolvedModel
     cluster: ResolvedCluster
     job: Job
-
-    def digest(self) -> str:
-        """Return the SHA-256 that equal requests to this version of the planner share."""
-        parts = [
-            self.model.digest,
-            self.cluster.digest,
-            self.job.digest(),
-            version("meshwright"),
-        ]
-        return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
+    digest: str
 
 
 def resolved_request(planner: Planner, request: PlanRequest) -> ResolvedRequest:
     """Return the request with its names looked up and its documents read.
 
     Raises:
-        InputError: if a name is unknown or a field is bad.
+        InputError: if a name is unknown, a field is bad, or the parts do not go together.
     """
-    return ResolvedRequest(
-        model=planner.resolved_model(request.model),
-        cluster=planner.resolved_cluster(request.cluster),
-        job=request.job,
-    )
+    model = planner.resolved_model(request.model)
+    cluster = planner.resolved_cluster(request.cluster)
+    digest = planner.request_id(model, cluster, request.job)
+    return ResolvedRequest(model=model, cluster=cluster, job=request.job, digest=digest)

@@ -84,7 +84,7 @@ class Solves:
         solve = _Solve(answer=answer)
         with self._lock:
             self._running[operation_id] = solve
-        digest = request.digest()
+        digest = request.digest
         answer.add_done_callback(lambda _: self._ended(operation_id, solve, digest))
 
     def stop(self, operation_id: str) -> None:

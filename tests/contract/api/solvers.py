@@ -50,7 +50,7 @@ def plan_at_once(
         on_progress(a_progress())
     if job.global_batch_size == 1:
         return an_infeasible(model=model, cluster=cluster, job=_resolved(job))
-    identifier = f"plan-{job.digest()[:8]}{model.digest[:4]}{cluster.digest[:4]}"
+    identifier = request_id(model, cluster, job)
     return a_plan(id=identifier, model=model, cluster=cluster, job=_resolved(job))
 
 
@@ -157,11 +157,17 @@ def resolved_cluster(given: Any) -> ResolvedCluster:
     return ResolvedCluster(given=given, resolved=cluster, digest=cluster.digest())
 
 
+def request_id(model: ResolvedModel, cluster: ResolvedCluster, job: Job) -> str:
+    """Return what equal requests share."""
+    return f"plan-{job.digest()[:8]}{model.digest[:4]}{cluster.digest[:4]}"
+
+
 def a_planner(**changes: Any) -> Planner:
     """A planner whose solver does as the batch says."""
     fields: dict[str, Any] = {
         "resolved_model": resolved_model,
         "resolved_cluster": resolved_cluster,
+        "request_id": request_id,
         "plan": plan_by_batch,
         "estimate": estimate,
         "model_names": lambda: ("tiny",),

@@ -8,10 +8,10 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 from fastapi.testclient import TestClient
-from tests.contract.api.solving import a_request, a_running_solve, ended, process_ids
 
 from api.repositories.operations import OperationRepository
 from api.tables import OperationRow
+from tests.contract.api.solving import a_request, a_running_solve, ended, process_ids
 
 
 def finished_operation(client) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+
 from tests.contract.api.solving import INFEASIBLE, a_request, a_stored_plan
 
 

@@ -1,0 +1,23 @@
+# The service. The agents on GPU nodes do not run in this image.
+FROM python:3.11-slim
+
+WORKDIR /opt/meshwright
+COPY pyproject.toml README.md LICENSE constraints.txt ./
+COPY planner planner
+COPY api api
+COPY executor executor
+COPY profiles profiles
+COPY migrations migrations
+RUN pip install --no-cache-dir --constraint constraints.txt '.[service]' \
+    && useradd --system --create-home --home-dir /var/lib/meshwright meshwright
+
+USER meshwright
+WORKDIR /var/lib/meshwright
+# Inside a container every interface is the container's own; what the host publishes decides who
+# can reach it. There is no authentication yet.
+ENV MESHWRIGHT_HOST=0.0.0.0 \
+    MESHWRIGHT_ALLOW_PUBLIC=true \
+    MESHWRIGHT_LOG_FORMAT=json
+EXPOSE 8000
+HEALTHCHECK CMD ["python", "-c", "import urllib.request as r; r.urlopen('http://127.0.0.1:8000/readyz')"]
+CMD ["python", "-m", "api"]

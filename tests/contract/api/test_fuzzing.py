@@ -1,0 +1,104 @@
+"""Generated requests, good and bad: none breaks the service, and every answer is documented."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import schemathesis
+from fastapi.testclient import TestClient
+from hypothesis import HealthCheck, Phase, given, settings
+from schemathesis.checks import not_a_server_error
+from schemathesis.generation import GenerationMode
+from schemathesis.specs.openapi.checks import (
+    content_type_conformance,
+    response_schema_conformance,
+    status_code_conformance,
+)
+
+from tests.contract.api.solvers import a_planner, plan_at_once
+from tests.contract.api.solving import a_stored_plan
+
+DESCRIPTION = Path(__file__).parents[3] / "docs" / "openapi.json"
+OPERATIONS = [
+    (path, method, operation)
+    for path, item in json.loads(DESCRIPTION.read_text(encoding="utf-8"))["paths"].items()
+    for method, operation in item.items()
+]
+GOOD = [(path, method, GenerationMode.POSITIVE) for path, method, _ in OPERATIONS]
+BAD = [
+    (path, method, GenerationMode.NEGATIVE)
+    for path, method, operation in OPERATIONS
+    if "parameters" in operation or "requestBody" in operation
+]
+CHECKS = [
+    not_a_server_error,
+    status_code_conformance,
+    content_type_conformance,
+    response_schema_conformance,
+]
+BOUNDED = settings(
+    max_examples=20,
+    derandomize=True,
+    deadline=None,
+    database=None,
+    phases=(Phase.generate,),
+    suppress_health_check=list(HealthCheck),
+)
+
+
+@pytest.fixture
+def described(make_app):
+    """The description of an application that runs and has a plan."""
+    app = make_app(planner=a_planner(plan=plan_at_once))
+    with TestClient(app) as client:
+        a_stored_plan(client)
+        yield schemathesis.openapi.from_asgi("/openapi.json", _started_once(app))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)
+@pytest.mark.parametrize(("path", "method", "mode"), GOOD + BAD)
+def test_no_generated_request_breaks_the_service(described, path, method, mode):
+    operation = described[path][method]
+
+    @BOUNDED
+    @given(case=operation.as_strategy(generation_mode=mode))
+    def answers_as_documented(case):
+        case.call_and_validate(checks=CHECKS)
+
+    answers_as_documented()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)
+@pytest.mark.parametrize("path", ["/v1/plans", "/v1/estimates"])
+def test_no_generated_job_breaks_the_service(described, path):
+    """With a known model, cluster and strategy, requests get past the first check."""
+    known = {"model": "tiny", "cluster": "8xh100-sxm5-80gb"}
+    strategy = {"strategy": {"tensor_parallel_degree": 8}} if path == "/v1/estimates" else {}
+    statuses = set()
+
+    @BOUNDED
+    @given(case=described[path]["post"].as_strategy())
+    def answers_as_documented(case):
+        case.body = {**case.body, **known, **strategy}
+        statuses.add(case.call_and_validate(checks=CHECKS).status_code)
+
+    answers_as_documented()
+    assert statuses & {200, 201}
+
+
+def _started_once(app):
+    """Return `app` for a client that would start and stop it around each request."""
+
+    async def running(scope, receive, send):
+        if scope["type"] != "lifespan":
+            await app(scope, receive, send)
+            return
+        for stage in ("startup", "shutdown"):
+            await receive()
+            await send({"type": f"lifespan.{stage}.complete"})
+
+    return running

@@ -1,0 +1,161 @@
+"""Every error is a problem of RFC 9457 that names field, value and remedy."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from tests.contract.api.solvers import a_planner
+from tests.contract.api.solving import a_request
+
+# What is refused before any database is asked needs no second one.
+pytestmark = pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)
+
+JSON = {"Content-Type": "application/json"}
+
+
+@pytest.fixture
+def working_directory(tmp_path, monkeypatch):
+    """The directory that relative paths would start from."""
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def problem(answer):
+    """Return the problem in `answer`, which must be one."""
+    assert answer.headers["content-type"] == "application/problem+json"
+    found = answer.json()
+    assert found["status"] == answer.status_code
+    assert found["type"].startswith("urn:meshwright:problem:")
+    assert found["request_id"] == answer.headers["x-request-id"]
+    return found
+
+
+def test_an_unknown_path_is_a_problem(client):
+    found = problem(client.get("/v1/nothing"))
+
+    assert found["status"] == 404
+    assert found["instance"] == "/v1/nothing"
+
+
+def test_a_method_that_is_not_allowed_is_a_problem(client):
+    answer = client.put("/v1/plans", json={})
+
+    assert problem(answer)["status"] == 405
+    assert "GET" in answer.headers["allow"] or "POST" in answer.headers["allow"]
+
+
+@pytest.mark.parametrize("path", ["/v1/plans", "/v1/estimates"])
+def test_a_body_above_the_limit_is_refused(make_client, path):
+    with make_client(body_bytes_limit=1000) as client:
+        answer = client.post(path, content=b" " * 1001, headers=JSON)
+
+        assert problem(answer)["status"] == 413
+        assert "1000 bytes" in answer.json()["detail"]
+
+
+def test_a_body_without_a_length_is_refused_as_soon_as_it_is_too_long(make_client):
+    """Chunked bodies do not say how long they are."""
+    chunks = (b" " * 400 for _ in range(3))
+    with make_client(body_bytes_limit=1000) as client:
+        assert problem(client.post("/v1/plans", content=chunks, headers=JSON))["status"] == 413
+
+
+def test_a_body_at_the_limit_is_read(make_client):
+    body = json.dumps(a_request()).encode().ljust(1000)
+    with make_client(body_bytes_limit=1000) as client:
+        assert client.post("/v1/plans", content=body, headers=JSON).status_code == 201
+
+
+@pytest.mark.parametrize("media_type", ["text/plain", "application/x-yaml", "multipart/form-data"])
+def test_other_media_types_are_refused(client, media_type):
+    """A browser asks before it sends JSON to a stranger; it sends plain text without asking."""
+    body = json.dumps(a_request())
+    answer = client.post("/v1/plans", content=body, headers={"Content-Type": media_type})
+
+    assert problem(answer)["status"] == 415
+    assert answer.json()["errors"][0]["value"] == media_type
+
+
+@pytest.mark.parametrize(
+    ("body", "told"),
+    [
+        (b"", "not valid JSON"),
+        (b'{"model": "tiny"', "not valid JSON"),
+        (b"[1, 2]", "must be a mapping"),
+        (b'"tiny"', "must be a mapping"),
+        (b"\xff\xfe", "not UTF-8"),
+        (b'{"model": "tiny", "cluster": "x", "job": {"a": NaN}}', "must be a finite number"),
+        (b'{"model": "tiny", "cluster": "x", "job": {"a": 1e999}}', "must be a finite number"),
+        (b'{"model": {"a": "\\ud800"}, "cluster": "x"}', "half of a surrogate pair"),
+        (b'{"a": ' + b"[" * 100 + b"]" * 100 + b"}", "nested too deep"),
+        (b'{"a": ' + b"[" * 200_000, "nested too deep"),
+        (b'{"a": ' + b"9" * 5000 + b"}", "absurd number"),
+    ],
+)
+def test_a_body_that_is_no_document_is_refused(client, body, told):
+    answer = client.post("/v1/plans", content=body, headers=JSON)
+
+    assert problem(answer)["status"] == 422
+    assert told in answer.json()["detail"]
+
+
+@pytest.mark.parametrize(
+    ("request_fields", "field", "value"),
+    [
+        (a_request(model="no-such-model"), "model", "no-such-model"),
+        (a_request(model=7), "model", 7),
+        (a_request(model=""), "model", ""),
+        (a_request(model="x" * 201), "model", None),
+        (a_request(cluster="8xabacus"), "cluster", "8xabacus"),
+        (a_request(cluster=None), "cluster", None),
+        (a_request(colour="blue"), "colour", "blue"),
+        (a_request(job={"precision": "fp5"}), "job.precision", "fp5"),
+        (a_request(job={"global_batch_size": 0}), "job.global_batch_size", 0),
+        (a_request(job={"limits": {"offload": ["disk"]}}), "job.limits.offload.0", "disk"),
+        ({"model": "tiny"}, "cluster", None),
+    ],
+)
+def test_a_bad_field_is_named_with_its_value_and_a_remedy(client, request_fields, field, value):
+    (error,) = problem(client.post("/v1/plans", json=request_fields))["errors"]
+
+    assert error["field"] == field
+    assert error["remedy"]
+    assert value is None or error["value"] == value
+
+
+@pytest.mark.parametrize(
+    "path", ["/etc/passwd", "../../etc/passwd", "config.json", "file:///etc/passwd", "."]
+)
+@pytest.mark.parametrize("field", ["model", "cluster"])
+def test_a_path_is_never_read(client, working_directory, path, field):
+    """Names are looked up among what is known, also where a file of that name exists."""
+    (working_directory / "config.json").write_text('{"secret": "content"}')
+
+    answer = client.post("/v1/plans", json=a_request(**{field: path}))
+
+    assert problem(answer)["status"] == 422
+    assert "secret" not in answer.text
+
+
+def test_an_identifier_of_another_shape_is_refused(client):
+    assert problem(client.get("/v1/plans/%00"))["status"] == 422
+
+
+def test_every_answer_has_an_id_and_the_clients_own_is_kept(client):
+    assert client.get("/healthz", headers={"X-Request-ID": "mine-1"}).headers["x-request-id"] == (
+        "mine-1"
+    )
+    assert client.get("/healthz", headers={"X-Request-ID": "a b"}).headers["x-request-id"] != "a b"
+
+
+def test_a_failure_that_nobody_expected_is_a_problem_without_details(make_client):
+    def broken_names():
+        raise RuntimeError("the secret inner workings")
+
+    with make_client(planner=a_planner(model_names=broken_names)) as client:
+        answer = client.get("/v1/models")
+
+    assert problem(answer)["status"] == 500
+    assert "secret" not in answer.text

@@ -1,0 +1,180 @@
+"""The pool of processes: an executor whose tasks can be killed one by one."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from concurrent.futures import CancelledError, Executor
+from pathlib import Path
+
+import pytest
+
+from api.errors import SolveCancelledError, SolveError, SolverDiedError, SolveTimeLimitError
+from api.pool import SolverPool
+from planner.errors import InputError
+from tests.contract.api.solvers import a_progress, plan_dying, plan_forever
+
+pytestmark = pytest.mark.slow
+
+
+def own_process_id() -> int:
+    return os.getpid()
+
+
+def refusing() -> None:
+    raise InputError("is not even", field="degree", value=3, remedy="use 4")
+
+
+class UnportableError(Exception):
+    """An error that no other process can restore."""
+
+    def __init__(self, first: str, second: str) -> None:
+        super().__init__(f"{first} {second}")
+
+
+def unportable() -> None:
+    raise UnportableError("two", "words")
+
+
+def reporting(*, on_progress) -> str:
+    for phase in ("read", "search", "done"):
+        on_progress(a_progress(phase))
+    return "answer"
+
+
+def child_that_outlives_nobody(*, on_progress) -> None:
+    """Start a process of one's own, as an external solver is, and wait for it."""
+    child = os.fork()
+    if child == 0:
+        signal.pause()
+    on_progress(child)
+    os.waitpid(child, 0)
+
+
+@pytest.fixture
+def pool():
+    pool = SolverPool(process_count=1, seconds_limit=60)
+    yield pool
+    pool.shutdown(cancel_futures=True)
+
+
+def started(pool, function, *args):
+    """Submit a function that reports when it runs, and wait until it does."""
+    reports, begun = [], threading.Event()
+
+    def listen(report):
+        reports.append(report)
+        begun.set()
+
+    future = pool.submit(function, *args, on_progress=listen)
+    assert begun.wait(30)
+    return future, reports
+
+
+def test_it_is_an_executor(pool):
+    assert isinstance(pool, Executor)
+    assert list(pool.map(abs, [-1, 2, -3])) == [1, 2, 3]
+
+
+def test_a_task_runs_in_another_process_which_is_kept_for_the_next(pool):
+    first = pool.submit(own_process_id).result()
+
+    assert first != os.getpid()
+    assert pool.submit(own_process_id).result() == first
+
+
+def test_progress_arrives_in_order_before_the_answer(pool):
+    phases = []
+
+    answer = pool.submit(reporting, on_progress=lambda progress: phases.append(progress.phase))
+
+    assert answer.result() == "answer"
+    assert phases == ["read", "search", "done"]
+
+
+def test_an_error_arrives_as_it_was_raised(pool):
+    with pytest.raises(InputError) as caught:
+        pool.submit(refusing).result()
+
+    assert (caught.value.field, caught.value.value, caught.value.remedy) == ("degree", 3, "use 4")
+
+
+def test_an_error_that_cannot_travel_arrives_as_its_name_and_text(pool):
+    with pytest.raises(SolveError, match="UnportableError: two words"):
+        pool.submit(unportable).result()
+
+
+def test_a_death_fails_its_own_task_and_no_other(pool):
+    dying, next_one = pool.submit(plan_dying), pool.submit(abs, -5)
+
+    with pytest.raises(SolverDiedError, match="signal 9"):
+        dying.result()
+    assert next_one.result() == 5
+
+
+def test_a_running_task_can_be_killed(pool):
+    future, _ = started(pool, plan_forever)
+
+    pool.kill(future)
+
+    with pytest.raises(SolveCancelledError):
+        future.result()
+    assert pool.submit(abs, -5).result() == 5
+
+
+def test_a_waiting_task_can_be_killed(pool):
+    running, _ = started(pool, plan_forever)
+    waiting = pool.submit(abs, -5)
+
+    pool.kill(waiting)
+
+    with pytest.raises(CancelledError):
+        waiting.result()
+    assert not running.done()
+
+
+def test_killing_what_has_ended_does_nothing(pool):
+    future = pool.submit(abs, -5)
+    future.result()
+
+    pool.kill(future)
+
+    assert future.result() == 5
+
+
+def test_a_killed_task_takes_its_own_processes_along(pool):
+    future, (child,) = started(pool, child_that_outlives_nobody)
+
+    pool.kill(future)
+    with pytest.raises(SolveCancelledError):
+        future.result()
+
+    assert not _runs(child)
+
+
+def test_a_task_past_its_time_is_ended():
+    pool = SolverPool(process_count=1, seconds_limit=0.2)
+    with pytest.raises(SolveTimeLimitError, match=r"0\.2 s"):
+        pool.submit(plan_forever).result()
+    pool.shutdown(cancel_futures=True)
+
+
+def test_shutting_down_ends_what_runs_and_what_waits(pool):
+    running, _ = started(pool, plan_forever)
+    waiting = pool.submit(abs, -5)
+
+    pool.shutdown(cancel_futures=True)
+
+    assert isinstance(running.exception(), SolveCancelledError)
+    assert waiting.cancelled()
+    assert pool.process_ids() == ()
+
+
+def _runs(process_id: int) -> bool:
+    """Return whether the process is neither gone nor a corpse that nobody has buried."""
+    try:
+        status = Path(f"/proc/{process_id}/stat").read_text(encoding="ascii")
+    except FileNotFoundError:
+        return False
+    return status.rpartition(")")[2].split()[0] != "Z"
