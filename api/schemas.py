@@ -59,7 +59,10 @@ class EstimateRequest(PlanRequest):
 
 
 class PlanSummary(Part):
-    """A line of the list of plans; what an infeasible answer does not have is null."""
+    """A line of the list of plans; what an infeasible answer does not have is null.
+
+    `strategy` is in short; `peak_memory_bytes` and `capacity_bytes` are the fullest stage's.
+    """
 
     id: str
     status: Literal["planned", "infeasible"]
@@ -73,6 +76,9 @@ class PlanSummary(Part):
     tokens_per_second_per_device: float | None = None
     model_flop_utilization: float | None = None
     cost_per_million_tokens: float | None = None
+    strategy: str | None = None
+    peak_memory_bytes: float | None = None
+    capacity_bytes: float | None = None
     certificate_status: Literal["optimal", "feasible"] | None = None
     gap_ratio: float | None = None
 

@@ -11,6 +11,7 @@ from pydantic import TypeAdapter
 
 from api.schemas import Operation, OperationEvent, OperationState, PlanSummary, Problem
 from api.tables import OperationEventRow, OperationRow, PlanRow
+from planner.explain import describe_strategy
 from planner.schema.plan import Infeasible, Plan
 
 _ANSWER: TypeAdapter[Plan | Infeasible] = TypeAdapter(Plan | Infeasible)
@@ -97,12 +98,16 @@ def _summary(answer: Plan | Infeasible, *, created_at: datetime) -> PlanSummary:
     if isinstance(answer, Infeasible):
         return summary
     prediction, certificate = answer.prediction, answer.certificate
+    fullest = max(prediction.stages, key=lambda stage: stage.peak_memory_bytes)
     return summary.model_copy(
         update={
             "step_seconds": prediction.step_seconds.p50,
             "tokens_per_second_per_device": prediction.tokens_per_second_per_device,
             "model_flop_utilization": prediction.model_flop_utilization,
             "cost_per_million_tokens": prediction.cost_per_million_tokens,
+            "strategy": describe_strategy(answer.strategy),
+            "peak_memory_bytes": fullest.peak_memory_bytes,
+            "capacity_bytes": fullest.capacity_bytes,
             "certificate_status": certificate.status,
             "gap_ratio": certificate.gap_ratio,
         }
