@@ -93,6 +93,11 @@ def compare(plans: Sequence[Plan]) -> Comparison:
     )
 
 
+def every_fact(plans: Sequence[Plan]) -> tuple[Difference, ...]:
+    """Return all facts of `plans` side by side, those that are the same in all included."""
+    return tuple(fact.difference() for fact in _facts(plans))
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Row:
     """One fact of all plans, differing or not."""
