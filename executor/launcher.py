@@ -101,7 +101,7 @@ def chosen_device(plan: Plan, asked: str | None) -> str:
             f"the plan has {plan.strategy.world_size} ranks on {', '.join(sorted(kinds))}",
             field="device",
             value=f"{available} CUDA devices here",
-            remedy="plan for what this machine has (CPU ranks: cluster 1x4xcpu-gloo), or force "
+            remedy="plan for what this machine has (CPU ranks: cluster 4xcpu-gloo), or force "
             "CPU ranks with --device cpu",
         )
     return device_type

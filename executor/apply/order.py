@@ -74,8 +74,7 @@ def apply(
         precision=application.precision,
     )
     materialise(model, declaration=declaration, device=application.device, seed=application.seed)
-    if strategy.tensor_parallel_degree > 1 and not gradient_sync.parts:
-        shard_embedding_gradient(model, declaration)
+    shard_embedding_gradient(model, declaration)
     return gradient_sync
 
 

@@ -59,6 +59,7 @@ class Sequential:
             self._gradient_sync.before_backward(is_last=index == count - 1)
             loss.backward()  # type: ignore[no-untyped-call]
             losses.append(loss.detach())
+        self._gradient_sync.finish()
         return torch.stack(losses).sum()
 
 
@@ -84,11 +85,14 @@ class Pipelined:
     def run(self, inputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor | None:
         """Return the mean loss of this rank's sequences on the last stage, else `None`."""
         arguments = (inputs,) if self._stage.is_first else ()
-        if not self._stage.is_last:
-            self._schedule.step(*arguments, return_outputs=False)
-            return None
         losses: list[torch.Tensor] = []
-        self._schedule.step(*arguments, target=targets, losses=losses, return_outputs=False)
+        if self._stage.is_last:
+            self._schedule.step(*arguments, target=targets, losses=losses, return_outputs=False)
+        else:
+            self._schedule.step(*arguments, return_outputs=False)
+        self._stage.finish()
+        if not losses:
+            return None
         return torch.stack([loss.detach() for loss in losses]).sum()
 
 
@@ -133,6 +137,10 @@ class SyncedStage(PipelineStage):
             bwd_kwargs["stage_output"], bwd_kwargs["output_grads"], bwd_kwargs["input_values"]
         )
         return gradients, None
+
+    def finish(self) -> None:
+        """Wait for gradient reductions that are still under way."""
+        self._gradient_sync.finish()
 
     def perform_reduce_grad(self, grad_scale_factor: int) -> None:
         """Do nothing: each backward has already reduced what it should."""

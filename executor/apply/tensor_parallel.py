@@ -22,6 +22,7 @@ from torch.distributed.tensor.parallel import (
     parallelize_module,
 )
 
+from executor.mesh import TENSOR
 from executor.models.declaration import BlockDeclaration, ModelDeclaration, part
 
 SEQUENCE_DIMENSION = 1
@@ -78,12 +79,12 @@ def shard_embedding_gradient(model: nn.Module, declaration: ModelDeclaration) ->
     """Let the embedding's gradient be split as its weight is.
 
     DTensor's embedding backward returns it whole on every rank: the vocabulary's memory again,
-    and no match for the head's gradient where the two are tied across stages. FSDP splits it by
-    itself.
+    and no match for the head's gradient where the two are tied across stages. Where FSDP keeps the
+    weight it does so itself.
     """
     embedding = part(model, declaration.embedding)
     weight = None if embedding is None else embedding.weight
-    if isinstance(weight, DTensor):
+    if isinstance(weight, DTensor) and weight.device_mesh.mesh_dim_names == (TENSOR,):
         placements = weight.placements
         weight.register_hook(  # type: ignore[no-untyped-call]
             lambda gradient: gradient.redistribute(placements=placements)

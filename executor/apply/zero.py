@@ -21,6 +21,7 @@ from torch.distributed._composable.replicate_with_fsdp import replicate
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
 
+from executor.apply.replicate import Replica
 from executor.apply.split import stage_blocks
 from executor.mesh import REPLICATE, SHARD, RankMesh
 from executor.models.declaration import ModelDeclaration, part
@@ -40,7 +41,8 @@ class ShardedPart:
 class GradientSync:
     """When the parts of a stage reduce gradients and give up whole parameters."""
 
-    parts: tuple[ShardedPart, ...]
+    sharded: tuple[ShardedPart, ...] = ()
+    replicas: tuple[Replica, ...] = ()
 
     def before_backward(self, *, is_last: bool) -> None:
         """Set every part's flags for the backward of one micro-batch.
@@ -48,14 +50,21 @@ class GradientSync:
         Whole parameters must be given up after the last backward at the latest: the optimizer
         updates the shards, and what stayed whole would be stale.
         """
-        for item in self.parts:
+        for item in self.sharded:
             item.module.set_requires_gradient_sync(is_last or item.zero_stage >= 2, recurse=False)
             item.module.set_requires_all_reduce(is_last, recurse=False)
             item.module.set_reshard_after_backward(is_last or item.zero_stage == 3, recurse=False)
+        for replica in self.replicas:
+            replica.before_backward(is_last=is_last)
+
+    def finish(self) -> None:
+        """Wait for what the last backward has left under way."""
+        for replica in self.replicas:
+            replica.finish()
 
 
 def needs_data_parallel(mesh: RankMesh, precision: Precision) -> bool:
-    """Return whether parameters need FSDP: to share them, or to keep a copy in another format."""
+    """Return whether anything is to be done: states to share, or a copy in another format."""
     return mesh.data_degree > 1 or precision is not Precision.FP32
 
 
@@ -70,16 +79,27 @@ def apply_zero(
 ) -> GradientSync:
     """Shard or replicate each block and edge of the stage as its group's ZeRO stage says."""
     if not needs_data_parallel(mesh, precision):
-        return GradientSync(parts=())
+        return GradientSync()
     policy = _mixed_precision(precision)
-    parts = []
+    sharded: list[ShardedPart] = []
+    replicas: list[Replica] = []
+    tied_stage: int | None = None
     for modules, zero_stage in _pieces(model, declaration, stage, edges):
-        _keep(modules, zero_stage=zero_stage, mesh=mesh, policy=policy)
-        parts.append(ShardedPart(module=modules[0], zero_stage=zero_stage))  # type: ignore[arg-type]
-    root_stage = _root_stage(model, declaration, edges)
-    _keep([model], zero_stage=root_stage, mesh=mesh, policy=policy)
-    parts.append(ShardedPart(module=model, zero_stage=root_stage))  # type: ignore[arg-type]
-    return GradientSync(parts=tuple(parts))
+        if sharding_mesh(mesh, zero_stage) is None and precision is Precision.FP32:
+            group = mesh.data.get_group()
+            replicas.append(Replica(modules, group=group, degree=mesh.data_degree))
+        elif _holds_tied_pair(model, declaration) and len(modules) > 1:
+            tied_stage = zero_stage
+        else:
+            _keep(modules, zero_stage=zero_stage, mesh=mesh, policy=policy)
+            sharded.append(ShardedPart(module=_fsdp(modules[0]), zero_stage=zero_stage))
+    if sharded or tied_stage is not None:
+        # The root orders the parts' collectives, and holds itself what shares one weight.
+        root_stage = 1 if tied_stage is None else tied_stage
+        ignored = {parameter for replica in replicas for parameter in replica.parameters()}
+        _keep([model], zero_stage=root_stage, mesh=mesh, policy=policy, ignored=ignored)
+        sharded.append(ShardedPart(module=_fsdp(model), zero_stage=root_stage))
+    return GradientSync(sharded=tuple(sharded), replicas=tuple(replicas))
 
 
 def head_choice(declaration: ModelDeclaration, edges: tuple[EdgeChoice, EdgeChoice]) -> EdgeChoice:
@@ -100,20 +120,20 @@ def _pieces(
     stage: Stage,
     edges: tuple[EdgeChoice, EdgeChoice],
 ) -> list[tuple[list[nn.Module], int]]:
-    """Return what is kept together, with its ZeRO stage; tied edges are left to the root."""
+    """Return what is kept together, with its ZeRO stage; tied edges are one piece."""
     pieces: list[tuple[list[nn.Module], int]] = []
     for group in stage.layers:
         for index in stage_blocks(Stage(stage=0, layers=(group,))):
             block = model.get_submodule(declaration.block_path(index))
             pieces.append(([block], group.zero_stage))
-    if _holds_tied_pair(model, declaration):
-        return pieces
     embedding = part(model, declaration.embedding)
     head = part(model, declaration.head)
+    norm = part(model, declaration.final_norm)
+    if declaration.tied_embeddings and embedding and norm and head:
+        return [*pieces, ([embedding, norm, head], edges[0].zero_stage)]
     if embedding is not None:
         pieces.insert(0, ([embedding], edges[0].zero_stage))
-    if head is not None:
-        norm = model.get_submodule(declaration.final_norm)
+    if norm is not None and head is not None:
         pieces.append(([norm, head], head_choice(declaration, edges).zero_stage))
     return pieces
 
@@ -126,22 +146,31 @@ def _holds_tied_pair(model: nn.Module, declaration: ModelDeclaration) -> bool:
     )
 
 
-def _root_stage(
-    model: nn.Module, declaration: ModelDeclaration, edges: tuple[EdgeChoice, EdgeChoice]
-) -> int:
-    """Return the root's ZeRO stage, which matters only where it holds the tied pair."""
-    return edges[0].zero_stage if _holds_tied_pair(model, declaration) else 1
-
-
 def _keep(
-    modules: list[nn.Module], *, zero_stage: int, mesh: RankMesh, policy: MixedPrecisionPolicy
+    modules: list[nn.Module],
+    *,
+    zero_stage: int,
+    mesh: RankMesh,
+    policy: MixedPrecisionPolicy,
+    ignored: set[nn.Parameter] | None = None,
 ) -> None:
     target = modules if len(modules) > 1 else modules[0]
     sharding = sharding_mesh(mesh, zero_stage)
     if sharding is None:
-        replicate(target, mesh=mesh.data, mp_policy=policy)
+        replicate(target, mesh=mesh.data, mp_policy=policy, ignored_params=ignored)
         return
-    fully_shard(target, mesh=sharding, reshard_after_forward=zero_stage == 3, mp_policy=policy)
+    fully_shard(
+        target,
+        mesh=sharding,
+        reshard_after_forward=zero_stage == 3,
+        mp_policy=policy,
+        ignored_params=ignored,
+    )
+
+
+def _fsdp(module: nn.Module) -> FSDPModule:
+    assert isinstance(module, FSDPModule)  # noqa: S101 - `_keep` has made it one
+    return module
 
 
 def _mixed_precision(precision: Precision) -> MixedPrecisionPolicy:

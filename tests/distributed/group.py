@@ -64,7 +64,7 @@ class RankGroup:
             reading, writing = os.pipe()
             self._answers.append(os.fdopen(reading, encoding="utf-8"))
             process = subprocess.Popen(
-                [sys.executable, "-m", "tests.distributed.worker", str(writing)],
+                [sys.executable, "-m", "tests.distributed.serving_rank", str(writing)],
                 cwd=ROOT,
                 env=self._variables(rank, port),
                 stdin=subprocess.PIPE,

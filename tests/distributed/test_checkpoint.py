@@ -46,6 +46,21 @@ def test_training_continues_over_three_layouts(
     assert losses == pytest.approx(runs[0]["reference_losses"], rel=1e-5)
 
 
+def test_training_continues_between_layouts_with_data_ranks(
+    four_ranks: RankGroup, tmp_path: Path
+) -> None:
+    """Three steps each: TP2 x replicated DP2, then PP2 x ZeRO-2."""
+    directory = str(tmp_path / "checkpoint")
+    tensor = {"tensor_parallel_degree": 2, "data_parallel_degree": 2, "micro_batch_size": 2}
+    pipeline = {"pipeline_parallel_degree": 2, "data_parallel_degree": 2, "zero_stage": 2}
+    runs = [
+        four_ranks.run("resume", strategy=tensor, first_step=0, step_count=3, save=directory),
+        four_ranks.run("resume", strategy=pipeline, first_step=3, step_count=3, load=directory),
+    ]
+    losses = [loss for run in runs for loss in run["losses"]]
+    assert losses == pytest.approx(runs[0]["reference_losses"], rel=1e-5)
+
+
 def test_a_directory_without_a_checkpoint_is_refused(two_ranks: RankGroup, tmp_path: Path) -> None:
     answer = two_ranks.run("refused_load", strategy=REPLICATED, directory=str(tmp_path / "nothing"))
     assert answer["error"] == "CheckpointError"

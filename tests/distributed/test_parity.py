@@ -17,8 +17,8 @@ TRAINED_TOLERANCE = 1e-5
 ON_TWO_RANKS: dict[str, dict[str, Any]] = {
     "dp2": {"data_parallel_degree": 2},
     "zero3": {"data_parallel_degree": 2, "zero_stage": 3},
-    "tp2": {"tensor_parallel_degree": 2},
-    "tp2-sp": {"tensor_parallel_degree": 2, "sequence_parallel": True},
+    "tp2": {"tensor_parallel_degree": 2, "micro_batch_size": 4},
+    "tp2-sp": {"tensor_parallel_degree": 2, "sequence_parallel": True, "micro_batch_size": 4},
     "pp2-gpipe": {"pipeline_parallel_degree": 2, "pipeline_schedule": "gpipe"},
     "pp2-1f1b-uneven": {
         "pipeline_parallel_degree": 2,
@@ -44,7 +44,11 @@ ON_FOUR_RANKS: dict[str, dict[str, Any]] = {
     "replicate4-zero3-named": {"data_parallel_replicate_degree": 4, "zero_stage": 3},
     "tp4": {"tensor_parallel_degree": 4, "micro_batch_size": 4},
     "tp4-sp": {"tensor_parallel_degree": 4, "micro_batch_size": 4, "sequence_parallel": True},
-    "pp4-gpipe": {"pipeline_parallel_degree": 4, "pipeline_schedule": "gpipe"},
+    "pp4-gpipe": {
+        "pipeline_parallel_degree": 4,
+        "pipeline_schedule": "gpipe",
+        "micro_batch_size": 2,
+    },
     "pp4-1f1b-uneven": {"pipeline_parallel_degree": 4, "stages": stages(2, 2, 1, 1)},
     **{
         f"zero3-checkpointing-{mode}": {
@@ -67,7 +71,11 @@ ON_FOUR_RANKS: dict[str, dict[str, Any]] = {
         "embedding": {"zero_stage": 3},
         "head": {"zero_stage": 1},
     },
-    "tp2-pp2": {"tensor_parallel_degree": 2, "pipeline_parallel_degree": 2},
+    "tp2-pp2": {
+        "tensor_parallel_degree": 2,
+        "pipeline_parallel_degree": 2,
+        "micro_batch_size": 2,
+    },
     "tp2-sp-pp2-full": {
         "tensor_parallel_degree": 2,
         "sequence_parallel": True,
@@ -143,7 +151,11 @@ TIED: dict[str, dict[str, Any]] = {
         "zero_stage": 3,
         "head": {"zero_stage": 0},
     },
-    "tp2-pp2": {"tensor_parallel_degree": 2, "pipeline_parallel_degree": 2},
+    "tp2-pp2": {
+        "tensor_parallel_degree": 2,
+        "pipeline_parallel_degree": 2,
+        "micro_batch_size": 2,
+    },
 }
 
 HUGGING_FACE: dict[str, dict[str, Any]] = {
@@ -210,7 +222,11 @@ def test_a_hugging_face_llama_trains_as_its_own_forward_does(
 def test_a_tied_hugging_face_llama_trains_as_its_own_forward_does(four_ranks: RankGroup) -> None:
     answer = four_ranks.run(
         "parity",
-        strategy={"tensor_parallel_degree": 2, "pipeline_parallel_degree": 2},
+        strategy={
+            "tensor_parallel_degree": 2,
+            "pipeline_parallel_degree": 2,
+            "micro_batch_size": 4,
+        },
         kind="llama-tied",
     )
     check_parity(answer)

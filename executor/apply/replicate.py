@@ -1,0 +1,101 @@
+"""Replication in full precision: whole parameters on every rank, gradients averaged as they come.
+
+FSDP's own replication keeps a second, gathered copy of the parameters. Where forward runs in the
+parameters' own format that copy serves nothing, so these modules are left as they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import distributed, nn
+from torch.distributed.tensor import DTensor
+
+
+@dataclass(frozen=True, slots=True)
+class _Reduction:
+    """An all-reduce under way, and the buffer that it fills."""
+
+    work: distributed.Work
+    buffer: torch.Tensor
+
+
+class Replica:
+    """Modules whose gradients are averaged together once all of them have come.
+
+    The collective overlaps with what is left of backward. Gradients move into the buffer that is
+    reduced, so that they are held once.
+    """
+
+    def __init__(
+        self, modules: Sequence[nn.Module], *, group: distributed.ProcessGroup, degree: int
+    ) -> None:
+        self._modules = nn.ModuleList(modules)
+        self._group = group
+        self._degree = degree
+        self._missing = 0
+        self._hooked: list[nn.Parameter] = []
+        self._reductions: list[_Reduction] = []
+
+    def parameters(self) -> list[nn.Parameter]:
+        """Return the modules' parameters, each once."""
+        return list(self._modules.parameters())
+
+    def before_backward(self, *, is_last: bool) -> None:
+        """Expect every gradient once more, and reduce them if this backward is the step's last."""
+        if not self._hooked:
+            # Only now: taking storage for a model replaces its parameters.
+            self._hooked = self.parameters()
+            for parameter in self._hooked:
+                parameter.register_post_accumulate_grad_hook(  # type: ignore[no-untyped-call]
+                    self._came
+                )
+        self._missing = len(self._hooked) if is_last else 0
+
+    def finish(self) -> None:
+        """Wait until the gradients are averages."""
+        for reduction in self._reductions:
+            reduction.work.wait()
+        self._reductions.clear()
+
+    def _came(self, _parameter: torch.Tensor) -> None:
+        if self._missing == 0:
+            return
+        self._missing -= 1
+        if self._missing == 0:
+            self._reduce()
+
+    def _reduce(self) -> None:
+        buffer = torch.cat([_local_gradient(item).reshape(-1) for item in self._hooked])
+        buffer.div_(self._degree)
+        work = distributed.all_reduce(buffer, group=self._group, async_op=True)
+        assert work is not None  # noqa: S101 - always given when asynchronous
+        self._reductions.append(_Reduction(work, buffer))
+        sizes = [_local_gradient(item).numel() for item in self._hooked]
+        pieces = torch.split(buffer, sizes)
+        for parameter, piece in zip(self._hooked, pieces, strict=True):
+            _move_gradient(parameter, piece)
+
+
+def _local_gradient(parameter: nn.Parameter) -> torch.Tensor:
+    gradient = parameter.grad
+    assert gradient is not None  # noqa: S101 - its hook has run
+    return gradient.to_local() if isinstance(gradient, DTensor) else gradient
+
+
+def _move_gradient(parameter: nn.Parameter, piece: torch.Tensor) -> None:
+    """Let the parameter's gradient be `piece`, a view of the buffer, and free what it was."""
+    local = piece.view(_local_gradient(parameter).shape)
+    gradient = parameter.grad
+    if isinstance(gradient, DTensor):
+        local = DTensor.from_local(
+            local,
+            gradient.device_mesh,
+            gradient.placements,
+            run_check=False,
+            shape=gradient.shape,
+            stride=gradient.stride(),
+        )
+    parameter.grad = local
