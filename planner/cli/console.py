@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from planner.schema.progress import Progress
 
 PATIENCE_SECONDS = 1.0
-NARROWEST_COLUMNS = 100
+COLUMNS_WITHOUT_TERMINAL = 120
 
 
 def stdout() -> Console:
@@ -25,7 +25,9 @@ def stdout() -> Console:
     from rich.console import Console
 
     console = Console(highlight=False, soft_wrap=False)
-    return console if console.is_terminal else Console(highlight=False, width=NARROWEST_COLUMNS)
+    return (
+        console if console.is_terminal else Console(highlight=False, width=COLUMNS_WITHOUT_TERMINAL)
+    )
 
 
 def print_document(document: Document) -> None:

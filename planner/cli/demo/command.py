@@ -20,13 +20,15 @@ if TYPE_CHECKING:
 
 STEP_COUNT = 5
 TRAINING_STEP_COUNT = 20
+# The story must end within a minute even where a proof takes longer; the gap is then shown.
+SEARCH_LIMITS = {"solver_seconds": 12.0}
 GPU_REQUESTS: tuple[tuple[str, dict[str, Any]], ...] = (
     (
         "plan Llama-3-8B on 8 H100",
         {
             "model": "llama-3-8b",
             "cluster": "8xh100-sxm5-80gb",
-            "job": {"global_batch_size": 512, "sequence_length": 8192},
+            "job": {"global_batch_size": 512, "sequence_length": 8192, "limits": SEARCH_LIMITS},
         },
     ),
     (
@@ -34,7 +36,7 @@ GPU_REQUESTS: tuple[tuple[str, dict[str, Any]], ...] = (
         {
             "model": "qwen3-30b-a3b",
             "cluster": "8x8xh100-sxm5-80gb",
-            "job": {"global_batch_size": 1024, "sequence_length": 4096},
+            "job": {"global_batch_size": 1024, "sequence_length": 4096, "limits": SEARCH_LIMITS},
         },
     ),
 )

@@ -53,5 +53,5 @@ class Steps:
     def _bar(self, done_count: int) -> str:
         filled = BAR_COLUMNS * done_count // self._step_count
         line = "━" * filled
-        rest = "━" * (BAR_COLUMNS - filled)
+        rest = "╌" * (BAR_COLUMNS - filled)
         return f"[cyan]{line}[/][dim]{rest}[/] {done_count}/{self._step_count}"

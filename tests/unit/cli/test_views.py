@@ -77,7 +77,7 @@ def a_report(**changes: object) -> RunReport:
             stage=stage,
             mesh={"pp": stage},
             parameter_bytes=1.0,
-            peak_memory_bytes=(5.0 + stage) * GIB,
+            peak_memory_bytes=4.25 * (1 + stage) * GIB,
             peak_memory_kind="live_tensors",
             step_seconds=(2.0, 2.0),
         )
@@ -247,13 +247,13 @@ def test_measured_stands_beside_predicted():
         for line in text_of(measured_table(a_plan(), a_report())).splitlines()
     ]
     assert lines[1] == "step (median) 1 s 2 s 2.00"
-    assert lines[2] == "peak memory, stage 0 10 GiB 5 GiB 0.50"
-    assert lines[3] == "peak memory, stage 1 10 GiB 6 GiB 0.60"
+    assert lines[2] == "peak of tensors, stage 0 8.5 GiB 4.25 GiB 0.50"
+    assert lines[3] == "peak of tensors, stage 1 8.5 GiB 8.5 GiB 1.00"
 
 
 def test_memory_that_was_not_measured_is_not_shown():
     ranks = tuple(rank.model_copy(update={"peak_memory_bytes": None}) for rank in a_report().ranks)
-    assert "peak memory" not in text_of(measured_table(a_plan(), a_report(ranks=ranks)))
+    assert "peak of" not in text_of(measured_table(a_plan(), a_report(ranks=ranks)))
 
 
 def test_plans_table_names_strategy_speed_and_proof():
