@@ -68,7 +68,9 @@ class Fields:
             )
         return value
 
-    def optional_size(self, name: str, default: int | None = None) -> int | None:
+    def optional_size(
+        self, name: str, default: int | None = None, *, limit: int = SIZE_LIMIT
+    ) -> int | None:
         """Return the positive whole number under `name`, None where null, else `default`.
 
         Raises:
@@ -76,7 +78,12 @@ class Fields:
         """
         if name not in self:
             return default
-        return None if self._value(name) is None else self.size(name, limit=POSITION_LIMIT)
+        return None if self._value(name) is None else self.size(name, limit=limit)
+
+    def text(self, name: str) -> str | None:
+        """Return the word under `name`, or None where it is absent, null or no word."""
+        value = self._value(name)
+        return value if isinstance(value, str) else None
 
     def flag(self, name: str, default: bool) -> bool:
         """Return the boolean under `name`, or `default` where it is absent or null.

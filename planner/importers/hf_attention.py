@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from planner.errors import UnsupportedModelError
-from planner.importers.fields import LAYER_LIMIT, Fields, require_divides
+from planner.importers.fields import LAYER_LIMIT, POSITION_LIMIT, Fields, require_divides
 from planner.schema.model import GroupedQueryAttention, LatentAttention
 
 Windows = Sequence[int | None]
@@ -33,8 +33,8 @@ def grouped_query(
     default = key_value_heads if absent and key_value_heads is not None else head_count
     key_value_head_count = fields.size("num_key_value_heads", default)
     require_divides("num_key_value_heads", key_value_head_count, "num_attention_heads", head_count)
-    size = fields.size("head_dim", head_size or 0, minimum=1)
-    if not size:
+    size = fields.optional_size("head_dim") or head_size
+    if size is None:
         require_divides("num_attention_heads", head_count, "hidden_size", hidden_size)
         size = hidden_size // head_count
     return GroupedQueryAttention(
@@ -57,7 +57,8 @@ def latent(fields: Fields) -> LatentAttention:
 
 def uniform_windows(fields: Fields, default: int | None = None) -> Windows:
     """Return the same window for every layer: `sliding_window`, null for full attention."""
-    return (fields.optional_size("sliding_window", default),) * layer_count(fields)
+    window = fields.optional_size("sliding_window", default, limit=POSITION_LIMIT)
+    return (window,) * layer_count(fields)
 
 
 def switched_windows(fields: Fields) -> Windows:
@@ -88,7 +89,7 @@ def alternate_windows(fields: Fields) -> Windows:
 
 
 def _switched_window(fields: Fields) -> int | None:
-    window = fields.optional_size("sliding_window", 4096)
+    window = fields.optional_size("sliding_window", 4096, limit=POSITION_LIMIT)
     return window if fields.flag("use_sliding_window", False) else None
 
 

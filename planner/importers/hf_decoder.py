@@ -1,36 +1,29 @@
-"""Decoder: blocks and the fields that all Hugging Face decoders share -> model graph."""
+"""Decoder: blocks, and the fields that all Hugging Face decoders share, as one model graph."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import groupby
 
 from planner.importers.fields import POSITION_LIMIT, Fields
-from planner.schema.model import Block, ModelGraph
-
-NAME_LENGTH_LIMIT = 200
+from planner.schema.model import Block, BlockRun, ModelGraph
 
 
-def decoder(
-    fields: Fields,
-    name: str,
-    blocks: Sequence[Block],
-    *,
-    positions: int,
-    tied: bool = False,
+def rotary_decoder(
+    fields: Fields, name: str, blocks: Sequence[Block], *, positions: int, tied: bool = False
 ) -> ModelGraph:
-    """Return a rotary RMSNorm decoder of `blocks`.
+    """Return a decoder of `blocks` with rotary positions and RMSNorm.
 
     `positions` and `tied` are the type's defaults of `max_position_embeddings` and
-    `tie_word_embeddings`. `name` carries the model type behind a colon: `qwen2:my-model`.
+    `tie_word_embeddings`.
 
     Raises:
         DocumentError: if a field is bad, or the blocks fall into too many runs.
     """
-    architecture, _, shown = name.partition(":")
     return ModelGraph.from_fields(
         {
-            "name": shown[:NAME_LENGTH_LIMIT] or architecture,
-            "architecture": architecture,
+            "name": name,
+            "architecture": fields.text("model_type"),
             "hidden_size": fields.size("hidden_size"),
             "vocabulary_size": fields.size("vocab_size"),
             "tied_embeddings": fields.flag("tie_word_embeddings", tied),
@@ -39,5 +32,12 @@ def decoder(
             ),
             "runs": runs(blocks),
         },
-        source=shown,
+        source=name,
+    )
+
+
+def runs(blocks: Sequence[Block]) -> tuple[BlockRun, ...]:
+    """Return consecutive equal blocks as runs."""
+    return tuple(
+        BlockRun(block=block, block_count=len(list(same))) for block, same in groupby(blocks)
     )

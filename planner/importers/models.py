@@ -12,9 +12,14 @@ from typing import Any
 from pydantic import JsonValue
 
 from planner.errors import DocumentError, InputError
+from planner.importers.fields import LAYER_LIMIT, require_at_most, require_divides
 from planner.importers.huggingface import graph_from_huggingface
 from planner.schema.document import parse_fields, read_fields
-from planner.schema.model import ModelGraph
+from planner.schema.model import GroupedQueryAttention, MixtureFeedForward, ModelGraph
+
+_NAME_LENGTH_LIMIT = 200
+_DEFAULT_NAME = "model"
+_SUFFIXES = {".json", ".yaml", ".yml"}
 
 
 @cache
@@ -23,7 +28,9 @@ def model_names() -> tuple[str, ...]:
     shelf = resources.files("profiles") / "models"
     return tuple(
         sorted(
-            item.name.removesuffix(".json") for item in shelf.iterdir() if item.name[-5:] == ".json"
+            item.name.removesuffix(".json")
+            for item in shelf.iterdir()
+            if item.name.endswith(".json")
         )
     )
 
@@ -31,25 +38,20 @@ def model_names() -> tuple[str, ...]:
 def read_model(reference: str) -> tuple[JsonValue, ModelGraph]:
     """Return what to record of, and the graph of, the model that a name or a path stands for.
 
+    A path leads to a file, or to a directory with a config.json. A known name wins over a file.
+
     Raises:
         InputError: if it is neither a known name nor a readable, valid document.
     """
     if reference in model_names():
         content = (resources.files("profiles") / "models" / f"{reference}.json").read_bytes()
         return reference, model_from_fields(parse_fields(content, source=reference), name=reference)
-    path = Path(reference)
-    if not path.exists() and not path.suffix:
-        near = get_close_matches(reference, model_names(), n=3)
-        hint = f"did you mean {', '.join(near)}? " if near else ""
-        raise InputError(
-            "is neither a known model nor a file",
-            field="model",
-            value=reference,
-            remedy=f"{hint}list names with `meshwright models`, or give the path of a config.json",
-        )
+    path = _existing_path(reference)
+    if path.is_dir() and (path / "config.json").is_file():
+        path /= "config.json"
     fields = read_fields(path)
     name = path.parent.resolve().name if path.stem == "config" else path.stem
-    return fields, model_from_fields(fields, name=name or "model")
+    return fields, model_from_fields(fields, name=name)
 
 
 def model_from_fields(fields: Mapping[str, Any], *, name: str) -> ModelGraph:
@@ -58,12 +60,65 @@ def model_from_fields(fields: Mapping[str, Any], *, name: str) -> ModelGraph:
     Raises:
         InputError: naming the bad field, its value and the remedy.
     """
+    name = name[:_NAME_LENGTH_LIMIT] or _DEFAULT_NAME
     if "model_type" in fields:
         return graph_from_huggingface(fields, name=name)
     if "runs" in fields:
-        return ModelGraph.from_fields(fields, source=name)
+        graph = ModelGraph.from_fields(fields, source=name)
+        _require_possible(graph)
+        return graph
     raise DocumentError(
         "is required",
         field="model_type",
         remedy="give a Hugging Face config.json, or a model graph with runs of blocks",
     )
+
+
+def _existing_path(reference: str) -> Path:
+    """Return the path that `reference` is, unless it rather reads as a mistaken name.
+
+    Raises:
+        InputError: if no file can have this name, or none has and it looks like a model's name.
+    """
+    path = Path(reference)
+    try:
+        exists = path.exists()
+    except (OSError, ValueError):  # longer than any file's name, or no name at all
+        exists, path = False, Path()
+    if "\0" in reference:
+        path = Path()
+    if exists or path.suffix in _SUFFIXES or len(path.parts) > 1:
+        return path
+    near = get_close_matches(reference[:_NAME_LENGTH_LIMIT], model_names(), n=3)
+    hint = f"did you mean {', '.join(near)}? " if near else ""
+    raise InputError(
+        "is neither a known model nor a file",
+        field="model",
+        value=reference,
+        remedy=f"{hint}list names with `meshwright models`, or give the path of a config.json",
+    )
+
+
+def _require_possible(graph: ModelGraph) -> None:
+    """Raise if the numbers of a model graph, each fine alone, do not go together.
+
+    Raises:
+        DocumentError: naming both fields.
+    """
+    require_at_most("runs", graph.block_count, limit_name="blocks", limit=LAYER_LIMIT)
+    for index, run in enumerate(graph.runs):
+        attention, feed_forward = run.block.attention, run.block.feed_forward
+        if isinstance(attention, GroupedQueryAttention):
+            require_divides(
+                f"runs.{index}.block.attention.key_value_head_count",
+                attention.key_value_head_count,
+                "head_count",
+                attention.head_count,
+            )
+        if isinstance(feed_forward, MixtureFeedForward):
+            require_at_most(
+                f"runs.{index}.block.feed_forward.experts_per_token",
+                feed_forward.experts_per_token,
+                limit_name="expert_count",
+                limit=feed_forward.expert_count,
+            )

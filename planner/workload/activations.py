@@ -1,45 +1,151 @@
 """Activations: what forward keeps for backward, per token, under each checkpointing choice.
 
-Counted as autograd keeps them with flash attention and norms in plain torch: per norm its input,
-two intermediates and its output; queries, keys, values and the attention's output; gate, up, silu
-and their product. For Llama-3-8B in 16 bits this is 200,832 bytes per token and block, where
-201,097 were measured on fake tensors. *Selective* keeps the block's input, the attention's output
-and the output of every second matrix product, as torchtitan's per-op policy does (`torchtitan/
-distributed/activation_checkpoint.py`); *full* the block's input alone.
+Counted as autograd keeps them in 16 bits, with flash attention and norms in plain torch. *none*
+keeps all that backward reads; *selective* the block's input, the attention's output and what
+`planner.workload.selection` says; *full* the block's input alone.
+
+For Llama-3-8B this is 200,832 bytes per token and block where 201,097 were measured on fake
+tensors. Dropout masks are left out (1 byte each; Korthikanti et al. 2022 count two for 34 s b h,
+without them and without the scores it is 32 s b h, which is what we count for GPT-2).
+
+Source: Korthikanti et al. 2022, arXiv:2205.05198, section 4.1; counts checked against the tensors
+that autograd saves in transformers' layers (`tests/golden/test_activation_elements.py`).
 """
 
 from __future__ import annotations
 
-from planner.schema.model import Block, LatentAttention, MixtureFeedForward
-from planner.workload.flops import attention_core
+from planner.schema.model import (
+    Attention,
+    Block,
+    FeedForward,
+    LatentAttention,
+    MixtureFeedForward,
+    Norm,
+)
+from planner.workload.flops import attention_core, block_gemms
 from planner.workload.layer import ActivationElements, LayerActivations
+from planner.workload.selection import kept_products
+
+# Elements that a norm keeps beside its output, for each of its input: RMSNorm in plain torch keeps
+# an fp32 copy (two elements) and the normalised row, LayerNorm is one kernel and keeps its input.
+_KEPT_BY_NORM = {Norm.RMS: 3.0, Norm.LAYER: 1.0}
+_TOKEN_INDEX_WORDS = 2.0  # an int64, in words of 4 bytes
+_ROUTING_WORDS_PER_CHOICE = 10.0  # weight, its normed copy, and int64 index, order, inverse, expert
 
 
 def block_activations(block: Block, hidden_size: int) -> LayerActivations:
     """Return the elements per token that one block keeps under each choice."""
+    block_input = _elements(replicated=hidden_size)
     return LayerActivations(
-        none=_sum(_norms_kept(hidden_size), _attention_kept(block), _ffn_kept(block, hidden_size)),
-        selective=_sum(
-            _input_kept(hidden_size),
-            _attention_selected(block),
-            _ffn_selected(block, hidden_size),
+        none=_sum(
+            _norm(block.norm, hidden_size),
+            _attention(block.attention),
+            _norm(block.norm, hidden_size),
+            _feed_forward(block.feed_forward, hidden_size),
         ),
-        full=_input_kept(hidden_size),
+        selective=_sum(
+            block_input,
+            _attention_output(block.attention),
+            kept_products(block_gemms(block, hidden_size)),
+            _elements(reduced=2 * hidden_size),
+        ),
+        full=block_input,
     )
 
 
-def edge_activations() -> LayerActivations:
-    """Return what the embedding keeps: nothing but the token indices, 8 bytes each."""
-    kept = ActivationElements(gathered=0.0, replicated=0.0, sharded=0.0, float32=2.0)
+def embedding_activations() -> LayerActivations:
+    """Return what the embedding keeps: the token's index."""
+    kept = _elements(float32=_TOKEN_INDEX_WORDS)
     return LayerActivations(none=kept, selective=kept, full=kept)
 
 
-def head_activations(hidden_size: int) -> LayerActivations:
-    """Return what the final norm keeps: input, two intermediates, and the head's input."""
-    kept = ActivationElements(
-        gathered=float(hidden_size), replicated=3.0 * hidden_size, sharded=0.0
+def head_activations(hidden_size: int, norm: Norm) -> LayerActivations:
+    """Return what the final norm keeps, and the head's input; logits are counted apart."""
+    kept = _norm(norm, hidden_size)
+    return LayerActivations(none=kept, selective=kept, full=kept)
+
+
+def _norm(norm: Norm, width: int) -> ActivationElements:
+    """Return what a norm keeps and its output, which column-split products read whole."""
+    return _elements(gathered=width, replicated=_KEPT_BY_NORM[norm] * width)
+
+
+def _attention(attention: Attention) -> ActivationElements:
+    if isinstance(attention, LatentAttention):
+        return _latent(attention)
+    core = attention_core(attention)
+    query_width = core.head_count * core.key_head_size
+    kept = _sum(_elements(sharded=query_width + core.key_value_width), _attention_output(attention))
+    if not attention.query_key_norm:
+        return kept
+    normed_heads = attention.head_count + attention.key_value_head_count
+    return _sum(
+        kept,
+        _elements(
+            sharded=_KEPT_BY_NORM[Norm.RMS] * normed_heads * attention.head_size,
+            float32=normed_heads,
+        ),
     )
-    return LayerActivations(none=kept, selective=kept, full=kept)
+
+
+def _latent(attention: LatentAttention) -> ActivationElements:
+    """Return what multi-head latent attention keeps in its expanded form, as training runs it.
+
+    Queries and keys are put together from two parts each, so both are tensors of their own; values
+    are a view of the up-projection's output, which thus stays whole with its unrotated keys. Both
+    compressed rows pass a norm; they and it are whole on every tensor-parallel rank.
+    """
+    core = attention_core(attention)
+    expanded = attention.head_count * (attention.no_position_head_size + attention.value_head_size)
+    compressed = (attention.query_rank or 0) + attention.key_value_rank
+    return _sum(
+        _elements(
+            gathered=(1.0 + _KEPT_BY_NORM[Norm.RMS]) * compressed,
+            sharded=2 * core.head_count * core.key_head_size + expanded,
+        ),
+        _attention_output(attention),
+    )
+
+
+def _attention_output(attention: Attention) -> ActivationElements:
+    """Return the attention's output and the log-sum-exp of its scores."""
+    core = attention_core(attention)
+    return _elements(sharded=core.head_count * core.value_head_size, float32=core.head_count)
+
+
+def _feed_forward(feed_forward: FeedForward, hidden_size: int) -> ActivationElements:
+    """Return the rows inside: gate, up, silu and product, or two of them where nothing gates.
+
+    Routed experts keep them for each chosen expert, and the token's row as it was sent and as it
+    came back, with the router's probabilities and choices.
+    """
+    rows = 4 if feed_forward.gated else 2
+    if not isinstance(feed_forward, MixtureFeedForward):
+        return _elements(sharded=rows * feed_forward.ffn_size)
+    chosen = feed_forward.experts_per_token
+    width = chosen * feed_forward.expert_ffn_size + feed_forward.shared_ffn_size
+    return _elements(
+        gathered=2 * chosen * hidden_size,
+        sharded=rows * width,
+        float32=feed_forward.expert_count + _ROUTING_WORDS_PER_CHOICE * chosen,
+    )
+
+
+def _elements(
+    *,
+    gathered: float = 0.0,
+    replicated: float = 0.0,
+    sharded: float = 0.0,
+    float32: float = 0.0,
+    reduced: float = 0.0,
+) -> ActivationElements:
+    return ActivationElements(
+        gathered=float(gathered),
+        replicated=float(replicated),
+        sharded=float(sharded),
+        float32=float(float32),
+        reduced=float(reduced),
+    )
 
 
 def _sum(*parts: ActivationElements) -> ActivationElements:
@@ -48,92 +154,5 @@ def _sum(*parts: ActivationElements) -> ActivationElements:
         replicated=sum(part.replicated for part in parts),
         sharded=sum(part.sharded for part in parts),
         float32=sum(part.float32 for part in parts),
-    )
-
-
-def _input_kept(hidden_size: int) -> ActivationElements:
-    return ActivationElements(gathered=0.0, replicated=float(hidden_size), sharded=0.0)
-
-
-def _norms_kept(hidden_size: int) -> ActivationElements:
-    """Two norms: each keeps its input and two intermediates; its output feeds column products."""
-    return ActivationElements(gathered=2.0 * hidden_size, replicated=6.0 * hidden_size, sharded=0.0)
-
-
-def _attention_kept(block: Block) -> ActivationElements:
-    """Return queries, keys, values, output and log-sum-exp; for MLA also what was compressed."""
-    attention = block.attention
-    core = attention_core(attention)
-    query_width = core.head_count * core.key_head_size
-    output_width = core.head_count * core.value_head_size
-    kept = ActivationElements(
-        gathered=0.0,
-        replicated=0.0,
-        sharded=float(query_width + core.key_value_width + output_width),
-        float32=float(core.head_count),
-    )
-    if not isinstance(attention, LatentAttention):
-        return kept
-    compressed = (attention.query_rank or 0) + attention.key_value_rank
-    expanded = attention.head_count * (attention.no_position_head_size + attention.value_head_size)
-    latent = ActivationElements(
-        gathered=float(compressed), replicated=3.0 * compressed, sharded=float(expanded)
-    )
-    return _sum(kept, latent)
-
-
-def _ffn_kept(block: Block, hidden_size: int) -> ActivationElements:
-    """Gate, up, silu and product (two rows when not gated); per chosen expert when routed."""
-    feed_forward = block.feed_forward
-    rows = 4 if feed_forward.gated else 2
-    if not isinstance(feed_forward, MixtureFeedForward):
-        return ActivationElements(
-            gathered=0.0, replicated=0.0, sharded=float(rows * feed_forward.ffn_size)
-        )
-    chosen = feed_forward.experts_per_token
-    width = chosen * feed_forward.expert_ffn_size + feed_forward.shared_ffn_size
-    return ActivationElements(
-        gathered=2.0 * chosen * hidden_size,
-        replicated=0.0,
-        sharded=float(rows * width),
-        float32=float(2 * feed_forward.expert_count),
-    )
-
-
-def _attention_selected(block: Block) -> ActivationElements:
-    """Return the attention's output, and of the projections the first and the third."""
-    attention = block.attention
-    core = attention_core(attention)
-    output_width = core.head_count * core.value_head_size
-    if isinstance(attention, LatentAttention):
-        compressed = attention.query_rank or core.head_count * core.key_head_size
-        return ActivationElements(
-            gathered=0.0,
-            replicated=float(compressed + attention.key_value_rank + attention.rotary_head_size),
-            sharded=float(output_width),
-            float32=float(core.head_count),
-        )
-    query_width = core.head_count * core.key_head_size
-    return ActivationElements(
-        gathered=0.0,
-        replicated=0.0,
-        sharded=float(query_width + output_width + core.key_value_width // 2),
-        float32=float(core.head_count),
-    )
-
-
-def _ffn_selected(block: Block, hidden_size: int) -> ActivationElements:
-    """Return the gate's product and the down projection's partial sums."""
-    feed_forward = block.feed_forward
-    if not isinstance(feed_forward, MixtureFeedForward):
-        return ActivationElements(
-            gathered=float(hidden_size), replicated=0.0, sharded=float(feed_forward.ffn_size)
-        )
-    chosen = feed_forward.experts_per_token
-    shared = feed_forward.shared_ffn_size
-    return ActivationElements(
-        gathered=2.0 * chosen * hidden_size + (hidden_size if shared else 0),
-        replicated=0.0,
-        sharded=float(chosen * feed_forward.expert_ffn_size + shared),
-        float32=float(feed_forward.expert_count),
+        reduced=sum(part.reduced for part in parts),
     )

@@ -10,15 +10,20 @@ from planner.schema.model import (
     FeedForward,
     LatentAttention,
     MixtureFeedForward,
+    Norm,
 )
 from planner.workload.layer import AttentionCore, ElementwiseTraffic, Gemm
 
 Split = Literal["outer", "inner", "none"]
 
 _NORM_PASSES = 4  # read for the mean square, read, scale in fp32, write
-_KERNELS_GROUPED_QUERY = 24  # eager torch: 2 norms, rotary on q and k, 2 residuals, activation
-_KERNELS_LATENT = 40
-_KERNELS_MIXTURE = 25  # router, top-k, permute, unpermute, scale
+
+# Kernels that eager torch launches beside products and attention, counted in transformers' layers.
+_NORM_KERNELS = {Norm.RMS: 5, Norm.LAYER: 1}  # RMSNorm: 8 in plain torch, 1 fused; between them
+_ROTARY_KERNELS = 10  # negate, concatenate, two products and a sum, for queries and for keys
+_LATENT_KERNELS = 18  # the same interleaved, and queries and keys put together
+_RESIDUAL_KERNELS = 2
+_ROUTING_KERNELS = 19  # softmax, top-k, sort, count, gather, weigh, scatter
 
 
 def block_gemms(block: Block, hidden_size: int) -> tuple[Gemm, ...]:
@@ -51,27 +56,61 @@ def attention_core(attention: Attention) -> AttentionCore:
 def elementwise_traffic(block: Block, hidden_size: int) -> ElementwiseTraffic:
     """Return the elements per token that norms, residuals, rotary and activations move.
 
-    Each of two norms passes over its row `_NORM_PASSES` times, each of two residual additions
-    reads two rows and writes one; rotary reads and writes queries and keys twice; a gated
-    activation reads gate, writes silu, reads silu and up, writes the product.
+    A norm passes over its row `_NORM_PASSES` times, each of two residual additions reads two rows
+    and writes one; rotary reads and writes queries and keys twice; a gated activation reads gate,
+    writes silu, reads silu and up, writes the product.
     """
     attention, feed_forward = block.attention, block.feed_forward
-    core = attention_core(attention)
-    query_width = core.head_count * core.key_head_size
-    rotary = 4 * (query_width + core.key_value_width // 2)
-    kernels = _KERNELS_LATENT if isinstance(attention, LatentAttention) else _KERNELS_GROUPED_QUERY
-    replicated = (2 * _NORM_PASSES + 6) * hidden_size
+    normed = _normed_inside(attention)
+    whole = (2 * _NORM_PASSES + 6) * hidden_size
+    divided = _rotated_width(attention) * 4
+    if isinstance(attention, LatentAttention):
+        whole += _NORM_PASSES * sum(normed)
+    else:
+        divided += _NORM_PASSES * sum(normed)
     passes = 5 if feed_forward.gated else 2
     if isinstance(feed_forward, MixtureFeedForward):
         chosen = feed_forward.experts_per_token
-        sharded = passes * (chosen * feed_forward.expert_ffn_size + feed_forward.shared_ffn_size)
-        replicated += 6 * chosen * hidden_size + 4 * feed_forward.expert_count
-        kernels += _KERNELS_MIXTURE
+        divided += passes * (chosen * feed_forward.expert_ffn_size + feed_forward.shared_ffn_size)
+        whole += 6 * chosen * hidden_size + 4 * feed_forward.expert_count
     else:
-        sharded = passes * feed_forward.ffn_size
+        divided += passes * feed_forward.ffn_size
     return ElementwiseTraffic(
-        replicated=float(replicated), sharded=float(rotary + sharded), kernel_count=kernels
+        replicated=float(whole), sharded=float(divided), kernel_count=_kernel_count(block)
     )
+
+
+def _kernel_count(block: Block) -> int:
+    attention, feed_forward = block.attention, block.feed_forward
+    inside = len(_normed_inside(attention)) * _NORM_KERNELS[Norm.RMS]
+    count = 2 * _NORM_KERNELS[block.norm] + inside + _RESIDUAL_KERNELS
+    count += 2 if feed_forward.gated else 1
+    if isinstance(attention, LatentAttention):
+        count += _LATENT_KERNELS
+    elif attention.rotary:
+        count += _ROTARY_KERNELS
+    return count + (_ROUTING_KERNELS if isinstance(feed_forward, MixtureFeedForward) else 0)
+
+
+def _normed_inside(attention: Attention) -> tuple[int, ...]:
+    """Return the widths of the norms within attention."""
+    if isinstance(attention, LatentAttention):
+        ranks = (attention.query_rank, attention.key_value_rank)
+        return tuple(rank for rank in ranks if rank is not None)
+    if not attention.query_key_norm:
+        return ()
+    heads = (attention.head_count, attention.key_value_head_count)
+    return tuple(count * attention.head_size for count in heads)
+
+
+def _rotated_width(attention: Attention) -> int:
+    """Return the width of queries and keys that rotary, or putting them together, rewrites."""
+    if isinstance(attention, LatentAttention):
+        key_size = attention.no_position_head_size + attention.rotary_head_size
+        return 2 * attention.head_count * key_size
+    if not attention.rotary:
+        return 0
+    return (attention.head_count + attention.key_value_head_count) * attention.head_size
 
 
 def _attention_gemms(attention: Attention, hidden_size: int) -> tuple[Gemm, ...]:

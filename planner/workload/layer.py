@@ -90,6 +90,8 @@ class ActivationElements:
     row-split ones before their reduction); `replicated` is whole without sequence parallel and
     divided under it; `sharded` is always divided. `float32` counts further elements kept in 4
     bytes whatever the dtype (log-sum-exp, router probabilities), divided as `sharded` is.
+    `reduced` counts outputs of tensor-parallel reductions that selective checkpointing keeps: none
+    where nothing is tensor parallel, else as `replicated`.
     Expert parallelism changes none of them: dispatch keeps the number of tokens per device.
     """
 
@@ -97,6 +99,7 @@ class ActivationElements:
     replicated: float
     sharded: float
     float32: float = 0.0
+    reduced: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 from planner.schema.model import Block, MixtureFeedForward, ModelGraph
-from planner.workload.activations import block_activations, edge_activations, head_activations
+from planner.workload.activations import (
+    block_activations,
+    embedding_activations,
+    head_activations,
+)
 from planner.workload.flops import attention_core, block_gemms, elementwise_traffic
 from planner.workload.layer import (
     ElementwiseTraffic,
@@ -13,6 +17,7 @@ from planner.workload.layer import (
     ModelWorkload,
 )
 from planner.workload.parameters import block_parameters, embedding_parameters, head_parameters
+from planner.workload.selection import recomputed_ratio
 
 
 def model_workload(graph: ModelGraph) -> ModelWorkload:
@@ -40,15 +45,9 @@ def _block(block: Block, hidden_size: int, *, name: str) -> LayerWorkload:
         attention=attention_core(block.attention),
         elementwise=elementwise_traffic(block, hidden_size),
         activations=block_activations(block, hidden_size),
-        selective_recompute_ratio=_recomputed_ratio(gemms),
+        selective_recompute_ratio=recomputed_ratio(gemms),
         experts_per_token=chosen,
     )
-
-
-def _recomputed_ratio(gemms: tuple[Gemm, ...]) -> float:
-    """Return the share of forward FLOPs in every second product: those are run again."""
-    flop = [gemm.flop_per_token() for gemm in gemms]
-    return sum(flop[1::2]) / sum(flop)
 
 
 def _embedding(graph: ModelGraph) -> LayerWorkload:
@@ -62,7 +61,7 @@ def _embedding(graph: ModelGraph) -> LayerWorkload:
         elementwise=ElementwiseTraffic(
             replicated=float((2 + positions) * graph.hidden_size), sharded=0.0, kernel_count=2
         ),
-        activations=edge_activations(),
+        activations=embedding_activations(),
         selective_recompute_ratio=0.0,
     )
 
@@ -90,7 +89,7 @@ def _head(graph: ModelGraph) -> HeadWorkload:
             sharded=6.0 * graph.vocabulary_size,
             kernel_count=8,
         ),
-        activations=head_activations(graph.hidden_size),
+        activations=head_activations(graph.hidden_size, graph.final_norm),
         selective_recompute_ratio=0.0,
     )
     return HeadWorkload(
