@@ -6,7 +6,7 @@ import statistics
 from collections.abc import Sequence
 
 from executor.outcome import RankOutcome
-from planner.schema.plan import Plan
+from planner.schema.plan import Plan, StagePrediction
 from planner.schema.run import RankReport, RunReport
 from planner.units import format_bytes, format_seconds
 
@@ -28,10 +28,18 @@ def run_report(plan: Plan, outcomes: Sequence[RankOutcome], *, device_type: str)
         predicted_step_seconds=plan.prediction.step_seconds.p50,
         ranks=ranks,
         predicted_peak_memory_bytes=tuple(
-            stage.peak_memory_bytes for stage in plan.prediction.stages
+            predicted_tensor_bytes(stage) for stage in plan.prediction.stages
         ),
         torch_version=outcomes[0].torch_version,
     )
+
+
+def predicted_tensor_bytes(stage: StagePrediction) -> float:
+    """Return the predicted peak of a stage's tensors, which is what ranks measure.
+
+    The device's context, libraries and allocator slack are outside of any tensor.
+    """
+    return stage.peak_memory_bytes - stage.memory_bytes.runtime
 
 
 def median_step_seconds(ranks: Sequence[RankReport]) -> float:
@@ -57,7 +65,7 @@ def summary_lines(report: RunReport) -> list[str]:
         known = [peak for peak in peaks if peak is not None]
         peak = format_bytes(max(known)) if known else "not metered"
         foreseen = format_bytes(predicted_bytes)
-        lines.append(f"stage {stage} peak memory: measured {peak}, predicted {foreseen}")
+        lines.append(f"stage {stage} peak tensor memory: measured {peak}, predicted {foreseen}")
     for rank in report.ranks:
         lines += [f"rank {rank.rank}: {text}" for text in rank.differences_from_plan]
     return lines
