@@ -104,6 +104,7 @@ def _search(
     *,
     on_progress: ProgressCallback | None = None,
     solver: SolverName | None = None,
+    stop_at_first: bool = False,
 ) -> Found | NotFound:
     return search(
         request.model.resolved,
@@ -112,6 +113,7 @@ def _search(
         request.job.resolved,
         on_progress=on_progress,
         solver=solver,
+        stop_at_first=stop_at_first,
     )
 
 
@@ -143,7 +145,7 @@ def _infeasible(request: Request, missing: NotFound) -> Infeasible:
         )
 
     def feasible(changed: Request) -> bool:
-        return isinstance(_search(changed), Found)
+        return isinstance(_search(changed, stop_at_first=True), Found)
 
     return Infeasible(
         id=request_id(request),
@@ -163,7 +165,6 @@ def _binding(missing: NotFound) -> tuple[Overflow, ...]:
         Overflow(
             description=describe(shortfall.configuration),
             limit="device_memory" if shortfall.exceeds_device else "host_memory",
-            stage=shortfall.stage,
             required_bytes=shortfall.required_bytes,
             capacity_bytes=shortfall.capacity_bytes,
             reason="the leanest choices need more device memory than there is"

@@ -17,7 +17,7 @@ from planner.units import GIB, format_bytes
 
 Feasible = Callable[[Request], bool]
 
-_MEMORY_LIMIT_GIB = 1024
+_MEMORY_GROWTH_LIMIT = 4
 _NODE_GROWTH_LIMIT = 64
 _SOLVER_SECONDS = 5.0
 
@@ -72,7 +72,7 @@ def _more_memory(request: Request, feasible: Feasible) -> Iterator[Relaxation]:
         changed = _changed_group(cluster, memory_bytes=float(memory_gib * GIB))
         return feasible(_with_cluster(request, changed))
 
-    needed_gib = _least(fits, given_gib, max(_MEMORY_LIMIT_GIB, 2 * given_gib))
+    needed_gib = _least(fits, given_gib, given_gib * _MEMORY_GROWTH_LIMIT)
     if needed_gib is not None:
         yield Relaxation(
             field="cluster.node_groups.0.memory_bytes",

@@ -25,6 +25,8 @@ from planner.cost.layer_costs import CostTable
 from planner.ilp.instance import Instance, Run
 
 _BISECTIONS = 50
+_NO_HOST = np.zeros(1)
+_HOST_RATIOS = np.array([0.0, *(2.0**e for e in range(-4, 7))])
 _MULTIPLIERS = np.array([0.0, *(2.0**e for e in range(-6, 8))])
 
 
@@ -104,10 +106,11 @@ def _prices(instance: Instance, costs: list[Floats]) -> Floats:
 def _least_reachable(instance: Instance, costs: list[Floats], base: Floats) -> float:
     """Return a W below the largest stage cost of every feasible plan (B4), inf without any."""
     slack = _slack_bytes(instance)
-    if not _fits_at_all(instance, slack):
+    if not _fits_at_all(instance, slack, _HOST_RATIOS):
         return float("inf")
     prices = _prices(instance, costs)
-    chain = _Chain.priced(instance, costs, base=base, prices=prices, slack=slack)
+    offset = base[:, None] - prices[None, :] * slack[:, None]
+    chain = _Chain.priced(instance, costs, prices=prices, offset=offset)
     high = chain.largest()
     low = 0.0
     if chain.reaches(low):
@@ -130,15 +133,16 @@ class _Chain:
 
     @staticmethod
     def priced(
-        instance: Instance, costs: list[Floats], *, base: Floats, prices: Floats, slack: Floats
+        instance: Instance, costs: list[Floats], *, prices: Floats, offset: Floats
     ) -> _Chain:
-        """Return the chain with pinned layers' prices in the offset of their stage."""
-        stages = instance.stage_count
-        offset = base[:, None] - prices[None, :] * slack[:, None]
-        steps = []
+        """Return the chain with pinned layers' prices in the offset of their stage.
+
+        Costs are [choices] or [prices, choices], the offset [stages, prices].
+        """
+        stages, offset, steps = instance.stage_count, offset.copy(), []
         for run, cost in zip(instance.runs, costs, strict=True):
             memory = np.stack([run.memory(f) for f in instance.in_flight])
-            price = (cost[None, None, :] + prices[None, :, None] * memory[:, None, :]).min(axis=2)
+            price = (cost + prices[None, :, None] * memory[:, None, :]).min(axis=2)
             if run.pinned_stage is None:
                 steps.append(np.repeat(price[:, :, None], run.count, axis=2))
             else:
@@ -170,14 +174,18 @@ class _Chain:
         return placed >= total
 
 
-def _fits_at_all(instance: Instance, slack: Floats) -> bool:
-    """Return whether the chain fits with the leanest choices, filled greedily by memory."""
+def _fits_at_all(instance: Instance, slack: Floats, host_ratios: Floats) -> bool:
+    """Return False only if no choices fit: B4 with a price on host memory beside the device's.
+
+    For any ratio of the two prices, a stage that keeps both limits keeps their priced sum.
+    """
+    host_capacity = max(instance.host_capacity_bytes, 1.0)
+    ratios = host_ratios * max(instance.capacity_bytes, 1.0) / host_capacity
     chain = _Chain.priced(
         instance,
-        [np.zeros_like(run.pace) for run in instance.runs],
-        base=np.zeros(instance.stage_count),
-        prices=np.ones(1),
-        slack=slack,
+        [ratios[:, None] * run.host[None, :] for run in instance.runs],
+        prices=np.ones_like(ratios),
+        offset=-slack[:, None] - ratios[None, :] * instance.host_capacity_bytes,
     )
     return chain.reaches(0.0)
 
@@ -202,17 +210,20 @@ def _least_price(run: Run, prices: Floats, instance: Instance) -> Floats:
     return priced
 
 
-def least_memory_bytes(instance: Instance) -> tuple[float, int]:
-    """Return the least peak bytes that the fullest stage needs, and which stage runs out.
+def least_memory_bytes(instance: Instance) -> float:
+    """Return the least peak bytes on the fullest device over all choices and splits.
 
-    Found by bisection over the capacity at which the leanest choices just fit.
+    Host memory is taken to be boundless. Found to a thousandth by doubling and bisection over the
+    capacity at which the leanest choices just fit.
     """
-    low, high = 0.0, 1e18
-    for _ in range(80):
+    fixed = _slack_bytes(instance) - instance.capacity_bytes
+    low, high = 0.0, max(instance.capacity_bytes, 1.0)
+    while not _fits_at_all(instance, fixed + high, _NO_HOST):
+        low, high = high, 2.0 * high
+    while high - low > 1e-3 * high:
         middle = 0.5 * (low + high)
-        slack = _slack_bytes(instance) - instance.capacity_bytes + middle
-        if _fits_at_all(instance, slack):
+        if _fits_at_all(instance, fixed + middle, _NO_HOST):
             high = middle
         else:
             low = middle
-    return high, int(np.argmax(instance.in_flight))
+    return high

@@ -38,7 +38,6 @@ class Shortfall:
     configuration: Configuration
     required_bytes: float
     capacity_bytes: float
-    stage: int
     exceeds_device: bool
 
 

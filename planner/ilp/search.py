@@ -92,10 +92,12 @@ def search(
     *,
     on_progress: ProgressCallback | None = None,
     solver: SolverName | None = None,
+    stop_at_first: bool = False,
 ) -> SearchResult:
     """Return the fastest strategy of the job's space with its certificate, or what is missing.
 
-    The same request gives the same answer, but for what a time limit cuts short.
+    The same request gives the same answer, but for what a time limit cuts short. Whoever only asks
+    whether anything fits stops at the first plan.
 
     Raises:
         SolverError: if the solver fails.
@@ -115,14 +117,20 @@ def search(
     )
     state.heap = [(key, index) for index, key in enumerate(state.keys)]
     heapq.heapify(state.heap)
-    lower_bound = _refine(state, on_progress)
+    lower_bound = _refine(state, on_progress, stop_at_first=stop_at_first)
     if state.best is None:
-        return _not_found(state, space.refused)
+        missing = () if stop_at_first else _shortfalls(state)
+        return NotFound(
+            configurations_total=len(state.rows),
+            refused=space.refused,
+            shortfalls=missing,
+            proven=not state.heap,
+        )
     seconds = time.perf_counter() - started
     return _found(state, lower_bound, seconds, hardware=hardware, choices=choices, edges=edges)
 
 
-def _refine(state: _State, on_progress: ProgressCallback | None) -> float:
+def _refine(state: _State, on_progress: ProgressCallback | None, *, stop_at_first: bool) -> float:
     """Refine the least key until nothing can beat the best plan; return the lower bound."""
     told = 0.0
     while state.heap:
@@ -131,7 +139,7 @@ def _refine(state: _State, on_progress: ProgressCallback | None) -> float:
             heapq.heappush(state.heap, (key, index))
             return min(key, state.best_seconds)
         now = time.perf_counter()
-        if now > state.deadline:
+        if now > state.deadline or (stop_at_first and state.best is not None):
             heapq.heappush(state.heap, (key, index))
             return key
         if on_progress is not None and now - told > _PROGRESS_SECONDS:
@@ -265,25 +273,19 @@ def _runners_up(state: _State, best: Best) -> tuple[Candidate, ...]:
     )
 
 
-def _not_found(state: _State, refused: dict[str, int]) -> NotFound:
-    """Return the configurations that come closest to fitting, by bytes missing."""
+def _shortfalls(state: _State) -> tuple[Shortfall, ...]:
+    """Return the configurations that come closest to fitting, by the bytes that they need."""
     shortfalls = []
-    for index in range(len(state.rows)):
+    for index, row in enumerate(state.rows):
         instance = state.pricing.instance(index)
-        required, stage = least_memory_bytes(instance)
+        required = least_memory_bytes(instance)
         shortfalls.append(
             Shortfall(
-                configuration=state.rows[index],
+                configuration=row,
                 required_bytes=required,
                 capacity_bytes=instance.capacity_bytes,
-                stage=stage,
                 exceeds_device=required > instance.capacity_bytes,
             )
         )
     shortfalls.sort(key=lambda shortfall: shortfall.required_bytes)
-    return NotFound(
-        configurations_total=len(state.rows),
-        refused=refused,
-        shortfalls=tuple(shortfalls[:_SHORTFALLS]),
-        proven=not state.heap,
-    )
+    return tuple(shortfalls[:_SHORTFALLS])
