@@ -61,7 +61,10 @@ def search_progress(description: str) -> Iterator[Callable[[Progress], None]]:
         yield listen
     finally:
         timer.cancel()
-        bar.stop()
+        if timer.is_alive():
+            timer.join()
+        if bar.live.is_started:
+            bar.stop()
 
 
 def _bar() -> ProgressBar:

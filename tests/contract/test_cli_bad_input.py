@@ -196,8 +196,15 @@ def test_degree_that_is_none(degree):
 
 
 def test_degree_that_divides_nothing_is_refused_in_an_estimate(written):
-    strategy = written("s.json", {"tensor_parallel_degree": 3, "data_parallel_shard_degree": 1})
-    refused(run_command("estimate", MODEL, CLUSTER, "--strategy", strategy), "tensor_parallel", "3")
+    strategy = written("s.json", {"tensor_parallel_degree": 3, "data_parallel_shard_degree": 2})
+    done = run_command("estimate", MODEL, "6xh100-sxm5-80gb", "--strategy", strategy)
+    refused(done, "tensor_parallel_degree", "3", "divide")
+
+
+def test_degrees_that_leave_devices_unused_are_refused(written):
+    strategy = written("s.json", {"tensor_parallel_degree": 2})
+    done = run_command("estimate", MODEL, CLUSTER, "--strategy", strategy)
+    refused(done, "8 devices", "product is 8")
 
 
 def test_strategy_with_a_misspelt_key_is_refused(written):
