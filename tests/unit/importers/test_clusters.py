@@ -1,0 +1,68 @@
+"""Clusters: short forms, documents, and what is wrong with bad ones."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from planner.errors import InputError
+from planner.importers.clusters import cluster_from_short_form, read_cluster
+
+
+def test_a_short_form_of_two_parts_is_one_node() -> None:
+    group = cluster_from_short_form("8xh100-sxm5-80gb").node_groups[0]
+    assert (group.node_count, group.devices_per_node) == (1, 8)
+
+
+def test_a_short_form_of_three_parts_begins_with_the_nodes() -> None:
+    group = cluster_from_short_form("16x8xh100-sxm5-80gb").node_groups[0]
+    assert (group.node_count, group.devices_per_node) == (16, 8)
+
+
+def test_device_names_may_be_written_in_capitals() -> None:
+    assert cluster_from_short_form("8xH100-SXM5-80GB").node_groups[0].device == "h100-sxm5-80gb"
+
+
+@pytest.mark.parametrize("text", ["", "h100", "8x", "x8xh100", "8 x", "8xh100 80gb", "1.5xh100"])
+def test_other_forms_are_refused_with_an_example(text: str) -> None:
+    with pytest.raises(InputError, match="16x8xh100-sxm5-80gb"):
+        cluster_from_short_form(text)
+
+
+@pytest.mark.parametrize("text", ["0xh100-sxm5-80gb", "0x8xh100-sxm5-80gb", "-1xh100-sxm5-80gb"])
+def test_counts_below_one_are_refused(text: str) -> None:
+    with pytest.raises(InputError, match="must lie between 1 and"):
+        cluster_from_short_form(text)
+
+
+def test_more_devices_than_a_node_can_hold_are_refused() -> None:
+    with pytest.raises(InputError, match="1024"):
+        cluster_from_short_form("1025xh100-sxm5-80gb")
+
+
+def test_a_yaml_document_is_read_and_recorded(tmp_path: Path) -> None:
+    path = tmp_path / "cluster.yaml"
+    path.write_text(
+        "name: two\nnode_groups:\n"
+        "  - {name: h100, device: h100-sxm5-80gb, node_count: 2, devices_per_node: 8}\n"
+    )
+    given, cluster = read_cluster(str(path))
+    assert isinstance(given, dict)
+    assert cluster.device_count == 16
+
+
+def test_a_missing_file_is_named(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="no such file"):
+        read_cluster(str(tmp_path / "none.yaml"))
+
+
+def test_a_negative_bandwidth_is_refused_by_name(tmp_path: Path) -> None:
+    path = tmp_path / "cluster.yaml"
+    path.write_text(
+        "name: bad\nnode_groups:\n"
+        "  - {name: g, device: h100-sxm5-80gb, node_count: 1, devices_per_node: 8}\n"
+        "levels:\n  - {name: l, bandwidth_bytes_per_second: -1, latency_seconds: 0}\n"
+    )
+    with pytest.raises(InputError, match="bandwidth_bytes_per_second"):
+        read_cluster(str(path))
