@@ -10,8 +10,10 @@ from alembic.config import Config
 from alembic.runtime.migration import MigrationContext
 from alembic.script import ScriptDirectory
 from sqlalchemy import Connection, text
+from sqlalchemy.exc import DBAPIError
 
 from api.db import Database
+from api.errors import NotReadyError
 from api.settings import read_settings
 
 SCRIPTS = Path(__file__).resolve().parent.parent / "migrations"
@@ -20,16 +22,27 @@ _LOCK_NUMBER = 0x6D657368
 
 def main() -> int:
     """Bring the database of the environment to the newest schema; `meshwright db upgrade`."""
-    database = Database(read_settings().database_url)
-    try:
-        before = revision(database)
-        upgrade(database)
-        after = revision(database)
-    finally:
-        database.close()
+    before, after = upgrade_url(read_settings().database_url)
     shown = "is at" if before == after else f"went from {before or 'nothing'} to"
     print(f"database {shown} revision {after}")  # noqa: T201 - a command's output
     return 0
+
+
+def upgrade_url(database_url: str) -> tuple[str | None, str | None]:
+    """Bring the database there to the newest schema; return its revisions before and after.
+
+    Raises:
+        NotReadyError: if it cannot be used.
+    """
+    database = Database(database_url)
+    try:
+        before = revision(database)
+        upgrade(database)
+        return before, revision(database)
+    except DBAPIError as error:
+        raise NotReadyError(f"the database cannot be used: {error.orig}") from None
+    finally:
+        database.close()
 
 
 def upgrade(database: Database, to: str = "head") -> None:

@@ -52,6 +52,10 @@ class SolverPool(Executor):
         future.add_done_callback(self._forget)
         return future
 
+    def warm_up(self) -> None:
+        """Start a process ahead of the first task, without waiting for it."""
+        self._threads.submit(self._start_idle)
+
     def kill(self, future: Future[Any]) -> None:
         """End the task behind `future`, whether it waits or runs; one that ended is left alone."""
         if future.cancel():
@@ -106,6 +110,11 @@ class SolverPool(Executor):
         if isinstance(answer, BaseException):
             raise answer
         return answer
+
+    def _start_idle(self) -> None:
+        process = SolverProcess.start(self._context)
+        with self._lock:
+            self._idle.append(process)
 
     def _take(self) -> SolverProcess:
         with self._lock:

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import uvicorn
-from sqlalchemy.exc import DBAPIError
 
 from api import logs
 from api.app import create_app
-from api.db import Database
-from api.errors import NotReadyError
-from api.migrate import upgrade
+from api.migrate import upgrade_url
 from api.settings import check_address, read_settings
 
 _GRACE_SECONDS = 5
@@ -19,10 +16,12 @@ def main() -> int:
     """Serve until stopped."""
     settings = read_settings()
     check_address(settings)
+    upgrade_url(settings.database_url)
     logs.configure(settings.log_format)
-    _migrate(settings.database_url)
+    app = create_app(settings)
+    app.state.pool.warm_up()
     uvicorn.run(
-        create_app(settings),
+        app,
         host=settings.host,
         port=settings.port,
         access_log=False,
@@ -30,13 +29,3 @@ def main() -> int:
         timeout_graceful_shutdown=_GRACE_SECONDS,
     )
     return 0
-
-
-def _migrate(database_url: str) -> None:
-    database = Database(database_url)
-    try:
-        upgrade(database)
-    except DBAPIError as error:
-        raise NotReadyError(f"the database cannot be used: {error.orig}") from None
-    finally:
-        database.close()

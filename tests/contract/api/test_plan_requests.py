@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+from concurrent.futures import ThreadPoolExecutor
 
 from tests.builders import a_cluster, a_model
 from tests.contract.api.solving import (
@@ -90,6 +91,21 @@ def test_equal_requests_share_one_solve(client):
     second = client.post("/v1/plans", json=a_request(ENDLESS), headers=headers)
 
     assert second.json()["id"] == first.json()["id"]
+
+
+def test_equal_requests_at_the_same_time_share_one_solve(make_client):
+    """Two services on one database, four requests to each, all at once."""
+    with make_client() as one, make_client() as other, ThreadPoolExecutor(8) as threads:
+
+        def submit(client):
+            headers = {"Prefer": "wait=0"}
+            return client.post("/v1/plans", json=a_request(ENDLESS), headers=headers)
+
+        answers = list(threads.map(submit, [one, other] * 4))
+
+        assert {answer.status_code for answer in answers} == {202}
+        assert len({answer.json()["id"] for answer in answers}) == 1
+        assert len(process_ids(one)) + len(process_ids(other)) <= 1
 
 
 def test_what_only_the_solve_finds_wrong_is_told_like_any_bad_input(client):

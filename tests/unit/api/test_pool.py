@@ -84,6 +84,13 @@ def test_a_task_runs_in_another_process_which_is_kept_for_the_next(pool):
     assert pool.submit(own_process_id).result() == first
 
 
+def test_a_warm_pool_has_a_process_before_its_first_task(pool):
+    pool.warm_up()
+    assert pool.process_ids() == ()
+
+    assert pool.submit(abs, -5).result() == 5
+
+
 def test_progress_arrives_in_order_before_the_answer(pool):
     phases = []
 
