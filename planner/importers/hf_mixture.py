@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from planner.errors import UnsupportedModelError
 from planner.importers.fields import Fields, require_at_most
 from planner.importers.hf_attention import (
     alternate_windows,
@@ -102,7 +103,18 @@ def qwen3_moe(fields: Fields, name: str) -> ModelGraph:
 
 
 def deepseek_v2(fields: Fields, name: str) -> ModelGraph:
-    """Return a deepseek_v2: every layer routes unless told, two shared experts."""
+    """Return a deepseek_v2: every layer routes unless told, two shared experts.
+
+    Raises:
+        UnsupportedModelError: if its feed-forwards have biases, as no released one has.
+    """
+    if fields.flag("mlp_bias", False):
+        raise UnsupportedModelError(
+            "biases in experts cannot be priced",
+            field="mlp_bias",
+            value=True,
+            remedy="set it to false or leave it out",
+        )
     mixture = _mixture(
         fields,
         expert_count=("n_routed_experts", 64),

@@ -1,0 +1,155 @@
+"""Parameters equal those of transformers' own classes, exactly."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from planner.importers.huggingface import model_types
+from planner.importers.models import model_from_fields, model_names, read_model
+from planner.workload.model import model_workload
+from tests.golden.transformers_models import reference_config, reference_parameter_count
+
+SHAPES = Path(__file__).parents[2] / "profiles" / "models"
+SIZES = {
+    "hidden_size": 256,
+    "intermediate_size": 96,
+    "num_hidden_layers": 4,
+    "num_attention_heads": 32,
+    "vocab_size": 40_000,  # above every type's special tokens
+}
+GPT2_SIZES = {"n_embd": 64, "n_head": 4, "n_layer": 3, "vocab_size": 128}
+FULL, SLIDING = "full_attention", "sliding_attention"
+
+
+def least_fields(model_type: str) -> dict[str, Any]:
+    """Return a configuration that leaves out all that has a default."""
+    sizes = GPT2_SIZES if model_type == "gpt2" else SIZES
+    chosen = {"num_experts_per_tok": 2} if model_type == "deepseek_v2" else {}
+    return {"model_type": model_type, **sizes, **chosen}
+
+
+def parameter_count(fields: dict[str, Any]) -> int:
+    """Return what we count."""
+    return model_workload(model_from_fields(fields, name="it")).parameter_count
+
+
+@pytest.mark.parametrize(
+    ("name", "count"),
+    [
+        ("llama-3-8b", 8_030_261_248),
+        ("qwen3-30b-a3b", 30_532_122_624),
+        ("deepseek-v3", 671_026_404_352),
+        ("gpt2", 124_439_808),
+        ("mixtral-8x7b", 46_702_792_704),
+        ("llama-3.1-405b", 405_853_388_800),
+    ],
+)
+def test_known_model_has_its_published_parameters(name, count):
+    assert model_workload(read_model(name)[1]).parameter_count == count
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", model_names())
+def test_shipped_shape_has_the_parameters_of_the_reference_class(name):
+    fields = json.loads((SHAPES / f"{name}.json").read_text())
+    assert parameter_count(fields) == reference_parameter_count(fields)
+
+
+@pytest.mark.parametrize("name", model_names())
+def test_shipped_shape_has_the_parameters_that_its_source_note_states(name):
+    rows = (SHAPES / "SOURCES.md").read_text().splitlines()
+    stated = next(row for row in rows if row.startswith(f"| `{name}` |")).split("|")[-2]
+    assert model_workload(read_model(name)[1]).parameter_count == int(stated.replace(",", ""))
+
+
+@pytest.mark.parametrize("model_type", model_types())
+def test_absent_keys_take_the_defaults_of_the_reference_class(model_type):
+    fields = least_fields(model_type)
+    graph = model_from_fields(fields, name="it")
+    reference = reference_config(fields)
+    assert parameter_count(fields) == reference_parameter_count(fields)
+    assert graph.maximum_sequence_length == reference.max_position_embeddings
+    assert graph.tied_embeddings == reference.tie_word_embeddings
+
+
+@pytest.mark.parametrize("model_type", ["mistral", "mixtral", "phi3"])
+@pytest.mark.parametrize("given_window", [{}, {"sliding_window": None}, {"sliding_window": 64}])
+def test_window_is_the_reference_class_s_in_every_layer(model_type, given_window):
+    fields = {**least_fields(model_type), **given_window}
+    graph = model_from_fields(fields, name="it")
+    windows = {run.block.attention.sliding_window_tokens for run in graph.runs}
+    assert windows == {reference_config(fields).sliding_window}
+
+
+@pytest.mark.parametrize("model_type", ["qwen2", "qwen3", "qwen2_moe"])
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"use_sliding_window": True},
+        {"use_sliding_window": True, "max_window_layers": 2, "sliding_window": 32},
+        {"use_sliding_window": True, "layer_types": [FULL, SLIDING, SLIDING, FULL]},
+        {"use_sliding_window": False, "layer_types": [FULL, SLIDING, SLIDING, FULL]},
+    ],
+)
+def test_window_per_layer_is_the_reference_class_s(model_type, changes):
+    fields = {**least_fields(model_type), **changes}
+    graph = model_from_fields(fields, name="it")
+    windows = [
+        run.block.attention.sliding_window_tokens
+        for run in graph.runs
+        for _ in range(run.block_count)
+    ]
+    reference = reference_config(fields)
+    window = reference.sliding_window or None
+    assert windows == [window if kind == SLIDING else None for kind in reference.layer_types]
+
+
+def varied(model_type: str) -> st.SearchStrategy[dict[str, Any]]:
+    """Return configurations of a type that state some of what they could leave out."""
+    if model_type == "gpt2":
+        optional = {"n_inner": st.sampled_from([None, 48, 200]), "n_positions": st.just(16)}
+        return st.fixed_dictionaries(
+            {key: st.just(value) for key, value in least_fields("gpt2").items()},
+            optional={**optional, "tie_word_embeddings": st.booleans()},
+        )
+    flags = ["attention_bias", "qkv_bias", "tie_word_embeddings"]
+    if model_type != "deepseek_v2":  # refused there
+        flags.append("mlp_bias")
+    optional: dict[str, st.SearchStrategy[Any]] = {flag: st.booleans() for flag in flags}
+    optional["num_key_value_heads"] = st.sampled_from([1, 4, 32])
+    optional["num_experts_per_tok"] = st.sampled_from([1, 3])
+    optional["moe_intermediate_size"] = st.sampled_from([8, 24])
+    optional["decoder_sparse_step"] = st.sampled_from([1, 2])
+    optional["mlp_only_layers"] = st.sampled_from([None, [], [0], [1, 3]])
+    optional["first_k_dense_replace"] = st.sampled_from([0, 2, 9])
+    optional["q_lora_rank"] = st.sampled_from([None, 24])
+    optional["kv_lora_rank"] = st.just(40)
+    optional["v_head_dim"] = st.just(24)
+    optional["shared_expert_intermediate_size"] = st.just(56)
+    optional["n_shared_experts"] = st.sampled_from([1, 3])
+    if not model_type.startswith(("deepseek", "phi3")):
+        optional["head_dim"] = st.sampled_from([8, 16])
+    experts = {"mixtral": "num_local_experts", "deepseek_v3": "n_routed_experts"}
+    optional[experts.get(model_type, "num_experts")] = st.sampled_from([8, 16])
+    least = least_fields(model_type)
+    return st.fixed_dictionaries(
+        {key: st.just(value) for key, value in least.items()},
+        optional={key: values for key, values in optional.items() if key not in least},
+    )
+
+
+@pytest.mark.parametrize("model_type", model_types())
+def test_any_configuration_has_the_parameters_of_the_reference_class(model_type):
+    @settings(max_examples=12, deadline=None, suppress_health_check=list(HealthCheck))
+    @given(fields=varied(model_type))
+    def check(fields):
+        assert parameter_count(fields) == reference_parameter_count(fields)
+
+    check()

@@ -1,0 +1,25 @@
+"""Models of transformers, built without weights: the oracle for shapes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from transformers import AutoConfig, AutoModelForCausalLM, PretrainedConfig
+
+
+def reference_config(fields: dict[str, Any]) -> PretrainedConfig:
+    """Return transformers' own reading of a config.json's fields."""
+    given = {key: value for key, value in fields.items() if key != "architectures"}
+    return AutoConfig.for_model(given.pop("model_type"), **given)
+
+
+def reference_model(fields: dict[str, Any], **options: Any) -> torch.nn.Module:
+    """Return transformers' own model on the meta device."""
+    with torch.device("meta"):
+        return AutoModelForCausalLM.from_config(reference_config(fields), **options)
+
+
+def reference_parameter_count(fields: dict[str, Any]) -> int:
+    """Return how many parameters it has, tied ones once."""
+    return sum(parameter.numel() for parameter in reference_model(fields).parameters())
