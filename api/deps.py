@@ -45,27 +45,27 @@ def services(request: Request) -> Services:
     return cast("Services", request.app.state.services)
 
 
-def _plans(request: Request) -> PlanService:
+async def _plans(request: Request) -> PlanService:
     return services(request).plans
 
 
-def _operations(request: Request) -> OperationService:
+async def _operations(request: Request) -> OperationService:
     return services(request).operations
 
 
-def _estimates(request: Request) -> EstimateService:
+async def _estimates(request: Request) -> EstimateService:
     return services(request).estimates
 
 
-def _catalogue(request: Request) -> CatalogueService:
+async def _catalogue(request: Request) -> CatalogueService:
     return services(request).catalogue
 
 
-def _health(request: Request) -> HealthService:
+async def _health(request: Request) -> HealthService:
     return services(request).health
 
 
-def _metrics(request: Request) -> Metrics:
+async def _metrics(request: Request) -> Metrics:
     return cast("Metrics", request.app.state.metrics)
 
 
@@ -85,7 +85,7 @@ def last_event_number(last_event_id: str | None) -> int:
     return int(last_event_id)
 
 
-def _submission_options(
+async def _submission_options(
     prefer: Annotated[
         str | None,
         Header(description="`wait=N`: answer with the plan if it is found within N seconds."),
@@ -104,7 +104,7 @@ def _submission_options(
     )
 
 
-def _last_event(
+async def _last_event(
     last_event_id: Annotated[
         str | None, Header(description="The last event seen; the stream goes on after it.")
     ] = None,

@@ -13,7 +13,7 @@ router = APIRouter(tags=["health"])
 
 
 @router.get("/healthz", responses=documented())
-def is_alive(health: HealthChecks) -> Health:
+async def is_alive(health: HealthChecks) -> Health:
     """Say that the process answers."""
     return health.alive()
 
