@@ -18,7 +18,9 @@ _LEVELS = "▁▂▃▄▅▆▇█"
 def plans_table(plans: Sequence[Plan]) -> Table:
     """Return one row per plan: what, where, how, how fast, how full, how sure."""
     table = Table(box=None, pad_edge=False)
-    for heading in ("model", "cluster", "strategy", "ZeRO", "checkpointing"):
+    for heading in ("model", "cluster", "strategy"):
+        table.add_column(heading, no_wrap=True)
+    for heading in ("ZeRO", "checkpointing"):
         table.add_column(heading)
     for heading in ("step", "MFU", "peak", "proof"):
         table.add_column(heading, justify="right")
