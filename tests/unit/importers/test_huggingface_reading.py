@@ -1,0 +1,238 @@
+"""Hugging Face configurations: what becomes of their fields."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from planner.importers.huggingface import model_types
+from planner.importers.models import model_from_fields
+from planner.schema.model import (
+    Block,
+    DenseFeedForward,
+    GroupedQueryAttention,
+    LatentAttention,
+    MixtureFeedForward,
+    ModelGraph,
+    Norm,
+)
+
+SIZES = {
+    "hidden_size": 64,
+    "intermediate_size": 128,
+    "num_hidden_layers": 4,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "vocab_size": 256,
+}
+GPT2 = {"model_type": "gpt2", "n_embd": 64, "n_head": 4, "n_layer": 2, "vocab_size": 256}
+
+
+def graph_of(model_type: str, **changes: Any) -> ModelGraph:
+    """Return the graph of a small configuration."""
+    return model_from_fields({"model_type": model_type, **SIZES, **changes}, name="it")
+
+
+def only_block(graph: ModelGraph) -> Block:
+    """Return the block of a graph whose blocks are all equal."""
+    (run,) = graph.runs
+    return run.block
+
+
+def run_windows(graph: ModelGraph) -> list[tuple[int | None, int]]:
+    """Return window and length of each run."""
+    return [(run.block.attention.sliding_window_tokens, run.block_count) for run in graph.runs]
+
+
+@pytest.mark.parametrize("model_type", ["llama", "mistral", "mixtral", "qwen2", "qwen3_moe"])
+def test_architecture_is_the_model_type(model_type):
+    assert graph_of(model_type).architecture == model_type
+
+
+def test_required_types_can_be_read():
+    required = {"llama", "mistral", "qwen2", "qwen3", "gpt2", "mixtral", "qwen3_moe", "deepseek_v3"}
+    assert required <= set(model_types())
+
+
+def test_llama_block_has_the_stated_shape():
+    assert only_block(graph_of("llama")) == Block(
+        attention=GroupedQueryAttention(head_count=4, key_value_head_count=2, head_size=16),
+        feed_forward=DenseFeedForward(ffn_size=128),
+    )
+
+
+def test_llama_biases_are_on_all_four_projections_or_all_three_matrices():
+    block = only_block(graph_of("llama", attention_bias=True, mlp_bias=True))
+    assert block.attention.query_key_value_bias
+    assert block.attention.output_bias
+    assert block.feed_forward.bias
+
+
+def test_llama_without_key_value_heads_has_as_many_as_heads():
+    assert only_block(graph_of("llama", num_key_value_heads=None)).attention == (
+        GroupedQueryAttention(head_count=4, key_value_head_count=4, head_size=16)
+    )
+
+
+def test_head_size_may_differ_from_hidden_size_over_heads():
+    assert only_block(graph_of("llama", head_dim=24)).attention.head_size == 24
+
+
+def test_stated_head_size_lets_heads_divide_nothing():
+    block = only_block(graph_of("llama", hidden_size=70, head_dim=16))
+    assert block.attention.head_size == 16
+
+
+def test_qwen2_has_biases_on_queries_keys_and_values_alone():
+    attention = only_block(graph_of("qwen2")).attention
+    assert attention.query_key_value_bias
+    assert not attention.output_bias
+
+
+def test_qwen3_norms_queries_and_keys_and_has_heads_of_128():
+    attention = only_block(graph_of("qwen3")).attention
+    assert attention.query_key_norm
+    assert attention.head_size == 128
+
+
+def test_mistral_slides_over_4096_tokens_unless_told():
+    assert run_windows(graph_of("mistral")) == [(4096, 4)]
+
+
+def test_mistral_with_null_window_sees_everything():
+    assert run_windows(graph_of("mistral", sliding_window=None)) == [(None, 4)]
+
+
+def test_mixtral_slides_only_when_told():
+    assert run_windows(graph_of("mixtral")) == [(None, 4)]
+    assert run_windows(graph_of("mixtral", sliding_window=32)) == [(32, 4)]
+
+
+def test_qwen2_slides_from_max_window_layers_on_when_switched_on():
+    graph = graph_of("qwen2", use_sliding_window=True, sliding_window=32, max_window_layers=3)
+    assert run_windows(graph) == [(None, 3), (32, 1)]
+
+
+def test_qwen2_window_is_idle_while_switched_off():
+    graph = graph_of("qwen2", sliding_window=32, max_window_layers=0)
+    assert run_windows(graph) == [(None, 4)]
+
+
+def test_layer_types_split_the_blocks_into_runs():
+    kinds = ["full_attention", "sliding_attention", "sliding_attention", "full_attention"]
+    graph = graph_of("qwen2", use_sliding_window=True, sliding_window=32, layer_types=kinds)
+    assert run_windows(graph) == [(None, 1), (32, 2), (None, 1)]
+
+
+def test_qwen3_moe_slides_in_every_layer_when_switched_on():
+    assert run_windows(graph_of("qwen3_moe", use_sliding_window=True)) == [(4096, 4)]
+
+
+def test_qwen3_moe_layers_off_the_step_or_listed_are_dense():
+    graph = graph_of("qwen3_moe", decoder_sparse_step=2, mlp_only_layers=[3])
+    kinds = [(run.block.feed_forward.kind, run.block_count) for run in graph.runs]
+    assert kinds == [("dense", 1), ("mixture", 1), ("dense", 2)]
+
+
+def test_qwen2_moe_has_a_gated_shared_expert_of_its_own_width():
+    mixture = only_block(graph_of("qwen2_moe", shared_expert_intermediate_size=48)).feed_forward
+    assert mixture == MixtureFeedForward(
+        expert_count=60,
+        experts_per_token=4,
+        expert_ffn_size=1408,
+        shared_ffn_size=48,
+        shared_gate=True,
+    )
+
+
+def test_mixtral_experts_are_as_wide_as_intermediate_size():
+    assert only_block(graph_of("mixtral")).feed_forward == MixtureFeedForward(
+        expert_count=8, experts_per_token=2, expert_ffn_size=128
+    )
+
+
+def test_deepseek_v3_begins_dense_and_goes_on_routed():
+    graph = graph_of("deepseek_v3", first_k_dense_replace=1)
+    kinds = [(run.block.feed_forward.kind, run.block_count) for run in graph.runs]
+    assert kinds == [("dense", 1), ("mixture", 3)]
+
+
+def test_deepseek_v3_with_more_dense_layers_than_layers_is_dense():
+    assert only_block(graph_of("deepseek_v3", first_k_dense_replace=9)).feed_forward.kind == "dense"
+
+
+def test_deepseek_v3_shared_experts_are_one_wide_one():
+    graph = graph_of(
+        "deepseek_v3", first_k_dense_replace=0, n_shared_experts=3, moe_intermediate_size=10
+    )
+    assert only_block(graph).feed_forward.shared_ffn_size == 30
+
+
+def test_deepseek_v3_attention_defaults_to_its_published_ranks():
+    attention = graph_of("deepseek_v3").runs[0].block.attention
+    assert attention == LatentAttention(
+        head_count=4,
+        query_rank=1536,
+        key_value_rank=512,
+        no_position_head_size=128,
+        rotary_head_size=64,
+        value_head_size=128,
+    )
+
+
+def test_deepseek_v3_with_null_query_rank_projects_queries_whole():
+    assert graph_of("deepseek_v3", q_lora_rank=None).runs[0].block.attention.query_rank is None
+
+
+def test_left_out_prediction_layers_are_said_to_be():
+    assert graph_of("deepseek_v3").assumptions == ("multi-token prediction layers are left out",)
+    assert graph_of("deepseek_v3", num_nextn_predict_layers=0).assumptions == ()
+
+
+def test_gpt2_has_layer_norms_biases_learned_positions_and_tied_embeddings():
+    graph = model_from_fields(GPT2, name="it")
+    block = only_block(graph)
+    assert block.norm is graph.final_norm is Norm.LAYER
+    assert block.feed_forward == DenseFeedForward(ffn_size=256, gated=False, bias=True)
+    assert not block.attention.rotary
+    assert graph.learned_position_count == graph.maximum_sequence_length == 1024
+    assert graph.tied_embeddings
+
+
+def test_gpt2_inner_width_may_be_stated():
+    assert only_block(model_from_fields({**GPT2, "n_inner": 100}, name="it")).feed_forward == (
+        DenseFeedForward(ffn_size=100, gated=False, bias=True)
+    )
+
+
+def test_gpt2_may_spell_its_sizes_as_others_do():
+    common = {
+        "model_type": "gpt2",
+        "hidden_size": 64,
+        "num_attention_heads": 4,
+        "num_hidden_layers": 2,
+        "vocab_size": 256,
+    }
+    assert model_from_fields(common, name="it") == model_from_fields(GPT2, name="it")
+
+
+def test_expert_count_may_be_spelled_as_another_type_spells_it():
+    assert graph_of("mixtral", num_experts=4) == graph_of("mixtral", num_local_experts=4)
+
+
+def test_keys_that_change_no_shape_are_passed_over():
+    noise = {
+        "architectures": ["LlamaForCausalLM"],
+        "auto_map": {"AutoModel": "evil.Model"},
+        "rope_scaling": {"type": "yarn", "factor": 4.0},
+        "quantization_config": {"bits": 8},
+        "torch_dtype": "bfloat16",
+        "pretraining_tp": 1,
+        "n_group": "not for llama",
+    }
+    assert graph_of("llama", **noise) == graph_of("llama")
+
+
+def test_whole_float_is_a_whole_number():
+    assert graph_of("llama", hidden_size=64.0) == graph_of("llama")
