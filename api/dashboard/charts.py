@@ -1,0 +1,166 @@
+"""Charts: plotly figures as plain JSON values, without a colour of their own.
+
+A figure holds `data` and `layout` as plotly.js takes them. Colours are references such as
+`var(--cause-compute)`, which static/charts.js resolves for the light or dark scheme; the legend
+stands in the page, once for all charts of a kind.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from api.dashboard.palette import MEMORY_PARTS, STEP_PARTS, memory_bytes, step_seconds
+from planner.schema.plan import StagePrediction, StepBreakdown
+from planner.units import GIB, format_bytes, format_seconds
+
+Figure = dict[str, Any]
+
+_ROW_PIXELS = 34
+_AXIS_PIXELS = 72
+_HEADROOM = 1.04
+_OUTLINE = {"color": "var(--surface)", "width": 1}
+
+
+def step_waterfall(breakdown: StepBreakdown) -> Figure:
+    """Return one bar per cause, each starting where the last one ended, and the whole step."""
+    scale, unit = time_scale(breakdown.total_seconds())
+    found = [(part, seconds) for part, seconds in step_seconds(breakdown) if seconds > 0]
+    total = breakdown.total_seconds()
+    labels = [part.label for part, _ in found] + ["Step"]
+    lengths = [seconds for _, seconds in found] + [total]
+    starts = [sum(lengths[:index]) for index in range(len(found))] + [0.0]
+    shares = [f"{seconds / total:.1%}" for seconds in lengths] if total else ["" for _ in lengths]
+    bars = _bars(
+        y=labels,
+        x=[seconds / scale for seconds in lengths],
+        base=[seconds / scale for seconds in starts],
+        colour=[part.colour for part, _ in found] + ["var(--text)"],
+    )
+    bars["text"] = [
+        f"{format_seconds(seconds)} · {share}"
+        for seconds, share in zip(lengths, shares, strict=True)
+    ]
+    bars["textposition"] = "none"
+    bars["hovertemplate"] = "%{y}: %{text}<extra></extra>"
+    return {
+        "data": [bars],
+        "layout": _layout(
+            row_count=len(labels), title=f"Time ({unit})", longest=total * _HEADROOM / scale
+        ),
+    }
+
+
+def step_bars(breakdowns: Sequence[tuple[str, StepBreakdown]]) -> Figure:
+    """Return one stacked bar per named plan, all on the scale of the longest step."""
+    longest = max((breakdown.total_seconds() for _, breakdown in breakdowns), default=0.0)
+    scale, unit = time_scale(longest)
+    names = [name for name, _ in breakdowns]
+    data = []
+    for part in STEP_PARTS:
+        seconds = [float(getattr(breakdown, part.name)) for _, breakdown in breakdowns]
+        if any(seconds):
+            bars = _bars(y=names, x=[value / scale for value in seconds], colour=part.colour)
+            bars["name"] = part.label
+            bars["text"] = [format_seconds(value) for value in seconds]
+            bars["textposition"] = "none"
+            bars["hovertemplate"] = f"%{{y}}: {part.label} %{{text}}<extra></extra>"
+            data.append(bars)
+    layout = _layout(
+        row_count=len(names),
+        title=f"Time of one step ({unit})",
+        longest=longest * _HEADROOM / scale,
+    )
+    return {"data": data, "layout": layout}
+
+
+def memory_bars(stages: Sequence[StagePrediction], *, ceiling_bytes: float | None = None) -> Figure:
+    """Return one stacked bar per stage with a line at each stage's capacity.
+
+    `ceiling_bytes` fixes the end of the axis, so that the charts of several plans compare.
+    """
+    names = [f"Stage {stage.stage}" for stage in stages]
+    data = []
+    for part in MEMORY_PARTS:
+        amounts = [dict(memory_bytes(stage.memory_bytes))[part] for stage in stages]
+        if any(amounts):
+            bars = _bars(y=names, x=[amount / GIB for amount in amounts], colour=part.colour)
+            bars["name"] = part.label
+            bars["text"] = [format_bytes(amount) for amount in amounts]
+            bars["textposition"] = "none"
+            bars["hovertemplate"] = f"%{{y}}: {part.label} %{{text}}<extra></extra>"
+            data.append(bars)
+    end = (ceiling_bytes or memory_ceiling_bytes(stages)) * _HEADROOM / GIB
+    layout = _layout(row_count=len(names), title="Memory per device (GiB)", longest=end)
+    layout["shapes"] = [
+        {
+            "type": "line",
+            "x0": stage.capacity_bytes / GIB,
+            "x1": stage.capacity_bytes / GIB,
+            "y0": index - 0.5,
+            "y1": index + 0.5,
+            "line": {"color": "var(--capacity)", "width": 2, "dash": "dash"},
+        }
+        for index, stage in enumerate(stages)
+    ]
+    return {"data": data, "layout": layout}
+
+
+def memory_ceiling_bytes(stages: Sequence[StagePrediction]) -> float:
+    """Return the most that any stage needs or has."""
+    return max(max(stage.peak_memory_bytes, stage.capacity_bytes) for stage in stages)
+
+
+def time_scale(seconds: float) -> tuple[float, str]:
+    """Return the unit in which `seconds` read well: its length in seconds, and its name."""
+    for scale, unit in ((1.0, "s"), (1e-3, "ms")):
+        if seconds >= scale:
+            return scale, unit
+    return 1e-6, "µs"
+
+
+def _bars(
+    *, y: list[str], x: list[float], colour: str | list[str], base: list[float] | None = None
+) -> dict[str, Any]:
+    bars: dict[str, Any] = {
+        "type": "bar",
+        "orientation": "h",
+        "y": y,
+        "x": x,
+        "marker": {"color": colour, "line": _OUTLINE},
+    }
+    return bars if base is None else {**bars, "base": base}
+
+
+def _layout(*, row_count: int, title: str, longest: float) -> dict[str, Any]:
+    """Return a layout of one row per bar, the first on top, from nothing to `longest`."""
+    return {
+        "barmode": "stack",
+        "bargap": 0.35,
+        "height": _AXIS_PIXELS + _ROW_PIXELS * row_count,
+        "margin": {"l": 8, "r": 16, "t": 8, "b": 48},
+        "showlegend": False,
+        "hovermode": "closest",
+        "paper_bgcolor": "rgba(0,0,0,0)",
+        "plot_bgcolor": "rgba(0,0,0,0)",
+        "font": {"color": "var(--text)", "family": "var(--font)", "size": 13},
+        "hoverlabel": {
+            "bgcolor": "var(--surface)",
+            "bordercolor": "var(--border-strong)",
+            "font": {"color": "var(--text)"},
+        },
+        "xaxis": {
+            "title": {"text": title, "standoff": 8, "font": {"size": 13, "color": "var(--muted)"}},
+            "range": [0, longest or 1],
+            "gridcolor": "var(--border)",
+            "zerolinecolor": "var(--border-strong)",
+            "fixedrange": True,
+        },
+        "yaxis": {
+            "type": "category",
+            "autorange": "reversed",
+            "automargin": True,
+            "ticksuffix": "  ",
+            "fixedrange": True,
+        },
+    }

@@ -1,0 +1,161 @@
+"""The dashboard's pages: each asks one service and renders what it answers."""
+
+from __future__ import annotations
+
+import json
+from typing import Annotated
+
+from fastapi import APIRouter, Depends, Query, Request, Response
+from fastapi.responses import FileResponse, RedirectResponse
+
+from api.dashboard.comparison_view import Shown, comparison_view
+from api.dashboard.infeasible_view import infeasible_view
+from api.dashboard.page_route import PageRoute, refuse_foreign_sites
+from api.dashboard.plan_view import plan_view
+from api.dashboard.rendering import page, plotly_script, problem_page
+from api.dashboard.submission import (
+    Submission,
+    read_submission,
+    refused,
+    typed,
+    values_of,
+)
+from api.deps import Catalogue, OperationId, Operations, PlanId, Plans
+from api.errors import AlreadyFinishedError, BusyError, FailedSolveError, problem_of
+from api.schemas import OperationState, PlanQuery, Problem
+from api.services.plans import Answered
+from planner.errors import InputError
+from planner.schema.document import DOCUMENT_BYTES_LIMIT
+from planner.schema.job import Optimizer, Precision, Stack
+from planner.schema.plan import Infeasible, Plan
+
+_WAIT_SECONDS = 0.5
+_SEE_OTHER = 303
+_PAGE_LENGTH = 50
+_FOR_A_YEAR = {"Cache-Control": "public, max-age=31536000, immutable"}
+
+router = APIRouter(route_class=PageRoute, include_in_schema=False)
+
+
+@router.get("/")
+def show_plans(
+    plans: Plans, cursor: Annotated[str | None, Query(max_length=64)] = None
+) -> Response:
+    """Show the plans, the newest first."""
+    found = plans.list(PlanQuery(cursor=cursor, limit=_PAGE_LENGTH))
+    return page("plans.html", plans=found.items, next_cursor=found.next_cursor, cursor=cursor)
+
+
+@router.get("/plans/new")
+def show_form(
+    request: Request,
+    plans: Plans,
+    catalogue: Catalogue,
+    origin: Annotated[str | None, Query(alias="from", max_length=64)] = None,
+) -> Response:
+    """Show the form: empty, filled from the query, or as it was for another answer."""
+    values = typed(request.query_params)
+    if origin is not None:
+        values = values_of(plans.get(origin).answer)
+    return _form(Submission(values=values), catalogue)
+
+
+@router.post("/plans/new", dependencies=[Depends(refuse_foreign_sites)])
+async def submit_form(request: Request, plans: Plans, catalogue: Catalogue) -> Response:
+    """Plan what the form says, or show it again with what is wrong."""
+    form = await request.form(max_part_size=DOCUMENT_BYTES_LIMIT)
+    submission = read_submission(typed(form))
+    if submission.request is None:
+        return _form(submission, catalogue, status=422)
+    try:
+        outcome = await plans.submit(submission.request, wait_seconds=_WAIT_SECONDS)
+    except (InputError, FailedSolveError, BusyError) as error:
+        problem = problem_of(error)
+        again = refused(submission.values, problem)
+        return _form(again, catalogue, status=problem.status, problem=problem)
+    if isinstance(outcome, Answered):
+        return _see(f"/plans/{outcome.plan.id}")
+    return _see(f"/operations/{outcome.id}")
+
+
+@router.get("/plans/{plan_id}")
+def show_plan(plan_id: PlanId, plans: Plans) -> Response:
+    """Show a plan, or why there is none and what would help."""
+    answer = plans.get(plan_id).answer
+    if isinstance(answer, Infeasible):
+        return page("infeasible.html", view=infeasible_view(answer))
+    return page("plan.html", view=plan_view(answer))
+
+
+@router.get("/plans/{plan_id}/document.json")
+def download_plan(plan_id: PlanId, plans: Plans) -> Response:
+    """Return the document as a file, indented for readers and version control."""
+    stored = plans.get(plan_id)
+    content = json.dumps(json.loads(stored.document_json), indent=2) + "\n"
+    headers = {"Content-Disposition": f'attachment; filename="{stored.id}.json"'}
+    return Response(content, media_type="application/json", headers=headers)
+
+
+@router.get("/compare")
+def show_comparison(
+    plans: Plans,
+    plan: Annotated[tuple[str, ...], Query()] = (),
+    show: Annotated[Shown, Query()] = "differences",
+) -> Response:
+    """Show two to six plans side by side; the first is the baseline."""
+    plans.compare(plan)
+    answers = [plans.get(plan_id).answer for plan_id in plan]
+    found = [answer for answer in answers if isinstance(answer, Plan)]
+    return page("compare.html", view=comparison_view(found, shown=show))
+
+
+@router.get("/operations/{operation_id}")
+def show_progress(operation_id: OperationId, operations: Operations) -> Response:
+    """Show how far a solve is; once it has ended, its plan or what went wrong."""
+    operation = operations.get(operation_id)
+    if operation.plan_id is not None:
+        return _see(f"/plans/{operation.plan_id}")
+    if operation.problem is not None:
+        return problem_page(operation.problem)
+    if operation.state is OperationState.CANCELLED:
+        return page("cancelled.html")
+    return page("solving.html", operation=operation)
+
+
+@router.post("/operations/{operation_id}/cancel", dependencies=[Depends(refuse_foreign_sites)])
+def cancel(operation_id: OperationId, operations: Operations) -> Response:
+    """End a solve; one that has just ended is shown as it is."""
+    try:
+        operations.cancel(operation_id)
+    except AlreadyFinishedError:
+        return _see(f"/operations/{operation_id}")
+    return _see(f"/operations/{operation_id}")
+
+
+@router.get("/static/plotly.min.js")
+def plotly() -> Response:
+    """Return plotly's script, which its wheel brings along."""
+    return FileResponse(plotly_script(), media_type="text/javascript", headers=_FOR_A_YEAR)
+
+
+def _form(
+    submission: Submission,
+    catalogue: Catalogue,
+    *,
+    status: int = 200,
+    problem: Problem | None = None,
+) -> Response:
+    return page(
+        "new.html",
+        status=status,
+        values=submission.values,
+        complaints=submission.complaints,
+        problem=problem,
+        models=[item.name for item in catalogue.models().items],
+        devices=[item.name for item in catalogue.devices().items],
+        choices={"precision": Precision, "optimizer": Optimizer, "stack": Stack},
+    )
+
+
+def _see(path: str) -> Response:
+    return RedirectResponse(path, status_code=_SEE_OTHER)

@@ -1,0 +1,222 @@
+"""What the page of one plan shows: headline numbers, strategy, memory, step, each as rows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from api.dashboard import quantities
+from api.dashboard.charts import Figure, memory_bars, step_waterfall
+from api.dashboard.palette import MEMORY_PARTS, Part, memory_bytes, step_seconds
+from planner.schema.plan import Plan, Prediction, StagePrediction
+from planner.schema.strategy import EdgeChoice, LayerGroup, Offload, Strategy
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Headline:
+    """One number of the summary, with its unit and what puts it into proportion."""
+
+    label: str
+    value: str
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LayerRow:
+    """How some consecutive blocks, the embedding or the head are kept."""
+
+    stage: int
+    layers: str
+    block_count: int | None
+    zero_stage: int
+    activation_checkpointing: str
+    offload: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemoryRow:
+    """GiB of one stage by use, in the order of the columns."""
+
+    stage: int
+    amounts: tuple[float, ...]
+    peak_bytes: float
+    capacity_bytes: float
+
+    @property
+    def used_ratio(self) -> float:
+        """Return how much of the capacity the peak takes."""
+        return self.peak_bytes / self.capacity_bytes if self.capacity_bytes else 1.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepRow:
+    """Seconds of one cause, and their share of the step."""
+
+    part: Part
+    seconds: float
+    ratio: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanView:
+    """A plan, arranged for its page."""
+
+    plan: Plan
+    headlines: tuple[Headline, ...]
+    degrees: tuple[tuple[str, str], ...]
+    layer_rows: tuple[LayerRow, ...]
+    step_rows: tuple[StepRow, ...]
+    memory_parts: tuple[Part, ...]
+    memory_rows: tuple[MemoryRow, ...]
+    step_figure: Figure
+    memory_figure: Figure
+
+
+def plan_view(plan: Plan) -> PlanView:
+    """Return `plan` arranged for its page."""
+    prediction = plan.prediction
+    parts = used_memory_parts(prediction.stages)
+    return PlanView(
+        plan=plan,
+        headlines=tuple(_headlines(plan)),
+        degrees=tuple(_degrees(plan.strategy)),
+        layer_rows=tuple(layer_rows(plan.strategy)),
+        step_rows=step_rows(prediction),
+        memory_parts=parts,
+        memory_rows=tuple(memory_row(stage, parts) for stage in prediction.stages),
+        step_figure=step_waterfall(prediction.breakdown_seconds),
+        memory_figure=memory_bars(prediction.stages),
+    )
+
+
+def step_rows(prediction: Prediction) -> tuple[StepRow, ...]:
+    """Return the causes that take time, longest share of the step included."""
+    total = prediction.breakdown_seconds.total_seconds() or 1.0
+    return tuple(
+        StepRow(part=part, seconds=seconds, ratio=seconds / total)
+        for part, seconds in step_seconds(prediction.breakdown_seconds)
+        if seconds > 0
+    )
+
+
+def used_memory_parts(stages: tuple[StagePrediction, ...]) -> tuple[Part, ...]:
+    """Return the uses of memory that at least one stage has."""
+    return tuple(
+        part
+        for part in MEMORY_PARTS
+        if any(getattr(stage.memory_bytes, part.name) > 0 for stage in stages)
+    )
+
+
+def memory_row(stage: StagePrediction, parts: tuple[Part, ...]) -> MemoryRow:
+    """Return the row of `stage` with a column for each of `parts`."""
+    amounts = dict(memory_bytes(stage.memory_bytes))
+    return MemoryRow(
+        stage=stage.stage,
+        amounts=tuple(amounts[part] for part in parts),
+        peak_bytes=stage.peak_memory_bytes,
+        capacity_bytes=stage.capacity_bytes,
+    )
+
+
+def layer_rows(strategy: Strategy) -> Iterator[LayerRow]:
+    """Yield the embedding, each layer group of each stage, and the head, in the model's order."""
+    stages = strategy.stages or ()
+    if strategy.embedding is not None:
+        yield _edge_row("Embedding", strategy.embedding, stage=0)
+    for stage in stages:
+        for group in stage.layers:
+            yield _group_row(group, stage=stage.stage)
+    if strategy.head is not None:
+        yield _edge_row("LM head", strategy.head, stage=max(len(stages) - 1, 0))
+
+
+def _headlines(plan: Plan) -> Iterator[Headline]:
+    prediction, step = plan.prediction, plan.prediction.step_seconds
+    device_count = plan.cluster.resolved.device_count
+    tokens_per_second = prediction.tokens_per_second_per_device * device_count
+    fullest = max(prediction.stages, key=lambda stage: stage.peak_memory_bytes)
+    yield Headline(
+        label="Step time",
+        value=quantities.seconds(step.p50),
+        note=f"{quantities.seconds(step.p10)} to {quantities.seconds(step.p90)} (p10 to p90)",
+    )
+    yield Headline(
+        label="Throughput per device",
+        value=quantities.rate(prediction.tokens_per_second_per_device),
+        note=f"{quantities.large(tokens_per_second)} tokens/s on {_devices(device_count)}",
+    )
+    yield Headline(
+        label="Model FLOP utilization",
+        value=quantities.percent(prediction.model_flop_utilization),
+        note="of the devices' peak",
+    )
+    yield Headline(
+        label="Peak memory",
+        value=quantities.memory(fullest.peak_memory_bytes),
+        note=f"of {quantities.memory(fullest.capacity_bytes)} usable, "
+        f"{_chance(prediction.fits_probability)} to fit",
+    )
+    if prediction.cost_per_million_tokens is not None:
+        yield Headline(
+            label="Cost",
+            value=quantities.money(prediction.cost_per_million_tokens),
+            note="per million tokens",
+        )
+
+
+def _devices(count: int) -> str:
+    return f"{count:,} device" if count == 1 else f"{count:,} devices"
+
+
+def _chance(probability: float) -> str:
+    return f"{probability:.0%} chance"
+
+
+def _degrees(strategy: Strategy) -> Iterator[tuple[str, str]]:
+    sequence = " with sequence parallel" if strategy.sequence_parallel else ""
+    yield "Tensor parallel", f"{strategy.tensor_parallel_degree}{sequence}"
+    yield "Pipeline parallel", _counted(strategy.pipeline_parallel_degree, "stage")
+    if strategy.pipeline_parallel_degree > 1:
+        yield "Pipeline schedule", strategy.pipeline_schedule.value
+    if strategy.virtual_pipeline_degree > 1:
+        yield "Virtual stages per rank", str(strategy.virtual_pipeline_degree)
+    yield "Data parallel, sharded", _counted(strategy.shard_degree, "rank")
+    if strategy.replicate_degree > 1:
+        yield "Data parallel, replicated", _counted(strategy.replicate_degree, "replica")
+    yield "Context parallel", str(strategy.context_parallel_degree)
+    yield "Expert parallel", str(strategy.expert_parallel_degree)
+    yield "Micro-batch size", _counted(strategy.micro_batch_size, "sequence")
+    yield "Micro-batches per step", f"{strategy.micro_batch_count or 1:,}"
+
+
+def _counted(count: int, noun: str) -> str:
+    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
+
+
+def _group_row(group: LayerGroup, *, stage: int) -> LayerRow:
+    last = group.first_block + group.block_count - 1
+    blocks = f"Block {last}" if group.block_count == 1 else f"Blocks {group.first_block} to {last}"
+    return LayerRow(
+        stage=stage,
+        layers=blocks,
+        block_count=group.block_count,
+        zero_stage=group.zero_stage,
+        activation_checkpointing=group.activation_checkpointing.value,
+        offload=_offload(group.offload),
+    )
+
+
+def _edge_row(layers: str, choice: EdgeChoice, *, stage: int) -> LayerRow:
+    return LayerRow(
+        stage=stage,
+        layers=layers,
+        block_count=None,
+        zero_stage=choice.zero_stage,
+        activation_checkpointing="none",
+        offload=_offload(choice.offload),
+    )
+
+
+def _offload(items: tuple[Offload, ...]) -> str:
+    return ", ".join(item.value for item in items) or "none"

@@ -1,0 +1,125 @@
+"""Quantities as readers see them: always with a unit, and "none" spelled out."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+from planner.comparison import Unit
+from planner.units import GIB, format_bytes, format_count, format_seconds
+
+ABSENT = "n/a"
+
+
+def seconds(value: float | None) -> str:
+    """Return a duration: `47.7 s`."""
+    return ABSENT if value is None else format_seconds(float(f"{value:.3g}"))
+
+
+def exact_seconds(value: float | None) -> str:
+    """Return a duration to four digits: `606.2 ms`."""
+    return ABSENT if value is None else format_seconds(value)
+
+
+def memory(value: float | None) -> str:
+    """Return bytes in binary units: `74.87 GiB`."""
+    return ABSENT if value is None else format_bytes(value)
+
+
+def gib(value: float) -> str:
+    """Return bytes as a bare number of GiB, for a column that says so: `74.87`."""
+    return f"{value / GIB:,.2f}"
+
+
+def percent(ratio: float | None) -> str:
+    """Return a ratio as a percentage: `53.7%`."""
+    return ABSENT if ratio is None else f"{ratio:.1%}"
+
+
+def gap(ratio: float | None) -> str:
+    """Return an optimality gap, which is often small: `0%`, `0.013%`."""
+    return ABSENT if ratio is None else f"{ratio * 100:.2g}%"
+
+
+def rate(tokens_per_second: float | None) -> str:
+    """Return a rate per device: `11,004 tokens/s`."""
+    return ABSENT if tokens_per_second is None else f"{grouped(tokens_per_second)} tokens/s"
+
+
+def grouped(value: float | None) -> str:
+    """Return a number with its thousands apart: `11,004`, `2.56`."""
+    if value is None:
+        return ABSENT
+    return f"{value:,.0f}" if abs(value) >= 100 or value == int(value) else f"{value:.3g}"
+
+
+def money(dollars: float | None) -> str:
+    """Return a price: `$0.0757`."""
+    return (
+        ABSENT if dollars is None else f"${dollars:,.3g}" if dollars < 1000 else f"${dollars:,.0f}"
+    )
+
+
+def large(count: float) -> str:
+    """Return a count with a decimal prefix: `8.03 G`."""
+    return format_count(float(f"{count:.3g}"))
+
+
+def day(when: datetime) -> str:
+    """Return a day in UTC: `2026-11-21`."""
+    return f"{_in_utc(when):%Y-%m-%d}"
+
+
+def clock(when: datetime) -> str:
+    """Return a time of day: `06:03 UTC`."""
+    return f"{_in_utc(when):%H:%M} UTC"
+
+
+def machine_moment(when: datetime) -> str:
+    """Return a moment for the `datetime` attribute."""
+    return _in_utc(when).isoformat(timespec="seconds")
+
+
+def words(name: str) -> str:
+    """Return a field's name as words: `device memory`."""
+    return name.replace("_", " ")
+
+
+def in_unit(value: object, unit: Unit | None) -> str:
+    """Return a compared value with its unit; a truth value in words."""
+    if value is None:
+        return ABSENT
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, int | float) and unit is not None:
+        return _FORMATS[unit](value)
+    return str(value)
+
+
+_FORMATS = {
+    "seconds": exact_seconds,
+    "bytes": format_bytes,
+    "ratio": percent,
+    "tokens_per_second": rate,
+    "currency": money,
+}
+
+FILTERS = {
+    "seconds": seconds,
+    "exact_seconds": exact_seconds,
+    "memory": memory,
+    "gib": gib,
+    "percent": percent,
+    "gap": gap,
+    "rate": rate,
+    "grouped": grouped,
+    "money": money,
+    "large": large,
+    "day": day,
+    "clock": clock,
+    "machine_moment": machine_moment,
+    "words": words,
+}
+
+
+def _in_utc(when: datetime) -> datetime:
+    return when.replace(tzinfo=UTC) if when.tzinfo is None else when.astimezone(UTC)

@@ -1,0 +1,90 @@
+"""Rendering: templates into responses that may load nothing from anywhere else."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from functools import cache
+from importlib.metadata import version
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from fastapi.responses import HTMLResponse
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+from api.dashboard.quantities import FILTERS
+from api.schemas import Problem
+
+_STYLE_ID = re.compile(r'getElementById\("([0-9a-f]{64})"\)')
+_HERE = Path(__file__).parent
+_HEADERS = {
+    "Content-Security-Policy": (
+        "default-src 'self'; img-src 'self' data:; object-src 'none'; base-uri 'none'; "
+        "form-action 'self'; frame-ancestors 'none'"
+    ),
+    "Referrer-Policy": "same-origin",
+    "Cache-Control": "no-cache",
+}
+
+
+def page(template: str, *, status: int = 200, **context: Any) -> HTMLResponse:
+    """Return the page that `template` makes of `context`."""
+    content = _environment().get_template(template).render(**context)
+    return HTMLResponse(content, status_code=status, headers=_HEADERS)
+
+
+def problem_page(problem: Problem) -> HTMLResponse:
+    """Return the page that tells a person what is wrong and what to do."""
+    return page("problem.html", status=problem.status, problem=problem)
+
+
+@cache
+def plotly_script() -> Path:
+    """Return where plotly's own distribution keeps its script.
+
+    Raises:
+        FileNotFoundError: if plotly is not installed.
+    """
+    found = find_spec("plotly")
+    if found is None or not found.submodule_search_locations:
+        raise FileNotFoundError("plotly is not installed: install meshwright[service]")
+    return Path(found.submodule_search_locations[0]) / "package_data" / "plotly.min.js"
+
+
+@cache
+def plotly_style_ids() -> tuple[str, ...]:
+    """Return the ids of the style elements that plotly's script adds unless they exist.
+
+    The content security policy forbids to add them, and charts of bars do without.
+    """
+    script = plotly_script().read_text(encoding="utf-8")
+    return tuple(sorted(set(_STYLE_ID.findall(script))))
+
+
+@cache
+def _environment() -> Environment:
+    environment = Environment(
+        loader=FileSystemLoader(_HERE / "templates"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters.update(FILTERS)
+    environment.globals.update(
+        asset=_asset, plotly_url=_plotly_url, plotly_style_ids=plotly_style_ids
+    )
+    return environment
+
+
+@cache
+def _asset(name: str) -> str:
+    """Return the URL of a static file, different whenever its content is."""
+    content = (_HERE / "static" / name).read_bytes()
+    return f"/static/{name}?v={hashlib.sha256(content).hexdigest()[:12]}"
+
+
+@cache
+def _plotly_url() -> str:
+    return f"/static/plotly.min.js?v={version('plotly')}"

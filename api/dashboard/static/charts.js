@@ -1,0 +1,41 @@
+"use strict";
+
+/* Draws each chart from the JSON beside it, in the colours of the page's light or dark scheme. */
+(() => {
+  const CONFIG = { displayModeBar: false, responsive: true, showTips: false };
+  const REFERENCE = /^var\((--[a-z-]+)\)$/;
+
+  const resolved = (value, style) => {
+    if (typeof value === "string") {
+      const found = REFERENCE.exec(value);
+      return found ? style.getPropertyValue(found[1]).trim() : value;
+    }
+    if (Array.isArray(value)) {
+      return value.map((item) => resolved(item, style));
+    }
+    if (value !== null && typeof value === "object") {
+      return Object.fromEntries(
+        Object.entries(value).map(([name, item]) => [name, resolved(item, style)]),
+      );
+    }
+    return value;
+  };
+
+  const charts = [...document.querySelectorAll(".chart")].map((target) => {
+    const source = target.querySelector("script[type='application/json']");
+    const figure = JSON.parse(source.textContent);
+    target.replaceChildren();
+    return { target, figure };
+  });
+
+  const draw = () => {
+    const style = getComputedStyle(document.documentElement);
+    for (const { target, figure } of charts) {
+      const { data, layout } = resolved(figure, style);
+      Plotly.react(target, data, layout, CONFIG);
+    }
+  };
+
+  draw();
+  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", draw);
+})();

@@ -1,0 +1,285 @@
+"""The new-plan form: what was typed in, kept as typed, and read into a request or complaints.
+
+Each complaint stands at the field that it is about. Model, cluster and job are all read, so that
+everything wrong is said at once.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+from pydantic import ValidationError
+
+from api.schemas import PlanRequest, Problem
+from planner.errors import InputError, shorten
+from planner.resolution import resolved_cluster, resolved_model, resolved_request
+from planner.schema.document import parse_fields
+from planner.schema.job import Job, Limits, Optimizer, Precision, Stack
+from planner.schema.plan import Infeasible, Plan, ResolvedCluster, ResolvedModel
+
+Resolved = TypeVar("Resolved", ResolvedModel, ResolvedCluster)
+
+DEFAULTS: dict[str, str] = {
+    "model_source": "name",
+    "model_name": "",
+    "model_config": "",
+    "cluster_source": "short",
+    "cluster_short": "",
+    "cluster_document": "",
+    "global_batch_size": "",
+    "sequence_length": "",
+    "precision": Precision.BF16.value,
+    "optimizer": Optimizer.ADAMW.value,
+    "stack": Stack.TORCH.value,
+    "tensor_parallel_min": "",
+    "tensor_parallel_max": "",
+    "pipeline_parallel_min": "",
+    "pipeline_parallel_max": "",
+    "memory_headroom_percent": f"{Limits().memory_headroom_ratio * 100:g}",
+    "solver_seconds": f"{Limits().solver_seconds:g}",
+}
+_COUNT_LIMIT = f"{2**24:,}"
+_RULES: dict[str, tuple[str, str]] = {
+    "global_batch_size": (
+        f"must be a whole number from 1 to {_COUNT_LIMIT}",
+        "give the sequences per optimizer step, or leave it empty",
+    ),
+    "sequence_length": (
+        f"must be a whole number from 1 to {_COUNT_LIMIT}",
+        "give the tokens per sequence, or leave it empty",
+    ),
+    "precision": ("is not a known precision", "choose one of the list"),
+    "optimizer": ("is not a known optimizer", "choose one of the list"),
+    "stack": ("is not a known stack", "choose one of the list"),
+    "tensor_parallel": (
+        "must be whole numbers from 1, the least not above the most",
+        "give degrees such as 1 and 8, or leave them empty",
+    ),
+    "pipeline_parallel": (
+        "must be whole numbers from 1, the least not above the most",
+        "give degrees such as 1 and 16, or leave them empty",
+    ),
+    "memory_headroom_percent": (
+        "must be a number from 0 to less than 100",
+        "give the share of device memory to leave free, such as 5",
+    ),
+    "solver_seconds": (
+        "must be a number above 0 and at most 86,400",
+        "give the seconds that the search may take, such as 60",
+    ),
+}
+_LIMITS = {
+    "tensor_parallel_degree": "tensor_parallel",
+    "pipeline_parallel_degree": "pipeline_parallel",
+    "memory_headroom_ratio": "memory_headroom_percent",
+    "solver_seconds": "solver_seconds",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Complaint:
+    """What is wrong with a field, what it holds, and what to do."""
+
+    problem: str
+    value: str | None
+    remedy: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Submission:
+    """A form as typed; `request` is there unless something is wrong."""
+
+    values: Mapping[str, str]
+    complaints: dict[str, Complaint] = field(default_factory=dict)
+    request: PlanRequest | None = None
+
+
+def typed(given: Mapping[str, Any]) -> dict[str, str]:
+    """Return the form's values: those given, and the defaults of the others."""
+    return {
+        name: given[name] if isinstance(given.get(name), str) else default
+        for name, default in DEFAULTS.items()
+    }
+
+
+def values_of(answer: Plan | Infeasible) -> dict[str, str]:
+    """Return the form's values that ask for `answer` again."""
+    job = answer.job.given if isinstance(answer.job.given, dict) else {}
+    limits = job.get("limits") if isinstance(job.get("limits"), dict) else {}
+    read = Limits.model_validate(limits)
+    plain = ("global_batch_size", "sequence_length", "precision", "optimizer", "stack")
+    return typed(
+        {
+            **_reference(answer.model.given, "model", "name", "config"),
+            **_reference(answer.cluster.given, "cluster", "short", "document"),
+            **{name: str(job[name]) for name in plain if job.get(name) is not None},
+            **_bounds("tensor_parallel", read.tensor_parallel_degree.model_dump()),
+            **_bounds("pipeline_parallel", read.pipeline_parallel_degree.model_dump()),
+            "memory_headroom_percent": f"{read.memory_headroom_ratio * 100:g}",
+            "solver_seconds": f"{read.solver_seconds:g}",
+        }
+    )
+
+
+def read_submission(values: Mapping[str, str]) -> Submission:
+    """Return the request that the form's values spell, or what is wrong with each field."""
+    complaints: dict[str, Complaint] = {}
+    model = _read(complaints, model_field(values), lambda: _model(values))
+    cluster = _read(complaints, cluster_field(values), lambda: _cluster(values))
+    job = _job(values, complaints)
+    if model is None or cluster is None or job is None:
+        return Submission(values=values, complaints=complaints)
+    try:
+        resolved_request(model, cluster, job)
+    except InputError as error:
+        where = form_field(error.field, values) or cluster_field(values)
+        complaints[where] = _complaint(error)
+        return Submission(values=values, complaints=complaints)
+    request = PlanRequest.model_validate(
+        {"model": model.given, "cluster": cluster.given, "job": job.model_dump(mode="json")}
+    )
+    return Submission(values=values, request=request)
+
+
+def refused(values: Mapping[str, str], problem: Problem) -> Submission:
+    """Return the form with what the service found wrong, at its field where it has one."""
+    complaints: dict[str, Complaint] = {}
+    for item in problem.errors:
+        where = form_field(item.field, values)
+        if where is not None:
+            shown = None if item.value is None else shorten(item.value)
+            complaints[where] = Complaint(
+                problem=item.problem or problem.detail, value=shown, remedy=item.remedy
+            )
+    return Submission(values=values, complaints=complaints)
+
+
+def form_field(name: str, values: Mapping[str, str]) -> str | None:
+    """Return the form's field for a document's field such as `job.limits.solver_seconds`."""
+    root, *path = name.split(".")
+    if root == "model":
+        return model_field(values)
+    if root in {"cluster", "node_groups", "device"}:
+        return cluster_field(values)
+    if root == "job" and path:
+        root, *path = path
+    if root == "limits" and path:
+        return _LIMITS.get(path[0])
+    return root if root in _RULES else _LIMITS.get(root)
+
+
+def model_field(values: Mapping[str, str]) -> str:
+    """Return the field that says which model."""
+    return "model_config" if values["model_source"] == "config" else "model_name"
+
+
+def cluster_field(values: Mapping[str, str]) -> str:
+    """Return the field that says which cluster."""
+    return "cluster_document" if values["cluster_source"] == "document" else "cluster_short"
+
+
+def _model(values: Mapping[str, str]) -> ResolvedModel:
+    if values["model_source"] != "config":
+        name = _filled(values["model_name"], "model", "choose a model, or paste its config.json")
+        return resolved_model(name)
+    text = _filled(values["model_config"], "config.json", "paste the model's config.json")
+    return resolved_model(parse_fields(text.encode(errors="replace"), source="config.json"))
+
+
+def _cluster(values: Mapping[str, str]) -> ResolvedCluster:
+    if values["cluster_source"] != "document":
+        remedy = "write for example 8xh100-sxm5-80gb, or paste a document"
+        return resolved_cluster(_filled(values["cluster_short"], "cluster", remedy))
+    text = _filled(values["cluster_document"], "cluster", "paste a cluster in YAML or JSON")
+    content = text.encode(errors="replace")
+    return resolved_cluster(parse_fields(content, source="cluster", yaml_allowed=True))
+
+
+def _filled(text: str, name: str, remedy: str) -> str:
+    if not text.strip():
+        raise InputError("is required", field=name, remedy=remedy)
+    return text.strip()
+
+
+def _read(
+    complaints: dict[str, Complaint], name: str, read: Callable[[], Resolved]
+) -> Resolved | None:
+    try:
+        return read()
+    except InputError as error:
+        complaints[name] = _complaint(error)
+        return None
+
+
+def _complaint(error: InputError) -> Complaint:
+    shown = None if error.value is None else shorten(error.value)
+    return Complaint(
+        problem=f"{error.field}: {error.problem}", value=shown, remedy=error.remedy
+    )
+
+
+def _job(values: Mapping[str, str], complaints: dict[str, Complaint]) -> Job | None:
+    fields: dict[str, Any] = {
+        name: values[name].strip()
+        for name in ("global_batch_size", "sequence_length", "precision", "optimizer", "stack")
+        if values[name].strip()
+    }
+    fields["limits"] = _limits(values)
+    try:
+        return Job.model_validate(fields)
+    except ValidationError as error:
+        for item in error.errors(include_url=False):
+            where = form_field(".".join(str(step) for step in item["loc"]), values)
+            if where is not None:
+                problem, remedy = _RULES[where]
+                complaints[where] = Complaint(
+                    problem=problem, value=_typed_at(where, values), remedy=remedy
+                )
+        return None
+
+
+def _limits(values: Mapping[str, str]) -> dict[str, Any]:
+    limits: dict[str, Any] = {}
+    for name in ("tensor_parallel", "pipeline_parallel"):
+        bounds = {end: values[f"{name}_{end}"].strip() for end in ("min", "max")}
+        limits[f"{name}_degree"] = {end: text for end, text in bounds.items() if text}
+    if values["solver_seconds"].strip():
+        limits["solver_seconds"] = values["solver_seconds"].strip()
+    headroom = values["memory_headroom_percent"].strip()
+    if headroom:
+        limits["memory_headroom_ratio"] = _ratio(headroom)
+    return limits
+
+
+def _ratio(percentage: str) -> float | str:
+    """Return the ratio, or the text for pydantic to complain about."""
+    try:
+        return float(percentage) / 100
+    except ValueError:
+        return percentage
+
+
+def _typed_at(where: str, values: Mapping[str, str]) -> str:
+    if where in values:
+        return shorten(values[where])
+    ends = (values[f"{where}_min"] or "1", values[f"{where}_max"] or "no limit")
+    return shorten(" to ".join(ends))
+
+
+def _reference(given: object, part: str, name_source: str, document_source: str) -> dict[str, str]:
+    if isinstance(given, str):
+        return {f"{part}_source": name_source, f"{part}_{name_source}": given}
+    return {
+        f"{part}_source": document_source,
+        f"{part}_{document_source}": json.dumps(given, indent=2),
+    }
+
+
+def _bounds(name: str, bounds: dict[str, int]) -> dict[str, str]:
+    unlimited = {"min": 1, "max": 2**20}
+    return {
+        f"{name}_{end}": str(bound) for end, bound in bounds.items() if bound != unlimited[end]
+    }
