@@ -15,7 +15,7 @@ from planner.schema.strategy import PipelineSchedule
 from planner.space.legality import expert_count, needs_full_pipeline, tensor_parallel_sizes
 
 MICRO_BATCH_SIZE_LIMIT = 64
-CONTEXT_TOKENS_LEAST = 4096
+CONTEXT_TOKENS_LEAST = 8192
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
