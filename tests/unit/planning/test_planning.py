@@ -1,0 +1,124 @@
+"""A plan is proven, repeatable, and priced by the cost model alone."""
+
+from __future__ import annotations
+
+import pytest
+
+from planner.errors import InputError
+from planner.planning import estimate, plan, resolved_cluster, resolved_model
+from planner.schema.job import DegreeLimit, Job, Limits
+from planner.schema.plan import Infeasible, Plan
+from planner.schema.strategy import Strategy
+from planner.verify import verify
+
+LLAMA = resolved_model("llama-3-8b")
+EIGHT_H100 = resolved_cluster("8xh100-sxm5-80gb")
+
+
+def a_job(**changes) -> Job:
+    fields = {"global_batch_size": 128, "sequence_length": 8192}
+    return Job(**{**fields, **changes})
+
+
+@pytest.fixture(scope="module")
+def planned() -> Plan:
+    found = plan(LLAMA, EIGHT_H100, a_job())
+    assert isinstance(found, Plan)
+    return found
+
+
+def test_llama_on_eight_h100_is_proven_optimal(planned):
+    assert planned.certificate.status == "optimal"
+    assert planned.certificate.gap_ratio == 0.0
+    assert planned.prediction.fits
+
+
+def test_the_plan_survives_its_own_recomputation(planned):
+    verify(planned)
+
+
+def test_estimating_the_plans_strategy_returns_the_plans_prediction(planned):
+    again = estimate(LLAMA, EIGHT_H100, a_job(), planned.strategy)
+    assert again.prediction.step_seconds.p50 == pytest.approx(
+        planned.prediction.step_seconds.p50, rel=1e-9
+    )
+    assert again.prediction == planned.prediction
+
+
+def test_the_same_request_gives_the_same_plan(planned):
+    again = plan(LLAMA, EIGHT_H100, a_job())
+    assert again.id == planned.id
+    assert again.strategy == planned.strategy
+
+
+def test_another_batch_is_another_request(planned):
+    other = plan(LLAMA, EIGHT_H100, a_job(global_batch_size=64))
+    assert other.id != planned.id
+
+
+def test_a_fixed_degree_is_kept():
+    limits = Limits(tensor_parallel_degree=DegreeLimit(min=4, max=4))
+    found = plan(LLAMA, EIGHT_H100, a_job(limits=limits))
+    assert found.strategy.tensor_parallel_degree == 4
+
+
+def test_narrower_limits_never_give_a_faster_plan(planned):
+    limits = Limits(zero_stages=(3,), activation_checkpointing=("full",), offload=())
+    found = plan(LLAMA, EIGHT_H100, a_job(limits=limits))
+    assert found.prediction.step_seconds.p50 >= planned.prediction.step_seconds.p50
+
+
+def test_runners_up_are_no_faster_than_the_plan(planned):
+    for runner_up in planned.explanation.runners_up:
+        assert runner_up.step_seconds >= planned.prediction.step_seconds.p50 * (1 - 1e-9)
+
+
+def test_progress_is_told_while_searching():
+    told = []
+    model = resolved_model("qwen3-30b-a3b")
+    cluster = resolved_cluster("8x8xh100-sxm5-80gb")
+    plan(model, cluster, a_job(sequence_length=4096), on_progress=told.append)
+    assert told
+    assert told[-1].configurations_total > 100
+
+
+def test_a_job_that_cannot_fit_is_answered_with_what_would():
+    limits = Limits(offload=())
+    found = plan(LLAMA, resolved_cluster("1xh100-sxm5-80gb"), a_job(limits=limits))
+    assert isinstance(found, Infeasible)
+    assert found.binding[0].required_bytes > found.binding[0].capacity_bytes
+    fields = {relaxation.field for relaxation in found.relaxations}
+    assert "cluster.node_groups.0.node_count" in fields
+    assert "job.limits.offload" in fields
+
+
+def test_each_relaxation_offered_does_fit():
+    job = a_job(limits=Limits(offload=()))
+    found = plan(LLAMA, resolved_cluster("1xh100-sxm5-80gb"), job)
+    needed = {item.field: item.needed for item in found.relaxations}
+    nodes = needed["cluster.node_groups.0.node_count"]
+    assert isinstance(plan(LLAMA, resolved_cluster(f"{nodes}x1xh100-sxm5-80gb"), job), Plan)
+    fewer = plan(LLAMA, resolved_cluster(f"{nodes - 1}x1xh100-sxm5-80gb"), job)
+    assert isinstance(fewer, Infeasible)
+    freed = a_job(limits=Limits(offload=tuple(needed["job.limits.offload"])))
+    assert isinstance(plan(LLAMA, resolved_cluster("1xh100-sxm5-80gb"), freed), Plan)
+
+
+def test_limits_that_leave_nothing_name_the_rules_that_refused():
+    limits = Limits(tensor_parallel_degree=DegreeLimit(min=3, max=3))
+    found = plan(LLAMA, EIGHT_H100, a_job(limits=limits))
+    assert isinstance(found, Infeasible)
+    assert found.configurations_total == 0
+    assert any("tensor_parallel_degree" in item.reason for item in found.binding)
+
+
+def test_an_illegal_strategy_names_field_value_and_remedy():
+    with pytest.raises(InputError) as caught:
+        estimate(LLAMA, EIGHT_H100, a_job(), Strategy(tensor_parallel_degree=6))
+    assert caught.value.field
+    assert caught.value.remedy
+
+
+def test_an_objective_that_is_not_planned_for_is_refused():
+    with pytest.raises(InputError, match="job.objective"):
+        plan(LLAMA, EIGHT_H100, a_job(objective="memory"))

@@ -1,0 +1,81 @@
+"""What the user leaves out is filled in and stated; what cannot go together is refused."""
+
+from __future__ import annotations
+
+import pytest
+
+from planner.errors import InputError
+from planner.resolution import (
+    cluster_document,
+    model_document,
+    resolved_cluster,
+    resolved_model,
+    resolved_request,
+)
+from planner.schema.job import Job
+from tests.builders import a_cluster, a_job, a_model
+
+
+def request_of(job: Job, **model):
+    return resolved_request(
+        model_document("tiny", a_model(**model)), cluster_document("8xh100", a_cluster()), job
+    )
+
+
+def test_a_known_name_records_the_name_and_the_graph():
+    model = resolved_model("llama-3-8b")
+    assert model.given == "llama-3-8b"
+    assert model.resolved.hidden_size == 4096
+    assert len(model.digest) == 64
+
+
+def test_an_unknown_name_is_never_read_as_a_path(tmp_path):
+    """The service resolves names: a path in a request must not open a file."""
+    path = tmp_path / "config.json"
+    path.write_text("{}")
+    with pytest.raises(InputError, match="is not a known model"):
+        resolved_model(str(path))
+
+
+def test_a_cluster_is_never_read_as_a_path(tmp_path):
+    path = tmp_path / "cluster.yaml"
+    path.write_text("name: x")
+    with pytest.raises(InputError):
+        resolved_cluster(str(path))
+
+
+def test_sequence_length_defaults_to_the_models_maximum_up_to_4096():
+    assert request_of(Job(), maximum_sequence_length=128).job.resolved.sequence_length == 128
+    assert request_of(Job(), maximum_sequence_length=65536).job.resolved.sequence_length == 4096
+
+
+def test_the_batch_defaults_to_four_million_tokens_in_whole_device_multiples():
+    request = request_of(Job(sequence_length=100))
+    # 2**22 / 100 = 41943.04 sequences, rounded up to a multiple of 8 devices
+    assert request.job.resolved.global_batch_size == 41944
+
+
+def test_assumptions_name_what_was_filled_in():
+    request = request_of(Job(), maximum_sequence_length=128)
+    assert any("sequence_length 128" in line for line in request.assumptions)
+    assert any("global_batch_size" in line for line in request.assumptions)
+
+
+def test_nothing_is_assumed_when_all_is_given():
+    assert request_of(a_job()).assumptions == ()
+
+
+def test_learned_positions_bound_the_sequence():
+    with pytest.raises(InputError, match="exceeds the model's 64 learned positions"):
+        request_of(a_job(sequence_length=128), learned_position_count=64)
+
+
+def test_the_given_job_is_kept_beside_the_resolved_one():
+    request = request_of(Job())
+    assert request.job.given["sequence_length"] is None
+    assert request.job.resolved.sequence_length == 128
+
+
+def test_an_absurd_parameter_count_is_refused():
+    with pytest.raises(InputError, match="has more than"):
+        request_of(a_job(), hidden_size=2**26, vocabulary_size=2**30)
