@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import shutil
 import uuid
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -30,25 +32,55 @@ def postgres_server() -> Iterator[str]:
 
 
 @pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.postgres)])
-def database_url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
-    """The URL of an empty database."""
-    if request.param == "sqlite":
-        yield f"sqlite:///{tmp_path}/meshwright.db"
-        return
-    server = request.getfixturevalue("postgres_server")
-    name = f"test_{uuid.uuid4().hex}"
-    _administer(server, f"CREATE DATABASE {name}")
-    yield server.replace("/postgres?", f"/{name}?")
-    _administer(server, f"DROP DATABASE {name} WITH (FORCE)")
+def database_kind(request: pytest.FixtureRequest) -> str:
+    """Which database a test runs on."""
+    kind: str = request.param
+    return kind
 
 
 @pytest.fixture
-def database(database_url: str) -> Iterator[Database]:
+def database_url(
+    database_kind: str, request: pytest.FixtureRequest, tmp_path: Path
+) -> Iterator[str]:
+    """The URL of an empty database."""
+    if database_kind == "sqlite":
+        yield f"sqlite:///{tmp_path}/meshwright.db"
+        return
+    server = request.getfixturevalue("postgres_server")
+    with _postgres_database(server, template="template1") as url:
+        yield url
+
+
+@pytest.fixture(scope="session")
+def migrated_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A SQLite file at the newest schema, to be copied."""
+    path = tmp_path_factory.mktemp("migrated") / "meshwright.db"
+    _upgrade(f"sqlite:///{path}")
+    return path
+
+
+@pytest.fixture(scope="session")
+def migrated_template(postgres_server: str) -> str:
+    """The name of a PostgreSQL database at the newest schema, to be copied."""
+    _administer(postgres_server, "CREATE DATABASE migrated")
+    _upgrade(postgres_server.replace("/postgres?", "/migrated?"))
+    return "migrated"
+
+
+@pytest.fixture
+def database(
+    database_kind: str, request: pytest.FixtureRequest, tmp_path: Path
+) -> Iterator[Database]:
     """A database at the newest schema."""
-    database = Database(database_url)
-    upgrade(database)
-    yield database
-    database.close()
+    if database_kind == "sqlite":
+        path = tmp_path / "meshwright.db"
+        shutil.copy(request.getfixturevalue("migrated_file"), path)
+        yield from _opened(f"sqlite:///{path}")
+        return
+    server = request.getfixturevalue("postgres_server")
+    template = request.getfixturevalue("migrated_template")
+    with _postgres_database(server, template=template) as url:
+        yield from _opened(url)
 
 
 @pytest.fixture
@@ -79,6 +111,25 @@ def client(make_app: Callable[..., FastAPI]) -> Iterator[TestClient]:
     """A client of such an application."""
     with TestClient(make_app()) as client:
         yield client
+
+
+def _opened(url: str) -> Iterator[Database]:
+    database = Database(url)
+    yield database
+    database.close()
+
+
+def _upgrade(url: str) -> None:
+    for database in _opened(url):
+        upgrade(database)
+
+
+@contextmanager
+def _postgres_database(server: str, *, template: str) -> Iterator[str]:
+    name = f"test_{uuid.uuid4().hex}"
+    _administer(server, f"CREATE DATABASE {name} TEMPLATE {template}")
+    yield server.replace("/postgres?", f"/{name}?")
+    _administer(server, f"DROP DATABASE {name} WITH (FORCE)")
 
 
 def _administer(server: str, statement: str) -> None:

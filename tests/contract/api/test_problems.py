@@ -10,7 +10,7 @@ from tests.contract.api.solvers import a_planner
 from tests.contract.api.solving import a_request
 
 # What is refused before any database is asked needs no second one.
-pytestmark = pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)
+pytestmark = pytest.mark.parametrize("database_kind", ["sqlite"], indirect=True)
 
 JSON = {"Content-Type": "application/json"}
 
