@@ -4,16 +4,14 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from importlib import import_module
 from importlib.metadata import version
-from importlib.util import find_spec
 from pathlib import Path
 
 from fastapi import FastAPI
 from fastapi.staticfiles import StaticFiles
 from starlette.concurrency import run_in_threadpool
 
-import api.dashboard
+from api.dashboard import pages
 from api.db import Database
 from api.deps import Services
 from api.description import describe
@@ -31,7 +29,7 @@ from api.services.plans import PlanService
 from api.services.solves import Solves
 from api.settings import Settings, read_settings
 
-STATIC = Path(api.dashboard.__file__).parent / "static"
+STATIC = Path(pages.__file__).parent / "static"
 
 
 def create_app(settings: Settings | None = None, *, planner: Planner | None = None) -> FastAPI:
@@ -89,10 +87,8 @@ def _lifespan(
 def _assemble(app: FastAPI, settings: Settings) -> None:
     for routes in (plans, operations, estimates, catalogue, health):
         app.include_router(routes.router)
-    if find_spec("api.dashboard.pages") is not None:
-        app.include_router(import_module("api.dashboard.pages").router, include_in_schema=False)
-    if STATIC.is_dir():
-        app.mount("/static", StaticFiles(directory=STATIC), name="static")
+    app.include_router(pages.router, include_in_schema=False)
+    app.mount("/static", StaticFiles(directory=STATIC), name="static")
     add_handlers(app)
     describe(app)
     app.add_middleware(BodyLimit, limit_bytes=settings.body_bytes_limit)
