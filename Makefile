@@ -15,7 +15,7 @@ VENV ?= .venv
 TORCH_INDEX_URL ?=
 TESTS ?= tests
 PYTEST_ARGS ?=
-COVERAGE_FLOOR ?= 85
+COVERAGE_FLOOR ?= 90
 
 BIN := $(VENV)/bin
 PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check \
