@@ -3,9 +3,8 @@
 # Variables:
 #   PYTHON           the interpreter that makes the virtual environment (default python3.11)
 #   TORCH_INDEX_URL  a further package index to take torch from. On Linux, PyPI's own torch wheel
-#                    brings gigabytes of CUDA libraries; the official CPU wheels are at
-#                    https://download.pytorch.org/whl/cpu:
-#                        make demo TORCH_INDEX_URL=https://download.pytorch.org/whl/cpu
+#                    brings gigabytes of CUDA libraries; pytorch.org names the index of the
+#                    official CPU wheels: make demo TORCH_INDEX_URL=...
 #   PIP_EXTRA_INDEX_URL, PIP_INDEX_URL and pip's other variables work as ever.
 #   TESTS            what `make test` runs (default tests)
 #   PYTEST_ARGS      further arguments for pytest

@@ -62,8 +62,18 @@ class HostProfile(Part):
     source: str
 
 
+class OverlapProfile(Part):
+    """exposed = max(0, communication - hidden_ratio x window) + contention."""
+
+    hidden_ratio: Annotated[float, Field(ge=0, le=1)]
+    contention_ratio: Annotated[float, Field(ge=0, le=1)]
+
+
 class DeviceProfile(Part):
-    """One data file of `profiles/devices`, in the file's units."""
+    """One data file of `profiles/devices`, in the file's units.
+
+    What may be None is the stack's to say, unless the device differs.
+    """
 
     device: str
     kind: Literal["cuda", "cpu"]
@@ -78,17 +88,11 @@ class DeviceProfile(Part):
     runtime_gib: NotNegative | None = None
     allocator_slack_ratio: NotNegative | None = None
     in_situ_efficiency: Share | None = None
+    overlap: OverlapProfile | None = None
     levels: tuple[LevelProfile, ...]
     host: HostProfile
     price_per_device_hour: NotNegative
     power_watts: Positive
-
-
-class OverlapProfile(Part):
-    """exposed = max(0, communication - hidden_ratio x window) + contention."""
-
-    hidden_ratio: Annotated[float, Field(ge=0, le=1)]
-    contention_ratio: Annotated[float, Field(ge=0, le=1)]
 
 
 class StateBytes(Part):

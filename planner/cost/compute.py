@@ -21,6 +21,7 @@ from planner.workload.layer import Gemm, LayerWorkload
 
 _BACKWARD_GEMM_FLOP_RATIO = 2.0  # one product for the input's gradient, one for the weight's
 _BACKWARD_ATTENTION_FLOP_RATIO = 2.5  # flash attention recomputes the scores
+_SELECTIVE_KERNEL_RATIO = 0.6  # norms, rotary, activation and half of the products
 _BACKWARD_ELEMENTWISE_RATIO = 2.0  # reads what forward kept beside the gradients
 
 
@@ -38,7 +39,11 @@ class ComputeSeconds:
 
 
 def compute_seconds(layer: LayerWorkload, setting: Setting) -> ComputeSeconds:
-    """Return what one micro-batch of `layer` takes; host seconds are what exceeds the device's."""
+    """Return what one micro-batch of `layer` takes.
+
+    Host seconds are what launching exceeds the kernels by; where the host is the device, launching
+    takes its time beside them.
+    """
     products = np.zeros_like(setting.tokens)
     for gemm in layer.gemms:
         products = products + _gemm_seconds(gemm, setting)
@@ -53,17 +58,24 @@ def compute_seconds(layer: LayerWorkload, setting: Setting) -> ComputeSeconds:
     kernels = len(layer.gemms) + layer.elementwise.kernel_count + (layer.attention is not None)
     launches = kernels * setting.host_seconds_per_kernel
     backward_launches = launches * setting.stack.backward_kernel_ratio
+    selective = layer.selective_recompute_ratio * products + elementwise
     return ComputeSeconds(
         forward=forward,
         backward=backward,
-        forward_host=np.maximum(launches - forward, 0.0),
-        backward_host=np.maximum(backward_launches - backward, 0.0),
-        recompute_selective=np.maximum(
-            layer.selective_recompute_ratio * products + elementwise, 0.6 * launches
-        ),
-        recompute_full=np.maximum(forward, launches),
+        forward_host=_host_seconds(launches, forward, setting),
+        backward_host=_host_seconds(backward_launches, backward, setting),
+        recompute_selective=selective
+        + _host_seconds(_SELECTIVE_KERNEL_RATIO * launches, selective, setting),
+        recompute_full=forward + _host_seconds(launches, forward, setting),
         attention_forward=attention_forward,
     )
+
+
+def _host_seconds(launches: float, kernels: Floats, setting: Setting) -> Floats:
+    """Return what launching adds to kernels that take `kernels` seconds."""
+    if setting.host_is_device:
+        return np.full_like(kernels, launches)
+    return np.maximum(launches - kernels, 0.0)
 
 
 def _gemm_seconds(gemm: Gemm, setting: Setting) -> Floats:

@@ -101,7 +101,7 @@ def _data_parallel_seconds(
     sync: SyncSeconds, windows: Windows, choices: Choices, setting: Setting
 ) -> _Exposed:
     """Return what ZeRO-3's gathers and ZeRO-2/3's reductions add to each micro-batch."""
-    overlap = setting.stack.overlap
+    overlap = setting.overlap
     zero = choices.zero_stage
     gather_forward = exposed_seconds(sync.gather, windows.forward, overlap)
     reduce = exposed_seconds(sync.reduce_scatter, windows.backward, overlap)
@@ -165,7 +165,7 @@ def _step_end_seconds(
     ZeRO-0 reduces whole gradients, ZeRO-1 scatters them, both under one backward; stages 1 and 2
     gather parameters once under the next forward; replicas of shards are summed at the end.
     """
-    overlap, zero = setting.stack.overlap, choices.zero_stage
+    overlap, zero = setting.overlap, choices.zero_stage
     last_backward = np.where(zero == 0, sync.all_reduce, sync.replicas) + np.where(
         zero == 1, sync.reduce_scatter, 0.0
     )
@@ -185,6 +185,7 @@ def _bytes_of(elements: ActivationElements, setting: Setting) -> Floats:
     """Return the bytes of one micro-batch's `elements` on one device, [configurations, 1]."""
     spread = np.where(setting.sequence_parallel, setting.tensor, 1.0)
     narrow = elements.gathered + elements.replicated / spread + elements.sharded / setting.tensor
+    narrow = narrow + np.where(setting.tensor > 1.0, elements.reduced / spread, 0.0)
     wide = elements.float32 / setting.tensor
     return setting.tokens * (setting.compute_bytes * narrow + 4.0 * wide)
 

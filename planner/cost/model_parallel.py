@@ -45,7 +45,7 @@ def model_parallel_seconds(
     one_round = _tensor_round_seconds(layer, setting)
     forward_rounds, backward_rounds = _HIDDEN_ROUNDS[role]
     context = _context_seconds(layer, setting)
-    hidden = setting.stack.overlap.hidden_ratio
+    hidden = setting.overlap.hidden_ratio
     expert = _expert_seconds(layer, setting)
     gathers_again = np.where(setting.sequence_parallel, 0.5, 0.0)
     return ModelParallelSeconds(

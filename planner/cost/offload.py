@@ -61,7 +61,7 @@ def offload_seconds(
     fetched = np.where(choices.offload_parameters, shard * _MASTER_BYTES / up, 0.0)
     stored = np.where(choices.offload_activations, kept_bytes / down, 0.0)
     restored = np.where(choices.offload_activations, kept_bytes / up, 0.0)
-    overlap = setting.stack.overlap
+    overlap = setting.overlap
     updated = np.where(choices.zero_stage == 0, held.total(), shard)
     host_rate = setting.hardware.profile.host.optimizer_gb_per_second * 1e9
     stays = np.where(choices.offload_parameters, 0.0, _MASTER_BYTES / up)

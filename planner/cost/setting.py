@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from planner.cost.configuration import Booleans, Configurations, Floats
-from planner.hardware import ClusterHardware, StackProfile, stack_profile
+from planner.hardware import ClusterHardware, OverlapProfile, StackProfile, stack_profile
 from planner.schema.job import Job, Optimizer, Precision
 
 _COMPUTE_BYTES = {Precision.BF16: 2, Precision.FP16: 2, Precision.FP8: 2, Precision.FP32: 4}
@@ -93,6 +93,16 @@ class Setting:
         """Return the rate of kernels inside a step over that of the same kernels alone."""
         own = self.hardware.profile.in_situ_efficiency
         return self.stack.in_situ_efficiency if own is None else own
+
+    @property
+    def overlap(self) -> OverlapProfile:
+        """Return how much of communication hides under compute."""
+        return self.hardware.profile.overlap or self.stack.overlap
+
+    @property
+    def host_is_device(self) -> bool:
+        """Return whether launching a kernel takes time from running kernels, as on a CPU."""
+        return self.hardware.kind == "cpu"
 
     @property
     def host_seconds_per_kernel(self) -> float:

@@ -13,7 +13,7 @@ from planner.errors import InputError
 from planner.schema.cluster import Cluster, NodeGroup
 from planner.schema.document import read_fields
 
-_SHORT_FORM = re.compile(r"^(?:(-?\d{1,9})x)?(-?\d{1,9})x([A-Za-z][A-Za-z0-9._-]{0,60})$")
+_SHORT_FORM = re.compile(r"(?:(-?[0-9]{1,9})x)?(-?[0-9]{1,9})x([A-Za-z][A-Za-z0-9._-]{0,60})")
 _REMEDY = "write for example 8xh100-sxm5-80gb, 16x8xh100-sxm5-80gb, or give a YAML or JSON file"
 
 
@@ -23,11 +23,18 @@ def read_cluster(reference: str) -> tuple[JsonValue, Cluster]:
     Raises:
         InputError: if it is neither a short form nor a readable, valid document.
     """
-    path = Path(reference)
-    if path.exists() or path.suffix in {".json", ".yaml", ".yml"}:
-        fields = read_fields(path)
+    if _names_a_file(reference):
+        fields = read_fields(Path(reference))
         return fields, cluster_from_fields(fields, source=reference)
     return reference, cluster_from_short_form(reference)
+
+
+def _names_a_file(reference: str) -> bool:
+    path = Path(reference)
+    try:
+        return path.exists() or path.suffix in {".json", ".yaml", ".yml"}
+    except (OSError, ValueError):  # longer than any file's name, or no name at all
+        return False
 
 
 def cluster_from_fields(fields: Mapping[str, Any], *, source: str = "cluster") -> Cluster:
@@ -45,7 +52,7 @@ def cluster_from_short_form(text: str) -> Cluster:
     Raises:
         InputError: if the text has another form or a count is not positive.
     """
-    match = _SHORT_FORM.match(text.strip())
+    match = _SHORT_FORM.fullmatch(text.strip())
     if match is None:
         raise InputError(
             "is neither a short form nor a file", field="cluster", value=text, remedy=_REMEDY

@@ -118,9 +118,10 @@ def read_fields(path: Path) -> dict[str, Any]:
         raise DocumentError(
             "no such file", field=str(path), remedy="check the path or use a known name"
         ) from None
-    except OSError as error:
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else str(error)
         raise DocumentError(
-            f"cannot be read: {error.strerror}", field=str(path), remedy="give a readable file"
+            f"cannot be read: {reason}", field=str(path), remedy="give a readable file"
         ) from None
     return parse_fields(content, source=str(path), yaml_allowed=path.suffix in {".yaml", ".yml"})
 

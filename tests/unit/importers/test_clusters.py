@@ -66,3 +66,11 @@ def test_a_negative_bandwidth_is_refused_by_name(tmp_path: Path) -> None:
     )
     with pytest.raises(InputError, match="bandwidth_bytes_per_second"):
         read_cluster(str(path))
+
+
+@pytest.mark.parametrize(
+    "reference", ["x" * 5000, "a\0b", "\0.json", "\u0663xh100-sxm5-80gb", "8xh100\n\n8x"]
+)
+def test_text_that_can_name_no_file_is_refused_in_words(reference):
+    with pytest.raises(InputError):
+        read_cluster(reference)
