@@ -19,6 +19,13 @@ Figure = dict[str, Any]
 _ROW_PIXELS = 34
 _AXIS_PIXELS = 72
 _HEADROOM = 1.04
+_LABEL_ROOM = 1.25
+_BESIDE = {
+    "xanchor": "left",
+    "showarrow": False,
+    "align": "left",
+    "font": {"size": 12, "color": "var(--muted)"},
+}
 _OUTLINE = {"color": "var(--surface)", "width": 1}
 
 
@@ -43,12 +50,13 @@ def step_waterfall(breakdown: StepBreakdown) -> Figure:
     ]
     bars["textposition"] = "none"
     bars["hovertemplate"] = "%{y}: %{text}<extra></extra>"
-    return {
-        "data": [bars],
-        "layout": _layout(
-            row_count=len(labels), title=f"Time ({unit})", longest=total * _HEADROOM / scale
-        ),
-    }
+    end = total * _LABEL_ROOM / scale
+    layout = _layout(row_count=len(labels), title=f"Time ({unit})", longest=end)
+    layout["annotations"] = [
+        {"x": (start + length) / scale, "y": label, "text": text} | _BESIDE
+        for label, text, start, length in zip(labels, bars["text"], starts, lengths, strict=True)
+    ]
+    return {"data": [bars], "layout": layout}
 
 
 def step_bars(breakdowns: Sequence[tuple[str, StepBreakdown]]) -> Figure:

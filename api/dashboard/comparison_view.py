@@ -11,7 +11,7 @@ from urllib.parse import urlencode
 from api.dashboard.charts import Figure, memory_bars, memory_ceiling_bytes, step_bars
 from api.dashboard.palette import MEMORY_PARTS, STEP_PARTS, Part
 from api.dashboard.plan_view import MemoryRow, StepRow, memory_row, step_rows, used_memory_parts
-from api.dashboard.quantities import in_unit
+from api.dashboard.quantities import change, in_unit
 from planner.comparison import Comparison, Difference, compare, every_fact
 from planner.explain import describe_strategy
 from planner.schema.job import Limits
@@ -28,7 +28,6 @@ _SECTIONS = {
     "memory": "Memory per device",
     "certificate": "Certificate",
 }
-_EQUAL_RATIO = 5e-4
 _NO_LIMITS = {"limits": Limits()}
 
 
@@ -171,14 +170,9 @@ def _cell(fact: Difference, value: object, delta_ratio: float | None) -> Cell:
     text = in_unit(value, fact.unit)
     if delta_ratio is None:
         return Cell(text=text)
-    if abs(delta_ratio) < _EQUAL_RATIO:
-        return Cell(text=text, delta="±0%")
-    sign = "+" if delta_ratio > 0 else "−"
-    return Cell(
-        text=text,
-        delta=f"{sign}{abs(delta_ratio):.1%}",
-        verdict=_verdict(fact, delta_ratio),
-    )
+    shown = change(delta_ratio)
+    verdict: Verdict = "same" if shown == change(0.0) else _verdict(fact, delta_ratio)
+    return Cell(text=text, delta=shown, verdict=verdict)
 
 
 def _verdict(fact: Difference, delta_ratio: float) -> Verdict:

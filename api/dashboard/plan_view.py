@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from api.dashboard import quantities
 from api.dashboard.charts import Figure, memory_bars, step_waterfall
 from api.dashboard.palette import MEMORY_PARTS, Part, memory_bytes, step_seconds
+from planner.comparison import activation_checkpointing, blocks_per_stage, offload, zero_stages
 from planner.schema.plan import Plan, Prediction, StagePrediction
 from planner.schema.strategy import EdgeChoice, LayerGroup, Offload, Strategy
 
@@ -25,12 +26,19 @@ class Headline:
 class LayerRow:
     """How some consecutive blocks, the embedding or the head are kept."""
 
-    stage: int
     layers: str
     block_count: int | None
     zero_stage: int
     activation_checkpointing: str
     offload: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StageLayers:
+    """The rows of one stage, in the model's order."""
+
+    stage: int
+    rows: tuple[LayerRow, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,7 +72,8 @@ class PlanView:
     plan: Plan
     headlines: tuple[Headline, ...]
     degrees: tuple[tuple[str, str], ...]
-    layer_rows: tuple[LayerRow, ...]
+    stages: tuple[StageLayers, ...]
+    layer_group_count: int
     step_rows: tuple[StepRow, ...]
     memory_parts: tuple[Part, ...]
     memory_rows: tuple[MemoryRow, ...]
@@ -76,11 +85,13 @@ def plan_view(plan: Plan) -> PlanView:
     """Return `plan` arranged for its page."""
     prediction = plan.prediction
     parts = used_memory_parts(prediction.stages)
+    stages = stage_layers(plan.strategy)
     return PlanView(
         plan=plan,
         headlines=tuple(_headlines(plan)),
         degrees=tuple(_degrees(plan.strategy)),
-        layer_rows=tuple(layer_rows(plan.strategy)),
+        stages=stages,
+        layer_group_count=sum(len(stage.rows) for stage in stages),
         step_rows=step_rows(prediction),
         memory_parts=parts,
         memory_rows=tuple(memory_row(stage, parts) for stage in prediction.stages),
@@ -119,16 +130,20 @@ def memory_row(stage: StagePrediction, parts: tuple[Part, ...]) -> MemoryRow:
     )
 
 
-def layer_rows(strategy: Strategy) -> Iterator[LayerRow]:
-    """Yield the embedding, each layer group of each stage, and the head, in the model's order."""
+def stage_layers(strategy: Strategy) -> tuple[StageLayers, ...]:
+    """Return each stage's layer groups; the embedding is on the first, the head on the last."""
     stages = strategy.stages or ()
-    if strategy.embedding is not None:
-        yield _edge_row("Embedding", strategy.embedding, stage=0)
-    for stage in stages:
-        for group in stage.layers:
-            yield _group_row(group, stage=stage.stage)
-    if strategy.head is not None:
-        yield _edge_row("LM head", strategy.head, stage=max(len(stages) - 1, 0))
+    return tuple(
+        StageLayers(
+            stage=stage.stage,
+            rows=(
+                *_edge_rows("Embedding", strategy.embedding if stage is stages[0] else None),
+                *(_group_row(group) for group in stage.layers),
+                *_edge_rows("LM head", strategy.head if stage is stages[-1] else None),
+            ),
+        )
+        for stage in stages
+    )
 
 
 def _headlines(plan: Plan) -> Iterator[Headline]:
@@ -188,17 +203,20 @@ def _degrees(strategy: Strategy) -> Iterator[tuple[str, str]]:
     yield "Expert parallel", str(strategy.expert_parallel_degree)
     yield "Micro-batch size", _counted(strategy.micro_batch_size, "sequence")
     yield "Micro-batches per step", f"{strategy.micro_batch_count or 1:,}"
+    yield "Blocks per stage", blocks_per_stage(strategy)
+    yield "ZeRO stage", zero_stages(strategy)
+    yield "Activation checkpointing", activation_checkpointing(strategy)
+    yield "Offload to host", offload(strategy)
 
 
 def _counted(count: int, noun: str) -> str:
     return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
 
 
-def _group_row(group: LayerGroup, *, stage: int) -> LayerRow:
+def _group_row(group: LayerGroup) -> LayerRow:
     last = group.first_block + group.block_count - 1
     blocks = f"Block {last}" if group.block_count == 1 else f"Blocks {group.first_block} to {last}"
     return LayerRow(
-        stage=stage,
         layers=blocks,
         block_count=group.block_count,
         zero_stage=group.zero_stage,
@@ -207,15 +225,15 @@ def _group_row(group: LayerGroup, *, stage: int) -> LayerRow:
     )
 
 
-def _edge_row(layers: str, choice: EdgeChoice, *, stage: int) -> LayerRow:
-    return LayerRow(
-        stage=stage,
-        layers=layers,
-        block_count=None,
-        zero_stage=choice.zero_stage,
-        activation_checkpointing="none",
-        offload=_offload(choice.offload),
-    )
+def _edge_rows(layers: str, choice: EdgeChoice | None) -> Iterator[LayerRow]:
+    if choice is not None:
+        yield LayerRow(
+            layers=layers,
+            block_count=None,
+            zero_stage=choice.zero_stage,
+            activation_checkpointing="none",
+            offload=_offload(choice.offload),
+        )
 
 
 def _offload(items: tuple[Offload, ...]) -> str:

@@ -8,6 +8,8 @@ from planner.comparison import Unit
 from planner.units import GIB, format_bytes, format_count, format_seconds
 
 ABSENT = "n/a"
+MINUS = "\N{MINUS SIGN}"
+_EQUAL_RATIO = 5e-4
 
 
 def seconds(value: float | None) -> str:
@@ -38,6 +40,13 @@ def percent(ratio: float | None) -> str:
 def gap(ratio: float | None) -> str:
     """Return an optimality gap, which is often small: `0%`, `0.013%`."""
     return ABSENT if ratio is None else f"{ratio * 100:.2g}%"
+
+
+def change(ratio: float) -> str:
+    """Return a relative change with its sign: `+7.0%`, `−1.6%`, `±0%`."""
+    if abs(ratio) < _EQUAL_RATIO:
+        return "±0%"
+    return f"{'+' if ratio > 0 else MINUS}{abs(ratio):.1%}"
 
 
 def rate(tokens_per_second: float | None) -> str:
@@ -110,6 +119,7 @@ FILTERS = {
     "gib": gib,
     "percent": percent,
     "gap": gap,
+    "change": change,
     "rate": rate,
     "grouped": grouped,
     "money": money,

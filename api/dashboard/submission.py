@@ -216,9 +216,7 @@ def _read(
 
 def _complaint(error: InputError) -> Complaint:
     shown = None if error.value is None else shorten(error.value)
-    return Complaint(
-        problem=f"{error.field}: {error.problem}", value=shown, remedy=error.remedy
-    )
+    return Complaint(problem=f"{error.field}: {error.problem}", value=shown, remedy=error.remedy)
 
 
 def _job(values: Mapping[str, str], complaints: dict[str, Complaint]) -> Job | None:
@@ -280,6 +278,4 @@ def _reference(given: object, part: str, name_source: str, document_source: str)
 
 def _bounds(name: str, bounds: dict[str, int]) -> dict[str, str]:
     unlimited = {"min": 1, "max": 2**20}
-    return {
-        f"{name}_{end}": str(bound) for end, bound in bounds.items() if bound != unlimited[end]
-    }
+    return {f"{name}_{end}": str(bound) for end, bound in bounds.items() if bound != unlimited[end]}

@@ -3,6 +3,7 @@
 /* Draws each chart from the JSON beside it, in the colours of the page's light or dark scheme. */
 (() => {
   const CONFIG = { displayModeBar: false, responsive: true, showTips: false };
+  const NARROW_PIXELS = 560; // no room for words beside the bars
   const REFERENCE = /^var\((--[a-z-]+)\)$/;
 
   const resolved = (value, style) => {
@@ -32,6 +33,9 @@
     const style = getComputedStyle(document.documentElement);
     for (const { target, figure } of charts) {
       const { data, layout } = resolved(figure, style);
+      if (target.clientWidth < NARROW_PIXELS) {
+        layout.annotations = [];
+      }
       Plotly.react(target, data, layout, CONFIG);
     }
   };

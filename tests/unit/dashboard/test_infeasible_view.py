@@ -1,0 +1,95 @@
+"""The page of an infeasible answer: nearest misses first, and links that make the change."""
+
+from urllib.parse import parse_qs, urlsplit
+
+from api.dashboard.infeasible_view import infeasible_view
+from planner.schema.plan import Overflow, Relaxation
+from tests.contract.api.solvers import an_infeasible
+
+
+def an_overflow(**changes):
+    fields = {
+        "description": "TP 8",
+        "limit": "device_memory",
+        "stage": 0,
+        "required_bytes": 100.0 * 2**30,
+        "capacity_bytes": 80.0 * 2**30,
+        "reason": "activations",
+    }
+    return Overflow(**{**fields, **changes})
+
+
+def a_relaxation(**changes):
+    fields = {
+        "field": "job.sequence_length",
+        "given": 128,
+        "needed": 64,
+        "description": "train on sequences of 64 tokens in place of 128",
+    }
+    return Relaxation(**{**fields, **changes})
+
+
+def form_of(relaxation):
+    """Return the form's values that the link to the changed request carries."""
+    (help_,) = infeasible_view(an_infeasible(relaxations=(relaxation,))).helps
+    if help_.url is None:
+        return None
+    return {name: values[0] for name, values in parse_qs(urlsplit(help_.url).query).items()}
+
+
+def test_nearest_miss_comes_first():
+    far = an_overflow(description="far", required_bytes=800.0 * 2**30)
+    near = an_overflow(description="near", required_bytes=81.0 * 2**30)
+    view = infeasible_view(an_infeasible(binding=(far, near)))
+    assert [row.configurations for row in view.rows] == ["near", "far"]
+    assert view.closest is view.rows[0]
+
+
+def test_miss_is_said_in_bytes_and_as_a_ratio():
+    row = infeasible_view(an_infeasible(binding=(an_overflow(),))).rows[0]
+    assert (row.needs, row.has, row.excess) == ("100 GiB", "80 GiB", "1.25 times")
+    assert row.limit == "device memory"
+
+
+def test_broken_rule_has_no_bytes():
+    rule = an_overflow(
+        limit="legality", stage=None, required_bytes=None, capacity_bytes=None, reason="heads"
+    )
+    view = infeasible_view(an_infeasible(binding=(rule,)))
+    assert (view.rows[0].needs, view.rows[0].excess, view.closest) == ("", "", None)
+
+
+def test_long_lists_are_cut_and_say_so():
+    view = infeasible_view(an_infeasible(binding=(an_overflow(),) * 23))
+    assert (len(view.rows), view.hidden_count) == (20, 3)
+
+
+def test_shorter_sequences_are_filled_in():
+    values = form_of(a_relaxation())
+    assert values["sequence_length"] == "64"
+    assert values["global_batch_size"] == "16"
+    assert values["model_name"] == "tiny"
+
+
+def test_more_nodes_are_filled_in():
+    change = a_relaxation(field="cluster.node_groups.0.node_count", given=1, needed=4)
+    assert form_of(change)["cluster_short"] == "4x8xh100-sxm5-80gb"
+
+
+def test_lifted_limit_is_emptied():
+    change = a_relaxation(
+        field="job.limits.tensor_parallel_degree",
+        given={"min": 1, "max": 1},
+        needed={"min": 1, "max": 2**20},
+    )
+    values = form_of(change)
+    assert not {"tensor_parallel_min", "tensor_parallel_max"} & set(values)
+
+
+def test_change_that_the_form_cannot_say_has_no_link():
+    change = a_relaxation(
+        field="cluster.node_groups.0.memory_bytes", given=80.0 * 2**30, needed=96.0 * 2**30
+    )
+    assert form_of(change) is None
+    (help_,) = infeasible_view(an_infeasible(relaxations=(change,))).helps
+    assert (help_.given, help_.needed) == ("80 GiB", "96 GiB")
