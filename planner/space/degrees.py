@@ -144,8 +144,8 @@ def _batched(
             refused["micro_batch_size outside its limit"] += 1
             continue
         count = batch // data // size
-        for expert in _expert_degrees(mesh, graph, job):
-            for sequence in _sequence_options(mesh, job):
+        for expert in _expert_degrees(mesh, graph, job, refused):
+            for sequence in _sequence_options(mesh, job, refused):
                 for schedule in _schedules(mesh, job, count, refused):
                     yield Configuration(
                         tensor_parallel_degree=mesh.tensor,
@@ -161,34 +161,47 @@ def _batched(
                     )
 
 
-def _expert_degrees(mesh: _Mesh, graph: ModelGraph, job: Job) -> tuple[int, ...]:
-    experts = expert_count(graph)
+def _expert_degrees(
+    mesh: _Mesh, graph: ModelGraph, job: Job, refused: Counter[str]
+) -> Iterator[int]:
     ranks = mesh.shard * mesh.context
-    return tuple(
-        degree
-        for degree in divisors(experts)
-        if ranks % degree == 0 and job.limits.expert_parallel_degree.allows(degree)
-    )
+    for degree in divisors(expert_count(graph)):
+        if ranks % degree:
+            refused["expert_parallel_degree does not divide shard x context ranks"] += 1
+        elif not job.limits.expert_parallel_degree.allows(degree):
+            refused["expert_parallel_degree outside its limit"] += 1
+        else:
+            yield degree
 
 
-def _sequence_options(mesh: _Mesh, job: Job) -> tuple[bool, ...]:
-    """Return whether activations between products may be split over tensor-parallel ranks."""
+def _sequence_options(mesh: _Mesh, job: Job, refused: Counter[str]) -> Iterator[bool]:
+    """Yield whether activations between products are split over tensor-parallel ranks.
+
+    Without tensor parallelism there is nothing to split, whatever the limit says.
+    """
+    if mesh.tensor == 1:
+        yield False
+        return
     wanted, length = job.limits.sequence_parallel, job.sequence_length or 1
-    possible = mesh.tensor > 1 and length % (mesh.tensor * mesh.context) == 0
-    if wanted is None:
-        return (False, True) if possible else (False,)
-    if wanted and mesh.tensor > 1:
-        return (True,) if possible else ()
-    return (False,)
+    if wanted is not True:
+        yield False
+    if wanted is False:
+        return
+    if length % (mesh.tensor * mesh.context):
+        refused["sequence parallelism of an indivisible sequence"] += 1
+    else:
+        yield True
 
 
 def _schedules(
     mesh: _Mesh, job: Job, count: int, refused: Counter[str]
 ) -> Iterator[PipelineSchedule]:
-    """Yield the schedules; without a pipeline all are the same, and the first stands for them."""
+    """Yield the schedules; without a pipeline all are the same, and one stands for them."""
     allowed = [item for item in PRICED_SCHEDULES if item in job.limits.pipeline_schedules]
+    if not allowed:
+        refused["no schedule of pipeline_schedules can be priced"] += 1
     if mesh.pipeline == 1:
-        yield from [PipelineSchedule.ONE_F_ONE_B][: len(allowed)]
+        yield from allowed[-1:]
         return
     for schedule in allowed:
         if needs_full_pipeline(job.stack, schedule) and count < mesh.pipeline:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from math import gcd
 
 from planner.cost.schedule import PRICED_SCHEDULES
 from planner.errors import IllegalStrategyError
@@ -48,13 +49,13 @@ def _block_sizes(block: Block) -> dict[str, int]:
 
 
 def expert_count(graph: ModelGraph) -> int:
-    """Return the greatest common count of routed experts, 1 for a model without."""
+    """Return the greatest common divisor of the blocks' routed experts, 1 for a model without."""
     counts = {
         run.block.feed_forward.expert_count
         for run in graph.runs
         if isinstance(run.block.feed_forward, MixtureFeedForward)
     }
-    return min(counts) if counts else 1
+    return gcd(*counts) or 1
 
 
 def check_strategy(
