@@ -93,13 +93,20 @@ def _sums(prediction: Prediction) -> list[str]:
 
 
 def _certificate(plan: Plan) -> list[str]:
-    step, bound = plan.prediction.step_seconds.p50, plan.certificate.lower_bound_seconds
+    """Return what in the proof contradicts the plan or the proof itself."""
+    said = plan.certificate
+    step, bound = plan.prediction.step_seconds.p50, said.lower_bound_seconds
+    differences = []
     if step < bound * (1.0 - RELATIVE_TOLERANCE):
-        return [f"step_seconds {step!r} is below its lower bound {bound!r}"]
-    gap = 1.0 - bound / step
-    if abs(gap - plan.certificate.gap_ratio) > RELATIVE_TOLERANCE:
-        return [f"certificate.gap_ratio says {plan.certificate.gap_ratio!r}, bound gives {gap!r}"]
-    return []
+        differences.append(f"step_seconds {step!r} is below its lower bound {bound!r}")
+    gap = max(0.0, 1.0 - bound / step)
+    if abs(gap - said.gap_ratio) > RELATIVE_TOLERANCE:
+        differences.append(f"certificate.gap_ratio says {said.gap_ratio!r}, bound gives {gap!r}")
+    if (said.status == "optimal") != (gap <= RELATIVE_TOLERANCE):
+        differences.append(f"certificate.status says {said.status} with a gap of {gap!r}")
+    if said.configurations_pruned > said.configurations_total:
+        differences.append("certificate.configurations_pruned exceeds configurations_total")
+    return differences
 
 
 def _close(a: float, b: float) -> bool:

@@ -1,0 +1,85 @@
+"""Every way a solve can end, on both solvers."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from planner.errors import SolverError
+from planner.ilp.program import Program, Variable
+from planner.ilp.solver import SolverName, Status, available_solvers, solve
+
+both = pytest.mark.parametrize("solver", list(SolverName))
+
+
+def a_knapsack(*, weight: float, count: int = 2) -> Program:
+    """Minimise 3 x + 2 y with 2 x + y >= weight, whole and at most `count` each."""
+    program = Program()
+    x = program.add(Variable(name="x", upper=count, is_integer=True))
+    y = program.add(Variable(name="y", upper=count, is_integer=True))
+    program.objective = [(x, 3.0), (y, 2.0)]
+    program.require("weight", [(x, 2.0), (y, 1.0)], ">=", weight)
+    return program
+
+
+def a_hard_program(size: int = 60) -> Program:
+    """A market split: equal sums by halves, which no solver proves in a second."""
+    numbers = np.random.default_rng(7)
+    program = Program()
+    columns = [program.add(Variable(name=f"x{i}", upper=1.0, is_integer=True)) for i in range(size)]
+    for row in range(6):
+        over = program.add(Variable(name=f"over{row}"))
+        under = program.add(Variable(name=f"under{row}"))
+        weights = [float(numbers.integers(1000)) for _ in columns]
+        terms = [*zip(columns, weights, strict=True), (over, -1.0), (under, 1.0)]
+        program.require(f"half{row}", terms, "==", float(sum(weights) // 2))
+        program.objective += [(over, 1.0), (under, 1.0)]
+    return program
+
+
+def test_both_solvers_are_installed() -> None:
+    assert available_solvers() == (SolverName.HIGHS, SolverName.CBC)
+
+
+@both
+def test_the_optimum_comes_with_values_in_the_programs_order(solver: SolverName) -> None:
+    """Weight 3 of 4 from x (2 each) and one y: 3 + 2 = 5, against 6 for two x."""
+    solution = solve(a_knapsack(weight=3.0), solver=solver, seconds=10.0)
+    assert solution.status is Status.OPTIMAL
+    assert solution.values == pytest.approx((1.0, 1.0))
+
+
+@both
+def test_what_no_values_satisfy_is_infeasible(solver: SolverName) -> None:
+    solution = solve(a_knapsack(weight=7.0), solver=solver, seconds=10.0)
+    assert solution.status is Status.INFEASIBLE
+    assert solution.values == ()
+
+
+@both
+def test_a_program_without_end_is_a_bug_of_ours(solver: SolverName) -> None:
+    program = Program()
+    program.objective = [(program.add(Variable(name="x")), -1.0)]
+    program.require("floor", program.objective, "<=", 5.0)
+    with pytest.raises(SolverError):
+        solve(program, solver=solver, seconds=10.0)
+
+
+@both
+def test_a_time_limit_is_not_called_proof(solver: SolverName) -> None:
+    """PuLP reports "Optimal" for both; only the solution's own status tells them apart."""
+    solution = solve(a_hard_program(), solver=solver, seconds=1.0)
+    assert solution.status in {Status.FEASIBLE, Status.LIMIT}
+
+
+@both
+def test_no_time_at_all_is_a_limit_or_an_answer(solver: SolverName) -> None:
+    solution = solve(a_hard_program(), solver=solver, seconds=1e-3)
+    assert solution.status is not Status.OPTIMAL
+    assert solution.status is not Status.INFEASIBLE
+
+
+@both
+def test_the_same_program_gives_the_same_values(solver: SolverName) -> None:
+    first = solve(a_knapsack(weight=3.0), solver=solver, seconds=10.0)
+    assert solve(a_knapsack(weight=3.0), solver=solver, seconds=10.0) == first
