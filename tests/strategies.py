@@ -36,13 +36,13 @@ def instances(draw: st.DrawFn) -> Instance:
     """An instance small enough to be enumerated: up to 3 stages, 4 blocks in 1 or 2 runs."""
     stages = draw(st.integers(1, 3))
     counts = draw(
-        st.lists(st.integers(1, 3), min_size=1, max_size=2).filter(
-            lambda c: stages <= sum(c) <= 4
-        )
+        st.lists(st.integers(1, 3), min_size=1, max_size=2).filter(lambda c: stages <= sum(c) <= 4)
     )
     micro_batches = draw(st.integers(1, 6))
     gpipe = draw(st.booleans())
-    flight = tuple(micro_batches if gpipe else min(micro_batches, stages - r) for r in range(stages))
+    flight = tuple(
+        micro_batches if gpipe else min(micro_batches, stages - r) for r in range(stages)
+    )
     held = [draw(runs(count=1, pinned_stage=0, choices=draw(st.integers(1, 2))))]
     held += [
         draw(runs(count=c, pinned_stage=None, choices=draw(st.integers(1, 3)))) for c in counts
