@@ -7,6 +7,7 @@ import hashlib
 from planner.cost.step import predict
 from planner.errors import InputError, VerificationError
 from planner.explain import describe, explanation
+from planner.ilp.problem import Problem
 from planner.ilp.result import Found, NotFound
 from planner.ilp.search import ProgressCallback, search
 from planner.ilp.solver import SolverName
@@ -106,11 +107,14 @@ def _search(
     solver: SolverName | None = None,
     stop_at_first: bool = False,
 ) -> Found | NotFound:
+    problem = Problem(
+        graph=request.model.resolved,
+        workload=request.workload,
+        hardware=request.hardware,
+        job=request.job.resolved,
+    )
     return search(
-        request.model.resolved,
-        request.workload,
-        request.hardware,
-        request.job.resolved,
+        problem,
         on_progress=on_progress,
         solver=solver,
         stop_at_first=stop_at_first,

@@ -16,11 +16,9 @@ from planner.cost.configuration import (
 )
 from planner.cost.layer_costs import CostTable
 from planner.cost.table import cost_table
-from planner.hardware import ClusterHardware
 from planner.ilp.bounds import quick_bounds
 from planner.ilp.instance import Instance, instance_of
-from planner.schema.job import Job
-from planner.workload.layer import ModelWorkload
+from planner.ilp.problem import Problem
 
 _QUICK_BLOCK = 1024
 _INSTANCE_BLOCK = 64
@@ -31,17 +29,13 @@ class Pricing:
 
     def __init__(
         self,
-        workload: ModelWorkload,
-        hardware: ClusterHardware,
-        job: Job,
+        problem: Problem,
         *,
         rows: Sequence[Configuration],
         choices: Sequence[Choice],
         edges: Sequence[Choice],
     ) -> None:
-        self._workload = workload
-        self._hardware = hardware
-        self._job = job
+        self._problem = problem
         self._rows = tuple(rows)
         edge = Choices.of(edges)
         self._choices = LayerChoices(blocks=Choices.of(choices), embedding=edge, head=edge)
@@ -77,9 +71,9 @@ class Pricing:
 
     def _table(self, columns: Configurations) -> CostTable:
         return cost_table(
-            self._workload,
-            self._hardware,
-            self._job,
+            self._problem.workload,
+            self._problem.hardware,
+            self._problem.job,
             configurations=columns,
             choices=self._choices,
         )

@@ -24,15 +24,13 @@ from planner.ilp.heuristic import heuristic_counts
 from planner.ilp.instance import Counts
 from planner.ilp.optimise import optimise
 from planner.ilp.pricing import Pricing
+from planner.ilp.problem import Problem
 from planner.ilp.result import Candidate, Found, NotFound, SearchResult, Shortfall
 from planner.ilp.solver import SolverName, Status, default_solver
-from planner.schema.job import Job
-from planner.schema.model import ModelGraph
 from planner.schema.plan import Certificate
 from planner.schema.progress import Progress
 from planner.space.choices import block_choices, edge_choices
 from planner.space.degrees import enumerate_configurations
-from planner.workload.layer import ModelWorkload
 
 ProgressCallback = Callable[[Progress], None]
 
@@ -85,10 +83,7 @@ class _State:
 
 
 def search(
-    graph: ModelGraph,
-    workload: ModelWorkload,
-    hardware: ClusterHardware,
-    job: Job,
+    problem: Problem,
     *,
     on_progress: ProgressCallback | None = None,
     solver: SolverName | None = None,
@@ -103,11 +98,12 @@ def search(
         SolverError: if the solver fails.
     """
     started = time.perf_counter()
-    space = enumerate_configurations(graph, hardware, job)
+    job, hardware = problem.job, problem.hardware
+    space = enumerate_configurations(problem.graph, hardware, job)
     choices, edges = block_choices(job.limits), edge_choices(job.limits)
     if not space.rows:
         return NotFound(configurations_total=0, refused=space.refused, shortfalls=(), proven=True)
-    pricing = Pricing(workload, hardware, job, rows=space.rows, choices=choices, edges=edges)
+    pricing = Pricing(problem, rows=space.rows, choices=choices, edges=edges)
     state = _State(
         pricing=pricing,
         rows=space.rows,

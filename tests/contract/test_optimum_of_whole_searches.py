@@ -12,6 +12,7 @@ from planner.cost.configuration import Choices, LayerChoices
 from planner.cost.step import predict
 from planner.cost.table import cost_table, memory_limits
 from planner.hardware import ClusterHardware, cluster_hardware
+from planner.ilp.problem import Problem
 from planner.ilp.result import Found, NotFound
 from planner.ilp.search import search
 from planner.ilp.solver import SolverName
@@ -106,7 +107,9 @@ def test_search_finds_and_proves_the_best_of_all_configurations(
     graph, hardware, job = request
     workload = model_workload(graph)
     expected = best_of_all(graph, hardware, job)
-    result = search(graph, workload, hardware, job, solver=solver)
+    result = search(
+        Problem(graph=graph, workload=workload, hardware=hardware, job=job), solver=solver
+    )
     if expected is None:
         assert isinstance(result, NotFound)
         assert result.proven
@@ -128,7 +131,9 @@ def test_runners_up_are_bounds_or_optima_of_other_degrees(
 ) -> None:
     """None is below the winner, each has degrees of its own, and exact ones are what they cost."""
     graph, hardware, job = request
-    result = search(graph, model_workload(graph), hardware, job)
+    result = search(
+        Problem(graph=graph, workload=model_workload(graph), hardware=hardware, job=job)
+    )
     if isinstance(result, NotFound):
         return
     steps = [runner.step_seconds for runner in result.runners_up]
