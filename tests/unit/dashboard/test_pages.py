@@ -1,0 +1,208 @@
+"""Pages over HTTP: statuses, headers, and errors told in pages."""
+
+import json
+import re
+from datetime import UTC, datetime
+
+import pytest
+from fastapi.testclient import TestClient
+
+from api.app import create_app
+from api.repositories.plans import PlanRepository
+from api.settings import Settings
+from api.tables import PlanRow
+from tests.browser.seeds import store, the_seeds
+
+
+@pytest.fixture(scope="module")
+def client(tmp_path_factory):
+    url = f"sqlite:///{tmp_path_factory.mktemp('dashboard')}/meshwright.db"
+    store(url, *the_seeds())
+    app = create_app(Settings(database_url=url))
+    yield TestClient(app, follow_redirects=False)
+    app.state.database.close()
+
+
+@pytest.fixture
+def empty(tmp_path):
+    url = f"sqlite:///{tmp_path}/meshwright.db"
+    store(url)
+    app = create_app(Settings(database_url=url))
+    yield TestClient(app)
+    app.state.database.close()
+
+
+PAGES = [
+    "/",
+    "/plans/new",
+    "/plans/plan-proven",
+    "/plans/plan-infeasible",
+    "/compare?plan=plan-proven&plan=plan-wide",
+]
+
+
+@pytest.mark.parametrize("path", PAGES)
+def test_page_may_load_nothing_from_elsewhere_and_runs_nothing_inline(client, path):
+    response = client.get(path)
+    assert response.status_code == 200
+    policy = response.headers["content-security-policy"]
+    assert "default-src 'self'" in policy
+    assert "unsafe" not in policy
+    assert "frame-ancestors 'none'" in policy
+
+
+@pytest.mark.parametrize("path", PAGES)
+def test_page_names_no_other_host_and_has_no_inline_code(client, path):
+    text = client.get(path).text
+    assert re.findall(r'(?:src|href|action)="(?:https?:)?//[^"]*"', text) == []
+    assert re.findall(r'<[^>]* (?:style|on[a-z]+)="', text) == []
+    assert re.findall(r"<script(?! type=\"application/json\")(?! src=)", text) == []
+
+
+@pytest.mark.parametrize("path", PAGES)
+def test_ids_are_unique_and_labels_lead_to_a_field(client, path):
+    text = client.get(path).text
+    ids = re.findall(r' id="([^"]+)"', text)
+    assert len(ids) == len(set(ids))
+    for attribute in ("for", "aria-labelledby", "aria-describedby"):
+        named = re.findall(rf' {attribute}="([^"]+)"', text)
+        assert set(" ".join(named).split()) <= set(ids)
+
+
+def test_plotly_comes_from_its_own_wheel_and_may_be_kept(client):
+    response = client.get("/static/plotly.min.js")
+    assert response.status_code == 200
+    assert b"plotly.js v" in response.content[:200]
+    assert "max-age=31536000" in response.headers["cache-control"]
+
+
+def test_empty_list_says_what_to_do(empty):
+    text = empty.get("/").text
+    assert "No plans yet" in text
+    assert 'href="/plans/new"' in text
+    assert "meshwright plan" in text
+
+
+def test_list_has_pages(client):
+    cursor = client.get("/v1/plans?limit=3").json()["next_cursor"]
+    text = client.get("/", params={"cursor": cursor}).text
+    assert "plan-proven" in text
+    assert "plan-wide" not in text
+
+
+def test_unknown_plan_is_a_page_with_404(client):
+    response = client.get("/plans/plan-none")
+    assert response.status_code == 404
+    assert response.headers["content-type"].startswith("text/html")
+    assert "there is no plan" in response.text
+
+
+@pytest.mark.parametrize("count", [0, 1, 7])
+def test_comparison_of_too_few_or_many_is_a_page_with_422(client, count):
+    response = client.get("/compare", params={"plan": ["plan-proven"] * count})
+    assert response.status_code == 422
+    assert "a comparison takes 2 to 6 plans" in response.text
+    assert f"{count} plans" in response.text
+
+
+def test_infeasible_answers_are_not_compared(client):
+    response = client.get("/compare?plan=plan-proven&plan=plan-infeasible")
+    assert response.status_code == 422
+    assert "no strategy to compare" in response.text
+
+
+def test_unknown_toggle_is_a_page_with_422(client):
+    response = client.get("/compare?plan=plan-proven&plan=plan-wide&show=everything")
+    assert response.status_code == 422
+    assert response.headers["content-type"].startswith("text/html")
+
+
+def test_odd_id_is_a_page_with_422(client):
+    response = client.get("/plans/%00")
+    assert response.status_code == 422
+    assert response.headers["content-type"].startswith("text/html")
+
+
+def test_error_page_escapes_what_it_quotes(client):
+    response = client.get("/compare", params={"plan": ["<b>x</b>", "<b>y</b>"]})
+    assert response.status_code == 404
+    assert "<b>" not in response.text
+
+
+def test_document_is_offered_as_a_file(client):
+    response = client.get("/plans/plan-proven/document.json")
+    assert 'filename="plan-proven.json"' in response.headers["content-disposition"]
+    assert response.json() == client.get("/v1/plans/plan-proven").json()
+
+
+def test_chart_data_cannot_end_its_script_element(client):
+    text = client.get("/plans/plan-proven").text
+    (figure, *_) = re.findall(r'<script type="application/json">(.*?)</script>', text, re.DOTALL)
+    assert "<" not in figure
+    assert json.loads(figure)["data"]
+
+
+def test_form_is_refused_when_another_site_sends_it(client):
+    response = client.post("/plans/new", headers={"Sec-Fetch-Site": "cross-site"})
+    assert response.status_code == 403
+    response = client.post("/plans/new", headers={"Origin": "http://elsewhere.example"})
+    assert response.status_code == 403
+
+
+def test_form_with_mistakes_is_shown_again_as_it_was(client):
+    response = client.post(
+        "/plans/new", data={"model_source": "config", "model_config": "{<!--", "stack": "jenga"}
+    )
+    assert response.status_code == 422
+    assert "{&lt;!--</textarea>" in response.text
+    assert response.text.count('class="complaint"') == 3
+
+
+def test_form_can_be_opened_filled(client):
+    text = client.get("/plans/new?model_name=gpt2&sequence_length=512").text
+    assert '<option value="gpt2" selected>' in text
+    assert 'name="sequence_length" inputmode="decimal" autocomplete="off" value="512"' in text
+
+
+def test_form_can_be_filled_from_an_answer(client):
+    text = client.get("/plans/new?from=plan-infeasible").text
+    assert 'value="8xh100-sxm5-80gb"' in text
+    assert client.get("/plans/new?from=plan-none").status_code == 404
+
+
+def test_unknown_operation_is_a_page_with_404(client):
+    response = client.get("/operations/op-none")
+    assert response.status_code == 404
+    assert "there is no operation" in response.text
+
+
+def test_pages_stay_out_of_the_rest_description(client):
+    paths = client.get("/openapi.json").json()["paths"]
+    assert [path for path in paths if not path.startswith(("/v1/", "/healthz", "/readyz"))] == [
+        "/metrics"
+    ]
+
+
+def test_a_failure_of_ours_is_a_page_that_gives_nothing_away(client):
+    """A document that cannot be read any more, say."""
+    database = client.app.state.database
+    with database.writing() as session:
+        PlanRepository(session).add(
+            PlanRow(
+                id="plan-rotten",
+                request_digest="rotten",
+                status="planned",
+                model_name="rotten",
+                cluster_name="rotten",
+                created_at=datetime(2026, 1, 1, tzinfo=UTC),
+                etag="rotten",
+                summary="{}",
+                document='{"secret": 1}',
+            )
+        )
+    response = client.get("/plans/plan-rotten")
+    with database.writing() as session:
+        PlanRepository(session).delete("plan-rotten")
+    assert response.status_code == 500
+    assert "Internal error" in response.text
+    assert "secret" not in response.text
