@@ -1,6 +1,7 @@
 """Launcher: starts the ranks of a plan on this machine, and reports what they measured.
 
-    python -m executor.launcher PLAN.json [--report FILE] [--steps N] [-- SCRIPT ARGUMENT ...]
+    python -m executor.launcher PLAN.json [--report FILE] [--steps N] [--json]
+        [-- SCRIPT ARGUMENT ...]
 
 Exit status: 0 completed, 1 a rank failed or the plan cannot run here, 2 usage.
 """
@@ -8,13 +9,14 @@ Exit status: 0 completed, 1 a rank failed or the plan cannot run here, 2 usage.
 from __future__ import annotations
 
 import argparse
+import json
 import logging
 import os
 import sys
 import tempfile
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -32,6 +34,7 @@ from executor.rank_main import DEFAULT_STEP_COUNT
 from executor.reporting import run_report, summary_lines
 from planner.errors import MeshwrightError
 from planner.schema.plan import Plan
+from planner.schema.run import RunReport
 
 LOOPBACK = "127.0.0.1"
 CPU_DEVICE_PREFIX = "cpu"
@@ -47,16 +50,21 @@ class LaunchRequest:
     device_type: str | None = None
     timeout_seconds: float = environment.DEFAULT_TIMEOUT_SECONDS
     script: tuple[str, ...] = ()
+    as_json: bool = False
 
 
 def main(arguments: Sequence[str]) -> int:
     """Launch what the command line asks for; return the exit status."""
     request = _parse(arguments)
     try:
-        for line in launch(request):
-            print(line)  # noqa: T201 - this is a command
+        report = launch(request)
+        text = report.to_json() if request.as_json else "\n".join(summary_lines(report)) + "\n"
+        print(text, end="")  # noqa: T201 - this is a command
     except MeshwrightError as error:
         print(f"error: {error}", file=sys.stderr)  # noqa: T201 - this is a command
+        if request.as_json:
+            failure = {"kind": type(error).__name__, "message": str(error)}
+            print(json.dumps({"status": "error", "exit_code": 1, "error": failure}))  # noqa: T201
         return 1
     except KeyboardInterrupt:
         print("error: interrupted", file=sys.stderr)  # noqa: T201 - this is a command
@@ -64,8 +72,8 @@ def main(arguments: Sequence[str]) -> int:
     return 0
 
 
-def launch(request: LaunchRequest) -> list[str]:
-    """Run the plan to its end, write the report, and return lines that sum it up.
+def launch(request: LaunchRequest) -> RunReport:
+    """Run the plan to its end, write the report where asked, and return it.
 
     Raises:
         InputError: if the plan cannot be read, applied, or run on this machine.
@@ -76,12 +84,15 @@ def launch(request: LaunchRequest) -> list[str]:
     device_type = chosen_device(plan, request.device_type)
     if request.report_path is not None:
         request.report_path.unlink(missing_ok=True)
-    with tempfile.TemporaryDirectory(prefix="meshwright-run-") as directory:
+    with (
+        tempfile.TemporaryDirectory(prefix="meshwright-run-") as directory,
+        _ranks_print_on_stderr() if request.as_json else nullcontext(),
+    ):
         outcomes = _run_ranks(plan, request, device_type, Path(directory))
     report = run_report(plan, outcomes, device_type=device_type)
     if request.report_path is not None:
         request.report_path.write_text(report.to_json(), encoding="utf-8")
-    return summary_lines(report)
+    return report
 
 
 def chosen_device(plan: Plan, asked: str | None) -> str:
@@ -176,6 +187,20 @@ def _environment(variables: Mapping[str, str]) -> Iterator[None]:
 
 
 @contextmanager
+def _ranks_print_on_stderr() -> Iterator[None]:
+    """Point the standard output that ranks inherit at stderr: ours is for the report alone."""
+    sys.stdout.flush()
+    own = os.dup(1)
+    os.dup2(2, 1)
+    try:
+        yield
+    finally:
+        sys.stdout.flush()
+        os.dup2(own, 1)
+        os.close(own)
+
+
+@contextmanager
 def _quiet_elastic() -> Iterator[None]:
     """Silence the agent's own log: what matters of a failure is said once, by us."""
     logger = logging.getLogger("torch.distributed.elastic")
@@ -203,6 +228,9 @@ def _parse(arguments: Sequence[str]) -> LaunchRequest:
     parser.add_argument(
         "--steps", type=_positive, default=DEFAULT_STEP_COUNT, help="steps of shipped training"
     )
+    parser.add_argument(
+        "--json", action="store_true", help="print the run report on stdout, all else on stderr"
+    )
     parser.add_argument("--device", choices=("cpu", "cuda"), help="default: the plan's")
     parser.add_argument(
         "--timeout-seconds",
@@ -218,6 +246,7 @@ def _parse(arguments: Sequence[str]) -> LaunchRequest:
         device_type=parsed.device,
         timeout_seconds=float(parsed.timeout_seconds),
         script=tuple(script),
+        as_json=parsed.json,
     )
 
 

@@ -22,12 +22,21 @@ COLUMNS_WITHOUT_TERMINAL = 120
 
 def stdout() -> Console:
     """Return a console for tables; where no terminal sets a width, one that holds them."""
+    return _console(to_stderr=False)
+
+
+def stderr() -> Console:
+    """Return the same on stderr, for what is read beside JSON on stdout."""
+    return _console(to_stderr=True)
+
+
+def _console(*, to_stderr: bool) -> Console:
     from rich.console import Console
 
-    console = Console(highlight=False, soft_wrap=False)
-    return (
-        console if console.is_terminal else Console(highlight=False, width=COLUMNS_WITHOUT_TERMINAL)
-    )
+    console = Console(highlight=False, soft_wrap=False, stderr=to_stderr)
+    if console.is_terminal:
+        return console
+    return Console(highlight=False, width=COLUMNS_WITHOUT_TERMINAL, stderr=to_stderr)
 
 
 def print_document(document: Document) -> None:

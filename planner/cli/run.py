@@ -32,10 +32,15 @@ def run(
     report: Annotated[
         Path | None, typer.Option("--report", metavar="FILE", help="Write the run report there.")
     ] = None,
+    as_json: Annotated[
+        bool,
+        typer.Option("--json", help="Print the run report on stdout; ranks print on stderr."),
+    ] = False,
 ) -> None:
     """Train with a plan on this machine: the reference model, or your own script."""
     read_plan(plan)
-    become_module("executor.launcher", launcher_arguments(plan, script, steps, report))
+    arguments = launcher_arguments(plan, script, steps, report)
+    become_module("executor.launcher", ["--json", *arguments] if as_json else arguments)
 
 
 def launcher_arguments(

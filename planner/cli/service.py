@@ -27,12 +27,16 @@ def serve(
         int | None, typer.Option("--port", min=1, max=65535, help="Port to listen on.")
     ] = None,
     database_url: DatabaseOption = None,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Log in JSON, one object a line, on stderr.")
+    ] = False,
 ) -> None:
     """Serve the REST interface and the dashboard."""
     _set_environment(
         MESHWRIGHT_HOST=host,
         MESHWRIGHT_PORT=None if port is None else str(port),
         MESHWRIGHT_DATABASE_URL=database_url,
+        MESHWRIGHT_LOG_FORMAT="json" if as_json else None,
     )
     become_module("api", [])
 

@@ -39,6 +39,18 @@ def test_the_shipped_training_reports_falling_losses_and_every_rank(tmp_path: Pa
     assert "step   6/6  loss" in result.stdout
 
 
+def test_with_json_the_report_alone_stands_on_stdout(tmp_path: Path) -> None:
+    """What ranks print goes to stderr; a failure is JSON too."""
+    plan = cpu_plan(data_parallel_degree=2)
+    result, report = _launch(tmp_path, plan, "--steps", "2", "--json")
+    assert result.returncode == 0, result.stderr
+    assert RunReport.model_validate_json(result.stdout) == report
+    assert "step   2/2  loss" in result.stderr
+    failed, _ = _launch(tmp_path, plan, "--json", "--", _script(tmp_path, RAISES))
+    assert failed.returncode == 1
+    assert json.loads(failed.stdout)["error"]["kind"] == "RankFailedError"
+
+
 def test_the_example_script_trains_under_a_plan(tmp_path: Path) -> None:
     plan = cpu_plan(data_parallel_degree=2, zero_stage=3)
     script = str(ROOT / "examples" / "train.py")

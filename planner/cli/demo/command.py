@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from contextlib import ExitStack
 from pathlib import Path
@@ -9,7 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from planner.cli.console import stdout
+from planner.cli.console import stderr, stdout
+from planner.cli.options import JsonOption
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -17,6 +19,7 @@ if TYPE_CHECKING:
     from planner.cli.demo.service import Service
     from planner.cli.demo.steps import Steps
     from planner.schema.plan import Plan
+    from planner.schema.run import RunReport
 
 STEP_COUNT = 5
 TRAINING_STEP_COUNT = 20
@@ -56,19 +59,23 @@ def demo(
     directory: Annotated[
         Path, typer.Option("--directory", metavar="DIR", help="Where plans and logs go.")
     ] = Path(".demo"),
+    as_json: JsonOption = False,
 ) -> None:
     """Plan, store, compare, run and measure, in one minute."""
     from planner.cli.demo.service import running_service
     from planner.cli.demo.steps import Steps
 
     directory.mkdir(parents=True, exist_ok=True)
-    console = stdout()
+    console = stderr() if as_json else stdout()
     steps = Steps(console, step_count=STEP_COUNT)
     with ExitStack() as running:
         with steps.step("start the service on SQLite"):
             service = running.enter_context(running_service(directory))
-        url = _plan_for_gpus(service, steps, console)
-        _train_here(steps, console, directory)
+        plan_ids, url = _plan_for_gpus(service, steps, console)
+        report = _train_here(steps, console, directory)
+        if as_json:
+            story = {"plans": plan_ids, "compare_url": url, "run": report.model_dump(mode="json")}
+            typer.echo(json.dumps(story, indent=2))
         if keep_serving or (keep_serving is None and sys.stdin.isatty()):
             _serve_until_interrupted(service, console, url)
 
@@ -81,7 +88,7 @@ def _serve_until_interrupted(service: Service, console: Console, url: str) -> No
         console.print("stopped")
 
 
-def _plan_for_gpus(service: Service, steps: Steps, console: Console) -> str:
+def _plan_for_gpus(service: Service, steps: Steps, console: Console) -> tuple[list[str], str]:
     from planner.cli.views.demo import plans_table
     from planner.schema.plan import Plan
 
@@ -91,12 +98,13 @@ def _plan_for_gpus(service: Service, steps: Steps, console: Console) -> str:
             plans.append(Plan.from_fields(service.store_plan(request), source="the service"))
     console.print()
     console.print(plans_table(plans))
-    url = service.compare_url([plan.id for plan in plans])
+    plan_ids = [plan.id for plan in plans]
+    url = service.compare_url(plan_ids)
     console.print(f"compare them at [bold]{url}[/]\n")
-    return url
+    return plan_ids, url
 
 
-def _train_here(steps: Steps, console: Console, directory: Path) -> None:
+def _train_here(steps: Steps, console: Console, directory: Path) -> RunReport:
     from planner.cli.demo.training import train
     from planner.cli.plan import write_document
     from planner.cli.views.demo import losses_line, measured_table, plans_table
@@ -111,6 +119,7 @@ def _train_here(steps: Steps, console: Console, directory: Path) -> None:
     console.print(plans_table([plan]))
     console.print(losses_line(report))
     console.print(measured_table(plan, report))
+    return report
 
 
 def _cpu_plan() -> Plan:

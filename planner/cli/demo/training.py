@@ -12,7 +12,7 @@ from planner.cli.demo.service import last_line
 from planner.cli.demo.steps import DemoError
 from planner.schema.run import RunReport
 
-RUN_SECONDS_LIMIT = 120.0
+RUN_SECONDS_LIMIT = 300.0
 
 
 def train(plan_path: Path, *, step_count: int, directory: Path) -> RunReport:

@@ -27,12 +27,12 @@ SURFACE = {
     "estimate": JOB_OPTIONS | {"--strategy", "--strategies", "--json"},
     "compare": {"--json"},
     "verify": {"--json"},
-    "run": {"--steps", "--report"},
-    "serve": {"--host", "--port", "--database-url"},
+    "run": {"--steps", "--report", "--json"},
+    "serve": {"--host", "--port", "--database-url", "--json"},
     "db": set(),
     "models": {"--json"},
     "devices": {"--json"},
-    "demo": {"--keep-serving", "--no-keep-serving", "--directory"},
+    "demo": {"--keep-serving", "--no-keep-serving", "--directory", "--json"},
 }
 
 
