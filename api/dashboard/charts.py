@@ -22,6 +22,7 @@ _HEADROOM = 1.04
 _LABEL_ROOM = 1.25
 _BESIDE = {
     "xanchor": "left",
+    "xshift": 4,
     "showarrow": False,
     "align": "left",
     "font": {"size": 12, "color": "var(--muted)"},

@@ -23,7 +23,7 @@ from api.dashboard.submission import (
 from api.deps import Catalogue, OperationId, Operations, PlanId, Plans
 from api.errors import AlreadyFinishedError, BusyError, FailedSolveError, problem_of
 from api.schemas import OperationState, PlanQuery, Problem
-from api.services.plans import Answered
+from api.services.plans import COMPARED_PLANS_LIMIT, Answered
 from planner.errors import InputError
 from planner.schema.document import DOCUMENT_BYTES_LIMIT
 from planner.schema.job import Optimizer, Precision, Stack
@@ -103,6 +103,13 @@ def show_comparison(
     show: Annotated[Shown, Query()] = "differences",
 ) -> Response:
     """Show two to six plans side by side; the first is the baseline."""
+    if not 2 <= len(plan) <= COMPARED_PLANS_LIMIT:
+        raise InputError(
+            f"a comparison takes 2 to {COMPARED_PLANS_LIMIT} plans",
+            field="plan",
+            value=f"{len(plan)} selected",
+            remedy="go back to the plans and select others",
+        )
     plans.compare(plan)
     answers = [plans.get(plan_id).answer for plan_id in plan]
     found = [answer for answer in answers if isinstance(answer, Plan)]

@@ -15,6 +15,7 @@ from pydantic import ValidationError
 
 from api.schemas import PlanRequest, Problem
 from planner.errors import InputError, shorten
+from planner.hardware import cluster_hardware
 from planner.resolution import resolved_cluster, resolved_model, resolved_request
 from planner.schema.document import parse_fields
 from planner.schema.job import Job, Limits, Optimizer, Precision, Stack
@@ -190,6 +191,12 @@ def _model(values: Mapping[str, str]) -> ResolvedModel:
 
 
 def _cluster(values: Mapping[str, str]) -> ResolvedCluster:
+    cluster = _given_cluster(values)
+    cluster_hardware(cluster.resolved)
+    return cluster
+
+
+def _given_cluster(values: Mapping[str, str]) -> ResolvedCluster:
     if values["cluster_source"] != "document":
         remedy = "write for example 8xh100-sxm5-80gb, or paste a document"
         return resolved_cluster(_filled(values["cluster_short"], "cluster", remedy))

@@ -102,7 +102,7 @@ def test_comparison_of_too_few_or_many_is_a_page_with_422(client, count):
     response = client.get("/compare", params={"plan": ["plan-proven"] * count})
     assert response.status_code == 422
     assert "a comparison takes 2 to 6 plans" in response.text
-    assert f"{count} plans" in response.text
+    assert f"{count} selected" in response.text
 
 
 def test_infeasible_answers_are_not_compared(client):

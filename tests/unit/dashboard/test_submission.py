@@ -151,7 +151,7 @@ def test_bounds_the_wrong_way_round_are_told_with_both():
 
 def test_all_that_is_wrong_is_told_at_once():
     submission = read_submission(
-        a_form(model_name="llama-9", cluster_short="8 h100", sequence_length="x", stack="y")
+        a_form(model_name="llama-9", cluster_short="8xh1000", sequence_length="x", stack="y")
     )
     assert set(submission.complaints) == {
         "model_name",
