@@ -22,16 +22,24 @@ B5. S >= sum_r phi_r(a_r) in tau alone. phi_r is convex in n, so with one run th
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 
 from planner.cost.configuration import Configurations, Floats
 from planner.cost.layer_costs import CostTable
+from planner.ilp.duals import (
+    PricedChain,
+    cost_chain,
+    least_transient,
+    memory_chain,
+    price_grid,
+)
 from planner.ilp.instance import Instance, Run
 from planner.ilp.levels import Levels, chain_levels
 
 _NO_HOST = np.zeros(1)
 _HOST_RATIOS = np.array([0.0, *(2.0**e for e in range(-4, 7))])
-_MULTIPLIERS = np.array([0.0, *(2.0**e for e in range(-6, 8))])
 
 
 def quick_bounds(table: CostTable, configurations: Configurations) -> Floats:
@@ -65,18 +73,42 @@ def _largest_stage(table: CostTable, stages: Floats, rest: Floats) -> Floats:
     return largest
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ObjectiveBounds:
+    """Lower bounds of the parts of a step: S, T, U, and (m - 1) T + U together, in seconds."""
+
+    pace_sum: float
+    slowest_pace: float
+    largest_end: float
+    both: float
+
+    def step_seconds(self, *, micro_batch_count: int) -> float:
+        """Return the bound of S + (m - 1) T + U."""
+        apart = (micro_batch_count - 1) * self.slowest_pace + self.largest_end
+        return self.pace_sum + max(apart, self.both)
+
+
 def memory_bound(instance: Instance) -> float:
     """Return B3, B4 and B5 together: inf when no plan fits."""
-    if not _fits_at_all(instance):
+    bounds = objective_bounds(instance)
+    if bounds is None:
         return float("inf")
-    rest = instance.micro_batch_count - 1
-    both = [rest * run.pace + run.end for run in instance.runs]
-    widest = _priced(instance, both, rest * instance.stage_pace + instance.stage_end).least_level()
-    paces = _priced(instance, [run.pace for run in instance.runs], instance.stage_pace)
+    return bounds.step_seconds(micro_batch_count=instance.micro_batch_count)
+
+
+def objective_bounds(instance: Instance) -> ObjectiveBounds | None:
+    """Return B3, B4 and B5 of each part, None when no plan fits."""
+    memory, limit = device_and_host(instance)
+    if not _levels(memory).reaches(limit):
+        return None
+    paces = _levels(pace_chain(instance))
     ends = sum(run.count * float(run.end.min()) for run in instance.runs)
-    least_end = instance.stage_end + ends / instance.stage_count
-    least_sum = max(paces.least_sum(), _pooled_pace_sum(instance))
-    return least_sum + max(rest * paces.least_level() + least_end, widest)
+    return ObjectiveBounds(
+        pace_sum=max(paces.least_sum(), _pooled_pace_sum(instance)),
+        slowest_pace=paces.least_level(),
+        largest_end=instance.stage_end + ends / instance.stage_count,
+        both=_levels(both_chain(instance)).least_level(),
+    )
 
 
 def least_memory_bytes(instance: Instance) -> float:
@@ -84,11 +116,23 @@ def least_memory_bytes(instance: Instance) -> float:
 
     Host memory is taken to be boundless.
     """
-    return _memory_levels(instance, _NO_HOST, spare=_NO_HOST).least_level()
+    return _levels(memory_chain(instance, _NO_HOST, spare=_NO_HOST)).least_level()
 
 
-def _fits_at_all(instance: Instance) -> bool:
-    """Return False only if no choices fit: B4 with a price on host memory beside the device's.
+def pace_chain(instance: Instance) -> PricedChain:
+    """Return the paces with memory priced: no stage's may exceed T."""
+    return cost_chain(instance, [run.pace for run in instance.runs], instance.stage_pace)
+
+
+def both_chain(instance: Instance) -> PricedChain:
+    """Return omega with memory priced: no stage's may exceed (m - 1) T + U."""
+    rest = instance.micro_batch_count - 1
+    both = [rest * run.pace + run.end for run in instance.runs]
+    return cost_chain(instance, both, rest * instance.stage_pace + instance.stage_end)
+
+
+def device_and_host(instance: Instance) -> tuple[PricedChain, float]:
+    """Return device bytes with a price on host bytes, and what no stage may exceed.
 
     For any ratio of the two prices, a stage that keeps both limits keeps their priced sum. All
     ratios are held against the largest limit; `spare` is what others lack to it.
@@ -96,86 +140,29 @@ def _fits_at_all(instance: Instance) -> bool:
     ratios = _HOST_RATIOS * instance.capacity_bytes / max(instance.host_capacity_bytes, 1.0)
     limits = instance.capacity_bytes + ratios * instance.host_capacity_bytes
     largest = float(limits.max())
-    return _memory_levels(instance, ratios, spare=largest - limits).reaches(largest)
+    return memory_chain(instance, ratios, spare=largest - limits), largest
 
 
-def _memory_levels(instance: Instance, host_ratios: Floats, *, spare: Floats) -> Levels:
-    """Return device bytes + ratio x host bytes of every layer, over `spare`, both [ratios]."""
-    costs = []
-    for run in instance.runs:
-        memory = np.stack([run.memory(flight) for flight in instance.in_flight])
-        costs.append(memory[:, None, :] + host_ratios[None, :, None] * run.host)
-    base = instance.stage_bytes + _least_transient(instance)
-    return _levels(instance, costs, base[:, None] + spare[None, :])
-
-
-def _priced(instance: Instance, costs: list[Floats], base: Floats) -> Levels:
-    """Return cost + lambda x memory of every layer, on a grid of lambda."""
-    prices = _prices(instance, costs)
-    slack = instance.capacity_bytes - instance.stage_bytes - _least_transient(instance)
-    priced = []
-    for run, cost in zip(instance.runs, costs, strict=True):
-        memory = np.stack([run.memory(f) for f in instance.in_flight])
-        priced.append(cost[None, None, :] + prices[None, :, None] * memory[:, None, :])
-    return _levels(instance, priced, base[:, None] - prices[None, :] * slack[:, None])
-
-
-def _levels(instance: Instance, costs: list[Floats], base: Floats) -> Levels:
-    """Return levels of `costs` by run, each [stages, prices, choices], over `base`."""
-    offset = base.copy()
-    layers: list[tuple[int, Floats]] = []
-    for run, cost in zip(instance.runs, costs, strict=True):
-        least = cost.min(axis=2)
-        if run.pinned_stage is None:
-            layers.append((run.count, least))
-        else:
-            offset[run.pinned_stage] += least[run.pinned_stage]
-    return chain_levels(layers, offset)
-
-
-def _least_transient(instance: Instance) -> Floats:
-    """Return the least transient bytes of each stage, [stages].
-
-    Every stage holds a block, and its transient is at least the least of any block; stages with
-    the embedding or the head have those transients too.
-    """
-    block = min(float(run.transient.min()) for run in instance.runs if run.pinned_stage is None)
-    least = np.full(instance.stage_count, block)
-    for run in instance.runs:
-        if run.pinned_stage is not None:
-            own = float(run.transient.min())
-            least[run.pinned_stage] = max(least[run.pinned_stage], own)
-    return least
-
-
-def _prices(instance: Instance, costs: list[Floats]) -> Floats:
-    """Return the grid of lambda: multiples of the chain's cost range over its memory range."""
-    cost_range = memory_range = 0.0
-    flight = max(instance.in_flight)
-    for run, cost in zip(instance.runs, costs, strict=True):
-        memory = run.memory(flight)
-        cost_range += run.count * float(cost.max() - cost.min())
-        memory_range += run.count * float(memory.max() - memory.min())
-    scale = cost_range / memory_range if memory_range > 0.0 else 0.0
-    return scale * _MULTIPLIERS if scale > 0.0 else np.zeros(1)
+def _levels(chain: PricedChain) -> Levels:
+    return chain_levels(chain.layers(), chain.offset)
 
 
 def _pooled_pace_sum(instance: Instance) -> float:
     """Return B5 for several runs: a lower bound of the sum of stage paces."""
-    prices = _prices(instance, [run.pace for run in instance.runs])
-    slack = instance.capacity_bytes - instance.stage_bytes - _least_transient(instance)
-    total = float(instance.stage_pace.sum()) - prices * float(slack.sum())
+    grid = price_grid(instance, [run.pace for run in instance.runs])
+    slack = instance.capacity_bytes - instance.stage_bytes - least_transient(instance)
+    total = float(instance.stage_pace.sum()) - grid * float(slack.sum())
     for run in instance.runs:
-        total = total + run.count * _least_price(run, prices, instance)
+        total = total + run.count * _least_price(run, grid, instance)
     return float(np.max(total))
 
 
-def _least_price(run: Run, prices: Floats, instance: Instance) -> Floats:
-    """Return min over choices of pace + lambda mem at the stage that needs least, [prices]."""
+def _least_price(run: Run, grid: Floats, instance: Instance) -> Floats:
+    """Return min over choices of pace + lambda mem at the stage that needs least, [grid]."""
     if run.pinned_stage is None:
         flight = min(instance.in_flight)
     else:
         flight = instance.in_flight[run.pinned_stage]
     memory = run.memory(flight)
-    priced: Floats = (run.pace[None, :] + prices[:, None] * memory[None, :]).min(axis=1)
+    priced: Floats = (run.pace[None, :] + grid[:, None] * memory[None, :]).min(axis=1)
     return priced

@@ -1,4 +1,4 @@
-"""Constraints: the rows C1 to C8 of `planner.ilp.formulation`."""
+"""Constraints: the rows C1 to C10 of `planner.ilp.formulation`."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from planner.ilp.formulation import Formulation
 from planner.ilp.program import Variable
 
 Terms = list[tuple[int, float]]
+
+_BOUND_EASING = 1e-6
 
 
 def constrain(made: Formulation, *, cutoff_seconds: float | None) -> None:
@@ -19,6 +21,8 @@ def constrain(made: Formulation, *, cutoff_seconds: float | None) -> None:
     memory(made)
     host(made)
     contiguous(made)
+    windows(made)
+    bounds(made)
     if cutoff_seconds is not None:
         cutoff(made, cutoff_seconds)
 
@@ -39,13 +43,15 @@ def occupied(made: Formulation) -> None:
 
 
 def pace(made: Formulation) -> None:
-    """C3: T - sum tau n >= t0_r."""
+    """C3: V - (m - 1) sum tau n >= (m - 1) t0_r."""
+    instance = made.instance
     unit = made.scale.seconds
-    for r in range(made.instance.stage_count):
-        terms: Terms = [(made.slowest_pace, 1.0)]
+    rest = float(instance.micro_batch_count - 1)
+    for r in range(instance.stage_count):
+        terms: Terms = [(made.repeated_pace, 1.0)]
         for k, s, column in _on_stage(made, r):
-            terms.append((column, -float(made.instance.runs[k].pace[s]) / unit))
-        bound = float(made.instance.stage_pace[r]) / unit
+            terms.append((column, -rest * float(instance.runs[k].pace[s]) / unit))
+        bound = rest * float(instance.stage_pace[r]) / unit
         made.program.require(f"C3_pace[stage={r}]", terms, ">=", bound)
 
 
@@ -62,9 +68,9 @@ def end(made: Formulation) -> None:
 def memory(made: Formulation) -> None:
     """C5: sum (static + f_r act) n + w_0 + sum_j (w_j - w_{j-1}) q[r,j] <= capacity - b0_r.
 
-    q[r,j] is forced to 1 by n[r,k,s] <= L_k q[r,j] for every choice of level j, and
-    q[r,j] <= q[r,j-1]; the largest transient then counts once. L_k is the tightest big-M: no
-    stage holds more layers of a run.
+    q[r,j] is forced to 1 by n[r,k,s] <= most q[r,j] for every choice of level j, and
+    q[r,j] <= q[r,j-1]; the largest transient then counts once. most[r,k,s], the bound of the
+    variable itself, is the tightest big-M.
     """
     instance, unit = made.instance, made.scale.bytes
     for r in range(instance.stage_count):
@@ -80,7 +86,7 @@ def memory(made: Formulation) -> None:
         for k, s, column in columns:
             place = levels.index(float(instance.runs[k].transient[s]))
             if place > 0:
-                big = float(instance.runs[k].count)
+                big = float(made.reduction.most[k][r, s])
                 made.program.require(
                     f"C5_level[stage={r},run={k},choice={s}]",
                     [(column, 1.0), (switches[place - 1], -big)],
@@ -125,12 +131,18 @@ def host(made: Formulation) -> None:
 def contiguous(made: Formulation) -> None:
     """C7: run k+1 starts on stage r only if run k is placed whole by the end of stage r.
 
-    sum_{r'<=r} N[r',k] >= L_k z[r,k] and sum_{r'<=r} N[r',k+1] <= L_{k+1} z[r,k]. With one run of
-    blocks there is nothing to order: embedding and head are pinned.
+    sum_{r'<=r} N[r',k] >= L_k z[r,k] and sum_{r'<=r} N[r',k+1] <= L_{k+1} z[r,k]. Where the window
+    of the cut after stage r lies on one side of the run's end, the columns left say as much. With
+    one run of blocks there is nothing to order: embedding and head are pinned.
     """
     runs = made.instance.block_runs
+    cuts = made.reduction.cuts
+    run_end = 0
     for k, following in pairwise(runs):
+        run_end += made.instance.runs[k].count
         for r in range(made.instance.stage_count - 1):
+            if not cuts.earliest[r + 1] < run_end < cuts.latest[r + 1]:
+                continue
             switch = made.program.add(Variable(name=f"z[{r},{k}]", upper=1.0, is_integer=True))
             until = _until(made, r, k)
             count = float(made.instance.runs[k].count)
@@ -149,6 +161,37 @@ def cutoff(made: Formulation, seconds: float) -> None:
     constant = float(made.instance.stage_pace.sum())
     bound = (seconds - constant) / made.scale.seconds
     made.program.require("C8_cutoff", list(made.program.objective), "<=", bound)
+
+
+def windows(made: Formulation) -> None:
+    """C9: earliest cut <= blocks on stages before r <= latest cut."""
+    blocks = set(made.instance.block_runs)
+    cuts = made.reduction.cuts
+    for r in range(1, made.instance.stage_count):
+        terms = [(c, 1.0) for (r2, k, _), c in made.layers.items() if r2 < r and k in blocks]
+        made.program.require(f"C9_earliest[stage={r}]", terms, ">=", float(cuts.earliest[r]))
+        made.program.require(f"C9_latest[stage={r}]", terms, "<=", float(cuts.latest[r]))
+
+
+def bounds(made: Formulation) -> None:
+    """C10: sum tau n, V, U and V + U at least their bounds.
+
+    They are eased by more than the solver's tolerance: rows that hold with equality up to rounding
+    have made HiGHS call feasible programs infeasible.
+    """
+    unit = made.scale.seconds / (1.0 - _BOUND_EASING)
+    instance, least = made.instance, made.reduction.bounds
+    repeated = (instance.micro_batch_count - 1) * least.slowest_pace
+    slowest, largest = (made.repeated_pace, 1.0), (made.largest_end, 1.0)
+    paces = [
+        (column, float(instance.runs[k].pace[s]) / made.scale.seconds)
+        for (_, k, s), column in made.layers.items()
+    ]
+    pace_sum = least.pace_sum * (1.0 - _BOUND_EASING) - float(instance.stage_pace.sum())
+    made.program.require("C10_sum", paces, ">=", pace_sum / made.scale.seconds)
+    made.program.require("C10_pace", [slowest], ">=", repeated / unit)
+    made.program.require("C10_end", [largest], ">=", least.largest_end / unit)
+    made.program.require("C10_both", [slowest, largest], ">=", least.both / unit)
 
 
 def _until(made: Formulation, r: int, k: int) -> Terms:

@@ -7,12 +7,13 @@ of its layers at the dearest grid point: phi_r. Prices are not negative; offsets
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
-from planner.cost.configuration import Floats
+from planner.cost.configuration import Floats, Integers
 
-_BISECTIONS = 40
+_BISECTIONS = 24
 _ROUNDING = 1e-12
 
 
@@ -64,6 +65,10 @@ class ChainLevels:
         if self.reaches(low):
             return low
         high = float((self._prefix[:, :, -1] + np.abs(self._offset)).max())
+        width = max(abs(low), high / self._prefix.shape[2])
+        while low + width < high and not self.reaches(low + width):
+            low, width = low + width, 2.0 * width
+        high = min(low + width, high)
         for _ in range(_BISECTIONS):
             middle = 0.5 * (low + high)
             if self.reaches(middle):
@@ -82,18 +87,79 @@ class ChainLevels:
         A stage that the ones before it leave nothing it can take stays empty here: in a plan with
         earlier cuts it may hold other layers, so that refusing it would not be a bound.
         """
-        stages, _, length = self._prefix.shape
-        rounding = _ROUNDING * (abs(limit) + float(self._prefix[:, :, -1].max()))
-        allowed = limit + rounding - self._offset
+        allowed = self._allowed(limit)
         if (allowed < self._cheapest).any():
             return False
-        placed = 0
+        return bool(self._latest(allowed)[-1] >= self._prefix.shape[2] - 1)
+
+    def cuts(self, limit: float) -> Cuts | None:
+        """Return the cuts of all plans with no phi_r above `limit`, None if there are none.
+
+        The latest come from filling stages from the first on, the earliest from the last back.
+        """
+        allowed = self._allowed(limit)
+        if (allowed < self._cheapest).any():
+            return None
+        cuts = Cuts(
+            earliest=np.array(self._earliest(allowed), dtype=np.int64),
+            latest=np.array(self._latest(allowed), dtype=np.int64),
+        )
+        return cuts if cuts.possible() else None
+
+    def spare(self, limit: float, first: Integers, end: Integers) -> Floats:
+        """Return what `limit` leaves beside layers first[r] to end[r], [stages, grid]."""
+        stages = np.arange(len(first))
+        held = self._prefix[stages, :, end] - self._prefix[stages, :, first]
+        spare: Floats = self._allowed(limit) - held
+        return spare
+
+    def _allowed(self, limit: float) -> Floats:
+        rounding = _ROUNDING * (abs(limit) + float(self._prefix[:, :, -1].max()))
+        allowed: Floats = limit + rounding - self._offset
+        return allowed
+
+    def _latest(self, allowed: Floats) -> list[int]:
+        """Return each stage filled as far as it can, one layer left for each that follows."""
+        stages, _, length = self._prefix.shape
+        placed = [0]
         for stage in range(stages):
             end = length - (stages - 1 - stage)
-            held = self._prefix[stage, :, placed:end]
+            held = self._prefix[stage, :, placed[-1] : end]
             within = (held - held[:, :1] <= allowed[stage][:, None]).all(axis=0)
-            placed += int(np.count_nonzero(within)) - 1
-        return bool(placed >= length - 1)
+            placed.append(placed[-1] + int(np.count_nonzero(within)) - 1)
+        return placed
+
+    def _earliest(self, allowed: Floats) -> list[int]:
+        """Return the same from the last stage back, one layer left for each before."""
+        stages, _, length = self._prefix.shape
+        left = [length - 1]
+        for stage in reversed(range(stages)):
+            held = self._prefix[stage, :, stage : left[-1] + 1]
+            within = (held[:, -1:] - held <= allowed[stage][:, None]).all(axis=0)
+            left.append(left[-1] - int(np.count_nonzero(within)) + 1)
+        return left[::-1]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cuts:
+    """Where each cut of the chain may lie, [stages + 1]: stage r holds layers cut[r] to cut[r + 1].
+
+    `earliest` and `latest` start with 0 and end with the number of layers.
+    """
+
+    earliest: Integers
+    latest: Integers
+
+    def narrowed(self, other: Cuts) -> Cuts:
+        """Return the cuts that both allow."""
+        return Cuts(
+            earliest=np.maximum(self.earliest, other.earliest),
+            latest=np.minimum(self.latest, other.latest),
+        )
+
+    def possible(self) -> bool:
+        """Return whether any cuts are left."""
+        return bool((self.earliest <= self.latest).all())
 
 
 Levels = RunLevels | ChainLevels

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from math import inf
 
 from planner.errors import SolverError
 from planner.ilp.constraints import constrain
 from planner.ilp.extract import counts_of
 from planner.ilp.formulation import formulate
 from planner.ilp.instance import Counts, Instance, evaluate, fits
+from planner.ilp.reduction import reduction
 from planner.ilp.solver import SolverName, Status, solve
 
 _TIGHTENING = (0.0, 1e-9, 1e-7, 1e-5)
@@ -52,8 +54,11 @@ def optimise(
 def _solved(
     instance: Instance, cutoff_seconds: float | None, *, solver: SolverName, seconds: float
 ) -> Optimum:
+    reduced = reduction(instance, cutoff_seconds=cutoff_seconds or inf)
+    if reduced is None:
+        return Optimum(status=Status.INFEASIBLE)
     scale = cutoff_seconds or sum(run.count * float(run.pace.max()) for run in instance.runs)
-    made = formulate(instance, scale_seconds=scale or 1.0)
+    made = formulate(instance, reduced, scale_seconds=scale or 1.0)
     constrain(made, cutoff_seconds=cutoff_seconds)
     solution = solve(made.program, solver=solver, seconds=seconds)
     if not solution.values:

@@ -160,16 +160,17 @@ def _progress(state: _State, key: float) -> Progress:
 
 
 def _bound(state: _State, index: int) -> None:
-    """Replace the quick bound by the one with memory, and try the heuristic."""
+    """Replace the quick bound by the one with memory, and try the heuristic if that may help."""
     state.bounded.add(index)
     instance = state.pricing.instance(index)
     bound = memory_bound(instance)
     if not np.isfinite(bound):
         state.keys[index] = float("inf")
         return
-    tried = heuristic_counts(instance)
-    if tried is not None:
-        state.offer(index, *tried)
+    if bound < state.best_seconds:
+        tried = heuristic_counts(instance)
+        if tried is not None:
+            state.offer(index, *tried)
     state.push(index, bound)
 
 
