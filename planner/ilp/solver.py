@@ -2,12 +2,14 @@
 
 Facts about PuLP 3.3 that this code rests on: a time limit with an incumbent reads as status
 "Optimal" on both solvers, so proof needs `sol_status`; HiGHS stops at a relative gap of 1e-4 unless
-told otherwise.
+told otherwise. The presolve of HiGHS 1.15.1 calls some feasible programs of ours infeasible and
+fails on others (one in several thousand small ones), so it is off: programs come reduced already.
 """
 
 from __future__ import annotations
 
 import math
+import time
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import cache
@@ -74,20 +76,36 @@ def default_solver() -> SolverName:
 def solve(program: Program, *, solver: SolverName, seconds: float) -> Solution:
     """Return the best values found within `seconds`.
 
+    Where the solver fails, or gives up before its time, the other one is asked.
+
     Raises:
-        SolverError: if the solver fails, or calls the program unbounded (which would be a bug).
+        SolverError: if none answers, or the program is unbounded (which would be a bug).
     """
+    failures: list[SolverError] = []
+    for name in (solver, *(other for other in available_solvers() if other is not solver)):
+        try:
+            return _solved(program, name, seconds=seconds)
+        except SolverError as error:
+            failures.append(error)
+    raise failures[0]
+
+
+def _solved(program: Program, solver: SolverName, *, seconds: float) -> Solution:
     import pulp  # noqa: PLC0415
 
     problem, columns = _problem(program)
     command = _highs(seconds) if solver is SolverName.HIGHS else _cbc(seconds)
     if command is None:
         raise SolverError(f"{solver.value} is not installed; run: pip install highspy")
+    started = time.perf_counter()
     try:
         problem.solve(command)
     except pulp.PulpSolverError as error:
         raise SolverError(f"{solver.value} failed: {error}") from error
-    return _solution(problem, columns)
+    solution = _solution(problem, columns)
+    if solution.status is Status.LIMIT and time.perf_counter() - started < seconds:
+        raise SolverError(f"{solver.value} gave up before its time limit")
+    return solution
 
 
 def _problem(program: Program) -> tuple[pulp.LpProblem, list[pulp.LpVariable]]:
@@ -130,6 +148,7 @@ def _highs(seconds: float) -> Any:
         gapAbs=0.0,
         threads=1,
         random_seed=0,
+        presolve="off",
         primal_feasibility_tolerance=_FEASIBILITY_TOLERANCE,
         mip_feasibility_tolerance=_FEASIBILITY_TOLERANCE,
     )

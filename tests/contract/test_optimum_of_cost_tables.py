@@ -13,6 +13,7 @@ from planner.ilp.bounds import memory_bound, quick_bounds
 from planner.ilp.instance import instance_of
 from planner.ilp.optimise import optimise
 from planner.ilp.solver import SolverName, Status
+from planner.schema.strategy import PipelineSchedule
 from tests.oracle import Chain, LayerOption, configuration_of, least_step, table_of
 from tests.small_chains import chain_families, chains
 
@@ -129,3 +130,47 @@ def test_light_blocks_before_heavy_ones_are_not_called_infeasible() -> None:
     bound = memory_bound(instance_of(table_of([chain]), 0, configuration_of(chain)))
     assert least_step(chain) == 10.0
     assert 6.0 <= bound <= 10.0
+
+
+@pytest.mark.parametrize("solver", list(SolverName))
+@pytest.mark.parametrize("cutoff", [96.0001, 97.0, 100.0, 150.0])
+def test_no_cutoff_above_the_optimum_is_called_infeasible(
+    solver: SolverName, cutoff: float
+) -> None:
+    """With its presolve on, HiGHS 1.15.1 fails at 96.0001 and finds nothing below 100."""
+    light = (
+        LayerOption(pace=2, end=4, static=2, transient=2, host=3),
+        LayerOption(pace=1, end=18, static=2, activation=2),
+    )
+    single = (
+        LayerOption(pace=8, end=17, static=6, transient=5),
+        LayerOption(pace=6, end=5, static=5, activation=1, transient=5, host=3),
+        LayerOption(pace=3, end=6, static=4, activation=1),
+        LayerOption(pace=5, end=14, static=1, transient=2, host=3),
+    )
+    heavy = (
+        LayerOption(pace=5, end=6, static=3, host=3),
+        LayerOption(pace=7, end=5, static=4),
+        LayerOption(pace=9, end=19, activation=2),
+        LayerOption(pace=5, end=6, transient=2),
+    )
+    chain = Chain(
+        stage_count=4,
+        micro_batch_count=5,
+        schedule=PipelineSchedule.GPIPE,
+        embedding=(LayerOption(pace=4, end=11, static=1, activation=1, transient=5),),
+        runs=((3, light), (1, single), (2, heavy)),
+        head=(
+            LayerOption(pace=4, end=9, static=6, activation=1, transient=5),
+            LayerOption(pace=7, end=10, static=2, activation=1),
+        ),
+        boundary_pace=1,
+        boundary_bytes=1,
+        stage_end=2,
+        capacity=51,
+        host_capacity=5,
+    )
+    instance = instance_of(table_of([chain]), 0, configuration_of(chain))
+    optimum = optimise(instance, cutoff_seconds=cutoff, solver=solver, seconds=60.0)
+    assert least_step(chain) == 96.0
+    assert optimum.step_seconds == pytest.approx(96.0)

@@ -67,7 +67,7 @@ def test_a_block_too_large_for_what_the_others_leave_is_dropped() -> None:
 
 
 def test_a_choice_dominated_on_one_stage_stays_on_the_others() -> None:
-    """With one micro-batch in flight the faster choice is smaller too; with two it is larger."""
+    """With one batch in flight the faster choice is the smaller too; with two it is larger."""
     block = (
         LayerOption(pace=2, static=3, activation=0),
         LayerOption(pace=1, static=0, activation=2),
@@ -78,7 +78,7 @@ def test_a_choice_dominated_on_one_stage_stays_on_the_others() -> None:
 
 
 def test_layers_of_a_run_stay_where_its_place_in_the_chain_allows() -> None:
-    """1, 1, 10, 10: cut after the third makes 12 + 10, then 12; earlier, some stage holds 20."""
+    """1, 1, 10, 10: cut after the third, 12 + 10 and 12 again; before it, a stage holds 20."""
     light, heavy = (LayerOption(pace=1),), (LayerOption(pace=10),)
     chain = a_chain(runs=((2, light), (2, heavy)))
     found = reduced(chain, 34.0)
