@@ -29,7 +29,7 @@ from planner.schema.plan import (
 )
 from planner.schema.strategy import Strategy
 from planner.space.legality import check_strategy
-from planner.verify import differences_from_prediction
+from planner.verify import differences_from_prediction, verify
 from planner.version import planner_version
 
 __all__ = ["estimate", "plan", "request_id", "resolved_cluster", "resolved_model"]
@@ -126,7 +126,7 @@ def _plan(request: Request, found: Found) -> Plan:
     difference = differences_from_prediction(found.step_seconds, prediction)
     if difference:
         raise VerificationError(f"the search and the cost model disagree: {difference}")
-    return Plan(
+    planned = Plan(
         id=request_id(request),
         model=request.model,
         cluster=request.cluster,
@@ -137,6 +137,8 @@ def _plan(request: Request, found: Found) -> Plan:
         explanation=explanation(request, found, prediction),
         planner_version=planner_version(),
     )
+    verify(planned)
+    return planned
 
 
 def _infeasible(request: Request, missing: NotFound) -> Infeasible:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from planner.cost.configuration import Configuration, Configurations
 from planner.cost.schedule import PRICED_SCHEDULES
 from planner.hardware import ClusterHardware
-from planner.schema.job import Job
+from planner.schema.job import DegreeLimit, Job
 from planner.schema.model import ModelGraph
 from planner.schema.strategy import PipelineSchedule
 from planner.space.legality import expert_count, needs_full_pipeline, tensor_parallel_sizes
@@ -57,6 +57,14 @@ def enumerate_configurations(
     return ConfigurationSpace(rows=tuple(rows), refused=dict(refused))
 
 
+def _outside(name: str, job: Job, possible: tuple[int, ...] = ()) -> str:
+    """Return the rule that a degree lies within the job's limit, and what would be possible."""
+    limit: DegreeLimit = getattr(job.limits, name)
+    bounds = f"{limit.min}" if limit.min == limit.max else f"{limit.min} to {limit.max}"
+    choice = f"; model and devices allow {', '.join(map(str, possible))}" if possible else ""
+    return f"job.limits.{name} is {bounds}, which rules these out{choice}"
+
+
 def divisors(number: int) -> tuple[int, ...]:
     """Return the divisors of `number` in increasing order."""
     small = [d for d in range(1, int(number**0.5) + 1) if number % d == 0]
@@ -73,7 +81,7 @@ def _meshes(
                 refused["more stages than blocks"] += 1
                 continue
             if not limits.pipeline_parallel_degree.allows(pipeline):
-                refused["pipeline_parallel_degree outside its limit"] += 1
+                refused[_outside("pipeline_parallel_degree", job)] += 1
                 continue
             for context in _context_degrees(world // (tensor * pipeline), job, refused):
                 data = world // (tensor * pipeline * context)
@@ -94,13 +102,15 @@ def _tensor_degrees(
 ) -> Iterator[int]:
     sizes = tensor_parallel_sizes(graph).values()
     domain = hardware.levels[0].device_count
-    for degree in divisors(hardware.device_count):
+    degrees = divisors(hardware.device_count)
+    possible = tuple(d for d in degrees if d <= domain and all(size % d == 0 for size in sizes))
+    for degree in degrees:
         if degree > domain:
             refused["tensor parallelism beyond the innermost network level"] += 1
-        elif any(size % degree for size in sizes):
+        elif degree not in possible:
             refused["tensor_parallel_degree does not divide the model"] += 1
         elif not job.limits.tensor_parallel_degree.allows(degree):
-            refused["tensor_parallel_degree outside its limit"] += 1
+            refused[_outside("tensor_parallel_degree", job, possible)] += 1
         else:
             yield degree
 
@@ -110,7 +120,7 @@ def _context_degrees(ranks: int, job: Job, refused: Counter[str]) -> Iterator[in
     length = job.sequence_length or 1
     for degree in divisors(ranks):
         if not job.limits.context_parallel_degree.allows(degree):
-            refused["context_parallel_degree outside its limit"] += 1
+            refused[_outside("context_parallel_degree", job)] += 1
         elif degree > 1 and (length % (2 * degree) or length // degree < CONTEXT_TOKENS_LEAST):
             refused["context parallelism of a short or indivisible sequence"] += 1
         else:
@@ -125,9 +135,9 @@ def _shard_degrees(
     for degree in sorted({data, *(d for d in within if d < data and data % d == 0 and d > 1)}):
         limits = job.limits
         if not limits.data_parallel_shard_degree.allows(degree):
-            refused["data_parallel_shard_degree outside its limit"] += 1
+            refused[_outside("data_parallel_shard_degree", job)] += 1
         elif not limits.data_parallel_replicate_degree.allows(data // degree):
-            refused["data_parallel_replicate_degree outside its limit"] += 1
+            refused[_outside("data_parallel_replicate_degree", job)] += 1
         else:
             yield degree
 
@@ -141,7 +151,7 @@ def _batched(
         return
     for size in divisors(batch // data):
         if size > MICRO_BATCH_SIZE_LIMIT or not job.limits.micro_batch_size.allows(size):
-            refused["micro_batch_size outside its limit"] += 1
+            refused[_outside("micro_batch_size", job)] += 1
             continue
         count = batch // data // size
         for expert in _expert_degrees(mesh, graph, job, refused):
@@ -169,7 +179,7 @@ def _expert_degrees(
         if ranks % degree:
             refused["expert_parallel_degree does not divide shard x context ranks"] += 1
         elif not job.limits.expert_parallel_degree.allows(degree):
-            refused["expert_parallel_degree outside its limit"] += 1
+            refused[_outside("expert_parallel_degree", job)] += 1
         else:
             yield degree
 

@@ -109,7 +109,11 @@ def test_limits_that_leave_nothing_name_the_rules_that_refused():
     found = plan(LLAMA, EIGHT_H100, a_job(limits=limits))
     assert isinstance(found, Infeasible)
     assert found.configurations_total == 0
-    assert any("tensor_parallel_degree" in item.reason for item in found.binding)
+    reasons = [item.reason for item in found.binding]
+    assert (
+        "job.limits.tensor_parallel_degree is 3, which rules these out; "
+        "model and devices allow 1, 2, 4, 8"
+    ) in reasons
 
 
 def test_an_illegal_strategy_names_field_value_and_remedy():

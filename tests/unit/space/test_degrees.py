@@ -152,13 +152,13 @@ def test_experts_are_spread_over_ranks_that_they_divide_into() -> None:
 @pytest.mark.parametrize(
     ("limits", "reason"),
     [
-        ({"tensor_parallel_degree": 3}, "tensor_parallel_degree outside its limit"),
-        ({"pipeline_parallel_degree": 3}, "pipeline_parallel_degree outside its limit"),
-        ({"expert_parallel_degree": 2}, "expert_parallel_degree outside its limit"),
+        ({"tensor_parallel_degree": 3}, "job.limits.tensor_parallel_degree is 3"),
+        ({"pipeline_parallel_degree": 3}, "job.limits.pipeline_parallel_degree is 3"),
+        ({"expert_parallel_degree": 2}, "job.limits.expert_parallel_degree is 2"),
         ({"pipeline_schedules": ["zb_v"]}, "no schedule of pipeline_schedules can be priced"),
     ],
 )
 def test_a_limit_that_leaves_nothing_is_named(limits: dict[str, Any], reason: str) -> None:
     space = space_of(limits=limits)
     assert space.rows == ()
-    assert space.refused[reason] > 0
+    assert any(rule.startswith(reason) and count > 0 for rule, count in space.refused.items())
