@@ -6,6 +6,8 @@ leaves it. None is open while a solve runs or a client waits.
 
 from __future__ import annotations
 
+import sqlite3
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -19,11 +21,8 @@ from planner.errors import InputError
 
 _READ_ONLY = "meshwright_read_only"
 _SQLITE_BUSY_SECONDS = 30
-_SQLITE_PRAGMAS = (
-    "PRAGMA journal_mode = WAL",
-    "PRAGMA synchronous = NORMAL",
-    "PRAGMA foreign_keys = ON",
-)
+_SQLITE_RETRY_SECONDS = 0.01
+_SQLITE_PRAGMAS = ("PRAGMA synchronous = NORMAL", "PRAGMA foreign_keys = ON")
 
 
 class Database:
@@ -85,8 +84,27 @@ def _url(given: str) -> URL:
 def _prepare_sqlite(connection: Any, _record: object) -> None:
     """Leave transactions to us: the driver would open them too late for isolation."""
     connection.isolation_level = None
+    _use_write_ahead_log(connection)
     for pragma in _SQLITE_PRAGMAS:
         connection.execute(pragma)
+
+
+def _use_write_ahead_log(connection: Any) -> None:
+    """Switch the file's journal, waiting as for any lock.
+
+    SQLite answers this pragma with "locked" at once, whatever the connection's timeout, while
+    another connection switches or writes.
+    """
+    deadline = time.monotonic() + _SQLITE_BUSY_SECONDS
+    while True:
+        try:
+            connection.execute("PRAGMA journal_mode = WAL")
+        except sqlite3.OperationalError:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(_SQLITE_RETRY_SECONDS)
+        else:
+            return
 
 
 def _begin_sqlite(connection: Connection) -> None:

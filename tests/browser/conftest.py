@@ -66,8 +66,9 @@ class Watch:
             self.complaints.append(f"{kind}: {text}")
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
+    """A Chromium that ends with its module: while it runs, no test can run a loop of its own."""
     if CHROMIUM is None:
         pytest.skip("no Chromium is installed: apt-get install chromium")
     with sync_playwright() as playwright:
