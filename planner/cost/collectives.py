@@ -1,24 +1,38 @@
 """Collectives: seconds of a collective over a group of ranks placed on network levels.
 
 Ranks are laid out with tensor parallel innermost, then context, data shard, data replicate, and
-pipeline outermost, so a group of n ranks with stride d lies within the first level whose domain
-holds n x d devices. Over a level, with b bytes moved per rank:
+pipeline outermost. A group of n ranks with stride d fills aligned blocks of n x d devices, so it
+lies within a domain of D devices only if n x d divides D. Otherwise it straddles domains, and
+
+    inside(D) = gcd(D, n d) / d        (at least 1, at most n)
+
+of its ranks surely share one: those that the largest common aligned block holds. A domain of 72
+holds a group of 8, but of a group of 16 only 8. Each level that joins k > 1 such parts adds its
+latency and bounds the bandwidth:
 
     t = (latency^e + (b / bandwidth)^e)^(1/e)
+    latency   = sum over levels of alpha log2(k) / 3
+    bandwidth = min over levels of beta x ranks inside the domain below
 
-A group that spans nodes moves at the least of the inner level's bandwidth and of the outer level's
-times the group's ranks inside one domain, since each drives its own link.
+with b bytes moved per rank, alpha the level's latency (fitted on 8 ranks, hence the 3) and beta its
+bandwidth per device: ranks that share the domain below each drive a link of their own. The exponent
+is that of the outermost level that takes part.
 
-Source: bus factors as in nccl-tests `PERFORMANCE.md`; the p-norm is fitted on measured NCCL tables.
+Source: bus factors as in nccl-tests `PERFORMANCE.md`; the p-norm is fitted on measured NCCL tables;
+that k parts take log2(k) steps is assumed, as for trees.
 """
 
 from __future__ import annotations
+
+from collections.abc import Iterator
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from planner.cost.configuration import Floats
 from planner.hardware import Level
+
+_SWITCH_RANKS_LEAST = 5.0  # switches reduce for more than four ranks; below it is a ring
 
 
 def all_reduce_seconds(
@@ -47,67 +61,119 @@ def all_to_all_seconds(
 ) -> Floats:
     """Return seconds until each rank's message is spread evenly over all ranks.
 
-    What stays inside a domain and what leaves it go over different links at once.
+    A level carries what leaves the domain below it, (n - inside) / n of the message, over each
+    rank's own link; the slowest level sets the pace.
     """
     n = np.asarray(rank_count, dtype=np.float64)
-    total = np.zeros(np.broadcast(n, np.asarray(message_bytes), np.asarray(stride)).shape)
-    inside_before = np.ones_like(n)
-    for level in levels:
-        inside = np.clip(level.device_count / np.asarray(stride, dtype=np.float64), 1.0, n)
-        moved = (inside - inside_before) / n * np.asarray(message_bytes)
-        over_level = _p_norm(
-            level, moved / level.bandwidth_bytes_per_second, inside > inside_before, n
-        )
-        total = np.maximum(total, over_level)
-        inside_before = inside
-    return total
+    message = np.asarray(message_bytes, dtype=np.float64)
+    transfer = np.zeros(np.broadcast(n, message, np.asarray(stride)).shape)
+    latency, exponent = np.zeros_like(transfer), np.ones_like(transfer)
+    for level, before, inside in _parts(n, stride, levels):
+        joins = inside > before
+        over_level = (n - before) / n * message / level.bandwidth_bytes_per_second
+        transfer = np.where(joins, np.maximum(transfer, over_level), transfer)
+        latency = latency + _latency(level, before, inside)
+        exponent = np.where(joins, level.norm_exponent, exponent)
+    return _p_norm(latency, transfer, exponent)
+
+
+def ring_pass_seconds(
+    piece_bytes: ArrayLike, *, rank_count: ArrayLike, stride: ArrayLike, levels: tuple[Level, ...]
+) -> Floats:
+    """Return seconds until every rank's piece has passed every other rank: n - 1 steps.
+
+    In each step every rank sends a piece to its neighbour over one link, and the widest gap
+    between neighbours sets the pace: unlike an all_gather, a ring of single sends has one link
+    across nodes.
+    """
+    n = np.asarray(rank_count, dtype=np.float64)
+    piece = np.asarray(piece_bytes, dtype=np.float64)
+    step = np.zeros(np.broadcast(n, piece, np.asarray(stride)).shape)
+    for level, before, inside in _parts(n, stride, levels):
+        once = _send_seconds(piece, level)
+        step = np.where(inside > before, np.maximum(step, once), step)
+    return (n - 1.0) * step
 
 
 def send_recv_seconds(
     message_bytes: ArrayLike, *, distance: ArrayLike, levels: tuple[Level, ...]
 ) -> Floats:
-    """Return seconds to send a message to the rank `distance` devices away."""
+    """Return seconds to send a message to the rank `distance` devices away, from a domain's first.
+
+    It passes the first level whose domain reaches that far.
+    """
     away = np.asarray(distance, dtype=np.float64)
-    seconds = np.zeros(np.broadcast(away, np.asarray(message_bytes)).shape)
-    reached = np.zeros_like(away, dtype=np.bool_)
-    for level in levels:
-        last = level is levels[-1]
-        here = ~reached & ((level.device_count > away) | last)
-        transfer = np.asarray(message_bytes) / level.bandwidth_bytes_per_second
-        two = np.full_like(away, 2.0)
-        seconds = seconds + _p_norm(level, transfer, here & (transfer > 0), two)
-        reached |= here
-    return seconds
+    domains = np.array([level.device_count for level in levels[:-1]], dtype=np.float64)
+    place = (away[..., None] >= domains).sum(axis=-1)
+    by_level = send_recv_seconds_by_level(message_bytes, levels)
+    shape = np.broadcast(place, by_level[..., 0]).shape
+    chosen = np.broadcast_to(place, shape)[..., None]
+    return np.take_along_axis(np.broadcast_to(by_level, (*shape, len(levels))), chosen, axis=-1)[
+        ..., 0
+    ]
+
+
+def send_recv_seconds_by_level(message_bytes: ArrayLike, levels: tuple[Level, ...]) -> Floats:
+    """Return seconds to send a message to a device within one domain of each level.
+
+    Shape [..., levels] for messages of shape [...]; an empty message takes no time.
+    """
+    message = np.asarray(message_bytes, dtype=np.float64)
+    return np.stack([_send_seconds(message, level) for level in levels], axis=-1)
+
+
+def _send_seconds(message: Floats, level: Level) -> Floats:
+    """Return seconds of one message over one link of `level`."""
+    latency = np.where(message > 0.0, level.latency_seconds / 3.0, 0.0)
+    transfer = message / level.bandwidth_bytes_per_second
+    return _p_norm(latency, transfer, np.asarray(level.norm_exponent))
 
 
 def _over_levels(
     moved: Floats, n: Floats, stride: ArrayLike, levels: tuple[Level, ...], *, reduces: bool
 ) -> Floats:
-    """Return the p-norm time of `moved` bytes at the narrowest level that the group spans."""
-    away = np.asarray(stride, dtype=np.float64)
-    span = away * n
-    shape = np.broadcast(moved, span).shape
-    seconds = np.zeros(shape)
+    """Return the p-norm time of `moved` bytes a rank over the levels that the group spans."""
+    shape = np.broadcast(moved, n, np.asarray(stride)).shape
     bandwidth = np.full(shape, np.inf)
-    inner_domain = np.ones_like(away)
-    covered = np.zeros(shape, dtype=np.bool_)
+    latency, exponent = np.zeros(shape), np.ones(shape)
+    for level, before, inside in _parts(n, stride, levels):
+        joins = inside > before
+        own = level.bandwidth_bytes_per_second * before
+        if reduces:
+            ratio = level.all_reduce_bandwidth_ratio
+            own = own * np.where(inside >= _SWITCH_RANKS_LEAST, ratio, min(ratio, 1.0))
+        bandwidth = np.where(joins, np.minimum(bandwidth, own), bandwidth)
+        latency = latency + _latency(level, before, inside)
+        exponent = np.where(joins, level.norm_exponent, exponent)
+    return _p_norm(latency, moved / bandwidth, exponent)
+
+
+def _parts(
+    n: Floats, stride: ArrayLike, levels: tuple[Level, ...]
+) -> Iterator[tuple[Level, Floats, Floats]]:
+    """Yield each level with the group's ranks in one domain below it and in one of its own.
+
+    The outermost level holds every group.
+    """
+    away = np.asarray(stride, dtype=np.float64)
+    span = np.rint(n * away).astype(np.int64)
+    before = np.ones(span.shape)
     for level in levels:
-        links = np.maximum(inner_domain / away, 1.0)
-        own = level.bandwidth_bytes_per_second * np.minimum(links, n)
-        ratio = level.all_reduce_bandwidth_ratio if reduces else 1.0
-        in_switch = np.where(n > 4.0, ratio, min(ratio, 1.0))
-        bandwidth = np.where(covered, bandwidth, np.minimum(bandwidth, own * in_switch))
-        last = level is levels[-1]
-        here = ~covered & ((level.device_count >= span) | last)
-        seconds = np.where(here, _p_norm(level, moved / bandwidth, n > 1.0, n), seconds)
-        covered |= here
-        inner_domain = np.full_like(away, float(level.device_count))
-    return seconds
+        if level is levels[-1]:
+            inside = np.broadcast_to(n, span.shape)
+        else:
+            shared = np.gcd(span, level.device_count)
+            inside = np.clip(shared // away, before, n)
+        yield level, before, inside
+        before = inside
 
 
-def _p_norm(level: Level, transfer: Floats, active: ArrayLike, n: Floats) -> Floats:
-    """Return (latency^e + transfer^e)^(1/e), latency growing with log2 n from its fit at 8."""
-    latency = level.latency_seconds * np.maximum(np.log2(np.maximum(n, 1.0)), 1.0) / 3.0
-    exponent = level.norm_exponent
-    norm = (latency**exponent + transfer**exponent) ** (1.0 / exponent)
-    return np.where(active, norm, 0.0)
+def _latency(level: Level, before: Floats, inside: Floats) -> Floats:
+    """Return the latency of joining inside / before parts, growing from its fit at 8."""
+    return level.latency_seconds * np.log2(inside / before) / 3.0
+
+
+def _p_norm(latency: Floats, transfer: Floats, exponent: Floats) -> Floats:
+    """Return (latency^e + transfer^e)^(1/e)."""
+    norm: Floats = (latency**exponent + transfer**exponent) ** (1.0 / exponent)
+    return norm

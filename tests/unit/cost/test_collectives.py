@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
+import numpy as np
 import pytest
 
 from planner.cost.collectives import (
     all_gather_seconds,
     all_reduce_seconds,
     all_to_all_seconds,
+    ring_pass_seconds,
     send_recv_seconds,
+    send_recv_seconds_by_level,
 )
+from planner.cost.configuration import Floats
 from planner.hardware import Level
 
 
@@ -83,3 +89,103 @@ def test_latency_and_bandwidth_join_in_a_p_norm() -> None:
     levels = (a_level(8, 100.0, latency_seconds=0.01, norm_exponent=0.5),)
     seconds = all_gather_seconds(72e9 / 7.0, rank_count=8.0, stride=1.0, levels=levels)
     assert float(seconds) == pytest.approx(0.16)
+
+
+DOMAIN_OF_72 = (a_level(72, 100.0), a_level(1152, 10.0))
+
+
+def test_a_group_of_eight_lies_within_a_domain_of_72() -> None:
+    """7/8 of 8 GB at 100 GB/s, wherever in the cluster the group is."""
+    seconds = all_gather_seconds(8e9, rank_count=8.0, stride=1.0, levels=DOMAIN_OF_72)
+    assert float(seconds) == pytest.approx(0.07)
+
+
+def test_a_group_of_sixteen_straddles_domains_of_72() -> None:
+    """Ranks 64 to 79 lie on both sides, 8 and 8: 15/16 of 16 GB at 8 links x 10 GB/s."""
+    seconds = all_gather_seconds(16e9, rank_count=16.0, stride=1.0, levels=DOMAIN_OF_72)
+    assert float(seconds) == pytest.approx(15.0 / 80.0)
+
+
+def test_a_strided_group_straddles_as_its_whole_block_does() -> None:
+    """4 ranks 16 apart fill blocks of 64, and gcd(64, 72) = 8 holds one of them: one link."""
+    seconds = all_gather_seconds(4e9, rank_count=4.0, stride=16.0, levels=DOMAIN_OF_72)
+    assert float(seconds) == pytest.approx(0.3)
+
+
+def test_a_group_of_36_fills_half_a_domain_of_72() -> None:
+    seconds = all_gather_seconds(36e9, rank_count=36.0, stride=1.0, levels=DOMAIN_OF_72)
+    assert float(seconds) == pytest.approx(0.35)
+
+
+def test_a_straddling_all_to_all_sends_half_over_the_outer_level() -> None:
+    seconds = all_to_all_seconds(16e9, rank_count=16.0, stride=1.0, levels=DOMAIN_OF_72)
+    assert float(seconds) == pytest.approx(0.8)
+
+
+def test_a_rack_level_bounds_what_all_its_links_carry() -> None:
+    """128 ranks in two racks of 64: 127/128 of 128 GB at 64 links x 1 GB/s."""
+    levels = (a_level(8, 100.0), a_level(64, 10.0), a_level(1024, 1.0))
+    seconds = all_gather_seconds(128e9, rank_count=128.0, stride=1.0, levels=levels)
+    assert float(seconds) == pytest.approx(127.0 / 64.0)
+
+
+def test_a_level_that_a_group_does_not_span_does_not_bound_it() -> None:
+    """One rank in each node: the node's own slow links of 1 GB/s carry nothing."""
+    levels = (a_level(8, 1.0), a_level(64, 10.0))
+    seconds = all_gather_seconds(8e9, rank_count=8.0, stride=8.0, levels=levels)
+    assert float(seconds) == pytest.approx(0.7)
+
+
+def test_each_level_adds_its_own_latency() -> None:
+    """8 in a node (3 steps of 3 ms / 3), 4 nodes (2 steps of 30 ms / 3)."""
+    levels = (
+        a_level(8, 1e9, latency_seconds=0.003),
+        a_level(32, 1e9, latency_seconds=0.03),
+    )
+    seconds = all_gather_seconds(1.0, rank_count=32.0, stride=1.0, levels=levels)
+    assert float(seconds) == pytest.approx(0.003 + 0.02)
+
+
+def test_switches_reduce_only_for_more_than_four_ranks() -> None:
+    levels = (a_level(8, 100.0, all_reduce_bandwidth_ratio=1.5),)
+    four = all_reduce_seconds(4e9, rank_count=4.0, stride=1.0, levels=levels)
+    eight = all_reduce_seconds(8e9, rank_count=8.0, stride=1.0, levels=levels)
+    assert float(four) == pytest.approx(0.06)
+    assert float(eight) == pytest.approx(0.14 / 1.5)
+
+
+def test_a_ring_passes_pieces_over_one_link() -> None:
+    """16 ranks on two nodes: 15 steps, each as slow as the 1 GB that crosses at 10 GB/s."""
+    seconds = ring_pass_seconds(1e9, rank_count=16.0, stride=1.0, levels=NODE_AND_CLUSTER)
+    assert float(seconds) == pytest.approx(1.5)
+
+
+def test_a_ring_of_one_passes_nothing() -> None:
+    seconds = ring_pass_seconds(1e9, rank_count=1.0, stride=1.0, levels=NODE_AND_CLUSTER)
+    assert float(seconds) == 0.0
+
+
+def test_a_send_is_priced_at_every_level() -> None:
+    seconds = send_recv_seconds_by_level([[1e9], [0.0]], NODE_AND_CLUSTER)
+    assert seconds.shape == (2, 1, 2)
+    assert seconds[0, 0].tolist() == pytest.approx([0.01, 0.1])
+    assert seconds[1, 0].tolist() == [0.0, 0.0]
+
+
+def test_a_send_waits_for_a_third_of_the_latency_of_eight() -> None:
+    levels = (a_level(8, 1e9, latency_seconds=0.03),)
+    assert send_recv_seconds_by_level(1.0, levels).tolist() == pytest.approx([0.01])
+
+
+@pytest.mark.parametrize("price", [all_gather_seconds, all_reduce_seconds, all_to_all_seconds])
+def test_columns_of_groups_are_priced_one_by_one(price: Callable[..., Floats]) -> None:
+    """Groups of 1, 8, 16 and 9 in one column cost what they cost alone."""
+    counts = np.array([[1.0], [8.0], [16.0], [9.0]])
+    strides = np.array([[4.0], [1.0], [3.0], [8.0]])
+    together = price(1e9, rank_count=counts, stride=strides, levels=DOMAIN_OF_72)
+    alone = [
+        float(price(1e9, rank_count=n, stride=d, levels=DOMAIN_OF_72))
+        for n, d in zip(counts[:, 0], strides[:, 0], strict=True)
+    ]
+    assert together[:, 0].tolist() == pytest.approx(alone)
+    assert alone[0] == 0.0
