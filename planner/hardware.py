@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import cache
 from importlib import resources
+from itertools import permutations
 from typing import Annotated, Literal
 
 import yaml
@@ -20,6 +21,8 @@ from planner.units import GIB
 Positive = Annotated[float, Field(gt=0)]
 NotNegative = Annotated[float, Field(ge=0)]
 Share = Annotated[float, Field(gt=0, le=1)]
+
+KIND_LIMIT = 4
 
 
 class GemmProfile(Part):
@@ -147,8 +150,11 @@ class Level:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ClusterHardware:
-    """A cluster of one kind of device, in SI: what the job may use, and how fast it is."""
+class DeviceHardware:
+    """All devices of one kind in a cluster, in SI: how many there are, and how fast they are.
+
+    `levels` are the networks as these devices see them; the outermost holds the whole cluster.
+    """
 
     device: str
     kind: Literal["cuda", "cpu"]
@@ -164,6 +170,47 @@ class ClusterHardware:
     to_device_bytes_per_second: float
     from_device_bytes_per_second: float
     price_per_device_hour: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterHardware:
+    """A cluster as kinds of devices. Most have one; a pipeline stage sits on one."""
+
+    kinds: tuple[DeviceHardware, ...]
+
+    @property
+    def device_count(self) -> int:
+        """Return the devices of all kinds."""
+        return sum(kind.device_count for kind in self.kinds)
+
+    @property
+    def price_per_hour(self) -> float:
+        """Return what all devices cost for an hour."""
+        return sum(kind.device_count * kind.price_per_device_hour for kind in self.kinds)
+
+    @property
+    def orders(self) -> tuple[tuple[int, ...], ...]:
+        """Return the orders in which kinds may follow one another along the pipeline."""
+        return tuple(permutations(range(len(self.kinds))))
+
+    def peak_flop_per_second(self, precision: Precision) -> float:
+        """Return the peak rate of all devices together."""
+        return sum(kind.device_count * kind.peak_flop_per_second[precision] for kind in self.kinds)
+
+    def stage_kinds(self, device_order: int, *, pipeline_parallel_degree: int) -> tuple[int, ...]:
+        """Return the kind of every stage, where kinds take turns in the order `device_order`.
+
+        Raises:
+            ValueError: if stages of equal size do not fill every kind.
+        """
+        total = self.device_count
+        stages: list[int] = []
+        for kind in self.orders[device_order]:
+            share, rest = divmod(pipeline_parallel_degree * self.kinds[kind].device_count, total)
+            if rest:
+                raise ValueError(f"{pipeline_parallel_degree} equal stages do not fill every kind")
+            stages.extend([kind] * share)
+        return tuple(stages)
 
 
 @cache
@@ -203,31 +250,38 @@ def stack_profile(stack: Stack) -> StackProfile:
 
 
 def cluster_hardware(cluster: Cluster) -> ClusterHardware:
-    """Return `cluster` with its device's profile applied, in SI.
+    """Return `cluster` with its devices' profiles applied, in SI.
+
+    Node groups are of one kind if their devices, and what their nodes hold, are the same.
 
     Raises:
-        InputError: if a device is unknown, or if devices of several kinds are mixed.
+        InputError: if a device is unknown, or if there are more kinds than can be put in order.
     """
-    devices = {group.device for group in cluster.node_groups}
-    if len(devices) > 1 or len({g.devices_per_node for g in cluster.node_groups}) > 1:
+    groups: dict[tuple[object, ...], list[NodeGroup]] = {}
+    for group in cluster.node_groups:
+        alike = (group.device, group.devices_per_node, group.host_bandwidth_bytes_per_second)
+        groups.setdefault(alike, []).append(group)
+    if len(groups) > KIND_LIMIT:
         raise InputError(
-            "mixes kinds of devices or of nodes, which cannot be planned as one job yet",
+            f"has more than {KIND_LIMIT} kinds of devices or nodes",
             field="cluster.node_groups",
-            value=", ".join(
-                sorted(f"{g.devices_per_node}x{g.device}" for g in cluster.node_groups)
-            ),
-            remedy="plan each group alone, as a cluster of its own",
+            value=len(groups),
+            remedy=f"plan at most {KIND_LIMIT} kinds as one job",
         )
-    group = cluster.node_groups[0]
+    return ClusterHardware(kinds=tuple(_kind(cluster, alike) for alike in groups.values()))
+
+
+def _kind(cluster: Cluster, groups: list[NodeGroup]) -> DeviceHardware:
+    group = groups[0]
     profile = device_profile(group.device)
-    return ClusterHardware(
+    return DeviceHardware(
         device=profile.device,
         kind=profile.kind,
         device_group=group.name,
-        device_count=cluster.device_count,
+        device_count=sum(g.device_count for g in groups),
         devices_per_node=group.devices_per_node,
-        device_memory_bytes=min(_memory_bytes(g, profile) for g in cluster.node_groups),
-        host_memory_bytes_per_device=_host_memory_bytes(group, profile),
+        device_memory_bytes=min(_memory_bytes(g, profile) for g in groups),
+        host_memory_bytes_per_device=min(_host_memory_bytes(g, profile) for g in groups),
         memory_bytes_per_second=profile.memory_bandwidth_gb_per_second
         * 1e9
         * profile.memory_efficiency,
@@ -240,7 +294,7 @@ def cluster_hardware(cluster: Cluster) -> ClusterHardware:
         or profile.host.to_device_gb_per_second * 1e9,
         from_device_bytes_per_second=group.host_bandwidth_bytes_per_second
         or profile.host.from_device_gb_per_second * 1e9,
-        price_per_device_hour=_price_per_device_hour(cluster, profile),
+        price_per_device_hour=_price_per_device_hour(groups, profile),
     )
 
 
@@ -254,13 +308,13 @@ def _host_memory_bytes(group: NodeGroup, profile: DeviceProfile) -> float:
     return group.host_memory_bytes / group.devices_per_node
 
 
-def _price_per_device_hour(cluster: Cluster, profile: DeviceProfile) -> float:
-    """Return the mean price of one device for an hour over all groups."""
+def _price_per_device_hour(groups: list[NodeGroup], profile: DeviceProfile) -> float:
+    """Return the mean price of one device for an hour over groups of one kind."""
     total = 0.0
-    for group in cluster.node_groups:
+    for group in groups:
         price = group.price_per_device_hour
         total += group.device_count * (profile.price_per_device_hour if price is None else price)
-    return total / cluster.device_count
+    return total / sum(group.device_count for group in groups)
 
 
 def _levels(cluster: Cluster, profile: DeviceProfile, group: NodeGroup) -> tuple[Level, ...]:

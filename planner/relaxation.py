@@ -65,7 +65,7 @@ def _more_nodes(request: Request, feasible: Feasible) -> Iterator[Relaxation]:
 
 def _more_memory(request: Request, feasible: Feasible) -> Iterator[Relaxation]:
     cluster = request.cluster.resolved
-    given_bytes = request.hardware.device_memory_bytes
+    given_bytes = request.hardware.kinds[0].device_memory_bytes
     given_gib = int(given_bytes // GIB)
 
     def fits(memory_gib: int) -> bool:

@@ -141,8 +141,8 @@ def table_of(chains: Sequence[Chain]) -> CostTable:
         block_counts=tuple(count for count, _ in first.runs),
         head=_costs([chain.head for chain in chains]),
         fixed=StageFixed(
-            boundary_seconds=np.array([float(chain.boundary_pace) for chain in chains]),
-            boundary_bytes=np.array([float(chain.boundary_bytes) for chain in chains]),
+            boundary_seconds=np.array([[[float(chain.boundary_pace)]] for chain in chains]),
+            boundary_bytes=np.array([[float(chain.boundary_bytes)] for chain in chains]),
             step_end_seconds=np.array([float(chain.stage_end) for chain in chains]),
         ),
         limits=MemoryLimits(
@@ -172,6 +172,7 @@ def _costs(rows: Sequence[Options]) -> LayerCosts:
             offload_exposed=none,
             host=none,
             forward_share=none + 1.0 / 3.0,
+            weight_gradient_share=none + 1.0 / 3.0,
         ),
         step_end_seconds=StepEndSeconds(
             data_parallel_exposed=column("end"), offload_exposed=none, optimizer=none
@@ -185,6 +186,7 @@ def _costs(rows: Sequence[Options]) -> LayerCosts:
             communication_buffers=none,
             transient=column("transient"),
             host=column("host"),
+            host_activations=none,
         ),
     )
 
@@ -201,8 +203,8 @@ def chain_of(table: CostTable, index: int, configuration: Configuration) -> Chai
             for costs, count in zip(table.blocks, table.block_counts, strict=True)
         ),
         head=_options(table.head, index),
-        boundary_pace=float(table.fixed.boundary_seconds[index]),
-        boundary_bytes=float(table.fixed.boundary_bytes[index]),
+        boundary_pace=float(table.fixed.boundary_seconds[index, 0, 0]),
+        boundary_bytes=float(table.fixed.boundary_bytes[index, 0]),
         stage_end=float(table.fixed.step_end_seconds[index]),
         capacity=table.limits.live_capacity_bytes,
         host_capacity=table.limits.host_capacity_bytes,

@@ -36,13 +36,14 @@ class ComputeSeconds:
     recompute_selective: Floats
     recompute_full: Floats
     attention_forward: Floats
+    weight_gradient: Floats
 
 
 def compute_seconds(layer: LayerWorkload, setting: Setting) -> ComputeSeconds:
     """Return what one micro-batch of `layer` takes.
 
     Host seconds are what launching exceeds the kernels by; where the host is the device, launching
-    takes its time beside them.
+    takes its time beside them. Gradients of weights are half of backward's products.
     """
     products = np.zeros_like(setting.tokens)
     for gemm in layer.gemms:
@@ -68,6 +69,7 @@ def compute_seconds(layer: LayerWorkload, setting: Setting) -> ComputeSeconds:
         + _host_seconds(_SELECTIVE_KERNEL_RATIO * launches, selective, setting),
         recompute_full=forward + _host_seconds(launches, forward, setting),
         attention_forward=attention_forward,
+        weight_gradient=products,
     )
 
 

@@ -13,7 +13,12 @@ from dataclasses import dataclass, fields
 import numpy as np
 from numpy.typing import NDArray
 
-from planner.schema.strategy import ActivationCheckpointing, Offload, PipelineSchedule
+from planner.schema.strategy import (
+    ActivationCheckpointing,
+    ContextParallelKind,
+    Offload,
+    PipelineSchedule,
+)
 
 Integers = NDArray[np.int64]
 Booleans = NDArray[np.bool_]
@@ -22,7 +27,11 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True, kw_only=True, order=True)
 class Configuration:
-    """The degrees, schedule and micro-batch that hold for all layers."""
+    """The degrees, schedule and micro-batch that hold for all layers.
+
+    `expert_tensor_parallel_degree` is the tensor-parallel degree where it is None; `device_order`
+    is the place of the order of kinds of devices in `ClusterHardware.orders`.
+    """
 
     tensor_parallel_degree: int = 1
     sequence_parallel: bool = False
@@ -30,11 +39,19 @@ class Configuration:
     virtual_pipeline_degree: int = 1
     pipeline_schedule: PipelineSchedule = PipelineSchedule.ONE_F_ONE_B
     context_parallel_degree: int = 1
+    context_parallel_kind: ContextParallelKind = ContextParallelKind.RING
     expert_parallel_degree: int = 1
+    expert_tensor_parallel_degree: int | None = None
     data_parallel_replicate_degree: int = 1
     data_parallel_shard_degree: int = 1
     micro_batch_size: int = 1
     micro_batch_count: int = 1
+    device_order: int = 0
+
+    @property
+    def expert_tensor_degree(self) -> int:
+        """Return the ranks over which the matrices of one expert are split."""
+        return self.expert_tensor_parallel_degree or self.tensor_parallel_degree
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, order=True)
@@ -56,11 +73,14 @@ class Configurations:
     virtual_pipeline_degree: Integers
     pipeline_schedule: NDArray[np.str_]
     context_parallel_degree: Integers
+    context_parallel_kind: NDArray[np.str_]
     expert_parallel_degree: Integers
+    expert_tensor_parallel_degree: Integers
     data_parallel_replicate_degree: Integers
     data_parallel_shard_degree: Integers
     micro_batch_size: Integers
     micro_batch_count: Integers
+    device_order: Integers
 
     @staticmethod
     def of(rows: Sequence[Configuration]) -> Configurations:
@@ -68,7 +88,11 @@ class Configurations:
         columns = {
             field.name: np.array([getattr(row, field.name) for row in rows])
             for field in fields(Configuration)
+            if field.name != "expert_tensor_parallel_degree"
         }
+        columns["expert_tensor_parallel_degree"] = np.array(
+            [row.expert_tensor_degree for row in rows], dtype=np.int64
+        )
         return Configurations(**columns)
 
     def __len__(self) -> int:
@@ -78,6 +102,7 @@ class Configurations:
         """Return the configuration at `index`."""
         values = {field.name: getattr(self, field.name)[index].item() for field in fields(self)}
         values["pipeline_schedule"] = PipelineSchedule(values["pipeline_schedule"])
+        values["context_parallel_kind"] = ContextParallelKind(values["context_parallel_kind"])
         return Configuration(**values)
 
     def take(self, indices: Integers | Booleans) -> Configurations:

@@ -19,7 +19,8 @@ class MicroBatchSeconds:
     """Seconds that one layer adds to each micro-batch, forward and backward, by cause.
 
     Each array has shape [configurations, choices]. `forward_share` (0..1) is the part of the total
-    that falls into forward; the rest is backward with its recompute.
+    that falls into forward, `weight_gradient_share` that of the weights' gradients; the rest is
+    the inputs' gradients with their recompute.
     """
 
     compute: Floats
@@ -32,6 +33,7 @@ class MicroBatchSeconds:
     offload_exposed: Floats
     host: Floats
     forward_share: Floats
+    weight_gradient_share: Floats
 
     def total(self) -> Floats:
         """Return the sum over causes, [configurations, choices]."""
@@ -40,7 +42,8 @@ class MicroBatchSeconds:
         )
 
 
-_SUMMED = {field.name for field in fields(MicroBatchSeconds)} - {"forward_share"}
+_SHARES = {"forward_share", "weight_gradient_share"}
+_SUMMED = {field.name for field in fields(MicroBatchSeconds)} - _SHARES
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,7 +66,7 @@ class LayerBytes:
     `activations` is per micro-batch in flight. `transient` is needed only while the layer runs
     (unsharded parameters and gradients, one live layer under recompute, the loss's buffers): a
     stage needs its largest once. `logits` says how much of the transient is the loss's buffers.
-    `host` is host memory per device.
+    `host` is host memory per device, and `host_activations` that per micro-batch in flight.
     """
 
     parameters: Floats
@@ -74,6 +77,7 @@ class LayerBytes:
     communication_buffers: Floats
     transient: Floats
     host: Floats
+    host_activations: Floats
 
     def static(self) -> Floats:
         """Return what is held whatever is in flight, [configurations, choices]."""
@@ -91,12 +95,13 @@ class LayerCosts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StageFixed:
-    """What a stage costs whatever it holds; arrays of shape [configurations].
+    """What a stage costs whatever it holds.
 
-    `boundary_seconds` is the exposed point-to-point time that one boundary adds to each
-    micro-batch (forward activation and backward gradient together), and `boundary_bytes` what it
-    keeps per micro-batch in flight: the first and the last stage pay one boundary, those between
-    two, a lone stage none. `step_end_seconds` is paid once a step by every stage.
+    `boundary_seconds` [configurations, runs, levels] is the exposed point-to-point time that one
+    boundary after a block of the run adds to each micro-batch, forward activation and backward
+    gradient together, if it crosses a link of the network level; both neighbours pay it.
+    `boundary_bytes` [configurations, runs] is what it keeps on each of them per micro-batch in
+    flight. `step_end_seconds` [configurations] is paid once a step by every stage.
     """
 
     boundary_seconds: Floats
@@ -127,7 +132,7 @@ class MemoryLimits:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CostTable:
-    """All that the ILP and the step need to know of a job on a cluster.
+    """All that the ILP and the step need to know of a job on one kind of device.
 
     `blocks[k]` prices one block of run k for every configuration and choice; `embedding` and
     `head` are layers of their own, priced for every configuration and edge choice.

@@ -147,8 +147,14 @@ def _micro_batch_seconds(
         "host": compute.forward_host + compute.backward_host + zero,
     }
     total = np.asarray(sum(parts.values()))
-    share = np.divide(forward, total, out=np.zeros_like(total), where=total > 0.0)
-    return MicroBatchSeconds(**parts, forward_share=share)
+    weights = np.minimum(compute.weight_gradient + zero, total - forward)
+    return MicroBatchSeconds(
+        **parts, forward_share=_share(forward, total), weight_gradient_share=_share(weights, total)
+    )
+
+
+def _share(part: Floats, total: Floats) -> Floats:
+    return np.divide(part, total, out=np.zeros_like(total), where=total > 0.0)
 
 
 def _step_end_seconds(
@@ -223,8 +229,6 @@ def _layer_bytes(
     gradients = np.where(single, np.maximum(states.gradients - on_device, 0.0), states.gradients)
     live = live + np.where(choices.offload_activations, 2.0 * kept, 0.0)
     transient, logits = _transient_bytes(states, np.maximum(live, 0.0), setting, extras)
-    in_flight = np.minimum(setting.micro_batch_count, setting.pipeline)
-    hosted = np.where(choices.offload_activations, kept * in_flight, 0.0)
     zero = 0.0 * on_device
     return LayerBytes(
         parameters=states.parameters,
@@ -234,7 +238,8 @@ def _layer_bytes(
         logits=logits,
         communication_buffers=zero,
         transient=transient,
-        host=states.host + hosted,
+        host=states.host + zero,
+        host_activations=np.where(choices.offload_activations, kept, 0.0),
     )
 
 

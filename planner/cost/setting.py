@@ -11,8 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from planner.cost.configuration import Booleans, Configurations, Floats
-from planner.hardware import ClusterHardware, OverlapProfile, StackProfile, stack_profile
+from planner.hardware import DeviceHardware, OverlapProfile, StackProfile, stack_profile
 from planner.schema.job import Job, Optimizer, Precision
+from planner.schema.strategy import ContextParallelKind
 
 _COMPUTE_BYTES = {Precision.BF16: 2, Precision.FP16: 2, Precision.FP8: 2, Precision.FP32: 4}
 _OPTIMIZER_STATE_BYTES = {
@@ -33,9 +34,13 @@ _OPTIMIZER_TRAFFIC_BYTES = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Setting:
-    """Hardware, stack and job, and the degrees of every configuration, [configurations, 1]."""
+    """Hardware, stack and job, and the degrees of every configuration, [configurations, 1].
 
-    hardware: ClusterHardware
+    `heads_exchanged` says that context-parallel ranks exchange heads and not keys and values;
+    `expert_tensor` is the tensor-parallel degree of routed experts.
+    """
+
+    hardware: DeviceHardware
     stack: StackProfile
     job: Job
     sequence_length: int
@@ -43,7 +48,9 @@ class Setting:
     sequence_parallel: Booleans
     pipeline: Floats
     context: Floats
+    heads_exchanged: Booleans
     expert: Floats
+    expert_tensor: Floats
     shard: Floats
     replicate: Floats
     micro_batch_size: Floats
@@ -111,7 +118,7 @@ class Setting:
         return (self.stack.host_us_per_kernel if own is None else own) * 1e-6
 
 
-def setting(job: Job, hardware: ClusterHardware, configurations: Configurations) -> Setting:
+def setting(job: Job, hardware: DeviceHardware, configurations: Configurations) -> Setting:
     """Return the setting of a resolved job for `configurations`.
 
     Raises:
@@ -134,7 +141,11 @@ def setting(job: Job, hardware: ClusterHardware, configurations: Configurations)
         sequence_parallel=configurations.sequence_parallel[:, None],
         pipeline=column(configurations.pipeline_parallel_degree),
         context=context,
+        heads_exchanged=(configurations.context_parallel_kind == ContextParallelKind.ALL_TO_ALL)[
+            :, None
+        ],
         expert=column(configurations.expert_parallel_degree),
+        expert_tensor=column(configurations.expert_tensor_parallel_degree),
         shard=column(configurations.data_parallel_shard_degree),
         replicate=column(configurations.data_parallel_replicate_degree),
         micro_batch_size=micro_batch_size,

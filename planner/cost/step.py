@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
+from planner.cost.boundary import boundary_places
 from planner.cost.configuration import (
     Choice,
     Choices,
@@ -13,8 +15,13 @@ from planner.cost.configuration import (
 )
 from planner.cost.intervals import fits_probability, step_interval
 from planner.cost.layer_costs import CostTable, MemoryLimits
-from planner.cost.schedule import boundary_count, in_flight, step_seconds
-from planner.cost.stage import HeldLayers, StageTotals, stage_totals
+from planner.cost.schedule import (
+    fill_weights,
+    in_flight,
+    rank_of_virtual_stage,
+    repeat_count,
+)
+from planner.cost.stage import Boundary, HeldLayers, StageTotals, stage_totals
 from planner.cost.table import cost_table
 from planner.hardware import ClusterHardware, stack_profile
 from planner.schema.job import Job
@@ -31,31 +38,66 @@ def predict(
     Raises:
         ValueError: if the strategy or the job is not resolved.
     """
+    priced = _priced(workload, hardware, job, strategy)
+    totals = [
+        _rank_totals(rank, priced) for rank in range(priced.configuration.pipeline_parallel_degree)
+    ]
+    return _prediction(totals, priced, workload=workload, hardware=hardware, job=job)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Priced:
+    """A strategy with the cost table of every kind of device for its one configuration."""
+
+    hardware: ClusterHardware
+    strategy: Strategy
+    stages: tuple[Stage, ...]
+    configuration: Configuration
+    choices: tuple[Choice, ...]
+    tables: tuple[CostTable, ...]
+    rank_kinds: tuple[int, ...]
+
+    def rank_of(self, virtual_stage: int) -> int:
+        """Return the pipeline rank that holds a virtual stage."""
+        return rank_of_virtual_stage(
+            self.configuration.pipeline_schedule,
+            pipeline_parallel_degree=self.configuration.pipeline_parallel_degree,
+            virtual_stage=virtual_stage,
+        )
+
+
+def _priced(
+    workload: ModelWorkload, hardware: ClusterHardware, job: Job, strategy: Strategy
+) -> _Priced:
     stages = strategy.stages
     if stages is None or strategy.embedding is None or strategy.head is None:
         raise ValueError("the strategy must be resolved before it is priced")
-    configuration = configuration_of(strategy)
+    configuration = configuration_of(strategy, device_order=device_order_of(strategy, hardware))
     choices = _distinct([_choice(group) for stage in stages for group in stage.layers])
-    table = cost_table(
-        workload,
-        hardware,
-        job,
-        configurations=Configurations.of([configuration]),
-        choices=LayerChoices(
-            blocks=Choices.of(choices),
-            embedding=Choices.of([_edge(strategy.embedding)]),
-            head=Choices.of([_edge(strategy.head)]),
+    columns = Configurations.of([configuration])
+    layers = LayerChoices(
+        blocks=Choices.of(choices),
+        embedding=Choices.of([_edge(strategy.embedding)]),
+        head=Choices.of([_edge(strategy.head)]),
+    )
+    return _Priced(
+        hardware=hardware,
+        strategy=strategy,
+        stages=stages,
+        configuration=configuration,
+        choices=choices,
+        tables=tuple(
+            cost_table(workload, kind, job, configurations=columns, choices=layers)
+            for kind in hardware.kinds
+        ),
+        rank_kinds=hardware.stage_kinds(
+            configuration.device_order,
+            pipeline_parallel_degree=configuration.pipeline_parallel_degree,
         ),
     )
-    totals = [
-        _stage(stage, table, choices=choices, configuration=configuration) for stage in stages
-    ]
-    return _prediction(
-        totals, configuration, workload=workload, hardware=hardware, job=job, limits=table.limits
-    )
 
 
-def configuration_of(strategy: Strategy) -> Configuration:
+def configuration_of(strategy: Strategy, *, device_order: int = 0) -> Configuration:
     """Return the part of a resolved strategy that holds for all layers."""
     return Configuration(
         tensor_parallel_degree=strategy.tensor_parallel_degree,
@@ -64,12 +106,27 @@ def configuration_of(strategy: Strategy) -> Configuration:
         virtual_pipeline_degree=strategy.virtual_pipeline_degree,
         pipeline_schedule=strategy.pipeline_schedule,
         context_parallel_degree=strategy.context_parallel_degree,
+        context_parallel_kind=strategy.context_parallel_kind,
         expert_parallel_degree=strategy.expert_parallel_degree,
+        expert_tensor_parallel_degree=strategy.expert_tensor_parallel_degree,
         data_parallel_replicate_degree=strategy.replicate_degree,
         data_parallel_shard_degree=strategy.shard_degree,
         micro_batch_size=strategy.micro_batch_size,
         micro_batch_count=strategy.micro_batch_count or 1,
+        device_order=device_order,
     )
+
+
+def device_order_of(strategy: Strategy, hardware: ClusterHardware) -> int:
+    """Return the place in `hardware.orders` that the stages' device groups spell, 0 without any.
+
+    Kinds that no stage names follow in the cluster's order.
+    """
+    names = [kind.device_group for kind in hardware.kinds]
+    stages = (strategy.stages or ())[: strategy.pipeline_parallel_degree]
+    named = [names.index(s.device_group) for s in stages if s.device_group in names]
+    order = tuple(dict.fromkeys([*named, *range(len(names))]))
+    return hardware.orders.index(order)
 
 
 def _choice(group: LayerGroup) -> Choice:
@@ -88,29 +145,79 @@ def _distinct(choices: Sequence[Choice]) -> tuple[Choice, ...]:
     return tuple(dict.fromkeys(choices))
 
 
-def _stage(
-    stage: Stage, table: CostTable, *, choices: Sequence[Choice], configuration: Configuration
-) -> StageTotals:
-    degree = configuration.pipeline_parallel_degree
+def _rank_totals(rank: int, priced: _Priced) -> StageTotals:
+    """Return the totals of one pipeline rank with all the virtual stages that it holds."""
+    configuration = priced.configuration
+    table = priced.tables[priced.rank_kinds[rank]]
     held: list[HeldLayers] = []
-    if stage.stage == 0:
-        held.append(HeldLayers(costs=table.embedding, choice=0, count=1))
-    for group in stage.layers:
-        held.extend(_group_layers(group, table, choices))
-    if stage.stage == degree - 1:
-        held.append(HeldLayers(costs=table.head, choice=0, count=1))
+    boundaries: list[Boundary] = []
+    last = len(priced.stages) - 1
+    for index, stage in enumerate(priced.stages):
+        if priced.rank_of(index) != rank:
+            continue
+        if index == 0:
+            held.append(HeldLayers(costs=table.embedding, choice=0, count=1))
+        for group in stage.layers:
+            held.extend(_group_layers(group, table, priced.choices))
+        if index == last:
+            held.append(HeldLayers(costs=table.head, choice=0, count=1))
+        boundaries.extend(_boundaries(index, priced))
+    shape = _shape(configuration)
     return stage_totals(
         held,
-        table,
-        configuration=0,
-        boundaries=boundary_count(pipeline_parallel_degree=degree, stage=stage.stage),
-        micro_batches_in_flight=in_flight(
+        boundaries,
+        weights=fill_weights(
             configuration.pipeline_schedule,
             micro_batch_count=configuration.micro_batch_count,
-            pipeline_parallel_degree=degree,
-            stage=stage.stage,
+            **shape,
         ),
+        step_end_seconds=float(table.fixed.step_end_seconds[0]),
+        in_flight=in_flight(
+            configuration.pipeline_schedule,
+            micro_batch_count=configuration.micro_batch_count,
+            stage=rank,
+            **shape,
+        ),
+        limits=table.limits,
     )
+
+
+def _shape(configuration: Configuration) -> dict[str, int]:
+    return {
+        "pipeline_parallel_degree": configuration.pipeline_parallel_degree,
+        "virtual_pipeline_degree": configuration.virtual_pipeline_degree,
+    }
+
+
+def _boundaries(index: int, priced: _Priced) -> Iterator[Boundary]:
+    """Yield the exchanges of a virtual stage with the one before it and the one after it."""
+    rank = priced.rank_of(index)
+    for before, other in ((index - 1, index - 1), (index, index + 1)):
+        if not 0 <= other < len(priced.stages) or priced.rank_of(other) == rank:
+            continue
+        last_block = priced.stages[before].layers[-1]
+        run = _run_of(last_block.first_block + last_block.block_count - 1, priced.tables[0])
+        places = boundary_places(
+            priced.hardware, priced.rank_kinds, stage=rank, other=priced.rank_of(other)
+        )
+        fixed = priced.tables[priced.rank_kinds[rank]].fixed
+        yield Boundary(
+            seconds=max(
+                float(priced.tables[kind].fixed.boundary_seconds[0, run, level])
+                for kind, level in places
+            ),
+            bytes=float(fixed.boundary_bytes[0, run]),
+        )
+
+
+def _run_of(block: int, table: CostTable) -> int:
+    """Return the run that a block of the chain belongs to."""
+    end = 0
+    for run, count in enumerate(table.block_counts):
+        end += count
+        if block < end:
+            return run
+    raise ValueError(f"the model has no block {block}")
 
 
 def _group_layers(
@@ -131,33 +238,34 @@ def _group_layers(
 
 def _prediction(
     totals: Sequence[StageTotals],
-    configuration: Configuration,
+    priced: _Priced,
     *,
     workload: ModelWorkload,
     hardware: ClusterHardware,
     job: Job,
-    limits: MemoryLimits,
 ) -> Prediction:
-    count = configuration.micro_batch_count
-    seconds = step_seconds(
-        [stage.pace_seconds for stage in totals],
-        [stage.end_seconds for stage in totals],
-        micro_batch_count=count,
+    configuration = priced.configuration
+    repeats = repeat_count(
+        configuration.pipeline_schedule,
+        micro_batch_count=configuration.micro_batch_count,
+        **_shape(configuration),
     )
+    seconds = step_seconds(totals, repeats=repeats)
     stack = stack_profile(job.stack)
     length = job.sequence_length or 0
     tokens = (job.global_batch_size or 0) * length
-    per_device = tokens / seconds / hardware.device_count
-    peak = hardware.peak_flop_per_second[job.precision]
-    price = hardware.price_per_device_hour * hardware.device_count / 3600.0
-    stages = tuple(_stage_prediction(i, stage, limits) for i, stage in enumerate(totals))
+    flop = tokens * workload.model_flop_per_token(length)
+    limits = [priced.tables[kind].limits for kind in priced.rank_kinds]
+    stages = tuple(
+        _stage_prediction(rank, total, limits[rank]) for rank, total in enumerate(totals)
+    )
     return Prediction(
         step_seconds=step_interval(seconds, interval_ratio=stack.step_interval_ratio),
-        tokens_per_second_per_device=per_device,
-        model_flop_utilization=per_device * workload.model_flop_per_token(length) / peak,
-        breakdown_seconds=_breakdown(totals, micro_batch_count=count),
+        tokens_per_second_per_device=tokens / seconds / hardware.device_count,
+        model_flop_utilization=flop / seconds / hardware.peak_flop_per_second(job.precision),
+        breakdown_seconds=_breakdown(totals, configuration, step=seconds),
         stages=stages,
-        cost_per_million_tokens=price * seconds / tokens * 1e6,
+        cost_per_million_tokens=hardware.price_per_hour / 3600.0 * seconds / tokens * 1e6,
         fits=all(
             stage.peak_memory_bytes <= stage.capacity_bytes
             and stage.host_memory_bytes <= stage.host_capacity_bytes
@@ -166,12 +274,19 @@ def _prediction(
         fits_probability=min(
             fits_probability(
                 stage.peak_memory_bytes,
-                device_bytes=limits.device_bytes,
+                device_bytes=limits[stage.stage].device_bytes,
                 error_ratio=stack.memory_error_ratio,
             )
             for stage in stages
         ),
     )
+
+
+def step_seconds(totals: Sequence[StageTotals], *, repeats: float) -> float:
+    """Return sum_r fill_r + repeats max_r t_r + max_r u_r."""
+    fill = sum(stage.fill_seconds for stage in totals)
+    slowest = max(stage.pace_seconds for stage in totals)
+    return fill + repeats * slowest + max(stage.end_seconds for stage in totals)
 
 
 def _stage_prediction(index: int, stage: StageTotals, limits: MemoryLimits) -> StagePrediction:
@@ -188,15 +303,17 @@ def _stage_prediction(index: int, stage: StageTotals, limits: MemoryLimits) -> S
     )
 
 
-def _breakdown(totals: Sequence[StageTotals], *, micro_batch_count: int) -> StepBreakdown:
+def _breakdown(
+    totals: Sequence[StageTotals], configuration: Configuration, *, step: float
+) -> StepBreakdown:
     """Return the step by cause, on the stage that sets the pace; the rest is its bubble.
 
-    m T + U + (sum_r t_r - T) is the step, so that the parts sum to it.
+    m T and U are there by cause, and what the step exceeds them by is the bubble.
     """
     slowest = max(totals, key=lambda stage: stage.pace_seconds)
     last = max(totals, key=lambda stage: stage.end_seconds)
-    parts = {name: micro_batch_count * s for name, s in slowest.micro_batch_seconds.items()}
+    count = configuration.micro_batch_count
+    parts = {name: count * s for name, s in slowest.micro_batch_seconds.items()}
     for name, value in last.step_end_seconds.items():
         parts[name] = parts.get(name, 0.0) + value
-    bubble = sum(stage.pace_seconds for stage in totals) - slowest.pace_seconds
-    return StepBreakdown(**parts, bubble=max(bubble, 0.0))
+    return StepBreakdown(**parts, bubble=max(step - sum(parts.values()), 0.0))

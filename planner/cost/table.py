@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from planner.cost.collectives import send_recv_seconds
+from planner.cost.collectives import send_recv_seconds_by_level
 from planner.cost.configuration import Configurations, LayerChoices
 from planner.cost.layer_costs import CostTable, MemoryLimits, StageFixed
 from planner.cost.layers import Extras, layer_costs, no_extras
 from planner.cost.setting import Setting, setting
-from planner.hardware import ClusterHardware, stack_profile
+from planner.hardware import DeviceHardware, stack_profile
 from planner.schema.job import Job
 from planner.units import GIB
 from planner.workload.layer import HeadWorkload, ModelWorkload
@@ -17,7 +17,7 @@ from planner.workload.layer import HeadWorkload, ModelWorkload
 
 def cost_table(
     workload: ModelWorkload,
-    hardware: ClusterHardware,
+    hardware: DeviceHardware,
     job: Job,
     *,
     configurations: Configurations,
@@ -55,7 +55,7 @@ def cost_table(
     )
 
 
-def memory_limits(hardware: ClusterHardware, job: Job) -> MemoryLimits:
+def memory_limits(hardware: DeviceHardware, job: Job) -> MemoryLimits:
     """Return what one device, and its share of the host, can hold for the job."""
     own = hardware.profile
     stack = stack_profile(job.stack)
@@ -84,13 +84,17 @@ def _head_extras(head: HeadWorkload, priced: Setting) -> Extras:
 def _stage_fixed(workload: ModelWorkload, priced: Setting) -> StageFixed:
     """Return what a boundary between stages costs: an activation forward, a gradient back."""
     spread = np.where(priced.sequence_parallel, priced.tensor, 1.0)
-    elements = priced.tokens * workload.embedding.hidden_size / spread
-    message = elements * priced.compute_bytes
-    distance = priced.tensor * priced.context * priced.shard * priced.replicate
-    once = send_recv_seconds(message, distance=distance, levels=priced.hardware.levels)
     apart = priced.pipeline > 1.0
+    messages = np.concatenate(
+        [
+            priced.tokens * layer.hidden_size / spread * priced.compute_bytes * apart
+            for layer, _ in workload.runs
+        ],
+        axis=1,
+    )
+    once = send_recv_seconds_by_level(messages, priced.hardware.levels)
     return StageFixed(
-        boundary_seconds=np.where(apart, 2.0 * once, 0.0)[:, 0],
-        boundary_bytes=np.where(apart, message, 0.0)[:, 0],
+        boundary_seconds=2.0 * once,
+        boundary_bytes=messages,
         step_end_seconds=np.zeros(len(priced.tokens)),
     )

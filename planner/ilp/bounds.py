@@ -46,7 +46,7 @@ def quick_bounds(table: CostTable, configurations: Configurations) -> Floats:
     """Return B1 and B2 without memory for every configuration, [configurations]."""
     stages = configurations.pipeline_parallel_degree.astype(np.float64)
     rest = configurations.micro_batch_count.astype(np.float64) - 1.0
-    boundaries = 2.0 * (stages - 1.0) * table.fixed.boundary_seconds
+    boundaries = 2.0 * (stages - 1.0) * table.fixed.boundary_seconds[:, 0, -1]
     layers = [(table.embedding, 1), *zip(table.blocks, table.block_counts, strict=True)]
     layers.append((table.head, 1))
     pace_sum, both_sum = boundaries.copy(), rest * boundaries
@@ -68,7 +68,7 @@ def _largest_stage(table: CostTable, stages: Floats, rest: Floats) -> Floats:
     for costs in table.blocks:
         both = rest[:, None] * costs.micro_batch_seconds.total() + costs.step_end_seconds.total()
         cheapest = np.minimum(cheapest, both.min(axis=1))
-    one_boundary = np.where(stages > 1.0, rest * table.fixed.boundary_seconds, 0.0)
+    one_boundary = np.where(stages > 1.0, rest * table.fixed.boundary_seconds[:, 0, -1], 0.0)
     largest: Floats = np.ceil(blocks / stages) * cheapest + one_boundary
     return largest
 

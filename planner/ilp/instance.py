@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from planner.cost.configuration import Configuration, Floats, Integers
 from planner.cost.layer_costs import CostTable, LayerCosts
-from planner.cost.schedule import boundary_count, in_flight
+from planner.cost.schedule import in_flight
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,7 +37,7 @@ class Run:
     host: Floats
     choice: tuple[int, ...]
 
-    def memory(self, micro_batches_in_flight: int) -> Floats:
+    def memory(self, micro_batches_in_flight: float) -> Floats:
         """Return static bytes and the activations in flight of one layer, [choices]."""
         return self.static + micro_batches_in_flight * self.activation
 
@@ -47,7 +47,7 @@ class Instance:
     """One configuration's numbers; stage arrays are [stages]."""
 
     micro_batch_count: int
-    in_flight: tuple[int, ...]
+    in_flight: tuple[float, ...]
     stage_pace: Floats
     stage_bytes: Floats
     stage_end: float
@@ -115,12 +115,13 @@ def instance_of(table: CostTable, index: int, configuration: Configuration) -> I
             configuration.pipeline_schedule,
             micro_batch_count=configuration.micro_batch_count,
             pipeline_parallel_degree=degree,
+            virtual_pipeline_degree=1,
             stage=stage,
         )
         for stage in range(degree)
     )
     boundaries = np.array(
-        [boundary_count(pipeline_parallel_degree=degree, stage=r) for r in range(degree)],
+        [(r > 0) + (r < degree - 1) for r in range(degree)],
         dtype=np.float64,
     )
     first, last = (flight[0], flight[0]), (flight[-1], flight[-1])
@@ -132,8 +133,8 @@ def instance_of(table: CostTable, index: int, configuration: Configuration) -> I
     return Instance(
         micro_batch_count=configuration.micro_batch_count,
         in_flight=flight,
-        stage_pace=boundaries * table.fixed.boundary_seconds[index],
-        stage_bytes=boundaries * np.array(flight) * table.fixed.boundary_bytes[index],
+        stage_pace=boundaries * table.fixed.boundary_seconds[index, 0, -1],
+        stage_bytes=boundaries * np.array(flight) * table.fixed.boundary_bytes[index, 0],
         stage_end=float(table.fixed.step_end_seconds[index]),
         capacity_bytes=table.limits.live_capacity_bytes,
         host_capacity_bytes=table.limits.host_capacity_bytes,
@@ -147,13 +148,14 @@ def _run(
     *,
     count: int,
     pinned_stage: int | None,
-    flight: tuple[int, int],
+    flight: tuple[float, float],
 ) -> Run:
     pace = costs.micro_batch_seconds.total()[index]
     end = costs.step_end_seconds.total()[index]
     static = costs.bytes.static()[index]
     activation = costs.bytes.activations[index]
-    transient, host = costs.bytes.transient[index], costs.bytes.host[index]
+    transient = costs.bytes.transient[index]
+    host = costs.bytes.host[index] + flight[1] * costs.bytes.host_activations[index]
     columns = np.stack(
         [
             pace,

@@ -72,7 +72,7 @@ class Pricing:
     def _table(self, columns: Configurations) -> CostTable:
         return cost_table(
             self._problem.workload,
-            self._problem.hardware,
+            self._problem.hardware.kinds[0],
             self._problem.job,
             configurations=columns,
             choices=self._choices,

@@ -219,7 +219,7 @@ def _found(
         configuration=state.rows[best.index],
         choices=choices,
         edges=edges,
-        device_group=hardware.device_group,
+        device_group=hardware.kinds[0].device_group,
     )
     gap = max(0.0, 1.0 - lower_bound / best.step_seconds)
     proven = gap <= PROOF_TOLERANCE

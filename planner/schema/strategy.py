@@ -20,6 +20,16 @@ class PipelineSchedule(StrEnum):
     DUALPIPE_V = "dualpipe_v"
 
 
+V_SCHEDULES = frozenset({PipelineSchedule.ZB_V, PipelineSchedule.DUALPIPE_V})
+
+
+class ContextParallelKind(StrEnum):
+    """How ranks that share a sequence see all keys: passed round, or heads exchanged (Ulysses)."""
+
+    RING = "ring"
+    ALL_TO_ALL = "all_to_all"
+
+
 class ActivationCheckpointing(StrEnum):
     """What backward finds of forward: all, the dear part, or each block's input only."""
 
@@ -57,7 +67,10 @@ class LayerGroup(Part):
 
 
 class Stage(Part):
-    """Contiguous blocks on one pipeline coordinate."""
+    """Contiguous blocks on one pipeline coordinate.
+
+    With virtual stages these are the virtual ones, in the order of the chain.
+    """
 
     stage: Count
     device_group: Name | None = None
@@ -74,7 +87,8 @@ class Strategy(Document):
 
     `stages` may be left out: then blocks are spread evenly and the flat keys `zero_stage`,
     `activation_checkpointing` and `offload` hold for all. `data_parallel_degree` may stand for
-    shard x replicate. `resolved` returns the explicit form, which is what plans contain.
+    shard x replicate. `expert_tensor_parallel_degree` is the tensor-parallel degree where it is
+    left out. `resolved` returns the explicit form, which is what plans contain.
     """
 
     tensor_parallel_degree: Degree = 1
@@ -83,7 +97,9 @@ class Strategy(Document):
     virtual_pipeline_degree: Degree = 1
     pipeline_schedule: PipelineSchedule = PipelineSchedule.ONE_F_ONE_B
     context_parallel_degree: Degree = 1
+    context_parallel_kind: ContextParallelKind = ContextParallelKind.RING
     expert_parallel_degree: Degree = 1
+    expert_tensor_parallel_degree: Degree | None = None
     data_parallel_replicate_degree: Degree | None = None
     data_parallel_shard_degree: Degree | None = None
     data_parallel_degree: Degree | None = None
@@ -103,7 +119,7 @@ class Strategy(Document):
             for name in flat:
                 if getattr(self, name) is not None:
                     raise ValueError(f"give either stages or the flat key {name}, not both")
-            _check_stages(self.stages, self.pipeline_parallel_degree)
+            _check_stages(self.stages, self.virtual_stage_count)
         if self.data_parallel_degree is not None and (
             self.data_parallel_shard_degree is not None
             or self.data_parallel_replicate_degree is not None
@@ -112,6 +128,18 @@ class Strategy(Document):
                 "give either data_parallel_degree or the shard and replicate degrees, not both"
             )
         return self
+
+    @property
+    def virtual_degree(self) -> int:
+        """Return the virtual stages of a rank: V-shaped schedules have two in any case."""
+        if self.pipeline_schedule in V_SCHEDULES and self.pipeline_parallel_degree > 1:
+            return max(self.virtual_pipeline_degree, 2)
+        return self.virtual_pipeline_degree
+
+    @property
+    def virtual_stage_count(self) -> int:
+        """Return the stages that the chain is cut into."""
+        return self.pipeline_parallel_degree * self.virtual_degree
 
     @property
     def shard_degree(self) -> int:
@@ -152,10 +180,13 @@ class Strategy(Document):
             tensor_parallel_degree=self.tensor_parallel_degree,
             sequence_parallel=self.sequence_parallel,
             pipeline_parallel_degree=self.pipeline_parallel_degree,
-            virtual_pipeline_degree=self.virtual_pipeline_degree,
+            virtual_pipeline_degree=self.virtual_degree,
             pipeline_schedule=self.pipeline_schedule,
             context_parallel_degree=self.context_parallel_degree,
+            context_parallel_kind=self.context_parallel_kind,
             expert_parallel_degree=self.expert_parallel_degree,
+            expert_tensor_parallel_degree=self.expert_tensor_parallel_degree
+            or self.tensor_parallel_degree,
             data_parallel_replicate_degree=self.replicate_degree,
             data_parallel_shard_degree=self.shard_degree,
             micro_batch_size=self.micro_batch_size,
@@ -175,10 +206,12 @@ class Strategy(Document):
         return global_batch_size // per_micro_batch
 
     def _even_stages(self, block_count: int) -> tuple[Stage, ...]:
-        degree = self.pipeline_parallel_degree
+        degree = self.virtual_stage_count
         if degree > block_count:
+            virtual = f" x {self.virtual_degree} virtual stages" if self.virtual_degree > 1 else ""
             raise ValueError(
-                f"pipeline_parallel_degree {degree} exceeds the model's {block_count} blocks"
+                f"pipeline_parallel_degree {self.pipeline_parallel_degree}{virtual} exceeds the "
+                f"model's {block_count} blocks"
             )
         stages = []
         first = 0
@@ -202,10 +235,11 @@ def _edge_like(group: LayerGroup) -> EdgeChoice:
     return EdgeChoice(zero_stage=group.zero_stage, offload=kept)
 
 
-def _check_stages(stages: tuple[Stage, ...], pipeline_parallel_degree: int) -> None:
-    if len(stages) != pipeline_parallel_degree:
+def _check_stages(stages: tuple[Stage, ...], stage_count: int) -> None:
+    if len(stages) != stage_count:
         raise ValueError(
-            f"{len(stages)} stages given for pipeline_parallel_degree {pipeline_parallel_degree}"
+            f"{len(stages)} stages given where pipeline_parallel_degree x virtual stages is "
+            f"{stage_count}"
         )
     expected_block = 0
     for index, stage in enumerate(stages):

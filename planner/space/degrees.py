@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from planner.cost.configuration import Configuration, Configurations
-from planner.cost.schedule import PRICED_SCHEDULES
 from planner.hardware import ClusterHardware
 from planner.schema.job import DegreeLimit, Job
 from planner.schema.model import ModelGraph
@@ -16,6 +15,7 @@ from planner.space.legality import expert_count, needs_full_pipeline, tensor_par
 
 MICRO_BATCH_SIZE_LIMIT = 64
 CONTEXT_TOKENS_LEAST = 8192
+SEARCHED_SCHEDULES = (PipelineSchedule.GPIPE, PipelineSchedule.ONE_F_ONE_B)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,7 +101,7 @@ def _tensor_degrees(
     graph: ModelGraph, hardware: ClusterHardware, job: Job, refused: Counter[str]
 ) -> Iterator[int]:
     sizes = tensor_parallel_sizes(graph).values()
-    domain = hardware.levels[0].device_count
+    domain = min(kind.levels[0].device_count for kind in hardware.kinds)
     degrees = divisors(hardware.device_count)
     possible = tuple(d for d in degrees if d <= domain and all(size % d == 0 for size in sizes))
     for degree in degrees:
@@ -131,7 +131,7 @@ def _shard_degrees(
     data: int, *, stride: int, hardware: ClusterHardware, job: Job, refused: Counter[str]
 ) -> Iterator[int]:
     """Yield the whole data-parallel degree, and those that fill one domain of a level."""
-    within = {max(level.device_count // stride, 1) for level in hardware.levels}
+    within = {max(level.device_count // stride, 1) for level in hardware.kinds[0].levels}
     for degree in sorted({data, *(d for d in within if d < data and data % d == 0 and d > 1)}):
         limits = job.limits
         if not limits.data_parallel_shard_degree.allows(degree):
@@ -207,7 +207,7 @@ def _schedules(
     mesh: _Mesh, job: Job, count: int, refused: Counter[str]
 ) -> Iterator[PipelineSchedule]:
     """Yield the schedules; without a pipeline all are the same, and one stands for them."""
-    allowed = [item for item in PRICED_SCHEDULES if item in job.limits.pipeline_schedules]
+    allowed = [item for item in SEARCHED_SCHEDULES if item in job.limits.pipeline_schedules]
     if not allowed:
         refused["no schedule of pipeline_schedules can be priced"] += 1
     if mesh.pipeline == 1:

@@ -167,13 +167,6 @@ def _pipeline(job: Job, strategy: Strategy) -> Iterator[Breach]:
             problem="cannot be priced yet",
             remedy=f"use one of {', '.join(item.value for item in PRICED_SCHEDULES)}",
         )
-    if strategy.virtual_pipeline_degree > 1:
-        yield Breach(
-            field="virtual_pipeline_degree",
-            value=strategy.virtual_pipeline_degree,
-            problem="needs an interleaved schedule, which cannot be priced yet",
-            remedy="use 1",
-        )
     degree, count = strategy.pipeline_parallel_degree, strategy.micro_batch_count or 1
     if needs_full_pipeline(job.stack, schedule) and count < degree:
         yield Breach(

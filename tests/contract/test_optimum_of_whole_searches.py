@@ -43,7 +43,7 @@ def best_of_all(graph: ModelGraph, hardware: ClusterHardware, job: Job) -> float
     edges = Choices.of(edge_choices(job.limits))
     table = cost_table(
         model_workload(graph),
-        hardware,
+        hardware.kinds[0],
         job,
         configurations=space.columns(),
         choices=LayerChoices(
@@ -77,7 +77,7 @@ def small_jobs(draw: st.DrawFn) -> tuple[ModelGraph, ClusterHardware, Job]:
     host = draw(st.sampled_from([0, 1, 64])) * MIB
     return (
         a_model(runs=tuple(runs)),
-        replace(hardware, host_memory_bytes_per_device=float(host)),
+        with_only_kind(hardware, host_memory_bytes_per_device=float(host)),
         job,
     )
 
@@ -86,10 +86,16 @@ def ranks_with(live_bytes: float, job: Job, *, device_count: int) -> ClusterHard
     """Ranks of one node whose tensors may take `live_bytes`, runtime and headroom aside."""
     group = NodeGroup(name="ranks", device="cpu-gloo", node_count=1, devices_per_node=device_count)
     hardware = cluster_hardware(a_cluster(name="ranks", node_groups=(group,)))
-    limits = memory_limits(hardware, job)
+    limits = memory_limits(hardware.kinds[0], job)
     capacity = live_bytes * (1.0 + limits.slack_ratio) + limits.runtime_bytes
     headroom = 1.0 - job.limits.memory_headroom_ratio
-    return replace(hardware, device_memory_bytes=capacity / headroom)
+    return with_only_kind(hardware, device_memory_bytes=capacity / headroom)
+
+
+def with_only_kind(hardware: ClusterHardware, **changes: float) -> ClusterHardware:
+    """The cluster of one kind of device, with that kind changed."""
+    (kind,) = hardware.kinds
+    return ClusterHardware(kinds=(replace(kind, **changes),))
 
 
 @pytest.mark.parametrize("solver", list(SolverName))

@@ -117,6 +117,6 @@ def test_whatever_the_space_contains_is_legal() -> None:
     rows = enumerate_configurations(graph, hardware, job).rows
     assert len(rows) > 50
     for row in rows:
-        fields = {name: getattr(row, name) for name in type(row).__slots__}
+        fields = {name: getattr(row, name) for name in type(row).__slots__ if name != "device_order"}
         strategy = Strategy(**fields).resolved(block_count=graph.block_count, global_batch_size=16)
         assert list(breaches(graph, hardware, job, strategy)) == []
