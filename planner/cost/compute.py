@@ -81,15 +81,18 @@ def _host_seconds(launches: float, kernels: Floats, setting: Setting) -> Floats:
 
 
 def _gemm_seconds(gemm: Gemm, setting: Setting) -> Floats:
-    """Return forward seconds of one product on one rank."""
-    tensor = setting.tensor
+    """Return forward seconds of one product on one rank.
+
+    Tensor-parallel ranks that do not split experts split the tokens of experts instead.
+    """
+    tensor = setting.expert_tensor if gemm.expert_count else setting.tensor
     inner = (
         gemm.inner_size / tensor if gemm.split == "inner" else np.full_like(tensor, gemm.inner_size)
     )
     outer = (
         gemm.outer_size / tensor if gemm.split == "outer" else np.full_like(tensor, gemm.outer_size)
     )
-    rows = setting.tokens * gemm.tokens_ratio
+    rows = setting.tokens * gemm.tokens_ratio * (tensor / setting.tensor)
     device = setting.hardware.profile.gemm
     peak = setting.hardware.peak_flop_per_second[setting.job.precision]
     rate = (
@@ -114,7 +117,7 @@ def _attention_seconds(layer: LayerWorkload, setting: Setting) -> tuple[Floats, 
     flop = setting.tokens * layer.attention.flop_per_token(setting.sequence_length)
     flop = flop / setting.tensor
     profile = setting.hardware.profile.attention
-    length = setting.sequence_length / setting.context
+    length = setting.sequence_length / np.where(setting.heads_exchanged, 1.0, setting.context)
     ratio = setting.peak_ratio if setting.job.precision is not Precision.FP8 else 1.0
     scale = 1e12 * ratio * setting.in_situ_efficiency
     forward_ramp = length / (length + profile.forward_tokens_half)

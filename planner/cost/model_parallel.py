@@ -1,4 +1,18 @@
-"""Model-parallel communication of one layer and micro-batch: tensor, context, expert."""
+"""Model-parallel communication of one layer and micro-batch: tensor, context, expert.
+
+Experts of a layer are spread over e expert-parallel ranks, and each expert's matrices over a of the
+t tensor-parallel ranks (`expert_tensor`, t or 1). With T tokens a device, k experts a token and
+hidden size h, dispatch and combine each move
+
+    T k h / t   by all_to_all over e ranks, where each tensor-parallel rank sends its own tokens:
+                under sequence parallel, or where a = 1;
+    T k h       where every tensor-parallel rank holds all tokens (a = t without sequence parallel);
+    T k h       by all_gather over a ranks, where split tokens meet split experts.
+
+None of them shrinks with e: a device sends each token to k experts, however many ranks hold them.
+Experts that are not split (a = 1 < t) without sequence parallel leave each tensor-parallel rank
+with the output of its own tokens, which an all_gather of T h completes.
+"""
 
 from __future__ import annotations
 
@@ -7,18 +21,17 @@ from typing import Literal
 
 import numpy as np
 
-from planner.cost.collectives import all_gather_seconds, all_reduce_seconds, all_to_all_seconds
+from planner.cost.collectives import (
+    all_gather_seconds,
+    all_reduce_seconds,
+    all_to_all_seconds,
+    ring_pass_seconds,
+)
 from planner.cost.configuration import Floats
 from planner.cost.setting import Setting
-from planner.workload.layer import LayerWorkload
+from planner.workload.layer import AttentionCore, LayerWorkload
 
 Role = Literal["embedding", "block", "head"]
-
-_HIDDEN_ROUNDS = {  # collectives of [tokens, hidden] in forward and in backward
-    "embedding": (1.0, 1.0),
-    "block": (2.0, 2.0),
-    "head": (1.0, 1.0),
-}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,23 +54,46 @@ class ModelParallelSeconds:
 def model_parallel_seconds(
     layer: LayerWorkload, role: Role, setting: Setting, attention_seconds: Floats
 ) -> ModelParallelSeconds:
-    """Return the layer's communication; context-parallel exchange hides under attention."""
-    one_round = _tensor_round_seconds(layer, setting)
-    forward_rounds, backward_rounds = _HIDDEN_ROUNDS[role]
-    context = _context_seconds(layer, setting)
-    hidden = setting.overlap.hidden_ratio
+    """Return the layer's communication.
+
+    A ring's exchange hides under attention, backward passing gradients round as well; exchanging
+    heads hides under nothing, since attention waits for it.
+    """
+    tensor = _tensor_rounds(layer, role, setting) * _tensor_round_seconds(layer, setting)
+    ring = _ring_seconds(layer.attention, setting)
+    heads = _head_exchange_seconds(layer.attention, setting)
+    hidden = setting.overlap.hidden_ratio * attention_seconds
     expert = _expert_seconds(layer, setting)
     gathers_again = np.where(setting.sequence_parallel, 0.5, 0.0)
     return ModelParallelSeconds(
-        tensor_forward=forward_rounds * one_round,
-        tensor_backward=backward_rounds * one_round,
-        tensor_recompute_full=forward_rounds * one_round,
-        tensor_recompute_selective=forward_rounds * one_round * gathers_again,
-        context_forward=np.maximum(context - hidden * attention_seconds, 0.0),
-        context_backward=np.maximum(2.0 * context - 2.0 * hidden * attention_seconds, 0.0),
+        tensor_forward=tensor,
+        tensor_backward=tensor,
+        tensor_recompute_full=tensor,
+        tensor_recompute_selective=tensor * gathers_again,
+        context_forward=np.where(setting.heads_exchanged, heads, np.maximum(ring - hidden, 0.0)),
+        context_backward=np.where(
+            setting.heads_exchanged, heads, np.maximum(2.0 * ring - 2.0 * hidden, 0.0)
+        ),
         expert_forward=expert,
         expert_backward=expert,
     )
+
+
+def _tensor_rounds(layer: LayerWorkload, role: Role, setting: Setting) -> Floats:
+    """Return how often [tokens, hidden] is reduced in forward, and as often in backward.
+
+    Once after each row-split product; once for the embedding and for the head. Routed experts alone
+    in a feed-forward share the round of a dense one where all tensor-parallel ranks hold the same
+    tokens; where tokens stay split, `_expert_seconds` has what they need instead.
+    """
+    if role != "block":
+        return np.ones_like(setting.tokens)
+    dense = [gemm for gemm in layer.gemms if gemm.split == "inner" and not gemm.expert_count]
+    alone = layer.experts_per_token > 0 and not any(g.name == "shared_down" for g in dense)
+    whole_tokens = (setting.expert_tensor == setting.tensor) & (
+        (setting.expert == 1.0) | ~setting.sequence_parallel
+    )
+    return len(dense) + np.where(alone & whole_tokens, 1.0, 0.0)
 
 
 def _tensor_round_seconds(layer: LayerWorkload, setting: Setting) -> Floats:
@@ -73,23 +109,64 @@ def _tensor_round_seconds(layer: LayerWorkload, setting: Setting) -> Floats:
     return seconds * (1.0 - setting.stack.tensor_parallel_overlap_ratio)
 
 
-def _context_seconds(layer: LayerWorkload, setting: Setting) -> Floats:
-    """Return seconds to pass keys and values round the ring once: an all_gather of them."""
-    if layer.attention is None:
+def _ring_seconds(attention: AttentionCore | None, setting: Setting) -> Floats:
+    """Return seconds to pass keys and values round the ring once.
+
+    Source: Liu et al. 2023, arXiv:2310.01889 (ring attention).
+    """
+    if attention is None:
         return np.zeros_like(setting.tokens)
-    width = layer.attention.key_value_width / setting.tensor
-    message = setting.tokens * setting.context * width * setting.compute_bytes
-    return all_gather_seconds(
-        message, rank_count=setting.context, stride=setting.tensor, levels=setting.hardware.levels
+    width = attention.key_value_width / setting.tensor
+    return ring_pass_seconds(
+        setting.tokens * width * setting.compute_bytes,
+        rank_count=setting.context,
+        stride=setting.tensor,
+        levels=setting.hardware.levels,
     )
+
+
+def _head_exchange_seconds(attention: AttentionCore | None, setting: Setting) -> Floats:
+    """Return seconds of the four all_to_alls that trade tokens for heads and back: Q, K, V, O.
+
+    With fewer key-value heads than context-parallel ranks, each is sent to all that need it.
+    Source: Jacobs et al. 2023, arXiv:2309.14509 (DeepSpeed-Ulysses).
+    """
+    if attention is None:
+        return np.zeros_like(setting.tokens)
+    key_size, value_size = attention.key_head_size, attention.value_head_size
+    heads = attention.head_count / setting.tensor
+    key_value_heads = attention.key_value_width / (key_size + value_size) / setting.tensor
+    sent = np.maximum(key_value_heads, setting.context)
+
+    def exchange(width: Floats) -> Floats:
+        return all_to_all_seconds(
+            setting.tokens * width * setting.compute_bytes,
+            rank_count=setting.context,
+            stride=setting.tensor,
+            levels=setting.hardware.levels,
+        )
+
+    queries = exchange(heads * key_size) + exchange(heads * value_size)
+    return queries + exchange(sent * key_size) + exchange(sent * value_size)
 
 
 def _expert_seconds(layer: LayerWorkload, setting: Setting) -> Floats:
-    """Return seconds of dispatch and combine: each sends every token to its chosen experts."""
+    """Return seconds of dispatch and combine, one way; see the module."""
     if not layer.experts_per_token:
         return np.zeros_like(setting.tokens)
-    message = setting.tokens * layer.experts_per_token * layer.hidden_size * setting.compute_bytes
+    levels = setting.hardware.levels
+    hidden = setting.tokens * layer.hidden_size * setting.compute_bytes
+    whole = hidden * layer.experts_per_token
+    own_experts = setting.expert_tensor < setting.tensor
+    split = setting.sequence_parallel | own_experts
     once = all_to_all_seconds(
-        message, rank_count=setting.expert, stride=setting.tensor, levels=setting.hardware.levels
+        np.where(split, whole / setting.tensor, whole),
+        rank_count=setting.expert,
+        stride=setting.expert_tensor,
+        levels=levels,
     )
-    return 2.0 * once
+    meets = np.where(split & (setting.expert > 1.0), setting.expert_tensor, 1.0)
+    gather = all_gather_seconds(whole, rank_count=meets, stride=1.0, levels=levels)
+    apart = np.where(own_experts & ~setting.sequence_parallel, setting.tensor, 1.0)
+    output = all_gather_seconds(hidden, rank_count=apart, stride=1.0, levels=levels)
+    return 2.0 * once + 2.0 * gather + output

@@ -1,7 +1,8 @@
 """Model states: what a layer's parameters, gradients and optimiser take, and what syncing takes.
 
-Dense parameters shard over data-parallel shard x context ranks, routed experts over as many divided
-by the expert-parallel degree. Arrays are [configurations, choices].
+Dense parameters shard over data-parallel shard x context ranks. Routed experts are spread over
+expert-parallel x expert-tensor ranks, and shard over what these leave of tensor x context x shard
+ranks. Arrays are [configurations, choices].
 """
 
 from __future__ import annotations
@@ -60,7 +61,7 @@ def local_parameters(counts: ParameterCounts, setting: Setting) -> LocalParamete
     """Return the parameters that one device holds when nothing is sharded over data."""
     return LocalParameters(
         dense=counts.sharded / setting.tensor + counts.replicated,
-        expert=counts.expert / (setting.expert * setting.tensor),
+        expert=counts.expert / (setting.expert * setting.expert_tensor),
     )
 
 
@@ -70,7 +71,9 @@ def sharded_parameters(local: LocalParameters, setting: Setting) -> Floats:
 
 
 def _expert_shard(setting: Setting) -> Floats:
-    return np.maximum(setting.data_shard / setting.expert, 1.0)
+    """Return the ranks of a shard group that hold the same part of the same experts."""
+    ranks = setting.tensor * setting.data_shard
+    return np.maximum(ranks / (setting.expert * setting.expert_tensor), 1.0)
 
 
 def state_memory(local: LocalParameters, choices: Choices, setting: Setting) -> StateMemory:
@@ -128,7 +131,7 @@ def sync_seconds(local: LocalParameters, setting: Setting) -> SyncSeconds:
     """
     levels = setting.hardware.levels
     dense_ranks, expert_ranks = setting.data_shard, _expert_shard(setting)
-    stride, expert_stride = setting.tensor, setting.tensor * setting.expert
+    stride, expert_stride = setting.tensor, setting.expert_tensor * setting.expert
 
     def both(element_bytes: int) -> Floats:
         dense = all_gather_seconds(

@@ -1,0 +1,216 @@
+"""Tensor-, context- and expert-parallel exchanges, counted by hand on links without latency."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import numpy as np
+import pytest
+
+from planner.cost.configuration import Configuration, Configurations
+from planner.cost.model_parallel import ModelParallelSeconds, model_parallel_seconds
+from planner.cost.setting import Setting, setting
+from planner.hardware import cluster_hardware
+from planner.schema.cluster import NetworkLevel, NodeGroup
+from planner.workload.layer import (
+    ActivationElements,
+    AttentionCore,
+    ElementwiseTraffic,
+    Gemm,
+    LayerActivations,
+    LayerWorkload,
+    ParameterCounts,
+)
+from tests.builders import a_cluster, a_job
+
+NODE, NETWORK = 100e9, 10e9  # bytes a second
+TOKENS, HIDDEN, CHOSEN = 1_000_000, 1000, 4
+WHOLE = TOKENS * HIDDEN * 2  # bytes of [tokens, hidden] in bf16: 2 GB
+
+
+def a_setting(**degrees: Any) -> Setting:
+    """One configuration on two nodes of eight: a million tokens a micro-batch without context."""
+    group = NodeGroup(name="h100", device="h100-sxm5-80gb", node_count=2, devices_per_node=8)
+    levels = (
+        NetworkLevel(
+            name="node", device_count=8, bandwidth_bytes_per_second=NODE, latency_seconds=0.0
+        ),
+        NetworkLevel(name="network", bandwidth_bytes_per_second=NETWORK, latency_seconds=0.0),
+    )
+    hardware = cluster_hardware(a_cluster(node_groups=(group,), levels=levels))
+    rows = Configurations.of([Configuration(**degrees)])
+    return setting(a_job(sequence_length=TOKENS), hardware.kinds[0], rows)
+
+
+def a_product(name: str, split: Literal["outer", "inner"], experts: int = 0) -> Gemm:
+    """A product of the hidden size."""
+    ratio = float(CHOSEN) if experts else 1.0
+    return Gemm(
+        name=name,
+        inner_size=HIDDEN,
+        outer_size=HIDDEN,
+        split=split,
+        tokens_ratio=ratio,
+        expert_count=experts,
+    )
+
+
+def a_layer(*gemms: Gemm, experts_per_token: int = 0) -> LayerWorkload:
+    """A block of 10 heads of 100 and 2 key-value heads."""
+    nothing = ActivationElements(gathered=0.0, replicated=0.0, sharded=0.0)
+    return LayerWorkload(
+        name="block",
+        hidden_size=HIDDEN,
+        parameters=ParameterCounts(sharded=0, replicated=0),
+        gemms=(a_product("output", "inner"), *gemms),
+        attention=AttentionCore(
+            head_count=10, key_head_size=100, value_head_size=100, key_value_width=400
+        ),
+        elementwise=ElementwiseTraffic(replicated=0.0, sharded=0.0, kernel_count=0),
+        activations=LayerActivations(none=nothing, selective=nothing, full=nothing),
+        selective_recompute_ratio=0.0,
+        experts_per_token=experts_per_token,
+    )
+
+
+DENSE = a_layer(a_product("ffn_down", "inner"))
+MIXTURE = a_layer(a_product("expert_down", "inner", experts=64), experts_per_token=CHOSEN)
+WITH_SHARED = a_layer(
+    a_product("expert_down", "inner", experts=64),
+    a_product("shared_down", "inner"),
+    experts_per_token=CHOSEN,
+)
+
+
+def seconds(layer: LayerWorkload, attention: float = 0.0, **degrees: Any) -> ModelParallelSeconds:
+    """What the layer exchanges, attention taking so many seconds forward."""
+    priced = a_setting(**degrees)
+    return model_parallel_seconds(layer, "block", priced, np.array([[attention]]))
+
+
+# What a row-split product reduces over 2 ranks of a node: 2 x 1/2 of [tokens, hidden].
+ONE_REDUCTION = WHOLE / NODE
+
+
+@pytest.mark.parametrize("sequence_parallel", [False, True])
+def test_a_dense_block_reduces_twice(sequence_parallel: bool) -> None:
+    """After attention and after the feed-forward."""
+    priced = seconds(DENSE, tensor_parallel_degree=2, sequence_parallel=sequence_parallel)
+    assert priced.tensor_forward.item() == pytest.approx(2 * ONE_REDUCTION)
+
+
+def test_experts_that_no_other_rank_holds_exchange_nothing() -> None:
+    priced = seconds(MIXTURE, tensor_parallel_degree=2, sequence_parallel=True)
+    assert priced.tensor_forward.item() == pytest.approx(2 * ONE_REDUCTION)
+    assert priced.expert_forward.item() == 0.0
+
+
+def test_dispatch_and_combine_move_every_chosen_copy() -> None:
+    """Twice 7/8 of 4 copies of each token over 8 ranks of a node."""
+    priced = seconds(MIXTURE, expert_parallel_degree=8, data_parallel_shard_degree=8)
+    assert priced.expert_forward.item() == pytest.approx(2 * 7 / 8 * CHOSEN * WHOLE / NODE)
+    assert priced.expert_backward.item() == priced.expert_forward.item()
+
+
+def test_more_expert_parallel_ranks_do_not_shrink_what_is_dispatched() -> None:
+    """Of 16 ranks on two nodes half of each device's copies cross the network; of 4, none leave."""
+    sixteen = seconds(MIXTURE, expert_parallel_degree=16, data_parallel_shard_degree=16)
+    assert sixteen.expert_forward.item() == pytest.approx(2 * CHOSEN * WHOLE / 2 / NETWORK)
+    four = seconds(MIXTURE, expert_parallel_degree=4, data_parallel_shard_degree=16)
+    assert four.expert_forward.item() == pytest.approx(2 * 3 / 4 * CHOSEN * WHOLE / NODE)
+
+
+def test_tensor_parallel_ranks_with_all_tokens_each_dispatch_all() -> None:
+    """Without sequence parallel: 4 ranks, 2 devices apart, within a node; reduced as if dense."""
+    priced = seconds(
+        MIXTURE, tensor_parallel_degree=2, expert_parallel_degree=4, data_parallel_shard_degree=4
+    )
+    assert priced.expert_forward.item() == pytest.approx(2 * 3 / 4 * CHOSEN * WHOLE / NODE)
+    assert priced.tensor_forward.item() == pytest.approx(2 * ONE_REDUCTION)
+
+
+def test_split_tokens_are_dispatched_once_and_gathered_for_split_experts() -> None:
+    """Half the copies leave each of 2 tensor ranks, which then gather the other's half."""
+    priced = seconds(
+        MIXTURE,
+        tensor_parallel_degree=2,
+        sequence_parallel=True,
+        expert_parallel_degree=4,
+        data_parallel_shard_degree=4,
+    )
+    dispatch = 3 / 4 * CHOSEN * WHOLE / 2 / NODE
+    gather = 1 / 2 * CHOSEN * WHOLE / NODE
+    assert priced.expert_forward.item() == pytest.approx(2 * dispatch + 2 * gather)
+    assert priced.tensor_forward.item() == pytest.approx(ONE_REDUCTION)
+
+
+def test_unsplit_experts_need_no_gather() -> None:
+    """8 expert-parallel ranks span 2 tensor ranks and 4 shards: each sends its half."""
+    priced = seconds(
+        MIXTURE,
+        tensor_parallel_degree=2,
+        sequence_parallel=True,
+        expert_parallel_degree=8,
+        expert_tensor_parallel_degree=1,
+        data_parallel_shard_degree=4,
+    )
+    assert priced.expert_forward.item() == pytest.approx(2 * 7 / 8 * CHOSEN * WHOLE / 2 / NODE)
+    assert priced.tensor_forward.item() == pytest.approx(ONE_REDUCTION)
+
+
+def test_unsplit_experts_without_sequence_parallel_gather_their_output() -> None:
+    """As above, and half of [tokens, hidden] from the other tensor rank."""
+    priced = seconds(
+        MIXTURE,
+        tensor_parallel_degree=2,
+        expert_parallel_degree=8,
+        expert_tensor_parallel_degree=1,
+        data_parallel_shard_degree=4,
+    )
+    dispatch = 7 / 8 * CHOSEN * WHOLE / 2 / NODE
+    assert priced.expert_forward.item() == pytest.approx(2 * dispatch + WHOLE / 2 / NODE)
+
+
+def test_a_shared_expert_is_reduced_like_a_dense_one() -> None:
+    priced = seconds(
+        WITH_SHARED,
+        tensor_parallel_degree=2,
+        sequence_parallel=True,
+        expert_parallel_degree=8,
+        expert_tensor_parallel_degree=1,
+        data_parallel_shard_degree=4,
+    )
+    assert priced.tensor_forward.item() == pytest.approx(2 * ONE_REDUCTION)
+
+
+def test_a_ring_passes_keys_and_values() -> None:
+    """4 ranks of a quarter of the tokens, 400 wide: 3 passes; backward carries gradients too."""
+    priced = seconds(DENSE, context_parallel_degree=4)
+    once = 3 * TOKENS / 4 * 400 * 2 / NODE
+    assert priced.context_forward.item() == pytest.approx(once)
+    assert priced.context_backward.item() == pytest.approx(2 * once)
+
+
+def test_a_ring_hides_under_attention() -> None:
+    priced = seconds(DENSE, attention=1.0, context_parallel_degree=4)
+    assert priced.context_forward.item() == 0.0
+
+
+def test_exchanging_heads_moves_queries_keys_values_and_outputs() -> None:
+    """2 ranks: half of 1000 + 200 + 200 + 1000 elements of each of half a million tokens."""
+    priced = seconds(
+        DENSE, attention=1.0, context_parallel_degree=2, context_parallel_kind="all_to_all"
+    )
+    expected = TOKENS / 2 * 2400 * 2 / 2 / NODE
+    assert priced.context_forward.item() == pytest.approx(expected)
+    assert priced.context_backward.item() == pytest.approx(expected)
+
+
+def test_key_value_heads_are_sent_to_all_ranks_that_need_them() -> None:
+    """10 ranks share 2 key-value heads: each sends 10 of keys and 10 of values.
+
+    Blocks of ten straddle nodes of eight with two ranks on one side: 8/10 over the network.
+    """
+    priced = seconds(DENSE, context_parallel_degree=10, context_parallel_kind="all_to_all")
+    expected = TOKENS / 10 * 4000 * 2 * 8 / 10 / NETWORK
+    assert priced.context_forward.item() == pytest.approx(expected)
