@@ -14,7 +14,7 @@ from typing import Annotated
 
 import typer
 
-from planner.cli import catalogue, compare, estimate, plan, run, service, verify
+from planner.cli import catalogue, compare, estimate, frontier, plan, run, service, size, verify
 from planner.cli.demo.command import demo
 from planner.cli.failures import INTERRUPTED, report, report_interrupt
 
@@ -48,6 +48,8 @@ def _application(
 
 app.command("plan")(plan.plan)
 app.command("estimate")(estimate.estimate)
+app.command("frontier")(frontier.frontier)
+app.command("size")(size.size)
 app.command("compare")(compare.compare)
 app.command("verify")(verify.verify)
 app.command("run", context_settings={"allow_interspersed_args": True})(run.run)

@@ -76,6 +76,27 @@ def search_progress(description: str) -> Iterator[Callable[[Progress], None]]:
             bar.stop()
 
 
+@contextmanager
+def work_progress(description: str) -> Iterator[Callable[[str, int, int], None]]:
+    """Yield a listener (phase, parts done, parts in all) that draws the same bar."""
+    with search_progress(description) as listen:
+        from planner.schema.progress import Progress
+
+        def hear(phase: str, done: int, total: int) -> None:
+            listen(
+                Progress(
+                    phase=phase,
+                    configurations_total=total,
+                    open_count=max(total - done, 0),
+                    milp_count=0,
+                    best_seconds=None,
+                    lower_bound_seconds=None,
+                )
+            )
+
+        yield hear
+
+
 def _bar() -> ProgressBar:
     from rich.console import Console
     from rich.progress import (

@@ -55,6 +55,10 @@ OptimizerOption = Annotated[
 StackOption = Annotated[
     StackName | None, typer.Option("--stack", metavar="NAME", help="torch, megatron or deepspeed.")
 ]
+SolverSecondsOption = Annotated[
+    float | None,
+    typer.Option("--solver-seconds", metavar="SECONDS", help="Stop searching after this long."),
+]
 
 _DEGREE = re.compile(r"(?P<min>\d{1,7})(\.\.(?P<max>\d{1,7}))?")
 

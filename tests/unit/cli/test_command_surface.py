@@ -25,6 +25,20 @@ SURFACE = {
         "--json",
     },
     "estimate": JOB_OPTIONS | {"--strategy", "--strategies", "--json"},
+    "frontier": JOB_OPTIONS | {"--points", "--alternatives", "--solver-seconds", "--json"},
+    "size": JOB_OPTIONS
+    | {
+        "--device",
+        "--tokens",
+        "--days",
+        "--budget",
+        "--cheapest",
+        "--fewest",
+        "--devices-per-node",
+        "--max-devices",
+        "--solver-seconds",
+        "--json",
+    },
     "compare": {"--json"},
     "verify": {"--json"},
     "run": {"--steps", "--report", "--json"},
@@ -80,7 +94,7 @@ def test_job_options_are_fields_of_the_job_document():
     assert JOB_OPTIONS - {"--job"} <= fields
 
 
-@pytest.mark.parametrize("name", ["plan", "estimate"])
+@pytest.mark.parametrize("name", ["plan", "estimate", "frontier", "size"])
 def test_help_shows_every_option_whole_at_a_hundred_columns(name, command, monkeypatch):
     monkeypatch.setenv("COLUMNS", "100")
     text = command(name, "--help").stdout

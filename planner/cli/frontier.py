@@ -1,0 +1,73 @@
+"""`meshwright frontier`: the plans among which step, memory and cost have to be traded."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from planner.cli.console import print_document, stdout, work_progress
+from planner.cli.failures import NEGATIVE_ANSWER
+from planner.cli.inputs import read_resolved_cluster, read_resolved_model
+from planner.cli.options import (
+    BatchOption,
+    ClusterArgument,
+    JobOption,
+    JsonOption,
+    ModelArgument,
+    OptimizerOption,
+    PrecisionOption,
+    SequenceOption,
+    SolverSecondsOption,
+    StackOption,
+    read_job,
+)
+
+
+def frontier(  # noqa: PLR0913 - one parameter per option; tests freeze the surface
+    model: ModelArgument,
+    cluster: ClusterArgument,
+    points: Annotated[
+        int,
+        typer.Option("--points", metavar="N", min=1, max=64, help="Memory caps per device count."),
+    ] = 8,
+    alternatives: Annotated[
+        int,
+        typer.Option("--alternatives", metavar="K", min=0, max=64, help="Best K of other degrees."),
+    ] = 0,
+    job: JobOption = None,
+    global_batch_size: BatchOption = None,
+    sequence_length: SequenceOption = None,
+    precision: PrecisionOption = None,
+    optimizer: OptimizerOption = None,
+    stack: StackOption = None,
+    solver_seconds: SolverSecondsOption = None,
+    json: JsonOption = False,
+) -> None:
+    """Show the Pareto front of step, memory and cost, each point proven."""
+    fields = {
+        "global_batch_size": global_batch_size,
+        "sequence_length": sequence_length,
+        "precision": precision,
+        "optimizer": optimizer,
+        "stack": stack,
+    }
+    wanted = read_job(job, fields=fields, limits={"solver_seconds": solver_seconds})
+    given_model, given_cluster = read_resolved_model(model), read_resolved_cluster(cluster)
+    from planner.alternatives import best_of_other_degrees
+    from planner.cli.views.frontier import frontier_view
+    from planner.frontier import frontier as front_of
+    from planner.inquiry import Inquiry
+    from planner.resolution import resolved_request
+
+    request = resolved_request(given_model, given_cluster, wanted)
+    with work_progress("frontier") as listen:
+        inquiry = Inquiry.within(request.job.resolved.limits.solver_seconds, listen=listen)
+        others = best_of_other_degrees(request, alternatives, inquiry=inquiry)
+        found = front_of(request, inquiry=inquiry, point_count=points, alternatives=others)
+    if json:
+        print_document(found)
+    else:
+        stdout().print(frontier_view(found))
+    if not found.points:
+        raise typer.Exit(NEGATIVE_ANSWER)

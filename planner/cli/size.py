@@ -1,0 +1,90 @@
+"""`meshwright size`: which devices, and how many, train so many tokens in time."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+
+from planner.cli.console import print_document, stdout, work_progress
+from planner.cli.failures import NEGATIVE_ANSWER
+from planner.cli.inputs import read_resolved_model
+from planner.cli.options import (
+    BatchOption,
+    JobOption,
+    JsonOption,
+    ModelArgument,
+    OptimizerOption,
+    PrecisionOption,
+    SequenceOption,
+    SolverSecondsOption,
+    StackOption,
+    read_job,
+)
+
+
+def size(  # noqa: PLR0913 - one parameter per option; tests freeze the surface
+    model: ModelArgument,
+    device: Annotated[
+        list[str], typer.Option("--device", metavar="KIND", help="A kind to try; may be repeated.")
+    ],
+    tokens: Annotated[
+        float, typer.Option("--tokens", metavar="N", help="Tokens to train, such as 1.4e12.")
+    ],
+    days: Annotated[float, typer.Option("--days", metavar="D", help="Days until it is done.")],
+    budget: Annotated[
+        float | None, typer.Option("--budget", metavar="MONEY", help="The most it may cost.")
+    ] = None,
+    cheapest: Annotated[
+        bool,
+        typer.Option("--cheapest/--fewest", help="Least money, or fewest devices (the default)."),
+    ] = False,
+    devices_per_node: Annotated[
+        int, typer.Option("--devices-per-node", metavar="N", help="Devices in one node.")
+    ] = 8,
+    max_devices: Annotated[
+        int, typer.Option("--max-devices", metavar="N", help="The most that can be had.")
+    ] = 16384,
+    job: JobOption = None,
+    global_batch_size: BatchOption = None,
+    sequence_length: SequenceOption = None,
+    precision: PrecisionOption = None,
+    optimizer: OptimizerOption = None,
+    stack: StackOption = None,
+    solver_seconds: SolverSecondsOption = None,
+    json: JsonOption = False,
+) -> None:
+    """Find the fewest or cheapest devices that train so many tokens in time."""
+    fields = {
+        "global_batch_size": global_batch_size,
+        "sequence_length": sequence_length,
+        "precision": precision,
+        "optimizer": optimizer,
+        "stack": stack,
+    }
+    wish: dict[str, Any] = {
+        "tokens": tokens,
+        "days": days,
+        "budget": budget,
+        "goal": "cheapest" if cheapest else "fewest",
+        "devices": [name.lower() for name in device],
+        "devices_per_node": devices_per_node,
+        "max_devices": max_devices,
+    }
+    wanted = read_job(job, fields=fields, limits={"solver_seconds": solver_seconds})
+    from planner import capacity
+    from planner.cli.views.sizing import sizing_view
+    from planner.inquiry import Inquiry
+    from planner.schema.sizing import SizingWish
+
+    asked = SizingWish.from_fields(wish, source="the options")
+    given_model = read_resolved_model(model)
+    with work_progress("sizing") as listen:
+        inquiry = Inquiry.within(wanted.limits.solver_seconds, listen=listen)
+        found = capacity.size(given_model, wanted, asked, inquiry=inquiry)
+    if json:
+        print_document(found)
+    else:
+        stdout().print(sizing_view(found))
+    if found.status == "none":
+        raise typer.Exit(NEGATIVE_ANSWER)

@@ -1,0 +1,85 @@
+"""A Pareto front, as a person reads it: one row a plan, fastest first."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from rich.console import Group, RenderableType
+from rich.markup import escape
+from rich.rule import Rule
+from rich.table import Table
+
+from planner.schema.frontier import AlternativePlan, Frontier, FrontierPoint
+from planner.schema.plan import Certificate
+from planner.units import format_bytes, format_seconds
+
+
+def frontier_view(front: Frontier) -> RenderableType:
+    """Return the points, the alternatives, and what was left out."""
+    model, cluster = front.model.resolved.name, front.cluster.resolved.name
+    return Group(
+        Rule(f"[bold]frontier of {escape(model)} on {escape(cluster)}[/]", align="left"),
+        _points(front.points),
+        *_alternatives(front.alternatives),
+        "",
+        *_left_out(front),
+    )
+
+
+def _points(points: tuple[FrontierPoint, ...]) -> Table:
+    table = Table(box=None, pad_edge=False)
+    for heading in ("devices", "strategy", "step", "peak", "$ per M tokens", "proof"):
+        table.add_column(heading, justify="left" if heading == "strategy" else "right")
+    for point in points:
+        table.add_row(
+            str(point.device_count),
+            escape(point.description),
+            format_seconds(point.step_seconds),
+            format_bytes(point.peak_memory_bytes),
+            price(point.cost_per_million_tokens),
+            proof(point.certificate),
+        )
+    return table
+
+
+def _alternatives(plans: tuple[AlternativePlan, ...]) -> Iterator[RenderableType]:
+    if not plans:
+        return
+    yield ""
+    table = Table(title="Best of other degrees", title_justify="left", box=None, pad_edge=False)
+    for heading in ("#", "strategy", "step", "slower by", "peak", "$ per M tokens", "proof"):
+        table.add_column(heading, justify="left" if heading == "strategy" else "right")
+    for plan in plans:
+        table.add_row(
+            str(plan.rank),
+            escape(plan.description),
+            format_seconds(plan.step_seconds),
+            f"{plan.slower_ratio:.2%}",
+            format_bytes(plan.peak_memory_bytes),
+            price(plan.cost_per_million_tokens),
+            "[green]optimal[/]" if plan.proven else "not proven",
+        )
+    yield table
+
+
+def _left_out(front: Frontier) -> Iterator[str]:
+    yield (
+        f"{front.status}: {front.search_count} searches, {front.dominated_count} plans dropped "
+        "that another beats in all three"
+    )
+    for reason, words in (("infeasible", "has no plan"), ("out_of_time", "was not solved in time")):
+        counts = sorted({s.device_count for s in front.skipped if s.reason == reason})
+        if counts:
+            yield f"a part of {', '.join(map(str, counts))} devices {words}"
+
+
+def price(cost: float | None) -> str:
+    """Return a cost to three digits, empty where none is known."""
+    return "" if cost is None else f"{cost:.3g}"
+
+
+def proof(certificate: Certificate) -> str:
+    """Return how sure a plan is to be the best, in one or two words."""
+    if certificate.status == "optimal":
+        return "[green]optimal[/]"
+    return f"[yellow]gap {certificate.gap_ratio:.1%}[/]"

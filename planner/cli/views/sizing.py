@@ -1,0 +1,100 @@
+"""An answer about how many devices it takes, as a person reads it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from rich.console import Group, RenderableType
+from rich.markup import escape
+from rich.rule import Rule
+from rich.table import Table
+
+from planner.cli.views.frontier import proof
+from planner.schema.sizing import SizedPlan, Sizing, SizingTrial, SizingWish
+from planner.units import format_bytes, format_count, format_seconds
+
+
+def sizing_view(sizing: Sizing) -> RenderableType:
+    """Return the devices and their plan, or what stands in the way, and what was tried."""
+    return Group(
+        Rule(f"[bold]{escape(sizing.model.resolved.name)}[/]: {_wish(sizing.wish)}", align="left"),
+        *(_nothing(sizing) if sizing.answer is None else _found(sizing, sizing.answer)),
+        "",
+        _trials(sizing.trials),
+        *_ranges(sizing),
+    )
+
+
+def _wish(wish: SizingWish) -> str:
+    money = "" if wish.budget is None else f" for at most {wish.budget:,.0f}"
+    return f"{format_count(wish.tokens)} tokens in {wish.days:g} days{money}, {wish.goal}"
+
+
+def _found(sizing: Sizing, answer: SizedPlan) -> Iterator[str]:
+    shape = f"{answer.node_count} x {answer.devices_per_node} {escape(answer.device)}"
+    yield (
+        f"[bold green]{answer.device_count} devices[/] ({shape}): {answer.days:.3g} days, "
+        f"{answer.cost:,.0f} in all, {answer.step_count} steps of "
+        f"{format_seconds(answer.step_seconds)}, MFU {answer.model_flop_utilization:.1%}"
+    )
+    yield (
+        f"{escape(answer.description)}, peak {format_bytes(answer.peak_memory_bytes)}, "
+        f"{proof(answer.certificate)}"
+    )
+    better = "fewest" if sizing.wish.goal == "fewest" else "cheapest"
+    if sizing.proven:
+        yield f"the {better} among the counts tried: each other was solved and found wanting"
+    else:
+        yield f"the {better} found: not every count was solved in time"
+    if sizing.next_smaller is not None:
+        yield f"next smaller: {_outcome(sizing.next_smaller)}"
+
+
+def _nothing(sizing: Sizing) -> Iterator[str]:
+    binding = (sizing.binding or "time_limit").replace("_", " ")
+    yield f"[bold red]no count that was tried will do[/]: the {binding} binds"
+    if sizing.nearest_miss is not None:
+        yield f"nearest: {_outcome(sizing.nearest_miss)}"
+
+
+def _outcome(trial: SizingTrial) -> str:
+    head = f"{trial.device_count} {escape(trial.device)}"
+    if trial.days is None:
+        return f"{head}: {escape(trial.reason or trial.verdict.replace('_', ' '))}"
+    sure = "" if trial.certificate is None else f", {proof(trial.certificate)}"
+    return f"{head}: {trial.days:.4g} days, {trial.cost or 0.0:,.0f} in all{sure}"
+
+
+def _trials(trials: tuple[SizingTrial, ...]) -> Table:
+    table = Table(title="Tried", title_justify="left", box=None, pad_edge=False)
+    for heading in ("devices", "kind", "verdict", "step", "days", "cost"):
+        table.add_column(heading, justify="left" if heading in {"kind", "verdict"} else "right")
+    for trial in trials:
+        step = trial.step_seconds
+        over = "" if trial.cutoff_seconds is None else f"> {format_seconds(trial.cutoff_seconds)}"
+        table.add_row(
+            str(trial.device_count),
+            escape(trial.device),
+            _verdict(trial),
+            over if step is None else format_seconds(step),
+            "" if trial.days is None else f"{trial.days:.3g}",
+            "" if trial.cost is None else f"{trial.cost:,.0f}",
+        )
+    return table
+
+
+def _verdict(trial: SizingTrial) -> str:
+    words = trial.verdict.replace("_", " ")
+    return words if trial.limited_by is None else f"{words} ({trial.limited_by})"
+
+
+def _ranges(sizing: Sizing) -> Iterator[str]:
+    for kind in sizing.ranges:
+        name = escape(kind.device)
+        if kind.least_device_count is None:
+            yield f"{name}: has no rate for {sizing.job.resolved.precision}"
+            continue
+        yield (
+            f"{name}: at its peak rate it takes {kind.least_device_count} devices; "
+            f"{len(kind.tried)} counts from there on were tried, {len(kind.untried)} were not"
+        )

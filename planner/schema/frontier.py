@@ -1,0 +1,86 @@
+"""Frontier: the plans among which step, memory and cost have to be traded."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from planner.schema.document import Document, Part, PositiveBytes, PositiveCount
+from planner.schema.plan import (
+    Amount,
+    Certificate,
+    ResolvedCluster,
+    ResolvedJob,
+    ResolvedModel,
+)
+from planner.schema.strategy import Strategy
+
+
+class NodeShare(Part):
+    """The part of a node group that a plan uses."""
+
+    name: str
+    device: str
+    node_count: PositiveCount
+    devices_per_node: PositiveCount
+
+
+class FrontierPoint(Part):
+    """A plan that no other point beats in step, memory and cost at once.
+
+    No plan on these nodes that keeps every device under `memory_cap_bytes` (runtime and headroom
+    included, `None`: what the devices have) is faster: the certificate says how sure that is.
+    """
+
+    description: str
+    node_groups: tuple[NodeShare, ...]
+    device_count: PositiveCount
+    step_seconds: Amount
+    peak_memory_bytes: Amount
+    cost_per_million_tokens: Amount | None
+    tokens_per_second: Amount
+    memory_cap_bytes: PositiveBytes | None
+    strategy: Strategy
+    certificate: Certificate
+
+
+class AlternativePlan(Part):
+    """The fastest plan among those with its degrees and schedule, `rank` 1 being the best of all.
+
+    `slower_ratio` is how much longer its step is than the best plan's.
+    """
+
+    rank: PositiveCount
+    description: str
+    step_seconds: Amount
+    slower_ratio: Amount
+    peak_memory_bytes: Amount
+    cost_per_million_tokens: Amount | None
+    strategy: Strategy
+    proven: bool
+
+
+class SkippedNodes(Part):
+    """Nodes of the cluster for which there is no point, and why."""
+
+    node_groups: tuple[NodeShare, ...]
+    device_count: PositiveCount
+    memory_cap_bytes: PositiveBytes | None
+    reason: Literal["infeasible", "out_of_time"]
+
+
+class Frontier(Document):
+    """The Pareto front of step seconds, peak memory and cost, fastest first.
+
+    `status` is `partial` where time ran out before every cap and part of the cluster was solved.
+    """
+
+    status: Literal["complete", "partial", "infeasible"]
+    model: ResolvedModel
+    cluster: ResolvedCluster
+    job: ResolvedJob
+    points: tuple[FrontierPoint, ...]
+    alternatives: tuple[AlternativePlan, ...]
+    skipped: tuple[SkippedNodes, ...]
+    search_count: int
+    dominated_count: int
+    planner_version: str

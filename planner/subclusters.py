@@ -1,0 +1,71 @@
+"""Subclusters: the parts of a cluster that a job could do with."""
+
+from __future__ import annotations
+
+from itertools import combinations
+from math import gcd
+
+from planner.schema.cluster import Cluster, NodeGroup
+
+SUBCLUSTER_LIMIT = 24
+
+
+def subclusters(cluster: Cluster) -> tuple[Cluster, ...]:
+    """Return the parts of `cluster`, largest first, the whole one at the head.
+
+    Of every set of its node groups, the same share of each: all, a half, a third, and so on as far
+    as the node counts divide; and of a lone node, divisors of its devices. The largest
+    `SUBCLUSTER_LIMIT` parts are kept.
+    """
+    groups = cluster.node_groups
+    parts = {
+        part
+        for count in range(1, min(len(groups), 4) + 1)
+        for chosen in combinations(groups, count)
+        for part in _shares(chosen)
+    }
+    whole = tuple(groups)
+    parts.discard(whole)
+    ranked = sorted(parts, key=lambda part: (-_device_count(part), _names(part)))
+    kept = [whole, *ranked[: SUBCLUSTER_LIMIT - 1]]
+    return tuple(cluster.model_copy(update={"node_groups": part}) for part in kept)
+
+
+def _shares(groups: tuple[NodeGroup, ...]) -> set[tuple[NodeGroup, ...]]:
+    common = gcd(*(group.node_count for group in groups))
+    shares = {
+        tuple(_with_nodes(group, group.node_count // divisor) for group in groups)
+        for divisor in _divisors(common)
+    }
+    if len(groups) == 1:
+        lone = groups[0]
+        shares |= {
+            (_with_devices(lone, count),)
+            for count in _divisors(lone.devices_per_node)
+            if count < lone.devices_per_node
+        }
+    return shares
+
+
+def _with_nodes(group: NodeGroup, node_count: int) -> NodeGroup:
+    return group.model_copy(update={"node_count": node_count})
+
+
+def _with_devices(group: NodeGroup, device_count: int) -> NodeGroup:
+    """Return one node of the group with fewer devices, and their share of its host memory."""
+    host = group.host_memory_bytes
+    share = None if host is None else host * device_count / group.devices_per_node
+    changes = {"node_count": 1, "devices_per_node": device_count, "host_memory_bytes": share}
+    return group.model_copy(update=changes)
+
+
+def _divisors(number: int) -> list[int]:
+    return [divisor for divisor in range(1, number + 1) if number % divisor == 0]
+
+
+def _device_count(groups: tuple[NodeGroup, ...]) -> int:
+    return sum(group.device_count for group in groups)
+
+
+def _names(groups: tuple[NodeGroup, ...]) -> tuple[str, ...]:
+    return tuple(group.name for group in groups)
