@@ -1,95 +1,127 @@
 """Model graph: a chain of runs of identical blocks between an embedding and a head.
 
 This is our own model document, and what every importer produces. It states shapes only; what
-they cost is `planner.workload`'s business.
+they cost is `planner.workload`'s business. `docs/model-graph.md` explains it by example.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from enum import StrEnum
-from typing import Annotated, Literal
+from itertools import pairwise
+from typing import Annotated, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
+from planner.errors import DocumentError
+from planner.schema.block import (
+    Attention,
+    Block,
+    CrossAttention,
+    DenseFeedForward,
+    FeedForward,
+    GroupedQueryAttention,
+    LatentAttention,
+    MixtureFeedForward,
+    Norm,
+    NormPlacement,
+    TokenCount,
+    later,
+)
 from planner.schema.document import Count, Document, Name, Part, PositiveCount
 
+__all__ = [
+    "Attention",
+    "Block",
+    "BlockRun",
+    "CrossAttention",
+    "DenseFeedForward",
+    "Entry",
+    "Exit",
+    "FeedForward",
+    "GroupedQueryAttention",
+    "LatentAttention",
+    "MixtureFeedForward",
+    "ModelGraph",
+    "Norm",
+    "NormPlacement",
+    "Product",
+    "RunPart",
+]
 
-class Norm(StrEnum):
-    """Which normalisation: `rms` has a weight, `layer` a weight and a bias."""
-
-    RMS = "rms"
-    LAYER = "layer"
+Stream = tuple[int | None, int]  # tokens per sequence (None: the job's sequence_length), width
 
 
-class GroupedQueryAttention(Part):
-    """Multi-head, grouped-query or multi-query attention."""
+class RunPart(StrEnum):
+    """What a run belongs to: the decoder that ends in the head, or a tower before it."""
 
-    kind: Literal["grouped_query"] = "grouped_query"
-    head_count: PositiveCount
-    key_value_head_count: PositiveCount
-    head_size: PositiveCount
-    query_key_value_bias: bool = False
-    output_bias: bool = False
-    query_key_norm: bool = False
-    rotary: bool = True
-    sliding_window_tokens: PositiveCount | None = None
+    ENCODER = "encoder"
+    DECODER = "decoder"
 
 
-class LatentAttention(Part):
-    """Multi-head latent attention (DeepSeek-V2, arXiv:2405.04434 section 2.1)."""
+class Product(Part):
+    """A matrix product outside the blocks, over `tokens_per_sequence` rows (`null`: the run's)."""
 
-    kind: Literal["latent"] = "latent"
-    head_count: PositiveCount
-    query_rank: PositiveCount | None
-    key_value_rank: PositiveCount
-    no_position_head_size: PositiveCount
-    rotary_head_size: PositiveCount
-    value_head_size: PositiveCount
+    inner_size: PositiveCount
+    outer_size: PositiveCount
     bias: bool = False
+    tokens_per_sequence: TokenCount | None = None
 
 
-class DenseFeedForward(Part):
-    """Two matrices, or three when gated (SwiGLU)."""
+class Entry(Part):
+    """What stands before a run's first block: patch embedding, norms, learned tables.
 
-    kind: Literal["dense"] = "dense"
-    ffn_size: PositiveCount
-    gated: bool = True
-    bias: bool = False
+    `table_elements` counts learned positions, a class token, biases by relative position. A tower
+    whose entry has products reads its own input (patches, audio); else it reads token embeddings.
+    """
 
-
-class MixtureFeedForward(Part):
-    """Routed experts, and shared experts that every token passes."""
-
-    kind: Literal["mixture"] = "mixture"
-    expert_count: PositiveCount
-    experts_per_token: PositiveCount
-    expert_ffn_size: PositiveCount
-    shared_ffn_size: Count = 0
-    shared_gate: bool = False
-    gated: bool = True
+    products: Annotated[tuple[Product, ...], Field(max_length=16)] = ()
+    norm: Norm = Norm.LAYER
+    norm_widths: Annotated[tuple[PositiveCount, ...], Field(max_length=16)] = ()
+    table_elements: Count = 0
 
 
-Attention = Annotated[GroupedQueryAttention | LatentAttention, Field(discriminator="kind")]
-FeedForward = Annotated[DenseFeedForward | MixtureFeedForward, Field(discriminator="kind")]
+class Exit(Entry):
+    """What stands after a tower's last block: its final norm, a projection to the decoder.
 
+    `output_size` and `output_tokens_per_sequence` are what it puts out, `null` for what the run
+    itself has.
+    """
 
-class Block(Part):
-    """One transformer block: norm, attention, norm, feed-forward, each with a residual."""
-
-    attention: Attention
-    feed_forward: FeedForward
-    norm: Norm = Norm.RMS
+    output_size: PositiveCount | None = None
+    output_tokens_per_sequence: TokenCount | None = None
 
 
 class BlockRun(Part):
-    """Consecutive identical blocks."""
+    """Consecutive identical blocks.
+
+    A decoder's runs have the model's hidden size and the job's sequence length. An encoder's may
+    have their own `hidden_size` and `tokens_per_sequence` (patches, source tokens); one with an
+    `entry` begins a tower of its own.
+    """
 
     block: Block
     block_count: PositiveCount
+    part: RunPart = later(RunPart.DECODER)
+    hidden_size: PositiveCount | None = later(None)
+    tokens_per_sequence: TokenCount | None = later(None)
+    entry: Entry | None = later(None)
+    exit: Exit | None = later(None)
+
+    def width(self, model_hidden_size: int) -> int:
+        """Return the run's hidden size."""
+        return self.hidden_size or model_hidden_size
+
+    def output(self, model_hidden_size: int) -> Stream:
+        """Return the tokens per sequence (None: the job's) and width that leave the run."""
+        tokens, width = self.tokens_per_sequence, self.width(model_hidden_size)
+        if self.exit is None:
+            return tokens, width
+        return self.exit.output_tokens_per_sequence or tokens, self.exit.output_size or width
 
 
 class ModelGraph(Document):
-    """A decoder: embedding, runs of blocks, final norm, LM head.
+    """A decoder, perhaps behind towers: embedding, runs of blocks, final norm, LM head.
 
     `learned_position_count` is 0 where positions are rotary. `assumptions` says in words what the
     importer had to assume.
@@ -111,3 +143,137 @@ class ModelGraph(Document):
     def block_count(self) -> int:
         """Return the number of blocks in the chain."""
         return sum(run.block_count for run in self.runs)
+
+    def towers(self) -> tuple[tuple[int, ...], ...]:
+        """Return the indices of the encoder runs, tower by tower."""
+        towers: list[list[int]] = []
+        for index, run in enumerate(self.runs):
+            if run.part is RunPart.ENCODER:
+                if not towers or run.entry is not None:
+                    towers.append([])
+                towers[-1].append(index)
+        return tuple(tuple(tower) for tower in towers)
+
+    @model_validator(mode="after")
+    def _chain_holds(self) -> Self:
+        """Raise unless each run can follow the one before it.
+
+        Raises:
+            DocumentError: naming the field that does not go with the chain.
+        """
+        for index, run in enumerate(self.runs):
+            self._check_part(index, run)
+        sources: set[Stream] = set()
+        for tower in self.towers():
+            self._check_tower(tower, sources)
+            sources.add(self.runs[tower[-1]].output(self.hidden_size))
+        decoders = [i for i, run in enumerate(self.runs) if run.part is RunPart.DECODER]
+        self._check_sources(decoders, sources)
+        self._check_merged()
+        return self
+
+    def _check_part(self, index: int, run: BlockRun) -> None:
+        """Raise unless the decoder is one piece at the end, as wide and long as the model."""
+        where = f"runs.{index}"
+        if run.part is RunPart.ENCODER:
+            if index == len(self.runs) - 1:
+                raise DocumentError(
+                    "the last run must be the decoder's, which ends in the head",
+                    field=f"{where}.part",
+                    value="encoder",
+                    remedy="add the decoder's runs after the encoder's",
+                )
+            if index and self.runs[index - 1].part is RunPart.DECODER:
+                raise DocumentError(
+                    "an encoder cannot follow the decoder",
+                    field=f"{where}.part",
+                    value="encoder",
+                    remedy="list all encoder runs before the decoder's",
+                )
+            return
+        for name, expected in (("hidden_size", self.hidden_size), ("tokens_per_sequence", None)):
+            value = getattr(run, name)
+            if value is not None and value != expected:
+                raise DocumentError(
+                    "only encoder runs may have their own",
+                    field=f"{where}.{name}",
+                    value=value,
+                    remedy=f'leave it out, or set {where}.part to "encoder"',
+                )
+        if run.exit is not None:
+            raise DocumentError(
+                "a decoder run ends in the next run or in the head",
+                field=f"{where}.exit",
+                remedy="leave it out; final_norm and the head are the model's own",
+            )
+
+    def _check_tower(self, tower: tuple[int, ...], sources: set[Stream]) -> None:
+        """Raise unless each run of the tower takes what the run before it puts out."""
+        first = self.runs[tower[0]]
+        if (first.entry is None or not first.entry.products) and first.width(
+            self.hidden_size
+        ) != self.hidden_size:
+            raise DocumentError(
+                f"a tower that reads token embeddings is as wide as the model, {self.hidden_size}",
+                field=f"runs.{tower[0]}.hidden_size",
+                value=first.hidden_size,
+                remedy="give its entry the product that embeds its own input, or use the model's",
+            )
+        for before, index in pairwise(tower):
+            run = self.runs[index]
+            own = (run.tokens_per_sequence, run.width(self.hidden_size))
+            given = self.runs[before].output(self.hidden_size)
+            if own != given:
+                raise DocumentError(
+                    f"takes {_shown(own)}, but the run before it puts out {_shown(given)}",
+                    field=f"runs.{index}",
+                    remedy=f"give runs.{before} an exit that puts out what runs.{index} takes, or "
+                    "give this run an entry to begin a tower of its own",
+                )
+        self._check_sources(tower, sources)
+
+    def _check_sources(self, indices: Sequence[int], sources: set[Stream]) -> None:
+        """Raise unless every cross-attention reads what a tower before puts out."""
+        for index in indices:
+            for name in ("attention", "cross_attention"):
+                cross = getattr(self.runs[index].block, name)
+                if not isinstance(cross, CrossAttention):
+                    continue
+                read = (cross.source_tokens_per_sequence, cross.source_width)
+                if read not in sources:
+                    known = "; ".join(sorted(map(_shown, sources))) or "there is no tower before it"
+                    raise DocumentError(
+                        f"reads {_shown(read)}, which no tower before it puts out",
+                        field=f"runs.{index}.block.{name}",
+                        remedy=f"make source_tokens_per_sequence and source_width those of an "
+                        f"earlier tower's output: {known}",
+                    )
+
+    def _check_merged(self) -> None:
+        """Raise unless what no block reads across can stand among the token embeddings."""
+        read = self.cross_sources()
+        for tower in self.towers():
+            output = self.runs[tower[-1]].output(self.hidden_size)
+            if output not in read and output[1] != self.hidden_size:
+                raise DocumentError(
+                    f"its output is {output[1]} wide and no block reads it across, but the "
+                    f"decoder is {self.hidden_size} wide",
+                    field=f"runs.{tower[-1]}.exit",
+                    remedy=f"give it an exit with output_size {self.hidden_size}, or decoder "
+                    "blocks with a cross-attention to it",
+                )
+
+    def cross_sources(self) -> frozenset[Stream]:
+        """Return the tokens per sequence and widths that cross-attentions read."""
+        crosses = (
+            cross
+            for run in self.runs
+            for cross in (run.block.attention, run.block.cross_attention)
+            if isinstance(cross, CrossAttention)
+        )
+        return frozenset((c.source_tokens_per_sequence, c.source_width) for c in crosses)
+
+
+def _shown(stream: Stream) -> str:
+    tokens, width = stream
+    return f"{'sequence_length' if tokens is None else tokens} tokens of {width}"

@@ -17,12 +17,15 @@ from __future__ import annotations
 from planner.schema.model import (
     Attention,
     Block,
+    CrossAttention,
+    Entry,
     FeedForward,
     LatentAttention,
     MixtureFeedForward,
     Norm,
+    NormPlacement,
 )
-from planner.workload.flops import attention_core, block_gemms
+from planner.workload.flops import attention_core, block_gemms, source_gemms, sublayer_count
 from planner.workload.layer import ActivationElements, LayerActivations
 from planner.workload.selection import kept_products
 
@@ -36,21 +39,54 @@ _ROUTING_WORDS_PER_CHOICE = 10.0  # weight, its normed copy, and int64 index, or
 def block_activations(block: Block, hidden_size: int) -> LayerActivations:
     """Return the elements per token that one block keeps under each choice."""
     block_input = _elements(replicated=hidden_size)
+    cross = block.cross_attention
+    attentions = (block.attention,) if cross is None else (block.attention, cross)
     return LayerActivations(
         none=_sum(
-            _norm(block.norm, hidden_size),
-            _attention(block.attention),
-            _norm(block.norm, hidden_size),
+            *(_norms(block, hidden_size) for _ in range(sublayer_count(block))),
+            *(_attention(attention) for attention in attentions),
             _feed_forward(block.feed_forward, hidden_size),
         ),
         selective=_sum(
             block_input,
-            _attention_output(block.attention),
+            *(_attention_output(attention) for attention in attentions),
             kept_products(block_gemms(block, hidden_size)),
-            _elements(reduced=2 * hidden_size),
+            _elements(reduced=sublayer_count(block) * hidden_size),
         ),
         full=block_input,
     )
+
+
+def source_activations(cross: CrossAttention) -> LayerActivations:
+    """Return the elements per source token that a cross-attention keeps: its keys and values.
+
+    What it makes them of is the tower's output, which its stage holds once for all blocks.
+    """
+    width = cross.key_value_head_count * cross.head_size
+    normed = _KEPT_BY_NORM[Norm.RMS] * width if cross.query_key_norm else 0.0
+    heads = cross.key_value_head_count if cross.query_key_norm else 0
+    return LayerActivations(
+        none=_elements(sharded=2 * width + normed, float32=heads),
+        selective=kept_products(source_gemms(cross)),
+        full=_elements(),
+    )
+
+
+def end_activations(end: Entry, index: int) -> LayerActivations:
+    """Return what product `index` of an entry or exit keeps: its input, and before a next its sum.
+
+    The sum is what the activation between two products reads.
+    """
+    product = end.products[index]
+    between = 0 if index == len(end.products) - 1 else product.outer_size
+    kept = _elements(gathered=product.inner_size, replicated=between)
+    return LayerActivations(none=kept, selective=kept, full=kept)
+
+
+def end_norm_activations(end: Entry) -> LayerActivations:
+    """Return what the norms of an entry or exit keep; their output is counted where it is read."""
+    kept = _elements(replicated=_KEPT_BY_NORM[end.norm] * sum(end.norm_widths))
+    return LayerActivations(none=kept, selective=kept, full=kept)
 
 
 def embedding_activations() -> LayerActivations:
@@ -65,6 +101,19 @@ def head_activations(hidden_size: int, norm: Norm) -> LayerActivations:
     return LayerActivations(none=kept, selective=kept, full=kept)
 
 
+def _norms(block: Block, width: int) -> ActivationElements:
+    """Return what the norms about one part of a block keep, and the row that it reads whole.
+
+    The output of a norm after it goes into the residual sum, which keeps nothing.
+    """
+    if block.norm_placement is NormPlacement.BEFORE:
+        return _norm(block.norm, width)
+    after = _elements(replicated=_KEPT_BY_NORM[block.norm] * width)
+    if block.norm_placement is NormPlacement.AFTER:
+        return _sum(_elements(gathered=width), after)
+    return _sum(_norm(block.norm, width), after)
+
+
 def _norm(norm: Norm, width: int) -> ActivationElements:
     """Return what a norm keeps and its output, which column-split products read whole."""
     return _elements(gathered=width, replicated=_KEPT_BY_NORM[norm] * width)
@@ -74,11 +123,14 @@ def _attention(attention: Attention) -> ActivationElements:
     if isinstance(attention, LatentAttention):
         return _latent(attention)
     core = attention_core(attention)
-    query_width = core.head_count * core.key_head_size
-    kept = _sum(_elements(sharded=query_width + core.key_value_width), _attention_output(attention))
+    own = core.head_count * core.key_head_size
+    normed_heads = attention.head_count
+    if not isinstance(attention, CrossAttention):
+        own += core.key_value_width
+        normed_heads += attention.key_value_head_count
+    kept = _sum(_elements(sharded=own), _attention_output(attention))
     if not attention.query_key_norm:
         return kept
-    normed_heads = attention.head_count + attention.key_value_head_count
     return _sum(
         kept,
         _elements(

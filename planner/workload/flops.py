@@ -7,10 +7,12 @@ from typing import Literal
 from planner.schema.model import (
     Attention,
     Block,
+    CrossAttention,
     FeedForward,
     LatentAttention,
     MixtureFeedForward,
     Norm,
+    NormPlacement,
 )
 from planner.workload.layer import AttentionCore, ElementwiseTraffic, Gemm
 
@@ -22,20 +24,55 @@ _NORM_PASSES = 4  # read for the mean square, read, scale in fp32, write
 _NORM_KERNELS = {Norm.RMS: 5, Norm.LAYER: 1}  # RMSNorm: 8 in plain torch, 1 fused; between them
 _ROTARY_KERNELS = 10  # negate, concatenate, two products and a sum, for queries and for keys
 _LATENT_KERNELS = 18  # the same interleaved, and queries and keys put together
-_RESIDUAL_KERNELS = 2
+_RESIDUAL_KERNELS = 1
 _ROUTING_KERNELS = 19  # softmax, top-k, sort, count, gather, weigh, scatter
 
 
 def block_gemms(block: Block, hidden_size: int) -> tuple[Gemm, ...]:
-    """Return the matrix products of one block, in order of execution."""
+    """Return the matrix products of one block over its own tokens, in order of execution."""
+    cross = block.cross_attention
     return (
         *_attention_gemms(block.attention, hidden_size),
+        *(() if cross is None else _attention_gemms(cross, hidden_size)),
         *_feed_forward_gemms(block.feed_forward, hidden_size),
     )
 
 
+def source_gemms(cross: CrossAttention) -> tuple[Gemm, ...]:
+    """Return the matrix products of a cross-attention over the tokens that it reads."""
+    key_value_width = cross.key_value_head_count * cross.head_size
+    return (
+        _gemm("source_key", cross.source_width, key_value_width, "outer"),
+        _gemm("source_value", cross.source_width, key_value_width, "outer"),
+    )
+
+
+def cross_attentions(block: Block) -> tuple[CrossAttention, ...]:
+    """Return what in the block reads a tower's output."""
+    both = (block.attention, block.cross_attention)
+    return tuple(item for item in both if isinstance(item, CrossAttention))
+
+
+def sublayer_count(block: Block) -> int:
+    """Return how many parts of the block have a residual of their own."""
+    return 2 if block.cross_attention is None else 3
+
+
+def norm_count(block: Block) -> int:
+    """Return the norms over the block's hidden row."""
+    return sublayer_count(block) * (2 if block.norm_placement is NormPlacement.BOTH else 1)
+
+
 def attention_core(attention: Attention) -> AttentionCore:
     """Return what of attention depends on the sequence."""
+    if isinstance(attention, CrossAttention):
+        return AttentionCore(
+            head_count=attention.head_count,
+            key_head_size=attention.head_size,
+            value_head_size=attention.head_size,
+            key_value_width=2 * attention.key_value_head_count * attention.head_size,
+            causal=False,
+        )
     if isinstance(attention, LatentAttention):
         key_size = attention.no_position_head_size + attention.rotary_head_size
         return AttentionCore(
@@ -50,24 +87,27 @@ def attention_core(attention: Attention) -> AttentionCore:
         value_head_size=attention.head_size,
         key_value_width=2 * attention.key_value_head_count * attention.head_size,
         window_tokens=attention.sliding_window_tokens,
+        causal=attention.causal,
+        chunk_tokens=attention.chunk_tokens,
     )
 
 
 def elementwise_traffic(block: Block, hidden_size: int) -> ElementwiseTraffic:
     """Return the elements per token that norms, residuals, rotary and activations move.
 
-    A norm passes over its row `_NORM_PASSES` times, each of two residual additions reads two rows
-    and writes one; rotary reads and writes queries and keys twice; a gated activation reads gate,
+    A norm passes over its row `_NORM_PASSES` times, each residual addition reads two rows and
+    writes one; rotary reads and writes queries and keys twice; a gated activation reads gate,
     writes silu, reads silu and up, writes the product.
     """
     attention, feed_forward = block.attention, block.feed_forward
-    normed = _normed_inside(attention)
-    whole = (2 * _NORM_PASSES + 6) * hidden_size
+    whole = (norm_count(block) * _NORM_PASSES + sublayer_count(block) * 3) * hidden_size
     divided = _rotated_width(attention) * 4
     if isinstance(attention, LatentAttention):
-        whole += _NORM_PASSES * sum(normed)
+        whole += _NORM_PASSES * sum(_normed_inside(attention))
     else:
-        divided += _NORM_PASSES * sum(normed)
+        divided += _NORM_PASSES * sum(_normed_inside(attention))
+    if block.cross_attention is not None:
+        divided += _NORM_PASSES * sum(_normed_inside(block.cross_attention))
     passes = 5 if feed_forward.gated else 2
     if isinstance(feed_forward, MixtureFeedForward):
         chosen = feed_forward.experts_per_token
@@ -80,25 +120,40 @@ def elementwise_traffic(block: Block, hidden_size: int) -> ElementwiseTraffic:
     )
 
 
+def source_traffic(cross: CrossAttention) -> ElementwiseTraffic:
+    """Return the elements per source token that a cross-attention's key norm moves."""
+    normed = cross.key_value_head_count * cross.head_size if cross.query_key_norm else 0
+    return ElementwiseTraffic(
+        replicated=0.0,
+        sharded=float(_NORM_PASSES * normed),
+        kernel_count=_NORM_KERNELS[Norm.RMS] if normed else 0,
+    )
+
+
 def _kernel_count(block: Block) -> int:
     attention, feed_forward = block.attention, block.feed_forward
-    inside = len(_normed_inside(attention)) * _NORM_KERNELS[Norm.RMS]
-    count = 2 * _NORM_KERNELS[block.norm] + inside + _RESIDUAL_KERNELS
+    inside = len(_normed_inside(attention))
+    if block.cross_attention is not None:
+        inside += len(_normed_inside(block.cross_attention))
+    count = norm_count(block) * _NORM_KERNELS[block.norm] + inside * _NORM_KERNELS[Norm.RMS]
+    count += sublayer_count(block) * _RESIDUAL_KERNELS
     count += 2 if feed_forward.gated else 1
     if isinstance(attention, LatentAttention):
         count += _LATENT_KERNELS
-    elif attention.rotary:
+    elif not isinstance(attention, CrossAttention) and attention.rotary:
         count += _ROTARY_KERNELS
     return count + (_ROUTING_KERNELS if isinstance(feed_forward, MixtureFeedForward) else 0)
 
 
 def _normed_inside(attention: Attention) -> tuple[int, ...]:
-    """Return the widths of the norms within attention."""
+    """Return the widths of the norms within attention, over the block's own tokens."""
     if isinstance(attention, LatentAttention):
         ranks = (attention.query_rank, attention.key_value_rank)
         return tuple(rank for rank in ranks if rank is not None)
     if not attention.query_key_norm:
         return ()
+    if isinstance(attention, CrossAttention):
+        return (attention.head_count * attention.head_size,)
     heads = (attention.head_count, attention.key_value_head_count)
     return tuple(count * attention.head_size for count in heads)
 
@@ -108,7 +163,7 @@ def _rotated_width(attention: Attention) -> int:
     if isinstance(attention, LatentAttention):
         key_size = attention.no_position_head_size + attention.rotary_head_size
         return 2 * attention.head_count * key_size
-    if not attention.rotary:
+    if isinstance(attention, CrossAttention) or not attention.rotary:
         return 0
     return (attention.head_count + attention.key_value_head_count) * attention.head_size
 
@@ -117,6 +172,11 @@ def _attention_gemms(attention: Attention, hidden_size: int) -> tuple[Gemm, ...]
     if isinstance(attention, LatentAttention):
         return _latent_gemms(attention, hidden_size)
     query_width = attention.head_count * attention.head_size
+    if isinstance(attention, CrossAttention):
+        return (
+            _gemm("cross_query", hidden_size, query_width, "outer"),
+            _gemm("cross_output", query_width, hidden_size, "inner"),
+        )
     key_value_width = attention.key_value_head_count * attention.head_size
     return (
         _gemm("query", hidden_size, query_width, "outer"),

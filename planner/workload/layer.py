@@ -54,9 +54,10 @@ class AttentionCore:
     """softmax(QK')V: what depends on the sequence. Heads are divided by tensor parallelism.
 
     Forward FLOPs per query token are 2 x head_count x (key_head_size + value_head_size) x keys,
-    where keys is the mean number of keys a query sees (s for full attention counted whole, s/2
-    causal, less under a window). `key_value_width` is the elements of K and V per token (what
-    context parallelism has to exchange).
+    where keys is the mean number of keys a query sees. `key_value_width` is the elements of K and
+    V per key token (what context parallelism has to exchange). A window is `window_tokens` keys to
+    the left, and as many to the right where nothing is masked as causal, the token itself counted
+    in both; tokens of one of the consecutive chunks of `chunk_tokens` see that chunk alone.
     """
 
     head_count: int
@@ -64,21 +65,34 @@ class AttentionCore:
     value_head_size: int
     key_value_width: int
     window_tokens: int | None = None
+    causal: bool = True
+    chunk_tokens: int | None = None
 
-    def mean_keys(self, sequence_length: int) -> float:
-        """Return the mean number of keys that a query attends to under the causal mask.
+    def mean_keys(self, key_count: int) -> float:
+        """Return the mean number of keys, of `key_count`, that a query attends to.
 
-        (s + 1) / 2 without a window w; with one, w - w (w - 1) / (2 s) for w < s.
+        With s keys, as many queries, and a window w: causal (s + 1) / 2, or w - w (w - 1) / (2 s)
+        for w < s; else s, or 2 w - 1 - w (w - 1) / s. Chunks: the mean over them, by length.
         """
-        s, w = sequence_length, self.window_tokens
-        if w is None or w >= s:
-            return (s + 1) / 2
-        return w - w * (w - 1) / (2 * s)
+        chunk = self.chunk_tokens
+        if chunk is None or chunk >= key_count:
+            return self._mean_keys_of_one(key_count)
+        whole, rest = divmod(key_count, chunk)
+        keys = whole * chunk * self._mean_keys_of_one(chunk)
+        return (keys + (rest * self._mean_keys_of_one(rest) if rest else 0.0)) / key_count
 
-    def flop_per_token(self, sequence_length: int) -> float:
-        """Return causal forward FLOPs per token."""
+    def _mean_keys_of_one(self, key_count: int) -> float:
+        s, w = key_count, self.window_tokens
+        if w is None or w >= s:
+            return (s + 1) / 2 if self.causal else float(s)
+        if self.causal:
+            return w - w * (w - 1) / (2 * s)
+        return 2 * w - 1 - w * (w - 1) / s
+
+    def flop_per_token(self, key_count: int) -> float:
+        """Return forward FLOPs per query token that has `key_count` keys before masking."""
         width = self.head_count * (self.key_head_size + self.value_head_size)
-        return 2.0 * width * self.mean_keys(sequence_length)
+        return 2.0 * width * self.mean_keys(key_count)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,11 +135,43 @@ class ElementwiseTraffic:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LayerWorkload:
-    """One layer, per token.
+class SourceWorkload:
+    """What a layer does for tokens that are not its own, per such token.
 
-    `selective_recompute_ratio` is the share of the layer's forward GEMM FLOPs that selective
-    checkpointing runs again; its elementwise work is run again whole.
+    In a block: keys and values of what a tower put out, `width` elements a token, and `attention`
+    of the layer's queries to them. In the embedding: a tower's patch embedding or projection.
+    `tokens_per_sequence` None stands for the job's sequence length.
+    """
+
+    tokens_per_sequence: int | None
+    width: int
+    gemms: tuple[Gemm, ...]
+    attention: AttentionCore | None
+    elementwise: ElementwiseTraffic
+    activations: LayerActivations
+    selective_recompute_ratio: float = 0.0
+
+    def token_count(self, sequence_length: int) -> int:
+        """Return the tokens of one sequence of a job."""
+        return self.tokens_per_sequence or sequence_length
+
+    def forward_flop_per_sequence(self, sequence_length: int, *, query_count: int) -> float:
+        """Return the forward FLOPs of one sequence whose layer asks with `query_count` tokens."""
+        tokens = self.token_count(sequence_length)
+        products = tokens * sum(gemm.flop_per_token() for gemm in self.gemms)
+        if self.attention is None:
+            return products
+        return products + query_count * self.attention.flop_per_token(tokens)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LayerWorkload:
+    """One layer, per token of its own.
+
+    Layers of equal blocks are equal. `tokens_per_sequence` None stands for the job's sequence
+    length. `reductions` counts the sums of [tokens, hidden] that tensor parallelism needs in
+    forward, and again in backward. `selective_recompute_ratio` is the share of the layer's forward
+    GEMM FLOPs that selective checkpointing runs again; its elementwise work is run again whole.
     """
 
     name: str
@@ -137,13 +183,28 @@ class LayerWorkload:
     activations: LayerActivations
     selective_recompute_ratio: float
     experts_per_token: int = 0
+    tokens_per_sequence: int | None = None
+    reductions: int = 1
+    sources: tuple[SourceWorkload, ...] = ()
 
-    def forward_flop_per_token(self, sequence_length: int) -> float:
-        """Return forward FLOPs per token: matrix products and causal attention."""
+    def token_count(self, sequence_length: int) -> int:
+        """Return the layer's tokens in one sequence of a job."""
+        return self.tokens_per_sequence or sequence_length
+
+    def forward_flop_per_token(self, token_count: int) -> float:
+        """Return forward FLOPs per own token: matrix products, and attention to `token_count`."""
         products = sum(gemm.flop_per_token() for gemm in self.gemms)
         if self.attention is None:
             return products
-        return products + self.attention.flop_per_token(sequence_length)
+        return products + self.attention.flop_per_token(token_count)
+
+    def forward_flop_per_sequence(self, sequence_length: int) -> float:
+        """Return the forward FLOPs of one sequence of a job, sources included."""
+        tokens = self.token_count(sequence_length)
+        return tokens * self.forward_flop_per_token(tokens) + sum(
+            source.forward_flop_per_sequence(sequence_length, query_count=tokens)
+            for source in self.sources
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -162,11 +223,29 @@ class HeadWorkload:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Boundary:
+    """What crosses a cut after a block: streams of (tokens per sequence, elements per token).
+
+    Tokens None stand for the job's sequence length.
+    """
+
+    streams: tuple[tuple[int | None, int], ...]
+
+    def elements(self, sequence_length: int) -> int:
+        """Return the elements per sequence that go forward; their gradients come back."""
+        return sum((tokens or sequence_length) * width for tokens, width in self.streams)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ModelWorkload:
-    """The chain: embedding, runs of blocks (workload, count), head with loss."""
+    """The chain: embedding, runs of blocks (workload, count), head with loss.
+
+    `boundaries` says for each run what crosses a cut after one of its blocks.
+    """
 
     embedding: LayerWorkload
     runs: tuple[tuple[LayerWorkload, int], ...]
+    boundaries: tuple[Boundary, ...]
     head: HeadWorkload
     parameter_count: int
 
@@ -175,14 +254,18 @@ class ModelWorkload:
         """Return the number of blocks."""
         return sum(count for _, count in self.runs)
 
-    def model_flop_per_token(self, sequence_length: int) -> float:
-        """Return the FLOPs that one token needs, forward and backward, as MFU counts them.
+    def model_flop_per_sequence(self, sequence_length: int) -> float:
+        """Return the FLOPs that one sequence needs, forward and backward, as MFU counts them.
 
-        3 x forward: backward is counted as twice forward, attention under the causal mask, nothing
-        for recompute or for the embedding's lookup.
-        Source: Chowdhery et al. 2022 (PaLM), appendix B, with attention halved.
+        3 x forward: backward is counted as twice forward, attention under its mask, nothing for
+        recompute or for the embedding's lookup. Towers count with their own tokens.
+        Source: Chowdhery et al. 2022 (PaLM), appendix B, with causal attention halved.
         """
         layers = (*self.runs, (self.embedding, 1), (self.head.layer, 1))
         return 3.0 * sum(
-            count * layer.forward_flop_per_token(sequence_length) for layer, count in layers
+            count * layer.forward_flop_per_sequence(sequence_length) for layer, count in layers
         )
+
+    def model_flop_per_token(self, sequence_length: int) -> float:
+        """Return the FLOPs of one sequence for each of its `sequence_length` decoder tokens."""
+        return self.model_flop_per_sequence(sequence_length) / sequence_length

@@ -2,38 +2,70 @@
 
 from __future__ import annotations
 
-from planner.schema.model import Block, MixtureFeedForward, ModelGraph
+from planner.schema.model import Block, CrossAttention, MixtureFeedForward, ModelGraph
 from planner.workload.activations import (
     block_activations,
     embedding_activations,
     head_activations,
+    source_activations,
 )
-from planner.workload.flops import attention_core, block_gemms, elementwise_traffic
+from planner.workload.chain import boundaries
+from planner.workload.ends import end_sources
+from planner.workload.flops import (
+    attention_core,
+    block_gemms,
+    cross_attentions,
+    elementwise_traffic,
+    source_gemms,
+    source_traffic,
+    sublayer_count,
+)
 from planner.workload.layer import (
     ElementwiseTraffic,
     Gemm,
     HeadWorkload,
     LayerWorkload,
     ModelWorkload,
+    SourceWorkload,
 )
 from planner.workload.parameters import block_parameters, embedding_parameters, head_parameters
 from planner.workload.selection import recomputed_ratio
 
 
 def model_workload(graph: ModelGraph) -> ModelWorkload:
-    """Return what `graph` asks per token, layer by layer."""
+    """Return what `graph` asks per token, layer by layer.
+
+    Runs of equal blocks, as alternating ones are, share one workload, named for the first of them.
+    """
     embedding = _embedding(graph)
-    runs = tuple(
-        (_block(run.block, graph.hidden_size, name=f"run{index}"), run.block_count)
-        for index, run in enumerate(graph.runs)
-    )
+    runs = _runs(graph)
     head = _head(graph)
     count = embedding.parameters.total() + head.layer.parameters.total()
     count += sum(layer.parameters.total() * blocks for layer, blocks in runs)
-    return ModelWorkload(embedding=embedding, runs=runs, head=head, parameter_count=count)
+    return ModelWorkload(
+        embedding=embedding,
+        runs=runs,
+        boundaries=boundaries(graph),
+        head=head,
+        parameter_count=count,
+    )
 
 
-def _block(block: Block, hidden_size: int, *, name: str) -> LayerWorkload:
+def _runs(graph: ModelGraph) -> tuple[tuple[LayerWorkload, int], ...]:
+    known: dict[tuple[Block, int, int | None], LayerWorkload] = {}
+    runs = []
+    for index, run in enumerate(graph.runs):
+        kind = (run.block, run.width(graph.hidden_size), run.tokens_per_sequence)
+        if kind not in known:
+            known[kind] = _block(*kind, name=f"run{index}")
+        runs.append((known[kind], run.block_count))
+    return tuple(runs)
+
+
+def _block(
+    block: Block, hidden_size: int, tokens_per_sequence: int | None, *, name: str
+) -> LayerWorkload:
+    own = not isinstance(block.attention, CrossAttention)
     gemms = block_gemms(block, hidden_size)
     feed_forward = block.feed_forward
     chosen = feed_forward.experts_per_token if isinstance(feed_forward, MixtureFeedForward) else 0
@@ -42,11 +74,28 @@ def _block(block: Block, hidden_size: int, *, name: str) -> LayerWorkload:
         hidden_size=hidden_size,
         parameters=block_parameters(block, hidden_size),
         gemms=gemms,
-        attention=attention_core(block.attention),
+        attention=attention_core(block.attention) if own else None,
         elementwise=elementwise_traffic(block, hidden_size),
         activations=block_activations(block, hidden_size),
         selective_recompute_ratio=recomputed_ratio(gemms),
         experts_per_token=chosen,
+        tokens_per_sequence=tokens_per_sequence,
+        reductions=sublayer_count(block),
+        sources=tuple(_source(cross) for cross in cross_attentions(block)),
+    )
+
+
+def _source(cross: CrossAttention) -> SourceWorkload:
+    """Return what a cross-attention does for the tokens that it reads."""
+    gemms = source_gemms(cross)
+    return SourceWorkload(
+        tokens_per_sequence=cross.source_tokens_per_sequence,
+        width=cross.source_width,
+        gemms=gemms,
+        attention=attention_core(cross),
+        elementwise=source_traffic(cross),
+        activations=source_activations(cross),
+        selective_recompute_ratio=recomputed_ratio(gemms),
     )
 
 
@@ -63,6 +112,7 @@ def _embedding(graph: ModelGraph) -> LayerWorkload:
         ),
         activations=embedding_activations(),
         selective_recompute_ratio=0.0,
+        sources=end_sources(graph),
     )
 
 

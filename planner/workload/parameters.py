@@ -5,6 +5,8 @@ from __future__ import annotations
 from planner.schema.model import (
     Attention,
     Block,
+    CrossAttention,
+    Entry,
     FeedForward,
     GroupedQueryAttention,
     LatentAttention,
@@ -12,27 +14,41 @@ from planner.schema.model import (
     ModelGraph,
     Norm,
 )
+from planner.workload.flops import norm_count
 from planner.workload.layer import ParameterCounts
 
 
 def block_parameters(block: Block, hidden_size: int) -> ParameterCounts:
-    """Return the parameters of one block: attention, feed-forward and the two norms."""
-    attention = _attention_parameters(block.attention, hidden_size)
+    """Return the parameters of one block: attentions, feed-forward and norms."""
+    attentions = [_attention_parameters(block.attention, hidden_size)]
+    if block.cross_attention is not None:
+        attentions.append(_attention_parameters(block.cross_attention, hidden_size))
     feed_forward = _feed_forward_parameters(block.feed_forward, hidden_size)
-    norms = 2 * norm_parameters(block.norm, hidden_size)
+    norms = norm_count(block) * norm_parameters(block.norm, hidden_size)
     return ParameterCounts(
-        sharded=attention.sharded + feed_forward.sharded,
-        replicated=attention.replicated + feed_forward.replicated + norms,
+        sharded=sum(part.sharded for part in attentions) + feed_forward.sharded,
+        replicated=sum(part.replicated for part in attentions) + feed_forward.replicated + norms,
         expert=feed_forward.expert,
     )
 
 
 def embedding_parameters(graph: ModelGraph) -> ParameterCounts:
-    """Return the parameters of the token embedding and of learned positions."""
+    """Return the parameters of the token embedding, of learned positions, entries and exits."""
+    ends = [end for run in graph.runs for end in (run.entry, run.exit) if end is not None]
     return ParameterCounts(
         sharded=graph.vocabulary_size * graph.hidden_size,
-        replicated=graph.learned_position_count * graph.hidden_size,
+        replicated=graph.learned_position_count * graph.hidden_size
+        + sum(_end_parameters(end) for end in ends),
     )
+
+
+def _end_parameters(end: Entry) -> int:
+    """Return the parameters of an entry or exit; nobody splits its products."""
+    products = sum(
+        (product.inner_size + product.bias) * product.outer_size for product in end.products
+    )
+    norms = sum(norm_parameters(end.norm, width) for width in end.norm_widths)
+    return products + norms + end.table_elements
 
 
 def head_parameters(graph: ModelGraph) -> ParameterCounts:
@@ -52,6 +68,8 @@ def norm_parameters(norm: Norm, width: int) -> int:
 def _attention_parameters(attention: Attention, hidden_size: int) -> ParameterCounts:
     if isinstance(attention, LatentAttention):
         return _latent_parameters(attention, hidden_size)
+    if isinstance(attention, CrossAttention):
+        return _cross_parameters(attention, hidden_size)
     return _grouped_query_parameters(attention, hidden_size)
 
 
@@ -62,7 +80,23 @@ def _grouped_query_parameters(
     key_value_width = 2 * attention.key_value_head_count * attention.head_size
     sharded = hidden_size * (query_width + key_value_width) + query_width * hidden_size
     if attention.query_key_value_bias:
-        sharded += query_width + key_value_width
+        sharded += query_width + key_value_width // (1 if attention.key_bias else 2)
+    if attention.sink:
+        sharded += attention.head_count
+    replicated = hidden_size if attention.output_bias else 0
+    if attention.query_key_norm:
+        spanned = query_width + key_value_width // 2
+        spans = attention.query_key_norm_spans_heads
+        replicated += spanned if spans else 2 * attention.head_size
+    return ParameterCounts(sharded=sharded, replicated=replicated)
+
+
+def _cross_parameters(attention: CrossAttention, hidden_size: int) -> ParameterCounts:
+    query_width = attention.head_count * attention.head_size
+    key_value_width = 2 * attention.key_value_head_count * attention.head_size
+    sharded = 2 * hidden_size * query_width + attention.source_width * key_value_width
+    if attention.query_key_value_bias:
+        sharded += query_width + key_value_width // (1 if attention.key_bias else 2)
     replicated = hidden_size if attention.output_bias else 0
     if attention.query_key_norm:
         replicated += 2 * attention.head_size
@@ -92,9 +126,11 @@ def _feed_forward_parameters(feed_forward: FeedForward, hidden_size: int) -> Par
     matrices = 3 if feed_forward.gated else 2
     if isinstance(feed_forward, MixtureFeedForward):
         expert = matrices * hidden_size * feed_forward.expert_ffn_size
+        if feed_forward.expert_bias:
+            expert += (matrices - 1) * feed_forward.expert_ffn_size + hidden_size
         return ParameterCounts(
             sharded=matrices * hidden_size * feed_forward.shared_ffn_size,
-            replicated=hidden_size * feed_forward.expert_count
+            replicated=(hidden_size + feed_forward.router_bias) * feed_forward.expert_count
             + (hidden_size if feed_forward.shared_gate else 0),
             expert=feed_forward.expert_count * expert,
         )

@@ -1,0 +1,139 @@
+"""Block: attention, cross-attention, feed-forward and norms of one transformer layer."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Annotated, Any, Literal
+
+from pydantic import Field
+
+from planner.schema.document import Count, Part, PositiveCount
+
+TokenCount = Annotated[PositiveCount, Field(le=2**24)]
+
+
+def later(default: Any) -> Any:
+    """Return a field that a document leaves out where it is `default`.
+
+    Fields that came after the first version are such, so that a plain decoder's document, and its
+    digest, stay as they were.
+    """
+    return Field(default=default, exclude_if=lambda value: bool(value == default))
+
+
+class Norm(StrEnum):
+    """Which normalisation: `rms` has a weight, `layer` a weight and a bias."""
+
+    RMS = "rms"
+    LAYER = "layer"
+
+
+class NormPlacement(StrEnum):
+    """Where a block norms: what attention and feed-forward read, what they write, or both.
+
+    `before` is Llama, `after` OLMo-2, `both` Gemma-2.
+    """
+
+    BEFORE = "before"
+    AFTER = "after"
+    BOTH = "both"
+
+
+class GroupedQueryAttention(Part):
+    """Multi-head, grouped-query or multi-query attention of a sequence to itself.
+
+    `causal` queries see no later token. A window is `sliding_window_tokens` keys to the left (and
+    right, where not causal), a chunk the whole group of `chunk_tokens` that a token lies in (the
+    images of a sequence, each for itself). `query_key_norm` norms each head, or with
+    `query_key_norm_spans_heads` the row of all heads. `key_bias` false leaves keys out of
+    `query_key_value_bias`. `sink` is a learned score per head (gpt-oss).
+    """
+
+    kind: Literal["grouped_query"] = "grouped_query"
+    head_count: PositiveCount
+    key_value_head_count: PositiveCount
+    head_size: PositiveCount
+    query_key_value_bias: bool = False
+    output_bias: bool = False
+    query_key_norm: bool = False
+    rotary: bool = True
+    sliding_window_tokens: PositiveCount | None = None
+    causal: bool = later(True)
+    chunk_tokens: PositiveCount | None = later(None)
+    query_key_norm_spans_heads: bool = later(False)
+    key_bias: bool = later(True)
+    sink: bool = later(False)
+
+
+class LatentAttention(Part):
+    """Multi-head latent attention (DeepSeek-V2, arXiv:2405.04434 section 2.1)."""
+
+    kind: Literal["latent"] = "latent"
+    head_count: PositiveCount
+    query_rank: PositiveCount | None
+    key_value_rank: PositiveCount
+    no_position_head_size: PositiveCount
+    rotary_head_size: PositiveCount
+    value_head_size: PositiveCount
+    bias: bool = False
+
+
+class CrossAttention(Part):
+    """Attention of a block's tokens to all tokens that an earlier tower puts out.
+
+    The tower's output has `source_width` elements for each of `source_tokens_per_sequence` tokens
+    (`null`: as many as the job's sequence_length). Flags are those of grouped-query attention.
+    """
+
+    kind: Literal["cross"] = "cross"
+    head_count: PositiveCount
+    key_value_head_count: PositiveCount
+    head_size: PositiveCount
+    source_width: PositiveCount
+    source_tokens_per_sequence: TokenCount | None = None
+    query_key_value_bias: bool = False
+    key_bias: bool = True
+    output_bias: bool = False
+    query_key_norm: bool = False
+
+
+class DenseFeedForward(Part):
+    """Two matrices, or three when gated (SwiGLU)."""
+
+    kind: Literal["dense"] = "dense"
+    ffn_size: PositiveCount
+    gated: bool = True
+    bias: bool = False
+
+
+class MixtureFeedForward(Part):
+    """Routed experts, and shared experts that every token passes."""
+
+    kind: Literal["mixture"] = "mixture"
+    expert_count: PositiveCount
+    experts_per_token: PositiveCount
+    expert_ffn_size: PositiveCount
+    shared_ffn_size: Count = 0
+    shared_gate: bool = False
+    gated: bool = True
+    expert_bias: bool = later(False)
+    router_bias: bool = later(False)
+
+
+Attention = Annotated[
+    GroupedQueryAttention | LatentAttention | CrossAttention, Field(discriminator="kind")
+]
+FeedForward = Annotated[DenseFeedForward | MixtureFeedForward, Field(discriminator="kind")]
+
+
+class Block(Part):
+    """One transformer block: attention, perhaps a cross-attention after it, feed-forward.
+
+    Each has a residual, and norms where `norm_placement` says.
+    """
+
+    attention: Attention
+    feed_forward: FeedForward
+    norm: Norm = Norm.RMS
+    norm_placement: NormPlacement = later(NormPlacement.BEFORE)
+    cross_attention: CrossAttention | None = later(None)
