@@ -16,8 +16,15 @@ import numpy as np
 
 from planner.cost.configuration import Floats
 from planner.cost.setting import Setting
+from planner.cost.tokens import layer_tokens, source_tokens
 from planner.schema.job import Precision
-from planner.workload.layer import Gemm, LayerWorkload
+from planner.workload.layer import (
+    AttentionCore,
+    ElementwiseTraffic,
+    Gemm,
+    LayerWorkload,
+    SourceWorkload,
+)
 
 _BACKWARD_GEMM_FLOP_RATIO = 2.0  # one product for the input's gradient, one for the weight's
 _BACKWARD_ATTENTION_FLOP_RATIO = 2.5  # flash attention recomputes the scores
@@ -45,9 +52,7 @@ def compute_seconds(layer: LayerWorkload, setting: Setting) -> ComputeSeconds:
     Host seconds are what launching exceeds the kernels by; where the host is the device, launching
     takes its time beside them. Gradients of weights are half of backward's products.
     """
-    products = np.zeros_like(setting.tokens)
-    for gemm in layer.gemms:
-        products = products + _gemm_seconds(gemm, setting)
+    products, products_again = _product_seconds(layer, setting)
     attention_forward, attention_backward = _attention_seconds(layer, setting)
     elementwise = _elementwise_seconds(layer, setting)
     forward = products + attention_forward + elementwise
@@ -56,10 +61,9 @@ def compute_seconds(layer: LayerWorkload, setting: Setting) -> ComputeSeconds:
         + attention_backward
         + _BACKWARD_ELEMENTWISE_RATIO * elementwise
     )
-    kernels = len(layer.gemms) + layer.elementwise.kernel_count + (layer.attention is not None)
-    launches = kernels * setting.host_seconds_per_kernel
+    launches = _kernel_count(layer) * setting.host_seconds_per_kernel
     backward_launches = launches * setting.stack.backward_kernel_ratio
-    selective = layer.selective_recompute_ratio * products + elementwise
+    selective = products_again + elementwise
     return ComputeSeconds(
         forward=forward,
         backward=backward,
@@ -80,8 +84,33 @@ def _host_seconds(launches: float, kernels: Floats, setting: Setting) -> Floats:
     return np.maximum(launches - kernels, 0.0)
 
 
-def _gemm_seconds(gemm: Gemm, setting: Setting) -> Floats:
-    """Return forward seconds of one product on one rank.
+def _kernel_count(layer: LayerWorkload) -> int:
+    """Return how many kernels forward launches, those for other parts' tokens included."""
+    parts: tuple[LayerWorkload | SourceWorkload, ...] = (layer, *layer.sources)
+    return sum(
+        len(part.gemms) + part.elementwise.kernel_count + (part.attention is not None)
+        for part in parts
+    )
+
+
+def _product_seconds(layer: LayerWorkload, setting: Setting) -> tuple[Floats, Floats]:
+    """Return forward seconds of all products, and of those that selective recompute runs again."""
+    products = np.zeros_like(setting.tokens)
+    tokens = layer_tokens(layer, setting)
+    for gemm in layer.gemms:
+        products = products + _gemm_seconds(gemm, tokens, setting)
+    again = layer.selective_recompute_ratio * products
+    for source in layer.sources:
+        tokens = source_tokens(source, setting)
+        for gemm in source.gemms:
+            seconds = _gemm_seconds(gemm, tokens, setting)
+            products = products + seconds
+            again = again + source.selective_recompute_ratio * seconds
+    return products, again
+
+
+def _gemm_seconds(gemm: Gemm, tokens: Floats, setting: Setting) -> Floats:
+    """Return forward seconds of one product over `tokens` on one rank.
 
     Tensor-parallel ranks that do not split experts split the tokens of experts instead.
     """
@@ -92,7 +121,7 @@ def _gemm_seconds(gemm: Gemm, setting: Setting) -> Floats:
     outer = (
         gemm.outer_size / tensor if gemm.split == "outer" else np.full_like(tensor, gemm.outer_size)
     )
-    rows = setting.tokens * gemm.tokens_ratio * (tensor / setting.tensor)
+    rows = tokens * gemm.tokens_ratio * (tensor / setting.tensor)
     device = setting.hardware.profile.gemm
     peak = setting.hardware.peak_flop_per_second[setting.job.precision]
     rate = (
@@ -110,26 +139,49 @@ def _gemm_seconds(gemm: Gemm, setting: Setting) -> Floats:
 
 
 def _attention_seconds(layer: LayerWorkload, setting: Setting) -> tuple[Floats, Floats]:
-    """Return forward and backward seconds of the attention core; fp8 does not speed it up."""
-    if layer.attention is None:
-        zero = np.zeros_like(setting.tokens)
-        return zero, zero
-    flop = setting.tokens * layer.attention.flop_per_token(setting.sequence_length)
-    flop = flop / setting.tensor
+    """Return forward and backward seconds of the attention cores; fp8 does not speed them up."""
+    length = layer.token_count(setting.sequence_length)
+    cores = [(layer.attention, length)]
+    cores.extend(
+        (source.attention, source.token_count(setting.sequence_length)) for source in layer.sources
+    )
+    forward = backward = np.zeros_like(setting.tokens)
+    tokens = layer_tokens(layer, setting)
+    for core, key_count in cores:
+        if core is not None:
+            flop = tokens * core.flop_per_token(key_count) / setting.tensor
+            once, back = _core_seconds(flop, _kernel_length(core, length, key_count), setting)
+            forward, backward = forward + once, backward + back
+    return forward, backward
+
+
+def _kernel_length(core: AttentionCore, query_count: int, key_count: int) -> int:
+    """Return the tokens over which a kernel runs at once: of one chunk, or the fewer of two."""
+    return min(query_count, key_count, core.chunk_tokens or key_count)
+
+
+def _core_seconds(flop: Floats, length: int, setting: Setting) -> tuple[Floats, Floats]:
+    """Return forward and backward seconds of `flop` of attention over `length` tokens."""
     profile = setting.hardware.profile.attention
-    length = setting.sequence_length / np.where(setting.heads_exchanged, 1.0, setting.context)
+    local = length / np.where(setting.heads_exchanged, 1.0, setting.context)
     ratio = setting.peak_ratio if setting.job.precision is not Precision.FP8 else 1.0
     scale = 1e12 * ratio * setting.in_situ_efficiency
-    forward_ramp = length / (length + profile.forward_tokens_half)
-    backward_ramp = length / (length + profile.backward_tokens_half)
+    forward_ramp = local / (local + profile.forward_tokens_half)
+    backward_ramp = local / (local + profile.backward_tokens_half)
     forward_rate = scale * profile.forward_tflop_per_second * forward_ramp
     backward_rate = scale * profile.backward_tflop_per_second * backward_ramp
     return flop / forward_rate, _BACKWARD_ATTENTION_FLOP_RATIO * flop / backward_rate
 
 
 def _elementwise_seconds(layer: LayerWorkload, setting: Setting) -> Floats:
-    traffic = layer.elementwise
+    moved = _moved_elements(layer.elementwise, layer_tokens(layer, setting), setting)
+    for source in layer.sources:
+        tokens = source_tokens(source, setting)
+        moved = moved + _moved_elements(source.elementwise, tokens, setting)
+    moved_bytes = moved * setting.compute_bytes * setting.stack.elementwise_ratio
+    return moved_bytes / setting.hardware.memory_bytes_per_second
+
+
+def _moved_elements(traffic: ElementwiseTraffic, tokens: Floats, setting: Setting) -> Floats:
     spread = np.where(setting.sequence_parallel, setting.tensor, 1.0)
-    elements = traffic.replicated / spread + traffic.sharded / setting.tensor
-    moved = setting.tokens * elements * setting.compute_bytes * setting.stack.elementwise_ratio
-    return moved / setting.hardware.memory_bytes_per_second
+    return tokens * (traffic.replicated / spread + traffic.sharded / setting.tensor)

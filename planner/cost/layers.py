@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 
@@ -22,7 +23,10 @@ from planner.cost.states import (
     state_memory,
     sync_seconds,
 )
+from planner.cost.tokens import layer_tokens, source_tokens
 from planner.workload.layer import ActivationElements, LayerWorkload
+
+_Kept = Literal["none", "selective", "full"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -187,23 +191,34 @@ def _step_end_seconds(
     )
 
 
-def _bytes_of(elements: ActivationElements, setting: Setting) -> Floats:
-    """Return the bytes of one micro-batch's `elements` on one device, [configurations, 1]."""
+def _kept_bytes(layer: LayerWorkload, kept: _Kept, setting: Setting) -> Floats:
+    """Return what one micro-batch keeps on one device under a choice, [configurations, 1]."""
+    own: ActivationElements = getattr(layer.activations, kept)
+    total = _bytes_of(own, layer_tokens(layer, setting), setting)
+    for source in layer.sources:
+        elements: ActivationElements = getattr(source.activations, kept)
+        total = total + _bytes_of(elements, source_tokens(source, setting), setting)
+    return total
+
+
+def _bytes_of(elements: ActivationElements, tokens: Floats, setting: Setting) -> Floats:
+    """Return the bytes of `elements` for each of `tokens` on one device, [configurations, 1]."""
     spread = np.where(setting.sequence_parallel, setting.tensor, 1.0)
     narrow = elements.gathered + elements.replicated / spread + elements.sharded / setting.tensor
     narrow = narrow + np.where(setting.tensor > 1.0, elements.reduced / spread, 0.0)
     wide = elements.float32 / setting.tensor
-    return setting.tokens * (setting.compute_bytes * narrow + 4.0 * wide)
+    return tokens * (setting.compute_bytes * narrow + 4.0 * wide)
 
 
 def _activation_bytes(layer: LayerWorkload, choices: Choices, setting: Setting) -> Floats:
     """Return what one micro-batch keeps, wherever it is kept, [configurations, choices]."""
-    kept = layer.activations
     return np.where(
         choices.full,
-        _bytes_of(kept.full, setting),
+        _kept_bytes(layer, "full", setting),
         np.where(
-            choices.selective, _bytes_of(kept.selective, setting), _bytes_of(kept.none, setting)
+            choices.selective,
+            _kept_bytes(layer, "selective", setting),
+            _kept_bytes(layer, "none", setting),
         ),
     )
 
@@ -223,7 +238,7 @@ def _layer_bytes(
     that the larger of both counts: gradients are what exceeds the activations.
     """
     states = state_memory(held, choices, setting)
-    live = _bytes_of(layer.activations.none, setting) - kept
+    live = _kept_bytes(layer, "none", setting) - kept
     on_device = np.where(choices.offload_activations, 0.0, kept)
     single = setting.micro_batch_count == 1.0
     gradients = np.where(single, np.maximum(states.gradients - on_device, 0.0), states.gradients)

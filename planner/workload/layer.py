@@ -165,13 +165,26 @@ class SourceWorkload:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Boundary:
+    """What crosses a cut after a block: streams of (tokens per sequence, elements per token).
+
+    Tokens None stand for the job's sequence length.
+    """
+
+    streams: tuple[tuple[int | None, int], ...]
+
+    def elements(self, sequence_length: int) -> int:
+        """Return the elements per sequence that go forward; their gradients come back."""
+        return sum((tokens or sequence_length) * width for tokens, width in self.streams)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class LayerWorkload:
     """One layer, per token of its own.
 
-    Layers of equal blocks are equal. `tokens_per_sequence` None stands for the job's sequence
-    length. `reductions` counts the sums of [tokens, hidden] that tensor parallelism needs in
-    forward, and again in backward. `selective_recompute_ratio` is the share of the layer's forward
-    GEMM FLOPs that selective checkpointing runs again; its elementwise work is run again whole.
+    `tokens_per_sequence` None stands for the job's sequence length. `boundary` is what crosses a
+    cut after it. `selective_recompute_ratio` is the share of the layer's forward GEMM FLOPs that
+    selective checkpointing runs again; its elementwise work is run again whole.
     """
 
     name: str
@@ -184,8 +197,8 @@ class LayerWorkload:
     selective_recompute_ratio: float
     experts_per_token: int = 0
     tokens_per_sequence: int | None = None
-    reductions: int = 1
     sources: tuple[SourceWorkload, ...] = ()
+    boundary: Boundary = Boundary(streams=())
 
     def token_count(self, sequence_length: int) -> int:
         """Return the layer's tokens in one sequence of a job."""
@@ -223,29 +236,11 @@ class HeadWorkload:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Boundary:
-    """What crosses a cut after a block: streams of (tokens per sequence, elements per token).
-
-    Tokens None stand for the job's sequence length.
-    """
-
-    streams: tuple[tuple[int | None, int], ...]
-
-    def elements(self, sequence_length: int) -> int:
-        """Return the elements per sequence that go forward; their gradients come back."""
-        return sum((tokens or sequence_length) * width for tokens, width in self.streams)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class ModelWorkload:
-    """The chain: embedding, runs of blocks (workload, count), head with loss.
-
-    `boundaries` says for each run what crosses a cut after one of its blocks.
-    """
+    """The chain: embedding, runs of blocks (workload, count), head with loss."""
 
     embedding: LayerWorkload
     runs: tuple[tuple[LayerWorkload, int], ...]
-    boundaries: tuple[Boundary, ...]
     head: HeadWorkload
     parameter_count: int
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from planner.schema.model import Block, CrossAttention, MixtureFeedForward, ModelGraph
 from planner.workload.activations import (
     block_activations,
@@ -18,9 +20,9 @@ from planner.workload.flops import (
     elementwise_traffic,
     source_gemms,
     source_traffic,
-    sublayer_count,
 )
 from planner.workload.layer import (
+    Boundary,
     ElementwiseTraffic,
     Gemm,
     HeadWorkload,
@@ -35,36 +37,31 @@ from planner.workload.selection import recomputed_ratio
 def model_workload(graph: ModelGraph) -> ModelWorkload:
     """Return what `graph` asks per token, layer by layer.
 
-    Runs of equal blocks, as alternating ones are, share one workload, named for the first of them.
+    Runs alike in block, width, tokens and boundary, as alternating ones are, share one workload,
+    named for the first of them.
     """
     embedding = _embedding(graph)
     runs = _runs(graph)
     head = _head(graph)
     count = embedding.parameters.total() + head.layer.parameters.total()
     count += sum(layer.parameters.total() * blocks for layer, blocks in runs)
-    return ModelWorkload(
-        embedding=embedding,
-        runs=runs,
-        boundaries=boundaries(graph),
-        head=head,
-        parameter_count=count,
-    )
+    return ModelWorkload(embedding=embedding, runs=runs, head=head, parameter_count=count)
 
 
 def _runs(graph: ModelGraph) -> tuple[tuple[LayerWorkload, int], ...]:
-    known: dict[tuple[Block, int, int | None], LayerWorkload] = {}
+    known: dict[tuple[Block, int, int | None, Boundary], LayerWorkload] = {}
     runs = []
-    for index, run in enumerate(graph.runs):
-        kind = (run.block, run.width(graph.hidden_size), run.tokens_per_sequence)
+    for index, (run, boundary) in enumerate(zip(graph.runs, boundaries(graph), strict=True)):
+        width, tokens = run.width(graph.hidden_size), run.tokens_per_sequence
+        kind = (run.block, width, tokens, boundary)
         if kind not in known:
-            known[kind] = _block(*kind, name=f"run{index}")
+            layer = _block(run.block, width, name=f"run{index}")
+            known[kind] = replace(layer, tokens_per_sequence=tokens, boundary=boundary)
         runs.append((known[kind], run.block_count))
     return tuple(runs)
 
 
-def _block(
-    block: Block, hidden_size: int, tokens_per_sequence: int | None, *, name: str
-) -> LayerWorkload:
+def _block(block: Block, hidden_size: int, *, name: str) -> LayerWorkload:
     own = not isinstance(block.attention, CrossAttention)
     gemms = block_gemms(block, hidden_size)
     feed_forward = block.feed_forward
@@ -79,8 +76,6 @@ def _block(
         activations=block_activations(block, hidden_size),
         selective_recompute_ratio=recomputed_ratio(gemms),
         experts_per_token=chosen,
-        tokens_per_sequence=tokens_per_sequence,
-        reductions=sublayer_count(block),
         sources=tuple(_source(cross) for cross in cross_attentions(block)),
     )
 
