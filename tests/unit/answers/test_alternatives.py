@@ -1,0 +1,73 @@
+"""The k best groups are those that solving every group by itself gives."""
+
+from __future__ import annotations
+
+import pytest
+
+from planner.alternatives import GROUP_DEGREES, best_of_other_degrees
+from planner.inquiry import Inquiry, Solution
+from planner.resolution import Request
+from planner.schema.job import DegreeLimit, Limits
+from planner.space.degrees import enumerate_configurations
+from planner.variation import with_limits
+from tests.tight_requests import FEW_CHOICES, a_tight_request
+
+
+def group_of(decided) -> tuple[object, ...]:
+    schedule = decided.pipeline_schedule if decided.pipeline_parallel_degree > 1 else None
+    return (*(getattr(decided, name) for name in GROUP_DEGREES), schedule)
+
+
+def every_group(request: Request) -> set[tuple[object, ...]]:
+    rows = enumerate_configurations(
+        request.model.resolved, request.hardware, request.job.resolved
+    ).rows
+    return {group_of(row) for row in rows}
+
+
+def best_of(request: Request, group: tuple[object, ...]) -> float | None:
+    *degrees, schedule = group
+    fixed: dict[str, object] = {
+        name: DegreeLimit(min=degree, max=degree)
+        for name, degree in zip(GROUP_DEGREES, degrees, strict=True)
+    }
+    if schedule is not None:
+        fixed["pipeline_schedules"] = (schedule,)
+    answer = Inquiry.within(30.0).ask(with_limits(request, **fixed))
+    return answer.step_seconds if isinstance(answer, Solution) else None
+
+
+@pytest.mark.parametrize(
+    "limits",
+    [
+        FEW_CHOICES,
+        FEW_CHOICES.model_copy(update={"pipeline_parallel_degree": DegreeLimit(min=2, max=4)}),
+        FEW_CHOICES.model_copy(update={"micro_batch_size": DegreeLimit(min=2, max=2)}),
+    ],
+    ids=["free", "pipelined", "micro-batch 2"],
+)
+def test_the_best_groups_are_those_of_solving_each_alone(limits: Limits):
+    request = a_tight_request(limits=limits)
+    alone = [best_of(request, group) for group in every_group(request)]
+    expected = sorted(step for step in alone if step is not None)
+    found = best_of_other_degrees(request, 100, inquiry=Inquiry.within(60.0))
+    assert len(expected) >= 4
+    assert [plan.step_seconds for plan in found] == pytest.approx(expected, rel=1e-9)
+
+
+def test_the_plans_are_ranked_proven_and_of_different_groups():
+    found = best_of_other_degrees(a_tight_request(), 5, inquiry=Inquiry.within(60.0))
+    assert [plan.rank for plan in found] == [1, 2, 3, 4, 5]
+    assert all(plan.proven for plan in found)
+    assert len({group_of(plan.strategy) for plan in found}) == 5
+    assert found[0].slower_ratio == 0.0
+
+
+def test_without_time_there_are_none():
+    assert best_of_other_degrees(a_tight_request(), 3, inquiry=Inquiry.within(0.0)) == ()
+
+
+def test_none_are_sought_where_none_are_wanted():
+    inquiry = Inquiry.within(30.0)
+    assert best_of_other_degrees(a_tight_request(), 0, inquiry=inquiry) == ()
+    assert inquiry.search_count == 0

@@ -1,0 +1,147 @@
+"""The front holds what has to be traded, and no search finds anything that beats a point of it."""
+
+from __future__ import annotations
+
+import pytest
+
+from planner.frontier import frontier
+from planner.inquiry import Inquiry, Solution
+from planner.planning import estimate
+from planner.resolution import cluster_document
+from planner.schema.cluster import Cluster, NodeGroup
+from planner.schema.frontier import Frontier
+from planner.subclusters import subclusters
+from planner.units import GIB
+from planner.variation import with_cluster, with_memory_cap
+from tests.tight_requests import a_tight_cluster, a_tight_request
+
+
+@pytest.fixture(scope="module")
+def front() -> Frontier:
+    return frontier(a_tight_request(), inquiry=Inquiry.within(60.0), point_count=5)
+
+
+def values(point):
+    return point.step_seconds, point.peak_memory_bytes, point.cost_per_million_tokens
+
+
+def part_of(point) -> Cluster:
+    share = point.node_groups[0]
+    return a_tight_cluster(node_count=share.node_count, devices_per_node=share.devices_per_node)
+
+
+def test_the_front_trades_step_against_memory(front):
+    assert front.status == "complete"
+    assert len(front.points) >= 4
+    assert [point.step_seconds for point in front.points] == sorted(
+        point.step_seconds for point in front.points
+    )
+
+
+def test_no_point_beats_another_in_all_three(front):
+    for one in front.points:
+        for other in front.points:
+            if one is not other:
+                pairs = zip(values(one), values(other), strict=True)
+                assert not all(a <= b for a, b in pairs)
+
+
+def test_every_point_is_proven_optimal_under_its_cap(front):
+    assert {point.certificate.status for point in front.points} == {"optimal"}
+    for point in front.points:
+        cap = point.memory_cap_bytes
+        assert cap is None or point.peak_memory_bytes <= cap * (1.0 + 1e-9)
+
+
+def test_solving_again_with_a_points_own_peak_as_the_cap_finds_nothing_faster(front):
+    for point in front.points:
+        capped = with_memory_cap(part_of(point), point.peak_memory_bytes * (1.0 + 1e-9) / 0.95)
+        again = Inquiry.within(30.0).ask(with_cluster(a_tight_request(), capped))
+        assert isinstance(again, Solution)
+        assert again.step_seconds == pytest.approx(point.step_seconds, rel=1e-9)
+
+
+def test_estimating_a_points_strategy_gives_its_numbers(front):
+    request = a_tight_request()
+    for point in front.points:
+        part = part_of(point)
+        again = estimate(
+            request.model,
+            cluster_document(part.name, part),
+            request.job.resolved,
+            point.strategy,
+        ).prediction
+        assert again.step_seconds.p50 == pytest.approx(point.step_seconds, rel=1e-9)
+        assert max(stage.peak_memory_bytes for stage in again.stages) == pytest.approx(
+            point.peak_memory_bytes, rel=1e-9
+        )
+        assert again.cost_per_million_tokens == pytest.approx(point.cost_per_million_tokens)
+
+
+def test_a_part_on_which_nothing_fits_is_named(front):
+    assert {(part.device_count, part.reason) for part in front.skipped} == {(1, "infeasible")}
+
+
+def test_without_time_the_front_is_partial_and_says_what_was_not_solved():
+    found = frontier(a_tight_request(), inquiry=Inquiry.within(0.0), point_count=3)
+    assert (found.status, found.points) == ("partial", ())
+    assert {part.reason for part in found.skipped} == {"out_of_time"}
+
+
+def test_a_job_that_fits_nowhere_has_an_empty_front():
+    request = a_tight_request(cluster=a_tight_cluster(memory_bytes=4.0 * GIB))
+    found = frontier(request, inquiry=Inquiry.within(30.0), point_count=2)
+    assert (found.status, found.points) == ("infeasible", ())
+
+
+def test_one_point_for_each_part_is_its_fastest_plan():
+    found = frontier(a_tight_request(), inquiry=Inquiry.within(30.0), point_count=1)
+    assert {point.memory_cap_bytes for point in found.points} == {None}
+
+
+def test_the_listener_hears_the_work_end():
+    heard = []
+    inquiry = Inquiry.within(30.0, listen=lambda *words: heard.append(words))
+    frontier(a_tight_request(), inquiry=inquiry, point_count=2)
+    assert heard[-1] == ("points", 6, 6)
+
+
+def group(name: str, device: str, node_count: int) -> NodeGroup:
+    return NodeGroup(name=name, device=device, node_count=node_count, devices_per_node=8)
+
+
+def shapes(cluster: Cluster) -> list[tuple[tuple[str, int, int], ...]]:
+    return [
+        tuple((g.name, g.node_count, g.devices_per_node) for g in part.node_groups)
+        for part in subclusters(cluster)
+    ]
+
+
+def test_parts_of_a_cluster_are_shares_of_its_nodes_and_of_one_node():
+    lone = Cluster(name="c", node_groups=(group("a", "h100-sxm5-80gb", 4),))
+    assert shapes(lone) == [
+        (("a", 4, 8),),
+        (("a", 2, 8),),
+        (("a", 1, 8),),
+        (("a", 1, 4),),
+        (("a", 1, 2),),
+        (("a", 1, 1),),
+    ]
+
+
+def test_parts_of_a_mixed_cluster_keep_its_proportions_or_leave_a_kind_out():
+    groups = (group("h", "h100-sxm5-80gb", 2), group("a", "a100-sxm4-80gb", 4))
+    found = shapes(Cluster(name="c", node_groups=groups))
+    assert found[:3] == [
+        (("h", 2, 8), ("a", 4, 8)),
+        (("a", 4, 8),),
+        (("h", 1, 8), ("a", 2, 8)),
+    ]
+    assert (("h", 2, 8),) in found
+    assert (("h", 1, 8), ("a", 1, 8)) not in found
+
+
+def test_part_of_a_node_has_its_share_of_the_host():
+    whole = a_tight_cluster(host_memory_bytes=64.0 * GIB)
+    hosts = [part.node_groups[0].host_memory_bytes for part in subclusters(whole)]
+    assert hosts == [64.0 * GIB, 32.0 * GIB, 16.0 * GIB]
