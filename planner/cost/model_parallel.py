@@ -29,6 +29,7 @@ from planner.cost.collectives import (
 )
 from planner.cost.configuration import Floats
 from planner.cost.setting import Setting
+from planner.cost.tokens import layer_tokens, source_tokens
 from planner.workload.layer import AttentionCore, LayerWorkload
 
 Role = Literal["embedding", "block", "head"]
@@ -59,15 +60,16 @@ def model_parallel_seconds(
     A ring's exchange hides under attention, backward passing gradients round as well; exchanging
     heads hides under nothing, since attention waits for it.
     """
-    tensor = _tensor_rounds(layer, role, setting) * _tensor_round_seconds(layer, setting)
-    ring = _ring_seconds(layer.attention, setting)
-    heads = _head_exchange_seconds(layer.attention, setting)
+    own = layer_tokens(layer, setting) * layer.hidden_size
+    tensor = _tensor_rounds(layer, role, setting) * _tensor_round_seconds(own, setting)
+    read = _source_round_seconds(layer, setting)
+    ring, heads = _exchange_seconds(layer, setting)
     hidden = setting.overlap.hidden_ratio * attention_seconds
     expert = _expert_seconds(layer, setting)
     gathers_again = np.where(setting.sequence_parallel, 0.5, 0.0)
     return ModelParallelSeconds(
-        tensor_forward=tensor,
-        tensor_backward=tensor,
+        tensor_forward=tensor + read if role == "embedding" else tensor,
+        tensor_backward=tensor if role == "embedding" else tensor + read,
         tensor_recompute_full=tensor,
         tensor_recompute_selective=tensor * gathers_again,
         context_forward=np.where(setting.heads_exchanged, heads, np.maximum(ring - hidden, 0.0)),
@@ -96,12 +98,20 @@ def _tensor_rounds(layer: LayerWorkload, role: Role, setting: Setting) -> Floats
     return len(dense) + np.where(alone & whole_tokens, 1.0, 0.0)
 
 
-def _tensor_round_seconds(layer: LayerWorkload, setting: Setting) -> Floats:
-    """Return the exposed seconds of one all_reduce of [tokens, hidden].
+def _source_round_seconds(layer: LayerWorkload, setting: Setting) -> Floats:
+    """Return the exposed seconds of reducing once what belongs to other parts' tokens."""
+    elements = np.zeros_like(setting.tokens)
+    for source in layer.sources:
+        elements = elements + source_tokens(source, setting) * source.reduced_width
+    return _tensor_round_seconds(elements, setting) if layer.sources else elements
+
+
+def _tensor_round_seconds(elements: Floats, setting: Setting) -> Floats:
+    """Return the exposed seconds of one all_reduce of `elements`, such as [tokens, hidden].
 
     Under sequence parallel an all_gather and a reduce_scatter take its place.
     """
-    message = setting.tokens * layer.hidden_size * setting.compute_bytes
+    message = elements * setting.compute_bytes
     levels = setting.hardware.levels
     reduce = all_reduce_seconds(message, rank_count=setting.tensor, stride=1.0, levels=levels)
     gather = all_gather_seconds(message, rank_count=setting.tensor, stride=1.0, levels=levels)
@@ -109,45 +119,56 @@ def _tensor_round_seconds(layer: LayerWorkload, setting: Setting) -> Floats:
     return seconds * (1.0 - setting.stack.tensor_parallel_overlap_ratio)
 
 
-def _ring_seconds(attention: AttentionCore | None, setting: Setting) -> Floats:
-    """Return seconds to pass keys and values round the ring once.
+def _exchange_seconds(layer: LayerWorkload, setting: Setting) -> tuple[Floats, Floats]:
+    """Return what context parallelism takes by passing keys round, and by exchanging heads."""
+    ring = heads = np.zeros_like(setting.tokens)
+    queries = layer_tokens(layer, setting)
+    cores = [(layer.attention, queries)]
+    cores.extend((source.attention, source_tokens(source, setting)) for source in layer.sources)
+    for core, keys in cores:
+        if core is not None:
+            ring = ring + _ring_seconds(core, keys, setting)
+            heads = heads + _head_exchange_seconds(core, queries, keys, setting)
+    return ring, heads
+
+
+def _ring_seconds(attention: AttentionCore, keys: Floats, setting: Setting) -> Floats:
+    """Return seconds to pass the keys and values of `keys` tokens round the ring once.
 
     Source: Liu et al. 2023, arXiv:2310.01889 (ring attention).
     """
-    if attention is None:
-        return np.zeros_like(setting.tokens)
     width = attention.key_value_width / setting.tensor
     return ring_pass_seconds(
-        setting.tokens * width * setting.compute_bytes,
+        keys * width * setting.compute_bytes,
         rank_count=setting.context,
         stride=setting.tensor,
         levels=setting.hardware.levels,
     )
 
 
-def _head_exchange_seconds(attention: AttentionCore | None, setting: Setting) -> Floats:
+def _head_exchange_seconds(
+    attention: AttentionCore, queries: Floats, keys: Floats, setting: Setting
+) -> Floats:
     """Return seconds of the four all_to_alls that trade tokens for heads and back: Q, K, V, O.
 
     With fewer key-value heads than context-parallel ranks, each is sent to all that need it.
     Source: Jacobs et al. 2023, arXiv:2309.14509 (DeepSpeed-Ulysses).
     """
-    if attention is None:
-        return np.zeros_like(setting.tokens)
     key_size, value_size = attention.key_head_size, attention.value_head_size
     heads = attention.head_count / setting.tensor
     key_value_heads = attention.key_value_width / (key_size + value_size) / setting.tensor
     sent = np.maximum(key_value_heads, setting.context)
 
-    def exchange(width: Floats) -> Floats:
+    def exchange(tokens: Floats, width: Floats) -> Floats:
         return all_to_all_seconds(
-            setting.tokens * width * setting.compute_bytes,
+            tokens * width * setting.compute_bytes,
             rank_count=setting.context,
             stride=setting.tensor,
             levels=setting.hardware.levels,
         )
 
-    queries = exchange(heads * key_size) + exchange(heads * value_size)
-    return queries + exchange(sent * key_size) + exchange(sent * value_size)
+    asked = exchange(queries, heads * key_size) + exchange(queries, heads * value_size)
+    return asked + exchange(keys, sent * key_size) + exchange(keys, sent * value_size)
 
 
 def _expert_seconds(layer: LayerWorkload, setting: Setting) -> Floats:
@@ -155,7 +176,7 @@ def _expert_seconds(layer: LayerWorkload, setting: Setting) -> Floats:
     if not layer.experts_per_token:
         return np.zeros_like(setting.tokens)
     levels = setting.hardware.levels
-    hidden = setting.tokens * layer.hidden_size * setting.compute_bytes
+    hidden = layer_tokens(layer, setting) * layer.hidden_size * setting.compute_bytes
     whole = hidden * layer.experts_per_token
     own_experts = setting.expert_tensor < setting.tensor
     split = setting.sequence_parallel | own_experts

@@ -36,7 +36,7 @@ def _lookup(run: BlockRun, graph: ModelGraph) -> SourceWorkload:
     """Return the lookup of a text tower's tokens in the model's token embedding."""
     return SourceWorkload(
         tokens_per_sequence=run.tokens_per_sequence,
-        width=graph.hidden_size,
+        reduced_width=graph.hidden_size,
         gemms=(),
         attention=None,
         elementwise=ElementwiseTraffic(
@@ -50,7 +50,7 @@ def _end(end: Entry, run: BlockRun) -> list[SourceWorkload]:
     sources = [
         SourceWorkload(
             tokens_per_sequence=product.tokens_per_sequence or _tokens(run),
-            width=product.inner_size,
+            reduced_width=0,
             gemms=(
                 Gemm(
                     name=f"end{index}",
@@ -77,7 +77,7 @@ def _end(end: Entry, run: BlockRun) -> list[SourceWorkload]:
 def _norms(end: Entry, run: BlockRun) -> SourceWorkload:
     return SourceWorkload(
         tokens_per_sequence=_tokens(run),
-        width=sum(end.norm_widths),
+        reduced_width=0,
         gemms=(),
         attention=None,
         elementwise=ElementwiseTraffic(

@@ -138,13 +138,15 @@ class ElementwiseTraffic:
 class SourceWorkload:
     """What a layer does for tokens that are not its own, per such token.
 
-    In a block: keys and values of what a tower put out, `width` elements a token, and `attention`
-    of the layer's queries to them. In the embedding: a tower's patch embedding or projection.
-    `tokens_per_sequence` None stands for the job's sequence length.
+    In a block: keys and values of what a tower put out, and `attention` of the layer's queries to
+    them. In the embedding: a tower's lookup, patch embedding or projection. `reduced_width` is the
+    elements a token that tensor-parallel ranks sum once: forward for a lookup, backward for what
+    is read across, whose keys and values they split. `tokens_per_sequence` None stands for the
+    job's sequence length.
     """
 
     tokens_per_sequence: int | None
-    width: int
+    reduced_width: int
     gemms: tuple[Gemm, ...]
     attention: AttentionCore | None
     elementwise: ElementwiseTraffic

@@ -85,7 +85,7 @@ def _source(cross: CrossAttention) -> SourceWorkload:
     gemms = source_gemms(cross)
     return SourceWorkload(
         tokens_per_sequence=cross.source_tokens_per_sequence,
-        width=cross.source_width,
+        reduced_width=cross.source_width,
         gemms=gemms,
         attention=attention_core(cross),
         elementwise=source_traffic(cross),
