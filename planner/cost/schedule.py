@@ -1,13 +1,22 @@
 """Schedule: what a pipeline schedule means for the step and for memory.
 
     step = sum_r fill_r + repeats · max_r t_r + max_r u_r
-    fill_r = a F_r + b I_r + c W_r
+    fill_r = max over forms of (a F_r + b I_r + c W_r), not less than 0
 
-with F, I and W a rank's seconds per micro-batch for forward, for gradients of inputs with recompute,
-and for gradients of weights, t_r = F_r + I_r + W_r, and u_r its seconds once a step.
+with F, I and W a rank's seconds per micro-batch for forward, for gradients of inputs with their
+recompute, and for gradients of weights, t_r = F_r + I_r + W_r, and u_r its seconds once a step.
+Below, p is the pipeline-parallel degree, v the virtual stages of a rank, m the micro-batches, and
+n = (p - 1) / p.
 
-Source: Narayanan et al. 2021, arXiv:2104.04473 sections 2.2 and 2.3, for equal stages; with uneven
-ones the fill and drain pass every stage once, and the slowest sets the pace between.
+- GPipe, 1F1B: a = b = c = 1, m - 1 repeats. Source: Narayanan et al. 2021, arXiv:2104.04473,
+  section 2.2; with uneven stages the fill passes every stage once, and the slowest sets the pace.
+- Interleaved: a = b = c = 1/v, m - 1/v repeats. Source: the same, section 2.2.
+- ZB-V and DualPipeV: m repeats, and of the forms the largest; found by simulating the orders that
+  torch runs (`planner.cost.simulate`). While F and W are no more than I, ZB-V idles (p - 1)
+  max(I/2, I - W): it is without a bubble only where ranks need not wait for one another at the
+  end of the step.
+
+docs/decisions/0005 says how far the forms are from the simulation.
 """
 
 from __future__ import annotations
@@ -19,26 +28,24 @@ import numpy as np
 from planner.cost.configuration import Floats
 from planner.schema.strategy import V_SCHEDULES, PipelineSchedule
 
-
 PRICED_SCHEDULES = tuple(PipelineSchedule)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FillWeights:
-    """How much of a rank's forward, input-gradient and weight-gradient seconds fill and drain."""
+    """How much of a rank's forward, input- and weight-gradient seconds fills and drains.
 
-    forward: float
-    input_gradient: float
-    weight_gradient: float
+    `forms` are weights of the three in this order; the largest weighted sum counts. Summed over
+    layers one by one the fill is no less than that of their sum, and equal where layers are alike.
+    """
+
+    forms: tuple[tuple[float, float, float], ...]
 
     def of(self, forward: Floats, input_gradient: Floats, weight_gradient: Floats) -> Floats:
-        """Return the weighted sum, not less than 0."""
-        weighted = (
-            self.forward * forward
-            + self.input_gradient * input_gradient
-            + self.weight_gradient * weight_gradient
-        )
-        return np.maximum(weighted, 0.0)
+        """Return the largest weighted sum, not less than 0; arrays of one shape."""
+        parts = np.stack(np.broadcast_arrays(forward, input_gradient, weight_gradient))
+        sums = np.tensordot(np.array(self.forms), parts, axes=1)
+        return np.asarray(np.maximum(sums.max(axis=0), 0.0))
 
 
 def fill_weights(
@@ -46,31 +53,66 @@ def fill_weights(
     *,
     pipeline_parallel_degree: int,
     virtual_pipeline_degree: int,
-    micro_batch_count: int,  # noqa: ARG001
+    micro_batch_count: int,
 ) -> FillWeights:
     """Return the weights of the fill."""
-    p, v = pipeline_parallel_degree, virtual_pipeline_degree
-    if schedule is PipelineSchedule.INTERLEAVED:
-        return FillWeights(forward=1 / v, input_gradient=1 / v, weight_gradient=1 / v)
     if schedule is PipelineSchedule.ZB_V:
-        half = 0.5 * (p - 1) / p
-        return FillWeights(forward=half, input_gradient=half, weight_gradient=-half)
+        return FillWeights(forms=_zb_v_forms(pipeline_parallel_degree, micro_batch_count))
     if schedule is PipelineSchedule.DUALPIPE_V:
-        half = 0.5 * (p - 1) / p
-        return FillWeights(forward=half, input_gradient=2 * half, weight_gradient=-half)
-    return FillWeights(forward=1.0, input_gradient=1.0, weight_gradient=1.0)
+        return FillWeights(forms=_dualpipe_v_forms(pipeline_parallel_degree))
+    share = 1.0 / virtual_pipeline_degree if schedule is PipelineSchedule.INTERLEAVED else 1.0
+    return FillWeights(forms=((share, share, share),))
+
+
+def _zb_v_forms(degree: int, count: int) -> tuple[tuple[float, float, float], ...]:
+    """Return ZB-V's forms; the first two are exact where F and W are no more than I.
+
+    With 2 p - 1 micro-batches or more the second is (0, n, -n): the last gradients of inputs go
+    round while weight gradients fill the gaps. Each micro-batch less fills one gap less, and below
+    p micro-batches forwards leave gaps too.
+    """
+    n = (degree - 1) / degree
+    gaps_filled = max(0, min(count, 2 * degree - 1) - degree) / degree
+    gaps_forward = max(0, degree - count) / degree
+    return (
+        (0.0, n / 2.0, 0.0),
+        (gaps_forward, n, -gaps_filled),
+        (n, -n / 2.0, 0.0),
+        (n, 0.0, -n),
+        (0.0, 0.0, n / 2.0),
+    )
+
+
+def _dualpipe_v_forms(degree: int) -> tuple[tuple[float, float, float], ...]:
+    """Return DualPipeV's forms with forward and backward of a pair one after the other.
+
+    The first is (p - 1) (F + 2 I - W) / 2 - F / 2, all but the last term as DeepSeek has it for
+    pairs without overlap. Source: DeepSeek-AI 2024, arXiv:2412.19437, table 2.
+    """
+    n = (degree - 1) / degree
+    return (
+        ((degree - 2) / (2.0 * degree), n, -n / 2.0),
+        (n, n / 2.0, -n / 2.0),
+        (n, 0.0, 0.0),
+    )
 
 
 def repeat_count(
     schedule: PipelineSchedule,
     *,
-    pipeline_parallel_degree: int,  # noqa: ARG001
+    pipeline_parallel_degree: int,
     virtual_pipeline_degree: int,
     micro_batch_count: int,
 ) -> float:
-    """Return how often the slowest stage's pace counts beside the fill."""
+    """Return how often the slowest rank's pace counts beside the fill.
+
+    An interleaved pipeline that is not full waits for every micro-batch that is missing, on all
+    virtual stages but one: (1 - 1/v) max(0, p - m) more.
+    """
     if schedule is PipelineSchedule.INTERLEAVED:
-        return micro_batch_count - 1.0 / virtual_pipeline_degree
+        share = 1.0 / virtual_pipeline_degree
+        missing = max(0, pipeline_parallel_degree - micro_batch_count)
+        return micro_batch_count - share + (1.0 - share) * missing
     if schedule in V_SCHEDULES:
         return float(micro_batch_count)
     return micro_batch_count - 1.0
@@ -86,19 +128,29 @@ def in_flight(
 ) -> float:
     """Return how many micro-batches' activations a rank holds at its peak.
 
-    Counted in micro-batches of all the layers that the rank holds. GPipe runs all forwards first:
-    m. 1F1B starts backward once the pipeline is full: min(m, p - stage).
+    Counted in micro-batches of all the layers that the rank holds, its virtual stages holding
+    alike; `planner.cost.holdings` has them one by one. With r the rank:
+
+        GPipe m; 1F1B min(m, p - r); interleaved min((v - 1) k + 2 (p - 1 - r) + 1, m v) / v with
+        k micro-batches a round; ZB-V min(m, p, (m + 1 + r) / 2); DualPipeV p + 1/2.
+
+    A lone rank runs micro-batches one after another under any schedule.
     """
     m, p, v = micro_batch_count, pipeline_parallel_degree, virtual_pipeline_degree
-    if schedule is PipelineSchedule.GPIPE:
-        return float(m)
-    if schedule is PipelineSchedule.INTERLEAVED:
-        return min(float(m), (2 * (p - stage - 1) + (v - 1) * p + 1) / v)
-    if schedule is PipelineSchedule.ZB_V:
-        return float(min(m, p))
-    if schedule is PipelineSchedule.DUALPIPE_V:
-        return min(float(m), p + 0.5)
-    return float(min(m, p - stage))
+    if p == 1:
+        return 1.0
+    match schedule:
+        case PipelineSchedule.GPIPE:
+            return float(m)
+        case PipelineSchedule.ONE_F_ONE_B:
+            return float(min(m, p - stage))
+        case PipelineSchedule.INTERLEAVED:
+            length = -(-m // max(1, m // p))
+            return min((v - 1) * length + 2 * (p - 1 - stage) + 1, m * v) / v
+        case PipelineSchedule.ZB_V:
+            return min(m, p, (m + 1 + stage) / 2.0)
+        case PipelineSchedule.DUALPIPE_V:
+            return min(float(m), p + 0.5)
 
 
 def rank_of_virtual_stage(
