@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from functools import cache
 from importlib import resources
@@ -13,6 +13,7 @@ import yaml
 from pydantic import Field
 
 from planner.errors import InputError
+from planner.network import Level, LevelProfile, kind_levels, shared_level
 from planner.schema.cluster import Cluster, NodeGroup
 from planner.schema.document import Part
 from planner.schema.job import Precision, Stack
@@ -40,18 +41,6 @@ class AttentionProfile(Part):
     forward_tokens_half: NotNegative
     backward_tflop_per_second: Positive
     backward_tokens_half: NotNegative
-    source: str
-
-
-class LevelProfile(Part):
-    """A network level: t = (latency^e + (bytes / bandwidth)^e)^(1/e)."""
-
-    name: str
-    device_count: int | None
-    bandwidth_gb_per_second: Positive
-    latency_us: NotNegative
-    norm_exponent: Annotated[float, Field(gt=0, le=1)]
-    all_reduce_bandwidth_ratio: Positive
     source: str
 
 
@@ -138,27 +127,18 @@ class StackProfile(Part):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Level:
-    """A network level in SI; `device_count` is the size of one domain, at last the cluster's."""
-
-    name: str
-    device_count: int
-    bandwidth_bytes_per_second: float
-    latency_seconds: float
-    norm_exponent: float
-    all_reduce_bandwidth_ratio: float
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceHardware:
     """All devices of one kind in a cluster, in SI: how many there are, and how fast they are.
 
     `levels` are the networks as these devices see them; the outermost holds the whole cluster.
+    `node_groups` are the cluster's groups of this kind, and `device_group` the first of them, which
+    stands for all.
     """
 
     device: str
     kind: Literal["cuda", "cpu"]
     device_group: str
+    node_groups: tuple[str, ...]
     device_count: int
     devices_per_node: int
     device_memory_bytes: float
@@ -252,15 +232,16 @@ def stack_profile(stack: Stack) -> StackProfile:
 def cluster_hardware(cluster: Cluster) -> ClusterHardware:
     """Return `cluster` with its devices' profiles applied, in SI.
 
-    Node groups are of one kind if their devices, and what their nodes hold, are the same.
+    Node groups are of one kind if their devices, and what their nodes hold, are the same; prices
+    may differ.
 
     Raises:
-        InputError: if a device is unknown, or if there are more kinds than can be put in order.
+        InputError: if a device is unknown, if there are more kinds than can be put in order, or if
+            the levels do not go with the nodes.
     """
     groups: dict[tuple[object, ...], list[NodeGroup]] = {}
     for group in cluster.node_groups:
-        alike = (group.device, group.devices_per_node, group.host_bandwidth_bytes_per_second)
-        groups.setdefault(alike, []).append(group)
+        groups.setdefault(_likeness(group), []).append(group)
     if len(groups) > KIND_LIMIT:
         raise InputError(
             f"has more than {KIND_LIMIT} kinds of devices or nodes",
@@ -268,7 +249,23 @@ def cluster_hardware(cluster: Cluster) -> ClusterHardware:
             value=len(groups),
             remedy=f"plan at most {KIND_LIMIT} kinds as one job",
         )
-    return ClusterHardware(kinds=tuple(_kind(cluster, alike) for alike in groups.values()))
+    kinds = tuple(_kind(cluster, alike) for alike in groups.values())
+    if len(kinds) > 1 and cluster.levels is None:
+        around = shared_level([kind.levels[-1] for kind in kinds], cluster.device_count)
+        kinds = tuple(replace(kind, levels=(*kind.levels, around)) for kind in kinds)
+    return ClusterHardware(kinds=kinds)
+
+
+def _likeness(group: NodeGroup) -> tuple[object, ...]:
+    """Return what is the same for node groups of one kind."""
+    profile = device_profile(group.device)
+    return (
+        group.device,
+        group.devices_per_node,
+        group.host_bandwidth_bytes_per_second,
+        _memory_bytes(group, profile),
+        _host_memory_bytes(group, profile),
+    )
 
 
 def _kind(cluster: Cluster, groups: list[NodeGroup]) -> DeviceHardware:
@@ -278,10 +275,11 @@ def _kind(cluster: Cluster, groups: list[NodeGroup]) -> DeviceHardware:
         device=profile.device,
         kind=profile.kind,
         device_group=group.name,
+        node_groups=tuple(g.name for g in groups),
         device_count=sum(g.device_count for g in groups),
         devices_per_node=group.devices_per_node,
-        device_memory_bytes=min(_memory_bytes(g, profile) for g in groups),
-        host_memory_bytes_per_device=min(_host_memory_bytes(g, profile) for g in groups),
+        device_memory_bytes=_memory_bytes(group, profile),
+        host_memory_bytes_per_device=_host_memory_bytes(group, profile),
         memory_bytes_per_second=profile.memory_bandwidth_gb_per_second
         * 1e9
         * profile.memory_efficiency,
@@ -289,7 +287,7 @@ def _kind(cluster: Cluster, groups: list[NodeGroup]) -> DeviceHardware:
             precision: rate * 1e12 for precision, rate in profile.peak_tflop_per_second.items()
         },
         profile=profile,
-        levels=_levels(cluster, profile, group),
+        levels=kind_levels(cluster, profile.levels, groups),
         to_device_bytes_per_second=group.host_bandwidth_bytes_per_second
         or profile.host.to_device_gb_per_second * 1e9,
         from_device_bytes_per_second=group.host_bandwidth_bytes_per_second
@@ -315,44 +313,3 @@ def _price_per_device_hour(groups: list[NodeGroup], profile: DeviceProfile) -> f
         price = group.price_per_device_hour
         total += group.device_count * (profile.price_per_device_hour if price is None else price)
     return total / sum(group.device_count for group in groups)
-
-
-def _levels(cluster: Cluster, profile: DeviceProfile, group: NodeGroup) -> tuple[Level, ...]:
-    """Return levels from innermost to outermost; a domain never exceeds the cluster.
-
-    The profile's innermost domain is cut to the node where nodes hold fewer devices; a domain of
-    72 across nodes stays whole.
-    """
-    if cluster.levels is not None:
-        template = profile.levels[-1]
-        return tuple(
-            Level(
-                name=level.name,
-                device_count=min(level.device_count or cluster.device_count, cluster.device_count),
-                bandwidth_bytes_per_second=level.bandwidth_bytes_per_second
-                / level.oversubscription,
-                latency_seconds=level.latency_seconds,
-                norm_exponent=template.norm_exponent,
-                all_reduce_bandwidth_ratio=1.0,
-            )
-            for level in cluster.levels
-        )
-    return tuple(
-        Level(
-            name=level.name,
-            device_count=_domain(level, cluster, group),
-            bandwidth_bytes_per_second=level.bandwidth_gb_per_second * 1e9,
-            latency_seconds=level.latency_us * 1e-6,
-            norm_exponent=level.norm_exponent,
-            all_reduce_bandwidth_ratio=level.all_reduce_bandwidth_ratio,
-        )
-        for level in profile.levels
-    )
-
-
-def _domain(level: LevelProfile, cluster: Cluster, group: NodeGroup) -> int:
-    if level.device_count is None:
-        return cluster.device_count
-    if level.device_count <= 8:
-        return min(level.device_count, group.devices_per_node)
-    return min(level.device_count, cluster.device_count)

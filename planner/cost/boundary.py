@@ -1,8 +1,8 @@
 """Boundary: which network level two neighbouring pipeline stages exchange over.
 
-Ranks are laid out stage after stage, so that stage r holds devices r S to (r + 1) S - 1, and a device
-exchanges with the one in its place on the other stage. The narrowest level that any such pair
-crosses sets the pace.
+Ranks are laid out stage after stage, so that stage r holds devices r S to (r + 1) S - 1, and a
+device exchanges with the one in its place on the other stage. The narrowest level that any such
+pair crosses sets the pace.
 """
 
 from __future__ import annotations
@@ -12,7 +12,8 @@ from functools import cache
 
 import numpy as np
 
-from planner.hardware import ClusterHardware, Level
+from planner.hardware import ClusterHardware
+from planner.network import Level
 
 
 def crossed_level(levels: Sequence[Level], *, stage_size: int, stage: int, other: int) -> int:

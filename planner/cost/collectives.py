@@ -30,7 +30,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from planner.cost.configuration import Floats
-from planner.hardware import Level
+from planner.network import Level
 
 _SWITCH_RANKS_LEAST = 5.0  # switches reduce for more than four ranks; below it is a ring
 

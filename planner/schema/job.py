@@ -10,6 +10,7 @@ from pydantic import Field, model_validator
 from planner.schema.document import Degree, Document, Part, PositiveCount
 from planner.schema.strategy import (
     ActivationCheckpointing,
+    ContextParallelKind,
     Offload,
     PipelineSchedule,
     ZeroStage,
@@ -77,13 +78,20 @@ class DegreeLimit(Part):
 
 
 class Limits(Part):
-    """Fixed or bounded degrees, allowed techniques, memory headroom, solver time."""
+    """Fixed or bounded degrees, allowed techniques, memory headroom, solver time.
+
+    What is legal and yet searched only where a limit asks for it, `planner.space.rules` says.
+    """
 
     tensor_parallel_degree: DegreeLimit = DegreeLimit()
     pipeline_parallel_degree: DegreeLimit = DegreeLimit()
     virtual_pipeline_degree: DegreeLimit = DegreeLimit()
     context_parallel_degree: DegreeLimit = DegreeLimit()
+    context_parallel_kinds: Annotated[tuple[ContextParallelKind, ...], Field(min_length=1)] = tuple(
+        ContextParallelKind
+    )
     expert_parallel_degree: DegreeLimit = DegreeLimit()
+    expert_tensor_parallel_degree: DegreeLimit = DegreeLimit()
     data_parallel_replicate_degree: DegreeLimit = DegreeLimit()
     data_parallel_shard_degree: DegreeLimit = DegreeLimit()
     micro_batch_size: DegreeLimit = DegreeLimit()
@@ -98,7 +106,7 @@ class Limits(Part):
         PipelineSchedule.ONE_F_ONE_B,
     )
     memory_headroom_ratio: Annotated[float, Field(ge=0, lt=1)] = 0.05
-    solver_seconds: Annotated[float, Field(gt=0, le=86400)] = 60.0
+    solver_seconds: Annotated[float, Field(gt=0, le=86400)] = 20.0
 
 
 class Job(Document):

@@ -1,220 +1,215 @@
-"""Degrees: every configuration that model, cluster and job allow."""
+"""Degrees: every configuration that model, cluster and job allow, as columns."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import overload
 
-from planner.cost.configuration import Configuration, Configurations
+import numpy as np
+
+from planner.cost.configuration import Configuration, Configurations, Integers
 from planner.hardware import ClusterHardware
-from planner.schema.job import DegreeLimit, Job
+from planner.schema.job import Job, Stack
 from planner.schema.model import ModelGraph
-from planner.schema.strategy import PipelineSchedule
-from planner.space.legality import expert_count, needs_full_pipeline, tensor_parallel_sizes
+from planner.schema.strategy import ContextParallelKind, PipelineSchedule
+from planner.space.branches import Options, branched
+from planner.space.divisibility import divisors, expert_count, has_experts
+from planner.space.legality import needs_full_pipeline, needs_sequence_parallel
+from planner.space.meshes import Mesh, MeshRequest, meshes, outside
+from planner.space.rules import searches_micro_batch_size
 
-MICRO_BATCH_SIZE_LIMIT = 64
-CONTEXT_TOKENS_LEAST = 8192
 SEARCHED_SCHEDULES = (PipelineSchedule.GPIPE, PipelineSchedule.ONE_F_ONE_B)
+
+_KINDS = tuple(ContextParallelKind)
+_SCHEDULES = tuple(PipelineSchedule)
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigurationRows(Sequence[Configuration]):
+    """Configurations one by one, each made from the columns when it is asked for."""
+
+    columns: Configurations
+
+    def __len__(self) -> int:
+        return len(self.columns)
+
+    @overload
+    def __getitem__(self, index: int) -> Configuration: ...
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[Configuration]: ...
+    def __getitem__(self, index: int | slice) -> Configuration | Sequence[Configuration]:
+        if isinstance(index, slice):
+            return ConfigurationRows(self.columns.take(np.arange(len(self))[index]))
+        return self.columns.row(index)
+
+    def __iter__(self) -> Iterator[Configuration]:
+        return (self.columns.row(index) for index in range(len(self)))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConfigurationSpace:
     """The legal configurations in a fixed order, and how many were refused by which rule."""
 
-    rows: tuple[Configuration, ...]
+    configurations: Configurations
     refused: dict[str, int]
+
+    @property
+    def rows(self) -> Sequence[Configuration]:
+        """Return the configurations one by one."""
+        return ConfigurationRows(self.configurations)
 
     def columns(self) -> Configurations:
         """Return the configurations as columns."""
-        return Configurations.of(self.rows)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Mesh:
-    tensor: int
-    pipeline: int
-    context: int
-    shard: int
-    replicate: int
+        return self.configurations
 
 
 def enumerate_configurations(
     graph: ModelGraph, hardware: ClusterHardware, job: Job
 ) -> ConfigurationSpace:
-    """Return every configuration of the searched space.
+    """Return every configuration of the searched space: all that are legal but for `space.rules`.
 
-    Tensor parallelism stays within the innermost network level. Data-parallel ranks are sharded
-    whole, or (HSDP) in groups that fill one domain of a level and are replicated over the others.
-    A rank alone with its shard has nothing to shard, so ZeRO stages above 0 cost it nothing.
+    Meshes first, then for each its batches, experts, sequence parallelism, schedules and orders of
+    the kinds of devices.
     """
-    refused: Counter[str] = Counter()
+    space = _Space(graph=graph, hardware=hardware, job=job, refused=Counter())
+    found = meshes(MeshRequest(graph=graph, hardware=hardware, job=job, refused=space.refused))
+    columns = space.grown(_mesh_columns(tuple(found)))
+    return ConfigurationSpace(configurations=_configurations(columns), refused=dict(space.refused))
+
+
+def _mesh_columns(found: Sequence[Mesh]) -> dict[str, Integers]:
     rows = [
-        configuration
-        for mesh in _meshes(graph, hardware, job, refused)
-        for configuration in _batched(mesh, graph, job, refused)
+        (m.tensor, m.pipeline, m.context, _KINDS.index(m.kind), m.shard, m.replicate) for m in found
     ]
-    return ConfigurationSpace(rows=tuple(rows), refused=dict(refused))
+    table = np.array(rows, dtype=np.int64).reshape(-1, 6)
+    names = ("tensor", "pipeline", "context", "kind", "shard", "replicate")
+    columns = {name: table[:, place] for place, name in enumerate(names)}
+    return columns | {
+        "data": columns["shard"] * columns["replicate"],
+        "ranks": columns["shard"] * columns["context"],
+    }
 
 
-def _outside(name: str, job: Job, possible: tuple[int, ...] = ()) -> str:
-    """Return the rule that a degree lies within the job's limit, and what would be possible."""
-    limit: DegreeLimit = getattr(job.limits, name)
-    bounds = f"{limit.min}" if limit.min == limit.max else f"{limit.min} to {limit.max}"
-    choice = f"; model and devices allow {', '.join(map(str, possible))}" if possible else ""
-    return f"job.limits.{name} is {bounds}, which rules these out{choice}"
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Space:
+    """What each decision after the mesh may be."""
+
+    graph: ModelGraph
+    hardware: ClusterHardware
+    job: Job
+    refused: Counter[str]
+
+    def grown(self, columns: dict[str, Integers]) -> dict[str, Integers]:
+        """Return the meshes with all further decisions taken in all ways."""
+        decisions = (
+            (("size", "count"), ("data",), self._batches),
+            (("expert", "expert_tensor"), ("tensor", "ranks"), self._experts),
+            (("sequence",), ("tensor", "context"), self._sequence),
+            (("schedule", "virtual"), ("pipeline", "count"), self._schedules),
+            (("order",), ("pipeline",), self._orders),
+        )
+        for names, given, options in decisions:
+            columns = branched(columns, names, given=given, options=options, refused=self.refused)
+        return columns
+
+    def _batches(self, data: int) -> Options:
+        batch = self.job.global_batch_size or 1
+        if batch % data:
+            reason = "global_batch_size not a multiple of the data-parallel degree"
+            return Options(rows=(), refused=(reason,))
+        sizes = divisors(batch // data)
+        limits = self.job.limits
+        kept = [
+            size
+            for size in sizes
+            if limits.micro_batch_size.allows(size) and searches_micro_batch_size(size, limits)
+        ]
+        lost = [outside("micro_batch_size", self.job)] * (len(sizes) - len(kept))
+        return Options(rows=[(size, batch // data // size) for size in kept], refused=lost)
+
+    def _experts(self, tensor: int, ranks: int) -> Options:
+        """Return expert-parallel degrees and over how many ranks an expert is split: all or none.
+
+        Whether experts are split means nothing in a model without any.
+        """
+        experts = expert_count(self.graph)
+        splits = sorted({1, tensor}) if has_experts(self.graph) else [tensor]
+        rows, lost = [], []
+        for split in splits:
+            for degree in divisors(experts):
+                reason = self._expert_obstacle(degree, split, holders=tensor * ranks // split)
+                if reason is None:
+                    rows.append((degree, split))
+                else:
+                    lost.append(reason)
+        return Options(rows=rows, refused=lost)
+
+    def _expert_obstacle(self, degree: int, split: int, *, holders: int) -> str | None:
+        limits = self.job.limits
+        if holders % degree:
+            return "expert_parallel_degree does not divide the ranks that can hold experts"
+        if not limits.expert_parallel_degree.allows(degree):
+            return outside("expert_parallel_degree", self.job)
+        if not limits.expert_tensor_parallel_degree.allows(split):
+            return outside("expert_tensor_parallel_degree", self.job)
+        return None
+
+    def _sequence(self, tensor: int, context: int) -> Options:
+        """Return whether activations between products are split over tensor-parallel ranks.
+
+        Without tensor parallelism there is nothing to split, whatever the limit says.
+        """
+        if tensor == 1:
+            return Options(rows=((0,),))
+        wanted, length = self.job.limits.sequence_parallel, self.job.sequence_length or 1
+        rows, lost = [], []
+        if wanted is not True:
+            if needs_sequence_parallel(self.job.stack, self.graph):
+                lost.append(f"{Stack.MEGATRON.value} splits the sequence of a mixture of experts")
+            else:
+                rows.append((0,))
+        if wanted is not False:
+            if length % (tensor * context):
+                lost.append("sequence parallelism of an indivisible sequence")
+            else:
+                rows.append((1,))
+        return Options(rows=rows, refused=lost)
+
+    def _schedules(self, pipeline: int, count: int) -> Options:
+        """Return the schedules; without a pipeline all are the same, and one stands for them."""
+        allowed = [s for s in SEARCHED_SCHEDULES if s in self.job.limits.pipeline_schedules]
+        if not allowed:
+            return Options(rows=(), refused=("no schedule of pipeline_schedules can be priced",))
+        if pipeline == 1:
+            return Options(rows=((_SCHEDULES.index(allowed[-1]), 1),))
+        rows, lost = [], []
+        for schedule in allowed:
+            if needs_full_pipeline(self.job.stack, schedule) and count < pipeline:
+                lost.append("fewer micro-batches than stages")
+            else:
+                rows.append((_SCHEDULES.index(schedule), 1))
+        return Options(rows=rows, refused=lost)
+
+    def _orders(self, pipeline: int) -> Options:  # noqa: ARG002 - the same for all
+        return Options(rows=[(order,) for order in range(len(self.hardware.orders))])
 
 
-def divisors(number: int) -> tuple[int, ...]:
-    """Return the divisors of `number` in increasing order."""
-    small = [d for d in range(1, int(number**0.5) + 1) if number % d == 0]
-    return tuple(sorted({*small, *(number // d for d in small)}))
-
-
-def _meshes(
-    graph: ModelGraph, hardware: ClusterHardware, job: Job, refused: Counter[str]
-) -> Iterator[_Mesh]:
-    limits, world = job.limits, hardware.device_count
-    for tensor in _tensor_degrees(graph, hardware, job, refused):
-        for pipeline in divisors(world // tensor):
-            if pipeline > graph.block_count:
-                refused["more stages than blocks"] += 1
-                continue
-            if not limits.pipeline_parallel_degree.allows(pipeline):
-                refused[_outside("pipeline_parallel_degree", job)] += 1
-                continue
-            for context in _context_degrees(world // (tensor * pipeline), job, refused):
-                data = world // (tensor * pipeline * context)
-                for shard in _shard_degrees(
-                    data, stride=tensor * context, hardware=hardware, job=job, refused=refused
-                ):
-                    yield _Mesh(
-                        tensor=tensor,
-                        pipeline=pipeline,
-                        context=context,
-                        shard=shard,
-                        replicate=data // shard,
-                    )
-
-
-def _tensor_degrees(
-    graph: ModelGraph, hardware: ClusterHardware, job: Job, refused: Counter[str]
-) -> Iterator[int]:
-    sizes = tensor_parallel_sizes(graph).values()
-    domain = min(kind.levels[0].device_count for kind in hardware.kinds)
-    degrees = divisors(hardware.device_count)
-    possible = tuple(d for d in degrees if d <= domain and all(size % d == 0 for size in sizes))
-    for degree in degrees:
-        if degree > domain:
-            refused["tensor parallelism beyond the innermost network level"] += 1
-        elif degree not in possible:
-            refused["tensor_parallel_degree does not divide the model"] += 1
-        elif not job.limits.tensor_parallel_degree.allows(degree):
-            refused[_outside("tensor_parallel_degree", job, possible)] += 1
-        else:
-            yield degree
-
-
-def _context_degrees(ranks: int, job: Job, refused: Counter[str]) -> Iterator[int]:
-    """Yield 1 and, for sequences long enough to keep a few thousand tokens a rank, larger ones."""
-    length = job.sequence_length or 1
-    for degree in divisors(ranks):
-        if not job.limits.context_parallel_degree.allows(degree):
-            refused[_outside("context_parallel_degree", job)] += 1
-        elif degree > 1 and (length % (2 * degree) or length // degree < CONTEXT_TOKENS_LEAST):
-            refused["context parallelism of a short or indivisible sequence"] += 1
-        else:
-            yield degree
-
-
-def _shard_degrees(
-    data: int, *, stride: int, hardware: ClusterHardware, job: Job, refused: Counter[str]
-) -> Iterator[int]:
-    """Yield the whole data-parallel degree, and those that fill one domain of a level."""
-    within = {max(level.device_count // stride, 1) for level in hardware.kinds[0].levels}
-    for degree in sorted({data, *(d for d in within if d < data and data % d == 0 and d > 1)}):
-        limits = job.limits
-        if not limits.data_parallel_shard_degree.allows(degree):
-            refused[_outside("data_parallel_shard_degree", job)] += 1
-        elif not limits.data_parallel_replicate_degree.allows(data // degree):
-            refused[_outside("data_parallel_replicate_degree", job)] += 1
-        else:
-            yield degree
-
-
-def _batched(
-    mesh: _Mesh, graph: ModelGraph, job: Job, refused: Counter[str]
-) -> Iterator[Configuration]:
-    batch, data = job.global_batch_size or 1, mesh.shard * mesh.replicate
-    if batch % data:
-        refused["global_batch_size not a multiple of the data-parallel degree"] += 1
-        return
-    for size in divisors(batch // data):
-        if size > MICRO_BATCH_SIZE_LIMIT or not job.limits.micro_batch_size.allows(size):
-            refused[_outside("micro_batch_size", job)] += 1
-            continue
-        count = batch // data // size
-        for expert in _expert_degrees(mesh, graph, job, refused):
-            for sequence in _sequence_options(mesh, job, refused):
-                for schedule in _schedules(mesh, job, count, refused):
-                    yield Configuration(
-                        tensor_parallel_degree=mesh.tensor,
-                        sequence_parallel=sequence,
-                        pipeline_parallel_degree=mesh.pipeline,
-                        pipeline_schedule=schedule,
-                        context_parallel_degree=mesh.context,
-                        expert_parallel_degree=expert,
-                        data_parallel_replicate_degree=mesh.replicate,
-                        data_parallel_shard_degree=mesh.shard,
-                        micro_batch_size=size,
-                        micro_batch_count=count,
-                    )
-
-
-def _expert_degrees(
-    mesh: _Mesh, graph: ModelGraph, job: Job, refused: Counter[str]
-) -> Iterator[int]:
-    ranks = mesh.shard * mesh.context
-    for degree in divisors(expert_count(graph)):
-        if ranks % degree:
-            refused["expert_parallel_degree does not divide shard x context ranks"] += 1
-        elif not job.limits.expert_parallel_degree.allows(degree):
-            refused[_outside("expert_parallel_degree", job)] += 1
-        else:
-            yield degree
-
-
-def _sequence_options(mesh: _Mesh, job: Job, refused: Counter[str]) -> Iterator[bool]:
-    """Yield whether activations between products are split over tensor-parallel ranks.
-
-    Without tensor parallelism there is nothing to split, whatever the limit says.
-    """
-    if mesh.tensor == 1:
-        yield False
-        return
-    wanted, length = job.limits.sequence_parallel, job.sequence_length or 1
-    if wanted is not True:
-        yield False
-    if wanted is False:
-        return
-    if length % (mesh.tensor * mesh.context):
-        refused["sequence parallelism of an indivisible sequence"] += 1
-    else:
-        yield True
-
-
-def _schedules(
-    mesh: _Mesh, job: Job, count: int, refused: Counter[str]
-) -> Iterator[PipelineSchedule]:
-    """Yield the schedules; without a pipeline all are the same, and one stands for them."""
-    allowed = [item for item in SEARCHED_SCHEDULES if item in job.limits.pipeline_schedules]
-    if not allowed:
-        refused["no schedule of pipeline_schedules can be priced"] += 1
-    if mesh.pipeline == 1:
-        yield from allowed[-1:]
-        return
-    for schedule in allowed:
-        if needs_full_pipeline(job.stack, schedule) and count < mesh.pipeline:
-            refused["fewer micro-batches than stages"] += 1
-        else:
-            yield schedule
+def _configurations(columns: dict[str, Integers]) -> Configurations:
+    return Configurations(
+        tensor_parallel_degree=columns["tensor"],
+        sequence_parallel=columns["sequence"] == 1,
+        pipeline_parallel_degree=columns["pipeline"],
+        virtual_pipeline_degree=columns["virtual"],
+        pipeline_schedule=np.array([s.value for s in _SCHEDULES])[columns["schedule"]],
+        context_parallel_degree=columns["context"],
+        context_parallel_kind=np.array([k.value for k in _KINDS])[columns["kind"]],
+        expert_parallel_degree=columns["expert"],
+        expert_tensor_parallel_degree=columns["expert_tensor"],
+        data_parallel_replicate_degree=columns["replicate"],
+        data_parallel_shard_degree=columns["shard"],
+        micro_batch_size=columns["size"],
+        micro_batch_count=columns["count"],
+        device_order=columns["order"],
+    )

@@ -3,59 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
-from math import gcd
 
 from planner.cost.schedule import PRICED_SCHEDULES
 from planner.errors import IllegalStrategyError
 from planner.hardware import ClusterHardware
 from planner.schema.job import Job, Stack
-from planner.schema.model import Block, LatentAttention, MixtureFeedForward, ModelGraph
-from planner.schema.strategy import Offload, PipelineSchedule, Strategy
+from planner.schema.model import ModelGraph
+from planner.schema.strategy import ContextParallelKind, Offload, PipelineSchedule, Strategy
+from planner.space.breach import Breach
 from planner.space.choices import is_legal_offload
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Breach:
-    """One broken rule, in the words of an error message."""
-
-    field: str
-    value: object
-    problem: str
-    remedy: str
-
-
-def tensor_parallel_sizes(graph: ModelGraph) -> dict[str, int]:
-    """Return every size that the tensor-parallel degree has to divide, by what it counts."""
-    sizes = {"entries of the vocabulary": graph.vocabulary_size}
-    for run in graph.runs:
-        sizes.update(_block_sizes(run.block))
-    return sizes
-
-
-def _block_sizes(block: Block) -> dict[str, int]:
-    attention, feed_forward = block.attention, block.feed_forward
-    sizes = {f"{attention.head_count} attention heads": attention.head_count}
-    if not isinstance(attention, LatentAttention):
-        heads = attention.key_value_head_count
-        sizes[f"{heads} key-value heads"] = heads
-    if isinstance(feed_forward, MixtureFeedForward):
-        sizes["columns of an expert"] = feed_forward.expert_ffn_size
-        if feed_forward.shared_ffn_size:
-            sizes["columns of the shared expert"] = feed_forward.shared_ffn_size
-    else:
-        sizes["columns of the feed-forward"] = feed_forward.ffn_size
-    return sizes
-
-
-def expert_count(graph: ModelGraph) -> int:
-    """Return the greatest common divisor of the blocks' routed experts, 1 for a model without."""
-    counts = {
-        run.block.feed_forward.expert_count
-        for run in graph.runs
-        if isinstance(run.block.feed_forward, MixtureFeedForward)
-    }
-    return gcd(*counts) or 1
+from planner.space.device_groups import device_breaches
+from planner.space.divisibility import (
+    context_parallel_obstacle,
+    expert_count,
+    has_experts,
+    tensor_parallel_sizes,
+)
 
 
 def check_strategy(
@@ -77,8 +40,9 @@ def breaches(
 ) -> Iterator[Breach]:
     """Yield every rule that the resolved strategy breaks."""
     yield from _world(hardware, strategy)
+    yield from device_breaches(hardware, strategy)
     yield from _tensor(graph, job, strategy)
-    yield from _context(job, strategy)
+    yield from _context(graph, job, strategy)
     yield from _expert(graph, strategy)
     yield from _pipeline(job, strategy)
     yield from _batch(job, strategy)
@@ -115,6 +79,14 @@ def _tensor(graph: ModelGraph, job: Job, strategy: Strategy) -> Iterator[Breach]
             f"{strategy.context_parallel_degree} does not divide sequence_length {length}",
             remedy="switch sequence_parallel off or pad the sequence",
         )
+    if degree > 1 and not strategy.sequence_parallel and needs_sequence_parallel(job.stack, graph):
+        yield Breach(
+            field="sequence_parallel",
+            value=False,
+            problem=f"{job.stack.value} refuses a mixture of experts under tensor_parallel_degree "
+            f"{degree} without it",
+            remedy="switch sequence_parallel on, or use tensor_parallel_degree 1",
+        )
 
 
 def _divisors_text(graph: ModelGraph) -> str:
@@ -123,38 +95,60 @@ def _divisors_text(graph: ModelGraph) -> str:
     return ", ".join(str(d) for d in degrees[:12])
 
 
-def _context(job: Job, strategy: Strategy) -> Iterator[Breach]:
+def _context(graph: ModelGraph, job: Job, strategy: Strategy) -> Iterator[Breach]:
     degree = strategy.context_parallel_degree
-    length = job.sequence_length or 0
-    if degree > 1 and length % (2 * degree):
-        yield Breach(
-            field="context_parallel_degree",
-            value=degree,
-            problem=f"twice the degree does not divide sequence_length {length}, so causal work "
-            "cannot be balanced",
-            remedy="choose a degree whose double divides the sequence",
+
+    def obstacle(kind: ContextParallelKind, degree: int) -> str | None:
+        return context_parallel_obstacle(
+            graph,
+            kind,
+            context=degree,
+            tensor=strategy.tensor_parallel_degree,
+            length=job.sequence_length or 0,
         )
+
+    problem = obstacle(strategy.context_parallel_kind, degree)
+    if problem is None:
+        return
+    kinds = [kind.value for kind in ContextParallelKind if obstacle(kind, degree) is None]
+    smaller = [d for d in range(1, degree) if obstacle(strategy.context_parallel_kind, d) is None]
+    remedy = f"use context_parallel_degree {smaller[-1]}"
+    if kinds:
+        remedy += f", or context_parallel_kind {kinds[0]}"
+    yield Breach(field="context_parallel_degree", value=degree, problem=problem, remedy=remedy)
 
 
 def _expert(graph: ModelGraph, strategy: Strategy) -> Iterator[Breach]:
-    degree = strategy.expert_parallel_degree
+    degree, tensor = strategy.expert_parallel_degree, strategy.tensor_parallel_degree
+    split = strategy.expert_tensor_parallel_degree or tensor
     experts = expert_count(graph)
     if experts % degree:
         yield Breach(
             field="expert_parallel_degree",
             value=degree,
             problem=f"does not divide the model's {experts} experts"
-            if experts > 1
+            if has_experts(graph)
             else "the model has no routed experts",
-            remedy="use a divisor of the number of experts" if experts > 1 else "use 1",
+            remedy="use a divisor of the number of experts" if has_experts(graph) else "use 1",
         )
-    ranks = strategy.shard_degree * strategy.context_parallel_degree
-    if ranks % degree:
+    if split not in {1, tensor}:
+        yield Breach(
+            field="expert_tensor_parallel_degree",
+            value=split,
+            problem=f"is neither 1 nor tensor_parallel_degree {tensor}",
+            remedy=f"use {tensor} to split each expert over all tensor-parallel ranks, or 1 to "
+            "give them different experts",
+        )
+        return
+    holders = tensor // split * strategy.shard_degree * strategy.context_parallel_degree
+    if holders % degree:
+        axes = "data-parallel shard x context degree"
+        axes = axes if split == tensor else f"tensor x {axes}"
         yield Breach(
             field="expert_parallel_degree",
             value=degree,
-            problem=f"does not divide data-parallel shard x context degree = {ranks}",
-            remedy=f"use a divisor of {ranks}",
+            problem=f"does not divide {axes} = {holders}",
+            remedy=f"use a divisor of {holders}",
         )
 
 
@@ -176,6 +170,14 @@ def _pipeline(job: Job, strategy: Strategy) -> Iterator[Breach]:
             f"{job.stack.value} refuses",
             remedy="use smaller micro-batches, fewer stages, or gpipe",
         )
+
+
+def needs_sequence_parallel(stack: Stack, graph: ModelGraph) -> bool:
+    """Return whether the stack refuses tensor parallelism of the model without sequence parallel.
+
+    Megatron's arguments refuse it for any mixture of experts.
+    """
+    return stack is Stack.MEGATRON and has_experts(graph)
 
 
 def needs_full_pipeline(stack: Stack, schedule: PipelineSchedule) -> bool:

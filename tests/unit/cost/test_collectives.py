@@ -16,7 +16,7 @@ from planner.cost.collectives import (
     send_recv_seconds_by_level,
 )
 from planner.cost.configuration import Floats
-from planner.hardware import Level
+from planner.network import Level
 
 
 def a_level(device_count: int, gigabytes_per_second: float, **changes: float) -> Level:

@@ -6,11 +6,17 @@ from typing import Any
 
 import pytest
 
+from planner.cost.configuration import Configuration
 from planner.errors import IllegalStrategyError
-from planner.hardware import cluster_hardware
+from planner.hardware import ClusterHardware, cluster_hardware
 from planner.schema.cluster import NodeGroup
-from planner.schema.job import Job
-from planner.schema.model import ModelGraph
+from planner.schema.job import Job, Stack
+from planner.schema.model import (
+    BlockRun,
+    GroupedQueryAttention,
+    MixtureFeedForward,
+    ModelGraph,
+)
 from planner.schema.strategy import EdgeChoice, Strategy
 from planner.space.degrees import enumerate_configurations
 from planner.space.legality import breaches, check_strategy
@@ -62,11 +68,52 @@ def test_sequence_parallelism_divides_the_sequence() -> None:
     assert "127" in text
 
 
-def test_context_parallelism_needs_two_pieces_a_rank() -> None:
+def test_a_ring_needs_two_pieces_a_rank() -> None:
     split = changed(context_parallel_degree=2, data_parallel_shard_degree=1)
-    text = message(split, job=a_job(sequence_length=126))
-    assert text.startswith("context_parallel_degree: ")
-    assert "126" in text
+    assert message(split, job=a_job(sequence_length=126)) == (
+        "context_parallel_degree: twice the degree does not divide sequence_length 126, so causal "
+        "work cannot be balanced (got 2); use context_parallel_degree 1, or context_parallel_kind "
+        "all_to_all"
+    )
+
+
+def heads_exchanged(context: int, tensor: int = 1, **changes: Any) -> Strategy:
+    """Ranks exchange heads; eight devices, one stage."""
+    return a_strategy(
+        tensor_parallel_degree=tensor,
+        pipeline_parallel_degree=1,
+        context_parallel_degree=context,
+        context_parallel_kind="all_to_all",
+        data_parallel_shard_degree=8 // context // tensor,
+        **changes,
+    )
+
+
+def test_ranks_that_exchange_heads_divide_them() -> None:
+    """Four heads: 2 and 4 ranks may, 8 not; after tensor parallelism only 2."""
+    assert message(heads_exchanged(2)) == ""
+    assert message(heads_exchanged(4)) == ""
+    assert "does not divide the model's 4 attention heads (got 8)" in message(heads_exchanged(8))
+    assert message(heads_exchanged(2, tensor=2)) == ""
+    assert "4 attention heads after tensor_parallel_degree 2" in message(
+        heads_exchanged(4, tensor=2)
+    )
+
+
+def test_ranks_that_exchange_heads_share_key_value_heads_evenly() -> None:
+    """12 heads and 6 key-value heads over 4 ranks: neither divides the other."""
+    attention = GroupedQueryAttention(head_count=12, key_value_head_count=6, head_size=16)
+    block = a_model().runs[0].block.model_copy(update={"attention": attention})
+    graph = a_model(runs=(BlockRun(block=block, block_count=4),))
+    assert "6 key-value heads do not divide one another (got 4)" in message(
+        heads_exchanged(4), graph=graph
+    )
+    assert message(heads_exchanged(2), graph=graph) == ""
+
+
+def test_ranks_that_exchange_heads_need_no_second_piece() -> None:
+    """A sequence of 6 over 2 ranks: three tokens each, which a ring could not balance."""
+    assert message(heads_exchanged(2), job=a_job(sequence_length=6)) == ""
 
 
 def test_expert_parallelism_needs_experts() -> None:
@@ -75,20 +122,38 @@ def test_expert_parallelism_needs_experts() -> None:
     assert "no routed experts" in text
 
 
-@pytest.mark.parametrize(
-    ("schedule", "said"), [("zb_v", "cannot be priced yet"), ("1f1b", "micro_batch_count")]
-)
-def test_schedules_that_cannot_run_are_refused(schedule: str, said: str) -> None:
-    """1F1B on torch refuses fewer micro-batches than stages."""
-    short = a_strategy(micro_batch_size=8, pipeline_schedule=schedule)
-    assert short.micro_batch_count == 1
-    assert said in message(short)
+def a_mixture(expert_count: int) -> ModelGraph:
+    """The tiny model with routed experts."""
+    experts = MixtureFeedForward(expert_count=expert_count, experts_per_token=2, expert_ffn_size=64)
+    block = a_model().runs[0].block.model_copy(update={"feed_forward": experts})
+    return a_model(runs=(BlockRun(block=block, block_count=4),))
 
 
-def test_interleaving_is_refused_with_its_value() -> None:
-    text = message(changed(virtual_pipeline_degree=2))
-    assert text.startswith("virtual_pipeline_degree: ")
-    assert "(got 2)" in text
+def test_expert_parallel_ranks_divide_experts() -> None:
+    text = message(changed(expert_parallel_degree=2), graph=a_mixture(3))
+    assert "does not divide the model's 3 experts" in text
+
+
+def test_expert_parallel_ranks_lie_within_a_shard_group() -> None:
+    """Two tensor ranks x two shards: four may hold different experts if they do not split them."""
+    four = changed(expert_parallel_degree=4)
+    assert "data-parallel shard x context degree = 2 (got 4)" in message(four, graph=a_mixture(8))
+    unsplit = four.model_copy(update={"expert_tensor_parallel_degree": 1})
+    assert message(unsplit, graph=a_mixture(8)) == ""
+
+
+def test_an_expert_is_split_over_all_tensor_ranks_or_none() -> None:
+    text = message(changed(expert_tensor_parallel_degree=4), graph=a_mixture(8))
+    assert text.startswith("expert_tensor_parallel_degree: is neither 1 nor")
+    assert "use 2 to split each expert" in text
+
+
+def test_megatron_splits_the_sequence_of_a_mixture() -> None:
+    job = a_job(stack="megatron")
+    text = message(a_strategy(), job=job, graph=a_mixture(8))
+    assert text.startswith("sequence_parallel: megatron refuses a mixture of experts")
+    assert message(changed(sequence_parallel=True), job=job, graph=a_mixture(8)) == ""
+    assert message(a_strategy(), job=job) == ""
 
 
 def test_batches_must_multiply_to_the_global_batch() -> None:
@@ -109,14 +174,43 @@ def test_edges_have_no_activations_to_offload() -> None:
     assert text.startswith("head.offload: ")
 
 
-def test_whatever_the_space_contains_is_legal() -> None:
-    """Every configuration, with plain choices, on two nodes of four."""
-    group = NodeGroup(name="h100", device="h100-sxm5-80gb", node_count=2, devices_per_node=4)
-    hardware = cluster_hardware(a_cluster(node_groups=(group,)))
-    graph, job = a_model(), a_job()
+def strategy_of(row: Configuration, graph: ModelGraph, hardware: ClusterHardware) -> Strategy:
+    """The configuration with plain choices and even stages, each on the kind of its order."""
+    fields = {name: getattr(row, name) for name in type(row).__slots__ if name != "device_order"}
+    strategy = Strategy(**fields).resolved(block_count=graph.block_count, global_batch_size=16)
+    degree = row.pipeline_parallel_degree
+    kinds = hardware.stage_kinds(row.device_order, pipeline_parallel_degree=degree)
+    stages = tuple(
+        stage.model_copy(
+            update={"device_group": hardware.kinds[kinds[stage.stage % degree]].device_group}
+        )
+        for stage in strategy.stages or ()
+    )
+    return strategy.model_copy(update={"stages": stages})
+
+
+def a_node_group(name: str, device: str, node_count: int, devices_per_node: int = 4) -> NodeGroup:
+    return NodeGroup(
+        name=name, device=device, node_count=node_count, devices_per_node=devices_per_node
+    )
+
+
+ONE_KIND = (a_node_group("h100", "h100-sxm5-80gb", 2),)
+TWO_KINDS = (a_node_group("h100", "h100-sxm5-80gb", 2), a_node_group("a100", "a100-sxm4-80gb", 1))
+
+
+@pytest.mark.parametrize("groups", [ONE_KIND, TWO_KINDS])
+@pytest.mark.parametrize("graph", [a_model(), a_mixture(4)])
+@pytest.mark.parametrize("stack", list(Stack))
+@pytest.mark.parametrize("limits", [{}, {"context_parallel_degree": {"min": 2}}])
+def test_whatever_the_space_contains_is_legal(
+    groups: tuple[NodeGroup, ...], graph: ModelGraph, stack: Stack, limits: dict[str, Any]
+) -> None:
+    """Every configuration, with plain choices."""
+    hardware = cluster_hardware(a_cluster(node_groups=groups))
+    job = a_job(stack=stack, limits=limits)
     rows = enumerate_configurations(graph, hardware, job).rows
-    assert len(rows) > 50
+    assert len(rows) > 20
     for row in rows:
-        fields = {name: getattr(row, name) for name in type(row).__slots__ if name != "device_order"}
-        strategy = Strategy(**fields).resolved(block_count=graph.block_count, global_batch_size=16)
+        strategy = strategy_of(row, graph, hardware)
         assert list(breaches(graph, hardware, job, strategy)) == []

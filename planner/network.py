@@ -1,0 +1,132 @@
+"""Network: the levels that one kind of device reaches others over, from innermost outwards.
+
+A cluster document's own levels hold for every kind. Without them each kind has those of its
+profile; where kinds are mixed, a level that all share lies around them: as narrow as the narrowest
+of their outermost levels, and as slow as the slowest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Annotated
+
+from pydantic import Field
+
+from planner.errors import InputError
+from planner.schema.cluster import Cluster, NetworkLevel, NodeGroup
+from planner.schema.document import Part
+
+NODE_DOMAIN_LIMIT = 8
+"""Devices up to which a profile's domain lies in one node; a larger one spans nodes."""
+
+
+class LevelProfile(Part):
+    """A network level: t = (latency^e + (bytes / bandwidth)^e)^(1/e)."""
+
+    name: str
+    device_count: Annotated[int, Field(ge=1)] | None
+    bandwidth_gb_per_second: Annotated[float, Field(gt=0)]
+    latency_us: Annotated[float, Field(ge=0)]
+    norm_exponent: Annotated[float, Field(gt=0, le=1)]
+    all_reduce_bandwidth_ratio: Annotated[float, Field(gt=0)]
+    source: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Level:
+    """A network level in SI; `device_count` is the size of one domain, at last the cluster's."""
+
+    name: str
+    device_count: int
+    bandwidth_bytes_per_second: float
+    latency_seconds: float
+    norm_exponent: float
+    all_reduce_bandwidth_ratio: float
+
+
+def kind_levels(
+    cluster: Cluster, profile: Sequence[LevelProfile], groups: Sequence[NodeGroup]
+) -> tuple[Level, ...]:
+    """Return the levels that the devices of `groups`, which are of one kind, have by themselves.
+
+    Raises:
+        InputError: if the document's levels do not go with its nodes.
+    """
+    if cluster.levels is not None:
+        for group in groups:
+            _check_levels(cluster.levels, group, cluster.device_count)
+        exponent = profile[-1].norm_exponent
+        return tuple(_stated(level, cluster.device_count, exponent) for level in cluster.levels)
+    own = sum(group.device_count for group in groups)
+    return tuple(
+        Level(
+            name=level.name,
+            device_count=_domain(level.device_count, own, groups[0].devices_per_node),
+            bandwidth_bytes_per_second=level.bandwidth_gb_per_second * 1e9,
+            latency_seconds=level.latency_us * 1e-6,
+            norm_exponent=level.norm_exponent,
+            all_reduce_bandwidth_ratio=level.all_reduce_bandwidth_ratio,
+        )
+        for level in profile
+    )
+
+
+def shared_level(outermost: Sequence[Level], device_count: int) -> Level:
+    """Return the level around kinds of devices with these outermost levels."""
+    narrowest = min(outermost, key=lambda level: level.bandwidth_bytes_per_second)
+    return Level(
+        name="shared",
+        device_count=device_count,
+        bandwidth_bytes_per_second=narrowest.bandwidth_bytes_per_second,
+        latency_seconds=max(level.latency_seconds for level in outermost),
+        norm_exponent=narrowest.norm_exponent,
+        all_reduce_bandwidth_ratio=min(level.all_reduce_bandwidth_ratio for level in outermost),
+    )
+
+
+def _stated(level: NetworkLevel, device_count: int, norm_exponent: float) -> Level:
+    return Level(
+        name=level.name,
+        device_count=min(level.device_count or device_count, device_count),
+        bandwidth_bytes_per_second=level.bandwidth_bytes_per_second / level.oversubscription,
+        latency_seconds=level.latency_seconds,
+        norm_exponent=norm_exponent,
+        all_reduce_bandwidth_ratio=1.0,
+    )
+
+
+def _domain(profiled: int | None, own: int, devices_per_node: int) -> int:
+    """Return the devices of one domain, whole nodes or equal parts of one.
+
+    A domain within a node is cut to what divides the node; one that spans nodes, of 72 say, to
+    whole nodes.
+    """
+    if profiled is None:
+        return own
+    if profiled <= NODE_DOMAIN_LIMIT or devices_per_node >= profiled:
+        fitting = range(1, min(profiled, devices_per_node) + 1)
+        return max(size for size in fitting if devices_per_node % size == 0)
+    return min(profiled // devices_per_node * devices_per_node, own)
+
+
+def _check_levels(levels: Sequence[NetworkLevel], group: NodeGroup, device_count: int) -> None:
+    node = group.devices_per_node
+    for index, level in enumerate(levels):
+        size = level.device_count
+        if size is not None and size % node and node % size:
+            raise InputError(
+                f"neither divides nor is a multiple of the {node} devices of a node of "
+                f"{group.name}",
+                field=f"cluster.levels.{index}.device_count",
+                value=size,
+                remedy="give the devices of one domain: whole nodes, or an equal part of one",
+            )
+    outermost = levels[-1].device_count
+    if outermost is not None and outermost < device_count:
+        raise InputError(
+            f"connects fewer than the cluster's {device_count} devices",
+            field=f"cluster.levels.{len(levels) - 1}.device_count",
+            value=outermost,
+            remedy="leave it out for the outermost level, or add a level around it",
+        )

@@ -1,0 +1,100 @@
+"""Divisibility: the sizes of a model that degrees have to divide."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from math import gcd
+
+from planner.schema.model import Block, LatentAttention, MixtureFeedForward, ModelGraph
+from planner.schema.strategy import ContextParallelKind
+
+
+def divisors(number: int) -> tuple[int, ...]:
+    """Return the divisors of `number` in increasing order."""
+    small = [d for d in range(1, int(number**0.5) + 1) if number % d == 0]
+    return tuple(sorted({*small, *(number // d for d in small)}))
+
+
+def tensor_parallel_sizes(graph: ModelGraph) -> dict[str, int]:
+    """Return every size that the tensor-parallel degree has to divide, by what it counts."""
+    sizes = {"entries of the vocabulary": graph.vocabulary_size}
+    for run in graph.runs:
+        sizes.update(_block_sizes(run.block))
+    return sizes
+
+
+def _block_sizes(block: Block) -> dict[str, int]:
+    sizes: dict[str, int] = {}
+    for heads, key_value_heads in _heads(block):
+        sizes[f"{heads} attention heads"] = heads
+        if key_value_heads != heads:
+            sizes[f"{key_value_heads} key-value heads"] = key_value_heads
+    feed_forward = block.feed_forward
+    if isinstance(feed_forward, MixtureFeedForward):
+        sizes["columns of an expert"] = feed_forward.expert_ffn_size
+        if feed_forward.shared_ffn_size:
+            sizes["columns of the shared expert"] = feed_forward.shared_ffn_size
+    else:
+        sizes["columns of the feed-forward"] = feed_forward.ffn_size
+    return sizes
+
+
+def _heads(block: Block) -> Iterator[tuple[int, int]]:
+    """Yield heads and key-value heads of each attention; latent attention expands to all."""
+    for attention in (block.attention, block.cross_attention):
+        if isinstance(attention, LatentAttention):
+            yield attention.head_count, attention.head_count
+        elif attention is not None:
+            yield attention.head_count, attention.key_value_head_count
+
+
+def expert_count(graph: ModelGraph) -> int:
+    """Return the greatest common divisor of the blocks' routed experts, 1 for a model without."""
+    counts = {
+        run.block.feed_forward.expert_count
+        for run in graph.runs
+        if isinstance(run.block.feed_forward, MixtureFeedForward)
+    }
+    return gcd(*counts) or 1
+
+
+def has_experts(graph: ModelGraph) -> bool:
+    """Return whether any block routes tokens to experts."""
+    return any(isinstance(run.block.feed_forward, MixtureFeedForward) for run in graph.runs)
+
+
+def context_parallel_obstacle(
+    graph: ModelGraph, kind: ContextParallelKind, *, context: int, tensor: int, length: int
+) -> str | None:
+    """Return why context-parallel ranks cannot share sequences of `length`, None if they can.
+
+    A ring gives each rank two pieces, one early and one late, so that causal work is balanced.
+    Exchanging heads gives each rank whole heads; key-value heads may be fewer, where ranks that
+    share one get copies of it.
+    """
+    if context == 1:
+        return None
+    if kind is ContextParallelKind.RING:
+        if length % (2 * context):
+            return (
+                f"twice the degree does not divide sequence_length {length}, so causal work "
+                "cannot be balanced"
+            )
+        return None
+    if length % context:
+        return f"does not divide sequence_length {length}"
+    return _heads_obstacle(graph, context=context, tensor=tensor)
+
+
+def _heads_obstacle(graph: ModelGraph, *, context: int, tensor: int) -> str | None:
+    after = f" after tensor_parallel_degree {tensor}" if tensor > 1 else ""
+    for heads, key_value_heads in (pair for run in graph.runs for pair in _heads(run.block)):
+        if heads % (tensor * context):
+            return f"does not divide the model's {heads} attention heads{after}"
+        own = max(key_value_heads // tensor, 1)
+        if own % context and context % own:
+            return (
+                f"and the model's {key_value_heads} key-value heads{after} do not divide one "
+                "another"
+            )
+    return None

@@ -1,0 +1,164 @@
+"""Meshes: how the devices of a cluster may be divided over the axes of parallelism."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from math import gcd
+
+from planner.hardware import ClusterHardware
+from planner.schema.job import DegreeLimit, Job
+from planner.schema.model import ModelGraph
+from planner.schema.strategy import ContextParallelKind
+from planner.space.divisibility import (
+    context_parallel_obstacle,
+    divisors,
+    tensor_parallel_sizes,
+)
+from planner.space.rules import (
+    CONTEXT_TOKENS_LEAST,
+    searched_shard_degrees,
+    searches_context_degree,
+    searches_tensor_degree,
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mesh:
+    """Degrees whose product is the number of devices."""
+
+    tensor: int
+    pipeline: int
+    context: int
+    kind: ContextParallelKind
+    shard: int
+    replicate: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MeshRequest:
+    """What is asked for; `refused` counts what is left out, by rule."""
+
+    graph: ModelGraph
+    hardware: ClusterHardware
+    job: Job
+    refused: Counter[str]
+
+
+def outside(name: str, job: Job, possible: tuple[int, ...] = ()) -> str:
+    """Return the rule that a degree lies within the job's limit, and what would be possible."""
+    limit: DegreeLimit = getattr(job.limits, name)
+    bounds = f"{limit.min}" if limit.min == limit.max else f"{limit.min} to {limit.max}"
+    choice = f"; model and devices allow {', '.join(map(str, possible))}" if possible else ""
+    return f"job.limits.{name} is {bounds}, which rules these out{choice}"
+
+
+def meshes(asked: MeshRequest) -> Iterator[Mesh]:
+    """Yield every mesh of the searched space.
+
+    A stage sits on one kind of device and all have the same size, which therefore divides the
+    number of devices of each kind.
+    """
+    hardware = asked.hardware
+    common = gcd(*(kind.device_count for kind in hardware.kinds))
+    tensors = tuple(_tensor_degrees(asked, common))
+    for tensor in tensors:
+        for ranks in reversed(divisors(common // tensor)):
+            pipeline = hardware.device_count // (tensor * ranks)
+            if _allows_pipeline(pipeline, asked):
+                yield from _stage_meshes(tensor, pipeline, ranks, asked)
+
+
+def _allows_pipeline(pipeline: int, asked: MeshRequest) -> bool:
+    if pipeline > asked.graph.block_count:
+        asked.refused["more stages than blocks"] += 1
+        return False
+    if not asked.job.limits.pipeline_parallel_degree.allows(pipeline):
+        asked.refused[outside("pipeline_parallel_degree", asked.job)] += 1
+        return False
+    return True
+
+
+def _stage_meshes(tensor: int, pipeline: int, ranks: int, asked: MeshRequest) -> Iterator[Mesh]:
+    """Yield what `ranks` tensor-parallel groups of one stage may be."""
+    for context, kind in _context_options(tensor, ranks, asked):
+        data = ranks // context
+        for shard in _shard_degrees(data, tensor * context, asked):
+            yield Mesh(
+                tensor=tensor,
+                pipeline=pipeline,
+                context=context,
+                kind=kind,
+                shard=shard,
+                replicate=data // shard,
+            )
+
+
+def _tensor_degrees(asked: MeshRequest, common: int) -> Iterator[int]:
+    sizes = tensor_parallel_sizes(asked.graph).values()
+    limits = asked.job.limits
+    degrees = divisors(common)
+    near = {d for d in degrees if searches_tensor_degree(d, asked.hardware, limits)}
+    possible = tuple(d for d in degrees if d in near and all(size % d == 0 for size in sizes))
+    for degree in degrees:
+        if degree not in near:
+            asked.refused["tensor parallelism beyond the innermost network level"] += 1
+        elif degree not in possible:
+            asked.refused["tensor_parallel_degree does not divide the model"] += 1
+        elif not limits.tensor_parallel_degree.allows(degree):
+            asked.refused[outside("tensor_parallel_degree", asked.job, possible)] += 1
+        else:
+            yield degree
+
+
+def _context_options(
+    tensor: int, ranks: int, asked: MeshRequest
+) -> Iterator[tuple[int, ContextParallelKind]]:
+    """Yield degrees of context parallelism with their kinds; one rank is a ring of one."""
+    limits, length = asked.job.limits, asked.job.sequence_length or 1
+    for degree in divisors(ranks):
+        if not limits.context_parallel_degree.allows(degree):
+            asked.refused[outside("context_parallel_degree", asked.job)] += 1
+        elif degree == 1:
+            yield 1, ContextParallelKind.RING
+        elif not searches_context_degree(degree, length, limits):
+            asked.refused[
+                f"context parallelism with fewer than {CONTEXT_TOKENS_LEAST} tokens a rank (a "
+                "least context_parallel_degree above 1 has it searched)"
+            ] += 1
+        else:
+            yield from _context_kinds(degree, tensor, asked)
+
+
+def _context_kinds(
+    degree: int, tensor: int, asked: MeshRequest
+) -> Iterator[tuple[int, ContextParallelKind]]:
+    wanted = asked.job.limits.context_parallel_kinds
+    for kind in ContextParallelKind:
+        obstacle = context_parallel_obstacle(
+            asked.graph,
+            kind,
+            context=degree,
+            tensor=tensor,
+            length=asked.job.sequence_length or 1,
+        )
+        if kind not in wanted:
+            asked.refused[f"job.limits.context_parallel_kinds leaves out {kind.value}"] += 1
+        elif obstacle is not None:
+            asked.refused[f"context_parallel_degree {degree} ({kind.value}): {obstacle}"] += 1
+        else:
+            yield degree, kind
+
+
+def _shard_degrees(data: int, stride: int, asked: MeshRequest) -> Iterator[int]:
+    limits = asked.job.limits
+    for degree in searched_shard_degrees(
+        data, stride=stride, hardware=asked.hardware, limits=limits
+    ):
+        if not limits.data_parallel_shard_degree.allows(degree):
+            asked.refused[outside("data_parallel_shard_degree", asked.job)] += 1
+        elif not limits.data_parallel_replicate_degree.allows(data // degree):
+            asked.refused[outside("data_parallel_replicate_degree", asked.job)] += 1
+        else:
+            yield degree

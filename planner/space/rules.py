@@ -1,0 +1,70 @@
+"""Rules: what is legal and yet left out of the searched space, and why. All of it is here.
+
+Left out is, unless a limit of the job asks for it:
+
+- tensor parallelism beyond the innermost network level: every layer waits for collectives of its
+  activations, which have a tenth of the bandwidth there. Searched if the limit's least exceeds the
+  level's domain.
+- context parallelism with fewer than 4,096 tokens a rank: attention is too short there to hide the
+  exchange of keys, and data parallelism or pipelines split the same work for less. Searched if the
+  limit's least exceeds 1.
+- shard groups other than of all data-parallel ranks, or of as many as one domain of a level holds:
+  of two groups within one level the larger holds less and talks over the same links. Searched if
+  the shard or the replicate degree has a limit.
+- micro-batches of more than 64 sequences: kernels are at their best rate far below. Searched if the
+  limit's least exceeds 64.
+
+Never searched are stages of one kind of device on both sides of another kind's, since each change
+of kind crosses the slowest network.
+"""
+
+from __future__ import annotations
+
+from math import gcd
+
+from planner.hardware import ClusterHardware
+from planner.schema.job import DegreeLimit, Limits
+from planner.space.divisibility import divisors
+
+CONTEXT_TOKENS_LEAST = 4096
+MICRO_BATCH_SIZE_LIMIT = 64
+
+ANY_DEGREE = DegreeLimit()
+
+
+def tensor_parallel_domain(hardware: ClusterHardware) -> int:
+    """Return the devices of the smallest innermost domain of all kinds of devices."""
+    return min(kind.levels[0].device_count for kind in hardware.kinds)
+
+
+def searches_tensor_degree(degree: int, hardware: ClusterHardware, limits: Limits) -> bool:
+    """Return whether ranks of one tensor are searched so far apart."""
+    domain = tensor_parallel_domain(hardware)
+    return degree <= domain or limits.tensor_parallel_degree.min > domain
+
+
+def searches_context_degree(degree: int, sequence_length: int, limits: Limits) -> bool:
+    """Return whether a sequence is searched in so many parts."""
+    long_enough = sequence_length // degree >= CONTEXT_TOKENS_LEAST
+    return degree == 1 or long_enough or limits.context_parallel_degree.min > 1
+
+
+def searches_micro_batch_size(size: int, limits: Limits) -> bool:
+    """Return whether so large a micro-batch is searched."""
+    return size <= MICRO_BATCH_SIZE_LIMIT or limits.micro_batch_size.min > MICRO_BATCH_SIZE_LIMIT
+
+
+def searched_shard_degrees(
+    data: int, *, stride: int, hardware: ClusterHardware, limits: Limits
+) -> tuple[int, ...]:
+    """Return the shard groups to search of `data` ranks that lie `stride` devices apart.
+
+    All ranks, and for each level the most that share an aligned part of one domain. A group of one
+    shards nothing, which ZeRO stage 0 of any other group is as well.
+    """
+    free = (ANY_DEGREE, ANY_DEGREE)
+    if (limits.data_parallel_shard_degree, limits.data_parallel_replicate_degree) != free:
+        return divisors(data)
+    domains = {level.device_count for kind in hardware.kinds for level in kind.levels}
+    fills = {gcd(domain // stride, data) for domain in domains if domain % stride == 0}
+    return tuple(sorted({data, *(fill for fill in fills if fill > 1)}))
