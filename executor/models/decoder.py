@@ -190,6 +190,17 @@ def rotate(heads: torch.Tensor, cosine: torch.Tensor, sine: torch.Tensor) -> tor
     return turned.to(heads.dtype)
 
 
+_LATER_PARTS = {
+    "norm_placement",
+    "cross_attention",
+    "causal",
+    "chunk_tokens",
+    "query_key_norm_spans_heads",
+    "key_bias",
+    "sink",
+}
+
+
 def supported_block(block: Block) -> tuple[GroupedQueryAttention, DenseFeedForward]:
     """Return the block's two halves.
 
@@ -209,10 +220,23 @@ def supported_block(block: Block) -> tuple[GroupedQueryAttention, DenseFeedForwa
         raise _unsupported("attention.rotary", value=False)
     if block.norm is not Norm.RMS:
         raise _unsupported("norm", block.norm.value)
+    _refuse_later_parts(block, attention)
     return attention, feed_forward
 
 
+def _refuse_later_parts(block: Block, attention: GroupedQueryAttention) -> None:
+    """Raise for what a plain decoder's document leaves out, wherever it says something else."""
+    for where, part in (("", block), ("attention.", attention)):
+        for name, value in part.model_dump(mode="json").items():
+            if name in _LATER_PARTS:
+                raise _unsupported(f"{where}{name}", value)
+
+
 def _refuse_unsupported(graph: ModelGraph) -> None:
+    for index, run in enumerate(graph.runs):
+        for name, value in run.model_dump(mode="json").items():
+            if name not in {"block", "block_count"}:
+                raise _unsupported(f"runs.{index}.{name}", value)
     if graph.learned_position_count:
         raise _unsupported("learned_position_count", graph.learned_position_count)
     if graph.final_norm is not Norm.RMS:

@@ -10,7 +10,14 @@ from executor.errors import ModelMismatchError, UnsupportedPlanError
 from executor.losses import next_token_loss
 from executor.models.declared import declared
 from executor.models.decoder import Decoder, rotary_angles, rotate
-from planner.schema.model import Block, BlockRun, GroupedQueryAttention, MixtureFeedForward
+from planner.schema.model import (
+    Block,
+    BlockRun,
+    GroupedQueryAttention,
+    MixtureFeedForward,
+    NormPlacement,
+    RunPart,
+)
 from tests.builders import a_model
 
 CPU = torch.device("cpu")
@@ -79,6 +86,35 @@ def test_a_mixture_of_experts_is_refused_by_the_reference_decoder() -> None:
     graph = a_model(runs=(BlockRun(block=block, block_count=4),))
     with pytest.raises(UnsupportedPlanError, match=r"model\.feed_forward\.kind.*mixture"):
         Decoder(graph)
+
+
+@pytest.mark.parametrize(
+    ("change", "field"),
+    [
+        ({"causal": False}, "attention.causal"),
+        ({"chunk_tokens": 8}, "attention.chunk_tokens"),
+        ({"sink": True}, "attention.sink"),
+    ],
+)
+def test_attention_that_the_reference_decoder_lacks_is_refused_by_field(
+    change: dict[str, object], field: str
+) -> None:
+    (run,) = a_model().runs
+    attention = run.block.attention.model_copy(update=change)
+    block = run.block.model_copy(update={"attention": attention})
+    with pytest.raises(UnsupportedPlanError) as caught:
+        Decoder(a_model(runs=(BlockRun(block=block, block_count=4),)))
+    assert caught.value.field == f"model.{field}"
+
+
+def test_norms_after_a_part_and_towers_are_refused_by_the_reference_decoder() -> None:
+    (run,) = a_model().runs
+    after = run.block.model_copy(update={"norm_placement": NormPlacement.AFTER})
+    with pytest.raises(UnsupportedPlanError, match=r"model\.norm_placement.*after"):
+        Decoder(a_model(runs=(BlockRun(block=after, block_count=4),)))
+    tower = run.model_copy(update={"part": RunPart.ENCODER})
+    with pytest.raises(UnsupportedPlanError, match=r"model\.runs\.0\.part.*encoder"):
+        Decoder(a_model(runs=(tower, run)))
 
 
 def test_a_model_that_declares_nothing_is_refused() -> None:
