@@ -97,10 +97,10 @@ class LayerCosts:
 class StageFixed:
     """What a stage costs whatever it holds.
 
-    `boundary_seconds` [configurations, runs, levels] is the exposed point-to-point time that one
-    boundary after a block of the run adds to each micro-batch, forward activation and backward
+    `boundary_seconds` [configurations, kinds, levels] is the exposed point-to-point time that one
+    boundary after a block of the kind adds to each micro-batch, forward activation and backward
     gradient together, if it crosses a link of the network level; both neighbours pay it.
-    `boundary_bytes` [configurations, runs] is what it keeps on each of them per micro-batch in
+    `boundary_bytes` [configurations, kinds] is what it keeps on each of them per micro-batch in
     flight. `step_end_seconds` [configurations] is paid once a step by every stage.
     """
 
@@ -134,13 +134,14 @@ class MemoryLimits:
 class CostTable:
     """All that the ILP and the step need to know of a job on one kind of device.
 
-    `blocks[k]` prices one block of run k for every configuration and choice; `embedding` and
-    `head` are layers of their own, priced for every configuration and edge choice.
+    `blocks[k]` prices one block of kind k for every configuration and choice, and `chain` says
+    how many blocks of which kind follow one another; `embedding` and `head` are layers of their
+    own, priced for every configuration and edge choice.
     """
 
     embedding: LayerCosts
     blocks: tuple[LayerCosts, ...]
-    block_counts: tuple[int, ...]
+    chain: tuple[tuple[int, int], ...]
     head: LayerCosts
     fixed: StageFixed
     limits: MemoryLimits

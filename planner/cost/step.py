@@ -196,42 +196,42 @@ def _boundaries(index: int, priced: _Priced) -> Iterator[Boundary]:
         if not 0 <= other < len(priced.stages) or priced.rank_of(other) == rank:
             continue
         last_block = priced.stages[before].layers[-1]
-        run = _run_of(last_block.first_block + last_block.block_count - 1, priced.tables[0])
+        block = _kind_of(last_block.first_block + last_block.block_count - 1, priced.tables[0])
         places = boundary_places(
             priced.hardware, priced.rank_kinds, stage=rank, other=priced.rank_of(other)
         )
         fixed = priced.tables[priced.rank_kinds[rank]].fixed
         yield Boundary(
             seconds=max(
-                float(priced.tables[kind].fixed.boundary_seconds[0, run, level])
+                float(priced.tables[kind].fixed.boundary_seconds[0, block, level])
                 for kind, level in places
             ),
-            bytes=float(fixed.boundary_bytes[0, run]),
+            bytes=float(fixed.boundary_bytes[0, block]),
         )
 
 
-def _run_of(block: int, table: CostTable) -> int:
-    """Return the run that a block of the chain belongs to."""
+def _kind_of(block: int, table: CostTable) -> int:
+    """Return the kind of a block of the chain."""
     end = 0
-    for run, count in enumerate(table.block_counts):
+    for kind, count in table.chain:
         end += count
         if block < end:
-            return run
+            return kind
     raise ValueError(f"the model has no block {block}")
 
 
 def _group_layers(
     group: LayerGroup, table: CostTable, choices: Sequence[Choice]
 ) -> list[HeldLayers]:
-    """Return the group's blocks by the run that each belongs to."""
+    """Return the group's blocks by the kind that each is of."""
     held = []
     first_of_run = 0
     index = choices.index(_choice(group))
     end = group.first_block + group.block_count
-    for costs, count in zip(table.blocks, table.block_counts, strict=True):
+    for kind, count in table.chain:
         inside = min(end, first_of_run + count) - max(group.first_block, first_of_run)
         if inside > 0:
-            held.append(HeldLayers(costs=costs, choice=index, count=inside))
+            held.append(HeldLayers(costs=table.blocks[kind], choice=index, count=inside))
         first_of_run += count
     return held
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
+
 import numpy as np
 
 from planner.cost.collectives import send_recv_seconds_by_level
@@ -12,7 +15,7 @@ from planner.cost.setting import Setting, setting
 from planner.hardware import DeviceHardware, stack_profile
 from planner.schema.job import Job
 from planner.units import GIB
-from planner.workload.layer import HeadWorkload, ModelWorkload
+from planner.workload.layer import HeadWorkload, LayerWorkload, ModelWorkload
 
 
 def cost_table(
@@ -30,6 +33,7 @@ def cost_table(
     """
     priced = setting(job, hardware, configurations)
     plain = no_extras(priced)
+    kinds, chain = block_kinds(workload)
     return CostTable(
         embedding=layer_costs(
             workload.embedding,
@@ -40,9 +44,9 @@ def cost_table(
         ),
         blocks=tuple(
             layer_costs(layer, "block", choices=choices.blocks, setting=priced, extras=plain)
-            for layer, _ in workload.runs
+            for layer in kinds
         ),
-        block_counts=tuple(count for _, count in workload.runs),
+        chain=chain,
         head=layer_costs(
             workload.head.layer,
             "head",
@@ -50,9 +54,23 @@ def cost_table(
             setting=priced,
             extras=_head_extras(workload.head, priced),
         ),
-        fixed=_stage_fixed(workload, priced),
+        fixed=_stage_fixed(kinds, priced),
         limits=memory_limits(hardware, job),
     )
+
+
+def block_kinds(
+    workload: ModelWorkload,
+) -> tuple[tuple[LayerWorkload, ...], tuple[tuple[int, int], ...]]:
+    """Return the different blocks, and the chain as (kind, count); equal neighbours are one."""
+    places: dict[LayerWorkload, int] = {}
+    chain: list[tuple[int, int]] = []
+    for layer, count in workload.runs:
+        kind = places.setdefault(replace(layer, name="block"), len(places))
+        if chain and chain[-1][0] == kind:
+            count += chain.pop()[1]  # noqa: PLW2901
+        chain.append((kind, count))
+    return tuple(places), tuple(chain)
 
 
 def memory_limits(hardware: DeviceHardware, job: Job) -> MemoryLimits:
@@ -81,14 +99,14 @@ def _head_extras(head: HeadWorkload, priced: Setting) -> Extras:
     )
 
 
-def _stage_fixed(workload: ModelWorkload, priced: Setting) -> StageFixed:
+def _stage_fixed(kinds: Sequence[LayerWorkload], priced: Setting) -> StageFixed:
     """Return what a boundary between stages costs: an activation forward, a gradient back."""
     spread = np.where(priced.sequence_parallel, priced.tensor, 1.0)
     apart = priced.pipeline > 1.0
     messages = np.concatenate(
         [
             priced.tokens * layer.hidden_size / spread * priced.compute_bytes * apart
-            for layer, _ in workload.runs
+            for layer in kinds
         ],
         axis=1,
     )

@@ -1,27 +1,32 @@
 """Duals: what layers cost with a price on the memory that they take (B3 of bounds).
 
-For a price lambda >= 0, a stage that keeps its memory limit has
-sum cost >= sum (cost + lambda mem) - lambda (cap - fixed - least transient). A chain is priced on a
-grid of lambda at once; every number that follows holds at each grid point.
+For a price lambda >= 0, a rank that keeps its memory limit has
+sum cost >= sum (cost + lambda mem) - lambda (cap - fixed - least transient). A chain is priced at
+several lambda at once; every number that follows holds at each of them.
+
+The best lambda for a number of equal layers is a slope of the lower hull of their choices in the
+plane of memory and cost, since the bound is concave and linear between these. Each rank therefore
+has the hull slopes of its own layers as its grid.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from planner.cost.configuration import Floats
-from planner.ilp.instance import Instance
+from planner.ilp.instance import Instance, Kind
 
-_MULTIPLIERS = np.array([0.0, *(2.0**e for e in range(-6, 8))])
+_SLOPES_MOST = 12
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PricedChain:
-    """Prices of every layer and choice, by run [stages, grid, choices].
+    """Prices of every layer and choice, by kind [stages, grid, choices].
 
-    `offset` [stages, grid] is what a stage costs before it holds a block: its own cost, less what
+    `offset` [stages, grid] is what a rank costs before it holds a block: its own cost, less what
     the price of its memory is worth, and the least of the layers that are pinned to it.
     """
 
@@ -29,62 +34,103 @@ class PricedChain:
     prices: tuple[Floats, ...]
     offset: Floats
 
-    def layers(self) -> list[tuple[int, Floats]]:
-        """Return count and least price [stages, grid] of each run of blocks."""
-        runs = self.instance.runs
-        return [(runs[k].count, self.prices[k].min(axis=2)) for k in self.instance.block_runs]
+    def least_prices(self) -> Floats:
+        """Return the least price of every free kind, [free kinds, stages, grid]."""
+        return np.stack([self.prices[k].min(axis=2) for k in self.instance.free_kinds])
 
 
-def cost_chain(instance: Instance, costs: list[Floats], base: Floats) -> PricedChain:
-    """Return costs [choices] by run with memory priced; `base` [stages] is each stage's own."""
+def cost_chain(instance: Instance, costs: Sequence[Floats], base: Floats) -> PricedChain:
+    """Return costs [stages, choices] by kind with memory priced; `base` [stages] is a rank's."""
     grid = price_grid(instance, costs)
     slack = instance.capacity_bytes - instance.stage_bytes - least_transient(instance)
-    prices = []
-    for run, cost in zip(instance.runs, costs, strict=True):
-        memory = np.stack([run.memory(flight) for flight in instance.in_flight])
-        prices.append(cost + grid[None, :, None] * memory[:, None, :])
-    return _chain(instance, prices, base[:, None] - grid[None, :] * slack[:, None])
+    prices = tuple(
+        cost[:, None, :] + grid[:, :, None] * kind.memory[:, None, :]
+        for kind, cost in zip(instance.kinds, costs, strict=True)
+    )
+    return _chain(instance, prices, base[:, None] - grid * slack[:, None])
 
 
-def memory_chain(instance: Instance, host_ratios: Floats, *, spare: Floats) -> PricedChain:
-    """Return device bytes + ratio x host bytes of every layer, over `spare`, both [ratios]."""
-    prices = []
-    for run in instance.runs:
-        memory = np.stack([run.memory(flight) for flight in instance.in_flight])
-        prices.append(memory[:, None, :] + host_ratios[None, :, None] * run.host)
+def memory_chain(instance: Instance, host_ratios: Floats) -> PricedChain:
+    """Return device bytes + ratio x host bytes of every layer over what a rank's limits allow.
+
+    `host_ratios` is [ratios]. No rank of a plan that fits exceeds 0.
+    """
+    prices = tuple(
+        kind.memory[:, None, :] + host_ratios[None, :, None] * kind.host[:, None, :]
+        for kind in instance.kinds
+    )
+    limits = (
+        instance.capacity_bytes[:, None]
+        + host_ratios[None, :] * instance.host_capacity_bytes[:, None]
+    )
     base = instance.stage_bytes + least_transient(instance)
-    return _chain(instance, prices, base[:, None] + spare[None, :])
+    return _chain(instance, prices, base[:, None] - limits)
 
 
 def least_transient(instance: Instance) -> Floats:
-    """Return the least transient bytes of each stage, [stages].
+    """Return the least transient bytes of each rank, [stages].
 
-    Every stage holds a block, and its transient is at least the least of any block; stages with
+    Every rank holds a block, and its transient is at least the least of any block; ranks with
     the embedding or the head have those transients too.
     """
-    block = min(float(run.transient.min()) for run in instance.runs if run.pinned_stage is None)
-    least = np.full(instance.stage_count, block)
-    for run in instance.runs:
-        if run.pinned_stage is not None:
-            own = float(run.transient.min())
-            least[run.pinned_stage] = max(least[run.pinned_stage], own)
+    free = [instance.kinds[k].transient.min(axis=1) for k in instance.free_kinds]
+    least: Floats = np.min(free, axis=0)
+    for kind in instance.kinds:
+        if kind.pinned_stage is not None:
+            own = float(kind.transient[kind.pinned_stage].min())
+            least[kind.pinned_stage] = max(least[kind.pinned_stage], own)
     return least
 
 
-def price_grid(instance: Instance, costs: list[Floats]) -> Floats:
-    """Return the grid of lambda: multiples of the chain's cost range over its memory range."""
-    cost_range = memory_range = 0.0
-    flight = max(instance.in_flight)
-    for run, cost in zip(instance.runs, costs, strict=True):
-        memory = run.memory(flight)
-        cost_range += run.count * float(cost.max() - cost.min())
-        memory_range += run.count * float(memory.max() - memory.min())
-    scale = cost_range / memory_range if memory_range > 0.0 else 0.0
-    return scale * _MULTIPLIERS if scale > 0.0 else np.zeros(1)
+def price_grid(instance: Instance, costs: Sequence[Floats]) -> Floats:
+    """Return every rank's lambda: 0 and the hull slopes of what it may hold, [stages, grid]."""
+    slopes = [np.zeros((instance.stage_count, 1))]
+    for kind, cost in zip(instance.kinds, costs, strict=True):
+        if kind.pinned_stage is None:
+            slopes.append(hull_slopes(cost, kind.memory))
+            continue
+        own = slice(kind.pinned_stage, kind.pinned_stage + 1)
+        found = hull_slopes(cost[own], kind.memory[own])
+        padded = np.zeros((instance.stage_count, found.shape[1]))
+        padded[own] = found
+        slopes.append(padded)
+    return np.concatenate(slopes, axis=1)
 
 
-def _chain(instance: Instance, prices: list[Floats], offset: Floats) -> PricedChain:
-    for run, price in zip(instance.runs, prices, strict=True):
-        if run.pinned_stage is not None:
-            offset[run.pinned_stage] += price[run.pinned_stage].min(axis=1)
-    return PricedChain(instance=instance, prices=tuple(prices), offset=offset)
+def hull_slopes(cost: Floats, memory: Floats) -> Floats:
+    """Return the slopes of the lower hull of (memory, cost) [ranks, choices], [ranks, slopes].
+
+    From the cheapest choice on, the next corner is the one with the least loss of cost for each
+    byte saved. Where a rank has fewer corners than others, its last slope is repeated.
+    """
+    ranks = np.arange(len(cost))
+    order = np.lexsort((memory, cost), axis=1)
+    corner = order[:, 0]
+    slopes: list[Floats] = []
+    last = np.zeros(len(cost))
+    for _ in range(_SLOPES_MOST):
+        saved = memory[ranks, corner][:, None] - memory
+        lost = cost - cost[ranks, corner][:, None]
+        slope = np.full_like(cost, np.inf)
+        np.divide(lost, saved, out=slope, where=saved > 0.0)
+        least = slope.min(axis=1)
+        found = np.isfinite(least)
+        if not found.any():
+            break
+        last = np.where(found, least, last)
+        slopes.append(last)
+        reached = np.where(slope <= least[:, None], memory, np.inf).argmin(axis=1)
+        corner = np.where(found, reached, corner)
+    return np.stack(slopes, axis=1) if slopes else np.zeros((len(cost), 1))
+
+
+def _chain(instance: Instance, prices: tuple[Floats, ...], offset: Floats) -> PricedChain:
+    for kind, price in zip(instance.kinds, prices, strict=True):
+        if kind.pinned_stage is not None:
+            offset[kind.pinned_stage] += price[kind.pinned_stage].min(axis=1)
+    return PricedChain(instance=instance, prices=prices, offset=offset)
+
+
+def scaled(kind: Kind, repeat_count: float) -> Floats:
+    """Return omega = repeats x pace + end of every choice, [stages, choices]."""
+    return repeat_count * kind.pace + kind.end

@@ -2,48 +2,49 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from planner.cost.configuration import Choice, Configuration
 from planner.ilp.formulation import Formulation
-from planner.ilp.instance import Counts, Instance
+from planner.ilp.instance import Assignment, Instance, cuts_of
 from planner.ilp.solver import Solution
 from planner.schema.strategy import EdgeChoice, LayerGroup, Stage, Strategy
 
 
-def counts_of(made: Formulation, solution: Solution) -> Counts:
-    """Return the layers by [stages, choices] of every run, rounded from the solver's floats."""
+def assignment_of(made: Formulation, solution: Solution) -> Assignment:
+    """Return layers by [stages, choices] of every kind and the cuts, rounded from floats."""
     instance = made.instance
     counts = tuple(
-        np.zeros((instance.stage_count, len(run.choice)), dtype=np.int64) for run in instance.runs
+        np.zeros((instance.stage_count, len(kind.choice)), dtype=np.int64)
+        for kind in instance.kinds
     )
     for (r, k, s), column in made.layers.items():
         counts[k][r, s] = round(solution.values[column])
-    return counts
+    if not made.held:
+        return Assignment(counts=counts, cuts=cuts_of(instance, counts))
+    cuts = [0]
+    for j in range(len(instance.holders)):
+        held = sum(round(solution.values[made.held[j, k]]) for k in instance.free_kinds)
+        cuts.append(cuts[-1] + held)
+    return Assignment(counts=counts, cuts=tuple(cuts))
 
 
 def strategy_of(
     instance: Instance,
-    counts: Counts,
+    assignment: Assignment,
     *,
     configuration: Configuration,
     choices: tuple[Choice, ...],
     edges: tuple[Choice, ...],
-    device_group: str,
+    device_groups: Sequence[str],
 ) -> Strategy:
     """Return the resolved strategy that an assignment stands for.
 
-    Inside a stage, blocks of one run are ordered by the choice's place in `choices`.
+    `device_groups` are by rank. On a rank, blocks of one kind take their choices in the order of
+    the choice's place in `choices`, from the first block of the chain on.
     """
-    groups: list[list[LayerGroup]] = [[] for _ in range(instance.stage_count)]
-    first = 0
-    for r in range(instance.stage_count):
-        for k in instance.block_runs:
-            run = instance.runs[k]
-            for s in np.flatnonzero(counts[k][r]):
-                choice, count = choices[run.choice[s]], int(counts[k][r, s])
-                groups[r].append(_group(first, count, choice))
-                first += count
     return Strategy(
         tensor_parallel_degree=configuration.tensor_parallel_degree,
         sequence_parallel=configuration.sequence_parallel,
@@ -51,18 +52,40 @@ def strategy_of(
         virtual_pipeline_degree=configuration.virtual_pipeline_degree,
         pipeline_schedule=configuration.pipeline_schedule,
         context_parallel_degree=configuration.context_parallel_degree,
+        context_parallel_kind=configuration.context_parallel_kind,
         expert_parallel_degree=configuration.expert_parallel_degree,
+        expert_tensor_parallel_degree=configuration.expert_tensor_degree,
         data_parallel_replicate_degree=configuration.data_parallel_replicate_degree,
         data_parallel_shard_degree=configuration.data_parallel_shard_degree,
         micro_batch_size=configuration.micro_batch_size,
         micro_batch_count=configuration.micro_batch_count,
-        stages=tuple(
-            Stage(stage=r, device_group=device_group, layers=tuple(_merged(held)))
-            for r, held in enumerate(groups)
-        ),
-        embedding=_edge(instance, counts, 0, edges),
-        head=_edge(instance, counts, len(instance.runs) - 1, edges),
+        stages=_stages(instance, assignment, choices=choices, device_groups=device_groups),
+        embedding=_edge(instance, assignment, 0, edges),
+        head=_edge(instance, assignment, len(instance.kinds) - 1, edges),
     )
+
+
+def _stages(
+    instance: Instance,
+    assignment: Assignment,
+    *,
+    choices: tuple[Choice, ...],
+    device_groups: Sequence[str],
+) -> tuple[Stage, ...]:
+    """Return every virtual stage with its blocks, a group for each change of choice."""
+    left = [counts.copy() for counts in assignment.counts]
+    stages = []
+    for j, holder in enumerate(instance.holders):
+        groups = []
+        for block in range(assignment.cuts[j], assignment.cuts[j + 1]):
+            k = int(instance.block_kinds[block])
+            s = int(np.flatnonzero(left[k][holder])[0])
+            left[k][holder, s] -= 1
+            groups.append(_group(block, 1, choices[instance.kinds[k].choice[s]]))
+        stages.append(
+            Stage(stage=j, device_group=device_groups[holder], layers=tuple(_merged(groups)))
+        )
+    return tuple(stages)
 
 
 def _group(first: int, count: int, choice: Choice) -> LayerGroup:
@@ -76,7 +99,7 @@ def _group(first: int, count: int, choice: Choice) -> LayerGroup:
 
 
 def _merged(groups: list[LayerGroup]) -> list[LayerGroup]:
-    """Return the groups with neighbours of equal choice (of different runs) joined."""
+    """Return the groups with neighbours of equal choice joined."""
     merged: list[LayerGroup] = []
     for group in groups:
         last = merged[-1] if merged else None
@@ -92,7 +115,9 @@ def _choice_key(group: LayerGroup) -> tuple[object, ...]:
     return (group.zero_stage, group.activation_checkpointing, group.offload)
 
 
-def _edge(instance: Instance, counts: Counts, k: int, edges: tuple[Choice, ...]) -> EdgeChoice:
-    _, s = np.argwhere(counts[k] > 0)[0]
-    choice = edges[instance.runs[k].choice[s]]
+def _edge(
+    instance: Instance, assignment: Assignment, k: int, edges: tuple[Choice, ...]
+) -> EdgeChoice:
+    _, s = np.argwhere(assignment.counts[k] > 0)[0]
+    choice = edges[instance.kinds[k].choice[s]]
     return EdgeChoice(zero_stage=choice.zero_stage, offload=choice.offload)

@@ -1,99 +1,167 @@
-"""Heuristic: good assignments in microseconds, so that the search has something to prune with."""
+"""Heuristic: good assignments in milliseconds, so that the search has something to prune with."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
 import numpy as np
-from numpy.typing import NDArray
 
-from planner.cost.configuration import Floats
-from planner.ilp.instance import Counts, Instance, evaluate, fits
+from planner.cost.configuration import Floats, Integers
+from planner.ilp.filling import Filling, filled
+from planner.ilp.instance import Assignment, Instance, cuts_of, evaluate, fits
 
-_MULTIPLIERS = (0.0, *(2.0**e for e in range(-6, 8)))
+Tried = tuple[float, Assignment]
+
+_ROUNDS = 30
+_SPREAD = 4
 
 
-def heuristic_counts(instance: Instance) -> tuple[float, Counts] | None:
-    """Return the best step found with its counts, or None where nothing tried fits.
+def heuristic_assignment(instance: Instance) -> Tried | None:
+    """Return the best step found with its assignment, or None where nothing tried fits.
 
-    For prices of memory from nothing to prohibitive, each stage takes the choice that is cheapest
-    at that price; blocks are split evenly, and with room left for the embedding and the head.
+    Where only the number of layers on a rank matters, ranks are filled for every number near an
+    even share and the split is chosen from the result; elsewhere balanced cuts are tried.
     """
-    best: tuple[float, Counts] | None = None
-    for price in _prices(instance):
-        chosen = _cheapest_choices(instance, price)
-        for split in _splits(instance, chosen):
-            counts = _counts(instance, chosen, split)
-            evaluation = evaluate(instance, counts)
-            if fits(instance, evaluation) and (best is None or evaluation.step_seconds < best[0]):
-                best = (evaluation.step_seconds, counts)
+    best: Tried | None = None
+    tried = _by_number(instance) if instance.is_uniform else _by_cuts(instance)
+    for assignment in tried:
+        evaluation = evaluate(instance, assignment)
+        if fits(instance, evaluation) and (best is None or evaluation.step_seconds < best[0]):
+            best = (evaluation.step_seconds, assignment)
     return best
 
 
-def _prices(instance: Instance) -> Floats:
-    """Return prices of a byte, as multiples of the blocks' cost range over their memory range."""
-    scale = 0.0
-    for k in instance.block_runs:
-        run = instance.runs[k]
-        cost = instance.micro_batch_count * run.pace + run.end
-        memory = run.memory(max(instance.in_flight))
-        spread = float(memory.max() - memory.min())
-        if spread > 0.0:
-            scale = max(scale, float(cost.max() - cost.min()) / spread)
-    return scale * np.array(_MULTIPLIERS) if scale > 0.0 else np.zeros(1)
+def _by_number(instance: Instance) -> Iterator[Assignment]:
+    """Yield the split with the lowest level, and the even one."""
+    stages, blocks = instance.stage_count, instance.block_count
+    share = blocks // stages
+    least = max(instance.least_blocks, share - _SPREAD)
+    most = min(blocks - instance.least_blocks * (stages - 1), share + 1 + _SPREAD)
+    numbers = np.arange(least, max(most, least) + 1)
+    ranks = np.repeat(np.arange(stages), len(numbers))
+    held = _pinned(instance)[ranks]
+    held[:, instance.free_kinds[0]] = np.tile(numbers, stages)
+    filling = filled(instance, ranks, held)
+    cost = np.where(filling.fits, filling.omega, np.inf).reshape(stages, len(numbers))
+    splits = [_lowest_split(cost, numbers, blocks), _even_split(instance, stages, blocks)]
+    for split in splits:
+        if split is not None and ((split >= least) & (split <= numbers[-1])).all():
+            rows = np.arange(stages) * len(numbers) + (split - least)
+            counts = tuple(count[rows] for count in filling.counts)
+            yield Assignment(counts=counts, cuts=cuts_of(instance, counts))
 
 
-def _cheapest_choices(instance: Instance, price: float) -> NDArray[np.int64]:
-    """Return the choice of each stage and run at a price of memory, [stages, runs]."""
-    chosen = np.zeros((instance.stage_count, len(instance.runs)), dtype=np.int64)
-    for k, run in enumerate(instance.runs):
-        cost = instance.micro_batch_count * run.pace + run.end
-        for r, flight in enumerate(instance.in_flight):
-            held = run.memory(flight) + run.transient / max(run.count, 1)
-            chosen[r, k] = int(np.argmin(cost + price * (held + run.host * 1e-3)))
-    return chosen
+def _lowest_split(cost: Floats, numbers: Integers, blocks: int) -> Integers | None:
+    """Return how many blocks each rank takes so that the largest cost is least, [stages].
+
+    `cost` [stages, numbers]; None where what fits does not suffice.
+    """
+    levels = np.unique(cost[np.isfinite(cost)])
+    if not len(levels):
+        return None
+    low, high = 0, len(levels)
+    while low < high:
+        middle = (low + high) // 2
+        if int(_most_under(cost, numbers, float(levels[middle])).sum()) >= blocks:
+            high = middle
+        else:
+            low = middle + 1
+    if low == len(levels):
+        return None
+    split = _most_under(cost, numbers, float(levels[low]))
+    stages = np.arange(len(split))
+    for _ in range(int(split.sum()) - blocks):
+        held = np.where(split > numbers[0], cost[stages, split - numbers[0]], -np.inf)
+        split[int(held.argmax())] -= 1
+    return split
 
 
-def _splits(instance: Instance, chosen: NDArray[np.int64]) -> Iterator[tuple[int, ...]]:
-    """Yield how many blocks each stage takes: evenly, and by the pace left beside the edges."""
-    total = sum(instance.runs[k].count for k in instance.block_runs)
-    stages = instance.stage_count
-    even = tuple(total // stages + (1 if r < total % stages else 0) for r in range(stages))
-    yield even
-    if stages == 1:
-        return
-    yield even[::-1]
-    k = instance.block_runs[0]
-    block = float(instance.runs[k].pace[chosen[0, k]])
-    edges = np.zeros(stages)
-    for k, run in enumerate(instance.runs):
-        if run.pinned_stage is not None:
-            edges[run.pinned_stage] += float(run.pace[chosen[run.pinned_stage, k]])
-    if block > 0.0:
-        yield _balanced(total, edges / block)
+def _most_under(cost: Floats, numbers: Integers, level: float) -> Integers:
+    """Return the most blocks whose cost is within `level`, the least number where none is."""
+    under = cost <= level
+    place = np.where(under.any(axis=1), under.shape[1] - 1 - under[:, ::-1].argmax(axis=1), -1)
+    most: Integers = np.where(place >= 0, numbers[place], -len(numbers) * 10**6)
+    return most
 
 
-def _balanced(total: int, taken: Floats) -> tuple[int, ...]:
-    """Return blocks by stage such that blocks + `taken` (in blocks) are as level as can be."""
-    held = np.ones(len(taken), dtype=np.int64)
-    for _ in range(total - len(taken)):
-        held[int(np.argmin(held + taken))] += 1
-    return tuple(int(count) for count in held)
+def _even_split(instance: Instance, stages: int, blocks: int) -> Integers:
+    extra = np.arange(stages) < blocks % stages
+    even: Integers = blocks // stages + extra.astype(np.int64)
+    return even if instance.is_in_order else even[::-1]
 
 
-def _counts(instance: Instance, chosen: NDArray[np.int64], split: tuple[int, ...]) -> Counts:
-    """Return the counts that place the chain in order by `split`, blocks taken run after run."""
-    counts = tuple(
-        np.zeros((instance.stage_count, len(run.choice)), dtype=np.int64) for run in instance.runs
-    )
-    left = {k: instance.runs[k].count for k in instance.block_runs}
-    for r, room in enumerate(split):
-        for k in instance.block_runs:
-            taken = min(room, left[k])
-            counts[k][r, chosen[r, k]] += taken
-            left[k] -= taken
-            room -= taken  # noqa: PLW2901
-    for k, run in enumerate(instance.runs):
-        if run.pinned_stage is not None:
-            counts[k][run.pinned_stage, chosen[run.pinned_stage, k]] = 1
-    return counts
+def _by_cuts(instance: Instance) -> Iterator[Assignment]:
+    """Yield fillings of balanced cuts, by the paces of the blocks at several prices of memory."""
+    seen: set[tuple[int, ...]] = set()
+    for pace in _block_paces(instance):
+        for cuts in (_balanced(instance, pace, own) for own in (True, False)):
+            if cuts is None or cuts in seen:
+                continue
+            seen.add(cuts)
+            filling = _filling(instance, cuts)
+            if filling.fits.all():
+                yield Assignment(counts=filling.counts, cuts=cuts)
+
+
+def _filling(instance: Instance, cuts: tuple[int, ...]) -> Filling:
+    held = _pinned(instance)
+    prefix = instance.prefix_counts
+    for j, rank in enumerate(instance.holders):
+        held[rank] += prefix[cuts[j + 1]] - prefix[cuts[j]]
+    return filled(instance, np.arange(instance.stage_count), held)
+
+
+def _pinned(instance: Instance) -> Integers:
+    """Return the pinned layers on every rank, [stages, kinds]."""
+    held = np.zeros((instance.stage_count, len(instance.kinds)), dtype=np.int64)
+    for k, kind in enumerate(instance.kinds):
+        if kind.pinned_stage is not None:
+            held[kind.pinned_stage, k] = 1
+    return held
+
+
+def _block_paces(instance: Instance) -> Iterator[Floats]:
+    """Yield the pace of every block on every rank, [stages, blocks]: cheapest, leanest, all one."""
+    for pick in ("pace", "memory"):
+        paces = np.zeros((instance.stage_count, len(instance.kinds)))
+        for k in instance.free_kinds:
+            kind = instance.kinds[k]
+            chosen = getattr(kind, pick).argmin(axis=1)
+            paces[:, k] = kind.pace[np.arange(instance.stage_count), chosen]
+        yield paces[:, instance.block_kinds]
+    yield np.ones((instance.stage_count, instance.block_count))
+
+
+def _balanced(instance: Instance, pace: Floats, with_own: bool) -> tuple[int, ...] | None:
+    """Return the cuts with the lowest level of pace, found by bisection; None if none do.
+
+    With `with_own` a rank's exchanges and pinned layers count as well.
+    """
+    own = np.zeros(instance.stage_count)
+    if with_own:
+        own += instance.stage_pace
+        for kind in instance.kinds:
+            if kind.pinned_stage is not None:
+                own[kind.pinned_stage] += float(kind.pace[kind.pinned_stage].min())
+    prefix = np.concatenate([np.zeros((len(pace), 1)), np.cumsum(pace, axis=1)], axis=1)
+    low, high = 0.0, float(prefix[:, -1].max() + own.max())
+    best = None
+    for _ in range(_ROUNDS):
+        level = 0.5 * (low + high)
+        cuts = _cuts_under(instance, prefix, (level - own) / instance.least_blocks)
+        if cuts is None:
+            low = level
+        else:
+            best, high = cuts, level
+    return best
+
+
+def _cuts_under(instance: Instance, prefix: Floats, room: Floats) -> tuple[int, ...] | None:
+    """Return cuts where every virtual stage takes what its rank's `room` allows, one at least."""
+    blocks, parts = instance.block_count, len(instance.holders)
+    cuts = [0]
+    for j, rank in enumerate(instance.holders):
+        latest = blocks - (parts - 1 - j)
+        reach = int(np.searchsorted(prefix[rank], prefix[rank, cuts[-1]] + room[rank], "right")) - 1
+        cuts.append(min(max(reach, cuts[-1] + 1), latest))
+    return tuple(cuts) if cuts[-1] == blocks else None

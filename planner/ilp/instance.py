@@ -1,28 +1,28 @@
 """Instance: the numbers of one configuration, ready to be optimised.
 
-Sets: stages r = 0..p-1; runs k of L_k identical layers in chain order, the embedding first (pinned
-to stage 0) and the head last (pinned to stage p-1); choices s of run k.
+Sets: ranks r = 0..p-1 of the pipeline, which are also called stages; virtual stages j, each held by
+one rank; kinds k of layers, of which the embedding and the head are pinned to a rank and all others
+follow one another as `chain` says; choices s of kind k.
 
-Numbers per run and choice: tau (seconds per micro-batch), u (seconds once a step), static and
-act (bytes, act per micro-batch in flight), w (transient bytes), h (host bytes). Per stage:
-micro-batches in flight f_r, fixed seconds t0_r, fixed bytes b0_r.
+Numbers per kind, rank and choice: pace (tau, seconds per micro-batch), fill (phi, seconds of fill
+and drain), end (u, seconds once a step), memory (bytes with the activations in flight), transient
+(w, bytes of which a rank needs the largest once), host (bytes). Per rank: what it costs by itself.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
-from planner.cost.configuration import Configuration, Floats, Integers
-from planner.cost.layer_costs import CostTable, LayerCosts
-from planner.cost.schedule import in_flight
+from planner.cost.configuration import Floats, Integers
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Run:
-    """`count` identical layers with their choices; arrays are [choices].
+class Kind:
+    """`count` identical layers with their choices; arrays are [stages, choices].
 
     `choice` maps each kept choice to its place in the table it came from.
     """
@@ -30,43 +30,96 @@ class Run:
     count: int
     pinned_stage: int | None
     pace: Floats
+    fill: Floats
     end: Floats
-    static: Floats
-    activation: Floats
+    memory: Floats
     transient: Floats
     host: Floats
     choice: tuple[int, ...]
 
-    def memory(self, micro_batches_in_flight: float) -> Floats:
-        """Return static bytes and the activations in flight of one layer, [choices]."""
-        return self.static + micro_batches_in_flight * self.activation
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Instance:
-    """One configuration's numbers; stage arrays are [stages]."""
+class CutExtras:
+    """What a cut adds beyond the cheapest place for it, by the kind of the block before it.
 
-    micro_batch_count: int
-    in_flight: tuple[float, ...]
+    Arrays are [cuts, kinds]; both neighbours pay. `first_bytes` is on the rank before the cut,
+    `second_bytes` on the one behind it.
+    """
+
+    pace: Floats
+    fill: Floats
+    first_bytes: Floats
+    second_bytes: Floats
+
+
+@dataclass(frozen=True, kw_only=True)
+class Instance:
+    """One configuration's numbers; stage arrays are [stages].
+
+    `least_blocks` is what every rank must hold, one for each of its virtual stages. `chain` is the
+    order of the free kinds as (kind, blocks); `extras` is None where all cuts cost the same.
+    """
+
+    repeat_count: float
     stage_pace: Floats
+    stage_fill: Floats
     stage_bytes: Floats
-    stage_end: float
-    capacity_bytes: float
-    host_capacity_bytes: float
-    runs: tuple[Run, ...]
+    stage_end: Floats
+    capacity_bytes: Floats
+    host_capacity_bytes: Floats
+    least_blocks: int
+    holders: tuple[int, ...]
+    kinds: tuple[Kind, ...]
+    chain: tuple[tuple[int, int], ...]
+    extras: CutExtras | None = None
 
     @property
     def stage_count(self) -> int:
         """Return p."""
-        return len(self.in_flight)
+        return len(self.stage_pace)
+
+    @cached_property
+    def free_kinds(self) -> tuple[int, ...]:
+        """Return the indices of the kinds that are free to be placed."""
+        return tuple(k for k, kind in enumerate(self.kinds) if kind.pinned_stage is None)
+
+    @cached_property
+    def block_count(self) -> int:
+        """Return the blocks of the chain."""
+        return sum(count for _, count in self.chain)
 
     @property
-    def block_runs(self) -> tuple[int, ...]:
-        """Return the indices of the runs that are free to be placed."""
-        return tuple(k for k, run in enumerate(self.runs) if run.pinned_stage is None)
+    def is_in_order(self) -> bool:
+        """Return whether every rank holds one contiguous part of the chain, in the ranks' order."""
+        return self.holders == tuple(range(self.stage_count))
+
+    @property
+    def is_uniform(self) -> bool:
+        """Return whether only the number of blocks on a rank matters, and not which they are."""
+        return len(self.free_kinds) == 1 and self.extras is None
+
+    @cached_property
+    def block_kinds(self) -> Integers:
+        """Return the kind of every block of the chain, [blocks]."""
+        return np.repeat([kind for kind, _ in self.chain], [count for _, count in self.chain])
+
+    @cached_property
+    def prefix_counts(self) -> Integers:
+        """Return how many of the first i blocks are of each kind, [blocks + 1, kinds]."""
+        one_hot = self.block_kinds[:, None] == np.arange(len(self.kinds))[None, :]
+        start = np.zeros((1, len(self.kinds)), dtype=np.int64)
+        return np.concatenate([start, np.cumsum(one_hot, axis=0)])
 
 
-Counts = tuple[NDArray[np.int64], ...]  # per run: layers by [stages, choices]
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Assignment:
+    """A complete answer: layers by [stages, choices] of every kind, and where the chain is cut.
+
+    `cuts` [virtual stages + 1] starts with 0 and ends with the number of blocks.
+    """
+
+    counts: tuple[NDArray[np.int64], ...]
+    cuts: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,28 +128,56 @@ class Evaluation:
 
     step_seconds: float
     pace: Floats
+    end: Floats
     memory_bytes: Floats
     host_bytes: Floats
 
 
-def evaluate(instance: Instance, counts: Counts) -> Evaluation:
+def evaluate(instance: Instance, assignment: Assignment) -> Evaluation:
     """Return the exact step and the memory of an assignment, from the counts alone."""
-    pace = instance.stage_pace.copy()
-    end = np.full(instance.stage_count, instance.stage_end)
-    memory, host = instance.stage_bytes.copy(), np.zeros(instance.stage_count)
-    transient = np.zeros(instance.stage_count)
-    flight = np.array(instance.in_flight, dtype=np.float64)
-    for run, placed in zip(instance.runs, counts, strict=True):
-        pace += placed @ run.pace
-        end += placed @ run.end
-        memory += placed @ run.static + flight * (placed @ run.activation)
-        host += placed @ run.host
-        held = np.where(placed > 0, run.transient[None, :], 0.0)
+    pace, fill = instance.stage_pace.copy(), instance.stage_fill.copy()
+    end, memory = instance.stage_end.copy(), instance.stage_bytes.copy()
+    host, transient = np.zeros(instance.stage_count), np.zeros(instance.stage_count)
+    for kind, placed in zip(instance.kinds, assignment.counts, strict=True):
+        pace += (placed * kind.pace).sum(axis=1)
+        fill += (placed * kind.fill).sum(axis=1)
+        end += (placed * kind.end).sum(axis=1)
+        memory += (placed * kind.memory).sum(axis=1)
+        host += (placed * kind.host).sum(axis=1)
+        held = np.where(placed > 0, kind.transient, 0.0)
         transient = np.maximum(transient, held.max(axis=1))
-    step = pace.sum() + (instance.micro_batch_count - 1) * pace.max() + end.max()
+    if instance.extras is not None:
+        _add_extras(instance, instance.extras, assignment.cuts, pace=pace, fill=fill, memory=memory)
+    step = fill.sum() + instance.repeat_count * pace.max() + end.max()
     return Evaluation(
-        step_seconds=float(step), pace=pace, memory_bytes=memory + transient, host_bytes=host
+        step_seconds=float(step),
+        pace=pace,
+        end=end,
+        memory_bytes=memory + transient,
+        host_bytes=host,
     )
+
+
+def _add_extras(
+    instance: Instance,
+    extras: CutExtras,
+    cuts: tuple[int, ...],
+    *,
+    pace: Floats,
+    fill: Floats,
+    memory: Floats,
+) -> None:
+    """Add what the cuts cost where they are."""
+    for place, cut in enumerate(cuts[1:-1]):
+        kind = instance.block_kinds[cut - 1]
+        sides = (
+            (instance.holders[place], extras.first_bytes),
+            (instance.holders[place + 1], extras.second_bytes),
+        )
+        for rank, held in sides:
+            pace[rank] += extras.pace[place, kind]
+            fill[rank] += extras.fill[place, kind]
+            memory[rank] += held[place, kind]
 
 
 def fits(instance: Instance, evaluation: Evaluation) -> bool:
@@ -107,77 +188,25 @@ def fits(instance: Instance, evaluation: Evaluation) -> bool:
     )
 
 
-def instance_of(table: CostTable, index: int, configuration: Configuration) -> Instance:
-    """Return the numbers of the table's row `index`, dominated choices dropped."""
-    degree = configuration.pipeline_parallel_degree
-    flight = tuple(
-        in_flight(
-            configuration.pipeline_schedule,
-            micro_batch_count=configuration.micro_batch_count,
-            pipeline_parallel_degree=degree,
-            virtual_pipeline_degree=1,
-            stage=stage,
-        )
-        for stage in range(degree)
-    )
-    boundaries = np.array(
-        [(r > 0) + (r < degree - 1) for r in range(degree)],
-        dtype=np.float64,
-    )
-    first, last = (flight[0], flight[0]), (flight[-1], flight[-1])
-    runs = [_run(table.embedding, index, count=1, pinned_stage=0, flight=first)]
-    for costs, count in zip(table.blocks, table.block_counts, strict=True):
-        between = (min(flight), max(flight))
-        runs.append(_run(costs, index, count=count, pinned_stage=None, flight=between))
-    runs.append(_run(table.head, index, count=1, pinned_stage=degree - 1, flight=last))
-    return Instance(
-        micro_batch_count=configuration.micro_batch_count,
-        in_flight=flight,
-        stage_pace=boundaries * table.fixed.boundary_seconds[index, 0, -1],
-        stage_bytes=boundaries * np.array(flight) * table.fixed.boundary_bytes[index, 0],
-        stage_end=float(table.fixed.step_end_seconds[index]),
-        capacity_bytes=table.limits.live_capacity_bytes,
-        host_capacity_bytes=table.limits.host_capacity_bytes,
-        runs=tuple(runs),
-    )
+def cuts_of(instance: Instance, counts: tuple[NDArray[np.int64], ...]) -> tuple[int, ...]:
+    """Return cuts at which every rank holds as many blocks as `counts` say.
+
+    Exact where ranks follow one another along the chain; where a rank holds several virtual stages
+    of a chain of one kind, its blocks are spread evenly over them.
+    """
+    held = np.sum([counts[k].sum(axis=1) for k in instance.free_kinds], axis=0)
+    shares = {
+        rank: list(_even(int(held[rank]), instance.holders.count(rank)))
+        for rank in range(instance.stage_count)
+    }
+    cuts = [0]
+    for rank in instance.holders:
+        cuts.append(cuts[-1] + shares[rank].pop(0))
+    return tuple(cuts)
 
 
-def _run(
-    costs: LayerCosts,
-    index: int,
-    *,
-    count: int,
-    pinned_stage: int | None,
-    flight: tuple[float, float],
-) -> Run:
-    pace = costs.micro_batch_seconds.total()[index]
-    end = costs.step_end_seconds.total()[index]
-    static = costs.bytes.static()[index]
-    activation = costs.bytes.activations[index]
-    transient = costs.bytes.transient[index]
-    host = costs.bytes.host[index] + flight[1] * costs.bytes.host_activations[index]
-    columns = np.stack(
-        [
-            pace,
-            end,
-            static + flight[0] * activation,
-            static + flight[1] * activation,
-            transient,
-            host,
-        ]
-    )
-    kept = undominated(columns)
-    return Run(
-        count=count,
-        pinned_stage=pinned_stage,
-        pace=pace[kept],
-        end=end[kept],
-        static=static[kept],
-        activation=activation[kept],
-        transient=transient[kept],
-        host=host[kept],
-        choice=tuple(int(i) for i in kept),
-    )
+def _even(total: int, parts: int) -> tuple[int, ...]:
+    return tuple(total // parts + (1 if part < total % parts else 0) for part in range(parts))
 
 
 def undominated(columns: Floats) -> Integers:

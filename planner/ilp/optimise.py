@@ -6,10 +6,11 @@ from dataclasses import dataclass, replace
 from math import inf
 
 from planner.errors import SolverError
+from planner.ilp.bounds import ObjectiveBounds
 from planner.ilp.constraints import constrain
-from planner.ilp.extract import counts_of
+from planner.ilp.extract import assignment_of
 from planner.ilp.formulation import formulate
-from planner.ilp.instance import Counts, Instance, evaluate, fits
+from planner.ilp.instance import Assignment, Instance, evaluate, fits
 from planner.ilp.reduction import reduction
 from planner.ilp.solver import SolverName, Status, solve
 
@@ -22,11 +23,16 @@ class Optimum:
 
     status: Status
     step_seconds: float | None = None
-    counts: Counts | None = None
+    assignment: Assignment | None = None
 
 
 def optimise(
-    instance: Instance, *, cutoff_seconds: float | None, solver: SolverName, seconds: float
+    instance: Instance,
+    *,
+    cutoff_seconds: float | None,
+    solver: SolverName,
+    seconds: float,
+    bounds: ObjectiveBounds | None = None,
 ) -> Optimum:
     """Return the best assignment whose step is at most the cutoff.
 
@@ -42,25 +48,31 @@ def optimise(
             capacity_bytes=instance.capacity_bytes * (1.0 - tightening),
             host_capacity_bytes=instance.host_capacity_bytes * (1.0 - tightening),
         )
-        optimum = _solved(tight, cutoff_seconds, solver=solver, seconds=seconds)
-        if optimum.counts is None:
+        known = bounds if tightening == 0.0 else None
+        optimum = _solved(tight, cutoff_seconds, solver=solver, seconds=seconds, bounds=known)
+        if optimum.assignment is None:
             return optimum
-        evaluation = evaluate(instance, optimum.counts)
+        evaluation = evaluate(instance, optimum.assignment)
         if fits(instance, evaluation):
             return replace(optimum, step_seconds=evaluation.step_seconds)
     raise SolverError(f"{solver.value} keeps returning plans beyond the memory limit")
 
 
 def _solved(
-    instance: Instance, cutoff_seconds: float | None, *, solver: SolverName, seconds: float
+    instance: Instance,
+    cutoff_seconds: float | None,
+    *,
+    solver: SolverName,
+    seconds: float,
+    bounds: ObjectiveBounds | None,
 ) -> Optimum:
-    reduced = reduction(instance, cutoff_seconds=cutoff_seconds or inf)
+    reduced = reduction(instance, cutoff_seconds=cutoff_seconds or inf, bounds=bounds)
     if reduced is None:
         return Optimum(status=Status.INFEASIBLE)
-    scale = cutoff_seconds or sum(run.count * float(run.pace.max()) for run in instance.runs)
+    scale = cutoff_seconds or sum(kind.count * float(kind.pace.max()) for kind in instance.kinds)
     made = formulate(instance, reduced, scale_seconds=scale or 1.0)
     constrain(made, cutoff_seconds=cutoff_seconds)
     solution = solve(made.program, solver=solver, seconds=seconds)
     if not solution.values:
         return Optimum(status=solution.status)
-    return Optimum(status=solution.status, counts=counts_of(made, solution))
+    return Optimum(status=solution.status, assignment=assignment_of(made, solution))

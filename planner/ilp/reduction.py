@@ -2,12 +2,12 @@
 
 With a cutoff Z and the bounds S', U' and so on of `planner.ilp.bounds`:
 
-R1. (m - 1) T + U <= Z - S' and T <= (Z - S' - U') / (m - 1): limits of each stage's omega and pace,
-    beside that of its memory. Each limit leaves a window to every cut of the chain.
-R2. A stage holds the layers between its latest start and its earliest end. With those at their
-    least price, n layers of choice s cost at least n (price_s - least price) more: the most n that
-    the limits leave, at any grid point, bounds n[r,k,s]; often by 0.
-R3. At one stage the micro-batches in flight are known, and more choices are dominated.
+R1. rho T + U <= Z - S' and rho T <= Z - S' - U': limits of each rank's omega and pace, beside that
+    of its memory. Each limit leaves windows to what ranks hold.
+R2. A rank surely holds some layers. With those at their least price, n layers of choice s cost at
+    least n (price_s - least price) more: the most n that the limits leave, at any grid point,
+    bounds n[r,k,s]; often by 0.
+R3. On one rank the micro-batches in flight are known, and more choices are dominated.
 """
 
 from __future__ import annotations
@@ -21,127 +21,119 @@ from planner.cost.configuration import Floats, Integers
 from planner.ilp.bounds import (
     ObjectiveBounds,
     both_chain,
-    device_and_host,
+    fit_chain,
     objective_bounds,
     pace_chain,
 )
 from planner.ilp.duals import PricedChain
-from planner.ilp.instance import Instance, undominated
-from planner.ilp.levels import ChainLevels, Cuts
+from planner.ilp.instance import Instance
+from planner.ilp.levels import Windows, both, everything, levels_of
 
 _ROUNDING = 1e-9
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reduction:
-    """`most[k]` bounds the layers of run k by [stages, choices]; `cuts` where stages begin."""
+    """`most[k]` bounds the layers of kind k by [stages, choices]; `windows` what ranks hold."""
 
     most: tuple[Integers, ...]
-    cuts: Cuts
+    windows: Windows
     bounds: ObjectiveBounds
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Limit:
-    """No stage of a plan below the cutoff exceeds `value` in the chain's prices."""
+    """No rank of a plan below the cutoff exceeds `value` in the chain's prices."""
 
     chain: PricedChain
-    levels: ChainLevels
     value: float
 
 
-def reduction(instance: Instance, *, cutoff_seconds: float) -> Reduction | None:
+def reduction(
+    instance: Instance, *, cutoff_seconds: float, bounds: ObjectiveBounds | None = None
+) -> Reduction | None:
     """Return what plans of at most `cutoff_seconds` have, None if it is proven there are none.
 
-    An infinite cutoff leaves all plans that fit.
+    An infinite cutoff leaves all plans that fit. `bounds` are the instance's where they are known.
     """
-    bounds = objective_bounds(instance)
-    if bounds is None:
+    known = bounds or objective_bounds(instance)
+    if known is None or known.step_seconds() > cutoff_seconds * (1.0 + _ROUNDING):
         return None
-    limits = [_limit(chain, value) for chain, value in _values(instance, bounds, cutoff_seconds)]
-    cuts = _cuts(limits)
-    if cuts is None:
+    limits = _limits(instance, known, cutoff_seconds)
+    windows: Windows | None = everything(instance)
+    for limit in limits:
+        found = levels_of(limit.chain).windows(limit.value)
+        windows = None if found is None or windows is None else both(windows, found, instance)
+    if windows is None:
         return None
-    most = tuple(_most(instance, k, cuts, limits) for k in range(len(instance.runs)))
+    most = tuple(_most(instance, k, windows, limits) for k in range(len(instance.kinds)))
     if not _complete(instance, most):
         return None
-    return Reduction(most=most, cuts=cuts, bounds=bounds)
+    return Reduction(most=most, windows=windows, bounds=known)
 
 
 def _complete(instance: Instance, most: tuple[Integers, ...]) -> bool:
-    """Return whether every run can be placed and every stage can hold a block."""
+    """Return whether every kind can be placed and every rank can hold what it must."""
     placed = all(
-        int(bound.sum()) >= run.count for run, bound in zip(instance.runs, most, strict=True)
+        int(bound.sum()) >= kind.count for kind, bound in zip(instance.kinds, most, strict=True)
     )
-    held = np.sum([most[k].sum(axis=1) for k in instance.block_runs], axis=0)
-    return placed and bool((held > 0).all())
+    held = np.sum([most[k].sum(axis=1) for k in instance.free_kinds], axis=0)
+    return placed and bool((held >= instance.least_blocks).all())
 
 
-def _values(
-    instance: Instance, bounds: ObjectiveBounds, cutoff_seconds: float
-) -> list[tuple[PricedChain, float]]:
-    """Return R1: each chain with the most that a stage may reach in it."""
-    both = cutoff_seconds - bounds.pace_sum
-    found = [device_and_host(instance), (both_chain(instance), both)]
-    if instance.micro_batch_count > 1:
-        pace = (both - bounds.largest_end) / (instance.micro_batch_count - 1)
-        found.append((pace_chain(instance), pace))
-    return [(chain, value) for chain, value in found if np.isfinite(value)]
+def _limits(instance: Instance, bounds: ObjectiveBounds, cutoff_seconds: float) -> list[_Limit]:
+    """Return R1: each chain with the most that a rank may reach in it."""
+    both_most = cutoff_seconds - bounds.fill_sum
+    found = [(fit_chain(instance), 0.0), (both_chain(instance), both_most)]
+    if instance.repeat_count > 0.0:
+        pace_most = (both_most - bounds.largest_end) / instance.repeat_count
+        found.append((pace_chain(instance), pace_most))
+    return [
+        _Limit(chain=chain, value=value + _ROUNDING * abs(value))
+        for chain, value in found
+        if np.isfinite(value)
+    ]
 
 
-def _limit(chain: PricedChain, value: float) -> _Limit:
-    levels = ChainLevels(chain.layers(), chain.offset)
-    return _Limit(chain=chain, levels=levels, value=value + _ROUNDING * abs(value))
-
-
-def _cuts(limits: Sequence[_Limit]) -> Cuts | None:
-    narrowed: Cuts | None = None
-    for limit in limits:
-        cuts = limit.levels.cuts(limit.value)
-        if cuts is None:
-            return None
-        narrowed = cuts if narrowed is None else narrowed.narrowed(cuts)
-    return narrowed if narrowed is not None and narrowed.possible() else None
-
-
-def _most(instance: Instance, k: int, cuts: Cuts, limits: Sequence[_Limit]) -> Integers:
-    """Return the most layers of run k that each stage can hold under each choice (R1 to R3)."""
-    run = instance.runs[k]
-    stages = instance.stage_count
-    if run.pinned_stage is None:
-        first = sum(instance.runs[j].count for j in instance.block_runs if j < k)
-        room = np.minimum(cuts.latest[1:], first + run.count) - np.maximum(
-            cuts.earliest[:-1], first
-        )
-        room = np.clip(room, 0, run.count)
+def _most(instance: Instance, k: int, windows: Windows, limits: Sequence[_Limit]) -> Integers:
+    """Return the most layers of kind k that each rank can hold under each choice (R1 to R3)."""
+    kind = instance.kinds[k]
+    if kind.pinned_stage is None:
+        room = windows.room[:, k]
     else:
-        room = np.where(np.arange(stages) == run.pinned_stage, 1, 0)
-    most = np.repeat(room[:, None].astype(np.float64), len(run.choice), axis=1)
-    start = cuts.latest[:-1]
-    end = np.maximum(cuts.earliest[1:], start)
+        room = np.where(np.arange(instance.stage_count) == kind.pinned_stage, 1, 0)
+    most = np.repeat(room[:, None].astype(np.float64), len(kind.choice), axis=1)
     for limit in limits:
-        spare = limit.levels.spare(limit.value, start, end)
-        most = np.minimum(most, _affordable(spare, limit.chain.prices[k]))
+        most = np.minimum(most, _affordable(_spare(limit, windows), limit.chain.prices[k]))
     return np.where(_undominated(instance, k), most, 0.0).astype(np.int64)
+
+
+def _spare(limit: _Limit, windows: Windows) -> Floats:
+    """Return what a limit leaves beside the layers that a rank surely holds, [stages, grid]."""
+    instance = limit.chain.instance
+    sure = windows.sure[:, list(instance.free_kinds)].astype(np.float64)
+    held = np.einsum("rk,krg->rg", sure, limit.chain.least_prices())
+    rounding = _ROUNDING * (abs(limit.value) + np.abs(limit.chain.offset) + held)
+    return np.asarray(limit.value - limit.chain.offset - held + rounding)
 
 
 def _affordable(spare: Floats, price: Floats) -> Floats:
     """Return how many layers of each choice the spare [stages, grid] pays, [stages, choices].
 
-    What a layer costs beyond the least of its run is paid from the spare, at every grid point.
+    What a layer costs beyond the least of its kind is paid from the spare, at every grid point.
     """
     extra = price - price.min(axis=2, keepdims=True)
     paid = np.full_like(extra, np.inf)
     np.divide(np.maximum(spare, 0.0)[:, :, None], extra, out=paid, where=extra > 0.0)
-    affordable: Floats = np.floor(paid.min(axis=1) * (1.0 + _ROUNDING) + _ROUNDING)
-    return affordable
+    return np.asarray(np.floor(paid.min(axis=1) * (1.0 + _ROUNDING) + _ROUNDING))
 
 
 def _undominated(instance: Instance, k: int) -> Floats:
     """Return R3 as 1 and 0, [stages, choices]."""
-    run = instance.runs[k]
-    kept = np.zeros((instance.stage_count, len(run.choice)))
-    for r, flight in enumerate(instance.in_flight):
-        columns = np.stack([run.pace, run.end, run.memory(flight), run.transient, run.host])
-        kept[r, undominated(columns)] = 1.0
-    return kept
+    kind = instance.kinds[k]
+    columns = np.stack([kind.pace, kind.fill, kind.end, kind.memory, kind.transient, kind.host])
+    no_worse = np.all(columns[:, :, :, None] <= columns[:, :, None, :], axis=0)
+    equal = no_worse & np.swapaxes(no_worse, 1, 2)
+    place = np.arange(columns.shape[2])
+    beaten = no_worse & (~equal | (place[:, None] < place[None, :]))
+    return np.asarray(~beaten.any(axis=1), dtype=np.float64)

@@ -19,13 +19,26 @@ class Candidate:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Group:
+    """The best strategy of those with the same degrees."""
+
+    strategy: Strategy
+    step_seconds: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Found:
-    """The best strategy with its certificate, and the best of other degrees."""
+    """The best strategy with its certificate, and the best of other degrees.
+
+    `groups` are as many as were asked for, the best of different degrees, best first; the first is
+    the strategy itself. The certificate holds for all of them.
+    """
 
     strategy: Strategy
     step_seconds: float
     certificate: Certificate
     runners_up: tuple[Candidate, ...]
+    groups: tuple[Group, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,13 +58,15 @@ class Shortfall:
 class NotFound:
     """No plan: nothing legal, nothing that fits, or no time to find one.
 
-    `proven` says that no configuration of the space fits; otherwise the time ran out.
+    `proven` says that no configuration of the space has a plan (within the cutoff, where there was
+    one); otherwise the time ran out, and `lower_bound_seconds` is what no plan can beat.
     """
 
     configurations_total: int
     refused: dict[str, int]
     shortfalls: tuple[Shortfall, ...]
     proven: bool
+    lower_bound_seconds: float = 0.0
 
 
 SearchResult = Found | NotFound

@@ -1,0 +1,248 @@
+"""Assembly: instances from cost tables."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from planner.cost.boundary import boundary_places
+from planner.cost.configuration import Configuration, Floats, Integers
+from planner.cost.layer_costs import CostTable, LayerCosts
+from planner.cost.schedule import (
+    FillWeights,
+    fill_weights,
+    in_flight,
+    rank_of_virtual_stage,
+    repeat_count,
+)
+from planner.cost.stage import boundary_fill_seconds
+from planner.hardware import ClusterHardware
+from planner.ilp.instance import CutExtras, Instance, Kind, undominated
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shape:
+    """What the schedule of a configuration makes of its ranks; `kinds` are those of devices."""
+
+    degree: int
+    holders: tuple[int, ...]
+    in_flight: Floats
+    repeat_count: float
+    weights: FillWeights
+    device_kinds: tuple[int, ...]
+
+
+def shape_of(configuration: Configuration, hardware: ClusterHardware) -> Shape:
+    """Return the ranks of a configuration."""
+    schedule, degree = configuration.pipeline_schedule, configuration.pipeline_parallel_degree
+    virtual, count = configuration.virtual_pipeline_degree, configuration.micro_batch_count
+    return Shape(
+        degree=degree,
+        holders=tuple(
+            rank_of_virtual_stage(schedule, pipeline_parallel_degree=degree, virtual_stage=j)
+            for j in range(degree * virtual)
+        ),
+        in_flight=np.array(
+            [
+                in_flight(
+                    schedule,
+                    micro_batch_count=count,
+                    pipeline_parallel_degree=degree,
+                    virtual_pipeline_degree=virtual,
+                    stage=stage,
+                )
+                for stage in range(degree)
+            ]
+        ),
+        repeat_count=repeat_count(
+            schedule,
+            pipeline_parallel_degree=degree,
+            virtual_pipeline_degree=virtual,
+            micro_batch_count=count,
+        ),
+        weights=fill_weights(
+            schedule,
+            pipeline_parallel_degree=degree,
+            virtual_pipeline_degree=virtual,
+            micro_batch_count=count,
+        ),
+        device_kinds=hardware.stage_kinds(
+            configuration.device_order, pipeline_parallel_degree=degree
+        ),
+    )
+
+
+def instance_of(
+    tables: Sequence[CostTable],
+    index: int,
+    configuration: Configuration,
+    hardware: ClusterHardware,
+) -> Instance:
+    """Return the numbers of row `index` of the tables (one a kind of device).
+
+    Choices that are dominated on every rank are dropped.
+    """
+    shape = shape_of(configuration, hardware)
+    devices = np.array(shape.device_kinds)
+    first, last = shape.holders[0], shape.holders[-1]
+    kinds = [_kind([t.embedding for t in tables], index, shape, count=1, pinned_stage=first)]
+    totals = np.zeros(len(tables[0].blocks), dtype=np.int64)
+    for kind, count in tables[0].chain:
+        totals[kind] += count
+    for kind, count in enumerate(totals.tolist()):
+        costs = [table.blocks[kind] for table in tables]
+        kinds.append(_kind(costs, index, shape, count=count, pinned_stage=None))
+    kinds.append(_kind([t.head for t in tables], index, shape, count=1, pinned_stage=last))
+    boundaries = _boundaries(tables, index, shape, hardware)
+    limits = [table.limits for table in tables]
+    return Instance(
+        repeat_count=shape.repeat_count,
+        stage_pace=boundaries.pace,
+        stage_fill=boundaries.fill,
+        stage_bytes=boundaries.bytes,
+        stage_end=np.array([table.fixed.step_end_seconds[index] for table in tables])[devices],
+        capacity_bytes=np.array([limit.live_capacity_bytes for limit in limits])[devices],
+        host_capacity_bytes=np.array([limit.host_capacity_bytes for limit in limits])[devices],
+        least_blocks=len(shape.holders) // shape.degree,
+        holders=shape.holders,
+        kinds=tuple(kinds),
+        chain=tuple((kind + 1, count) for kind, count in tables[0].chain),
+        extras=boundaries.extras,
+    )
+
+
+def _kind(
+    costs: Sequence[LayerCosts],
+    index: int,
+    shape: Shape,
+    *,
+    count: int,
+    pinned_stage: int | None,
+) -> Kind:
+    devices = np.array(shape.device_kinds)
+    flight = shape.in_flight[:, None]
+    seconds = [cost.micro_batch_seconds for cost in costs]
+    totals = np.stack([part.total()[index] for part in seconds])
+    forward = totals * np.stack([part.forward_share[index] for part in seconds])
+    weight = totals * np.stack([part.weight_gradient_share[index] for part in seconds])
+    fill = shape.weights.of(forward, totals - forward - weight, weight)
+
+    def column(values: Sequence[Floats]) -> Floats:
+        picked: Floats = np.stack(values)[devices]
+        return picked
+
+    static = column([cost.bytes.static()[index] for cost in costs])
+    activation = column([cost.bytes.activations[index] for cost in costs])
+    host = column([cost.bytes.host[index] for cost in costs])
+    host_activation = column([cost.bytes.host_activations[index] for cost in costs])
+    columns = {
+        "pace": totals[devices],
+        "fill": fill[devices],
+        "end": column([cost.step_end_seconds.total()[index] for cost in costs]),
+        "memory": static + flight * activation,
+        "transient": column([cost.bytes.transient[index] for cost in costs]),
+        "host": host + flight * host_activation,
+    }
+    kept = _kept(columns, shape, pinned_stage)
+    return Kind(
+        count=count,
+        pinned_stage=pinned_stage,
+        choice=tuple(int(choice) for choice in kept),
+        **{name: values[:, kept] for name, values in columns.items()},
+    )
+
+
+def _kept(columns: dict[str, Floats], shape: Shape, pinned_stage: int | None) -> Integers:
+    """Return the choices that are dominated nowhere.
+
+    Ranks on one kind of device differ by their micro-batches in flight alone, in which memory is
+    linear: the least and the most of them stand for all.
+    """
+    if pinned_stage is not None:
+        ranks = {pinned_stage}
+    else:
+        ranks = set()
+        for device in set(shape.device_kinds):
+            own = [r for r in range(shape.degree) if shape.device_kinds[r] == device]
+            ranks.add(min(own, key=lambda r: shape.in_flight[r]))
+            ranks.add(max(own, key=lambda r: shape.in_flight[r]))
+    rows = sorted(ranks)
+    return undominated(np.concatenate([values[rows] for values in columns.values()]))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Boundaries:
+    pace: Floats
+    fill: Floats
+    bytes: Floats
+    extras: CutExtras | None
+
+
+def _boundaries(
+    tables: Sequence[CostTable], index: int, shape: Shape, hardware: ClusterHardware
+) -> _Boundaries:
+    """Return what exchanges cost every rank at the cheapest cuts, and what others add."""
+    pace, fill, held = (np.zeros(shape.degree) for _ in range(3))
+    cuts = list(zip(shape.holders, shape.holders[1:], strict=False))
+    seconds = _cut_seconds(cuts, tables, index, shape=shape, hardware=hardware)
+    fills = boundary_fill_seconds(seconds, shape.weights)
+    own = np.array([table.fixed.boundary_bytes[index] for table in tables])
+    sides = [
+        np.array(
+            [
+                shape.in_flight[pair[side]] * own[shape.device_kinds[pair[side]]] * (a != b)
+                for pair in cuts
+                for a, b in (pair,)
+            ]
+        ).reshape(len(cuts), own.shape[1])
+        for side in (0, 1)
+    ]
+    for place, pair in enumerate(cuts):
+        for side, rank in enumerate(pair):
+            pace[rank] += seconds[place].min()
+            fill[rank] += fills[place].min()
+            held[rank] += sides[side][place].min()
+    return _Boundaries(
+        pace=pace,
+        fill=fill,
+        bytes=held,
+        extras=_extras(seconds, fills, sides, len(tables[0].chain)),
+    )
+
+
+def _cut_seconds(
+    cuts: Sequence[tuple[int, int]],
+    tables: Sequence[CostTable],
+    index: int,
+    *,
+    shape: Shape,
+    hardware: ClusterHardware,
+) -> Floats:
+    """Return seconds of an exchange at each cut behind a block of each kind, [cuts, kinds]."""
+    seconds = np.zeros((len(cuts), len(tables[0].blocks)))
+    for place, (stage, other) in enumerate(cuts):
+        if stage == other:
+            continue
+        places = boundary_places(hardware, shape.device_kinds, stage=stage, other=other)
+        seconds[place] = np.max(
+            [tables[kind].fixed.boundary_seconds[index, :, level] for kind, level in places], axis=0
+        )
+    return seconds
+
+
+def _extras(
+    seconds: Floats, fills: Floats, sides: Sequence[Floats], run_count: int
+) -> CutExtras | None:
+    """Return what each cut costs beyond its cheapest place, with a column for the embedding.
+
+    None where nothing differs.
+    """
+    if run_count == 1 or not len(seconds):
+        return None
+    parts = [part - part.min(axis=1, keepdims=True) for part in (seconds, fills, *sides)]
+    if not any((part > 0.0).any() for part in parts):
+        return None
+    pace, fill, first, second = (np.pad(part, ((0, 0), (1, 1))) for part in parts)
+    return CutExtras(pace=pace, fill=fill, first_bytes=first, second_bytes=second)
