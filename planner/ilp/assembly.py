@@ -77,14 +77,13 @@ def shape_of(configuration: Configuration, hardware: ClusterHardware) -> Shape:
 def instance_of(
     tables: Sequence[CostTable],
     index: int,
-    configuration: Configuration,
+    shape: Shape,
     hardware: ClusterHardware,
 ) -> Instance:
     """Return the numbers of row `index` of the tables (one a kind of device).
 
     Choices that are dominated on every rank are dropped.
     """
-    shape = shape_of(configuration, hardware)
     devices = np.array(shape.device_kinds)
     first, last = shape.holders[0], shape.holders[-1]
     kinds = [_kind([t.embedding for t in tables], index, shape, count=1, pinned_stage=first)]

@@ -15,12 +15,9 @@ from enum import IntEnum
 
 import numpy as np
 
-from planner.cost.configuration import Configuration
 from planner.ilp.instance import Assignment
 
 PROOF_TOLERANCE = 1e-9
-
-Degrees = tuple[int, int, int, int]
 
 
 class Stage(IntEnum):
@@ -40,31 +37,24 @@ class Best:
     assignment: Assignment
 
 
-def degrees_of(row: Configuration) -> Degrees:
-    """Return the degrees by which plans are told apart."""
-    return (
-        row.tensor_parallel_degree,
-        row.pipeline_parallel_degree,
-        row.context_parallel_degree,
-        row.expert_parallel_degree,
-    )
-
-
 @dataclass(slots=True, kw_only=True)
 class Frontier:
-    """Keys of all configurations, and the best plans of `group_count` groups within a cutoff."""
+    """Keys of all configurations, and the best plans of `group_count` groups within a cutoff.
 
-    rows: Sequence[Configuration]
+    `groups` says which configurations have the same degrees, [configurations].
+    """
+
     keys: list[float]
+    groups: Sequence[int]
     cutoff_seconds: float = float("inf")
     group_count: int = 1
     stages: list[Stage] = field(default_factory=list)
-    best: dict[Degrees, Best] = field(default_factory=dict)
+    best: dict[int, Best] = field(default_factory=dict)
     _heap: list[tuple[float, int]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         """Order the keys."""
-        self.stages = [Stage.QUICK] * len(self.rows)
+        self.stages = [Stage.QUICK] * len(self.keys)
         self._heap = [(key, i) for i, key in enumerate(self.keys) if np.isfinite(key)]
         heapq.heapify(self._heap)
 
@@ -90,7 +80,7 @@ class Frontier:
 
     def limit_of(self, index: int) -> float:
         """Return the step that a plan of this configuration must be below to matter."""
-        own = self.best.get(degrees_of(self.rows[index]))
+        own = self.best.get(self.groups[index])
         known = float("inf") if own is None else own.step_seconds
         return min(self.limit_seconds(), known)
 
@@ -98,7 +88,7 @@ class Frontier:
         """Take a plan note of if it is the best of its degrees, by more than rounding."""
         if step_seconds > self.cutoff_seconds * (1.0 + PROOF_TOLERANCE):
             return
-        group = degrees_of(self.rows[index])
+        group = self.groups[index]
         known = self.best.get(group)
         if known is None or step_seconds < known.step_seconds * (1.0 - 1e-12):
             self.best[group] = Best(index=index, step_seconds=step_seconds, assignment=assignment)

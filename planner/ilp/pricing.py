@@ -1,23 +1,23 @@
 """Pricing: cost tables of configurations, priced in blocks so that memory stays bounded.
 
 Configurations that differ by their schedule or by the order of devices alone have one row in the
-tables: what a layer costs does not depend on either.
+tables, as what a layer costs depends on neither. What the schedule makes of the ranks is in turn
+the same for all configurations with the same pipeline and micro-batches.
 """
 
 from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Sequence
-from dataclasses import replace
 
 import numpy as np
 
 from planner.cost.configuration import (
     Choice,
     Choices,
-    Configuration,
     Configurations,
     Floats,
+    Integers,
     LayerChoices,
 )
 from planner.cost.layer_costs import CostTable
@@ -26,11 +26,32 @@ from planner.ilp.assembly import Shape, instance_of, shape_of
 from planner.ilp.instance import Instance
 from planner.ilp.problem import Problem
 from planner.ilp.screen import Ranks, memory_bounds, quick_bounds, ranks_of
-from planner.schema.strategy import ActivationCheckpointing, Offload, PipelineSchedule
+from planner.schema.strategy import ActivationCheckpointing, Offload
 
 _QUICK_BLOCK = 2048
 _BLOCK = 128
 _BLOCKS_KEPT = 6
+
+_SHAPE = (
+    "pipeline_schedule",
+    "pipeline_parallel_degree",
+    "virtual_pipeline_degree",
+    "micro_batch_count",
+    "device_order",
+)
+_PRICE = (
+    "tensor_parallel_degree",
+    "sequence_parallel",
+    "pipeline_parallel_degree",
+    "context_parallel_degree",
+    "context_parallel_kind",
+    "expert_parallel_degree",
+    "expert_tensor_parallel_degree",
+    "data_parallel_replicate_degree",
+    "data_parallel_shard_degree",
+    "micro_batch_size",
+    "micro_batch_count",
+)
 
 
 class Pricing:
@@ -40,85 +61,75 @@ class Pricing:
         self,
         problem: Problem,
         *,
-        rows: Sequence[Configuration],
+        configurations: Configurations,
         choices: Sequence[Choice],
         edges: Sequence[Choice],
     ) -> None:
         self._problem = problem
-        self._rows = tuple(rows)
+        self._configurations = configurations
         edge = Choices.of(edges)
         self._choices = LayerChoices(blocks=Choices.of(choices), embedding=edge, head=edge)
         self._plain = _plain_choices(choices, edges)
+        self._shape_first, self._shape_of = alike(configurations, _SHAPE)
+        self._price_first, self._price_of = alike(configurations, _PRICE)
+        self._shapes: dict[int, Shape] = {}
         self._blocks: OrderedDict[int, tuple[CostTable, ...]] = OrderedDict()
-        self._place: dict[Configuration, tuple[int, int]] = {}
-        self._members: list[tuple[Configuration, ...]] = []
-        self._shapes: list[Shape] = []
-        self._shape_places: dict[tuple[object, ...], int] = {}
+        self._members: list[Integers] = []
+        self._place: dict[int, tuple[int, int]] = {}
 
     def quick_bounds(self) -> Floats:
-        """Return a lower bound of every configuration's step without memory, [rows]."""
-        return np.concatenate(
-            [
-                self._quick_block(self._rows[start : start + _QUICK_BLOCK])
-                for start in range(0, len(self._rows), _QUICK_BLOCK)
-            ]
-        )
+        """Return a lower bound of every configuration's step without memory, [configurations]."""
+        count = len(self._configurations)
+        parts = [
+            np.arange(start, min(start + _QUICK_BLOCK, count))
+            for start in range(0, count, _QUICK_BLOCK)
+        ]
+        return np.concatenate([self._quick_block(part) for part in parts])
 
     def memory_bounds(self, indices: Sequence[int]) -> Floats:
         """Return a lower bound with memory for some configurations, [indices]."""
         bounds = np.empty(len(indices))
         for start in range(0, len(indices), _BLOCK):
-            part = list(indices[start : start + _BLOCK])
-            keys = list(dict.fromkeys(_priced_as(self._rows[i]) for i in part))
-            self._add_block(tuple(keys))
-            tables = self._tables(len(self._members) - 1)
-            place = {key: row for row, key in enumerate(keys)}
-            ranks = self._ranks([self._rows[i] for i in part], place)
-            bounds[start : start + len(part)] = memory_bounds(tables, ranks)
+            part = np.array(indices[start : start + _BLOCK])
+            prices, rows = np.unique(self._price_of[part], return_inverse=True)
+            tables = self._tables(self._add_block(prices))
+            bounds[start : start + len(part)] = memory_bounds(tables, self._ranks(part, rows))
         return bounds
 
     def instance(self, index: int) -> Instance:
         """Return the instance of one configuration."""
-        key = _priced_as(self._rows[index])
-        if key not in self._place:
-            self._add_block((key,))
-        block, row = self._place[key]
-        return instance_of(self._tables(block), row, self._rows[index], self._problem.hardware)
-
-    def _ranks(self, rows: Sequence[Configuration], place: dict[Configuration, int]) -> Ranks:
-        """Return the ranks of `rows`, priced at `place` in a table."""
-        members = [self._shape_place(row) for row in rows]
-        used = sorted(set(members))
-        again = {member: i for i, member in enumerate(used)}
-        return ranks_of(
-            [self._shapes[member] for member in used],
-            [again[member] for member in members],
-            [place[_priced_as(row)] for row in rows],
+        price = int(self._price_of[index])
+        if price not in self._place:
+            self._add_block(np.array([price]))
+        block, row = self._place[price]
+        return instance_of(
+            self._tables(block),
+            row,
+            self._shape(int(self._shape_of[index])),
+            self._problem.hardware,
         )
 
-    def _shape_place(self, row: Configuration) -> int:
-        """Return the place of the row's shape among those known; many rows share one."""
-        key = (
-            row.pipeline_schedule,
-            row.pipeline_parallel_degree,
-            row.virtual_pipeline_degree,
-            row.micro_batch_count,
-            row.device_order,
-        )
-        if key not in self._shape_places:
-            self._shape_places[key] = len(self._shapes)
-            self._shapes.append(shape_of(row, self._problem.hardware))
-        return self._shape_places[key]
+    def _quick_block(self, part: Integers) -> Floats:
+        prices, rows = np.unique(self._price_of[part], return_inverse=True)
+        return quick_bounds(self._priced(prices, self._plain), self._ranks(part, rows))
 
-    def _quick_block(self, rows: Sequence[Configuration]) -> Floats:
-        keys = list(dict.fromkeys(_priced_as(row) for row in rows))
-        place = {key: i for i, key in enumerate(keys)}
-        return quick_bounds(self._priced(keys, self._plain), self._ranks(rows, place))
+    def _ranks(self, part: Integers, rows: Integers) -> Ranks:
+        """Return the ranks of the configurations `part`, priced in `rows` of a table."""
+        used, members = np.unique(self._shape_of[part], return_inverse=True)
+        return ranks_of([self._shape(int(shape)) for shape in used], members, rows)
 
-    def _add_block(self, keys: tuple[Configuration, ...]) -> None:
-        self._members.append(keys)
-        block = len(self._members) - 1
-        self._place.update({key: (block, row) for row, key in enumerate(keys)})
+    def _shape(self, place: int) -> Shape:
+        if place not in self._shapes:
+            row = self._configurations.row(int(self._shape_first[place]))
+            self._shapes[place] = shape_of(row, self._problem.hardware)
+        return self._shapes[place]
+
+    def _add_block(self, prices: Integers) -> int:
+        """Return the place of a new block of prices."""
+        block = len(self._members)
+        self._members.append(prices)
+        self._place.update({int(price): (block, row) for row, price in enumerate(prices)})
+        return block
 
     def _tables(self, block: int) -> tuple[CostTable, ...]:
         """Return a block's tables, priced again if they were let go of."""
@@ -129,10 +140,8 @@ class Pricing:
         self._blocks.move_to_end(block)
         return self._blocks[block]
 
-    def _priced(
-        self, keys: Sequence[Configuration], choices: LayerChoices
-    ) -> tuple[CostTable, ...]:
-        columns = Configurations.of(keys)
+    def _priced(self, prices: Integers, choices: LayerChoices) -> tuple[CostTable, ...]:
+        columns = self._configurations.take(self._price_first[prices])
         return tuple(
             cost_table(
                 self._problem.workload,
@@ -145,14 +154,21 @@ class Pricing:
         )
 
 
-def _priced_as(row: Configuration) -> Configuration:
-    """Return the configuration that stands for all of the same prices."""
-    return replace(
-        row,
-        pipeline_schedule=PipelineSchedule.ONE_F_ONE_B,
-        virtual_pipeline_degree=1,
-        device_order=0,
+def alike(configurations: Configurations, names: Sequence[str]) -> tuple[Integers, Integers]:
+    """Return the first configuration of each combination of `names`, and whose each one is.
+
+    Shapes are [combinations] and [configurations].
+    """
+    columns = []
+    for name in names:
+        values = getattr(configurations, name)
+        if values.dtype.kind == "U":
+            values = np.unique(values, return_inverse=True)[1]
+        columns.append(values.astype(np.int64))
+    _, first, whose = np.unique(
+        np.stack(columns, axis=1), axis=0, return_index=True, return_inverse=True
     )
+    return first, whose.reshape(-1)
 
 
 def _plain_choices(choices: Sequence[Choice], edges: Sequence[Choice]) -> LayerChoices:

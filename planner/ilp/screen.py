@@ -41,19 +41,18 @@ class Ranks:
     last: Integers
 
 
-def ranks_of(shapes: Sequence[Shape], members: Sequence[int], table_rows: Sequence[int]) -> Ranks:
+def ranks_of(shapes: Sequence[Shape], members: Integers, table_rows: Integers) -> Ranks:
     """Return the ranks of configurations, in groups of one kind of device and near in flight.
 
     `members` is the place in `shapes` of each configuration, [rows].
     """
     each = _ranks_of_shapes(shapes)
-    picked = np.array(members, dtype=np.int64)
     columns = {
-        field.name: getattr(each, field.name)[picked]
+        field.name: getattr(each, field.name)[members]
         for field in fields(Ranks)
         if field.name != "table_rows"
     }
-    return Ranks(table_rows=np.array(table_rows, dtype=np.int64), **columns)
+    return Ranks(table_rows=table_rows, **columns)
 
 
 def _ranks_of_shapes(shapes: Sequence[Shape]) -> Ranks:

@@ -14,13 +14,13 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from planner.cost.configuration import Choice, Configuration
+from planner.cost.configuration import Choice, Configurations
 from planner.ilp.bounds import ObjectiveBounds, least_memory_bytes, objective_bounds
 from planner.ilp.extract import strategy_of
 from planner.ilp.frontier import PROOF_TOLERANCE, Best, Frontier, Stage
 from planner.ilp.heuristic import heuristic_assignment
 from planner.ilp.optimise import optimise
-from planner.ilp.pricing import Pricing
+from planner.ilp.pricing import Pricing, alike
 from planner.ilp.problem import Problem
 from planner.ilp.result import Candidate, Found, Group, NotFound, SearchResult, Shortfall
 from planner.ilp.solver import SolverName, Status, default_solver
@@ -32,6 +32,12 @@ from planner.space.degrees import enumerate_configurations
 
 ProgressCallback = Callable[[Progress], None]
 
+_DEGREES = (
+    "tensor_parallel_degree",
+    "pipeline_parallel_degree",
+    "context_parallel_degree",
+    "expert_parallel_degree",
+)
 _FIRST_STEP = 0.02
 _STEP_GROWTH = 3.0
 _SCREENED_AT_ONCE = 128
@@ -46,6 +52,7 @@ class _State:
     """What the search knows besides the keys."""
 
     problem: Problem
+    configurations: Configurations
     pricing: Pricing
     frontier: Frontier
     solver: SolverName
@@ -86,15 +93,17 @@ def search(
     job = problem.job
     space = enumerate_configurations(problem.graph, problem.hardware, job)
     choices, edges = block_choices(job.limits), edge_choices(job.limits)
-    if not space.rows:
+    if not len(space.configurations):
         return NotFound(configurations_total=0, refused=space.refused, shortfalls=(), proven=True)
-    pricing = Pricing(problem, rows=space.rows, choices=choices, edges=edges)
+    configurations = space.configurations
+    pricing = Pricing(problem, configurations=configurations, choices=choices, edges=edges)
     state = _State(
         problem=problem,
         pricing=pricing,
+        configurations=configurations,
         frontier=Frontier(
-            rows=space.rows,
-            keys=[float(bound) for bound in pricing.quick_bounds()],
+            keys=pricing.quick_bounds().tolist(),
+            groups=alike(configurations, _DEGREES)[1].tolist(),
             cutoff_seconds=float("inf") if cutoff_seconds is None else cutoff_seconds,
             group_count=group_count,
         ),
@@ -107,7 +116,7 @@ def search(
     if state.frontier.best:
         return _found(state)
     return NotFound(
-        configurations_total=len(space.rows),
+        configurations_total=len(configurations),
         refused=space.refused,
         shortfalls=() if stop_at_first or cutoff_seconds is not None else _shortfalls(state),
         proven=proven,
@@ -141,7 +150,7 @@ def _progress(state: _State, key: float) -> Progress:
     best = state.frontier.incumbent_seconds()
     return Progress(
         phase="solve" if state.milp_count else "bound",
-        configurations_total=len(state.frontier.rows),
+        configurations_total=len(state.configurations),
         open_count=state.frontier.open_count + 1,
         milp_count=state.milp_count,
         best_seconds=best if np.isfinite(best) else None,
@@ -219,8 +228,8 @@ def _found(state: _State) -> Found:
         status="optimal" if proven else "feasible",
         lower_bound_seconds=best.step_seconds if proven else lower_bound,
         gap_ratio=0.0 if proven else gap,
-        configurations_total=len(state.frontier.rows),
-        configurations_pruned=len(state.frontier.rows) - len(state.solved),
+        configurations_total=len(state.configurations),
+        configurations_pruned=len(state.configurations) - len(state.solved),
         milp_count=state.milp_count,
         solver=state.solver.value,
         solve_seconds=time.perf_counter() - state.started,
@@ -235,7 +244,7 @@ def _found(state: _State) -> Found:
 
 
 def _strategy(state: _State, best: Best) -> Strategy:
-    row = state.frontier.rows[best.index]
+    row = state.configurations.row(best.index)
     hardware = state.problem.hardware
     kinds = hardware.stage_kinds(
         row.device_order, pipeline_parallel_degree=row.pipeline_parallel_degree
@@ -252,46 +261,33 @@ def _strategy(state: _State, best: Best) -> Strategy:
 
 def _runners_up(state: _State, best: Best) -> tuple[Candidate, ...]:
     """Return the least key of each other (tensor, pipeline, context) triple, least first."""
-
-    def degrees(row: Configuration) -> tuple[int, int, int]:
-        return (
-            row.tensor_parallel_degree,
-            row.pipeline_parallel_degree,
-            row.context_parallel_degree,
-        )
-
-    rows, keys = state.frontier.rows, state.frontier.keys
-    chosen = degrees(rows[best.index])
-    least: dict[tuple[int, int, int], int] = {}
-    for index, key in enumerate(keys):
-        group = degrees(rows[index])
-        if group != chosen and np.isfinite(key):
-            known = least.get(group)
-            if known is None or key < keys[known]:
-                least[group] = index
-    ranked = sorted(least.values(), key=lambda index: (keys[index], index))
+    keys = np.array(state.frontier.keys)
+    _, group = alike(state.configurations, _DEGREES[:3])
+    order = np.argsort(keys, kind="stable")
+    order = order[np.isfinite(keys[order]) & (group[order] != group[best.index])]
+    _, first = np.unique(group[order], return_index=True)
+    ranked = order[np.sort(first)][:_RUNNERS_UP].tolist()
     return tuple(
         Candidate(
-            configuration=rows[index],
-            step_seconds=keys[index],
+            configuration=state.configurations.row(index),
+            step_seconds=float(keys[index]),
             is_lower_bound=index not in state.exact,
         )
-        for index in ranked[:_RUNNERS_UP]
+        for index in ranked
     )
 
 
 def _shortfalls(state: _State) -> tuple[Shortfall, ...]:
     """Return the configurations that come closest to fitting, by the bytes that they need."""
     shortfalls = []
-    rows = state.frontier.rows
-    stride = max(len(rows) // _SHORTFALLS_LOOKED_AT, 1)
-    for index in range(0, len(rows), stride):
+    count = len(state.configurations)
+    for index in range(0, count, max(count // _SHORTFALLS_LOOKED_AT, 1)):
         instance = state.pricing.instance(index)
         required = least_memory_bytes(instance)
         capacity = float(instance.capacity_bytes.max())
         shortfalls.append(
             Shortfall(
-                configuration=rows[index],
+                configuration=state.configurations.row(index),
                 required_bytes=required,
                 capacity_bytes=capacity,
                 exceeds_device=required > capacity,
