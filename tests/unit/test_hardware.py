@@ -12,6 +12,7 @@ from planner.hardware import (
     device_profile,
     stack_profile,
 )
+from planner.importers.clusters import cluster_from_short_form
 from planner.schema.cluster import Cluster, NetworkLevel, NodeGroup
 from planner.schema.job import Precision, Stack
 from planner.units import GIB
@@ -87,6 +88,97 @@ def test_oversubscription_divides_a_levels_bandwidth() -> None:
     )
     cluster = Cluster(name="two nodes", node_groups=(a_group(),), levels=(level,))
     assert only_kind(cluster).levels[0].bandwidth_bytes_per_second == 10e9
+
+
+def a_level(name: str, device_count: int | None, **changes: float) -> NetworkLevel:
+    """A level of 40 GB/s."""
+    fields = {"bandwidth_bytes_per_second": 40e9, "latency_seconds": 1e-5, **changes}
+    return NetworkLevel.model_validate({"name": name, "device_count": device_count, **fields})
+
+
+def test_a_rack_level_may_be_oversubscribed() -> None:
+    """Nodes of eight, racks of 64, and a spine at a quarter."""
+    levels = (
+        a_level("node", 8),
+        a_level("rack", 64),
+        a_level("spine", None, oversubscription=4.0),
+    )
+    hardware = only_kind(a_cluster(node_groups=(a_group(node_count=32),), levels=levels))
+    assert [level.device_count for level in hardware.levels] == [8, 64, 256]
+    assert [level.bandwidth_bytes_per_second for level in hardware.levels] == [40e9, 40e9, 10e9]
+
+
+def test_levels_are_whole_nodes_or_equal_parts_of_one() -> None:
+    levels = (a_level("odd", 12), a_level("all", None))
+    with pytest.raises(InputError, match=r"levels\.0\.device_count.*nor is a multiple of the 8"):
+        cluster_hardware(a_cluster(node_groups=(a_group(),), levels=levels))
+
+
+def test_the_outermost_level_connects_all() -> None:
+    with pytest.raises(InputError, match="connects fewer than the cluster's 16 devices"):
+        cluster_hardware(a_cluster(node_groups=(a_group(),), levels=(a_level("node", 8),)))
+
+
+@pytest.mark.parametrize(
+    ("short_form", "domains"),
+    [
+        ("18x4xgb200-nvl72", [72, 72]),
+        ("36x4xgb200-nvl72", [72, 144]),
+        ("2x4xgb300-nvl72", [8, 8]),
+        ("16x5xgb200-nvl72", [70, 80]),
+        ("1x72xgb200-nvl72", [72, 72]),
+        ("4x4xh100-sxm5-80gb", [4, 16]),
+        ("4x6xh100-sxm5-80gb", [6, 24]),
+        ("4x12xh100-sxm5-80gb", [6, 48]),
+        ("2x8xl40s-48gb", [2, 4, 8, 16]),
+        ("3x1xl40s-48gb", [1, 1, 1, 3]),
+    ],
+)
+def test_domains_are_whole_nodes_or_equal_parts_of_one(short_form: str, domains: list[int]) -> None:
+    kind = only_kind(cluster_from_short_form(short_form))
+    assert [level.device_count for level in kind.levels] == domains
+
+
+def test_kinds_share_a_network_as_narrow_as_the_narrowest() -> None:
+    """Each keeps its own networks within: 36.5 GB/s among H100 and 18.25 among A100."""
+    other = a_group(name="a100", device="a100-sxm4-80gb", node_count=4)
+    new, old = cluster_hardware(a_cluster(node_groups=(a_group(), other))).kinds
+    assert [level.device_count for level in new.levels] == [8, 16, 48]
+    assert [level.device_count for level in old.levels] == [8, 32, 48]
+    assert [level.bandwidth_bytes_per_second for level in new.levels[1:]] == [36.5e9, 18.25e9]
+    assert new.levels[-1] == old.levels[-1]
+
+
+def test_a_documents_levels_hold_for_all_kinds() -> None:
+    other = a_group(name="a100", device="a100-sxm4-80gb")
+    levels = (a_level("node", 8), a_level("spine", None))
+    hardware = cluster_hardware(a_cluster(node_groups=(a_group(), other), levels=levels))
+    assert [[level.device_count for level in kind.levels] for kind in hardware.kinds] == [
+        [8, 32],
+        [8, 32],
+    ]
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"devices_per_node": 4},
+        {"memory_bytes": 64 * GIB},
+        {"host_memory_bytes": 64 * GIB},
+        {"host_bandwidth_bytes_per_second": 1e10},
+    ],
+)
+def test_nodes_that_hold_something_else_are_another_kind(other: dict[str, float]) -> None:
+    cluster = a_cluster(node_groups=(a_group(), a_group(name="other", **other)))
+    assert len(cluster_hardware(cluster).kinds) == 2
+
+
+def test_nodes_at_another_price_are_the_same_kind() -> None:
+    """16 at 2 dollars and 16 at 4."""
+    groups = (a_group(price_per_device_hour=2), a_group(name="dear", price_per_device_hour=4))
+    kind = only_kind(a_cluster(node_groups=groups))
+    assert (kind.node_groups, kind.device_count) == (("h100", "dear"), 32)
+    assert kind.price_per_device_hour == 3.0
 
 
 def test_kinds_of_devices_are_kept_apart() -> None:
