@@ -17,12 +17,18 @@ class Fields:
     """A foreign mapping, read field by field.
 
     `aliases` maps other spellings of a field to the name that it is read by; the proper name wins.
+    `section` names the field that the mapping stands under, for messages.
     """
 
     def __init__(
-        self, values: Mapping[str, Any], *, aliases: Mapping[str, str] | None = None
+        self,
+        values: Mapping[str, Any],
+        *,
+        aliases: Mapping[str, str] | None = None,
+        section: str = "",
     ) -> None:
         self._values = values
+        self._prefix = f"{section}." if section else ""
         self._spelling = {
             name: alias
             for alias, name in (aliases or {}).items()
@@ -31,11 +37,39 @@ class Fields:
 
     def __contains__(self, name: str) -> bool:
         """Return whether the field is there, be it null."""
-        return self.spelling(name) in self._values
+        return self._key(name) in self._values
 
     def spelling(self, name: str) -> str:
-        """Return how the configuration spells `name`."""
-        return self._spelling.get(name, name)
+        """Return how the configuration spells `name`, with the section that it stands in."""
+        return self._prefix + self._key(name)
+
+    def section(
+        self,
+        name: str,
+        *,
+        aliases: Mapping[str, str] | None = None,
+        defaults: Mapping[str, Any] | None = None,
+    ) -> Fields:
+        """Return the fields of the mapping under `name`, those absent taken from `defaults`.
+
+        Raises:
+            DocumentError: if it is absent or no mapping.
+        """
+        value = self._value(name)
+        if value is None:
+            raise DocumentError(
+                "is required",
+                field=self.spelling(name),
+                remedy=f"add {name}, a configuration of its own",
+            )
+        if not isinstance(value, Mapping):
+            raise DocumentError(
+                "must be a mapping of fields",
+                field=self.spelling(name),
+                value=type(value).__name__,
+                remedy="write a configuration of its own",
+            )
+        return Fields({**(defaults or {}), **value}, aliases=aliases, section=self.spelling(name))
 
     def size(
         self, name: str, default: int | None = None, *, minimum: int = 1, limit: int = SIZE_LIMIT
@@ -114,9 +148,17 @@ class Fields:
             return None
         if not isinstance(value, list | tuple) or not all(isinstance(item, str) for item in value):
             raise DocumentError(
-                "must be a list of words", field=name, value=value, remedy="write a list of strings"
+                "must be a list of words",
+                field=self.spelling(name),
+                value=value,
+                remedy="write a list of strings",
             )
         return tuple(value)
+
+    def length(self, name: str) -> int:
+        """Return how many items the list under `name` has, 0 where it is absent or no list."""
+        value = self._value(name)
+        return len(value) if isinstance(value, list | tuple) else 0
 
     def indices(self, name: str) -> frozenset[int]:
         """Return the list of layer indices under `name`, empty where it is absent or null.
@@ -130,14 +172,17 @@ class Fields:
         if not isinstance(value, list | tuple) or not all(map(_is_index, value)):
             raise DocumentError(
                 "must be a list of layer indices from 0",
-                field=name,
+                field=self.spelling(name),
                 value=value,
                 remedy="write a list of integers, or leave it out",
             )
         return frozenset(value)
 
     def _value(self, name: str) -> Any:
-        return self._values.get(self.spelling(name))
+        return self._values.get(self._key(name))
+
+    def _key(self, name: str) -> str:
+        return self._spelling.get(name, name)
 
 
 def require_divides(divisor_name: str, divisor: int, name: str, value: int) -> None:

@@ -32,10 +32,13 @@ def grouped_query(
     absent = "num_key_value_heads" not in fields
     default = key_value_heads if absent and key_value_heads is not None else head_count
     key_value_head_count = fields.size("num_key_value_heads", default)
-    require_divides("num_key_value_heads", key_value_head_count, "num_attention_heads", head_count)
+    heads_name = fields.spelling("num_attention_heads")
+    require_divides(
+        fields.spelling("num_key_value_heads"), key_value_head_count, heads_name, head_count
+    )
     size = fields.optional_size("head_dim") or head_size
     if size is None:
-        require_divides("num_attention_heads", head_count, "hidden_size", hidden_size)
+        require_divides(heads_name, head_count, fields.spelling("hidden_size"), hidden_size)
         size = hidden_size // head_count
     return GroupedQueryAttention(
         head_count=head_count, key_value_head_count=key_value_head_count, head_size=size
@@ -66,12 +69,12 @@ def switched_windows(fields: Fields) -> Windows:
     return (_switched_window(fields),) * layer_count(fields)
 
 
-def late_windows(fields: Fields) -> Windows:
+def late_windows(fields: Fields, *, first_default: int = 28) -> Windows:
     """Return windows by `layer_types`, else for layers from `max_window_layers` on (qwen2, qwen3).
 
     Only where `use_sliding_window` is on.
     """
-    first = fields.size("max_window_layers", 28, minimum=0)
+    first = fields.size("max_window_layers", first_default, minimum=0)
     slides = [index >= first for index in range(layer_count(fields))]
     return _typed_windows(fields, _switched_window(fields), slides)
 
@@ -88,6 +91,16 @@ def alternate_windows(fields: Fields) -> Windows:
     return _typed_windows(fields, _switched_window(fields), slides)
 
 
+def periodic_windows(fields: Fields, *, window: int | None, period: int) -> Windows:
+    """Return windows by `layer_types`, else for all layers but every `period`th (gemma2, gpt_oss).
+
+    `window` is what `sliding_window` says where it is absent.
+    """
+    slides = [(index + 1) % period != 0 for index in range(layer_count(fields))]
+    given = fields.optional_size("sliding_window", window, limit=POSITION_LIMIT)
+    return _typed_windows(fields, given, slides)
+
+
 def _switched_window(fields: Fields) -> int | None:
     window = fields.optional_size("sliding_window", 4096, limit=POSITION_LIMIT)
     return window if fields.flag("use_sliding_window", False) else None
@@ -101,7 +114,7 @@ def _typed_windows(fields: Fields, window: int | None, slides: Sequence[bool]) -
     if len(types) != len(slides):
         raise UnsupportedModelError(
             f"must name each of the {len(slides)} layers of num_hidden_layers",
-            field="layer_types",
+            field=fields.spelling("layer_types"),
             value=f"{len(types)} entries",
             remedy="give one entry per layer, or leave layer_types out",
         )
@@ -109,7 +122,7 @@ def _typed_windows(fields: Fields, window: int | None, slides: Sequence[bool]) -
         if kind not in {_FULL, _SLIDING}:
             raise UnsupportedModelError(
                 "is not a kind of layer that can be read",
-                field="layer_types",
+                field=fields.spelling("layer_types"),
                 value=kind,
                 remedy=f"known kinds are {_FULL} and {_SLIDING}",
             )

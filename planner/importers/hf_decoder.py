@@ -23,7 +23,7 @@ def rotary_decoder(
     return ModelGraph.from_fields(
         {
             "name": name,
-            "architecture": fields.text("model_type"),
+            "architecture": fields.text("model_type") or "decoder",
             "hidden_size": fields.size("hidden_size"),
             "vocabulary_size": fields.size("vocab_size"),
             "tied_embeddings": fields.flag("tie_word_embeddings", tied),

@@ -77,6 +77,15 @@ def qwen2(fields: Fields, name: str) -> ModelGraph:
     return rotary_decoder(fields, name, blocks, positions=32768)
 
 
+def qwen2_vl_text(fields: Fields, name: str) -> ModelGraph:
+    """Return the decoder of a qwen2_vl: a qwen2 with eight key-value heads unless told."""
+    attention = grouped_query(fields, key_value_heads=8).model_copy(
+        update={"query_key_value_bias": True}
+    )
+    blocks = _windowed(attention, _gated(fields), late_windows(fields, first_default=80))
+    return rotary_decoder(fields, name, blocks, positions=32768)
+
+
 def qwen3(fields: Fields, name: str) -> ModelGraph:
     """Return a qwen3: heads of 128 unless told, queries and keys normed per head."""
     bias = fields.flag("attention_bias", False)

@@ -14,7 +14,7 @@ from difflib import get_close_matches
 from typing import Any
 
 from planner.errors import UnsupportedModelError
-from planner.importers import hf_dense, hf_mixture
+from planner.importers import hf_alternating, hf_dense, hf_encoder, hf_mixture, hf_vision
 from planner.importers.fields import Fields
 from planner.schema.model import ModelGraph
 
@@ -33,16 +33,26 @@ _READERS: Mapping[str, _Reader] = {
     "deepseek_v2": _Reader(read=hf_mixture.deepseek_v2, aliases=hf_mixture.DEEPSEEK_ALIASES),
     "deepseek_v3": _Reader(read=hf_mixture.deepseek_v3, aliases=hf_mixture.DEEPSEEK_ALIASES),
     "gemma": _Reader(read=hf_dense.gemma),
+    "gemma2": _Reader(read=hf_alternating.gemma2),
+    "gemma3": _Reader(read=hf_vision.gemma3),
+    "gemma3_text": _Reader(read=hf_alternating.gemma3_text),
     "gpt2": _Reader(read=hf_dense.gpt2, aliases=hf_dense.GPT2_ALIASES),
+    "gpt_oss": _Reader(read=hf_alternating.gpt_oss, aliases=hf_alternating.GPT_OSS_ALIASES),
     "granite": _Reader(read=hf_dense.llama),
     "llama": _Reader(read=hf_dense.llama),
+    "llava": _Reader(read=hf_vision.llava),
     "mistral": _Reader(read=hf_dense.mistral),
     "mixtral": _Reader(read=hf_mixture.mixtral, aliases=hf_mixture.MIXTRAL_ALIASES),
+    "mt5": _Reader(read=hf_encoder.mt5, aliases=hf_encoder.T5_ALIASES),
+    "olmo2": _Reader(read=hf_alternating.olmo2),
     "phi3": _Reader(read=hf_dense.phi3),
     "qwen2": _Reader(read=hf_dense.qwen2),
     "qwen2_moe": _Reader(read=hf_mixture.qwen2_moe),
+    "qwen2_vl": _Reader(read=hf_vision.qwen2_vl),
     "qwen3": _Reader(read=hf_dense.qwen3),
     "qwen3_moe": _Reader(read=hf_mixture.qwen3_moe, aliases=hf_mixture.QWEN3_MOE_ALIASES),
+    "t5": _Reader(read=hf_encoder.t5, aliases=hf_encoder.T5_ALIASES),
+    "whisper": _Reader(read=hf_encoder.whisper, aliases=hf_encoder.WHISPER_ALIASES),
 }
 
 

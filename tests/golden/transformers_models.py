@@ -5,7 +5,23 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from transformers import AutoConfig, AutoModelForCausalLM, PretrainedConfig
+from transformers import (
+    AutoConfig,
+    AutoModelForCausalLM,
+    AutoModelForImageTextToText,
+    AutoModelForSeq2SeqLM,
+    AutoModelForSpeechSeq2Seq,
+    PretrainedConfig,
+)
+
+_CLASSES = {
+    "gemma3": AutoModelForImageTextToText,
+    "llava": AutoModelForImageTextToText,
+    "mt5": AutoModelForSeq2SeqLM,
+    "qwen2_vl": AutoModelForImageTextToText,
+    "t5": AutoModelForSeq2SeqLM,
+    "whisper": AutoModelForSpeechSeq2Seq,
+}
 
 
 def reference_config(fields: dict[str, Any]) -> PretrainedConfig:
@@ -14,10 +30,13 @@ def reference_config(fields: dict[str, Any]) -> PretrainedConfig:
     return AutoConfig.for_model(given.pop("model_type"), **given)
 
 
-def reference_model(fields: dict[str, Any], **options: Any) -> torch.nn.Module:
-    """Return transformers' own model on the meta device."""
-    with torch.device("meta"):
-        return AutoModelForCausalLM.from_config(reference_config(fields), **options)
+def reference_model(
+    fields: dict[str, Any], *, device: str = "meta", **options: Any
+) -> torch.nn.Module:
+    """Return transformers' own model, on the meta device unless told."""
+    known = _CLASSES.get(fields["model_type"], AutoModelForCausalLM)
+    with torch.device(device):
+        return known.from_config(reference_config(fields), **options)
 
 
 def reference_parameter_count(fields: dict[str, Any]) -> int:

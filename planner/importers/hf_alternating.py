@@ -1,0 +1,118 @@
+"""Decoders of Hugging Face with norms or windows of their own: gemma2 and 3, gpt_oss, olmo2.
+
+Each reader states the defaults of its configuration class (`configuration_<type>.py` of
+transformers 5.23).
+"""
+
+from __future__ import annotations
+
+from planner.importers.fields import Fields, require_at_most
+from planner.importers.hf_attention import grouped_query, layer_count, periodic_windows
+from planner.importers.hf_decoder import rotary_decoder
+from planner.schema.model import (
+    Block,
+    DenseFeedForward,
+    GroupedQueryAttention,
+    MixtureFeedForward,
+    ModelGraph,
+    NormPlacement,
+)
+
+GPT_OSS_ALIASES = {"num_experts": "num_local_experts"}
+
+_GEMMA3_PERIOD = 6  # five layers slide, the sixth sees all
+
+
+def gemma2(fields: Fields, name: str) -> ModelGraph:
+    """Return a gemma2: every second layer slides, norms before and after each part."""
+    blocks = _gemma_blocks(fields, window_period=2)
+    return rotary_decoder(fields, name, blocks, positions=8192, tied=True)
+
+
+def gemma3_text(fields: Fields, name: str) -> ModelGraph:
+    """Return a gemma3_text: five layers of six slide, queries and keys normed per head.
+
+    `sliding_window_pattern` is an older spelling of the period. Where attention sees both sides,
+    the window is halved, as its class does.
+    """
+    period = fields.size("sliding_window_pattern", _GEMMA3_PERIOD)
+    blocks = _gemma_blocks(fields, window_period=period, halved=True, query_key_norm=True)
+    return rotary_decoder(fields, name, blocks, positions=131_072, tied=True)
+
+
+def olmo2(fields: Fields, name: str) -> ModelGraph:
+    """Return an olmo2: norms after each part alone, queries and keys normed over all heads."""
+    bias = fields.flag("attention_bias", False)
+    attention = grouped_query(fields).model_copy(
+        update={
+            "query_key_value_bias": bias,
+            "output_bias": bias,
+            "query_key_norm": True,
+            "query_key_norm_spans_heads": True,
+        }
+    )
+    block = Block(
+        attention=attention,
+        feed_forward=DenseFeedForward(ffn_size=fields.size("intermediate_size")),
+        norm_placement=NormPlacement.AFTER,
+    )
+    return rotary_decoder(fields, name, (block,) * layer_count(fields), positions=2048)
+
+
+def gpt_oss(fields: Fields, name: str) -> ModelGraph:
+    """Return a gpt_oss: every second layer slides, sinks in attention, biases in the experts."""
+    count = fields.size("num_local_experts", 128)
+    chosen = fields.size("num_experts_per_tok", 4)
+    require_at_most(
+        fields.spelling("num_experts_per_tok"),
+        chosen,
+        limit_name=fields.spelling("num_local_experts"),
+        limit=count,
+    )
+    mixture = MixtureFeedForward(
+        expert_count=count,
+        experts_per_token=chosen,
+        expert_ffn_size=fields.size("intermediate_size"),
+        expert_bias=True,
+        router_bias=True,
+    )
+    bias = fields.flag("attention_bias", True)
+    attention = grouped_query(fields, key_value_heads=8, head_size=64).model_copy(
+        update={"query_key_value_bias": bias, "output_bias": bias, "sink": True}
+    )
+    blocks = [
+        Block(attention=_windowed(attention, window), feed_forward=mixture)
+        for window in periodic_windows(fields, window=128, period=2)
+    ]
+    return rotary_decoder(fields, name, blocks, positions=131_072)
+
+
+def _gemma_blocks(
+    fields: Fields, *, window_period: int, halved: bool = False, query_key_norm: bool = False
+) -> list[Block]:
+    bias = fields.flag("attention_bias", False)
+    both_sides = fields.flag("use_bidirectional_attention", False)
+    attention = grouped_query(fields, key_value_heads=4, head_size=256).model_copy(
+        update={
+            "query_key_value_bias": bias,
+            "output_bias": bias,
+            "query_key_norm": query_key_norm,
+            "causal": not both_sides,
+        }
+    )
+    feed_forward = DenseFeedForward(ffn_size=fields.size("intermediate_size"))
+    windows = periodic_windows(fields, window=4096, period=window_period)
+    if both_sides and halved:
+        windows = [None if window is None else window // 2 + 1 for window in windows]
+    return [
+        Block(
+            attention=_windowed(attention, window),
+            feed_forward=feed_forward,
+            norm_placement=NormPlacement.BOTH,
+        )
+        for window in windows
+    ]
+
+
+def _windowed(attention: GroupedQueryAttention, window: int | None) -> GroupedQueryAttention:
+    return attention.model_copy(update={"sliding_window_tokens": window})

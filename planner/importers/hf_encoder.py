@@ -1,0 +1,205 @@
+"""Encoder-decoders of Hugging Face: t5, mt5 and whisper.
+
+Each reader states the defaults of its configuration class (`configuration_<type>.py` of
+transformers 5.23). The job's sequence_length counts the decoder's tokens.
+"""
+
+from __future__ import annotations
+
+from planner.errors import DocumentError
+from planner.importers.fields import LAYER_LIMIT, POSITION_LIMIT, Fields, require_divides
+from planner.schema.model import (
+    Block,
+    BlockRun,
+    CrossAttention,
+    DenseFeedForward,
+    Entry,
+    Exit,
+    GroupedQueryAttention,
+    ModelGraph,
+    Norm,
+    Product,
+    RunPart,
+)
+
+T5_ALIASES = {
+    "hidden_size": "d_model",
+    "num_attention_heads": "num_heads",
+    "num_hidden_layers": "num_layers",
+    "head_dim": "d_kv",
+}
+WHISPER_ALIASES = {
+    "hidden_size": "d_model",
+    "num_attention_heads": "encoder_attention_heads",
+    "num_hidden_layers": "encoder_layers",
+}
+_KERNEL_WIDTH = 3  # of whisper's two convolutions, the second of stride 2
+_CONVOLUTION_STRIDE = 2
+_AS_LONG = "the encoder was assumed to read as many tokens as the decoder, sequence_length"
+
+
+def t5(fields: Fields, name: str) -> ModelGraph:
+    """Return a t5, gated or not."""
+    return _t5(fields, name, activation="relu")
+
+
+def mt5(fields: Fields, name: str) -> ModelGraph:
+    """Return an mt5, which is a gated t5 with a large vocabulary."""
+    return _t5(fields, name, activation="gated-gelu")
+
+
+def _t5(fields: Fields, name: str, *, activation: str) -> ModelGraph:
+    """Return an encoder-decoder with biases by relative position in place of positions.
+
+    Each half has one table of them. The head shares the embedding unless `tie_word_embeddings` is
+    false, as version 1.1 has it (transformers 5.23 ties them whatever the field says).
+    Source: google-research/text-to-text-transfer-transformer, released_checkpoints.md.
+    """
+    hidden_size, heads = fields.size("d_model"), fields.size("num_heads")
+    size = fields.size("d_kv", 64)
+    attention = GroupedQueryAttention(
+        head_count=heads, key_value_head_count=heads, head_size=size, rotary=False
+    )
+    feed_forward = DenseFeedForward(
+        ffn_size=fields.size("d_ff"), gated=_is_gated(fields, activation)
+    )
+    encoder = Block(
+        attention=attention.model_copy(update={"causal": False}), feed_forward=feed_forward
+    )
+    cross = CrossAttention(
+        head_count=heads, key_value_head_count=heads, head_size=size, source_width=hidden_size
+    )
+    decoder = Block(attention=attention, feed_forward=feed_forward, cross_attention=cross)
+    table = Entry(table_elements=heads * fields.size("relative_attention_num_buckets", 32))
+    layers = fields.size("num_layers", limit=LAYER_LIMIT)
+    return ModelGraph(
+        name=name,
+        architecture=fields.text("model_type") or "t5",
+        hidden_size=hidden_size,
+        vocabulary_size=fields.size("vocab_size"),
+        tied_embeddings=fields.flag("tie_word_embeddings", True),
+        maximum_sequence_length=fields.size("n_positions", 512, limit=POSITION_LIMIT),
+        runs=(
+            BlockRun(
+                block=encoder,
+                block_count=layers,
+                part=RunPart.ENCODER,
+                entry=table,
+                exit=Exit(norm=Norm.RMS, norm_widths=(hidden_size,)),
+            ),
+            BlockRun(
+                block=decoder,
+                block_count=fields.size("num_decoder_layers", layers, limit=LAYER_LIMIT),
+                entry=table,
+            ),
+        ),
+        assumptions=(_AS_LONG,),
+    )
+
+
+def _is_gated(fields: Fields, default: str) -> bool:
+    """Return whether `feed_forward_proj` names a gated activation.
+
+    Raises:
+        DocumentError: if it is neither `ACTIVATION` nor `gated-ACTIVATION`.
+    """
+    value = fields.text("feed_forward_proj") or default
+    first, *rest = value.split("-")
+    if len(rest) > 1 or (rest and first != "gated"):
+        raise DocumentError(
+            "is not a kind of feed-forward that can be read",
+            field=fields.spelling("feed_forward_proj"),
+            value=value,
+            remedy="write an activation such as relu, or a gated one such as gated-gelu",
+        )
+    return bool(rest)
+
+
+def whisper(fields: Fields, name: str) -> ModelGraph:
+    """Return a whisper: two convolutions over the spectrum, then an encoder-decoder.
+
+    Keys have no bias, all else has. Positions of both halves are tables.
+    """
+    hidden_size = fields.size("d_model")
+    source_tokens = fields.size("max_source_positions", 1500, limit=POSITION_LIMIT)
+    target_tokens = fields.size("max_target_positions", 448, limit=POSITION_LIMIT)
+    attention = _whisper_attention(fields, "encoder_attention_heads", hidden_size)
+    encoder = Block(
+        attention=attention.model_copy(update={"causal": False}),
+        feed_forward=_whisper_feed_forward(fields, "encoder_ffn_dim"),
+        norm=Norm.LAYER,
+    )
+    own = _whisper_attention(fields, "decoder_attention_heads", hidden_size)
+    cross = CrossAttention(
+        head_count=own.head_count,
+        key_value_head_count=own.head_count,
+        head_size=own.head_size,
+        source_width=hidden_size,
+        source_tokens_per_sequence=source_tokens,
+        query_key_value_bias=True,
+        key_bias=False,
+        output_bias=True,
+    )
+    decoder = Block(
+        attention=own,
+        feed_forward=_whisper_feed_forward(fields, "decoder_ffn_dim"),
+        norm=Norm.LAYER,
+        cross_attention=cross,
+    )
+    return ModelGraph(
+        name=name,
+        architecture="whisper",
+        hidden_size=hidden_size,
+        vocabulary_size=fields.size("vocab_size"),
+        tied_embeddings=fields.flag("tie_word_embeddings", True),
+        learned_position_count=target_tokens,
+        final_norm=Norm.LAYER,
+        maximum_sequence_length=target_tokens,
+        runs=(
+            BlockRun(
+                block=encoder,
+                block_count=fields.size("encoder_layers", limit=LAYER_LIMIT),
+                part=RunPart.ENCODER,
+                tokens_per_sequence=source_tokens,
+                entry=_spectrum_entry(fields, hidden_size, source_tokens),
+                exit=Exit(norm_widths=(hidden_size,)),
+            ),
+            BlockRun(block=decoder, block_count=fields.size("decoder_layers", limit=LAYER_LIMIT)),
+        ),
+        assumptions=(f"{source_tokens} encoder positions of audio a sequence were assumed",),
+    )
+
+
+def _spectrum_entry(fields: Fields, hidden_size: int, tokens: int) -> Entry:
+    """Return the convolutions over time: the first over frames, the second over every other."""
+    bins = fields.size("num_mel_bins", 80)
+    return Entry(
+        products=(
+            Product(
+                inner_size=_KERNEL_WIDTH * bins,
+                outer_size=hidden_size,
+                bias=True,
+                tokens_per_sequence=_CONVOLUTION_STRIDE * tokens,
+            ),
+            Product(inner_size=_KERNEL_WIDTH * hidden_size, outer_size=hidden_size, bias=True),
+        ),
+        table_elements=tokens * hidden_size,
+    )
+
+
+def _whisper_attention(fields: Fields, heads: str, hidden_size: int) -> GroupedQueryAttention:
+    count = fields.size(heads)
+    require_divides(fields.spelling(heads), count, fields.spelling("d_model"), hidden_size)
+    return GroupedQueryAttention(
+        head_count=count,
+        key_value_head_count=count,
+        head_size=hidden_size // count,
+        query_key_value_bias=True,
+        key_bias=False,
+        output_bias=True,
+        rotary=False,
+    )
+
+
+def _whisper_feed_forward(fields: Fields, name: str) -> DenseFeedForward:
+    return DenseFeedForward(ffn_size=fields.size(name), gated=False, bias=True)

@@ -1,0 +1,149 @@
+"""Vision towers of Hugging Face: clip_vision_model and siglip_vision_model.
+
+Each reader states the defaults of its configuration class (`configuration_<type>.py` of
+transformers 5.23).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from planner.importers.fields import LAYER_LIMIT, Fields, require_at_most, require_divides
+from planner.schema.model import (
+    Block,
+    BlockRun,
+    DenseFeedForward,
+    Entry,
+    Exit,
+    GroupedQueryAttention,
+    Norm,
+    Product,
+    RunPart,
+)
+
+_IMAGE_LIMIT = 2**14
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tower:
+    """A vision transformer without what follows it.
+
+    `token_count` is the patches and a class token where there is one; `unread_elements` are
+    parameters that it has and no decoder reads.
+    """
+
+    block: Block
+    block_count: int
+    hidden_size: int
+    image_pixels: int
+    patch_count: int
+    token_count: int
+    entry: Entry
+    unread_elements: int = 0
+
+    def run(self, exit_: Exit) -> BlockRun:
+        """Return the tower as the first run of a model, ending in `exit_`."""
+        return BlockRun(
+            block=self.block,
+            block_count=self.block_count,
+            part=RunPart.ENCODER,
+            hidden_size=self.hidden_size,
+            tokens_per_sequence=self.token_count,
+            entry=self.entry,
+            exit=exit_,
+        )
+
+
+def clip_tower(fields: Fields) -> Tower:
+    """Return a CLIP vision tower: a class token before the patches, a norm before the blocks."""
+    width = fields.size("hidden_size")
+    pixels, patches = _patches(fields, image=224, patch=32)
+    tokens = patches + 1
+    return Tower(
+        block=_block(fields),
+        block_count=fields.size("num_hidden_layers", limit=LAYER_LIMIT),
+        hidden_size=width,
+        image_pixels=pixels,
+        patch_count=patches,
+        token_count=tokens,
+        entry=Entry(
+            products=(_patch_product(fields, patch=32, patches=patches, bias=False),),
+            norm_widths=(width,),
+            table_elements=width + tokens * width,
+        ),
+    )
+
+
+def siglip_tower(fields: Fields) -> Tower:
+    """Return a SigLIP vision tower; its pooling head, where it has one, is read by no decoder."""
+    width = fields.size("hidden_size")
+    pixels, patches = _patches(fields, image=224, patch=16)
+    pooled = 0
+    if fields.flag("vision_use_head", True):
+        ffn_size = fields.size("intermediate_size")
+        attention = 4 * (width + 1) * width
+        pooled = width + attention + 2 * width + (2 * width + 1) * ffn_size + width
+    return Tower(
+        block=_block(fields),
+        block_count=fields.size("num_hidden_layers", limit=LAYER_LIMIT),
+        hidden_size=width,
+        image_pixels=pixels,
+        patch_count=patches,
+        token_count=patches,
+        entry=Entry(
+            products=(_patch_product(fields, patch=16, patches=patches, bias=True),),
+            table_elements=patches * width,
+        ),
+        unread_elements=pooled,
+    )
+
+
+def _block(fields: Fields) -> Block:
+    """Return a block that sees all patches, with biases everywhere."""
+    width, heads = fields.size("hidden_size"), fields.size("num_attention_heads")
+    require_divides(
+        fields.spelling("num_attention_heads"), heads, fields.spelling("hidden_size"), width
+    )
+    return Block(
+        attention=GroupedQueryAttention(
+            head_count=heads,
+            key_value_head_count=heads,
+            head_size=width // heads,
+            query_key_value_bias=True,
+            output_bias=True,
+            rotary=False,
+            causal=False,
+        ),
+        feed_forward=DenseFeedForward(
+            ffn_size=fields.size("intermediate_size"), gated=False, bias=True
+        ),
+        norm=Norm.LAYER,
+    )
+
+
+def _patches(fields: Fields, *, image: int, patch: int) -> tuple[int, int]:
+    """Return the side of an image in pixels and how many whole patches it has.
+
+    Raises:
+        DocumentError: if a patch is larger than the image.
+    """
+    pixels = fields.size("image_size", image, limit=_IMAGE_LIMIT)
+    side = fields.size("patch_size", patch, limit=_IMAGE_LIMIT)
+    require_at_most(
+        fields.spelling("patch_size"),
+        side,
+        limit_name=fields.spelling("image_size"),
+        limit=pixels,
+    )
+    return pixels, (pixels // side) ** 2
+
+
+def _patch_product(fields: Fields, *, patch: int, patches: int, bias: bool) -> Product:
+    """Return the patch embedding, a convolution whose stride is its width."""
+    side = fields.size("patch_size", patch, limit=_IMAGE_LIMIT)
+    return Product(
+        inner_size=fields.size("num_channels", 3) * side * side,
+        outer_size=fields.size("hidden_size"),
+        bias=bias,
+        tokens_per_sequence=patches,
+    )

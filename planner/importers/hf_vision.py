@@ -1,0 +1,256 @@
+"""Vision-language models of Hugging Face: a tower before a decoder (llava, gemma3, qwen2_vl).
+
+Each reader states the defaults of its configuration class (`configuration_<type>.py` of
+transformers 5.23). A sequence is assumed to have one image: a model graph can say otherwise. Its
+tokens are among the job's sequence_length.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from math import isqrt
+
+from planner.errors import DocumentError, UnsupportedModelError
+from planner.importers import hf_alternating, hf_dense
+from planner.importers.fields import LAYER_LIMIT, Fields, require_divides
+from planner.importers.hf_towers import Tower, clip_tower, siglip_tower
+from planner.schema.model import (
+    Block,
+    BlockRun,
+    DenseFeedForward,
+    Entry,
+    Exit,
+    GroupedQueryAttention,
+    ModelGraph,
+    Norm,
+    Product,
+    RunPart,
+)
+
+_TEXT_READERS: Mapping[str, Callable[[Fields, str], ModelGraph]] = {
+    "gemma": hf_dense.gemma,
+    "gemma2": hf_alternating.gemma2,
+    "llama": hf_dense.llama,
+    "mistral": hf_dense.mistral,
+    "qwen2": hf_dense.qwen2,
+    "qwen3": hf_dense.qwen3,
+}
+_TOWER_READERS: Mapping[str, Callable[[Fields], Tower]] = {
+    "clip_vision_model": clip_tower,
+    "siglip_vision_model": siglip_tower,
+}
+# What configuration_llama.py fills in: released llava configurations leave it out.
+_LLAMA_SIZES = {
+    "hidden_size": 4096,
+    "intermediate_size": 11008,
+    "num_attention_heads": 32,
+    "num_hidden_layers": 32,
+    "vocab_size": 32000,
+}
+_QWEN2_VL_IMAGE_PIXELS = 448
+
+
+def llava(fields: Fields, name: str) -> ModelGraph:
+    """Return a llava: a CLIP or SigLIP tower, two products with an activation, a decoder.
+
+    The tower runs to its end, as its class does, though `vision_feature_layer` may read it before.
+    """
+    text = _decoder(fields, name)
+    tower = _tower(fields, default="clip_vision_model")
+    default = fields.text("vision_feature_select_strategy") != "full"
+    tokens = tower.patch_count if default else tower.token_count
+    bias = fields.flag("multimodal_projector_bias", True)
+    width, output = tower.hidden_size, text.hidden_size
+    read = width * _feature_layer_count(fields)
+    exit_ = Exit(
+        products=(
+            Product(inner_size=read, outer_size=output, bias=bias, tokens_per_sequence=tokens),
+            Product(inner_size=output, outer_size=output, bias=bias, tokens_per_sequence=tokens),
+        ),
+        norm_widths=(width,),
+        table_elements=tower.unread_elements,
+        output_size=output,
+        output_tokens_per_sequence=tokens,
+    )
+    return _joined(fields, text, tower.run(exit_), image=f"{tower.image_pixels} pixels")
+
+
+def gemma3(fields: Fields, name: str) -> ModelGraph:
+    """Return a gemma3: a SigLIP tower, its patches pooled to `mm_tokens_per_image`, a decoder.
+
+    Attention among an image's tokens is counted as causal, as that among text is.
+    """
+    text = hf_alternating.gemma3_text(
+        fields.section("text_config", defaults={"model_type": "gemma3_text"}), name
+    )
+    tower = _tower(fields, default="siglip_vision_model")
+    tokens = fields.size("mm_tokens_per_image", 256)
+    _require_pooling(fields, tower, tokens)
+    exit_ = Exit(
+        products=(
+            Product(
+                inner_size=tower.hidden_size,
+                outer_size=text.hidden_size,
+                tokens_per_sequence=tokens,
+            ),
+        ),
+        norm_widths=(tower.hidden_size,),
+        # the weight of the norm after pooling, which has no bias
+        table_elements=tower.unread_elements + tower.hidden_size,
+        output_size=text.hidden_size,
+        output_tokens_per_sequence=tokens,
+    )
+    return _joined(fields, text, tower.run(exit_), image=f"{tower.image_pixels} pixels", tied=True)
+
+
+def qwen2_vl(fields: Fields, name: str) -> ModelGraph:
+    """Return a qwen2_vl: a tower with rotary positions that takes images of any size.
+
+    Its merger makes one token of a square of patches. Older files have the decoder's fields beside
+    `vision_config`.
+    """
+    nested = "text_config" in fields
+    text_fields = fields.section("text_config") if nested else fields
+    text = hf_dense.qwen2_vl_text(text_fields, name)
+    vision = fields.section("vision_config", aliases={"in_chans": "in_channels"})
+    side = _QWEN2_VL_IMAGE_PIXELS // vision.size("patch_size", 14)
+    patches = max(side, 1) ** 2
+    run = _qwen2_vl_run(vision, patches=patches, output_size=text.hidden_size)
+    image = f"{_QWEN2_VL_IMAGE_PIXELS} pixels ({patches} patches)"
+    tied = text.tied_embeddings
+    return _joined(fields, text, run, image=image, tied=tied)
+
+
+def _qwen2_vl_run(vision: Fields, *, patches: int, output_size: int) -> BlockRun:
+    width, heads = vision.size("embed_dim", 1280), vision.size("num_heads", 16)
+    require_divides(vision.spelling("num_heads"), heads, vision.spelling("embed_dim"), width)
+    merged = vision.size("spatial_merge_size", 2) ** 2
+    tokens = max(patches // merged, 1)
+    pixels = vision.size("in_channels", 3) * vision.size("temporal_patch_size", 2)
+    attention = GroupedQueryAttention(
+        head_count=heads,
+        key_value_head_count=heads,
+        head_size=width // heads,
+        query_key_value_bias=True,
+        output_bias=True,
+        causal=False,
+    )
+    feed_forward = DenseFeedForward(
+        ffn_size=width * vision.size("mlp_ratio", 4), gated=False, bias=True
+    )
+    given = vision.size("hidden_size", 3584)
+    if given != output_size:
+        raise DocumentError(
+            f"must be the decoder's hidden_size {output_size}",
+            field=vision.spelling("hidden_size"),
+            value=given,
+            remedy="make both equal",
+        )
+    return BlockRun(
+        block=Block(attention=attention, feed_forward=feed_forward, norm=Norm.LAYER),
+        block_count=vision.size("depth", 32, limit=LAYER_LIMIT),
+        part=RunPart.ENCODER,
+        hidden_size=width,
+        tokens_per_sequence=patches,
+        entry=Entry(
+            products=(
+                Product(inner_size=pixels * vision.size("patch_size", 14) ** 2, outer_size=width),
+            )
+        ),
+        exit=Exit(
+            products=tuple(
+                Product(
+                    inner_size=merged * width,
+                    outer_size=outer,
+                    bias=True,
+                    tokens_per_sequence=tokens,
+                )
+                for outer in (merged * width, output_size)
+            ),
+            norm_widths=(width,),
+            output_size=output_size,
+            output_tokens_per_sequence=tokens,
+        ),
+    )
+
+
+def _decoder(fields: Fields, name: str) -> ModelGraph:
+    """Return the decoder of `text_config`, a llama unless it says otherwise.
+
+    Raises:
+        UnsupportedModelError: if its type cannot be read.
+    """
+    given = fields.section("text_config").text("model_type") or "llama"
+    reader = _TEXT_READERS.get(given)
+    if reader is None:
+        raise UnsupportedModelError(
+            "is not a decoder that can be read behind a tower",
+            field=f"{fields.spelling('text_config')}.model_type",
+            value=given,
+            remedy=f"known decoders are {', '.join(sorted(_TEXT_READERS))}; or describe the model "
+            "as a model graph",
+        )
+    sizes = _LLAMA_SIZES if given == "llama" else {}
+    return reader(fields.section("text_config", defaults={**sizes, "model_type": given}), name)
+
+
+def _tower(fields: Fields, *, default: str) -> Tower:
+    """Return the tower of `vision_config`.
+
+    Raises:
+        UnsupportedModelError: if its type cannot be read.
+    """
+    vision = fields.section("vision_config")
+    given = vision.text("model_type") or default
+    reader = _TOWER_READERS.get(given)
+    if reader is None:
+        raise UnsupportedModelError(
+            "is not a vision tower that can be read",
+            field=vision.spelling("model_type"),
+            value=given,
+            remedy=f"known towers are {', '.join(sorted(_TOWER_READERS))}; or describe the model "
+            "as a model graph",
+        )
+    return reader(vision)
+
+
+def _feature_layer_count(fields: Fields) -> int:
+    """Return how many of the tower's layers the projection reads side by side."""
+    return max(fields.length("vision_feature_layer"), 1)
+
+
+def _require_pooling(fields: Fields, tower: Tower, tokens: int) -> None:
+    """Raise unless square groups of patches make `tokens` tokens.
+
+    Raises:
+        DocumentError: naming the field and the number of patches.
+    """
+    side = isqrt(tokens)
+    if side * side != tokens or isqrt(tower.patch_count) % side:
+        raise DocumentError(
+            f"must be a square whose side divides that of {tower.patch_count} patches",
+            field=fields.spelling("mm_tokens_per_image"),
+            value=tokens,
+            remedy="use the released value of 256 with images of 896 pixels in patches of 14",
+        )
+
+
+def _joined(
+    fields: Fields, text: ModelGraph, tower: BlockRun, *, image: str, tied: bool | None = None
+) -> ModelGraph:
+    """Return the tower before its decoder; the outer `tie_word_embeddings` wins where it is true.
+
+    `tied` is what the outer configuration says where it says nothing.
+    """
+    outer = fields.flag("tie_word_embeddings", bool(tied))
+    output, _ = tower.output(text.hidden_size)
+    said = f"one image of {image} a sequence was assumed, {output} of its tokens"
+    return ModelGraph(
+        **{
+            **dict(text),
+            "architecture": fields.text("model_type") or text.architecture,
+            "tied_embeddings": outer or text.tied_embeddings,
+            "runs": (tower, *text.runs),
+            "assumptions": (*text.assumptions, said),
+        }
+    )

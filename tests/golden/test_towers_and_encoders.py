@@ -1,0 +1,182 @@
+"""Models with a tower or an encoder equal transformers' own classes in parameters and FLOPs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch.utils.flop_counter import FlopCounterMode
+
+from planner.importers.models import model_from_fields
+from planner.workload.layer import AttentionCore, LayerWorkload
+from planner.workload.model import model_workload
+from tests.golden.transformers_models import (
+    reference_config,
+    reference_model,
+    reference_parameter_count,
+)
+
+TEXT = {
+    "hidden_size": 128,
+    "intermediate_size": 336,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 8,
+    "num_key_value_heads": 2,
+    "vocab_size": 500,
+    "head_dim": 16,
+}
+VISION = {
+    "hidden_size": 64,
+    "intermediate_size": 200,
+    "num_hidden_layers": 3,
+    "num_attention_heads": 4,
+    "image_size": 32,
+    "patch_size": 8,
+}
+T5 = {"d_model": 64, "d_kv": 24, "d_ff": 96, "num_layers": 3, "num_heads": 4, "vocab_size": 500}
+WHISPER = {
+    "model_type": "whisper",
+    "d_model": 64,
+    "encoder_layers": 3,
+    "decoder_layers": 2,
+    "encoder_attention_heads": 4,
+    "decoder_attention_heads": 8,
+    "encoder_ffn_dim": 96,
+    "decoder_ffn_dim": 80,
+    "vocab_size": 60_000,
+}
+CLIP = {"model_type": "clip_vision_model", **VISION}
+SIGLIP = {"model_type": "siglip_vision_model", **VISION}
+QWEN_VISION = {"depth": 3, "embed_dim": 64, "num_heads": 4, "hidden_size": 128}
+LLAMA = {"model_type": "llama", **TEXT}
+CASES: dict[str, dict[str, Any]] = {
+    "t5": {"model_type": "t5", **T5},
+    "t5_gated": {"model_type": "t5", **T5, "feed_forward_proj": "gated-gelu"},
+    "t5_uneven": {"model_type": "t5", **T5, "num_decoder_layers": 5},
+    "mt5": {"model_type": "mt5", **T5, "relative_attention_num_buckets": 8},
+    "whisper": WHISPER,
+    "whisper_128_bins": {**WHISPER, "num_mel_bins": 128, "max_source_positions": 40},
+    "llava": {"model_type": "llava", "text_config": LLAMA, "vision_config": CLIP},
+    "llava_full": {
+        "model_type": "llava",
+        "text_config": LLAMA,
+        "vision_config": CLIP,
+        "vision_feature_select_strategy": "full",
+        "multimodal_projector_bias": False,
+    },
+    "llava_two_layers": {
+        "model_type": "llava",
+        "text_config": LLAMA,
+        "vision_config": CLIP,
+        "vision_feature_layer": [-2, -1],
+    },
+    "llava_siglip": {"model_type": "llava", "text_config": LLAMA, "vision_config": SIGLIP},
+    "llava_mistral": {
+        "model_type": "llava",
+        "text_config": {**LLAMA, "model_type": "mistral"},
+        "vision_config": CLIP,
+    },
+    "gemma3": {
+        "model_type": "gemma3",
+        "text_config": {**TEXT, "num_hidden_layers": 7},
+        "vision_config": SIGLIP,
+        "mm_tokens_per_image": 4,
+    },
+    "gemma3_headless": {
+        "model_type": "gemma3",
+        "text_config": TEXT,
+        "vision_config": {**SIGLIP, "vision_use_head": False},
+        "mm_tokens_per_image": 16,
+    },
+    "qwen2_vl": {
+        "model_type": "qwen2_vl",
+        "text_config": {k: v for k, v in TEXT.items() if k != "head_dim"},
+        "vision_config": QWEN_VISION,
+    },
+    "qwen2_vl_flat": {
+        "model_type": "qwen2_vl",
+        **{k: v for k, v in TEXT.items() if k != "head_dim"},
+        "vision_config": {**QWEN_VISION, "mlp_ratio": 3, "spatial_merge_size": 4},
+        "tie_word_embeddings": True,
+    },
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_parameters_are_those_of_the_reference_class(case):
+    fields = CASES[case]
+    count = model_workload(model_from_fields(fields, name="it")).parameter_count
+    assert count == reference_parameter_count(fields)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_tied_embeddings_are_those_of_the_reference_class(case):
+    graph = model_from_fields(CASES[case], name="it")
+    assert graph.tied_embeddings == reference_config(CASES[case]).tie_word_embeddings
+
+
+def test_an_untied_t5_has_a_head_of_its_own():
+    """The reference class ties whatever the field says; version 1.1 was trained untied."""
+    fields = {**CASES["t5"], "tie_word_embeddings": False}
+    count = model_workload(model_from_fields(fields, name="it")).parameter_count
+    assert count == reference_parameter_count(fields) + 500 * 64
+
+
+def counted_flop(fields: dict[str, Any], **inputs: torch.Tensor) -> float:
+    """Return the FLOPs that torch counts in one forward; it counts attention un-causal."""
+    torch.manual_seed(0)
+    model = reference_model(fields, device="cpu", attn_implementation="eager")
+    with FlopCounterMode(display=False) as counter, torch.no_grad():
+        model(**inputs)
+    return float(counter.get_total_flops())
+
+
+def unmasked_flop(layer: LayerWorkload, sequence_length: int) -> float:
+    """Return a layer's forward FLOPs of one sequence when every query sees every key."""
+    tokens = layer.token_count(sequence_length)
+    flop = tokens * sum(gemm.flop_per_token() for gemm in layer.gemms)
+    flop += _core_flop(layer.attention, tokens, tokens)
+    for source in layer.sources:
+        keys = source.token_count(sequence_length)
+        flop += keys * sum(gemm.flop_per_token() for gemm in source.gemms)
+        flop += _core_flop(source.attention, tokens, keys)
+    return flop
+
+
+def _core_flop(core: AttentionCore | None, queries: int, keys: int) -> float:
+    if core is None:
+        return 0.0
+    return 2.0 * core.head_count * (core.key_head_size + core.value_head_size) * queries * keys
+
+
+def expected_flop(fields: dict[str, Any], sequence_length: int) -> float:
+    """Return our forward FLOPs of one sequence with attention unmasked."""
+    workload = model_workload(model_from_fields(fields, name="it"))
+    layers = [*workload.runs, (workload.embedding, 1), (workload.head.layer, 1)]
+    return sum(count * unmasked_flop(layer, sequence_length) for layer, count in layers)
+
+
+@pytest.mark.parametrize("case", ["t5", "t5_gated", "t5_uneven"])
+def test_flop_of_an_encoder_decoder_is_what_torch_counts(case):
+    tokens = torch.arange(48)[None]
+    counted = counted_flop(CASES[case], input_ids=tokens, decoder_input_ids=tokens)
+    assert expected_flop(CASES[case], 48) == pytest.approx(counted, rel=0.01)
+
+
+def test_flop_of_whisper_is_what_torch_counts():
+    fields = {**WHISPER, "max_source_positions": 40}
+    counted = counted_flop(
+        fields, input_features=torch.randn(1, 80, 80), decoder_input_ids=torch.arange(24)[None]
+    )
+    assert expected_flop(fields, 24) == pytest.approx(counted, rel=0.01)
+
+
+@pytest.mark.parametrize("case", ["llava", "llava_full"])
+def test_flop_of_a_tower_and_its_decoder_is_what_torch_counts(case):
+    """32 x 32 pixels in patches of 8: 16 tokens, 17 with the class token."""
+    fields = {**CASES[case], "image_token_index": 7}
+    images = 16 if case == "llava" else 17
+    tokens = torch.cat([torch.full((images,), 7), torch.arange(100, 140)])[None]
+    counted = counted_flop(fields, input_ids=tokens, pixel_values=torch.randn(1, 3, 32, 32))
+    assert expected_flop(fields, images + 40) == pytest.approx(counted, rel=0.01)
