@@ -17,9 +17,13 @@ from torch.distributed.pipelining import (
     ScheduleInterleaved1F1B,
     ScheduleZBVZeroBubble,
 )
+from torch.distributed.pipelining._backward import stage_backward_input, stage_backward_weight
+from torch.utils.checkpoint import checkpoint
 
 from planner.cost.orders import rank_orders
+from planner.schema.job import Stack
 from planner.schema.strategy import PipelineSchedule
+from planner.space.schedules import micro_batch_obstacle
 
 TORCH_SCHEDULES: dict[PipelineSchedule, Any] = {
     PipelineSchedule.GPIPE: ScheduleGPipe,
@@ -157,3 +161,50 @@ def test_dualpipe_v_runs_in_torch_s_order(degree: int) -> None:
         assert ours(schedule, degree=degree, virtual=2, count=count) == written_by_torch(
             schedule, degree=degree, virtual=2, count=count
         )
+
+
+@pytest.mark.parametrize("schedule", list(PipelineSchedule))
+@pytest.mark.parametrize("degree", [2, 3, 4, 5])
+def test_torch_takes_the_micro_batches_that_we_call_legal(
+    schedule: PipelineSchedule, degree: int
+) -> None:
+    """And refuses all others."""
+    virtual = {PipelineSchedule.GPIPE: 1, PipelineSchedule.ONE_F_ONE_B: 1}.get(schedule, 2)
+    for count in range(1, 6 * degree):
+        try:
+            torch_schedule(schedule, degree=degree, virtual=virtual, count=count)
+        except ValueError:
+            taken = False
+        else:
+            taken = True
+        obstacle = micro_batch_obstacle(Stack.TORCH, schedule, degree=degree, count=count)
+        assert (obstacle is None) is taken, count
+
+
+def test_torch_recomputes_checkpointed_blocks_once_for_each_parameter() -> None:
+    """Why V-shaped schedules of torch refuse checkpointing: weight gradients taken apart."""
+
+    class Counted(torch.nn.Module):
+        """Three linear layers that count their forwards."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.layers = torch.nn.ModuleList(torch.nn.Linear(4, 4, bias=False) for _ in range(3))
+            self.forwards = 0
+
+        def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+            """Return the third layer's output."""
+            self.forwards += 1
+            for layer in self.layers:
+                inputs = layer(inputs).tanh()
+            return inputs
+
+    block = Counted()
+    inputs = torch.ones(2, 4, requires_grad=True)
+    output = checkpoint(block, inputs, use_reentrant=False)
+    _, groups = stage_backward_input(
+        [output], [torch.ones_like(output)], [inputs], block.parameters()
+    )
+    assert block.forwards == 2
+    stage_backward_weight(block.parameters(), groups)
+    assert block.forwards == 2 + 3
