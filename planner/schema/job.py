@@ -101,9 +101,8 @@ class Limits(Part):
         tuple[ActivationCheckpointing, ...], Field(min_length=1)
     ] = tuple(ActivationCheckpointing)
     offload: tuple[Offload, ...] = tuple(Offload)
-    pipeline_schedules: Annotated[tuple[PipelineSchedule, ...], Field(min_length=1)] = (
-        PipelineSchedule.GPIPE,
-        PipelineSchedule.ONE_F_ONE_B,
+    pipeline_schedules: Annotated[tuple[PipelineSchedule, ...], Field(min_length=1)] = tuple(
+        PipelineSchedule
     )
     memory_headroom_ratio: Annotated[float, Field(ge=0, lt=1)] = 0.05
     solver_seconds: Annotated[float, Field(gt=0, le=86400)] = 20.0

@@ -16,11 +16,10 @@ from planner.schema.model import ModelGraph
 from planner.schema.strategy import ContextParallelKind, PipelineSchedule
 from planner.space.branches import Options, branched
 from planner.space.divisibility import divisors, expert_count, has_experts
-from planner.space.legality import needs_full_pipeline, needs_sequence_parallel
+from planner.space.legality import needs_sequence_parallel
 from planner.space.meshes import Mesh, MeshRequest, meshes, outside
 from planner.space.rules import searches_micro_batch_size
-
-SEARCHED_SCHEDULES = (PipelineSchedule.GPIPE, PipelineSchedule.ONE_F_ONE_B)
+from planner.space.schedules import schedule_options
 
 _KINDS = tuple(ContextParallelKind)
 _SCHEDULES = tuple(PipelineSchedule)
@@ -178,19 +177,14 @@ class _Space:
         return Options(rows=rows, refused=lost)
 
     def _schedules(self, pipeline: int, count: int) -> Options:
-        """Return the schedules; without a pipeline all are the same, and one stands for them."""
-        allowed = [s for s in SEARCHED_SCHEDULES if s in self.job.limits.pipeline_schedules]
-        if not allowed:
-            return Options(rows=(), refused=("no schedule of pipeline_schedules can be priced",))
-        if pipeline == 1:
-            return Options(rows=((_SCHEDULES.index(allowed[-1]), 1),))
-        rows, lost = [], []
-        for schedule in allowed:
-            if needs_full_pipeline(self.job.stack, schedule) and count < pipeline:
-                lost.append("fewer micro-batches than stages")
-            else:
-                rows.append((_SCHEDULES.index(schedule), 1))
-        return Options(rows=rows, refused=lost)
+        found = schedule_options(
+            self.job,
+            pipeline_parallel_degree=pipeline,
+            micro_batch_count=count,
+            block_count=self.graph.block_count,
+        )
+        rows = [(_SCHEDULES.index(o.schedule), o.virtual_pipeline_degree) for o in found.options]
+        return Options(rows=rows, refused=found.refused)
 
     def _orders(self, pipeline: int) -> Options:  # noqa: ARG002 - the same for all
         return Options(rows=[(order,) for order in range(len(self.hardware.orders))])

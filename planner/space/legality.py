@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from planner.cost.schedule import PRICED_SCHEDULES
 from planner.errors import IllegalStrategyError
 from planner.hardware import ClusterHardware
 from planner.schema.job import Job, Stack
 from planner.schema.model import ModelGraph
-from planner.schema.strategy import ContextParallelKind, Offload, PipelineSchedule, Strategy
+from planner.schema.strategy import ContextParallelKind, Offload, Strategy
 from planner.space.breach import Breach
 from planner.space.choices import is_legal_offload
 from planner.space.device_groups import device_breaches
@@ -19,6 +18,7 @@ from planner.space.divisibility import (
     has_experts,
     tensor_parallel_sizes,
 )
+from planner.space.schedules import schedule_breaches
 
 
 def check_strategy(
@@ -44,7 +44,7 @@ def breaches(
     yield from _tensor(graph, job, strategy)
     yield from _context(graph, job, strategy)
     yield from _expert(graph, strategy)
-    yield from _pipeline(job, strategy)
+    yield from schedule_breaches(job, strategy, graph.block_count)
     yield from _batch(job, strategy)
     yield from _offload(strategy)
 
@@ -152,37 +152,12 @@ def _expert(graph: ModelGraph, strategy: Strategy) -> Iterator[Breach]:
         )
 
 
-def _pipeline(job: Job, strategy: Strategy) -> Iterator[Breach]:
-    schedule = strategy.pipeline_schedule
-    if schedule not in PRICED_SCHEDULES:
-        yield Breach(
-            field="pipeline_schedule",
-            value=schedule.value,
-            problem="cannot be priced yet",
-            remedy=f"use one of {', '.join(item.value for item in PRICED_SCHEDULES)}",
-        )
-    degree, count = strategy.pipeline_parallel_degree, strategy.micro_batch_count or 1
-    if needs_full_pipeline(job.stack, schedule) and count < degree:
-        yield Breach(
-            field="micro_batch_count",
-            value=count,
-            problem=f"is less than pipeline_parallel_degree {degree}, which 1f1b of "
-            f"{job.stack.value} refuses",
-            remedy="use smaller micro-batches, fewer stages, or gpipe",
-        )
-
-
 def needs_sequence_parallel(stack: Stack, graph: ModelGraph) -> bool:
     """Return whether the stack refuses tensor parallelism of the model without sequence parallel.
 
     Megatron's arguments refuse it for any mixture of experts.
     """
     return stack is Stack.MEGATRON and has_experts(graph)
-
-
-def needs_full_pipeline(stack: Stack, schedule: PipelineSchedule) -> bool:
-    """Return whether the stack refuses the schedule with fewer micro-batches than stages."""
-    return stack is Stack.TORCH and schedule is PipelineSchedule.ONE_F_ONE_B
 
 
 def _batch(job: Job, strategy: Strategy) -> Iterator[Breach]:

@@ -14,8 +14,9 @@ Left out is, unless a limit of the job asks for it:
 - micro-batches of more than 64 sequences: kernels are at their best rate far below. Searched if the
   limit's least exceeds 64.
 
-Never searched are stages of one kind of device on both sides of another kind's, since each change
-of kind crosses the slowest network.
+Which schedules of a pipeline are left out, `planner.space.schedules` says. Never searched are
+stages of one kind of device on both sides of another kind's, since each change of kind crosses the
+slowest network.
 """
 
 from __future__ import annotations

@@ -2,28 +2,29 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
 from typing import Any
 
 import pytest
 
-from planner.cost.configuration import Configuration
+from planner.cost.configuration import Configuration, Configurations
 from planner.hardware import ClusterHardware, cluster_hardware
-from planner.schema.cluster import NodeGroup
+from planner.schema.cluster import NetworkLevel, NodeGroup
 from planner.schema.model import BlockRun, MixtureFeedForward, ModelGraph
 from planner.schema.strategy import PipelineSchedule
-from planner.space.degrees import ConfigurationSpace, divisors, enumerate_configurations
+from planner.space.degrees import ConfigurationSpace, enumerate_configurations
+from planner.space.divisibility import divisors
 from tests.builders import a_cluster, a_job, a_model
 
 
-def nodes(node_count: int, devices_per_node: int) -> ClusterHardware:
-    """So many nodes of so many H100."""
+def nodes(
+    node_count: int, devices_per_node: int, device: str = "h100-sxm5-80gb", **changes: Any
+) -> ClusterHardware:
+    """So many nodes of so many devices."""
     group = NodeGroup(
-        name="h100",
-        device="h100-sxm5-80gb",
-        node_count=node_count,
-        devices_per_node=devices_per_node,
+        name="nodes", device=device, node_count=node_count, devices_per_node=devices_per_node
     )
-    return cluster_hardware(a_cluster(node_groups=(group,)))
+    return cluster_hardware(a_cluster(node_groups=(group,), **changes))
 
 
 def space_of(
@@ -103,21 +104,30 @@ def test_no_stage_is_without_a_block() -> None:
 
 
 def test_torch_runs_1f1b_only_with_a_full_pipeline() -> None:
-    """Four stages, two sequences: GPipe may wait, 1F1B is refused."""
-    limits = {"pipeline_parallel_degree": 4}
+    """Four stages, two sequences in one or two micro-batches: GPipe may wait, 1F1B is refused."""
+    limits = {"pipeline_parallel_degree": 4, "pipeline_schedules": ["gpipe", "1f1b"]}
     space = space_of(global_batch_size=2, limits=limits)
     assert {row.pipeline_schedule for row in space.rows} == {PipelineSchedule.GPIPE}
-    assert space.refused["fewer micro-batches than stages"] == 2
+    assert space.refused["micro-batches of 1f1b: fewer than pipeline stages"] == 2
 
 
 def test_megatron_runs_1f1b_with_any_number_of_micro_batches() -> None:
     rows = space_of(
         global_batch_size=2, stack="megatron", limits={"pipeline_parallel_degree": 4}
     ).rows
-    assert {row.pipeline_schedule for row in rows} == set(PipelineSchedule) & {
-        PipelineSchedule.GPIPE,
-        PipelineSchedule.ONE_F_ONE_B,
-    }
+    assert {row.pipeline_schedule for row in rows} == {PipelineSchedule.ONE_F_ONE_B}
+
+
+def test_all_schedules_are_searched_that_blocks_and_micro_batches_allow() -> None:
+    """Two stages of two blocks each: two virtual stages a rank, and enough micro-batches of one."""
+    rows = space_of(global_batch_size=8, limits={"pipeline_parallel_degree": 2}).rows
+    ones = [r for r in rows if r.tensor_parallel_degree == 1 and r.micro_batch_size == 1]
+    assert [(r.pipeline_schedule.value, r.virtual_pipeline_degree) for r in ones] == [
+        ("1f1b", 1),
+        ("interleaved_1f1b", 2),
+        ("zb_v", 2),
+        ("dualpipe_v", 2),
+    ]
 
 
 def test_the_schedule_of_one_stage_is_one_that_the_limits_allow() -> None:
@@ -125,21 +135,96 @@ def test_the_schedule_of_one_stage_is_one_that_the_limits_allow() -> None:
     assert {row.pipeline_schedule for row in rows} == {PipelineSchedule.GPIPE}
 
 
+ONE_AXIS = {"tensor_parallel_degree": 1, "pipeline_parallel_degree": 1}
+
+
+def shards(hardware: ClusterHardware, batch: int, **limits: Any) -> set[tuple[int, int]]:
+    """Shard and replicate degrees of the searched space with data parallelism alone."""
+    rows = space_of(hardware=hardware, global_batch_size=batch, limits={**ONE_AXIS, **limits}).rows
+    return {(r.data_parallel_shard_degree, r.data_parallel_replicate_degree) for r in rows}
+
+
 def test_data_parallel_ranks_shard_whole_or_within_a_node() -> None:
     """Two nodes of four: shard over eight, or over four and replicate twice."""
+    assert shards(nodes(2, 4), 8) == {(8, 1), (4, 2)}
+
+
+def test_shard_groups_fill_domains_of_any_level() -> None:
+    """Four nodes of four in racks of eight."""
+    levels = [
+        NetworkLevel(
+            name=f"level {size}",
+            device_count=size,
+            bandwidth_bytes_per_second=1e10,
+            latency_seconds=1e-5,
+        )
+        for size in (4, 8, None)
+    ]
+    hardware = nodes(4, 4, levels=tuple(levels))
+    assert shards(hardware, 16) == {(16, 1), (8, 2), (4, 4)}
+
+
+def test_shard_groups_are_aligned_with_a_domain_of_72() -> None:
+    """144 devices fill 72 twice; of 128, the largest group that 72 holds aligned is 8."""
+    assert shards(nodes(36, 4, "gb200-nvl72"), 144) == {(144, 1), (72, 2)}
+    assert shards(nodes(32, 4, "gb200-nvl72"), 128) == {(128, 1), (8, 16)}
+
+
+def test_a_limit_on_shards_has_every_divisor_searched() -> None:
+    assert shards(nodes(2, 4), 8, data_parallel_shard_degree={"max": 4}) == {(1, 8), (2, 4), (4, 2)}
+    assert shards(nodes(2, 4), 8, data_parallel_replicate_degree=4) == {(2, 4)}
+
+
+def test_tensor_parallelism_leaves_a_node_if_it_is_asked_to() -> None:
     rows = space_of(
-        hardware=nodes(2, 4),
-        limits={"tensor_parallel_degree": 1, "pipeline_parallel_degree": 1},
+        hardware=nodes(2, 1), global_batch_size=2, limits={"tensor_parallel_degree": 2}
     ).rows
-    pairs = {(r.data_parallel_shard_degree, r.data_parallel_replicate_degree) for r in rows}
-    assert pairs == {(8, 1), (4, 2)}
+    assert {row.tensor_parallel_degree for row in rows} == {2}
+
+
+LONG = a_model(maximum_sequence_length=2**17)
+
+
+def contexts(length: int, **limits: Any) -> set[tuple[int, str]]:
+    """Degrees and kinds of context parallelism on four devices."""
+    rows = space_of(graph=LONG, sequence_length=length, limits=limits).rows
+    return {(r.context_parallel_degree, r.context_parallel_kind.value) for r in rows}
 
 
 def test_context_parallelism_waits_for_long_sequences() -> None:
-    graph = a_model(maximum_sequence_length=2**17)
-    assert {r.context_parallel_degree for r in space_of().rows} == {1}
-    long = space_of(graph=graph, sequence_length=2**15).rows
-    assert {r.context_parallel_degree for r in long} == {1, 2, 4}
+    """4,096 tokens a rank."""
+    assert contexts(2**12) == {(1, "ring")}
+    assert contexts(2**13) == {(1, "ring"), (2, "ring"), (2, "all_to_all")}
+    both = {(degree, kind) for degree in (2, 4) for kind in ("ring", "all_to_all")}
+    assert contexts(2**14) == {(1, "ring"), *both}
+
+
+def test_context_parallelism_of_short_sequences_is_searched_if_asked_for() -> None:
+    assert contexts(128, context_parallel_degree={"min": 2, "max": 2}) == {
+        (2, "ring"),
+        (2, "all_to_all"),
+    }
+    refused = space_of().refused
+    assert any(rule.startswith("context parallelism with fewer than 4096") for rule in refused)
+
+
+def test_kinds_of_context_parallelism_may_be_limited() -> None:
+    assert contexts(2**13, context_parallel_kinds=["all_to_all"]) == {
+        (1, "ring"),
+        (2, "all_to_all"),
+    }
+
+
+def test_heads_are_exchanged_only_where_they_divide() -> None:
+    """Four heads, eight ranks: a ring may, heads may not."""
+    space = space_of(
+        graph=LONG,
+        hardware=nodes(1, 8),
+        sequence_length=2**15,
+        limits={"context_parallel_degree": 8},
+    )
+    assert {row.context_parallel_kind.value for row in space.rows} == {"ring"}
+    assert any("4 attention heads" in rule for rule in space.refused)
 
 
 def test_experts_are_spread_over_ranks_that_they_divide_into() -> None:
@@ -149,13 +234,79 @@ def test_experts_are_spread_over_ranks_that_they_divide_into() -> None:
     assert {row.expert_parallel_degree for row in space.rows} == {1, 2}
 
 
+def test_experts_are_split_over_all_tensor_ranks_or_none() -> None:
+    """Two tensor ranks x two shards, four experts: split, over 1 or 2 ranks; unsplit, to 4."""
+    limits = {"tensor_parallel_degree": 2, "pipeline_parallel_degree": 1}
+    rows = space_of(graph=a_mixture(4), limits=limits).rows
+    pairs = {(r.expert_tensor_parallel_degree, r.expert_parallel_degree) for r in rows}
+    assert pairs == {(2, 1), (2, 2), (1, 1), (1, 2), (1, 4)}
+
+
+def test_models_without_experts_have_nothing_to_split() -> None:
+    rows = space_of(limits={"tensor_parallel_degree": 2}).rows
+    assert {r.expert_tensor_parallel_degree for r in rows} == {2}
+
+
+def test_megatron_splits_sequences_of_mixtures() -> None:
+    rows = space_of(graph=a_mixture(4), stack="megatron", limits={"tensor_parallel_degree": 2}).rows
+    assert {r.sequence_parallel for r in rows} == {True}
+
+
+def mixed(*node_counts: int) -> ClusterHardware:
+    """So many nodes of four H100, A100 and H200 each."""
+    devices = ("h100-sxm5-80gb", "a100-sxm4-80gb", "h200-sxm5-141gb")
+    return cluster_hardware(
+        a_cluster(
+            node_groups=tuple(
+                NodeGroup(name=device, device=device, node_count=count, devices_per_node=4)
+                for device, count in zip(devices, node_counts, strict=False)
+            )
+        )
+    )
+
+
+def test_stages_of_a_mixed_cluster_have_one_size_and_one_kind_each() -> None:
+    """8 H100 and 4 A100: stages of 4, of 2 or of 1, of which four blocks allow three."""
+    rows = space_of(hardware=mixed(2, 1), global_batch_size=12).rows
+    assert {row.pipeline_parallel_degree for row in rows} == {3}
+    assert {devices(row) for row in rows} == {12}
+    assert {row.device_order for row in rows} == {0, 1}
+
+
+def test_three_kinds_come_in_six_orders() -> None:
+    rows = space_of(hardware=mixed(1, 1, 1), global_batch_size=12).rows
+    assert {row.device_order for row in rows} == set(range(6))
+
+
+def test_kinds_that_fill_no_equal_stages_leave_nothing() -> None:
+    """20 H100 and 4 A100: six stages at least, and four blocks."""
+    space = space_of(hardware=mixed(5, 1), global_batch_size=24)
+    assert len(space.rows) == 0
+    assert space.refused["more stages than blocks"] > 0
+
+
+def test_rows_and_columns_say_the_same() -> None:
+    space = space_of(graph=a_mixture(4))
+    again = Configurations.of(tuple(space.rows))
+    for field in fields(Configurations):
+        ours, theirs = getattr(space.columns(), field.name), getattr(again, field.name)
+        assert ours.tolist() == theirs.tolist()
+
+
+def test_large_clusters_with_many_divisors_do_not_explode() -> None:
+    """60,480 devices have 120 divisors."""
+    graph = a_model(runs=(a_model().runs[0].model_copy(update={"block_count": 120}),))
+    space = space_of(graph=graph, hardware=nodes(7560, 8), global_batch_size=60480)
+    assert 1_000 < len(space.rows) < 100_000
+
+
 @pytest.mark.parametrize(
     ("limits", "reason"),
     [
         ({"tensor_parallel_degree": 3}, "job.limits.tensor_parallel_degree is 3"),
         ({"pipeline_parallel_degree": 3}, "job.limits.pipeline_parallel_degree is 3"),
         ({"expert_parallel_degree": 2}, "job.limits.expert_parallel_degree is 2"),
-        ({"pipeline_schedules": ["zb_v"]}, "no schedule of pipeline_schedules can be priced"),
+        ({"expert_tensor_parallel_degree": 3}, "job.limits.expert_tensor_parallel_degree is 3"),
     ],
 )
 def test_a_limit_that_leaves_nothing_is_named(limits: dict[str, Any], reason: str) -> None:

@@ -64,12 +64,12 @@ def test_kinds_follow_one_another_in_any_order(groups: tuple[str | None, ...]) -
 def test_stages_of_one_kind_stay_together() -> None:
     assert said(on("new", "new", "old", "new", "new")) == [
         (
-            "stages.2.device_group: stages of one kind of device follow one another, 4 on new then 1 "
-            "on old, so that stage 2 is on new; use new, or leave device_group out"
+            "stages.2.device_group: stages of one kind of device follow one another, 4 on new then "
+            "1 on old, so that stage 2 is on new; use new, or leave device_group out"
         ),
         (
-            "stages.4.device_group: stages of one kind of device follow one another, 4 on new then 1 "
-            "on old, so that stage 4 is on old; use old, or leave device_group out"
+            "stages.4.device_group: stages of one kind of device follow one another, 4 on new then "
+            "1 on old, so that stage 4 is on old; use old, or leave device_group out"
         ),
     ]
 
@@ -94,8 +94,8 @@ def test_stages_fill_every_kind() -> None:
     """Four equal stages of 20 devices would mix kinds."""
     assert said(on(*[None] * 4)) == [
         (
-            "pipeline_parallel_degree: stages of equal size, each on one kind of device, do not fill "
-            "16 new + 4 old; use a multiple of 5"
+            "pipeline_parallel_degree: stages of equal size, each on one kind of device, do not "
+            "fill 16 new + 4 old; use a multiple of 5"
         )
     ]
 
