@@ -51,6 +51,10 @@ def parameter_count(fields: dict[str, Any]) -> int:
         ("gpt2", 124_439_808),
         ("mixtral-8x7b", 46_702_792_704),
         ("llama-3.1-405b", 405_853_388_800),
+        ("gemma-3-27b", 27_432_406_640),
+        ("gpt-oss-120b", 116_829_156_672),
+        ("qwen2-vl-7b", 8_291_375_616),
+        ("whisper-large-v3", 1_543_490_560),
     ],
 )
 def test_known_model_has_its_published_parameters(name, count):
@@ -60,8 +64,10 @@ def test_known_model_has_its_published_parameters(name, count):
 @pytest.mark.slow
 @pytest.mark.parametrize("name", model_names())
 def test_shipped_shape_has_the_parameters_of_the_reference_class(name):
+    """The reference class ties every t5; flan-t5-xxl was trained and released untied."""
     fields = json.loads((SHAPES / f"{name}.json").read_text())
-    assert parameter_count(fields) == reference_parameter_count(fields)
+    untied = fields["vocab_size"] * fields["d_model"] if name == "flan-t5-xxl" else 0
+    assert parameter_count(fields) == reference_parameter_count(fields) + untied
 
 
 @pytest.mark.parametrize("name", model_names())
