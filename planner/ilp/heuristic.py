@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterator
 
 import numpy as np
@@ -12,8 +13,9 @@ from planner.ilp.instance import Assignment, Instance, cuts_of, evaluate, fits
 
 Tried = tuple[float, Assignment]
 
-_ROUNDS = 30
+_ROUNDS = 20
 _SPREAD = 4
+_TRIED_MOST = 160
 
 
 def heuristic_assignment(instance: Instance) -> Tried | None:
@@ -34,27 +36,42 @@ def heuristic_assignment(instance: Instance) -> Tried | None:
 def _by_number(instance: Instance) -> Iterator[Assignment]:
     """Yield the split with the lowest level, and the even one."""
     stages, blocks = instance.stage_count, instance.block_count
-    share = blocks // stages
-    least = max(instance.least_blocks, share - _SPREAD)
-    most = min(blocks - instance.least_blocks * (stages - 1), share + 1 + _SPREAD)
-    numbers = np.arange(least, max(most, least) + 1)
-    ranks = np.repeat(np.arange(stages), len(numbers))
+    least, width = _numbers(instance)
+    numbers = least[:, None] + np.arange(width)[None, :]
+    ranks = np.repeat(np.arange(stages), width)
     held = _pinned(instance)[ranks]
-    held[:, instance.free_kinds[0]] = np.tile(numbers, stages)
+    held[:, instance.free_kinds[0]] = numbers.ravel()
     filling = filled(instance, ranks, held)
-    cost = np.where(filling.fits, filling.omega, np.inf).reshape(stages, len(numbers))
+    cost = np.where(filling.fits, filling.omega, np.inf).reshape(stages, width)
     splits = [_lowest_split(cost, numbers, blocks), _even_split(instance, stages, blocks)]
     for split in splits:
-        if split is not None and ((split >= least) & (split <= numbers[-1])).all():
-            rows = np.arange(stages) * len(numbers) + (split - least)
+        if split is not None and ((split >= least) & (split < least + width)).all():
+            rows = np.arange(stages) * width + (split - least)
             counts = tuple(count[rows] for count in filling.counts)
             yield Assignment(counts=counts, cuts=cuts_of(instance, counts))
+
+
+def _numbers(instance: Instance) -> tuple[Integers, int]:
+    """Return the least number of blocks to try on every rank, [stages], and how many numbers.
+
+    They lie about the share that a rank would have by its speed alone; a short pipeline of
+    different devices, where memory may ask for another share, gets more of them.
+    """
+    stages, blocks = instance.stage_count, instance.block_count
+    pace = instance.kinds[instance.free_kinds[0]].pace.min(axis=1)
+    speed = 1.0 / np.maximum(pace, 1e-300)
+    share = np.floor(blocks * speed / speed.sum()).astype(np.int64)
+    even = bool(np.ptp(pace) <= 1e-9 * float(pace.max()))
+    spread = _SPREAD if even else max(_SPREAD, _TRIED_MOST // (2 * stages))
+    width = min(2 * spread + 2, blocks - instance.least_blocks * (stages - 1))
+    most = blocks - instance.least_blocks * (stages - 1) - width + 1
+    return np.clip(share - spread, instance.least_blocks, max(most, instance.least_blocks)), width
 
 
 def _lowest_split(cost: Floats, numbers: Integers, blocks: int) -> Integers | None:
     """Return how many blocks each rank takes so that the largest cost is least, [stages].
 
-    `cost` [stages, numbers]; None where what fits does not suffice.
+    `cost` and `numbers` are [stages, numbers]; None where what fits does not suffice.
     """
     levels = np.unique(cost[np.isfinite(cost)])
     if not len(levels):
@@ -71,7 +88,7 @@ def _lowest_split(cost: Floats, numbers: Integers, blocks: int) -> Integers | No
     split = _most_under(cost, numbers, float(levels[low]))
     stages = np.arange(len(split))
     for _ in range(int(split.sum()) - blocks):
-        held = np.where(split > numbers[0], cost[stages, split - numbers[0]], -np.inf)
+        held = np.where(split > numbers[:, 0], cost[stages, split - numbers[:, 0]], -np.inf)
         split[int(held.argmax())] -= 1
     return split
 
@@ -80,8 +97,8 @@ def _most_under(cost: Floats, numbers: Integers, level: float) -> Integers:
     """Return the most blocks whose cost is within `level`, the least number where none is."""
     under = cost <= level
     place = np.where(under.any(axis=1), under.shape[1] - 1 - under[:, ::-1].argmax(axis=1), -1)
-    most: Integers = np.where(place >= 0, numbers[place], -len(numbers) * 10**6)
-    return most
+    most = np.take_along_axis(numbers, np.maximum(place, 0)[:, None], axis=1)[:, 0]
+    return np.where(place >= 0, most, -(10**9))
 
 
 def _even_split(instance: Instance, stages: int, blocks: int) -> Integers:
@@ -143,12 +160,13 @@ def _balanced(instance: Instance, pace: Floats, with_own: bool) -> tuple[int, ..
         for kind in instance.kinds:
             if kind.pinned_stage is not None:
                 own[kind.pinned_stage] += float(kind.pace[kind.pinned_stage].min())
-    prefix = np.concatenate([np.zeros((len(pace), 1)), np.cumsum(pace, axis=1)], axis=1)
-    low, high = 0.0, float(prefix[:, -1].max() + own.max())
+    sums = np.concatenate([np.zeros((len(pace), 1)), np.cumsum(pace, axis=1)], axis=1)
+    prefix = sums.tolist()
+    low, high = 0.0, float(sums[:, -1].max() + own.max())
     best = None
     for _ in range(_ROUNDS):
         level = 0.5 * (low + high)
-        cuts = _cuts_under(instance, prefix, (level - own) / instance.least_blocks)
+        cuts = _cuts_under(instance, prefix, ((level - own) / instance.least_blocks).tolist())
         if cuts is None:
             low = level
         else:
@@ -156,12 +174,14 @@ def _balanced(instance: Instance, pace: Floats, with_own: bool) -> tuple[int, ..
     return best
 
 
-def _cuts_under(instance: Instance, prefix: Floats, room: Floats) -> tuple[int, ...] | None:
+def _cuts_under(
+    instance: Instance, prefix: list[list[float]], room: list[float]
+) -> tuple[int, ...] | None:
     """Return cuts where every virtual stage takes what its rank's `room` allows, one at least."""
     blocks, parts = instance.block_count, len(instance.holders)
     cuts = [0]
     for j, rank in enumerate(instance.holders):
         latest = blocks - (parts - 1 - j)
-        reach = int(np.searchsorted(prefix[rank], prefix[rank, cuts[-1]] + room[rank], "right")) - 1
+        reach = bisect_right(prefix[rank], prefix[rank][cuts[-1]] + room[rank]) - 1
         cuts.append(min(max(reach, cuts[-1] + 1), latest))
     return tuple(cuts) if cuts[-1] == blocks else None

@@ -45,8 +45,8 @@ class Levels(Protocol):
     def least_level(self) -> float:
         """Return a W that the largest phi_r of any plan reaches."""
 
-    def least_sum(self) -> float:
-        """Return a number that the sum of phi_r of any plan reaches."""
+    def least_sum(self, windows: Windows | None = None) -> float:
+        """Return a number that the sum of phi_r of any plan (within the windows) reaches."""
 
     def windows(self, limit: float) -> Windows | None:
         """Return what ranks hold in plans with no phi_r above `limit`, None if there are none."""
@@ -89,12 +89,21 @@ class RunLevels:
         further = self._costs[:, 1:].ravel()
         return max(least, float(np.partition(further, self._spare - 1)[self._spare - 1]))
 
-    def least_sum(self) -> float:
+    def least_sum(self, windows: Windows | None = None) -> float:
         """Return the least sum of phi_r: what all must hold, and then the smallest increments."""
-        increments = np.diff(self._costs, axis=1).ravel()
-        if self._spare < len(increments):
-            increments = np.partition(increments, self._spare)[: self._spare]
-        return float(self._costs[:, 0].sum() + increments.sum())
+        increments = np.diff(self._costs, axis=1)
+        base, spare = self._costs[:, 0], self._spare
+        if windows is not None:
+            place = np.arange(increments.shape[1])[None, :] + self._least
+            inside = (place >= windows.least[:, None]) & (place < windows.most[:, None])
+            increments = np.where(inside, increments, np.inf)
+            stages = np.arange(len(base))
+            base = self._costs[stages, windows.least - self._least]
+            spare = self._instance.block_count - int(windows.least.sum())
+        further = increments.ravel()
+        if spare < len(further):
+            further = np.partition(further, spare)[:spare]
+        return float(base.sum() + further.sum())
 
     def windows(self, limit: float) -> Windows | None:
         """Return how many layers each rank may hold if the others take all that they can."""
@@ -142,9 +151,23 @@ class PoolLevels:
         pooled += float(self._totals @ (weights * self._price).min(axis=1))
         return max(pooled, float(self._alone.max()))
 
-    def least_sum(self) -> float:
-        """Return the sum of offsets with every layer at its cheapest rank."""
+    def least_sum(self, windows: Windows | None = None) -> float:
+        """Return the sum of offsets with every layer at its cheapest rank.
+
+        Within windows a rank has room for some layers only, and the room has a price mu_r: what
+        the last rank costs that is needed, when the cheapest are filled first, beyond its own.
+        """
         pooled = float(self._offset.sum() + self._totals @ self._price.min(axis=1))
+        if windows is not None:
+            mean = self._totals @ self._price / self._totals.sum()
+            order = np.argsort(mean, kind="stable")
+            filled = np.cumsum(windows.most[order])
+            last = int(np.searchsorted(filled, self._instance.block_count))
+            marginal = float(mean[order[min(last, len(order) - 1)]])
+            rent = np.maximum(marginal - mean, 0.0)
+            priced = float(self._totals @ (self._price + rent).min(axis=1))
+            priced += float(self._offset.sum() - rent @ windows.most)
+            pooled = max(pooled, priced)
         return max(pooled, float(self._alone.sum()))
 
     def windows(self, limit: float) -> Windows | None:
@@ -185,9 +208,9 @@ class ChainLevels:
         """Return the pool's level: the order of the chain is left to `windows`."""
         return self._pool.least_level()
 
-    def least_sum(self) -> float:
+    def least_sum(self, windows: Windows | None = None) -> float:
         """Return the pool's sum."""
-        return self._pool.least_sum()
+        return self._pool.least_sum(windows)
 
     def windows(self, limit: float) -> Windows | None:
         """Return the cuts of all plans with no phi_r above `limit`.

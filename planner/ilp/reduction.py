@@ -3,7 +3,8 @@
 With a cutoff Z and the bounds S', U' and so on of `planner.ilp.bounds`:
 
 R1. rho T + U <= Z - S' and rho T <= Z - S' - U': limits of each rank's omega and pace, beside that
-    of its memory. Each limit leaves windows to what ranks hold.
+    of its memory. Each limit leaves windows to what ranks hold. Within them S' may be larger, and
+    the limits closer: this is repeated while it helps.
 R2. A rank surely holds some layers. With those at their least price, n layers of choice s cost at
     least n (price_s - least price) more: the most n that the limits leave, at any grid point,
     bounds n[r,k,s]; often by 0.
@@ -13,7 +14,7 @@ R3. On one rank the micro-batches in flight are known, and more choices are domi
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -21,15 +22,18 @@ from planner.cost.configuration import Floats, Integers
 from planner.ilp.bounds import (
     ObjectiveBounds,
     both_chain,
+    fill_chain,
     fit_chain,
     objective_bounds,
     pace_chain,
 )
 from planner.ilp.duals import PricedChain
 from planner.ilp.instance import Instance
-from planner.ilp.levels import Windows, both, everything, levels_of
+from planner.ilp.levels import Levels, Windows, both, everything, levels_of
 
 _ROUNDING = 1e-9
+_ROUNDS = 8
+_PROGRESS_RATIO = 1e-4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,10 +46,32 @@ class Reduction:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class _Priced:
+    """A chain with its levels."""
+
+    chain: PricedChain
+    levels: Levels
+
+    @staticmethod
+    def of(chain: PricedChain) -> _Priced:
+        return _Priced(chain=chain, levels=levels_of(chain))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Chains:
+    """The chain of an instance in each of its prices."""
+
+    fit: _Priced
+    both: _Priced
+    pace: _Priced
+    fill: _Priced
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class _Limit:
     """No rank of a plan below the cutoff exceeds `value` in the chain's prices."""
 
-    chain: PricedChain
+    priced: _Priced
     value: float
 
 
@@ -59,13 +85,25 @@ def reduction(
     known = bounds or objective_bounds(instance)
     if known is None or known.step_seconds() > cutoff_seconds * (1.0 + _ROUNDING):
         return None
-    limits = _limits(instance, known, cutoff_seconds)
-    windows: Windows | None = everything(instance)
-    for limit in limits:
-        found = levels_of(limit.chain).windows(limit.value)
-        windows = None if found is None or windows is None else both(windows, found, instance)
-    if windows is None:
-        return None
+    chains = _Chains(
+        fit=_Priced.of(fit_chain(instance)),
+        both=_Priced.of(both_chain(instance)),
+        pace=_Priced.of(pace_chain(instance)),
+        fill=_Priced.of(fill_chain(instance)),
+    )
+    windows = everything(instance)
+    for _ in range(_ROUNDS):
+        limits = _limits(instance, chains, known, cutoff_seconds)
+        narrowed = _narrowed(instance, windows, limits)
+        if narrowed is None:
+            return None
+        windows = narrowed
+        fill_sum = chains.fill.levels.least_sum(windows)
+        if fill_sum <= known.fill_sum * (1.0 + _PROGRESS_RATIO):
+            break
+        known = replace(known, fill_sum=fill_sum)
+        if known.step_seconds() > cutoff_seconds * (1.0 + _ROUNDING):
+            return None
     most = tuple(_most(instance, k, windows, limits) for k in range(len(instance.kinds)))
     if not _complete(instance, most):
         return None
@@ -81,16 +119,29 @@ def _complete(instance: Instance, most: tuple[Integers, ...]) -> bool:
     return placed and bool((held >= instance.least_blocks).all())
 
 
-def _limits(instance: Instance, bounds: ObjectiveBounds, cutoff_seconds: float) -> list[_Limit]:
+def _narrowed(
+    instance: Instance, windows: Windows, limits: Sequence[_Limit]
+) -> Windows | None:
+    """Return what the limits leave of the windows, None where that is nothing."""
+    left: Windows | None = windows
+    for limit in limits:
+        found = limit.priced.levels.windows(limit.value)
+        left = None if found is None or left is None else both(left, found, instance)
+    return left
+
+
+def _limits(
+    instance: Instance, chains: _Chains, bounds: ObjectiveBounds, cutoff_seconds: float
+) -> list[_Limit]:
     """Return R1: each chain with the most that a rank may reach in it."""
     both_most = cutoff_seconds - bounds.fill_sum
-    found = [(fit_chain(instance), 0.0), (both_chain(instance), both_most)]
+    found = [(chains.fit, 0.0), (chains.both, both_most)]
     if instance.repeat_count > 0.0:
         pace_most = (both_most - bounds.largest_end) / instance.repeat_count
-        found.append((pace_chain(instance), pace_most))
+        found.append((chains.pace, pace_most))
     return [
-        _Limit(chain=chain, value=value + _ROUNDING * abs(value))
-        for chain, value in found
+        _Limit(priced=priced, value=value + _ROUNDING * abs(value))
+        for priced, value in found
         if np.isfinite(value)
     ]
 
@@ -104,17 +155,18 @@ def _most(instance: Instance, k: int, windows: Windows, limits: Sequence[_Limit]
         room = np.where(np.arange(instance.stage_count) == kind.pinned_stage, 1, 0)
     most = np.repeat(room[:, None].astype(np.float64), len(kind.choice), axis=1)
     for limit in limits:
-        most = np.minimum(most, _affordable(_spare(limit, windows), limit.chain.prices[k]))
+        most = np.minimum(most, _affordable(_spare(limit, windows), limit.priced.chain.prices[k]))
     return np.where(_undominated(instance, k), most, 0.0).astype(np.int64)
 
 
 def _spare(limit: _Limit, windows: Windows) -> Floats:
     """Return what a limit leaves beside the layers that a rank surely holds, [stages, grid]."""
-    instance = limit.chain.instance
+    chain = limit.priced.chain
+    instance = chain.instance
     sure = windows.sure[:, list(instance.free_kinds)].astype(np.float64)
-    held = np.einsum("rk,krg->rg", sure, limit.chain.least_prices())
-    rounding = _ROUNDING * (abs(limit.value) + np.abs(limit.chain.offset) + held)
-    return np.asarray(limit.value - limit.chain.offset - held + rounding)
+    held = np.einsum("rk,krg->rg", sure, chain.least_prices())
+    rounding = _ROUNDING * (abs(limit.value) + np.abs(chain.offset) + held)
+    return np.asarray(limit.value - chain.offset - held + rounding)
 
 
 def _affordable(spare: Floats, price: Floats) -> Floats:

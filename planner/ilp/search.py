@@ -22,6 +22,7 @@ from planner.ilp.heuristic import heuristic_assignment
 from planner.ilp.optimise import optimise
 from planner.ilp.pricing import Pricing, alike
 from planner.ilp.problem import Problem
+from planner.ilp.reduction import reduction
 from planner.ilp.result import Candidate, Found, Group, NotFound, SearchResult, Shortfall
 from planner.ilp.solver import SolverName, Status, default_solver
 from planner.schema.plan import Certificate
@@ -179,8 +180,12 @@ def _bound(state: _State, index: int) -> None:
     if bounds is None:
         frontier.keys[index] = float("inf")
         return
+    limit = frontier.limit_of(index)
+    if np.isfinite(limit) and reduction(instance, cutoff_seconds=limit, bounds=bounds) is None:
+        frontier.push(index, limit)
+        return
     state.bounds[index] = bounds
-    if bounds.step_seconds() < frontier.limit_of(index):
+    if bounds.step_seconds() < limit:
         tried = heuristic_assignment(instance)
         if tried is not None:
             frontier.offer(index, *tried)
@@ -201,7 +206,7 @@ def _solve(state: _State, index: int) -> None:
         cutoff_seconds=cutoff if np.isfinite(cutoff) else None,
         solver=state.solver,
         seconds=max(state.seconds_left, 0.05),
-        bounds=state.bounds[index],
+        bounds=state.bounds.get(index),
     )
     if optimum.assignment is not None and optimum.step_seconds is not None:
         frontier.offer(index, optimum.step_seconds, optimum.assignment)
