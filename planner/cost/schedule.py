@@ -118,6 +118,38 @@ def repeat_count(
     return micro_batch_count - 1.0
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BoundaryShares:
+    """What each of two neighbours pays of a boundary's seconds, forward and back together.
+
+    `pace` is paid with every micro-batch, `fill` once: they are shares (0..1) of the seconds of
+    sending one micro-batch over the boundary and its gradient back.
+    """
+
+    pace: float
+    fill: float
+
+
+def boundary_shares(schedule: PipelineSchedule) -> BoundaryShares:
+    """Return the shares of a stack that sends while it computes, as torch and Megatron do.
+
+    1F1B waits for each message: a rank has just as many micro-batches ahead as ranks follow, so
+    that the way there and back is in its pace. DualPipeV hands over in pairs and waits as long,
+    over twice the boundaries. GPipe, the interleaved schedule and ZB-V run further ahead, and wait
+    only while they fill and drain; ZB-V's way back crosses the V once more. Found by simulation;
+    docs/decisions/0005 has the errors. Where sending blocks, both shares are 1.
+    """
+    match schedule:
+        case PipelineSchedule.ONE_F_ONE_B:
+            return BoundaryShares(pace=0.5, fill=0.5)
+        case PipelineSchedule.DUALPIPE_V:
+            return BoundaryShares(pace=0.25, fill=0.5)
+        case PipelineSchedule.ZB_V:
+            return BoundaryShares(pace=0.0, fill=0.625)
+        case PipelineSchedule.GPIPE | PipelineSchedule.INTERLEAVED:
+            return BoundaryShares(pace=0.0, fill=0.5)
+
+
 def in_flight(
     schedule: PipelineSchedule,
     *,
