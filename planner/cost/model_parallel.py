@@ -34,6 +34,8 @@ from planner.workload.layer import AttentionCore, LayerWorkload
 
 Role = Literal["embedding", "block", "head"]
 
+_MERGED_BYTES = 12.0
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelParallelSeconds:
@@ -57,14 +59,15 @@ def model_parallel_seconds(
 ) -> ModelParallelSeconds:
     """Return the layer's communication.
 
-    A ring's exchange hides under attention, backward passing gradients round as well; exchanging
-    heads hides under nothing, since attention waits for it.
+    A ring's exchange hides under attention, backward passing gradients round as well, but what it
+    merges does not; exchanging heads hides under nothing, since attention waits for it.
     """
     own = layer_tokens(layer, setting) * layer.hidden_size
     tensor = _tensor_rounds(layer, role, setting) * _tensor_round_seconds(own, setting)
     read = _source_round_seconds(layer, setting)
     ring, heads = _exchange_seconds(layer, setting)
     hidden = setting.overlap.hidden_ratio * attention_seconds
+    merge, merge_gradients = _merge_seconds(layer, setting)
     expert = _expert_seconds(layer, setting)
     gathers_again = np.where(setting.sequence_parallel, 0.5, 0.0)
     return ModelParallelSeconds(
@@ -72,9 +75,13 @@ def model_parallel_seconds(
         tensor_backward=tensor if role == "embedding" else tensor + read,
         tensor_recompute_full=tensor,
         tensor_recompute_selective=tensor * gathers_again,
-        context_forward=np.where(setting.heads_exchanged, heads, np.maximum(ring - hidden, 0.0)),
+        context_forward=np.where(
+            setting.heads_exchanged, heads, np.maximum(ring - hidden, 0.0) + merge
+        ),
         context_backward=np.where(
-            setting.heads_exchanged, heads, np.maximum(2.0 * ring - 2.0 * hidden, 0.0)
+            setting.heads_exchanged,
+            heads,
+            np.maximum(2.0 * ring - 2.0 * hidden, 0.0) + merge_gradients,
         ),
         expert_forward=expert,
         expert_backward=expert,
@@ -144,6 +151,20 @@ def _ring_seconds(attention: AttentionCore, keys: Floats, setting: Setting) -> F
         stride=setting.tensor,
         levels=setting.hardware.levels,
     )
+
+
+def _merge_seconds(layer: LayerWorkload, setting: Setting) -> tuple[Floats, Floats]:
+    """Return seconds to merge a ring's partial outputs in forward, and gradients in backward.
+
+    Each of the c - 1 pieces after the first is added to an fp32 sum of what all queries have, which
+    moves 12 bytes an element: partial and sum read, sum written. Assumed, not measured.
+    """
+    cores = [layer.attention, *(source.attention for source in layer.sources)]
+    passes = (setting.context - 1.0) * layer_tokens(layer, setting) / setting.tensor
+    per_element = _MERGED_BYTES / setting.hardware.memory_bytes_per_second
+    outputs = sum(core.head_count * core.value_head_size for core in cores if core is not None)
+    queries = sum(core.head_count * core.key_head_size for core in cores if core is not None)
+    return passes * outputs * per_element, passes * queries * per_element
 
 
 def _head_exchange_seconds(
