@@ -35,7 +35,8 @@ def _block_sizes(block: Block) -> dict[str, int]:
         if feed_forward.shared_ffn_size:
             sizes["columns of the shared expert"] = feed_forward.shared_ffn_size
     else:
-        sizes["columns of the feed-forward"] = feed_forward.ffn_size
+        # the number is in the name: a tower and a decoder differ, and both must divide
+        sizes[f"{feed_forward.ffn_size} columns of the feed-forward"] = feed_forward.ffn_size
     return sizes
 
 
