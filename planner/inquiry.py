@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from planner.cost.step import predict
 from planner.errors import VerificationError
@@ -16,6 +16,7 @@ from planner.ilp.result import Found, NotFound
 from planner.ilp.search import search
 from planner.ilp.solver import SolverName
 from planner.resolution import Request
+from planner.schema.job import Objective
 from planner.schema.plan import Certificate, Prediction
 from planner.schema.strategy import Strategy
 from planner.verify import differences_from_prediction
@@ -61,6 +62,7 @@ class Inquiry:
     solver: SolverName | None = None
     listen: Listener | None = None
     search_count: int = 0
+    _allowed_seconds: float = 0.0
 
     @classmethod
     def within(
@@ -87,12 +89,40 @@ class Inquiry:
     def ask(self, request: Request, *, cutoff_seconds: float | None = None) -> Solution | NotFound:
         """Return the fastest strategy, or `NotFound` where none is at or under the cutoff.
 
+        The fastest is asked for whatever the job's objective: answers compare steps.
+
         Raises:
             SolverError: if the solver fails.
             VerificationError: if the strategy does not survive its own recomputation.
         """
         found = self._search(request, cutoff_seconds=cutoff_seconds)
         return found if isinstance(found, NotFound) else solution(request, found)
+
+    def best_groups(self, request: Request, group_count: int) -> tuple[Solution, ...]:
+        """Return the fastest strategies of different degrees, best first, as many as there are.
+
+        A group is proven if the search ended by itself: all that is left is slower than the last.
+
+        Raises:
+            SolverError: if the solver fails.
+            VerificationError: if a strategy does not survive its own recomputation.
+        """
+        found = self._search(request, group_count=group_count)
+        if isinstance(found, NotFound):
+            return ()
+        finished = found.certificate.solve_seconds < self._allowed_seconds
+        return tuple(
+            solution(
+                request,
+                replace(
+                    found,
+                    strategy=group.strategy,
+                    step_seconds=group.step_seconds,
+                    certificate=_of_group(found.certificate, group.step_seconds, proven=finished),
+                ),
+            )
+            for group in found.groups
+        )
 
     def fits(self, request: Request) -> bool:
         """Return whether a strategy was found that fits."""
@@ -104,24 +134,39 @@ class Inquiry:
         *,
         cutoff_seconds: float | None = None,
         stop_at_first: bool = False,
+        group_count: int = 1,
     ) -> Found | NotFound:
         job = request.job.resolved
-        allowed = min(self.seconds_left * self.share_ratio, job.limits.solver_seconds)
-        if allowed <= 0.0:
+        self._allowed_seconds = min(self.seconds_left * self.share_ratio, job.limits.solver_seconds)
+        if self._allowed_seconds <= 0.0:
             return NotFound(configurations_total=0, refused={}, shortfalls=(), proven=False)
-        limits = job.limits.model_copy(update={"solver_seconds": allowed})
+        limits = job.limits.model_copy(update={"solver_seconds": self._allowed_seconds})
         self.search_count += 1
-        result = search(
+        return search(
             Problem(
                 graph=request.model.resolved,
                 workload=request.workload,
                 hardware=request.hardware,
-                job=job.model_copy(update={"limits": limits}),
+                job=job.model_copy(update={"limits": limits, "objective": Objective.THROUGHPUT}),
             ),
             solver=self.solver,
             stop_at_first=stop_at_first,
+            cutoff_seconds=cutoff_seconds,
+            group_count=group_count,
         )
-        return result if cutoff_seconds is None else _under(cutoff_seconds, result)
+
+
+def _of_group(certificate: Certificate, step_seconds: float, *, proven: bool) -> Certificate:
+    """Return the proof that no strategy outside the better groups beats `step_seconds`."""
+    bound = step_seconds if proven else min(certificate.lower_bound_seconds, step_seconds)
+    gap = 1.0 - bound / step_seconds
+    return certificate.model_copy(
+        update={
+            "status": "optimal" if proven else "feasible",
+            "lower_bound_seconds": bound,
+            "gap_ratio": gap,
+        }
+    )
 
 
 def solution(request: Request, found: Found) -> Solution:
@@ -139,16 +184,4 @@ def solution(request: Request, found: Found) -> Solution:
         strategy=found.strategy,
         prediction=prediction,
         certificate=found.certificate,
-    )
-
-
-def _under(cutoff_seconds: float, result: Found | NotFound) -> Found | NotFound:
-    """Return `result` if its step is at or under the cutoff; else that there is none."""
-    if isinstance(result, NotFound) or result.step_seconds <= cutoff_seconds:
-        return result
-    return NotFound(
-        configurations_total=result.certificate.configurations_total,
-        refused={},
-        shortfalls=(),
-        proven=result.certificate.lower_bound_seconds > cutoff_seconds,
     )

@@ -14,7 +14,18 @@ from typing import Annotated
 
 import typer
 
-from planner.cli import catalogue, compare, estimate, frontier, plan, run, service, size, verify
+from planner.cli import (
+    catalogue,
+    compare,
+    estimate,
+    explain,
+    frontier,
+    plan,
+    run,
+    service,
+    size,
+    verify,
+)
 from planner.cli.demo.command import demo
 from planner.cli.failures import INTERRUPTED, report, report_interrupt
 
@@ -48,6 +59,7 @@ def _application(
 
 app.command("plan")(plan.plan)
 app.command("estimate")(estimate.estimate)
+app.command("explain")(explain.explain)
 app.command("frontier")(frontier.frontier)
 app.command("size")(size.size)
 app.command("compare")(compare.compare)

@@ -89,12 +89,21 @@ def read_job(
 def _limit(name: str, value: object) -> object:
     if not isinstance(value, str):
         return value
-    match = _DEGREE.fullmatch(value.strip())
+    return degree_interval(value, field=f"--{name.replace('_', '-')}")
+
+
+def degree_interval(text: str, *, field: str) -> dict[str, int]:
+    """Return the interval of degrees that `8` or `2..8` stands for.
+
+    Raises:
+        InputError: if the text is neither.
+    """
+    match = _DEGREE.fullmatch(text.strip())
     if match is None:
         raise InputError(
             "is not a degree or an interval of degrees",
-            field=f"--{name.replace('_', '-')}",
-            value=value,
+            field=field,
+            value=text,
             remedy="write a positive whole number such as 8, or an interval such as 2..8",
         )
     low = int(match["min"])

@@ -44,7 +44,7 @@ class FrontierPoint(Part):
 
 
 class AlternativePlan(Part):
-    """The fastest plan among those with its degrees and schedule, `rank` 1 being the best of all.
+    """The fastest plan of its tensor, pipeline, context and expert degrees; `rank` 1 is the best.
 
     `slower_ratio` is how much longer its step is than the best plan's.
     """

@@ -25,6 +25,7 @@ SURFACE = {
         "--json",
     },
     "estimate": JOB_OPTIONS | {"--strategy", "--strategies", "--json"},
+    "explain": {"--why-not", "--heatmap", "--axes", "--solver-seconds", "--json"},
     "frontier": JOB_OPTIONS | {"--points", "--alternatives", "--solver-seconds", "--json"},
     "size": JOB_OPTIONS
     | {

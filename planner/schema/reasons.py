@@ -1,0 +1,122 @@
+"""Reasons: why a plan is as it is, why not another, and what more memory would be worth."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from planner.schema.document import Document, Name, Part
+from planner.schema.plan import Amount, Certificate, MemoryBreakdown
+from planner.schema.strategy import Strategy
+
+ObjectionVerdict = Literal["illegal", "does_not_fit", "slower", "as_fast", "faster", "out_of_time"]
+Resource = Literal["device_memory", "host_memory"]
+CellStatus = Literal["solved", "illegal", "does_not_fit", "out_of_time"]
+
+
+class ShadowPrice(Part):
+    """What more memory would save, found by planning again with it.
+
+    `saved_seconds` = `step_seconds` - `step_seconds_with_more`; it is `proven` where both steps are
+    optimal. `added_bytes` is on every device of the kind (of its host, for `host_memory`).
+    """
+
+    resource: Resource
+    device: Name
+    added_bytes: Amount
+    step_seconds: Amount
+    step_seconds_with_more: Amount | None
+    saved_seconds: float | None
+    proven: bool
+
+
+class Rival(Part):
+    """The fastest plan of other tensor, pipeline, context or expert degrees, and how far behind."""
+
+    description: str
+    step_seconds: Amount
+    slower_seconds: float
+    slower_ratio: float
+    proven: bool
+    strategy: Strategy
+
+
+class Excess(Part):
+    """Bytes that do not fit: of one stage, or (`stage` is `None`) of the leanest plan there is."""
+
+    stage: int | None
+    resource: Resource
+    required_bytes: Amount
+    capacity_bytes: Amount
+    excess_bytes: Amount
+    memory_bytes: MemoryBreakdown | None = None
+
+
+class Cause(Part):
+    """One part of the step in the plan and in the other strategy; the largest difference first."""
+
+    name: str
+    plan_seconds: Amount
+    other_seconds: Amount
+    difference_seconds: float
+
+
+class Objection(Part):
+    """The answer to "why not X?", for a strategy or for fixed degrees.
+
+    For fixed degrees `strategy` is the best plan that has them, and `certificate` its proof.
+    `outside_limits` names limits of the job that X does not keep.
+    """
+
+    asked: str
+    verdict: ObjectionVerdict
+    answer: str
+    rules: tuple[str, ...] = ()
+    excesses: tuple[Excess, ...] = ()
+    outside_limits: tuple[str, ...] = ()
+    step_seconds: Amount | None = None
+    slower_seconds: float | None = None
+    slower_ratio: float | None = None
+    causes: tuple[Cause, ...] = ()
+    strategy: Strategy | None = None
+    certificate: Certificate | None = None
+
+
+class HeatmapCell(Part):
+    """The best step with these two degrees, or why there is none."""
+
+    row: int
+    column: int
+    status: CellStatus
+    step_seconds: Amount | None = None
+    slower_ratio: float | None = None
+    proven: bool = False
+    description: str | None = None
+    reason: str | None = None
+    missing_bytes: Amount | None = None
+
+
+class Heatmap(Part):
+    """The best step of every pair of two degrees; `cells` go row by row."""
+
+    row_field: Name
+    column_field: Name
+    rows: tuple[int, ...]
+    columns: tuple[int, ...]
+    cells: tuple[HeatmapCell, ...]
+
+
+class Reasons(Document):
+    """Why this plan: what binds and what it costs, who came second, and answers to objections."""
+
+    plan_id: str
+    summary: str
+    step_seconds: Amount
+    binding_constraints: tuple[str, ...]
+    shadow_prices: tuple[ShadowPrice, ...]
+    runner_up: Rival | None
+    objections: tuple[Objection, ...]
+    heatmap: Heatmap | None
+    search_count: Annotated[int, Field(ge=0)]
+    planner_version: str

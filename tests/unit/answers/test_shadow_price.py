@@ -1,0 +1,87 @@
+"""A quoted price of memory is what planning again with one more GiB saves."""
+
+from __future__ import annotations
+
+import pytest
+
+from planner.hardware import device_profile
+from planner.inquiry import Inquiry, Solution
+from planner.planning import plan
+from planner.resolution import cluster_document
+from planner.schema.job import Limits
+from planner.shadow_price import shadow_prices
+from planner.units import GIB
+from planner.variation import (
+    devices,
+    host_memory_bytes,
+    with_device_memory,
+    with_group,
+    with_host_memory,
+    with_memory_cap,
+)
+from tests.tight_requests import a_tight_cluster, a_tight_request
+
+
+def solved(request) -> Solution:
+    answer = Inquiry.within(30.0).ask(request)
+    assert isinstance(answer, Solution)
+    return answer
+
+
+@pytest.mark.parametrize("memory_gib", [11.0, 13.0, 16.0])
+def test_the_price_of_device_memory_is_what_solving_again_saves(memory_gib):
+    request = a_tight_request(cluster=a_tight_cluster(memory_bytes=memory_gib * GIB))
+    step = solved(request).step_seconds
+    prices = list(shadow_prices(request, step, plan_is_proven=True, inquiry=Inquiry.within(30.0)))
+    larger = a_tight_cluster(memory_bytes=(memory_gib + 1.0) * GIB)
+    again = plan(request.model, cluster_document("larger", larger), request.job.resolved)
+    assert [(price.resource, price.device) for price in prices] == [
+        ("device_memory", "h100-sxm5-80gb")
+    ]
+    assert prices[0].saved_seconds == pytest.approx(step - again.prediction.step_seconds.p50)
+    assert prices[0].saved_seconds > 0.0
+    assert prices[0].proven
+
+
+def test_host_memory_has_a_price_where_the_job_may_offload():
+    limits = Limits(zero_stages=(1,), activation_checkpointing=("none",), offload=("optimizer",))
+    cluster = a_tight_cluster(memory_bytes=14.0 * GIB, host_memory_bytes=8.0 * GIB)
+    request = a_tight_request(cluster=cluster, limits=limits)
+    step = solved(request).step_seconds
+    prices = shadow_prices(request, step, plan_is_proven=True, inquiry=Inquiry.within(30.0))
+    host = next(price for price in prices if price.resource == "host_memory")
+    larger = with_group(cluster, "h100", host_memory_bytes=12.0 * GIB)
+    again = plan(request.model, cluster_document("larger", larger), request.job.resolved)
+    assert host.saved_seconds == pytest.approx(step - again.prediction.step_seconds.p50)
+
+
+def test_nothing_is_claimed_without_time_or_without_a_proven_plan():
+    request = a_tight_request()
+    late = next(shadow_prices(request, 1.0, plan_is_proven=True, inquiry=Inquiry.within(0.0)))
+    assert (late.saved_seconds, late.proven) == (None, False)
+    loose = next(shadow_prices(request, 1.0, plan_is_proven=False, inquiry=Inquiry.within(30.0)))
+    assert not loose.proven
+
+
+def test_memory_is_added_to_what_the_profile_says():
+    cluster = a_tight_cluster(memory_bytes=None)
+    grown = with_device_memory(cluster, "h100-sxm5-80gb", added_bytes=GIB)
+    profile = device_profile("h100-sxm5-80gb")
+    assert grown.node_groups[0].memory_bytes == profile.memory_gib * GIB + GIB
+
+
+def test_host_memory_grows_by_every_device_of_the_node():
+    cluster = a_tight_cluster(host_memory_bytes=64.0 * GIB)
+    grown = with_host_memory(cluster, "h100-sxm5-80gb", added_bytes=GIB)
+    assert host_memory_bytes(grown.node_groups[0]) == 68.0 * GIB
+
+
+def test_other_kinds_keep_their_memory():
+    cluster = a_tight_cluster()
+    assert with_device_memory(cluster, "a100-sxm4-80gb", added_bytes=GIB) == cluster
+    assert devices(cluster) == ("h100-sxm5-80gb",)
+
+
+def test_a_cap_never_adds_memory():
+    assert with_memory_cap(a_tight_cluster(), 90.0 * GIB).node_groups[0].memory_bytes == 20.0 * GIB
+    assert with_memory_cap(a_tight_cluster(), 9.0 * GIB).node_groups[0].memory_bytes == 9.0 * GIB
