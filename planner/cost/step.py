@@ -122,10 +122,10 @@ def device_order_of(strategy: Strategy, hardware: ClusterHardware) -> int:
 
     Kinds that no stage names follow in the cluster's order.
     """
-    names = [kind.device_group for kind in hardware.kinds]
+    kinds = {name: index for index, k in enumerate(hardware.kinds) for name in k.node_groups}
     stages = (strategy.stages or ())[: strategy.pipeline_parallel_degree]
-    named = [names.index(s.device_group) for s in stages if s.device_group in names]
-    order = tuple(dict.fromkeys([*named, *range(len(names))]))
+    named = [kinds[s.device_group] for s in stages if s.device_group in kinds]
+    order = tuple(dict.fromkeys([*named, *range(len(hardware.kinds))]))
     return hardware.orders.index(order)
 
 

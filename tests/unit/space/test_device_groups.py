@@ -52,6 +52,7 @@ def test_groups_of_like_nodes_are_one_kind() -> None:
         ("new", "new", "new", "new", "old"),
         ("old", "new", "new", "new", "new"),
         ("new", "newer", "new", "newer", "old"),
+        ("newer", "newer", "newer", "newer", "old"),
         (None, None, None, None, None),
         ("old", None, None, None, None),
     ],
