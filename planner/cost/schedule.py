@@ -67,16 +67,16 @@ def fill_weights(
 def _zb_v_forms(degree: int, count: int) -> tuple[tuple[float, float, float], ...]:
     """Return ZB-V's forms; the first two are exact where F and W are no more than I.
 
-    With 2 p - 1 micro-batches or more the second is (0, n, -n): the last gradients of inputs go
-    round while weight gradients fill the gaps. Each micro-batch less fills one gap less, and below
-    p micro-batches forwards leave gaps too.
+    With 2 p - 1 micro-batches or more they are (0, n/2, 0) and (0, n, -n): the last gradients of
+    inputs go round while weight gradients fill the gaps. Each micro-batch less fills one gap less,
+    and below p micro-batches forwards leave gaps too.
     """
     n = (degree - 1) / degree
-    gaps_filled = max(0, min(count, 2 * degree - 1) - degree) / degree
+    missing = min(max(0, 2 * degree - 1 - count), degree - 1) / degree
     gaps_forward = max(0, degree - count) / degree
     return (
-        (0.0, n / 2.0, 0.0),
-        (gaps_forward, n, -gaps_filled),
+        (0.0, (n + missing) / 2.0, -missing / 2.0),
+        (gaps_forward, n, missing - n),
         (n, -n / 2.0, 0.0),
         (n, 0.0, -n),
         (0.0, 0.0, n / 2.0),
