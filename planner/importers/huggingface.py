@@ -13,9 +13,12 @@ from dataclasses import dataclass, field
 from difflib import get_close_matches
 from typing import Any
 
+from pydantic import ValidationError
+
 from planner.errors import UnsupportedModelError
 from planner.importers import hf_alternating, hf_dense, hf_encoder, hf_mixture, hf_vision
 from planner.importers.fields import Fields
+from planner.schema.document import document_error
 from planner.schema.model import ModelGraph
 
 _LENGTH_LIMIT = 64  # nothing longer is near a model type
@@ -80,4 +83,7 @@ def graph_from_huggingface(config: Mapping[str, Any], *, name: str) -> ModelGrap
             remedy=f"{hint}known types are {', '.join(model_types())}; or describe the model "
             "as a model graph",
         )
-    return reader.read(Fields(config, aliases=reader.aliases), name)
+    try:
+        return reader.read(Fields(config, aliases=reader.aliases), name)
+    except ValidationError as error:  # sizes, each fine alone, whose product is not
+        raise document_error(error, source=name) from None

@@ -15,7 +15,12 @@ from planner.errors import DocumentError, InputError
 from planner.importers.fields import LAYER_LIMIT, require_at_most, require_divides
 from planner.importers.huggingface import graph_from_huggingface
 from planner.schema.document import parse_fields, read_fields
-from planner.schema.model import GroupedQueryAttention, MixtureFeedForward, ModelGraph
+from planner.schema.model import (
+    CrossAttention,
+    GroupedQueryAttention,
+    MixtureFeedForward,
+    ModelGraph,
+)
 
 _NAME_LENGTH_LIMIT = 200
 _DEFAULT_NAME = "model"
@@ -107,14 +112,16 @@ def _require_possible(graph: ModelGraph) -> None:
     """
     require_at_most("runs", graph.block_count, limit_name="blocks", limit=LAYER_LIMIT)
     for index, run in enumerate(graph.runs):
-        attention, feed_forward = run.block.attention, run.block.feed_forward
-        if isinstance(attention, GroupedQueryAttention):
-            require_divides(
-                f"runs.{index}.block.attention.key_value_head_count",
-                attention.key_value_head_count,
-                "head_count",
-                attention.head_count,
-            )
+        feed_forward = run.block.feed_forward
+        for name in ("attention", "cross_attention"):
+            attention = getattr(run.block, name)
+            if isinstance(attention, GroupedQueryAttention | CrossAttention):
+                require_divides(
+                    f"runs.{index}.block.{name}.key_value_head_count",
+                    attention.key_value_head_count,
+                    "head_count",
+                    attention.head_count,
+                )
         if isinstance(feed_forward, MixtureFeedForward):
             require_at_most(
                 f"runs.{index}.block.feed_forward.experts_per_token",
