@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from planner.cost.configuration import Integers
+from planner.space.refusals import Refusal
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -20,7 +21,7 @@ class Options:
     """What one decision may be: a row of numbers each, and why other options are not there."""
 
     rows: Sequence[tuple[int, ...]]
-    refused: Sequence[str] = ()
+    refused: Sequence[Refusal] = ()
 
 
 def branched(
@@ -29,7 +30,7 @@ def branched(
     *,
     given: Sequence[str],
     options: Callable[..., Options],
-    refused: Counter[str],
+    refused: Counter[Refusal],
 ) -> dict[str, Integers]:
     """Return `columns` with one row for each row and option, and the options as columns `names`.
 

@@ -17,12 +17,14 @@ from planner.schema.strategy import ContextParallelKind, PipelineSchedule
 from planner.space.branches import Options, branched
 from planner.space.divisibility import divisors, expert_count, has_experts
 from planner.space.legality import needs_sequence_parallel
-from planner.space.meshes import Mesh, MeshRequest, meshes, outside
-from planner.space.rules import searches_micro_batch_size
+from planner.space.meshes import Mesh, MeshRequest, meshes
+from planner.space.refusals import Outside, Refusal, worded
+from planner.space.rules import MICRO_BATCH_SIZE_LIMIT, searches_micro_batch_size
 from planner.space.schedules import schedule_options
 
 _KINDS = tuple(ContextParallelKind)
 _SCHEDULES = tuple(PipelineSchedule)
+_LARGE_MICRO_BATCH = f"micro-batches of more than {MICRO_BATCH_SIZE_LIMIT} sequences"
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +77,9 @@ def enumerate_configurations(
     space = _Space(graph=graph, hardware=hardware, job=job, refused=Counter())
     found = meshes(MeshRequest(graph=graph, hardware=hardware, job=job, refused=space.refused))
     columns = space.grown(_mesh_columns(tuple(found)))
-    return ConfigurationSpace(configurations=_configurations(columns), refused=dict(space.refused))
+    return ConfigurationSpace(
+        configurations=_configurations(columns), refused=worded(space.refused, job.limits)
+    )
 
 
 def _mesh_columns(found: Sequence[Mesh]) -> dict[str, Integers]:
@@ -98,7 +102,7 @@ class _Space:
     graph: ModelGraph
     hardware: ClusterHardware
     job: Job
-    refused: Counter[str]
+    refused: Counter[Refusal]
 
     def grown(self, columns: dict[str, Integers]) -> dict[str, Integers]:
         """Return the meshes with all further decisions taken in all ways."""
@@ -120,12 +124,10 @@ class _Space:
             return Options(rows=(), refused=(reason,))
         sizes = divisors(batch // data)
         limits = self.job.limits
-        kept = [
-            size
-            for size in sizes
-            if limits.micro_batch_size.allows(size) and searches_micro_batch_size(size, limits)
-        ]
-        lost = [outside("micro_batch_size", self.job)] * (len(sizes) - len(kept))
+        near = [size for size in sizes if searches_micro_batch_size(size, limits)]
+        kept = [size for size in near if limits.micro_batch_size.allows(size)]
+        lost: list[Refusal] = [Outside("micro_batch_size", s) for s in near if s not in kept]
+        lost.extend([_LARGE_MICRO_BATCH] * (len(sizes) - len(near)))
         return Options(rows=[(size, batch // data // size) for size in kept], refused=lost)
 
     def _experts(self, tensor: int, ranks: int) -> Options:
@@ -135,7 +137,8 @@ class _Space:
         """
         experts = expert_count(self.graph)
         splits = sorted({1, tensor}) if has_experts(self.graph) else [tensor]
-        rows, lost = [], []
+        rows: list[tuple[int, int]] = []
+        lost: list[Refusal] = []
         for split in splits:
             for degree in divisors(experts):
                 reason = self._expert_obstacle(degree, split, holders=tensor * ranks // split)
@@ -145,14 +148,14 @@ class _Space:
                     lost.append(reason)
         return Options(rows=rows, refused=lost)
 
-    def _expert_obstacle(self, degree: int, split: int, *, holders: int) -> str | None:
+    def _expert_obstacle(self, degree: int, split: int, *, holders: int) -> Refusal | None:
         limits = self.job.limits
         if holders % degree:
             return "expert_parallel_degree does not divide the ranks that can hold experts"
         if not limits.expert_parallel_degree.allows(degree):
-            return outside("expert_parallel_degree", self.job)
+            return Outside("expert_parallel_degree", degree)
         if not limits.expert_tensor_parallel_degree.allows(split):
-            return outside("expert_tensor_parallel_degree", self.job)
+            return Outside("expert_tensor_parallel_degree", split)
         return None
 
     def _sequence(self, tensor: int, context: int) -> Options:

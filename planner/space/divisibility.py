@@ -49,6 +49,21 @@ def _heads(block: Block) -> Iterator[tuple[int, int]]:
             yield attention.head_count, attention.key_value_head_count
 
 
+def tensor_parallel_obstacles(graph: ModelGraph, degree: int) -> tuple[str, ...]:
+    """Return what of the model the tensor-parallel degree does not divide, in words."""
+    return tuple(
+        what if what[0].isdigit() else f"{size} {what}"
+        for what, size in tensor_parallel_sizes(graph).items()
+        if size % degree
+    )
+
+
+def padded_vocabulary(graph: ModelGraph, degree: int) -> int:
+    """Return the vocabulary that 128 x the tensor-parallel degree divides, as Megatron pads it."""
+    unit = 128 * degree
+    return -(-graph.vocabulary_size // unit) * unit
+
+
 def expert_count(graph: ModelGraph) -> int:
     """Return the greatest common divisor of the blocks' routed experts, 1 for a model without."""
     counts = {

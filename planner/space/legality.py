@@ -14,8 +14,11 @@ from planner.space.choices import is_legal_offload
 from planner.space.device_groups import device_breaches
 from planner.space.divisibility import (
     context_parallel_obstacle,
+    divisors,
     expert_count,
     has_experts,
+    padded_vocabulary,
+    tensor_parallel_obstacles,
     tensor_parallel_sizes,
 )
 from planner.space.schedules import schedule_breaches
@@ -61,15 +64,16 @@ def _world(hardware: ClusterHardware, strategy: Strategy) -> Iterator[Breach]:
 
 def _tensor(graph: ModelGraph, job: Job, strategy: Strategy) -> Iterator[Breach]:
     degree = strategy.tensor_parallel_degree
-    for what, size in tensor_parallel_sizes(graph).items():
-        if size % degree:
-            count = "" if what[0].isdigit() else f"{size} "
-            yield Breach(
-                field="tensor_parallel_degree",
-                value=degree,
-                problem=f"does not divide the model's {count}{what}",
-                remedy=f"use one of {_divisors_text(graph)}",
-            )
+    for obstacle in tensor_parallel_obstacles(graph, degree):
+        padded = ""
+        if "vocabulary" in obstacle:
+            padded = f", or pad vocab_size to {padded_vocabulary(graph, degree)}"
+        yield Breach(
+            field="tensor_parallel_degree",
+            value=degree,
+            problem=f"does not divide the model's {obstacle}",
+            remedy=f"use one of {_divisors_text(graph)}{padded}",
+        )
     length = job.sequence_length or 0
     if strategy.sequence_parallel and length % (degree * strategy.context_parallel_degree):
         yield Breach(
@@ -111,7 +115,9 @@ def _context(graph: ModelGraph, job: Job, strategy: Strategy) -> Iterator[Breach
     if problem is None:
         return
     kinds = [kind.value for kind in ContextParallelKind if obstacle(kind, degree) is None]
-    smaller = [d for d in range(1, degree) if obstacle(strategy.context_parallel_kind, d) is None]
+    smaller = [
+        d for d in divisors(degree)[:-1] if obstacle(strategy.context_parallel_kind, d) is None
+    ]
     remedy = f"use context_parallel_degree {smaller[-1]}"
     if kinds:
         remedy += f", or context_parallel_kind {kinds[0]}"

@@ -8,14 +8,15 @@ from dataclasses import dataclass
 from math import gcd
 
 from planner.hardware import ClusterHardware
-from planner.schema.job import DegreeLimit, Job
+from planner.schema.job import Job
 from planner.schema.model import ModelGraph
 from planner.schema.strategy import ContextParallelKind
 from planner.space.divisibility import (
     context_parallel_obstacle,
     divisors,
-    tensor_parallel_sizes,
+    tensor_parallel_obstacles,
 )
+from planner.space.refusals import Outside, Refusal
 from planner.space.rules import (
     CONTEXT_TOKENS_LEAST,
     searched_shard_degrees,
@@ -43,15 +44,7 @@ class MeshRequest:
     graph: ModelGraph
     hardware: ClusterHardware
     job: Job
-    refused: Counter[str]
-
-
-def outside(name: str, job: Job, possible: tuple[int, ...] = ()) -> str:
-    """Return the rule that a degree lies within the job's limit, and what would be possible."""
-    limit: DegreeLimit = getattr(job.limits, name)
-    bounds = f"{limit.min}" if limit.min == limit.max else f"{limit.min} to {limit.max}"
-    choice = f"; model and devices allow {', '.join(map(str, possible))}" if possible else ""
-    return f"job.limits.{name} is {bounds}, which rules these out{choice}"
+    refused: Counter[Refusal]
 
 
 def meshes(asked: MeshRequest) -> Iterator[Mesh]:
@@ -75,7 +68,7 @@ def _allows_pipeline(pipeline: int, asked: MeshRequest) -> bool:
         asked.refused["more stages than blocks"] += 1
         return False
     if not asked.job.limits.pipeline_parallel_degree.allows(pipeline):
-        asked.refused[outside("pipeline_parallel_degree", asked.job)] += 1
+        asked.refused[Outside("pipeline_parallel_degree", pipeline)] += 1
         return False
     return True
 
@@ -96,18 +89,17 @@ def _stage_meshes(tensor: int, pipeline: int, ranks: int, asked: MeshRequest) ->
 
 
 def _tensor_degrees(asked: MeshRequest, common: int) -> Iterator[int]:
-    sizes = tensor_parallel_sizes(asked.graph).values()
-    limits = asked.job.limits
-    degrees = divisors(common)
-    near = {d for d in degrees if searches_tensor_degree(d, asked.hardware, limits)}
-    possible = tuple(d for d in degrees if d in near and all(size % d == 0 for size in sizes))
+    limits, degrees = asked.job.limits, divisors(common)
+    near = tuple(d for d in degrees if searches_tensor_degree(d, asked.hardware, limits))
+    obstacles = {d: tensor_parallel_obstacles(asked.graph, d) for d in near}
     for degree in degrees:
         if degree not in near:
             asked.refused["tensor parallelism beyond the innermost network level"] += 1
-        elif degree not in possible:
-            asked.refused["tensor_parallel_degree does not divide the model"] += 1
+        elif obstacles[degree]:
+            reason = f"tensor_parallel_degree does not divide the model's {obstacles[degree][0]}"
+            asked.refused[reason] += 1
         elif not limits.tensor_parallel_degree.allows(degree):
-            asked.refused[outside("tensor_parallel_degree", asked.job, possible)] += 1
+            asked.refused[Outside("tensor_parallel_degree", degree)] += 1
         else:
             yield degree
 
@@ -119,7 +111,7 @@ def _context_options(
     limits, length = asked.job.limits, asked.job.sequence_length or 1
     for degree in divisors(ranks):
         if not limits.context_parallel_degree.allows(degree):
-            asked.refused[outside("context_parallel_degree", asked.job)] += 1
+            asked.refused[Outside("context_parallel_degree", degree)] += 1
         elif degree == 1:
             yield 1, ContextParallelKind.RING
         elif not searches_context_degree(degree, length, limits):
@@ -157,8 +149,8 @@ def _shard_degrees(data: int, stride: int, asked: MeshRequest) -> Iterator[int]:
         data, stride=stride, hardware=asked.hardware, limits=limits
     ):
         if not limits.data_parallel_shard_degree.allows(degree):
-            asked.refused[outside("data_parallel_shard_degree", asked.job)] += 1
+            asked.refused[Outside("data_parallel_shard_degree", degree)] += 1
         elif not limits.data_parallel_replicate_degree.allows(data // degree):
-            asked.refused[outside("data_parallel_replicate_degree", asked.job)] += 1
+            asked.refused[Outside("data_parallel_replicate_degree", data // degree)] += 1
         else:
             yield degree

@@ -87,7 +87,8 @@ def test_tensor_parallelism_divides_key_value_heads() -> None:
     """The tiny model has two: 4 is refused, and said so."""
     space = space_of()
     assert {row.tensor_parallel_degree for row in space.rows} == {1, 2}
-    assert space.refused["tensor_parallel_degree does not divide the model"] == 1
+    rule = "tensor_parallel_degree does not divide the model's 2 key-value heads"
+    assert space.refused[rule] == 1
 
 
 def test_tensor_parallelism_stays_within_a_node() -> None:
@@ -303,13 +304,23 @@ def test_large_clusters_with_many_divisors_do_not_explode() -> None:
 @pytest.mark.parametrize(
     ("limits", "reason"),
     [
-        ({"tensor_parallel_degree": 3}, "job.limits.tensor_parallel_degree is 3"),
-        ({"pipeline_parallel_degree": 3}, "job.limits.pipeline_parallel_degree is 3"),
-        ({"expert_parallel_degree": 2}, "job.limits.expert_parallel_degree is 2"),
-        ({"expert_tensor_parallel_degree": 3}, "job.limits.expert_tensor_parallel_degree is 3"),
+        ({"tensor_parallel_degree": 3}, "tensor_parallel_degree is 3, {} 1, 2"),
+        ({"pipeline_parallel_degree": 3}, "pipeline_parallel_degree is 3, {} 1, 2, 4"),
+        ({"expert_parallel_degree": 2}, "expert_parallel_degree is 2, {} 1"),
+        (
+            {"data_parallel_shard_degree": {"min": 5}},
+            "data_parallel_shard_degree is 5 or more, {} 1, 2, 4",
+        ),
+        (
+            {"context_parallel_degree": {"min": 5, "max": 7}},
+            "context_parallel_degree is 5 to 7, {} 1, 2, 4",
+        ),
+        ({"micro_batch_size": 3}, "micro_batch_size is 3, {} 1, 2, 4, 8, 16"),
+        ({"expert_tensor_parallel_degree": 3}, "expert_tensor_parallel_degree is 3, {} 1, 2"),
     ],
 )
 def test_a_limit_that_leaves_nothing_is_named(limits: dict[str, Any], reason: str) -> None:
     space = space_of(limits=limits)
     assert len(space.rows) == 0
-    assert any(rule.startswith(reason) and count > 0 for rule, count in space.refused.items())
+    said = "job.limits." + reason.format("which rules these out; model and devices allow")
+    assert any(rule.startswith(said) and count > 0 for rule, count in space.refused.items())

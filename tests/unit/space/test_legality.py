@@ -57,8 +57,9 @@ def test_tensor_parallelism_names_what_it_does_not_divide_and_what_would_do() ->
 
 
 def test_tensor_parallelism_divides_the_vocabulary() -> None:
-    assert "255 entries of the vocabulary" in message(
-        a_strategy(), graph=a_model(vocabulary_size=255)
+    assert message(a_strategy(), graph=a_model(vocabulary_size=255)) == (
+        "tensor_parallel_degree: does not divide the model's 255 entries of the vocabulary "
+        "(got 2); use one of 1, or pad vocab_size to 256"
     )
 
 
