@@ -12,6 +12,7 @@ from planner.cost.configuration import Configurations, LayerChoices
 from planner.cost.layer_costs import CostTable, MemoryLimits, StageFixed
 from planner.cost.layers import Extras, layer_costs, no_extras
 from planner.cost.setting import Setting, setting
+from planner.cost.tokens import boundary_elements
 from planner.hardware import DeviceHardware, stack_profile
 from planner.schema.job import Job
 from planner.units import GIB
@@ -100,12 +101,12 @@ def _head_extras(head: HeadWorkload, priced: Setting) -> Extras:
 
 
 def _stage_fixed(kinds: Sequence[LayerWorkload], priced: Setting) -> StageFixed:
-    """Return what a boundary between stages costs: an activation forward, a gradient back."""
+    """Return what a boundary between stages costs: activations forward, their gradients back."""
     spread = np.where(priced.sequence_parallel, priced.tensor, 1.0)
     apart = priced.pipeline > 1.0
     messages = np.concatenate(
         [
-            priced.tokens * layer.hidden_size / spread * priced.compute_bytes * apart
+            boundary_elements(layer, priced) / spread * priced.compute_bytes * apart
             for layer in kinds
         ],
         axis=1,
