@@ -6,7 +6,7 @@ the order of the rank's actions alone, and not on how long they take.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
 
 from planner.cost.orders import ActionKind, Order, interleaved_order, interleaved_round, rank_order
@@ -35,9 +35,9 @@ def peak_holdings(
 ) -> tuple[Holding, ...]:
     """Return the moments of a rank of which no other holds as much in every virtual stage.
 
-    The rank's peak of activations is the largest of sum_j held_j a_j over them, with a_j the bytes
-    that its virtual stage j keeps per micro-batch. Where a_j does not fall along the rank's virtual
-    stages, that is no more than `schedule.in_flight` times sum_j a_j: earlier ones hold more.
+    `peak_activation_bytes` is what they come to. Where the bytes of a micro-batch do not fall along
+    the rank's virtual stages, that is no more than `schedule.in_flight` times their sum, and where
+    they fall it is more: earlier virtual stages hold more micro-batches.
 
     Raises:
         ValueError: as `planner.cost.orders.rank_orders`.
@@ -52,6 +52,17 @@ def peak_holdings(
         micro_batch_count=micro_batch_count,
     )
     return _largest(set(_moments(order)))
+
+
+def peak_activation_bytes(holdings: Sequence[Holding], bytes_kept: Sequence[float]) -> float:
+    """Return the most that a rank keeps: the largest of sum_j held_j a_j over its moments.
+
+    `bytes_kept` is a_j, what each of the rank's virtual stages keeps per micro-batch.
+    """
+    return max(
+        sum(held * kept for held, kept in zip(moment, bytes_kept, strict=True))
+        for moment in holdings
+    )
 
 
 def _short_order(

@@ -28,8 +28,6 @@ import numpy as np
 from planner.cost.configuration import Floats
 from planner.schema.strategy import V_SCHEDULES, PipelineSchedule
 
-PRICED_SCHEDULES = tuple(PipelineSchedule)
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FillWeights:

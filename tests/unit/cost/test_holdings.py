@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
-from planner.cost.holdings import most_held, peak_holdings
+from planner.cost.holdings import most_held, peak_activation_bytes, peak_holdings
 from planner.cost.orders import rank_orders
 from planner.cost.schedule import in_flight
 from planner.schema.strategy import V_SCHEDULES, PipelineSchedule
@@ -64,6 +64,13 @@ def test_peak_holdings_by_hand() -> None:
     assert held == ((7, 1), (8, 0))
 
 
+def test_a_heavier_early_virtual_stage_keeps_more_than_the_mean_says() -> None:
+    """Rank 0 of four under ZB-V, five blocks down and four up: 8 x 5, where 4 x 9 is the mean's."""
+    holdings = ((7, 1), (8, 0))
+    assert peak_activation_bytes(holdings, (5.0, 4.0)) == 40.0
+    assert peak_activation_bytes(holdings, (4.0, 5.0)) == 33.0
+
+
 def test_a_lone_rank_holds_one_of_each() -> None:
     held = peak_holdings(
         PipelineSchedule.INTERLEAVED,
@@ -101,6 +108,6 @@ def test_in_flight_covers_virtual_stages_that_keep_more_the_later_they_come(
         bytes_kept = np.sort(generator.uniform(0.0, 3.0, virtual))
         for rank in range(degree):
             held = peak_holdings(schedule, micro_batch_count=count, rank=rank, **shape)
-            peak = max(float(np.dot(moment, bytes_kept)) for moment in held)
+            peak = peak_activation_bytes(held, tuple(bytes_kept))
             flight = in_flight(schedule, micro_batch_count=count, stage=rank, **shape)
             assert peak <= flight * bytes_kept.sum() * (1.0 + 1e-12)
