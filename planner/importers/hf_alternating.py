@@ -15,6 +15,7 @@ from planner.schema.model import (
     GroupedQueryAttention,
     MixtureFeedForward,
     ModelGraph,
+    Norm,
     NormPlacement,
 )
 
@@ -54,6 +55,7 @@ def olmo2(fields: Fields, name: str) -> ModelGraph:
     block = Block(
         attention=attention,
         feed_forward=DenseFeedForward(ffn_size=fields.size("intermediate_size")),
+        norm=Norm.RMS_FLOAT32,
         norm_placement=NormPlacement.AFTER,
     )
     return rotary_decoder(fields, name, (block,) * layer_count(fields), positions=2048)
@@ -108,6 +110,7 @@ def _gemma_blocks(
         Block(
             attention=_windowed(attention, window),
             feed_forward=feed_forward,
+            norm=Norm.RMS_FLOAT32,
             norm_placement=NormPlacement.BOTH,
         )
         for window in windows

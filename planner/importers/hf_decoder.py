@@ -12,7 +12,7 @@ from planner.schema.model import Block, BlockRun, ModelGraph
 def rotary_decoder(
     fields: Fields, name: str, blocks: Sequence[Block], *, positions: int, tied: bool = False
 ) -> ModelGraph:
-    """Return a decoder of `blocks` with rotary positions and RMSNorm.
+    """Return a decoder of `blocks` with rotary positions, its final norm that of the blocks.
 
     `positions` and `tied` are the type's defaults of `max_position_embeddings` and
     `tie_word_embeddings`.
@@ -26,6 +26,7 @@ def rotary_decoder(
             "architecture": fields.text("model_type") or "decoder",
             "hidden_size": fields.size("hidden_size"),
             "vocabulary_size": fields.size("vocab_size"),
+            "final_norm": blocks[0].norm,
             "tied_embeddings": fields.flag("tie_word_embeddings", tied),
             "maximum_sequence_length": fields.size(
                 "max_position_embeddings", positions, limit=POSITION_LIMIT

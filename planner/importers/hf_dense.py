@@ -50,7 +50,7 @@ def gemma(fields: Fields, name: str) -> ModelGraph:
     attention = grouped_query(fields, key_value_heads=16, head_size=256).model_copy(
         update={"query_key_value_bias": bias, "output_bias": bias}
     )
-    block = Block(attention=attention, feed_forward=_gated(fields))
+    block = Block(attention=attention, feed_forward=_gated(fields), norm=Norm.RMS_FLOAT32)
     blocks = (block,) * layer_count(fields)
     return rotary_decoder(fields, name, blocks, positions=8192, tied=True)
 

@@ -22,9 +22,14 @@ def later(default: Any) -> Any:
 
 
 class Norm(StrEnum):
-    """Which normalisation: `rms` has a weight, `layer` a weight and a bias."""
+    """Which normalisation: `rms` has a weight, `layer` a weight and a bias.
+
+    `rms_float32` is an rms whose weight multiplies before the row is narrowed from fp32 (Gemma,
+    OLMo-2), so that backward keeps the wide row.
+    """
 
     RMS = "rms"
+    RMS_FLOAT32 = "rms_float32"
     LAYER = "layer"
 
 

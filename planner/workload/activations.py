@@ -30,8 +30,9 @@ from planner.workload.layer import ActivationElements, LayerActivations
 from planner.workload.selection import kept_products
 
 # Elements that a norm keeps beside its output, for each of its input: RMSNorm in plain torch keeps
-# an fp32 copy (two elements) and the normalised row, LayerNorm is one kernel and keeps its input.
-_KEPT_BY_NORM = {Norm.RMS: 3.0, Norm.LAYER: 1.0}
+# an fp32 copy (two elements) and the normalised row (two where it is still wide), LayerNorm is one
+# kernel and keeps its input.
+_KEPT_BY_NORM = {Norm.RMS: 3.0, Norm.RMS_FLOAT32: 4.0, Norm.LAYER: 1.0}
 _TOKEN_INDEX_WORDS = 2.0  # an int64, in words of 4 bytes
 _ROUTING_WORDS_PER_CHOICE = 10.0  # weight, its normed copy, and int64 index, order, inverse, expert
 
@@ -44,7 +45,7 @@ def block_activations(block: Block, hidden_size: int) -> LayerActivations:
     return LayerActivations(
         none=_sum(
             *(_norms(block, hidden_size) for _ in range(sublayer_count(block))),
-            *(_attention(attention) for attention in attentions),
+            *(_attention(attention, _head_norm(block)) for attention in attentions),
             _feed_forward(block.feed_forward, hidden_size),
         ),
         selective=_sum(
@@ -119,23 +120,29 @@ def _norm(norm: Norm, width: int) -> ActivationElements:
     return _elements(gathered=width, replicated=_KEPT_BY_NORM[norm] * width)
 
 
-def _attention(attention: Attention) -> ActivationElements:
+def _head_norm(block: Block) -> Norm:
+    """Return the norm of queries and keys, an rms of the block's kind."""
+    return Norm.RMS if block.norm is Norm.LAYER else block.norm
+
+
+def _attention(attention: Attention, head_norm: Norm) -> ActivationElements:
     if isinstance(attention, LatentAttention):
         return _latent(attention)
     core = attention_core(attention)
     own = core.head_count * core.key_head_size
-    normed_heads = attention.head_count
+    normed_heads = normed_rows = attention.head_count
     if not isinstance(attention, CrossAttention):
         own += core.key_value_width
         normed_heads += attention.key_value_head_count
+        normed_rows = 2 if attention.query_key_norm_spans_heads else normed_heads
     kept = _sum(_elements(sharded=own), _attention_output(attention))
     if not attention.query_key_norm:
         return kept
     return _sum(
         kept,
         _elements(
-            sharded=_KEPT_BY_NORM[Norm.RMS] * normed_heads * attention.head_size,
-            float32=normed_heads,
+            sharded=_KEPT_BY_NORM[head_norm] * normed_heads * attention.head_size,
+            float32=normed_rows,
         ),
     )
 

@@ -21,7 +21,8 @@ Split = Literal["outer", "inner", "none"]
 _NORM_PASSES = 4  # read for the mean square, read, scale in fp32, write
 
 # Kernels that eager torch launches beside products and attention, counted in transformers' layers.
-_NORM_KERNELS = {Norm.RMS: 5, Norm.LAYER: 1}  # RMSNorm: 8 in plain torch, 1 fused; between them
+# RMSNorm: 8 in plain torch, 1 fused; between them
+_NORM_KERNELS = {Norm.RMS: 5, Norm.RMS_FLOAT32: 5, Norm.LAYER: 1}
 _ROTARY_KERNELS = 10  # negate, concatenate, two products and a sum, for queries and for keys
 _LATENT_KERNELS = 18  # the same interleaved, and queries and keys put together
 _RESIDUAL_KERNELS = 1

@@ -62,7 +62,7 @@ def head_parameters(graph: ModelGraph) -> ParameterCounts:
 
 def norm_parameters(norm: Norm, width: int) -> int:
     """Return the parameters of one normalisation over `width` elements."""
-    return width if norm is Norm.RMS else 2 * width
+    return 2 * width if norm is Norm.LAYER else width
 
 
 def _attention_parameters(attention: Attention, hidden_size: int) -> ParameterCounts:

@@ -56,6 +56,9 @@ CASES = {
     "llama": {**DENSE, "model_type": "llama"},
     "qwen2": {**DENSE, "model_type": "qwen2"},
     "qwen3": {**DENSE, "model_type": "qwen3", "head_dim": 16},
+    "gemma": {**DENSE, "model_type": "gemma", "head_dim": 16},
+    "gemma3_text": {**DENSE, "model_type": "gemma3_text", "head_dim": 16},
+    "olmo2": {**DENSE, "model_type": "olmo2"},
     "gpt2": GPT2,
     "mixtral": {**DENSE, "model_type": "mixtral", "num_local_experts": 4},
     "qwen3_moe": {
@@ -80,7 +83,8 @@ def saved_bytes_per_token(fields: dict[str, Any]) -> float:
         layer = model.transformer.h[0]
     else:
         layer = model.model.layers[0]
-        tables = model.model.rotary_emb(hidden, torch.arange(TOKENS)[None])
+        kinds = ("sliding_attention",) if fields["model_type"] == "gemma3_text" else ()
+        tables = model.model.rotary_emb(hidden, torch.arange(TOKENS)[None], *kinds)
         options = {"position_embeddings": tables, "attention_mask": None}
     left_out = [*model.parameters(), *options.get("position_embeddings", ())]
     saved: dict[int, torch.Tensor] = {}
