@@ -6,13 +6,19 @@ from typing import Any
 
 from planner.resolution import Request, cluster_document, model_document, resolved_request
 from planner.schema.cluster import Cluster, NodeGroup
-from planner.schema.job import Limits
+from planner.schema.job import DegreeLimit, Limits
 from planner.schema.model import Block, BlockRun, DenseFeedForward, GroupedQueryAttention
+from planner.schema.strategy import ActivationCheckpointing, PipelineSchedule
 from planner.units import GIB
 from tests.builders import a_job, a_model
 
 FEW_CHOICES = Limits(
-    zero_stages=(1, 3), activation_checkpointing=("none", "full"), offload=(), solver_seconds=30.0
+    context_parallel_degree=DegreeLimit(min=1, max=1),
+    pipeline_schedules=(PipelineSchedule.GPIPE, PipelineSchedule.ONE_F_ONE_B),
+    zero_stages=(1, 3),
+    activation_checkpointing=(ActivationCheckpointing.NONE, ActivationCheckpointing.FULL),
+    offload=(),
+    solver_seconds=30.0,
 )
 
 

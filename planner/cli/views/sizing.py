@@ -41,11 +41,13 @@ def _found(sizing: Sizing, answer: SizedPlan) -> Iterator[str]:
         f"{escape(answer.description)}, peak {format_bytes(answer.peak_memory_bytes)}, "
         f"{proof(answer.certificate)}"
     )
-    better = "fewest" if sizing.wish.goal == "fewest" else "cheapest"
-    if sizing.proven:
-        yield f"the {better} among the counts tried: each other was solved and found wanting"
+    goal = sizing.wish.goal
+    if not sizing.proven:
+        yield f"the {goal} found: not every count was solved in time"
+    elif goal == "fewest":
+        yield "the fewest among the counts tried: each smaller one was solved and will not do"
     else:
-        yield f"the {better} found: not every count was solved in time"
+        yield "the cheapest among the counts tried: each other one was solved and is dearer"
     if sizing.next_smaller is not None:
         yield f"next smaller: {_outcome(sizing.next_smaller)}"
 

@@ -1,0 +1,184 @@
+"""Every relaxation fits when it is planned, and a little less does not."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from planner.inquiry import Inquiry
+from planner.relaxation import smallest_relaxations
+from planner.resolution import Request
+from planner.schema.job import DegreeLimit, Limits, Optimizer
+from planner.schema.plan import Relaxation
+from planner.units import GIB
+from planner.variation import with_cluster, with_group, with_job, with_limits
+from tests.tight_requests import FEW_CHOICES, a_tight_cluster, a_tight_request
+
+SMALL = a_tight_cluster(memory_bytes=6.0 * GIB)
+
+
+def feasible(request: Request) -> bool:
+    return Inquiry.within(60.0).fits(request)
+
+
+def offered(request: Request, **options: Any) -> dict[str, Relaxation]:
+    found = smallest_relaxations(request, feasible=feasible, **options)
+    return {relaxation.field: relaxation for relaxation in found}
+
+
+def test_the_request_of_these_tests_does_not_fit():
+    assert not feasible(a_tight_request(cluster=SMALL))
+
+
+def test_device_memory_is_the_least_whole_gibibyte_that_fits():
+    request = a_tight_request(cluster=SMALL)
+    needed = offered(request)["cluster.node_groups.0.memory_bytes"].needed
+
+    def with_memory(memory_bytes: float) -> Request:
+        return with_cluster(request, with_group(SMALL, "h100", memory_bytes=memory_bytes))
+
+    assert feasible(with_memory(needed))
+    assert not feasible(with_memory(needed - GIB))
+
+
+def test_nodes_are_the_fewest_that_fit():
+    request = a_tight_request(cluster=a_tight_cluster(memory_bytes=7.0 * GIB, devices_per_node=1))
+    needed = offered(request)["cluster.node_groups.0.node_count"].needed
+
+    def with_nodes(node_count: int) -> Request:
+        cluster = a_tight_cluster(memory_bytes=7.0 * GIB, devices_per_node=1, node_count=node_count)
+        return with_cluster(request, cluster)
+
+    assert feasible(with_nodes(needed))
+    assert not feasible(with_nodes(needed - 1))
+
+
+def test_a_leaner_optimizer_fits_where_the_states_are_too_much():
+    request = a_tight_request(cluster=a_tight_cluster(memory_bytes=6.9 * GIB))
+    needed = offered(request)["job.optimizer"].needed
+    assert (needed, feasible(request)) == ("adam8bit", False)
+    assert feasible(with_job(request, optimizer=Optimizer(needed)))
+
+
+def test_a_shorter_sequence_fits_where_the_activations_are_too_much():
+    limits = Limits(
+        zero_stages=(3,),
+        activation_checkpointing=("none",),
+        offload=(),
+        tensor_parallel_degree=DegreeLimit(min=1, max=1),
+        pipeline_parallel_degree=DegreeLimit(min=1, max=1),
+        context_parallel_degree=DegreeLimit(min=1, max=1),
+    )
+    request = a_tight_request(cluster=a_tight_cluster(memory_bytes=16.0 * GIB), limits=limits)
+    needed = offered(request)["job.sequence_length"].needed
+    assert feasible(with_job(request, sequence_length=needed))
+    assert not feasible(with_job(request, sequence_length=2 * needed))
+
+
+def test_a_limit_that_stands_alone_in_the_way_is_lifted_alone():
+    limits = FEW_CHOICES.model_copy(update={"tensor_parallel_degree": DegreeLimit(min=3, max=3)})
+    found = offered(a_tight_request(limits=limits))
+    lifted = found["job.limits.tensor_parallel_degree"]
+    assert lifted.needed == {"min": 1, "max": 2**20}
+    assert "job.limits" not in found
+
+
+def test_limits_that_only_together_stand_in_the_way_are_lifted_together():
+    limits = Limits(
+        tensor_parallel_degree=DegreeLimit(min=3, max=3),
+        pipeline_parallel_degree=DegreeLimit(min=3, max=3),
+        micro_batch_size=DegreeLimit(min=1, max=8),
+    )
+    lifted = offered(a_tight_request(limits=limits))["job.limits"]
+    assert set(lifted.needed) == {"tensor_parallel_degree", "pipeline_parallel_degree"}
+    assert "together" in lifted.description
+
+
+def test_headroom_is_cut_no_more_than_it_must_be():
+    limits = FEW_CHOICES.model_copy(update={"memory_headroom_ratio": 0.5})
+    request = a_tight_request(cluster=a_tight_cluster(memory_bytes=10.0 * GIB), limits=limits)
+    needed = offered(request)["job.limits.memory_headroom_ratio"].needed
+    assert 0.0 <= needed < 0.5
+    assert feasible(with_limits(request, memory_headroom_ratio=needed))
+    assert not feasible(with_limits(request, memory_headroom_ratio=needed + 0.01))
+
+
+def test_a_batch_that_no_degrees_divide_is_moved_to_the_nearest_that_some_do():
+    limits = FEW_CHOICES.model_copy(
+        update={
+            "tensor_parallel_degree": DegreeLimit(min=1, max=1),
+            "pipeline_parallel_degree": DegreeLimit(min=1, max=1),
+            "context_parallel_degree": DegreeLimit(min=1, max=1),
+        }
+    )
+    moved = offered(a_tight_request(limits=limits, global_batch_size=15))["job.global_batch_size"]
+    assert (moved.given, moved.needed) == (15, 16)
+
+
+def test_too_many_nodes_for_the_batch_are_made_fewer():
+    limits = FEW_CHOICES.model_copy(
+        update={
+            "tensor_parallel_degree": DegreeLimit(min=1, max=1),
+            "pipeline_parallel_degree": DegreeLimit(min=1, max=1),
+            "context_parallel_degree": DegreeLimit(min=1, max=1),
+        }
+    )
+    cluster = a_tight_cluster(node_count=16)
+    request = a_tight_request(cluster=cluster, limits=limits)
+    fewer = offered(request)["cluster.node_groups.0.node_count"]
+    assert (fewer.given, fewer.needed) == (16, 4)
+
+
+def test_host_memory_is_the_least_whole_gibibyte_that_fits():
+    limits = Limits(zero_stages=(1,), activation_checkpointing=("full",), offload=("optimizer",))
+    cluster = a_tight_cluster(memory_bytes=9.0 * GIB, host_memory_bytes=1.0 * GIB)
+    request = a_tight_request(cluster=cluster, limits=limits)
+    assert not feasible(request)
+    needed = offered(request)["cluster.node_groups.0.host_memory_bytes"].needed
+
+    def with_host(host_bytes: float) -> Request:
+        return with_cluster(request, with_group(cluster, "h100", host_memory_bytes=host_bytes))
+
+    assert feasible(with_host(needed))
+    assert not feasible(with_host(needed - GIB))
+
+
+def test_every_kind_of_a_mixed_cluster_may_grow():
+    other = a_tight_cluster(name="a100", device="a100-sxm4-80gb", memory_bytes=6.0 * GIB)
+    mixed = SMALL.model_copy(update={"node_groups": (*SMALL.node_groups, *other.node_groups)})
+    request = a_tight_request(cluster=mixed, limits=Limits(offload=()), sequence_length=128)
+    for relaxation in offered(request).values():
+        if relaxation.field.startswith("cluster"):
+            _, _, index, name = relaxation.field.split(".")
+            group = mixed.node_groups[int(index)]
+            changed = with_group(mixed, group.name, **{name: relaxation.needed})
+            assert feasible(with_cluster(request, changed))
+
+
+def test_no_search_is_given_more_than_is_left():
+    asked: list[float] = []
+
+    def never(request: Request) -> bool:
+        asked.append(request.job.resolved.limits.solver_seconds)
+        return False
+
+    request = a_tight_request(cluster=SMALL)
+    assert smallest_relaxations(request, feasible=never, seconds=4.0) == ()
+    assert asked
+    assert max(asked) <= 4.0
+
+
+def test_without_time_nothing_is_asked_and_nothing_offered():
+    def unexpected(request: Request) -> bool:
+        raise AssertionError(request)
+
+    request = a_tight_request(cluster=SMALL)
+    assert smallest_relaxations(request, feasible=unexpected, seconds=0.0) == ()
+
+
+@pytest.mark.parametrize("memory_gib", [5.0, 6.0])
+def test_all_that_is_offered_for_one_job_is_different(memory_gib):
+    cluster = a_tight_cluster(memory_bytes=memory_gib * GIB)
+    found = smallest_relaxations(a_tight_request(cluster=cluster), feasible=feasible)
+    assert len({relaxation.field for relaxation in found}) == len(found) >= 2
