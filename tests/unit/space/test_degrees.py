@@ -193,11 +193,11 @@ def contexts(length: int, **limits: Any) -> set[tuple[int, str]]:
 
 
 def test_context_parallelism_waits_for_long_sequences() -> None:
-    """4,096 tokens a rank."""
-    assert contexts(2**12) == {(1, "ring")}
-    assert contexts(2**13) == {(1, "ring"), (2, "ring"), (2, "all_to_all")}
+    """1,024 tokens a rank."""
+    assert contexts(2**10) == {(1, "ring")}
+    assert contexts(2**11) == {(1, "ring"), (2, "ring"), (2, "all_to_all")}
     both = {(degree, kind) for degree in (2, 4) for kind in ("ring", "all_to_all")}
-    assert contexts(2**14) == {(1, "ring"), *both}
+    assert contexts(2**12) == {(1, "ring"), *both}
 
 
 def test_context_parallelism_of_short_sequences_is_searched_if_asked_for() -> None:
@@ -206,11 +206,11 @@ def test_context_parallelism_of_short_sequences_is_searched_if_asked_for() -> No
         (2, "all_to_all"),
     }
     refused = space_of().refused
-    assert any(rule.startswith("context parallelism with fewer than 4096") for rule in refused)
+    assert any(rule.startswith("context parallelism with fewer than 1024") for rule in refused)
 
 
 def test_kinds_of_context_parallelism_may_be_limited() -> None:
-    assert contexts(2**13, context_parallel_kinds=["all_to_all"]) == {
+    assert contexts(2**11, context_parallel_kinds=["all_to_all"]) == {
         (1, "ring"),
         (2, "all_to_all"),
     }
