@@ -1,4 +1,4 @@
-"""Models with a tower or an encoder equal transformers' own classes in parameters and FLOPs."""
+"""Models with a tower or an encoder equal transformers' classes: parameters, FLOPs, activations."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import torch
 from torch.utils.flop_counter import FlopCounterMode
 
 from planner.importers.models import model_from_fields
-from planner.workload.layer import AttentionCore, LayerWorkload
+from planner.workload.layer import ActivationElements, AttentionCore, LayerWorkload
 from planner.workload.model import model_workload
 from tests.golden.transformers_models import (
     reference_config,
@@ -180,3 +180,50 @@ def test_flop_of_a_tower_and_its_decoder_is_what_torch_counts(case):
     tokens = torch.cat([torch.full((images,), 7), torch.arange(100, 140)])[None]
     counted = counted_flop(fields, input_ids=tokens, pixel_values=torch.randn(1, 3, 32, 32))
     assert expected_flop(fields, images + 40) == pytest.approx(counted, rel=0.01)
+
+
+def saved_bytes(layer: torch.nn.Module, left_out: list[torch.Tensor], *args: Any) -> float:
+    """Return the bytes that autograd saves while a layer runs, storages once."""
+    saved: dict[int, torch.Tensor] = {}
+
+    def keep(tensor: torch.Tensor) -> torch.Tensor:
+        saved.setdefault(tensor.untyped_storage().data_ptr(), tensor)
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
+        layer(*args)
+    for tensor in [*layer.parameters(), *left_out]:
+        saved.pop(tensor.untyped_storage().data_ptr(), None)
+    return float(sum(tensor.untyped_storage().nbytes() for tensor in saved.values()))
+
+
+def kept_bytes(kept: ActivationElements) -> float:
+    """Return bytes per token without any parallelism, in 16 bits."""
+    return 2.0 * (kept.gathered + kept.replicated + kept.sharded) + 4.0 * kept.float32
+
+
+def test_a_block_of_a_tower_keeps_what_autograd_saves():
+    fields = {**CASES["llava"], "vision_config": {**CLIP, "hidden_act": "gelu"}}
+    model = reference_model(fields, device="cpu", attn_implementation="sdpa", dtype=torch.bfloat16)
+    block = model.get_submodule("model.vision_tower.encoder.layers.0")
+    rows = torch.randn(1, 17, 64, dtype=torch.bfloat16, requires_grad=True)
+    layer, _ = model_workload(model_from_fields(fields, name="it")).runs[0]
+    counted = 17 * kept_bytes(layer.activations.none)
+    assert counted == pytest.approx(saved_bytes(block, [], rows, None), rel=0.01)
+
+
+def test_a_reading_block_keeps_what_autograd_saves_but_for_two_copies():
+    """Transformers copies both attentions' outputs (64 elements) before their products.
+
+    The encoder's output itself, which all blocks share, is left out.
+    """
+    model = reference_model(WHISPER, device="cpu", attn_implementation="sdpa", dtype=torch.bfloat16)
+    block = model.get_submodule("model.decoder.layers.0")
+    rows = torch.randn(1, 128, 64, dtype=torch.bfloat16, requires_grad=True)
+    read = torch.randn(1, 96, 64, dtype=torch.bfloat16, requires_grad=True)
+    saved = saved_bytes(block, [read], rows, None, read) - 2 * 128 * 64 * 2
+    fields = {**WHISPER, "max_source_positions": 96}
+    layer, _ = model_workload(model_from_fields(fields, name="it")).runs[1]
+    counted = 128 * kept_bytes(layer.activations.none)
+    counted += 96 * kept_bytes(layer.sources[0].activations.none)
+    assert counted == pytest.approx(saved, rel=0.01)
