@@ -74,9 +74,10 @@ def _cell(
 ) -> HeatmapCell:
     row, column = fixed.values()
     limits = {name: DegreeLimit(min=degree, max=degree) for name, degree in fixed.items()}
-    answer = inquiry.ask(with_limits(request, **limits))
+    held = with_limits(request, **limits)
+    answer = inquiry.ask(held)
     if isinstance(answer, NotFound):
-        return _empty_cell(answer, fixed)
+        return _empty_cell(answer, held, fixed)
     return HeatmapCell(
         row=row,
         column=column,
@@ -88,7 +89,7 @@ def _cell(
     )
 
 
-def _empty_cell(answer: NotFound, fixed: dict[str, int]) -> HeatmapCell:
+def _empty_cell(answer: NotFound, held: Request, fixed: dict[str, int]) -> HeatmapCell:
     row, column = fixed.values()
     if not answer.proven:
         return HeatmapCell(
@@ -100,7 +101,7 @@ def _empty_cell(answer: NotFound, fixed: dict[str, int]) -> HeatmapCell:
             column=column,
             status="illegal",
             proven=True,
-            reason=rules(answer, fixed=tuple(fixed))[0],
+            reason=rules(answer, held, held.job.resolved.limits, fixed=fixed)[0],
         )
     missing = missing_bytes(answer)
     return HeatmapCell(

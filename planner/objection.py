@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from math import prod
 from typing import Any
 
 from planner.cost.step import predict
@@ -17,19 +16,17 @@ from planner.explain import describe_strategy
 from planner.fixed_limits import fields_outside, is_within, limits_with
 from planner.ilp.result import NotFound
 from planner.inquiry import Inquiry, Solution
-from planner.refusal import excesses, rules
+from planner.refusal import excesses, resolved_and_broken, rules
 from planner.resolution import Request
-from planner.schema.job import Limits, Objective
+from planner.schema.job import Objective
 from planner.schema.plan import Prediction
 from planner.schema.reasons import Cause, Excess, Objection, ObjectionVerdict
 from planner.schema.strategy import Strategy
-from planner.space.legality import breaches
 from planner.units import format_bytes, format_seconds
 from planner.variation import with_limits
 
 _EQUAL = 1e-9
 _CAUSE_LIMIT = 5
-_MODEL_DEGREES = ("tensor_parallel_degree", "pipeline_parallel_degree", "context_parallel_degree")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,28 +47,12 @@ def why_not_strategy(planned: Planned, strategy: Strategy, *, asked: str) -> Obj
     """Return what speaks against a strategy that the user wrote."""
     request = planned.request
     job = request.job.resolved
-    whole, broken = _checked(request, strategy)
+    whole, broken = resolved_and_broken(request, strategy)
     if whole is None or broken:
         return _refused(asked, broken)
     prediction = predict(request.workload, request.hardware, job, whole)
     outside = tuple(fields_outside(whole, job.limits))
     return _judged(planned, whole, prediction, asked=asked, outside=outside)
-
-
-def _checked(request: Request, strategy: Strategy) -> tuple[Strategy | None, tuple[str, ...]]:
-    """Return the strategy spelled out, `None` where it cannot be, and the rules that it breaks."""
-    graph, job = request.model.resolved, request.job.resolved
-    try:
-        whole = strategy.resolved(
-            block_count=graph.block_count, global_batch_size=job.global_batch_size or 1
-        )
-    except ValueError as error:
-        return None, (str(error),)
-    broken = tuple(
-        f"{breach.field} {breach.value}: {breach.problem}; {breach.remedy}"
-        for breach in breaches(graph, request.hardware, job, whole)
-    )
-    return whole, broken
 
 
 def why_not_degrees(
@@ -93,25 +74,9 @@ def why_not_degrees(
             planned, answer.strategy, answer.prediction, asked=asked, outside=outside
         ).model_copy(update={"certificate": answer.certificate})
     if answer.proven and answer.configurations_total == 0:
-        broken = _simplest_breaches(planned.request, limits) or rules(answer, fixed=fixed)
+        broken = rules(answer, planned.request, limits, fixed=fixed)
         return _refused(asked, broken).model_copy(update={"outside_limits": outside})
     return _nothing(answer, asked=asked, outside=outside)
-
-
-def _simplest_breaches(request: Request, limits: Limits) -> tuple[str, ...]:
-    """Return the rules that the least of the allowed degrees break by themselves.
-
-    All ranks that are left are data-parallel, and nothing else is decided.
-    """
-    least = {name: getattr(limits, name).min for name in _MODEL_DEGREES}
-    ranks, rest = divmod(request.hardware.device_count, prod(least.values()))
-    strategy = Strategy(
-        **least,
-        expert_parallel_degree=limits.expert_parallel_degree.min,
-        data_parallel_shard_degree=1 if rest else max(ranks, 1),
-        micro_batch_size=limits.micro_batch_size.min,
-    )
-    return _checked(request, strategy)[1]
 
 
 def _refused(asked: str, broken: tuple[str, ...]) -> Objection:

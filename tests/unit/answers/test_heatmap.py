@@ -63,7 +63,7 @@ def test_the_best_cell_is_the_plan(grid, best):
 def test_degrees_that_exceed_the_devices_together_are_illegal(grid):
     cell = grid.cells[-1]
     assert (cell.row, cell.column, cell.status) == (4, 4, "illegal")
-    assert "number of devices" in cell.reason
+    assert "does not use the cluster's 4 devices" in cell.reason
 
 
 def test_a_cell_that_does_not_fit_says_how_many_bytes_are_missing(best):
