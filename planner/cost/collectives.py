@@ -67,6 +67,8 @@ def all_to_all_seconds(
     n = np.asarray(rank_count, dtype=np.float64)
     message = np.asarray(message_bytes, dtype=np.float64)
     transfer = np.zeros(np.broadcast(n, message, np.asarray(stride)).shape)
+    if _all_alone(n):
+        return transfer
     latency, exponent = np.zeros_like(transfer), np.ones_like(transfer)
     for level, before, inside in _parts(n, stride, levels):
         joins = inside > before
@@ -89,6 +91,8 @@ def ring_pass_seconds(
     n = np.asarray(rank_count, dtype=np.float64)
     piece = np.asarray(piece_bytes, dtype=np.float64)
     step = np.zeros(np.broadcast(n, piece, np.asarray(stride)).shape)
+    if _all_alone(n):
+        return step
     for level, before, inside in _parts(n, stride, levels):
         once = _send_seconds(piece, level)
         step = np.where(inside > before, np.maximum(step, once), step)
@@ -134,6 +138,8 @@ def _over_levels(
 ) -> Floats:
     """Return the p-norm time of `moved` bytes a rank over the levels that the group spans."""
     shape = np.broadcast(moved, n, np.asarray(stride)).shape
+    if _all_alone(n):
+        return np.zeros(shape)
     bandwidth = np.full(shape, np.inf)
     latency, exponent = np.zeros(shape), np.ones(shape)
     for level, before, inside in _parts(n, stride, levels):
@@ -146,6 +152,11 @@ def _over_levels(
         latency = latency + _latency(level, before, inside)
         exponent = np.where(joins, level.norm_exponent, exponent)
     return _p_norm(latency, moved / bandwidth, exponent)
+
+
+def _all_alone(n: Floats) -> bool:
+    """Return whether every group has one rank, which then has nothing to wait for."""
+    return not (n > 1.0).any()
 
 
 def _parts(
