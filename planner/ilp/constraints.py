@@ -1,12 +1,15 @@
-"""Constraints: the rows C1 to C6, C8 and C9 of `planner.ilp.formulation`."""
+"""Constraints: the rows C1 to C6 and C8 to C10 of `planner.ilp.formulation`."""
 
 from __future__ import annotations
 
+import math
 from itertools import pairwise
 
+from planner.cost.configuration import Floats
 from planner.ilp.cuts import added_by_cuts, cuts
 from planner.ilp.formulation import Formulation, constant_fill
 from planner.ilp.program import Variable
+from planner.ilp.sharpening import Tables
 
 Terms = list[tuple[int, float]]
 
@@ -160,3 +163,41 @@ def bounds(made: Formulation) -> None:
     made.program.require("C9_pace", [slowest], ">=", least.repeated_pace / unit)
     made.program.require("C9_end", [largest], ">=", least.largest_end / unit)
     made.program.require("C9_both", [slowest, largest], ">=", least.both / unit)
+
+
+def packings(made: Formulation, tables: Tables) -> None:
+    """C10: V + U and V at least the lower hull of the exact packings over a rank's layers."""
+    free = set(made.instance.free_kinds)
+    unit = made.scale.seconds
+    for r, columns in enumerate(made.by_stage):
+        held = [column for k, _, column in columns if k in free]
+        for name, table, factor, variables in (
+            ("both", tables.both, 1.0, (made.repeated_pace, made.largest_end)),
+            ("pace", tables.pace, made.instance.repeat_count, (made.repeated_pace,)),
+        ):
+            for place, (slope, level) in enumerate(_hull(table[r] * factor / unit)):
+                terms: Terms = [(variable, 1.0) for variable in variables]
+                terms.extend((column, -slope) for column in held)
+                bound = level - slope * float(tables.first[r]) - _BOUND_EASING
+                made.program.require(f"C10_{name}[rank={r},edge={place}]", terms, ">=", bound)
+
+
+def _hull(values: Floats) -> list[tuple[float, float]]:
+    """Return slope and value at 0 of the edges of the lower hull of (place, value)."""
+    places = [place for place in range(len(values)) if math.isfinite(values[place])]
+    corners: list[int] = []
+    for place in places:
+        while len(corners) > 1 and _above(values, corners[-2], corners[-1], place):
+            corners.pop()
+        corners.append(place)
+    edges = []
+    for first, second in pairwise(corners):
+        slope = float(values[second] - values[first]) / (second - first)
+        edges.append((slope, float(values[first]) - slope * first))
+    return edges or [(0.0, float(values[corners[0]]))] if corners else []
+
+
+def _above(values: Floats, first: int, middle: int, last: int) -> bool:
+    """Return whether the middle corner lies on or above the line between its neighbours."""
+    rise = (values[last] - values[first]) / (last - first)
+    return bool(values[middle] >= values[first] + rise * (middle - first))

@@ -19,6 +19,8 @@ C6 host         sum h n <= host capacity                          -> constraints
 C7 cuts         kinds follow one another as the chain says        -> cuts.cuts
 C8 cutoff       objective <= the best plan known                  -> constraints.cutoff
 C9 bounds       sum_r f_r, V, U and V + U >= their bounds         -> constraints.bounds
+C10 packings    V + U and V >= the exact best of a rank by its number of layers
+                                                                  -> constraints.packings
 
 With M[j,k] = sum_{j' <= j} N[j',k] layers of kind k before the cut behind j, and [a,b] the places
 of a cut in run x, a cut in run x has C_k(a) <= M[j,k] <= C_k(b), where C_k(i) counts the layers of
@@ -29,8 +31,9 @@ stage, N[j,k] is sum_s n[r,k,s] and no variable.
 Where cuts differ in what travels over them, y also carries what a cut in run x adds to the pace,
 the fill and the bytes of both neighbours (C3, C5 and the objective).
 
-most, the windows and the bounds come from `planner.ilp.reduction`: they cut off no plan below the
-cutoff, and turn programs that take minutes into programs that take less than a second.
+most, the windows and the bounds come from `planner.ilp.reduction`, the packings from
+`planner.ilp.sharpening`: they cut off no plan below the cutoff, and turn programs that take minutes
+into programs that take less than a second.
 
 Seconds are scaled so that the cutoff is 1, bytes so that the capacity is 1: coefficients stay
 within about six orders of magnitude. V stands in for rho T so that the solver's tolerance on C3 is

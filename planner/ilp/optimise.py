@@ -7,11 +7,12 @@ from math import inf
 
 from planner.errors import SolverError
 from planner.ilp.bounds import ObjectiveBounds
-from planner.ilp.constraints import constrain
+from planner.ilp.constraints import constrain, packings
 from planner.ilp.extract import assignment_of
 from planner.ilp.formulation import formulate
 from planner.ilp.instance import Assignment, Instance, evaluate, fits
 from planner.ilp.reduction import reduction
+from planner.ilp.sharpening import Tables
 from planner.ilp.solver import SolverName, Status, solve
 
 _TIGHTENING = (0.0, 1e-9, 1e-7, 1e-5)
@@ -33,8 +34,11 @@ def optimise(
     solver: SolverName,
     seconds: float,
     bounds: ObjectiveBounds | None = None,
+    tables: Tables | None = None,
 ) -> Optimum:
     """Return the best assignment whose step is at most the cutoff.
+
+    `bounds` and `tables` hold for all plans below the cutoff, where they are known.
 
     The step is recomputed from rounded counts. An assignment that the solver's tolerance let
     slip past a limit of memory is refused and the limit tightened by as little.
@@ -48,8 +52,9 @@ def optimise(
             capacity_bytes=instance.capacity_bytes * (1.0 - tightening),
             host_capacity_bytes=instance.host_capacity_bytes * (1.0 - tightening),
         )
-        known = bounds if tightening == 0.0 else None
-        optimum = _solved(tight, cutoff_seconds, solver=solver, seconds=seconds, bounds=known)
+        optimum = _solved(
+            tight, cutoff_seconds, solver=solver, seconds=seconds, known=(bounds, tables)
+        )
         if optimum.assignment is None:
             return optimum
         evaluation = evaluate(instance, optimum.assignment)
@@ -64,14 +69,17 @@ def _solved(
     *,
     solver: SolverName,
     seconds: float,
-    bounds: ObjectiveBounds | None,
+    known: tuple[ObjectiveBounds | None, Tables | None],
 ) -> Optimum:
+    bounds, tables = known
     reduced = reduction(instance, cutoff_seconds=cutoff_seconds or inf, bounds=bounds)
     if reduced is None:
         return Optimum(status=Status.INFEASIBLE)
     scale = cutoff_seconds or sum(kind.count * float(kind.pace.max()) for kind in instance.kinds)
     made = formulate(instance, reduced, scale_seconds=scale or 1.0)
     constrain(made, cutoff_seconds=cutoff_seconds)
+    if tables is not None:
+        packings(made, tables)
     solution = solve(made.program, solver=solver, seconds=seconds)
     if not solution.values:
         return Optimum(status=solution.status)

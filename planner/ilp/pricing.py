@@ -9,8 +9,10 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from planner.cost.configuration import (
     Choice,
@@ -22,15 +24,22 @@ from planner.cost.configuration import (
 )
 from planner.cost.layer_costs import CostTable
 from planner.cost.table import cost_table
-from planner.ilp.assembly import Shape, instance_of, shape_of
+from planner.ilp.assembly import instance_of, shape_of
 from planner.ilp.instance import Instance
 from planner.ilp.problem import Problem
-from planner.ilp.screen import Ranks, memory_bounds, quick_bounds, ranks_of
-from planner.schema.strategy import ActivationCheckpointing, Offload
+from planner.ilp.screen import memory_bounds, picked, quick_bounds, ranks_of
+from planner.schema.strategy import (
+    ActivationCheckpointing,
+    ContextParallelKind,
+    Offload,
+    PipelineSchedule,
+)
 
-_QUICK_BLOCK = 2048
+_QUICK_BLOCK = 8192
 _BLOCK = 128
-_BLOCKS_KEPT = 6
+_BLOCKS_KEPT = 16
+_GROUP_COUNT = 4
+_KEYS_MOST = 2**62
 
 _SHAPE = (
     "pipeline_schedule",
@@ -72,7 +81,12 @@ class Pricing:
         self._plain = _plain_choices(choices, edges)
         self._shape_first, self._shape_of = alike(configurations, _SHAPE)
         self._price_first, self._price_of = alike(configurations, _PRICE)
-        self._shapes: dict[int, Shape] = {}
+        self._shapes = [
+            shape_of(configurations.row(int(first)), problem.hardware)
+            for first in self._shape_first
+        ]
+        self._coarse = ranks_of(self._shapes, group_count=1)
+        self._fine = ranks_of(self._shapes, group_count=_GROUP_COUNT)
         self._blocks: OrderedDict[int, tuple[CostTable, ...]] = OrderedDict()
         self._members: list[Integers] = []
         self._place: dict[int, tuple[int, int]] = {}
@@ -93,7 +107,9 @@ class Pricing:
             part = np.array(indices[start : start + _BLOCK])
             prices, rows = np.unique(self._price_of[part], return_inverse=True)
             tables = self._tables(self._add_block(prices))
-            bounds[start : start + len(part)] = memory_bounds(tables, self._ranks(part, rows))
+            bounds[start : start + len(part)] = memory_bounds(
+                tables, picked(self._fine, self._shape_of[part], rows)
+            )
         return bounds
 
     def instance(self, index: int) -> Instance:
@@ -102,27 +118,15 @@ class Pricing:
         if price not in self._place:
             self._add_block(np.array([price]))
         block, row = self._place[price]
-        return instance_of(
-            self._tables(block),
-            row,
-            self._shape(int(self._shape_of[index])),
-            self._problem.hardware,
-        )
+        if block not in self._blocks:
+            block, row = self._add_block(np.array([price])), 0
+        shape = self._shapes[int(self._shape_of[index])]
+        return instance_of(self._tables(block), row, shape, self._problem.hardware)
 
     def _quick_block(self, part: Integers) -> Floats:
         prices, rows = np.unique(self._price_of[part], return_inverse=True)
-        return quick_bounds(self._priced(prices, self._plain), self._ranks(part, rows))
-
-    def _ranks(self, part: Integers, rows: Integers) -> Ranks:
-        """Return the ranks of the configurations `part`, priced in `rows` of a table."""
-        used, members = np.unique(self._shape_of[part], return_inverse=True)
-        return ranks_of([self._shape(int(shape)) for shape in used], members, rows)
-
-    def _shape(self, place: int) -> Shape:
-        if place not in self._shapes:
-            row = self._configurations.row(int(self._shape_first[place]))
-            self._shapes[place] = shape_of(row, self._problem.hardware)
-        return self._shapes[place]
+        ranks = picked(self._coarse, self._shape_of[part], rows)
+        return quick_bounds(self._priced(prices, self._plain), ranks)
 
     def _add_block(self, prices: Integers) -> int:
         """Return the place of a new block of prices."""
@@ -159,16 +163,27 @@ def alike(configurations: Configurations, names: Sequence[str]) -> tuple[Integer
 
     Shapes are [combinations] and [configurations].
     """
-    columns = []
+    key, span = np.zeros(len(configurations), dtype=np.int64), 1
     for name in names:
-        values = getattr(configurations, name)
-        if values.dtype.kind == "U":
-            values = np.unique(values, return_inverse=True)[1]
-        columns.append(values.astype(np.int64))
-    _, first, whose = np.unique(
-        np.stack(columns, axis=1), axis=0, return_index=True, return_inverse=True
-    )
-    return first, whose.reshape(-1)
+        codes, count = _codes(getattr(configurations, name))
+        if span * count > _KEYS_MOST:
+            _, key = np.unique(key, return_inverse=True)
+            span = int(key.max()) + 1
+        key, span = key * count + codes, span * count
+    _, first, whose = np.unique(key, return_index=True, return_inverse=True)
+    return first, whose
+
+
+def _codes(values: NDArray[Any]) -> tuple[Integers, int]:
+    """Return whole numbers that stand for the values, and one more than the largest."""
+    if values.dtype.kind != "U":
+        codes = values.astype(np.int64)
+        return codes, int(codes.max()) + 1
+    codes = np.zeros(len(values), dtype=np.int64)
+    names = [*PipelineSchedule, *ContextParallelKind]
+    for place, name in enumerate(names):
+        codes[values == name] = place
+    return codes, len(names)
 
 
 def _plain_choices(choices: Sequence[Choice], edges: Sequence[Choice]) -> LayerChoices:

@@ -119,9 +119,7 @@ def _complete(instance: Instance, most: tuple[Integers, ...]) -> bool:
     return placed and bool((held >= instance.least_blocks).all())
 
 
-def _narrowed(
-    instance: Instance, windows: Windows, limits: Sequence[_Limit]
-) -> Windows | None:
+def _narrowed(instance: Instance, windows: Windows, limits: Sequence[_Limit]) -> Windows | None:
     """Return what the limits leave of the windows, None where that is nothing."""
     left: Windows | None = windows
     for limit in limits:

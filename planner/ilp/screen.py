@@ -16,7 +16,6 @@ from planner.cost.configuration import Floats, Integers
 from planner.cost.layer_costs import CostTable, LayerCosts
 from planner.ilp.assembly import Shape
 
-GROUP_COUNT = 4
 _MULTIPLIERS = np.array([0.0, *(2.0**e for e in range(-6, 6))])
 
 
@@ -41,22 +40,19 @@ class Ranks:
     last: Integers
 
 
-def ranks_of(shapes: Sequence[Shape], members: Integers, table_rows: Integers) -> Ranks:
-    """Return the ranks of configurations, in groups of one kind of device and near in flight.
-
-    `members` is the place in `shapes` of each configuration, [rows].
-    """
-    each = _ranks_of_shapes(shapes)
+def picked(ranks: Ranks, members: Integers, table_rows: Integers) -> Ranks:
+    """Return the ranks of configurations: `members` [rows] are their places in `ranks`."""
     columns = {
-        field.name: getattr(each, field.name)[members]
+        field.name: getattr(ranks, field.name)[members]
         for field in fields(Ranks)
         if field.name != "table_rows"
     }
     return Ranks(table_rows=table_rows, **columns)
 
 
-def _ranks_of_shapes(shapes: Sequence[Shape]) -> Ranks:
-    grouped = [_groups(shape) for shape in shapes]
+def ranks_of(shapes: Sequence[Shape], *, group_count: int) -> Ranks:
+    """Return ranks in groups of one kind of device and near in flight, not placed in tables yet."""
+    grouped = [_groups(shape, group_count) for shape in shapes]
     groups = max(*(len(g) for g in grouped), 1)
 
     def column(values: list[list[float]], kind: type) -> np.ndarray:
@@ -100,10 +96,10 @@ def _padded_forms(shapes: Sequence[Shape]) -> Floats:
     return np.array(rows)
 
 
-def _groups(shape: Shape) -> list[list[int]]:
+def _groups(shape: Shape, group_count: int) -> list[list[int]]:
     """Return the ranks of each kind of device, in parts by their micro-batches in flight."""
     devices = sorted(set(shape.device_kinds))
-    parts = max(GROUP_COUNT // len(devices), 1)
+    parts = max(group_count // len(devices), 1)
     found: list[list[int]] = []
     for device in devices:
         own = sorted(
@@ -145,7 +141,7 @@ def quick_bounds(tables: Sequence[CostTable], ranks: Ranks) -> Floats:
     """Return B1 and B2 without memory for every configuration, [rows]."""
     fill = _fill_sum(tables, ranks)
     no_price = np.zeros((len(ranks.degrees), 1))
-    free, pinned = _layers(tables, ranks)
+    free, pinned = _layers(tables, ranks, with_memory=False)
     offsets = _offsets(tables, ranks, no_price)
     level = _level(ranks, free, pinned, grid=no_price, offsets=offsets)
     return fill + level
@@ -153,31 +149,31 @@ def quick_bounds(tables: Sequence[CostTable], ranks: Ranks) -> Floats:
 
 def memory_bounds(tables: Sequence[CostTable], ranks: Ranks) -> Floats:
     """Return the same with memory priced (B3), inf where the leanest choices do not fit, [rows]."""
-    free, pinned = _layers(tables, ranks)
+    free, pinned = _layers(tables, ranks, with_memory=True)
     grid = _grid(free)
     level = _level(ranks, free, pinned, grid=grid, offsets=_offsets(tables, ranks, grid))
     return np.where(_may_fit(tables, ranks, free, pinned), _fill_sum(tables, ranks) + level, np.inf)
 
 
 def _layers(
-    tables: Sequence[CostTable], ranks: Ranks
+    tables: Sequence[CostTable], ranks: Ranks, *, with_memory: bool
 ) -> tuple[list[_Layer], list[tuple[Integers, _Layer]]]:
     """Return the free kinds, and the pinned ones with the group that holds each."""
     totals = np.zeros(len(tables[0].blocks), dtype=np.int64)
     for kind, count in tables[0].chain:
         totals[kind] += count
     free = [
-        _layer([table.blocks[kind] for table in tables], ranks, int(count))
+        _layer([table.blocks[kind] for table in tables], ranks, int(count), with_memory)
         for kind, count in enumerate(totals)
     ]
     pinned = [
-        (ranks.first, _layer([table.embedding for table in tables], ranks, 1)),
-        (ranks.last, _layer([table.head for table in tables], ranks, 1)),
+        (ranks.first, _layer([table.embedding for table in tables], ranks, 1, with_memory)),
+        (ranks.last, _layer([table.head for table in tables], ranks, 1, with_memory)),
     ]
     return free, pinned
 
 
-def _layer(costs: Sequence[LayerCosts], ranks: Ranks, count: int) -> _Layer:
+def _layer(costs: Sequence[LayerCosts], ranks: Ranks, count: int, with_memory: bool) -> _Layer:
     rows = ranks.table_rows[:, None]
 
     def column(values: Sequence[Floats]) -> Floats:
@@ -186,9 +182,13 @@ def _layer(costs: Sequence[LayerCosts], ranks: Ranks, count: int) -> _Layer:
 
     pace = column([cost.micro_batch_seconds.total() for cost in costs])
     end = column([cost.step_end_seconds.total() for cost in costs])
+    omega = ranks.repeats[:, None, None] * pace + end
+    if not with_memory:
+        none = np.zeros(1)
+        return _Layer(count=count, omega=omega, static=none, activation=none)
     return _Layer(
         count=count,
-        omega=ranks.repeats[:, None, None] * pace + end,
+        omega=omega,
         static=column([cost.bytes.static() for cost in costs]),
         activation=column([cost.bytes.activations for cost in costs]),
     )
@@ -293,6 +293,8 @@ def _level(
 
 def _priced(layer: _Layer, ranks: Ranks, grid: Floats) -> Floats:
     """Return the least omega + lambda x memory of a layer's choices, [rows, groups, grid]."""
+    if not grid.any():
+        return np.asarray(layer.omega.min(axis=2, keepdims=True))
     memory = layer.static + ranks.in_flight[:, :, None] * layer.activation
     columns = [
         (layer.omega + grid[:, i, None, None] * memory).min(axis=2) for i in range(grid.shape[1])

@@ -19,11 +19,13 @@ from planner.ilp.bounds import ObjectiveBounds, least_memory_bytes, objective_bo
 from planner.ilp.extract import strategy_of
 from planner.ilp.frontier import PROOF_TOLERANCE, Best, Frontier, Stage
 from planner.ilp.heuristic import heuristic_assignment
+from planner.ilp.instance import evaluate, fits
 from planner.ilp.optimise import optimise
 from planner.ilp.pricing import Pricing, alike
 from planner.ilp.problem import Problem
 from planner.ilp.reduction import reduction
 from planner.ilp.result import Candidate, Found, Group, NotFound, SearchResult, Shortfall
+from planner.ilp.sharpening import Tables, can_sharpen, sharpened
 from planner.ilp.solver import SolverName, Status, default_solver
 from planner.schema.plan import Certificate
 from planner.schema.progress import Progress
@@ -41,6 +43,7 @@ _DEGREES = (
 )
 _FIRST_STEP = 0.02
 _STEP_GROWTH = 3.0
+_SHARPENING_REACH = 0.05
 _SCREENED_AT_ONCE = 128
 _RUNNERS_UP = 4
 _SHORTFALLS = 5
@@ -64,6 +67,7 @@ class _State:
     solved: set[int] = field(default_factory=set)
     step: dict[int, float] = field(default_factory=dict)
     bounds: dict[int, ObjectiveBounds] = field(default_factory=dict)
+    tables: dict[int, Tables] = field(default_factory=dict)
     milp_count: int = 0
 
     @property
@@ -142,6 +146,8 @@ def _refine(state: _State, on_progress: ProgressCallback | None, *, stop_at_firs
             _screen(state, index)
         elif frontier.stages[index] is Stage.SCREENED:
             _bound(state, index)
+        elif frontier.stages[index] is Stage.BOUNDED:
+            _sharpen(state, index)
         else:
             _solve(state, index)
     return True
@@ -192,6 +198,33 @@ def _bound(state: _State, index: int) -> None:
     frontier.push(index, bounds.step_seconds())
 
 
+def _sharpen(state: _State, index: int) -> None:
+    """Pack single ranks exactly, for a closer bound and a better plan below the limit."""
+    frontier = state.frontier
+    key, limit = frontier.keys[index], frontier.limit_of(index)
+    frontier.stages[index] = Stage.SHARPENED
+    cutoff = limit if np.isfinite(limit) else key * (1.0 + _SHARPENING_REACH)
+    instance = state.pricing.instance(index)
+    reduced = reduction(instance, cutoff_seconds=cutoff, bounds=state.bounds.get(index))
+    if reduced is None:
+        frontier.push(index, cutoff)
+        return
+    if not can_sharpen(instance, reduced.windows):
+        frontier.push(index, key)
+        return
+    found = sharpened(instance, reduced, cutoff_seconds=cutoff)
+    if found.assignment is not None:
+        evaluation = evaluate(instance, found.assignment)
+        if fits(instance, evaluation):
+            frontier.offer(index, evaluation.step_seconds, found.assignment)
+    if found.bounds is None:
+        frontier.push(index, cutoff)
+        return
+    if cutoff == limit:
+        state.bounds[index], state.tables[index] = found.bounds, found.tables
+    frontier.push(index, min(found.bounds.step_seconds(), cutoff))
+
+
 def _solve(state: _State, index: int) -> None:
     """Look for a plan of the configuration below a cutoff; its key rises if there is none."""
     frontier = state.frontier
@@ -207,6 +240,7 @@ def _solve(state: _State, index: int) -> None:
         solver=state.solver,
         seconds=max(state.seconds_left, 0.05),
         bounds=state.bounds.get(index),
+        tables=state.tables.get(index),
     )
     if optimum.assignment is not None and optimum.step_seconds is not None:
         frontier.offer(index, optimum.step_seconds, optimum.assignment)
