@@ -15,7 +15,12 @@ from planner.schema.job import Job, Stack
 from planner.schema.model import ModelGraph
 from planner.schema.strategy import ContextParallelKind, PipelineSchedule
 from planner.space.branches import Options, branched
-from planner.space.divisibility import divisors, expert_count, has_experts
+from planner.space.divisibility import (
+    divisors,
+    expert_count,
+    has_experts,
+    sequence_parallel_obstacle,
+)
 from planner.space.legality import needs_sequence_parallel
 from planner.space.meshes import Mesh, MeshRequest, meshes
 from planner.space.refusals import Outside, Refusal, worded
@@ -165,7 +170,10 @@ class _Space:
         """
         if tensor == 1:
             return Options(rows=((0,),))
-        wanted, length = self.job.limits.sequence_parallel, self.job.sequence_length or 1
+        wanted = self.job.limits.sequence_parallel
+        undivided = sequence_parallel_obstacle(
+            self.graph, parts=tensor * context, length=self.job.sequence_length or 1
+        )
         rows, lost = [], []
         if wanted is not True:
             if needs_sequence_parallel(self.job.stack, self.graph):
@@ -173,7 +181,7 @@ class _Space:
             else:
                 rows.append((0,))
         if wanted is not False:
-            if length % (tensor * context):
+            if undivided is not None:
                 lost.append("sequence parallelism of an indivisible sequence")
             else:
                 rows.append((1,))

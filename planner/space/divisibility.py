@@ -7,6 +7,7 @@ from math import gcd
 
 from planner.schema.model import Block, LatentAttention, MixtureFeedForward, ModelGraph
 from planner.schema.strategy import ContextParallelKind
+from planner.workload.chain import tower_lengths
 
 
 def divisors(number: int) -> tuple[int, ...]:
@@ -84,12 +85,16 @@ def context_parallel_obstacle(
 ) -> str | None:
     """Return why context-parallel ranks cannot share sequences of `length`, None if they can.
 
-    A ring gives each rank two pieces, one early and one late, so that causal work is balanced.
+    A ring gives each rank two pieces, one early and one late, so that causal work is balanced. The
+    tokens of towers are divided as well, where no mask asks for balance.
     Exchanging heads gives each rank whole heads; key-value heads may be fewer, where ranks that
     share one get copies of it.
     """
     if context == 1:
         return None
+    for tokens in tower_lengths(graph):
+        if tokens % context:
+            return f"does not divide the {tokens} tokens of a tower"
     if kind is ContextParallelKind.RING:
         if length % (2 * context):
             return (
@@ -100,6 +105,16 @@ def context_parallel_obstacle(
     if length % context:
         return f"does not divide sequence_length {length}"
     return _heads_obstacle(graph, context=context, tensor=tensor)
+
+
+def sequence_parallel_obstacle(graph: ModelGraph, *, parts: int, length: int) -> str | None:
+    """Return which tokens do not fall into `parts`, one for each tensor and context rank."""
+    if length % parts:
+        return f"sequence_length {length}"
+    for tokens in tower_lengths(graph):
+        if tokens % parts:
+            return f"the {tokens} tokens of a tower"
+    return None
 
 
 def _heads_obstacle(graph: ModelGraph, *, context: int, tensor: int) -> str | None:

@@ -18,6 +18,7 @@ from planner.space.divisibility import (
     expert_count,
     has_experts,
     padded_vocabulary,
+    sequence_parallel_obstacle,
     tensor_parallel_obstacles,
     tensor_parallel_sizes,
 )
@@ -74,13 +75,17 @@ def _tensor(graph: ModelGraph, job: Job, strategy: Strategy) -> Iterator[Breach]
             problem=f"does not divide the model's {obstacle}",
             remedy=f"use one of {_divisors_text(graph)}{padded}",
         )
-    length = job.sequence_length or 0
-    if strategy.sequence_parallel and length % (degree * strategy.context_parallel_degree):
+    undivided = sequence_parallel_obstacle(
+        graph,
+        parts=degree * strategy.context_parallel_degree,
+        length=job.sequence_length or 0,
+    )
+    if strategy.sequence_parallel and undivided is not None:
         yield Breach(
             field="sequence_parallel",
             value=True,
             problem=f"tensor_parallel_degree {degree} x context_parallel_degree "
-            f"{strategy.context_parallel_degree} does not divide sequence_length {length}",
+            f"{strategy.context_parallel_degree} does not divide {undivided}",
             remedy="switch sequence_parallel off or pad the sequence",
         )
     if degree > 1 and not strategy.sequence_parallel and needs_sequence_parallel(job.stack, graph):

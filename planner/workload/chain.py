@@ -35,10 +35,17 @@ def context_lengths(graph: ModelGraph, job: Job) -> tuple[int, ...]:
     """
     if job.sequence_length is None:
         raise ValueError("the job must be resolved before its lengths are known")
-    lengths = {job.sequence_length}
-    lengths.update(run.tokens_per_sequence or job.sequence_length for run in graph.runs)
-    lengths.update(tokens or job.sequence_length for tokens, _ in graph.cross_sources())
-    return tuple(sorted(lengths))
+    return tuple(sorted({job.sequence_length, *tower_lengths(graph)}))
+
+
+def tower_lengths(graph: ModelGraph) -> tuple[int, ...]:
+    """Return the tokens per sequence that towers have, or put out for others to read, of their own.
+
+    What is as long as the job's sequence is not among them.
+    """
+    lengths = {run.tokens_per_sequence for run in graph.runs}
+    lengths |= {tokens for tokens, _ in graph.cross_sources()}
+    return tuple(sorted(length for length in lengths if length is not None))
 
 
 def _streams(graph: ModelGraph, index: int, last_readers: dict[Stream, int]) -> tuple[Stream, ...]:
