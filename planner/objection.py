@@ -114,13 +114,13 @@ def _judged(
     """Return how a legal strategy compares: whether it fits, then how fast it is."""
     step, best = prediction.step_seconds.p50, planned.step_seconds
     lacking = tuple(stage_excesses(prediction))
-    causes = _causes(planned.prediction, prediction)
+    differing = step_causes(planned.prediction, prediction)
     verdict: ObjectionVerdict
     if lacking:
         where = f"stage {lacking[0].stage} needs {_excess_words(lacking[0])}"
         verdict, answer = "does_not_fit", f"does not fit: {where}"
     else:
-        verdict, answer = _pace(step, best, causes=causes)
+        verdict, answer = _pace(step, best, causes=differing)
         if verdict == "faster":
             answer += f", but {_why_not_chosen(planned, outside)}"
     return Objection(
@@ -132,7 +132,7 @@ def _judged(
         step_seconds=step,
         slower_seconds=step - best,
         slower_ratio=step / best - 1.0,
-        causes=causes,
+        causes=differing,
         strategy=strategy,
     )
 
@@ -191,7 +191,7 @@ def _excess_words(excess: Excess) -> str:
     )
 
 
-def _causes(plan: Prediction, other: Prediction) -> tuple[Cause, ...]:
+def step_causes(plan: Prediction, other: Prediction) -> tuple[Cause, ...]:
     """Return the parts of the step that differ most."""
     names = type(plan.breakdown_seconds).model_fields
     found = [

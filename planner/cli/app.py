@@ -16,6 +16,7 @@ import typer
 
 from planner.cli import (
     catalogue,
+    check,
     compare,
     estimate,
     explain,
@@ -62,6 +63,7 @@ app.command("estimate")(estimate.estimate)
 app.command("explain")(explain.explain)
 app.command("frontier")(frontier.frontier)
 app.command("size")(size.size)
+app.command("check")(check.check)
 app.command("compare")(compare.compare)
 app.command("verify")(verify.verify)
 app.command("run", context_settings={"allow_interspersed_args": True})(run.run)

@@ -72,6 +72,19 @@ def read_strategy(path: Path) -> Strategy:
     return _strategy(read_fields(path), source=str(path))
 
 
+def read_job_of(path: Path) -> dict[str, Any] | None:
+    """Return the fields of the job of the plan at `path`, `None` if a strategy is there.
+
+    Raises:
+        InputError: if the file cannot be read.
+    """
+    from planner.schema.document import read_fields
+
+    job = read_fields(path).get("job")
+    resolved = job.get("resolved") if isinstance(job, dict) else None
+    return dict(resolved) if isinstance(resolved, dict) else None
+
+
 def read_strategies(path: Path) -> Iterator[Strategy | InputError]:
     """Yield what each line of the JSON-lines file at `path` says: a strategy, or what is wrong.
 

@@ -64,9 +64,15 @@ _DEGREE = re.compile(r"(?P<min>\d{1,7})(\.\.(?P<max>\d{1,7}))?")
 
 
 def read_job(
-    path: Path | None, *, fields: Mapping[str, object], limits: Mapping[str, object]
+    path: Path | None,
+    *,
+    fields: Mapping[str, object],
+    limits: Mapping[str, object],
+    fallback: Mapping[str, object] | None = None,
 ) -> Job:
-    """Return the job in `path` (or the default one) with the given options in place of its own.
+    """Return the job in `path` with the given options in place of its own.
+
+    Without a path the `fallback` holds, or the default job.
 
     An option that is `None` was not given. Degrees among `limits` are text: `8`, or `2..8`.
 
@@ -76,7 +82,7 @@ def read_job(
     from planner.schema.document import read_fields
     from planner.schema.job import Job
 
-    document = read_fields(path) if path is not None else {}
+    document = read_fields(path) if path is not None else dict(fallback or {})
     given = {name: value for name, value in fields.items() if value is not None}
     limited = {name: _limit(name, value) for name, value in limits.items() if value is not None}
     merged: dict[str, Any] = {**document, **given}

@@ -76,7 +76,7 @@ def plan(  # noqa: PLR0913 - one parameter per option; tests freeze the surface
         "solver_seconds": solver_seconds,
     }
     if out is not None:
-        _check_place(out)
+        check_place(out, option="--out")
     wanted = read_job(job, fields=fields, limits=limits)
     given_model, given_cluster = read_resolved_model(model), read_resolved_cluster(cluster)
     from planner import planning
@@ -108,25 +108,38 @@ def write_document(path: Path, document: Document) -> None:
     Raises:
         InputError: if the place cannot be written to.
     """
-    _check_place(path)
+    write_text(path, document.to_json(), option="--out")
+
+
+def write_text(path: Path, text: str, *, option: str) -> None:
+    """Write `text` to the `path` that `option` names.
+
+    Raises:
+        InputError: if the place cannot be written to.
+    """
+    check_place(path, option=option)
     try:
-        path.write_text(document.to_json(), encoding="utf-8")
+        path.write_text(text, encoding="utf-8")
     except OSError as error:
-        raise _no_place(path, error.strerror) from None
+        raise _no_place(path, error.strerror, option=option) from None
 
 
-def _check_place(path: Path) -> None:
-    """Raise before the work rather than after it where the result could not be kept."""
+def check_place(path: Path, *, option: str) -> None:
+    """Raise before the work rather than after it where the result could not be kept.
+
+    Raises:
+        InputError: if `path` is a directory or lies in none.
+    """
     if path.is_dir():
-        raise _no_place(path, "it is a directory")
+        raise _no_place(path, "it is a directory", option=option)
     if not path.parent.is_dir():
-        raise _no_place(path, "there is no such directory")
+        raise _no_place(path, "there is no such directory", option=option)
 
 
-def _no_place(path: Path, reason: str | None) -> InputError:
+def _no_place(path: Path, reason: str | None, *, option: str) -> InputError:
     return InputError(
         f"cannot be written: {reason}",
-        field="--out",
+        field=option,
         value=str(path),
         remedy="name a file in a directory that exists and that you may write to",
     )

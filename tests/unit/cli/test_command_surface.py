@@ -40,6 +40,7 @@ SURFACE = {
         "--solver-seconds",
         "--json",
     },
+    "check": JOB_OPTIONS | {"--baseline", "--max-slowdown", "--junit", "--json"},
     "compare": {"--json"},
     "verify": {"--json"},
     "run": {"--steps", "--report", "--json"},
@@ -95,7 +96,7 @@ def test_job_options_are_fields_of_the_job_document():
     assert JOB_OPTIONS - {"--job"} <= fields
 
 
-@pytest.mark.parametrize("name", ["plan", "estimate", "frontier", "size"])
+@pytest.mark.parametrize("name", ["plan", "estimate", "check", "explain", "frontier", "size"])
 def test_help_shows_every_option_whole_at_a_hundred_columns(name, command, monkeypatch):
     monkeypatch.setenv("COLUMNS", "100")
     text = command(name, "--help").stdout

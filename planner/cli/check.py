@@ -1,0 +1,88 @@
+"""`meshwright check`: the contract test of a plan or strategy for a user's own CI."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from planner.cli.console import print_document, stdout
+from planner.cli.failures import NEGATIVE_ANSWER
+from planner.cli.inputs import (
+    read_job_of,
+    read_plan,
+    read_resolved_cluster,
+    read_resolved_model,
+    read_strategy,
+)
+from planner.cli.options import (
+    BatchOption,
+    ClusterArgument,
+    JobOption,
+    JsonOption,
+    ModelArgument,
+    OptimizerOption,
+    PrecisionOption,
+    SequenceOption,
+    StackOption,
+    read_job,
+)
+
+
+def check(  # noqa: PLR0913 - one parameter per option; tests freeze the surface
+    plan_or_strategy: Annotated[
+        Path, typer.Argument(metavar="PLAN_OR_STRATEGY", help="A plan or strategy (JSON or YAML).")
+    ],
+    model: ModelArgument,
+    cluster: ClusterArgument,
+    baseline: Annotated[
+        Path | None,
+        typer.Option("--baseline", metavar="PLAN", help="A plan that it must keep up with."),
+    ] = None,
+    max_slowdown: Annotated[
+        float,
+        typer.Option("--max-slowdown", metavar="RATIO", min=0.0, help="How much slower it may be."),
+    ] = 0.02,
+    junit: Annotated[
+        Path | None, typer.Option("--junit", metavar="FILE", help="Write a JUnit report there.")
+    ] = None,
+    job: JobOption = None,
+    global_batch_size: BatchOption = None,
+    sequence_length: SequenceOption = None,
+    precision: PrecisionOption = None,
+    optimizer: OptimizerOption = None,
+    stack: StackOption = None,
+    json: JsonOption = False,
+) -> None:
+    """Check that a plan or strategy is legal, fits and is not slower; exit 3 if not."""
+    fields = {
+        "global_batch_size": global_batch_size,
+        "sequence_length": sequence_length,
+        "precision": precision,
+        "optimizer": optimizer,
+        "stack": stack,
+    }
+    own = None if job is not None else read_job_of(plan_or_strategy)
+    wanted = read_job(job, fields=fields, limits={}, fallback=own)
+    from planner import check as checking
+    from planner.cli.plan import write_text
+    from planner.cli.views.check import check_view, junit_report
+    from planner.resolution import resolved_request
+
+    request = resolved_request(read_resolved_model(model), read_resolved_cluster(cluster), wanted)
+    report = checking.check(
+        request,
+        read_strategy(plan_or_strategy),
+        source=str(plan_or_strategy),
+        baseline=None if baseline is None else read_plan(baseline),
+        max_slowdown_ratio=max_slowdown,
+    )
+    if junit is not None:
+        write_text(junit, junit_report(report), option="--junit")
+    if json:
+        print_document(report)
+    else:
+        stdout().print(check_view(report))
+    if report.status == "failed":
+        raise typer.Exit(NEGATIVE_ANSWER)
