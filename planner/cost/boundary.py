@@ -8,28 +8,25 @@ pair crosses sets the pace.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import cache
-
-import numpy as np
 
 from planner.hardware import ClusterHardware
 from planner.network import Level
 
 
 def crossed_level(levels: Sequence[Level], *, stage_size: int, stage: int, other: int) -> int:
-    """Return the place in `levels` of the outermost link between two stages of `stage_size`."""
-    domains = tuple(level.device_count for level in levels)
-    return _crossed(domains, stage_size, min(stage, other), max(stage, other))
+    """Return the place in `levels` of the outermost link between two stages of `stage_size`.
 
-
-@cache
-def _crossed(domains: tuple[int, ...], stage_size: int, low: int, high: int) -> int:
-    first = np.arange(low * stage_size, (low + 1) * stage_size)
-    second = first + (high - low) * stage_size
-    for place, domain in enumerate(domains[:-1]):
-        if (first // domain == second // domain).all():
+    All pairs lie within one domain exactly if the first device of the lower stage and the last of
+    the higher do: the first device's peer is already beyond the lower stage's last.
+    """
+    if stage == other:
+        return 0
+    first = min(stage, other) * stage_size
+    last = (max(stage, other) + 1) * stage_size - 1
+    for place, level in enumerate(levels[:-1]):
+        if first // level.device_count == last // level.device_count:
             return place
-    return len(domains) - 1
+    return len(levels) - 1
 
 
 def boundary_places(

@@ -10,7 +10,7 @@ from typing import Any
 from pydantic import JsonValue
 
 from planner.errors import InputError
-from planner.schema.cluster import Cluster, NodeGroup
+from planner.schema.cluster import DEVICE_LIMIT, Cluster, NodeGroup
 from planner.schema.document import read_fields
 
 _SHORT_FORM = re.compile(r"(?:(-?[0-9]{1,9})x)?(-?[0-9]{1,9})x([A-Za-z][A-Za-z0-9._-]{0,60})")
@@ -62,6 +62,7 @@ def cluster_from_short_form(text: str) -> Cluster:
     for name, count, limit in (
         ("node count", node_count, 2**17),
         ("devices per node", devices_per_node, 1024),
+        ("number of devices", node_count * devices_per_node, DEVICE_LIMIT),
     ):
         if not 1 <= count <= limit:
             raise InputError(

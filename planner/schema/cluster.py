@@ -18,7 +18,8 @@ from planner.schema.document import (
 )
 
 PricePerHour = Annotated[float, Field(ge=0, le=1e6)]
-DeviceCount = Annotated[int, Field(ge=1, le=2**20)]
+DEVICE_LIMIT = 2**20
+DeviceCount = Annotated[int, Field(ge=1, le=DEVICE_LIMIT)]
 
 
 class NetworkLevel(Part):
@@ -59,7 +60,7 @@ class Cluster(Document):
 
     name: Name
     node_groups: Annotated[tuple[NodeGroup, ...], Field(min_length=1, max_length=64)]
-    levels: tuple[NetworkLevel, ...] | None = None
+    levels: Annotated[tuple[NetworkLevel, ...], Field(min_length=1, max_length=16)] | None = None
 
     @property
     def device_count(self) -> PositiveCount:
@@ -71,6 +72,10 @@ class Cluster(Document):
         names = [group.name for group in self.node_groups]
         if len(set(names)) != len(names):
             raise ValueError("node_groups must have different names")
+        if self.device_count > DEVICE_LIMIT:
+            raise ValueError(
+                f"node_groups have {self.device_count} devices, and the most is {DEVICE_LIMIT}"
+            )
         previous = 1
         levels = self.levels or ()
         for index, level in enumerate(levels):

@@ -43,6 +43,16 @@ def test_groups_must_have_different_names():
     assert "different names" in refusal(node_groups=[GROUP, GROUP]).problem
 
 
+def test_a_cluster_of_no_levels_is_refused():
+    """Absent they are the profile's; an empty list would connect nothing."""
+    assert refusal(levels=[]).field == "levels"
+
+
+def test_more_than_a_million_devices_are_refused():
+    groups = [{**GROUP, "node_count": 2**17}, {**GROUP, "name": "one more", "node_count": 1}]
+    assert "1048584 devices, and the most is 1048576" in refusal(node_groups=groups).problem
+
+
 def test_levels_must_nest():
     levels = [{**LEVEL, "device_count": 8}, {**LEVEL, "device_count": 12}]
     assert "not a multiple of the inner level's 8" in refusal(levels=levels).problem

@@ -74,3 +74,16 @@ def test_a_negative_bandwidth_is_refused_by_name(tmp_path: Path) -> None:
 def test_text_that_can_name_no_file_is_refused_in_words(reference):
     with pytest.raises(InputError):
         read_cluster(reference)
+
+
+def test_a_short_form_of_more_than_a_million_devices_is_refused():
+    with pytest.raises(InputError, match=r"number of devices.*1048576 \(got 134217728\)"):
+        cluster_from_short_form("131072x1024xh100-sxm5-80gb")
+
+
+@pytest.mark.parametrize(
+    ("short_form", "devices"),
+    [("18x4xgb200-nvl72", 72), ("4xl40s-48gb", 4), ("72xgb300-nvl72", 72)],
+)
+def test_short_forms_name_nodes_of_any_size(short_form, devices):
+    assert cluster_from_short_form(short_form).device_count == devices
