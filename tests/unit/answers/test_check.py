@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from xml.etree import ElementTree
+from xml.etree import ElementTree as ET
 
 import pytest
 
@@ -111,7 +111,7 @@ def test_a_baseline_that_is_no_longer_legal_fails(planned):
 
 def test_the_junit_report_has_a_case_for_every_check(planned):
     report = check(REQUEST, Strategy(tensor_parallel_degree=3), source="s\x00<", baseline=planned)
-    suites = ElementTree.fromstring(junit_report(report))  # noqa: S314 - our own report
+    suites = ET.fromstring(junit_report(report))  # noqa: S314 - our own report
     suite = suites.find("testsuite")
     assert suite.attrib["failures"] == "1"
     assert suite.attrib["skipped"] == "2"
