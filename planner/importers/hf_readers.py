@@ -5,7 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from planner.importers import hf_alternating, hf_dense, hf_encoder, hf_mixture, hf_vision
+from planner.importers import (
+    hf_alternating,
+    hf_dense,
+    hf_encoder,
+    hf_mixture,
+    hf_qwen_vl,
+    hf_vision,
+)
 from planner.importers.fields import Fields
 from planner.schema.model import ModelGraph
 
@@ -37,7 +44,8 @@ READERS: Mapping[str, Reader] = {
     "phi3": Reader(read=hf_dense.phi3),
     "qwen2": Reader(read=hf_dense.qwen2),
     "qwen2_moe": Reader(read=hf_mixture.qwen2_moe),
-    "qwen2_vl": Reader(read=hf_vision.qwen2_vl),
+    "qwen2_5_vl": Reader(read=hf_qwen_vl.qwen2_5_vl),
+    "qwen2_vl": Reader(read=hf_qwen_vl.qwen2_vl),
     "qwen3": Reader(read=hf_dense.qwen3),
     "qwen3_moe": Reader(read=hf_mixture.qwen3_moe, aliases=hf_mixture.QWEN3_MOE_ALIASES),
     "t5": Reader(read=hf_encoder.t5, aliases=hf_encoder.T5_ALIASES),

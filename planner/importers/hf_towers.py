@@ -1,4 +1,4 @@
-"""Vision towers of Hugging Face: clip_vision_model and siglip_vision_model.
+"""Vision towers of Hugging Face, and how they are joined to decoders.
 
 Each reader states the defaults of its configuration class (`configuration_<type>.py` of
 transformers 5.23).
@@ -16,6 +16,7 @@ from planner.schema.model import (
     Entry,
     Exit,
     GroupedQueryAttention,
+    ModelGraph,
     Norm,
     Product,
     RunPart,
@@ -146,4 +147,25 @@ def _patch_product(fields: Fields, *, patch: int, patches: int, bias: bool) -> P
         outer_size=fields.size("hidden_size"),
         bias=bias,
         tokens_per_sequence=patches,
+    )
+
+
+def joined(
+    fields: Fields, text: ModelGraph, *tower: BlockRun, image: str, tied: bool = False
+) -> ModelGraph:
+    """Return the tower before its decoder; the outer `tie_word_embeddings` wins where it is true.
+
+    `tied` is what the outer configuration says where it says nothing.
+    """
+    outer = fields.flag("tie_word_embeddings", tied)
+    output, _ = tower[-1].output(text.hidden_size)
+    said = f"one image of {image} a sequence was assumed, {output} of its tokens"
+    return ModelGraph(
+        **{
+            **dict(text),
+            "architecture": fields.text("model_type") or text.architecture,
+            "tied_embeddings": outer or text.tied_embeddings,
+            "runs": (*tower, *text.runs),
+            "assumptions": (*text.assumptions, said),
+        }
     )

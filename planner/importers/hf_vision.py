@@ -1,4 +1,4 @@
-"""Vision-language models of Hugging Face: a tower before a decoder (llava, gemma3, qwen2_vl).
+"""Vision-language models of Hugging Face: a tower before a decoder (llava, gemma3).
 
 Each reader states the defaults of its configuration class (`configuration_<type>.py` of
 transformers 5.23). A sequence is assumed to have one image: a model graph can say otherwise. Its
@@ -12,19 +12,12 @@ from math import isqrt
 
 from planner.errors import DocumentError, UnsupportedModelError
 from planner.importers import hf_alternating, hf_dense
-from planner.importers.fields import LAYER_LIMIT, Fields, require_divides
-from planner.importers.hf_towers import Tower, clip_tower, siglip_tower
+from planner.importers.fields import Fields
+from planner.importers.hf_towers import Tower, clip_tower, joined, siglip_tower
 from planner.schema.model import (
-    Block,
-    BlockRun,
-    DenseFeedForward,
-    Entry,
     Exit,
-    GroupedQueryAttention,
     ModelGraph,
-    Norm,
     Product,
-    RunPart,
 )
 
 _TEXT_READERS: Mapping[str, Callable[[Fields, str], ModelGraph]] = {
@@ -47,7 +40,6 @@ _LLAMA_SIZES = {
     "num_hidden_layers": 32,
     "vocab_size": 32000,
 }
-_QWEN2_VL_IMAGE_PIXELS = 448
 
 
 def llava(fields: Fields, name: str) -> ModelGraph:
@@ -72,7 +64,7 @@ def llava(fields: Fields, name: str) -> ModelGraph:
         output_size=output,
         output_tokens_per_sequence=tokens,
     )
-    return _joined(fields, text, tower.run(exit_), image=f"{tower.image_pixels} pixels")
+    return joined(fields, text, tower.run(exit_), image=f"{tower.image_pixels} pixels")
 
 
 def gemma3(fields: Fields, name: str) -> ModelGraph:
@@ -100,78 +92,7 @@ def gemma3(fields: Fields, name: str) -> ModelGraph:
         output_size=text.hidden_size,
         output_tokens_per_sequence=tokens,
     )
-    return _joined(fields, text, tower.run(exit_), image=f"{tower.image_pixels} pixels", tied=True)
-
-
-def qwen2_vl(fields: Fields, name: str) -> ModelGraph:
-    """Return a qwen2_vl: a tower with rotary positions that takes images of any size.
-
-    Its merger makes one token of a square of patches. Older files have the decoder's fields beside
-    `vision_config`.
-    """
-    nested = "text_config" in fields
-    text_fields = fields.section("text_config") if nested else fields
-    text = hf_dense.qwen2_vl_text(text_fields, name)
-    vision = fields.section("vision_config", aliases={"in_chans": "in_channels"})
-    side = _QWEN2_VL_IMAGE_PIXELS // vision.size("patch_size", 14)
-    patches = max(side, 1) ** 2
-    run = _qwen2_vl_run(vision, patches=patches, output_size=text.hidden_size)
-    image = f"{_QWEN2_VL_IMAGE_PIXELS} pixels ({patches} patches)"
-    tied = text.tied_embeddings
-    return _joined(fields, text, run, image=image, tied=tied)
-
-
-def _qwen2_vl_run(vision: Fields, *, patches: int, output_size: int) -> BlockRun:
-    width, heads = vision.size("embed_dim", 1280), vision.size("num_heads", 16)
-    require_divides(vision.spelling("num_heads"), heads, vision.spelling("embed_dim"), width)
-    merged = vision.size("spatial_merge_size", 2) ** 2
-    tokens = max(patches // merged, 1)
-    pixels = vision.size("in_channels", 3) * vision.size("temporal_patch_size", 2)
-    attention = GroupedQueryAttention(
-        head_count=heads,
-        key_value_head_count=heads,
-        head_size=width // heads,
-        query_key_value_bias=True,
-        output_bias=True,
-        causal=False,
-    )
-    feed_forward = DenseFeedForward(
-        ffn_size=width * vision.size("mlp_ratio", 4), gated=False, bias=True
-    )
-    given = vision.size("hidden_size", 3584)
-    if given != output_size:
-        raise DocumentError(
-            f"must be the decoder's hidden_size {output_size}",
-            field=vision.spelling("hidden_size"),
-            value=given,
-            remedy="make both equal",
-        )
-    return BlockRun(
-        block=Block(attention=attention, feed_forward=feed_forward, norm=Norm.LAYER),
-        block_count=vision.size("depth", 32, limit=LAYER_LIMIT),
-        part=RunPart.ENCODER,
-        hidden_size=width,
-        tokens_per_sequence=patches,
-        entry=Entry(
-            products=(
-                Product(inner_size=pixels * vision.size("patch_size", 14) ** 2, outer_size=width),
-            )
-        ),
-        exit=Exit(
-            products=tuple(
-                Product(
-                    inner_size=merged * width,
-                    outer_size=outer,
-                    bias=True,
-                    tokens_per_sequence=tokens,
-                )
-                for outer in (merged * width, output_size)
-            ),
-            norm_widths=(width,),
-            output_size=output_size,
-            output_tokens_per_sequence=tokens,
-        ),
-    )
+    return joined(fields, text, tower.run(exit_), image=f"{tower.image_pixels} pixels", tied=True)
 
 
 def _decoder(fields: Fields, name: str) -> ModelGraph:
@@ -233,24 +154,3 @@ def _require_pooling(fields: Fields, tower: Tower, tokens: int) -> None:
             value=tokens,
             remedy="use the released value of 256 with images of 896 pixels in patches of 14",
         )
-
-
-def _joined(
-    fields: Fields, text: ModelGraph, tower: BlockRun, *, image: str, tied: bool | None = None
-) -> ModelGraph:
-    """Return the tower before its decoder; the outer `tie_word_embeddings` wins where it is true.
-
-    `tied` is what the outer configuration says where it says nothing.
-    """
-    outer = fields.flag("tie_word_embeddings", bool(tied))
-    output, _ = tower.output(text.hidden_size)
-    said = f"one image of {image} a sequence was assumed, {output} of its tokens"
-    return ModelGraph(
-        **{
-            **dict(text),
-            "architecture": fields.text("model_type") or text.architecture,
-            "tied_embeddings": outer or text.tied_embeddings,
-            "runs": (tower, *text.runs),
-            "assumptions": (*text.assumptions, said),
-        }
-    )

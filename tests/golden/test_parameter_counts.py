@@ -26,7 +26,7 @@ SIZES = {
 GPT2_SIZES = {"n_embd": 64, "n_head": 4, "n_layer": 3, "vocab_size": 128}
 FULL, SLIDING = "full_attention", "sliding_attention"
 # These have parts of their own: `test_towers_and_encoders.py`.
-WITH_TOWERS = {"gemma3", "llava", "mt5", "qwen2_vl", "t5", "whisper"}
+WITH_TOWERS = {"gemma3", "llava", "mt5", "qwen2_5_vl", "qwen2_vl", "t5", "whisper"}
 DECODERS = sorted(set(model_types()) - WITH_TOWERS)
 
 

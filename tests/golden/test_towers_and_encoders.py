@@ -94,6 +94,17 @@ CASES: dict[str, dict[str, Any]] = {
         "text_config": {k: v for k, v in TEXT.items() if k != "head_dim"},
         "vision_config": QWEN_VISION,
     },
+    "qwen2_5_vl": {
+        "model_type": "qwen2_5_vl",
+        "text_config": {k: v for k, v in TEXT.items() if k != "head_dim"},
+        "vision_config": {
+            "depth": 9,
+            "hidden_size": 64,
+            "intermediate_size": 90,
+            "num_heads": 4,
+            "out_hidden_size": 128,
+        },
+    },
     "qwen2_vl_flat": {
         "model_type": "qwen2_vl",
         **{k: v for k, v in TEXT.items() if k != "head_dim"},

@@ -18,6 +18,7 @@ _CLASSES = {
     "gemma3": AutoModelForImageTextToText,
     "llava": AutoModelForImageTextToText,
     "mt5": AutoModelForSeq2SeqLM,
+    "qwen2_5_vl": AutoModelForImageTextToText,
     "qwen2_vl": AutoModelForImageTextToText,
     "t5": AutoModelForSeq2SeqLM,
     "whisper": AutoModelForSpeechSeq2Seq,

@@ -47,6 +47,16 @@ CONFIGS: dict[str, dict[str, Any]] = {
     },
     "llava": {"text_config": {"model_type": "llama", **TEXT}, "vision_config": VISION},
     "gemma3": {"text_config": TEXT, "vision_config": VISION, "mm_tokens_per_image": 4},
+    "qwen2_5_vl": {
+        "text_config": TEXT,
+        "vision_config": {
+            "depth": 10,
+            "hidden_size": 64,
+            "intermediate_size": 90,
+            "num_heads": 4,
+            "out_hidden_size": 128,
+        },
+    },
     "qwen2_vl": {
         **TEXT,
         "vision_config": {"depth": 3, "embed_dim": 64, "num_heads": 4, "hidden_size": 128},
@@ -133,6 +143,15 @@ def test_a_qwen2_vl_takes_an_image_of_1024_patches_and_makes_256_tokens_of_them(
     assert any("448 pixels (1024 patches)" in text for text in graph.assumptions)
 
 
+def test_a_qwen2_5_vl_tower_alternates_between_windows_of_64_patches_and_the_image():
+    """112 pixels in patches of 14 are 8 x 8; block 7 of ten sees all."""
+    tower = graph_of("qwen2_5_vl").runs[:-1]
+    seen = [(run.block.attention.chunk_tokens, run.block_count) for run in tower]
+    assert seen == [(64, 7), (None, 1), (64, 2)]
+    every = graph_of("qwen2_5_vl", vision_config__fullatt_block_indexes=list(range(10)))
+    assert [run.block.attention.chunk_tokens for run in every.runs[:-1]] == [None]
+
+
 @pytest.mark.parametrize(
     ("model_type", "changes", "field"),
     [
@@ -161,6 +180,8 @@ def test_a_qwen2_vl_takes_an_image_of_1024_patches_and_makes_256_tokens_of_them(
         ("qwen2_vl", {"vision_config__hidden_size": 96}, "vision_config.hidden_size"),
         ("qwen2_vl", {"vision_config__num_heads": 3}, "vision_config.num_heads"),
         ("qwen2_vl", {"hidden_size": ...}, "hidden_size"),
+        ("qwen2_5_vl", {"vision_config__out_hidden_size": 96}, "vision_config.out_hidden_size"),
+        ("qwen2_5_vl", {"vision_config__fullatt_block_indexes": 7}, "fullatt_block_indexes"),
     ],
 )
 def test_bad_field_is_named_with_its_section(model_type, changes, field):

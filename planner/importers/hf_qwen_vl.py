@@ -1,0 +1,149 @@
+"""Vision-language models of the Qwen family: qwen2_vl and qwen2_5_vl.
+
+Their towers have rotary positions and take images of any size, so that one is assumed. A merger
+makes one token of a square of patches. Defaults are those of `configuration_<type>.py` of
+transformers 5.23. Older files have the decoder's fields beside `vision_config`.
+"""
+
+from __future__ import annotations
+
+from itertools import groupby
+
+from planner.errors import DocumentError
+from planner.importers import hf_dense
+from planner.importers.fields import LAYER_LIMIT, Fields, require_divides
+from planner.importers.hf_towers import joined
+from planner.schema.model import (
+    Block,
+    BlockRun,
+    DenseFeedForward,
+    Entry,
+    Exit,
+    GroupedQueryAttention,
+    ModelGraph,
+    Norm,
+    Product,
+    RunPart,
+)
+
+_IMAGE_PIXELS = 448
+_FULL_ATTENTION_BLOCKS = frozenset({7, 15, 23, 31})
+
+
+def qwen2_vl(fields: Fields, name: str) -> ModelGraph:
+    """Return a qwen2_vl: every block of its tower sees the whole image."""
+    text = _decoder(fields, name)
+    vision = _vision(fields)
+    width = vision.size("embed_dim", 1280)
+    block = Block(
+        attention=_attention(vision, "embed_dim", width),
+        feed_forward=DenseFeedForward(
+            ffn_size=width * vision.size("mlp_ratio", 4), gated=False, bias=True
+        ),
+        norm=Norm.LAYER,
+    )
+    blocks = [block] * vision.size("depth", 32, limit=LAYER_LIMIT)
+    return _model(fields, text, blocks, width=width, output_field="hidden_size")
+
+
+def qwen2_5_vl(fields: Fields, name: str) -> ModelGraph:
+    """Return a qwen2_5_vl: all but some blocks of its tower see one window of the image.
+
+    Windows are counted whole, as in an image whose sides they divide.
+    """
+    text = _decoder(fields, name)
+    vision = _vision(fields)
+    width = vision.size("hidden_size", 3584)
+    attention = _attention(vision, "hidden_size", width)
+    merge = vision.size("spatial_merge_size", 2)
+    side = vision.size("window_size", 112) // (merge * vision.size("patch_size", 14)) * merge
+    windowed = attention.model_copy(update={"chunk_tokens": max(side, 1) ** 2})
+    feed_forward = DenseFeedForward(ffn_size=vision.size("intermediate_size", 3420), bias=True)
+    absent = "fullatt_block_indexes" not in vision
+    full = _FULL_ATTENTION_BLOCKS if absent else vision.indices("fullatt_block_indexes")
+    blocks = [
+        Block(attention=attention if index in full else windowed, feed_forward=feed_forward)
+        for index in range(vision.size("depth", 32, limit=LAYER_LIMIT))
+    ]
+    return _model(fields, text, blocks, width=width, output_field="out_hidden_size")
+
+
+def _decoder(fields: Fields, name: str) -> ModelGraph:
+    nested = "text_config" in fields
+    return hf_dense.qwen2_vl_text(fields.section("text_config") if nested else fields, name)
+
+
+def _vision(fields: Fields) -> Fields:
+    return fields.section("vision_config", aliases={"in_chans": "in_channels"})
+
+
+def _attention(vision: Fields, width_field: str, width: int) -> GroupedQueryAttention:
+    heads = vision.size("num_heads", 16)
+    require_divides(vision.spelling("num_heads"), heads, vision.spelling(width_field), width)
+    return GroupedQueryAttention(
+        head_count=heads,
+        key_value_head_count=heads,
+        head_size=width // heads,
+        query_key_value_bias=True,
+        output_bias=True,
+        causal=False,
+    )
+
+
+def _model(
+    fields: Fields, text: ModelGraph, blocks: list[Block], *, width: int, output_field: str
+) -> ModelGraph:
+    """Return the tower before its decoder, in as many runs as its blocks alternate.
+
+    Raises:
+        DocumentError: if the tower does not put out what the decoder takes.
+    """
+    vision = _vision(fields)
+    given = vision.size(output_field, 3584)
+    if given != text.hidden_size:
+        raise DocumentError(
+            f"must be the decoder's hidden_size {text.hidden_size}",
+            field=vision.spelling(output_field),
+            value=given,
+            remedy="make both equal",
+        )
+    patches = max(_IMAGE_PIXELS // vision.size("patch_size", 14), 1) ** 2
+    runs = [
+        BlockRun(
+            block=block,
+            block_count=len(list(same)),
+            part=RunPart.ENCODER,
+            hidden_size=width,
+            tokens_per_sequence=patches,
+        )
+        for block, same in groupby(blocks)
+    ]
+    runs[0] = runs[0].model_copy(update={"entry": _entry(vision, width)})
+    merger = _merger(vision, blocks[0].norm, width=width, patches=patches, output=given)
+    runs[-1] = runs[-1].model_copy(update={"exit": merger})
+    image = f"{_IMAGE_PIXELS} pixels ({patches} patches)"
+    return joined(fields, text, *runs, image=image, tied=text.tied_embeddings)
+
+
+def _entry(vision: Fields, width: int) -> Entry:
+    """Return the patch embedding, over the frames of `temporal_patch_size`."""
+    pixels = vision.size("in_channels", 3) * vision.size("temporal_patch_size", 2)
+    patch = vision.size("patch_size", 14)
+    return Entry(products=(Product(inner_size=pixels * patch**2, outer_size=width),))
+
+
+def _merger(vision: Fields, norm: Norm, *, width: int, patches: int, output: int) -> Exit:
+    merged = vision.size("spatial_merge_size", 2) ** 2
+    tokens = max(patches // merged, 1)
+    return Exit(
+        products=tuple(
+            Product(
+                inner_size=merged * width, outer_size=outer, bias=True, tokens_per_sequence=tokens
+            )
+            for outer in (merged * width, output)
+        ),
+        norm=norm,
+        norm_widths=(width,),
+        output_size=output,
+        output_tokens_per_sequence=tokens,
+    )
