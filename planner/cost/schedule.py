@@ -26,6 +26,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from planner.cost.configuration import Floats
+from planner.schema.job import Stack
 from planner.schema.strategy import V_SCHEDULES, PipelineSchedule
 
 
@@ -128,15 +129,17 @@ class BoundaryShares:
     fill: float
 
 
-def boundary_shares(schedule: PipelineSchedule) -> BoundaryShares:
+def boundary_shares(schedule: PipelineSchedule, stack: Stack) -> BoundaryShares:
     """Return the shares of a stack that sends while it computes, as torch and Megatron do.
 
     1F1B waits for each message: a rank has just as many micro-batches ahead as ranks follow, so
     that the way there and back is in its pace. DualPipeV hands over in pairs and waits as long,
     over twice the boundaries. GPipe, the interleaved schedule and ZB-V run further ahead, and wait
     only while they fill and drain; ZB-V's way back crosses the V once more. Found by simulation;
-    docs/decisions/0005 has the errors. Where sending blocks, both shares are 1.
+    docs/decisions/0005 has the errors. Where sending blocks, as in DeepSpeed, both shares are 1.
     """
+    if stack is Stack.DEEPSPEED:
+        return BoundaryShares(pace=1.0, fill=1.0)
     match schedule:
         case PipelineSchedule.ONE_F_ONE_B:
             return BoundaryShares(pace=0.5, fill=0.5)

@@ -5,12 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 
-import numpy as np
-from numpy.typing import ArrayLike
-
 from planner.cost.configuration import Floats
+from planner.cost.holdings import Holding, peak_activation_bytes
 from planner.cost.layer_costs import LayerCosts, MemoryLimits, MicroBatchSeconds, StepEndSeconds
-from planner.cost.schedule import FillWeights
+from planner.cost.schedule import BoundaryShares, FillWeights
 from planner.schema.plan import MemoryBreakdown
 
 _SHARES = ("forward_share", "weight_gradient_share")
@@ -38,6 +36,26 @@ class Boundary:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class RankSchedule:
+    """What the schedule makes of one rank.
+
+    `in_flight` counts micro-batches of all that the rank holds, `holdings` by its virtual stages.
+    """
+
+    weights: FillWeights
+    shares: BoundaryShares
+    in_flight: float
+    holdings: tuple[Holding, ...]
+
+    def kept_bytes(self, kept: Sequence[float]) -> float:
+        """Return the bytes of activations at the peak, from those of each virtual stage.
+
+        `in_flight` is enough unless earlier virtual stages keep more than later ones.
+        """
+        return max(self.in_flight * sum(kept), peak_activation_bytes(self.holdings, kept))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class StageTotals:
     """Seconds and bytes of one pipeline rank. `memory` sums to the peak."""
 
@@ -60,39 +78,41 @@ class StageTotals:
 
 
 def stage_totals(
-    held: Sequence[HeldLayers],
+    held: Sequence[Sequence[HeldLayers]],
     boundaries: Sequence[Boundary],
     *,
-    weights: FillWeights,
+    schedule: RankSchedule,
     step_end_seconds: float,
-    in_flight: float,
     limits: MemoryLimits,
 ) -> StageTotals:
     """Return what the rank that holds `held` takes; costs are of one configuration, [1, choices].
 
-    `in_flight` counts micro-batches of all that it holds.
+    `held` is by virtual stage.
     """
+    every = [layers for stage in held for layers in stage]
     micro_batch = {
-        name: sum(h.count * _at(h.costs.micro_batch_seconds, name, h.choice) for h in held)
+        name: sum(h.count * _at(h.costs.micro_batch_seconds, name, h.choice) for h in every)
         for name in _MICRO_BATCH_PARTS
     }
     exchange = sum(boundary.seconds for boundary in boundaries)
-    micro_batch["pipeline_point_to_point"] += exchange
+    paced = schedule.shares.pace * exchange
+    micro_batch["pipeline_point_to_point"] += paced
     step_end = {
-        name: sum(h.count * _at(h.costs.step_end_seconds, name, h.choice) for h in held)
+        name: sum(h.count * _at(h.costs.step_end_seconds, name, h.choice) for h in every)
         for name in _STEP_END_PARTS
     }
     step_end["data_parallel_exposed"] += step_end_seconds
-    fill = sum(h.count * fill_seconds(h.costs, weights)[0, h.choice] for h in held)
-    fill += sum(boundary_fill_seconds(boundary.seconds, weights) for boundary in boundaries)
-    buffers = in_flight * sum(boundary.bytes for boundary in boundaries)
+    fill = sum(h.count * fill_seconds(h.costs, schedule.weights)[0, h.choice] for h in every)
+    buffers = schedule.in_flight * sum(boundary.bytes for boundary in boundaries)
+    kept = [_sum_bytes(stage, "activations") for stage in held]
     return StageTotals(
         micro_batch_seconds=micro_batch,
-        forward_seconds=sum(_forward_seconds(h) for h in held) + exchange / 2.0,
-        fill_seconds=float(fill),
+        forward_seconds=sum(_forward_seconds(h) for h in every) + paced / 2.0,
+        fill_seconds=float(fill) + schedule.shares.fill * exchange,
         step_end_seconds=step_end,
-        memory=_memory(held, limits, in_flight=in_flight, boundary=buffers),
-        host_bytes=_sum_bytes(held, "host") + in_flight * _sum_bytes(held, "host_activations"),
+        memory=_memory(every, limits, activations=schedule.kept_bytes(kept), boundary=buffers),
+        host_bytes=_sum_bytes(every, "host")
+        + schedule.in_flight * _sum_bytes(every, "host_activations"),
     )
 
 
@@ -103,12 +123,6 @@ def fill_seconds(costs: LayerCosts, weights: FillWeights) -> Floats:
     forward = total * seconds.forward_share
     weight_gradient = total * seconds.weight_gradient_share
     return weights.of(forward, total - forward - weight_gradient, weight_gradient)
-
-
-def boundary_fill_seconds(seconds: ArrayLike, weights: FillWeights) -> Floats:
-    """Return what one boundary adds to the fill: half goes forward, half back with gradients."""
-    half = 0.5 * np.asarray(seconds, dtype=np.float64)
-    return weights.of(half, half, np.zeros_like(half))
 
 
 def _at(part: object, name: str, choice: int) -> float:
@@ -127,7 +141,7 @@ def _sum_bytes(held: Sequence[HeldLayers], name: str) -> float:
 
 
 def _memory(
-    held: Sequence[HeldLayers], limits: MemoryLimits, *, in_flight: float, boundary: float
+    held: Sequence[HeldLayers], limits: MemoryLimits, *, activations: float, boundary: float
 ) -> MemoryBreakdown:
     """Return the peak by cause: what is always held, activations in flight, largest transient."""
     largest = max(held, key=lambda h: _at(h.costs.bytes, "transient", h.choice))
@@ -138,7 +152,6 @@ def _memory(
         for name in ("parameters", "gradients", "optimizer", "communication_buffers")
     }
     parts["communication_buffers"] += boundary
-    activations = in_flight * _sum_bytes(held, "activations")
     live = sum(parts.values()) + activations + transient
     return MemoryBreakdown(
         **parts,

@@ -13,18 +13,20 @@ from planner.cost.configuration import (
     Configurations,
     LayerChoices,
 )
+from planner.cost.holdings import peak_holdings
 from planner.cost.intervals import fits_probability, step_interval
 from planner.cost.layer_costs import CostTable, MemoryLimits
 from planner.cost.schedule import (
+    boundary_shares,
     fill_weights,
     in_flight,
     rank_of_virtual_stage,
     repeat_count,
 )
-from planner.cost.stage import Boundary, HeldLayers, StageTotals, stage_totals
+from planner.cost.stage import Boundary, HeldLayers, RankSchedule, StageTotals, stage_totals
 from planner.cost.table import cost_table
 from planner.hardware import ClusterHardware, stack_profile
-from planner.schema.job import Job
+from planner.schema.job import Job, Stack
 from planner.schema.plan import Prediction, StagePrediction, StepBreakdown
 from planner.schema.strategy import EdgeChoice, LayerGroup, Stage, Strategy
 from planner.workload.layer import ModelWorkload
@@ -56,6 +58,7 @@ class _Priced:
     choices: tuple[Choice, ...]
     tables: tuple[CostTable, ...]
     rank_kinds: tuple[int, ...]
+    stack: Stack
 
     def rank_of(self, virtual_stage: int) -> int:
         """Return the pipeline rank that holds a virtual stage."""
@@ -94,6 +97,7 @@ def _priced(
             configuration.device_order,
             pipeline_parallel_degree=configuration.pipeline_parallel_degree,
         ),
+        stack=job.stack,
     )
 
 
@@ -149,36 +153,38 @@ def _rank_totals(rank: int, priced: _Priced) -> StageTotals:
     """Return the totals of one pipeline rank with all the virtual stages that it holds."""
     configuration = priced.configuration
     table = priced.tables[priced.rank_kinds[rank]]
-    held: list[HeldLayers] = []
+    held: list[list[HeldLayers]] = []
     boundaries: list[Boundary] = []
     last = len(priced.stages) - 1
     for index, stage in enumerate(priced.stages):
         if priced.rank_of(index) != rank:
             continue
+        layers: list[HeldLayers] = []
         if index == 0:
-            held.append(HeldLayers(costs=table.embedding, choice=0, count=1))
+            layers.append(HeldLayers(costs=table.embedding, choice=0, count=1))
         for group in stage.layers:
-            held.extend(_group_layers(group, table, priced.choices))
+            layers.extend(_group_layers(group, table, priced.choices))
         if index == last:
-            held.append(HeldLayers(costs=table.head, choice=0, count=1))
+            layers.append(HeldLayers(costs=table.head, choice=0, count=1))
+        held.append(layers)
         boundaries.extend(_boundaries(index, priced))
-    shape = _shape(configuration)
     return stage_totals(
         held,
         boundaries,
-        weights=fill_weights(
-            configuration.pipeline_schedule,
-            micro_batch_count=configuration.micro_batch_count,
-            **shape,
-        ),
+        schedule=_rank_schedule(rank, configuration, priced.stack),
         step_end_seconds=float(table.fixed.step_end_seconds[0]),
-        in_flight=in_flight(
-            configuration.pipeline_schedule,
-            micro_batch_count=configuration.micro_batch_count,
-            stage=rank,
-            **shape,
-        ),
         limits=table.limits,
+    )
+
+
+def _rank_schedule(rank: int, configuration: Configuration, stack: Stack) -> RankSchedule:
+    schedule, shape = configuration.pipeline_schedule, _shape(configuration)
+    count = configuration.micro_batch_count
+    return RankSchedule(
+        weights=fill_weights(schedule, micro_batch_count=count, **shape),
+        shares=boundary_shares(schedule, stack),
+        in_flight=in_flight(schedule, micro_batch_count=count, stage=rank, **shape),
+        holdings=peak_holdings(schedule, micro_batch_count=count, rank=rank, **shape),
     )
 
 

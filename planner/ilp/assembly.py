@@ -8,18 +8,20 @@ from dataclasses import dataclass
 import numpy as np
 
 from planner.cost.boundary import boundary_places
-from planner.cost.configuration import Configuration, Floats, Integers
+from planner.cost.configuration import Booleans, Configuration, Floats, Integers
 from planner.cost.layer_costs import CostTable, LayerCosts
 from planner.cost.schedule import (
+    BoundaryShares,
     FillWeights,
+    boundary_shares,
     fill_weights,
     in_flight,
     rank_of_virtual_stage,
     repeat_count,
 )
-from planner.cost.stage import boundary_fill_seconds
 from planner.hardware import ClusterHardware
 from planner.ilp.instance import CutExtras, Instance, Kind, undominated
+from planner.schema.job import Stack
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,10 +33,11 @@ class Shape:
     in_flight: Floats
     repeat_count: float
     weights: FillWeights
+    shares: BoundaryShares
     device_kinds: tuple[int, ...]
 
 
-def shape_of(configuration: Configuration, hardware: ClusterHardware) -> Shape:
+def shape_of(configuration: Configuration, hardware: ClusterHardware, stack: Stack) -> Shape:
     """Return the ranks of a configuration."""
     schedule, degree = configuration.pipeline_schedule, configuration.pipeline_parallel_degree
     virtual, count = configuration.virtual_pipeline_degree, configuration.micro_batch_count
@@ -68,6 +71,7 @@ def shape_of(configuration: Configuration, hardware: ClusterHardware) -> Shape:
             virtual_pipeline_degree=virtual,
             micro_batch_count=count,
         ),
+        shares=boundary_shares(schedule, stack),
         device_kinds=hardware.stage_kinds(
             configuration.device_order, pipeline_parallel_degree=degree
         ),
@@ -79,10 +83,13 @@ def instance_of(
     index: int,
     shape: Shape,
     hardware: ClusterHardware,
+    *,
+    allowed: Booleans | None = None,
 ) -> Instance:
     """Return the numbers of row `index` of the tables (one a kind of device).
 
-    Choices that are dominated on every rank are dropped.
+    Choices of blocks that are not `allowed` [choices], and those that are dominated on every rank,
+    are dropped.
     """
     devices = np.array(shape.device_kinds)
     first, last = shape.holders[0], shape.holders[-1]
@@ -92,7 +99,7 @@ def instance_of(
         totals[kind] += count
     for kind, count in enumerate(totals.tolist()):
         costs = [table.blocks[kind] for table in tables]
-        kinds.append(_kind(costs, index, shape, count=count, pinned_stage=None))
+        kinds.append(_kind(costs, index, shape, count=count, pinned_stage=None, allowed=allowed))
     kinds.append(_kind([t.head for t in tables], index, shape, count=1, pinned_stage=last))
     boundaries = _boundaries(tables, index, shape, hardware)
     limits = [table.limits for table in tables]
@@ -119,6 +126,7 @@ def _kind(
     *,
     count: int,
     pinned_stage: int | None,
+    allowed: Booleans | None = None,
 ) -> Kind:
     devices = np.array(shape.device_kinds)
     flight = shape.in_flight[:, None]
@@ -143,12 +151,16 @@ def _kind(
         "memory": static + flight * activation,
         "transient": column([cost.bytes.transient[index] for cost in costs]),
         "host": host + flight * host_activation,
+        "kept": activation,
     }
+    if allowed is not None:
+        columns = {name: values[:, allowed] for name, values in columns.items()}
     kept = _kept(columns, shape, pinned_stage)
+    places = np.arange(totals.shape[1]) if allowed is None else np.flatnonzero(allowed)
     return Kind(
         count=count,
         pinned_stage=pinned_stage,
-        choice=tuple(int(choice) for choice in kept),
+        choice=tuple(int(choice) for choice in places[kept]),
         **{name: values[:, kept] for name, values in columns.items()},
     )
 
@@ -168,7 +180,8 @@ def _kept(columns: dict[str, Floats], shape: Shape, pinned_stage: int | None) ->
             ranks.add(min(own, key=lambda r: shape.in_flight[r]))
             ranks.add(max(own, key=lambda r: shape.in_flight[r]))
     rows = sorted(ranks)
-    return undominated(np.concatenate([values[rows] for values in columns.values()]))
+    compared = [values[rows] for name, values in columns.items() if name != "kept"]
+    return undominated(np.concatenate(compared))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -186,7 +199,7 @@ def _boundaries(
     pace, fill, held = (np.zeros(shape.degree) for _ in range(3))
     cuts = list(zip(shape.holders, shape.holders[1:], strict=False))
     seconds = _cut_seconds(cuts, tables, index, shape=shape, hardware=hardware)
-    fills = boundary_fill_seconds(seconds, shape.weights)
+    paces, fills = shape.shares.pace * seconds, shape.shares.fill * seconds
     own = np.array([table.fixed.boundary_bytes[index] for table in tables])
     sides = [
         np.array(
@@ -200,14 +213,14 @@ def _boundaries(
     ]
     for place, pair in enumerate(cuts):
         for side, rank in enumerate(pair):
-            pace[rank] += seconds[place].min()
+            pace[rank] += paces[place].min()
             fill[rank] += fills[place].min()
             held[rank] += sides[side][place].min()
     return _Boundaries(
         pace=pace,
         fill=fill,
         bytes=held,
-        extras=_extras(seconds, fills, sides, len(tables[0].chain)),
+        extras=_extras(paces, fills, sides, len(tables[0].chain)),
     )
 
 
@@ -232,15 +245,15 @@ def _cut_seconds(
 
 
 def _extras(
-    seconds: Floats, fills: Floats, sides: Sequence[Floats], run_count: int
+    paces: Floats, fills: Floats, sides: Sequence[Floats], run_count: int
 ) -> CutExtras | None:
     """Return what each cut costs beyond its cheapest place, with a column for the embedding.
 
     None where nothing differs.
     """
-    if run_count == 1 or not len(seconds):
+    if run_count == 1 or not len(paces):
         return None
-    parts = [part - part.min(axis=1, keepdims=True) for part in (seconds, fills, *sides)]
+    parts = [part - part.min(axis=1, keepdims=True) for part in (paces, fills, *sides)]
     if not any((part > 0.0).any() for part in parts):
         return None
     pace, fill, first, second = (np.pad(part, ((0, 0), (1, 1))) for part in parts)

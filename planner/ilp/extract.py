@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from planner.cost.configuration import Choice, Configuration
+from planner.cost.configuration import Choice, Configuration, Integers
 from planner.ilp.formulation import Formulation
-from planner.ilp.instance import Assignment, Instance, cuts_of
+from planner.ilp.instance import Assignment, Instance, Kind, cuts_of
 from planner.ilp.solver import Solution
 from planner.schema.strategy import EdgeChoice, LayerGroup, Stage, Strategy
 
@@ -74,18 +74,31 @@ def _stages(
 ) -> tuple[Stage, ...]:
     """Return every virtual stage with its blocks, a group for each change of choice."""
     left = [counts.copy() for counts in assignment.counts]
+    is_virtual = instance.least_blocks > 1
     stages = []
     for j, holder in enumerate(instance.holders):
         groups = []
         for block in range(assignment.cuts[j], assignment.cuts[j + 1]):
             k = int(instance.block_kinds[block])
-            s = int(np.flatnonzero(left[k][holder])[0])
+            s = _next_choice(instance.kinds[k], left[k][holder], holder, is_virtual=is_virtual)
             left[k][holder, s] -= 1
             groups.append(_group(block, 1, choices[instance.kinds[k].choice[s]]))
         stages.append(
             Stage(stage=j, device_group=device_groups[holder], layers=tuple(_merged(groups)))
         )
     return tuple(stages)
+
+
+def _next_choice(kind: Kind, left: Integers, rank: int, *, is_virtual: bool) -> int:
+    """Return the choice that the rank's next block of the kind takes, of those that are `left`.
+
+    On a rank with several virtual stages the earlier ones hold more micro-batches, so that blocks
+    that keep the least come first.
+    """
+    waiting = np.flatnonzero(left)
+    if not is_virtual:
+        return int(waiting[0])
+    return int(waiting[kind.kept[rank, waiting].argmin()])
 
 
 def _group(first: int, count: int, choice: Choice) -> LayerGroup:

@@ -24,7 +24,8 @@ from planner.cost.configuration import Floats, Integers
 class Kind:
     """`count` identical layers with their choices; arrays are [stages, choices].
 
-    `choice` maps each kept choice to its place in the table it came from.
+    `kept` are the activations of one micro-batch, which `memory` has in it. `choice` maps each
+    choice to its place in the table that it came from.
     """
 
     count: int
@@ -35,6 +36,7 @@ class Kind:
     memory: Floats
     transient: Floats
     host: Floats
+    kept: Floats
     choice: tuple[int, ...]
 
 
@@ -192,7 +194,8 @@ def cuts_of(instance: Instance, counts: tuple[NDArray[np.int64], ...]) -> tuple[
     """Return cuts at which every rank holds as many blocks as `counts` say.
 
     Exact where ranks follow one another along the chain; where a rank holds several virtual stages
-    of a chain of one kind, its blocks are spread evenly over them.
+    of a chain of one kind, its blocks are spread evenly over them. Later ones get no fewer, as
+    earlier ones hold more micro-batches.
     """
     held = np.sum([counts[k].sum(axis=1) for k in instance.free_kinds], axis=0)
     shares = {
@@ -206,7 +209,9 @@ def cuts_of(instance: Instance, counts: tuple[NDArray[np.int64], ...]) -> tuple[
 
 
 def _even(total: int, parts: int) -> tuple[int, ...]:
-    return tuple(total // parts + (1 if part < total % parts else 0) for part in range(parts))
+    return tuple(
+        total // parts + (1 if part >= parts - total % parts else 0) for part in range(parts)
+    )
 
 
 def undominated(columns: Floats) -> Integers:

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from planner.cost.configuration import (
+    Booleans,
     Choice,
     Choices,
     Configurations,
@@ -34,6 +35,7 @@ from planner.schema.strategy import (
     Offload,
     PipelineSchedule,
 )
+from planner.space.schedules import refuses_checkpointing
 
 _QUICK_BLOCK = 8192
 _BLOCK = 128
@@ -82,7 +84,7 @@ class Pricing:
         self._shape_first, self._shape_of = alike(configurations, _SHAPE)
         self._price_first, self._price_of = alike(configurations, _PRICE)
         self._shapes = [
-            shape_of(configurations.row(int(first)), problem.hardware)
+            shape_of(configurations.row(int(first)), problem.hardware, problem.job.stack)
             for first in self._shape_first
         ]
         self._coarse = ranks_of(self._shapes, group_count=1)
@@ -98,7 +100,13 @@ class Pricing:
             np.arange(start, min(start + _QUICK_BLOCK, count))
             for start in range(0, count, _QUICK_BLOCK)
         ]
-        return np.concatenate([self._quick_block(part) for part in parts])
+        bounds = np.concatenate([self._quick_block(part) for part in parts])
+        blocks = self._choices.blocks
+        if (blocks.selective | blocks.full).all():
+            for schedule in PipelineSchedule:
+                if refuses_checkpointing(self._problem.job.stack, schedule):
+                    bounds[self._configurations.pipeline_schedule == schedule] = np.inf
+        return bounds
 
     def memory_bounds(self, indices: Sequence[int]) -> Floats:
         """Return a lower bound with memory for some configurations, [indices]."""
@@ -121,7 +129,20 @@ class Pricing:
         if block not in self._blocks:
             block, row = self._add_block(np.array([price])), 0
         shape = self._shapes[int(self._shape_of[index])]
-        return instance_of(self._tables(block), row, shape, self._problem.hardware)
+        return instance_of(
+            self._tables(block),
+            row,
+            shape,
+            self._problem.hardware,
+            allowed=self._allowed(index),
+        )
+
+    def _allowed(self, index: int) -> Booleans | None:
+        """Return which block choices go with the schedule, [choices], None if all do."""
+        schedule = PipelineSchedule(self._configurations.pipeline_schedule[index])
+        if not refuses_checkpointing(self._problem.job.stack, schedule):
+            return None
+        return ~(self._choices.blocks.selective | self._choices.blocks.full)
 
     def _quick_block(self, part: Integers) -> Floats:
         prices, rows = np.unique(self._price_of[part], return_inverse=True)

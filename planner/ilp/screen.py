@@ -33,6 +33,8 @@ class Ranks:
     repeats: Floats
     forms: Floats  # [rows, forms, 3]: fill weights of forward, input and weight gradient
     exchanges: Floats
+    pace_share: Floats
+    fill_share: Floats
     size: Floats
     devices: Integers
     in_flight: Floats
@@ -66,6 +68,8 @@ def ranks_of(shapes: Sequence[Shape], *, group_count: int) -> Ranks:
         repeats=np.array([shape.repeat_count for shape in shapes]),
         forms=_padded_forms(shapes),
         exchanges=np.array([float(_exchanges(shape)) for shape in shapes]),
+        pace_share=np.array([shape.shares.pace for shape in shapes]),
+        fill_share=np.array([shape.shares.fill for shape in shapes]),
         size=np.array(size),
         devices=column(
             [
@@ -208,8 +212,7 @@ def _fill_sum(tables: Sequence[CostTable], ranks: Ranks) -> Floats:
         fills = [_fill(cost, ranks) for cost in costs]
         total += count * np.min(fills, axis=0)
     boundary = _least_boundary(tables, ranks)
-    half = (0.5 * (ranks.forms[:, :, 0] + ranks.forms[:, :, 1])).max(axis=1)
-    return np.asarray(total + ranks.exchanges * np.maximum(half, 0.0) * boundary)
+    return np.asarray(total + ranks.exchanges * ranks.fill_share * boundary)
 
 
 def _fill(costs: LayerCosts, ranks: Ranks) -> Floats:
@@ -240,7 +243,12 @@ def _offsets(tables: Sequence[CostTable], ranks: Ranks, grid: Floats) -> Floats:
     """
     end = np.array([table.fixed.step_end_seconds for table in tables])
     own = end[ranks.devices, ranks.table_rows[:, None]]
-    each = ranks.repeats * _least_boundary(tables, ranks) * np.where(ranks.degrees > 1.0, 1.0, 0.0)
+    each = (
+        ranks.repeats
+        * ranks.pace_share
+        * _least_boundary(tables, ranks)
+        * np.where(ranks.degrees > 1.0, 1.0, 0.0)
+    )
     own = own + each[:, None]
     slack = _slack(tables, ranks)
     priced: Floats = own[:, :, None] - grid[:, None, :] * slack[:, :, None]
