@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from planner.errors import InputError
+from planner.hardware import cluster_hardware
 from planner.importers.clusters import cluster_from_short_form, read_cluster
 
 
@@ -87,3 +88,26 @@ def test_a_short_form_of_more_than_a_million_devices_is_refused():
 )
 def test_short_forms_name_nodes_of_any_size(short_form, devices):
     assert cluster_from_short_form(short_form).device_count == devices
+
+
+EXAMPLES = Path(__file__).parents[3] / "examples" / "clusters"
+
+
+@pytest.mark.parametrize(
+    ("name", "domains"),
+    [
+        ("two-h100-nodes", [[8, 16]]),
+        ("oversubscribed-a100", [[8, 32, 256]]),
+        ("h100-and-a100", [[8, 64, 128], [8, 64, 128]]),
+        ("two-gb200-racks", [[72, 144]]),
+    ],
+)
+def test_examples_have_the_networks_that_they_describe(name, domains):
+    _, cluster = read_cluster(str(EXAMPLES / f"{name}.yaml"))
+    kinds = cluster_hardware(cluster).kinds
+    assert [[level.device_count for level in kind.levels] for kind in kinds] == domains
+
+
+def test_every_example_is_read():
+    for path in EXAMPLES.glob("*.yaml"):
+        assert read_cluster(str(path))[1].name == path.stem
