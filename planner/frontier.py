@@ -30,6 +30,7 @@ from planner.version import planner_version
 
 POINT_COUNT_LIMIT = 64
 _FLOOR_SEARCHES = 5
+_FIRST_PARTS = 4
 _BELOW = 1.0 - 1e-6
 _EQUAL = 1e-9
 
@@ -75,15 +76,18 @@ def frontier(
 ) -> Frontier:
     """Return the Pareto front of `request`, with up to `point_count` memory caps for every part.
 
+    The largest parts come first with all their caps: time may not be enough for every part.
+
     Raises:
         SolverError: if the solver fails.
         VerificationError: if a plan does not survive its own recomputation.
     """
     parts = subclusters(request.cluster.resolved)
     sweep = _Sweep(request=request, inquiry=inquiry, point_count=point_count, part_count=len(parts))
-    fastest = [found for part in parts if (found := _fastest(sweep, part)) is not None]
-    for start in fastest:
-        _lower_caps(sweep, start)
+    for some in (parts[:_FIRST_PARTS], parts[_FIRST_PARTS:]):
+        fastest = [found for part in some if (found := _fastest(sweep, part)) is not None]
+        for start in fastest:
+            _lower_caps(sweep, start)
     kept = undominated(sweep.found)
     return Frontier(
         status=_status(sweep, kept),

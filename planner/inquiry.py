@@ -58,7 +58,7 @@ class Inquiry:
     """
 
     deadline: float
-    share_ratio: float = 0.25
+    share_ratio: float
     solver: SolverName | None = None
     listen: Listener | None = None
     search_count: int = 0
@@ -66,10 +66,16 @@ class Inquiry:
 
     @classmethod
     def within(
-        cls, seconds: float, *, solver: SolverName | None = None, listen: Listener | None = None
+        cls,
+        seconds: float,
+        *,
+        share_ratio: float = 0.25,
+        solver: SolverName | None = None,
+        listen: Listener | None = None,
     ) -> Inquiry:
         """Return an inquiry that has `seconds` from now on."""
-        return cls(deadline=time.perf_counter() + seconds, solver=solver, listen=listen)
+        end = time.perf_counter() + seconds
+        return cls(deadline=end, share_ratio=share_ratio, solver=solver, listen=listen)
 
     @property
     def seconds_left(self) -> float:

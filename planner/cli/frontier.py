@@ -62,7 +62,9 @@ def frontier(  # noqa: PLR0913 - one parameter per option; tests freeze the surf
 
     request = resolved_request(given_model, given_cluster, wanted)
     with work_progress("frontier") as listen:
-        inquiry = Inquiry.within(request.job.resolved.limits.solver_seconds, listen=listen)
+        inquiry = Inquiry.within(
+            request.job.resolved.limits.solver_seconds, share_ratio=0.1, listen=listen
+        )
         others = best_of_other_degrees(request, alternatives, inquiry=inquiry)
         found = front_of(request, inquiry=inquiry, point_count=points, alternatives=others)
     if json:

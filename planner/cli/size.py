@@ -80,7 +80,7 @@ def size(  # noqa: PLR0913 - one parameter per option; tests freeze the surface
     asked = SizingWish.from_fields(wish, source="the options")
     given_model = read_resolved_model(model)
     with work_progress("sizing") as listen:
-        inquiry = Inquiry.within(wanted.limits.solver_seconds, listen=listen)
+        inquiry = Inquiry.within(wanted.limits.solver_seconds, share_ratio=0.1, listen=listen)
         found = capacity.size(given_model, wanted, asked, inquiry=inquiry)
     if json:
         print_document(found)

@@ -67,10 +67,14 @@ def _left_out(front: Frontier) -> Iterator[str]:
         f"{front.status}: {front.search_count} searches, {front.dominated_count} plans dropped "
         "that another beats in all three"
     )
+    whole = [part for part in front.skipped if part.memory_cap_bytes is None]
     for reason, words in (("infeasible", "has no plan"), ("out_of_time", "was not solved in time")):
-        counts = sorted({s.device_count for s in front.skipped if s.reason == reason})
+        counts = sorted({part.device_count for part in whole if part.reason == reason})
         if counts:
             yield f"a part of {', '.join(map(str, counts))} devices {words}"
+    capped = len(front.skipped) - len(whole)
+    if capped:
+        yield f"{capped} memory caps on other parts were not solved in time"
 
 
 def price(cost: float | None) -> str:
