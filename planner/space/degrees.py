@@ -23,7 +23,7 @@ from planner.space.divisibility import (
 )
 from planner.space.legality import needs_sequence_parallel
 from planner.space.meshes import Mesh, MeshRequest, meshes
-from planner.space.refusals import Outside, Refusal, worded
+from planner.space.refusals import Indivisible, Outside, Refusal, worded
 from planner.space.rules import MICRO_BATCH_SIZE_LIMIT, searches_micro_batch_size
 from planner.space.schedules import schedule_options
 
@@ -83,7 +83,7 @@ def enumerate_configurations(
     found = meshes(MeshRequest(graph=graph, hardware=hardware, job=job, refused=space.refused))
     columns = space.grown(_mesh_columns(tuple(found)))
     return ConfigurationSpace(
-        configurations=_configurations(columns), refused=worded(space.refused, job.limits)
+        configurations=_configurations(columns), refused=worded(space.refused, job)
     )
 
 
@@ -125,8 +125,7 @@ class _Space:
     def _batches(self, data: int) -> Options:
         batch = self.job.global_batch_size or 1
         if batch % data:
-            reason = "global_batch_size not a multiple of the data-parallel degree"
-            return Options(rows=(), refused=(reason,))
+            return Options(rows=(), refused=(Indivisible(data),))
         sizes = divisors(batch // data)
         limits = self.job.limits
         near = [size for size in sizes if searches_micro_batch_size(size, limits)]

@@ -65,7 +65,7 @@ def meshes(asked: MeshRequest) -> Iterator[Mesh]:
 
 def _allows_pipeline(pipeline: int, asked: MeshRequest) -> bool:
     if pipeline > asked.graph.block_count:
-        asked.refused["more stages than blocks"] += 1
+        asked.refused[f"more stages than the model's {asked.graph.block_count} blocks"] += 1
         return False
     if not asked.job.limits.pipeline_parallel_degree.allows(pipeline):
         asked.refused[Outside("pipeline_parallel_degree", pipeline)] += 1

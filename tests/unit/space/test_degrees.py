@@ -101,7 +101,7 @@ def test_no_stage_is_without_a_block() -> None:
     run = a_model().runs[0].model_copy(update={"block_count": 2})
     space = space_of(graph=a_model(runs=(run,)))
     assert {row.pipeline_parallel_degree for row in space.rows} == {1, 2}
-    assert space.refused["more stages than blocks"] >= 1
+    assert space.refused["more stages than the model's 2 blocks"] >= 1
 
 
 def test_torch_runs_1f1b_only_with_a_full_pipeline() -> None:
@@ -283,7 +283,16 @@ def test_kinds_that_fill_no_equal_stages_leave_nothing() -> None:
     """20 H100 and 4 A100: six stages at least, and four blocks."""
     space = space_of(hardware=mixed(5, 1), global_batch_size=24)
     assert len(space.rows) == 0
-    assert space.refused["more stages than blocks"] > 0
+    assert space.refused["more stages than the model's 4 blocks"] > 0
+
+
+def test_batches_that_no_data_parallel_degree_divides_are_named() -> None:
+    """Batch 3 on four devices: two or four ranks cannot share it."""
+    refused = space_of(global_batch_size=3).refused
+    assert (
+        "job.global_batch_size 3 is not a multiple of the data-parallel degree; a multiple of one "
+        "of 2, 4 would do"
+    ) in refused
 
 
 def test_rows_and_columns_say_the_same() -> None:
