@@ -10,6 +10,7 @@ from planner.importers import (
     hf_dense,
     hf_encoder,
     hf_mixture,
+    hf_mllama,
     hf_qwen_vl,
     hf_vision,
 )
@@ -39,6 +40,7 @@ READERS: Mapping[str, Reader] = {
     "llava": Reader(read=hf_vision.llava),
     "mistral": Reader(read=hf_dense.mistral),
     "mixtral": Reader(read=hf_mixture.mixtral, aliases=hf_mixture.MIXTRAL_ALIASES),
+    "mllama": Reader(read=hf_mllama.mllama),
     "mt5": Reader(read=hf_encoder.mt5, aliases=hf_encoder.T5_ALIASES),
     "olmo2": Reader(read=hf_alternating.olmo2),
     "phi3": Reader(read=hf_dense.phi3),

@@ -97,7 +97,8 @@ class BlockRun(Part):
 
     A decoder's runs have the model's hidden size and the job's sequence length. An encoder's may
     have their own `hidden_size` and `tokens_per_sequence` (patches, source tokens); one with an
-    `entry` begins a tower of its own.
+    `entry` begins a tower of its own. `carried_width` counts elements a token of earlier blocks'
+    outputs that travel beside its rows, because the exit reads them too.
     """
 
     block: Block
@@ -105,6 +106,7 @@ class BlockRun(Part):
     part: RunPart = later(RunPart.DECODER)
     hidden_size: PositiveCount | None = later(None)
     tokens_per_sequence: TokenCount | None = later(None)
+    carried_width: Count = later(0)
     entry: Entry | None = later(None)
     exit: Exit | None = later(None)
 

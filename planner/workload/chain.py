@@ -16,10 +16,10 @@ Stream = tuple[int | None, int]  # tokens per sequence (None: the job's), elemen
 def boundaries(graph: ModelGraph) -> tuple[Boundary, ...]:
     """Return for each run what crosses a cut after one of its blocks.
 
-    A decoder alone: its own row for every token. In a tower: its own rows, the embedded text, and
-    the embedded input of towers that follow. From where a tower has ended: what it put out, as far
-    as a later block reads it. After the last block of a tower or of its readers this is more than
-    must travel, by what the tower puts out.
+    A decoder alone: its own row for every token. In a tower: its own rows and what they carry
+    along, the embedded text, and the embedded input of towers that follow. From where a tower has
+    ended: what it put out, as far as a later block reads it. After the last block of a tower or of
+    its readers this is more than must travel, by what the tower puts out.
     """
     last_readers = _last_readers(graph)
     return tuple(
@@ -50,7 +50,8 @@ def tower_lengths(graph: ModelGraph) -> tuple[int, ...]:
 
 def _streams(graph: ModelGraph, index: int, last_readers: dict[Stream, int]) -> tuple[Stream, ...]:
     run = graph.runs[index]
-    streams = [_input(run, graph)]
+    tokens, width = _input(run, graph)
+    streams = [(tokens, width + run.carried_width)]
     if run.part is RunPart.ENCODER:
         streams.append((None, graph.hidden_size))
     for tower in graph.towers():

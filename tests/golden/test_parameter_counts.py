@@ -26,7 +26,7 @@ SIZES = {
 GPT2_SIZES = {"n_embd": 64, "n_head": 4, "n_layer": 3, "vocab_size": 128}
 FULL, SLIDING = "full_attention", "sliding_attention"
 # These have parts of their own: `test_towers_and_encoders.py`.
-WITH_TOWERS = {"gemma3", "llava", "mt5", "qwen2_5_vl", "qwen2_vl", "t5", "whisper"}
+WITH_TOWERS = {"gemma3", "llava", "mllama", "mt5", "qwen2_5_vl", "qwen2_vl", "t5", "whisper"}
 DECODERS = sorted(set(model_types()) - WITH_TOWERS)
 
 
@@ -52,6 +52,7 @@ def parameter_count(fields: dict[str, Any]) -> int:
         ("mixtral-8x7b", 46_702_792_704),
         ("llama-3.1-405b", 405_853_388_800),
         ("gemma-3-27b", 27_432_406_640),
+        ("llama-3.2-11b-vision", 10_670_220_835),
         ("gpt-oss-120b", 116_829_156_672),
         ("qwen2-vl-7b", 8_291_375_616),
         ("whisper-large-v3", 1_543_490_560),

@@ -17,6 +17,7 @@ from transformers import (
 _CLASSES = {
     "gemma3": AutoModelForImageTextToText,
     "llava": AutoModelForImageTextToText,
+    "mllama": AutoModelForImageTextToText,
     "mt5": AutoModelForSeq2SeqLM,
     "qwen2_5_vl": AutoModelForImageTextToText,
     "qwen2_vl": AutoModelForImageTextToText,

@@ -47,6 +47,19 @@ CONFIGS: dict[str, dict[str, Any]] = {
     },
     "llava": {"text_config": {"model_type": "llama", **TEXT}, "vision_config": VISION},
     "gemma3": {"text_config": TEXT, "vision_config": VISION, "mm_tokens_per_image": 4},
+    "mllama": {
+        "text_config": {**TEXT, "cross_attention_layers": [3, 8]},
+        "vision_config": {
+            "hidden_size": 64,
+            "intermediate_size": 96,
+            "num_hidden_layers": 6,
+            "num_global_layers": 2,
+            "attention_heads": 4,
+            "image_size": 28,
+            "vision_output_dim": 192,
+            "intermediate_layers_indices": [1, 3],
+        },
+    },
     "qwen2_5_vl": {
         "text_config": TEXT,
         "vision_config": {
@@ -141,6 +154,19 @@ def test_a_qwen2_vl_takes_an_image_of_1024_patches_and_makes_256_tokens_of_them(
     assert streams(graph)[0] == (RunPart.ENCODER, 1024, 64)
     assert graph.runs[0].output(128) == (256, 128)
     assert any("448 pixels (1024 patches)" in text for text in graph.assumptions)
+
+
+def test_an_mllama_s_decoder_alternates_between_text_and_its_tower():
+    """28 pixels in patches of 14 are 4 tokens and a class token, padded to 8, in 4 tiles."""
+    graph = graph_of("mllama")
+    tower = [run for run in graph.runs if run.part is RunPart.ENCODER]
+    assert [(run.block_count, run.carried_width) for run in tower] == [(2, 0), (2, 64), (4, 128)]
+    assert {run.tokens_per_sequence for run in tower} == {4 * 8}
+    decoder = [(run.block.attention.kind, run.block_count) for run in graph.runs[len(tower) :]]
+    own, cross = "grouped_query", "cross"
+    assert decoder == [(own, 3), (cross, 1), (own, 4), (cross, 1), (own, 3)]
+    assert graph.runs[3].entry.table_elements == 8 * 128 + 2 * 2
+    assert tower[-1].output(128) == (4 * 5, 128)
 
 
 def test_a_qwen2_5_vl_tower_alternates_between_windows_of_64_patches_and_the_image():

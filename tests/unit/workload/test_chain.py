@@ -224,3 +224,25 @@ def test_a_cross_attention_sees_every_source_token():
 def test_attention_s_own_vectors_are_counted(changes, more):
     block = PLAIN.model_copy(update={"attention": ATTENTION.model_copy(update=changes)})
     assert block_parameters(block, 64).total() - block_parameters(PLAIN, 64).total() == more
+
+
+def test_rows_that_a_tower_carries_along_travel_beside_its_own():
+    run = a_tower().model_copy(update={"carried_width": 2 * 32})
+    graph = a_model(runs=(run, BlockRun(block=PLAIN, block_count=2)))
+    assert crossing(graph) == [16 * 3 * 32 + 128 * 64, 128 * 64]
+
+
+def test_a_block_that_reads_a_tower_alone_attends_to_no_token_of_its_own():
+    """Llama 3.2 Vision: 96 queries of 4 heads of 16, 40 tokens read, no causal core."""
+    cross = CROSS.model_copy(update={"source_tokens_per_sequence": 40, "query_key_norm": True})
+    encoder = ENCODER.model_copy(update={"tokens_per_sequence": 40})
+    block = Block(attention=cross, feed_forward=FEED_FORWARD)
+    graph = a_model(runs=(encoder, BlockRun(block=block, block_count=1)))
+    layer = model_workload(graph).runs[1][0]
+    assert layer.attention is None
+    assert [gemm.name for gemm in layer.gemms][:2] == ["cross_query", "cross_output"]
+    own = 96 * 2 * (2 * 64 * 64 + 2 * 64 * 128)
+    read = 40 * 2 * (2 * 64 * 32) + 96 * 2 * 4 * 32 * 40
+    assert layer.forward_flop_per_sequence(96) == own + read
+    norms = 2 * 64 + 2 * 16
+    assert layer.parameters.replicated == norms
