@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 
 import numpy as np
@@ -189,3 +190,35 @@ def test_columns_of_groups_are_priced_one_by_one(price: Callable[..., Floats]) -
     ]
     assert together[:, 0].tolist() == pytest.approx(alone)
     assert alone[0] == 0.0
+
+
+def smallest_part(domain: int, rank_count: int, stride: int) -> int:
+    """The fewest ranks of one group that any domain holds, over groups all along the devices."""
+    span = rank_count * stride
+    least = rank_count
+    for block in range(domain):
+        for offset in range(stride):
+            devices = [block * span + offset + rank * stride for rank in range(rank_count)]
+            least = min(least, *Counter(device // domain for device in devices).values())
+    return least
+
+
+def links_priced(domain: int, rank_count: int, stride: int) -> float:
+    """How many links of 1 GB/s an all_gather is taken to have beyond a domain; inside is free."""
+    levels = (a_level(domain, 1e9), a_level(10**6, 1.0))
+    seconds = float(all_gather_seconds(1e9, rank_count=rank_count, stride=stride, levels=levels))
+    return (rank_count - 1) / rank_count / seconds
+
+
+@pytest.mark.parametrize("domain", [4, 6, 8, 12, 72])
+@pytest.mark.parametrize("stride", [1, 2, 3, 8])
+def test_no_group_is_placed_worse_than_it_is_priced(domain: int, stride: int) -> None:
+    """Wherever a group straddles domains, each part has at least the links that are priced."""
+    for rank_count in (2, 3, 4, 5, 8, 10, 16, 20, 24):
+        if domain % (rank_count * stride) == 0:
+            continue
+        priced = links_priced(domain, rank_count, stride)
+        least = smallest_part(domain, rank_count, stride)
+        assert priced <= least + 1e-6
+        if stride == 1:
+            assert priced == pytest.approx(least)
