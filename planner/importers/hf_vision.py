@@ -45,7 +45,8 @@ _LLAMA_SIZES = {
 def llava(fields: Fields, name: str) -> ModelGraph:
     """Return a llava: a CLIP or SigLIP tower, two products with an activation, a decoder.
 
-    The tower runs to its end, as its class does, though `vision_feature_layer` may read it before.
+    The tower runs to its end, as its class does, though `vision_feature_layer` may read it before;
+    where it names several layers, what they put out travels to the end uncounted.
     """
     text = _decoder(fields, name)
     tower = _tower(fields, default="clip_vision_model")
