@@ -7,7 +7,7 @@ from planner.cost.step import configuration_of
 from planner.ilp.result import Candidate, Found
 from planner.resolution import Request
 from planner.schema.plan import Alternative, Explanation, Prediction
-from planner.schema.strategy import Strategy
+from planner.schema.strategy import ContextParallelKind, PipelineSchedule, Strategy
 from planner.units import format_bytes, format_seconds
 
 _BINDING_RATIO = 0.97
@@ -24,7 +24,7 @@ def explanation(request: Request, found: Found, prediction: Prediction) -> Expla
 
 
 def describe(configuration: Configuration) -> str:
-    """Return a configuration's degrees above one in short: `TP 4 x PP 2 x DP 8, micro-batch 1`."""
+    """Return a configuration's degrees above one in short: `TP 4 x PP 2 x DP 8, 1f1b, ...`."""
     named = (
         ("TP", configuration.tensor_parallel_degree),
         ("PP", configuration.pipeline_parallel_degree),
@@ -33,16 +33,35 @@ def describe(configuration: Configuration) -> str:
         ("replicas", configuration.data_parallel_replicate_degree),
     )
     degrees = " x ".join(f"{name} {degree}" for name, degree in named if degree > 1) or "one device"
-    experts = configuration.expert_parallel_degree
-    inside = f" with EP {experts}" if experts > 1 else ""
     sequence = " with sequence parallel" if configuration.sequence_parallel else ""
-    schedule = ""
-    if configuration.pipeline_parallel_degree > 1:
-        schedule = f", {configuration.pipeline_schedule.value}"
     return (
-        f"{degrees}{inside}{sequence}{schedule}, "
+        f"{degrees}{_experts(configuration)}{sequence}{_schedule(configuration)}, "
         f"{configuration.micro_batch_count} micro-batches of {configuration.micro_batch_size}"
     )
+
+
+def _experts(configuration: Configuration) -> str:
+    """Return how experts are spread, and split where that is not as the other layers are."""
+    split = configuration.expert_tensor_degree
+    parts = []
+    if configuration.expert_parallel_degree > 1:
+        parts.append(f"EP {configuration.expert_parallel_degree}")
+    if split != configuration.tensor_parallel_degree:
+        parts.append(f"expert TP {split}")
+    return f" with {' x '.join(parts)}" if parts else ""
+
+
+def _schedule(configuration: Configuration) -> str:
+    """Return the schedule with its virtual stages, and how context is exchanged if by heads."""
+    words = ""
+    if configuration.pipeline_parallel_degree > 1:
+        words = f", {configuration.pipeline_schedule.value}"
+        if configuration.pipeline_schedule is PipelineSchedule.INTERLEAVED:
+            words += f" of {configuration.virtual_pipeline_degree}"
+    exchanges = configuration.context_parallel_kind is ContextParallelKind.ALL_TO_ALL
+    if configuration.context_parallel_degree > 1 and exchanges:
+        words += ", CP by all-to-all"
+    return words
 
 
 def _summary(strategy: Strategy, prediction: Prediction) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Annotated
 
@@ -28,6 +29,7 @@ from planner.cli.options import (
     StackOption,
     read_job,
 )
+from planner.errors import InputError
 
 
 def check(  # noqa: PLR0913 - one parameter per option; tests freeze the surface
@@ -63,6 +65,13 @@ def check(  # noqa: PLR0913 - one parameter per option; tests freeze the surface
         "optimizer": optimizer,
         "stack": stack,
     }
+    if not math.isfinite(max_slowdown):
+        raise InputError(
+            "must be a finite ratio",
+            field="--max-slowdown",
+            value=max_slowdown,
+            remedy="write 0.02 to allow two per cent",
+        )
     own = None if job is not None else read_job_of(plan_or_strategy)
     wanted = read_job(job, fields=fields, limits={}, fallback=own)
     from planner import check as checking

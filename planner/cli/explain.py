@@ -9,12 +9,19 @@ import typer
 
 from planner.cli.console import print_document, stdout, work_progress
 from planner.cli.inputs import read_plan, read_strategy
-from planner.cli.options import JsonOption, PlanArgument, SolverSecondsOption, degree_interval
+from planner.cli.options import (
+    JsonOption,
+    PlanArgument,
+    SolverSecondsOption,
+    degree_interval,
+    read_job,
+)
 from planner.errors import InputError
 
 if TYPE_CHECKING:
     from planner.inquiry import Inquiry
     from planner.objection import Planned
+    from planner.schema.plan import Plan
     from planner.schema.reasons import Objection
 
 DEFAULT_AXES = "tensor_parallel_degree,pipeline_parallel_degree"
@@ -47,7 +54,7 @@ def explain(
 
     chosen = _axes(axes) if heatmap else None
     planned = planned_of(document)
-    seconds = solver_seconds or document.job.resolved.limits.solver_seconds
+    seconds = _seconds(document, solver_seconds)
     with work_progress("explaining") as listen:
         inquiry = Inquiry.within(seconds, listen=listen)
         objections = [_objection(planned, asked, inquiry) for asked in why_not or ()]
@@ -56,6 +63,13 @@ def explain(
         print_document(found)
     else:
         stdout().print(reasons_view(found))
+
+
+def _seconds(plan: Plan, wanted: float | None) -> float:
+    """Return how long to search: as long as the plan's job allows, or as is wanted."""
+    if wanted is None:
+        return plan.job.resolved.limits.solver_seconds
+    return read_job(None, fields={}, limits={"solver_seconds": wanted}).limits.solver_seconds
 
 
 def _axes(text: str) -> tuple[str, str]:

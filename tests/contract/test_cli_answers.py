@@ -84,6 +84,12 @@ def test_a_strategy_of_an_answer_can_be_estimated(plan_path, tmp_path):
         (("--why-not", "tensor_parallel_degree=x"), "tensor_parallel_degree"),
         (("--why-not", "zero_stage=9"), "zero_stages"),
         (("--why-not", "absent.json"), "absent.json"),
+        (("--why-not", "tensor_parallel_degree=9999999"), "tensor_parallel_degree"),
+        (("--why-not", "sequence_parallel=maybe"), "sequence_parallel"),
+        (("--why-not", "offload=tape"), "offload"),
+        (("--why-not", "micro_batch_size=0"), "micro_batch_size"),
+        (("--solver-seconds", "-1"), "solver_seconds"),
+        (("--solver-seconds", "nan"), "solver_seconds"),
         (("--heatmap", "--axes", "a,b"), "axes"),
         (("--heatmap", "--axes", "tensor_parallel_degree"), "--axes"),
     ],
@@ -184,6 +190,13 @@ def test_check_refuses_a_place_that_it_cannot_write_to(plan_path, tmp_path):
     done = run("check", plan_path, MODEL, CLUSTER, "--junit", tmp_path)
     assert done.exit_code == 1
     assert "--junit" in done.stderr
+
+
+@pytest.mark.parametrize(("ratio", "exit_code"), [("inf", 1), ("nan", 2), ("-0.1", 2)])
+def test_check_refuses_a_slowdown_that_is_no_ratio(plan_path, ratio, exit_code):
+    done = run("check", plan_path, MODEL, CLUSTER, "--max-slowdown", ratio)
+    assert (done.exit_code, done.stdout) == (exit_code, "")
+    assert "--max-slowdown" in done.stderr
 
 
 @pytest.mark.parametrize("command", ["explain", "frontier", "size", "check"])
