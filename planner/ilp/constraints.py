@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import math
 from itertools import pairwise
 
-from planner.cost.configuration import Floats
 from planner.ilp.cuts import added_by_cuts, cuts
 from planner.ilp.formulation import Formulation, constant_fill
 from planner.ilp.program import Variable
@@ -167,37 +165,40 @@ def bounds(made: Formulation) -> None:
 
 def packings(made: Formulation, tables: Tables) -> None:
     """C10: V + U and V at least the lower hull of the exact packings over a rank's layers."""
-    free = set(made.instance.free_kinds)
+    instance = made.instance
+    if not instance.is_uniform or instance.stage_count == 1:
+        return
+    free = instance.free_kinds[0]
     unit = made.scale.seconds
     for r, columns in enumerate(made.by_stage):
-        held = [column for k, _, column in columns if k in free]
+        held = [column for k, _, column in columns if k == free]
         for name, table, factor, variables in (
-            ("both", tables.both, 1.0, (made.repeated_pace, made.largest_end)),
-            ("pace", tables.pace, made.instance.repeat_count, (made.repeated_pace,)),
+            ("both", tables.both[r], 1.0, (made.repeated_pace, made.largest_end)),
+            ("pace", tables.pace[r], instance.repeat_count, (made.repeated_pace,)),
         ):
-            for place, (slope, level) in enumerate(_hull(table[r] * factor / unit)):
+            points = sorted((load[0], value * factor / unit) for load, value in table.items())
+            for place, (slope, level) in enumerate(_hull(points)):
                 terms: Terms = [(variable, 1.0) for variable in variables]
                 terms.extend((column, -slope) for column in held)
-                bound = level - slope * float(tables.first[r]) - _BOUND_EASING
-                made.program.require(f"C10_{name}[rank={r},edge={place}]", terms, ">=", bound)
+                name_of = f"C10_{name}[rank={r},edge={place}]"
+                made.program.require(name_of, terms, ">=", level - _BOUND_EASING)
 
 
-def _hull(values: Floats) -> list[tuple[float, float]]:
-    """Return slope and value at 0 of the edges of the lower hull of (place, value)."""
-    places = [place for place in range(len(values)) if math.isfinite(values[place])]
-    corners: list[int] = []
-    for place in places:
-        while len(corners) > 1 and _above(values, corners[-2], corners[-1], place):
+def _hull(points: list[tuple[int, float]]) -> list[tuple[float, float]]:
+    """Return slope and value at 0 of the edges of the lower hull of (layers, value)."""
+    corners: list[tuple[int, float]] = []
+    for point in points:
+        while len(corners) > 1 and _above(corners[-2], corners[-1], point):
             corners.pop()
-        corners.append(place)
+        corners.append(point)
     edges = []
-    for first, second in pairwise(corners):
-        slope = float(values[second] - values[first]) / (second - first)
-        edges.append((slope, float(values[first]) - slope * first))
-    return edges or [(0.0, float(values[corners[0]]))] if corners else []
+    for (first, low), (second, high) in pairwise(corners):
+        slope = (high - low) / (second - first)
+        edges.append((slope, low - slope * first))
+    return edges or [(0.0, value) for _, value in corners]
 
 
-def _above(values: Floats, first: int, middle: int, last: int) -> bool:
+def _above(first: tuple[int, float], middle: tuple[int, float], last: tuple[int, float]) -> bool:
     """Return whether the middle corner lies on or above the line between its neighbours."""
-    rise = (values[last] - values[first]) / (last - first)
-    return bool(values[middle] >= values[first] + rise * (middle - first))
+    rise = (last[1] - first[1]) / (last[0] - first[0])
+    return middle[1] >= first[1] + rise * (middle[0] - first[0])

@@ -208,6 +208,16 @@ def cuts_of(instance: Instance, counts: tuple[NDArray[np.int64], ...]) -> tuple[
     return tuple(cuts)
 
 
+def load_of_cuts(instance: Instance, cuts: tuple[int, ...]) -> list[list[int]]:
+    """Return the blocks of every free kind on every rank, [stages][free kinds]."""
+    prefix = instance.prefix_counts[:, list(instance.free_kinds)]
+    held = np.zeros((instance.stage_count, prefix.shape[1]), dtype=np.int64)
+    for j, rank in enumerate(instance.holders):
+        held[rank] += prefix[cuts[j + 1]] - prefix[cuts[j]]
+    loads: list[list[int]] = held.tolist()
+    return loads
+
+
 def _even(total: int, parts: int) -> tuple[int, ...]:
     return tuple(
         total // parts + (1 if part >= parts - total % parts else 0) for part in range(parts)

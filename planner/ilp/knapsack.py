@@ -1,121 +1,123 @@
-"""Knapsack: the exact least cost of n equal layers on one rank, with what is pinned to it.
+"""Knapsack: the exact least cost of given layers on one rank.
 
-    minimise   sum c_s n_s   over whole n_s >= 0 with sum n_s = n, one choice of each pinned layer
+    minimise   sum c_s n_s   over whole n_s >= 0, where the choices of kind k sum to its layers
     subject to sum m_s n_s + largest transient <= capacity,   sum h_s n_s <= host
 
 For a largest transient w the choices with more are left out and the capacity is less by w. With the
-best price lambda of memory, layers cost their reduced cost rc_s = c_s + lambda m_s - min_s' (...)
-beyond the bound. The two corners a, b of the hull at that price cost nothing beyond it; every other
-layer that a plan below an upper bound has is paid from the gap between that and the bound. All such
-sets of other layers are enumerated, and the rest is filled with a and b in closed form.
+best price lambda of memory, a layer of choice s costs its reduced cost beyond the bound:
+rc_s = c_s + lambda m_s, less the least of its kind. One kind, the filler, has two choices a and b
+that cost nothing beyond it; every other kind has one. All sets of other choices whose reduced costs
+fit between the bound and an upper bound are enumerated, and the rest is filled with a and b in
+closed form.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
 
 import numpy as np
 
 from planner.cost.configuration import Floats, Integers
 
-_LABELS_MOST = 60_000
+_LABELS_MOST = 40_000
+_SHARES = (0.05, 0.3, 1.0)
 _ROUNDING = 1e-12
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Layers:
-    """Choices of one kind of layer on a rank, each [choices]."""
-
-    cost: Floats
-    memory: Floats
-    transient: Floats
-    host: Floats
-
-    def within(self, transient: float) -> Integers:
-        """Return the choices whose transient is no larger."""
-        return np.flatnonzero(self.transient <= transient)
+_WHOLE = 1e-9
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Knapsack:
-    """A rank: what it may hold, what is pinned to it, and its limits in bytes."""
+    """Choices of all kinds side by side, each [columns]; `kind` says whose; limits in bytes."""
 
-    free: Layers
-    pinned: tuple[Layers, ...]
+    kind: Integers
+    cost: Floats
+    memory: Floats
+    transient: Floats
+    host: Floats
     capacity: float
-    host: float
+    host_capacity: float
+
+    def under(self, transient: float) -> Integers:
+        """Return the columns whose transient is no larger."""
+        return np.flatnonzero(self.transient <= transient)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Packing:
-    """The least cost found with its layers, and a lower bound: equal where that is proven.
+    """The least cost found with its layers by column, and a lower bound: equal where proven.
 
-    `free` [choices] counts layers; `pinned` is one choice each. Without any packing that fits
-    below the upper bound, `cost` is inf and there are no layers.
+    Without any packing that fits below the upper bound, `cost` is inf and there are no layers.
     """
 
     lower: float
     cost: float
-    free: Integers | None = None
-    pinned: tuple[int, ...] = ()
+    counts: Integers | None = None
+
+
+def least_cost(knapsack: Knapsack, layers: Sequence[int], *, upper: float) -> Packing:
+    """Return the cheapest packing of `layers` [kinds] if it costs less than `upper`."""
+    held = np.array(layers, dtype=np.int64)
+    best = Packing(lower=upper, cost=float("inf"))
+    lower = float("inf")
+    for transient in _thresholds(knapsack, held):
+        found = _under(knapsack, held, transient, upper=min(upper, best.cost))
+        lower = min(lower, found.lower)
+        if found.cost < best.cost:
+            best = found
+    return Packing(lower=min(lower, best.cost), cost=best.cost, counts=best.counts)
+
+
+def _thresholds(knapsack: Knapsack, held: Integers) -> Floats:
+    """Return the largest transients that a packing may have, least first."""
+    used = np.flatnonzero(held[knapsack.kind] > 0)
+    every = np.unique(knapsack.transient[used])
+    least = max(
+        (
+            float(knapsack.transient[knapsack.kind == k].min())
+            for k in np.flatnonzero(held).tolist()
+        ),
+        default=0.0,
+    )
+    return every[every >= least]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Labels:
-    """Sets of layers other than a and b, [labels]: reduced cost, bytes, layers, and which."""
+    """Sets of layers other than the bases: their reduced cost, bytes, layers [labels, kinds].
+
+    `which` [labels, columns] counts them.
+    """
 
     reduced: Floats
     memory: Floats
     host: Floats
-    count: Integers
-    which: Integers  # [labels, columns]
+    held: Integers
+    which: Integers
+
+    def taken(self, rows: Integers) -> _Labels:
+        """Return some of the labels."""
+        return _Labels(**{field.name: getattr(self, field.name)[rows] for field in fields(self)})
 
 
-def least_cost(knapsack: Knapsack, count: int, *, upper: float) -> Packing:
-    """Return the cheapest packing of `count` free layers if it costs less than `upper`."""
-    best = Packing(lower=upper, cost=float("inf"))
-    lower = float("inf")
-    for transient in _thresholds(knapsack):
-        found = _under(knapsack, count, transient, upper=min(upper, best.cost))
-        lower = min(lower, found.lower)
-        if found.cost < best.cost:
-            best = found
-    return Packing(lower=min(lower, best.cost), cost=best.cost, free=best.free, pinned=best.pinned)
-
-
-def _thresholds(knapsack: Knapsack) -> Floats:
-    """Return the largest transients that a packing may have, least first."""
-    groups = (knapsack.free, *knapsack.pinned)
-    every = np.unique(np.concatenate([group.transient for group in groups]))
-    least = max(float(group.transient.min()) for group in groups)
-    return every[every >= least]
-
-
-def _under(knapsack: Knapsack, count: int, transient: float, *, upper: float) -> Packing:
+def _under(knapsack: Knapsack, held: Integers, transient: float, *, upper: float) -> Packing:
     """Return the cheapest packing with no transient above `transient`."""
+    columns = knapsack.under(transient)
+    columns = columns[held[knapsack.kind[columns]] > 0]
     room = knapsack.capacity - transient
-    free = knapsack.free.within(transient)
-    pinned = [group.within(transient) for group in knapsack.pinned]
-    price = _best_price(knapsack, free, pinned, count=count, room=room)
-    priced = knapsack.free.cost[free] + price * knapsack.free.memory[free]
-    least = float(priced.min())
-    pins = [
-        g.cost[own] + price * g.memory[own] for g, own in zip(knapsack.pinned, pinned, strict=True)
-    ]
-    bound = count * least + sum(float(pin.min()) for pin in pins) - price * room
-    gap = upper - bound
-    nothing = Packing(lower=max(min(upper, bound), bound), cost=float("inf"))
-    if gap <= _ROUNDING * abs(upper) or not np.isfinite(bound):
-        return nothing
-    corners = _corners(knapsack.free, free, priced - least, mean_room=room / max(count, 1))
+    price, bound = _best_price(knapsack, columns, held, room)
+    if upper - bound <= _ROUNDING * abs(upper):
+        return Packing(lower=min(upper, bound), cost=float("inf"))
+    priced = knapsack.cost[columns] + price * knapsack.memory[columns]
+    kinds = knapsack.kind[columns]
+    least = np.full(len(held), np.inf)
+    np.minimum.at(least, kinds, priced)
     search = _Search(
         knapsack=knapsack,
-        free=free,
-        pinned=pinned,
-        reduced=priced - least,
-        pins=pins,
-        corners=corners,
-        count=count,
+        columns=columns,
+        kinds=kinds,
+        reduced=priced - least[kinds],
+        held=held,
         room=room,
         bound=bound,
     )
@@ -123,26 +125,26 @@ def _under(knapsack: Knapsack, count: int, transient: float, *, upper: float) ->
 
 
 def _best_price(
-    knapsack: Knapsack, free: Integers, pinned: list[Integers], *, count: int, room: float
-) -> float:
-    """Return the lambda with the largest bound: 0 or a slope between two choices of a hull."""
-    prices = [0.0, *_slopes(knapsack.free, free)]
-    for group, own in zip(knapsack.pinned, pinned, strict=True):
-        prices.extend(_slopes(group, own))
+    knapsack: Knapsack, columns: Integers, held: Integers, room: float
+) -> tuple[float, float]:
+    """Return the lambda with the largest bound, and that: 0 or a slope of a hull."""
+    kinds = knapsack.kind[columns]
+    cost, memory = knapsack.cost[columns], knapsack.memory[columns]
+    prices = [0.0]
+    for k in np.flatnonzero(held).tolist():
+        own = kinds == k
+        prices.extend(_slopes(cost[own], memory[own]))
     grid = np.array(prices)
-    bound = count * _least(knapsack.free, free, grid) - grid * room
-    for group, own in zip(knapsack.pinned, pinned, strict=True):
-        bound = bound + _least(group, own, grid)
-    return float(grid[int(bound.argmax())])
+    bound = -grid * room
+    for k in np.flatnonzero(held).tolist():
+        own = kinds == k
+        bound = bound + held[k] * (cost[own] + grid[:, None] * memory[own]).min(axis=1)
+    place = int(bound.argmax())
+    return float(grid[place]), float(bound[place])
 
 
-def _least(group: Layers, own: Integers, grid: Floats) -> Floats:
-    return np.asarray((group.cost[own] + grid[:, None] * group.memory[own]).min(axis=1))
-
-
-def _slopes(group: Layers, own: Integers) -> list[float]:
+def _slopes(cost: Floats, memory: Floats) -> list[float]:
     """Return the slopes of the lower hull of (memory, cost)."""
-    cost, memory = group.cost[own], group.memory[own]
     corner = int(np.lexsort((memory, cost))[0])
     slopes: list[float] = []
     while True:
@@ -156,183 +158,150 @@ def _slopes(group: Layers, own: Integers) -> list[float]:
         corner = int(flat[memory[flat].argmin()])
 
 
-def _corners(
-    layers: Layers, free: Integers, reduced: Floats, *, mean_room: float
-) -> tuple[int, int]:
-    """Return the places in `free` of the corners beside the mean room, heavier first."""
-    flat = np.flatnonzero(reduced <= _ROUNDING * max(float(np.abs(layers.cost).max()), 1e-300))
-    memory = layers.memory[free[flat]]
-    heavier, lighter = flat[int(memory.argmax())], flat[int(memory.argmin())]
-    above, below = flat[memory > mean_room], flat[memory <= mean_room]
-    if len(above) and len(below):
-        heavier = above[int(layers.memory[free[above]].argmin())]
-        lighter = below[int(layers.memory[free[below]].argmax())]
-    return int(heavier), int(lighter)
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Search:
-    """The enumeration at one price and one largest transient."""
+    """The enumeration at one price and one largest transient; arrays are [columns] of it."""
 
     knapsack: Knapsack
-    free: Integers
-    pinned: list[Integers]
+    columns: Integers
+    kinds: Integers
     reduced: Floats
-    pins: list[Floats]
-    corners: tuple[int, int]
-    count: int
+    held: Integers
     room: float
     bound: float
 
     def run(self, upper: float) -> Packing:
         """Return the cheapest packing below `upper`, after a look at what is nearest the bound."""
+        bases, filler = self._bases()
         best = Packing(lower=upper, cost=float("inf"))
-        for share in (0.05, 0.3, 1.0):
+        reached = self.bound
+        for share in _SHARES:
             gap = (min(upper, best.cost) - self.bound) * share
-            labels, cut = self._labels(gap * (1.0 + 1e-9))
-            found = self._filled(labels)
+            labels, looked = self._labels({*bases, *filler}, gap * (1.0 + _WHOLE))
+            found = self._filled(labels, bases, filler)
             if found is not None and found.cost < best.cost:
                 best = found
-            reached = self.bound + min(gap, cut)
-            if best.cost <= reached:
-                return Packing(lower=best.cost, cost=best.cost, free=best.free, pinned=best.pinned)
-            if cut < gap:
+            reached = self.bound + min(gap, looked)
+            if best.cost <= reached or looked < gap:
                 break
         lower = min(reached, best.cost)
         if best.cost >= upper:
             return Packing(lower=lower, cost=float("inf"))
-        return Packing(lower=lower, cost=best.cost, free=best.free, pinned=best.pinned)
+        return Packing(lower=lower, cost=best.cost, counts=best.counts)
 
-    def _labels(self, gap: float) -> tuple[_Labels, float]:
-        """Return all sets of layers with a reduced cost within `gap`, or within what is returned.
+    def _bases(self) -> tuple[list[int], tuple[int, int]]:
+        """Return the free-of-charge column of each kind, and the two of the filler.
 
-        Where there are too many, only those within a smaller gap are kept, and it is returned.
+        The filler has the widest pair; its corners are those beside what is left for each layer.
         """
-        labels = self._pinned_labels(gap)
-        others = [s for s in np.argsort(self.reduced, kind="stable") if s not in self.corners]
-        for place in others:
-            cost = float(self.reduced[place])
-            if cost > gap:
-                break
-            most = self.count if cost <= 0.0 else min(self.count, int(gap / cost))
-            labels = self._with(labels, int(place), most, gap)
-            if len(labels.reduced) > _LABELS_MOST:
-                gap = float(np.partition(labels.reduced, _LABELS_MOST // 4)[_LABELS_MOST // 4])
-                labels = _taken(labels, np.flatnonzero(labels.reduced < gap))
-        return labels, gap
+        flat = self.reduced <= _ROUNDING * max(float(np.abs(self._cost()).max()), 1e-300)
+        memory = self.knapsack.memory[self.columns]
+        bases: dict[int, int] = {}
+        widest, filler = -1.0, (0, 0)
+        for k in np.flatnonzero(self.held).tolist():
+            own = np.flatnonzero(flat & (self.kinds == k))
+            heavy, light = int(own[memory[own].argmax()]), int(own[memory[own].argmin()])
+            bases[k] = heavy
+            width = float(memory[heavy] - memory[light]) * self.held[k]
+            if width > widest:
+                widest, filler = width, (heavy, light)
+        return list(bases.values()), filler
 
-    def _pinned_labels(self, gap: float) -> _Labels:
-        columns = len(self.free) + len(self.pinned)
+    def _cost(self) -> Floats:
+        return self.knapsack.cost[self.columns]
+
+    def _labels(self, bases: set[int], gap: float) -> tuple[_Labels, float]:
+        """Return all sets of other layers with a reduced cost within `gap`, or within less.
+
+        Where there are too many, only those within a smaller gap are kept, which is returned.
+        """
         labels = _Labels(
             reduced=np.zeros(1),
             memory=np.zeros(1),
             host=np.zeros(1),
-            count=np.zeros(1, dtype=np.int64),
-            which=np.zeros((1, columns), dtype=np.int64),
+            held=np.zeros((1, len(self.held)), dtype=np.int64),
+            which=np.zeros((1, len(self.columns)), dtype=np.int64),
         )
-        for place, (group, own, pin) in enumerate(
-            zip(self.knapsack.pinned, self.pinned, self.pins, strict=True)
-        ):
-            parts = []
-            for s, extra in enumerate((pin - pin.min()).tolist()):
-                which = labels.which.copy()
-                which[:, len(self.free) + place] = s
-                parts.append(
-                    _Labels(
-                        reduced=labels.reduced + extra,
-                        memory=labels.memory + group.memory[own[s]],
-                        host=labels.host + group.host[own[s]],
-                        count=labels.count,
-                        which=which,
-                    )
-                )
-            labels = _kept(parts, gap=gap, most=self.count)
-        return labels
+        for place in np.argsort(self.reduced, kind="stable").tolist():
+            cost = float(self.reduced[place])
+            if place in bases:
+                continue
+            if cost > gap:
+                break
+            labels = self._with(labels, place, gap)
+            if len(labels.reduced) > _LABELS_MOST:
+                rank = _LABELS_MOST // 4
+                gap = float(np.partition(labels.reduced, rank)[rank])
+                labels = labels.taken(np.flatnonzero(labels.reduced < gap))
+        return labels, gap
 
-    def _with(self, labels: _Labels, place: int, most: int, gap: float) -> _Labels:
-        """Return the labels with 0 to `most` layers of one more choice each."""
-        layers, s = self.knapsack.free, self.free[place]
-        parts = [labels]
-        for number in range(1, most + 1):
-            which = labels.which.copy()
-            which[:, place] = number
-            parts.append(
-                _Labels(
-                    reduced=labels.reduced + number * self.reduced[place],
-                    memory=labels.memory + number * layers.memory[s],
-                    host=labels.host + number * layers.host[s],
-                    count=labels.count + number,
-                    which=which,
+    def _with(self, labels: _Labels, place: int, gap: float) -> _Labels:
+        """Return the labels with any number of layers of one more column that the gap pays."""
+        kind, column = int(self.kinds[place]), self.columns[place]
+        cost = float(self.reduced[place])
+        most = int(self.held[kind])
+        if cost > 0.0:
+            most = min(most, int(gap / cost))
+        numbers = np.arange(1, most + 1)
+        rows, number = np.divmod(np.arange(len(labels.reduced) * most), max(most, 1))
+        number = numbers[number] if most else number
+        reduced = labels.reduced[rows] + number * cost
+        kept = (reduced <= gap) & (labels.held[rows, kind] + number <= self.held[kind])
+        rows, number = rows[kept], number[kept]
+        more = labels.taken(rows)
+        more.held[:, kind] += number
+        more.which[:, place] += number
+        added = _Labels(
+            reduced=reduced[kept],
+            memory=more.memory + number * self.knapsack.memory[column],
+            host=more.host + number * self.knapsack.host[column],
+            held=more.held,
+            which=more.which,
+        )
+        return _Labels(
+            **{
+                field.name: np.concatenate(
+                    [getattr(labels, field.name), getattr(added, field.name)]
                 )
-            )
-        return _kept(parts, gap=gap, most=self.count)
+                for field in fields(_Labels)
+            }
+        )
 
-    def _filled(self, labels: _Labels) -> Packing | None:
-        """Return the cheapest label filled up with the two corners, None where none fits."""
-        layers = self.knapsack.free
-        a, b = (self.free[corner] for corner in self.corners)
-        left = self.count - labels.count
-        room = self.room - labels.memory
-        saved = float(layers.memory[a] - layers.memory[b])
-        lost = float(layers.cost[b] - layers.cost[a])
-        short = left * layers.memory[a] - room
-        lighter = np.ceil(short / saved - 1e-9) if saved > 0.0 else np.where(short > 0.0, np.inf, 0)
-        fits = lighter <= left
-        lighter = np.where(fits, np.maximum(lighter, 0.0), 0.0)
-        hosted = labels.host + (left - lighter) * layers.host[a] + lighter * layers.host[b]
-        more = float(layers.host[b] - layers.host[a])
+    def _filled(
+        self, labels: _Labels, bases: Sequence[int], filler: tuple[int, int]
+    ) -> Packing | None:
+        """Return the cheapest label filled up with the bases, None where none fits."""
+        heavy, light = filler
+        which = labels.which.copy()
+        left = self.held - labels.held
+        for place in (place for place in bases if self.kinds[place] != self.kinds[heavy]):
+            which[:, place] += left[:, self.kinds[place]]
+        which[:, heavy] += left[:, self.kinds[heavy]]
+        memory = self.knapsack.memory[self.columns]
+        host = self.knapsack.host[self.columns]
+        free = left[:, self.kinds[heavy]]
+        lighter = _needed(which @ memory - self.room, memory[heavy] - memory[light])
+        more = host[light] - host[heavy]
         if more < 0.0:
-            wanted = np.ceil((hosted - self.knapsack.host) / -more - 1e-9)
-            lighter = np.where(fits, lighter + np.maximum(wanted, 0.0), lighter)
-            hosted = labels.host + (left - lighter) * layers.host[a] + lighter * layers.host[b]
-            fits &= lighter <= left
-        fits &= hosted <= self.knapsack.host * (1.0 + _ROUNDING)
+            over = which @ host - self.knapsack.host_capacity
+            lighter = np.maximum(lighter, _needed(over, -more))
+        fits = lighter <= free
+        lighter = np.where(fits, lighter, 0.0)
+        hosted = which @ host + lighter * more
+        fits &= hosted <= self.knapsack.host_capacity * (1.0 + _ROUNDING)
         if not fits.any():
             return None
-        cost = self._base_cost(labels) + left * layers.cost[a] + lighter * lost
+        cost = which @ self._cost() + lighter * (self._cost()[light] - self._cost()[heavy])
         place = int(np.where(fits, cost, np.inf).argmin())
-        number = int(lighter[place])
-        counts = np.zeros(len(layers.cost), dtype=np.int64)
-        counts[self.free] += labels.which[place, : len(self.free)]
-        counts[a] += int(left[place]) - number
-        counts[b] += number
-        return Packing(
-            lower=self.bound,
-            cost=float(cost[place]),
-            free=counts,
-            pinned=tuple(
-                int(own[labels.which[place, len(self.free) + i]])
-                for i, own in enumerate(self.pinned)
-            ),
-        )
-
-    def _base_cost(self, labels: _Labels) -> Floats:
-        """Return the true cost of every label's own layers."""
-        cost: Floats = labels.which[:, : len(self.free)] @ self.knapsack.free.cost[self.free]
-        for i, (group, own) in enumerate(zip(self.knapsack.pinned, self.pinned, strict=True)):
-            cost = cost + group.cost[own[labels.which[:, len(self.free) + i]]]
-        return cost
+        counts = np.zeros(len(self.knapsack.cost), dtype=np.int64)
+        counts[self.columns] = which[place]
+        counts[self.columns[heavy]] -= int(lighter[place])
+        counts[self.columns[light]] += int(lighter[place])
+        return Packing(lower=self.bound, cost=float(cost[place]), counts=counts)
 
 
-def _kept(parts: list[_Labels], *, gap: float, most: int) -> _Labels:
-    """Return the parts as one, without what costs or holds too much."""
-    kept = [
-        _taken(part, np.flatnonzero((part.reduced <= gap) & (part.count <= most))) for part in parts
-    ]
-    return _Labels(
-        reduced=np.concatenate([part.reduced for part in kept]),
-        memory=np.concatenate([part.memory for part in kept]),
-        host=np.concatenate([part.host for part in kept]),
-        count=np.concatenate([part.count for part in kept]),
-        which=np.concatenate([part.which for part in kept]),
-    )
-
-
-def _taken(labels: _Labels, rows: Integers) -> _Labels:
-    return _Labels(
-        reduced=labels.reduced[rows],
-        memory=labels.memory[rows],
-        host=labels.host[rows],
-        count=labels.count[rows],
-        which=labels.which[rows],
-    )
+def _needed(over: Floats, saved: float) -> Floats:
+    """Return how many moves that save so much each bring what is over down to 0."""
+    if saved > 0.0:
+        return np.maximum(np.ceil(over / saved - _WHOLE), 0.0)
+    return np.where(over > 0.0, np.inf, 0.0)

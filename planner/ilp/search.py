@@ -25,7 +25,7 @@ from planner.ilp.pricing import Pricing, alike
 from planner.ilp.problem import Problem
 from planner.ilp.reduction import reduction
 from planner.ilp.result import Candidate, Found, Group, NotFound, SearchResult, Shortfall
-from planner.ilp.sharpening import Tables, can_sharpen, sharpened
+from planner.ilp.sharpening import Tables, sharpened
 from planner.ilp.solver import SolverName, Status, default_solver
 from planner.schema.plan import Certificate
 from planner.schema.progress import Progress
@@ -209,10 +209,10 @@ def _sharpen(state: _State, index: int) -> None:
     if reduced is None:
         frontier.push(index, cutoff)
         return
-    if not can_sharpen(instance, reduced.windows):
+    found = sharpened(instance, reduced, cutoff_seconds=cutoff)
+    if found is None:
         frontier.push(index, key)
         return
-    found = sharpened(instance, reduced, cutoff_seconds=cutoff)
     if found.assignment is not None:
         evaluation = evaluate(instance, found.assignment)
         if fits(instance, evaluation):

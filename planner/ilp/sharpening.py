@@ -1,9 +1,9 @@
 """Sharpening: bounds and plans from the exact best packings of single ranks.
 
-Where only the number of layers on a rank matters, the least omega (or pace) of a rank with n layers
-is a knapsack of its own (`planner.ilp.knapsack`). Put in the place of phi_r(n), which lets layers
-be divided, it closes most of the gap that is left, and its packings are near-best plans. A lone
-rank is solved by it outright.
+What a rank holds of each kind is its load. The least omega (or pace) of a rank with a load is a
+knapsack of its own (`planner.ilp.knapsack`). Put in the place of phi_r, which lets layers be
+divided, it closes most of the gap that is left, and its packings are near-best plans. A lone rank
+is solved by it outright.
 """
 
 from __future__ import annotations
@@ -13,28 +13,24 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from planner.cost.configuration import Floats, Integers
+from planner.cost.configuration import Floats
 from planner.ilp.bounds import ObjectiveBounds
 from planner.ilp.duals import scaled
-from planner.ilp.instance import Assignment, Instance, cuts_of
-from planner.ilp.knapsack import Knapsack, Layers, Packing, least_cost
-from planner.ilp.levels import Windows
+from planner.ilp.instance import Assignment, Instance, cuts_of, load_of_cuts
+from planner.ilp.knapsack import Knapsack, Packing, least_cost
+from planner.ilp.loads import Load, least_level, loads_of
 from planner.ilp.reduction import Reduction
 
-_PACKINGS_MOST = 160
+_PACKINGS_MOST = 400
 _EASING = 1e-9
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tables:
-    """Exact lower bounds by rank and number of layers, [stages, numbers], from `first` [stages] on.
+    """Exact lower bounds by rank and load of what ranks of plans below the cutoff may hold."""
 
-    What no plan below the cutoff has is inf.
-    """
-
-    first: Integers
-    both: Floats
-    pace: Floats
+    both: tuple[dict[Load, float], ...]
+    pace: tuple[dict[Load, float], ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,185 +42,133 @@ class Sharpened:
     assignment: Assignment | None
 
 
-def can_sharpen(instance: Instance, windows: Windows) -> bool:
-    """Return whether ranks can be packed alone, and few enough packings are needed."""
-    if not instance.is_uniform:
-        return False
-    return int((windows.most - windows.least + 1).sum()) <= _PACKINGS_MOST
+def sharpened(instance: Instance, reduced: Reduction, *, cutoff_seconds: float) -> Sharpened | None:
+    """Return bounds and a plan from exact packings, given what `reduction` left at the cutoff.
 
-
-def sharpened(instance: Instance, reduced: Reduction, *, cutoff_seconds: float) -> Sharpened:
-    """Return bounds and a plan from exact packings, given what `reduction` left at the cutoff."""
-    windows, bounds = reduced.windows, reduced.bounds
+    None where ranks may hold too many different loads.
+    """
+    loads = loads_of(instance, reduced.windows, most=_PACKINGS_MOST)
+    if loads is None:
+        return None
+    bounds = reduced.bounds
     limit = (cutoff_seconds - bounds.fill_sum) * (1.0 + _EASING)
-    packer = _Packer(instance, windows)
-    whole = [scaled(kind, instance.repeat_count) for kind in instance.kinds]
+    costs = [scaled(kind, instance.repeat_count) for kind in instance.kinds]
     own = instance.repeat_count * instance.stage_pace + instance.stage_end
     if instance.stage_count == 1:
-        whole = [cost + kind.fill for cost, kind in zip(whole, instance.kinds, strict=True)]
-        own = own + instance.stage_fill
-        limit = cutoff_seconds * (1.0 + _EASING)
-    packings = packer.packed(whole, own, limit=limit)
-    both = packer.lower(packings, own, limit=limit)
-    pace = np.zeros_like(both)
+        costs = [cost + kind.fill for cost, kind in zip(costs, instance.kinds, strict=True)]
+        own, limit = own + instance.stage_fill, cutoff_seconds * (1.0 + _EASING)
+    packings = _packed(instance, loads, costs, limit - own)
+    both = _lower(packings, own, limit)
+    pace = both
     if instance.stage_count > 1 and instance.repeat_count > 0.0:
-        pace_limit = (limit - bounds.largest_end) / instance.repeat_count
-        found = packer.packed(
-            [k.pace for k in instance.kinds], instance.stage_pace, limit=pace_limit
-        )
-        pace = packer.lower(found, instance.stage_pace, limit=pace_limit)
-    tables = Tables(first=windows.least, both=both, pace=pace)
+        most = (limit - bounds.largest_end) / instance.repeat_count
+        paces = [kind.pace for kind in instance.kinds]
+        left = most - instance.stage_pace
+        pace = _lower(_packed(instance, loads, paces, left), instance.stage_pace, most)
+    tables = Tables(both=both, pace=pace)
     better = _better(instance, bounds, tables)
-    return Sharpened(
-        bounds=better,
-        tables=tables,
-        assignment=None if better is None else _assignment(instance, packings, own, tables.first),
+    assignment = None if better is None else _assignment(instance, packings, own)
+    return Sharpened(bounds=better, tables=tables, assignment=assignment)
+
+
+Packings = list[dict[Load, Packing]]
+
+
+def _packed(
+    instance: Instance, loads: Sequence[Sequence[Load]], costs: Sequence[Floats], left: Floats
+) -> Packings:
+    """Return a packing of every load, by rank; equal ranks are packed once."""
+    known: dict[tuple[object, ...], Packing] = {}
+    found: Packings = []
+    for rank, own in enumerate(loads):
+        knapsack, key = _knapsack(instance, rank, costs)
+        upper = float(left[rank])
+        packed: dict[Load, Packing] = {}
+        for load in own:
+            name = (*key, load, upper)
+            if name not in known:
+                known[name] = least_cost(knapsack, _with_pinned(instance, rank, load), upper=upper)
+            packed[load] = known[name]
+        found.append(packed)
+    return found
+
+
+def _knapsack(
+    instance: Instance, rank: int, costs: Sequence[Floats]
+) -> tuple[Knapsack, tuple[object, ...]]:
+    """Return the knapsack of a rank, and what makes it equal to another's."""
+    kinds = instance.kinds
+    knapsack = Knapsack(
+        kind=np.repeat(np.arange(len(kinds)), [len(kind.choice) for kind in kinds]),
+        cost=np.concatenate([cost[rank] for cost in costs]),
+        memory=np.concatenate([kind.memory[rank] for kind in kinds]),
+        transient=np.concatenate([kind.transient[rank] for kind in kinds]),
+        host=np.concatenate([kind.host[rank] for kind in kinds]),
+        capacity=float(instance.capacity_bytes[rank] - instance.stage_bytes[rank]),
+        host_capacity=float(instance.host_capacity_bytes[rank]),
     )
+    pinned = tuple(k for k, kind in enumerate(kinds) if kind.pinned_stage == rank)
+    columns = (knapsack.cost, knapsack.memory, knapsack.transient, knapsack.host)
+    same = tuple(column.tobytes() for column in columns)
+    return knapsack, (*same, pinned, knapsack.capacity, knapsack.host_capacity)
 
 
-class _Packer:
-    """Packs every rank with every number of layers that its window allows."""
+def _with_pinned(instance: Instance, rank: int, load: Load) -> list[int]:
+    """Return the layers of every kind on a rank, the pinned ones with the load."""
+    held = [int(kind.pinned_stage == rank) for kind in instance.kinds]
+    for k, number in zip(instance.free_kinds, load, strict=True):
+        held[k] = number
+    return held
 
-    def __init__(self, instance: Instance, windows: Windows) -> None:
-        self._instance = instance
-        self._windows = windows
-        self._width = int((windows.most - windows.least).max()) + 1
 
-    def packed(
-        self, costs: Sequence[Floats], own: Floats, *, limit: float
-    ) -> list[list[Packing | None]]:
-        """Return a packing by rank and number, None beyond the window.
-
-        Equal ranks are packed once.
-        """
-        known: dict[tuple[object, ...], Packing] = {}
-        found: list[list[Packing | None]] = []
-        for rank in range(self._instance.stage_count):
-            knapsack, key = self._knapsack(rank, costs)
-            row: list[Packing | None] = [None] * self._width
-            upper = limit - float(own[rank])
-            for place, number in enumerate(
-                range(int(self._windows.least[rank]), int(self._windows.most[rank]) + 1)
-            ):
-                name = (*key, number, upper)
-                if name not in known:
-                    known[name] = least_cost(knapsack, number, upper=upper)
-                row[place] = known[name]
-            found.append(row)
-        return found
-
-    def lower(self, packings: list[list[Packing | None]], own: Floats, *, limit: float) -> Floats:
-        """Return lower bounds with what the rank costs by itself, inf beyond limit or window."""
-        table = np.full((len(packings), self._width), np.inf)
-        for rank, row in enumerate(packings):
-            for place, packing in enumerate(row):
-                if packing is not None:
-                    value = packing.lower + float(own[rank])
-                    table[rank, place] = value if value < limit else np.inf
-        return table
-
-    def _knapsack(self, rank: int, costs: Sequence[Floats]) -> tuple[Knapsack, tuple[object, ...]]:
-        instance = self._instance
-        groups = [
-            Layers(
-                cost=cost[rank],
-                memory=kind.memory[rank],
-                transient=kind.transient[rank],
-                host=kind.host[rank],
-            )
-            for kind, cost in zip(instance.kinds, costs, strict=True)
-        ]
-        free = instance.free_kinds[0]
-        pinned = [k for k, kind in enumerate(instance.kinds) if kind.pinned_stage == rank]
-        capacity = float(instance.capacity_bytes[rank] - instance.stage_bytes[rank])
-        host = float(instance.host_capacity_bytes[rank])
-        knapsack = Knapsack(
-            free=groups[free],
-            pinned=tuple(groups[k] for k in pinned),
-            capacity=capacity,
-            host=host,
-        )
-        used = [groups[k] for k in (free, *pinned)]
-        parts = tuple(
-            getattr(group, name).tobytes()
-            for group in used
-            for name in ("cost", "memory", "transient", "host")
-        )
-        return knapsack, (*parts, capacity, host)
+def _lower(packings: Packings, own: Floats, limit: float) -> tuple[dict[Load, float], ...]:
+    """Return lower bounds with what the rank costs by itself, without loads beyond the limit."""
+    tables = []
+    for rank, packed in enumerate(packings):
+        values = {load: packing.lower + float(own[rank]) for load, packing in packed.items()}
+        tables.append({load: value for load, value in values.items() if value < limit})
+    return tuple(tables)
 
 
 def _better(instance: Instance, bounds: ObjectiveBounds, tables: Tables) -> ObjectiveBounds | None:
-    both = _level(instance, tables.both, tables.first)
+    both, _ = least_level(instance, tables.both)
     if not np.isfinite(both):
         return None
     if instance.stage_count == 1:
         return replace(bounds, both=max(bounds.both, both - bounds.fill_sum))
-    pace = _level(instance, tables.pace, tables.first) * instance.repeat_count
+    if instance.repeat_count == 0.0:
+        return replace(bounds, both=max(bounds.both, both))
+    pace, _ = least_level(instance, tables.pace)
     if not np.isfinite(pace):
         return None
     return replace(
-        bounds, both=max(bounds.both, both), repeated_pace=max(bounds.repeated_pace, pace)
+        bounds,
+        both=max(bounds.both, both),
+        repeated_pace=max(bounds.repeated_pace, pace * instance.repeat_count),
     )
 
 
-def _level(instance: Instance, table: Floats, first: Integers) -> float:
-    """Return the least W under which ranks can hold all layers, inf if none does."""
-    levels = np.unique(table[np.isfinite(table)])
-    low, high = 0, len(levels)
-    while low < high:
-        middle = (low + high) // 2
-        most = _most(table, first, float(levels[middle]))
-        if most is not None and int(most.sum()) >= instance.block_count:
-            high = middle
-        else:
-            low = middle + 1
-    return float(levels[low]) if low < len(levels) else float("inf")
-
-
-def _most(table: Floats, first: Integers, level: float) -> Integers | None:
-    """Return the most layers that each rank holds within a level, None if one holds too few."""
-    under = table <= level
-    if not under.any(axis=1).all():
+def _assignment(instance: Instance, packings: Packings, own: Floats) -> Assignment | None:
+    """Return the plan of the packings at the least level, where the chain can be cut so."""
+    costs = [
+        {load: p.cost + float(own[rank]) for load, p in packed.items() if p.counts is not None}
+        for rank, packed in enumerate(packings)
+    ]
+    level, loads = least_level(instance, costs)
+    if not np.isfinite(level):
         return None
-    return np.asarray(first + table.shape[1] - 1 - under[:, ::-1].argmax(axis=1))
-
-
-def _assignment(
-    instance: Instance, packings: list[list[Packing | None]], own: Floats, first: Integers
-) -> Assignment | None:
-    """Return the plan of the packings at the least level, surplus taken from the dearest ranks."""
-    costs = np.array(
-        [[np.inf if p is None or p.free is None else p.cost for p in row] for row in packings]
-    )
-    costs = costs + own[:, None]
-    level = _level(instance, costs, first)
-    split = _most(costs, first, level) if np.isfinite(level) else None
-    if split is None:
-        return None
-    stages = np.arange(len(split))
-    for _ in range(int(split.sum()) - instance.block_count):
-        place = split - first
-        lower = costs[stages, np.maximum(place - 1, 0)]
-        held = np.where((place > 0) & np.isfinite(lower), costs[stages, place], -np.inf)
-        split[int(held.argmax())] -= 1
-    if int(split.sum()) != instance.block_count:
-        return None
-    return _placed(instance, packings, split - first)
-
-
-def _placed(
-    instance: Instance, packings: list[list[Packing | None]], places: Integers
-) -> Assignment | None:
     counts = tuple(
         np.zeros((instance.stage_count, len(kind.choice)), dtype=np.int64)
         for kind in instance.kinds
     )
-    for rank, place in enumerate(places.tolist()):
-        packing = packings[rank][place]
-        if packing is None or packing.free is None:
+    starts = np.cumsum([0, *(len(kind.choice) for kind in instance.kinds)])
+    for rank, load in enumerate(loads):
+        packed = packings[rank][load].counts
+        if packed is None:
             return None
-        counts[instance.free_kinds[0]][rank] = packing.free
-        pinned = [k for k, kind in enumerate(instance.kinds) if kind.pinned_stage == rank]
-        for k, choice in zip(pinned, packing.pinned, strict=True):
-            counts[k][rank, choice] = 1
-    return Assignment(counts=counts, cuts=cuts_of(instance, counts))
+        for k, count in enumerate(counts):
+            count[rank] = packed[starts[k] : starts[k + 1]]
+    cuts = cuts_of(instance, counts)
+    if [tuple(load) for load in load_of_cuts(instance, cuts)] != list(loads):
+        return None
+    return Assignment(counts=counts, cuts=cuts)
