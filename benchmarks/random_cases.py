@@ -1,0 +1,169 @@
+"""`python -m benchmarks.random_cases`: hundreds of random jobs, and the slowest with the reason.
+
+Models, clusters, batches and limits are drawn with a fixed seed (`benchmarks.case`). Each case is
+planned in a warm worker process that is ended when the planner's own time limit does not hold. The
+exit code is 1 if the 95th percentile misses its bar or a case hung, crashed or failed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from queue import Empty, SimpleQueue
+from typing import Any
+
+import numpy as np
+
+from benchmarks.case import Case, random_case, random_cases
+from benchmarks.machine import machine, machine_line
+from benchmarks.warm_process import WarmProcess
+
+Result = dict[str, Any]
+
+P95_SECONDS_BAR = 3.0
+HUNG_AFTER_SECONDS = 15.0
+SLOWEST_SHOWN = 10
+BAD = ("hung", "died", "crashed", "failed")
+
+
+def main() -> int:
+    """Plan the cases that were asked for, print what came of them, and return the exit code."""
+    options = _options()
+    if options.show is not None:
+        case = random_case(options.show, seed=options.seed, seconds_limit=options.seconds_limit)
+        print(json.dumps(case.fields(), indent=2))
+        return 0
+    drawn = random_cases(
+        count=options.count,
+        seed=options.seed,
+        seconds_limit=options.seconds_limit,
+        mixed=not options.no_mixed,
+    )
+    cases = [c for c in drawn if not options.cases or c.index in options.cases]
+    results = list(_answered(cases, options))
+    facts = {"machine": machine(), "options": _asked(options), "summary": summary(results)}
+    if options.json:
+        print(json.dumps({**facts, "cases": results}, indent=2))
+    else:
+        print("\n".join(_report(results, facts)))
+    return 0 if facts["summary"]["passed"] else 1
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.random_cases", description=__doc__)
+    parser.add_argument("--count", type=int, default=300)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument(
+        "--seconds-limit", type=float, default=20.0, help="the planner's own limit for each case"
+    )
+    parser.add_argument("--workers", type=int, default=2)
+    parser.add_argument("--no-mixed", action="store_true", help="clusters of one kind only")
+    parser.add_argument("--cases", type=int, nargs="+", metavar="INDEX", help="only these")
+    parser.add_argument("--show", type=int, metavar="INDEX", help="print one case and end")
+    parser.add_argument("--json", action="store_true", help="print JSON")
+    parser.add_argument("--verbose", action="store_true", help="a line for each case as it ends")
+    return parser.parse_args()
+
+
+def _asked(options: argparse.Namespace) -> dict[str, Any]:
+    return {name: getattr(options, name) for name in ("count", "seed", "seconds_limit", "workers")}
+
+
+def _answered(cases: Sequence[Case], options: argparse.Namespace) -> Iterator[Result]:
+    """Yield the results in the order of the cases, from several warm processes."""
+    waiting: SimpleQueue[Case] = SimpleQueue()
+    for case in cases:
+        waiting.put(case)
+    results: dict[int, Result] = {}
+    threads = [
+        threading.Thread(target=_work, args=(waiting, results, options))
+        for _ in range(options.workers)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    for case in cases:
+        yield results[case.index]
+
+
+def _work(
+    waiting: SimpleQueue[Case], results: dict[int, Result], options: argparse.Namespace
+) -> None:
+    limit = options.seconds_limit + HUNG_AFTER_SECONDS
+    with WarmProcess("benchmarks.worker", seconds_limit=limit) as process:
+        while True:
+            try:
+                case = waiting.get_nowait()
+            except Empty:
+                return
+            result = {"index": case.index, "title": case.title(), **process.ask(case.fields())}
+            results[case.index] = result
+            if options.verbose:
+                print(_line(result), file=sys.stderr, flush=True)
+
+
+def summary(results: Sequence[Result]) -> dict[str, Any]:
+    """Return percentiles, counts, the largest peak, and whether the bars were kept."""
+    seconds = np.array([result["seconds"] for result in results])
+    statuses = Counter(result["status"] for result in results)
+    p50, p95 = (float(np.percentile(seconds, q)) for q in (50, 95))
+    return {
+        "case_count": len(results),
+        "p50_seconds": p50,
+        "p95_seconds": p95,
+        "most_seconds": float(seconds.max()),
+        "statuses": dict(statuses.most_common()),
+        "largest_gap_ratio": max((r.get("gap_ratio") or 0.0 for r in results), default=0.0),
+        "peak_resident_bytes": max(r.get("peak_resident_bytes", 0) for r in results),
+        "passed": p95 < P95_SECONDS_BAR and not any(statuses[status] for status in BAD),
+    }
+
+
+def _report(results: Sequence[Result], facts: dict[str, Any]) -> Iterator[str]:
+    found = facts["summary"]
+    yield machine_line(facts["machine"])
+    yield (
+        f"{found['case_count']} cases: p50 {found['p50_seconds']:.2f} s, p95 "
+        f"{found['p95_seconds']:.2f} s (bar {P95_SECONDS_BAR:.0f} s), most "
+        f"{found['most_seconds']:.2f} s; peak resident {found['peak_resident_bytes'] / 1e6:.0f} MB"
+    )
+    counts = ", ".join(f"{status} {count}" for status, count in found["statuses"].items())
+    yield f"{counts}; largest gap {found['largest_gap_ratio']:.2%}"
+    yield f"slowest {SLOWEST_SHOWN}:"
+    slowest = sorted(results, key=lambda result: -result["seconds"])
+    for result in slowest[:SLOWEST_SHOWN]:
+        yield _line(result)
+    for result in results:
+        if result["status"] in {*BAD, "refused"}:
+            yield _line(result)
+
+
+def _line(result: Result) -> str:
+    """Return one case with what took its time."""
+    gap = result.get("gap_ratio")
+    total = result.get("configurations_total")
+    counts = f"{total} configurations" if total is not None else result.get("message", "")[:120]
+    if "milp_count" in result:
+        counts += f", {result['solved_count']} solved by {result['milp_count']} programs"
+    phases = ", ".join(
+        f"{name} {seconds:.1f} s"
+        for name, seconds in result.get("phases", {}).items()
+        if seconds > 0.1 * result["seconds"]
+    )
+    return (
+        f"#{result['index']:<4} {result['seconds']:6.2f} s {result['status']:<10} "
+        f"{'' if gap is None else f'gap {gap:.2%}':<10} {result['title']}: {counts}; {phases}"
+    )
+
+
+if __name__ == "__main__":
+    started = time.perf_counter()
+    code = main()
+    print(f"took {time.perf_counter() - started:.0f} s", file=sys.stderr)
+    sys.exit(code)
