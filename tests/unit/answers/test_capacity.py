@@ -90,6 +90,18 @@ def test_the_cheapest_run_costs_least_of_those_in_time(limit, alone):
     assert found.answer.cost == pytest.approx(min(costs), rel=1e-9)
 
 
+def test_the_cheapest_run_may_take_more_devices_than_the_fewest():
+    """Nine devices are in time, but divide the batch so badly that twelve cost less."""
+    shape = {"devices_per_node": 3, "max_devices": 18, "days": 0.008}
+    steps = {3 * nodes: step_alone(H100, nodes, 3) for nodes in range(1, 7)}
+    in_time = {n: cost(H100, n, step) for n, step in steps.items() if days(step) <= 0.008}
+    fewest, cheapest = sized(a_wish(**shape)), sized(a_wish(**shape, goal="cheapest"))
+    assert fewest.answer.device_count == min(in_time) == 9
+    assert cheapest.answer.device_count == min(in_time, key=in_time.__getitem__) == 12
+    assert cheapest.answer.cost == pytest.approx(in_time[12], rel=1e-9)
+    assert cheapest.proven
+
+
 def test_the_next_smaller_count_is_shown_to_miss(alone):
     found = sized(a_wish(days=0.006))
     smaller = found.next_smaller
