@@ -1,228 +1,199 @@
-"""Oracle: the best assignment of a small chain by trying all of them.
+"""Oracle: the least step of a small instance by trying everything.
 
-It shares nothing with `planner.ilp`: it reads plain numbers, enumerates every cut of the chain into
-stages and every choice of every layer, and applies the step and memory sums written out below.
+It shares nothing with `planner.ilp` but the plain numbers of an `Instance`. It enumerates every cut
+of the chain into virtual stages, all multisets of choices of what a rank then holds, and applies
+the sums written out below.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from itertools import combinations, combinations_with_replacement, product
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from itertools import combinations
 
 import numpy as np
+from numpy.typing import NDArray
 
-from planner.cost.configuration import Configuration, Floats
-from planner.cost.layer_costs import (
-    CostTable,
-    LayerBytes,
-    LayerCosts,
-    MemoryLimits,
-    MicroBatchSeconds,
-    StageFixed,
-    StepEndSeconds,
-)
-from planner.schema.strategy import PipelineSchedule
+from planner.ilp.instance import Instance
+
+Numbers = NDArray[np.float64]
+Whole = NDArray[np.int64]
+CutsAllowed = Callable[[tuple[int, ...], Whole], bool]
+
+_SECONDS, _BYTES = slice(0, 3), 3  # columns of a way: pace, fill, end; bytes, host; largest
+_HOST, _TRANSIENT = 4, 5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LayerOption:
-    """What one layer costs under one choice."""
+class Optimum:
+    """The least step, and what the parts of it are in one plan that reaches it."""
 
-    pace: float
-    end: float = 0.0
-    static: float = 0.0
-    activation: float = 0.0
-    transient: float = 0.0
-    host: float = 0.0
+    step_seconds: float
+    fill_sum: float
+    repeated_pace: float
+    largest_end: float
 
 
-Options = tuple[LayerOption, ...]
+def least_step(instance: Instance) -> float | None:
+    """Return the least step of all plans that fit, None where none does."""
+    best = best_plan(instance)
+    return None if best is None else best.step_seconds
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Chain:
-    """A job small enough to try everything: one configuration's numbers, stage by stage."""
+def best_plan(
+    instance: Instance,
+    *,
+    most: Sequence[Whole] | None = None,
+    cuts_allowed: CutsAllowed | None = None,
+) -> Optimum | None:
+    """Return the best of the plans that fit.
 
-    stage_count: int
-    micro_batch_count: int
-    schedule: PipelineSchedule = PipelineSchedule.ONE_F_ONE_B
-    embedding: Options
-    runs: tuple[tuple[int, Options], ...]
-    head: Options
-    boundary_pace: float = 0.0
-    boundary_bytes: float = 0.0
-    stage_end: float = 0.0
-    capacity: float
-    host_capacity: float = 0.0
-
-    def in_flight(self, stage: int) -> int:
-        """All micro-batches under GPipe, the stages that follow (with itself) under 1F1B."""
-        if self.schedule is PipelineSchedule.GPIPE:
-            return self.micro_batch_count
-        return min(self.micro_batch_count, self.stage_count - stage)
-
-    def boundaries(self, stage: int) -> int:
-        """A stage's neighbours."""
-        return (stage > 0) + (stage < self.stage_count - 1)
-
-
-def least_step(chain: Chain) -> float | None:
-    """Return the least step of all assignments that fit, None where none does."""
-    blocks = [run for run, (count, _) in enumerate(chain.runs) for _ in range(count)]
-    best: float | None = None
-    for cuts in combinations(range(1, len(blocks)), chain.stage_count - 1):
-        edges = (0, *cuts, len(blocks))
-        stages = [
-            _stage_costs(chain, stage, blocks[edges[stage] : edges[stage + 1]])
-            for stage in range(chain.stage_count)
-        ]
-        for costs in product(*stages):
-            pace, end = zip(*costs, strict=True)
-            step = sum(pace) + (chain.micro_batch_count - 1) * max(pace) + max(end)
-            best = step if best is None else min(best, step)
+    `most` allows so many layers of each kind by [ranks, choices]; `cuts_allowed` sees cuts and the
+    blocks of each kind on each rank, [ranks, kinds].
+    """
+    ranks = _Ranks(instance=instance, most=most)
+    best: Optimum | None = None
+    for cuts in every_cut(sum(count for _, count in instance.chain), len(instance.holders)):
+        held = _held(instance, cuts)
+        if cuts_allowed is not None and not cuts_allowed(cuts, held):
+            continue
+        added = _added(instance, cuts)
+        ways = [ranks.ways(rank, held[rank], added[rank]) for rank in range(len(held))]
+        if all(len(way) for way in ways):
+            found = _combined(ways, instance.repeat_count)
+            if best is None or found.step_seconds < best.step_seconds:
+                best = found
     return best
 
 
-def _stage_costs(chain: Chain, stage: int, blocks: Sequence[int]) -> list[tuple[float, float]]:
-    """Return pace and end of every way to run the stage that fits and that no other beats."""
-    found: list[tuple[float, float]] = []
-    for options in _ways(chain, stage, blocks):
-        if not _fits(chain, stage, options):
-            continue
-        pace = sum(o.pace for o in options) + chain.boundaries(stage) * chain.boundary_pace
-        end = sum(o.end for o in options) + chain.stage_end
-        if any(p <= pace and e <= end for p, e in found):
-            continue
-        found = [(p, e) for p, e in found if not (pace <= p and end <= e)]
-        found.append((pace, end))
-    return found
+def every_cut(blocks: int, parts: int) -> Iterator[tuple[int, ...]]:
+    """Yield every way to cut a chain into parts, none of them empty."""
+    for inner in combinations(range(1, blocks), parts - 1):
+        yield (0, *inner, blocks)
 
 
-def _ways(chain: Chain, stage: int, blocks: Sequence[int]) -> Iterator[tuple[LayerOption, ...]]:
-    """Yield the layers' options; layers of one run are alike, so their order does not matter."""
-    parts: list[list[tuple[LayerOption, ...]]] = [
-        list(combinations_with_replacement(chain.runs[run][1], blocks.count(run)))
-        for run in sorted(set(blocks))
+def _blocks(instance: Instance) -> list[int]:
+    return [kind for kind, count in instance.chain for _ in range(count)]
+
+
+def _held(instance: Instance, cuts: tuple[int, ...]) -> Whole:
+    """Return layers of each kind on each rank, pinned ones with the rest."""
+    held = np.zeros((len(instance.stage_pace), len(instance.kinds)), dtype=np.int64)
+    for kind, layer in enumerate(instance.kinds):
+        if layer.pinned_stage is not None:
+            held[layer.pinned_stage, kind] = 1
+    blocks = _blocks(instance)
+    for part, rank in enumerate(instance.holders):
+        for block in range(cuts[part], cuts[part + 1]):
+            held[rank, blocks[block]] += 1
+    return held
+
+
+def _added(instance: Instance, cuts: tuple[int, ...]) -> Numbers:
+    """Return pace, fill and bytes that the places of the cuts add to each rank, [ranks, 3]."""
+    added = np.zeros((len(instance.stage_pace), 3))
+    extras = instance.extras
+    if extras is None:
+        return added
+    blocks = _blocks(instance)
+    for place in range(len(instance.holders) - 1):
+        before = blocks[cuts[place + 1] - 1]
+        near, far = instance.holders[place], instance.holders[place + 1]
+        seconds = (extras.pace[place, before], extras.fill[place, before])
+        added[near] += (*seconds, extras.first_bytes[place, before])
+        added[far] += (*seconds, extras.second_bytes[place, before])
+    return added
+
+
+@dataclass(slots=True, kw_only=True)
+class _Ranks:
+    """The ways to run a rank, kept by what it holds."""
+
+    instance: Instance
+    most: Sequence[Whole] | None
+    known: dict[tuple[object, ...], Numbers] = field(default_factory=dict)
+
+    def ways(self, rank: int, held: Whole, added: Numbers) -> Numbers:
+        """Return pace, fill and end of every way that fits and that no other beats, [ways, 3]."""
+        key = (rank, *held.tolist(), *added.tolist())
+        if key not in self.known:
+            self.known[key] = _unbeaten(self._fitting(rank, held, added))
+        return self.known[key]
+
+    def _fitting(self, rank: int, held: Whole, added: Numbers) -> Numbers:
+        own = self.instance
+        pace, fill, more_bytes = added.tolist()
+        start = (
+            own.stage_pace[rank] + pace,
+            own.stage_fill[rank] + fill,
+            own.stage_end[rank],
+            own.stage_bytes[rank] + more_bytes,
+            0.0,
+            0.0,
+        )
+        ways = np.array([start], dtype=np.float64)
+        for kind, count in enumerate(held.tolist()):
+            if count:
+                ways = _product(ways, self._mixes(rank, kind, count))
+        kept = ways[:, _BYTES] + ways[:, _TRANSIENT] <= own.capacity_bytes[rank]
+        kept &= ways[:, _HOST] <= own.host_capacity_bytes[rank]
+        return np.asarray(ways[kept][:, _SECONDS])
+
+    def _mixes(self, rank: int, kind: int, count: int) -> Numbers:
+        """Return all multisets of choices of `count` equal layers as ways, [ways, 6]."""
+        layer = self.instance.kinds[kind]
+        mixes = _compositions(count, len(layer.choice))
+        if self.most is not None:
+            mixes = mixes[(mixes <= self.most[kind][rank]).all(axis=1)]
+        columns = (layer.pace, layer.fill, layer.end, layer.memory, layer.host)
+        sums = [mixes @ column[rank] for column in columns]
+        largest = np.where(mixes > 0, layer.transient[rank], 0.0).max(axis=1)
+        return np.stack([*sums, largest], axis=1)
+
+
+def _product(one: Numbers, other: Numbers) -> Numbers:
+    """Return every way of one with every way of the other: sums, and the larger transient."""
+    summed = (one[:, None, :] + other[None, :, :]).reshape(-1, one.shape[1])
+    larger = np.maximum(one[:, None, _TRANSIENT], other[None, :, _TRANSIENT])
+    summed[:, _TRANSIENT] = larger.ravel()
+    return np.asarray(summed)
+
+
+@cache
+def _compositions(total: int, parts: int) -> Whole:
+    """Return all ways to write `total` as a sum of `parts` numbers not below 0."""
+    if parts == 1:
+        return np.array([[total]])
+    rows = [
+        np.insert(_compositions(total - first, parts - 1), 0, first, axis=1)
+        for first in range(total + 1)
     ]
-    if stage == 0:
-        parts.append([(option,) for option in chain.embedding])
-    if stage == chain.stage_count - 1:
-        parts.append([(option,) for option in chain.head])
-    for way in product(*parts):
-        yield tuple(option for part in way for option in part)
+    return np.concatenate(rows)
 
 
-def _fits(chain: Chain, stage: int, options: Sequence[LayerOption]) -> bool:
-    flight = chain.in_flight(stage)
-    held = sum(o.static + flight * o.activation for o in options)
-    held += chain.boundaries(stage) * flight * chain.boundary_bytes
-    held += max(o.transient for o in options)
-    return held <= chain.capacity and sum(o.host for o in options) <= chain.host_capacity
+def _unbeaten(ways: Numbers) -> Numbers:
+    """Return the ways of which no other is as good in all three columns."""
+    ways = np.unique(ways, axis=0)  # sorted, so that a way is beaten by an earlier one only
+    kept: list[Numbers] = []
+    for way in ways:
+        if not any((other <= way).all() for other in kept):
+            kept.append(way)
+    return np.array(kept).reshape(-1, 3)
 
 
-def configuration_of(chain: Chain) -> Configuration:
-    """Return a configuration with the chain's pipeline."""
-    return Configuration(
-        pipeline_parallel_degree=chain.stage_count,
-        pipeline_schedule=chain.schedule,
-        micro_batch_count=chain.micro_batch_count,
-    )
-
-
-def table_of(chains: Sequence[Chain]) -> CostTable:
-    """Return a cost table with one row a chain; capacities and counts are the first chain's."""
-    first = chains[0]
-    return CostTable(
-        embedding=_costs([chain.embedding for chain in chains]),
-        blocks=tuple(
-            _costs([chain.runs[run][1] for chain in chains]) for run in range(len(first.runs))
-        ),
-        block_counts=tuple(count for count, _ in first.runs),
-        head=_costs([chain.head for chain in chains]),
-        fixed=StageFixed(
-            boundary_seconds=np.array([[[float(chain.boundary_pace)]] for chain in chains]),
-            boundary_bytes=np.array([[float(chain.boundary_bytes)] for chain in chains]),
-            step_end_seconds=np.array([float(chain.stage_end) for chain in chains]),
-        ),
-        limits=MemoryLimits(
-            device_bytes=first.capacity,
-            capacity_bytes=first.capacity,
-            runtime_bytes=0.0,
-            slack_ratio=0.0,
-            host_capacity_bytes=first.host_capacity,
-        ),
-    )
-
-
-def _costs(rows: Sequence[Options]) -> LayerCosts:
-    def column(name: str) -> Floats:
-        return np.array([[float(getattr(option, name)) for option in row] for row in rows])
-
-    none = np.zeros_like(column("pace"))
-    return LayerCosts(
-        micro_batch_seconds=MicroBatchSeconds(
-            compute=column("pace"),
-            recompute=none,
-            tensor_parallel=none,
-            context_parallel=none,
-            expert_parallel=none,
-            pipeline_point_to_point=none,
-            data_parallel_exposed=none,
-            offload_exposed=none,
-            host=none,
-            forward_share=none + 1.0 / 3.0,
-            weight_gradient_share=none + 1.0 / 3.0,
-        ),
-        step_end_seconds=StepEndSeconds(
-            data_parallel_exposed=column("end"), offload_exposed=none, optimizer=none
-        ),
-        bytes=LayerBytes(
-            parameters=column("static"),
-            gradients=none,
-            optimizer=none,
-            activations=column("activation"),
-            logits=none,
-            communication_buffers=none,
-            transient=column("transient"),
-            host=column("host"),
-            host_activations=none,
-        ),
-    )
-
-
-def chain_of(table: CostTable, index: int, configuration: Configuration) -> Chain:
-    """Return the table's row `index` as plain numbers."""
-    return Chain(
-        stage_count=configuration.pipeline_parallel_degree,
-        micro_batch_count=configuration.micro_batch_count,
-        schedule=configuration.pipeline_schedule,
-        embedding=_options(table.embedding, index),
-        runs=tuple(
-            (count, _options(costs, index))
-            for costs, count in zip(table.blocks, table.block_counts, strict=True)
-        ),
-        head=_options(table.head, index),
-        boundary_pace=float(table.fixed.boundary_seconds[index, 0, 0]),
-        boundary_bytes=float(table.fixed.boundary_bytes[index, 0]),
-        stage_end=float(table.fixed.step_end_seconds[index]),
-        capacity=table.limits.live_capacity_bytes,
-        host_capacity=table.limits.host_capacity_bytes,
-    )
-
-
-def _options(costs: LayerCosts, index: int) -> Options:
-    held = costs.bytes
-    columns = (
-        costs.micro_batch_seconds.total(),
-        costs.step_end_seconds.total(),
-        held.static(),
-        held.activations,
-        held.transient,
-        held.host,
-    )
-    names = ("pace", "end", "static", "activation", "transient", "host")
-    return tuple(
-        LayerOption(**{name: float(c[index, s]) for name, c in zip(names, columns, strict=True)})
-        for s in range(columns[0].shape[1])
+def _combined(ways: Sequence[Numbers], repeat_count: float) -> Optimum:
+    """Return the best of one way for each rank: sum of fills, largest pace, largest end."""
+    pace, fill, end = (ways[0][:, column] for column in range(3))
+    for way in ways[1:]:
+        pace = np.maximum(pace[:, None], way[None, :, 0]).ravel()
+        fill = (fill[:, None] + way[None, :, 1]).ravel()
+        end = np.maximum(end[:, None], way[None, :, 2]).ravel()
+    steps = fill + repeat_count * pace + end
+    best = int(steps.argmin())
+    return Optimum(
+        step_seconds=float(steps[best]),
+        fill_sum=float(fill[best]),
+        repeated_pace=float(repeat_count * pace[best]),
+        largest_end=float(end[best]),
     )
