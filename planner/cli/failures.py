@@ -47,6 +47,16 @@ def report_interrupt() -> int:
     return INTERRUPTED
 
 
+def out_of_time(seconds: float) -> InputError:
+    """Return the error that nothing was found in time, which is no negative answer."""
+    return InputError(
+        "ran out before anything was found",
+        field="job.limits.solver_seconds",
+        value=seconds,
+        remedy="allow more seconds, or narrow the degrees",
+    )
+
+
 def error_fields(error: Exception) -> dict[str, Any]:
     """Return what `error` says, field by field, for a JSON line."""
     fields: dict[str, Any] = {"kind": type(error).__name__}

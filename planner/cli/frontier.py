@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from planner.cli.console import print_document, stdout, work_progress
-from planner.cli.failures import NEGATIVE_ANSWER
+from planner.cli.failures import NEGATIVE_ANSWER, out_of_time
 from planner.cli.inputs import read_resolved_cluster, read_resolved_model
 from planner.cli.options import (
     BatchOption,
@@ -67,6 +67,8 @@ def frontier(  # noqa: PLR0913 - one parameter per option; tests freeze the surf
         )
         others = best_of_other_degrees(request, alternatives, inquiry=inquiry)
         found = front_of(request, inquiry=inquiry, point_count=points, alternatives=others)
+    if found.status == "partial" and not found.points:
+        raise out_of_time(request.job.resolved.limits.solver_seconds)
     if json:
         print_document(found)
     else:

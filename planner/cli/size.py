@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from planner.cli.console import print_document, stdout, work_progress
-from planner.cli.failures import NEGATIVE_ANSWER
+from planner.cli.failures import NEGATIVE_ANSWER, out_of_time
 from planner.cli.inputs import read_resolved_model
 from planner.cli.options import (
     BatchOption,
@@ -82,6 +82,8 @@ def size(  # noqa: PLR0913 - one parameter per option; tests freeze the surface
     with work_progress("sizing") as listen:
         inquiry = Inquiry.within(wanted.limits.solver_seconds, share_ratio=0.1, listen=listen)
         found = capacity.size(given_model, wanted, asked, inquiry=inquiry)
+    if found.binding == "time_limit":
+        raise out_of_time(wanted.limits.solver_seconds)
     if json:
         print_document(found)
     else:

@@ -165,6 +165,17 @@ def test_size_refuses_in_one_line(words, part):
     assert "unexpected" not in done.stderr
 
 
+@pytest.mark.parametrize(
+    "words",
+    [("frontier", MODEL, CLUSTER, *JOB), (*SIZE, *JOB, "--tokens", 1e6, "--days", 1)],
+    ids=["frontier", "size"],
+)
+def test_running_out_of_time_is_no_negative_answer(words):
+    done = run(*words, "--solver-seconds", 1e-9)
+    assert (done.exit_code, done.stdout) == (1, "")
+    assert "job.limits.solver_seconds" in done.stderr
+
+
 def test_size_without_a_deadline_is_a_usage_error():
     done = run("size", MODEL, "--device", "cpu-gloo", "--tokens", 1e6)
     assert (done.exit_code, done.stdout) == (2, "")

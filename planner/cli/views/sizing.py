@@ -57,6 +57,8 @@ def _nothing(sizing: Sizing) -> Iterator[str]:
     yield f"[bold red]no count that was tried will do[/]: the {binding} binds"
     if sizing.nearest_miss is not None:
         yield f"nearest: {_outcome(sizing.nearest_miss)}"
+    if not sizing.proven:
+        yield "not every count was solved in time"
 
 
 def _outcome(trial: SizingTrial) -> str:
