@@ -21,8 +21,21 @@ Numbers = NDArray[np.float64]
 Whole = NDArray[np.int64]
 CutsAllowed = Callable[[tuple[int, ...], Whole], bool]
 
-_SECONDS, _BYTES = slice(0, 3), 3  # columns of a way: pace, fill, end; bytes, host; largest
-_HOST, _TRANSIENT = 4, 5
+_SECONDS, _BYTES = slice(0, 3), 3  # columns of a way: pace, fill, end; bytes, host; largest,
+_HOST, _TRANSIENT = 4, 5  # and activations of a micro-batch by the rank's virtual stages
+_KEPT = 6
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Keeping:
+    """Micro-batches that a rank holds: in all its layers, and by its virtual stages at moments.
+
+    The instance's bytes have `in_flight` times all activations in them. Where a moment has more,
+    that counts.
+    """
+
+    in_flight: float
+    moments: tuple[tuple[int, ...], ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,17 +59,20 @@ def best_plan(
     *,
     most: Sequence[Whole] | None = None,
     cuts_allowed: CutsAllowed | None = None,
+    keeping: Sequence[Keeping] | None = None,
 ) -> Optimum | None:
     """Return the best of the plans that fit.
 
     `most` allows so many layers of each kind by [ranks, choices]; `cuts_allowed` sees cuts and the
-    blocks of each kind on each rank, [ranks, kinds].
+    layers of each kind on each rank, [ranks, kinds]. `keeping` is by rank; without it all layers of
+    a rank have the same micro-batches in flight.
     """
-    ranks = _Ranks(instance=instance, most=most)
+    ranks = _Ranks(instance=instance, most=most, keeping=keeping)
     best: Optimum | None = None
     for cuts in every_cut(sum(count for _, count in instance.chain), len(instance.holders)):
         held = _held(instance, cuts)
-        if cuts_allowed is not None and not cuts_allowed(cuts, held):
+        totals = np.array([np.sum(parts, axis=0) for parts in held])
+        if cuts_allowed is not None and not cuts_allowed(cuts, totals):
             continue
         added = _added(instance, cuts)
         ways = [ranks.ways(rank, held[rank], added[rank]) for rank in range(len(held))]
@@ -77,16 +93,15 @@ def _blocks(instance: Instance) -> list[int]:
     return [kind for kind, count in instance.chain for _ in range(count)]
 
 
-def _held(instance: Instance, cuts: tuple[int, ...]) -> Whole:
-    """Return layers of each kind on each rank, pinned ones with the rest."""
-    held = np.zeros((len(instance.stage_pace), len(instance.kinds)), dtype=np.int64)
-    for kind, layer in enumerate(instance.kinds):
-        if layer.pinned_stage is not None:
-            held[layer.pinned_stage, kind] = 1
-    blocks = _blocks(instance)
+def _held(instance: Instance, cuts: tuple[int, ...]) -> list[list[Whole]]:
+    """Return layers of each kind by rank and its virtual stages, pinned ones with the rest."""
+    blocks, last = _blocks(instance), len(instance.holders) - 1
+    held: list[list[Whole]] = [[] for _ in range(len(instance.stage_pace))]
     for part, rank in enumerate(instance.holders):
-        for block in range(cuts[part], cuts[part + 1]):
-            held[rank, blocks[block]] += 1
+        own = np.bincount(blocks[cuts[part] : cuts[part + 1]], minlength=len(instance.kinds))
+        own[0] += part == 0
+        own[-1] += part == last
+        held[rank].append(own)
     return held
 
 
@@ -112,16 +127,21 @@ class _Ranks:
 
     instance: Instance
     most: Sequence[Whole] | None
+    keeping: Sequence[Keeping] | None
     known: dict[tuple[object, ...], Numbers] = field(default_factory=dict)
 
-    def ways(self, rank: int, held: Whole, added: Numbers) -> Numbers:
-        """Return pace, fill and end of every way that fits and that no other beats, [ways, 3]."""
-        key = (rank, *held.tolist(), *added.tolist())
+    def ways(self, rank: int, parts: Sequence[Whole], added: Numbers) -> Numbers:
+        """Return pace, fill and end of every way that fits and that no other beats, [ways, 3].
+
+        `parts` are the layers of each kind by virtual stage.
+        """
+        held = [np.sum(parts, axis=0)] if self.keeping is None else list(parts)
+        key = (rank, *(count for part in held for count in part.tolist()), *added.tolist())
         if key not in self.known:
             self.known[key] = _unbeaten(self._fitting(rank, held, added))
         return self.known[key]
 
-    def _fitting(self, rank: int, held: Whole, added: Numbers) -> Numbers:
+    def _fitting(self, rank: int, parts: Sequence[Whole], added: Numbers) -> Numbers:
         own = self.instance
         pace, fill, more_bytes = added.tolist()
         start = (
@@ -129,19 +149,33 @@ class _Ranks:
             own.stage_fill[rank] + fill,
             own.stage_end[rank],
             own.stage_bytes[rank] + more_bytes,
-            0.0,
-            0.0,
+            *(0.0, 0.0),
+            *(0.0 for _ in parts),
         )
         ways = np.array([start], dtype=np.float64)
-        for kind, count in enumerate(held.tolist()):
-            if count:
-                ways = _product(ways, self._mixes(rank, kind, count))
-        kept = ways[:, _BYTES] + ways[:, _TRANSIENT] <= own.capacity_bytes[rank]
+        for place, part in enumerate(parts):
+            for kind, count in enumerate(part.tolist()):
+                if count:
+                    mixes = self._mixes(rank, kind, count)
+                    more = np.zeros((len(mixes), len(start)))
+                    more[:, :_KEPT] = mixes[:, :_KEPT]
+                    more[:, _KEPT + place] = mixes[:, _KEPT]
+                    ways = _product(ways, more)
+        peak = ways[:, _BYTES] + ways[:, _TRANSIENT] + self._more_at_moments(rank, ways[:, _KEPT:])
+        kept = peak <= own.capacity_bytes[rank]
         kept &= ways[:, _HOST] <= own.host_capacity_bytes[rank]
         return np.asarray(ways[kept][:, _SECONDS])
 
+    def _more_at_moments(self, rank: int, kept: Numbers) -> Numbers:
+        """Return what a moment has beyond the activations in flight of all layers, [ways]."""
+        if self.keeping is None:
+            return np.zeros(len(kept))
+        own = self.keeping[rank]
+        moments = kept @ np.array(own.moments, dtype=np.float64).T
+        return np.maximum(moments.max(axis=1) - own.in_flight * kept.sum(axis=1), 0.0)
+
     def _mixes(self, rank: int, kind: int, count: int) -> Numbers:
-        """Return all multisets of choices of `count` equal layers as ways, [ways, 6]."""
+        """Return all multisets of choices of `count` equal layers as ways, [ways, 7]."""
         layer = self.instance.kinds[kind]
         mixes = _compositions(count, len(layer.choice))
         if self.most is not None:
@@ -149,7 +183,7 @@ class _Ranks:
         columns = (layer.pace, layer.fill, layer.end, layer.memory, layer.host)
         sums = [mixes @ column[rank] for column in columns]
         largest = np.where(mixes > 0, layer.transient[rank], 0.0).max(axis=1)
-        return np.stack([*sums, largest], axis=1)
+        return np.stack([*sums, largest, mixes @ layer.kept[rank]], axis=1)
 
 
 def _product(one: Numbers, other: Numbers) -> Numbers:

@@ -7,6 +7,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from planner.cost.holdings import peak_holdings
+from planner.cost.schedule import in_flight
 from planner.cost.table import memory_limits
 from planner.hardware import ClusterHardware, DeviceHardware, cluster_hardware
 from planner.ilp.instance import Assignment, Instance
@@ -20,6 +22,7 @@ from planner.space.degrees import ConfigurationSpace, enumerate_configurations
 from planner.units import MIB
 from planner.workload.model import model_workload
 from tests.builders import a_cluster, a_job, a_model
+from tests.oracle import Keeping
 
 CHOICE_SETS = (
     {"zero_stages": (0, 3), "activation_checkpointing": ("none", "full"), "offload": ()},
@@ -48,6 +51,22 @@ class Priced:
         """Every configuration's place and instance."""
         for index in range(len(self.space.configurations)):
             yield index, self.pricing.instance(index)
+
+    def keeping(self, index: int) -> tuple[Keeping, ...] | None:
+        """What every rank of a configuration holds, where that differs by virtual stage."""
+        row = self.space.configurations.row(index)
+        degree, virtual = row.pipeline_parallel_degree, row.virtual_pipeline_degree
+        if degree == 1 or virtual == 1:
+            return None
+        count, schedule = row.micro_batch_count, row.pipeline_schedule
+        shape = {"pipeline_parallel_degree": degree, "virtual_pipeline_degree": virtual}
+        return tuple(
+            Keeping(
+                in_flight=in_flight(schedule, micro_batch_count=count, stage=rank, **shape),
+                moments=peak_holdings(schedule, micro_batch_count=count, rank=rank, **shape),
+            )
+            for rank in range(degree)
+        )
 
 
 def priced(problem: Problem) -> Priced:

@@ -1,0 +1,98 @@
+"""An instance prices any assignment as the cost model prices the strategy that it stands for."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import numpy as np
+import pytest
+
+from planner.cost.configuration import Configuration
+from planner.cost.step import predict
+from planner.cost.table import memory_limits
+from planner.hardware import DeviceHardware
+from planner.ilp.extract import strategy_of
+from planner.ilp.instance import Assignment, Instance, evaluate
+from planner.ilp.problem import Problem
+from planner.schema.plan import Prediction
+from planner.schema.strategy import PipelineSchedule, Strategy
+from planner.space.choices import block_choices, edge_choices
+from tests.small_jobs import random_assignment, small_jobs
+
+JOBS = range(120)
+PER_JOB = 4
+
+
+def devices_of(problem: Problem, row: Configuration) -> list[DeviceHardware]:
+    """The kind of device of every rank."""
+    kinds = problem.hardware.stage_kinds(
+        row.device_order, pipeline_parallel_degree=row.pipeline_parallel_degree
+    )
+    return [problem.hardware.kinds[kind] for kind in kinds]
+
+
+def strategy(
+    problem: Problem, row: Configuration, instance: Instance, assignment: Assignment
+) -> Strategy:
+    """The strategy that an assignment stands for."""
+    return strategy_of(
+        instance,
+        assignment,
+        configuration=row,
+        choices=block_choices(problem.job.limits),
+        edges=edge_choices(problem.job.limits),
+        device_groups=[device.device_group for device in devices_of(problem, row)],
+    )
+
+
+def assert_memory_is_the_same(
+    problem: Problem, row: Configuration, memory: np.ndarray, prediction: Prediction
+) -> None:
+    """Live bytes with slack and runtime are the peak.
+
+    Ranks with several virtual stages may hold more than their micro-batches in flight of all
+    layers, where earlier virtual stages keep more than later ones, and never less.
+    """
+    for device, live, stage in zip(
+        devices_of(problem, row), memory.tolist(), prediction.stages, strict=True
+    ):
+        limits = memory_limits(device, problem.job)
+        peak = live * (1.0 + limits.slack_ratio) + limits.runtime_bytes
+        if row.virtual_pipeline_degree == 1:
+            assert stage.peak_memory_bytes == pytest.approx(peak, rel=1e-9)
+        else:
+            assert stage.peak_memory_bytes >= peak * (1.0 - 1e-9)
+
+
+def test_random_assignments_cost_what_the_cost_model_says() -> None:
+    """Step, device memory and host memory, on every schedule and on mixed clusters."""
+    numbers = np.random.default_rng(20)
+    seen: Counter[object] = Counter()
+    for seed, job in small_jobs(JOBS):
+        count = len(job.space.configurations)
+        for index in sorted(set(numbers.integers(count, size=PER_JOB).tolist())):
+            row = job.space.configurations.row(index)
+            instance = job.pricing.instance(index)
+            assignment = random_assignment(instance, numbers)
+            evaluation = evaluate(instance, assignment)
+            made = strategy(job.problem, row, instance, assignment)
+            found = predict(job.problem.workload, job.problem.hardware, job.problem.job, made)
+            name = f"job {seed}, configuration {index}"
+            expected = pytest.approx(evaluation.step_seconds, rel=1e-9)
+            assert found.step_seconds.p50 == expected, name
+            hosts = [stage.host_memory_bytes for stage in found.stages]
+            assert hosts == pytest.approx(evaluation.host_bytes.tolist(), rel=1e-9), name
+            assert_memory_is_the_same(job.problem, row, evaluation.memory_bytes, found)
+            seen[row.pipeline_schedule if row.pipeline_parallel_degree > 1 else "alone"] += 1
+            seen["mixed"] += len(job.problem.hardware.kinds) > 1
+            seen["extras"] += instance.extras is not None
+    assert all(seen[schedule] > 5 for schedule in PipelineSchedule)
+    assert seen["mixed"] > 50
+
+
+def test_the_instance_has_no_boundary_that_the_cost_model_has_not() -> None:
+    """The same blocks cut anywhere: where kinds send alike, no cut has extras."""
+    for _, job in small_jobs(range(20)):
+        for _, instance in job.instances():
+            if len(instance.chain) == 1 or instance.stage_count == 1:
+                assert instance.extras is None
