@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 
@@ -25,6 +26,19 @@ from planner.schema.job import Stack
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Exchanges:
+    """Where neighbouring virtual stages exchange, [cuts]: between which ranks, over which link.
+
+    `ranks` and `places` are of the rank before each cut and of the one behind it; a place is a kind
+    of device and a level of its networks. A cut on one rank is not `apart`.
+    """
+
+    ranks: tuple[Integers, Integers]
+    apart: Booleans
+    places: tuple[tuple[tuple[int, int], ...], tuple[tuple[int, int], ...]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Shape:
     """What the schedule of a configuration makes of its ranks; `kinds` are those of devices."""
 
@@ -35,46 +49,46 @@ class Shape:
     weights: FillWeights
     shares: BoundaryShares
     device_kinds: tuple[int, ...]
+    exchanges: Exchanges
 
 
 def shape_of(configuration: Configuration, hardware: ClusterHardware, stack: Stack) -> Shape:
     """Return the ranks of a configuration."""
     schedule, degree = configuration.pipeline_schedule, configuration.pipeline_parallel_degree
     virtual, count = configuration.virtual_pipeline_degree, configuration.micro_batch_count
+    holders = tuple(
+        rank_of_virtual_stage(schedule, pipeline_parallel_degree=degree, virtual_stage=j)
+        for j in range(degree * virtual)
+    )
+    kinds = hardware.stage_kinds(configuration.device_order, pipeline_parallel_degree=degree)
+    size = {"pipeline_parallel_degree": degree, "virtual_pipeline_degree": virtual}
     return Shape(
         degree=degree,
-        holders=tuple(
-            rank_of_virtual_stage(schedule, pipeline_parallel_degree=degree, virtual_stage=j)
-            for j in range(degree * virtual)
-        ),
+        holders=holders,
         in_flight=np.array(
             [
-                in_flight(
-                    schedule,
-                    micro_batch_count=count,
-                    pipeline_parallel_degree=degree,
-                    virtual_pipeline_degree=virtual,
-                    stage=stage,
-                )
+                in_flight(schedule, micro_batch_count=count, stage=stage, **size)
                 for stage in range(degree)
             ]
         ),
-        repeat_count=repeat_count(
-            schedule,
-            pipeline_parallel_degree=degree,
-            virtual_pipeline_degree=virtual,
-            micro_batch_count=count,
-        ),
-        weights=fill_weights(
-            schedule,
-            pipeline_parallel_degree=degree,
-            virtual_pipeline_degree=virtual,
-            micro_batch_count=count,
-        ),
+        repeat_count=repeat_count(schedule, micro_batch_count=count, **size),
+        weights=fill_weights(schedule, micro_batch_count=count, **size),
         shares=boundary_shares(schedule, stack),
-        device_kinds=hardware.stage_kinds(
-            configuration.device_order, pipeline_parallel_degree=degree
-        ),
+        device_kinds=kinds,
+        exchanges=_exchanges(holders, kinds, hardware),
+    )
+
+
+def _exchanges(
+    holders: Sequence[int], kinds: Sequence[int], hardware: ClusterHardware
+) -> Exchanges:
+    cuts = list(pairwise(holders))
+    links = [boundary_places(hardware, kinds, stage=stage, other=other) for stage, other in cuts]
+    first, second = (np.array([pair[end] for pair in cuts], dtype=np.int64) for end in range(2))
+    return Exchanges(
+        ranks=(first, second),
+        apart=first != second,
+        places=(tuple(link[0] for link in links), tuple(link[-1] for link in links)),
     )
 
 
@@ -82,7 +96,6 @@ def instance_of(
     tables: Sequence[CostTable],
     index: int,
     shape: Shape,
-    hardware: ClusterHardware,
     *,
     allowed: Booleans | None = None,
 ) -> Instance:
@@ -101,7 +114,7 @@ def instance_of(
         costs = [table.blocks[kind] for table in tables]
         kinds.append(_kind(costs, index, shape, count=count, pinned_stage=None, allowed=allowed))
     kinds.append(_kind([t.head for t in tables], index, shape, count=1, pinned_stage=last))
-    boundaries = _boundaries(tables, index, shape, hardware)
+    boundaries = _boundaries(tables, index, shape)
     limits = [table.limits for table in tables]
     return Instance(
         repeat_count=shape.repeat_count,
@@ -192,56 +205,36 @@ class _Boundaries:
     extras: CutExtras | None
 
 
-def _boundaries(
-    tables: Sequence[CostTable], index: int, shape: Shape, hardware: ClusterHardware
-) -> _Boundaries:
+def _boundaries(tables: Sequence[CostTable], index: int, shape: Shape) -> _Boundaries:
     """Return what exchanges cost every rank at the cheapest cuts, and what others add."""
-    pace, fill, held = (np.zeros(shape.degree) for _ in range(3))
-    cuts = list(zip(shape.holders, shape.holders[1:], strict=False))
-    seconds = _cut_seconds(cuts, tables, index, shape=shape, hardware=hardware)
-    paces, fills = shape.shares.pace * seconds, shape.shares.fill * seconds
+    exchanges = shape.exchanges
+    seconds = np.zeros((len(exchanges.apart), len(tables[0].blocks)))
+    for end in range(2):
+        each = [
+            tables[kind].fixed.boundary_seconds[index, :, level]
+            for kind, level in exchanges.places[end]
+        ]
+        seconds = np.maximum(seconds, np.reshape(each, seconds.shape))
+    apart = exchanges.apart[:, None]
+    seconds = np.where(apart, seconds, 0.0)
     own = np.array([table.fixed.boundary_bytes[index] for table in tables])
+    devices = np.array(shape.device_kinds)
     sides = [
-        np.array(
-            [
-                shape.in_flight[pair[side]] * own[shape.device_kinds[pair[side]]] * (a != b)
-                for pair in cuts
-                for a, b in (pair,)
-            ]
-        ).reshape(len(cuts), own.shape[1])
-        for side in (0, 1)
+        np.where(apart, shape.in_flight[ranks][:, None] * own[devices[ranks]], 0.0)
+        for ranks in exchanges.ranks
     ]
-    for place, pair in enumerate(cuts):
-        for side, rank in enumerate(pair):
-            pace[rank] += paces[place].min()
-            fill[rank] += fills[place].min()
-            held[rank] += sides[side][place].min()
+    paces, fills = shape.shares.pace * seconds, shape.shares.fill * seconds
+    pace, fill, held = (np.zeros(shape.degree) for _ in range(3))
+    for ranks, side in zip(exchanges.ranks, sides, strict=True):
+        np.add.at(pace, ranks, paces.min(axis=1))
+        np.add.at(fill, ranks, fills.min(axis=1))
+        np.add.at(held, ranks, side.min(axis=1))
     return _Boundaries(
         pace=pace,
         fill=fill,
         bytes=held,
         extras=_extras(paces, fills, sides, len(tables[0].chain)),
     )
-
-
-def _cut_seconds(
-    cuts: Sequence[tuple[int, int]],
-    tables: Sequence[CostTable],
-    index: int,
-    *,
-    shape: Shape,
-    hardware: ClusterHardware,
-) -> Floats:
-    """Return seconds of an exchange at each cut behind a block of each kind, [cuts, kinds]."""
-    seconds = np.zeros((len(cuts), len(tables[0].blocks)))
-    for place, (stage, other) in enumerate(cuts):
-        if stage == other:
-            continue
-        places = boundary_places(hardware, shape.device_kinds, stage=stage, other=other)
-        seconds[place] = np.max(
-            [tables[kind].fixed.boundary_seconds[index, :, level] for kind, level in places], axis=0
-        )
-    return seconds
 
 
 def _extras(

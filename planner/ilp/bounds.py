@@ -20,7 +20,7 @@ B5. S >= sum_r phi_r(a_r) in fill alone. phi_r is convex in n, so with one kind 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -33,16 +33,21 @@ _HOST_RATIOS = np.array([0.0, *(2.0**e for e in range(-4, 7))])
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ObjectiveBounds:
-    """Lower bounds of the parts of a step: S, rho T, U, and rho T + U together, in seconds."""
+    """Lower bounds of a step and of its parts: S, rho T, U, and rho T + U together, in seconds.
+
+    `total` is one of the whole where it is known better than by its parts.
+    """
 
     fill_sum: float
     repeated_pace: float
     largest_end: float
     both: float
+    total: float = 0.0
 
     def step_seconds(self) -> float:
         """Return the bound of S + rho T + U."""
-        return self.fill_sum + max(self.repeated_pace + self.largest_end, self.both)
+        parts = self.fill_sum + max(self.repeated_pace + self.largest_end, self.both)
+        return max(parts, self.total)
 
 
 def memory_bound(instance: Instance) -> float:
@@ -51,16 +56,28 @@ def memory_bound(instance: Instance) -> float:
     return float("inf") if bounds is None else bounds.step_seconds()
 
 
-def objective_bounds(instance: Instance) -> ObjectiveBounds | None:
-    """Return B3, B4 and B5 of each part, None when no plan fits."""
+def objective_bounds(
+    instance: Instance, *, cutoff_seconds: float = float("inf")
+) -> ObjectiveBounds | None:
+    """Return B3, B4 and B5 of each part, None when no plan fits.
+
+    Where some parts alone exceed the cutoff, the others are left at 0.
+    """
     if levels_of(fit_chain(instance)).windows(0.0) is None:
         return None
-    ends = sum(_least_end(instance, k) for k in range(len(instance.kinds)))
-    return ObjectiveBounds(
+    found = ObjectiveBounds(
         fill_sum=levels_of(fill_chain(instance)).least_sum(),
+        repeated_pace=0.0,
+        largest_end=0.0,
+        both=levels_of(both_chain(instance)).least_level(),
+    )
+    if found.step_seconds() > cutoff_seconds:
+        return found
+    ends = sum(_least_end(instance, k) for k in range(len(instance.kinds)))
+    return replace(
+        found,
         repeated_pace=instance.repeat_count * levels_of(pace_chain(instance)).least_level(),
         largest_end=float(instance.stage_end.mean()) + ends / instance.stage_count,
-        both=levels_of(both_chain(instance)).least_level(),
     )
 
 

@@ -146,7 +146,7 @@ def cutoff(made: Formulation, seconds: float) -> None:
 
 
 def bounds(made: Formulation) -> None:
-    """C9: sum phi n, V, U and V + U at least their bounds.
+    """C9: sum phi n, V, U, V + U and the objective at least their bounds.
 
     They are eased by more than the solver's tolerance: rows that hold with equality up to rounding
     have made HiGHS call feasible programs infeasible.
@@ -161,6 +161,8 @@ def bounds(made: Formulation) -> None:
     made.program.require("C9_pace", [slowest], ">=", least.repeated_pace / unit)
     made.program.require("C9_end", [largest], ">=", least.largest_end / unit)
     made.program.require("C9_both", [slowest, largest], ">=", least.both / unit)
+    total = least.total * (1.0 - _BOUND_EASING) - constant_fill(made)
+    made.program.require("C9_total", list(made.program.objective), ">=", total / made.scale.seconds)
 
 
 def packings(made: Formulation, tables: Tables) -> None:
@@ -172,10 +174,10 @@ def packings(made: Formulation, tables: Tables) -> None:
     unit = made.scale.seconds
     for r, columns in enumerate(made.by_stage):
         held = [column for k, _, column in columns if k == free]
-        for name, table, factor, variables in (
-            ("both", tables.both[r], 1.0, (made.repeated_pace, made.largest_end)),
-            ("pace", tables.pace[r], instance.repeat_count, (made.repeated_pace,)),
-        ):
+        known = [("both", tables.both[r], 1.0, [made.repeated_pace, made.largest_end])]
+        if tables.pace is not None:
+            known.append(("pace", tables.pace[r], instance.repeat_count, [made.repeated_pace]))
+        for name, table, factor, variables in known:
             points = sorted((load[0], value * factor / unit) for load, value in table.items())
             for place, (slope, level) in enumerate(_hull(points)):
                 terms: Terms = [(variable, 1.0) for variable in variables]

@@ -83,17 +83,12 @@ def least_transient(instance: Instance) -> Floats:
 
 
 def price_grid(instance: Instance, costs: Sequence[Floats]) -> Floats:
-    """Return every rank's lambda: 0 and the hull slopes of what it may hold, [stages, grid]."""
+    """Return every rank's lambda: 0 and the hull slopes of the blocks it may hold, [stages, grid].
+
+    A pinned layer's slopes are left out: it is one of many, and any price gives a bound.
+    """
     slopes = [np.zeros((instance.stage_count, 1))]
-    for kind, cost in zip(instance.kinds, costs, strict=True):
-        if kind.pinned_stage is None:
-            slopes.append(hull_slopes(cost, kind.memory))
-            continue
-        own = slice(kind.pinned_stage, kind.pinned_stage + 1)
-        found = hull_slopes(cost[own], kind.memory[own])
-        padded = np.zeros((instance.stage_count, found.shape[1]))
-        padded[own] = found
-        slopes.append(padded)
+    slopes += [hull_slopes(costs[k], instance.kinds[k].memory) for k in instance.free_kinds]
     return np.concatenate(slopes, axis=1)
 
 

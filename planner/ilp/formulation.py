@@ -18,7 +18,7 @@ C5 memory       b0_r + sum mem n + transient <= capacity          -> constraints
 C6 host         sum h n <= host capacity                          -> constraints.host
 C7 cuts         kinds follow one another as the chain says        -> cuts.cuts
 C8 cutoff       objective <= the best plan known                  -> constraints.cutoff
-C9 bounds       sum_r f_r, V, U and V + U >= their bounds         -> constraints.bounds
+C9 bounds       sum_r f_r, V, U, V + U and all >= their bounds    -> constraints.bounds
 C10 packings    V + U and V >= the exact best of a rank by its number of layers
                                                                   -> constraints.packings
 

@@ -51,6 +51,7 @@ class Frontier:
     group_count: int = 1
     stages: list[Stage] = field(default_factory=list)
     best: dict[int, Best] = field(default_factory=dict)
+    left_open: list[int] = field(default_factory=list)
     _heap: list[tuple[float, int]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -126,13 +127,23 @@ class Frontier:
             heapq.heappush(self._heap, entry)
         return found
 
+    def next_indices(self, count: int, stage: Stage) -> list[int]:
+        """Return those of the `count` least keys that have reached `stage`."""
+        least = heapq.nsmallest(count, self._heap)
+        return [index for _, index in least if self.stages[index] is stage]
+
     def push(self, index: int, key: float) -> None:
         """Let a configuration wait again under a key that is no lower than before."""
         self.keys[index] = max(self.keys[index], key)
         if np.isfinite(self.keys[index]):
             heapq.heappush(self._heap, (self.keys[index], index))
 
+    def leave_open(self, index: int) -> None:
+        """Take note that a configuration's key is not reached by any plan known of it."""
+        self.left_open.append(index)
+
     def lower_bound(self) -> float:
-        """Return what no plan can beat: the least key that waits, or the best plan."""
+        """Return what no plan can beat: the least key that waits or is open, or the best plan."""
         waiting = min((key for key, _ in self._heap), default=float("inf"))
-        return min(waiting, self.incumbent_seconds())
+        left = min((self.keys[index] for index in self.left_open), default=float("inf"))
+        return min(waiting, left, self.incumbent_seconds())

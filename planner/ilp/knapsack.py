@@ -15,18 +15,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
+from functools import cached_property
 
 import numpy as np
 
 from planner.cost.configuration import Floats, Integers
 
-_LABELS_MOST = 40_000
-_SHARES = (0.05, 0.3, 1.0)
+_LABELS_MOST = 3000
 _ROUNDING = 1e-12
 _WHOLE = 1e-9
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Knapsack:
     """Choices of all kinds side by side, each [columns]; `kind` says whose; limits in bytes."""
 
@@ -41,6 +41,44 @@ class Knapsack:
     def under(self, transient: float) -> Integers:
         """Return the columns whose transient is no larger."""
         return np.flatnonzero(self.transient <= transient)
+
+    @cached_property
+    def thresholds(self) -> Floats:
+        """Return the largest transients that a packing may have, least first."""
+        return np.unique(self.transient)
+
+    @cached_property
+    def prices(self) -> Floats:
+        """Return lambda: 0 and the hull slopes of every kind, [prices]."""
+        slopes = [0.0]
+        for k in np.unique(self.kind).tolist():
+            own = self.kind == k
+            slopes.extend(_slopes(self.cost[own], self.memory[own]))
+        return np.unique(np.array(slopes))
+
+    @cached_property
+    def least_priced(self) -> Floats:
+        """Return the least c + lambda m of a layer by the largest transient allowed.
+
+        Shape [kinds, thresholds, prices]; inf where a kind has no such choice.
+        """
+        order = np.argsort(self.transient, kind="stable")
+        ends = np.searchsorted(self.transient[order], self.thresholds, side="right") - 1
+        priced = self.cost[order, None] + self.prices[None, :] * self.memory[order, None]
+        tables = []
+        for k in range(int(self.kind.max()) + 1):
+            own = np.where((self.kind[order] == k)[:, None], priced, np.inf)
+            tables.append(np.minimum.accumulate(own, axis=0)[ends])
+        return np.stack(tables)
+
+    def bounds(self, held: Integers) -> tuple[Floats, Floats]:
+        """Return lower bounds by the largest transient, with the price of each, [thresholds]."""
+        used = np.flatnonzero(held)
+        room = self.capacity - self.thresholds
+        total = np.tensordot(held[used].astype(np.float64), self.least_priced[used], axes=1)
+        bound = total - self.prices[None, :] * room[:, None]
+        best = bound.argmax(axis=1)
+        return bound[np.arange(len(best)), best], self.prices[best]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,27 +97,19 @@ def least_cost(knapsack: Knapsack, layers: Sequence[int], *, upper: float) -> Pa
     """Return the cheapest packing of `layers` [kinds] if it costs less than `upper`."""
     held = np.array(layers, dtype=np.int64)
     best = Packing(lower=upper, cost=float("inf"))
+    bounds, prices = knapsack.bounds(held)
     lower = float("inf")
-    for transient in _thresholds(knapsack, held):
-        found = _under(knapsack, held, transient, upper=min(upper, best.cost))
+    for place in np.argsort(bounds, kind="stable").tolist():
+        bound = float(bounds[place])
+        limit = min(upper, best.cost)
+        if limit - bound <= _ROUNDING * abs(limit) or not np.isfinite(bound):
+            lower = min(lower, bound)
+            break
+        found = _under(knapsack, held, place, float(prices[place]), upper=limit)
         lower = min(lower, found.lower)
         if found.cost < best.cost:
             best = found
     return Packing(lower=min(lower, best.cost), cost=best.cost, counts=best.counts)
-
-
-def _thresholds(knapsack: Knapsack, held: Integers) -> Floats:
-    """Return the largest transients that a packing may have, least first."""
-    used = np.flatnonzero(held[knapsack.kind] > 0)
-    every = np.unique(knapsack.transient[used])
-    least = max(
-        (
-            float(knapsack.transient[knapsack.kind == k].min())
-            for k in np.flatnonzero(held).tolist()
-        ),
-        default=0.0,
-    )
-    return every[every >= least]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,18 +130,19 @@ class _Labels:
         return _Labels(**{field.name: getattr(self, field.name)[rows] for field in fields(self)})
 
 
-def _under(knapsack: Knapsack, held: Integers, transient: float, *, upper: float) -> Packing:
-    """Return the cheapest packing with no transient above `transient`."""
+def _under(
+    knapsack: Knapsack, held: Integers, place: int, price: float, *, upper: float
+) -> Packing:
+    """Return the cheapest packing with no transient above a threshold, given the best price."""
+    transient = float(knapsack.thresholds[place])
     columns = knapsack.under(transient)
     columns = columns[held[knapsack.kind[columns]] > 0]
-    room = knapsack.capacity - transient
-    price, bound = _best_price(knapsack, columns, held, room)
-    if upper - bound <= _ROUNDING * abs(upper):
-        return Packing(lower=min(upper, bound), cost=float("inf"))
     priced = knapsack.cost[columns] + price * knapsack.memory[columns]
     kinds = knapsack.kind[columns]
     least = np.full(len(held), np.inf)
     np.minimum.at(least, kinds, priced)
+    used = np.flatnonzero(held)
+    room = knapsack.capacity - transient
     search = _Search(
         knapsack=knapsack,
         columns=columns,
@@ -119,28 +150,9 @@ def _under(knapsack: Knapsack, held: Integers, transient: float, *, upper: float
         reduced=priced - least[kinds],
         held=held,
         room=room,
-        bound=bound,
+        bound=float(held[used] @ least[used]) - price * room,
     )
     return search.run(upper)
-
-
-def _best_price(
-    knapsack: Knapsack, columns: Integers, held: Integers, room: float
-) -> tuple[float, float]:
-    """Return the lambda with the largest bound, and that: 0 or a slope of a hull."""
-    kinds = knapsack.kind[columns]
-    cost, memory = knapsack.cost[columns], knapsack.memory[columns]
-    prices = [0.0]
-    for k in np.flatnonzero(held).tolist():
-        own = kinds == k
-        prices.extend(_slopes(cost[own], memory[own]))
-    grid = np.array(prices)
-    bound = -grid * room
-    for k in np.flatnonzero(held).tolist():
-        own = kinds == k
-        bound = bound + held[k] * (cost[own] + grid[:, None] * memory[own]).min(axis=1)
-    place = int(bound.argmax())
-    return float(grid[place]), float(bound[place])
 
 
 def _slopes(cost: Floats, memory: Floats) -> list[float]:
@@ -171,20 +183,18 @@ class _Search:
     bound: float
 
     def run(self, upper: float) -> Packing:
-        """Return the cheapest packing below `upper`, after a look at what is nearest the bound."""
+        """Return the cheapest packing below `upper`, after a look at the bases alone."""
         bases, filler = self._bases()
         best = Packing(lower=upper, cost=float("inf"))
-        reached = self.bound
-        for share in _SHARES:
-            gap = (min(upper, best.cost) - self.bound) * share
-            labels, looked = self._labels({*bases, *filler}, gap * (1.0 + _WHOLE))
-            found = self._filled(labels, bases, filler)
-            if found is not None and found.cost < best.cost:
-                best = found
-            reached = self.bound + min(gap, looked)
-            if best.cost <= reached or looked < gap:
-                break
-        lower = min(reached, best.cost)
+        found = self._filled(self._nothing(), bases, filler)
+        if found is not None and found.cost < best.cost:
+            best = found
+        gap = min(upper, best.cost) - self.bound
+        labels, looked = self._labels({*bases, *filler}, gap * (1.0 + _WHOLE))
+        found = self._filled(labels, bases, filler)
+        if found is not None and found.cost < best.cost:
+            best = found
+        lower = min(self.bound + min(gap, looked), best.cost)
         if best.cost >= upper:
             return Packing(lower=lower, cost=float("inf"))
         return Packing(lower=lower, cost=best.cost, counts=best.counts)
@@ -215,13 +225,7 @@ class _Search:
 
         Where there are too many, only those within a smaller gap are kept, which is returned.
         """
-        labels = _Labels(
-            reduced=np.zeros(1),
-            memory=np.zeros(1),
-            host=np.zeros(1),
-            held=np.zeros((1, len(self.held)), dtype=np.int64),
-            which=np.zeros((1, len(self.columns)), dtype=np.int64),
-        )
+        labels = self._nothing()
         for place in np.argsort(self.reduced, kind="stable").tolist():
             cost = float(self.reduced[place])
             if place in bases:
@@ -234,6 +238,16 @@ class _Search:
                 gap = float(np.partition(labels.reduced, rank)[rank])
                 labels = labels.taken(np.flatnonzero(labels.reduced < gap))
         return labels, gap
+
+    def _nothing(self) -> _Labels:
+        """Return the one label of no other layers at all."""
+        return _Labels(
+            reduced=np.zeros(1),
+            memory=np.zeros(1),
+            host=np.zeros(1),
+            held=np.zeros((1, len(self.held)), dtype=np.int64),
+            which=np.zeros((1, len(self.columns)), dtype=np.int64),
+        )
 
     def _with(self, labels: _Labels, place: int, gap: float) -> _Labels:
         """Return the labels with any number of layers of one more column that the gap pays."""

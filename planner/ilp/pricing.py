@@ -120,6 +120,20 @@ class Pricing:
             )
         return bounds
 
+    def prepare(self, indices: Sequence[int]) -> None:
+        """Price together what will be asked for soon."""
+        prices = np.unique(self._price_of[list(indices)]).tolist()
+        missing = [price for price in prices if not self._is_at_hand(price)]
+        for start in range(0, len(missing), _BLOCK):
+            self._tables(self._add_block(np.array(missing[start : start + _BLOCK])))
+
+    def is_at_hand(self, index: int) -> bool:
+        """Return whether the configuration's prices are still in memory."""
+        return self._is_at_hand(int(self._price_of[index]))
+
+    def _is_at_hand(self, price: int) -> bool:
+        return price in self._place and self._place[price][0] in self._blocks
+
     def instance(self, index: int) -> Instance:
         """Return the instance of one configuration."""
         price = int(self._price_of[index])
@@ -133,7 +147,6 @@ class Pricing:
             self._tables(block),
             row,
             shape,
-            self._problem.hardware,
             allowed=self._allowed(index),
         )
 

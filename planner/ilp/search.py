@@ -10,16 +10,17 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from planner.cost.configuration import Choice, Configurations
+from planner.cost.step import predict
 from planner.ilp.bounds import ObjectiveBounds, least_memory_bytes, objective_bounds
 from planner.ilp.extract import strategy_of
 from planner.ilp.frontier import PROOF_TOLERANCE, Best, Frontier, Stage
 from planner.ilp.heuristic import heuristic_assignment
-from planner.ilp.instance import evaluate, fits
+from planner.ilp.instance import Assignment, Instance, evaluate, fits
 from planner.ilp.optimise import optimise
 from planner.ilp.pricing import Pricing, alike
 from planner.ilp.problem import Problem
@@ -27,7 +28,7 @@ from planner.ilp.reduction import reduction
 from planner.ilp.result import Candidate, Found, Group, NotFound, SearchResult, Shortfall
 from planner.ilp.sharpening import Tables, sharpened
 from planner.ilp.solver import SolverName, Status, default_solver
-from planner.schema.plan import Certificate
+from planner.schema.plan import Certificate, Prediction
 from planner.schema.progress import Progress
 from planner.schema.strategy import Strategy
 from planner.space.choices import block_choices, edge_choices
@@ -44,7 +45,10 @@ _DEGREES = (
 _FIRST_STEP = 0.02
 _STEP_GROWTH = 3.0
 _SHARPENING_REACH = 0.05
+_SHARPENING_SECONDS = 2.0
 _SCREENED_AT_ONCE = 128
+_PREPARED_AT_ONCE = 64
+_ROOM_SHARES = (1.0, 0.97, 0.93, 0.87, 0.75)
 _RUNNERS_UP = 4
 _SHORTFALLS = 5
 _SHORTFALLS_LOOKED_AT = 256
@@ -181,12 +185,17 @@ def _bound(state: _State, index: int) -> None:
     """Replace the screen's bound by the configuration's own, and try the heuristic."""
     frontier = state.frontier
     frontier.stages[index] = Stage.BOUNDED
+    if not state.pricing.is_at_hand(index):
+        state.pricing.prepare([index, *frontier.next_indices(_PREPARED_AT_ONCE, Stage.SCREENED)])
     instance = state.pricing.instance(index)
-    bounds = objective_bounds(instance)
+    limit = frontier.limit_of(index)
+    bounds = objective_bounds(instance, cutoff_seconds=limit)
     if bounds is None:
         frontier.keys[index] = float("inf")
         return
-    limit = frontier.limit_of(index)
+    if bounds.step_seconds() > limit:
+        frontier.push(index, bounds.step_seconds())
+        return
     if np.isfinite(limit) and reduction(instance, cutoff_seconds=limit, bounds=bounds) is None:
         frontier.push(index, limit)
         return
@@ -194,7 +203,7 @@ def _bound(state: _State, index: int) -> None:
     if bounds.step_seconds() < limit:
         tried = heuristic_assignment(instance)
         if tried is not None:
-            frontier.offer(index, *tried)
+            _offer(state, index, instance, tried[1])
     frontier.push(index, bounds.step_seconds())
 
 
@@ -209,20 +218,52 @@ def _sharpen(state: _State, index: int) -> None:
     if reduced is None:
         frontier.push(index, cutoff)
         return
-    found = sharpened(instance, reduced, cutoff_seconds=cutoff)
+    deadline = time.perf_counter() + min(state.seconds_left, _SHARPENING_SECONDS)
+    found = sharpened(instance, reduced, cutoff_seconds=cutoff, deadline=deadline)
     if found is None:
         frontier.push(index, key)
         return
     if found.assignment is not None:
-        evaluation = evaluate(instance, found.assignment)
-        if fits(instance, evaluation):
-            frontier.offer(index, evaluation.step_seconds, found.assignment)
+        _offer(state, index, instance, found.assignment)
     if found.bounds is None:
         frontier.push(index, cutoff)
         return
     if cutoff == limit:
         state.bounds[index], state.tables[index] = found.bounds, found.tables
     frontier.push(index, min(found.bounds.step_seconds(), cutoff))
+
+
+def _offer(state: _State, index: int, instance: Instance, assignment: Assignment) -> bool:
+    """Offer an assignment to the frontier if it fits; return whether it does.
+
+    Where ranks hold several virtual stages, the program counts activations as if these held alike:
+    a lower bound. What does not fit when each is counted by itself is filled again with less room.
+    """
+    frontier = state.frontier
+    evaluation = evaluate(instance, assignment)
+    if not fits(instance, evaluation):
+        return False
+    if evaluation.step_seconds >= frontier.limit_of(index) or instance.least_blocks == 1:
+        frontier.offer(index, evaluation.step_seconds, assignment)
+        return True
+    for share in _ROOM_SHARES:
+        if share < 1.0:
+            capacity = instance.capacity_bytes * share
+            tried = heuristic_assignment(replace(instance, capacity_bytes=capacity))
+            if tried is None:
+                return False
+            assignment = tried[1]
+        priced = _repriced(state, index, instance, assignment)
+        if priced.fits:
+            frontier.offer(index, priced.step_seconds.p50, assignment)
+            return share == 1.0
+    return False
+
+
+def _repriced(state: _State, index: int, instance: Instance, assignment: Assignment) -> Prediction:
+    problem = state.problem
+    strategy = _strategy(state, index, instance, assignment)
+    return predict(problem.workload, problem.hardware, problem.job, strategy)
 
 
 def _solve(state: _State, index: int) -> None:
@@ -234,19 +275,23 @@ def _solve(state: _State, index: int) -> None:
     cutoff = min(reach, frontier.limit_of(index))
     state.milp_count += 1
     state.solved.add(index)
+    instance = state.pricing.instance(index)
     optimum = optimise(
-        state.pricing.instance(index),
+        instance,
         cutoff_seconds=cutoff if np.isfinite(cutoff) else None,
         solver=state.solver,
         seconds=max(state.seconds_left, 0.05),
         bounds=state.bounds.get(index),
         tables=state.tables.get(index),
     )
-    if optimum.assignment is not None and optimum.step_seconds is not None:
-        frontier.offer(index, optimum.step_seconds, optimum.assignment)
+    taken = True
+    if optimum.assignment is not None:
+        taken = _offer(state, index, instance, optimum.assignment)
     if optimum.status is Status.OPTIMAL and optimum.step_seconds is not None:
         frontier.keys[index] = max(key, optimum.step_seconds)
         state.exact.add(index)
+        if not taken:
+            frontier.leave_open(index)
     elif optimum.status is Status.INFEASIBLE:
         state.step[index] = step * _STEP_GROWTH
         frontier.push(index, cutoff)
@@ -259,7 +304,11 @@ def _found(state: _State) -> Found:
     best = ranked[0]
     lower_bound = state.frontier.lower_bound()
     groups = tuple(
-        Group(strategy=_strategy(state, one), step_seconds=one.step_seconds) for one in ranked
+        Group(
+            strategy=_strategy(state, one.index, state.pricing.instance(one.index), one.assignment),
+            step_seconds=one.step_seconds,
+        )
+        for one in ranked
     )
     gap = max(0.0, 1.0 - lower_bound / best.step_seconds)
     proven = gap <= PROOF_TOLERANCE
@@ -282,15 +331,15 @@ def _found(state: _State) -> Found:
     )
 
 
-def _strategy(state: _State, best: Best) -> Strategy:
-    row = state.configurations.row(best.index)
+def _strategy(state: _State, index: int, instance: Instance, assignment: Assignment) -> Strategy:
+    row = state.configurations.row(index)
     hardware = state.problem.hardware
     kinds = hardware.stage_kinds(
         row.device_order, pipeline_parallel_degree=row.pipeline_parallel_degree
     )
     return strategy_of(
-        state.pricing.instance(best.index),
-        best.assignment,
+        instance,
+        assignment,
         configuration=row,
         choices=state.choices,
         edges=state.edges,

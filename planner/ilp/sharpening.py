@@ -8,6 +8,7 @@ is solved by it outright.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -23,14 +24,18 @@ from planner.ilp.reduction import Reduction
 
 _PACKINGS_MOST = 400
 _EASING = 1e-9
+_PACE_SHARE = 0.99
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tables:
-    """Exact lower bounds by rank and load of what ranks of plans below the cutoff may hold."""
+    """Exact lower bounds by rank and load of what ranks of plans below the cutoff may hold.
+
+    `pace` is None where omega says more.
+    """
 
     both: tuple[dict[Load, float], ...]
-    pace: tuple[dict[Load, float], ...]
+    pace: tuple[dict[Load, float], ...] | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,10 +47,12 @@ class Sharpened:
     assignment: Assignment | None
 
 
-def sharpened(instance: Instance, reduced: Reduction, *, cutoff_seconds: float) -> Sharpened | None:
+def sharpened(
+    instance: Instance, reduced: Reduction, *, cutoff_seconds: float, deadline: float
+) -> Sharpened | None:
     """Return bounds and a plan from exact packings, given what `reduction` left at the cutoff.
 
-    None where ranks may hold too many different loads.
+    None where ranks may hold too many different loads, or at the deadline (of `perf_counter`).
     """
     loads = loads_of(instance, reduced.windows, most=_PACKINGS_MOST)
     if loads is None:
@@ -57,14 +64,19 @@ def sharpened(instance: Instance, reduced: Reduction, *, cutoff_seconds: float) 
     if instance.stage_count == 1:
         costs = [cost + kind.fill for cost, kind in zip(costs, instance.kinds, strict=True)]
         own, limit = own + instance.stage_fill, cutoff_seconds * (1.0 + _EASING)
-    packings = _packed(instance, loads, costs, limit - own)
+    packings = _packed(instance, loads, costs, left=limit - own, deadline=deadline)
+    if packings is None:
+        return None
     both = _lower(packings, own, limit)
-    pace = both
-    if instance.stage_count > 1 and instance.repeat_count > 0.0:
+    pace: tuple[dict[Load, float], ...] | None = None
+    if _pace_matters(instance, bounds):
         most = (limit - bounds.largest_end) / instance.repeat_count
         paces = [kind.pace for kind in instance.kinds]
         left = most - instance.stage_pace
-        pace = _lower(_packed(instance, loads, paces, left), instance.stage_pace, most)
+        packed = _packed(instance, loads, paces, left=left, deadline=deadline)
+        if packed is None:
+            return None
+        pace = _lower(packed, instance.stage_pace, most)
     tables = Tables(both=both, pace=pace)
     better = _better(instance, bounds, tables)
     assignment = None if better is None else _assignment(instance, packings, own)
@@ -74,10 +86,22 @@ def sharpened(instance: Instance, reduced: Reduction, *, cutoff_seconds: float) 
 Packings = list[dict[Load, Packing]]
 
 
+def _pace_matters(instance: Instance, bounds: ObjectiveBounds) -> bool:
+    """Return whether the bound of the pace alone is near that of omega."""
+    if instance.stage_count == 1 or instance.repeat_count <= 0.0:
+        return False
+    return bounds.repeated_pace + bounds.largest_end > _PACE_SHARE * bounds.both
+
+
 def _packed(
-    instance: Instance, loads: Sequence[Sequence[Load]], costs: Sequence[Floats], left: Floats
-) -> Packings:
-    """Return a packing of every load, by rank; equal ranks are packed once."""
+    instance: Instance,
+    loads: Sequence[Sequence[Load]],
+    costs: Sequence[Floats],
+    *,
+    left: Floats,
+    deadline: float,
+) -> Packings | None:
+    """Return a packing of every load, by rank; equal ranks are packed once. None if too late."""
     known: dict[tuple[object, ...], Packing] = {}
     found: Packings = []
     for rank, own in enumerate(loads):
@@ -86,6 +110,8 @@ def _packed(
         packed: dict[Load, Packing] = {}
         for load in own:
             name = (*key, load, upper)
+            if time.perf_counter() > deadline:
+                return None
             if name not in known:
                 known[name] = least_cost(knapsack, _with_pinned(instance, rank, load), upper=upper)
             packed[load] = known[name]
@@ -135,8 +161,8 @@ def _better(instance: Instance, bounds: ObjectiveBounds, tables: Tables) -> Obje
     if not np.isfinite(both):
         return None
     if instance.stage_count == 1:
-        return replace(bounds, both=max(bounds.both, both - bounds.fill_sum))
-    if instance.repeat_count == 0.0:
+        return replace(bounds, total=max(bounds.total, both))
+    if tables.pace is None:
         return replace(bounds, both=max(bounds.both, both))
     pace, _ = least_level(instance, tables.pace)
     if not np.isfinite(pace):

@@ -5,7 +5,7 @@ Left out is, unless a limit of the job asks for it:
 - tensor parallelism beyond the innermost network level: every layer waits for collectives of its
   activations, which have a tenth of the bandwidth there. Searched if the limit's least exceeds the
   level's domain.
-- context parallelism with fewer than 1,024 tokens a rank: below that many rows measured matrix
+- context parallelism with fewer than 2,048 tokens a rank: below that many rows measured matrix
   products lose rate (5 to 13 % at 512), which the cost model does not price. Searched if the
   limit's least exceeds 1.
 - shard groups other than of all data-parallel ranks, or of as many as one domain of a level holds:
@@ -27,7 +27,7 @@ from planner.hardware import ClusterHardware
 from planner.schema.job import DegreeLimit, Limits
 from planner.space.divisibility import divisors
 
-CONTEXT_TOKENS_LEAST = 1024
+CONTEXT_TOKENS_LEAST = 2048
 MICRO_BATCH_SIZE_LIMIT = 64
 
 ANY_DEGREE = DegreeLimit()

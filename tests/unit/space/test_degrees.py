@@ -193,7 +193,7 @@ def contexts(length: int, **limits: Any) -> set[tuple[int, str]]:
 
 
 def test_context_parallelism_waits_for_long_sequences() -> None:
-    """1,024 tokens a rank."""
+    """2,048 tokens a rank."""
     assert contexts(2**10) == {(1, "ring")}
     assert contexts(2**11) == {(1, "ring"), (2, "ring"), (2, "all_to_all")}
     both = {(degree, kind) for degree in (2, 4) for kind in ("ring", "all_to_all")}
@@ -206,7 +206,7 @@ def test_context_parallelism_of_short_sequences_is_searched_if_asked_for() -> No
         (2, "all_to_all"),
     }
     refused = space_of().refused
-    assert any(rule.startswith("context parallelism with fewer than 1024") for rule in refused)
+    assert any(rule.startswith("context parallelism with fewer than 2048") for rule in refused)
 
 
 def test_kinds_of_context_parallelism_may_be_limited() -> None:
