@@ -221,19 +221,23 @@ def _codes(values: NDArray[Any]) -> tuple[Integers, int]:
 
 
 def _plain_choices(choices: Sequence[Choice], edges: Sequence[Choice]) -> LayerChoices:
-    """Return choices among which are the least seconds of all.
+    """Return choices among which are the least paces, then those with the least ends.
 
-    Checkpointing adds recompute and hides no more communication than it adds; offload of parameters
-    and activations only adds transfers. What is left matters where memory is no limit: ZeRO stage,
-    and whether the optimiser runs on the host.
+    Offload of parameters and activations only adds transfers. For a ZeRO stage, and the optimiser
+    on the device or the host, a pace is least with the least checkpointing, as recompute adds more
+    than it hides; what is exposed at the end of a step is least with the most, as recompute hides
+    it. The two halves have the same stages in the same order.
     """
     order = list(ActivationCheckpointing)
-    least = min((order.index(c.activation_checkpointing) for c in choices), default=0)
-    blocks = [
-        choice
-        for choice in choices
-        if order.index(choice.activation_checkpointing) == least
-        and set(choice.offload) <= {Offload.OPTIMIZER}
+    kept = [order.index(choice.activation_checkpointing) for choice in choices]
+    halves = [
+        [
+            choice
+            for choice, place in zip(choices, kept, strict=True)
+            if place == extreme and set(choice.offload) <= {Offload.OPTIMIZER}
+        ]
+        for extreme in (min(kept), max(kept))
     ]
-    edge = Choices.of([choice for choice in edges if set(choice.offload) <= {Offload.OPTIMIZER}])
-    return LayerChoices(blocks=Choices.of(blocks), embedding=edge, head=edge)
+    plain = [choice for choice in edges if set(choice.offload) <= {Offload.OPTIMIZER}]
+    edge = Choices.of([*plain, *plain])
+    return LayerChoices(blocks=Choices.of([*halves[0], *halves[1]]), embedding=edge, head=edge)
