@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
@@ -85,17 +86,17 @@ def priced(problem: Problem) -> Priced:
     )
 
 
-def small_jobs(seeds: range) -> Iterator[tuple[int, Priced]]:
+def small_jobs(seeds: range, **limits: Any) -> Iterator[tuple[int, Priced]]:
     """Every seed whose job has any configuration, with the job."""
     for seed in seeds:
-        problem = small_problem(seed)
+        problem = small_problem(seed, **limits)
         space = enumerate_configurations(problem.graph, problem.hardware, problem.job)
         if len(space.configurations):
             yield seed, priced(problem)
 
 
-def small_problem(seed: int) -> Problem:
-    """The same job for the same seed: one to three kinds of blocks, one or two of devices."""
+def small_problem(seed: int, **changed_limits: Any) -> Problem:
+    """The same job for the same seed: one or two kinds of blocks, one or two of devices."""
     numbers = np.random.default_rng(seed)
     mixed = bool(numbers.integers(3) == 0)
     graph = _model(numbers)
@@ -107,7 +108,7 @@ def small_problem(seed: int) -> Problem:
         sequence_length=int(numbers.choice([64, 128])),
         precision="bf16" if mixed else "fp32",
         stack=str(numbers.choice(STACKS)),
-        limits={**limits, "solver_seconds": 600.0},
+        limits={**limits, "solver_seconds": 600.0, **changed_limits},
     )
     hardware = _mixed(numbers) if mixed else _alike(numbers)
     kinds = tuple(_tight(kind, numbers, job) for kind in hardware.kinds)

@@ -2,151 +2,187 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+import math
+from dataclasses import dataclass
+from functools import cache
 
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 
-from planner.cost.configuration import Choices, LayerChoices
 from planner.cost.step import predict
-from planner.cost.table import cost_table, memory_limits
-from planner.hardware import ClusterHardware, cluster_hardware
 from planner.ilp.problem import Problem
 from planner.ilp.result import Found, NotFound
 from planner.ilp.search import search
 from planner.ilp.solver import SolverName
-from planner.schema.cluster import NodeGroup
-from planner.schema.job import Job
-from planner.schema.model import ModelGraph
-from planner.space.choices import block_choices, edge_choices
-from planner.space.degrees import enumerate_configurations
+from planner.schema.strategy import Strategy
 from planner.space.legality import breaches
-from planner.units import MIB
-from planner.workload.model import model_workload
-from tests.builders import a_cluster, a_job, a_model
-from tests.oracle import chain_of, least_step
+from tests.oracle import best_plan
+from tests.small_jobs import Priced, small_jobs
 
-CHOICE_SETS = (
-    {"zero_stages": (0, 3), "activation_checkpointing": ("none", "full"), "offload": ()},
-    {"zero_stages": (1, 2), "activation_checkpointing": ("selective",), "offload": ("optimizer",)},
-    {"zero_stages": (3,), "activation_checkpointing": ("none",), "offload": ("parameters",)},
-    {"zero_stages": (0,), "activation_checkpointing": ("none", "selective", "full"), "offload": ()},
-)
+BOTH = pytest.mark.parametrize("solver", list(SolverName))
+ROUNDING = 1.0 + 1e-9
+ONE_STAGE_A_RANK = ("1f1b", "gpipe")
+
+Degrees = tuple[int, int, int, int]
 
 
-def best_of_all(graph: ModelGraph, hardware: ClusterHardware, job: Job) -> float | None:
-    """The least step over every configuration, each searched exhaustively."""
-    space = enumerate_configurations(graph, hardware, job)
-    if not space.rows:
-        return None
-    edges = Choices.of(edge_choices(job.limits))
-    table = cost_table(
-        model_workload(graph),
-        hardware.kinds[0],
-        job,
-        configurations=space.columns(),
-        choices=LayerChoices(
-            blocks=Choices.of(block_choices(job.limits)), embedding=edges, head=edges
-        ),
-    )
-    steps = [least_step(chain_of(table, index, row)) for index, row in enumerate(space.rows)]
-    return min((step for step in steps if step is not None), default=None)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Solved:
+    """A job with the least step of each configuration, inf where nothing fits."""
+
+    seed: int
+    job: Priced
+    steps: tuple[float, ...]
+
+    @property
+    def problem(self) -> Problem:
+        """What is searched."""
+        return self.job.problem
+
+    @property
+    def least(self) -> float:
+        """The least step of all."""
+        return min(self.steps)
+
+    def least_by_degrees(self) -> list[tuple[float, Degrees]]:
+        """The least step of each (tensor, pipeline, context, expert), least first."""
+        least: dict[Degrees, float] = {}
+        for row, step in zip(self.job.space.rows, self.steps, strict=True):
+            degrees = (
+                row.tensor_parallel_degree,
+                row.pipeline_parallel_degree,
+                row.context_parallel_degree,
+                row.expert_parallel_degree,
+            )
+            least[degrees] = min(step, least.get(degrees, math.inf))
+        return sorted((step, d) for d, step in least.items() if math.isfinite(step))
 
 
-@st.composite
-def small_jobs(draw: st.DrawFn) -> tuple[ModelGraph, ClusterHardware, Job]:
-    """A few blocks of one or two kinds on one to four devices with little memory."""
-    first = a_model().runs[0]
-    wider = first.block.model_copy(
-        update={"feed_forward": first.block.feed_forward.model_copy(update={"ffn_size": 512})}
-    )
-    runs = [first.model_copy(update={"block_count": draw(st.integers(1, 3))})]
-    if draw(st.booleans()):
-        runs.append(
-            first.model_copy(update={"block": wider, "block_count": draw(st.integers(1, 2))})
-        )
-    job = a_job(
-        global_batch_size=draw(st.sampled_from([4, 6, 8])),
-        sequence_length=draw(st.sampled_from([64, 128])),
-        precision="fp32",
-        limits=draw(st.sampled_from(CHOICE_SETS)),
-    )
-    live_bytes = draw(st.integers(4, 40)) * MIB / 4
-    hardware = ranks_with(live_bytes, job, device_count=draw(st.sampled_from([1, 2, 4])))
-    host = draw(st.sampled_from([0, 1, 64])) * MIB
+@cache
+def solved(first: int, last: int, *schedules: str) -> tuple[Solved, ...]:
+    """Jobs with everything tried, all schedules or some."""
+    limits = {"pipeline_schedules": schedules} if schedules else {}
+    found = []
+    for seed, job in small_jobs(range(first, last), **limits):
+        best = [
+            best_plan(instance, keeping=job.keeping(index)) for index, instance in job.instances()
+        ]
+        steps = tuple(math.inf if plan is None else plan.step_seconds for plan in best)
+        found.append(Solved(seed=seed, job=job, steps=steps))
+    return tuple(found)
+
+
+def degrees_of(strategy: Strategy) -> Degrees:
+    """What tells groups of plans apart."""
     return (
-        a_model(runs=tuple(runs)),
-        with_only_kind(hardware, host_memory_bytes_per_device=float(host)),
-        job,
+        strategy.tensor_parallel_degree,
+        strategy.pipeline_parallel_degree,
+        strategy.context_parallel_degree,
+        strategy.expert_parallel_degree,
     )
 
 
-def ranks_with(live_bytes: float, job: Job, *, device_count: int) -> ClusterHardware:
-    """Ranks of one node whose tensors may take `live_bytes`, runtime and headroom aside."""
-    group = NodeGroup(name="ranks", device="cpu-gloo", node_count=1, devices_per_node=device_count)
-    hardware = cluster_hardware(a_cluster(name="ranks", node_groups=(group,)))
-    limits = memory_limits(hardware.kinds[0], job)
-    capacity = live_bytes * (1.0 + limits.slack_ratio) + limits.runtime_bytes
-    headroom = 1.0 - job.limits.memory_headroom_ratio
-    return with_only_kind(hardware, device_memory_bytes=capacity / headroom)
-
-
-def with_only_kind(hardware: ClusterHardware, **changes: float) -> ClusterHardware:
-    """The cluster of one kind of device, with that kind changed."""
-    (kind,) = hardware.kinds
-    return ClusterHardware(kinds=(replace(kind, **changes),))
-
-
-@pytest.mark.parametrize("solver", list(SolverName))
-@settings(
-    max_examples=40,
-    deadline=None,
-    derandomize=True,
-    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
-)
-@given(request=small_jobs())
-def test_search_finds_and_proves_the_best_of_all_configurations(
-    solver: SolverName, request: tuple[ModelGraph, ClusterHardware, Job]
-) -> None:
-    """The claim is legal, fits, is priced the same by the cost model, and its proof is closed."""
-    graph, hardware, job = request
-    workload = model_workload(graph)
-    expected = best_of_all(graph, hardware, job)
-    result = search(
-        Problem(graph=graph, workload=workload, hardware=hardware, job=job), solver=solver
-    )
-    if expected is None:
-        assert isinstance(result, NotFound)
-        assert result.proven
-        return
-    assert isinstance(result, Found)
-    assert result.step_seconds == pytest.approx(expected, rel=1e-9)
-    assert result.certificate.status == "optimal"
-    assert result.certificate.lower_bound_seconds == pytest.approx(expected, rel=1e-9)
-    assert list(breaches(graph, hardware, job, result.strategy)) == []
-    prediction = predict(workload, hardware, job, result.strategy)
+def assert_is_a_plan(problem: Problem, strategy: Strategy, step_seconds: float) -> None:
+    """The claim is legal, fits, and is priced the same by the cost model."""
+    assert list(breaches(problem.graph, problem.hardware, problem.job, strategy)) == []
+    prediction = predict(problem.workload, problem.hardware, problem.job, strategy)
     assert prediction.fits
-    assert prediction.step_seconds.p50 == pytest.approx(expected, rel=1e-9)
+    assert prediction.step_seconds.p50 == pytest.approx(step_seconds, rel=1e-9)
 
 
-@settings(max_examples=15, deadline=None, derandomize=True)
-@given(request=small_jobs())
-def test_runners_up_are_bounds_or_optima_of_other_degrees(
-    request: tuple[ModelGraph, ClusterHardware, Job],
-) -> None:
+@BOTH
+def test_search_finds_and_proves_the_best_of_all_configurations(solver: SolverName) -> None:
+    """With one stage on each rank; both kinds of pipelines, one or two kinds of devices."""
+    answers = 0
+    for one in solved(400, 450, *ONE_STAGE_A_RANK):
+        result = search(one.problem, solver=solver)
+        if math.isinf(one.least):
+            assert isinstance(result, NotFound), f"job {one.seed}"
+            assert result.proven, f"job {one.seed}"
+            continue
+        answers += 1
+        assert isinstance(result, Found), f"job {one.seed}"
+        assert result.step_seconds == pytest.approx(one.least, rel=1e-9), f"job {one.seed}"
+        assert result.certificate.status == "optimal", f"job {one.seed}"
+        bound = result.certificate.lower_bound_seconds
+        assert bound == pytest.approx(one.least, rel=1e-9), f"job {one.seed}"
+        assert_is_a_plan(one.problem, result.strategy, result.step_seconds)
+    assert answers > 20
+
+
+@BOTH
+def test_searches_with_virtual_stages_are_proven_or_say_their_gap(solver: SolverName) -> None:
+    """Plans are no better than the best, bounds no worse, and nearly all are proven."""
+    answers, proven = 0, 0
+    for one in solved(500, 550):
+        result = search(one.problem, solver=solver)
+        if math.isinf(one.least):
+            assert isinstance(result, NotFound), f"job {one.seed}"
+            continue
+        if isinstance(result, NotFound):
+            assert not result.proven, f"job {one.seed}"
+            assert result.lower_bound_seconds <= one.least * ROUNDING, f"job {one.seed}"
+            continue
+        answers += 1
+        assert_is_a_plan(one.problem, result.strategy, result.step_seconds)
+        assert result.certificate.lower_bound_seconds <= one.least * ROUNDING, f"job {one.seed}"
+        assert result.step_seconds * ROUNDING >= one.least, f"job {one.seed}"
+        if result.certificate.status == "optimal":
+            proven += 1
+            assert result.step_seconds == pytest.approx(one.least, rel=1e-9), f"job {one.seed}"
+    assert answers > 20
+    assert proven > 0.8 * answers
+
+
+@BOTH
+def test_groups_are_the_best_plans_of_different_degrees(solver: SolverName) -> None:
+    """Three of them where there are as many, in order, each the best of its own degrees."""
+    several = 0
+    for one in solved(400, 450, *ONE_STAGE_A_RANK):
+        result = search(one.problem, solver=solver, group_count=3)
+        expected = one.least_by_degrees()[:3]
+        groups = result.groups if isinstance(result, Found) else ()
+        steps = [group.step_seconds for group in groups]
+        assert steps == pytest.approx([step for step, _ in expected], rel=1e-9), f"job {one.seed}"
+        assert len({degrees_of(group.strategy) for group in groups}) == len(groups)
+        for group in groups:
+            assert_is_a_plan(one.problem, group.strategy, group.step_seconds)
+        several += len(groups) == 3
+    assert several > 10
+
+
+def test_a_cutoff_separates_what_counts_from_what_does_not() -> None:
+    """Just above the best it is found; just below, it is proven that nothing is."""
+    answers = 0
+    for one in solved(400, 450, *ONE_STAGE_A_RANK):
+        if math.isinf(one.least):
+            continue
+        answers += 1
+        above = search(one.problem, cutoff_seconds=one.least * 1.0001)
+        below = search(one.problem, cutoff_seconds=one.least * 0.9999)
+        assert isinstance(above, Found), f"job {one.seed}"
+        assert above.step_seconds == pytest.approx(one.least, rel=1e-9), f"job {one.seed}"
+        assert isinstance(below, NotFound), f"job {one.seed}"
+        assert below.proven, f"job {one.seed}"
+        assert below.lower_bound_seconds <= one.least * ROUNDING, f"job {one.seed}"
+        assert below.lower_bound_seconds == pytest.approx(one.least * 0.9999, rel=1e-9)
+    assert answers > 20
+
+
+def test_runners_up_are_bounds_or_optima_of_other_degrees() -> None:
     """None is below the winner, each has degrees of its own, and exact ones are what they cost."""
-    graph, hardware, job = request
-    result = search(
-        Problem(graph=graph, workload=model_workload(graph), hardware=hardware, job=job)
-    )
-    if isinstance(result, NotFound):
-        return
-    steps = [runner.step_seconds for runner in result.runners_up]
-    degrees = {
-        (c.tensor_parallel_degree, c.pipeline_parallel_degree, c.context_parallel_degree)
-        for c in (runner.configuration for runner in result.runners_up)
-    }
-    assert steps == sorted(steps)
-    assert all(step >= result.step_seconds * (1 - 1e-9) for step in steps)
-    assert len(degrees) == len(result.runners_up)
+    for one in solved(400, 450, *ONE_STAGE_A_RANK):
+        result = search(one.problem)
+        if isinstance(result, NotFound):
+            continue
+        rows = list(one.job.space.rows)
+        for runner in result.runners_up:
+            best = one.steps[rows.index(runner.configuration)]
+            assert runner.step_seconds >= result.step_seconds / ROUNDING, f"job {one.seed}"
+            assert runner.step_seconds <= best * ROUNDING, f"job {one.seed}"
+            if not runner.is_lower_bound:
+                assert runner.step_seconds == pytest.approx(best, rel=1e-9), f"job {one.seed}"
+        triples = {
+            (c.tensor_parallel_degree, c.pipeline_parallel_degree, c.context_parallel_degree)
+            for c in (runner.configuration for runner in result.runners_up)
+        }
+        assert len(triples) == len(result.runners_up)
