@@ -2,8 +2,9 @@
 
 Facts about PuLP 3.3 that this code rests on: a time limit with an incumbent reads as status
 "Optimal" on both solvers, so proof needs `sol_status`; HiGHS stops at a relative gap of 1e-4 unless
-told otherwise. The presolve of HiGHS 1.15.1 calls some feasible programs of ours infeasible and
-fails on others (one in several thousand small ones), so it is off: programs come reduced already.
+told otherwise; CBC passes over solutions that are better by less than its `increment` of 1e-5. The
+presolve of HiGHS 1.15.1 calls some feasible programs of ours infeasible and fails on others (one in
+several thousand small ones), so it is off: programs come reduced already.
 """
 
 from __future__ import annotations
@@ -166,7 +167,13 @@ def _cbc(seconds: float) -> Any:
             timeLimit=max(math.ceil(seconds), 1),
             gapRel=0.0,
             gapAbs=0.0,
-            options=["randomCbcSeed 1", "primalTolerance 1e-9", "integerTolerance 1e-9"],
+            options=[
+                "randomCbcSeed 1",
+                "primalTolerance 1e-9",
+                "dualTolerance 1e-9",
+                "integerTolerance 1e-9",
+                "increment 1e-12",
+            ],
         )
         if command.available():
             return command

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import combinations
+
 import numpy as np
 import pytest
 
@@ -47,6 +49,27 @@ def test_the_optimum_comes_with_values_in_the_programs_order(solver: SolverName)
     solution = solve(a_knapsack(weight=3.0), solver=solver, seconds=10.0)
     assert solution.status is Status.OPTIMAL
     assert solution.values == pytest.approx((1.0, 1.0))
+
+
+@both
+@pytest.mark.parametrize("seed", range(6))
+def test_optima_that_differ_by_a_ten_millionth_are_told_apart(
+    solver: SolverName, seed: int
+) -> None:
+    """Five of fourteen things of nearly one cost, heavy enough together: tried one by one."""
+    numbers = np.random.default_rng(seed)
+    costs = 0.2 + 1e-7 * numbers.integers(0, 40, size=14)
+    weights = numbers.integers(1, 50, size=14).astype(float)
+    program = Program()
+    columns = [program.add(Variable(name=f"x{i}", upper=1.0, is_integer=True)) for i in range(14)]
+    program.objective = list(zip(columns, costs.tolist(), strict=True))
+    program.require("five", [(column, 1.0) for column in columns], "==", 5.0)
+    program.require("heavy", list(zip(columns, weights.tolist(), strict=True)), ">=", 150.0)
+    sets = [list(chosen) for chosen in combinations(range(14), 5)]
+    least = min(costs[chosen].sum() for chosen in sets if weights[chosen].sum() >= 150.0)
+    solution = solve(program, solver=solver, seconds=10.0)
+    assert solution.status is Status.OPTIMAL
+    assert costs @ np.round(solution.values) == pytest.approx(least, abs=1e-12)
 
 
 @both
