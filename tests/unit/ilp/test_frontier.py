@@ -1,0 +1,89 @@
+"""Keys that rise, and plans of different degrees."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from planner.ilp.frontier import Frontier, Stage
+from planner.ilp.instance import Assignment
+
+ANY = Assignment(counts=(np.ones((1, 1), dtype=np.int64),), cuts=(0, 1))
+
+
+def a_frontier(*keys: float, **changes: object) -> Frontier:
+    """Configurations of degrees of their own, one plan asked for."""
+    fields: dict[str, object] = {"keys": list(keys), "groups": list(range(len(keys)))}
+    return Frontier(**{**fields, **changes})  # type: ignore[arg-type]
+
+
+def test_the_least_key_comes_first() -> None:
+    frontier = a_frontier(3.0, 1.0, 2.0)
+    assert [frontier.pop() for _ in range(4)] == [(1.0, 1), (2.0, 2), (3.0, 0), None]
+
+
+def test_what_has_no_plan_never_waits() -> None:
+    frontier = a_frontier(math.inf, 1.0)
+    assert frontier.open_count == 1
+
+
+def test_nothing_is_looked_at_that_cannot_beat_the_best() -> None:
+    frontier = a_frontier(1.0, 2.0)
+    frontier.offer(0, 2.0, ANY)
+    assert frontier.pop() == (1.0, 0)
+    assert frontier.pop() is None
+    assert frontier.lower_bound() == 2.0
+
+
+def test_a_key_only_rises() -> None:
+    frontier = a_frontier(1.0, 5.0)
+    frontier.pop()
+    frontier.push(0, 3.0)
+    frontier.push(0, 2.0)
+    assert frontier.pop() == (3.0, 0)
+
+
+def test_the_lower_bound_is_the_least_key_that_waits() -> None:
+    frontier = a_frontier(1.0, 2.0)
+    frontier.offer(1, 4.0, ANY)
+    assert frontier.lower_bound() == 1.0
+    frontier.pop()
+    frontier.push(0, 3.0)
+    assert frontier.lower_bound() == 2.0
+
+
+def test_a_key_that_is_left_open_bounds_as_well() -> None:
+    """What no known plan of a configuration reaches may still be reached."""
+    frontier = a_frontier(1.0, 5.0)
+    frontier.offer(1, 4.0, ANY)
+    frontier.pop()
+    frontier.leave_open(0)
+    assert frontier.pop() is None
+    assert frontier.lower_bound() == 1.0
+
+
+def test_several_plans_are_of_different_degrees() -> None:
+    """The second of the same degrees is none, though it is faster than the other degrees' best."""
+    frontier = a_frontier(1.0, 1.0, 1.0, groups=[0, 0, 1], group_count=2)
+    frontier.offer(0, 2.0, ANY)
+    frontier.offer(1, 3.0, ANY)
+    frontier.offer(2, 4.0, ANY)
+    assert [best.index for best in frontier.ranked()] == [0, 2]
+    assert frontier.limit_seconds() == 4.0
+    assert frontier.limit_of(1) == 2.0
+
+
+def test_plans_beyond_the_cutoff_do_not_count() -> None:
+    frontier = a_frontier(1.0, 3.0, cutoff_seconds=2.0)
+    frontier.offer(0, 2.5, ANY)
+    assert frontier.ranked() == []
+    assert frontier.pop() == (1.0, 0)
+    assert frontier.pop() is None
+
+
+def test_only_what_nobody_has_looked_into_is_screened() -> None:
+    frontier = a_frontier(1.0, 2.0, 3.0, 4.0)
+    frontier.stages[1] = Stage.BOUNDED
+    assert frontier.pop_quick(2) == [0, 2]
+    assert frontier.open_count == 2

@@ -1,0 +1,153 @@
+"""Levels of chains small enough to be cut by hand."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from planner.ilp.duals import PricedChain
+from planner.ilp.instance import Instance, Kind
+from planner.ilp.levels import ChainLevels, PoolLevels, RunLevels, levels_of
+
+Table = Sequence[Sequence[float]]
+
+
+def a_kind(count: int, ranks: int, pinned: int | None = None) -> Kind:
+    """Layers without any numbers: the prices of the chain have those."""
+    none = np.zeros((ranks, 1))
+    columns = ("pace", "fill", "end", "memory", "transient", "host", "kept")
+    return Kind(count=count, pinned_stage=pinned, choice=(0,), **dict.fromkeys(columns, none))
+
+
+def a_chain(
+    prices: Sequence[Table],
+    offset: Table,
+    *,
+    chain: Sequence[tuple[int, int]],
+    holders: tuple[int, ...] | None = None,
+) -> PricedChain:
+    """Prices of each kind [ranks][grid] and offsets [ranks][grid]; `chain` names kinds from 0."""
+    ranks = len(offset)
+    places = holders or tuple(range(ranks))
+    counts = [sum(n for k, n in chain if k == kind) for kind in range(len(prices))]
+    nothing = np.zeros(ranks)
+    instance = Instance(
+        repeat_count=1.0,
+        stage_pace=nothing,
+        stage_fill=nothing,
+        stage_bytes=nothing,
+        stage_end=nothing,
+        capacity_bytes=nothing + 1.0,
+        host_capacity_bytes=nothing,
+        least_blocks=len(places) // ranks,
+        holders=places,
+        kinds=(
+            a_kind(1, ranks, pinned=places[0]),
+            *(a_kind(count, ranks) for count in counts),
+            a_kind(1, ranks, pinned=places[-1]),
+        ),
+        chain=tuple((kind + 1, count) for kind, count in chain),
+    )
+    grid = np.array(offset, dtype=np.float64)
+    free = [np.array(price, dtype=np.float64)[:, :, None] for price in prices]
+    edge = np.zeros((*grid.shape, 1))
+    return PricedChain(instance=instance, prices=(edge, *free, edge), offset=grid)
+
+
+def alike(price: float, ranks: int) -> Table:
+    """One price on every rank, at one grid point."""
+    return [[price]] * ranks
+
+
+def test_seven_layers_on_three_ranks_make_one_of_three() -> None:
+    levels = levels_of(a_chain([alike(2.0, 3)], alike(0.0, 3), chain=[(0, 7)]))
+    assert isinstance(levels, RunLevels)
+    assert levels.least_level() == 6.0
+
+
+def test_a_heavy_offset_takes_layers_from_its_rank() -> None:
+    """Rank 0 starts at 4: of 5 layers of 2 it holds 1 (6) and rank 1 four (8), not 2 and 3."""
+    levels = levels_of(a_chain([alike(2.0, 2)], [[4.0], [0.0]], chain=[(0, 5)]))
+    assert levels.least_level() == 8.0
+
+
+def test_a_faster_rank_takes_more_layers() -> None:
+    """Layers of 3 and of 1: two and six make 6 and 6."""
+    levels = levels_of(a_chain([[[3.0], [1.0]]], alike(0.0, 2), chain=[(0, 8)]))
+    assert levels.least_level() == 6.0
+
+
+def test_every_rank_holds_a_layer_for_each_of_its_virtual_stages() -> None:
+    """Two each, whatever the offset: 10 + 2."""
+    chain = a_chain([alike(1.0, 2)], [[10.0], [0.0]], chain=[(0, 6)], holders=(0, 1, 1, 0))
+    assert levels_of(chain).least_level() == 12.0
+
+
+def test_the_least_sum_puts_spare_layers_where_they_are_cheapest() -> None:
+    """One layer each (3 + 1), and two more on the second rank (1 + 1)."""
+    chain = a_chain([[[3.0], [1.0]]], alike(0.0, 2), chain=[(0, 4)])
+    assert levels_of(chain).least_sum() == 6.0
+
+
+def test_the_least_sum_within_windows_is_no_less() -> None:
+    """At a level of 2.5 the second rank holds two layers at most: 3 + 3 + 1 + 1, or nothing."""
+    levels = levels_of(a_chain([[[3.0], [1.0]]], alike(0.0, 2), chain=[(0, 4)]))
+    windows = levels.windows(6.0)
+    assert windows is not None
+    assert windows.least.tolist() == [1, 2]
+    assert windows.most.tolist() == [2, 3]
+    assert levels.least_sum(windows) == 6.0
+    assert levels.windows(2.5) is None
+
+
+def test_the_dearest_grid_point_counts() -> None:
+    """Four layers cost 4 x 1 at the first point and 4 x 2 - 3 at the second."""
+    levels = levels_of(a_chain([[[1.0, 2.0]]], [[0.0, -3.0]], chain=[(0, 4)]))
+    assert levels.least_level() == 5.0
+
+
+def test_kinds_keep_their_order() -> None:
+    """1, 1, 9, 1 on two ranks: under 10 the 9 has one neighbour at most, under 9.5 none."""
+    chain = a_chain([alike(1.0, 2), alike(9.0, 2)], alike(0.0, 2), chain=[(0, 2), (1, 1), (0, 1)])
+    levels = levels_of(chain)
+    assert isinstance(levels, ChainLevels)
+    assert levels.least_level() <= 10.0
+    windows = levels.windows(10.0)
+    assert windows is not None
+    assert windows.cuts is not None
+    assert windows.cuts.tolist() == [[0, 2, 4], [0, 2, 4]]
+    assert levels.windows(9.5) is None
+
+
+def test_a_rank_that_cannot_take_the_next_layer_is_not_proof() -> None:
+    """Filled greedily, rank 0 takes all light layers and rank 1 meets one too heavy for it.
+
+    With two light layers on each of the first ranks and the heavy ones on the last, all is under
+    12: a bound that refused this would prune the optimum.
+    """
+    chain = a_chain(
+        [alike(1.0, 3), [[15.0], [10.0], [5.0]]],
+        [[3.0], [4.0], [1.0]],
+        chain=[(0, 4), (1, 2)],
+    )
+    assert levels_of(chain).windows(12.0) is not None
+
+
+def test_what_no_cut_allows_is_refused() -> None:
+    """3, 3, 4, 4 on two ranks: 3 + 3 and 8, or more."""
+    chain = a_chain([alike(3.0, 2), alike(4.0, 2)], alike(0.0, 2), chain=[(0, 2), (1, 2)])
+    assert levels_of(chain).windows(8.0) is not None
+    assert levels_of(chain).windows(7.9) is None
+
+
+def test_ranks_with_virtual_stages_share_kinds_as_they_like() -> None:
+    """Four layers of 1 and four of 3 on two ranks weigh 8 each at the best."""
+    chain = a_chain(
+        [alike(1.0, 2), alike(3.0, 2)], alike(0.0, 2), chain=[(0, 4), (1, 4)], holders=(0, 1, 0, 1)
+    )
+    levels = levels_of(chain)
+    assert isinstance(levels, PoolLevels)
+    assert levels.least_level() == 8.0
+    assert levels.least_sum() == 16.0
+    assert levels.windows(7.9) is None
