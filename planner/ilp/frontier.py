@@ -52,6 +52,7 @@ class Frontier:
     stages: list[Stage] = field(default_factory=list)
     best: dict[int, Best] = field(default_factory=dict)
     left_open: list[int] = field(default_factory=list)
+    waiting: list[int] = field(default_factory=list)
     _heap: list[tuple[float, int]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -138,6 +139,20 @@ class Frontier:
         if np.isfinite(self.keys[index]):
             heapq.heappush(self._heap, (self.keys[index], index))
 
+    def wait(self, index: int, key: float) -> None:
+        """Let a configuration that took too long wait until all others are looked into."""
+        self.keys[index] = max(self.keys[index], key)
+        self.waiting.append(index)
+
+    def pop_waiting(self) -> tuple[float, int] | None:
+        """Return the least key of those that wait for all others, None if none matters."""
+        while self.waiting:
+            index = min(self.waiting, key=lambda i: (self.keys[i], i))
+            self.waiting.remove(index)
+            if self.keys[index] < self.limit_of(index) * (1.0 - PROOF_TOLERANCE):
+                return self.keys[index], index
+        return None
+
     def leave_open(self, index: int) -> None:
         """Take note that a configuration's key is not reached by any plan known of it."""
         self.left_open.append(index)
@@ -145,5 +160,6 @@ class Frontier:
     def lower_bound(self) -> float:
         """Return what no plan can beat: the least key that waits or is open, or the best plan."""
         waiting = min((key for key, _ in self._heap), default=float("inf"))
-        left = min((self.keys[index] for index in self.left_open), default=float("inf"))
+        others = [*self.left_open, *self.waiting]
+        left = min((self.keys[index] for index in others), default=float("inf"))
         return min(waiting, left, self.incumbent_seconds())

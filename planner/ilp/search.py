@@ -42,8 +42,10 @@ _DEGREES = (
     "context_parallel_degree",
     "expert_parallel_degree",
 )
-_FIRST_STEP = 0.02
+_FIRST_STEP = 0.01
 _STEP_GROWTH = 3.0
+_FIRST_PATIENCE = 1.0
+_PATIENCE_GROWTH = 4.0
 _SHARPENING_REACH = 0.05
 _SHARPENING_SECONDS = 2.0
 _SCREENED_AT_ONCE = 128
@@ -70,6 +72,7 @@ class _State:
     exact: set[int] = field(default_factory=set)
     solved: set[int] = field(default_factory=set)
     step: dict[int, float] = field(default_factory=dict)
+    patience: dict[int, float] = field(default_factory=dict)
     bounds: dict[int, ObjectiveBounds] = field(default_factory=dict)
     tables: dict[int, Tables] = field(default_factory=dict)
     milp_count: int = 0
@@ -137,7 +140,7 @@ def _refine(state: _State, on_progress: ProgressCallback | None, *, stop_at_firs
     """Refine the least key; return whether nothing that is left can beat the best plan."""
     told = 0.0
     frontier = state.frontier
-    while (least := frontier.pop()) is not None:
+    while (least := frontier.pop() or frontier.pop_waiting()) is not None:
         key, index = least
         if state.seconds_left <= 0.0 or (stop_at_first and frontier.best):
             frontier.push(index, key)
@@ -280,7 +283,7 @@ def _solve(state: _State, index: int) -> None:
         instance,
         cutoff_seconds=cutoff if np.isfinite(cutoff) else None,
         solver=state.solver,
-        seconds=max(state.seconds_left, 0.05),
+        seconds=max(min(state.patience.get(index, _FIRST_PATIENCE), state.seconds_left), 0.05),
         bounds=state.bounds.get(index),
         tables=state.tables.get(index),
     )
@@ -296,7 +299,8 @@ def _solve(state: _State, index: int) -> None:
         state.step[index] = step * _STEP_GROWTH
         frontier.push(index, cutoff)
     else:
-        frontier.push(index, key)
+        state.patience[index] = state.patience.get(index, _FIRST_PATIENCE) * _PATIENCE_GROWTH
+        frontier.wait(index, key)
 
 
 def _found(state: _State) -> Found:

@@ -77,10 +77,27 @@ def enumerate_configurations(
     """Return every configuration of the searched space: all that are legal but for `space.rules`.
 
     Meshes first, then for each its batches, experts, sequence parallelism, schedules and orders of
-    the kinds of devices.
+    the kinds of devices. Where the rule on short contexts leaves nothing, it does not hold.
     """
+    space = _enumerated(graph, hardware, job, every_context=False)
+    if len(space.configurations):
+        return space
+    wider = _enumerated(graph, hardware, job, every_context=True)
+    return wider if len(wider.configurations) else space
+
+
+def _enumerated(
+    graph: ModelGraph, hardware: ClusterHardware, job: Job, *, every_context: bool
+) -> ConfigurationSpace:
     space = _Space(graph=graph, hardware=hardware, job=job, refused=Counter())
-    found = meshes(MeshRequest(graph=graph, hardware=hardware, job=job, refused=space.refused))
+    asked = MeshRequest(
+        graph=graph,
+        hardware=hardware,
+        job=job,
+        refused=space.refused,
+        every_context=every_context,
+    )
+    found = meshes(asked)
     columns = space.grown(_mesh_columns(tuple(found)))
     return ConfigurationSpace(
         configurations=_configurations(columns), refused=worded(space.refused, job)

@@ -39,12 +39,16 @@ class Mesh:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MeshRequest:
-    """What is asked for; `refused` counts what is left out, by rule."""
+    """What is asked for; `refused` counts what is left out, by rule.
+
+    `every_context` lifts the rule on short contexts.
+    """
 
     graph: ModelGraph
     hardware: ClusterHardware
     job: Job
     refused: Counter[Refusal]
+    every_context: bool = False
 
 
 def meshes(asked: MeshRequest) -> Iterator[Mesh]:
@@ -114,7 +118,7 @@ def _context_options(
             asked.refused[Outside("context_parallel_degree", degree)] += 1
         elif degree == 1:
             yield 1, ContextParallelKind.RING
-        elif not searches_context_degree(degree, length, limits):
+        elif not (asked.every_context or searches_context_degree(degree, length, limits)):
             asked.refused[
                 f"context parallelism with fewer than {CONTEXT_TOKENS_LEAST} tokens a rank (a "
                 "least context_parallel_degree above 1 has it searched)"

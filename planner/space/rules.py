@@ -6,8 +6,8 @@ Left out is, unless a limit of the job asks for it:
   activations, which have a tenth of the bandwidth there. Searched if the limit's least exceeds the
   level's domain.
 - context parallelism with fewer than 2,048 tokens a rank: below that many rows measured matrix
-  products lose rate (5 to 13 % at 512), which the cost model does not price. Searched if the
-  limit's least exceeds 1.
+  products lose rate (5 % at 1,024 on B200, 5 to 13 % at 512), which the cost model does not price.
+  Searched if the limit's least exceeds 1, and if nothing else is legal.
 - shard groups other than of all data-parallel ranks, or of as many as one domain of a level holds:
   of two groups within one level the larger holds less and talks over the same links. Searched if
   the shard or the replicate degree has a limit.

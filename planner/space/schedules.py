@@ -11,15 +11,16 @@
   deepspeed/runtime/pipe/schedule.py of DeepSpeed edaa722.
 
 Legal and yet not searched, unless a limit of the job asks for it: GPipe where 1F1B may run, since
-it takes as long and holds no less; more than 8 virtual stages on a rank, and virtual stages that
-divide neither the fewest nor the most blocks of an even split, since a rank whose virtual stages
-differ waits in every round.
+it holds every micro-batch and gains no more than some of the exchanges; more than 8 virtual stages
+on a rank, and virtual stages that divide no rank's blocks of an even split, since a rank whose
+virtual stages differ waits in every round.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from math import ceil, floor
 
 from planner.schema.job import DegreeLimit, Job, Limits, Stack
 from planner.schema.strategy import (
@@ -90,7 +91,7 @@ def schedule_options(
             job,
             degree=pipeline_parallel_degree,
             count=micro_batch_count,
-            blocks_per_rank=block_count // pipeline_parallel_degree,
+            blocks_per_rank=block_count / pipeline_parallel_degree,
         )
         for schedule in runnable
     ]
@@ -101,7 +102,7 @@ def schedule_options(
 
 
 def _options_of(
-    schedule: PipelineSchedule, job: Job, *, degree: int, count: int, blocks_per_rank: int
+    schedule: PipelineSchedule, job: Job, *, degree: int, count: int, blocks_per_rank: float
 ) -> ScheduleOptions:
     obstacle = micro_batch_obstacle(job.stack, schedule, degree=degree, count=count)
     if obstacle is not None:
@@ -131,7 +132,7 @@ def _without_idle_gpipe(options: list[ScheduleOption]) -> tuple[ScheduleOption, 
 
 
 def _virtual_options(
-    schedule: PipelineSchedule, limits: Limits, blocks_per_rank: int
+    schedule: PipelineSchedule, limits: Limits, blocks_per_rank: float
 ) -> ScheduleOptions:
     """Return the virtual stages of a rank to search; each holds a block at least."""
     limit = limits.virtual_pipeline_degree
@@ -151,19 +152,19 @@ def _virtual_options(
 
 
 def _possible_degrees(
-    schedule: PipelineSchedule, limit: DegreeLimit, blocks_per_rank: int
+    schedule: PipelineSchedule, limit: DegreeLimit, blocks_per_rank: float
 ) -> tuple[int, ...]:
+    fewest, most = floor(blocks_per_rank), ceil(blocks_per_rank)
     if schedule in V_SCHEDULES:
-        return (2,) if blocks_per_rank >= 2 else ()
+        return (2,) if fewest >= 2 else ()
     if schedule is not _INTERLEAVED:
         return (1,)
     if limit != DegreeLimit():
-        return tuple(range(2, blocks_per_rank + 1))
-    most = min(blocks_per_rank, VIRTUAL_PIPELINE_DEGREE_LIMIT)
+        return tuple(range(2, fewest + 1))
     return tuple(
         degree
-        for degree in range(2, most + 1)
-        if blocks_per_rank % degree == 0 or (blocks_per_rank + 1) % degree == 0
+        for degree in range(2, min(fewest, VIRTUAL_PIPELINE_DEGREE_LIMIT) + 1)
+        if fewest % degree == 0 or most % degree == 0
     )
 
 

@@ -194,10 +194,17 @@ def contexts(length: int, **limits: Any) -> set[tuple[int, str]]:
 
 def test_context_parallelism_waits_for_long_sequences() -> None:
     """2,048 tokens a rank."""
-    assert contexts(2**10) == {(1, "ring")}
-    assert contexts(2**11) == {(1, "ring"), (2, "ring"), (2, "all_to_all")}
+    assert contexts(2**11) == {(1, "ring")}
+    assert contexts(2**12) == {(1, "ring"), (2, "ring"), (2, "all_to_all")}
     both = {(degree, kind) for degree in (2, 4) for kind in ("ring", "all_to_all")}
-    assert contexts(2**12) == {(1, "ring"), *both}
+    assert contexts(2**13) == {(1, "ring"), *both}
+
+
+def test_short_contexts_are_searched_where_nothing_else_is_legal() -> None:
+    """Two sequences over four ranks that tensor and pipeline may not take."""
+    limits = {"tensor_parallel_degree": 1, "pipeline_parallel_degree": 1}
+    rows = space_of(graph=LONG, sequence_length=2**10, global_batch_size=2, limits=limits).rows
+    assert {row.context_parallel_degree for row in rows} == {2, 4}
 
 
 def test_context_parallelism_of_short_sequences_is_searched_if_asked_for() -> None:
@@ -210,7 +217,7 @@ def test_context_parallelism_of_short_sequences_is_searched_if_asked_for() -> No
 
 
 def test_kinds_of_context_parallelism_may_be_limited() -> None:
-    assert contexts(2**11, context_parallel_kinds=["all_to_all"]) == {
+    assert contexts(2**12, context_parallel_kinds=["all_to_all"]) == {
         (1, "ring"),
         (2, "all_to_all"),
     }

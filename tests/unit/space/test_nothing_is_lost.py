@@ -88,7 +88,7 @@ def is_left_out(row: Configuration, *, node: int) -> bool:
     fills = shard == data or (shard > 1 and shard * tensor * context == node)
     return (
         tensor > node
-        or (context > 1 and LENGTH // context < 1024)
+        or (context > 1 and LENGTH // context < 2048)
         or (context == 1 and row.context_parallel_kind is not ContextParallelKind.RING)
         or not fills
         or (tensor == 1 and row.sequence_parallel)
