@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import groupby
+
 from planner.cost.configuration import Configuration
 from planner.cost.step import configuration_of
 from planner.ilp.result import Candidate, Found
@@ -71,7 +73,18 @@ def _summary(strategy: Strategy, prediction: Prediction) -> str:
     shares = ", ".join(
         f"{name.replace('_', ' ')} {seconds / total:.0%}" for name, seconds in ranked if seconds
     )
-    return f"{describe_strategy(strategy)}: {format_seconds(total)} a step ({shares})."
+    described = f"{describe_strategy(strategy)}{_device_groups(strategy)}"
+    return f"{described}: {format_seconds(total)} a step ({shares})."
+
+
+def _device_groups(strategy: Strategy) -> str:
+    """Return how many stages sit on which devices, in their order, where there are several."""
+    ranks = (strategy.stages or ())[: strategy.pipeline_parallel_degree]
+    runs = [(name, len(list(run))) for name, run in groupby(stage.device_group for stage in ranks)]
+    if len(runs) < 2:
+        return ""
+    words = (f"{count} stage{'s' if count > 1 else ''} on {name}" for name, count in runs)
+    return f", {', then '.join(words)}"
 
 
 def describe_strategy(strategy: Strategy) -> str:

@@ -25,7 +25,7 @@ from planner.schema.frontier import (
     SkippedNodes,
 )
 from planner.subclusters import subclusters
-from planner.variation import with_cluster, with_memory_cap
+from planner.variation import with_cluster, with_peak_cap
 from planner.version import planner_version
 
 POINT_COUNT_LIMIT = 64
@@ -179,8 +179,7 @@ def _floor_bytes(sweep: _Sweep, start: Capped) -> float:
 
 def _capped_request(request: Request, part: Cluster, cap_bytes: float) -> Request:
     """Return the request on `part` with every device's peak, after headroom, under the cap."""
-    kept_ratio = 1.0 - request.job.resolved.limits.memory_headroom_ratio
-    return with_cluster(request, with_memory_cap(part, cap_bytes / kept_ratio))
+    return with_peak_cap(with_cluster(request, part), cap_bytes)
 
 
 def _skip(sweep: _Sweep, part: Cluster, cap_bytes: float | None, *, proven: bool) -> None:

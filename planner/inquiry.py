@@ -13,7 +13,7 @@ from planner.cost.step import predict
 from planner.errors import VerificationError
 from planner.ilp.problem import Problem
 from planner.ilp.result import Found, NotFound
-from planner.ilp.search import search
+from planner.ilp.search import ProgressCallback, search
 from planner.ilp.solver import SolverName
 from planner.resolution import Request
 from planner.schema.job import Objective
@@ -55,14 +55,15 @@ class Solution:
 class Inquiry:
     """Searches that share a deadline (of `time.perf_counter`); `listen` hears how far they are.
 
-    None takes more than `share_ratio` of the time that is left, so that one hard search does not
-    leave nothing for the others.
+    `on_progress` hears how far the search of the moment is. None takes more than `share_ratio` of
+    the time that is left, so that one hard search does not leave nothing for the others.
     """
 
     deadline: float
     share_ratio: float
     solver: SolverName | None = None
     listen: Listener | None = None
+    on_progress: ProgressCallback | None = None
     search_count: int = 0
     _allowed_seconds: float = 0.0
 
@@ -74,10 +75,16 @@ class Inquiry:
         share_ratio: float = 0.25,
         solver: SolverName | None = None,
         listen: Listener | None = None,
+        on_progress: ProgressCallback | None = None,
     ) -> Inquiry:
         """Return an inquiry that has `seconds` from now on."""
-        end = time.perf_counter() + seconds
-        return cls(deadline=end, share_ratio=share_ratio, solver=solver, listen=listen)
+        return cls(
+            deadline=time.perf_counter() + seconds,
+            share_ratio=share_ratio,
+            solver=solver,
+            listen=listen,
+            on_progress=on_progress,
+        )
 
     @property
     def seconds_left(self) -> float:
@@ -103,7 +110,7 @@ class Inquiry:
             SolverError: if the solver fails.
             VerificationError: if the strategy does not survive its own recomputation.
         """
-        found = self._search(request, cutoff_seconds=cutoff_seconds)
+        found = self.search(request, cutoff_seconds=cutoff_seconds)
         return found if isinstance(found, NotFound) else solution(request, found)
 
     def best_groups(self, request: Request, group_count: int) -> tuple[Solution, ...]:
@@ -117,7 +124,7 @@ class Inquiry:
             VerificationError: if a strategy does not survive its own recomputation.
         """
         share = max(self.share_ratio, _GROUPS_SHARE_RATIO)
-        found = self._search(request, group_count=group_count, share_ratio=share)
+        found = self.search(request, group_count=group_count, share_ratio=share)
         if isinstance(found, NotFound):
             return ()
         finished = found.certificate.solve_seconds < self._allowed_seconds
@@ -136,9 +143,9 @@ class Inquiry:
 
     def fits(self, request: Request) -> bool:
         """Return whether a strategy was found that fits."""
-        return isinstance(self._search(request, stop_at_first=True), Found)
+        return isinstance(self.search(request, stop_at_first=True), Found)
 
-    def _search(
+    def search(
         self,
         request: Request,
         *,
@@ -147,6 +154,13 @@ class Inquiry:
         group_count: int = 1,
         share_ratio: float | None = None,
     ) -> Found | NotFound:
+        """Return what `planner.ilp.search` says of the fastest plan, within the time left.
+
+        `share_ratio` is of the time that is left; the inquiry's own holds where it is not given.
+
+        Raises:
+            SolverError: if the solver fails.
+        """
         job = request.job.resolved
         share = self.share_ratio if share_ratio is None else share_ratio
         self._allowed_seconds = min(self.seconds_left * share, job.limits.solver_seconds)
@@ -161,6 +175,7 @@ class Inquiry:
                 hardware=request.hardware,
                 job=job.model_copy(update={"limits": limits, "objective": Objective.THROUGHPUT}),
             ),
+            on_progress=self.on_progress,
             solver=self.solver,
             stop_at_first=stop_at_first,
             cutoff_seconds=cutoff_seconds,

@@ -7,10 +7,11 @@ import hashlib
 from planner.cost.step import predict
 from planner.errors import InputError, VerificationError
 from planner.explain import describe, explanation
-from planner.ilp.problem import Problem
-from planner.ilp.result import Found, NotFound
-from planner.ilp.search import ProgressCallback, search
+from planner.ilp.result import NotFound
+from planner.ilp.search import ProgressCallback
 from planner.ilp.solver import SolverName
+from planner.inquiry import Inquiry
+from planner.objectives import Attained, attained
 from planner.relaxation import smallest_relaxations
 from planner.resolution import (
     Request,
@@ -18,7 +19,7 @@ from planner.resolution import (
     resolved_model,
     resolved_request,
 )
-from planner.schema.job import Job, Objective
+from planner.schema.job import Job
 from planner.schema.plan import (
     Estimate,
     Infeasible,
@@ -45,17 +46,22 @@ def plan(
 ) -> Plan | Infeasible:
     """Return the best plan of the job's space with its certificate, or what would make one fit.
 
+    What is best is the job's objective; where a part of the cluster is better at it than the whole,
+    the plan is for that part. All of it keeps `job.limits.solver_seconds`.
+
     Raises:
         InputError: if model, cluster and job do not go together.
         SolverError: if the solver fails.
         VerificationError: if the plan does not survive its own recomputation.
     """
     request = resolved_request(model, cluster, job)
-    _check_objective(job)
-    result = _search(request, on_progress=on_progress, solver=solver)
+    inquiry = Inquiry.within(
+        job.limits.solver_seconds, share_ratio=1.0, solver=solver, on_progress=on_progress
+    )
+    result = attained(request, inquiry=inquiry)
     if isinstance(result, NotFound):
-        return _infeasible(request, result)
-    return _plan(request, result)
+        return _infeasible(request, result, inquiry)
+    return _plan(result, name=request_id(request))
 
 
 def estimate(
@@ -90,44 +96,14 @@ def request_id(request: Request) -> str:
     return "plan-" + hashlib.sha256("\n".join(parts).encode()).hexdigest()[:16]
 
 
-def _check_objective(job: Job) -> None:
-    if job.objective in {Objective.MEMORY, Objective.DEVICES}:
-        raise InputError(
-            "cannot be planned for yet",
-            field="job.objective",
-            value=job.objective.value,
-            remedy="use throughput, or cost, which on a given cluster is the same",
-        )
-
-
-def _search(
-    request: Request,
-    *,
-    on_progress: ProgressCallback | None = None,
-    solver: SolverName | None = None,
-    stop_at_first: bool = False,
-) -> Found | NotFound:
-    problem = Problem(
-        graph=request.model.resolved,
-        workload=request.workload,
-        hardware=request.hardware,
-        job=request.job.resolved,
-    )
-    return search(
-        problem,
-        on_progress=on_progress,
-        solver=solver,
-        stop_at_first=stop_at_first,
-    )
-
-
-def _plan(request: Request, found: Found) -> Plan:
+def _plan(result: Attained, *, name: str) -> Plan:
+    request, found = result.request, result.found
     prediction = predict(request.workload, request.hardware, request.job.resolved, found.strategy)
     difference = differences_from_prediction(found.step_seconds, prediction)
     if difference:
         raise VerificationError(f"the search and the cost model disagree: {difference}")
     planned = Plan(
-        id=request_id(request),
+        id=name,
         model=request.model,
         cluster=request.cluster,
         job=request.job,
@@ -141,7 +117,12 @@ def _plan(request: Request, found: Found) -> Plan:
     return planned
 
 
-def _infeasible(request: Request, missing: NotFound) -> Infeasible:
+def _infeasible(request: Request, missing: NotFound, inquiry: Inquiry) -> Infeasible:
+    """Return what binds and what would help, as far as the time that is left tells.
+
+    Raises:
+        InputError: if it is not known whether anything fits.
+    """
     if not missing.proven:
         raise InputError(
             "ran out before any plan was found",
@@ -149,10 +130,6 @@ def _infeasible(request: Request, missing: NotFound) -> Infeasible:
             value=request.job.resolved.limits.solver_seconds,
             remedy="allow more seconds, or narrow the degrees",
         )
-
-    def feasible(changed: Request) -> bool:
-        return isinstance(_search(changed, stop_at_first=True), Found)
-
     return Infeasible(
         id=request_id(request),
         model=request.model,
@@ -160,7 +137,9 @@ def _infeasible(request: Request, missing: NotFound) -> Infeasible:
         job=request.job,
         configurations_total=missing.configurations_total,
         binding=_binding(missing),
-        relaxations=smallest_relaxations(request, feasible=feasible),
+        relaxations=smallest_relaxations(
+            request, feasible=inquiry.fits, seconds=inquiry.seconds_left
+        ),
         planner_version=planner_version(),
     )
 

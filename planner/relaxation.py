@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
+from planner.errors import InputError
 from planner.resolution import Request
 from planner.schema.cluster import Cluster, NodeGroup
 from planner.schema.job import Limits, Optimizer
@@ -61,6 +62,19 @@ class _Checks:
             return False
         own = changed.job.resolved.limits.solver_seconds
         return self.feasible(with_limits(changed, solver_seconds=min(own, seconds)))
+
+    def fits_on(self, request: Request, cluster: Cluster) -> bool:
+        """Return whether a plan was found on `cluster`; none is where its parts do not go together.
+
+        A cluster's own levels may have no room for more nodes.
+        """
+        if self.seconds_left <= 0.0:
+            return False
+        try:
+            changed = with_cluster(request, cluster)
+        except InputError:
+            return False
+        return self.fits(changed)
 
 
 def smallest_relaxations(
@@ -204,7 +218,7 @@ def _more_device_memory(request: Request, checks: _Checks) -> Iterator[Relaxatio
         def fits(memory_gib: int, device: str = device, given: float = given) -> bool:
             added = memory_gib * GIB - given
             larger = with_device_memory(cluster, device, added_bytes=added)
-            return checks.fits(with_cluster(request, larger))
+            return checks.fits_on(request, larger)
 
         needed = _least(fits, given_gib, max(given_gib, 1) * _MEMORY_GROWTH_LIMIT)
         if needed is not None:
@@ -232,7 +246,7 @@ def _more_host_memory(request: Request, checks: _Checks) -> Iterator[Relaxation]
         ) -> bool:
             added = (memory_gib * GIB - given) / group.devices_per_node
             larger = with_host_memory(cluster, device, added_bytes=added)
-            return checks.fits(with_cluster(request, larger))
+            return checks.fits_on(request, larger)
 
         most = max(given_gib * _HOST_GROWTH_LIMIT, _ORDINARY_HOST_GIB)
         needed = _least(fits, given_gib, most)
@@ -252,7 +266,7 @@ def _more_nodes(request: Request, checks: _Checks) -> Iterator[Relaxation]:
 
         def fits(node_count: int, group: NodeGroup = group) -> bool:
             changed = with_group(cluster, group.name, node_count=node_count)
-            return checks.fits(with_cluster(request, changed))
+            return checks.fits_on(request, changed)
 
         most = min(group.node_count * _NODE_GROWTH_LIMIT, _NODE_COUNT_LIMIT)
         needed = _least(fits, group.node_count, most)
@@ -267,7 +281,7 @@ def _fewer_nodes(request: Request, checks: _Checks) -> Iterator[Relaxation]:
         node_count = group.node_count // 2
         while node_count >= 1:
             changed = with_group(cluster, group.name, node_count=node_count)
-            if checks.fits(with_cluster(request, changed)):
+            if checks.fits_on(request, changed):
                 yield _nodes(index, group, node_count)
                 break
             node_count //= 2

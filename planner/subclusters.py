@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from itertools import combinations
 from math import gcd
 
@@ -10,12 +11,12 @@ from planner.schema.cluster import Cluster, NodeGroup
 SUBCLUSTER_LIMIT = 24
 
 
-def subclusters(cluster: Cluster) -> tuple[Cluster, ...]:
+def subclusters(cluster: Cluster, *, limit: int = SUBCLUSTER_LIMIT) -> tuple[Cluster, ...]:
     """Return the parts of `cluster`, largest first, the whole one at the head.
 
     Of every set of its node groups, the same share of each: all, a half, a third, and so on as far
-    as the node counts divide; and of a lone node, divisors of its devices. The largest
-    `SUBCLUSTER_LIMIT` parts are kept.
+    as the node counts divide; of a lone group powers of two as well, and of a lone node divisors of
+    its devices. Of more than `limit` parts, so many are kept, evenly from the largest to the least.
     """
     groups = cluster.node_groups
     parts = {
@@ -27,8 +28,17 @@ def subclusters(cluster: Cluster) -> tuple[Cluster, ...]:
     whole = tuple(groups)
     parts.discard(whole)
     ranked = sorted(parts, key=lambda part: (-_device_count(part), _names(part)))
-    kept = [whole, *ranked[: SUBCLUSTER_LIMIT - 1]]
+    kept = [whole, *_spread(ranked, limit - 1)]
     return tuple(cluster.model_copy(update={"node_groups": part}) for part in kept)
+
+
+def _spread(ranked: list[tuple[NodeGroup, ...]], count: int) -> Iterator[tuple[NodeGroup, ...]]:
+    """Yield up to `count` of the parts, evenly, the first and the last among them."""
+    if len(ranked) <= count:
+        yield from ranked
+    else:
+        last = len(ranked) - 1
+        yield from (ranked[round(place * last / (count - 1))] for place in range(count))
 
 
 def _shares(groups: tuple[NodeGroup, ...]) -> set[tuple[NodeGroup, ...]]:
@@ -39,6 +49,8 @@ def _shares(groups: tuple[NodeGroup, ...]) -> set[tuple[NodeGroup, ...]]:
     }
     if len(groups) == 1:
         lone = groups[0]
+        powers = (2**power for power in range(lone.node_count.bit_length()))
+        shares |= {(_with_nodes(lone, count),) for count in powers}
         shares |= {
             (_with_devices(lone, count),)
             for count in _divisors(lone.devices_per_node)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from planner.hardware import device_profile
@@ -68,11 +69,27 @@ def with_host_memory(cluster: Cluster, device: str, *, added_bytes: float) -> Cl
 
 
 def with_memory_cap(cluster: Cluster, cap_bytes: float) -> Cluster:
-    """Return `cluster` with no device that holds more than `cap_bytes`."""
+    """Return `cluster` with no device that holds more than `cap_bytes`.
+
+    Kinds of devices that differ in memory alone stay apart by a last digit: as one kind they would
+    have other strategies.
+    """
+    larger = sorted({m for g in cluster.node_groups if (m := device_memory_bytes(g)) >= cap_bytes})
+    caps = {}
+    for memory in larger:
+        caps[memory] = cap_bytes
+        cap_bytes = math.nextafter(cap_bytes, 0.0)
     for group in cluster.node_groups:
-        least = min(device_memory_bytes(group), cap_bytes)
-        cluster = with_group(cluster, group.name, memory_bytes=least)
+        own = device_memory_bytes(group)
+        cluster = with_group(cluster, group.name, memory_bytes=caps.get(own, own))
     return cluster
+
+
+def with_peak_cap(request: Request, cap_bytes: float) -> Request:
+    """Return `request` with every device's peak, after headroom, under the cap."""
+    kept_ratio = 1.0 - request.job.resolved.limits.memory_headroom_ratio
+    cluster = request.cluster.resolved
+    return with_cluster(request, with_memory_cap(cluster, cap_bytes / kept_ratio))
 
 
 def device_memory_bytes(group: NodeGroup) -> float:

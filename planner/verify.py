@@ -5,7 +5,9 @@ from __future__ import annotations
 from planner.cost.step import predict
 from planner.errors import VerificationError
 from planner.hardware import cluster_hardware
-from planner.schema.plan import Plan, Prediction
+from planner.schema.cluster import Cluster
+from planner.schema.job import Objective
+from planner.schema.plan import Certificate, Plan, Prediction
 from planner.space.legality import breaches
 from planner.workload.model import model_workload
 
@@ -36,6 +38,22 @@ def differences_from_prediction(step_seconds: float, prediction: Prediction) -> 
     if not prediction.fits:
         return "the strategy does not fit"
     return ""
+
+
+def objective_value(objective: Objective, prediction: Prediction, cluster: Cluster) -> float:
+    """Return what the objective makes least.
+
+    Seconds a step, cost per million tokens, bytes on the fullest device, or devices.
+    """
+    match objective:
+        case Objective.THROUGHPUT:
+            return prediction.step_seconds.p50
+        case Objective.COST:
+            return prediction.cost_per_million_tokens or 0.0
+        case Objective.MEMORY:
+            return max(stage.peak_memory_bytes for stage in prediction.stages)
+        case Objective.DEVICES:
+            return float(cluster.device_count)
 
 
 def _digests(plan: Plan) -> list[str]:
@@ -99,13 +117,42 @@ def _certificate(plan: Plan) -> list[str]:
     differences = []
     if step < bound * (1.0 - RELATIVE_TOLERANCE):
         differences.append(f"step_seconds {step!r} is below its lower bound {bound!r}")
-    gap = max(0.0, 1.0 - bound / step)
+    gap = max(0.0, 1.0 - bound / step, _objective_gap(said))
     if abs(gap - said.gap_ratio) > RELATIVE_TOLERANCE:
         differences.append(f"certificate.gap_ratio says {said.gap_ratio!r}, bound gives {gap!r}")
     if (said.status == "optimal") != (gap <= RELATIVE_TOLERANCE):
         differences.append(f"certificate.status says {said.status} with a gap of {gap!r}")
     if said.configurations_pruned > said.configurations_total:
         differences.append("certificate.configurations_pruned exceeds configurations_total")
+    return [*differences, *_objective(plan)]
+
+
+def _objective_gap(said: Certificate) -> float:
+    """Return how far the objective may be from the least there is; 1 where nothing was proven."""
+    if not said.objective_value:
+        return 0.0
+    return 1.0 - (said.objective_lower_bound or 0.0) / said.objective_value
+
+
+def _objective(plan: Plan) -> list[str]:
+    """Return what the proof says of the objective that the plan does not bear out.
+
+    Plans of before the field was there say nothing of it.
+    """
+    said, wanted = plan.certificate, plan.job.resolved.objective
+    if said.objective_value is None:
+        return []
+    if said.objective is not wanted:
+        return [f"certificate.objective says {said.objective}, the job's is {wanted}"]
+    value = objective_value(wanted, plan.prediction, plan.cluster.resolved)
+    differences = []
+    if not _close(value, said.objective_value):
+        differences.append(
+            f"certificate.objective_value says {said.objective_value!r}, the plan has {value!r}"
+        )
+    bound = said.objective_lower_bound or 0.0
+    if value < bound * (1.0 - RELATIVE_TOLERANCE):
+        differences.append(f"the plan's {wanted} {value!r} is below its lower bound {bound!r}")
     return differences
 
 

@@ -8,7 +8,7 @@ from pydantic import Field, JsonValue
 
 from planner.schema.cluster import Cluster
 from planner.schema.document import Document, Part
-from planner.schema.job import Job
+from planner.schema.job import Job, Objective
 from planner.schema.model import ModelGraph
 from planner.schema.strategy import Strategy
 
@@ -119,7 +119,15 @@ class Prediction(Part):
 
 
 class Certificate(Part):
-    """The proof: no configuration of the searched space is faster than the lower bound."""
+    """The proof: no configuration of the searched space is faster than the lower bound.
+
+    `objective` says what was least or most in the plan, `objective_value` what the plan has of it
+    (seconds a step, cost per million tokens, bytes on the fullest device, devices) and
+    `objective_lower_bound` what no plan can have less of. `lower_bound_seconds` holds among plans
+    on the plan's own cluster, and for least memory among those that need no more of it.
+    `gap_ratio` is the wider gap of the two; `solve_seconds` is that of all searches, the counts are
+    of the last.
+    """
 
     status: Literal["optimal", "feasible"]
     lower_bound_seconds: Amount
@@ -129,6 +137,9 @@ class Certificate(Part):
     milp_count: int
     solver: str
     solve_seconds: Amount
+    objective: Objective = Objective.THROUGHPUT
+    objective_value: Amount | None = None
+    objective_lower_bound: Amount | None = None
 
 
 class Alternative(Part):

@@ -89,7 +89,7 @@ def test_a_changed_field_is_named(true_plan: Plan, path: str, value: object, nam
 def test_a_plan_that_does_not_fit_is_refused(true_plan: Plan) -> None:
     """All activations kept and states whole: repriced, it needs more than a device has."""
     stages = true_plan.strategy.model_dump(mode="json")["stages"]
-    for group in stages[0]["layers"]:
+    for group in (group for stage in stages for group in stage["layers"]):
         group.update(zero_stage=0, activation_checkpointing="none", offload=[])
     with pytest.raises(VerificationError, match=r"prediction\.fits says True, recomputed False"):
         verify(with_field(true_plan, "strategy.stages", stages))
