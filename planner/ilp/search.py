@@ -10,38 +10,28 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from planner.cost.configuration import Choice, Configurations
-from planner.cost.step import predict
-from planner.ilp.bounds import ObjectiveBounds, least_memory_bytes, objective_bounds
-from planner.ilp.extract import strategy_of
-from planner.ilp.frontier import PROOF_TOLERANCE, Best, Frontier, Stage
+from planner.ilp.bounds import objective_bounds
+from planner.ilp.frontier import Frontier, Stage
 from planner.ilp.heuristic import heuristic_assignment
-from planner.ilp.instance import Assignment, Instance, evaluate, fits
+from planner.ilp.offering import offer
 from planner.ilp.optimise import optimise
 from planner.ilp.pricing import Pricing, alike
 from planner.ilp.problem import Problem
 from planner.ilp.reduction import reduction
-from planner.ilp.result import Candidate, Found, Group, NotFound, SearchResult, Shortfall
-from planner.ilp.sharpening import Tables, sharpened
+from planner.ilp.reporting import DEGREES, found_of, shortfalls
+from planner.ilp.result import NotFound, SearchResult
+from planner.ilp.sharpening import sharpened
 from planner.ilp.solver import SolverName, Status, default_solver
-from planner.schema.plan import Certificate, Prediction
+from planner.ilp.state import State
 from planner.schema.progress import Progress
-from planner.schema.strategy import Strategy
 from planner.space.choices import block_choices, edge_choices
 from planner.space.degrees import enumerate_configurations
 
 ProgressCallback = Callable[[Progress], None]
 
-_DEGREES = (
-    "tensor_parallel_degree",
-    "pipeline_parallel_degree",
-    "context_parallel_degree",
-    "expert_parallel_degree",
-)
 _FIRST_STEP = 0.01
 _STEP_GROWTH = 3.0
 _FIRST_PATIENCE = 1.0
@@ -50,37 +40,7 @@ _SHARPENING_REACH = 0.05
 _SHARPENING_SECONDS = 2.0
 _SCREENED_AT_ONCE = 128
 _PREPARED_AT_ONCE = 64
-_ROOM_SHARES = (1.0, 0.97, 0.93, 0.87, 0.75)
-_RUNNERS_UP = 4
-_SHORTFALLS = 5
-_SHORTFALLS_LOOKED_AT = 256
 _PROGRESS_SECONDS = 0.1
-
-
-@dataclass(slots=True, kw_only=True)
-class _State:
-    """What the search knows besides the keys."""
-
-    problem: Problem
-    configurations: Configurations
-    pricing: Pricing
-    frontier: Frontier
-    solver: SolverName
-    started: float
-    choices: tuple[Choice, ...]
-    edges: tuple[Choice, ...]
-    exact: set[int] = field(default_factory=set)
-    solved: set[int] = field(default_factory=set)
-    step: dict[int, float] = field(default_factory=dict)
-    patience: dict[int, float] = field(default_factory=dict)
-    bounds: dict[int, ObjectiveBounds] = field(default_factory=dict)
-    tables: dict[int, Tables] = field(default_factory=dict)
-    milp_count: int = 0
-
-    @property
-    def seconds_left(self) -> float:
-        limit = self.problem.job.limits.solver_seconds
-        return limit - (time.perf_counter() - self.started)
 
 
 def search(
@@ -109,13 +69,13 @@ def search(
         return NotFound(configurations_total=0, refused=space.refused, shortfalls=(), proven=True)
     configurations = space.configurations
     pricing = Pricing(problem, configurations=configurations, choices=choices, edges=edges)
-    state = _State(
+    state = State(
         problem=problem,
         pricing=pricing,
         configurations=configurations,
         frontier=Frontier(
             keys=pricing.quick_bounds().tolist(),
-            groups=alike(configurations, _DEGREES)[1].tolist(),
+            groups=alike(configurations, DEGREES)[1].tolist(),
             cutoff_seconds=float("inf") if cutoff_seconds is None else cutoff_seconds,
             group_count=group_count,
         ),
@@ -126,17 +86,17 @@ def search(
     )
     proven = _refine(state, on_progress, stop_at_first=stop_at_first)
     if state.frontier.best:
-        return _found(state)
+        return found_of(state)
     return NotFound(
         configurations_total=len(configurations),
         refused=space.refused,
-        shortfalls=() if stop_at_first or cutoff_seconds is not None else _shortfalls(state),
+        shortfalls=() if stop_at_first or cutoff_seconds is not None else shortfalls(state),
         proven=proven,
         lower_bound_seconds=min(state.frontier.lower_bound(), state.frontier.cutoff_seconds),
     )
 
 
-def _refine(state: _State, on_progress: ProgressCallback | None, *, stop_at_first: bool) -> bool:
+def _refine(state: State, on_progress: ProgressCallback | None, *, stop_at_first: bool) -> bool:
     """Refine the least key; return whether nothing that is left can beat the best plan."""
     told = 0.0
     frontier = state.frontier
@@ -160,7 +120,7 @@ def _refine(state: _State, on_progress: ProgressCallback | None, *, stop_at_firs
     return True
 
 
-def _progress(state: _State, key: float) -> Progress:
+def _progress(state: State, key: float) -> Progress:
     best = state.frontier.incumbent_seconds()
     return Progress(
         phase="solve" if state.milp_count else "bound",
@@ -172,7 +132,7 @@ def _progress(state: _State, key: float) -> Progress:
     )
 
 
-def _screen(state: _State, index: int) -> None:
+def _screen(state: State, index: int) -> None:
     """Replace the quick bounds of this configuration and of those next to it in order."""
     frontier = state.frontier
     indices = [index, *frontier.pop_quick(_SCREENED_AT_ONCE - 1)]
@@ -184,7 +144,7 @@ def _screen(state: _State, index: int) -> None:
             frontier.keys[place] = float("inf")
 
 
-def _bound(state: _State, index: int) -> None:
+def _bound(state: State, index: int) -> None:
     """Replace the screen's bound by the configuration's own, and try the heuristic."""
     frontier = state.frontier
     frontier.stages[index] = Stage.BOUNDED
@@ -206,11 +166,11 @@ def _bound(state: _State, index: int) -> None:
     if bounds.step_seconds() < limit:
         tried = heuristic_assignment(instance)
         if tried is not None:
-            _offer(state, index, instance, tried[1])
+            offer(state, index, instance, tried[1])
     frontier.push(index, bounds.step_seconds())
 
 
-def _sharpen(state: _State, index: int) -> None:
+def _sharpen(state: State, index: int) -> None:
     """Pack single ranks exactly, for a closer bound and a better plan below the limit."""
     frontier = state.frontier
     key, limit = frontier.keys[index], frontier.limit_of(index)
@@ -227,7 +187,7 @@ def _sharpen(state: _State, index: int) -> None:
         frontier.push(index, key)
         return
     if found.assignment is not None:
-        _offer(state, index, instance, found.assignment)
+        offer(state, index, instance, found.assignment)
     if found.bounds is None:
         frontier.push(index, cutoff)
         return
@@ -236,40 +196,7 @@ def _sharpen(state: _State, index: int) -> None:
     frontier.push(index, min(found.bounds.step_seconds(), cutoff))
 
 
-def _offer(state: _State, index: int, instance: Instance, assignment: Assignment) -> bool:
-    """Offer an assignment to the frontier if it fits; return whether it does.
-
-    Where ranks hold several virtual stages, the program counts activations as if these held alike:
-    a lower bound. What does not fit when each is counted by itself is filled again with less room.
-    """
-    frontier = state.frontier
-    evaluation = evaluate(instance, assignment)
-    if not fits(instance, evaluation):
-        return False
-    if evaluation.step_seconds >= frontier.limit_of(index) or instance.least_blocks == 1:
-        frontier.offer(index, evaluation.step_seconds, assignment)
-        return True
-    for share in _ROOM_SHARES:
-        if share < 1.0:
-            capacity = instance.capacity_bytes * share
-            tried = heuristic_assignment(replace(instance, capacity_bytes=capacity))
-            if tried is None:
-                return False
-            assignment = tried[1]
-        priced = _repriced(state, index, instance, assignment)
-        if priced.fits:
-            frontier.offer(index, priced.step_seconds.p50, assignment)
-            return share == 1.0
-    return False
-
-
-def _repriced(state: _State, index: int, instance: Instance, assignment: Assignment) -> Prediction:
-    problem = state.problem
-    strategy = _strategy(state, index, instance, assignment)
-    return predict(problem.workload, problem.hardware, problem.job, strategy)
-
-
-def _solve(state: _State, index: int) -> None:
+def _solve(state: State, index: int) -> None:
     """Look for a plan of the configuration below a cutoff; its key rises if there is none."""
     frontier = state.frontier
     step = state.step.get(index, _FIRST_STEP)
@@ -289,7 +216,7 @@ def _solve(state: _State, index: int) -> None:
     )
     taken = True
     if optimum.assignment is not None:
-        taken = _offer(state, index, instance, optimum.assignment)
+        taken = offer(state, index, instance, optimum.assignment)
     if optimum.status is Status.OPTIMAL and optimum.step_seconds is not None:
         frontier.keys[index] = max(key, optimum.step_seconds)
         state.exact.add(index)
@@ -301,89 +228,3 @@ def _solve(state: _State, index: int) -> None:
     else:
         state.patience[index] = state.patience.get(index, _FIRST_PATIENCE) * _PATIENCE_GROWTH
         frontier.wait(index, key)
-
-
-def _found(state: _State) -> Found:
-    ranked = state.frontier.ranked()
-    best = ranked[0]
-    lower_bound = state.frontier.lower_bound()
-    groups = tuple(
-        Group(
-            strategy=_strategy(state, one.index, state.pricing.instance(one.index), one.assignment),
-            step_seconds=one.step_seconds,
-        )
-        for one in ranked
-    )
-    gap = max(0.0, 1.0 - lower_bound / best.step_seconds)
-    proven = gap <= PROOF_TOLERANCE
-    certificate = Certificate(
-        status="optimal" if proven else "feasible",
-        lower_bound_seconds=best.step_seconds if proven else lower_bound,
-        gap_ratio=0.0 if proven else gap,
-        configurations_total=len(state.configurations),
-        configurations_pruned=len(state.configurations) - len(state.solved),
-        milp_count=state.milp_count,
-        solver=state.solver.value,
-        solve_seconds=time.perf_counter() - state.started,
-    )
-    return Found(
-        strategy=groups[0].strategy,
-        step_seconds=best.step_seconds,
-        certificate=certificate,
-        runners_up=_runners_up(state, best),
-        groups=groups,
-    )
-
-
-def _strategy(state: _State, index: int, instance: Instance, assignment: Assignment) -> Strategy:
-    row = state.configurations.row(index)
-    hardware = state.problem.hardware
-    kinds = hardware.stage_kinds(
-        row.device_order, pipeline_parallel_degree=row.pipeline_parallel_degree
-    )
-    return strategy_of(
-        instance,
-        assignment,
-        configuration=row,
-        choices=state.choices,
-        edges=state.edges,
-        device_groups=[hardware.kinds[kind].device_group for kind in kinds],
-    )
-
-
-def _runners_up(state: _State, best: Best) -> tuple[Candidate, ...]:
-    """Return the least key of each other (tensor, pipeline, context) triple, least first."""
-    keys = np.array(state.frontier.keys)
-    _, group = alike(state.configurations, _DEGREES[:3])
-    order = np.argsort(keys, kind="stable")
-    order = order[np.isfinite(keys[order]) & (group[order] != group[best.index])]
-    _, first = np.unique(group[order], return_index=True)
-    ranked = order[np.sort(first)][:_RUNNERS_UP].tolist()
-    return tuple(
-        Candidate(
-            configuration=state.configurations.row(index),
-            step_seconds=float(keys[index]),
-            is_lower_bound=index not in state.exact,
-        )
-        for index in ranked
-    )
-
-
-def _shortfalls(state: _State) -> tuple[Shortfall, ...]:
-    """Return the configurations that come closest to fitting, by the bytes that they need."""
-    shortfalls = []
-    count = len(state.configurations)
-    for index in range(0, count, max(count // _SHORTFALLS_LOOKED_AT, 1)):
-        instance = state.pricing.instance(index)
-        required = least_memory_bytes(instance)
-        capacity = float(instance.capacity_bytes.max())
-        shortfalls.append(
-            Shortfall(
-                configuration=state.configurations.row(index),
-                required_bytes=required,
-                capacity_bytes=capacity,
-                exceeds_device=required > capacity,
-            )
-        )
-    shortfalls.sort(key=lambda shortfall: shortfall.required_bytes)
-    return tuple(shortfalls[:_SHORTFALLS])

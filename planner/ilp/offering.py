@@ -1,0 +1,83 @@
+"""Offering: assignments become plans of the frontier if they fit, virtual stages counted apart."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from planner.cost.step import predict
+from planner.ilp.extract import strategy_of
+from planner.ilp.heuristic import heuristic_assignment
+from planner.ilp.instance import (
+    Assignment,
+    Instance,
+    cuts_of,
+    evaluate,
+    fits,
+    load_of_cuts,
+)
+from planner.ilp.state import State
+from planner.schema.plan import Prediction
+from planner.schema.strategy import Strategy
+
+_SAME_LOADS = 2
+_ROOM_SHARES = (0.97, 0.93, 0.87, 0.75)
+
+
+def offer(state: State, index: int, instance: Instance, assignment: Assignment) -> bool:
+    """Offer an assignment to the frontier if it fits; return whether it does.
+
+    Where ranks hold several virtual stages, the program counts activations as if these held alike:
+    a lower bound. What does not fit when each is counted by itself is filled again with less room.
+    """
+    frontier = state.frontier
+    evaluation = evaluate(instance, assignment)
+    if not fits(instance, evaluation):
+        return False
+    if evaluation.step_seconds >= frontier.limit_of(index) or instance.least_blocks == 1:
+        frontier.offer(index, evaluation.step_seconds, assignment)
+        return True
+    for place, arranged in enumerate(_arrangements(instance, assignment)):
+        priced = repriced(state, index, instance, arranged)
+        if priced.fits:
+            frontier.offer(index, priced.step_seconds.p50, arranged)
+            return place < _SAME_LOADS
+    return False
+
+
+def _arrangements(instance: Instance, assignment: Assignment) -> Iterator[Assignment]:
+    """Yield the assignment, the same loads cut evenly, and plans for less and less memory."""
+    yield assignment
+    even = replace(assignment, cuts=cuts_of(instance, assignment.counts))
+    loads = load_of_cuts(instance, assignment.cuts)
+    yield even if load_of_cuts(instance, even.cuts) == loads else assignment
+    for share in _ROOM_SHARES:
+        capacity = instance.capacity_bytes * share
+        tried = heuristic_assignment(replace(instance, capacity_bytes=capacity))
+        if tried is None:
+            return
+        yield tried[1]
+
+
+def repriced(state: State, index: int, instance: Instance, assignment: Assignment) -> Prediction:
+    """Return what the cost model says of an assignment."""
+    problem = state.problem
+    strategy = strategy_from(state, index, instance, assignment)
+    return predict(problem.workload, problem.hardware, problem.job, strategy)
+
+
+def strategy_from(state: State, index: int, instance: Instance, assignment: Assignment) -> Strategy:
+    """Return the strategy that an assignment of a configuration stands for."""
+    row = state.configurations.row(index)
+    hardware = state.problem.hardware
+    kinds = hardware.stage_kinds(
+        row.device_order, pipeline_parallel_degree=row.pipeline_parallel_degree
+    )
+    return strategy_of(
+        instance,
+        assignment,
+        configuration=row,
+        choices=state.choices,
+        edges=state.edges,
+        device_groups=[hardware.kinds[kind].device_group for kind in kinds],
+    )

@@ -1,0 +1,110 @@
+"""Reporting: what a search found, as strategies with a certificate, or what is missing."""
+
+from __future__ import annotations
+
+import time
+
+import numpy as np
+
+from planner.ilp.bounds import least_memory_bytes
+from planner.ilp.frontier import PROOF_TOLERANCE, Best
+from planner.ilp.offering import repriced, strategy_from
+from planner.ilp.pricing import alike
+from planner.ilp.result import Candidate, Found, Group, Shortfall
+from planner.ilp.state import State
+from planner.ilp.tidying import tidied
+from planner.schema.plan import Certificate
+
+DEGREES = (
+    "tensor_parallel_degree",
+    "pipeline_parallel_degree",
+    "context_parallel_degree",
+    "expert_parallel_degree",
+)
+_RUNNERS_UP = 4
+_SHORTFALLS = 5
+_SHORTFALLS_LOOKED_AT = 256
+_TIDYING_SECONDS = 1.0
+
+
+def found_of(state: State) -> Found:
+    """Return the best plans of a search with its certificate."""
+    ranked = state.frontier.ranked()
+    best = ranked[0]
+    lower_bound = state.frontier.lower_bound()
+    groups = tuple(_group(state, one) for one in ranked)
+    gap = max(0.0, 1.0 - lower_bound / best.step_seconds)
+    proven = gap <= PROOF_TOLERANCE
+    certificate = Certificate(
+        status="optimal" if proven else "feasible",
+        lower_bound_seconds=best.step_seconds if proven else lower_bound,
+        gap_ratio=0.0 if proven else gap,
+        configurations_total=len(state.configurations),
+        configurations_pruned=len(state.configurations) - len(state.solved),
+        milp_count=state.milp_count,
+        solver=state.solver.value,
+        solve_seconds=time.perf_counter() - state.started,
+    )
+    return Found(
+        strategy=groups[0].strategy,
+        step_seconds=best.step_seconds,
+        certificate=certificate,
+        runners_up=_runners_up(state, best),
+        groups=groups,
+    )
+
+
+def _group(state: State, best: Best) -> Group:
+    """Return a plan in its simplest form with the same step."""
+    instance = state.pricing.instance(best.index)
+    simplest = tidied(
+        instance,
+        best.assignment,
+        choices=(state.choices, state.edges),
+        solver=state.solver,
+        seconds=min(_TIDYING_SECONDS, state.seconds_left),
+    )
+    if instance.least_blocks > 1 and not repriced(state, best.index, instance, simplest).fits:
+        simplest = best.assignment
+    return Group(
+        strategy=strategy_from(state, best.index, instance, simplest),
+        step_seconds=best.step_seconds,
+    )
+
+
+def _runners_up(state: State, best: Best) -> tuple[Candidate, ...]:
+    """Return the least key of each other (tensor, pipeline, context) triple, least first."""
+    keys = np.array(state.frontier.keys)
+    _, group = alike(state.configurations, DEGREES[:3])
+    order = np.argsort(keys, kind="stable")
+    order = order[np.isfinite(keys[order]) & (group[order] != group[best.index])]
+    _, first = np.unique(group[order], return_index=True)
+    ranked = order[np.sort(first)][:_RUNNERS_UP].tolist()
+    return tuple(
+        Candidate(
+            configuration=state.configurations.row(index),
+            step_seconds=float(keys[index]),
+            is_lower_bound=index not in state.exact,
+        )
+        for index in ranked
+    )
+
+
+def shortfalls(state: State) -> tuple[Shortfall, ...]:
+    """Return the configurations that come closest to fitting, by the bytes that they need."""
+    shortfalls = []
+    count = len(state.configurations)
+    for index in range(0, count, max(count // _SHORTFALLS_LOOKED_AT, 1)):
+        instance = state.pricing.instance(index)
+        required = least_memory_bytes(instance)
+        capacity = float(instance.capacity_bytes.max())
+        shortfalls.append(
+            Shortfall(
+                configuration=state.configurations.row(index),
+                required_bytes=required,
+                capacity_bytes=capacity,
+                exceeds_device=required > capacity,
+            )
+        )
+    shortfalls.sort(key=lambda shortfall: shortfall.required_bytes)
+    return tuple(shortfalls[:_SHORTFALLS])

@@ -1,0 +1,44 @@
+"""State: what a search knows besides the keys of its frontier."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+
+from planner.cost.configuration import Choice, Configurations
+from planner.ilp.bounds import ObjectiveBounds
+from planner.ilp.frontier import Frontier
+from planner.ilp.pricing import Pricing
+from planner.ilp.problem import Problem
+from planner.ilp.sharpening import Tables
+from planner.ilp.solver import SolverName
+
+
+@dataclass(slots=True, kw_only=True)
+class State:
+    """Bounds and tables hold for plans below the limit at the time they were found.
+
+    `step` is how far above its key a configuration is solved next, `patience` for how long.
+    """
+
+    problem: Problem
+    configurations: Configurations
+    pricing: Pricing
+    frontier: Frontier
+    solver: SolverName
+    started: float
+    choices: tuple[Choice, ...]
+    edges: tuple[Choice, ...]
+    exact: set[int] = field(default_factory=set)
+    solved: set[int] = field(default_factory=set)
+    step: dict[int, float] = field(default_factory=dict)
+    patience: dict[int, float] = field(default_factory=dict)
+    bounds: dict[int, ObjectiveBounds] = field(default_factory=dict)
+    tables: dict[int, Tables] = field(default_factory=dict)
+    milp_count: int = 0
+
+    @property
+    def seconds_left(self) -> float:
+        """Return the seconds until the job's limit."""
+        limit = self.problem.job.limits.solver_seconds
+        return limit - (time.perf_counter() - self.started)
