@@ -58,7 +58,9 @@ def uniform_strategies(request: Request) -> Iterator[Strategy]:
     space = enumerate_configurations(graph, request.hardware, job)
     for configuration in space.rows:
         for choice in block_choices(job.limits):
-            strategy = Strategy(**asdict(configuration), **asdict(choice))
+            degrees = asdict(configuration)
+            degrees.pop("device_order")  # one kind of device has one order
+            strategy = Strategy(**degrees, **asdict(choice))
             yield strategy.resolved(
                 block_count=graph.block_count, global_batch_size=job.global_batch_size or 1
             )

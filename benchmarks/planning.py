@@ -1,69 +1,99 @@
-"""`python -m benchmarks.planning`: the planner against its bars, on this machine, now.
+"""`python -m benchmarks.planning`: the planner against its bars and peers, on this machine, now.
 
 Each row runs in a process of its own under a time limit, so that one that hangs costs its limit
-and no more. The exit code is 1 if a row missed its bar, failed or ran out of time.
+and no more, and the peak of its memory is its own. The exit code is 1 if a row missed its bar,
+failed or ran out of time. `benchmarks.random_cases`, `benchmarks.growth`, `benchmarks.adversary`
+and `benchmarks.fuzz` ask further questions.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import platform
 import subprocess
 import sys
+from collections.abc import Callable
 from typing import Any
 
+from benchmarks.machine import machine, machine_line
+from benchmarks.measurement import PEAK_BYTES_BAR, Measurement
+from benchmarks.peers import beside_calculon
 from benchmarks.rows import ROWS
 from planner.units import format_seconds
 
-ROW_SECONDS_LIMIT = 120.0
+ROW_SECONDS_LIMIT = 400.0
+PEER_ROWS = {
+    "calculon": ("Llama-2-7B on 8 A100, beside Calculon", False),
+    "calculon-offload": ("the same, with offload", True),
+}
+TITLES = {name: row[0] for name, row in (*ROWS.items(), *PEER_ROWS.items())}
 
 
 def main() -> int:
     """Run the rows that were asked for, print them, and return the exit code."""
     options = _options()
     if options.measure:
-        print(json.dumps(ROWS[options.measure][1]().fields()))
+        print(json.dumps(_work(options.measure, options)().fields()))
         return 0
+    facts = machine()
+    if not options.json:
+        print(machine_line(facts), flush=True)
     results = []
-    for name in options.rows or list(ROWS):
-        result = _measured(name, seconds_limit=options.seconds_limit)
+    for name in options.rows or list(TITLES):
+        result = _measured(name, options)
         results.append(result)
         if not options.json:
             print(_line(result), flush=True)
     if options.json:
-        print(json.dumps({"machine": _machine(), "rows": results}, indent=2))
+        print(json.dumps({"machine": facts, "rows": results}, indent=2))
     return 0 if all(result["passed"] for result in results) else 1
 
 
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.planning", description=__doc__)
-    parser.add_argument("rows", nargs="*", metavar="ROW", help=f"of: {', '.join(ROWS)}")
+    parser.add_argument("rows", nargs="*", metavar="ROW", help=f"of: {', '.join(TITLES)}")
     parser.add_argument("--json", action="store_true", help="print JSON")
+    parser.add_argument("--calculon", metavar="PATH", help="a checkout of Calculon to run beside")
+    parser.add_argument(
+        "--calculon-python",
+        metavar="PYTHON",
+        help="an interpreter that has what Calculon imports: pandas, psutil (default: this one)",
+    )
     parser.add_argument(
         "--seconds-limit",
         type=float,
         default=ROW_SECONDS_LIMIT,
         help="per row (default %(default)s)",
     )
-    parser.add_argument("--measure", choices=list(ROWS), help=argparse.SUPPRESS)
+    parser.add_argument("--measure", choices=list(TITLES), help=argparse.SUPPRESS)
     options = parser.parse_args()
-    unknown = set(options.rows) - set(ROWS)
+    unknown = set(options.rows) - set(TITLES)
     if unknown:
-        parser.error(f"no such row: {', '.join(sorted(unknown))}; there are {', '.join(ROWS)}")
+        parser.error(f"no such row: {', '.join(sorted(unknown))}; there are {', '.join(TITLES)}")
     return options
 
 
-def _measured(name: str, *, seconds_limit: float) -> dict[str, Any]:
+def _work(name: str, options: argparse.Namespace) -> Callable[[], Measurement]:
+    if name in ROWS:
+        return ROWS[name][1]
+    offload = PEER_ROWS[name][1]
+    return lambda: beside_calculon(options.calculon, options.calculon_python, offload=offload)
+
+
+def _measured(name: str, options: argparse.Namespace) -> dict[str, Any]:
     """Return the row's fields, measured in a process that is ended at the limit."""
-    head = {"name": name, "title": ROWS[name][0]}
+    head = {"name": name, "title": TITLES[name]}
     command = [sys.executable, "-m", "benchmarks.planning", "--measure", name]
+    for option in ("calculon", "calculon_python"):
+        if getattr(options, option) is not None:
+            command += [f"--{option.replace('_', '-')}", getattr(options, option)]
     try:
         done = subprocess.run(
-            command, capture_output=True, text=True, check=False, timeout=seconds_limit
+            command, capture_output=True, text=True, check=False, timeout=options.seconds_limit
         )
     except subprocess.TimeoutExpired:
-        return {**head, "passed": False, "failure": f"took more than {seconds_limit:.0f} s"}
+        failure = f"took more than {options.seconds_limit:.0f} s"
+        return {**head, "passed": False, "failure": failure}
     if done.returncode != 0:
         last = (done.stderr.strip().splitlines() or ["no message"])[-1]
         return {**head, "passed": False, "failure": last}
@@ -72,20 +102,21 @@ def _measured(name: str, *, seconds_limit: float) -> dict[str, Any]:
 
 def _line(result: dict[str, Any]) -> str:
     verdict = "ok  " if result["passed"] else "MISS"
+    title = f"{result['title']:<44}"
     if "failure" in result:
-        return f"{verdict} {result['title']:<34} {result['failure']}"
-    bar = result["bar_seconds"]
+        return f"{verdict} {title} {result['failure']}"
+    if result["skipped"]:
+        return f"--   {title} {result['note']}"
+    bar, peak, baseline = (
+        result[name] for name in ("bar_seconds", "peak_resident_bytes", "baseline_seconds")
+    )
     limit = "no bar" if bar is None else f"< {format_seconds(bar)}"
-    baseline = result["baseline_seconds"]
-    ratio = "" if baseline is None else f"; baseline takes {baseline / result['seconds']:.1f} x"
+    memory = "" if peak is None else f"{peak / 1e6:.0f} MB (< {PEAK_BYTES_BAR / 1e6:.0f})"
+    ratio = "" if baseline is None else f"; it takes {baseline / result['seconds']:,.0f} x as long"
     return (
-        f"{verdict} {result['title']:<34} {format_seconds(result['seconds']):>9}  {limit:<9} "
+        f"{verdict} {title} {format_seconds(result['seconds']):>9}  {limit:<9} {memory:<15} "
         f"{result['note']}{ratio}"
     )
-
-
-def _machine() -> dict[str, str]:
-    return {"python": platform.python_version(), "machine": platform.machine()}
 
 
 if __name__ == "__main__":

@@ -1,0 +1,106 @@
+"""Peers: other planners on the same question, on this machine, in the same run.
+
+Their code is not part of this repository: whoever has a checkout names its path.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from benchmarks.measurement import Measurement, median_seconds
+from benchmarks.question import LLAMA_2_7B
+from planner.resolution import resolved_model
+from planner.schema.model import DenseFeedForward, GroupedQueryAttention
+
+REPEAT_COUNT = 5
+SAMPLE_SECONDS = 30.0
+START_SECONDS_LIMIT = 120.0
+DRIVER = Path(__file__).with_name("calculon_driver.py")
+SYSTEM = Path("systems") / "a100_80g.json"
+DEVICE_COUNT = 8
+
+
+def beside_calculon(checkout: str | None, python: str | None, *, offload: bool) -> Measurement:
+    """Return our time to plan Llama-2-7B on eight A100 beside Calculon's, with or without offload.
+
+    Calculon's sweep is timed on a scattered part and stated for the whole of it, on one core.
+    """
+    if checkout is None:
+        return Measurement(seconds=0.0, skipped=True, note="skipped: give --calculon PATH")
+    plan = LLAMA_2_7B.plan()
+    seconds = median_seconds(LLAMA_2_7B.plan, repeat_count=REPEAT_COUNT)
+    found = _swept(Path(checkout), python or sys.executable, offload=offload)
+    certificate = plan.certificate
+    return Measurement(
+        seconds=seconds,
+        baseline_seconds=found["whole_seconds"],
+        note=f"gap {certificate.gap_ratio:.2%}, {certificate.configurations_total} configurations; "
+        f"Calculon prices {found['execution_count']} executions one by one "
+        f"({found['timed_count']} timed in {found['timed_seconds']:.0f} s)",
+        holds=certificate.gap_ratio == 0.0,
+    ).with_peak()
+
+
+def _swept(checkout: Path, python: str, *, offload: bool) -> dict[str, Any]:
+    """Return counts and seconds of Calculon's own search.
+
+    Raises:
+        RuntimeError: if it does not run, with its last line.
+    """
+    with TemporaryDirectory() as folder:
+        model, system = Path(folder) / "model.json", Path(folder) / "system.json"
+        model.write_text(json.dumps(_model()))
+        system.write_text(json.dumps(_system(checkout, offload=offload)))
+        command = [python, str(DRIVER), str(model), str(DEVICE_COUNT)]
+        command += [str(LLAMA_2_7B.global_batch_size), "float16", str(system), str(SAMPLE_SECONDS)]
+        done = subprocess.run(
+            command,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=SAMPLE_SECONDS + START_SECONDS_LIMIT,
+            env={**os.environ, "PYTHONPATH": str(checkout)},
+        )
+    if done.returncode != 0:
+        last = (done.stderr.strip().splitlines() or ["no message"])[-1]
+        raise RuntimeError(f"Calculon at {checkout} did not run: {last}")
+    found: dict[str, Any] = json.loads(done.stdout.strip().splitlines()[-1])
+    return found
+
+
+def _model() -> dict[str, int]:
+    """Return our Llama-2-7B in Calculon's words; its feed-forward has two matrices, not three."""
+    graph = resolved_model(LLAMA_2_7B.model).resolved
+    block = graph.runs[0].block
+    attention, feed_forward = block.attention, block.feed_forward
+    assert isinstance(attention, GroupedQueryAttention)
+    assert isinstance(feed_forward, DenseFeedForward)
+    return {
+        "hidden": graph.hidden_size,
+        "feedforward": feed_forward.ffn_size,
+        "seq_size": LLAMA_2_7B.sequence_length,
+        "attn_heads": attention.head_count,
+        "attn_size": attention.head_size,
+        "num_blocks": graph.block_count,
+    }
+
+
+def _system(checkout: Path, *, offload: bool) -> dict[str, Any]:
+    """Return the checkout's A100, without second memory where nothing is to be offloaded.
+
+    Raises:
+        RuntimeError: if the checkout has no such file.
+    """
+    path = checkout / SYSTEM
+    if not path.is_file():
+        raise RuntimeError(f"{path} is missing: is {checkout} a checkout of Calculon?")
+    fields: dict[str, Any] = json.loads(path.read_text())
+    if not offload:
+        fields["mem2"]["GiB"] = 0
+    return fields
