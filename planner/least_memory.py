@@ -14,8 +14,11 @@ from planner.resolution import Request
 from planner.variation import with_peak_cap
 
 PEAK_TOLERANCE = 1e-3
+_OPEN_TOLERANCE = 1e-2
 _SHARE_RATIO = 0.15
-_LAST_REACH = 1e-5
+_PROOF_SHARE_RATIO = 0.5
+_RESERVED_RATIO = 0.2
+_LAST_REACH = 5e-10
 _LAST_SEARCHES = 6
 _ROUNDING = 1e-12
 
@@ -36,12 +39,18 @@ class _Descent:
     inquiry: Inquiry
     found: Found
     peak_bytes: float
+    reserved_seconds: float
     proven_bytes: float = 0.0
 
-    def try_cap(self, cap_bytes: float) -> bool | None:
+    @property
+    def is_late(self) -> bool:
+        """Return whether only the time for the fastest of the leanest plans is left."""
+        return self.inquiry.seconds_left <= self.reserved_seconds
+
+    def try_cap(self, cap_bytes: float, *, share_ratio: float = _SHARE_RATIO) -> bool | None:
         """Return whether a plan keeps the cap, None where that was not settled in time."""
         answer = self.inquiry.search(
-            with_peak_cap(self.request, cap_bytes), stop_at_first=True, share_ratio=_SHARE_RATIO
+            with_peak_cap(self.request, cap_bytes), stop_at_first=True, share_ratio=share_ratio
         )
         if isinstance(answer, Found):
             self.found, self.peak_bytes = answer, solution(self.request, answer).peak_memory_bytes
@@ -61,33 +70,58 @@ def leanest(request: Request, *, inquiry: Inquiry) -> Leanest | NotFound:
         SolverError: if the solver fails.
         VerificationError: if a plan does not survive its own recomputation.
     """
+    reserved = inquiry.seconds_left * _RESERVED_RATIO
     first = inquiry.search(request, stop_at_first=True)
     if isinstance(first, NotFound):
         return first
     peak = solution(request, first).peak_memory_bytes
-    descent = _Descent(request=request, inquiry=inquiry, found=first, peak_bytes=peak)
-    _bisect(descent)
-    _descend(descent)
+    descent = _Descent(
+        request=request, inquiry=inquiry, found=first, peak_bytes=peak, reserved_seconds=reserved
+    )
+    least_open = _bisect(descent)
+    if least_open is None:
+        _descend(descent)
+    else:
+        _raise_bound(descent, least_open)
     return Leanest(found=_fastest(descent), bound_bytes=descent.proven_bytes)
 
 
-def _bisect(descent: _Descent) -> None:
-    """Halve the interval between caps with and without a plan until it is within tolerance."""
-    low = 0.0
-    while descent.peak_bytes - low > PEAK_TOLERANCE * descent.peak_bytes:
-        if descent.inquiry.is_over:
-            return
+def _bisect(descent: _Descent) -> float | None:
+    """Halve the interval between caps with and without a plan until it is within tolerance.
+
+    Return the least cap of which neither was settled in time, None if there is none. From there on
+    only better plans are looked for, and less closely.
+    """
+    low, tolerance = 0.0, PEAK_TOLERANCE
+    least_open = None
+    while descent.peak_bytes - low > tolerance * descent.peak_bytes and not descent.is_late:
         middle = (low + descent.peak_bytes) / 2.0
-        if not descent.try_cap(middle):
+        fits = descent.try_cap(middle)
+        if fits is None and least_open is None:
+            least_open, tolerance = middle, _OPEN_TOLERANCE
+            _raise_bound(descent, middle, most=1)
+        if not fits:
             low = middle
+    return least_open
 
 
 def _descend(descent: _Descent) -> None:
-    """Ask for a little less than the leanest plan takes until there is none: peaks are few."""
+    """Ask for less than the leanest plan takes until there is none: peaks are few."""
     for _ in range(_LAST_SEARCHES):
         cap = descent.peak_bytes * (1.0 - _LAST_REACH)
-        if cap <= descent.proven_bytes or not descent.try_cap(cap):
+        if descent.is_late or not descent.try_cap(cap):
             return
+
+
+def _raise_bound(descent: _Descent, least_open: float, *, most: int = _LAST_SEARCHES) -> None:
+    """Prove larger caps to leave no plan, by halving the interval up to the least open one."""
+    high = least_open
+    for _ in range(most):
+        if descent.is_late:
+            return
+        middle = (descent.proven_bytes + high) / 2.0
+        if descent.try_cap(middle, share_ratio=_PROOF_SHARE_RATIO) is not False:
+            high = middle
 
 
 def _fastest(descent: _Descent) -> Found:
