@@ -14,7 +14,6 @@ from collections.abc import Sequence
 import numpy as np
 
 from planner.cost.configuration import Choice, Floats
-from planner.errors import SolverError
 from planner.ilp.constraints import host, memory
 from planner.ilp.extract import assignment_of
 from planner.ilp.formulation import Formulation, formulate
@@ -24,6 +23,7 @@ from planner.ilp.solver import SolverName, Status, solve
 from planner.schema.strategy import ActivationCheckpointing
 
 _EASING = 1e-10
+_REACH = 1e-6
 _GENERIC = 0.6180339887498949  # multiples of the golden ratio lie apart, modulo 1
 _GENERIC_WEIGHT = 1e-3
 
@@ -39,11 +39,14 @@ def tidied(
     """Return the simplest assignment with the same step; the same one where none is found in time.
 
     `choices` are those of blocks and of edges that the kinds' `choice` points into.
+
+    Raises:
+        SolverError: if the solver fails.
     """
-    if instance.extras is not None or seconds <= 0.0:
+    if seconds <= 0.0:
         return assignment
     step = evaluate(instance, assignment).step_seconds
-    reduced = reduction(instance, cutoff_seconds=step * (1.0 + _EASING))
+    reduced = reduction(instance, cutoff_seconds=step * (1.0 + _REACH))
     if reduced is None:
         return assignment
     made = formulate(instance, reduced, scale_seconds=step)
@@ -51,10 +54,7 @@ def tidied(
     _hold(made, assignment)
     memory(made)
     host(made)
-    try:
-        solution = solve(made.program, solver=solver, seconds=seconds)
-    except SolverError:
-        return assignment
+    solution = solve(made.program, solver=solver, seconds=seconds)
     if solution.status is not Status.OPTIMAL:
         return assignment
     counts = assignment_of(made, solution).counts
@@ -84,12 +84,12 @@ def _burden(choice: Choice) -> float:
 def _hold(made: Formulation, assignment: Assignment) -> None:
     """Fix what ranks hold, and let none exceed its fill, the largest pace and the largest end."""
     instance, unit = made.instance, made.scale.seconds
+    evaluation = evaluate(instance, assignment)
     sums = {name: _sums(instance, assignment, name) for name in ("fill", "pace", "end")}
-    own = {"fill": instance.stage_fill, "pace": instance.stage_pace, "end": instance.stage_end}
     limits = {
-        "fill": sums["fill"] + own["fill"],
-        "pace": np.full(instance.stage_count, (sums["pace"] + own["pace"]).max()),
-        "end": np.full(instance.stage_count, (sums["end"] + own["end"]).max()),
+        "fill": sums["fill"],
+        "pace": evaluation.pace.max() - evaluation.pace + sums["pace"],
+        "end": evaluation.end.max() - evaluation.end + sums["end"],
     }
     for r, columns in enumerate(made.by_stage):
         for k, counts in enumerate(assignment.counts):
@@ -102,8 +102,21 @@ def _hold(made: Formulation, assignment: Assignment) -> None:
                 (column, float(getattr(instance.kinds[k], name)[r, s]) / unit)
                 for k, s, column in columns
             ]
-            bound = float(limit[r] - own[name][r]) / unit + _EASING
-            made.program.require(f"{name}[rank={r}]", terms, "<=", bound)
+            made.program.require(f"{name}[rank={r}]", terms, "<=", float(limit[r]) / unit + _EASING)
+    _hold_cuts(made, assignment)
+    unused = [made.repeated_pace, made.largest_end, *made.held.values()]
+    made.program.require("unused", [(column, 1.0) for column in unused], ">=", 0.0)
+
+
+def _hold_cuts(made: Formulation, assignment: Assignment) -> None:
+    """Let every cut lie in the run where it is."""
+    for place, segments in enumerate(made.segments):
+        cut = assignment.cuts[place + 1]
+        for segment in segments:
+            if segment.column is not None:
+                inside = float(segment.first <= cut <= segment.last)
+                name = f"cut[{place},{segment.first}]"
+                made.program.require(name, [(segment.column, 1.0)], "==", inside)
 
 
 def _sums(instance: Instance, assignment: Assignment, name: str) -> Floats:

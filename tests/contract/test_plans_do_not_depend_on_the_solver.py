@@ -1,0 +1,26 @@
+"""The same request gives the same plan, whichever solver proves it."""
+
+from __future__ import annotations
+
+import pytest
+
+from planner.ilp.result import Found
+from planner.ilp.search import search
+from planner.ilp.solver import SolverName, available_solvers
+from tests.small_jobs import small_problem
+
+# Jobs with ranks that neither set the pace nor the end, and so with many plans of one step.
+WITH_TIES = (33, 51, 426, 446, 1119)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(len(available_solvers()) < 2, reason="needs HiGHS and CBC")
+@pytest.mark.parametrize("seed", [*WITH_TIES, *range(30)])
+def test_both_solvers_give_the_same_proven_plan(seed: int) -> None:
+    found = [search(small_problem(seed), solver=solver) for solver in SolverName]
+    plans = [answer for answer in found if isinstance(answer, Found)]
+    if any(plan.certificate.status != "optimal" for plan in plans):
+        pytest.skip("unproven, so that the time limit decides")
+    assert len(plans) in {0, 2}
+    if plans:
+        assert plans[0].strategy == plans[1].strategy
