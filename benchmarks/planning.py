@@ -12,11 +12,12 @@ import argparse
 import json
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from benchmarks.machine import machine, machine_line
 from benchmarks.measurement import PEAK_BYTES_BAR, Measurement
+from benchmarks.page import PAGE, put
 from benchmarks.peers import beside_calculon
 from benchmarks.rows import ROWS
 from planner.units import format_seconds
@@ -46,6 +47,8 @@ def main() -> int:
             print(_line(result), flush=True)
     if options.json:
         print(json.dumps({"machine": facts, "rows": results}, indent=2))
+    if options.write:
+        put("rows", _table(results, facts))
     return 0 if all(result["passed"] for result in results) else 1
 
 
@@ -53,6 +56,7 @@ def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.planning", description=__doc__)
     parser.add_argument("rows", nargs="*", metavar="ROW", help=f"of: {', '.join(TITLES)}")
     parser.add_argument("--json", action="store_true", help="print JSON")
+    parser.add_argument("--write", action="store_true", help=f"into docs/{PAGE.name}")
     parser.add_argument("--calculon", metavar="PATH", help="a checkout of Calculon to run beside")
     parser.add_argument(
         "--calculon-python",
@@ -117,6 +121,31 @@ def _line(result: dict[str, Any]) -> str:
         f"{verdict} {title} {format_seconds(result['seconds']):>9}  {limit:<9} {memory:<15} "
         f"{result['note']}{ratio}"
     )
+
+
+def _table(results: list[dict[str, Any]], facts: dict[str, Any]) -> Iterator[str]:
+    yield f"`python -m benchmarks.planning`, {machine_line(facts)}."
+    yield ""
+    yield "| what | seconds | bar | peak memory | how |"
+    yield "|---|---|---|---|---|"
+    for result in results:
+        yield f"| {' | '.join(_cells(result))} |"
+
+
+def _cells(result: dict[str, Any]) -> Iterator[str]:
+    yield result["title"]
+    if "failure" in result or result["skipped"]:
+        yield from ("", "", "", result.get("failure") or result["note"])
+        return
+    missed = "" if result["passed"] else ", missed"
+    bar, peak, baseline = (
+        result[name] for name in ("bar_seconds", "peak_resident_bytes", "baseline_seconds")
+    )
+    yield format_seconds(result["seconds"])
+    yield missed.removeprefix(", ") if bar is None else format_seconds(bar) + missed
+    yield "" if peak is None else f"{peak / 1e6:.0f} MB"
+    ratio = "" if baseline is None else f": {baseline / result['seconds']:,.0f} x as long"
+    yield result["note"] + ratio
 
 
 if __name__ == "__main__":

@@ -21,6 +21,7 @@ import numpy as np
 
 from benchmarks.case import Case, random_case, random_cases
 from benchmarks.machine import machine, machine_line
+from benchmarks.page import PAGE, put
 from benchmarks.warm_process import WarmProcess
 
 Result = dict[str, Any]
@@ -51,6 +52,8 @@ def main() -> int:
         print(json.dumps({**facts, "cases": results}, indent=2))
     else:
         print("\n".join(_report(results, facts)))
+    if options.write:
+        put("random cases", _table(results, facts))
     return 0 if facts["summary"]["passed"] else 1
 
 
@@ -66,6 +69,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--cases", type=int, nargs="+", metavar="INDEX", help="only these")
     parser.add_argument("--show", type=int, metavar="INDEX", help="print one case and end")
     parser.add_argument("--json", action="store_true", help="print JSON")
+    parser.add_argument("--write", action="store_true", help=f"into docs/{PAGE.name}")
     parser.add_argument("--verbose", action="store_true", help="a line for each case as it ends")
     return parser.parse_args()
 
@@ -126,8 +130,17 @@ def summary(results: Sequence[Result]) -> dict[str, Any]:
 
 
 def _report(results: Sequence[Result], facts: dict[str, Any]) -> Iterator[str]:
-    found = facts["summary"]
     yield machine_line(facts["machine"])
+    yield from _summary_lines(facts["summary"])
+    yield f"slowest {SLOWEST_SHOWN}:"
+    for result in _slowest(results):
+        yield _line(result)
+    for result in results:
+        if result["status"] in {*BAD, "refused"}:
+            yield _line(result)
+
+
+def _summary_lines(found: dict[str, Any]) -> Iterator[str]:
     yield (
         f"{found['case_count']} cases: p50 {found['p50_seconds']:.2f} s, p95 "
         f"{found['p95_seconds']:.2f} s (bar {P95_SECONDS_BAR:.0f} s), most "
@@ -135,30 +148,53 @@ def _report(results: Sequence[Result], facts: dict[str, Any]) -> Iterator[str]:
     )
     counts = ", ".join(f"{status} {count}" for status, count in found["statuses"].items())
     yield f"{counts}; largest gap {found['largest_gap_ratio']:.2%}"
-    yield f"slowest {SLOWEST_SHOWN}:"
-    slowest = sorted(results, key=lambda result: -result["seconds"])
-    for result in slowest[:SLOWEST_SHOWN]:
-        yield _line(result)
-    for result in results:
-        if result["status"] in {*BAD, "refused"}:
-            yield _line(result)
+
+
+def _slowest(results: Sequence[Result]) -> list[Result]:
+    return sorted(results, key=lambda result: -result["seconds"])[:SLOWEST_SHOWN]
+
+
+def _table(results: Sequence[Result], facts: dict[str, Any]) -> Iterator[str]:
+    """Yield the summary and the slowest cases for the page."""
+    yield f"`python -m benchmarks.random_cases`, {machine_line(facts['machine'])}."
+    yield ""
+    yield " ".join(f"{line}." for line in _summary_lines(facts["summary"]))
+    yield ""
+    yield "| case | seconds | answer | why |"
+    yield "|---|---|---|---|"
+    for result in _slowest(results):
+        gap = result.get("gap_ratio")
+        answer = result["status"] + ("" if not gap else f", gap {gap:.2%}")
+        yield (
+            f"| {result['index']}: {result['title']} | {result['seconds']:.2f} | {answer} | "
+            f"{_counts(result)}; {_phases(result)} |"
+        )
 
 
 def _line(result: Result) -> str:
     """Return one case with what took its time."""
     gap = result.get("gap_ratio")
+    return (
+        f"#{result['index']:<4} {result['seconds']:6.2f} s {result['status']:<10} "
+        f"{'' if gap is None else f'gap {gap:.2%}':<10} {result['title']}: {_counts(result)}; "
+        f"{_phases(result)}"
+    )
+
+
+def _counts(result: Result) -> str:
     total = result.get("configurations_total")
-    counts = f"{total} configurations" if total is not None else result.get("message", "")[:120]
+    counts = str(result.get("message", ""))[:120] if total is None else f"{total} configurations"
     if "milp_count" in result:
         counts += f", {result['solved_count']} solved by {result['milp_count']} programs"
-    phases = ", ".join(
+    return counts
+
+
+def _phases(result: Result) -> str:
+    """Return what took a tenth of the time or more."""
+    return ", ".join(
         f"{name} {seconds:.1f} s"
         for name, seconds in result.get("phases", {}).items()
         if seconds > 0.1 * result["seconds"]
-    )
-    return (
-        f"#{result['index']:<4} {result['seconds']:6.2f} s {result['status']:<10} "
-        f"{'' if gap is None else f'gap {gap:.2%}':<10} {result['title']}: {counts}; {phases}"
     )
 
 
