@@ -155,9 +155,8 @@ def _pace(step: float, best: float, *, causes: tuple[Cause, ...]) -> tuple[Objec
 def _why_not_chosen(planned: Planned, outside: tuple[str, ...]) -> str:
     if outside:
         return f"the job's limits rule it out: {', '.join(outside)}"
-    objective = planned.request.job.resolved.objective
-    if objective not in {Objective.THROUGHPUT, Objective.COST}:
-        return f"the plan was made for least {objective.value}"
+    if planned.request.job.resolved.objective is Objective.MEMORY:
+        return "the plan was made for least memory"
     return "it is not in the searched space"
 
 

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 PrecisionName = Literal["bf16", "fp16", "fp32", "fp8"]
 OptimizerName = Literal["adamw", "adam8bit", "sgd", "adafactor", "muon"]
 StackName = Literal["torch", "megatron", "deepspeed"]
+ObjectiveName = Literal["throughput", "cost", "memory", "devices"]
 
 ModelArgument = Annotated[
     str,
@@ -54,6 +55,14 @@ OptimizerOption = Annotated[
 ]
 StackOption = Annotated[
     StackName | None, typer.Option("--stack", metavar="NAME", help="torch, megatron or deepspeed.")
+]
+ObjectiveOption = Annotated[
+    ObjectiveName | None,
+    typer.Option(
+        "--objective",
+        metavar="NAME",
+        help="throughput, cost (per token), memory (of the fullest device) or devices (fewest).",
+    ),
 ]
 SolverSecondsOption = Annotated[
     float | None,

@@ -16,6 +16,7 @@ from planner.cli.options import (
     JobOption,
     JsonOption,
     ModelArgument,
+    ObjectiveOption,
     OptimizerOption,
     PrecisionOption,
     SequenceOption,
@@ -40,6 +41,7 @@ def plan(  # noqa: PLR0913 - one parameter per option; tests freeze the surface
     precision: PrecisionOption = None,
     optimizer: OptimizerOption = None,
     stack: StackOption = None,
+    objective: ObjectiveOption = None,
     tensor_parallel_degree: DegreeText = None,
     pipeline_parallel_degree: DegreeText = None,
     data_parallel_shard_degree: DegreeText = None,
@@ -57,13 +59,14 @@ def plan(  # noqa: PLR0913 - one parameter per option; tests freeze the surface
     ] = None,
     json: JsonOption = False,
 ) -> None:
-    """Find the fastest legal strategy that fits, and prove it."""
+    """Find the best legal strategy that fits (the fastest, unless told otherwise), and prove it."""
     fields = {
         "global_batch_size": global_batch_size,
         "sequence_length": sequence_length,
         "precision": precision,
         "optimizer": optimizer,
         "stack": stack,
+        "objective": objective,
     }
     limits = {
         "tensor_parallel_degree": tensor_parallel_degree,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import assert_never
 
 from rich.console import Group, RenderableType
@@ -13,6 +13,7 @@ from rich.text import Text
 
 from planner.cli.views.bars import bar
 from planner.comparison import activation_checkpointing, blocks_per_stage, offload, zero_stages
+from planner.schema.job import Objective
 from planner.schema.plan import (
     Certificate,
     Estimate,
@@ -26,6 +27,11 @@ from planner.schema.strategy import Strategy
 from planner.units import GIB, format_bytes, format_seconds
 
 Answer = Plan | Infeasible
+_OBJECTIVE_VALUES: dict[Objective, Callable[[float], str]] = {
+    Objective.COST: lambda value: f"${value:.4g} per million tokens",
+    Objective.MEMORY: lambda value: f"{format_bytes(value)} on the fullest device",
+    Objective.DEVICES: lambda value: f"{value:.0f} devices",
+}
 
 
 def answer_view(answer: Answer) -> RenderableType:
@@ -49,6 +55,7 @@ def plan_view(plan: Plan) -> RenderableType:
         "",
         *_prediction(plan.prediction),
         _certificate_line(plan.certificate),
+        *_objective_lines(plan.certificate),
         *_explanation(plan.explanation),
     )
 
@@ -198,6 +205,14 @@ def _certificate_line(certificate: Certificate) -> str:
         f"pruned, {certificate.milp_count} solved by {escape(certificate.solver)}, "
         f"{format_seconds(certificate.solve_seconds)}"
     )
+
+
+def _objective_lines(certificate: Certificate) -> Iterator[str]:
+    """Yield what was proven of an objective other than the step."""
+    value, bound = certificate.objective_value, certificate.objective_lower_bound
+    shown = _OBJECTIVE_VALUES.get(certificate.objective)
+    if shown is not None and value is not None:
+        yield f"{shown(value)}; no plan was left that could have less than {shown(bound or 0.0)}"
 
 
 def _explanation(explanation: Explanation) -> Iterator[RenderableType]:

@@ -129,6 +129,21 @@ def test_parts_of_a_cluster_are_shares_of_its_nodes_and_of_one_node():
     ]
 
 
+def test_parts_of_a_lone_group_are_divisors_and_powers_of_two():
+    lone = Cluster(name="c", node_groups=(group("a", "h100-sxm5-80gb", 12),))
+    assert [nodes for ((_, nodes, devices),) in shapes(lone) if devices == 8] == [
+        12, 8, 6, 4, 3, 2, 1,
+    ]  # fmt: skip
+
+
+def test_of_too_many_parts_the_largest_and_the_least_are_kept():
+    lone = Cluster(name="c", node_groups=(group("a", "h100-sxm5-80gb", 64),))
+    counts = [part.device_count for part in subclusters(lone, limit=5)]
+    assert len(counts) == 5
+    assert counts == sorted(counts, reverse=True)
+    assert (counts[0], counts[-1]) == (512, 1)
+
+
 def test_parts_of_a_mixed_cluster_keep_its_proportions_or_leave_a_kind_out():
     groups = (group("h", "h100-sxm5-80gb", 2), group("a", "a100-sxm4-80gb", 4))
     found = shapes(Cluster(name="c", node_groups=groups))

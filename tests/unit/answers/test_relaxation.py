@@ -9,6 +9,7 @@ import pytest
 from planner.inquiry import Inquiry
 from planner.relaxation import smallest_relaxations
 from planner.resolution import Request
+from planner.schema.cluster import NetworkLevel
 from planner.schema.job import DegreeLimit, Limits, Optimizer
 from planner.schema.plan import Relaxation
 from planner.units import GIB
@@ -154,6 +155,19 @@ def test_every_kind_of_a_mixed_cluster_may_grow():
             group = mixed.node_groups[int(index)]
             changed = with_group(mixed, group.name, **{name: relaxation.needed})
             assert feasible(with_cluster(request, changed))
+
+
+def test_levels_that_hold_no_more_nodes_rule_more_nodes_out():
+    """The cluster's own level connects four devices: a second node is no change to offer."""
+    level = NetworkLevel(
+        name="node",
+        device_count=4,
+        bandwidth_bytes_per_second=1e11,
+        latency_seconds=1e-6,
+    )
+    found = offered(a_tight_request(cluster=SMALL.model_copy(update={"levels": (level,)})))
+    assert "cluster.node_groups.0.memory_bytes" in found
+    assert "cluster.node_groups.0.node_count" not in found
 
 
 def test_no_search_is_given_more_than_is_left():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from planner.hardware import device_profile
+from planner.hardware import cluster_hardware, device_profile
 from planner.inquiry import Inquiry, Solution
 from planner.planning import plan
 from planner.resolution import cluster_document
@@ -85,3 +85,13 @@ def test_other_kinds_keep_their_memory():
 def test_a_cap_never_adds_memory():
     assert with_memory_cap(a_tight_cluster(), 90.0 * GIB).node_groups[0].memory_bytes == 20.0 * GIB
     assert with_memory_cap(a_tight_cluster(), 9.0 * GIB).node_groups[0].memory_bytes == 9.0 * GIB
+
+
+def test_kinds_that_differ_in_memory_alone_stay_apart_under_a_cap():
+    group = a_tight_cluster().node_groups[0]
+    groups = (group, group.model_copy(update={"name": "small", "memory_bytes": 12.0 * GIB}))
+    capped = with_memory_cap(a_tight_cluster().model_copy(update={"node_groups": groups}), GIB)
+    memory = [one.memory_bytes for one in capped.node_groups]
+    assert memory == pytest.approx([GIB, GIB], rel=1e-15)
+    assert memory[0] < memory[1]
+    assert len(cluster_hardware(capped).kinds) == 2

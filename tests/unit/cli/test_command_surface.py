@@ -13,6 +13,7 @@ JOB_OPTIONS = {
 SURFACE = {
     "plan": JOB_OPTIONS
     | {
+        "--objective",
         "--tensor-parallel-degree",
         "--pipeline-parallel-degree",
         "--data-parallel-shard-degree",
