@@ -22,11 +22,13 @@ from typing import Any
 from benchmarks.case import Case, random_case
 from benchmarks.draft import Draft, draft_of, strategy_of
 from benchmarks.moves import Moves
+from benchmarks.outside import lifted_limits
 from benchmarks.ranking import ranked_starts
 from planner import planning
 from planner.cost.configuration import Configuration
 from planner.cost.step import predict
 from planner.errors import MeshwrightError
+from planner.hardware import cluster_hardware
 from planner.planning import resolved_cluster, resolved_model
 from planner.resolution import Request, resolved_request
 from planner.schema.job import Job, Limits
@@ -204,6 +206,9 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--evaluations", type=int, default=2000, help="prices for each plan")
     parser.add_argument("--seconds-limit", type=float, default=20.0, help="of the planner")
+    parser.add_argument(
+        "--outside", action="store_true", help="also look where no rule of the space lets one look"
+    )
     parser.add_argument("--json", action="store_true", help="a JSON object a line")
     return parser.parse_args()
 
@@ -235,7 +240,24 @@ def _attacked(case: Case, options: argparse.Namespace) -> dict[str, Any]:
     }
     if found.best is not None and found.best_seconds < found.plan_seconds * (1.0 - TOLERANCE):
         result["strategy"] = found.best.model_dump(mode="json")
+    if options.outside:
+        result["outside"] = _outside(plan, options)
     return result
+
+
+def _outside(plan: Plan, options: argparse.Namespace) -> dict[str, float]:
+    """Return the best step found over the plan's, by the rule of the space that was lifted.
+
+    Below 1 is no bug: the certificate speaks of the searched space. It says what a rule costs.
+    """
+    limits = plan.job.resolved.limits
+    hardware = cluster_hardware(plan.cluster.resolved)
+    ratios: dict[str, float] = {}
+    for rule, lifted in lifted_limits(limits, hardware).items():
+        found = attack(plan, seed=options.seed, evaluation_count=options.evaluations, limits=lifted)
+        if found.best is not None:
+            ratios[rule] = found.best_seconds / found.plan_seconds
+    return ratios
 
 
 def _line(result: dict[str, Any]) -> str:
@@ -253,6 +275,8 @@ def _words(result: dict[str, Any]) -> Iterator[str]:
     yield f"{result['proof']:<8} best found {ratio:.9f} x the plan, {bound:.9f} x its bound,"
     yield f"{blind:.4f} x without its help"
     yield f"({result['evaluation_count']} prices in {result['seconds']:.1f} s) {result['title']}"
+    for rule, outside in result.get("outside", {}).items():
+        yield f"\n      outside, {rule}: best found {outside:.4f} x the plan"
     if result["status"] == "BROKEN":
         yield json.dumps(result["strategy"])
 

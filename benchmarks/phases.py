@@ -12,7 +12,8 @@ from pathlib import Path
 from types import FrameType
 
 SAMPLE_SECONDS = 0.02
-DRIVERS = frozenset({"plan", "_search", "search", "_refine", "_plan", "_infeasible"})
+DRIVING_MODULES = frozenset({"planning", "objectives", "inquiry"})
+DRIVERS = frozenset({"search", "_refine"})
 
 
 @contextmanager
@@ -46,7 +47,7 @@ def sampled_phases() -> Iterator[Counter[str]]:
 
 
 def phase_of(frame: FrameType | None) -> str:
-    """Return the phase that a stack is in: `module.function` below the drivers."""
+    """Return the phase that a stack is in: `module.function` below what drives."""
     names: list[tuple[str, str]] = []
     while frame is not None:
         path = Path(frame.f_code.co_filename)
@@ -54,6 +55,6 @@ def phase_of(frame: FrameType | None) -> str:
             names.append((path.stem, frame.f_code.co_name))
         frame = frame.f_back
     for module, function in reversed(names):
-        if function not in DRIVERS:
+        if module not in DRIVING_MODULES and function not in DRIVERS:
             return f"{module}.{function}"
     return "planning" if names else "outside"
