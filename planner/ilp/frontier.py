@@ -18,6 +18,7 @@ import numpy as np
 from planner.ilp.instance import Assignment
 
 PROOF_TOLERANCE = 1e-9
+_NEAR_HEAD = 8
 
 
 class Stage(IntEnum):
@@ -129,9 +130,12 @@ class Frontier:
         return found
 
     def next_indices(self, count: int, stage: Stage) -> list[int]:
-        """Return those of the `count` least keys that have reached `stage`."""
-        least = heapq.nsmallest(count, self._heap)
-        return [index for _, index in least if self.stages[index] is stage]
+        """Return up to `count` configurations of `stage` near the head of the heap.
+
+        The first places of a heap hold small keys, if not the smallest: enough to price ahead.
+        """
+        near = sorted(self._heap[: _NEAR_HEAD * count])
+        return [index for _, index in near if self.stages[index] is stage][:count]
 
     def push(self, index: int, key: float) -> None:
         """Let a configuration wait again under a key that is no lower than before."""

@@ -13,7 +13,7 @@ from planner.ilp.instance import Assignment, Instance, cuts_of, evaluate, fits
 
 Tried = tuple[float, Assignment]
 
-_ROUNDS = 20
+_ROUNDS = 16
 _SPREAD = 4
 _TRIED_MOST = 160
 
@@ -162,10 +162,11 @@ def _balanced(instance: Instance, pace: Floats, with_own: bool) -> tuple[int, ..
                 own[kind.pinned_stage] += float(kind.pace[kind.pinned_stage].min())
     sums = np.concatenate([np.zeros((len(pace), 1)), np.cumsum(pace, axis=1)], axis=1)
     prefix = sums.tolist()
-    low, high = 0.0, float(sums[:, -1].max() + own.max())
+    share = float((1.0 / np.maximum(sums[:, -1], 1e-300)).sum())
+    low, high = 0.9 / share, float(sums[:, -1].max() + own.max())
     best = None
     for _ in range(_ROUNDS):
-        level = 0.5 * (low + high)
+        level = 0.5 * (low + high) if best is not None else min(1.15 * low, high)
         cuts = _cuts_under(instance, prefix, ((level - own) / instance.least_blocks).tolist())
         if cuts is None:
             low = level

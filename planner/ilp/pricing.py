@@ -37,9 +37,9 @@ from planner.schema.strategy import (
 )
 from planner.space.schedules import refuses_checkpointing
 
-_QUICK_BLOCK = 8192
-_BLOCK = 128
-_BLOCKS_KEPT = 16
+_QUICK_BLOCK = 4096
+_BLOCK = 256
+_BLOCKS_KEPT = 6
 _GROUP_COUNT = 4
 _KEYS_MOST = 2**62
 
