@@ -192,11 +192,7 @@ def _share(waiting_count: int) -> float:
 
 def _search_part(part: _Part, best: _Best | None, inquiry: Inquiry, *, share: float) -> None:
     cutoff = _cutoff_seconds(part, best)
-    answer = inquiry.search(
-        part.request,
-        cutoff_seconds=cutoff if cutoff < _INFINITE else None,
-        share_ratio=share,
-    )
+    answer = inquiry.search(part.request, cutoff_seconds=cutoff, share_ratio=share)
     if isinstance(answer, Found):
         if part.found is None or answer.step_seconds < part.found.step_seconds:
             part.found = answer
