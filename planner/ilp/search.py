@@ -87,10 +87,11 @@ def search(
     proven = _refine(state, on_progress, stop_at_first=stop_at_first)
     if state.frontier.best:
         return found_of(state)
+    is_asked_why = not stop_at_first and cutoff_seconds is None
     return NotFound(
         configurations_total=len(configurations),
         refused=space.refused,
-        shortfalls=() if stop_at_first or cutoff_seconds is not None else shortfalls(state),
+        shortfalls=shortfalls(state) if proven and is_asked_why else (),
         proven=proven,
         lower_bound_seconds=min(state.frontier.lower_bound(), state.frontier.cutoff_seconds),
     )
