@@ -91,10 +91,15 @@ def _runners_up(state: State, best: Best) -> tuple[Candidate, ...]:
 
 
 def shortfalls(state: State) -> tuple[Shortfall, ...]:
-    """Return the configurations that come closest to fitting, by the bytes that they need."""
-    shortfalls = []
+    """Return the configurations that come closest to fitting, by the bytes that they need.
+
+    A sample of them is looked into, a few of which in any case and all if the time lasts.
+    """
+    shortfalls: list[Shortfall] = []
     count = len(state.configurations)
     for index in range(0, count, max(count // _SHORTFALLS_LOOKED_AT, 1)):
+        if len(shortfalls) >= _SHORTFALLS and state.seconds_left <= 0.0:
+            break
         instance = state.pricing.instance(index)
         required = least_memory_bytes(instance)
         capacity = float(instance.capacity_bytes.max())
