@@ -39,7 +39,11 @@ class WarmProcess:
 
     def ask(self, question: dict[str, Any]) -> dict[str, Any]:
         """Return the answer, or `{"status": "hung"}` or `{"status": "died"}` without one."""
+        start = time.perf_counter()
         process = self._process or self._start()
+        if process is None:
+            message = f"{self._module} does not start"
+            return {"status": "died", "seconds": time.perf_counter() - start, "message": message}
         assert process.stdin is not None
         start = time.perf_counter()
         process.stdin.write(json.dumps(question).encode() + b"\n")
@@ -52,13 +56,13 @@ class WarmProcess:
         status = "hung" if line is None else "died"
         return {"status": status, "seconds": time.perf_counter() - start}
 
-    def _start(self) -> subprocess.Popen[bytes]:
+    def _start(self) -> subprocess.Popen[bytes] | None:
+        """Return a process that is ready, None if it ends or takes too long before it is."""
         self._process = subprocess.Popen(
             [sys.executable, "-m", self._module], stdin=subprocess.PIPE, stdout=subprocess.PIPE
         )
         if not self._line(self._process, START_SECONDS_LIMIT):
             self._end()
-            raise RuntimeError(f"{self._module} did not start")
         return self._process
 
     def _line(self, process: subprocess.Popen[bytes], seconds: float) -> bytes | None:

@@ -52,3 +52,9 @@ def test_a_process_that_dies_is_replaced(module: str) -> None:
     with WarmProcess(module, seconds_limit=20.0) as process:
         assert process.ask({"die": True})["status"] == "died"
         assert process.ask({})["status"] == "proven"
+
+
+@pytest.mark.slow
+def test_a_module_that_does_not_start_is_an_answer_and_no_end() -> None:
+    with WarmProcess("benchmarks.no_such_module", seconds_limit=20.0) as process:
+        assert process.ask({})["status"] == "died"
