@@ -14,13 +14,28 @@ from __future__ import annotations
 from typing import Any
 
 _VALUE_LENGTH_LIMIT = 120
+_FIELD_LENGTH_LIMIT = 200
 
 
 def shorten(value: object) -> str:
-    """Return `value` as text fit for one line of an error message."""
-    text = value if isinstance(value, str) else repr(value)
-    text = " ".join(text.split())
-    return text if len(text) <= _VALUE_LENGTH_LIMIT else text[: _VALUE_LENGTH_LIMIT - 1] + "…"
+    """Return `value` as text fit for one line of an error message.
+
+    What cannot be printed (control characters, lone surrogates, marks that turn the direction of
+    writing) is escaped: it must neither break nor forge what a terminal or a log shows.
+    """
+    return _cut(printable(value if isinstance(value, str) else repr(value)), _VALUE_LENGTH_LIMIT)
+
+
+def printable(text: str) -> str:
+    """Return `text` with runs of white space as one space and the unprintable escaped."""
+    words = " ".join(text.split())
+    if words.isprintable():
+        return words
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in words)
+
+
+def _cut(text: str, limit: int) -> str:
+    return text if len(text) <= limit else text[: limit - 1] + "…"
 
 
 class MeshwrightError(Exception):
@@ -31,12 +46,12 @@ class InputError(MeshwrightError):
     """What the user gave is wrong: which field, what value, what to do about it."""
 
     def __init__(self, problem: str, *, field: str, value: object = None, remedy: str) -> None:
-        self.problem = problem
-        self.field = field
+        self.problem = printable(problem)
+        self.field = _cut(printable(field), _FIELD_LENGTH_LIMIT)
         self.value = value
-        self.remedy = remedy
+        self.remedy = printable(remedy)
         shown = "" if value is None else f" (got {shorten(value)})"
-        super().__init__(f"{field}: {problem}{shown}; {remedy}")
+        super().__init__(f"{self.field}: {self.problem}{shown}; {self.remedy}")
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Return how to restore the error in another process."""

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from planner.errors import InputError
 from planner.resolution import Request
 from planner.schema.cluster import Cluster, NodeGroup
-from planner.schema.job import Limits, Optimizer
+from planner.schema.job import GLOBAL_BATCH_LIMIT, Limits, Optimizer
 from planner.schema.plan import Relaxation
 from planner.units import GIB, format_bytes
 from planner.variation import (
@@ -169,7 +169,7 @@ def _other_batches(request: Request, checks: _Checks) -> Iterator[Relaxation]:
     above = -(-given // devices_in_all) * devices_in_all
     tried = {above, above + devices_in_all, *(given >> power for power in range(1, 24))}
     nearest = sorted(tried - {0, given}, key=lambda batch: (abs(batch - given), batch))
-    for batch in nearest[:_BATCHES_TRIED]:
+    for batch in (one for one in nearest[:_BATCHES_TRIED] if one <= GLOBAL_BATCH_LIMIT):
         if checks.fits(with_job(request, global_batch_size=batch)):
             yield Relaxation(
                 field="job.global_batch_size",

@@ -15,6 +15,7 @@ from planner.hardware import ClusterHardware, cluster_hardware
 from planner.importers.clusters import cluster_from_fields, cluster_from_short_form
 from planner.importers.models import model_from_fields, model_names, read_model
 from planner.schema.cluster import Cluster
+from planner.schema.document import check_values
 from planner.schema.job import Job
 from planner.schema.model import ModelGraph
 from planner.schema.plan import ResolvedCluster, ResolvedJob, ResolvedModel
@@ -56,6 +57,7 @@ def resolved_model(given: str | Mapping[str, Any]) -> ResolvedModel:
         shown, graph = read_model(given)
         return model_document(shown, graph)
     fields = dict(given)
+    check_values(fields, source="model")
     name = fields.get("name") or fields.get("_name_or_path") or fields.get("model_type") or "model"
     return model_document(fields, model_from_fields(fields, name=str(name)[:200]))
 
@@ -73,7 +75,9 @@ def resolved_cluster(given: str | Mapping[str, Any]) -> ResolvedCluster:
     """
     if isinstance(given, str):
         return cluster_document(given, cluster_from_short_form(given))
-    return cluster_document(dict(given), cluster_from_fields(dict(given)))
+    fields = dict(given)
+    check_values(fields, source="cluster")
+    return cluster_document(fields, cluster_from_fields(fields))
 
 
 def cluster_document(given: Any, cluster: Cluster) -> ResolvedCluster:

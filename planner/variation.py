@@ -8,6 +8,7 @@ from typing import Any
 from planner.hardware import device_profile
 from planner.resolution import Request, cluster_document, resolved_request
 from planner.schema.cluster import Cluster, NodeGroup
+from planner.schema.job import Job
 from planner.units import GIB
 
 
@@ -28,6 +29,7 @@ def with_job(request: Request, **changes: Any) -> Request:
         InputError: if the changed request does not go together.
     """
     job = request.job.resolved.model_copy(update=changes)
+    job = Job.from_fields(job.model_dump(mode="json"), source="job")
     return resolved_request(request.model, request.cluster, job)
 
 
@@ -37,7 +39,8 @@ def with_cluster(request: Request, cluster: Cluster) -> Request:
     Raises:
         InputError: if the changed request does not go together.
     """
-    document = cluster_document(cluster.model_dump(mode="json"), cluster)
+    fields = cluster.model_dump(mode="json")
+    document = cluster_document(fields, Cluster.from_fields(fields, source="cluster"))
     return resolved_request(request.model, document, request.job.resolved)
 
 

@@ -11,7 +11,7 @@ import json
 import math
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, Self
+from typing import Annotated, Any, Self, cast
 
 import yaml
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
@@ -131,7 +131,7 @@ def parse_fields(content: bytes, *, source: str, yaml_allowed: bool = False) -> 
 
     Raises:
         DocumentError: if it is too large, not UTF-8, malformed, nested too deep, not a mapping,
-            or has a number that is not finite.
+            or has a number that is not finite or text that is not Unicode.
     """
     if len(content) > DOCUMENT_BYTES_LIMIT:
         raise DocumentError(
@@ -164,9 +164,8 @@ class _PlainLoader(yaml.SafeLoader):
 def _decoded(content: bytes, *, source: str, yaml_allowed: bool) -> object:
     try:
         text = content.decode("utf-8-sig")
-        if yaml_allowed:
-            return _finite(yaml.load(text, Loader=_PlainLoader), source=source, path=())  # noqa: S506  (a SafeLoader)
-        return _finite(json.loads(text), source=source, path=())
+        fields = yaml.load(text, Loader=_PlainLoader) if yaml_allowed else json.loads(text)  # noqa: S506  (a SafeLoader)
+        check_values(fields, source=source)
     except UnicodeDecodeError as error:
         problem, where = "is not UTF-8 text", f"byte {error.start}"
     except json.JSONDecodeError as error:
@@ -180,13 +179,20 @@ def _decoded(content: bytes, *, source: str, yaml_allowed: bool) -> object:
         problem = f"is not valid YAML: {getattr(error, 'problem', None) or 'syntax error'}"
     except (RecursionError, ValueError):
         problem, where = "is nested too deep or has an absurd number", "unknown place"
+    else:
+        return cast("object", fields)
     raise DocumentError(
         problem, field=source, value=where, remedy="mend the syntax; is the file whole?"
     )
 
 
-def _finite(value: object, *, source: str, path: tuple[str, ...]) -> object:
-    """Return `value` unchanged once no number in it is NaN or infinite."""
+def check_values(value: object, *, source: str, path: tuple[str, ...] = ()) -> None:
+    """Refuse what no document of ours can hold, however deep in `value` it is.
+
+    Raises:
+        DocumentError: at a number that is not finite, text that is not Unicode, or nesting too
+            deep.
+    """
     if len(path) > NESTING_LIMIT:
         raise DocumentError(
             "is nested too deep",
@@ -201,13 +207,27 @@ def _finite(value: object, *, source: str, path: tuple[str, ...]) -> object:
             value=value,
             remedy=f"write a finite number in {source}",
         )
-    if isinstance(value, dict):
+    if isinstance(value, str):
+        _check_text(value, source=source, path=path)
+    elif isinstance(value, Mapping):
         for key, item in value.items():
-            _finite(item, source=source, path=(*path, str(key)))
-    elif isinstance(value, list):
+            _check_text(str(key), source=source, path=(*path, str(key)))
+            check_values(item, source=source, path=(*path, str(key)))
+    elif isinstance(value, (list, tuple)):
         for index, item in enumerate(value):
-            _finite(item, source=source, path=(*path, str(index)))
-    return value
+            check_values(item, source=source, path=(*path, str(index)))
+
+
+def _check_text(text: str, *, source: str, path: tuple[str, ...]) -> None:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise DocumentError(
+            "has half of a surrogate pair in a string",
+            field=".".join(path) or source,
+            value=text,
+            remedy="write whole Unicode characters",
+        ) from None
 
 
 def document_error(error: ValidationError, *, source: str) -> DocumentError:

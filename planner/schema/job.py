@@ -16,6 +16,8 @@ from planner.schema.strategy import (
     ZeroStage,
 )
 
+GLOBAL_BATCH_LIMIT = 2**24
+
 
 class Precision(StrEnum):
     """The number format of matrix products."""
@@ -111,7 +113,7 @@ class Limits(Part):
 class Job(Document):
     """A training job. What is `None` is resolved from the model and the cluster and then stated."""
 
-    global_batch_size: Annotated[PositiveCount, Field(le=2**24)] | None = None
+    global_batch_size: Annotated[PositiveCount, Field(le=GLOBAL_BATCH_LIMIT)] | None = None
     sequence_length: Annotated[PositiveCount, Field(le=2**24)] | None = None
     precision: Precision = Precision.BF16
     optimizer: Optimizer = Optimizer.ADAMW

@@ -11,16 +11,17 @@ from tests.small_jobs import small_problem
 
 # Jobs with ranks that neither set the pace nor the end, and so with many plans of one step.
 WITH_TIES = (33, 51, 426, 446, 1119)
+# Jobs whose proof takes longer than a test may: the time limit, and not the jobs, would decide.
+TOO_LONG = {6, 24}
 
 
 @pytest.mark.slow
 @pytest.mark.skipif(len(available_solvers()) < 2, reason="needs HiGHS and CBC")
-@pytest.mark.parametrize("seed", [*WITH_TIES, *range(30)])
+@pytest.mark.parametrize("seed", [*WITH_TIES, *sorted(set(range(30)) - TOO_LONG)])
 def test_both_solvers_give_the_same_proven_plan(seed: int) -> None:
     found = [search(small_problem(seed), solver=solver) for solver in SolverName]
     plans = [answer for answer in found if isinstance(answer, Found)]
-    if any(plan.certificate.status != "optimal" for plan in plans):
-        pytest.skip("unproven, so that the time limit decides")
+    assert all(plan.certificate.status == "optimal" for plan in plans)
     assert len(plans) in {0, 2}
     if plans:
         assert plans[0].strategy == plans[1].strategy
