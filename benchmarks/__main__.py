@@ -10,18 +10,21 @@ import argparse
 import subprocess
 import sys
 
+from benchmarks.planning import PEER_OPTIONS
+
 
 def main() -> int:
     """Run the benchmarks and return 1 if one of them failed."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     parser.add_argument("--write", action="store_true", help="into docs/planning-speed.md")
-    parser.add_argument("--calculon", metavar="PATH", help="a checkout of Calculon")
-    parser.add_argument("--calculon-python", metavar="PYTHON", help="an interpreter for it")
+    for peer in ("calculon", "sailor"):
+        parser.add_argument(f"--{peer}", metavar="PATH", help="a checkout of it to run beside")
+        parser.add_argument(f"--{peer}-python", metavar="PYTHON", help="an interpreter for it")
     options = parser.parse_args()
     write = ["--write"] if options.write else []
     peers = [
         word
-        for name in ("calculon", "calculon_python")
+        for name in PEER_OPTIONS
         if getattr(options, name) is not None
         for word in (f"--{name.replace('_', '-')}", getattr(options, name))
     ]

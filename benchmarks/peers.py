@@ -14,14 +14,15 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from benchmarks.measurement import Measurement, median_seconds
-from benchmarks.question import LLAMA_2_7B
+from benchmarks.question import LLAMA_2_7B, OPT_350M, Question
 from planner.resolution import resolved_model
 from planner.schema.model import DenseFeedForward, GroupedQueryAttention
 
 REPEAT_COUNT = 5
 SAMPLE_SECONDS = 30.0
 START_SECONDS_LIMIT = 120.0
-DRIVER = Path(__file__).with_name("calculon_driver.py")
+CALCULON_DRIVER = Path(__file__).with_name("calculon_driver.py")
+SAILOR_DRIVER = Path(__file__).with_name("sailor_driver.py")
 SYSTEM = Path("systems") / "a100_80g.json"
 DEVICE_COUNT = 8
 
@@ -33,16 +34,37 @@ def beside_calculon(checkout: str | None, python: str | None, *, offload: bool) 
     """
     if checkout is None:
         return Measurement(seconds=0.0, skipped=True, note="skipped: give --calculon PATH")
-    plan = LLAMA_2_7B.plan()
-    seconds = median_seconds(LLAMA_2_7B.plan, repeat_count=REPEAT_COUNT)
     found = _swept(Path(checkout), python or sys.executable, offload=offload)
-    certificate = plan.certificate
-    return Measurement(
-        seconds=seconds,
-        baseline_seconds=found["whole_seconds"],
-        note=f"gap {certificate.gap_ratio:.2%}, {certificate.configurations_total} configurations; "
-        f"Calculon prices {found['execution_count']} executions one by one "
+    return _beside(
+        LLAMA_2_7B,
+        seconds=found["whole_seconds"],
+        note=f"Calculon prices {found['execution_count']} executions one by one "
         f"({found['timed_count']} timed in {found['timed_seconds']:.0f} s)",
+    )
+
+
+def beside_sailor(checkout: str | None, python: str | None) -> Measurement:
+    """Return our time to plan OPT-350M on 128 A100 of 40 GB beside Sailor's."""
+    if checkout is None:
+        return Measurement(seconds=0.0, skipped=True, note="skipped: give --sailor PATH")
+    command = [python or sys.executable, str(SAILOR_DRIVER), checkout, "A100-40", "128"]
+    found = _answer(command, name=f"Sailor at {checkout}")
+    return _beside(
+        OPT_350M,
+        seconds=found["seconds"],
+        note=f"Sailor ranks {found['plan_count']} plans without proof",
+    )
+
+
+def _beside(asked: Question, *, seconds: float, note: str) -> Measurement:
+    plan = asked.plan()
+    certificate = plan.certificate
+    own = median_seconds(asked.plan, repeat_count=REPEAT_COUNT)
+    return Measurement(
+        seconds=own,
+        baseline_seconds=seconds,
+        note=f"gap {certificate.gap_ratio:.2%}, {certificate.configurations_total} configurations; "
+        f"{note}",
         holds=certificate.gap_ratio == 0.0,
     ).with_peak()
 
@@ -57,19 +79,28 @@ def _swept(checkout: Path, python: str, *, offload: bool) -> dict[str, Any]:
         model, system = Path(folder) / "model.json", Path(folder) / "system.json"
         model.write_text(json.dumps(_model()))
         system.write_text(json.dumps(_system(checkout, offload=offload)))
-        command = [python, str(DRIVER), str(model), str(DEVICE_COUNT)]
+        command = [python, str(CALCULON_DRIVER), str(model), str(DEVICE_COUNT)]
         command += [str(LLAMA_2_7B.global_batch_size), "float16", str(system), str(SAMPLE_SECONDS)]
-        done = subprocess.run(
-            command,
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=SAMPLE_SECONDS + START_SECONDS_LIMIT,
-            env={**os.environ, "PYTHONPATH": str(checkout)},
-        )
+        return _answer(command, name=f"Calculon at {checkout}", path=checkout)
+
+
+def _answer(command: list[str], *, name: str, path: Path | None = None) -> dict[str, Any]:
+    """Return what a driver prints last.
+
+    Raises:
+        RuntimeError: if it does not run, with its last line.
+    """
+    done = subprocess.run(
+        command,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=SAMPLE_SECONDS + START_SECONDS_LIMIT,
+        env=os.environ if path is None else {**os.environ, "PYTHONPATH": str(path)},
+    )
     if done.returncode != 0:
-        last = (done.stderr.strip().splitlines() or ["no message"])[-1]
-        raise RuntimeError(f"Calculon at {checkout} did not run: {last}")
+        last = (done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[-1]
+        raise RuntimeError(f"{name} did not run: {last}")
     found: dict[str, Any] = json.loads(done.stdout.strip().splitlines()[-1])
     return found
 

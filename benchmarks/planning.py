@@ -18,16 +18,18 @@ from typing import Any
 from benchmarks.machine import machine, machine_line
 from benchmarks.measurement import PEAK_BYTES_BAR, Measurement
 from benchmarks.page import PAGE, put
-from benchmarks.peers import beside_calculon
+from benchmarks.peers import beside_calculon, beside_sailor
 from benchmarks.rows import ROWS
 from planner.units import format_seconds
 
 ROW_SECONDS_LIMIT = 400.0
 PEER_ROWS = {
-    "calculon": ("Llama-2-7B on 8 A100, beside Calculon", False),
-    "calculon-offload": ("the same, with offload", True),
+    "calculon": "Llama-2-7B on 8 A100, beside Calculon",
+    "calculon-offload": "the same, with offload",
+    "sailor": "OPT-350M on 128 A100 40 GB, beside Sailor",
 }
-TITLES = {name: row[0] for name, row in (*ROWS.items(), *PEER_ROWS.items())}
+TITLES = {name: row[0] for name, row in ROWS.items()} | PEER_ROWS
+PEER_OPTIONS = ("calculon", "calculon_python", "sailor", "sailor_python")
 
 
 def main() -> int:
@@ -63,6 +65,10 @@ def _options() -> argparse.Namespace:
         metavar="PYTHON",
         help="an interpreter that has what Calculon imports: pandas, psutil (default: this one)",
     )
+    parser.add_argument("--sailor", metavar="PATH", help="a checkout of Sailor, its planner built")
+    parser.add_argument(
+        "--sailor-python", metavar="PYTHON", help="the interpreter that it was built for"
+    )
     parser.add_argument(
         "--seconds-limit",
         type=float,
@@ -80,7 +86,9 @@ def _options() -> argparse.Namespace:
 def _work(name: str, options: argparse.Namespace) -> Callable[[], Measurement]:
     if name in ROWS:
         return ROWS[name][1]
-    offload = PEER_ROWS[name][1]
+    if name == "sailor":
+        return lambda: beside_sailor(options.sailor, options.sailor_python)
+    offload = name == "calculon-offload"
     return lambda: beside_calculon(options.calculon, options.calculon_python, offload=offload)
 
 
@@ -88,7 +96,7 @@ def _measured(name: str, options: argparse.Namespace) -> dict[str, Any]:
     """Return the row's fields, measured in a process that is ended at the limit."""
     head = {"name": name, "title": TITLES[name]}
     command = [sys.executable, "-m", "benchmarks.planning", "--measure", name]
-    for option in ("calculon", "calculon_python"):
+    for option in PEER_OPTIONS:
         if getattr(options, option) is not None:
             command += [f"--{option.replace('_', '-')}", getattr(options, option)]
     try:
@@ -116,11 +124,16 @@ def _line(result: dict[str, Any]) -> str:
     )
     limit = "no bar" if bar is None else f"< {format_seconds(bar)}"
     memory = "" if peak is None else f"{peak / 1e6:.0f} MB (< {PEAK_BYTES_BAR / 1e6:.0f})"
-    ratio = "" if baseline is None else f"; it takes {baseline / result['seconds']:,.0f} x as long"
+    ratio = "" if baseline is None else f"; it takes {_times(baseline, result)} as long"
     return (
         f"{verdict} {title} {format_seconds(result['seconds']):>9}  {limit:<9} {memory:<15} "
         f"{result['note']}{ratio}"
     )
+
+
+def _times(baseline: float, result: dict[str, Any]) -> str:
+    ratio = baseline / result["seconds"]
+    return f"{ratio:,.0f} x" if ratio >= 10.0 else f"{ratio:.1f} x"
 
 
 def _table(results: list[dict[str, Any]], facts: dict[str, Any]) -> Iterator[str]:
@@ -144,7 +157,7 @@ def _cells(result: dict[str, Any]) -> Iterator[str]:
     yield format_seconds(result["seconds"])
     yield missed.removeprefix(", ") if bar is None else format_seconds(bar) + missed
     yield "" if peak is None else f"{peak / 1e6:.0f} MB"
-    ratio = "" if baseline is None else f": {baseline / result['seconds']:,.0f} x as long"
+    ratio = "" if baseline is None else f": {_times(baseline, result)} as long"
     yield result["note"] + ratio
 
 

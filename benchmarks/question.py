@@ -77,3 +77,20 @@ LLAMA_2_7B = Question(
     global_batch_size=64,
     precision=Precision.FP16,
 )
+
+OPT_350M = Question(
+    model={
+        "model_type": "gpt2",
+        "_name_or_path": "opt-350m-like",
+        "n_embd": 1024,
+        "n_head": 16,
+        "n_layer": 24,
+        "n_inner": 4096,
+        "n_positions": 2048,
+        "vocab_size": 50272,
+    },
+    cluster="32x4xa100-sxm4-40gb",
+    global_batch_size=1024,
+    sequence_length=2048,
+    precision=Precision.FP16,
+)

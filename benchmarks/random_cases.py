@@ -184,6 +184,8 @@ def _line(result: Result) -> str:
 def _counts(result: Result) -> str:
     total = result.get("configurations_total")
     counts = str(result.get("message", ""))[:120] if total is None else f"{total} configurations"
+    if "cpu_seconds" in result:
+        counts += f", {result['cpu_seconds']:.1f} s of processor"
     if "milp_count" in result:
         counts += f", {result['solved_count']} solved by {result['milp_count']} programs"
     return counts
