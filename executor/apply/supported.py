@@ -20,8 +20,8 @@ def check_strategy(strategy: Strategy, job: Job) -> None:
     Raises:
         UnsupportedPlanError: naming the first that it has not.
     """
-    _check_degrees(strategy)
     _check_schedule(strategy)
+    _check_degrees(strategy)
     _check_offload(strategy)
     if job.precision not in _PRECISIONS:
         raise UnsupportedPlanError(

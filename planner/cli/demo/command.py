@@ -45,7 +45,20 @@ GPU_REQUESTS: tuple[tuple[str, dict[str, Any]], ...] = (
 )
 CPU_MODEL = "tiny-llama-cpu"
 CPU_CLUSTER = "4xcpu-gloo"
-CPU_JOB = {"global_batch_size": 16, "sequence_length": 128, "precision": "fp32"}
+# What the executor runs: it has neither virtual stages nor context or expert groups nor offload.
+EXECUTOR_LIMITS = {
+    "pipeline_schedules": ["gpipe", "1f1b"],
+    "virtual_pipeline_degree": 1,
+    "context_parallel_degree": 1,
+    "expert_parallel_degree": 1,
+    "offload": [],
+}
+CPU_JOB = {
+    "global_batch_size": 16,
+    "sequence_length": 128,
+    "precision": "fp32",
+    "limits": {**SEARCH_LIMITS, **EXECUTOR_LIMITS},
+}
 
 
 def demo(
