@@ -15,6 +15,7 @@ from typing import Any
 
 _VALUE_LENGTH_LIMIT = 120
 _FIELD_LENGTH_LIMIT = 200
+_PROBLEM_LENGTH_LIMIT = 400
 
 
 def shorten(value: object) -> str:
@@ -46,8 +47,8 @@ class InputError(MeshwrightError):
     """What the user gave is wrong: which field, what value, what to do about it."""
 
     def __init__(self, problem: str, *, field: str, value: object = None, remedy: str) -> None:
-        self.problem = printable(problem)
-        self.field = _cut(printable(field), _FIELD_LENGTH_LIMIT)
+        self.problem = _cut(printable(problem), _PROBLEM_LENGTH_LIMIT)
+        self.field = _cut(printable(field) or repr(field), _FIELD_LENGTH_LIMIT)
         self.value = value
         self.remedy = printable(remedy)
         shown = "" if value is None else f" (got {shorten(value)})"

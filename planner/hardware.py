@@ -9,13 +9,12 @@ from importlib import resources
 from itertools import permutations
 from typing import Annotated, Literal
 
-import yaml
 from pydantic import Field
 
 from planner.errors import InputError
 from planner.network import Level, LevelProfile, kind_levels, shared_level
 from planner.schema.cluster import Cluster, NodeGroup
-from planner.schema.document import Part
+from planner.schema.document import Part, parse_fields
 from planner.schema.job import Precision, Stack
 from planner.units import GIB
 
@@ -218,15 +217,16 @@ def device_profile(name: str) -> DeviceProfile:
             value=name,
             remedy=f"{hint}known devices are {', '.join(device_names())}",
         )
-    text = (resources.files("profiles") / "devices" / f"{name}.yaml").read_text()
-    return DeviceProfile.model_validate(yaml.safe_load(text))
+    content = (resources.files("profiles") / "devices" / f"{name}.yaml").read_bytes()
+    return DeviceProfile.model_validate(parse_fields(content, source=name, yaml_allowed=True))
 
 
 @cache
 def stack_profile(stack: Stack) -> StackProfile:
     """Return the profile of a software stack."""
-    text = (resources.files("profiles") / "stacks" / f"{stack.value}.yaml").read_text()
-    return StackProfile.model_validate(yaml.safe_load(text))
+    name = stack.value
+    content = (resources.files("profiles") / "stacks" / f"{name}.yaml").read_bytes()
+    return StackProfile.model_validate(parse_fields(content, source=name, yaml_allowed=True))
 
 
 def cluster_hardware(cluster: Cluster) -> ClusterHardware:

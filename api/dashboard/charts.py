@@ -83,12 +83,14 @@ def step_bars(breakdowns: Sequence[tuple[str, StepBreakdown]]) -> Figure:
     return {"data": data, "layout": layout}
 
 
-def memory_bars(stages: Sequence[StagePrediction], *, ceiling_bytes: float | None = None) -> Figure:
-    """Return one stacked bar per stage with a line at each stage's capacity.
+def memory_bars(
+    stages: Sequence[StagePrediction], *, ceiling_bytes: float | None = None, place: str = "stage"
+) -> Figure:
+    """Return one stacked bar per stage, named after its `place`, with a line at its capacity.
 
     `ceiling_bytes` fixes the end of the axis, so that the charts of several plans compare.
     """
-    names = [f"Stage {stage.stage}" for stage in stages]
+    names = [f"{place.capitalize()} {stage.stage}" for stage in stages]
     data = []
     for part in MEMORY_PARTS:
         amounts = [dict(memory_bytes(stage.memory_bytes))[part] for stage in stages]

@@ -10,7 +10,14 @@ from urllib.parse import urlencode
 
 from api.dashboard.charts import Figure, memory_bars, memory_ceiling_bytes, step_bars
 from api.dashboard.palette import MEMORY_PARTS, STEP_PARTS, Part
-from api.dashboard.plan_view import MemoryRow, StepRow, memory_row, step_rows, used_memory_parts
+from api.dashboard.plan_view import (
+    MemoryRow,
+    StepRow,
+    memory_place,
+    memory_row,
+    step_rows,
+    used_memory_parts,
+)
 from api.dashboard.quantities import change, in_unit
 from planner.comparison import Comparison, Difference, compare, every_fact
 from planner.explain import describe_strategy
@@ -41,6 +48,7 @@ class Column:
     memory_figure: Figure
     memory_parts: tuple[Part, ...]
     memory_rows: tuple[MemoryRow, ...]
+    memory_place: str
     step_rows: dict[str, StepRow]
     baseline_url: str | None
     without_url: str | None
@@ -136,9 +144,12 @@ def _columns(plans: Sequence[Plan], *, shown: Shown) -> tuple[Column, ...]:
                 letter=LETTERS[index],
                 plan=plan,
                 strategy=describe_strategy(plan.strategy),
-                memory_figure=memory_bars(stages, ceiling_bytes=ceiling),
+                memory_figure=memory_bars(
+                    stages, ceiling_bytes=ceiling, place=memory_place(plan.strategy)
+                ),
                 memory_parts=parts,
                 memory_rows=tuple(memory_row(stage, parts) for stage in stages),
+                memory_place=memory_place(plan.strategy),
                 step_rows={row.part.name: row for row in step_rows(plan.prediction)},
                 baseline_url=compare_url([plan.id, *others], shown=shown) if index else None,
                 without_url=compare_url(others, shown=shown) if len(others) > 1 else None,

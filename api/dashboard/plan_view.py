@@ -9,6 +9,7 @@ from api.dashboard import quantities
 from api.dashboard.charts import Figure, memory_bars, step_waterfall
 from api.dashboard.palette import MEMORY_PARTS, Part, memory_bytes, step_seconds
 from planner.comparison import activation_checkpointing, blocks_per_stage, offload, zero_stages
+from planner.cost.schedule import rank_of_virtual_stage
 from planner.schema.plan import Plan, Prediction, StagePrediction
 from planner.schema.strategy import EdgeChoice, LayerGroup, Offload, Strategy
 
@@ -35,9 +36,10 @@ class LayerRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StageLayers:
-    """The rows of one stage, in the model's order."""
+    """The rows of one stage, in the model's order; virtual stages say which rank holds them."""
 
     stage: int
+    label: str
     rows: tuple[LayerRow, ...]
 
 
@@ -45,7 +47,7 @@ class StageLayers:
 class MemoryRow:
     """GiB of one stage by use, in the order of the columns."""
 
-    stage: int
+    label: str
     amounts: tuple[float, ...]
     peak_bytes: float
     capacity_bytes: float
@@ -77,6 +79,7 @@ class PlanView:
     step_rows: tuple[StepRow, ...]
     memory_parts: tuple[Part, ...]
     memory_rows: tuple[MemoryRow, ...]
+    memory_place: str
     step_figure: Figure
     memory_figure: Figure
 
@@ -96,7 +99,8 @@ def plan_view(plan: Plan) -> PlanView:
         memory_parts=parts,
         memory_rows=tuple(memory_row(stage, parts) for stage in prediction.stages),
         step_figure=step_waterfall(prediction.breakdown_seconds),
-        memory_figure=memory_bars(prediction.stages),
+        memory_place=memory_place(plan.strategy),
+        memory_figure=memory_bars(prediction.stages, place=memory_place(plan.strategy)),
     )
 
 
@@ -108,6 +112,11 @@ def step_rows(prediction: Prediction) -> tuple[StepRow, ...]:
         for part, seconds in step_seconds(prediction.breakdown_seconds)
         if seconds > 0
     )
+
+
+def memory_place(strategy: Strategy) -> str:
+    """Return what memory is counted by: a stage, or a rank where it holds several."""
+    return "stage" if strategy.virtual_degree == 1 else "rank"
 
 
 def used_memory_parts(stages: tuple[StagePrediction, ...]) -> tuple[Part, ...]:
@@ -123,7 +132,7 @@ def memory_row(stage: StagePrediction, parts: tuple[Part, ...]) -> MemoryRow:
     """Return the row of `stage` with a column for each of `parts`."""
     amounts = dict(memory_bytes(stage.memory_bytes))
     return MemoryRow(
-        stage=stage.stage,
+        label=str(stage.stage),
         amounts=tuple(amounts[part] for part in parts),
         peak_bytes=stage.peak_memory_bytes,
         capacity_bytes=stage.capacity_bytes,
@@ -136,6 +145,7 @@ def stage_layers(strategy: Strategy) -> tuple[StageLayers, ...]:
     return tuple(
         StageLayers(
             stage=stage.stage,
+            label=_stage_label(strategy, stage.stage),
             rows=(
                 *_edge_rows("Embedding", strategy.embedding if stage is stages[0] else None),
                 *(_group_row(group) for group in stage.layers),
@@ -144,6 +154,17 @@ def stage_layers(strategy: Strategy) -> tuple[StageLayers, ...]:
         )
         for stage in stages
     )
+
+
+def _stage_label(strategy: Strategy, stage: int) -> str:
+    if strategy.virtual_degree == 1:
+        return str(stage)
+    rank = rank_of_virtual_stage(
+        strategy.pipeline_schedule,
+        pipeline_parallel_degree=strategy.pipeline_parallel_degree,
+        virtual_stage=stage,
+    )
+    return f"{stage} (on rank {rank})"
 
 
 def _headlines(plan: Plan) -> Iterator[Headline]:
@@ -191,11 +212,11 @@ def _chance(probability: float) -> str:
 def _degrees(strategy: Strategy) -> Iterator[tuple[str, str]]:
     sequence = " with sequence parallel" if strategy.sequence_parallel else ""
     yield "Tensor parallel", f"{strategy.tensor_parallel_degree}{sequence}"
-    yield "Pipeline parallel", _counted(strategy.pipeline_parallel_degree, "stage")
+    yield "Pipeline parallel", _counted(strategy.pipeline_parallel_degree, memory_place(strategy))
     if strategy.pipeline_parallel_degree > 1:
         yield "Pipeline schedule", strategy.pipeline_schedule.value
-    if strategy.virtual_pipeline_degree > 1:
-        yield "Virtual stages per rank", str(strategy.virtual_pipeline_degree)
+    if strategy.virtual_degree > 1:
+        yield "Virtual stages per rank", str(strategy.virtual_degree)
     yield "Data parallel, sharded", _counted(strategy.shard_degree, "rank")
     if strategy.replicate_degree > 1:
         yield "Data parallel, replicated", _counted(strategy.replicate_degree, "replica")

@@ -21,6 +21,7 @@ from planner.cost.schedule import (
     repeat_count,
 )
 from planner.cost.simulate import VirtualStageSeconds, simulate
+from planner.schema.job import Stack
 from planner.schema.strategy import PipelineSchedule
 
 GPIPE, ONE_F_ONE_B = PipelineSchedule.GPIPE, PipelineSchedule.ONE_F_ONE_B
@@ -81,7 +82,7 @@ def closed_form(case: Case, seconds: Floats, message: float) -> float:
     np.add.at(pace, ranks, seconds.sum(axis=1))
     for pair in pairwise(ranks):
         ends[list(pair)] += pair[0] != pair[1]
-    shares = boundary_shares(case.schedule)
+    shares = boundary_shares(case.schedule, Stack.TORCH)
     pace += shares.pace * ends * 2.0 * message
     fill = fill_weights(case.schedule, **case.shape()).of(*seconds.T).sum()
     fill += shares.fill * ends.sum() * 2.0 * message

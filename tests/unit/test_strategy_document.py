@@ -101,7 +101,7 @@ def test_stages_that_hold_another_number_of_blocks_are_refused():
 
 
 def test_number_of_stages_must_be_the_pipeline_degree():
-    with pytest.raises(ValueError, match="2 stages given where .* is 3"):
+    with pytest.raises(ValueError, match=r"2 stages given where .* is 3"):
         Strategy(pipeline_parallel_degree=3, stages=two_stages(2, 2))
 
 

@@ -96,3 +96,26 @@ def test_memory_table_leaves_out_what_no_stage_uses():
     assert [part.name for part in view.memory_parts] == ["parameters", "runtime"]
     assert view.memory_rows[0].amounts == (3 * GIB, 1 * GIB)
     assert view.memory_rows[0].used_ratio == pytest.approx(4 / 76)
+
+
+def test_virtual_stages_say_their_rank_and_memory_is_counted_by_rank():
+    """ZB-V goes there and back: the first rank holds the first virtual stage and the last."""
+    groups = [LayerGroup(first_block=block, block_count=1) for block in range(4)]
+    strategy = a_strategy(
+        zero_stage=None,
+        pipeline_parallel_degree=2,
+        pipeline_schedule="zb_v",
+        virtual_pipeline_degree=2,
+        stages=tuple(Stage(stage=index, layers=(group,)) for index, group in enumerate(groups)),
+    )
+    stages = stage_layers(strategy)
+    assert [stage.label for stage in stages] == [
+        "0 (on rank 0)",
+        "1 (on rank 1)",
+        "2 (on rank 1)",
+        "3 (on rank 0)",
+    ]
+    view = plan_view(a_plan(strategy=strategy))
+    assert view.memory_place == "rank"
+    assert dict(view.degrees)["Pipeline parallel"] == "2 ranks"
+    assert dict(view.degrees)["Virtual stages per rank"] == "2"
