@@ -25,6 +25,7 @@ from planner.cli import (
     run,
     service,
     size,
+    validate,
     verify,
 )
 from planner.cli.demo.command import demo
@@ -66,6 +67,7 @@ app.command("size")(size.size)
 app.command("check")(check.check)
 app.command("compare")(compare.compare)
 app.command("verify")(verify.verify)
+app.command("validate")(validate.validate)
 app.command("run", context_settings={"allow_interspersed_args": True})(run.run)
 app.command("serve")(service.serve)
 app.add_typer(service.database, name="db")

@@ -44,6 +44,7 @@ SURFACE = {
     "check": JOB_OPTIONS | {"--baseline", "--max-slowdown", "--junit", "--json"},
     "compare": {"--json"},
     "verify": {"--json"},
+    "validate": {"--by", "--rows", "--json"},
     "run": {"--steps", "--report", "--json"},
     "serve": {"--host", "--port", "--database-url", "--json"},
     "db": set(),

@@ -1,0 +1,194 @@
+"""Measured run: one published or reported training run, one JSON object a line.
+
+Most keys may be missing or null, which means "not stated": what a use of the row needs is decided
+by that use. Keys that stand here are checked; others are ignored, because whoever reports runs may
+record more than we read (columns of checks, raw spellings), and rows must not be refused for it.
+
+Units stand in the names as the format has them: `*_s` seconds, `*_gib` GiB, `*_gb` as printed,
+`*_b` billions. `dp` excludes `cp`: dp x tp x pp x cp = num_gpus.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from planner.schema.document import Count, Degree, PositiveCount, document_error
+
+Positive = Annotated[float, Field(gt=0, le=1e15)]
+NotNegative = Annotated[float, Field(ge=0, le=1e15)]
+Text = Annotated[str, Field(max_length=20_000)]
+Named = Annotated[str, Field(min_length=1, max_length=500)]
+MemoryClass = Literal["torch_allocated", "torch_reserved", "torch_active", "device_used", "unknown"]
+
+
+class _Columns(BaseModel):
+    """Some keys of a row."""
+
+    model_config = ConfigDict(
+        frozen=True, extra="ignore", allow_inf_nan=False, protected_namespaces=()
+    )
+
+
+class RunIdentity(_Columns):
+    """Which run it is, where it stands, and what it may be used for.
+
+    `ready_*` false says that whoever made the row does not trust it for that use.
+    """
+
+    id: Named | None = None
+    family: Named | None = None
+    source: Text | None = None
+    source_kind: Text | None = None
+    provenance: Text | None = None
+    tier: Text | None = None
+    compare_group: Text | None = None
+    rank_group: Text | None = None
+    ready_time: bool | None = None
+    ready_memory: bool | None = None
+    ready_fit: bool | None = None
+    flags: tuple[Text, ...] | None = None
+    notes: Text | None = None
+    verbatim: Any = None
+
+
+class ModelColumns(_Columns):
+    """The model by name and by shape; `moe_ffn` is of one routed expert."""
+
+    model: Named | None = None
+    task: Literal["pretrain", "full_finetune", "lora", "qlora"] | None = None
+    arch_note: Text | None = None
+    params_b: Positive | None = None
+    layers: Annotated[int, Field(ge=1, le=4096)] | None = None
+    hidden_size: PositiveCount | None = None
+    ffn_size: PositiveCount | None = None
+    heads: PositiveCount | None = None
+    kv_heads: PositiveCount | None = None
+    head_dim: PositiveCount | None = None
+    vocab: PositiveCount | None = None
+    tied_embeddings: bool | None = None
+    activation: Text | None = None
+    attention_kind: Text | None = None
+    position: Text | None = None
+    moe_experts: PositiveCount | None = None
+    moe_top_k: PositiveCount | None = None
+    moe_ffn: PositiveCount | None = None
+    moe_shared_ffn: Count | None = None
+    moe_dense_layers: Count | None = None
+    mtp_layers: Count | None = None
+
+
+class MachineColumns(_Columns):
+    """What the run ran on and with."""
+
+    gpu: Named
+    gpu_raw: Text | None = None
+    gpu_mem_gb: Positive | None = None
+    gpus_per_node: Annotated[int, Field(ge=1, le=1024)] | None = None
+    num_gpus: Degree | None = None
+    interconnect: Text | None = None
+    framework: Text | None = None
+    precision: Text | None = None
+    precision_raw: Text | None = None
+    seq_len: Annotated[PositiveCount, Field(le=2**24)]
+
+
+class LayoutColumns(_Columns):
+    """How the run was split, and its batch: `mbs` per data-parallel rank, `gbs` per step."""
+
+    dp: Degree | None = None
+    tp: Degree | None = None
+    pp: Degree | None = None
+    vpp: Degree | None = None
+    cp: Degree | None = None
+    ep: Degree | None = None
+    etp: Degree | None = None
+    sequence_parallel: bool | None = None
+    zero_stage: Annotated[int, Field(ge=0, le=3)] | None = None
+    sharding: Text | None = None
+    shard_group_size: Degree | None = None
+    pp_schedule: Text | None = None
+    mbs: PositiveCount | None = None
+    gbs: Annotated[PositiveCount, Field(le=2**24)] | None = None
+    grad_accum: PositiveCount | None = None
+
+
+class MemoryKnobColumns(_Columns):
+    """What was recomputed, offloaded, fused."""
+
+    optimizer: Text | None = None
+    recompute: Literal["none", "selective", "full", "partial"] | None = None
+    recompute_detail: Text | None = None
+    offload: Text | None = None
+    offload_params: bool | None = None
+    offload_grads: bool | None = None
+    offload_optimizer: bool | None = None
+    offload_activations: bool | None = None
+    compile: bool | None = None
+    flash_attention: bool | None = None
+
+
+class MeasuredColumns(_Columns):
+    """What was measured. TFLOP/s count model FLOPs, or `hardware` with recomputed ones."""
+
+    outcome: Literal["ok", "oom", "failed"] | None = None
+    step_time_s: Positive | None = None
+    tokens_per_s_per_gpu: Positive | None = None
+    samples_per_s: Positive | None = None
+    tflops_per_gpu: Positive | None = None
+    tflops_counts: Literal["model", "hardware", "unknown"] | None = None
+    tflops_kind: Text | None = None
+    mfu: Positive | None = None
+    hfu: Positive | None = None
+    peak_mem_gib: Positive | None = None
+    peak_mem_gb: Positive | None = None
+    mem_unit: Text | None = None
+    mem_class: MemoryClass | None = None
+    mem_kind: Text | None = None
+    mem_scope: Text | None = None
+    static_mem_gb: NotNegative | None = None
+
+
+class DerivedColumns(_Columns):
+    """What was computed from the others, never taken from a source."""
+
+    calc_tokens_per_s_per_gpu: NotNegative | None = None
+    calc_step_time_s: NotNegative | None = None
+    calc_params_b: NotNegative | None = None
+    calc_active_params_b: NotNegative | None = None
+    calc_model_tflops_full: NotNegative | None = None
+    calc_model_tflops_causal: NotNegative | None = None
+    calc_tflops_ratio: NotNegative | None = None
+    calc_mfu_ratio: NotNegative | None = None
+    calc_hw_util_causal: NotNegative | None = None
+    peak_tflops_used: NotNegative | None = None
+
+
+class MeasuredRun(
+    RunIdentity,
+    ModelColumns,
+    MachineColumns,
+    LayoutColumns,
+    MemoryKnobColumns,
+    MeasuredColumns,
+    DerivedColumns,
+):
+    """One row: `gpu` and `seq_len` are required, what else a use needs it asks for by name."""
+
+    @classmethod
+    def from_fields(cls, fields: dict[str, Any], *, source: str) -> Self:
+        """Return the run with `fields`; `source` names the line that they came from in errors.
+
+        Raises:
+            DocumentError: naming the first bad field, its value and the remedy.
+        """
+        try:
+            return cls.model_validate(fields)
+        except ValidationError as error:
+            raise document_error(error, source=source) from None
+
+    @property
+    def family_name(self) -> str:
+        """Return the family, or what stands for it where none is stated."""
+        return self.family or "unnamed"

@@ -1,0 +1,75 @@
+"""Case: a measured run as the cost model sees it, and its price."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from planner.cost.step import predict
+from planner.hardware import ClusterHardware
+from planner.resolution import PARAMETER_COUNT_LIMIT
+from planner.schema.cluster import Cluster
+from planner.schema.job import Job
+from planner.schema.measured_run import MeasuredRun
+from planner.schema.model import ModelGraph
+from planner.schema.plan import Prediction
+from planner.schema.strategy import Strategy
+from planner.space.legality import breaches
+from planner.validation.graph import graph_of
+from planner.validation.job import job_of
+from planner.validation.layout import layout_of
+from planner.validation.machine import cluster_of, hardware_of
+from planner.validation.reasons import Assumption, Unpriceable, Unpriced
+from planner.workload.layer import ModelWorkload
+from planner.workload.model import model_workload
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Case:
+    """The model, machine, job and strategy of one row.
+
+    `breaches` are the fields of our rules that the strategy breaks: it is priced all the same, for
+    it is the cost model that is held to account here, and the run did run.
+    """
+
+    run: MeasuredRun
+    graph: ModelGraph
+    cluster: Cluster
+    hardware: ClusterHardware
+    job: Job
+    strategy: Strategy
+    workload: ModelWorkload
+    assumptions: tuple[Assumption, ...]
+    breaches: tuple[str, ...]
+
+    def price(self) -> Prediction:
+        """Return what the cost model says of the run."""
+        return predict(self.workload, self.hardware, self.job, self.strategy)
+
+
+def case_of(run: MeasuredRun) -> Case:
+    """Return the case of `run`.
+
+    Raises:
+        Unpriced: with the reason, if there is no honest price for it.
+    """
+    job, of_job = job_of(run)
+    cluster = cluster_of(run)
+    hardware = hardware_of(run, cluster)
+    graph, of_graph = graph_of(run)
+    layout = layout_of(run, graph, job)
+    job = job.model_copy(update={"global_batch_size": layout.global_batch_size})
+    workload = model_workload(graph)
+    if workload.parameter_count > PARAMETER_COUNT_LIMIT:
+        raise Unpriced(Unpriceable.LIMITS, f"{workload.parameter_count} parameters")
+    broken = breaches(graph, hardware, job, layout.strategy)
+    return Case(
+        run=run,
+        graph=graph,
+        cluster=cluster,
+        hardware=hardware,
+        job=job,
+        strategy=layout.strategy,
+        workload=workload,
+        assumptions=(*of_graph, *of_job, *layout.assumptions),
+        breaches=tuple(dict.fromkeys(breach.field for breach in broken)),
+    )

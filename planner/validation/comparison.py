@@ -1,0 +1,118 @@
+"""Comparison: one case's prediction beside what was measured, each in the measurement's terms."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from planner.hardware import stack_profile
+from planner.schema.plan import Prediction, StagePrediction
+from planner.validation.case import Case
+from planner.validation.measurement import (
+    measured_fit,
+    measured_peak_bytes,
+    measured_seconds,
+)
+from planner.validation.reasons import SetAside
+
+_P90_DEVIATIONS = 1.2815515655446004  # standard normal quantile of 0.9
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pair:
+    """One predicted and measured quantity; the interval is the prediction's p10 to p90."""
+
+    predicted: float
+    measured: float
+    p10: float
+    p90: float
+
+    @property
+    def error_ratio(self) -> float:
+        """Return predicted over measured, less 1."""
+        return self.predicted / self.measured - 1.0
+
+    @property
+    def covered(self) -> bool:
+        """Return whether the measurement lies in the interval."""
+        return self.p10 <= self.measured <= self.p90
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Comparison:
+    """One row: the pairs that can be compared, and why the others are set aside."""
+
+    case: Case
+    prediction: Prediction
+    step: Pair | SetAside
+    memory: Pair | SetAside
+    fit: tuple[bool, bool] | SetAside
+    """(predicted to fit, did fit)"""
+
+
+def compare(case: Case) -> Comparison:
+    """Return the prediction of `case` beside its measurements."""
+    prediction = case.price()
+    return Comparison(
+        case=case,
+        prediction=prediction,
+        step=_step(case, prediction),
+        memory=_memory(case, prediction),
+        fit=_fit(case, prediction),
+    )
+
+
+def _step(case: Case, prediction: Prediction) -> Pair | SetAside:
+    seconds = measured_seconds(case)
+    if isinstance(seconds, SetAside):
+        return seconds
+    interval = prediction.step_seconds
+    return Pair(predicted=interval.p50, measured=seconds, p10=interval.p10, p90=interval.p90)
+
+
+def _memory(case: Case, prediction: Prediction) -> Pair | SetAside:
+    measured = measured_peak_bytes(case.run)
+    if isinstance(measured, SetAside):
+        return measured
+    peak = max(_as_measured(stage, case) for stage in _scope(case, prediction))
+    spread = math.exp(_P90_DEVIATIONS * stack_profile(case.job.stack).memory_error_ratio)
+    return Pair(predicted=peak, measured=measured, p10=peak / spread, p90=peak * spread)
+
+
+def _scope(case: Case, prediction: Prediction) -> tuple[StagePrediction, ...]:
+    """Return the stages whose ranks were measured; all, unless the row names some."""
+    scope = case.run.mem_scope or ""
+    stages = prediction.stages
+    if scope.startswith("last_global_rank"):
+        return stages[-1:]
+    if "first/last" in scope:
+        return (stages[0], stages[-1])
+    return stages[:1] if scope == "rank 0" else stages
+
+
+def _as_measured(stage: StagePrediction, case: Case) -> float:
+    """Return a stage's peak as the row's tool counts it.
+
+    `torch_allocated` and `torch_active` count live tensors, `torch_reserved` the allocator's slack
+    as well, the driver's tools also the context and the libraries. Where the tool is unknown, it is
+    taken for the framework's own, which counts live tensors.
+    """
+    live = stage.memory_bytes.total_bytes() - stage.memory_bytes.runtime
+    if case.run.mem_class == "device_used":
+        return stage.peak_memory_bytes
+    if case.run.mem_class == "torch_reserved":
+        return live * (1.0 + _slack_ratio(case))
+    return live
+
+
+def _slack_ratio(case: Case) -> float:
+    own = case.hardware.kinds[0].profile.allocator_slack_ratio
+    return stack_profile(case.job.stack).allocator_slack_ratio if own is None else own
+
+
+def _fit(case: Case, prediction: Prediction) -> tuple[bool, bool] | SetAside:
+    """Return whether the run is more likely than not to fit, and whether it did."""
+    fitted = measured_fit(case.run)
+    if isinstance(fitted, SetAside):
+        return fitted
+    return prediction.fits_probability >= 0.5, fitted

@@ -1,0 +1,190 @@
+"""Graph: the model of a measured run, from the sizes that the row states or by its name.
+
+Sizes that a row lacks are never guessed: a known name may stand for all of them, or for those of
+latent attention. What no row states, norms and biases, follows the activation function, as it
+does in the published models: GELU or ReLU with learned positions are GPT's (layer norms, biases),
+squared ReLU is Nemotron's (layer norms, no biases), gated ones are Llama's (RMS norms, no biases).
+"""
+
+from __future__ import annotations
+
+from pydantic import ValidationError
+
+from planner.importers.models import model_names, read_model
+from planner.schema.measured_run import MeasuredRun
+from planner.schema.model import (
+    Attention,
+    Block,
+    BlockRun,
+    DenseFeedForward,
+    FeedForward,
+    GroupedQueryAttention,
+    LatentAttention,
+    MixtureFeedForward,
+    ModelGraph,
+    Norm,
+)
+from planner.validation.reasons import Assumption, Unpriceable, Unpriced
+
+_GATED = frozenset({"swiglu", "geglu", "reglu", "silu"})
+_PLAIN = frozenset({"gelu", "relu", "squared_relu", "gelu_new", "quick_gelu"})
+_HEADS = frozenset({"mha", "gqa", "mqa", "mha_bidirectional", "gqa_bidirectional"})
+_ALIASES = {
+    "llama2-7b": "llama-2-7b",
+    "llama3-8b": "llama-3-8b",
+    "llama3-70b": "llama-3-70b",
+    "llama3.1-405b": "llama-3.1-405b",
+    "llama3.1-8b": "llama-3-8b",
+    "llama3.1-70b": "llama-3-70b",
+}
+_FEW_DENSE_RATIO = 0.25  # below it dense layers come first (DeepSeek), above they alternate
+
+
+def graph_of(run: MeasuredRun) -> tuple[ModelGraph, tuple[Assumption, ...]]:
+    """Return the model graph of `run`, and what was assumed for it.
+
+    Raises:
+        Unpriced: if a size is missing, or a layer is of a kind that no graph can say.
+    """
+    if run.layers is None or run.hidden_size is None:
+        shipped = _shipped(run)
+        if shipped is None:
+            raise Unpriced(Unpriceable.SHAPE, f"model {run.model}: layers or hidden_size")
+        return shipped, ()
+    try:
+        return _graph_from_shape(run, layers=run.layers, hidden_size=run.hidden_size)
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        raise Unpriced(Unpriceable.LIMITS, f"model: {first['msg']}") from None
+
+
+def _shipped(run: MeasuredRun) -> ModelGraph | None:
+    name = (run.model or "").lower()
+    name = _ALIASES.get(name, name)
+    return read_model(name)[1] if name in model_names() else None
+
+
+def _graph_from_shape(
+    run: MeasuredRun, *, layers: int, hidden_size: int
+) -> tuple[ModelGraph, tuple[Assumption, ...]]:
+    vocabulary = _stated(run, "vocab")
+    norm = _norm(run)
+    learned = (run.position or "").startswith("learned")
+    attention = _attention(run, norm=norm)
+    assumptions = [Assumption.NORMS_FROM_ACTIVATION]
+    if run.tied_embeddings is None:
+        assumptions.append(Assumption.UNTIED)
+    if run.mtp_layers:
+        assumptions.append(Assumption.EXTRA_PREDICTION_LAYER)
+    if run.moe_experts:
+        assumptions.append(Assumption.EXPERTS_BALANCED)
+    blocks = [
+        Block(attention=attention, feed_forward=part, norm=norm)
+        for part in _feed_forwards(run, layers + (run.mtp_layers or 0), norm=norm)
+    ]
+    graph = ModelGraph(
+        name=(run.model or "model")[:200],
+        architecture="measured run",
+        hidden_size=hidden_size,
+        vocabulary_size=vocabulary,
+        tied_embeddings=bool(run.tied_embeddings),
+        learned_position_count=run.seq_len if learned else 0,
+        final_norm=norm,
+        maximum_sequence_length=run.seq_len,
+        runs=_runs(blocks),
+    )
+    return graph, tuple(assumptions)
+
+
+def _stated(run: MeasuredRun, name: str) -> int:
+    value = getattr(run, name)
+    if value is None:
+        raise Unpriced(Unpriceable.SHAPE, f"model {run.model}: {name}")
+    return int(value)
+
+
+def _activation(run: MeasuredRun) -> str:
+    name = (run.activation or "").lower()
+    if name not in _GATED | _PLAIN:
+        raise Unpriced(Unpriceable.FEED_FORWARD, f"activation {run.activation}")
+    return name
+
+
+def _norm(run: MeasuredRun) -> Norm:
+    return Norm.RMS if _activation(run) in _GATED else Norm.LAYER
+
+
+def _has_biases(run: MeasuredRun) -> bool:
+    return (run.position or "").startswith("learned") and _activation(run) in _PLAIN
+
+
+def _attention(run: MeasuredRun, *, norm: Norm) -> Attention:
+    kind = run.attention_kind or "mha"
+    if kind == "mla":
+        return _latent_attention(run)
+    if kind not in _HEADS:
+        raise Unpriced(Unpriceable.ATTENTION, f"attention_kind {run.attention_kind}")
+    heads = _stated(run, "heads")
+    biases = _has_biases(run) and norm is Norm.LAYER
+    return GroupedQueryAttention(
+        head_count=heads,
+        key_value_head_count=run.kv_heads or heads,
+        head_size=run.head_dim or max(_stated(run, "hidden_size") // heads, 1),
+        query_key_value_bias=biases,
+        output_bias=biases,
+        rotary=(run.position or "").startswith("rope"),
+        causal=not kind.endswith("bidirectional"),
+    )
+
+
+def _latent_attention(run: MeasuredRun) -> LatentAttention:
+    """Return the latent attention of the shipped model of that name: no key states its ranks."""
+    shipped = _shipped(run)
+    found = () if shipped is None else (part.block.attention for part in shipped.runs)
+    for attention in found:
+        if isinstance(attention, LatentAttention):
+            return attention
+    raise Unpriced(Unpriceable.ATTENTION, f"ranks of {run.model}'s latent attention")
+
+
+def _feed_forwards(run: MeasuredRun, count: int, *, norm: Norm) -> list[FeedForward]:
+    """Return the feed-forward of every layer, in order."""
+    gated = _activation(run) in _GATED
+    if not run.moe_experts:
+        return [_dense(run, gated=gated, norm=norm)] * count
+    mixture = MixtureFeedForward(
+        expert_count=run.moe_experts,
+        experts_per_token=_stated(run, "moe_top_k"),
+        expert_ffn_size=run.moe_ffn or _stated(run, "ffn_size"),
+        shared_ffn_size=run.moe_shared_ffn or 0,
+        gated=gated,
+    )
+    dense_count = run.moe_dense_layers or 0
+    if dense_count > count or mixture.experts_per_token > mixture.expert_count:
+        raise Unpriced(Unpriceable.SHAPE, f"model {run.model}: moe_dense_layers or moe_top_k")
+    if not dense_count:
+        return [mixture] * count
+    dense = _dense(run, gated=gated, norm=norm)
+    if dense_count <= _FEW_DENSE_RATIO * count:
+        return [dense] * dense_count + [mixture] * (count - dense_count)
+    marks = [(index + 1) * dense_count // count for index in range(count)]
+    return [
+        dense if mark > before else mixture
+        for before, mark in zip([0, *marks[:-1]], marks, strict=True)
+    ]
+
+
+def _dense(run: MeasuredRun, *, gated: bool, norm: Norm) -> DenseFeedForward:
+    biases = _has_biases(run) and norm is Norm.LAYER
+    return DenseFeedForward(ffn_size=_stated(run, "ffn_size"), gated=gated, bias=biases)
+
+
+def _runs(blocks: list[Block]) -> tuple[BlockRun, ...]:
+    """Return neighbours that are alike as one run."""
+    runs: list[tuple[Block, int]] = []
+    for block in blocks:
+        if runs and runs[-1][0] == block:
+            runs[-1] = (block, runs[-1][1] + 1)
+        else:
+            runs.append((block, 1))
+    return tuple(BlockRun(block=block, block_count=count) for block, count in runs)

@@ -1,0 +1,105 @@
+"""Job: what a measured run trained, with which software and in which number format."""
+
+from __future__ import annotations
+
+from planner.schema.job import GLOBAL_BATCH_LIMIT, Job, Optimizer, Precision, Stack
+from planner.schema.measured_run import MeasuredRun
+from planner.validation.reasons import Assumption, Unpriceable, Unpriced
+
+# First match decides: Megatron-DeepSpeed shards states as DeepSpeed does, and NVIDIA's own
+# containers of MLPerf results hold NeMo.
+_STACKS = (
+    ("deepspeed", Stack.DEEPSPEED),
+    ("megatron", Stack.MEGATRON),
+    ("nemo", Stack.MEGATRON),
+    ("mcore", Stack.MEGATRON),
+    ("primus", Stack.MEGATRON),
+    ("nvidia", Stack.MEGATRON),
+    ("torch", Stack.TORCH),
+    ("composer", Stack.TORCH),
+    ("fsdp", Stack.TORCH),
+    ("nanotron", Stack.TORCH),
+    ("internevo", Stack.TORCH),
+    ("trainer", Stack.TORCH),
+    ("accelerate", Stack.TORCH),
+    ("litgpt", Stack.TORCH),
+    ("lightning", Stack.TORCH),
+    ("meshwright", Stack.TORCH),
+)
+_PRECISIONS = {
+    "bf16": Precision.BF16,
+    "fp16": Precision.FP16,
+    "fp32": Precision.FP32,
+    "fp8": Precision.FP8,
+    "mxfp8": Precision.FP8,
+}
+_OPTIMIZERS = (
+    ("8bit", Optimizer.ADAM8BIT),
+    ("adafactor", Optimizer.ADAFACTOR),
+    ("adam", Optimizer.ADAMW),
+    ("muon", Optimizer.MUON),
+    ("sgd", Optimizer.SGD),
+)
+
+
+def job_of(run: MeasuredRun) -> tuple[Job, tuple[Assumption, ...]]:
+    """Return the job of `run`, and what was assumed for it.
+
+    Raises:
+        Unpriced: if only a part is trained, or the batch, format or optimizer cannot be said.
+    """
+    if run.task in {"lora", "qlora"}:
+        raise Unpriced(Unpriceable.PARTLY_TRAINED, run.task)
+    assumptions: list[Assumption] = []
+    job = Job(
+        global_batch_size=_global_batch_size(run),
+        sequence_length=run.seq_len,
+        precision=_precision(run, assumptions),
+        optimizer=_optimizer(run, assumptions),
+        stack=_stack(run, assumptions),
+    )
+    return job, tuple(assumptions)
+
+
+def _global_batch_size(run: MeasuredRun) -> int:
+    if run.gbs is not None:
+        return run.gbs
+    if run.mbs is None or run.grad_accum is None or run.dp is None:
+        raise Unpriced(Unpriceable.BATCH, "gbs")
+    batch = run.mbs * run.grad_accum * run.dp
+    if batch > GLOBAL_BATCH_LIMIT:
+        raise Unpriced(Unpriceable.LIMITS, f"mbs x grad_accum x dp = {batch}")
+    return batch
+
+
+def _stack(run: MeasuredRun, assumptions: list[Assumption]) -> Stack:
+    framework = (run.framework or "").lower()
+    if "transformers" in framework or "trainer" in framework:
+        return Stack.DEEPSPEED if "deepspeed" in (run.sharding or "") else Stack.TORCH
+    for word, stack in _STACKS:
+        if word in framework:
+            return stack
+    assumptions.append(Assumption.STACK_TORCH)
+    return Stack.TORCH
+
+
+def _precision(run: MeasuredRun, assumptions: list[Assumption]) -> Precision:
+    if run.precision is None:
+        assumptions.append(Assumption.PRECISION_16_BIT)
+        return Precision.BF16
+    name = run.precision.lower()
+    if name not in _PRECISIONS:
+        raise Unpriced(Unpriceable.PRECISION, run.precision)
+    if name.startswith("mx"):
+        assumptions.append(Assumption.MICROSCALED)
+    return _PRECISIONS[name]
+
+
+def _optimizer(run: MeasuredRun, assumptions: list[Assumption]) -> Optimizer:
+    if run.optimizer is None:
+        assumptions.append(Assumption.OPTIMIZER_ADAMW)
+        return Optimizer.ADAMW
+    for word, optimizer in _OPTIMIZERS:
+        if word in run.optimizer.lower():
+            return optimizer
+    raise Unpriced(Unpriceable.OPTIMIZER, run.optimizer)

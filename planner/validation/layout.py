@@ -1,0 +1,289 @@
+"""Layout: the strategy that a measured run used."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from typing import Any
+
+from pydantic import ValidationError
+
+from planner.schema.job import Job, Stack
+from planner.schema.measured_run import MeasuredRun
+from planner.schema.model import MixtureFeedForward, ModelGraph
+from planner.schema.strategy import (
+    ActivationCheckpointing,
+    Offload,
+    PipelineSchedule,
+    Stage,
+    Strategy,
+)
+from planner.validation.reasons import Assumption, Unpriceable, Unpriced
+
+_BATCH_TOLERANCE_RATIO = 0.01
+_SCHEDULES = {
+    "gpipe": PipelineSchedule.GPIPE,
+    "1f1b": PipelineSchedule.ONE_F_ONE_B,
+    "1f1b (deepspeed)": PipelineSchedule.ONE_F_ONE_B,
+    "interleaved-1f1b": PipelineSchedule.INTERLEAVED,
+    "1f1b-interleaved": PipelineSchedule.INTERLEAVED,
+    "interleaved_1f1b": PipelineSchedule.INTERLEAVED,
+    "zb_v": PipelineSchedule.ZB_V,
+    "zbv": PipelineSchedule.ZB_V,
+    "dualpipe_v": PipelineSchedule.DUALPIPE_V,
+    "dualpipev": PipelineSchedule.DUALPIPE_V,
+}
+_LAYERS_OFFLOADED = re.compile(r"(\d+) layers")
+_HEAVY_SELECTIVE = re.compile(r"\bmlp\b")  # Megatron's modules whose products run again
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Layout:
+    """A resolved strategy, the batch that it makes up, and what was assumed for it."""
+
+    strategy: Strategy
+    global_batch_size: int
+    assumptions: tuple[Assumption, ...]
+
+
+def layout_of(run: MeasuredRun, graph: ModelGraph, job: Job) -> Layout:
+    """Return the strategy of `run` for its model and job.
+
+    Raises:
+        Unpriced: if a degree or the micro-batch is missing, the degrees do not go together, or a
+            technique cannot be said in a strategy.
+    """
+    degrees = _degrees(run, graph)
+    notes = _Notes(run=run, job=job)
+    batch, count = _batch(run, job, degrees.data, notes)
+    shard = _shard_degree(run, degrees.data)
+    if degrees.virtual < (run.vpp or 1) and degrees.pipeline > 1:
+        notes.assumptions.append(Assumption.FEWER_VIRTUAL_STAGES)
+    fields: dict[str, Any] = {
+        "tensor_parallel_degree": degrees.tensor,
+        "sequence_parallel": notes.sequence_parallel(degrees.tensor),
+        "pipeline_parallel_degree": degrees.pipeline,
+        "virtual_pipeline_degree": degrees.virtual,
+        "pipeline_schedule": _schedule(run, degrees),
+        "context_parallel_degree": degrees.context,
+        "expert_parallel_degree": degrees.expert,
+        "expert_tensor_parallel_degree": degrees.expert_tensor,
+        "data_parallel_shard_degree": shard,
+        "data_parallel_replicate_degree": degrees.data // shard,
+        "micro_batch_size": batch // (count * degrees.data),
+        "micro_batch_count": count,
+        "zero_stage": notes.zero_stage(degrees.data),
+        "activation_checkpointing": notes.checkpointing(),
+    }
+    return Layout(
+        strategy=_resolved(run, fields, graph, batch),
+        global_batch_size=batch,
+        assumptions=tuple(notes.assumptions),
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Degrees:
+    tensor: int
+    pipeline: int
+    virtual: int
+    context: int
+    expert: int
+    expert_tensor: int
+    data: int
+
+
+def _degrees(run: MeasuredRun, graph: ModelGraph) -> _Degrees:
+    """Return the degrees as stated, data parallelism from the rest where it is not.
+
+    Raises:
+        Unpriced: if one is missing, or they do not multiply to the GPUs.
+    """
+    if run.tp is None or run.pp is None or run.num_gpus is None:
+        raise Unpriced(Unpriceable.LAYOUT, "tp or pp")
+    context = run.cp or 1
+    others = run.tp * run.pp * context
+    data = run.dp if run.dp is not None else run.num_gpus // others
+    if others * data != run.num_gpus:
+        raise Unpriced(Unpriceable.PRODUCT, f"{others} x dp {data} for {run.num_gpus} GPUs")
+    degrees = _Degrees(
+        tensor=run.tp,
+        pipeline=run.pp,
+        virtual=_virtual_degree(run, graph.block_count),
+        context=context,
+        expert=run.ep or 1,
+        expert_tensor=run.etp or run.tp,
+        data=data,
+    )
+    _check_experts(degrees, graph)
+    return degrees
+
+
+def _virtual_degree(run: MeasuredRun, block_count: int) -> int:
+    """Return the virtual stages of a rank that can all hold a block.
+
+    Megatron may give the embedding or the loss a virtual stage to itself; ours hold blocks.
+    """
+    if run.pp is None or run.pp == 1:
+        return 1
+    return max(min(run.vpp or 1, block_count // run.pp), 1)
+
+
+def _check_experts(degrees: _Degrees, graph: ModelGraph) -> None:
+    parts = [part.block.feed_forward for part in graph.runs]
+    experts = [part.expert_count for part in parts if isinstance(part, MixtureFeedForward)]
+    if not experts:
+        if degrees.expert > 1:
+            raise Unpriced(Unpriceable.EXPERTS, f"ep {degrees.expert} and no experts")
+        return
+    holders = degrees.tensor * degrees.data * degrees.context
+    if degrees.tensor % degrees.expert_tensor or holders % (degrees.expert * degrees.expert_tensor):
+        raise Unpriced(
+            Unpriceable.EXPERTS,
+            f"ep {degrees.expert} x etp {degrees.expert_tensor} on {holders} ranks",
+        )
+    if experts[0] % degrees.expert:
+        raise Unpriced(Unpriceable.EXPERTS, f"{experts[0]} experts on ep {degrees.expert}")
+
+
+def _shard_degree(run: MeasuredRun, data: int) -> int:
+    """Return the ranks that share model states: the stated group where it divides them."""
+    group = run.shard_group_size
+    if group is None or run.zero_stage in {None, 0} or data % group:
+        return data
+    return group
+
+
+def _batch(run: MeasuredRun, job: Job, data: int, notes: _Notes) -> tuple[int, int]:
+    """Return the sequences per step and the micro-batches of each rank.
+
+    Raises:
+        Unpriced: if the micro-batch is unknown, or does not make up the batch within 1 %.
+    """
+    stated = job.global_batch_size or 1
+    size = run.mbs
+    if size is None:
+        if run.grad_accum is None or stated % (run.grad_accum * data):
+            raise Unpriced(Unpriceable.MICRO_BATCH, "mbs")
+        return stated, run.grad_accum
+    count = max(round(stated / (size * data)), 1)
+    batch = size * count * data
+    if abs(batch / stated - 1.0) > _BATCH_TOLERANCE_RATIO:
+        raise Unpriced(
+            Unpriceable.BATCH_DIVISION, f"mbs {size} x dp {data} does not divide gbs {stated}"
+        )
+    if batch != stated:
+        notes.assumptions.append(Assumption.BATCH_ROUNDED)
+    return batch, count
+
+
+def _schedule(run: MeasuredRun, degrees: _Degrees) -> PipelineSchedule:
+    if degrees.pipeline == 1:
+        return PipelineSchedule.ONE_F_ONE_B
+    if run.pp_schedule is not None:
+        found = _SCHEDULES.get(run.pp_schedule.lower())
+        if found is None:
+            raise Unpriced(Unpriceable.SCHEDULE, run.pp_schedule)
+        if found is not PipelineSchedule.ONE_F_ONE_B or degrees.virtual == 1:
+            return found
+    if degrees.virtual > 1:
+        return PipelineSchedule.INTERLEAVED
+    return PipelineSchedule.ONE_F_ONE_B
+
+
+@dataclass(slots=True, kw_only=True)
+class _Notes:
+    """What the row leaves open, decided, and the list of these decisions."""
+
+    run: MeasuredRun
+    job: Job
+    assumptions: list[Assumption] = field(default_factory=list)
+
+    def sequence_parallel(self, tensor: int) -> bool:
+        if tensor == 1:
+            return False
+        if self.run.sequence_parallel is None:
+            self.assumptions.append(Assumption.SEQUENCE_PARALLEL)
+            return self.job.stack is not Stack.DEEPSPEED
+        return self.run.sequence_parallel
+
+    def zero_stage(self, data: int) -> int:
+        if self.run.zero_stage is not None:
+            return self.run.zero_stage
+        if data == 1:
+            return 0
+        self.assumptions.append(Assumption.ZERO_STAGE)
+        if "fsdp" in (self.run.sharding or "").lower():
+            return 3
+        return 1 if self.job.stack is Stack.MEGATRON else 0
+
+    def checkpointing(self) -> ActivationCheckpointing:
+        run = self.run
+        if run.flash_attention is False:
+            self.assumptions.append(Assumption.ATTENTION_FUSED)
+        if run.recompute == "partial":
+            raise Unpriced(Unpriceable.RECOMPUTE, run.recompute_detail or "partial")
+        if run.recompute is None:
+            self.assumptions.append(Assumption.RECOMPUTE_NONE)
+            return ActivationCheckpointing.NONE
+        if run.recompute == "selective" and self.job.stack is not Stack.TORCH:
+            if _HEAVY_SELECTIVE.search(run.recompute_detail or ""):
+                return ActivationCheckpointing.SELECTIVE
+            self.assumptions.append(Assumption.SELECTIVE_CORE)
+            return ActivationCheckpointing.NONE
+        return ActivationCheckpointing(run.recompute)
+
+
+def _resolved(run: MeasuredRun, fields: dict[str, Any], graph: ModelGraph, batch: int) -> Strategy:
+    """Return the strategy with its stages spelled out, offloaded layers first in each stage."""
+    offload = _offload(run)
+    fields["offload"] = tuple(item for item in offload if item is not Offload.ACTIVATIONS)
+    try:
+        whole = Strategy.model_validate(fields).resolved(
+            block_count=graph.block_count, global_batch_size=batch
+        )
+        if Offload.ACTIVATIONS not in offload:
+            return whole
+        return whole.model_copy(update=_activations_offloaded(run, whole, graph.block_count))
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        raise Unpriced(Unpriceable.LAYOUT, first["msg"]) from None
+    except ValueError as error:
+        raise Unpriced(Unpriceable.STAGES, str(error)) from None
+
+
+def _offload(run: MeasuredRun) -> tuple[Offload, ...]:
+    if run.offload is not None and "fine_grained" in run.offload:
+        raise Unpriced(Unpriceable.OFFLOAD, run.offload)
+    if run.offload_grads and not run.offload_optimizer:
+        raise Unpriced(Unpriceable.OFFLOAD, "offload_grads without offload_optimizer")
+    stated = (
+        (run.offload_optimizer, Offload.OPTIMIZER),
+        (run.offload_params, Offload.PARAMETERS),
+        (run.offload_activations, Offload.ACTIVATIONS),
+    )
+    return tuple(item for given, item in stated if given)
+
+
+def _activations_offloaded(
+    run: MeasuredRun, strategy: Strategy, block_count: int
+) -> dict[str, object]:
+    """Return the stages with the activations of as many blocks as stated kept on the host."""
+    match = _LAYERS_OFFLOADED.search(run.offload or "")
+    share = min(int(match[1]) / block_count, 1.0) if match else 1.0
+    stages = []
+    for stage in strategy.stages or ():
+        (group,) = stage.layers
+        count = round(share * group.block_count)
+        parts = []
+        if count:
+            moved = (*group.offload, Offload.ACTIVATIONS)
+            parts.append(group.model_copy(update={"block_count": count, "offload": moved}))
+        if count < group.block_count:
+            rest = {
+                "first_block": group.first_block + count,
+                "block_count": group.block_count - count,
+            }
+            parts.append(group.model_copy(update=rest))
+        stages.append(Stage(stage=stage.stage, layers=tuple(parts)))
+    return {"stages": tuple(stages)}

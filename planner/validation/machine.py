@@ -1,0 +1,145 @@
+"""Machine: the cluster of a measured run, and the network between its nodes where it is stated."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+
+from pydantic import ValidationError
+
+from planner.errors import InputError
+from planner.hardware import ClusterHardware, cluster_hardware, device_names
+from planner.schema.cluster import Cluster, NodeGroup
+from planner.schema.measured_run import MeasuredRun
+from planner.units import GIB
+from planner.validation.reasons import Unpriceable, Unpriced
+
+_PROFILES = {
+    "a100-sxm": "a100-sxm4-80gb",
+    "a100": "a100-sxm4-80gb",
+    "a800-sxm": "a800-sxm4-80gb",
+    "a800": "a800-sxm4-80gb",
+    "a10g": "a10g-24gb",
+    "b200": "b200-sxm-180gb",
+    "b300": "b300-sxm-288gb",
+    "gb200": "gb200-nvl72",
+    "gb300": "gb300-nvl72",
+    "gh200": "gh200-96gb",
+    "h100-sxm": "h100-sxm5-80gb",
+    "h100": "h100-sxm5-80gb",
+    "h100-pcie": "h100-pcie-80gb",
+    "h200-sxm": "h200-sxm5-141gb",
+    "h200": "h200-sxm5-141gb",
+    "h800-sxm": "h800-sxm5-80gb",
+    "h800": "h800-sxm5-80gb",
+    "l4": "l4-24gb",
+    "l40s": "l40s-48gb",
+    "mi300x": "mi300x-192gb",
+    "mi325x": "mi325x-256gb",
+    "mi355x": "mi355x-288gb",
+    "rtx-3090": "rtx-3090-24gb",
+    "rtx-4090": "rtx-4090-24gb",
+    "rtx-a6000": "rtx-a6000-48gb",
+    "t4": "t4-16gb",
+    "v100-sxm": "v100-sxm2-32gb",
+    "v100": "v100-sxm2-32gb",
+}
+_SMALLER = {("a100-sxm4-80gb", 40): "a100-sxm4-40gb"}
+
+_MEBIBYTES_FROM = 1000.0  # no device has as many gigabytes: such a figure is the driver's, in MiB
+_USABLE_RATIO = 0.985  # of the nominal size; an A100 and an H100 of 80 GB leave 79.1 GiB
+_ALIKE_RATIO = 0.1  # a size that differs by less is another way to print the profile's own
+
+_NETWORK_RATIO = 0.73  # achieved over line rate, as in the device profiles
+_PER_DEVICE = re.compile(r"(\d+)\s*Gb(?:/s|ps)(?:\s+[\w-]+)?\s+per\s+GPU", re.IGNORECASE)
+_PORTS_PER_NODE = re.compile(r"(\d+)\s*x\s*(\d+)\s*Gb(?:/s|ps)?", re.IGNORECASE)
+_NODE_TOTAL = re.compile(r"(\d+)\s*Gb(?:/s|ps)\s*(?:/|per\s+)\s*node", re.IGNORECASE)
+_BETWEEN_NODES = re.compile(r"(\d+)\s*Gb(?:/s|ps)\s+\w+\s+inter-node", re.IGNORECASE)
+_CONFIGURED = re.compile(r"\((\d+)\s*Gb/s per node", re.IGNORECASE)
+
+
+def cluster_of(run: MeasuredRun) -> Cluster:
+    """Return the cluster of `run`: whole nodes of one kind.
+
+    Raises:
+        Unpriced: if the GPU has no profile, or the number of GPUs is unknown or no whole nodes.
+    """
+    device, memory_bytes = _device(run)
+    if run.num_gpus is None:
+        raise Unpriced(Unpriceable.DEVICE_COUNT, "num_gpus")
+    node = min(run.gpus_per_node or 8, run.num_gpus)
+    if run.num_gpus % node:
+        raise Unpriced(Unpriceable.DEVICE_COUNT, f"{run.num_gpus} GPUs in nodes of {node}")
+    try:
+        group = NodeGroup(
+            name=device,
+            device=device,
+            node_count=run.num_gpus // node,
+            devices_per_node=node,
+            memory_bytes=memory_bytes,
+        )
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        raise Unpriced(Unpriceable.LIMITS, f"{first['loc'][-1]}: {first['msg']}") from None
+    return Cluster(name=f"{run.num_gpus}x{device}", node_groups=(group,))
+
+
+def hardware_of(run: MeasuredRun, cluster: Cluster) -> ClusterHardware:
+    """Return the cluster in SI, with the outermost level as fast as the row's network.
+
+    Raises:
+        Unpriced: if the nodes do not go with the profile.
+    """
+    try:
+        hardware = cluster_hardware(cluster)
+    except InputError as error:
+        raise Unpriced(Unpriceable.DEVICE, str(error)) from None
+    (kind,) = hardware.kinds
+    stated = network_bytes_per_second(run.interconnect or "", kind.devices_per_node)
+    if stated is None:
+        return hardware
+    outer = replace(kind.levels[-1], bandwidth_bytes_per_second=stated)
+    return replace(hardware, kinds=(replace(kind, levels=(*kind.levels[:-1], outer)),))
+
+
+def network_bytes_per_second(text: str, devices_per_node: int) -> float | None:
+    """Return what one device can send to other nodes, from words such as `8x200 Gb/s per node`.
+
+    `None` where the words do not say.
+    """
+    per_device = _PER_DEVICE.search(text)
+    if per_device:
+        return _NETWORK_RATIO * int(per_device[1]) * 1e9 / 8.0
+    node = _CONFIGURED.search(text) or _NODE_TOTAL.search(text) or _BETWEEN_NODES.search(text)
+    if node:
+        return _NETWORK_RATIO * int(node[1]) * 1e9 / 8.0 / devices_per_node
+    ports = _PORTS_PER_NODE.search(text)
+    if ports and "accelerator_interconnect" not in text:
+        return _NETWORK_RATIO * int(ports[1]) * int(ports[2]) * 1e9 / 8.0 / devices_per_node
+    return None
+
+
+def _device(run: MeasuredRun) -> tuple[str, float | None]:
+    """Return the profile's name, and the memory of one GPU where it is not the profile's."""
+    name = run.gpu.strip().lower()
+    if name == "mixed":
+        raise Unpriced(Unpriceable.MIXED_DEVICES, run.gpu_raw or run.gpu)
+    device = name if name in device_names() else _PROFILES.get(name)
+    if device is None or device not in device_names():
+        raise Unpriced(Unpriceable.DEVICE, run.gpu)
+    if run.gpu_mem_gb is None:
+        return device, None
+    gib = run.gpu_mem_gb if run.gpu_mem_gb < _MEBIBYTES_FROM else run.gpu_mem_gb / 1024.0
+    device = _SMALLER.get((device, round(gib)), device)
+    nominal = _nominal_gib(device)
+    if nominal is not None and abs(gib / nominal - 1.0) <= _ALIKE_RATIO:
+        return device, None
+    return device, _USABLE_RATIO * gib * GIB
+
+
+def _nominal_gib(device: str) -> float | None:
+    """Return the size that a profile's name states, `None` where it states none."""
+    match = re.search(r"-(\d+)gb$", device)
+    return {"gb200-nvl72": 186.0, "gb300-nvl72": 279.0}.get(device) or (
+        float(match[1]) if match else None
+    )

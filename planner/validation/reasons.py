@@ -1,0 +1,69 @@
+"""Reasons: why a row cannot be priced, what was assumed to price it, why it is not compared."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+
+class Unpriceable(StrEnum):
+    """Why there is no honest price for a row, in the words that a report shows."""
+
+    PARTLY_TRAINED = "only a part of the parameters is trained (LoRA), which is not modelled"
+    DEVICE = "the GPU has no profile"
+    MIXED_DEVICES = "several kinds of GPUs, and the format does not state which stage sits where"
+    DEVICE_COUNT = "the number of GPUs is not stated, or is not whole nodes"
+    SHAPE = "a size of the model is not stated, and no shipped model has its name"
+    ATTENTION = "the attention's kind, or a size of it, is not stated or not modelled"
+    FEED_FORWARD = "the activation function is not stated or not known"
+    LAYOUT = "the layout is not stated, or differs from stage to stage"
+    PRODUCT = "the degrees do not multiply to the number of GPUs"
+    EXPERTS = "the experts cannot be spread as the layout says"
+    STAGES = "there are more pipeline stages than layers"
+    MICRO_BATCH = "the micro-batch is not stated"
+    BATCH = "the global batch is not stated"
+    BATCH_DIVISION = "the micro-batches do not make up the global batch"
+    PRECISION = "the number format is not modelled"
+    SCHEDULE = "the pipeline schedule is not modelled"
+    RECOMPUTE = "single operations are recomputed, stage by stage, which is not modelled"
+    OFFLOAD = "single operations are offloaded, which is not modelled"
+    OPTIMIZER = "the optimizer is not modelled"
+    LIMITS = "a size is beyond what documents may hold"
+
+
+class Assumption(StrEnum):
+    """What was assumed to price a row that does not state it, or that the model cannot say."""
+
+    ATTENTION_FUSED = "attention was not fused, and is priced as if it were"
+    RECOMPUTE_NONE = "recomputation not stated: none"
+    SELECTIVE_CORE = "selective recomputation of attention or small operations: none"
+    ZERO_STAGE = "ZeRO stage not stated: 1 for Megatron, else 0, or 3 for FSDP"
+    SEQUENCE_PARALLEL = "sequence parallelism not stated: on under tensor parallelism"
+    PRECISION_16_BIT = "number format not stated: bf16"
+    MICROSCALED = "block-scaled 8-bit numbers: priced as fp8"
+    OPTIMIZER_ADAMW = "optimizer not stated: AdamW"
+    STACK_TORCH = "framework not known: torch"
+    UNTIED = "tied embeddings not stated: not tied"
+    NORMS_FROM_ACTIVATION = "norms and biases: as usual for the activation function"
+    EXTRA_PREDICTION_LAYER = "multi-token prediction: priced as blocks, without its own head"
+    EXPERTS_BALANCED = "routing: as even as it can be"
+    TIME_FROM_FLOP = "measured time worked out from TFLOP/s"
+    FEWER_VIRTUAL_STAGES = "virtual stages without a layer: as many as have one"
+    BATCH_ROUNDED = "global batch rounded to whole micro-batches"
+
+
+class SetAside(StrEnum):
+    """Why a priced row is not compared in one respect."""
+
+    NOT_MEASURED = "not measured"
+    DISTRUSTED = "the row says that it is not to be trusted for this"
+    LAUNCH_BOUND = "tiny model of a test suite: its time is launching alone"
+    OUTCOME_OTHER = "it failed for another or an unknown reason"
+
+
+class Unpriced(Exception):  # noqa: N818 - an answer about a row, and no error of a program
+    """A row has no price: the reason, and what in the row is to blame."""
+
+    def __init__(self, reason: Unpriceable, detail: str) -> None:
+        self.reason = reason
+        self.detail = detail
+        super().__init__(f"{reason.value}: {detail}")

@@ -1,0 +1,88 @@
+"""Measured runs: lines become rows, and a bad line is named."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from planner.errors import DocumentError
+from planner.importers.measured_runs import read_measured_runs, run_count
+from planner.schema.document import DOCUMENT_BYTES_LIMIT
+from planner.schema.measured_run import MeasuredRun
+from tests.measured_rows import KORTHIKANTI, TORCHTITAN
+
+
+def a_file(folder: Path, *lines: object) -> Path:
+    """A file with one JSON object (or the text given) a line."""
+    path = folder / "runs.jsonl"
+    texts = [line if isinstance(line, str) else json.dumps(line) for line in lines]
+    path.write_text("\n".join(texts) + "\n", encoding="utf-8")
+    return path
+
+
+def test_every_line_is_a_run_and_empty_lines_are_passed_over(tmp_path: Path) -> None:
+    path = a_file(tmp_path, TORCHTITAN, "", KORTHIKANTI)
+    assert [run.id for run in read_measured_runs(path)] == ["torchtitan-8b", "korthikanti-175b"]
+    assert run_count(path) == 2
+
+
+def test_only_gpu_and_sequence_length_are_required() -> None:
+    run = MeasuredRun.from_fields({"gpu": "T4", "seq_len": 512}, source="a test")
+    assert (run.num_gpus, run.family_name) == (None, "unnamed")
+
+
+def test_a_key_that_is_not_known_is_ignored() -> None:
+    run = MeasuredRun.from_fields(
+        {"gpu": "T4", "seq_len": 512, "chk_layout": "x1.5"}, source="a test"
+    )
+    assert not hasattr(run, "chk_layout")
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"num_gpus": 0}, r"line 2, num_gpus: .*greater than or equal to 1.*got 0"),
+        ({"seq_len": "long"}, r"line 2, seq_len: .*integer.*got long"),
+        ({"step_time_s": -1.0}, r"line 2, step_time_s: .*greater than 0.*got -1"),
+        ({"recompute": "some"}, r"line 2, recompute: .*'none'.*got some"),
+        ({"gpu": None}, r"line 2, gpu: .*string"),
+    ],
+)
+def test_a_bad_field_is_named_with_its_line(
+    tmp_path: Path, fields: dict[str, Any], message: str
+) -> None:
+    path = a_file(tmp_path, TORCHTITAN, {**TORCHTITAN, **fields})
+    with pytest.raises(DocumentError, match=message):
+        list(read_measured_runs(path))
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ('{"gpu": ', r"line 2.*not valid JSON"),
+        ("[1, 2]", r"line 2.*must be a mapping"),
+        ('{"gpu": "T4", "seq_len": 512, "mfu": NaN}', r"line 2, mfu.*finite"),
+    ],
+)
+def test_a_line_that_is_no_object_is_named(tmp_path: Path, line: str, message: str) -> None:
+    with pytest.raises(DocumentError, match=message):
+        list(read_measured_runs(a_file(tmp_path, TORCHTITAN, line)))
+
+
+def test_a_line_without_end_is_refused_before_it_is_read_whole(tmp_path: Path) -> None:
+    path = a_file(tmp_path, " " * (DOCUMENT_BYTES_LIMIT + 10))
+    with pytest.raises(DocumentError, match=r"line 1: is longer than"):
+        list(read_measured_runs(path))
+
+
+def test_a_file_without_a_run_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(DocumentError, match="holds no run"):
+        list(read_measured_runs(a_file(tmp_path, "")))
+
+
+def test_a_file_that_is_not_there_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(DocumentError, match="no such file"):
+        list(read_measured_runs(tmp_path / "none.jsonl"))

@@ -1,0 +1,237 @@
+"""Cases: what the planner understands of a row, and why some rows have no price."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from planner.hardware import device_names
+from planner.schema.job import Precision, Stack
+from planner.schema.model import DenseFeedForward, LatentAttention, MixtureFeedForward, Norm
+from planner.schema.strategy import ActivationCheckpointing, Offload, PipelineSchedule
+from planner.units import GIB
+from planner.validation.case import Case, case_of
+from planner.validation.machine import _PROFILES, network_bytes_per_second
+from planner.validation.reasons import Assumption, Unpriceable, Unpriced
+from tests.measured_rows import KORTHIKANTI, MIXTURE, TORCHTITAN, a_run
+
+
+def the_case(base: dict[str, Any] = TORCHTITAN, /, **changes: Any) -> Case:
+    """The case of a row with changes."""
+    return case_of(a_run(base, **changes))
+
+
+def the_reason(base: dict[str, Any] = TORCHTITAN, /, **changes: Any) -> Unpriceable:
+    """Why the row has no price."""
+    with pytest.raises(Unpriced) as caught:
+        case_of(a_run(base, **changes))
+    return caught.value.reason
+
+
+def test_a_row_becomes_the_model_that_it_describes() -> None:
+    graph = the_case().graph
+    assert graph.block_count == 32
+    assert the_case().workload.parameter_count == 8_030_261_248  # of Llama-3-8B's checkpoint
+
+
+def test_a_gpt_has_layer_norms_biases_and_learned_positions() -> None:
+    graph = the_case(KORTHIKANTI).graph
+    block = graph.runs[0].block
+    assert (block.norm, graph.learned_position_count) == (Norm.LAYER, 2048)
+    assert block.feed_forward == DenseFeedForward(ffn_size=49152, gated=False, bias=True)
+
+
+def test_a_name_that_ships_stands_for_all_sizes() -> None:
+    shape = dict.fromkeys(("layers", "hidden_size", "ffn_size", "heads", "vocab"))
+    assert the_case(**shape).graph.block_count == 32
+
+
+def test_latent_attention_comes_from_the_shipped_model() -> None:
+    case = the_case(MIXTURE, model="deepseek-v3", attention_kind="mla", layers=61)
+    attention = case.graph.runs[0].block.attention
+    assert isinstance(attention, LatentAttention)
+    assert attention.key_value_rank == 512
+
+
+def test_few_dense_layers_come_first() -> None:
+    graph = the_case(MIXTURE, moe_dense_layers=3).graph
+    kinds = [(type(r.block.feed_forward), r.block_count) for r in graph.runs]
+    assert kinds == [(DenseFeedForward, 3), (MixtureFeedForward, 29)]
+
+
+def test_half_dense_layers_alternate() -> None:
+    graph = the_case(MIXTURE, moe_dense_layers=16).graph
+    assert [run.block_count for run in graph.runs] == [1] * 32
+
+
+def test_a_prediction_layer_is_one_block_more() -> None:
+    case = the_case(MIXTURE, mtp_layers=1)
+    assert case.graph.block_count == 33
+    assert Assumption.EXTRA_PREDICTION_LAYER in case.assumptions
+
+
+def test_data_parallelism_follows_from_the_other_degrees() -> None:
+    strategy = the_case(KORTHIKANTI, dp=None, num_gpus=128, gbs=128).strategy
+    assert (strategy.shard_degree, strategy.micro_batch_count) == (2, 64)
+
+
+def test_a_shard_group_leaves_replicas() -> None:
+    strategy = the_case(shard_group_size=8).strategy
+    assert (strategy.shard_degree, strategy.replicate_degree) == (8, 8)
+
+
+def test_the_schedule_and_virtual_stages_are_the_rows() -> None:
+    strategy = the_case(KORTHIKANTI).strategy
+    assert strategy.pipeline_schedule is PipelineSchedule.INTERLEAVED
+    assert strategy.virtual_pipeline_degree == 3
+
+
+def test_virtual_stages_without_a_block_are_left_out() -> None:
+    case = the_case(KORTHIKANTI, layers=94, vpp=12)
+    assert case.strategy.virtual_pipeline_degree == 11
+    assert Assumption.FEWER_VIRTUAL_STAGES in case.assumptions
+
+
+def test_selective_recomputation_of_megatron_is_none_of_ours() -> None:
+    """It recomputes the attention core, as flash attention always does."""
+    case = the_case(KORTHIKANTI, recompute="selective", recompute_detail="core attention only")
+    group = case.strategy.stages[0].layers[0]
+    assert group.activation_checkpointing is ActivationCheckpointing.NONE
+    assert Assumption.SELECTIVE_CORE in case.assumptions
+
+
+def test_selective_recomputation_of_torch_is_ours() -> None:
+    group = the_case().strategy.stages[0].layers[0]
+    assert group.activation_checkpointing is ActivationCheckpointing.SELECTIVE
+
+
+def test_offloaded_activations_of_some_layers() -> None:
+    case = the_case(offload="activations_cpu:8 layers", offload_activations=True)
+    groups = [(g.first_block, g.block_count, g.offload) for g in case.strategy.stages[0].layers]
+    assert groups == [(0, 8, (Offload.ACTIVATIONS,)), (8, 24, ())]
+
+
+@pytest.mark.parametrize(
+    ("framework", "sharding", "stack"),
+    [
+        ("Megatron-DeepSpeed", None, Stack.DEEPSPEED),
+        ("NeMo 24.07", None, Stack.MEGATRON),
+        ("PyTorch NVIDIA Release 25.09", None, Stack.MEGATRON),
+        ("composer/llm-foundry (PyTorch FSDP)", None, Stack.TORCH),
+        ("HF Trainer + peft (+DeepSpeed)", "deepspeed_zero3", Stack.DEEPSPEED),
+        ("HF Trainer + peft (+DeepSpeed)", "none", Stack.TORCH),
+    ],
+)
+def test_the_stack_follows_the_framework(
+    framework: str, sharding: str | None, stack: Stack
+) -> None:
+    assert the_case(framework=framework, sharding=sharding).job.stack is stack
+
+
+def test_an_unknown_framework_is_taken_for_torch_and_said() -> None:
+    case = the_case(framework="an own program")
+    assert case.job.stack is Stack.TORCH
+    assert Assumption.STACK_TORCH in case.assumptions
+
+
+def test_block_scaled_numbers_are_fp8_and_said() -> None:
+    case = the_case(precision="mxfp8", gpu="B200")
+    assert case.job.precision is Precision.FP8
+    assert Assumption.MICROSCALED in case.assumptions
+
+
+@pytest.mark.parametrize("device", sorted(set(_PROFILES.values())))
+def test_every_gpu_that_is_mapped_has_a_profile(device: str) -> None:
+    assert device in device_names()
+
+
+@pytest.mark.parametrize(
+    ("gpu", "gigabytes", "device", "memory_bytes"),
+    [
+        ("A100-SXM", 80, "a100-sxm4-80gb", None),
+        ("A100-SXM", 40, "a100-sxm4-40gb", None),
+        ("B200", 183359, "b200-sxm-180gb", None),
+        ("H100-SXM", 96, "h100-sxm5-80gb", 0.985 * 96 * GIB),
+        ("a100-sxm4-80gb", None, "a100-sxm4-80gb", None),
+    ],
+)
+def test_a_gpu_is_a_profile_with_its_own_memory(
+    gpu: str, gigabytes: float | None, device: str, memory_bytes: float | None
+) -> None:
+    (group,) = the_case(gpu=gpu, gpu_mem_gb=gigabytes).cluster.node_groups
+    assert group.device == device
+    assert group.memory_bytes == (None if memory_bytes is None else pytest.approx(memory_bytes))
+
+
+@pytest.mark.parametrize(
+    ("words", "line_rate"),
+    [
+        ("NVLink; 8x200 Gb/s HDR IB per node (Selene)", 25e9),
+        ("NVLink intra-node; 1600 Gbps/node RoCE", 25e9),
+        ("NVLink intra-node; RDMA 400 Gb/s per GPU", 50e9),
+        ("NVLink; 400 Gb/s CX-7 per GPU", 50e9),
+        ("4x200 Gb/s InfiniBand HDR per 8-GPU node (800 Gb/s per node in validation)", 12.5e9),
+        ("PCIe per node, 50 Gb/s Ethernet inter-node", 0.78125e9),
+    ],
+)
+def test_words_on_the_network_state_what_a_device_can_send(words: str, line_rate: float) -> None:
+    assert network_bytes_per_second(words, 8) == pytest.approx(0.73 * line_rate)
+
+
+@pytest.mark.parametrize("words", ["", "NVLink, single node", "NVL72 NVLink domain"])
+def test_other_words_leave_the_profiles_network(words: str) -> None:
+    assert network_bytes_per_second(words, 8) is None
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"task": "lora"}, Unpriceable.PARTLY_TRAINED),
+        ({"gpu": "TPU v5p"}, Unpriceable.DEVICE),
+        ({"gpu": "mixed"}, Unpriceable.MIXED_DEVICES),
+        ({"num_gpus": None}, Unpriceable.DEVICE_COUNT),
+        ({"num_gpus": 60, "dp": 60}, Unpriceable.DEVICE_COUNT),
+        ({"layers": None, "model": "mine"}, Unpriceable.SHAPE),
+        ({"vocab": None}, Unpriceable.SHAPE),
+        ({"attention_kind": "mamba"}, Unpriceable.ATTENTION),
+        ({"attention_kind": "mla", "model": "mine"}, Unpriceable.ATTENTION),
+        ({"activation": None}, Unpriceable.FEED_FORWARD),
+        ({"tp": None}, Unpriceable.LAYOUT),
+        ({"tp": 8}, Unpriceable.PRODUCT),
+        ({"ep": 8}, Unpriceable.EXPERTS),
+        ({"pp": 64, "dp": 1, "gbs": 64}, Unpriceable.STAGES),
+        ({"mbs": None}, Unpriceable.MICRO_BATCH),
+        ({"gbs": None}, Unpriceable.BATCH),
+        ({"gbs": 100}, Unpriceable.BATCH_DIVISION),
+        ({"precision": "nvfp4"}, Unpriceable.PRECISION),
+        ({"recompute": "partial"}, Unpriceable.RECOMPUTE),
+        ({"offload": "activations_cpu:fine_grained"}, Unpriceable.OFFLOAD),
+        ({"optimizer": "lion"}, Unpriceable.OPTIMIZER),
+        ({"layers": 4096, "hidden_size": 2**30, "ffn_size": 2**30}, Unpriceable.LIMITS),
+    ],
+)
+def test_a_row_without_an_honest_price_has_its_reason(
+    changes: dict[str, Any], reason: Unpriceable
+) -> None:
+    assert the_reason(**changes) is reason
+
+
+def test_a_schedule_that_is_not_modelled_is_a_reason() -> None:
+    assert the_reason(KORTHIKANTI, pp_schedule="v-half") is Unpriceable.SCHEDULE
+
+
+def test_experts_need_the_ranks_that_hold_them() -> None:
+    assert the_reason(MIXTURE, ep=64) is Unpriceable.EXPERTS
+
+
+def test_a_batch_near_whole_micro_batches_is_rounded_and_said() -> None:
+    case = the_case(gbs=6399)
+    assert case.job.global_batch_size == 6400
+    assert Assumption.BATCH_ROUNDED in case.assumptions
+
+
+def test_an_illegal_strategy_is_priced_and_its_breach_is_kept() -> None:
+    case = the_case(KORTHIKANTI, vocab=50257)
+    assert case.breaches == ("tensor_parallel_degree",)
+    assert case.price().step_seconds.p50 > 0
