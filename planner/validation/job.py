@@ -6,8 +6,9 @@ from planner.schema.job import GLOBAL_BATCH_LIMIT, Job, Optimizer, Precision, St
 from planner.schema.measured_run import MeasuredRun
 from planner.validation.reasons import Assumption, Unpriceable, Unpriced
 
-# First match decides: Megatron-DeepSpeed shards states as DeepSpeed does, and NVIDIA's own
-# containers of MLPerf results hold NeMo.
+# First match decides: Megatron-DeepSpeed shards states as DeepSpeed does, as does InternEvo's hybrid
+# ZeRO (16-bit parameters, fp32 masters in the optimizer), and NVIDIA's own containers of MLPerf
+# results hold NeMo.
 _STACKS = (
     ("deepspeed", Stack.DEEPSPEED),
     ("megatron", Stack.MEGATRON),
@@ -19,7 +20,7 @@ _STACKS = (
     ("composer", Stack.TORCH),
     ("fsdp", Stack.TORCH),
     ("nanotron", Stack.TORCH),
-    ("internevo", Stack.TORCH),
+    ("internevo", Stack.DEEPSPEED),
     ("trainer", Stack.TORCH),
     ("accelerate", Stack.TORCH),
     ("litgpt", Stack.TORCH),

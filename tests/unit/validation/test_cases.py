@@ -117,6 +117,7 @@ def test_offloaded_activations_of_some_layers() -> None:
     [
         ("Megatron-DeepSpeed", None, Stack.DEEPSPEED),
         ("NeMo 24.07", None, Stack.MEGATRON),
+        ("InternEvo", None, Stack.DEEPSPEED),
         ("PyTorch NVIDIA Release 25.09", None, Stack.MEGATRON),
         ("composer/llm-foundry (PyTorch FSDP)", None, Stack.TORCH),
         ("HF Trainer + peft (+DeepSpeed)", "deepspeed_zero3", Stack.DEEPSPEED),
@@ -182,6 +183,16 @@ def test_words_on_the_network_state_what_a_device_can_send(words: str, line_rate
 @pytest.mark.parametrize("words", ["", "NVLink, single node", "NVL72 NVLink domain"])
 def test_other_words_leave_the_profiles_network(words: str) -> None:
     assert network_bytes_per_second(words, 8) is None
+
+
+@pytest.mark.parametrize(
+    ("devices", "domain"), [(32, 32), (72, 72), (144, 72), (256, 64), (192, 64)]
+)
+def test_a_rack_is_used_in_equal_parts(devices: int, domain: int) -> None:
+    """Of racks of 72, 256 devices fill 64 each, so that a group of 64 lies in one."""
+    case = the_case(gpu="GB200", gpus_per_node=4, num_gpus=devices, dp=devices, gbs=devices)
+    (kind,) = case.hardware.kinds
+    assert kind.levels[0].device_count == domain
 
 
 @pytest.mark.parametrize(
