@@ -8,8 +8,9 @@ from math import inf
 from planner.errors import SolverError
 from planner.ilp.bounds import ObjectiveBounds
 from planner.ilp.constraints import constrain, packings
+from planner.ilp.enumeration import settled
 from planner.ilp.extract import assignment_of
-from planner.ilp.formulation import formulate
+from planner.ilp.formulation import Formulation, formulate
 from planner.ilp.instance import Assignment, Instance, evaluate, fits
 from planner.ilp.reduction import reduction
 from planner.ilp.sharpening import Tables
@@ -71,16 +72,64 @@ def _solved(
     seconds: float,
     known: tuple[ObjectiveBounds | None, Tables | None],
 ) -> Optimum:
-    bounds, tables = known
-    reduced = reduction(instance, cutoff_seconds=cutoff_seconds or inf, bounds=bounds)
-    if reduced is None:
+    made = _program(instance, cutoff_seconds, known)
+    if made is None:
         return Optimum(status=Status.INFEASIBLE)
-    scale = cutoff_seconds or sum(kind.count * float(kind.pace.max()) for kind in instance.kinds)
-    made = formulate(instance, reduced, scale_seconds=scale or 1.0)
-    constrain(made, cutoff_seconds=cutoff_seconds)
-    if tables is not None:
-        packings(made, tables)
     solution = solve(made.program, solver=solver, seconds=seconds)
     if not solution.values:
         return Optimum(status=solution.status)
     return Optimum(status=solution.status, assignment=assignment_of(made, solution))
+
+
+def enumerated(
+    instance: Instance,
+    *,
+    cutoff_seconds: float,
+    solver: SolverName,
+    bounds: ObjectiveBounds | None = None,
+    tables: Tables | None = None,
+) -> Optimum | None:
+    """Return the best assignment whose step is at most the cutoff, found without branching.
+
+    None where too much would have to be looked at.
+
+    Raises:
+        SolverError: if the solver fails.
+    """
+    made = _program(instance, cutoff_seconds, (bounds, tables), says_cutoff=False)
+    if made is None:
+        return Optimum(status=Status.INFEASIBLE)
+    found = settled(made, cutoff_seconds=cutoff_seconds, tables=tables, solver=solver)
+    if found is None:
+        return None
+    if found.assignment is None:
+        return Optimum(status=Status.INFEASIBLE)
+    evaluation = evaluate(instance, found.assignment)
+    if not fits(instance, evaluation):
+        return None
+    return Optimum(
+        status=Status.OPTIMAL, step_seconds=evaluation.step_seconds, assignment=found.assignment
+    )
+
+
+def _program(
+    instance: Instance,
+    cutoff_seconds: float | None,
+    known: tuple[ObjectiveBounds | None, Tables | None],
+    *,
+    says_cutoff: bool = True,
+) -> Formulation | None:
+    """Return the program of an instance with its rows, None if nothing is below the cutoff.
+
+    The row of the cutoff itself is left out where the program is only to be relaxed.
+    """
+    bounds, tables = known
+    reduced = reduction(instance, cutoff_seconds=cutoff_seconds or inf, bounds=bounds)
+    if reduced is None:
+        return None
+    scale = cutoff_seconds or sum(kind.count * float(kind.pace.max()) for kind in instance.kinds)
+    made = formulate(instance, reduced, scale_seconds=scale or 1.0)
+    constrain(made, cutoff_seconds=cutoff_seconds if says_cutoff else None)
+    if tables is not None:
+        packings(made, tables)
+    return made

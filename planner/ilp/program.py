@@ -30,11 +30,12 @@ class Row:
 
 @dataclass(slots=True)
 class Program:
-    """Minimise the objective over the variables subject to the rows."""
+    """Minimise the objective over the variables subject to the rows, which have names."""
 
     variables: list[Variable] = field(default_factory=list)
     rows: list[Row] = field(default_factory=list)
     objective: list[tuple[int, float]] = field(default_factory=list)
+    places: dict[str, int] = field(default_factory=dict)
 
     def add(self, variable: Variable) -> int:
         """Return the index of `variable`, now part of the program."""
@@ -44,5 +45,6 @@ class Program:
     def require(
         self, name: str, terms: list[tuple[int, float]], sense: Sense, bound: float
     ) -> None:
-        """Add a row."""
+        """Add a row; `places` says where it is."""
+        self.places[name] = len(self.rows)
         self.rows.append(Row(name=name, terms=tuple(terms), sense=sense, bound=bound))

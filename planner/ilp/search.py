@@ -16,8 +16,9 @@ import numpy as np
 from planner.ilp.bounds import objective_bounds
 from planner.ilp.frontier import Frontier, Stage
 from planner.ilp.heuristic import heuristic_assignment
+from planner.ilp.instance import Instance
 from planner.ilp.offering import offer
-from planner.ilp.optimise import optimise
+from planner.ilp.optimise import Optimum, enumerated, optimise
 from planner.ilp.pricing import Pricing, alike
 from planner.ilp.problem import Problem
 from planner.ilp.reduction import reduction
@@ -34,10 +35,13 @@ ProgressCallback = Callable[[Progress], None]
 
 _FIRST_STEP = 0.01
 _STEP_GROWTH = 3.0
+_STEP_MOST = 100.0
+_CLOSER = 0.125
+_TOO_FAR_MOST = 3
 _FIRST_PATIENCE = 1.0
 _PATIENCE_GROWTH = 4.0
 _SHARPENING_REACH = 0.05
-_SHARPENING_SECONDS = 2.0
+_SHARPENING_SECONDS = 0.4
 _SCREENED_AT_ONCE = 256
 _PREPARED_AT_ONCE = 64
 _PROGRESS_SECONDS = 0.1
@@ -200,21 +204,15 @@ def _sharpen(state: State, index: int) -> None:
 def _solve(state: State, index: int) -> None:
     """Look for a plan of the configuration below a cutoff; its key rises if there is none."""
     frontier = state.frontier
-    step = state.step.get(index, _FIRST_STEP)
     key = frontier.keys[index]
-    reach = key * (1.0 + step) if step < 100.0 else float("inf")
-    cutoff = min(reach, frontier.limit_of(index))
-    state.milp_count += 1
-    state.solved.add(index)
     instance = state.pricing.instance(index)
-    optimum = optimise(
-        instance,
-        cutoff_seconds=cutoff if np.isfinite(cutoff) else None,
-        solver=state.solver,
-        seconds=max(min(state.patience.get(index, _FIRST_PATIENCE), state.seconds_left), 0.05),
-        bounds=state.bounds.get(index),
-        tables=state.tables.get(index),
-    )
+    state.solved.add(index)
+    cutoff, optimum = _enumerate(state, index, instance)
+    if optimum is None:
+        cutoff = _cutoff(state, index, state.step.get(index, _FIRST_STEP))
+        optimum = _branch(state, index, instance, cutoff)
+        if optimum.status is Status.FEASIBLE:
+            state.too_far[index] = _TOO_FAR_MOST - 1
     taken = True
     if optimum.assignment is not None:
         taken = offer(state, index, instance, optimum.assignment)
@@ -224,8 +222,52 @@ def _solve(state: State, index: int) -> None:
         if not taken:
             frontier.leave_open(index)
     elif optimum.status is Status.INFEASIBLE:
-        state.step[index] = step * _STEP_GROWTH
+        state.step[index] = state.step.get(index, _FIRST_STEP) * _STEP_GROWTH
         frontier.push(index, cutoff)
     else:
         state.patience[index] = state.patience.get(index, _FIRST_PATIENCE) * _PATIENCE_GROWTH
         frontier.wait(index, key)
+
+
+def _cutoff(state: State, index: int, step: float) -> float:
+    """Return how far above its key a configuration is solved, the limit at most."""
+    key = state.frontier.keys[index]
+    reach = key * (1.0 + step) if step < _STEP_MOST else float("inf")
+    return min(reach, state.frontier.limit_of(index))
+
+
+def _enumerate(state: State, index: int, instance: Instance) -> tuple[float, Optimum | None]:
+    """Return what enumeration says below a cutoff, or below a closer one if that is too far.
+
+    Where it was too far several times, the configuration is branched on ever after.
+    """
+    while state.too_far.get(index, 0) < _TOO_FAR_MOST:
+        cutoff = _cutoff(state, index, state.step.get(index, _FIRST_STEP))
+        if not np.isfinite(cutoff):
+            break
+        optimum = enumerated(
+            instance,
+            cutoff_seconds=cutoff,
+            solver=state.solver,
+            bounds=state.bounds.get(index),
+            tables=state.tables.get(index),
+        )
+        if optimum is not None:
+            return cutoff, optimum
+        state.too_far[index] = state.too_far.get(index, 0) + 1
+        closer = (cutoff / state.frontier.keys[index] - 1.0) * _CLOSER
+        state.step[index] = closer if state.too_far[index] < _TOO_FAR_MOST else _FIRST_STEP
+    return float("inf"), None
+
+
+def _branch(state: State, index: int, instance: Instance, cutoff: float) -> Optimum:
+    """Return what the solver says of the configuration's program below a cutoff."""
+    state.milp_count += 1
+    return optimise(
+        instance,
+        cutoff_seconds=cutoff if np.isfinite(cutoff) else None,
+        solver=state.solver,
+        seconds=max(min(state.patience.get(index, _FIRST_PATIENCE), state.seconds_left), 0.05),
+        bounds=state.bounds.get(index),
+        tables=state.tables.get(index),
+    )

@@ -13,8 +13,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from planner.ilp.bounds import ObjectiveBounds
+from planner.ilp.cutting import cuts_with_loads
 from planner.ilp.duals import scaled
-from planner.ilp.instance import Assignment, Instance, cuts_of, load_of_cuts
+from planner.ilp.instance import Assignment, Instance
 from planner.ilp.loads import Load, loads_of
 from planner.ilp.packer import Packer
 from planner.ilp.reduction import Reduction
@@ -117,7 +118,7 @@ def _assignment(instance: Instance, packer: Packer) -> Assignment | None:
             return None
         for k, count in enumerate(counts):
             count[rank] = packed[starts[k] : starts[k + 1]]
-    cuts = cuts_of(instance, counts)
-    if [tuple(load) for load in load_of_cuts(instance, cuts)] != list(loads):
+    cuts = cuts_with_loads(instance, loads)
+    if cuts is None:
         return None
     return Assignment(counts=counts, cuts=cuts)

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     import pulp
 
 _FEASIBILITY_TOLERANCE = 1e-9
+_RELAXED_SECONDS = 5.0
 
 
 class SolverName(StrEnum):
@@ -109,7 +110,30 @@ def _solved(program: Program, solver: SolverName, *, seconds: float) -> Solution
     return solution
 
 
-def _problem(program: Program) -> tuple[pulp.LpProblem, list[pulp.LpVariable]]:
+def relaxed_prices(program: Program, *, solver: SolverName) -> tuple[float, ...] | None:
+    """Return the prices of the rows where columns may be divided, None if nothing is feasible.
+
+    Raises:
+        SolverError: if no solver answers.
+    """
+    import pulp  # noqa: PLC0415
+
+    problem, _ = _problem(program, whole=False)
+    command = _highs(_RELAXED_SECONDS) if solver is SolverName.HIGHS else _cbc(_RELAXED_SECONDS)
+    if command is None:
+        raise SolverError(f"{solver.value} is not installed; run: pip install highspy")
+    try:
+        problem.solve(command)
+    except pulp.PulpSolverError as error:
+        raise SolverError(f"{solver.value} failed: {error}") from error
+    if problem.status != pulp.LpStatusOptimal:
+        return None
+    return tuple(float(row.pi or 0.0) for row in problem.constraints())
+
+
+def _problem(
+    program: Program, *, whole: bool = True
+) -> tuple[pulp.LpProblem, list[pulp.LpVariable]]:
     import pulp  # noqa: PLC0415
 
     problem = pulp.LpProblem("plan", pulp.LpMinimize)
@@ -118,7 +142,7 @@ def _problem(program: Program) -> tuple[pulp.LpProblem, list[pulp.LpVariable]]:
             f"x{index}",
             lowBound=variable.lower,
             upBound=variable.upper,
-            cat=pulp.LpInteger if variable.is_integer else pulp.LpContinuous,
+            cat=pulp.LpInteger if variable.is_integer and whole else pulp.LpContinuous,
         )
         for index, variable in enumerate(program.variables)
     ]

@@ -1,0 +1,76 @@
+"""Cutting: where the chain is cut so that every rank holds a given load."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from planner.ilp.instance import Instance
+from planner.ilp.loads import Load
+
+_TRIES_MOST = 20_000
+
+
+def cuts_with_loads(instance: Instance, loads: Sequence[Load]) -> tuple[int, ...] | None:
+    """Return cuts after which rank r holds `loads[r]` of the free kinds, None if none was found.
+
+    Virtual stages are cut one after another, those first that leave a rank about an even share for
+    its others; the last stage of a rank takes what is left of its load.
+    """
+    search = _Search(instance, loads)
+    return tuple(search.cuts) if search.place(0) else None
+
+
+class _Search:
+    """Depth-first search over the cuts; what led nowhere is not tried again."""
+
+    def __init__(self, instance: Instance, loads: Sequence[Load]) -> None:
+        free = list(instance.free_kinds)
+        self._holders = instance.holders
+        self._prefix = [tuple(row) for row in instance.prefix_counts[:, free].tolist()]
+        self._left = [list(load) for load in loads]
+        self._parts = [instance.holders.count(rank) for rank in range(instance.stage_count)]
+        self._dead: set[tuple[object, ...]] = set()
+        self._tries = 0
+        self.cuts = [0]
+
+    def place(self, stage: int) -> bool:
+        """Cut behind virtual stage `stage` and all that follow; return whether it can be done."""
+        if stage == len(self._holders):
+            return self.cuts[-1] == len(self._prefix) - 1
+        key = (stage, self.cuts[-1], tuple(tuple(left) for left in self._left))
+        if key in self._dead or self._tries > _TRIES_MOST:
+            return False
+        self._tries += 1
+        rank = self._holders[stage]
+        for length in self._lengths(rank):
+            taken = self._taken(length)
+            if taken is None or any(t > a for t, a in zip(taken, self._left[rank], strict=True)):
+                continue
+            self._move(rank, taken, length, 1)
+            if self.place(stage + 1):
+                return True
+            self._move(rank, taken, length, -1)
+        self._dead.add(key)
+        return False
+
+    def _lengths(self, rank: int) -> list[int]:
+        left, parts = sum(self._left[rank]), self._parts[rank]
+        if parts == 1:
+            return [left] if left else []
+        even = left / parts
+        return sorted(range(1, left - parts + 2), key=lambda length: abs(length - even))
+
+    def _taken(self, length: int) -> list[int] | None:
+        start, end = self.cuts[-1], self.cuts[-1] + length
+        if end >= len(self._prefix):
+            return None
+        return [b - a for a, b in zip(self._prefix[start], self._prefix[end], strict=True)]
+
+    def _move(self, rank: int, taken: Sequence[int], length: int, sign: int) -> None:
+        for place, number in enumerate(taken):
+            self._left[rank][place] -= sign * number
+        self._parts[rank] -= sign
+        if sign > 0:
+            self.cuts.append(self.cuts[-1] + length)
+        else:
+            self.cuts.pop()
