@@ -6,9 +6,8 @@ from planner.schema.job import GLOBAL_BATCH_LIMIT, Job, Optimizer, Precision, St
 from planner.schema.measured_run import MeasuredRun
 from planner.validation.reasons import Assumption, Unpriceable, Unpriced
 
-# First match decides: Megatron-DeepSpeed shards states as DeepSpeed does, as does InternEvo's hybrid
-# ZeRO (16-bit parameters, fp32 masters in the optimizer), and NVIDIA's own containers of MLPerf
-# results hold NeMo.
+# First match decides: Megatron-DeepSpeed shards states as DeepSpeed does, as does InternEvo
+# (16-bit parameters, fp32 masters in the optimizer); NVIDIA's containers of MLPerf hold NeMo.
 _STACKS = (
     ("deepspeed", Stack.DEEPSPEED),
     ("megatron", Stack.MEGATRON),
