@@ -8,6 +8,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from planner.cost.orders import interleaved_round
 from planner.schema.job import Job, Stack
 from planner.schema.measured_run import MeasuredRun
 from planner.schema.model import MixtureFeedForward, ModelGraph
@@ -56,6 +57,7 @@ def layout_of(run: MeasuredRun, graph: ModelGraph, job: Job) -> Layout:
     degrees = _degrees(run, graph)
     notes = _Notes(run=run, job=job)
     batch, count = _batch(run, job, degrees.data, notes)
+    schedule = _schedule(run, degrees, count)
     shard = _shard_degree(run, degrees.data)
     if degrees.virtual < (run.vpp or 1) and degrees.pipeline > 1:
         notes.assumptions.append(Assumption.FEWER_VIRTUAL_STAGES)
@@ -64,7 +66,7 @@ def layout_of(run: MeasuredRun, graph: ModelGraph, job: Job) -> Layout:
         "sequence_parallel": notes.sequence_parallel(degrees.tensor),
         "pipeline_parallel_degree": degrees.pipeline,
         "virtual_pipeline_degree": degrees.virtual,
-        "pipeline_schedule": _schedule(run, degrees),
+        "pipeline_schedule": schedule,
         "context_parallel_degree": degrees.context,
         "expert_parallel_degree": degrees.expert,
         "expert_tensor_parallel_degree": degrees.expert_tensor,
@@ -177,18 +179,26 @@ def _batch(run: MeasuredRun, job: Job, data: int, notes: _Notes) -> tuple[int, i
     return batch, count
 
 
-def _schedule(run: MeasuredRun, degrees: _Degrees) -> PipelineSchedule:
+def _schedule(run: MeasuredRun, degrees: _Degrees, count: int) -> PipelineSchedule:
+    """Return the schedule as stated; interleaved where ranks have several virtual stages.
+
+    Raises:
+        Unpriced: if it is not modelled, or cannot run so many micro-batches.
+    """
     if degrees.pipeline == 1:
         return PipelineSchedule.ONE_F_ONE_B
-    if run.pp_schedule is not None:
-        found = _SCHEDULES.get(run.pp_schedule.lower())
-        if found is None:
-            raise Unpriced(Unpriceable.SCHEDULE, run.pp_schedule)
-        if found is not PipelineSchedule.ONE_F_ONE_B or degrees.virtual == 1:
-            return found
-    if degrees.virtual > 1:
-        return PipelineSchedule.INTERLEAVED
-    return PipelineSchedule.ONE_F_ONE_B
+    stated = (run.pp_schedule or "1f1b").lower()
+    found = _SCHEDULES.get(stated)
+    if found is None:
+        raise Unpriced(Unpriceable.SCHEDULE, stated)
+    if found is PipelineSchedule.ONE_F_ONE_B and degrees.virtual > 1:
+        found = PipelineSchedule.INTERLEAVED
+    if found is PipelineSchedule.INTERLEAVED:
+        try:
+            interleaved_round(degrees.pipeline, count)
+        except ValueError as error:
+            raise Unpriced(Unpriceable.SCHEDULE, f"interleaved: {error}") from None
+    return found
 
 
 @dataclass(slots=True, kw_only=True)

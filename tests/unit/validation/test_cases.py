@@ -232,6 +232,11 @@ def test_a_schedule_that_is_not_modelled_is_a_reason() -> None:
     assert the_reason(KORTHIKANTI, pp_schedule="v-half") is Unpriceable.SCHEDULE
 
 
+def test_interleaved_micro_batches_that_make_no_equal_rounds_are_a_reason() -> None:
+    """67 micro-batches on 8 stages are eight rounds and three left over."""
+    assert the_reason(KORTHIKANTI, gbs=67) is Unpriceable.SCHEDULE
+
+
 def test_experts_need_the_ranks_that_hold_them() -> None:
     assert the_reason(MIXTURE, ep=64) is Unpriceable.EXPERTS
 
