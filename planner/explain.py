@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import groupby
 
 from planner.cost.configuration import Configuration
-from planner.cost.step import configuration_of
+from planner.cost.priced import configuration_of
 from planner.ilp.result import Candidate, Found
 from planner.resolution import Request
 from planner.schema.plan import Alternative, Explanation, Prediction

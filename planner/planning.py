@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterable, Iterator
+from itertools import islice
 
-from planner.cost.step import predict
+from planner.cost.step import predict, predictions
 from planner.errors import InputError, VerificationError
 from planner.explain import describe, explanation
 from planner.ilp.result import NotFound
@@ -25,6 +27,7 @@ from planner.schema.plan import (
     Infeasible,
     Overflow,
     Plan,
+    Prediction,
     ResolvedCluster,
     ResolvedModel,
 )
@@ -33,7 +36,9 @@ from planner.space.legality import check_strategy
 from planner.verify import differences_from_prediction, verify
 from planner.version import planner_version
 
-__all__ = ["estimate", "plan", "request_id", "resolved_cluster", "resolved_model"]
+_ESTIMATED_AT_ONCE = 256
+
+__all__ = ["estimate", "estimates", "plan", "request_id", "resolved_cluster", "resolved_model"]
 
 
 def plan(
@@ -72,15 +77,52 @@ def estimate(
     Raises:
         InputError: if the request is bad or the strategy is illegal.
     """
+    found = next(estimates(model, cluster, job, [strategy]))
+    if isinstance(found, InputError):
+        raise found
+    return found
+
+
+def estimates(
+    model: ResolvedModel, cluster: ResolvedCluster, job: Job, strategies: Iterable[Strategy]
+) -> Iterator[Estimate | InputError]:
+    """Yield what each strategy costs, or why it is refused, in their order.
+
+    They are priced hundreds at a time, which is several times as fast as one by one.
+
+    Raises:
+        InputError: if the request is bad.
+    """
     request = resolved_request(model, cluster, job)
-    whole = _resolved_strategy(request, strategy)
-    check_strategy(request.model.resolved, request.hardware, request.job.resolved, whole)
+    waiting = iter(strategies)
+    while some := list(islice(waiting, _ESTIMATED_AT_ONCE)):
+        checked = [_checked(request, strategy) for strategy in some]
+        legal = [one for one in checked if not isinstance(one, InputError)]
+        priced = predictions(request.workload, request.hardware, request.job.resolved, legal)
+        for one in checked:
+            if isinstance(one, InputError):
+                yield one
+            else:
+                yield _estimate(request, one, next(priced))
+
+
+def _checked(request: Request, strategy: Strategy) -> Strategy | InputError:
+    """Return the strategy with its defaults filled in, or why it is illegal."""
+    try:
+        whole = _resolved_strategy(request, strategy)
+        check_strategy(request.model.resolved, request.hardware, request.job.resolved, whole)
+    except InputError as error:
+        return error
+    return whole
+
+
+def _estimate(request: Request, strategy: Strategy, prediction: Prediction) -> Estimate:
     return Estimate(
         model=request.model,
         cluster=request.cluster,
         job=request.job,
-        strategy=whole,
-        prediction=predict(request.workload, request.hardware, request.job.resolved, whole),
+        strategy=strategy,
+        prediction=prediction,
         planner_version=planner_version(),
     )
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json as json_format
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -29,6 +30,8 @@ from planner.cli.options import (
     read_job,
 )
 from planner.errors import InputError
+
+_READ_AT_ONCE = 256
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -118,14 +121,12 @@ def _estimate_all(
 def _priced(request: tuple[ResolvedModel, ResolvedCluster, Job], path: Path) -> Iterator[Priced]:
     from planner import planning
 
-    for index, strategy in enumerate(read_strategies(path)):
-        if isinstance(strategy, InputError):
-            yield index, strategy
-            continue
-        try:
-            yield index, planning.estimate(*request, strategy)
-        except InputError as error:
-            yield index, error
+    waiting = enumerate(read_strategies(path))
+    while some := list(islice(waiting, _READ_AT_ONCE)):
+        strategies = [one for _, one in some if not isinstance(one, InputError)]
+        answers = planning.estimates(*request, strategies)
+        for index, one in some:
+            yield index, one if isinstance(one, InputError) else next(answers)
 
 
 def _line(index: int, answer: Estimate | InputError) -> str:

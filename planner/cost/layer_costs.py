@@ -8,6 +8,7 @@ over stages in the step. See `planner.cost.step` for the sums.
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
+from typing import TypeVar
 
 import numpy as np
 
@@ -145,3 +146,32 @@ class CostTable:
     head: LayerCosts
     fixed: StageFixed
     limits: MemoryLimits
+
+    def row(self, index: int) -> CostTable:
+        """Return the prices of one configuration, arrays [1, choices]; they share memory."""
+        return CostTable(
+            embedding=_layer_row(self.embedding, index),
+            blocks=tuple(_layer_row(block, index) for block in self.blocks),
+            chain=self.chain,
+            head=_layer_row(self.head, index),
+            fixed=_row(self.fixed, index),
+            limits=self.limits,
+        )
+
+
+def _layer_row(costs: LayerCosts, index: int) -> LayerCosts:
+    return LayerCosts(
+        micro_batch_seconds=_row(costs.micro_batch_seconds, index),
+        step_end_seconds=_row(costs.step_end_seconds, index),
+        bytes=_row(costs.bytes, index),
+    )
+
+
+_Columns = TypeVar("_Columns", MicroBatchSeconds, StepEndSeconds, LayerBytes, StageFixed)
+
+
+def _row(columns: _Columns, index: int) -> _Columns:
+    """Return the columns of one configuration."""
+    return type(columns)(
+        **{field.name: getattr(columns, field.name)[index : index + 1] for field in fields(columns)}
+    )

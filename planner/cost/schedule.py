@@ -46,6 +46,11 @@ class FillWeights:
         sums = np.tensordot(np.array(self.forms), parts, axes=1)
         return np.asarray(np.maximum(sums.max(axis=0), 0.0))
 
+    def of_one(self, forward: float, input_gradient: float, weight_gradient: float) -> float:
+        """Return the same of single numbers."""
+        sums = (f * forward + i * input_gradient + w * weight_gradient for f, i, w in self.forms)
+        return max(0.0, *sums)
+
 
 def fill_weights(
     schedule: PipelineSchedule,

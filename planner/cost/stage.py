@@ -102,13 +102,13 @@ def stage_totals(
         for name in _STEP_END_PARTS
     }
     step_end["data_parallel_exposed"] += step_end_seconds
-    fill = sum(h.count * fill_seconds(h.costs, schedule.weights)[0, h.choice] for h in every)
+    fill = sum(h.count * _fill_seconds(h, schedule.weights) for h in every)
     buffers = schedule.in_flight * sum(boundary.bytes for boundary in boundaries)
     kept = [_sum_bytes(stage, "activations") for stage in held]
     return StageTotals(
         micro_batch_seconds=micro_batch,
         forward_seconds=sum(_forward_seconds(h) for h in every) + paced / 2.0,
-        fill_seconds=float(fill) + schedule.shares.fill * exchange,
+        fill_seconds=fill + schedule.shares.fill * exchange,
         step_end_seconds=step_end,
         memory=_memory(every, limits, activations=schedule.kept_bytes(kept), boundary=buffers),
         host_bytes=_sum_bytes(every, "host")
@@ -116,13 +116,13 @@ def stage_totals(
     )
 
 
-def fill_seconds(costs: LayerCosts, weights: FillWeights) -> Floats:
-    """Return what one layer adds to the fill and drain, [configurations, choices]."""
-    seconds = costs.micro_batch_seconds
-    total = seconds.total()
-    forward = total * seconds.forward_share
-    weight_gradient = total * seconds.weight_gradient_share
-    return weights.of(forward, total - forward - weight_gradient, weight_gradient)
+def _fill_seconds(held: HeldLayers, weights: FillWeights) -> float:
+    """Return what one layer adds to the fill and drain."""
+    seconds = held.costs.micro_batch_seconds
+    total = sum(_at(seconds, name, held.choice) for name in _MICRO_BATCH_PARTS)
+    forward = total * _at(seconds, "forward_share", held.choice)
+    weight_gradient = total * _at(seconds, "weight_gradient_share", held.choice)
+    return weights.of_one(forward, total - forward - weight_gradient, weight_gradient)
 
 
 def _at(part: object, name: str, choice: int) -> float:

@@ -2,34 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
 
 from planner.cost.boundary import boundary_places
-from planner.cost.configuration import (
-    Choice,
-    Choices,
-    Configuration,
-    Configurations,
-    LayerChoices,
-)
+from planner.cost.configuration import Choice, Configuration
 from planner.cost.holdings import peak_holdings
 from planner.cost.intervals import fits_probability, step_interval
 from planner.cost.layer_costs import CostTable, MemoryLimits
-from planner.cost.schedule import (
-    boundary_shares,
-    fill_weights,
-    in_flight,
-    rank_of_virtual_stage,
-    repeat_count,
+from planner.cost.priced import (
+    PricedStrategy,
+    choice_of,
+    edge_choice,
+    edges_of,
+    priced_strategies,
 )
+from planner.cost.schedule import boundary_shares, fill_weights, in_flight, repeat_count
 from planner.cost.stage import Boundary, HeldLayers, RankSchedule, StageTotals, stage_totals
-from planner.cost.table import cost_table
 from planner.hardware import ClusterHardware, stack_profile
 from planner.schema.job import Job, Stack
 from planner.schema.plan import Prediction, StagePrediction, StepBreakdown
-from planner.schema.strategy import EdgeChoice, LayerGroup, Stage, Strategy
+from planner.schema.strategy import LayerGroup, Strategy
 from planner.workload.layer import ModelWorkload
+
+_PRICED_AT_ONCE = 256
 
 
 def predict(
@@ -40,132 +35,46 @@ def predict(
     Raises:
         ValueError: if the strategy or the job is not resolved.
     """
-    priced = _priced(workload, hardware, job, strategy)
-    totals = [
-        _rank_totals(rank, priced) for rank in range(priced.configuration.pipeline_parallel_degree)
-    ]
-    return _prediction(totals, priced, workload=workload, hardware=hardware, job=job)
+    return next(predictions(workload, hardware, job, [strategy]))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Priced:
-    """A strategy with the cost table of every kind of device for its one configuration."""
+def predictions(
+    workload: ModelWorkload,
+    hardware: ClusterHardware,
+    job: Job,
+    strategies: Sequence[Strategy],
+) -> Iterator[Prediction]:
+    """Yield the predictions of resolved, legal strategies, whose layers are priced together.
 
-    hardware: ClusterHardware
-    strategy: Strategy
-    stages: tuple[Stage, ...]
-    configuration: Configuration
-    choices: tuple[Choice, ...]
-    tables: tuple[CostTable, ...]
-    rank_kinds: tuple[int, ...]
-    stack: Stack
-
-    def rank_of(self, virtual_stage: int) -> int:
-        """Return the pipeline rank that holds a virtual stage."""
-        return rank_of_virtual_stage(
-            self.configuration.pipeline_schedule,
-            pipeline_parallel_degree=self.configuration.pipeline_parallel_degree,
-            virtual_stage=virtual_stage,
-        )
-
-
-def _priced(
-    workload: ModelWorkload, hardware: ClusterHardware, job: Job, strategy: Strategy
-) -> _Priced:
-    stages = strategy.stages
-    if stages is None or strategy.embedding is None or strategy.head is None:
-        raise ValueError("the strategy must be resolved before it is priced")
-    configuration = configuration_of(strategy, device_order=device_order_of(strategy, hardware))
-    choices = _distinct([_choice(group) for stage in stages for group in stage.layers])
-    columns = Configurations.of([configuration])
-    layers = LayerChoices(
-        blocks=Choices.of(choices),
-        embedding=Choices.of([_edge(strategy.embedding)]),
-        head=Choices.of([_edge(strategy.head)]),
-    )
-    return _Priced(
-        hardware=hardware,
-        strategy=strategy,
-        stages=stages,
-        configuration=configuration,
-        choices=choices,
-        tables=tuple(
-            cost_table(workload, kind, job, configurations=columns, choices=layers)
-            for kind in hardware.kinds
-        ),
-        rank_kinds=hardware.stage_kinds(
-            configuration.device_order,
-            pipeline_parallel_degree=configuration.pipeline_parallel_degree,
-        ),
-        stack=job.stack,
-    )
-
-
-def configuration_of(strategy: Strategy, *, device_order: int = 0) -> Configuration:
-    """Return the part of a resolved strategy that holds for all layers."""
-    return Configuration(
-        tensor_parallel_degree=strategy.tensor_parallel_degree,
-        sequence_parallel=strategy.sequence_parallel,
-        pipeline_parallel_degree=strategy.pipeline_parallel_degree,
-        virtual_pipeline_degree=strategy.virtual_pipeline_degree,
-        pipeline_schedule=strategy.pipeline_schedule,
-        context_parallel_degree=strategy.context_parallel_degree,
-        context_parallel_kind=strategy.context_parallel_kind,
-        expert_parallel_degree=strategy.expert_parallel_degree,
-        expert_tensor_parallel_degree=strategy.expert_tensor_parallel_degree,
-        data_parallel_replicate_degree=strategy.replicate_degree,
-        data_parallel_shard_degree=strategy.shard_degree,
-        micro_batch_size=strategy.micro_batch_size,
-        micro_batch_count=strategy.micro_batch_count or 1,
-        device_order=device_order,
-    )
-
-
-def device_order_of(strategy: Strategy, hardware: ClusterHardware) -> int:
-    """Return the place in `hardware.orders` that the stages' device groups spell, 0 without any.
-
-    Kinds that no stage names follow in the cluster's order.
+    Raises:
+        ValueError: if a strategy or the job is not resolved.
     """
-    kinds = {name: index for index, k in enumerate(hardware.kinds) for name in k.node_groups}
-    stages = (strategy.stages or ())[: strategy.pipeline_parallel_degree]
-    named = [kinds[s.device_group] for s in stages if s.device_group in kinds]
-    order = tuple(dict.fromkeys([*named, *range(len(hardware.kinds))]))
-    return hardware.orders.index(order)
+    for start in range(0, len(strategies), _PRICED_AT_ONCE):
+        part = strategies[start : start + _PRICED_AT_ONCE]
+        for priced in priced_strategies(workload, hardware, job, part):
+            degree = priced.configuration.pipeline_parallel_degree
+            totals = [_rank_totals(rank, priced) for rank in range(degree)]
+            yield _prediction(totals, priced, workload=workload, hardware=hardware, job=job)
 
 
-def _choice(group: LayerGroup) -> Choice:
-    return Choice(
-        zero_stage=group.zero_stage,
-        activation_checkpointing=group.activation_checkpointing,
-        offload=group.offload,
-    )
-
-
-def _edge(choice: EdgeChoice) -> Choice:
-    return Choice(zero_stage=choice.zero_stage, offload=choice.offload)
-
-
-def _distinct(choices: Sequence[Choice]) -> tuple[Choice, ...]:
-    return tuple(dict.fromkeys(choices))
-
-
-def _rank_totals(rank: int, priced: _Priced) -> StageTotals:
+def _rank_totals(rank: int, priced: PricedStrategy) -> StageTotals:
     """Return the totals of one pipeline rank with all the virtual stages that it holds."""
     configuration = priced.configuration
     table = priced.tables[priced.rank_kinds[rank]]
     held: list[list[HeldLayers]] = []
     boundaries: list[Boundary] = []
     last = len(priced.stages) - 1
+    first_edge, last_edge = (priced.edges[edge_choice(edge)] for edge in edges_of(priced.strategy))
     for index, stage in enumerate(priced.stages):
         if priced.rank_of(index) != rank:
             continue
         layers: list[HeldLayers] = []
         if index == 0:
-            layers.append(HeldLayers(costs=table.embedding, choice=0, count=1))
+            layers.append(HeldLayers(costs=table.embedding, choice=first_edge, count=1))
         for group in stage.layers:
             layers.extend(_group_layers(group, table, priced.choices))
         if index == last:
-            layers.append(HeldLayers(costs=table.head, choice=0, count=1))
+            layers.append(HeldLayers(costs=table.head, choice=last_edge, count=1))
         held.append(layers)
         boundaries.extend(_boundaries(index, priced))
     return stage_totals(
@@ -195,7 +104,7 @@ def _shape(configuration: Configuration) -> dict[str, int]:
     }
 
 
-def _boundaries(index: int, priced: _Priced) -> Iterator[Boundary]:
+def _boundaries(index: int, priced: PricedStrategy) -> Iterator[Boundary]:
     """Yield the exchanges of a virtual stage with the one before it and the one after it."""
     rank = priced.rank_of(index)
     for before, other in ((index - 1, index - 1), (index, index + 1)):
@@ -227,12 +136,12 @@ def _kind_of(block: int, table: CostTable) -> int:
 
 
 def _group_layers(
-    group: LayerGroup, table: CostTable, choices: Sequence[Choice]
+    group: LayerGroup, table: CostTable, choices: Mapping[Choice, int]
 ) -> list[HeldLayers]:
     """Return the group's blocks by the kind that each is of."""
     held = []
     first_of_run = 0
-    index = choices.index(_choice(group))
+    index = choices[choice_of(group)]
     end = group.first_block + group.block_count
     for kind, count in table.chain:
         inside = min(end, first_of_run + count) - max(group.first_block, first_of_run)
@@ -244,7 +153,7 @@ def _group_layers(
 
 def _prediction(
     totals: Sequence[StageTotals],
-    priced: _Priced,
+    priced: PricedStrategy,
     *,
     workload: ModelWorkload,
     hardware: ClusterHardware,

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from math import gcd
 
+from planner.cost.priced import device_order_of
 from planner.cost.schedule import rank_of_virtual_stage
-from planner.cost.step import device_order_of
 from planner.hardware import ClusterHardware
 from planner.schema.strategy import Strategy
 from planner.space.breach import Breach

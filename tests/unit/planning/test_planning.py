@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from planner.errors import InputError
-from planner.planning import estimate, plan, resolved_cluster, resolved_model
+from planner.planning import estimate, estimates, plan, resolved_cluster, resolved_model
 from planner.schema.job import DegreeLimit, Job, Limits
 from planner.schema.plan import Infeasible, Plan
 from planner.schema.strategy import Strategy
@@ -121,3 +121,30 @@ def test_an_illegal_strategy_names_field_value_and_remedy():
         estimate(LLAMA, EIGHT_H100, a_job(), Strategy(tensor_parallel_degree=6))
     assert caught.value.field
     assert caught.value.remedy
+
+
+def test_a_batch_of_estimates_says_what_each_says_alone():
+    """Five hundred strategies that differ in everything, an illegal one among them."""
+    strategies = [
+        Strategy(
+            tensor_parallel_degree=tensor,
+            pipeline_parallel_degree=pipeline,
+            data_parallel_shard_degree=8 // (tensor * pipeline),
+            zero_stage=zero,
+            activation_checkpointing=checkpointing,
+            offload=offload,
+        )
+        for tensor, pipeline in ((1, 1), (2, 1), (1, 2), (2, 2), (4, 2), (1, 8))
+        for zero in (1, 2, 3)
+        for checkpointing in ("none", "selective", "full")
+        for offload in ((), ("optimizer",))
+    ]
+    strategies.insert(100, Strategy(tensor_parallel_degree=6))
+    many = [*strategies] * 5
+    refused = [index * len(strategies) + 100 for index in range(5)]
+    answers = list(estimates(LLAMA, EIGHT_H100, a_job(), many))
+    assert len(answers) == len(many)
+    assert [i for i, answer in enumerate(answers) if isinstance(answer, InputError)] == refused
+    for index in range(0, len(many), 31):
+        if index not in refused:
+            assert answers[index] == estimate(LLAMA, EIGHT_H100, a_job(), many[index])

@@ -1,0 +1,149 @@
+"""Priced: strategies with the prices of their layers, from one cost table for many of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from planner.cost.configuration import (
+    Choice,
+    Choices,
+    Configuration,
+    Configurations,
+    LayerChoices,
+)
+from planner.cost.layer_costs import CostTable
+from planner.cost.schedule import rank_of_virtual_stage
+from planner.cost.table import cost_table
+from planner.hardware import ClusterHardware
+from planner.schema.job import Job, Stack
+from planner.schema.strategy import EdgeChoice, LayerGroup, Stage, Strategy
+from planner.workload.layer import ModelWorkload
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PricedStrategy:
+    """A strategy with the cost table of every kind of device for its one configuration.
+
+    The choices of blocks and edges are those of all strategies that were priced together.
+    """
+
+    hardware: ClusterHardware
+    strategy: Strategy
+    stages: tuple[Stage, ...]
+    configuration: Configuration
+    choices: Mapping[Choice, int]
+    edges: Mapping[Choice, int]
+    tables: tuple[CostTable, ...]
+    rank_kinds: tuple[int, ...]
+    stack: Stack
+
+    def rank_of(self, virtual_stage: int) -> int:
+        """Return the pipeline rank that holds a virtual stage."""
+        return rank_of_virtual_stage(
+            self.configuration.pipeline_schedule,
+            pipeline_parallel_degree=self.configuration.pipeline_parallel_degree,
+            virtual_stage=virtual_stage,
+        )
+
+
+def priced_strategies(
+    workload: ModelWorkload,
+    hardware: ClusterHardware,
+    job: Job,
+    strategies: Sequence[Strategy],
+) -> Iterator[PricedStrategy]:
+    """Yield every strategy with its prices, from one table for all of them."""
+    rows = [
+        configuration_of(one, device_order=device_order_of(one, hardware)) for one in strategies
+    ]
+    choices = _places(choice_of(g) for one in strategies for s in stages_of(one) for g in s.layers)
+    edges = _places(edge_choice(edge) for one in strategies for edge in edges_of(one))
+    edge_choices = Choices.of(tuple(edges))
+    layers = LayerChoices(
+        blocks=Choices.of(tuple(choices)), embedding=edge_choices, head=edge_choices
+    )
+    columns = Configurations.of(rows)
+    tables = [
+        cost_table(workload, kind, job, configurations=columns, choices=layers)
+        for kind in hardware.kinds
+    ]
+    for index, (strategy, row) in enumerate(zip(strategies, rows, strict=True)):
+        yield PricedStrategy(
+            hardware=hardware,
+            strategy=strategy,
+            stages=stages_of(strategy),
+            configuration=row,
+            choices=choices,
+            edges=edges,
+            tables=tuple(table.row(index) for table in tables),
+            rank_kinds=hardware.stage_kinds(
+                row.device_order, pipeline_parallel_degree=row.pipeline_parallel_degree
+            ),
+            stack=job.stack,
+        )
+
+
+def stages_of(strategy: Strategy) -> tuple[Stage, ...]:
+    """Return the virtual stages of a resolved strategy."""
+    if strategy.stages is None:
+        raise ValueError("the strategy must be resolved before it is priced")
+    return strategy.stages
+
+
+def edges_of(strategy: Strategy) -> tuple[EdgeChoice, EdgeChoice]:
+    """Return the choices of the embedding and of the head of a resolved strategy."""
+    if strategy.embedding is None or strategy.head is None:
+        raise ValueError("the strategy must be resolved before it is priced")
+    return strategy.embedding, strategy.head
+
+
+def _places(choices: Iterable[Choice]) -> dict[Choice, int]:
+    """Return the different choices with their places."""
+    return {choice: place for place, choice in enumerate(dict.fromkeys(choices))}
+
+
+def configuration_of(strategy: Strategy, *, device_order: int = 0) -> Configuration:
+    """Return the part of a resolved strategy that holds for all layers."""
+    return Configuration(
+        tensor_parallel_degree=strategy.tensor_parallel_degree,
+        sequence_parallel=strategy.sequence_parallel,
+        pipeline_parallel_degree=strategy.pipeline_parallel_degree,
+        virtual_pipeline_degree=strategy.virtual_pipeline_degree,
+        pipeline_schedule=strategy.pipeline_schedule,
+        context_parallel_degree=strategy.context_parallel_degree,
+        context_parallel_kind=strategy.context_parallel_kind,
+        expert_parallel_degree=strategy.expert_parallel_degree,
+        expert_tensor_parallel_degree=strategy.expert_tensor_parallel_degree,
+        data_parallel_replicate_degree=strategy.replicate_degree,
+        data_parallel_shard_degree=strategy.shard_degree,
+        micro_batch_size=strategy.micro_batch_size,
+        micro_batch_count=strategy.micro_batch_count or 1,
+        device_order=device_order,
+    )
+
+
+def device_order_of(strategy: Strategy, hardware: ClusterHardware) -> int:
+    """Return the place in `hardware.orders` that the stages' device groups spell, 0 without any.
+
+    Kinds that no stage names follow in the cluster's order.
+    """
+    kinds = {name: index for index, k in enumerate(hardware.kinds) for name in k.node_groups}
+    stages = (strategy.stages or ())[: strategy.pipeline_parallel_degree]
+    named = [kinds[s.device_group] for s in stages if s.device_group in kinds]
+    order = tuple(dict.fromkeys([*named, *range(len(hardware.kinds))]))
+    return hardware.orders.index(order)
+
+
+def choice_of(group: LayerGroup) -> Choice:
+    """Return the choice of a group of layers."""
+    return Choice(
+        zero_stage=group.zero_stage,
+        activation_checkpointing=group.activation_checkpointing,
+        offload=group.offload,
+    )
+
+
+def edge_choice(choice: EdgeChoice) -> Choice:
+    """Return the choice of the embedding or the head."""
+    return Choice(zero_stage=choice.zero_stage, offload=choice.offload)
