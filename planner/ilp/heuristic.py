@@ -178,11 +178,18 @@ def _balanced(instance: Instance, pace: Floats, with_own: bool) -> tuple[int, ..
 def _cuts_under(
     instance: Instance, prefix: list[list[float]], room: list[float]
 ) -> tuple[int, ...] | None:
-    """Return cuts where every virtual stage takes what its rank's `room` allows, one at least."""
+    """Return cuts where every virtual stage takes what its rank's `room` allows, one at least.
+
+    What a stage leaves of it the rank's next one may take too.
+    """
     blocks, parts = instance.block_count, len(instance.holders)
+    left = [0.0] * len(room)
     cuts = [0]
     for j, rank in enumerate(instance.holders):
         latest = blocks - (parts - 1 - j)
-        reach = bisect_right(prefix[rank], prefix[rank][cuts[-1]] + room[rank]) - 1
+        start = prefix[rank][cuts[-1]]
+        left[rank] += room[rank]
+        reach = bisect_right(prefix[rank], start + left[rank]) - 1
         cuts.append(min(max(reach, cuts[-1] + 1), latest))
+        left[rank] -= prefix[rank][cuts[-1]] - start
     return tuple(cuts) if cuts[-1] == blocks else None
