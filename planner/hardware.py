@@ -98,14 +98,39 @@ class StateBytes(Part):
 
 
 class ModelStates(Part):
-    """State bytes by ZeRO stage 0-3, under 16-bit compute (`mixed`) and in fp32 (`full`)."""
+    """State bytes by ZeRO stage 0-3, under 16-bit compute (`mixed`) and in fp32 (`full`).
+
+    `bfloat16` is there where the software treats bf16 unlike fp16.
+    """
 
     mixed: tuple[StateBytes, StateBytes, StateBytes, StateBytes]
     full: tuple[StateBytes, StateBytes, StateBytes, StateBytes]
+    bfloat16: tuple[StateBytes, StateBytes, StateBytes, StateBytes] | None = None
+
+
+class ActivationProfile(Part):
+    """What the software keeps for backward, and holds in the loss.
+
+    `fused`: norms, gates and activations are single kernels that keep their inputs alone.
+    `gathers_again`: under sequence parallel, inputs of column-split products are kept divided.
+    `products_in_8_bits`: under fp8, products keep what they read in 8 bits.
+    `boundaries_held`: a pipeline schedule holds what stages exchange for each micro-batch in
+    flight, beside what layers keep.
+    """
+
+    fused: bool
+    gathers_again: bool
+    products_in_8_bits: bool
+    boundaries_held: bool
+    logits_bytes_per_element: Annotated[int, Field(ge=1, le=32)]
 
 
 class StackProfile(Part):
-    """One data file of `profiles/stacks`: what the software adds."""
+    """One data file of `profiles/stacks`: what the software adds.
+
+    `workspace_gib` of `runtime_gib` is tensors that libraries allocate through the framework.
+    `gradient_buffers`: gradients have a buffer from the start, and are reduced in it.
+    """
 
     stack: Stack
     in_situ_efficiency: Share
@@ -113,6 +138,7 @@ class StackProfile(Part):
     host_us_per_kernel: NotNegative
     backward_kernel_ratio: Positive
     runtime_gib: NotNegative
+    workspace_gib: NotNegative
     allocator_slack_ratio: Annotated[float, Field(ge=0, lt=1)]
     reduce_bytes_per_gradient: Annotated[int, Field(ge=1, le=4)]
     gathered_layer_count: Annotated[int, Field(ge=1, le=64)]
@@ -120,7 +146,9 @@ class StackProfile(Part):
     tensor_parallel_overlap_ratio: Annotated[float, Field(ge=0, lt=1)]
     step_interval_ratio: Positive
     memory_error_ratio: Positive
+    activations: ActivationProfile
     model_states: ModelStates
+    gradient_buffers: bool
     optimizer_has_master: bool
     source: str
 

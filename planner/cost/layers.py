@@ -31,16 +31,21 @@ _Kept = Literal["none", "selective", "full"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Extras:
-    """What a head adds to a plain layer, [configurations, 1]: loss buffers, a tied copy."""
+    """What a head adds to a plain layer, [configurations, 1]: loss buffers, a tied copy.
+
+    `logits_bytes` are the loss's buffers at their peak, of which `logits_gradient_bytes`, those of
+    the logits' gradient, are left while the head runs backward.
+    """
 
     logits_bytes: Floats
+    logits_gradient_bytes: Floats
     copied_parameters: Floats
 
 
 def no_extras(setting: Setting) -> Extras:
     """Return the extras of a layer that is no head: none."""
     zero = np.zeros_like(setting.tokens)
-    return Extras(logits_bytes=zero, copied_parameters=zero)
+    return Extras(logits_bytes=zero, logits_gradient_bytes=zero, copied_parameters=zero)
 
 
 def layer_costs(
@@ -202,12 +207,42 @@ def _kept_bytes(layer: LayerWorkload, kept: _Kept, setting: Setting) -> Floats:
 
 
 def _bytes_of(elements: ActivationElements, tokens: Floats, setting: Setting) -> Floats:
-    """Return the bytes of `elements` for each of `tokens` on one device, [configurations, 1]."""
-    spread = np.where(setting.sequence_parallel, setting.tensor, 1.0)
-    narrow = elements.gathered + elements.replicated / spread + elements.sharded / setting.tensor
+    """Return the bytes of `elements` for each of `tokens` on one device, [configurations, 1].
+
+    The stack says whether fused kernels spare copies, whether inputs of column-split products are
+    gathered anew in backward, and whether products keep what they read in 8 bits under fp8.
+    """
+    keeps, spread = (
+        setting.stack.activations,
+        np.where(setting.sequence_parallel, setting.tensor, 1.0),
+    )
+    narrow = elements.replicated / spread + elements.sharded / setting.tensor
     narrow = narrow + np.where(setting.tensor > 1.0, elements.reduced / spread, 0.0)
+    if not keeps.fused:
+        narrow = narrow + elements.norm_copies / spread + elements.row_copies / setting.tensor
+    read = elements.gathered / (spread if keeps.gathers_again else 1.0)
+    read = read + elements.products / setting.tensor
+    narrow = narrow + elements.routed * setting.expert_tensor / setting.tensor
+    masks = elements.masks / spread if setting.job.dropout else 0.0
     wide = elements.float32 / setting.tensor
-    return tokens * (setting.compute_bytes * narrow + 4.0 * wide)
+    return tokens * (
+        setting.compute_bytes * narrow + setting.product_input_bytes * read + 4.0 * wide + masks
+    )
+
+
+def _score_bytes(layer: LayerWorkload, setting: Setting) -> Floats:
+    """Return what attention keeps of its scores where it is not fused, [configurations, 1].
+
+    The softmax, and under dropout its mask and what is left of it: 5 a s^2 b in 16 bits.
+    Source: Korthikanti et al. 2022, arXiv:2205.05198, section 4.1.
+    """
+    if setting.job.fused_attention or layer.attention is None:
+        return np.zeros_like(setting.tokens)
+    per_score = setting.compute_bytes * (2 if setting.job.dropout else 1)
+    per_score += 1 if setting.job.dropout else 0
+    keys = layer.token_count(setting.sequence_length) / setting.context
+    heads = layer.attention.head_count / setting.tensor
+    return layer_tokens(layer, setting) * keys * heads * per_score
 
 
 def _activation_bytes(layer: LayerWorkload, choices: Choices, setting: Setting) -> Floats:
@@ -218,9 +253,14 @@ def _activation_bytes(layer: LayerWorkload, choices: Choices, setting: Setting) 
         np.where(
             choices.selective,
             _kept_bytes(layer, "selective", setting),
-            _kept_bytes(layer, "none", setting),
+            _all_bytes(layer, setting),
         ),
     )
+
+
+def _all_bytes(layer: LayerWorkload, setting: Setting) -> Floats:
+    """Return what one micro-batch has live where nothing is run again, [configurations, 1]."""
+    return _kept_bytes(layer, "none", setting) + _score_bytes(layer, setting)
 
 
 def _layer_bytes(
@@ -235,12 +275,13 @@ def _layer_bytes(
     """Return the layer's bytes by cause.
 
     With a single micro-batch a layer's gradients only appear once its activations are freed, so
-    that the larger of both counts: gradients are what exceeds the activations.
+    that the larger of both counts: gradients are what exceeds the activations. A stack that keeps
+    gradients in a buffer has them from the start.
     """
     states = state_memory(held, choices, setting)
-    live = _kept_bytes(layer, "none", setting) - kept
+    live = _all_bytes(layer, setting) - kept
     on_device = np.where(choices.offload_activations, 0.0, kept)
-    single = setting.micro_batch_count == 1.0
+    single = (setting.micro_batch_count == 1.0) & (not setting.stack.gradient_buffers)
     gradients = np.where(single, np.maximum(states.gradients - on_device, 0.0), states.gradients)
     live = live + np.where(choices.offload_activations, 2.0 * kept, 0.0)
     transient, logits = _transient_bytes(states, np.maximum(live, 0.0), setting, extras)
@@ -265,14 +306,14 @@ def _transient_bytes(
 
     A block holds its gathered parameters and those prefetched, its gradients and one live layer. A
     head holds its own parameters with either the loss's buffers at their peak, or afterwards the
-    gradient of the logits (a sixth of the buffers) with its own gradients.
+    gradient of the logits with its own gradients.
     """
     prefetched = setting.stack.gathered_layer_count * states.gathered
     block = prefetched + states.unreduced + live
     loss = states.gathered + extras.logits_bytes
-    after = states.gathered + states.unreduced + extras.logits_bytes / 6.0
+    after = states.gathered + states.unreduced + extras.logits_gradient_bytes
     is_head = extras.logits_bytes > 0.0
-    logits = np.where(loss >= after, extras.logits_bytes, extras.logits_bytes / 6.0)
+    logits = np.where(loss >= after, extras.logits_bytes, extras.logits_gradient_bytes)
     return (
         np.where(is_head, np.maximum(loss, after), block),
         np.where(is_head, logits, 0.0) + 0.0 * live,

@@ -63,6 +63,23 @@ class Setting:
         return _COMPUTE_BYTES[self.job.precision]
 
     @property
+    def product_input_bytes(self) -> int:
+        """Return the bytes of one element that is kept for a matrix product alone."""
+        in_8_bits = (
+            self.job.precision is Precision.FP8 and self.stack.activations.products_in_8_bits
+        )
+        return 1 if in_8_bits else self.compute_bytes
+
+    @property
+    def logits_bytes(self) -> int:
+        """Return the bytes per logit that the loss holds at its peak.
+
+        A fused loss writes the gradient over the logits: both in the compute type at most.
+        """
+        fused = 2 * self.compute_bytes
+        return fused if self.job.fused_loss else self.stack.activations.logits_bytes_per_element
+
+    @property
     def reduce_bytes(self) -> int:
         """Return the bytes of one gradient element on the wire."""
         if self.job.precision is Precision.FP32:

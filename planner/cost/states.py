@@ -101,8 +101,10 @@ def state_memory(local: LocalParameters, choices: Choices, setting: Setting) -> 
 
 
 def _stage_table(setting: Setting) -> tuple[StateBytes, ...]:
-    states = setting.stack.model_states
-    return states.full if setting.job.precision is Precision.FP32 else states.mixed
+    states, precision = setting.stack.model_states, setting.job.precision
+    if precision is Precision.FP32:
+        return states.full
+    return states.mixed if precision is Precision.FP16 else states.bfloat16 or states.mixed
 
 
 def _by_stage(
@@ -116,11 +118,12 @@ def _unreduced_bytes(whole: Floats, choices: Choices, setting: Setting) -> Float
     """Return the bytes of one layer's gradients while they are reduced.
 
     Stages 2 and 3 hold them in the compute type and in the type they are reduced in; stage 1
-    reduces from a copy of what it accumulated.
+    reduces from a copy of what it accumulated, where it has no buffer to reduce in.
     """
     both = (setting.compute_bytes + setting.reduce_bytes) * whole
     zero = choices.zero_stage
-    return np.where(zero >= 2, both, 0.0) + np.where(zero == 1, setting.reduce_bytes * whole, 0.0)
+    copied = 0.0 if setting.stack.gradient_buffers else setting.reduce_bytes * whole
+    return np.where(zero >= 2, both, 0.0) + np.where(zero == 1, copied, 0.0)
 
 
 def sync_seconds(local: LocalParameters, setting: Setting) -> SyncSeconds:

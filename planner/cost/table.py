@@ -92,18 +92,28 @@ def memory_limits(hardware: DeviceHardware, job: Job) -> MemoryLimits:
 
 
 def _head_extras(head: HeadWorkload, priced: Setting) -> Extras:
-    per_token = head.logits_bytes_per_element * head.vocabulary_size / priced.tensor
+    """Return the loss's buffers and a tied embedding's copy.
+
+    Plain torch holds 12 bytes per logit at its peak: the 16-bit logits, their fp32 copy, the fp32
+    log-softmax, and its gradient in both widths take turns (measured on fake tensors: 12 S b V).
+    """
+    logits = priced.tokens * head.vocabulary_size / priced.tensor
     copied = head.tied_parameter_count / priced.tensor
     return Extras(
-        logits_bytes=priced.tokens * per_token,
+        logits_bytes=logits * priced.logits_bytes,
+        logits_gradient_bytes=logits * priced.compute_bytes,
         copied_parameters=np.where(priced.pipeline > 1.0, copied, 0.0),
     )
 
 
 def _stage_fixed(kinds: Sequence[LayerWorkload], priced: Setting) -> StageFixed:
-    """Return what a boundary between stages costs: activations forward, their gradients back."""
+    """Return what a boundary between stages costs: activations forward, their gradients back.
+
+    Where the schedule does not hold them, what was received lives on as the block's input alone.
+    """
     spread = np.where(priced.sequence_parallel, priced.tensor, 1.0)
     apart = priced.pipeline > 1.0
+    held = 1.0 if priced.stack.activations.boundaries_held else 0.0
     messages = np.concatenate(
         [
             boundary_elements(layer, priced) / spread * priced.compute_bytes * apart
@@ -114,6 +124,6 @@ def _stage_fixed(kinds: Sequence[LayerWorkload], priced: Setting) -> StageFixed:
     once = send_recv_seconds_by_level(messages, priced.hardware.levels)
     return StageFixed(
         boundary_seconds=2.0 * once,
-        boundary_bytes=messages,
+        boundary_bytes=messages * held,
         step_end_seconds=np.zeros(len(priced.tokens)),
     )

@@ -111,7 +111,12 @@ class Limits(Part):
 
 
 class Job(Document):
-    """A training job. What is `None` is resolved from the model and the cluster and then stated."""
+    """A training job. What is `None` is resolved from the model and the cluster and then stated.
+
+    Three flags say what the training program keeps in memory. `fused_attention` false: it keeps the
+    scores of attention. `fused_loss`: it writes the gradient of the logits over them, and makes no
+    copy in 32 bits. `dropout`: it keeps masks.
+    """
 
     global_batch_size: Annotated[PositiveCount, Field(le=GLOBAL_BATCH_LIMIT)] | None = None
     sequence_length: Annotated[PositiveCount, Field(le=2**24)] | None = None
@@ -119,4 +124,7 @@ class Job(Document):
     optimizer: Optimizer = Optimizer.ADAMW
     stack: Stack = Stack.TORCH
     objective: Objective = Objective.THROUGHPUT
+    fused_attention: bool = True
+    fused_loss: bool = False
+    dropout: bool = False
     limits: Limits = Limits()

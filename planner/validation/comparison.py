@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from planner.hardware import stack_profile
 from planner.schema.plan import Prediction, StagePrediction
+from planner.units import GIB
 from planner.validation.case import Case
 from planner.validation.measurement import (
     measured_fit,
@@ -93,12 +94,14 @@ def _scope(case: Case, prediction: Prediction) -> tuple[StagePrediction, ...]:
 def _as_measured(stage: StagePrediction, case: Case) -> float:
     """Return a stage's peak as the row's tool counts it.
 
-    `torch_allocated` and `torch_active` count live tensors, `torch_reserved` the allocator's slack
-    as well, the driver's tools also the context and the libraries. Where the tool is unknown, it is
-    taken for the framework's own, which counts live tensors.
+    `torch_allocated` and `torch_active` count live tensors, with those that libraries allocate as
+    their workspace, `torch_reserved` the allocator's slack as well, the driver's tools also the
+    context and the libraries. Where the tool is unknown, it is taken for the driver's, which is at
+    hand whatever the framework.
     """
     live = stage.memory_bytes.total_bytes() - stage.memory_bytes.runtime
-    if case.run.mem_class == "device_used":
+    live += stack_profile(case.job.stack).workspace_gib * GIB
+    if case.run.mem_class in {"device_used", "unknown", None}:
         return stage.peak_memory_bytes
     if case.run.mem_class == "torch_reserved":
         return live * (1.0 + _slack_ratio(case))

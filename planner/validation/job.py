@@ -57,6 +57,9 @@ def job_of(run: MeasuredRun) -> tuple[Job, tuple[Assumption, ...]]:
         precision=_precision(run, assumptions),
         optimizer=_optimizer(run, assumptions),
         stack=_stack(run, assumptions),
+        fused_attention=_fused_attention(run),
+        fused_loss=_fused_loss(run),
+        dropout=_dropout(run),
     )
     return job, tuple(assumptions)
 
@@ -81,6 +84,35 @@ def _stack(run: MeasuredRun, assumptions: list[Assumption]) -> Stack:
             return stack
     assumptions.append(Assumption.STACK_TORCH)
     return Stack.TORCH
+
+
+def _fused_attention(run: MeasuredRun) -> bool:
+    """Return whether attention keeps none of its scores: fused, or run again in backward."""
+    return run.flash_attention is not False or run.recompute == "selective"
+
+
+def _fused_loss(run: MeasuredRun) -> bool:
+    """Return whether the loss works in place of the logits.
+
+    llm-foundry's MPT takes flash-attention's fused cross entropy unless told otherwise, and
+    torchtitan compiles the loss with the model since 2025.
+    Source: `llmfoundry/models/mpt/modeling_mpt.py` (`loss_fn`); `torchtitan/components/loss.py`.
+    """
+    framework = (run.framework or "").lower()
+    if "foundry" in framework or "composer" in framework:
+        return True
+    return "torchtitan" in framework and run.compile is True and "2024" not in framework
+
+
+def _dropout(run: MeasuredRun) -> bool:
+    """Return whether dropout is on: in GPT-2's and BERT's line it is 0.1 by default.
+
+    Megatron's arguments have 0.1 for all models; recipes of Llama's line turn it off, as MPT's do.
+    Source: `megatron/training/arguments.py`; transformers `BertConfig`, `GPT2Config`.
+    """
+    framework = (run.framework or "").lower()
+    names = ("megatron-lm", "megatron-deepspeed", "transformers", "deepspeed")
+    return run.activation in {"gelu", "gelu_new"} and any(name in framework for name in names)
 
 
 def _precision(run: MeasuredRun, assumptions: list[Assumption]) -> Precision:

@@ -5,14 +5,16 @@ keeps all that backward reads; *selective* the block's input, the attention's ou
 `planner.workload.selection` says; *full* the block's input alone.
 
 For Llama-3-8B this is 200,832 bytes per token and block where 201,097 were measured on fake
-tensors. Dropout masks are left out (1 byte each; Korthikanti et al. 2022 count two for 34 s b h,
-without them and without the scores it is 32 s b h, which is what we count for GPT-2).
+tensors. Copies that fused kernels do not keep are counted apart. So are dropout's masks, one after
+each sublayer: with them it is 34 s b h for GPT-2, as Korthikanti et al. 2022 have it.
 
 Source: Korthikanti et al. 2022, arXiv:2205.05198, section 4.1; counts checked against the tensors
 that autograd saves in transformers' layers (`tests/golden/test_activation_elements.py`).
 """
 
 from __future__ import annotations
+
+from dataclasses import fields
 
 from planner.schema.model import (
     Attention,
@@ -29,10 +31,11 @@ from planner.workload.flops import attention_core, block_gemms, source_gemms, su
 from planner.workload.layer import ActivationElements, LayerActivations
 from planner.workload.selection import kept_products
 
-# Elements that a norm keeps beside its output, for each of its input: RMSNorm in plain torch keeps
-# an fp32 copy (two elements) and the normalised row (two where it is still wide), LayerNorm is one
-# kernel and keeps its input.
-_KEPT_BY_NORM = {Norm.RMS: 3.0, Norm.RMS_FLOAT32: 4.0, Norm.LAYER: 1.0}
+# Elements that a norm keeps beside its input and output, for each of its input: RMSNorm in plain
+# torch widens the row (an fp32 copy, two elements, in place of the input) and keeps the normalised
+# row (two where it is still wide); LayerNorm is one kernel and keeps its input alone.
+_COPIED_BY_NORM = {Norm.RMS: 2.0, Norm.RMS_FLOAT32: 3.0, Norm.LAYER: 0.0}
+_KINDS = tuple(field.name for field in fields(ActivationElements))
 _TOKEN_INDEX_WORDS = 2.0  # an int64, in words of 4 bytes
 _ROUTING_WORDS_PER_CHOICE = 10.0  # weight, its normed copy, and int64 index, order, inverse, expert
 
@@ -45,6 +48,7 @@ def block_activations(block: Block, hidden_size: int) -> LayerActivations:
     return LayerActivations(
         none=_sum(
             *(_norms(block, hidden_size) for _ in range(sublayer_count(block))),
+            _elements(masks=sublayer_count(block) * hidden_size),
             *(_attention(attention, _head_norm(block)) for attention in attentions),
             _feed_forward(block.feed_forward, hidden_size),
         ),
@@ -64,10 +68,14 @@ def source_activations(cross: CrossAttention) -> LayerActivations:
     What it makes them of is the tower's output, which its stage holds once for all blocks.
     """
     width = cross.key_value_head_count * cross.head_size
-    normed = _KEPT_BY_NORM[Norm.RMS] * width if cross.query_key_norm else 0.0
+    normed = width if cross.query_key_norm else 0
     heads = cross.key_value_head_count if cross.query_key_norm else 0
     return LayerActivations(
-        none=_elements(sharded=2 * width + normed, float32=heads),
+        none=_elements(
+            sharded=2 * width + normed,
+            row_copies=_COPIED_BY_NORM[Norm.RMS] * normed,
+            float32=heads,
+        ),
         selective=kept_products(source_gemms(cross)),
         full=_elements(),
     )
@@ -86,7 +94,7 @@ def end_activations(end: Entry, index: int) -> LayerActivations:
 
 def end_norm_activations(end: Entry) -> LayerActivations:
     """Return what the norms of an entry or exit keep; their output is counted where it is read."""
-    kept = _elements(replicated=_KEPT_BY_NORM[end.norm] * sum(end.norm_widths))
+    kept = _normed(end.norm, sum(end.norm_widths))
     return LayerActivations(none=kept, selective=kept, full=kept)
 
 
@@ -109,7 +117,7 @@ def _norms(block: Block, width: int) -> ActivationElements:
     """
     if block.norm_placement is NormPlacement.BEFORE:
         return _norm(block.norm, width)
-    after = _elements(replicated=_KEPT_BY_NORM[block.norm] * width)
+    after = _normed(block.norm, width)
     if block.norm_placement is NormPlacement.AFTER:
         return _sum(_elements(gathered=width), after)
     return _sum(_norm(block.norm, width), after)
@@ -117,7 +125,12 @@ def _norms(block: Block, width: int) -> ActivationElements:
 
 def _norm(norm: Norm, width: int) -> ActivationElements:
     """Return what a norm keeps and its output, which column-split products read whole."""
-    return _elements(gathered=width, replicated=_KEPT_BY_NORM[norm] * width)
+    return _sum(_elements(gathered=width), _normed(norm, width))
+
+
+def _normed(norm: Norm, width: int) -> ActivationElements:
+    """Return what a norm keeps beside its output."""
+    return _elements(replicated=width, norm_copies=_COPIED_BY_NORM[norm] * width)
 
 
 def _head_norm(block: Block) -> Norm:
@@ -141,7 +154,8 @@ def _attention(attention: Attention, head_norm: Norm) -> ActivationElements:
     return _sum(
         kept,
         _elements(
-            sharded=_KEPT_BY_NORM[head_norm] * normed_heads * attention.head_size,
+            sharded=normed_heads * attention.head_size,
+            row_copies=_COPIED_BY_NORM[head_norm] * normed_heads * attention.head_size,
             float32=normed_rows,
         ),
     )
@@ -159,7 +173,7 @@ def _latent(attention: LatentAttention) -> ActivationElements:
     compressed = (attention.query_rank or 0) + attention.key_value_rank
     return _sum(
         _elements(
-            gathered=(1.0 + _KEPT_BY_NORM[Norm.RMS]) * compressed,
+            gathered=(2.0 + _COPIED_BY_NORM[Norm.RMS]) * compressed,
             sharded=2 * core.head_count * core.key_head_size + expanded,
         ),
         _attention_output(attention),
@@ -178,40 +192,26 @@ def _feed_forward(feed_forward: FeedForward, hidden_size: int) -> ActivationElem
     Routed experts keep them for each chosen expert, and the token's row as it was sent and as it
     came back, with the router's probabilities and choices.
     """
-    rows = 4 if feed_forward.gated else 2
+    rows = 2 if feed_forward.gated else 1
+    copied = 1 if feed_forward.gated else 0
     if not isinstance(feed_forward, MixtureFeedForward):
-        return _elements(sharded=rows * feed_forward.ffn_size)
+        width = feed_forward.ffn_size
+        return _elements(sharded=rows * width, products=width, row_copies=copied * width)
     chosen = feed_forward.experts_per_token
     width = chosen * feed_forward.expert_ffn_size + feed_forward.shared_ffn_size
     return _elements(
-        gathered=2 * chosen * hidden_size,
+        routed=2 * chosen * hidden_size,
         sharded=rows * width,
+        products=width,
+        row_copies=copied * width,
         float32=feed_forward.expert_count + _ROUTING_WORDS_PER_CHOICE * chosen,
     )
 
 
-def _elements(
-    *,
-    gathered: float = 0.0,
-    replicated: float = 0.0,
-    sharded: float = 0.0,
-    float32: float = 0.0,
-    reduced: float = 0.0,
-) -> ActivationElements:
-    return ActivationElements(
-        gathered=float(gathered),
-        replicated=float(replicated),
-        sharded=float(sharded),
-        float32=float(float32),
-        reduced=float(reduced),
-    )
+def _elements(**elements: float) -> ActivationElements:
+    """Return the elements that are given, and none of the other kinds."""
+    return ActivationElements(**{name: float(elements.get(name, 0.0)) for name in _KINDS})
 
 
 def _sum(*parts: ActivationElements) -> ActivationElements:
-    return ActivationElements(
-        gathered=sum(part.gathered for part in parts),
-        replicated=sum(part.replicated for part in parts),
-        sharded=sum(part.sharded for part in parts),
-        float32=sum(part.float32 for part in parts),
-        reduced=sum(part.reduced for part in parts),
-    )
+    return _elements(**{name: sum(getattr(part, name) for part in parts) for name in _KINDS})

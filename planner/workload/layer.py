@@ -105,7 +105,12 @@ class ActivationElements:
     divided under it; `sharded` is always divided. `float32` counts further elements kept in 4
     bytes whatever the dtype (log-sum-exp, router probabilities), divided as `sharded` is.
     `reduced` counts outputs of tensor-parallel reductions that selective checkpointing keeps: none
-    where nothing is tensor parallel, else as `replicated`.
+    where nothing is tensor parallel, else as `replicated`. `products` are rows that nothing but a
+    matrix product reads, divided as `sharded` is. `routed` are rows of tokens sent to experts and
+    back, divided among the tensor-parallel ranks that do not split an expert. `norm_copies` and
+    `row_copies` are what elementwise operations keep one by one and fused kernels do not, divided
+    as `replicated` and as `sharded` are. `masks` counts bytes, one an element, that dropout keeps,
+    divided as `replicated`.
     Expert parallelism changes none of them: dispatch keeps the number of tokens per device.
     """
 
@@ -114,6 +119,11 @@ class ActivationElements:
     sharded: float
     float32: float = 0.0
     reduced: float = 0.0
+    products: float = 0.0
+    routed: float = 0.0
+    norm_copies: float = 0.0
+    row_copies: float = 0.0
+    masks: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -226,14 +236,13 @@ class LayerWorkload:
 class HeadWorkload:
     """Final norm, LM head and loss.
 
-    At its peak the loss holds `logits_bytes_per_element` for each of `vocabulary_size` logits of a
-    token. A tied head has no parameters of its own, but on a pipeline stage without the embedding
-    it holds a copy of `tied_parameter_count`.
+    The loss holds some bytes for each of `vocabulary_size` logits of a token. A tied head has no
+    parameters of its own, but on a pipeline stage without the embedding it holds a copy of
+    `tied_parameter_count`.
     """
 
     layer: LayerWorkload
     vocabulary_size: int
-    logits_bytes_per_element: float
     tied_parameter_count: int = 0
 
 

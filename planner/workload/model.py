@@ -112,11 +112,7 @@ def _embedding(graph: ModelGraph) -> LayerWorkload:
 
 
 def _head(graph: ModelGraph) -> HeadWorkload:
-    """Return the final norm, the LM head and the loss.
-
-    The loss keeps 12 bytes per logit at its peak: the 16-bit logits, their fp32 copy, the fp32
-    log-softmax, and its gradient in both widths take turns (measured on fake tensors: 12 S b V).
-    """
+    """Return the final norm, the LM head and the loss."""
     product = Gemm(
         name="head",
         inner_size=graph.hidden_size,
@@ -140,7 +136,6 @@ def _head(graph: ModelGraph) -> HeadWorkload:
     return HeadWorkload(
         layer=layer,
         vocabulary_size=graph.vocabulary_size,
-        logits_bytes_per_element=12.0,
         tied_parameter_count=(
             graph.vocabulary_size * graph.hidden_size if graph.tied_embeddings else 0
         ),

@@ -108,7 +108,9 @@ def counted_bytes_per_token(fields: dict[str, Any]) -> float:
 
 def bytes_of(kept: ActivationElements) -> float:
     """Return bytes per token without any parallelism."""
-    return 2.0 * (kept.gathered + kept.replicated + kept.sharded) + 4.0 * kept.float32
+    whole = kept.gathered + kept.replicated + kept.norm_copies + kept.routed
+    divided = kept.sharded + kept.products + kept.row_copies
+    return 2.0 * (whole + divided) + 4.0 * kept.float32
 
 
 @pytest.mark.parametrize("case", CASES)

@@ -31,8 +31,8 @@ def rank_bytes(
     """Return bytes per token on one tensor-parallel rank, as the document of elements says."""
     spread = tensor_parallel if sequence_parallel else 1
     reduced = elements.reduced / spread if tensor_parallel > 1 else 0.0
-    narrow = elements.gathered + elements.replicated / spread + reduced
-    narrow += elements.sharded / tensor_parallel
+    narrow = elements.gathered + (elements.replicated + elements.norm_copies) / spread + reduced
+    narrow += (elements.sharded + elements.products + elements.row_copies) / tensor_parallel
     return 2.0 * narrow + 4.0 * elements.float32 / tensor_parallel
 
 

@@ -232,7 +232,9 @@ def saved_bytes(layer: torch.nn.Module, left_out: list[torch.Tensor], *args: Any
 
 def kept_bytes(kept: ActivationElements) -> float:
     """Return bytes per token without any parallelism, in 16 bits."""
-    return 2.0 * (kept.gathered + kept.replicated + kept.sharded) + 4.0 * kept.float32
+    whole = kept.gathered + kept.replicated + kept.norm_copies + kept.routed
+    divided = kept.sharded + kept.products + kept.row_copies
+    return 2.0 * (whole + divided) + 4.0 * kept.float32
 
 
 def test_a_block_of_a_tower_keeps_what_autograd_saves():

@@ -38,9 +38,19 @@ LLAMA = Block(attention=GROUPED, feed_forward=DENSE)
 
 
 def test_plain_block_keeps_all_that_backward_reads():
-    """Norms 2 x (3 + 1 output); queries, keys, values, output; four rows of 128."""
+    """Norms 2 x (1 + 2 copies + 1 output); queries, keys, values, output; four rows of 128.
+
+    Of these rows silu's is a copy, and the product is read by the down projection alone.
+    """
     assert block_activations(LLAMA, 64).none == ActivationElements(
-        gathered=2 * 64, replicated=6 * 64, sharded=64 + 64 + 64 + 4 * 128, float32=4
+        gathered=2 * 64,
+        replicated=2 * 64,
+        norm_copies=4 * 64,
+        sharded=64 + 64 + 64 + 2 * 128,
+        row_copies=128,
+        products=128,
+        float32=4,
+        masks=2 * 64,
     )
 
 
@@ -88,7 +98,12 @@ def test_layer_norm_keeps_its_input_and_output_alone():
         norm=Norm.LAYER,
     )
     assert block_activations(block, 64).none == ActivationElements(
-        gathered=2 * 64, replicated=2 * 64, sharded=3 * 64 + 2 * 256, float32=4
+        gathered=2 * 64,
+        replicated=2 * 64,
+        sharded=3 * 64 + 256,
+        products=256,
+        float32=4,
+        masks=2 * 64,
     )
 
 
@@ -99,24 +114,32 @@ def test_gpt_block_keeps_32_bytes_per_hidden_element():
     kept = block_activations(
         Block(attention=attention, feed_forward=feed_forward, norm=Norm.LAYER), 64
     ).none
-    assert 2 * (kept.gathered + kept.replicated + kept.sharded) == 32 * 64
+    assert kept.norm_copies == kept.row_copies == 0.0
+    assert 2 * (kept.gathered + kept.replicated + kept.sharded + kept.products) == 32 * 64
+    assert kept.masks == 2 * 64
 
 
 def test_norms_of_queries_and_keys_keep_three_rows_per_head():
     normed = GROUPED.model_copy(update={"query_key_norm": True})
     kept = block_activations(Block(attention=normed, feed_forward=DENSE), 64).none
     plain = block_activations(LLAMA, 64).none
-    assert kept.sharded - plain.sharded == 3 * (4 + 2) * 16
+    assert kept.sharded - plain.sharded == (4 + 2) * 16
+    assert kept.row_copies - plain.row_copies == 2 * (4 + 2) * 16
     assert kept.float32 - plain.float32 == 4 + 2
 
 
 def test_routed_experts_keep_rows_for_each_choice_and_the_row_sent_and_returned():
     kept = block_activations(Block(attention=GROUPED, feed_forward=MIXTURE), 64).none
     assert kept == ActivationElements(
-        gathered=2 * 64 + 2 * 2 * 64,
-        replicated=6 * 64,
-        sharded=3 * 64 + 4 * 2 * 32,
+        gathered=2 * 64,
+        replicated=2 * 64,
+        norm_copies=4 * 64,
+        routed=2 * 2 * 64,
+        sharded=3 * 64 + 2 * 2 * 32,
+        row_copies=2 * 32,
+        products=2 * 32,
         float32=4 + (4 + 10 * 2),
+        masks=2 * 64,
     )
 
 
@@ -124,7 +147,9 @@ def test_shared_expert_keeps_rows_of_its_own():
     shared = MIXTURE.model_copy(update={"shared_ffn_size": 48})
     kept = block_activations(Block(attention=GROUPED, feed_forward=shared), 64).none
     plain = block_activations(Block(attention=GROUPED, feed_forward=MIXTURE), 64).none
-    assert kept.sharded - plain.sharded == 4 * 48
+    assert kept.sharded - plain.sharded == 2 * 48
+    assert kept.row_copies - plain.row_copies == 48
+    assert kept.products - plain.products == 48
 
 
 def test_latent_attention_keeps_queries_keys_and_the_expansion_that_values_view():
@@ -132,9 +157,13 @@ def test_latent_attention_keeps_queries_keys_and_the_expansion_that_values_view(
     kept = block_activations(Block(attention=LATENT, feed_forward=DENSE), 64).none
     assert kept == ActivationElements(
         gathered=2 * 64 + 4 * 44,
-        replicated=6 * 64,
-        sharded=2 * 4 * 24 + 4 * (16 + 12) + 4 * 12 + 4 * 128,
+        replicated=2 * 64,
+        norm_copies=4 * 64,
+        sharded=2 * 4 * 24 + 4 * (16 + 12) + 4 * 12 + 2 * 128,
+        row_copies=128,
+        products=128,
         float32=4,
+        masks=2 * 64,
     )
 
 
@@ -145,7 +174,7 @@ def test_embedding_keeps_the_token_s_index_of_eight_bytes():
 @pytest.mark.parametrize(("norm", "rows"), [(Norm.RMS, 4), (Norm.LAYER, 2)])
 def test_head_keeps_its_norm(norm, rows):
     kept = head_activations(64, norm).none
-    assert kept.gathered + kept.replicated == rows * 64
+    assert kept.gathered + kept.replicated + kept.norm_copies == rows * 64
 
 
 grouped = st.builds(
@@ -187,8 +216,10 @@ def test_more_checkpointing_never_keeps_more(block, tensor_parallel, sequence):
 
     def rank_bytes(kept: ActivationElements) -> float:
         reduced = kept.reduced / spread if tensor_parallel > 1 else 0.0
-        narrow = kept.gathered + kept.replicated / spread + reduced
-        return 2 * (narrow + kept.sharded / tensor_parallel) + 4 * kept.float32 / tensor_parallel
+        whole = kept.gathered + kept.routed + reduced
+        narrow = whole + (kept.replicated + kept.norm_copies) / spread
+        narrow += (kept.sharded + kept.products + kept.row_copies) / tensor_parallel
+        return 2 * narrow + 4 * kept.float32 / tensor_parallel
 
     kept = block_activations(block, 1024)
     assert rank_bytes(kept.full) <= rank_bytes(kept.selective) <= rank_bytes(kept.none)

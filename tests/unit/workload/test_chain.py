@@ -182,7 +182,7 @@ def test_a_norm_after_a_part_keeps_its_input_and_not_its_output():
     def kept(placement: NormPlacement) -> tuple[float, float]:
         block = PLAIN.model_copy(update={"norm_placement": placement})
         elements = block_activations(block, 64).none
-        return elements.gathered, elements.replicated
+        return elements.gathered, elements.replicated + elements.norm_copies
 
     assert kept(NormPlacement.BEFORE) == (2 * 64, 2 * 3 * 64)
     assert kept(NormPlacement.AFTER) == (2 * 64, 2 * 3 * 64)

@@ -26,18 +26,19 @@ def test_embedding_multiplies_nothing():
     assert embedding.forward_flop_per_token(128) == 0.0
 
 
-def test_head_multiplies_by_the_vocabulary_and_its_loss_holds_twelve_bytes_per_logit():
+def test_head_multiplies_by_the_vocabulary():
     head = model_workload(a_model()).head
     (product,) = head.layer.gemms
     assert (product.inner_size, product.outer_size, product.split) == (64, 256, "outer")
     assert head.vocabulary_size == 256
-    assert head.logits_bytes_per_element == 12.0
 
 
 def test_head_follows_the_final_norm():
     rms, layer = model_workload(a_model()), model_workload(a_model(final_norm=Norm.LAYER))
-    assert rms.head.layer.activations.none.replicated == 3 * 64
+    assert rms.head.layer.activations.none.replicated == 64
+    assert rms.head.layer.activations.none.norm_copies == 2 * 64
     assert layer.head.layer.activations.none.replicated == 64
+    assert layer.head.layer.activations.none.norm_copies == 0
 
 
 def test_dense_blocks_choose_no_experts():
