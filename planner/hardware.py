@@ -25,12 +25,22 @@ Share = Annotated[float, Field(gt=0, le=1)]
 KIND_LIMIT = 4
 
 
-class GemmProfile(Part):
+class GemmRate(Part):
     """rate = peak x efficiency x K / (K + inner_size_half)."""
 
     efficiency: Share
     inner_size_half: NotNegative
     source: str
+
+
+class GemmProfile(GemmRate):
+    """The rate of 16-bit products, which stands for other formats where `fp8` has no own."""
+
+    fp8: GemmRate | None = None
+
+    def rate(self, precision: Precision) -> GemmRate:
+        """Return the rate at `precision`, of that precision's peak."""
+        return self.fp8 if precision is Precision.FP8 and self.fp8 is not None else self
 
 
 class AttentionProfile(Part):
@@ -100,12 +110,12 @@ class StateBytes(Part):
 class ModelStates(Part):
     """State bytes by ZeRO stage 0-3, under 16-bit compute (`mixed`) and in fp32 (`full`).
 
-    `bfloat16` is there where the software treats bf16 unlike fp16.
+    `pipelined_bfloat16` is there where pipelines in bf16 have an optimizer of their own.
     """
 
     mixed: tuple[StateBytes, StateBytes, StateBytes, StateBytes]
     full: tuple[StateBytes, StateBytes, StateBytes, StateBytes]
-    bfloat16: tuple[StateBytes, StateBytes, StateBytes, StateBytes] | None = None
+    pipelined_bfloat16: tuple[StateBytes, StateBytes, StateBytes, StateBytes] | None = None
 
 
 class ActivationProfile(Part):

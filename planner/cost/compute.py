@@ -122,7 +122,7 @@ def _gemm_seconds(gemm: Gemm, tokens: Floats, setting: Setting) -> Floats:
         gemm.outer_size / tensor if gemm.split == "outer" else np.full_like(tensor, gemm.outer_size)
     )
     rows = tokens * gemm.tokens_ratio * (tensor / setting.tensor)
-    device = setting.hardware.profile.gemm
+    device = setting.hardware.profile.gemm.rate(setting.job.precision)
     peak = setting.hardware.peak_flop_per_second[setting.job.precision]
     rate = (
         peak

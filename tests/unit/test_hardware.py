@@ -193,3 +193,21 @@ def test_too_many_kinds_are_refused_with_a_remedy() -> None:
     groups = tuple(a_group(name=f"g{i}", devices_per_node=i) for i in range(1, 6))
     with pytest.raises(InputError, match="at most 4 kinds"):
         cluster_hardware(a_cluster(node_groups=groups))
+
+
+def test_products_in_8_bits_have_their_measured_share_of_their_own_peak() -> None:
+    """A B200's are 1.55 times as fast as in 16 bits at K = 4096, not twice (aiconfigurator)."""
+    profile = device_profile("b200-sxm-180gb")
+
+    def rate(precision: Precision) -> float:
+        gemm = profile.gemm.rate(precision)
+        ramp = 4096 / (4096 + gemm.inner_size_half)
+        return profile.peak_tflop_per_second[precision] * gemm.efficiency * ramp
+
+    assert rate(Precision.FP8) == pytest.approx(2200, rel=0.05)
+    assert rate(Precision.FP8) / rate(Precision.BF16) == pytest.approx(2200 / 1417, rel=0.1)
+
+
+def test_a_device_without_figures_for_8_bits_takes_those_of_16() -> None:
+    gemm = device_profile("a100-sxm4-80gb").gemm
+    assert gemm.rate(Precision.FP8) is gemm
