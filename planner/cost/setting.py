@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from planner.cost.calibrated import calibrated
 from planner.cost.configuration import Booleans, Configurations, Floats
 from planner.hardware import DeviceHardware, OverlapProfile, StackProfile, stack_profile
 from planner.schema.job import Job, Optimizer, Precision
@@ -71,6 +72,12 @@ class Setting:
         return 1 if in_8_bits else self.compute_bytes
 
     @property
+    def narrow_gradients(self) -> bool:
+        """Return whether the stack's gradient buffers are of 16 bits in place of 32."""
+        wide = self.job.precision is Precision.FP32
+        return self.job.gradients_in_16_bits and self.stack.gradient_buffers and not wide
+
+    @property
     def logits_bytes(self) -> int:
         """Return the bytes per logit that the loss holds at its peak.
 
@@ -84,6 +91,8 @@ class Setting:
         """Return the bytes of one gradient element on the wire."""
         if self.job.precision is Precision.FP32:
             return 4
+        if self.narrow_gradients:
+            return 2
         return self.stack.reduce_bytes_per_gradient
 
     @property
@@ -150,7 +159,7 @@ def setting(job: Job, hardware: DeviceHardware, configurations: Configurations) 
     context = column(configurations.context_parallel_degree)
     micro_batch_size = column(configurations.micro_batch_size)
     return Setting(
-        hardware=hardware,
+        hardware=calibrated(hardware, job),
         stack=stack_profile(job.stack),
         job=job,
         sequence_length=job.sequence_length,

@@ -7,7 +7,8 @@ from typing import Annotated, Self
 
 from pydantic import Field, model_validator
 
-from planner.schema.document import Degree, Document, Part, PositiveCount
+from planner.schema.document import Degree, Document, Name, Part, PositiveCount
+from planner.schema.scalars import Scalars
 from planner.schema.strategy import (
     ActivationCheckpointing,
     ContextParallelKind,
@@ -110,12 +111,22 @@ class Limits(Part):
     solver_seconds: Annotated[float, Field(gt=0, le=86400)] = 20.0
 
 
+class Calibration(Part):
+    """Scalars by device, fitted on runs of one stack; `digest` is of the document they stand in."""
+
+    name: Name
+    digest: Annotated[str, Field(pattern="^[0-9a-f]{64}$")] | None = None
+    stack: Stack
+    devices: Annotated[dict[Name, Scalars], Field(min_length=1, max_length=64)]
+
+
 class Job(Document):
     """A training job. What is `None` is resolved from the model and the cluster and then stated.
 
     Three flags say what the training program keeps in memory. `fused_attention` false: it keeps the
     scores of attention. `fused_loss`: it writes the gradient of the logits over them, and makes no
-    copy in 32 bits. `dropout`: it keeps masks.
+    copy in 32 bits. `dropout`: it keeps masks. A fourth, `gradients_in_16_bits`, has a stack with
+    buffers for gradients accumulate and reduce them in 16 bits.
     """
 
     global_batch_size: Annotated[PositiveCount, Field(le=GLOBAL_BATCH_LIMIT)] | None = None
@@ -127,4 +138,15 @@ class Job(Document):
     fused_attention: bool = True
     fused_loss: bool = False
     dropout: bool = False
+    gradients_in_16_bits: bool = False
     limits: Limits = Limits()
+    calibration: Calibration | None = None
+
+    @model_validator(mode="after")
+    def _calibrated_for_its_stack(self) -> Self:
+        if self.calibration is not None and self.calibration.stack is not self.stack:
+            raise ValueError(
+                f"calibration {self.calibration.name} is of the stack {self.calibration.stack},"
+                f" the job's is {self.stack}"
+            )
+        return self

@@ -1,0 +1,50 @@
+"""Calibrated: a device as measured runs say that it is, in place of its shipped profile."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from planner.hardware import DeviceHardware, stack_profile
+from planner.schema.job import Job, Precision
+from planner.schema.scalars import Scalars
+
+
+def calibrated(hardware: DeviceHardware, job: Job) -> DeviceHardware:
+    """Return `hardware` with the scalars that the job has for its device; without any, itself."""
+    if job.calibration is None:
+        return hardware
+    scalars = job.calibration.devices.get(hardware.device)
+    return hardware if scalars is None else _scaled(hardware, job, scalars)
+
+
+def _scaled(hardware: DeviceHardware, job: Job, scalars: Scalars) -> DeviceHardware:
+    """Return the hardware as fast as the scalars say; what may be the stack's becomes its own.
+
+    The peak at fp8 stands for the rate of products in 8 bits: attention is priced at 16 bits.
+    """
+    stack, own = stack_profile(job.stack), hardware.profile
+    in_situ = own.in_situ_efficiency
+    in_situ = stack.in_situ_efficiency if in_situ is None else in_situ
+    launch = own.host_us_per_kernel
+    launch = stack.host_us_per_kernel if launch is None else launch
+    profile = own.model_copy(
+        update={
+            "in_situ_efficiency": in_situ * scalars.compute_efficiency_ratio,
+            "host_us_per_kernel": launch * scalars.host_overhead_ratio,
+        }
+    )
+    peaks = hardware.peak_flop_per_second
+    wire = scalars.communication_efficiency_ratio
+    return replace(
+        hardware,
+        profile=profile,
+        memory_bytes_per_second=hardware.memory_bytes_per_second * scalars.memory_efficiency_ratio,
+        peak_flop_per_second={
+            name: rate * (scalars.fp8_efficiency_ratio if name is Precision.FP8 else 1.0)
+            for name, rate in peaks.items()
+        },
+        levels=tuple(
+            replace(level, bandwidth_bytes_per_second=level.bandwidth_bytes_per_second * wire)
+            for level in hardware.levels
+        ),
+    )

@@ -1,0 +1,27 @@
+"""Scalars: how a device under a stack differs from its shipped profile, as measured runs say."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import Field
+
+from planner.schema.document import Part
+
+Factor = Annotated[float, Field(ge=0.05, le=20)]
+
+
+class Scalars(Part):
+    """Factors on what profiles say; 1 is the shipped value.
+
+    `compute_efficiency_ratio` is of all matrix products and attention inside a step, and
+    `fp8_efficiency_ratio` of products in 8 bits beside it; `memory_efficiency_ratio` of achieved
+    memory bandwidth, `communication_efficiency_ratio` of the bandwidth of every network level, and
+    `host_overhead_ratio` of the host's time to launch a kernel.
+    """
+
+    compute_efficiency_ratio: Factor = 1.0
+    memory_efficiency_ratio: Factor = 1.0
+    communication_efficiency_ratio: Factor = 1.0
+    host_overhead_ratio: Factor = 1.0
+    fp8_efficiency_ratio: Factor = 1.0
