@@ -7,6 +7,7 @@ the cutoff may have are enumerated (`planner.ilp.patterns`) and the best of them
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -26,7 +27,7 @@ from planner.ilp.sweep import swept
 from planner.ilp.transitions import steps_of
 
 _LOADS_MOST = 2000
-_PATTERNS_MOST = 4000
+_PATTERNS_MOST = 8000
 _EASING = 1e-9
 
 
@@ -38,15 +39,21 @@ class Settled:
 
 
 def settled(
-    made: Formulation, *, cutoff_seconds: float, tables: Tables | None, solver: SolverName
+    made: Formulation,
+    *,
+    cutoff_seconds: float,
+    tables: Tables | None,
+    solver: SolverName,
+    seconds: float = float("inf"),
 ) -> Settled | None:
-    """Return what is proven of a program, None where there is too much to look at.
+    """Return what is proven of a program, None where there is too much to look at in the time.
 
     The program has all its rows but the cutoff's.
 
     Raises:
         SolverError: if the solver fails.
     """
+    deadline = time.perf_counter() + seconds
     instance = made.instance
     loads = _loads(instance, made.reduction, tables)
     if loads is None or instance.extras is not None:
@@ -61,12 +68,22 @@ def settled(
             _Pricing(made=made, proven=proven, cutoff_seconds=cutoff_seconds),
             loads,
             gap=cutoff_seconds * (1.0 + _EASING) - bound,
+            deadline=deadline,
         )
+        if found is None:
+            return Settled(assignment=None)
+        limits = _Limits(cutoff_seconds=cutoff_seconds, deadline=deadline)
+        return _assembled(made, loads, found, limits)
     except TooManyError:
         return None
-    if found is None:
-        return Settled(assignment=None)
-    return _assembled(instance, made.reduction, loads, found, cutoff_seconds=cutoff_seconds)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Limits:
+    """What a plan must be below, and until when (of `perf_counter`) it may be looked for."""
+
+    cutoff_seconds: float
+    deadline: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,7 +131,7 @@ def _loads(
 
 
 def _patterns(
-    pricing: _Pricing, loads: Sequence[Sequence[Load]], *, gap: float
+    pricing: _Pricing, loads: Sequence[Sequence[Load]], *, gap: float, deadline: float
 ) -> list[Patterns] | None:
     """Return each rank's patterns, None if a rank has none.
 
@@ -130,7 +147,8 @@ def _patterns(
             return None
         columns = rank_columns(instance, rank, reduced=reduced, most=pricing.made.reduction.most)
         held = [_with_pinned(instance, rank, load) for load in own]
-        one = patterns_of(columns, held, pricing.ceilings(rank, left), most=_PATTERNS_MOST)
+        ceilings = pricing.ceilings(rank, left)
+        one = patterns_of(columns, held, ceilings, most=_PATTERNS_MOST, deadline=deadline)
         if not len(one.load):
             return None
         spent[rank] = max(float(one.excess.min()), 0.0)
@@ -151,15 +169,14 @@ def _with_pinned(instance: Instance, rank: int, load: Load) -> list[int]:
 
 
 def _assembled(
-    instance: Instance,
-    reduced: Reduction,
+    made: Formulation,
     loads: Sequence[Sequence[Load]],
     found: Sequence[Patterns],
-    *,
-    cutoff_seconds: float,
+    limits: _Limits,
 ) -> Settled | None:
     """Return the best plan of the patterns, None where the chain cannot be cut as it wants."""
-    steps = steps_of(instance, reduced.windows, loads)
+    instance = made.instance
+    steps = steps_of(instance, made.reduction.windows, loads)
     if steps is None:
         return Settled(assignment=None)
     best = swept(
@@ -167,7 +184,8 @@ def _assembled(
         found,
         load_counts=[len(own) for own in loads],
         repeat_count=instance.repeat_count,
-        below=cutoff_seconds * (1.0 + _EASING) - float(instance.stage_fill.sum()),
+        below=limits.cutoff_seconds * (1.0 + _EASING) - float(instance.stage_fill.sum()),
+        deadline=limits.deadline,
     )
     if best is None:
         return Settled(assignment=None)

@@ -86,12 +86,13 @@ def enumerated(
     *,
     cutoff_seconds: float,
     solver: SolverName,
+    seconds: float = float("inf"),
     bounds: ObjectiveBounds | None = None,
     tables: Tables | None = None,
 ) -> Optimum | None:
     """Return the best assignment whose step is at most the cutoff, found without branching.
 
-    None where too much would have to be looked at.
+    None where too much would have to be looked at in the time.
 
     Raises:
         SolverError: if the solver fails.
@@ -99,7 +100,9 @@ def enumerated(
     made = _program(instance, cutoff_seconds, (bounds, tables), says_cutoff=False)
     if made is None:
         return Optimum(status=Status.INFEASIBLE)
-    found = settled(made, cutoff_seconds=cutoff_seconds, tables=tables, solver=solver)
+    found = settled(
+        made, cutoff_seconds=cutoff_seconds, tables=tables, solver=solver, seconds=seconds
+    )
     if found is None:
         return None
     if found.assignment is None:

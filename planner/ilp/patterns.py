@@ -10,6 +10,7 @@ doi:10.1007/s10107-007-0178-5).
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 
@@ -26,7 +27,13 @@ _NOISE = 1e-13
 
 
 class TooManyError(Exception):
-    """More patterns than are worth looking at."""
+    """More patterns than are worth looking at, or than the time allows."""
+
+
+def check_deadline(deadline: float) -> None:
+    """Raise TooManyError past a deadline (of `perf_counter`)."""
+    if time.perf_counter() > deadline:
+        raise TooManyError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,20 +120,25 @@ def rank_columns(
 
 
 def patterns_of(
-    columns: Columns, held: Sequence[Sequence[int]], ceilings: Ceilings, *, most: int
+    columns: Columns,
+    held: Sequence[Sequence[int]],
+    ceilings: Ceilings,
+    *,
+    most: int,
+    deadline: float = float("inf"),
 ) -> Patterns:
     """Return the patterns within the ceilings of each of `held` [loads][kinds], undominated.
 
     Raises:
-        TooManyError: if there are more than `most` to look at.
+        TooManyError: if there are more than `most` to look at, or it gets too late.
     """
     kinds = sorted({k for load in held for k, number in enumerate(load) if number})
     room = {k: max(load[k] for load in held) for k in kinds}
     parts = {k: _mixes(columns, k, room[k], ceilings, most=most) for k in kinds}
-    found = [
-        _combined(columns, parts, load, ceilings, most=most).at(place)
-        for place, load in enumerate(held)
-    ]
+    found = []
+    for place, load in enumerate(held):
+        check_deadline(deadline)
+        found.append(_combined(columns, parts, load, ceilings, most=most).at(place))
     return Patterns(
         **{
             field.name: np.concatenate([getattr(part, field.name) for part in found])
@@ -145,13 +157,15 @@ class _Mixes:
     counts: Integers
 
 
-def _mixes(columns: Columns, kind: int, room: int, ceilings: Ceilings, *, most: int) -> _Mixes:
-    """Return all mixes of at most `room` layers that one rank may have."""
+def _mixes(
+    columns: Columns, kind: int, room: int, ceilings: Ceilings, *, most: int
+) -> _Mixes | None:
+    """Return all mixes of at most `room` layers that one rank may have, None if not even one."""
     gap = ceilings.gap
     own = np.flatnonzero((columns.kind == kind) & (columns.most > 0))
     own = own[(columns.reduced[own] <= gap) & _fits(columns, own, ceilings)]
     if not len(own):
-        raise TooManyError
+        return None
     own = own[np.argsort(columns.reduced[own], kind="stable")]
     base, others = int(own[0]), own[1:]
     number = np.zeros(1, dtype=np.int64)
@@ -217,7 +231,8 @@ def _unbeaten_of(measures: Floats) -> Integers:
 
     Whatever beats a column comes before it, so that a block is compared with those kept so far.
     """
-    slack = np.where(np.arange(len(measures)) < _TIMES, _NOISE * np.abs(measures).max(axis=1), 0.0)
+    scale = np.abs(measures).max(axis=1, initial=0.0)
+    slack = np.where(np.arange(len(measures)) < _TIMES, _NOISE * scale, 0.0)
     eased = measures + slack[:, None]
     kept = np.zeros(0, dtype=np.int64)
     for start in range(0, measures.shape[1], _BLOCK):
@@ -244,7 +259,7 @@ def _no_worse(measures: Floats, eased: Floats) -> np.ndarray:
 
 def _combined(
     columns: Columns,
-    parts: dict[int, _Mixes],
+    parts: dict[int, _Mixes | None],
     load: Sequence[int],
     ceilings: Ceilings,
     *,
@@ -256,6 +271,8 @@ def _combined(
     for k, mixes in parts.items():
         if not load[k]:
             continue
+        if mixes is None:
+            return _priced(columns, counts[:0], reduced[:0], ceilings)
         rows = np.flatnonzero(mixes.number <= load[k])
         bases = load[k] - mixes.number[rows]
         own = mixes.counts[rows]
@@ -311,14 +328,6 @@ def _priced(columns: Columns, counts: Integers, reduced: Floats, ceilings: Ceili
 
 def _undominated(patterns: Patterns) -> Patterns:
     """Return the patterns that no other of the same load equals or beats in fill, pace and end."""
-    order = np.lexsort((patterns.end, patterns.pace, patterns.fill))
-    paces, ends = patterns.pace[order].tolist(), patterns.end[order].tolist()
-    kept: list[int] = []
-    front: list[tuple[float, float]] = []
-    for place, pace, end in zip(order.tolist(), paces, ends, strict=True):
-        if any(p <= pace and e <= end for p, e in front):
-            continue
-        front = [(p, e) for p, e in front if not (pace <= p and end <= e)]
-        front.append((pace, end))
-        kept.append(place)
-    return patterns.taken(np.array(kept, dtype=np.int64))
+    measures = np.stack([patterns.fill, patterns.pace, patterns.end])
+    order = np.lexsort(measures[::-1])
+    return patterns.taken(order[_unbeaten_of(measures[:, order])])

@@ -37,6 +37,7 @@ _FIRST_STEP = 0.01
 _STEP_GROWTH = 3.0
 _STEP_MOST = 100.0
 _CLOSER = 0.125
+_ENUMERATION_SECONDS = 1.0
 _TOO_FAR_MOST = 3
 _FIRST_PATIENCE = 1.0
 _PATIENCE_GROWTH = 4.0
@@ -141,7 +142,9 @@ def _screen(state: State, index: int) -> None:
     """Replace the quick bounds of this configuration and of those next to it in order."""
     frontier = state.frontier
     indices = [index, *frontier.pop_quick(_SCREENED_AT_ONCE - 1)]
-    for place, bound in zip(indices, state.pricing.memory_bounds(indices), strict=True):
+    limits = [frontier.limit_of(i) for i in indices]
+    bounds = state.pricing.memory_bounds(indices, limit_seconds=limits)
+    for place, bound in zip(indices, bounds, strict=True):
         frontier.stages[place] = Stage.SCREENED
         if np.isfinite(bound):
             frontier.push(place, float(bound))
@@ -249,6 +252,7 @@ def _enumerate(state: State, index: int, instance: Instance) -> tuple[float, Opt
             instance,
             cutoff_seconds=cutoff,
             solver=state.solver,
+            seconds=max(min(_ENUMERATION_SECONDS, state.seconds_left), 0.05),
             bounds=state.bounds.get(index),
             tables=state.tables.get(index),
         )

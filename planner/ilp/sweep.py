@@ -15,7 +15,7 @@ from typing import Literal
 import numpy as np
 
 from planner.cost.configuration import Floats
-from planner.ilp.patterns import Patterns
+from planner.ilp.patterns import Patterns, check_deadline
 from planner.ilp.transitions import Step, best_loads, least_sums
 
 _BATCH = 512
@@ -37,8 +37,13 @@ def swept(
     load_counts: Sequence[int],
     repeat_count: float,
     below: float,
+    deadline: float = float("inf"),
 ) -> Swept | None:
-    """Return the best choice of one pattern a rank, None if none is below `below`."""
+    """Return the best choice of one pattern a rank, None if none is below `below`.
+
+    Raises:
+        TooManyError: if it gets too late.
+    """
     paces = _candidates([one.pace for one in patterns])
     ends = _candidates([one.end for one in patterns])
     ranks = _Ranks(steps=steps, patterns=patterns, load_counts=load_counts)
@@ -48,6 +53,7 @@ def swept(
     for place in np.argsort(floor, kind="stable").tolist():
         if floor[place] >= best:
             break
+        check_deadline(deadline)
         pace = float(paces[place])
         own = ends[ends <= best - loose[place] - repeat_count * pace]
         total = ranks.under(pace=pace).least_fills("end", own) + repeat_count * pace + own
