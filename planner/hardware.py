@@ -124,14 +124,14 @@ class ActivationProfile(Part):
     `fused`: norms, gates and activations are single kernels that keep their inputs alone.
     `gathers_again`: under sequence parallel, inputs of column-split products are kept divided.
     `products_in_8_bits`: under fp8, products keep what they read in 8 bits.
-    `boundaries_held`: a pipeline schedule holds what stages exchange for each micro-batch in
-    flight, beside what layers keep.
+    `boundary_held_ratio`: of what stages exchange, the share that the pipeline's schedule holds for
+    each micro-batch in flight, beside what layers keep.
     """
 
     fused: bool
     gathers_again: bool
     products_in_8_bits: bool
-    boundaries_held: bool
+    boundary_held_ratio: Share | Literal[0]
     logits_bytes_per_element: Annotated[int, Field(ge=1, le=32)]
 
 
@@ -139,6 +139,7 @@ class StackProfile(Part):
     """One data file of `profiles/stacks`: what the software adds.
 
     `workspace_gib` of `runtime_gib` is tensors that libraries allocate through the framework.
+    `reduce_bucket_gib` is held where gradients are reduced into shards.
     `gradient_buffers`: gradients have a buffer from the start, and are reduced in it.
     """
 
@@ -149,6 +150,7 @@ class StackProfile(Part):
     backward_kernel_ratio: Positive
     runtime_gib: NotNegative
     workspace_gib: NotNegative
+    reduce_bucket_gib: NotNegative
     allocator_slack_ratio: Annotated[float, Field(ge=0, lt=1)]
     reduce_bytes_per_gradient: Annotated[int, Field(ge=1, le=4)]
     gathered_layer_count: Annotated[int, Field(ge=1, le=64)]

@@ -24,6 +24,7 @@ from planner.cost.states import (
     sync_seconds,
 )
 from planner.cost.tokens import layer_tokens, source_tokens
+from planner.units import GIB
 from planner.workload.layer import ActivationElements, LayerWorkload
 
 _Kept = Literal["none", "selective", "full"]
@@ -222,7 +223,8 @@ def _bytes_of(elements: ActivationElements, tokens: Floats, setting: Setting) ->
         narrow = narrow + elements.norm_copies / spread + elements.row_copies / setting.tensor
     read = elements.gathered / (spread if keeps.gathers_again else 1.0)
     read = read + elements.products / setting.tensor
-    narrow = narrow + elements.routed * setting.expert_tensor / setting.tensor
+    routed = elements.routed / 2.0 * setting.expert_tensor / setting.tensor
+    narrow, read = narrow + routed, read + routed
     masks = elements.masks / spread if setting.job.dropout else 0.0
     wide = elements.float32 / setting.tensor
     return tokens * (
@@ -252,10 +254,14 @@ def _activation_bytes(layer: LayerWorkload, choices: Choices, setting: Setting) 
         _kept_bytes(layer, "full", setting),
         np.where(
             choices.selective,
-            _kept_bytes(layer, "selective", setting),
+            _kept_bytes(layer, _kept_when_selective(setting), setting),
             _all_bytes(layer, setting),
         ),
     )
+
+
+def _kept_when_selective(setting: Setting) -> _Kept:
+    return "none" if setting.core_alone_runs_again else "selective"
 
 
 def _all_bytes(layer: LayerWorkload, setting: Setting) -> Floats:
@@ -285,6 +291,7 @@ def _layer_bytes(
     gradients = np.where(single, np.maximum(states.gradients - on_device, 0.0), states.gradients)
     live = live + np.where(choices.offload_activations, 2.0 * kept, 0.0)
     transient, logits = _transient_bytes(states, np.maximum(live, 0.0), setting, extras)
+    bucket = np.where(choices.zero_stage > 0, setting.stack.reduce_bucket_gib * GIB, 0.0)
     zero = 0.0 * on_device
     return LayerBytes(
         parameters=states.parameters,
@@ -293,7 +300,7 @@ def _layer_bytes(
         activations=on_device,
         logits=logits,
         communication_buffers=zero,
-        transient=transient,
+        transient=transient + bucket,
         host=states.host + zero,
         host_activations=np.where(choices.offload_activations, kept, 0.0),
     )

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from planner.cost.calibrated import calibrated
 from planner.cost.configuration import Booleans, Configurations, Floats
 from planner.hardware import DeviceHardware, OverlapProfile, StackProfile, stack_profile
-from planner.schema.job import Job, Optimizer, Precision
+from planner.schema.job import Job, Optimizer, Precision, Stack
 from planner.schema.strategy import ContextParallelKind
 
 _COMPUTE_BYTES = {Precision.BF16: 2, Precision.FP16: 2, Precision.FP8: 2, Precision.FP32: 4}
@@ -85,6 +85,14 @@ class Setting:
         """
         fused = 2 * self.compute_bytes
         return fused if self.job.fused_loss else self.stack.activations.logits_bytes_per_element
+
+    @property
+    def core_alone_runs_again(self) -> bool:
+        """Return whether selective checkpointing works out unfused attention again, and no more.
+
+        Source: Korthikanti et al. 2022, arXiv:2205.05198, section 4.2, as in Megatron-LM.
+        """
+        return not self.job.fused_attention and self.job.stack is not Stack.TORCH
 
     @property
     def reduce_bytes(self) -> int:

@@ -80,12 +80,7 @@ def state_memory(local: LocalParameters, choices: Choices, setting: Setting) -> 
     """Return what the states of one layer take on device and host."""
     shard = sharded_parameters(local, setting)
     whole = local.total()
-    stages = _stage_table(setting)
-    several = setting.micro_batch_count > 1.0
-    parameters = _by_stage(choices, [s.parameters for s in stages], whole, shard)
-    gradients = _by_stage(choices, [s.gradients for s in stages], whole, shard)
-    accumulated = np.array([s.accumulated for s in stages], dtype=np.float64)[choices.zero_stage]
-    gradients = gradients + np.where(several, accumulated * whole, 0.0)
+    parameters, gradients = _parameters_and_gradients(whole, shard, choices, setting)
     kept = np.where(choices.zero_stage == 0, whole, shard)
     optimizer = kept * setting.optimizer_state_bytes
     hosted = np.where(choices.offload_optimizer, optimizer, 0.0)
@@ -100,11 +95,37 @@ def state_memory(local: LocalParameters, choices: Choices, setting: Setting) -> 
     )
 
 
-def _stage_table(setting: Setting) -> tuple[StateBytes, ...]:
+def _parameters_and_gradients(
+    whole: Floats, shard: Floats, choices: Choices, setting: Setting
+) -> tuple[Floats, Floats]:
+    """Return the bytes of parameters and gradients, by the stack's table for the precision."""
     states, precision = setting.stack.model_states, setting.job.precision
     if precision is Precision.FP32:
-        return states.full
-    return states.mixed if precision is Precision.FP16 else states.bfloat16 or states.mixed
+        return _by_table(states.full, whole, shard, choices=choices, setting=setting)
+    usual = _by_table(states.mixed, whole, shard, choices=choices, setting=setting)
+    if states.pipelined_bfloat16 is None or precision is Precision.FP16:
+        return usual
+    pipelined = _by_table(states.pipelined_bfloat16, whole, shard, choices=choices, setting=setting)
+    several = setting.pipeline > 1.0
+    return np.where(several, pipelined[0], usual[0]), np.where(several, pipelined[1], usual[1])
+
+
+def _by_table(
+    stages: tuple[StateBytes, ...],
+    whole: Floats,
+    shard: Floats,
+    *,
+    choices: Choices,
+    setting: Setting,
+) -> tuple[Floats, Floats]:
+    parameters = _by_stage(choices, [s.parameters for s in stages], whole, shard)
+    gradients = _by_stage(choices, [s.gradients for s in stages], whole, shard)
+    accumulated = np.array([s.accumulated for s in stages], dtype=np.float64)[choices.zero_stage]
+    several = setting.micro_batch_count > 1.0
+    gradients = gradients + np.where(several, accumulated * whole, 0.0)
+    if setting.narrow_gradients:
+        gradients = gradients / 2.0
+    return parameters, gradients
 
 
 def _by_stage(

@@ -113,7 +113,6 @@ def _stage_fixed(kinds: Sequence[LayerWorkload], priced: Setting) -> StageFixed:
     """
     spread = np.where(priced.sequence_parallel, priced.tensor, 1.0)
     apart = priced.pipeline > 1.0
-    held = 1.0 if priced.stack.activations.boundaries_held else 0.0
     messages = np.concatenate(
         [
             boundary_elements(layer, priced) / spread * priced.compute_bytes * apart
@@ -124,6 +123,6 @@ def _stage_fixed(kinds: Sequence[LayerWorkload], priced: Setting) -> StageFixed:
     once = send_recv_seconds_by_level(messages, priced.hardware.levels)
     return StageFixed(
         boundary_seconds=2.0 * once,
-        boundary_bytes=messages * held,
+        boundary_bytes=messages * priced.stack.activations.boundary_held_ratio,
         step_end_seconds=np.zeros(len(priced.tokens)),
     )

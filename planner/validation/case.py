@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
 from planner.cost.step import predict
 from planner.hardware import ClusterHardware
 from planner.resolution import PARAMETER_COUNT_LIMIT
+from planner.schema.calibration import CalibrationProfile
 from planner.schema.cluster import Cluster
 from planner.schema.job import Job
 from planner.schema.measured_run import MeasuredRun
@@ -21,6 +23,9 @@ from planner.validation.machine import cluster_of, hardware_of
 from planner.validation.reasons import Assumption, Unpriceable, Unpriced
 from planner.workload.layer import ModelWorkload
 from planner.workload.model import model_workload
+
+# Megatron's modules. `mlp`, whose products are run again, is a choice of checkpointing for us.
+_PARTS = re.compile(r"\b(layernorm|moe_act|mla_up_proj)\b")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,8 +51,15 @@ class Case:
         return predict(self.workload, self.hardware, self.job, self.strategy)
 
 
-def case_of(run: MeasuredRun) -> Case:
-    """Return the case of `run`.
+def _run_again(run: MeasuredRun) -> frozenset[str]:
+    """Return the parts of blocks that the row says are run again one by one."""
+    if run.recompute != "selective":
+        return frozenset()
+    return frozenset(_PARTS.findall(run.recompute_detail or ""))
+
+
+def case_of(run: MeasuredRun, calibration: CalibrationProfile | None = None) -> Case:
+    """Return the case of `run`, whose job carries the scalars of `calibration` for its stack.
 
     Raises:
         Unpriced: with the reason, if there is no honest price for it.
@@ -57,8 +69,10 @@ def case_of(run: MeasuredRun) -> Case:
     hardware = hardware_of(run, cluster)
     graph, of_graph = graph_of(run)
     layout = layout_of(run, graph, job)
-    job = job.model_copy(update={"global_batch_size": layout.global_batch_size})
-    workload = model_workload(graph)
+    scalars = None if calibration is None else calibration.calibration(job.stack)
+    changes = {"global_batch_size": layout.global_batch_size, "calibration": scalars}
+    job = job.model_copy(update=changes)
+    workload = model_workload(graph, run_again=_run_again(run))
     if workload.parameter_count > PARAMETER_COUNT_LIMIT:
         raise Unpriced(Unpriceable.LIMITS, f"{workload.parameter_count} parameters")
     broken = breaches(graph, hardware, job, layout.strategy)

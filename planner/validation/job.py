@@ -60,6 +60,7 @@ def job_of(run: MeasuredRun) -> tuple[Job, tuple[Assumption, ...]]:
         fused_attention=_fused_attention(run),
         fused_loss=_fused_loss(run),
         dropout=_dropout(run),
+        gradients_in_16_bits=_gradients_in_16_bits(run),
     )
     return job, tuple(assumptions)
 
@@ -87,8 +88,8 @@ def _stack(run: MeasuredRun, assumptions: list[Assumption]) -> Stack:
 
 
 def _fused_attention(run: MeasuredRun) -> bool:
-    """Return whether attention keeps none of its scores: fused, or run again in backward."""
-    return run.flash_attention is not False or run.recompute == "selective"
+    """Return whether attention is fused, as it is unless the row says otherwise."""
+    return run.flash_attention is not False
 
 
 def _fused_loss(run: MeasuredRun) -> bool:
@@ -102,6 +103,16 @@ def _fused_loss(run: MeasuredRun) -> bool:
     if "foundry" in framework or "composer" in framework:
         return True
     return "torchtitan" in framework and run.compile is True and "2024" not in framework
+
+
+def _gradients_in_16_bits(run: MeasuredRun) -> bool:
+    """Return whether gradients are accumulated in 16 bits, as NeMo's performance recipes have it.
+
+    Source: Megatron-Bridge `scripts/performance/configs` and NeMo `llm/recipes`
+    (`grad_reduce_in_fp32 = False`); Megatron-LM's own default is 32 bits.
+    """
+    framework = (run.framework or "").lower()
+    return any(name in framework for name in ("nemo", "megatron-bridge", "megatron bridge"))
 
 
 def _dropout(run: MeasuredRun) -> bool:

@@ -40,17 +40,27 @@ _TOKEN_INDEX_WORDS = 2.0  # an int64, in words of 4 bytes
 _ROUTING_WORDS_PER_CHOICE = 10.0  # weight, its normed copy, and int64 index, order, inverse, expert
 
 
-def block_activations(block: Block, hidden_size: int) -> LayerActivations:
-    """Return the elements per token that one block keeps under each choice."""
+def block_activations(
+    block: Block, hidden_size: int, *, run_again: frozenset[str] = frozenset()
+) -> LayerActivations:
+    """Return the elements per token that one block keeps under each choice.
+
+    `run_again` names parts, as `part_activations` does, that keep nothing under any choice.
+    """
+    parts = part_activations(block, hidden_size)
+    spared = _sum(*(parts[name] for name in run_again if name in parts))
     block_input = _elements(replicated=hidden_size)
     cross = block.cross_attention
     attentions = (block.attention,) if cross is None else (block.attention, cross)
     return LayerActivations(
-        none=_sum(
-            *(_norms(block, hidden_size) for _ in range(sublayer_count(block))),
-            _elements(masks=sublayer_count(block) * hidden_size),
-            *(_attention(attention, _head_norm(block)) for attention in attentions),
-            _feed_forward(block.feed_forward, hidden_size),
+        none=_less(
+            _sum(
+                *(_norms(block, hidden_size) for _ in range(sublayer_count(block))),
+                _elements(masks=sublayer_count(block) * hidden_size),
+                *(_attention(attention, _head_norm(block)) for attention in attentions),
+                _feed_forward(block.feed_forward, hidden_size),
+            ),
+            spared,
         ),
         selective=_sum(
             block_input,
@@ -60,6 +70,20 @@ def block_activations(block: Block, hidden_size: int) -> LayerActivations:
         ),
         full=block_input,
     )
+
+
+def part_activations(block: Block, hidden_size: int) -> dict[str, ActivationElements]:
+    """Return what parts of a block keep that Megatron can run again one by one, by its names.
+
+    Source: Megatron-LM `megatron/training/arguments.py`, `--recompute-modules`.
+    """
+    parts = {"layernorm": _elements(gathered=sublayer_count(block) * hidden_size)}
+    if isinstance(block.feed_forward, MixtureFeedForward):
+        rows = _feed_forward(block.feed_forward, hidden_size)
+        parts["moe_act"] = _elements(products=rows.products, row_copies=rows.row_copies)
+    if isinstance(block.attention, LatentAttention):
+        parts["mla_up_proj"] = _elements(sharded=_expanded(block.attention))
+    return parts
 
 
 def source_activations(cross: CrossAttention) -> LayerActivations:
@@ -168,16 +192,21 @@ def _latent(attention: LatentAttention) -> ActivationElements:
     are a view of the up-projection's output, which thus stays whole with its unrotated keys. Both
     compressed rows pass a norm; they and it are whole on every tensor-parallel rank.
     """
-    core = attention_core(attention)
-    expanded = attention.head_count * (attention.no_position_head_size + attention.value_head_size)
     compressed = (attention.query_rank or 0) + attention.key_value_rank
     return _sum(
         _elements(
             gathered=(2.0 + _COPIED_BY_NORM[Norm.RMS]) * compressed,
-            sharded=2 * core.head_count * core.key_head_size + expanded,
+            sharded=_expanded(attention),
         ),
         _attention_output(attention),
     )
+
+
+def _expanded(attention: LatentAttention) -> int:
+    """Return the elements of queries and keys, and of the product that values are a view of."""
+    core = attention_core(attention)
+    expanded = attention.head_count * (attention.no_position_head_size + attention.value_head_size)
+    return 2 * core.head_count * core.key_head_size + expanded
 
 
 def _attention_output(attention: Attention) -> ActivationElements:
@@ -215,3 +244,7 @@ def _elements(**elements: float) -> ActivationElements:
 
 def _sum(*parts: ActivationElements) -> ActivationElements:
     return _elements(**{name: sum(getattr(part, name) for part in parts) for name in _KINDS})
+
+
+def _less(whole: ActivationElements, part: ActivationElements) -> ActivationElements:
+    return _elements(**{name: getattr(whole, name) - getattr(part, name) for name in _KINDS})

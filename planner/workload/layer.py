@@ -107,10 +107,10 @@ class ActivationElements:
     `reduced` counts outputs of tensor-parallel reductions that selective checkpointing keeps: none
     where nothing is tensor parallel, else as `replicated`. `products` are rows that nothing but a
     matrix product reads, divided as `sharded` is. `routed` are rows of tokens sent to experts and
-    back, divided among the tensor-parallel ranks that do not split an expert. `norm_copies` and
-    `row_copies` are what elementwise operations keep one by one and fused kernels do not, divided
-    as `replicated` and as `sharded` are. `masks` counts bytes, one an element, that dropout keeps,
-    divided as `replicated`.
+    as many back, divided among the tensor-parallel ranks that do not split an expert.
+    `norm_copies` and `row_copies` are what elementwise operations keep one by one and fused kernels
+    do not, divided as `replicated` and as `sharded` are. `masks` counts bytes, one an element, that
+    dropout keeps, divided as `replicated`.
     Expert parallelism changes none of them: dispatch keeps the number of tokens per device.
     """
 

@@ -34,34 +34,39 @@ from planner.workload.parameters import block_parameters, embedding_parameters, 
 from planner.workload.selection import recomputed_ratio
 
 
-def model_workload(graph: ModelGraph) -> ModelWorkload:
+def model_workload(graph: ModelGraph, *, run_again: frozenset[str] = frozenset()) -> ModelWorkload:
     """Return what `graph` asks per token, layer by layer.
+
+    `run_again` names parts of blocks that keep nothing for backward, whatever is checkpointed; that
+    they are run again is not counted.
 
     Runs alike in block, width, tokens and boundary, as alternating ones are, share one workload,
     named for the first of them.
     """
     embedding = _embedding(graph)
-    runs = _runs(graph)
+    runs = _runs(graph, run_again)
     head = _head(graph)
     count = embedding.parameters.total() + head.layer.parameters.total()
     count += sum(layer.parameters.total() * blocks for layer, blocks in runs)
     return ModelWorkload(embedding=embedding, runs=runs, head=head, parameter_count=count)
 
 
-def _runs(graph: ModelGraph) -> tuple[tuple[LayerWorkload, int], ...]:
+def _runs(graph: ModelGraph, run_again: frozenset[str]) -> tuple[tuple[LayerWorkload, int], ...]:
     known: dict[tuple[Block, int, int | None, Boundary], LayerWorkload] = {}
     runs = []
     for index, (run, boundary) in enumerate(zip(graph.runs, boundaries(graph), strict=True)):
         width, tokens = run.width(graph.hidden_size), run.tokens_per_sequence
         kind = (run.block, width, tokens, boundary)
         if kind not in known:
-            layer = _block(run.block, width, name=f"run{index}")
+            layer = _block(run.block, width, name=f"run{index}", run_again=run_again)
             known[kind] = replace(layer, tokens_per_sequence=tokens, boundary=boundary)
         runs.append((known[kind], run.block_count))
     return tuple(runs)
 
 
-def _block(block: Block, hidden_size: int, *, name: str) -> LayerWorkload:
+def _block(
+    block: Block, hidden_size: int, *, name: str, run_again: frozenset[str]
+) -> LayerWorkload:
     own = not isinstance(block.attention, CrossAttention)
     gemms = block_gemms(block, hidden_size)
     feed_forward = block.feed_forward
@@ -73,7 +78,7 @@ def _block(block: Block, hidden_size: int, *, name: str) -> LayerWorkload:
         gemms=gemms,
         attention=attention_core(block.attention) if own else None,
         elementwise=elementwise_traffic(block, hidden_size),
-        activations=block_activations(block, hidden_size),
+        activations=block_activations(block, hidden_size, run_again=run_again),
         selective_recompute_ratio=recomputed_ratio(gemms),
         experts_per_token=chosen,
         sources=tuple(_source(cross) for cross in cross_attentions(block)),
