@@ -15,7 +15,7 @@ B4. Some W keeps every rank's phi_r <= W and all layers placed; the least such W
 B5. S >= sum_r phi_r(a_r) in fill alone. phi_r is convex in n, so with one kind the least sum over
     all splits is what all ranks must hold and the smallest increments.
 
-`planner.ilp.screen` has B1 to B3 for thousands of configurations at once; here is one at a time.
+`planner.ilp.screen` has them for thousands of configurations at once; here is one at a time.
 """
 
 from __future__ import annotations

@@ -26,9 +26,10 @@ from planner.cost.configuration import (
 from planner.cost.layer_costs import CostTable
 from planner.cost.table import cost_table
 from planner.ilp.assembly import instance_of, shape_of
+from planner.ilp.grouping import picked, ranks_of
 from planner.ilp.instance import Instance
 from planner.ilp.problem import Problem
-from planner.ilp.screen import memory_bounds, picked, quick_bounds, ranks_of
+from planner.ilp.screen import memory_bounds, quick_bounds
 from planner.schema.strategy import (
     ActivationCheckpointing,
     ContextParallelKind,
@@ -40,7 +41,7 @@ from planner.space.schedules import refuses_checkpointing
 _QUICK_BLOCK = 4096
 _BLOCK = 256
 _BLOCKS_KEPT = 6
-_GROUP_COUNT = 4
+_PART_COUNT = 3
 _KEYS_MOST = 2**62
 
 _SHAPE = (
@@ -87,8 +88,8 @@ class Pricing:
             shape_of(configurations.row(int(first)), problem.hardware, problem.job.stack)
             for first in self._shape_first
         ]
-        self._coarse = ranks_of(self._shapes, group_count=1)
-        self._fine = ranks_of(self._shapes, group_count=_GROUP_COUNT)
+        self._coarse = ranks_of(self._shapes, part_count=1)
+        self._fine = ranks_of(self._shapes, part_count=_PART_COUNT)
         self._blocks: OrderedDict[int, tuple[CostTable, ...]] = OrderedDict()
         self._members: list[Integers] = []
         self._place: dict[int, tuple[int, int]] = {}
@@ -108,15 +109,25 @@ class Pricing:
                     bounds[self._configurations.pipeline_schedule == schedule] = np.inf
         return bounds
 
-    def memory_bounds(self, indices: Sequence[int]) -> Floats:
-        """Return a lower bound with memory for some configurations, [indices]."""
+    def memory_bounds(
+        self, indices: Sequence[int], *, limit_seconds: Sequence[float] | None = None
+    ) -> Floats:
+        """Return a lower bound with memory for some configurations, [indices].
+
+        With `limit_seconds` [indices], a bound of plans below that limit alone: no plan is below
+        the lesser of the two.
+        """
         bounds = np.empty(len(indices))
+        limits = np.full(len(indices), np.inf) if limit_seconds is None else np.array(limit_seconds)
         for start in range(0, len(indices), _BLOCK):
             part = np.array(indices[start : start + _BLOCK])
             prices, rows = np.unique(self._price_of[part], return_inverse=True)
             tables = self._tables(self._add_block(prices))
             bounds[start : start + len(part)] = memory_bounds(
-                tables, picked(self._fine, self._shape_of[part], rows)
+                tables,
+                picked(self._fine, self._shape_of[part], rows),
+                limits=limits[start : start + len(part)],
+                refused=self._refused(part),
             )
         return bounds
 
@@ -156,6 +167,15 @@ class Pricing:
         if not refuses_checkpointing(self._problem.job.stack, schedule):
             return None
         return ~(self._choices.blocks.selective | self._choices.blocks.full)
+
+    def _refused(self, part: Integers) -> Booleans:
+        """Return which block choices do not go with the schedules, [rows, choices]."""
+        blocks, stack = self._choices.blocks, self._problem.job.stack
+        checkpointing = blocks.selective | blocks.full
+        schedules = self._configurations.pipeline_schedule[part]
+        refusing = [str(s) for s in PipelineSchedule if refuses_checkpointing(stack, s)]
+        refused: Booleans = np.isin(schedules, refusing)[:, None] & checkpointing[None, :]
+        return refused
 
     def _quick_block(self, part: Integers) -> Floats:
         prices, rows = np.unique(self._price_of[part], return_inverse=True)

@@ -1,226 +1,282 @@
-"""Screen: bounds B1 to B3 of `planner.ilp.bounds` for thousands of configurations at once.
+"""Screen: bounds B1 to B5 of `planner.ilp.bounds` for thousands of configurations at once.
 
-Ranks of a configuration are taken in a few groups, each with the least micro-batches in flight of
+Ranks of a configuration are taken in a few groups (`planner.ilp.grouping`), each with the least of
 its members, so that all configurations have arrays of one shape: [rows, groups]. Every number is a
-lower bound as a group's is one of each of its ranks.
+lower bound as a group's is one of each of its ranks. Levels and sums are those of
+`planner.ilp.pools`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
-from planner.cost.configuration import Floats, Integers
+from planner.cost.configuration import Booleans, Floats, Integers
 from planner.cost.layer_costs import CostTable, LayerCosts
-from planner.ilp.assembly import Shape
+from planner.ilp.grouping import Ranks
+from planner.ilp.pools import Pools
 
 _MULTIPLIERS = np.array([0.0, *(2.0**e for e in range(-6, 6))])
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Ranks:
-    """What the screen needs to know of configurations; [rows] or [rows, groups].
-
-    `table_rows` is the row of each in the cost tables; `devices` the kind of device of a group.
-    `first` and `last` are the groups that hold the embedding and the head. A group without ranks
-    has a `size` of 0.
-    """
-
-    table_rows: Integers
-    degrees: Floats
-    repeats: Floats
-    forms: Floats  # [rows, forms, 3]: fill weights of forward, input and weight gradient
-    exchanges: Floats
-    pace_share: Floats
-    fill_share: Floats
-    size: Floats
-    devices: Integers
-    in_flight: Floats
-    first: Integers
-    last: Integers
-
-
-def picked(ranks: Ranks, members: Integers, table_rows: Integers) -> Ranks:
-    """Return the ranks of configurations: `members` [rows] are their places in `ranks`."""
-    columns = {
-        field.name: getattr(ranks, field.name)[members]
-        for field in fields(Ranks)
-        if field.name != "table_rows"
-    }
-    return Ranks(table_rows=table_rows, **columns)
-
-
-def ranks_of(shapes: Sequence[Shape], *, group_count: int) -> Ranks:
-    """Return ranks in groups of one kind of device and near in flight, not placed in tables yet."""
-    grouped = [_groups(shape, group_count) for shape in shapes]
-    groups = max(*(len(g) for g in grouped), 1)
-
-    def column(values: list[list[float]], kind: type) -> np.ndarray:
-        padded = [row + [row[-1]] * (groups - len(row)) for row in values]
-        return np.array(padded, dtype=kind)
-
-    size = [[float(len(g)) for g in row] + [0.0] * (groups - len(row)) for row in grouped]
-    return Ranks(
-        table_rows=np.zeros(len(shapes), dtype=np.int64),
-        degrees=np.array([float(shape.degree) for shape in shapes]),
-        repeats=np.array([shape.repeat_count for shape in shapes]),
-        forms=_padded_forms(shapes),
-        exchanges=np.array([float(_exchanges(shape)) for shape in shapes]),
-        pace_share=np.array([shape.shares.pace for shape in shapes]),
-        fill_share=np.array([shape.shares.fill for shape in shapes]),
-        size=np.array(size),
-        devices=column(
-            [
-                [float(s.device_kinds[g[0]]) for g in row]
-                for s, row in zip(shapes, grouped, strict=True)
-            ],
-            int,
-        ),
-        in_flight=column(
-            [
-                [float(min(s.in_flight[r] for r in g)) for g in row]
-                for s, row in zip(shapes, grouped, strict=True)
-            ],
-            float,
-        ),
-        first=_group_with(shapes, grouped, 0),
-        last=_group_with(shapes, grouped, -1),
-    )
-
-
-def _padded_forms(shapes: Sequence[Shape]) -> Floats:
-    """Return every shape's forms of the fill, the last repeated up to one number of them."""
-    most = max(len(shape.weights.forms) for shape in shapes)
-    rows = [
-        [*shape.weights.forms, *([shape.weights.forms[-1]] * (most - len(shape.weights.forms)))]
-        for shape in shapes
-    ]
-    return np.array(rows)
-
-
-def _groups(shape: Shape, group_count: int) -> list[list[int]]:
-    """Return the ranks of each kind of device, in parts by their micro-batches in flight."""
-    devices = sorted(set(shape.device_kinds))
-    parts = max(group_count // len(devices), 1)
-    found: list[list[int]] = []
-    for device in devices:
-        own = sorted(
-            (r for r in range(shape.degree) if shape.device_kinds[r] == device),
-            key=lambda r: shape.in_flight[r],
-        )
-        found.extend(part.tolist() for part in np.array_split(np.array(own), parts) if len(part))
-    return found
-
-
-def _group_with(
-    shapes: Sequence[Shape], grouped: Sequence[Sequence[Sequence[int]]], place: int
-) -> Integers:
-    """Return the group that holds the first (0) or the last (-1) virtual stage."""
-    return np.array(
-        [
-            next(i for i, group in enumerate(row) if shape.holders[place] in group)
-            for shape, row in zip(shapes, grouped, strict=True)
-        ]
-    )
-
-
-def _exchanges(shape: Shape) -> int:
-    """Return how often all ranks together pay for a boundary."""
-    return 2 * sum(a != b for a, b in zip(shape.holders, shape.holders[1:], strict=False))
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Layer:
-    """One kind of layer on every group: [rows, groups, choices]."""
-
-    count: int
-    omega: Floats
-    static: Floats
-    activation: Floats
+_HOST_RATIOS = np.array([0.0, *(4.0**e for e in range(-2, 4))])
+_ROUNDS = 3
 
 
 def quick_bounds(tables: Sequence[CostTable], ranks: Ranks) -> Floats:
-    """Return B1 and B2 without memory for every configuration, [rows].
+    """Return B1, B2 and B4 without memory for every configuration, [rows].
 
     The tables' choices come in two halves: with the least paces, and with the least ends.
     """
-    fill = _fill_sum(tables, ranks)
-    no_price = np.zeros((len(ranks.degrees), 1))
-    free, pinned = _layers(tables, ranks, with_memory=False)
-    offsets = _offsets(tables, ranks, no_price)
-    level = _level(ranks, free, pinned, grid=no_price, offsets=offsets)
-    return fill + level
+    totals = _totals(tables)
+    both = [_least_by_device(costs, ranks, _plain_omega) for costs in _all_layers(tables, totals)]
+    fill = [_least_by_device(costs, ranks, _fill) for costs in _all_layers(tables, totals)]
+    exchange = ranks.meets * _least_boundary(tables, ranks)[:, None]
+    own = ranks.repeats[:, None] * ranks.pace_share[:, None] * exchange + _step_end(tables, ranks)
+    level = _pools(ranks, totals, both, own[:, :, None]).least_level()
+    own = ranks.fill_share[:, None] * exchange
+    return level + _pools(ranks, totals, fill, own[:, :, None]).least_sum()
 
 
-def memory_bounds(tables: Sequence[CostTable], ranks: Ranks) -> Floats:
-    """Return the same with memory priced (B3), inf where the leanest choices do not fit, [rows]."""
-    free, pinned = _layers(tables, ranks, with_memory=True)
-    grid = _grid(free)
-    level = _level(ranks, free, pinned, grid=grid, offsets=_offsets(tables, ranks, grid))
-    return np.where(_may_fit(tables, ranks, free, pinned), _fill_sum(tables, ranks) + level, np.inf)
+def memory_bounds(
+    tables: Sequence[CostTable],
+    ranks: Ranks,
+    *,
+    limits: Floats,
+    refused: Booleans,
+) -> Floats:
+    """Return the same with memory priced, inf where the leanest choices do not fit, [rows].
+
+    `limits` [rows] are the steps that plans must be below to matter: a bound above it says that
+    there is none below it, and is cut to it unless it holds of all plans. `refused` [rows, choices]
+    are choices of blocks that a configuration cannot have.
+    """
+    chains = _Chains(tables, ranks, refused)
+    fitting = chains.fit.rooms(np.zeros(len(limits)))
+    fits = chains.fit.has_room(fitting) & (chains.fit.least_level() <= chains.tolerance())
+    room = np.where(fits[:, None], fitting, chains.fit.rooms(np.full(len(limits), np.inf)))
+    level = chains.both.least_level()
+    fill = chains.fill.least_sum(room)
+    bounds = fill + level
+    for _ in range(_ROUNDS):
+        below = np.isfinite(limits) & (bounds < limits) & fits
+        if not below.any():
+            break
+        rooms = np.minimum(room, chains.both.rooms(np.where(below, limits - fill, np.inf)))
+        is_left = chains.both.has_room(rooms)
+        rooms = np.where(is_left[:, None], rooms, room)
+        fill = np.where(below, np.maximum(fill, chains.fill.least_sum(rooms)), fill)
+        closer = np.where(is_left, np.minimum(fill + level, limits), limits)
+        bounds = np.where(below, np.maximum(bounds, closer), bounds)
+    return np.where(fits, bounds, np.inf)
 
 
-def _layers(
-    tables: Sequence[CostTable], ranks: Ranks, *, with_memory: bool
-) -> tuple[list[_Layer], list[tuple[Integers, _Layer]]]:
-    """Return the free kinds, and the pinned ones with the group that holds each."""
+class _Chains:
+    """The chains of rows with a price on memory, in pools: omega, fills, and bytes."""
+
+    def __init__(self, tables: Sequence[CostTable], ranks: Ranks, refused: Booleans) -> None:
+        self._tables, self._ranks = tables, ranks
+        self._totals = _totals(tables)
+        layers = _all_layers(tables, self._totals)
+        none = np.zeros((len(refused), 1), dtype=bool)
+        free = len(self._totals)
+        self._layers = [
+            _Layer(costs=costs, ranks=ranks, refused=refused if place < free else none)
+            for place, costs in enumerate(layers)
+        ]
+        self._exchange = ranks.meets * _least_boundary(tables, ranks)[:, None]
+
+    @cached_property
+    def both(self) -> Pools:
+        """Return omega with memory priced."""
+        repeats = self._ranks.repeats[:, None]
+        own = repeats * self._ranks.pace_share[:, None] * self._exchange
+        own = own + _step_end(self._tables, self._ranks)
+        return self._priced([layer.omega() for layer in self._layers], own)
+
+    @cached_property
+    def fill(self) -> Pools:
+        """Return fills with memory priced."""
+        own = self._ranks.fill_share[:, None] * self._exchange
+        return self._priced([layer.fill() for layer in self._layers], own)
+
+    @cached_property
+    def fit(self) -> Pools:
+        """Return device bytes with a price on host bytes, less what the limits allow."""
+        capacity, host = self._capacity, self._host_capacity
+        scale = capacity.max(axis=1) / np.maximum(host.max(axis=1), 1.0)
+        grid = scale[:, None] * _HOST_RATIOS
+        least = [
+            _least_priced(layer.memory, layer.host, grid, layer.refused) for layer in self._layers
+        ]
+        limits = capacity[:, :, None] + grid[:, None, :] * host[:, :, None]
+        return _pools(self._ranks, self._totals, least, self._own_bytes[:, :, None] - limits)
+
+    def tolerance(self) -> Floats:
+        """Return the bytes that are taken for rounding, [rows]."""
+        return np.asarray(1e-9 * self._capacity.max(axis=1))
+
+    def _priced(self, costs: Sequence[Floats], own: Floats) -> Pools:
+        layers = self._layers
+        grid = _grid(costs[: len(self._totals)], layers, self._totals)
+        least = [
+            _least_priced(cost, layer.memory, grid, layer.refused)
+            for cost, layer in zip(costs, layers, strict=True)
+        ]
+        slack = self._capacity - self._own_bytes
+        offset = own[:, :, None] - grid[:, None, :] * slack[:, :, None]
+        return _pools(self._ranks, self._totals, least, offset)
+
+    @cached_property
+    def _capacity(self) -> Floats:
+        limits = [table.limits.live_capacity_bytes for table in self._tables]
+        return np.asarray(np.array(limits)[self._ranks.devices])
+
+    @cached_property
+    def _host_capacity(self) -> Floats:
+        limits = [table.limits.host_capacity_bytes for table in self._tables]
+        return np.asarray(np.array(limits)[self._ranks.devices])
+
+    @cached_property
+    def _own_bytes(self) -> Floats:
+        """Return bytes of a rank whatever it holds: exchanged, and its least transient.
+
+        A rank holds a block, so that its transient is at least the least of any block, and at least
+        the least of a layer that is pinned to it.
+        """
+        ranks, rows = self._ranks, np.arange(len(self._ranks.first))
+        free = [layer.transient for layer in self._layers[: len(self._totals)]]
+        least = np.min(free, axis=0)
+        for group, layer in zip((ranks.first, ranks.last), self._layers[-2:], strict=True):
+            own = np.maximum(least[rows, group], layer.transient[rows, group])
+            least[rows, group] = own
+        each = np.array([table.fixed.boundary_bytes.min(axis=1) for table in self._tables])
+        held = ranks.meets * ranks.in_flight * each[ranks.devices, ranks.table_rows[:, None]]
+        return np.asarray(least + held)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Layer:
+    """One kind of layer on every group: [rows, groups, choices]; `refused` is [rows, choices]."""
+
+    costs: Sequence[LayerCosts]
+    ranks: Ranks
+    refused: Booleans
+
+    def omega(self) -> Floats:
+        """Return repeats x pace + end."""
+        pace = self._on_groups([cost.micro_batch_seconds.total() for cost in self.costs])
+        end = self._on_groups([cost.step_end_seconds.total() for cost in self.costs])
+        omega: Floats = self.ranks.repeats[:, None, None] * pace + end
+        return omega
+
+    def fill(self) -> Floats:
+        """Return seconds of fill and drain."""
+        each = np.stack([_fill(cost, self.ranks) for cost in self.costs])
+        rows = np.arange(each.shape[1])[:, None]
+        fill: Floats = each[self.ranks.devices, rows]
+        return fill
+
+    @cached_property
+    def memory(self) -> Floats:
+        """Return device bytes with the activations in flight."""
+        static = self._on_groups([cost.bytes.static() for cost in self.costs])
+        kept = self._on_groups([cost.bytes.activations for cost in self.costs])
+        return np.asarray(static + self.ranks.in_flight[:, :, None] * kept)
+
+    @cached_property
+    def host(self) -> Floats:
+        """Return host bytes with the activations in flight."""
+        static = self._on_groups([cost.bytes.host for cost in self.costs])
+        kept = self._on_groups([cost.bytes.host_activations for cost in self.costs])
+        return np.asarray(static + self.ranks.in_flight[:, :, None] * kept)
+
+    @cached_property
+    def transient(self) -> Floats:
+        """Return the least transient of any choice, [rows, groups]."""
+        each = np.stack([cost.bytes.transient.min(axis=1) for cost in self.costs])
+        return np.asarray(each[self.ranks.devices, self.ranks.table_rows[:, None]])
+
+    def _on_groups(self, values: Sequence[Floats]) -> Floats:
+        groups: Floats = np.stack(values)[self.ranks.devices, self.ranks.table_rows[:, None]]
+        return groups
+
+
+def _totals(tables: Sequence[CostTable]) -> Integers:
+    """Return the blocks of each kind in the chain, [kinds]."""
     totals = np.zeros(len(tables[0].blocks), dtype=np.int64)
     for kind, count in tables[0].chain:
         totals[kind] += count
-    free = [
-        _layer([table.blocks[kind] for table in tables], ranks, int(count), with_memory)
-        for kind, count in enumerate(totals)
-    ]
-    pinned = [
-        (ranks.first, _layer([table.embedding for table in tables], ranks, 1, with_memory)),
-        (ranks.last, _layer([table.head for table in tables], ranks, 1, with_memory)),
-    ]
-    return free, pinned
+    return totals
 
 
-def _layer(costs: Sequence[LayerCosts], ranks: Ranks, count: int, with_memory: bool) -> _Layer:
-    rows = ranks.table_rows[:, None]
+def _all_layers(tables: Sequence[CostTable], totals: Integers) -> list[list[LayerCosts]]:
+    """Return each kind of block, the embedding and the head, on every kind of device."""
+    free = [[table.blocks[kind] for table in tables] for kind in range(len(totals))]
+    return [*free, [table.embedding for table in tables], [table.head for table in tables]]
 
-    def column(values: Sequence[Floats]) -> Floats:
-        picked: Floats = np.stack(values)[ranks.devices, rows]
-        return picked
 
-    pace = column([cost.micro_batch_seconds.total() for cost in costs])
-    end = column([cost.step_end_seconds.total() for cost in costs])
-    repeats = ranks.repeats[:, None, None]
-    if not with_memory:
-        half, none = pace.shape[2] // 2, np.zeros(1)
-        least = repeats * pace[:, :, :half] + end[:, :, half:]
-        return _Layer(count=count, omega=least, static=none, activation=none)
-    omega = repeats * pace + end
-    return _Layer(
-        count=count,
-        omega=omega,
-        static=column([cost.bytes.static() for cost in costs]),
-        activation=column([cost.bytes.activations for cost in costs]),
+def _pools(ranks: Ranks, totals: Integers, least: Sequence[Floats], own: Floats) -> Pools:
+    """Return pools of layers at their least prices [rows, groups, grid]; the last two are pinned.
+
+    `own` [rows, groups, grid] is what ranks cost by themselves.
+    """
+    offset = np.broadcast_to(own, least[0].shape).copy()
+    rows = np.arange(len(offset))
+    for group, price in zip((ranks.first, ranks.last), least[-2:], strict=True):
+        offset[rows, group] += price[rows, group]
+    return Pools(
+        prices=np.stack(least[:-2]),
+        offset=offset,
+        counts=totals,
+        size=ranks.size,
+        least=ranks.least_blocks,
     )
 
 
-def _fill_sum(tables: Sequence[CostTable], ranks: Ranks) -> Floats:
-    """Return the sum of fills with every layer at its cheapest choice and device, [rows]."""
-    total = np.zeros(len(ranks.degrees))
-    totals = np.zeros(len(tables[0].blocks), dtype=np.int64)
-    for kind, count in tables[0].chain:
-        totals[kind] += count
-    layers = [
-        ([t.blocks[kind] for t in tables], count) for kind, count in enumerate(totals.tolist())
-    ]
-    layers += [([t.embedding for t in tables], 1), ([t.head for t in tables], 1)]
-    for costs, count in layers:
-        fills = [_fill(cost, ranks) for cost in costs]
-        total += count * np.min(fills, axis=0)
-    boundary = _least_boundary(tables, ranks)
-    return np.asarray(total + ranks.exchanges * ranks.fill_share * boundary)
+def _least_priced(cost: Floats, memory: Floats, grid: Floats, refused: Booleans) -> Floats:
+    """Return the least cost + lambda x memory of a layer's choices, [rows, groups, grid].
+
+    `cost` and `memory` are [rows, groups, choices], `grid` [rows, grid].
+    """
+    allowed = np.where(refused, np.inf, 0.0)[:, None, :]
+    cost = cost + allowed if refused.any() else cost
+    columns = [(cost + grid[:, i, None, None] * memory).min(axis=2) for i in range(grid.shape[1])]
+    return np.stack(columns, axis=2)
+
+
+def _grid(costs: Sequence[Floats], layers: Sequence[_Layer], totals: Integers) -> Floats:
+    """Return lambda: multiples of the blocks' cost range over their memory range, [rows, grid]."""
+    cost, memory = (
+        sum(count * np.ptp(v, axis=(1, 2)) for count, v in zip(totals, values, strict=True))
+        for values in (costs, [layer.memory for layer in layers[: len(totals)]])
+    )
+    scale = np.divide(cost, memory, out=np.zeros_like(cost), where=memory > 0.0)
+    grid: Floats = scale[:, None] * _MULTIPLIERS[None, :]
+    return grid
+
+
+def _least_by_device(
+    costs: Sequence[LayerCosts], ranks: Ranks, of: Callable[[LayerCosts, Ranks], Floats]
+) -> Floats:
+    """Return the least of a layer's choices on every group, [rows, groups, 1]."""
+    each = np.stack([of(cost, ranks).min(axis=1) for cost in costs], axis=1)
+    least: Floats = np.take_along_axis(each, ranks.devices, axis=1)[:, :, None]
+    return least
+
+
+def _plain_omega(costs: LayerCosts, ranks: Ranks) -> Floats:
+    """Return repeats x pace + end with the first half's pace and the second's end."""
+    pace = costs.micro_batch_seconds.total()[ranks.table_rows]
+    end = costs.step_end_seconds.total()[ranks.table_rows]
+    half = pace.shape[1] // 2
+    omega: Floats = ranks.repeats[:, None] * pace[:, :half] + end[:, half:]
+    return omega
 
 
 def _fill(costs: LayerCosts, ranks: Ranks) -> Floats:
+    """Return seconds of fill and drain of every choice, [rows, choices]."""
     seconds = costs.micro_batch_seconds
     total = seconds.total()[ranks.table_rows]
     forward = total * seconds.forward_share[ranks.table_rows]
@@ -230,8 +286,7 @@ def _fill(costs: LayerCosts, ranks: Ranks) -> Floats:
     for form in range(ranks.forms.shape[1]):
         weighted = sum(ranks.forms[:, form, i, None] * part for i, part in enumerate(parts))
         fill = np.maximum(fill, weighted)
-    least: Floats = fill.min(axis=1)
-    return least
+    return fill
 
 
 def _least_boundary(tables: Sequence[CostTable], ranks: Ranks) -> Floats:
@@ -241,113 +296,8 @@ def _least_boundary(tables: Sequence[CostTable], ranks: Ranks) -> Floats:
     return least
 
 
-def _offsets(tables: Sequence[CostTable], ranks: Ranks, grid: Floats) -> Floats:
-    """Return what a rank of each group costs by itself less its memory's worth, with grid last.
-
-    In a pipeline every rank exchanges with one neighbour at least.
-    """
+def _step_end(tables: Sequence[CostTable], ranks: Ranks) -> Floats:
+    """Return what a rank of each group pays once a step, [rows, groups]."""
     end = np.array([table.fixed.step_end_seconds for table in tables])
-    own = end[ranks.devices, ranks.table_rows[:, None]]
-    each = (
-        ranks.repeats
-        * ranks.pace_share
-        * _least_boundary(tables, ranks)
-        * np.where(ranks.degrees > 1.0, 1.0, 0.0)
-    )
-    own = own + each[:, None]
-    slack = _slack(tables, ranks)
-    priced: Floats = own[:, :, None] - grid[:, None, :] * slack[:, :, None]
-    return priced
-
-
-def _slack(tables: Sequence[CostTable], ranks: Ranks) -> Floats:
-    """Return the bytes left for layers on a rank of each group, [rows, groups]."""
-    capacity = np.array([table.limits.live_capacity_bytes for table in tables])[ranks.devices]
-    transients = [
-        np.min([blocks.bytes.transient.min(axis=1) for blocks in table.blocks], axis=0)
-        for table in tables
-    ]
-    least: Floats = np.stack(transients)[ranks.devices, ranks.table_rows[:, None]]
-    return capacity - least
-
-
-def _level(
-    ranks: Ranks,
-    free: Sequence[_Layer],
-    pinned: Sequence[tuple[Integers, _Layer]],
-    *,
-    grid: Floats,
-    offsets: Floats,
-) -> Floats:
-    """Return a weighted mean of what ranks cost at their dearest price of memory, [rows].
-
-    Weights y make a layer cost the same on any rank: W >= sum_r y_r phi_r.
-    """
-    prices = [_priced(layer, ranks, grid) for layer in free]  # each [rows, groups, grid]
-    share = [layer.count / ranks.degrees[:, None, None] for layer in free]
-    alone = offsets + np.sum([s * p for s, p in zip(share, prices, strict=True)], axis=0)
-    dearest = alone.argmax(axis=2)[:, :, None]
-    offset = np.take_along_axis(offsets, dearest, axis=2)[:, :, 0]
-    chosen = [np.take_along_axis(price, dearest, axis=2)[:, :, 0] for price in prices]
-    mean = np.sum([layer.count * c for layer, c in zip(free, chosen, strict=True)], axis=0)
-    inverse = np.where(ranks.size > 0.0, 1.0 / np.maximum(mean, 1e-300), 0.0)
-    weight = inverse / (ranks.size * inverse).sum(axis=1, keepdims=True)
-    level: Floats = (ranks.size * weight * offset).sum(axis=1)
-    empty = ranks.size == 0.0
-    for layer, price in zip(free, chosen, strict=True):
-        level += layer.count * np.where(empty, np.inf, weight * price).min(axis=1)
-    for groups, layer in pinned:
-        row = np.arange(len(groups))
-        price = _priced(layer, ranks, grid)
-        own = np.take_along_axis(price, dearest, axis=2)[:, :, 0]
-        level += (weight * own)[row, groups]
-    return level
-
-
-def _priced(layer: _Layer, ranks: Ranks, grid: Floats) -> Floats:
-    """Return the least omega + lambda x memory of a layer's choices, [rows, groups, grid]."""
-    if not grid.any():
-        return np.asarray(layer.omega.min(axis=2, keepdims=True))
-    memory = layer.static + ranks.in_flight[:, :, None] * layer.activation
-    columns = [
-        (layer.omega + grid[:, i, None, None] * memory).min(axis=2) for i in range(grid.shape[1])
-    ]
-    return np.stack(columns, axis=2)
-
-
-def _grid(free: Sequence[_Layer]) -> Floats:
-    """Return lambda: multiples of the blocks' cost range over their memory range, [rows, grid]."""
-    cost = sum(layer.count * np.ptp(layer.omega, axis=(1, 2)) for layer in free)
-    memory = sum(
-        layer.count * np.ptp(layer.static + layer.activation, axis=(1, 2)) for layer in free
-    )
-    scale = np.divide(cost, memory, out=np.zeros_like(cost), where=memory > 0.0)
-    grid: Floats = scale[:, None] * _MULTIPLIERS[None, :]
-    return grid
-
-
-def _may_fit(
-    tables: Sequence[CostTable],
-    ranks: Ranks,
-    free: Sequence[_Layer],
-    pinned: Sequence[tuple[Integers, _Layer]],
-) -> Floats:
-    """Return whether all ranks' memory together may hold the leanest choices, [rows].
-
-    With y = 1 / (bytes of a mean block on the group), the same argument as for seconds.
-    """
-    least = [
-        (layer.static + ranks.in_flight[:, :, None] * layer.activation).min(axis=2)
-        for layer in free
-    ]
-    mean = np.sum([layer.count * m for layer, m in zip(free, least, strict=True)], axis=0)
-    weight = np.where(ranks.size > 0.0, 1.0 / np.maximum(mean, 1e-300), 0.0)
-    needed = np.zeros(len(weight))
-    for layer, held in zip(free, least, strict=True):
-        needed += layer.count * np.where(ranks.size > 0.0, weight * held, np.inf).min(axis=1)
-    for groups, layer in pinned:
-        held = (layer.static + ranks.in_flight[:, :, None] * layer.activation).min(axis=2)
-        needed += (weight * held)[np.arange(len(groups)), groups]
-    room = (ranks.size * weight * _slack(tables, ranks)).sum(axis=1)
-    fitting: Floats = needed <= room * (1.0 + 1e-9)
-    return fitting
+    own: Floats = end[ranks.devices, ranks.table_rows[:, None]]
+    return own

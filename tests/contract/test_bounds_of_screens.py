@@ -58,6 +58,23 @@ def test_no_bound_with_memory_exceeds_the_optimum() -> None:
         assert (bounds <= np.array(steps) * ROUNDING).all(), f"job {seed}"
 
 
+def test_no_bound_below_a_limit_exceeds_the_optimum() -> None:
+    """Plans below a limit are bounded closer; what reaches the limit has none below it."""
+    closer = 0
+    for seed, job, steps in solved():
+        limit = float(np.median([step for step in steps if np.isfinite(step)] or [1.0]))
+        own = np.array(steps)
+        for limits in (
+            np.full(len(steps), limit),
+            np.where(np.isfinite(own), own * ROUNDING, limit),
+        ):
+            bounds = job.pricing.memory_bounds(range(len(steps)), limit_seconds=limits.tolist())
+            assert (np.minimum(bounds, limits) <= own * ROUNDING).all(), f"job {seed}"
+            assert np.isinf(own[np.isinf(bounds)]).all(), f"job {seed}"
+            closer += int((bounds > job.pricing.memory_bounds(range(len(steps))) * 1.001).sum())
+    assert closer > 100
+
+
 def test_no_bound_of_an_instance_exceeds_its_optimum() -> None:
     """The last bound before a solve, on real prices."""
     for seed, job, steps in solved():

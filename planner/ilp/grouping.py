@@ -1,0 +1,119 @@
+"""Grouping: the ranks of many configurations in a few groups each, so that all have one shape.
+
+The ranks that hold the embedding and the head are groups of their own. The others are grouped by
+their kind of device and, as far as groups last, by their micro-batches in flight. What is said of a
+group is a lower bound of each of its ranks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+
+import numpy as np
+
+from planner.cost.configuration import Floats, Integers
+from planner.ilp.assembly import Shape
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ranks:
+    """What the screen needs to know of configurations; [rows] or [rows, groups].
+
+    `table_rows` is the row of each in the cost tables; `devices` the kind of device of a group.
+    `first` and `last` are the groups that hold the embedding and the head. `least_blocks` is what
+    every rank holds at the least, `meets` how many exchanges a rank takes part in. A group without
+    ranks has a `size` of 0 and repeats another one's numbers.
+    """
+
+    table_rows: Integers
+    degrees: Floats
+    least_blocks: Floats
+    repeats: Floats
+    forms: Floats  # [rows, forms, 3]: fill weights of forward, input and weight gradient
+    pace_share: Floats
+    fill_share: Floats
+    size: Floats
+    devices: Integers
+    in_flight: Floats
+    meets: Floats
+    first: Integers
+    last: Integers
+
+
+def picked(ranks: Ranks, members: Integers, table_rows: Integers) -> Ranks:
+    """Return the ranks of configurations: `members` [rows] are their places in `ranks`."""
+    columns = {
+        field.name: getattr(ranks, field.name)[members]
+        for field in fields(Ranks)
+        if field.name != "table_rows"
+    }
+    return Ranks(table_rows=table_rows, **columns)
+
+
+def ranks_of(shapes: Sequence[Shape], *, part_count: int) -> Ranks:
+    """Return ranks in groups, not placed in tables yet.
+
+    Ranks on one kind of device are in up to `part_count` groups beside those of the embedding and
+    the head.
+    """
+    grouped = [_groups(shape, part_count) for shape in shapes]
+    groups = max(len(own) for own in grouped)
+    size, devices, in_flight, meets = (np.zeros((len(shapes), groups)) for _ in range(4))
+    for row, (shape, own) in enumerate(zip(shapes, grouped, strict=True)):
+        met = _meets(shape)
+        held = [
+            (len(g), shape.device_kinds[g[0]], shape.in_flight[g].min(), met[g].min()) for g in own
+        ]
+        held += [(0, *held[-1][1:])] * (groups - len(own))
+        size[row], devices[row], in_flight[row], meets[row] = np.array(held, dtype=np.float64).T
+    is_same = np.array([shape.holders[0] == shape.holders[-1] for shape in shapes])
+    return Ranks(
+        table_rows=np.zeros(len(shapes), dtype=np.int64),
+        degrees=np.array([float(shape.degree) for shape in shapes]),
+        least_blocks=np.array([float(len(shape.holders) // shape.degree) for shape in shapes]),
+        repeats=np.array([shape.repeat_count for shape in shapes]),
+        forms=_padded_forms(shapes),
+        pace_share=np.array([shape.shares.pace for shape in shapes]),
+        fill_share=np.array([shape.shares.fill for shape in shapes]),
+        size=size,
+        devices=devices.astype(np.int64),
+        in_flight=in_flight,
+        meets=meets,
+        first=np.zeros(len(shapes), dtype=np.int64),
+        last=np.where(is_same, 0, 1),
+    )
+
+
+def _groups(shape: Shape, part_count: int) -> list[list[int]]:
+    """Return the rank of the embedding, that of the head, and the others in parts."""
+    first, last = shape.holders[0], shape.holders[-1]
+    found = [[first]] if first == last else [[first], [last]]
+    flight = shape.in_flight.tolist()
+    own: dict[int, list[int]] = {}
+    for rank in range(shape.degree):
+        if rank not in (first, last):
+            own.setdefault(shape.device_kinds[rank], []).append(rank)
+    for ranks in own.values():
+        ranks.sort(key=flight.__getitem__)
+        parts = min(part_count, len({flight[rank] for rank in ranks}))
+        ends = [len(ranks) * part // parts for part in range(parts + 1)]
+        found.extend(ranks[ends[part] : ends[part + 1]] for part in range(parts))
+    return found
+
+
+def _meets(shape: Shape) -> Integers:
+    """Return how many exchanges each rank takes part in, [stages]."""
+    exchanges = shape.exchanges
+    both = np.concatenate([ranks[exchanges.apart] for ranks in exchanges.ranks])
+    return np.bincount(both, minlength=shape.degree)
+
+
+def _padded_forms(shapes: Sequence[Shape]) -> Floats:
+    """Return every shape's forms of the fill, the last repeated up to one number of them."""
+    most = max(len(shape.weights.forms) for shape in shapes)
+    rows = [
+        [*shape.weights.forms, *([shape.weights.forms[-1]] * (most - len(shape.weights.forms)))]
+        for shape in shapes
+    ]
+    return np.array(rows)
