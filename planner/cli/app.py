@@ -15,6 +15,7 @@ from typing import Annotated
 import typer
 
 from planner.cli import (
+    calibrate,
     catalogue,
     check,
     compare,
@@ -68,6 +69,7 @@ app.command("check")(check.check)
 app.command("compare")(compare.compare)
 app.command("verify")(verify.verify)
 app.command("validate")(validate.validate)
+app.command("calibrate")(calibrate.calibrate)
 app.command("run", context_settings={"allow_interspersed_args": True})(run.run)
 app.command("serve")(service.serve)
 app.add_typer(service.database, name="db")

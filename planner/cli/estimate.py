@@ -19,6 +19,7 @@ from planner.cli.inputs import (
 )
 from planner.cli.options import (
     BatchOption,
+    CalibrationOption,
     ClusterArgument,
     JobOption,
     JsonOption,
@@ -27,6 +28,7 @@ from planner.cli.options import (
     PrecisionOption,
     SequenceOption,
     StackOption,
+    check_calibrates,
     read_job,
 )
 from planner.errors import InputError
@@ -60,6 +62,7 @@ def estimate(  # noqa: PLR0913 - one parameter per option; tests freeze the surf
     precision: PrecisionOption = None,
     optimizer: OptimizerOption = None,
     stack: StackOption = None,
+    calibration: CalibrationOption = None,
     json: JsonOption = False,
 ) -> None:
     """Price one strategy, or a file of them, one result a line."""
@@ -77,8 +80,9 @@ def estimate(  # noqa: PLR0913 - one parameter per option; tests freeze the surf
     request = (
         read_resolved_model(model),
         read_resolved_cluster(cluster),
-        read_job(job, fields=fields, limits={}),
+        read_job(job, fields=fields, limits={}, calibration=calibration),
     )
+    check_calibrates(request[2], request[1].resolved)
     if strategy is not None:
         _estimate_one(request, read_strategy(strategy), as_json=json)
     elif strategies is not None:

@@ -12,6 +12,7 @@ import typer
 from planner.errors import InputError
 
 if TYPE_CHECKING:
+    from planner.schema.cluster import Cluster
     from planner.schema.job import Job
 
 PrecisionName = Literal["bf16", "fp16", "fp32", "fp8"]
@@ -64,6 +65,12 @@ ObjectiveOption = Annotated[
         help="throughput, cost (per token), memory (of the fullest device) or devices (fewest).",
     ),
 ]
+CalibrationOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--calibration", metavar="PROFILE", help="Price with what `meshwright calibrate` wrote."
+    ),
+]
 SolverSecondsOption = Annotated[
     float | None,
     typer.Option("--solver-seconds", metavar="SECONDS", help="Stop searching after this long."),
@@ -78,10 +85,12 @@ def read_job(
     fields: Mapping[str, object],
     limits: Mapping[str, object],
     fallback: Mapping[str, object] | None = None,
+    calibration: Path | None = None,
 ) -> Job:
     """Return the job in `path` with the given options in place of its own.
 
-    Without a path the `fallback` holds, or the default job.
+    Without a path the `fallback` holds, or the default job. The job carries the scalars that the
+    profile at `calibration` has for its stack.
 
     An option that is `None` was not given. Degrees among `limits` are text: `8`, or `2..8`.
 
@@ -98,7 +107,52 @@ def read_job(
     if limited:
         own = document.get("limits", {})
         merged["limits"] = {**own, **limited} if isinstance(own, dict) else own
-    return Job.from_fields(merged, source=str(path) if path is not None else "the options")
+    source = str(path) if path is not None else "the options"
+    if calibration is None:
+        return Job.from_fields(merged, source=source)
+    return calibrated_job(
+        Job.from_fields({**merged, "calibration": None}, source=source), calibration
+    )
+
+
+def calibrated_job(job: Job, path: Path) -> Job:
+    """Return the job with the scalars that the profile at `path` has for its stack.
+
+    Raises:
+        InputError: if the profile cannot be read, or says nothing of the stack.
+    """
+    from planner.schema.calibration import CalibrationProfile
+
+    profile = CalibrationProfile.read(path)
+    found = profile.calibration(job.stack)
+    if found is None:
+        known = sorted({pair.stack.value for pair in profile.pairs})
+        raise InputError(
+            f"{path} has no scalars for the job's stack",
+            field="--calibration",
+            value=job.stack.value,
+            remedy=f"it was fitted for {', '.join(known)}: set --stack, or calibrate on more runs",
+        )
+    return job.model_copy(update={"calibration": found})
+
+
+def check_calibrates(job: Job, cluster: Cluster) -> None:
+    """Refuse scalars that price nothing in the cluster.
+
+    Raises:
+        InputError: if the job's calibration knows none of the cluster's devices.
+    """
+    if job.calibration is None:
+        return
+    devices = {group.device for group in cluster.node_groups}
+    if not devices & set(job.calibration.devices):
+        raise InputError(
+            "has no scalars for any device of the cluster",
+            field="job.calibration",
+            value=", ".join(sorted(devices)),
+            remedy=f"it was fitted for {', '.join(sorted(job.calibration.devices))}:"
+            " calibrate on runs of this device, or leave --calibration out",
+        )
 
 
 def _limit(name: str, value: object) -> object:

@@ -12,6 +12,7 @@ from planner.cli.failures import NEGATIVE_ANSWER
 from planner.cli.inputs import read_resolved_cluster, read_resolved_model
 from planner.cli.options import (
     BatchOption,
+    CalibrationOption,
     ClusterArgument,
     JobOption,
     JsonOption,
@@ -21,6 +22,7 @@ from planner.cli.options import (
     PrecisionOption,
     SequenceOption,
     StackOption,
+    check_calibrates,
     read_job,
 )
 from planner.errors import InputError
@@ -41,6 +43,7 @@ def plan(  # noqa: PLR0913 - one parameter per option; tests freeze the surface
     precision: PrecisionOption = None,
     optimizer: OptimizerOption = None,
     stack: StackOption = None,
+    calibration: CalibrationOption = None,
     objective: ObjectiveOption = None,
     tensor_parallel_degree: DegreeText = None,
     pipeline_parallel_degree: DegreeText = None,
@@ -80,8 +83,9 @@ def plan(  # noqa: PLR0913 - one parameter per option; tests freeze the surface
     }
     if out is not None:
         check_place(out, option="--out")
-    wanted = read_job(job, fields=fields, limits=limits)
+    wanted = read_job(job, fields=fields, limits=limits, calibration=calibration)
     given_model, given_cluster = read_resolved_model(model), read_resolved_cluster(cluster)
+    check_calibrates(wanted, given_cluster.resolved)
     from planner import planning
 
     with search_progress("planning") as listen:

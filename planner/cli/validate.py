@@ -11,7 +11,7 @@ import typer
 
 from planner.cli.console import print_document, stdout, work_progress
 from planner.cli.failures import NEGATIVE_ANSWER
-from planner.cli.options import JsonOption
+from planner.cli.options import CalibrationOption, JsonOption
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -52,13 +52,16 @@ def validate(
         Path | None,
         typer.Option("--rows", metavar="FILE", help="Write every run's comparison, one a line."),
     ] = None,
+    calibration: CalibrationOption = None,
     json: JsonOption = False,
 ) -> None:
     """Hold the cost model against measured runs: errors by group, and what was not compared."""
     from planner.cli.views.validation import validation_view
     from planner.importers.measured_runs import read_measured_runs, run_count
+    from planner.schema.calibration import CalibrationProfile
     from planner.validation.report import compared, validation_report
 
+    profile = None if calibration is None else CalibrationProfile.read(calibration)
     with ExitStack() as held:
         kept = held.enter_context(rows.open("w", encoding="utf-8")) if rows else None
         listen = held.enter_context(work_progress("validate"))
@@ -69,7 +72,9 @@ def validate(
                 listen(run.family_name, done, total)
                 yield run
 
-        report = validation_report(_kept(compared(heard()), kept), by=by or [KeyName.FAMILY])
+        report = validation_report(
+            _kept(compared(heard(), profile), kept), by=by or [KeyName.FAMILY]
+        )
     if json:
         print_document(report)
     else:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -37,6 +38,18 @@ def run_count(path: Path) -> int:
         DocumentError: if the file cannot be read.
     """
     return sum(1 for _ in _numbered_lines(path))
+
+
+def file_digest(path: Path) -> str:
+    """Return the SHA-256 of the lines of the file at `path` that hold a run, in hexadecimal.
+
+    Raises:
+        DocumentError: if the file cannot be read.
+    """
+    digest = hashlib.sha256()
+    for _, line in _numbered_lines(path):
+        digest.update(line)
+    return digest.hexdigest()
 
 
 def _numbered_lines(path: Path) -> Iterator[tuple[int, bytes]]:

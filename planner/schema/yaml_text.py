@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import yaml
 
 from planner.errors import DocumentError
@@ -35,3 +37,9 @@ def from_yaml(text: str, *, source: str) -> object:
             value=f"line {mark.line + 1}" if mark is not None else "unknown place",
             remedy="mend the syntax; is the file whole?",
         ) from None
+
+
+def to_yaml(fields: dict[str, Any]) -> str:
+    """Return the YAML that spells `fields`, in their order."""
+    text: str = yaml.safe_dump(fields, sort_keys=False, allow_unicode=True, width=100)
+    return text

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from planner.schema.calibration import CalibrationProfile
 from planner.schema.measured_run import MeasuredRun
 from planner.schema.validation import Grouping, GroupSummary, Tally, ValidationReport
 from planner.validation.case import case_of
@@ -28,11 +29,13 @@ class UnpricedRun:
     why: Unpriced
 
 
-def compared(runs: Iterable[MeasuredRun]) -> Iterator[Comparison | UnpricedRun]:
-    """Yield what becomes of each run, in order."""
+def compared(
+    runs: Iterable[MeasuredRun], calibration: CalibrationProfile | None = None
+) -> Iterator[Comparison | UnpricedRun]:
+    """Yield what becomes of each run, in order, priced with the scalars of `calibration`."""
     for run in runs:
         try:
-            yield compare(case_of(run))
+            yield compare(case_of(run, calibration))
         except Unpriced as why:
             yield UnpricedRun(run=run, why=why)
 

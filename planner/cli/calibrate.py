@@ -1,0 +1,99 @@
+"""`meshwright calibrate`: scalars of devices and stacks, fitted on runs that were measured."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from planner.cli.console import print_document, stdout, work_progress
+from planner.cli.failures import NEGATIVE_ANSWER
+from planner.cli.options import JsonOption, StackName
+from planner.cli.plan import check_place, write_text
+from planner.errors import InputError
+
+if TYPE_CHECKING:
+    from planner.calibration.row import Sorting
+    from planner.schema.calibration import CalibrationProfile, CalibrationReport
+
+
+def calibrate(
+    file: Annotated[
+        Path, typer.Argument(metavar="RUNS", help="Measured runs, one JSON object a line.")
+    ],
+    out: Annotated[
+        Path, typer.Option("--out", metavar="PROFILE", help="Write the profile there (YAML).")
+    ],
+    device: Annotated[
+        str | None, typer.Option("--device", metavar="NAME", help="Runs on this device alone.")
+    ] = None,
+    stack: Annotated[
+        StackName | None,
+        typer.Option("--stack", metavar="NAME", help="Runs under this stack alone."),
+    ] = None,
+    json: JsonOption = False,
+) -> None:
+    """Fit the cost model to measured runs; exit 3, and write nothing, if that does not help."""
+    from planner.cli.views.calibration import calibration_view
+
+    check_place(out, option="--out")
+    if out.suffix not in {".yaml", ".yml"}:
+        raise InputError(
+            "is no YAML file",
+            field="--out",
+            value=str(out),
+            remedy="name a file that ends in .yaml",
+        )
+    report = _report(file, out=out, device=device, stack=stack)
+    if report.profile is not None:
+        _write(out, report.profile)
+    if json:
+        print_document(report)
+    else:
+        stdout().print(calibration_view(report))
+        kept = f"written to {out}" if report.profile else "nothing written: shipped values stay"
+        stdout().print(kept, markup=False)
+    if report.profile is None:
+        raise typer.Exit(NEGATIVE_ANSWER)
+
+
+def _report(
+    file: Path, *, out: Path, device: str | None, stack: StackName | None
+) -> CalibrationReport:
+    from planner.calibration.report import Origin, calibration_report
+    from planner.calibration.row import sorted_rows
+    from planner.importers.measured_runs import file_digest, read_measured_runs
+    from planner.schema.job import Stack
+
+    sorting = sorted_rows(
+        read_measured_runs(file), device=device, stack=None if stack is None else Stack(stack)
+    )
+    _check_some(sorting, file)
+    origin = Origin(
+        name=out.stem[:200],
+        date=datetime.now(UTC).date().isoformat(),
+        source=file.name[:200],
+        source_digest=file_digest(file),
+    )
+    with work_progress("calibrate") as listen:
+        return calibration_report(sorting, origin, listen=listen)
+
+
+def _check_some(sorting: Sorting, file: Path) -> None:
+    if sorting.rows:
+        return
+    reasons = ", ".join(f"{count} {why}" for why, count in sorting.left_out.most_common(5))
+    raise InputError(
+        f"no run can be fitted: {reasons}",
+        field=str(file),
+        value=f"{sorting.run_count} runs",
+        remedy="give runs with a measured step; `meshwright validate` says what they lack",
+    )
+
+
+def _write(path: Path, profile: CalibrationProfile) -> None:
+    from planner.schema.yaml_text import to_yaml
+
+    write_text(path, to_yaml(profile.model_dump(mode="json")), option="--out")

@@ -1,0 +1,103 @@
+"""The fit finds the scalars that made the runs, and keeps to shipped values without evidence."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from planner.calibration.fit import PRIOR_DEVIATIONS, fitted
+from planner.calibration.parts import (
+    COUNT,
+    NAMES,
+    factors_of,
+    parts_of,
+    priced_seconds,
+    scalars_of,
+)
+from planner.calibration.report import verdict_of
+from planner.schema.scalars import Scalars
+from tests.calibration_rows import TRUTH, measured_fields, rows_of
+from tests.measured_rows import TORCHTITAN
+
+NOISE = 0.03
+
+
+def test_scalars_and_factors_are_each_others_inverse():
+    assert scalars_of(factors_of(TRUTH)).model_dump() == pytest.approx(TRUTH.model_dump())
+    assert factors_of(Scalars(compute_efficiency_ratio=0.5))[0] == pytest.approx(math.log(2.0))
+    assert factors_of(Scalars(host_overhead_ratio=2.0))[3] == pytest.approx(math.log(2.0))
+
+
+def test_parts_give_the_step_of_other_scalars_without_pricing_it():
+    """Where nothing else comes to bound a run, the sum of scaled parts is the price itself."""
+    rows = rows_of(measured_fields(Scalars(), noise=0.0))
+    moved = factors_of(Scalars(compute_efficiency_ratio=0.95, memory_efficiency_ratio=0.95))
+    errors, _ = parts_of(rows, np.zeros(COUNT)).log_errors(moved)
+    exact = [math.log(priced_seconds(row, moved) / row.measured_seconds) for row in rows]
+    assert errors == pytest.approx(exact, abs=0.004)
+
+
+@pytest.mark.parametrize("precision", ["bf16", "fp8"])
+def test_slopes_of_the_sum_are_those_of_prices(precision):
+    fields = {**TORCHTITAN, "gpu": "H100-SXM", "precision": precision}
+    (row,) = rows_of([fields])
+    _, slopes = parts_of([row], np.zeros(COUNT)).log_errors(np.zeros(COUNT))
+    for place in range(COUNT):
+        moved = np.zeros(COUNT)
+        moved[place] = 0.01
+        rise = math.log(priced_seconds(row, moved) / priced_seconds(row, np.zeros(COUNT)))
+        assert slopes[0, place] == pytest.approx(rise / 0.01, abs=0.01)
+    assert (slopes[0, NAMES.index("fp8_efficiency_ratio")] > 0.3) == (precision == "fp8")
+
+
+def test_the_fit_finds_the_scalars_that_made_the_runs():
+    rows = rows_of(measured_fields(TRUTH, noise=NOISE))
+    fit, _ = fitted(rows)
+    found = scalars_of(fit.factors)
+    assert found.compute_efficiency_ratio == pytest.approx(0.85, abs=0.05)
+    assert found.memory_efficiency_ratio == pytest.approx(0.75, abs=0.08)
+    assert found.communication_efficiency_ratio == pytest.approx(0.6, abs=0.08)
+
+
+def test_runs_held_out_come_closer_where_there_is_something_to_find():
+    verdict = verdict_of(rows_of(measured_fields(TRUTH, noise=NOISE)))
+    assert verdict.accepted
+    assert verdict.pair.held_out.by == "model"
+    assert verdict.pair.held_out.mean_before_ratio > 0.15
+    assert verdict.pair.held_out.mean_after_ratio < 0.06
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_noise_around_shipped_values_is_refused(seed):
+    verdict = verdict_of(rows_of(measured_fields(Scalars(), noise=0.2, seed=seed)))
+    assert not verdict.accepted
+    assert "runs left out" in verdict.reason
+
+
+def test_a_single_run_hardly_moves_the_scalars_and_is_refused():
+    (row, *_) = rows_of(measured_fields(Scalars(), noise=0.0))
+    slow = [{**row.case.run.model_dump(), "step_time_s": 2.0 * row.measured_seconds}]
+    verdict = verdict_of(rows_of(slow))
+    assert not verdict.accepted
+    assert "single run" in verdict.reason
+    moved = np.abs(factors_of(verdict.pair.scalars))
+    assert (moved <= PRIOR_DEVIATIONS).all()
+    assert moved.max() > 0.0
+
+
+def test_one_run_that_is_far_off_does_not_drag_the_others():
+    fields = measured_fields(Scalars(), noise=0.0)
+    fields[5] = {**fields[5], "step_time_s": 10.0 * fields[5]["step_time_s"]}
+    fit, _ = fitted(rows_of(fields))
+    assert np.abs(fit.factors).max() < 0.1
+
+
+def test_a_scalar_that_no_run_says_anything_of_keeps_its_prior():
+    pair = verdict_of(rows_of(measured_fields(TRUTH, noise=NOISE))).pair
+    assert pair.scalars.fp8_efficiency_ratio == pytest.approx(1.0)
+    width = math.log(pair.intervals.fp8_efficiency_ratio.p90)
+    assert width == pytest.approx(1.2816 * 0.15, rel=1e-3)
+    sure = math.log(pair.intervals.compute_efficiency_ratio.p90 / 0.85)
+    assert sure < 0.1
