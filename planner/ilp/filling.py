@@ -7,7 +7,7 @@ lower hull of the rank's choices, which ends near the best mix. All ranks walk a
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -37,6 +37,16 @@ class _Columns:
     transient: Floats
     host: Floats
 
+    def of(self, rows: Integers) -> _Columns:
+        """Return the columns of some rows."""
+        return replace(
+            self,
+            omega=self.omega[rows],
+            memory=self.memory[rows],
+            transient=self.transient[rows],
+            host=self.host[rows],
+        )
+
 
 def filled(instance: Instance, ranks: Integers, held: Integers) -> Filling:
     """Return choices for `held` [rows, kinds] layers on rank `ranks` [rows] of each row."""
@@ -44,13 +54,15 @@ def filled(instance: Instance, ranks: Integers, held: Integers) -> Filling:
     counts = _cheapest(columns, held)
     capacity = (instance.capacity_bytes - instance.stage_bytes)[ranks]
     host = instance.host_capacity_bytes[ranks]
+    walking = np.arange(len(counts))
     for _ in range(_MOVES_MOST):
-        over = _peak(columns, counts) - capacity
-        walking = over > 0.0
-        if not walking.any():
-            break
-        moved = _moved(columns, counts, over=over, host_left=host - (counts * columns.host).sum(1))
-        if not moved.any():
+        those, now = columns.of(walking), counts[walking]
+        over = _peak(those, now) - capacity[walking]
+        left = host[walking] - (now * those.host).sum(axis=1)
+        moved = _moved(those, now, over=over, host_left=left)
+        counts[walking] = now
+        walking = walking[moved]
+        if not len(walking):
             break
     fits = (_peak(columns, counts) <= capacity) & ((counts * columns.host).sum(axis=1) <= host)
     own = (instance.repeat_count * instance.stage_pace + instance.stage_end)[ranks]

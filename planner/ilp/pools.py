@@ -18,6 +18,7 @@ P4. Sum: by duality, for any alpha, beta >= 0 and rent >= 0 with
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
@@ -28,7 +29,7 @@ _ROUNDING = 1e-9
 _TINY = 1e-300
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Pools:
     """Prices [kinds, rows, groups, grid] and offsets [rows, groups, grid] of many chains.
 
@@ -66,7 +67,7 @@ class Pools:
 
         -1 where not even an empty rank is within it.
         """
-        price = self.prices.min(axis=0)
+        price = self._cheapest
         spare = limit[:, None, None] - self.offset
         spare += _ROUNDING * (np.abs(limit)[:, None, None] + np.abs(self.offset))
         room = np.where(spare >= 0.0, np.inf, -1.0)
@@ -80,6 +81,24 @@ class Pools:
         each = np.where(self.size > 0.0, rooms >= self.least[:, None], True).all(axis=1)
         found: Booleans = enough & each
         return found
+
+    @cached_property
+    def _cheapest(self) -> Floats:
+        """Return the least price of any kind, [rows, groups, grid]."""
+        least: Floats = self.prices.min(axis=0)
+        return least
+
+    @cached_property
+    def _mean(self) -> Floats:
+        """Return the price of a block on average, [rows, groups, grid]."""
+        return self._summed(self.prices) / float(self.counts.sum())
+
+    def _summed(self, prices: Floats) -> Floats:
+        """Return the price of all blocks together, without the first axis."""
+        total = self.counts[0] * prices[0]
+        for count, price in zip(self.counts[1:], prices[1:], strict=True):
+            total = total + count * price
+        return np.asarray(total)
 
     def _ceiling(self) -> Floats:
         """Return the blocks that the others leave to a rank, [rows, 1]."""
@@ -102,7 +121,7 @@ class Pools:
 
     def _alone(self) -> Floats:
         """Return P1 of each group, [rows, groups]."""
-        price = self.prices.min(axis=0)
+        price = self._cheapest
         alone: Floats = (self.offset + self.least[:, None, None] * price).max(axis=2)
         return alone
 
@@ -111,7 +130,7 @@ class Pools:
 
         With blocks spread evenly there is room at the higher end, so that halving starts well.
         """
-        price = self.prices.min(axis=0)
+        price = self._cheapest
         used = self.size > 0.0
         low = np.where(used, self._alone(), -np.inf).max(axis=1)
         most = np.ceil(self._even())[:, :, None]
@@ -129,9 +148,7 @@ class Pools:
 
         It is the dearest for `blocks` [rows, groups] of all kinds alike.
         """
-        share = self.counts / self.counts.sum()
-        mean = np.tensordot(share, self.prices, axes=1)
-        dearest = (self.offset + blocks[:, :, None] * mean).argmax(axis=2)[:, :, None]
+        dearest = (self.offset + blocks[:, :, None] * self._mean).argmax(axis=2)[:, :, None]
         offset = np.take_along_axis(self.offset, dearest, axis=2)[:, :, 0]
         prices = np.take_along_axis(self.prices, dearest[None], axis=3)[:, :, :, 0]
         return offset, prices
@@ -140,7 +157,7 @@ class Pools:
         """Return P3 at the grid points that are dearest for `blocks`, [rows]."""
         offset, prices = self._at(blocks)
         used = self.size > 0.0
-        mean = np.tensordot(self.counts, prices, axes=1)
+        mean = self._summed(prices)
         inverse = np.where(used, 1.0 / np.maximum(mean, _TINY), 0.0)
         weight = inverse / (self.size * inverse).sum(axis=1, keepdims=True)
         level: Floats = (self.size * weight * offset).sum(axis=1)
@@ -154,7 +171,7 @@ class Pools:
         used = self.size > 0.0
         rent = np.zeros_like(offset)
         if most is not None:
-            rent = self._rents(np.tensordot(self.counts, prices, axes=1) / self.counts.sum(), most)
+            rent = self._rents(self._summed(prices) / float(self.counts.sum()), most)
         dear = np.where(used, prices + rent, np.inf)
         alpha = dear.min(axis=2)  # [kinds, rows]
         beta = np.where(used, (dear - alpha[:, :, None]).min(axis=0), 0.0)
@@ -186,7 +203,7 @@ class Pools:
         """Return blocks where the cheapest ranks hold all they can, [rows, groups]."""
         _, prices = self._at(self._even())
         used = self.size > 0.0
-        mean = np.where(used, np.tensordot(self.counts, prices, axes=1), np.inf)
+        mean = np.where(used, self._summed(prices), np.inf)
         order = np.argsort(mean, axis=1, kind="stable")
         size = np.take_along_axis(self.size, order, axis=1)
         room = np.take_along_axis(np.maximum(most - self.least[:, None], 0.0), order, axis=1)
