@@ -1,8 +1,8 @@
 """Compute: seconds of one layer's kernels on one device, forward and backward.
 
 A matrix product of K inner elements runs at peak x efficiency x K / (K + K0), or as fast as its
-operands can be read; attention at plateau x s / (s + s0); the rest at the memory's pace; and
-nothing faster than the host launches it.
+operands can be read; attention as `planner.cost.attention` has it; the rest at the memory's pace;
+and nothing faster than the host launches it.
 
 Source: roofline as in Williams et al. 2009, doi:10.1145/1498765.1498785; the ramps are fitted on
 measured tables named in `profiles/devices`.
@@ -14,12 +14,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from planner.cost.attention import attention_seconds
 from planner.cost.configuration import Floats
 from planner.cost.setting import Setting
 from planner.cost.tokens import layer_tokens, source_tokens
-from planner.schema.job import Precision
 from planner.workload.layer import (
-    AttentionCore,
     ElementwiseTraffic,
     Gemm,
     LayerWorkload,
@@ -27,7 +26,6 @@ from planner.workload.layer import (
 )
 
 _BACKWARD_GEMM_FLOP_RATIO = 2.0  # one product for the input's gradient, one for the weight's
-_BACKWARD_ATTENTION_FLOP_RATIO = 2.5  # flash attention recomputes the scores
 _SELECTIVE_KERNEL_RATIO = 0.6  # norms, rotary, activation and half of the products
 _BACKWARD_ELEMENTWISE_RATIO = 2.0  # reads what forward kept beside the gradients
 
@@ -53,7 +51,7 @@ def compute_seconds(layer: LayerWorkload, setting: Setting) -> ComputeSeconds:
     takes its time beside them. Gradients of weights are half of backward's products.
     """
     products, products_again = _product_seconds(layer, setting)
-    attention_forward, attention_backward = _attention_seconds(layer, setting)
+    attention_forward, attention_backward = attention_seconds(layer, setting)
     elementwise = _elementwise_seconds(layer, setting)
     forward = products + attention_forward + elementwise
     backward = (
@@ -63,14 +61,17 @@ def compute_seconds(layer: LayerWorkload, setting: Setting) -> ComputeSeconds:
     )
     launches = _kernel_count(layer) * setting.host_seconds_per_kernel
     backward_launches = launches * setting.stack.backward_kernel_ratio
-    selective = products_again + elementwise
+    selective, kernels_again = products_again + elementwise, _SELECTIVE_KERNEL_RATIO * launches
+    if not setting.job.fused_attention:  # its scores are not kept, and are worked out again
+        selective = selective + attention_forward
+    if setting.core_alone_runs_again:
+        selective, kernels_again = attention_forward, 0.0
     return ComputeSeconds(
         forward=forward,
         backward=backward,
         forward_host=_host_seconds(launches, forward, setting),
         backward_host=_host_seconds(backward_launches, backward, setting),
-        recompute_selective=selective
-        + _host_seconds(_SELECTIVE_KERNEL_RATIO * launches, selective, setting),
+        recompute_selective=selective + _host_seconds(kernels_again, selective, setting),
         recompute_full=forward + _host_seconds(launches, forward, setting),
         attention_forward=attention_forward,
         weight_gradient=products,
@@ -136,41 +137,6 @@ def _gemm_seconds(gemm: Gemm, tokens: Floats, setting: Setting) -> Floats:
     return np.maximum(
         2.0 * rows * inner * outer / rate, moved / setting.hardware.memory_bytes_per_second
     )
-
-
-def _attention_seconds(layer: LayerWorkload, setting: Setting) -> tuple[Floats, Floats]:
-    """Return forward and backward seconds of the attention cores; fp8 does not speed them up."""
-    length = layer.token_count(setting.sequence_length)
-    cores = [(layer.attention, length)]
-    cores.extend(
-        (source.attention, source.token_count(setting.sequence_length)) for source in layer.sources
-    )
-    forward = backward = np.zeros_like(setting.tokens)
-    tokens = layer_tokens(layer, setting)
-    for core, key_count in cores:
-        if core is not None:
-            flop = tokens * core.flop_per_token(key_count) / setting.tensor
-            once, back = _core_seconds(flop, _kernel_length(core, length, key_count), setting)
-            forward, backward = forward + once, backward + back
-    return forward, backward
-
-
-def _kernel_length(core: AttentionCore, query_count: int, key_count: int) -> int:
-    """Return the tokens over which a kernel runs at once: of one chunk, or the fewer of two."""
-    return min(query_count, key_count, core.chunk_tokens or key_count)
-
-
-def _core_seconds(flop: Floats, length: int, setting: Setting) -> tuple[Floats, Floats]:
-    """Return forward and backward seconds of `flop` of attention over `length` tokens."""
-    profile = setting.hardware.profile.attention
-    local = length / np.where(setting.heads_exchanged, 1.0, setting.context)
-    ratio = setting.peak_ratio if setting.job.precision is not Precision.FP8 else 1.0
-    scale = 1e12 * ratio * setting.in_situ_efficiency
-    forward_ramp = local / (local + profile.forward_tokens_half)
-    backward_ramp = local / (local + profile.backward_tokens_half)
-    forward_rate = scale * profile.forward_tflop_per_second * forward_ramp
-    backward_rate = scale * profile.backward_tflop_per_second * backward_ramp
-    return flop / forward_rate, _BACKWARD_ATTENTION_FLOP_RATIO * flop / backward_rate
 
 
 def _elementwise_seconds(layer: LayerWorkload, setting: Setting) -> Floats:

@@ -69,7 +69,8 @@ def model_parallel_seconds(
     hidden = setting.overlap.hidden_ratio * attention_seconds
     merge, merge_gradients = _merge_seconds(layer, setting)
     expert = _expert_seconds(layer, setting)
-    gathers_again = np.where(setting.sequence_parallel, 0.5, 0.0)
+    products_again = not setting.core_alone_runs_again
+    gathers_again = np.where(setting.sequence_parallel & products_again, 0.5, 0.0)
     return ModelParallelSeconds(
         tensor_forward=tensor + read if role == "embedding" else tensor,
         tensor_backward=tensor if role == "embedding" else tensor + read,

@@ -229,15 +229,14 @@ class _Notes:
 
     def checkpointing(self) -> ActivationCheckpointing:
         run = self.run
-        if run.flash_attention is False:
-            self.assumptions.append(Assumption.ATTENTION_FUSED)
         if run.recompute == "partial":
             raise Unpriced(Unpriceable.RECOMPUTE, run.recompute_detail or "partial")
         if run.recompute is None:
             self.assumptions.append(Assumption.RECOMPUTE_NONE)
             return ActivationCheckpointing.NONE
         if run.recompute == "selective" and self.job.stack is not Stack.TORCH:
-            if _HEAVY_SELECTIVE.search(run.recompute_detail or ""):
+            heavy = _HEAVY_SELECTIVE.search(run.recompute_detail or "")
+            if heavy or not self.job.fused_attention:
                 return ActivationCheckpointing.SELECTIVE
             self.assumptions.append(Assumption.SELECTIVE_CORE)
             return ActivationCheckpointing.NONE

@@ -33,7 +33,6 @@ class Unpriceable(StrEnum):
 class Assumption(StrEnum):
     """What was assumed to price a row that does not state it, or that the model cannot say."""
 
-    ATTENTION_FUSED = "attention was not fused, and is priced as if it were"
     RECOMPUTE_NONE = "recomputation not stated: none"
     SELECTIVE_CORE = "selective recomputation of attention or small operations: none"
     ZERO_STAGE = "ZeRO stage not stated: 1 for Megatron, else 0, or 3 for FSDP"

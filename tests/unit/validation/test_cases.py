@@ -93,12 +93,15 @@ def test_virtual_stages_without_a_block_are_left_out() -> None:
     assert Assumption.FEWER_VIRTUAL_STAGES in case.assumptions
 
 
-def test_selective_recomputation_of_megatron_is_none_of_ours() -> None:
+def test_selective_recomputation_of_megatron_is_none_of_ours_where_attention_is_fused() -> None:
     """It recomputes the attention core, as flash attention always does."""
-    case = the_case(KORTHIKANTI, recompute="selective", recompute_detail="core attention only")
-    group = case.strategy.stages[0].layers[0]
-    assert group.activation_checkpointing is ActivationCheckpointing.NONE
-    assert Assumption.SELECTIVE_CORE in case.assumptions
+    stated = {"recompute": "selective", "recompute_detail": "core attention only"}
+    fused = the_case(KORTHIKANTI, **stated, flash_attention=True)
+    unfused = the_case(KORTHIKANTI, **stated, flash_attention=False)
+    kept = [case.strategy.stages[0].layers[0] for case in (fused, unfused)]
+    assert kept[0].activation_checkpointing is ActivationCheckpointing.NONE
+    assert kept[1].activation_checkpointing is ActivationCheckpointing.SELECTIVE
+    assert (fused.job.fused_attention, unfused.job.fused_attention) == (True, False)
 
 
 def test_selective_recomputation_of_torch_is_ours() -> None:
