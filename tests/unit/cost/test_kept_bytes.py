@@ -1,0 +1,205 @@
+"""What a device keeps and holds, as the software and the job's flags have it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from planner.cost.configuration import (
+    Choice,
+    Choices,
+    Configuration,
+    Configurations,
+    LayerChoices,
+)
+from planner.cost.layer_costs import LayerBytes
+from planner.cost.layers import layer_costs, no_extras
+from planner.cost.setting import Setting, setting
+from planner.cost.states import local_parameters, state_memory
+from planner.cost.table import cost_table
+from planner.hardware import cluster_hardware
+from planner.schema.job import Precision, Stack
+from planner.schema.model import (
+    Block,
+    BlockRun,
+    DenseFeedForward,
+    GroupedQueryAttention,
+    LatentAttention,
+    MixtureFeedForward,
+    Norm,
+)
+from planner.workload.activations import block_activations
+from planner.workload.layer import LayerWorkload, ParameterCounts
+from planner.workload.model import model_workload
+from tests.builders import a_cluster, a_job, a_model
+
+HIDDEN, HEADS, TOKENS = 64, 4, 128
+GPT = Block(
+    attention=GroupedQueryAttention(
+        head_count=HEADS, key_value_head_count=HEADS, head_size=16, rotary=False
+    ),
+    feed_forward=DenseFeedForward(ffn_size=4 * HIDDEN, gated=False),
+    norm=Norm.LAYER,
+)
+LLAMA = Block(
+    attention=GroupedQueryAttention(head_count=HEADS, key_value_head_count=HEADS, head_size=16),
+    feed_forward=DenseFeedForward(ffn_size=2 * HIDDEN),
+)
+LOG_SUM_EXP = 4 * HEADS  # bytes a token that flash attention keeps, and 34 s b h leaves out
+WHOLE = Choices.of([Choice(zero_stage=0)])
+SHARDED = Choices.of([Choice(zero_stage=1)])
+
+
+def a_setting(flags: dict[str, Any], **degrees: Any) -> Setting:
+    """One configuration of a Megatron job, with one sequence of 128 tokens a micro-batch."""
+    job = a_job(**{"sequence_length": TOKENS, "stack": Stack.MEGATRON, **flags})
+    rows = Configurations.of([Configuration(**degrees)])
+    return setting(job, cluster_hardware(a_cluster()).kinds[0], rows)
+
+
+def a_layer(block: Block) -> LayerWorkload:
+    graph = a_model(runs=(BlockRun(block=block, block_count=2),), final_norm=block.norm)
+    return model_workload(graph).runs[0][0]
+
+
+def bytes_of(priced: Setting, block: Block = GPT, choices: Choices = WHOLE) -> LayerBytes:
+    extras = no_extras(priced)
+    return layer_costs(
+        a_layer(block), "block", choices=choices, setting=priced, extras=extras
+    ).bytes
+
+
+def kept_per_token(block: Block, flags: dict[str, Any], **degrees: Any) -> float:
+    priced = a_setting(flags, **degrees)
+    return float(bytes_of(priced, block).activations.item() / priced.tokens.item())
+
+
+def test_a_gpt_block_with_dropout_keeps_34_bytes_a_hidden_element() -> None:
+    kept = kept_per_token(GPT, {"dropout": True})
+    assert kept - LOG_SUM_EXP == 34 * HIDDEN
+
+
+def test_sequence_parallel_divides_all_of_it_where_rows_are_gathered_again() -> None:
+    kept = kept_per_token(GPT, {"dropout": True}, tensor_parallel_degree=2, sequence_parallel=True)
+    assert kept - LOG_SUM_EXP / 2 == 17 * HIDDEN
+
+
+def test_without_sequence_parallel_ten_bytes_stay_whole() -> None:
+    """Korthikanti et al. 2022: s b h (10 + 24 / t)."""
+    kept = kept_per_token(GPT, {"dropout": True}, tensor_parallel_degree=4)
+    assert kept - LOG_SUM_EXP / 4 == (10 + 24 / 4) * HIDDEN
+
+
+def test_unfused_attention_keeps_five_bytes_a_score_with_dropout_and_two_without() -> None:
+    unfused = {"fused_attention": False}
+    with_dropout = kept_per_token(GPT, {**unfused, "dropout": True})
+    assert with_dropout - kept_per_token(GPT, {"dropout": True}) == 5 * HEADS * TOKENS
+    assert kept_per_token(GPT, unfused) - kept_per_token(GPT, {}) == 2 * HEADS * TOKENS
+
+
+def test_plain_torch_keeps_copies_that_fused_kernels_do_not() -> None:
+    """Two rows of fp32 a norm, silu's output, and under it nothing else: 2 x (4 + 2) x 64."""
+    plain = kept_per_token(LLAMA, {"stack": Stack.TORCH})
+    assert plain - kept_per_token(LLAMA, {}) == 2 * (2 * 2 + 2) * HIDDEN
+
+
+def test_products_keep_what_they_read_in_8_bits_under_fp8() -> None:
+    """Two norms' outputs, and the product of gate and up: a byte less for 2 x 64 + 128."""
+    narrow = kept_per_token(LLAMA, {"precision": Precision.FP8})
+    assert kept_per_token(LLAMA, {}) - narrow == 2 * HIDDEN + 2 * HIDDEN
+
+
+def test_rows_of_routed_tokens_are_whole_where_tensor_parallel_ranks_split_experts() -> None:
+    mixture = MixtureFeedForward(expert_count=4, experts_per_token=2, expert_ffn_size=32)
+    block = LLAMA.model_copy(update={"feed_forward": mixture})
+    degrees = {"tensor_parallel_degree": 2, "sequence_parallel": True}
+    split = kept_per_token(block, {}, expert_tensor_parallel_degree=2, **degrees)
+    whole = kept_per_token(block, {}, expert_tensor_parallel_degree=1, **degrees)
+    assert split - whole == 2 * (2 * 2 * HIDDEN) / 2
+
+
+@pytest.mark.parametrize(
+    ("flags", "bytes_per_logit"),
+    [({"stack": Stack.TORCH}, 12), ({}, 6), ({"fused_loss": True}, 4)],
+)
+def test_the_loss_holds_so_many_bytes_a_logit(flags: dict[str, Any], bytes_per_logit: int) -> None:
+    job = a_job(**{"sequence_length": TOKENS, "stack": Stack.MEGATRON, **flags})
+    graph = a_model()
+    table = cost_table(
+        model_workload(graph),
+        cluster_hardware(a_cluster()).kinds[0],
+        job,
+        configurations=Configurations.of([Configuration()]),
+        choices=LayerChoices(blocks=WHOLE, embedding=WHOLE, head=WHOLE),
+    )
+    assert table.head.bytes.logits.item() == bytes_per_logit * TOKENS * graph.vocabulary_size
+
+
+PARAMETERS = ParameterCounts(sharded=8_000_000, replicated=0)
+
+
+def gradient_bytes(flags: dict[str, Any], **degrees: Any) -> float:
+    """Bytes of gradients of eight million parameters under ZeRO-1 over four ranks."""
+    priced = a_setting(flags, data_parallel_shard_degree=4, **degrees)
+    return float(
+        state_memory(local_parameters(PARAMETERS, priced), SHARDED, priced).gradients.item()
+    )
+
+
+def test_gradient_buffers_of_16_bits_are_half_as_large() -> None:
+    assert gradient_bytes({}) == 4 * 8e6
+    assert gradient_bytes({"gradients_in_16_bits": True}) == 2 * 8e6
+
+
+def test_a_stack_without_gradient_buffers_pays_no_heed_to_their_width() -> None:
+    flags = {"stack": Stack.DEEPSPEED, "precision": Precision.FP16}
+    assert gradient_bytes({**flags, "gradients_in_16_bits": True}) == gradient_bytes(flags)
+
+
+def test_bf16_pipelines_of_deepspeed_keep_whole_gradients_in_both_widths() -> None:
+    """Six bytes a parameter; else two, and four of a quarter."""
+    deepspeed = {"stack": Stack.DEEPSPEED}
+    assert gradient_bytes(deepspeed, pipeline_parallel_degree=2) == 6 * 8e6
+    assert gradient_bytes(deepspeed) == (2 + 4 / 4) * 8e6
+    half = {**deepspeed, "precision": Precision.FP16}
+    assert gradient_bytes(half, pipeline_parallel_degree=2) == (2 + 4 / 4) * 8e6
+
+
+def test_gradient_buffers_are_there_beside_the_activations_of_a_single_micro_batch() -> None:
+    """Without a buffer they appear as activations go, and only what exceeds these counts."""
+    count = a_layer(GPT).parameters.total()
+    assert bytes_of(a_setting({})).gradients.item() == 4 * count
+    torch = bytes_of(a_setting({"stack": Stack.TORCH}))
+    assert torch.gradients.item() == max(4 * count - torch.activations.item(), 0.0)
+
+
+def test_deepspeed_holds_its_buckets_where_gradients_are_sharded() -> None:
+    priced = a_setting({"stack": Stack.DEEPSPEED})
+    whole, sharded = bytes_of(priced), bytes_of(priced, choices=SHARDED)
+    copied = 2 * a_layer(GPT).parameters.total()  # of what is reduced, in 16 bits
+    assert sharded.transient.item() - whole.transient.item() == 1.9 * 2**30 + copied
+
+
+def test_parts_that_run_again_keep_nothing() -> None:
+    """Latent attention's expansion: queries and keys of 4 x 24, and 4 x (16 + 12) elements."""
+    latent = LatentAttention(
+        head_count=4,
+        query_rank=24,
+        key_value_rank=20,
+        no_position_head_size=16,
+        rotary_head_size=8,
+        value_head_size=12,
+    )
+    block = Block(attention=latent, feed_forward=DenseFeedForward(ffn_size=128))
+    plain = block_activations(block, HIDDEN).none
+    spared = block_activations(
+        block, HIDDEN, run_again=frozenset({"mla_up_proj", "layernorm"})
+    ).none
+    assert plain.sharded - spared.sharded == 2 * 4 * 24 + 4 * (16 + 12)
+    assert plain.gathered - spared.gathered == 2 * HIDDEN
+
+
+def test_a_part_that_a_block_lacks_spares_nothing() -> None:
+    spared = block_activations(LLAMA, HIDDEN, run_again=frozenset({"moe_act", "mla_up_proj"}))
+    assert spared == block_activations(LLAMA, HIDDEN)

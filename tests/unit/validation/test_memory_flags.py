@@ -1,0 +1,56 @@
+"""What a row's software and knobs say of memory reaches the job and the layers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from planner.validation.case import case_of
+from tests.measured_rows import KORTHIKANTI, MIXTURE, TORCHTITAN, a_run
+
+
+def flags_of(base: dict[str, Any], **changes: Any) -> tuple[bool, bool, bool, bool]:
+    """Fused attention, fused loss, dropout, gradients in 16 bits."""
+    job = case_of(a_run(base, **changes)).job
+    return job.fused_attention, job.fused_loss, job.dropout, job.gradients_in_16_bits
+
+
+def test_megatron_s_gpt_has_dropout_and_here_unfused_attention() -> None:
+    assert flags_of(KORTHIKANTI) == (False, False, True, False)
+
+
+def test_llamas_have_no_dropout() -> None:
+    assert flags_of(TORCHTITAN) == (True, False, False, False)
+
+
+@pytest.mark.parametrize(
+    ("framework", "compiled", "fused"),
+    [
+        ("torchtitan (2025-06)", True, True),
+        ("torchtitan (2024-12)", True, False),
+        ("torchtitan (2025-06)", False, False),
+        ("llm-foundry (composer)", False, True),
+    ],
+)
+def test_a_loss_is_fused_where_the_software_compiles_or_brings_it(
+    framework: str, compiled: bool, fused: bool
+) -> None:
+    assert flags_of(TORCHTITAN, framework=framework, compile=compiled)[1] is fused
+
+
+@pytest.mark.parametrize(
+    ("framework", "narrow"), [("Megatron-Bridge (NeMo container)", True), ("Megatron-Core", False)]
+)
+def test_recipes_of_nemo_accumulate_gradients_in_16_bits(framework: str, narrow: bool) -> None:
+    assert flags_of(MIXTURE, framework=framework)[3] is narrow
+
+
+def test_modules_that_a_row_runs_again_keep_nothing() -> None:
+    changes = {"recompute": "selective", "recompute_detail": "modules=['moe_act', 'layernorm']"}
+    layer, _ = case_of(a_run(MIXTURE, **changes)).workload.runs[0]
+    assert layer.activations.none.products == 0.0
+    assert layer.activations.none.gathered == 0.0
+    plain, _ = case_of(a_run(MIXTURE)).workload.runs[0]
+    assert plain.activations.none.products == 2 * 14336
+    assert plain.activations.none.gathered == 2 * 4096
