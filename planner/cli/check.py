@@ -19,6 +19,7 @@ from planner.cli.inputs import (
 )
 from planner.cli.options import (
     BatchOption,
+    CalibrationOption,
     ClusterArgument,
     JobOption,
     JsonOption,
@@ -27,6 +28,7 @@ from planner.cli.options import (
     PrecisionOption,
     SequenceOption,
     StackOption,
+    check_calibrates,
     read_job,
 )
 from planner.errors import InputError
@@ -55,6 +57,7 @@ def check(  # noqa: PLR0913 - one parameter per option; tests freeze the surface
     precision: PrecisionOption = None,
     optimizer: OptimizerOption = None,
     stack: StackOption = None,
+    calibration: CalibrationOption = None,
     json: JsonOption = False,
 ) -> None:
     """Check that a plan or strategy is legal, fits and is not slower; exit 3 if not."""
@@ -73,13 +76,14 @@ def check(  # noqa: PLR0913 - one parameter per option; tests freeze the surface
             remedy="write 0.02 to allow two per cent",
         )
     own = None if job is not None else read_job_of(plan_or_strategy)
-    wanted = read_job(job, fields=fields, limits={}, fallback=own)
+    wanted = read_job(job, fields=fields, limits={}, fallback=own, calibration=calibration)
     from planner import check as checking
     from planner.cli.plan import write_text
     from planner.cli.views.check import check_view, junit_report
     from planner.resolution import resolved_request
 
     request = resolved_request(read_resolved_model(model), read_resolved_cluster(cluster), wanted)
+    check_calibrates(wanted, request.cluster.resolved.devices)
     report = checking.check(
         request,
         read_strategy(plan_or_strategy),

@@ -82,7 +82,7 @@ def estimate(  # noqa: PLR0913 - one parameter per option; tests freeze the surf
         read_resolved_cluster(cluster),
         read_job(job, fields=fields, limits={}, calibration=calibration),
     )
-    check_calibrates(request[2], request[1].resolved)
+    check_calibrates(request[2], request[1].resolved.devices)
     if strategy is not None:
         _estimate_one(request, read_strategy(strategy), as_json=json)
     elif strategies is not None:

@@ -11,6 +11,7 @@ from planner.cli.failures import NEGATIVE_ANSWER, out_of_time
 from planner.cli.inputs import read_resolved_cluster, read_resolved_model
 from planner.cli.options import (
     BatchOption,
+    CalibrationOption,
     ClusterArgument,
     JobOption,
     JsonOption,
@@ -20,6 +21,7 @@ from planner.cli.options import (
     SequenceOption,
     SolverSecondsOption,
     StackOption,
+    check_calibrates,
     read_job,
 )
 
@@ -41,6 +43,7 @@ def frontier(  # noqa: PLR0913 - one parameter per option; tests freeze the surf
     precision: PrecisionOption = None,
     optimizer: OptimizerOption = None,
     stack: StackOption = None,
+    calibration: CalibrationOption = None,
     solver_seconds: SolverSecondsOption = None,
     json: JsonOption = False,
 ) -> None:
@@ -52,8 +55,10 @@ def frontier(  # noqa: PLR0913 - one parameter per option; tests freeze the surf
         "optimizer": optimizer,
         "stack": stack,
     }
-    wanted = read_job(job, fields=fields, limits={"solver_seconds": solver_seconds})
+    limits = {"solver_seconds": solver_seconds}
+    wanted = read_job(job, fields=fields, limits=limits, calibration=calibration)
     given_model, given_cluster = read_resolved_model(model), read_resolved_cluster(cluster)
+    check_calibrates(wanted, given_cluster.resolved.devices)
     from planner.alternatives import best_of_other_degrees
     from planner.cli.views.frontier import frontier_view
     from planner.frontier import frontier as front_of

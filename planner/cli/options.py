@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -12,7 +12,6 @@ import typer
 from planner.errors import InputError
 
 if TYPE_CHECKING:
-    from planner.schema.cluster import Cluster
     from planner.schema.job import Job
 
 PrecisionName = Literal["bf16", "fp16", "fp32", "fp8"]
@@ -136,18 +135,17 @@ def calibrated_job(job: Job, path: Path) -> Job:
     return job.model_copy(update={"calibration": found})
 
 
-def check_calibrates(job: Job, cluster: Cluster) -> None:
-    """Refuse scalars that price nothing in the cluster.
+def check_calibrates(job: Job, devices: Iterable[str]) -> None:
+    """Refuse scalars that price nothing.
 
     Raises:
-        InputError: if the job's calibration knows none of the cluster's devices.
+        InputError: if the job's calibration knows none of the `devices`.
     """
     if job.calibration is None:
         return
-    devices = {group.device for group in cluster.node_groups}
-    if not devices & set(job.calibration.devices):
+    if not set(devices) & set(job.calibration.devices):
         raise InputError(
-            "has no scalars for any device of the cluster",
+            "has no scalars for any of the devices",
             field="job.calibration",
             value=", ".join(sorted(devices)),
             remedy=f"it was fitted for {', '.join(sorted(job.calibration.devices))}:"

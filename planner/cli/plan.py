@@ -85,7 +85,7 @@ def plan(  # noqa: PLR0913 - one parameter per option; tests freeze the surface
         check_place(out, option="--out")
     wanted = read_job(job, fields=fields, limits=limits, calibration=calibration)
     given_model, given_cluster = read_resolved_model(model), read_resolved_cluster(cluster)
-    check_calibrates(wanted, given_cluster.resolved)
+    check_calibrates(wanted, given_cluster.resolved.devices)
     from planner import planning
 
     with search_progress("planning") as listen:

@@ -11,6 +11,7 @@ from planner.cli.failures import NEGATIVE_ANSWER, out_of_time
 from planner.cli.inputs import read_resolved_model
 from planner.cli.options import (
     BatchOption,
+    CalibrationOption,
     JobOption,
     JsonOption,
     ModelArgument,
@@ -19,6 +20,7 @@ from planner.cli.options import (
     SequenceOption,
     SolverSecondsOption,
     StackOption,
+    check_calibrates,
     read_job,
 )
 
@@ -51,6 +53,7 @@ def size(  # noqa: PLR0913 - one parameter per option; tests freeze the surface
     precision: PrecisionOption = None,
     optimizer: OptimizerOption = None,
     stack: StackOption = None,
+    calibration: CalibrationOption = None,
     solver_seconds: SolverSecondsOption = None,
     json: JsonOption = False,
 ) -> None:
@@ -71,7 +74,9 @@ def size(  # noqa: PLR0913 - one parameter per option; tests freeze the surface
         "devices_per_node": devices_per_node,
         "max_devices": max_devices,
     }
-    wanted = read_job(job, fields=fields, limits={"solver_seconds": solver_seconds})
+    limits = {"solver_seconds": solver_seconds}
+    wanted = read_job(job, fields=fields, limits=limits, calibration=calibration)
+    check_calibrates(wanted, wish["devices"])
     from planner import capacity
     from planner.cli.views.sizing import sizing_view
     from planner.inquiry import Inquiry

@@ -67,6 +67,11 @@ class Cluster(Document):
         """Return the devices of all groups."""
         return sum(group.device_count for group in self.node_groups)
 
+    @property
+    def devices(self) -> tuple[str, ...]:
+        """Return the names of the devices, each once."""
+        return tuple(dict.fromkeys(group.device for group in self.node_groups))
+
     @model_validator(mode="after")
     def _levels_nest(self) -> Self:
         names = [group.name for group in self.node_groups]

@@ -9,6 +9,7 @@ from planner.schema.job import Job, Optimizer, Precision, Stack
 
 JOB_OPTIONS = {
     "--job", "--global-batch-size", "--sequence-length", "--precision", "--optimizer", "--stack",
+    "--calibration",
 }  # fmt: skip
 SURFACE = {
     "plan": JOB_OPTIONS
@@ -44,7 +45,8 @@ SURFACE = {
     "check": JOB_OPTIONS | {"--baseline", "--max-slowdown", "--junit", "--json"},
     "compare": {"--json"},
     "verify": {"--json"},
-    "validate": {"--by", "--rows", "--json"},
+    "validate": {"--by", "--rows", "--calibration", "--json"},
+    "calibrate": {"--out", "--device", "--stack", "--json"},
     "run": {"--steps", "--report", "--json"},
     "serve": {"--host", "--port", "--database-url", "--json"},
     "db": set(),

@@ -1,0 +1,178 @@
+"""`meshwright calibrate`, and what it writes in the hands of the other commands."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import yaml
+
+from planner.schema.calibration import CalibrationProfile
+from planner.schema.job import Stack
+from planner.schema.scalars import Scalars
+from tests.calibration_rows import TRUTH, measured_fields
+from tests.measured_rows import TORCHTITAN
+
+REQUEST = ("llama-3-8b", "8xa100-sxm4-80gb", "--global-batch-size", "16", "--sequence-length")
+DEVICE = "a100-sxm4-80gb"
+
+
+def written(path: Path, rows: list[dict[str, object]]) -> Path:
+    """Write one row a line."""
+    path.write_text("\n".join(map(json.dumps, rows)))
+    return path
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Runs of a machine with other scalars than the shipped ones."""
+    return written(
+        tmp_path_factory.mktemp("runs") / "runs.jsonl", measured_fields(TRUTH, noise=0.03)
+    )
+
+
+@pytest.fixture
+def profile(command, runs, tmp_path) -> Path:
+    """The profile that they give."""
+    path = tmp_path / "ours.yaml"
+    assert command("calibrate", runs, "--out", path).exit_code == 0
+    return path
+
+
+def test_the_profile_says_what_it_rests_on(command, runs, tmp_path):
+    path = tmp_path / "ours.yaml"
+    done = command("calibrate", runs, "--out", path)
+    assert done.exit_code == 0
+    assert "taken: the error of runs left out falls" in done.stdout
+    fields = yaml.safe_load(path.read_text())
+    (pair,) = fields["pairs"]
+    assert (pair["device"], pair["stack"], pair["run_count"]) == (DEVICE, "torch", 24)
+    assert pair["families"] == {"torchtitan": 24}
+    assert pair["held_out"]["mean_after_ratio"] < pair["held_out"]["mean_before_ratio"]
+    assert fields["name"] == "ours"
+    assert fields["source"] == "runs.jsonl"
+    assert len(fields["source_digest"]) == 64
+
+
+def test_json_is_one_document_with_the_profile_that_was_written(command, runs, tmp_path):
+    path = tmp_path / "ours.yaml"
+    report = command("calibrate", runs, "--out", path, "--json").fields
+    assert report["profile"] == CalibrationProfile.read(path).model_dump(mode="json")
+    assert report["run_count"] == 24
+
+
+def test_a_plan_carries_its_scalars_and_survives_verification(command, profile, tmp_path):
+    plan_path = tmp_path / "plan.json"
+    done = command("plan", *REQUEST, "4096", "--calibration", profile, "--out", plan_path, "--json")
+    assert done.exit_code == 0
+    job = done.fields["job"]["resolved"]
+    written_profile = CalibrationProfile.read(profile)
+    assert job["calibration"]["digest"] == written_profile.digest()
+    assert job["calibration"]["devices"][DEVICE] == written_profile.pairs[0].scalars.model_dump()
+    assert command("verify", plan_path).exit_code == 0
+    priced = command(
+        "estimate", *REQUEST, "4096", "--strategy", plan_path, "--calibration", profile, "--json"
+    ).fields
+    assert priced["prediction"]["step_seconds"]["p50"] == pytest.approx(
+        done.fields["prediction"]["step_seconds"]["p50"], rel=1e-9
+    )
+    shipped = command("estimate", *REQUEST, "4096", "--strategy", plan_path, "--json").fields
+    slower = priced["prediction"]["step_seconds"]["p50"]
+    assert 1.1 < slower / shipped["prediction"]["step_seconds"]["p50"] < 1.7
+    assert shipped["job"]["digest"] != priced["job"]["digest"]
+
+
+def test_a_plan_whose_scalars_were_changed_is_refused(command, profile, tmp_path):
+    plan_path = tmp_path / "plan.json"
+    command("plan", *REQUEST, "4096", "--calibration", profile, "--out", plan_path)
+    plan = json.loads(plan_path.read_text())
+    scalars = plan["job"]["resolved"]["calibration"]["devices"][DEVICE]
+    scalars["compute_efficiency_ratio"] *= 2.0
+    plan_path.write_text(json.dumps(plan))
+    assert command("verify", plan_path).exit_code == 3
+
+
+def test_validation_with_the_profile_is_closer(command, runs, profile):
+    shipped = command("validate", runs, "--json").fields
+    ours = command("validate", runs, "--calibration", profile, "--json").fields
+    assert shipped["subsets"][0]["step"]["mape_ratio"] > 0.15
+    assert ours["subsets"][0]["step"]["mape_ratio"] < 0.05
+
+
+def test_runs_that_are_noise_leave_the_shipped_profile(command, tmp_path):
+    rows = measured_fields(Scalars(), noise=0.2)
+    path = tmp_path / "ours.yaml"
+    done = command("calibrate", written(tmp_path / "noise.jsonl", rows), "--out", path)
+    assert done.exit_code == 3
+    assert "nothing written: shipped values stay" in done.stdout
+    assert not path.exists()
+
+
+def test_a_stack_that_nothing_was_fitted_for_is_named(command, profile):
+    done = command("plan", *REQUEST, "4096", "--stack", "megatron", "--calibration", profile)
+    assert done.exit_code == 1
+    assert "--calibration: " in done.stderr
+    assert "(got megatron); it was fitted for torch" in done.stderr
+
+
+def test_a_device_that_nothing_was_fitted_for_is_named(command, profile):
+    done = command("plan", "llama-3-8b", "8xh100-sxm5-80gb", "--calibration", profile)
+    assert done.exit_code == 1
+    assert "has no scalars for any of the devices (got h100-sxm5-80gb)" in done.stderr
+
+
+def test_runs_of_one_device_can_be_chosen(command, runs, tmp_path):
+    path = tmp_path / "ours.yaml"
+    done = command("calibrate", runs, "--out", path, "--device", "h100-sxm5-80gb")
+    assert done.exit_code == 1
+    assert "no run can be fitted: 24 another device" in done.stderr
+    assert "did you mean" in command("calibrate", runs, "--out", path, "--device", "h100").stderr
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        ('{"gpu": "T4"}', "line 1, seq_len: Field required"),
+        ("", "holds no run"),
+        (json.dumps({**TORCHTITAN, "tokens_per_s_per_gpu": None}), "1 step: not_measured"),
+        (json.dumps({**TORCHTITAN, "task": "lora"}), "1 unpriced: partly_trained"),
+    ],
+)
+def test_a_file_without_a_fit_is_one_message(command, tmp_path, content, said):
+    path = tmp_path / "runs.jsonl"
+    path.write_text(content)
+    done = command("calibrate", path, "--out", tmp_path / "ours.yaml")
+    assert done.exit_code == 1
+    assert said in done.stderr
+    assert done.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize("place", ["ours.json", "nowhere/ours.yaml"])
+def test_a_place_that_cannot_hold_a_profile_is_refused_before_the_work(
+    command, runs, tmp_path, place
+):
+    done = command("calibrate", runs, "--out", tmp_path / place)
+    assert done.exit_code == 1
+    assert "--out" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        ("compute_efficiency_ratio: 0.", "compute_efficiency_ratio: -0.", "greater than or equal"),
+        ("stack: torch", "stack: horovod", "pairs.0.stack"),
+        ("pairs:", "paars:", "pairs: Field required"),
+    ],
+)
+def test_a_broken_profile_is_one_message(command, profile, old, new, said):
+    profile.write_text(profile.read_text().replace(old, new, 1))
+    done = command("plan", *REQUEST, "4096", "--calibration", profile)
+    assert done.exit_code == 1
+    assert said in done.stderr
+
+
+def test_a_profile_gives_each_stack_its_own_scalars(profile):
+    document = CalibrationProfile.read(profile)
+    assert document.calibration(Stack.MEGATRON) is None
+    assert set(document.calibration(Stack.TORCH).devices) == {DEVICE}
