@@ -39,7 +39,7 @@ def _by_number(instance: Instance) -> Iterator[Assignment]:
     least, width = _numbers(instance)
     numbers = least[:, None] + np.arange(width)[None, :]
     ranks = np.repeat(np.arange(stages), width)
-    held = _pinned(instance)[ranks]
+    held = pinned_layers(instance)[ranks]
     held[:, instance.free_kinds[0]] = numbers.ravel()
     filling = filled(instance, ranks, held)
     cost = np.where(filling.fits, filling.omega, np.inf).reshape(stages, width)
@@ -110,25 +110,26 @@ def _even_split(instance: Instance, stages: int, blocks: int) -> Integers:
 def _by_cuts(instance: Instance) -> Iterator[Assignment]:
     """Yield fillings of balanced cuts, by the paces of the blocks at several prices of memory."""
     seen: set[tuple[int, ...]] = set()
-    for pace in _block_paces(instance):
-        for cuts in (_balanced(instance, pace, own) for own in (True, False)):
+    for pace in block_paces(instance):
+        for cuts in (balanced_cuts(instance, pace, with_own=own) for own in (True, False)):
             if cuts is None or cuts in seen:
                 continue
             seen.add(cuts)
-            filling = _filling(instance, cuts)
+            filling = filling_of_cuts(instance, cuts)
             if filling.fits.all():
                 yield Assignment(counts=filling.counts, cuts=cuts)
 
 
-def _filling(instance: Instance, cuts: tuple[int, ...]) -> Filling:
-    held = _pinned(instance)
+def filling_of_cuts(instance: Instance, cuts: tuple[int, ...]) -> Filling:
+    """Return choices for what the ranks hold between the cuts."""
+    held = pinned_layers(instance)
     prefix = instance.prefix_counts
     for j, rank in enumerate(instance.holders):
         held[rank] += prefix[cuts[j + 1]] - prefix[cuts[j]]
     return filled(instance, np.arange(instance.stage_count), held)
 
 
-def _pinned(instance: Instance) -> Integers:
+def pinned_layers(instance: Instance) -> Integers:
     """Return the pinned layers on every rank, [stages, kinds]."""
     held = np.zeros((instance.stage_count, len(instance.kinds)), dtype=np.int64)
     for k, kind in enumerate(instance.kinds):
@@ -137,7 +138,7 @@ def _pinned(instance: Instance) -> Integers:
     return held
 
 
-def _block_paces(instance: Instance) -> Iterator[Floats]:
+def block_paces(instance: Instance) -> Iterator[Floats]:
     """Yield the pace of every block on every rank, [stages, blocks]: cheapest, leanest, all one."""
     for pick in ("pace", "memory"):
         paces = np.zeros((instance.stage_count, len(instance.kinds)))
@@ -149,7 +150,7 @@ def _block_paces(instance: Instance) -> Iterator[Floats]:
     yield np.ones((instance.stage_count, instance.block_count))
 
 
-def _balanced(instance: Instance, pace: Floats, with_own: bool) -> tuple[int, ...] | None:
+def balanced_cuts(instance: Instance, pace: Floats, *, with_own: bool) -> tuple[int, ...] | None:
     """Return the cuts with the lowest level of pace, found by bisection; None if none do.
 
     With `with_own` a rank's exchanges and pinned layers count as well.

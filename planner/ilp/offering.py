@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from planner.cost.step import predict
 from planner.ilp.extract import strategy_of
-from planner.ilp.heuristic import heuristic_assignment
+from planner.ilp.heuristic import filling_of_cuts, heuristic_assignment
 from planner.ilp.instance import (
     Assignment,
     Instance,
@@ -21,7 +21,7 @@ from planner.schema.plan import Prediction
 from planner.schema.strategy import Strategy
 
 _SAME_LOADS = 2
-_ROOM_SHARES = (0.97, 0.93, 0.87, 0.75)
+_ROOM_SHARES = (0.99, 0.97, 0.94, 0.9, 0.85, 0.75)
 
 
 def offer(state: State, index: int, instance: Instance, assignment: Assignment) -> bool:
@@ -46,17 +46,26 @@ def offer(state: State, index: int, instance: Instance, assignment: Assignment) 
 
 
 def _arrangements(instance: Instance, assignment: Assignment) -> Iterator[Assignment]:
-    """Yield the assignment, the same loads cut evenly, and plans for less and less memory."""
+    """Yield the assignment, the same loads cut evenly, and plans for less and less memory.
+
+    The same cuts are filled anew; where only numbers matter, the numbers are free as well.
+    """
     yield assignment
     even = replace(assignment, cuts=cuts_of(instance, assignment.counts))
     loads = load_of_cuts(instance, assignment.cuts)
     yield even if load_of_cuts(instance, even.cuts) == loads else assignment
     for share in _ROOM_SHARES:
-        capacity = instance.capacity_bytes * share
-        tried = heuristic_assignment(replace(instance, capacity_bytes=capacity))
-        if tried is None:
-            return
-        yield tried[1]
+        smaller = replace(instance, capacity_bytes=instance.capacity_bytes * share)
+        if instance.is_uniform:
+            tried = heuristic_assignment(smaller)
+            if tried is None:
+                return
+            yield tried[1]
+        else:
+            filling = filling_of_cuts(smaller, assignment.cuts)
+            if not filling.fits.all():
+                return
+            yield Assignment(counts=filling.counts, cuts=assignment.cuts)
 
 
 def repriced(state: State, index: int, instance: Instance, assignment: Assignment) -> Prediction:

@@ -14,6 +14,7 @@ from collections.abc import Callable
 import numpy as np
 
 from planner.ilp.bounds import objective_bounds
+from planner.ilp.climbing import climbed, starting_cuts
 from planner.ilp.frontier import Frontier, Stage
 from planner.ilp.heuristic import heuristic_assignment
 from planner.ilp.instance import Instance
@@ -119,6 +120,9 @@ def _refine(state: State, on_progress: ProgressCallback | None, *, stop_at_first
             _screen(state, index)
         elif frontier.stages[index] is Stage.SCREENED:
             _bound(state, index)
+        elif stop_at_first and frontier.open_count:
+            frontier.wait(index, key)  # the heuristic may have a plan for another one at once
+            state.step[index] = _STEP_MOST
         elif frontier.stages[index] is Stage.BOUNDED:
             _sharpen(state, index)
         else:
@@ -190,6 +194,8 @@ def _sharpen(state: State, index: int) -> None:
         frontier.push(index, cutoff)
         return
     deadline = time.perf_counter() + min(state.seconds_left, _SHARPENING_SECONDS)
+    if not instance.is_uniform and instance.stage_count > 1:
+        _climb(state, index, instance, deadline)
     found = sharpened(instance, reduced, cutoff_seconds=cutoff, deadline=deadline)
     if found is None:
         frontier.push(index, key)
@@ -202,6 +208,14 @@ def _sharpen(state: State, index: int) -> None:
     if cutoff == limit:
         state.bounds[index], state.tables[index] = found.bounds, found.tables
     frontier.push(index, min(found.bounds.step_seconds(), cutoff))
+
+
+def _climb(state: State, index: int, instance: Instance, deadline: float) -> None:
+    """Offer the best plan on the way up from balanced cuts."""
+    cuts = starting_cuts(instance)
+    found = None if cuts is None else climbed(instance, cuts, deadline=deadline)
+    if found is not None:
+        offer(state, index, instance, found)
 
 
 def _solve(state: State, index: int) -> None:

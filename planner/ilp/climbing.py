@@ -1,0 +1,119 @@
+"""Climbing: cuts of a chain of several kinds made better one block at a time.
+
+A move shifts one cut by one block, which changes what two ranks hold. All moves are filled at once
+(`planner.ilp.filling`); the best is made as long as it helps. It proves nothing, and gives searches
+a plan to beat where ranks hold several virtual stages.
+"""
+
+from __future__ import annotations
+
+import time
+
+import numpy as np
+
+from planner.cost.configuration import Floats, Integers
+from planner.ilp.filling import Filling, filled
+from planner.ilp.heuristic import balanced_cuts, block_paces, pinned_layers
+from planner.ilp.instance import Assignment, Instance
+
+_MOVES_MOST = 60
+_STEEPNESS = 24
+
+
+def climbed(instance: Instance, cuts: tuple[int, ...], *, deadline: float) -> Assignment | None:
+    """Return the best plan on the way up from `cuts`, None if nothing fits at the top.
+
+    Ends at the deadline (of `perf_counter`) at the latest.
+    """
+    place = np.array(cuts, dtype=np.int64)
+    ranks = np.arange(instance.stage_count)
+    filling = filled(instance, ranks, _held(instance, place))
+    omega = _omega(filling)
+    for _ in range(_MOVES_MOST):
+        if time.perf_counter() > deadline:
+            break
+        moved = _best_move(instance, place, omega)
+        if moved is None:
+            break
+        place = moved
+        filling = filled(instance, ranks, _held(instance, place))
+        omega = _omega(filling)
+    if not filling.fits.all():
+        return None
+    return Assignment(counts=filling.counts, cuts=tuple(place.tolist()))
+
+
+def starting_cuts(instance: Instance) -> tuple[int, ...] | None:
+    """Return cuts that balance the leanest choices of the blocks, None if there are none."""
+    for pace in block_paces(instance):
+        cuts = balanced_cuts(instance, pace, with_own=True)
+        if cuts is not None:
+            return cuts
+    return None
+
+
+def _omega(filling: Filling) -> Floats:
+    return np.where(filling.fits, filling.omega, np.inf)
+
+
+def _held(instance: Instance, cuts: Integers) -> Integers:
+    """Return the layers of every kind on every rank, [stages, kinds]."""
+    held = pinned_layers(instance)
+    taken = np.diff(instance.prefix_counts[cuts], axis=0)
+    np.add.at(held, np.array(instance.holders), taken)
+    return held
+
+
+def _best_move(instance: Instance, cuts: Integers, omega: Floats) -> Integers | None:
+    """Return the cuts after the move with the best score, None if none beats the present one."""
+    moves = _moves(instance, cuts)
+    if not len(moves):
+        return None
+    after = [_held(instance, move) for move in moves]
+    before = _held(instance, cuts)
+    changed = [np.flatnonzero((held != before).any(axis=1)) for held in after]
+    rows = np.concatenate(changed)
+    filling = filled(
+        instance,
+        rows,
+        np.concatenate([held[own] for held, own in zip(after, changed, strict=True)]),
+    )
+    fresh = _omega(filling)
+    best, found, start = _score(omega), None, 0
+    for move, own in zip(moves, changed, strict=True):
+        trial = omega.copy()
+        trial[own] = fresh[start : start + len(own)]
+        start += len(own)
+        score = _score(trial)
+        if score < best:
+            best, found = score, move
+    return found
+
+
+def _moves(instance: Instance, cuts: Integers) -> list[Integers]:
+    """Return the cuts after each shift of one cut by one block that leaves no stage empty."""
+    moves = []
+    for place in range(1, len(cuts) - 1):
+        if instance.holders[place - 1] == instance.holders[place]:
+            continue
+        for shift in (-1, 1):
+            move = cuts.copy()
+            move[place] += shift
+            if cuts[place - 1] < move[place] < cuts[place + 1]:
+                moves.append(move)
+    return moves
+
+
+def _score(omega: Floats) -> tuple[int, float]:
+    """Return how bad ranks are: how many do not fit, and a steep sum of the others.
+
+    A power tells a slow rank from a slower one, and still lets a block pass through ranks that
+    are not the slowest.
+    """
+    fitting = omega[np.isfinite(omega)]
+    if not len(fitting):
+        return len(omega), 0.0
+    most = float(fitting.max())
+    return len(omega) - len(fitting), _STEEPNESS * float(np.log(most)) + float(
+        np.log(((fitting / most) ** _STEEPNESS).sum())
+    )

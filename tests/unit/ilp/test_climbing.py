@@ -1,0 +1,52 @@
+"""Climbing gives whole plans that fit, and no worse ones than where it starts."""
+
+from __future__ import annotations
+
+from planner.ilp.climbing import climbed, starting_cuts
+from planner.ilp.heuristic import filling_of_cuts
+from planner.ilp.instance import evaluate, fits
+from tests.contract.test_optimum_equals_brute_force import assert_places_every_layer
+from tests.oracle import least_step
+from tests.small_chains import seeded_instance
+
+FOREVER = float("inf")
+
+
+def test_climbed_plans_fit_place_every_layer_and_beat_no_optimum() -> None:
+    found = 0
+    for seed in range(400):
+        instance = seeded_instance(seed)
+        cuts = starting_cuts(instance)
+        if cuts is None or instance.stage_count == 1:
+            continue
+        plan = climbed(instance, cuts, deadline=FOREVER)
+        if plan is None:
+            continue
+        evaluation = evaluate(instance, plan)
+        best = least_step(instance)
+        if not fits(instance, evaluation):
+            continue
+        found += 1
+        assert_places_every_layer(instance, plan)
+        assert best is not None
+        assert evaluation.step_seconds >= best * (1.0 - 1e-12)
+    assert found > 30
+
+
+def test_climbing_lowers_the_largest_rank() -> None:
+    """The sum of powers falls, so that the largest rises by the root of the ranks at the most."""
+    better = 0
+    for seed in range(400):
+        instance = seeded_instance(seed)
+        cuts = starting_cuts(instance)
+        if cuts is None or instance.stage_count == 1:
+            continue
+        start = filling_of_cuts(instance, cuts)
+        plan = climbed(instance, cuts, deadline=FOREVER)
+        if not start.fits.all() or plan is None:
+            continue
+        top = filling_of_cuts(instance, plan.cuts)
+        root = instance.stage_count ** (1.0 / 24.0)
+        assert top.omega.max() <= start.omega.max() * root * (1.0 + 1e-9)
+        better += bool(top.omega.max() < start.omega.max() * (1.0 - 1e-9))
+    assert better > 0
