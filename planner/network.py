@@ -99,15 +99,22 @@ def _stated(level: NetworkLevel, device_count: int, norm_exponent: float) -> Lev
 def _domain(profiled: int | None, own: int, devices_per_node: int) -> int:
     """Return the devices of one domain, whole nodes or equal parts of one.
 
-    A domain within a node is cut to what divides the node; one that spans nodes, of 72 say, to
-    whole nodes.
+    A domain within a node is cut to what divides the node. One that spans nodes, of 72 say, is cut
+    to whole nodes that the devices fill alike, 64 of each rack for 256: schedulers hand out as many
+    nodes of every rack, so that groups of ranks do not straddle two. Where only less than half of
+    each would be filled, the racks are full but for the last.
     """
     if profiled is None:
         return own
     if profiled <= NODE_DOMAIN_LIMIT or devices_per_node >= profiled:
         fitting = range(1, min(profiled, devices_per_node) + 1)
         return max(size for size in fitting if devices_per_node % size == 0)
-    return min(profiled // devices_per_node * devices_per_node, own)
+    whole = profiled // devices_per_node * devices_per_node
+    if own <= whole:
+        return own
+    alike = (size for size in range(whole, 0, -devices_per_node) if own % size == 0)
+    filled = next(alike, whole)
+    return filled if 2 * filled >= whole else whole
 
 
 def _check_levels(levels: Sequence[NetworkLevel], group: NodeGroup, device_count: int) -> None:

@@ -9,7 +9,6 @@ from pydantic import ValidationError
 
 from planner.errors import InputError
 from planner.hardware import ClusterHardware, cluster_hardware, device_names
-from planner.network import Level
 from planner.schema.cluster import Cluster, NodeGroup
 from planner.schema.measured_run import MeasuredRun
 from planner.units import GIB
@@ -96,23 +95,11 @@ def hardware_of(run: MeasuredRun, cluster: Cluster) -> ClusterHardware:
     except InputError as error:
         raise Unpriced(Unpriceable.DEVICE, str(error)) from None
     (kind,) = hardware.kinds
-    levels = [_in_equal_parts(level, kind.device_count) for level in kind.levels[:-1]]
     stated = network_bytes_per_second(run.interconnect or "", kind.devices_per_node)
     outer = kind.levels[-1]
     if stated is not None:
         outer = replace(outer, bandwidth_bytes_per_second=stated)
-    return replace(hardware, kinds=(replace(kind, levels=(*levels, outer)),))
-
-
-def _in_equal_parts(level: Level, device_count: int) -> Level:
-    """Return the level with domains that the run fills alike: of 72 devices 64, for a run of 256.
-
-    Schedulers hand out as many nodes of every rack, so that groups of ranks do not straddle two.
-    """
-    if level.device_count >= device_count:
-        return level
-    fitting = (n for n in range(level.device_count, 0, -1) if device_count % n == 0)
-    return replace(level, device_count=next(fitting))
+    return replace(hardware, kinds=(replace(kind, levels=(*kind.levels[:-1], outer)),))
 
 
 def network_bytes_per_second(text: str, devices_per_node: int) -> float | None:

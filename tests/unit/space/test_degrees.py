@@ -165,10 +165,11 @@ def test_shard_groups_fill_domains_of_any_level() -> None:
     assert shards(hardware, 16) == {(16, 1), (8, 2), (4, 4)}
 
 
-def test_shard_groups_are_aligned_with_a_domain_of_72() -> None:
-    """144 devices fill 72 twice; of 128, the largest group that 72 holds aligned is 8."""
+def test_shard_groups_are_aligned_with_what_a_job_fills_of_racks_of_72() -> None:
+    """144 devices fill 72 twice, 128 fill 64 twice; of 37 nodes, 72 holds but 4 aligned."""
     assert shards(nodes(36, 4, "gb200-nvl72"), 144) == {(144, 1), (72, 2)}
-    assert shards(nodes(32, 4, "gb200-nvl72"), 128) == {(128, 1), (8, 16)}
+    assert shards(nodes(32, 4, "gb200-nvl72"), 128) == {(128, 1), (64, 2)}
+    assert shards(nodes(37, 4, "gb200-nvl72"), 148) == {(148, 1), (4, 37)}
 
 
 def test_a_limit_on_shards_has_every_divisor_searched() -> None:
