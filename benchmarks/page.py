@@ -1,4 +1,4 @@
-"""The page docs/planning-speed.md: what a command measured, put between marks of its own."""
+"""Pages of docs that commands fill: what was measured, put between marks of its own."""
 
 from __future__ import annotations
 
@@ -10,16 +10,17 @@ PAGE = DOCS / "planning-speed.md"
 PICTURE = DOCS / "planning-speed.svg"
 
 
-def put(mark: str, lines: Iterable[str]) -> None:
-    """Replace what stands between the mark's begin and end.
+def put(mark: str, lines: Iterable[str], *, page: Path | None = None) -> None:
+    """Replace what stands between the mark's begin and end, on docs/planning-speed.md or `page`.
 
     Raises:
         ValueError: if the page has no such marks.
     """
     begin, end = f"<!-- {mark}: begin -->", f"<!-- {mark}: end -->"
-    head, found, rest = PAGE.read_text().partition(begin)
+    page = page or PAGE
+    head, found, rest = page.read_text().partition(begin)
     _, closed, tail = rest.partition(end)
     if not found or not closed:
-        raise ValueError(f"{PAGE} has no marks {begin} and {end}")
+        raise ValueError(f"{page} has no marks {begin} and {end}")
     text = "\n".join(lines)
-    PAGE.write_text(f"{head}{begin}\n{text}\n{end}{tail}")
+    page.write_text(f"{head}{begin}\n{text}\n{end}{tail}")
