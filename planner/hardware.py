@@ -124,6 +124,7 @@ class ActivationProfile(Part):
     `fused`: norms, gates and activations are single kernels that keep their inputs alone.
     `gathers_again`: under sequence parallel, inputs of column-split products are kept divided.
     `products_in_8_bits`: under fp8, products keep what they read in 8 bits.
+    `split_logits_bytes_per_element`: what the loss holds where tensor parallelism divides logits.
     `boundary_held_ratio`: of what stages exchange, the share that the pipeline's schedule holds for
     each micro-batch in flight, beside what layers keep.
     """
@@ -133,6 +134,7 @@ class ActivationProfile(Part):
     products_in_8_bits: bool
     boundary_held_ratio: Share | Literal[0]
     logits_bytes_per_element: Annotated[int, Field(ge=1, le=32)]
+    split_logits_bytes_per_element: Annotated[int, Field(ge=1, le=32)]
 
 
 class StackProfile(Part):

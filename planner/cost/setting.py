@@ -78,13 +78,19 @@ class Setting:
         return self.job.gradients_in_16_bits and self.stack.gradient_buffers and not wide
 
     @property
-    def logits_bytes(self) -> int:
+    def logits_bytes(self) -> Floats:
         """Return the bytes per logit that the loss holds at its peak.
 
         A fused loss writes the gradient over the logits: both in the compute type at most.
         """
-        fused = 2 * self.compute_bytes
-        return fused if self.job.fused_loss else self.stack.activations.logits_bytes_per_element
+        keeps = self.stack.activations
+        if self.job.fused_loss:
+            return np.full_like(self.tensor, 2.0 * self.compute_bytes)
+        return np.where(
+            self.tensor > 1.0,
+            keeps.split_logits_bytes_per_element,
+            keeps.logits_bytes_per_element,
+        ).astype(np.float64)
 
     @property
     def core_alone_runs_again(self) -> bool:

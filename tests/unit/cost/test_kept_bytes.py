@@ -120,20 +120,31 @@ def test_rows_of_routed_tokens_are_whole_where_tensor_parallel_ranks_split_exper
 
 
 @pytest.mark.parametrize(
-    ("flags", "bytes_per_logit"),
-    [({"stack": Stack.TORCH}, 12), ({}, 6), ({"fused_loss": True}, 4)],
+    ("flags", "tensor_parallel_degree", "bytes_per_logit"),
+    [
+        ({"stack": Stack.TORCH}, 1, 12),
+        ({"stack": Stack.TORCH}, 2, 16),
+        ({"stack": Stack.TORCH, "fused_loss": True}, 2, 4),
+        ({}, 1, 6),
+        ({}, 2, 6),
+    ],
 )
-def test_the_loss_holds_so_many_bytes_a_logit(flags: dict[str, Any], bytes_per_logit: int) -> None:
+def test_the_loss_holds_so_many_bytes_a_logit(
+    flags: dict[str, Any], tensor_parallel_degree: int, bytes_per_logit: int
+) -> None:
     job = a_job(**{"sequence_length": TOKENS, "stack": Stack.MEGATRON, **flags})
     graph = a_model()
     table = cost_table(
         model_workload(graph),
         cluster_hardware(a_cluster()).kinds[0],
         job,
-        configurations=Configurations.of([Configuration()]),
+        configurations=Configurations.of(
+            [Configuration(tensor_parallel_degree=tensor_parallel_degree)]
+        ),
         choices=LayerChoices(blocks=WHOLE, embedding=WHOLE, head=WHOLE),
     )
-    assert table.head.bytes.logits.item() == bytes_per_logit * TOKENS * graph.vocabulary_size
+    logits = TOKENS * graph.vocabulary_size / tensor_parallel_degree
+    assert table.head.bytes.logits.item() == bytes_per_logit * logits
 
 
 PARAMETERS = ParameterCounts(sharded=8_000_000, replicated=0)

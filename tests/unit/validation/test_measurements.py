@@ -84,10 +84,10 @@ def predicted_peak(**changes: Any) -> float:
 
 
 def test_a_reserved_peak_has_the_allocators_slack_and_a_devices_the_context() -> None:
-    """The torch stack's slack is 6 % of live tensors, and its runtime 1.5 GiB."""
+    """The torch stack's slack is 10 % of live tensors, and its runtime 1.5 GiB."""
     live = predicted_peak(mem_class="torch_allocated")
-    assert predicted_peak(mem_class="torch_reserved") == pytest.approx(1.06 * live)
-    assert predicted_peak(mem_class="device_used") == pytest.approx(1.06 * live + 1.5 * GIB)
+    assert predicted_peak(mem_class="torch_reserved") == pytest.approx(1.1 * live)
+    assert predicted_peak(mem_class="device_used") == pytest.approx(1.1 * live + 1.5 * GIB)
     assert predicted_peak(mem_class="unknown") == predicted_peak(mem_class="device_used")
 
 
