@@ -43,7 +43,7 @@ class GemmProfile(GemmRate):
         return self.fp8 if precision is Precision.FP8 and self.fp8 is not None else self
 
 
-class AttentionProfile(Part):
+class AttentionRate(Part):
     """rate = plateau x s / (s + tokens_half), forward and backward apart."""
 
     forward_tflop_per_second: Positive
@@ -51,6 +51,16 @@ class AttentionProfile(Part):
     backward_tflop_per_second: Positive
     backward_tokens_half: NotNegative
     source: str
+
+
+class AttentionProfile(AttentionRate):
+    """The rate of fused attention; `by_stack` is of stacks that run other kernels."""
+
+    by_stack: dict[Stack, AttentionRate] = Field(default_factory=dict)
+
+    def rate(self, stack: Stack) -> AttentionRate:
+        """Return the rate of the kernels that `stack` runs."""
+        return self.by_stack.get(stack, self)
 
 
 class HostProfile(Part):
@@ -140,6 +150,8 @@ class ActivationProfile(Part):
 class StackProfile(Part):
     """One data file of `profiles/stacks`: what the software adds.
 
+    `in_situ_efficiency` is the rate of kernels inside a step over that of the same kernels alone;
+    `in_situ_by_device` what it is on devices where it differs.
     `workspace_gib` of `runtime_gib` is tensors that libraries allocate through the framework.
     `reduce_bucket_gib` is held where gradients are reduced into shards.
     `gradient_buffers`: gradients have a buffer from the start, and are reduced in it.
@@ -147,6 +159,7 @@ class StackProfile(Part):
 
     stack: Stack
     in_situ_efficiency: Share
+    in_situ_by_device: dict[str, Share] = Field(default_factory=dict)
     elementwise_ratio: Positive
     host_us_per_kernel: NotNegative
     backward_kernel_ratio: Positive
@@ -165,6 +178,13 @@ class StackProfile(Part):
     gradient_buffers: bool
     optimizer_has_master: bool
     source: str
+
+
+def in_situ_efficiency(device: DeviceProfile, stack: StackProfile) -> float:
+    """Return the device's own efficiency inside a step, else the stack's on it."""
+    if device.in_situ_efficiency is not None:
+        return device.in_situ_efficiency
+    return stack.in_situ_by_device.get(device.device, stack.in_situ_efficiency)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -62,7 +62,7 @@ def _kernel_length(core: AttentionCore, query_count: int, key_count: int) -> int
 
 def _fused_seconds(flop: Floats, length: int, setting: Setting) -> tuple[Floats, Floats]:
     """Return forward and backward seconds of `flop` of attention over `length` tokens."""
-    profile = setting.hardware.profile.attention
+    profile = setting.hardware.profile.attention.rate(setting.job.stack)
     local = length / np.where(setting.heads_exchanged, 1.0, setting.context)
     ratio = setting.peak_ratio if setting.job.precision is not Precision.FP8 else 1.0
     scale = 1e12 * ratio * setting.in_situ_efficiency

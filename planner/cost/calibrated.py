@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from planner.hardware import DeviceHardware, stack_profile
+from planner.hardware import DeviceHardware, in_situ_efficiency, stack_profile
 from planner.schema.job import Job, Precision
 from planner.schema.scalars import Scalars
 
@@ -23,13 +23,11 @@ def _scaled(hardware: DeviceHardware, job: Job, scalars: Scalars) -> DeviceHardw
     The peak at fp8 stands for the rate of products in 8 bits: attention is priced at 16 bits.
     """
     stack, own = stack_profile(job.stack), hardware.profile
-    in_situ = own.in_situ_efficiency
-    in_situ = stack.in_situ_efficiency if in_situ is None else in_situ
     launch = own.host_us_per_kernel
     launch = stack.host_us_per_kernel if launch is None else launch
     profile = own.model_copy(
         update={
-            "in_situ_efficiency": in_situ * scalars.compute_efficiency_ratio,
+            "in_situ_efficiency": in_situ_efficiency(own, stack) * scalars.compute_efficiency_ratio,
             "host_us_per_kernel": launch * scalars.host_overhead_ratio,
         }
     )

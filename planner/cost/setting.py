@@ -12,7 +12,13 @@ from numpy.typing import NDArray
 
 from planner.cost.calibrated import calibrated
 from planner.cost.configuration import Booleans, Configurations, Floats
-from planner.hardware import DeviceHardware, OverlapProfile, StackProfile, stack_profile
+from planner.hardware import (
+    DeviceHardware,
+    OverlapProfile,
+    StackProfile,
+    in_situ_efficiency,
+    stack_profile,
+)
 from planner.schema.job import Job, Optimizer, Precision, Stack
 from planner.schema.strategy import ContextParallelKind
 
@@ -138,8 +144,7 @@ class Setting:
     @property
     def in_situ_efficiency(self) -> float:
         """Return the rate of kernels inside a step over that of the same kernels alone."""
-        own = self.hardware.profile.in_situ_efficiency
-        return self.stack.in_situ_efficiency if own is None else own
+        return in_situ_efficiency(self.hardware.profile, self.stack)
 
     @property
     def overlap(self) -> OverlapProfile:

@@ -10,6 +10,7 @@ from planner.hardware import (
     cluster_hardware,
     device_names,
     device_profile,
+    in_situ_efficiency,
     stack_profile,
 )
 from planner.importers.clusters import cluster_from_short_form
@@ -215,3 +216,24 @@ def test_products_in_8_bits_have_their_measured_share_of_their_own_peak() -> Non
 def test_a_device_without_figures_for_8_bits_takes_those_of_16() -> None:
     gemm = device_profile("a100-sxm4-80gb").gemm
     assert gemm.rate(Precision.FP8) is gemm
+
+
+def test_torch_on_an_h100_runs_the_attention_kernels_of_an_a100() -> None:
+    """319 TFLOP/s forward at 4,096 tokens, FlashAttention-3 540 to 580 (arXiv:2407.08608)."""
+    attention = device_profile("h100-sxm5-80gb").attention
+
+    def rate(stack: Stack) -> float:
+        own = attention.rate(stack)
+        return own.forward_tflop_per_second * 4096 / (4096 + own.forward_tokens_half)
+
+    assert rate(Stack.TORCH) == pytest.approx(319, rel=0.02)
+    assert rate(Stack.MEGATRON) == pytest.approx(540, rel=0.05)
+
+
+def test_efficiency_inside_a_step_is_the_devices_own_before_the_stacks_on_it() -> None:
+    torch = stack_profile(Stack.TORCH)
+    assert set(torch.in_situ_by_device) <= set(device_names())
+    h100 = device_profile("h100-sxm5-80gb")
+    own = h100.model_copy(update={"in_situ_efficiency": 0.5})
+    found = [in_situ_efficiency(d, torch) for d in (h100, own, device_profile("l4-24gb"))]
+    assert found == [0.73, 0.5, 0.8]
