@@ -107,7 +107,7 @@ def _refine(state: State, on_progress: ProgressCallback | None, *, stop_at_first
     """Refine the least key; return whether nothing that is left can beat the best plan."""
     told = 0.0
     frontier = state.frontier
-    while (least := frontier.pop() or frontier.pop_waiting()) is not None:
+    while (least := (first := frontier.pop()) or frontier.pop_waiting()) is not None:
         key, index = least
         if state.seconds_left <= 0.0 or (stop_at_first and frontier.best):
             frontier.push(index, key)
@@ -116,18 +116,31 @@ def _refine(state: State, on_progress: ProgressCallback | None, *, stop_at_first
         if on_progress is not None and now - told > _PROGRESS_SECONDS:
             told = now
             on_progress(_progress(state, key))
-        if frontier.stages[index] is Stage.QUICK:
-            _screen(state, index)
-        elif frontier.stages[index] is Stage.SCREENED:
-            _bound(state, index)
-        elif stop_at_first and frontier.open_count:
-            frontier.wait(index, key)  # the heuristic may have a plan for another one at once
-            state.step[index] = _STEP_MOST
-        elif frontier.stages[index] is Stage.BOUNDED:
-            _sharpen(state, index)
+        if stop_at_first and first is not None and frontier.stages[index] >= Stage.BOUNDED:
+            frontier.wait(index, key)
         else:
-            _solve(state, index)
+            _refine_one(state, index, is_any_welcome=stop_at_first)
     return True
+
+
+def _refine_one(state: State, index: int, *, is_any_welcome: bool) -> None:
+    """Take a configuration one stage further.
+
+    Where any plan will do, however slow, a closer bound is no use: what the heuristic has no plan
+    for waits until it was tried on all others, and is solved without a cutoff.
+    """
+    stage = state.frontier.stages[index]
+    is_unlimited = is_any_welcome and not np.isfinite(state.frontier.limit_seconds())
+    if stage is Stage.QUICK:
+        _screen(state, index)
+    elif stage is Stage.SCREENED:
+        _bound(state, index)
+    elif stage is Stage.BOUNDED and not is_unlimited:
+        _sharpen(state, index)
+    else:
+        if is_unlimited:
+            state.step.setdefault(index, _STEP_MOST)
+        _solve(state, index)
 
 
 def _progress(state: State, key: float) -> Progress:
