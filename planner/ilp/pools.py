@@ -24,7 +24,7 @@ import numpy as np
 
 from planner.cost.configuration import Booleans, Floats, Integers
 
-_HALVINGS = 20
+_HALVINGS = 14
 _ROUNDING = 1e-9
 _TINY = 1e-300
 

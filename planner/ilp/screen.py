@@ -20,7 +20,8 @@ from planner.ilp.grouping import Ranks
 from planner.ilp.pools import Pools
 
 _MULTIPLIERS = np.array([0.0, *(2.0**e for e in range(-6, 6))])
-_HOST_RATIOS = np.array([0.0, *(4.0**e for e in range(-2, 4))])
+_FILL_MULTIPLIERS = _MULTIPLIERS[::2]  # fills are a small part of most steps
+_HOST_RATIOS = np.array([0.0, *(4.0**e for e in range(-1, 3))])
 _ROUNDS = 3
 
 
@@ -93,13 +94,13 @@ class _Chains:
         repeats = self._ranks.repeats[:, None]
         own = repeats * self._ranks.pace_share[:, None] * self._exchange
         own = own + _step_end(self._tables, self._ranks)
-        return self._priced([layer.omega() for layer in self._layers], own)
+        return self._priced([layer.omega() for layer in self._layers], own, _MULTIPLIERS)
 
     @cached_property
     def fill(self) -> Pools:
         """Return fills with memory priced."""
         own = self._ranks.fill_share[:, None] * self._exchange
-        return self._priced([layer.fill() for layer in self._layers], own)
+        return self._priced([layer.fill() for layer in self._layers], own, _FILL_MULTIPLIERS)
 
     @cached_property
     def fit(self) -> Pools:
@@ -117,9 +118,10 @@ class _Chains:
         """Return the bytes that are taken for rounding, [rows]."""
         return np.asarray(1e-9 * self._capacity.max(axis=1))
 
-    def _priced(self, costs: Sequence[Floats], own: Floats) -> Pools:
+    def _priced(self, costs: Sequence[Floats], own: Floats, multipliers: Floats) -> Pools:
         layers = self._layers
-        grid = _grid(costs[: len(self._totals)], layers, self._totals)
+        scale = _price_scale(costs[: len(self._totals)], layers, self._totals)
+        grid = scale[:, None] * multipliers
         least = [
             _least_priced(cost, layer.memory, grid, layer.refused)
             for cost, layer in zip(costs, layers, strict=True)
@@ -246,15 +248,14 @@ def _least_priced(cost: Floats, memory: Floats, grid: Floats, refused: Booleans)
     return np.stack(columns, axis=2)
 
 
-def _grid(costs: Sequence[Floats], layers: Sequence[_Layer], totals: Integers) -> Floats:
-    """Return lambda: multiples of the blocks' cost range over their memory range, [rows, grid]."""
+def _price_scale(costs: Sequence[Floats], layers: Sequence[_Layer], totals: Integers) -> Floats:
+    """Return the blocks' cost range over their memory range, [rows]: a price of memory."""
     cost, memory = (
         sum(count * np.ptp(v, axis=(1, 2)) for count, v in zip(totals, values, strict=True))
         for values in (costs, [layer.memory for layer in layers[: len(totals)]])
     )
-    scale = np.divide(cost, memory, out=np.zeros_like(cost), where=memory > 0.0)
-    grid: Floats = scale[:, None] * _MULTIPLIERS[None, :]
-    return grid
+    scale: Floats = np.divide(cost, memory, out=np.zeros_like(cost), where=memory > 0.0)
+    return scale
 
 
 def _least_by_device(
