@@ -152,6 +152,9 @@ class StackProfile(Part):
 
     `in_situ_efficiency` is the rate of kernels inside a step over that of the same kernels alone;
     `in_situ_by_device` what it is on devices where it differs.
+    `splits_boundaries`: between pipeline stages each tensor-parallel rank sends its share alone,
+    and the receivers gather it. `sends_tokens_once_per_node`: a token crosses to a node once for
+    all its experts there.
     `workspace_gib` of `runtime_gib` is tensors that libraries allocate through the framework.
     `reduce_bucket_gib` is held where gradients are reduced into shards.
     `gradient_buffers`: gradients have a buffer from the start, and are reduced in it.
@@ -159,6 +162,8 @@ class StackProfile(Part):
 
     stack: Stack
     in_situ_efficiency: Share
+    splits_boundaries: bool
+    sends_tokens_once_per_node: bool
     in_situ_by_device: dict[str, Share] = Field(default_factory=dict)
     elementwise_ratio: Positive
     host_us_per_kernel: NotNegative

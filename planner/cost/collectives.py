@@ -57,12 +57,19 @@ def all_gather_seconds(
 
 
 def all_to_all_seconds(
-    message_bytes: ArrayLike, *, rank_count: ArrayLike, stride: ArrayLike, levels: tuple[Level, ...]
+    message_bytes: ArrayLike,
+    *,
+    rank_count: ArrayLike,
+    stride: ArrayLike,
+    levels: tuple[Level, ...],
+    copies: int = 1,
 ) -> Floats:
     """Return seconds until each rank's message is spread evenly over all ranks.
 
     A level carries what leaves the domain below it, (n - inside) / n of the message, over each
-    rank's own link; the slowest level sets the pace.
+    rank's own link; the slowest level sets the pace. Where a message is made of as many `copies` of
+    every row, those for one domain are sent to it once: of D domains D (1 - (1 - 1/D)^copies) get
+    any, on average.
     """
     n = np.asarray(rank_count, dtype=np.float64)
     message = np.asarray(message_bytes, dtype=np.float64)
@@ -73,6 +80,9 @@ def all_to_all_seconds(
     for level, before, inside in _parts(n, stride, levels):
         joins = inside > before
         over_level = (n - before) / n * message / level.bandwidth_bytes_per_second
+        domains = np.maximum(n / before, 1.0)
+        distinct = domains * (1.0 - (1.0 - 1.0 / domains) ** copies) / copies
+        over_level = over_level * np.where(before > 1.0, distinct, 1.0)
         transfer = np.where(joins, np.maximum(transfer, over_level), transfer)
         latency = latency + _latency(level, before, inside)
         exponent = np.where(joins, level.norm_exponent, exponent)

@@ -10,6 +10,7 @@ hidden size h, dispatch and combine each move
     T k h       by all_gather over a ranks, where split tokens meet split experts.
 
 None of them shrinks with e: a device sends each token to k experts, however many ranks hold them.
+Between nodes some stacks send it once to each node, which hands it on.
 Experts that are not split (a = 1 < t) without sequence parallel leave each tensor-parallel rank
 with the output of its own tokens, which an all_gather of T h completes.
 """
@@ -207,6 +208,7 @@ def _expert_seconds(layer: LayerWorkload, setting: Setting) -> Floats:
         rank_count=setting.expert,
         stride=setting.expert_tensor,
         levels=levels,
+        copies=layer.experts_per_token if setting.stack.sends_tokens_once_per_node else 1,
     )
     meets = np.where(split & (setting.expert > 1.0), setting.expert_tensor, 1.0)
     gather = all_gather_seconds(whole, rank_count=meets, stride=1.0, levels=levels)

@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from planner.cost.collectives import send_recv_seconds_by_level
-from planner.cost.configuration import Configurations, LayerChoices
+from planner.cost.collectives import all_gather_seconds, send_recv_seconds_by_level
+from planner.cost.configuration import Configurations, Floats, LayerChoices
 from planner.cost.layer_costs import CostTable, MemoryLimits, StageFixed
 from planner.cost.layers import Extras, layer_costs, no_extras
 from planner.cost.setting import Setting, setting
@@ -120,9 +120,21 @@ def _stage_fixed(kinds: Sequence[LayerWorkload], priced: Setting) -> StageFixed:
         ],
         axis=1,
     )
-    once = send_recv_seconds_by_level(messages, priced.hardware.levels)
     return StageFixed(
-        boundary_seconds=2.0 * once,
+        boundary_seconds=2.0 * _boundary_seconds(messages, priced),
         boundary_bytes=messages * priced.stack.activations.boundary_held_ratio,
         step_end_seconds=np.zeros(len(priced.tokens)),
     )
+
+
+def _boundary_seconds(messages: Floats, priced: Setting) -> Floats:
+    """Return seconds to hand `messages` on over each level, [configurations, kinds, levels].
+
+    Tensor-parallel ranks that hold the same rows may send a share each, which is then gathered.
+    Source: Narayanan et al. 2021, arXiv:2104.04473, section 4.1 (scatter/gather).
+    """
+    levels = priced.hardware.levels
+    alike = priced.stack.splits_boundaries & ~priced.sequence_parallel & (priced.pipeline > 1.0)
+    shares = np.where(alike, priced.tensor, 1.0)
+    gather = all_gather_seconds(messages, rank_count=shares, stride=1.0, levels=levels)
+    return send_recv_seconds_by_level(messages / shares, levels) + gather[..., None]

@@ -75,6 +75,18 @@ def test_all_to_all_is_bound_by_what_leaves_the_node() -> None:
     assert float(seconds) == pytest.approx(0.8)
 
 
+def test_copies_for_one_node_are_sent_to_it_once() -> None:
+    """Two nodes get 2 (1 - 1/2^4) = 1.875 of 4 copies between them, on average."""
+    fields = {"rank_count": 16.0, "stride": 1.0, "levels": NODE_AND_CLUSTER}
+    seconds = all_to_all_seconds(16e9, **fields, copies=4)
+    assert float(seconds) == pytest.approx(0.8 * 1.875 / 4.0)
+
+
+def test_copies_within_a_node_are_sent_one_by_one() -> None:
+    fields = {"rank_count": 8.0, "stride": 1.0, "levels": NODE_AND_CLUSTER}
+    assert all_to_all_seconds(8e9, **fields, copies=4) == all_to_all_seconds(8e9, **fields)
+
+
 def test_neighbours_in_a_node_do_not_use_the_network() -> None:
     seconds = send_recv_seconds(1e9, distance=4.0, levels=NODE_AND_CLUSTER)
     assert float(seconds) == pytest.approx(0.01)
