@@ -128,10 +128,20 @@ def _resolved_job(job: Job, graph: ModelGraph, cluster: Cluster) -> tuple[Job, t
     if global_batch_size is None:
         global_batch_size = _default_batch(sequence_length, cluster.device_count)
         assumptions.append(f"global_batch_size {global_batch_size} was assumed (about 4 M tokens)")
+    assumptions.extend(_uncalibrated(job, cluster))
     whole = job.model_copy(
         update={"sequence_length": sequence_length, "global_batch_size": global_batch_size}
     )
     return whole, tuple(assumptions)
+
+
+def _uncalibrated(job: Job, cluster: Cluster) -> list[str]:
+    """Return which devices are priced as they ship, although the job calibrates others."""
+    if job.calibration is None:
+        return []
+    rest = [name for name in cluster.devices if name not in job.calibration.devices]
+    said = f"calibration {job.calibration.name} has no scalars for"
+    return [f"{said} {name}: shipped values were assumed" for name in rest]
 
 
 def _check_positions(sequence_length: int, graph: ModelGraph) -> None:

@@ -12,7 +12,8 @@ from planner.resolution import (
     resolved_model,
     resolved_request,
 )
-from planner.schema.job import Job
+from planner.schema.job import Calibration, Job, Stack
+from planner.schema.scalars import Scalars
 from tests.builders import a_cluster, a_job, a_model
 
 
@@ -63,6 +64,15 @@ def test_assumptions_name_what_was_filled_in():
 
 def test_nothing_is_assumed_when_all_is_given():
     assert request_of(a_job()).assumptions == ()
+
+
+def test_devices_that_a_calibration_leaves_out_are_stated():
+    devices = {"a100-sxm4-80gb": Scalars(compute_efficiency_ratio=0.9)}
+    ours = Calibration(name="ours", stack=Stack.TORCH, devices=devices)
+    (said,) = request_of(a_job(calibration=ours)).assumptions
+    assert said.startswith("calibration ours has no scalars for h100-sxm5-80gb")
+    own = ours.model_copy(update={"devices": {"h100-sxm5-80gb": Scalars()}})
+    assert request_of(a_job(calibration=own)).assumptions == ()
 
 
 def test_learned_positions_bound_the_sequence():
