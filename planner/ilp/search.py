@@ -38,7 +38,7 @@ _FIRST_STEP = 0.01
 _STEP_GROWTH = 3.0
 _STEP_MOST = 100.0
 _CLOSER = 0.125
-_ENUMERATION_SECONDS = 1.0
+_ENUMERATION_SECONDS = 1.5
 _TOO_FAR_MOST = 3
 _FIRST_PATIENCE = 1.0
 _PATIENCE_GROWTH = 4.0
@@ -239,10 +239,11 @@ def _solve(state: State, index: int) -> None:
     state.solved.add(index)
     cutoff, optimum = _enumerate(state, index, instance)
     if optimum is None:
-        cutoff = _cutoff(state, index, state.step.get(index, _FIRST_STEP))
+        state.step[index] = max(state.step.get(index, _FIRST_STEP), _FIRST_STEP)
+        cutoff = _cutoff(state, index, state.step[index])
         optimum = _branch(state, index, instance, cutoff)
         if optimum.status is Status.FEASIBLE:
-            state.too_far[index] = _TOO_FAR_MOST - 1
+            state.too_far[index], state.spent[index] = _TOO_FAR_MOST - 1, 0.0
     taken = True
     if optimum.assignment is not None:
         taken = offer(state, index, instance, optimum.assignment)
@@ -269,20 +270,24 @@ def _cutoff(state: State, index: int, step: float) -> float:
 def _enumerate(state: State, index: int, instance: Instance) -> tuple[float, Optimum | None]:
     """Return what enumeration says below a cutoff, or below a closer one if that is too far.
 
-    Where it was too far several times, the configuration is branched on ever after.
+    Where it was too far several times, or took long, the configuration is branched on ever after.
+    A lone rank is: packing it has said what there is to say.
     """
-    while state.too_far.get(index, 0) < _TOO_FAR_MOST:
+    while state.too_far.get(index, 0) < _TOO_FAR_MOST and instance.stage_count > 1:
         cutoff = _cutoff(state, index, state.step.get(index, _FIRST_STEP))
-        if not np.isfinite(cutoff):
+        seconds = min(_ENUMERATION_SECONDS - state.spent.get(index, 0.0), state.seconds_left)
+        if not np.isfinite(cutoff) or seconds <= 0.0:
             break
+        started = time.perf_counter()
         optimum = enumerated(
             instance,
             cutoff_seconds=cutoff,
             solver=state.solver,
-            seconds=max(min(_ENUMERATION_SECONDS, state.seconds_left), 0.05),
+            seconds=seconds,
             bounds=state.bounds.get(index),
             tables=state.tables.get(index),
         )
+        state.spent[index] = state.spent.get(index, 0.0) + time.perf_counter() - started
         if optimum is not None:
             return cutoff, optimum
         state.too_far[index] = state.too_far.get(index, 0) + 1

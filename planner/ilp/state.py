@@ -19,7 +19,7 @@ class State:
     """Bounds and tables hold for plans below the limit at the time they were found.
 
     `step` is how far above its key a configuration is solved next, `patience` for how long;
-    `too_far` is how often too many patterns were to be enumerated.
+    `too_far` is how often too many patterns were to be enumerated, `spent` the seconds of it.
     """
 
     problem: Problem
@@ -37,6 +37,7 @@ class State:
     bounds: dict[int, ObjectiveBounds] = field(default_factory=dict)
     tables: dict[int, Tables] = field(default_factory=dict)
     too_far: dict[int, int] = field(default_factory=dict)
+    spent: dict[int, float] = field(default_factory=dict)
     milp_count: int = 0
 
     @property

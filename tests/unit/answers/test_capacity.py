@@ -92,9 +92,10 @@ def test_the_cheapest_run_costs_least_of_those_in_time(limit, alone):
 
 def test_the_cheapest_run_may_take_more_devices_than_the_fewest():
     """Nine devices are in time, but divide the batch so badly that twelve cost less."""
-    shape = {"devices_per_node": 3, "max_devices": 18, "days": 0.0095}
     steps = {3 * nodes: step_alone(H100, nodes, 3) for nodes in range(1, 7)}
-    in_time = {n: cost(H100, n, step) for n, step in steps.items() if days(step) <= 0.0095}
+    deadline = days(steps[9]) * 1.01
+    shape = {"devices_per_node": 3, "max_devices": 18, "days": deadline}
+    in_time = {n: cost(H100, n, step) for n, step in steps.items() if days(step) <= deadline}
     fewest, cheapest = sized(a_wish(**shape)), sized(a_wish(**shape, goal="cheapest"))
     assert fewest.answer.device_count == min(in_time) == 9
     assert cheapest.answer.device_count == min(in_time, key=in_time.__getitem__) == 12
