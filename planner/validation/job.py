@@ -57,7 +57,7 @@ def job_of(run: MeasuredRun) -> tuple[Job, tuple[Assumption, ...]]:
         precision=_precision(run, assumptions),
         optimizer=_optimizer(run, assumptions),
         stack=_stack(run, assumptions),
-        fused_attention=_fused_attention(run),
+        fused_attention=_fused_attention(run, assumptions),
         fused_loss=_fused_loss(run),
         dropout=_dropout(run),
         gradients_in_16_bits=_gradients_in_16_bits(run),
@@ -87,8 +87,15 @@ def _stack(run: MeasuredRun, assumptions: list[Assumption]) -> Stack:
     return Stack.TORCH
 
 
-def _fused_attention(run: MeasuredRun) -> bool:
-    """Return whether attention is fused, as it is unless the row says otherwise."""
+def _fused_attention(run: MeasuredRun, assumptions: list[Assumption]) -> bool:
+    """Return whether attention is fused, as it is unless the row says otherwise.
+
+    A run whose recipe recomputes the attention core had a core to recompute: fused attention does
+    so by itself.
+    """
+    if run.flash_attention is None and "attention core" in (run.recompute_detail or ""):
+        assumptions.append(Assumption.ATTENTION_UNFUSED)
+        return False
     return run.flash_attention is not False
 
 

@@ -254,3 +254,13 @@ def test_an_illegal_strategy_is_priced_and_its_breach_is_kept() -> None:
     case = the_case(KORTHIKANTI, vocab=50257)
     assert case.breaches == ("tensor_parallel_degree",)
     assert case.price().step_seconds.p50 > 0
+
+
+def test_attention_whose_core_a_recipe_recomputes_was_not_fused() -> None:
+    unstated = {"recompute": "selective", "flash_attention": None}
+    detail = "selective applies to attention core"
+    case = the_case(KORTHIKANTI, **unstated, recompute_detail=detail)
+    assert not case.job.fused_attention
+    assert Assumption.ATTENTION_UNFUSED in case.assumptions
+    other = the_case(KORTHIKANTI, **unstated, recompute_detail="moe_act")
+    assert other.job.fused_attention
