@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from difflib import get_close_matches
 from functools import cache
-from importlib import resources
 from itertools import permutations
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import Field
 
@@ -17,6 +15,9 @@ from planner.schema.cluster import Cluster, NodeGroup
 from planner.schema.document import Part, parse_fields
 from planner.schema.job import Precision, Stack
 from planner.units import GIB
+
+if TYPE_CHECKING:
+    from importlib.resources.abc import Traversable
 
 Positive = Annotated[float, Field(gt=0)]
 NotNegative = Annotated[float, Field(ge=0)]
@@ -259,10 +260,16 @@ class ClusterHardware:
         return tuple(stages)
 
 
+def _profiles() -> Traversable:
+    from importlib import resources  # noqa: PLC0415  (20 ms: needed once there is a request)
+
+    return resources.files("profiles")
+
+
 @cache
 def device_names() -> tuple[str, ...]:
     """Return the names of the devices that have a profile, sorted."""
-    shelf = resources.files("profiles") / "devices"
+    shelf = _profiles() / "devices"
     return tuple(
         sorted(i.name.removesuffix(".yaml") for i in shelf.iterdir() if i.name.endswith(".yaml"))
     )
@@ -276,6 +283,8 @@ def device_profile(name: str) -> DeviceProfile:
         InputError: if no profile has that name.
     """
     if name not in device_names():
+        from difflib import get_close_matches  # noqa: PLC0415  (20 ms: only errors need it)
+
         near = get_close_matches(name, device_names(), n=3, cutoff=0.4)
         hint = f"did you mean {', '.join(near)}? " if near else ""
         raise InputError(
@@ -284,7 +293,7 @@ def device_profile(name: str) -> DeviceProfile:
             value=name,
             remedy=f"{hint}known devices are {', '.join(device_names())}",
         )
-    content = (resources.files("profiles") / "devices" / f"{name}.yaml").read_bytes()
+    content = (_profiles() / "devices" / f"{name}.yaml").read_bytes()
     return DeviceProfile.model_validate(parse_fields(content, source=name, yaml_allowed=True))
 
 
@@ -292,7 +301,7 @@ def device_profile(name: str) -> DeviceProfile:
 def stack_profile(stack: Stack) -> StackProfile:
     """Return the profile of a software stack."""
     name = stack.value
-    content = (resources.files("profiles") / "stacks" / f"{name}.yaml").read_bytes()
+    content = (_profiles() / "stacks" / f"{name}.yaml").read_bytes()
     return StackProfile.model_validate(parse_fields(content, source=name, yaml_allowed=True))
 
 

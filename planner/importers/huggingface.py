@@ -9,7 +9,6 @@ shape are passed over. No code of the model's repository is ever run.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from difflib import get_close_matches
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
@@ -49,6 +48,8 @@ def graph_from_huggingface(config: Mapping[str, Any], *, name: str) -> ModelGrap
     model_type = config.get("model_type")
     reader = _readers().get(model_type) if isinstance(model_type, str) else None
     if reader is None:
+        from difflib import get_close_matches  # noqa: PLC0415  (20 ms: only errors need it)
+
         near = get_close_matches(str(model_type)[:_LENGTH_LIMIT], _readers(), n=3)
         hint = f"did you mean {', '.join(near)}? " if near else ""
         raise UnsupportedModelError(

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from difflib import get_close_matches
 from functools import cache
-from importlib import resources
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pydantic import JsonValue
 
@@ -22,15 +20,24 @@ from planner.schema.model import (
     ModelGraph,
 )
 
+if TYPE_CHECKING:
+    from importlib.resources.abc import Traversable
+
 _NAME_LENGTH_LIMIT = 200
 _DEFAULT_NAME = "model"
 _SUFFIXES = {".json", ".yaml", ".yml"}
 
 
+def _models() -> Traversable:
+    from importlib import resources  # noqa: PLC0415  (20 ms: needed once there is a request)
+
+    return resources.files("profiles") / "models"
+
+
 @cache
 def model_names() -> tuple[str, ...]:
     """Return the names of the shapes that ship with the planner, sorted."""
-    shelf = resources.files("profiles") / "models"
+    shelf = _models()
     return tuple(
         sorted(
             item.name.removesuffix(".json")
@@ -49,7 +56,7 @@ def read_model(reference: str) -> tuple[JsonValue, ModelGraph]:
         InputError: if it is neither a known name nor a readable, valid document.
     """
     if reference in model_names():
-        content = (resources.files("profiles") / "models" / f"{reference}.json").read_bytes()
+        content = (_models() / f"{reference}.json").read_bytes()
         return reference, model_from_fields(parse_fields(content, source=reference), name=reference)
     path = _existing_path(reference)
     if path.is_dir() and (path / "config.json").is_file():
@@ -94,6 +101,8 @@ def _existing_path(reference: str) -> Path:
         path = Path()
     if exists or path.suffix in _SUFFIXES or len(path.parts) > 1:
         return path
+    from difflib import get_close_matches  # noqa: PLC0415  (20 ms: only errors need it)
+
     near = get_close_matches(reference[:_NAME_LENGTH_LIMIT], model_names(), n=3)
     hint = f"did you mean {', '.join(near)}? " if near else ""
     raise InputError(

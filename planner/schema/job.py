@@ -123,10 +123,11 @@ class Calibration(Part):
 class Job(Document):
     """A training job. What is `None` is resolved from the model and the cluster and then stated.
 
-    Three flags say what the training program keeps in memory. `fused_attention` false: it writes the
-    scores of attention and keeps them, which takes time as well. `fused_loss`: it writes the gradient of the logits over them, and makes no
-    copy in 32 bits. `dropout`: it keeps masks. A fourth, `gradients_in_16_bits`, has a stack with
-    buffers for gradients accumulate and reduce them in 16 bits.
+    Three flags say what the training program keeps in memory. `fused_attention` false: it writes
+    the scores of attention and keeps them, which takes time as well. `fused_loss`: it writes the
+    gradient of the logits over them, and makes no copy in 32 bits. `dropout`: it keeps masks. A
+    fourth, `gradients_in_16_bits`, has a stack with buffers for gradients accumulate and reduce
+    them in 16 bits.
     """
 
     global_batch_size: Annotated[PositiveCount, Field(le=GLOBAL_BATCH_LIMIT)] | None = None
