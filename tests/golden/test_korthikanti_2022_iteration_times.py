@@ -1,7 +1,7 @@
 """Korthikanti et al. 2022, Table 5: seconds per iteration of GPT models on A100-80, Megatron-LM.
 
 https://arxiv.org/abs/2205.05198 (figures copied by hand). *Selective* there recomputes the
-attention core alone, with sequence parallelism. Tolerance: 9 %; the rows are 3.4 % off on average.
+attention core alone, with sequence parallelism. Tolerance: 9 %.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 https://arxiv.org/abs/2104.04473 (figures copied by hand; micro-batches and model chunks are those
 of the paper's run scripts). Their FLOPs of an iteration count full checkpointing:
-96 B s l h^2 (1 + s / 6h + V / 16 l h). Tolerance: 9 %; the rows are 3.6 % off on average.
+96 B s l h^2 (1 + s / 6h + V / 16 l h). Tolerance: 9 %.
 """
 
 from __future__ import annotations
