@@ -148,6 +148,14 @@ class ActivationProfile(Part):
     split_logits_bytes_per_element: Annotated[int, Field(ge=1, le=32)]
 
 
+class CastProfile(Part):
+    """Bytes moved to cast one element for products in 8 bits, beyond what is moved in 16."""
+
+    input_bytes: NotNegative
+    gradient_bytes: NotNegative
+    weight_bytes: NotNegative
+
+
 class StackProfile(Part):
     """One data file of `profiles/stacks`: what the software adds.
 
@@ -180,6 +188,7 @@ class StackProfile(Part):
     step_interval_ratio: Positive
     memory_error_ratio: Positive
     activations: ActivationProfile
+    casts: CastProfile
     model_states: ModelStates
     gradient_buffers: bool
     optimizer_has_master: bool

@@ -15,9 +15,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from planner.cost.attention import attention_seconds
+from planner.cost.casts import cast_seconds
 from planner.cost.configuration import Floats
 from planner.cost.setting import Setting
 from planner.cost.tokens import layer_tokens, source_tokens
+from planner.schema.job import Precision
 from planner.workload.layer import (
     ElementwiseTraffic,
     Gemm,
@@ -53,11 +55,13 @@ def compute_seconds(layer: LayerWorkload, setting: Setting) -> ComputeSeconds:
     products, products_again = _product_seconds(layer, setting)
     attention_forward, attention_backward = attention_seconds(layer, setting)
     elementwise = _elementwise_seconds(layer, setting)
-    forward = products + attention_forward + elementwise
+    casts_forward, casts_backward = cast_seconds(layer, setting)
+    forward = products + attention_forward + elementwise + casts_forward
     backward = (
         _BACKWARD_GEMM_FLOP_RATIO * products
         + attention_backward
         + _BACKWARD_ELEMENTWISE_RATIO * elementwise
+        + casts_backward
     )
     launches = _kernel_count(layer) * setting.host_seconds_per_kernel
     backward_launches = launches * setting.stack.backward_kernel_ratio
@@ -123,8 +127,9 @@ def _gemm_seconds(gemm: Gemm, tokens: Floats, setting: Setting) -> Floats:
         gemm.outer_size / tensor if gemm.split == "outer" else np.full_like(tensor, gemm.outer_size)
     )
     rows = tokens * gemm.tokens_ratio * (tensor / setting.tensor)
-    device = setting.hardware.profile.gemm.rate(setting.job.precision)
-    peak = setting.hardware.peak_flop_per_second[setting.job.precision]
+    precision = _precision(gemm, setting)
+    device = setting.hardware.profile.gemm.rate(precision)
+    peak = setting.hardware.peak_flop_per_second[precision]
     rate = (
         peak
         * device.efficiency
@@ -137,6 +142,12 @@ def _gemm_seconds(gemm: Gemm, tokens: Floats, setting: Setting) -> Floats:
     return np.maximum(
         2.0 * rows * inner * outer / rate, moved / setting.hardware.memory_bytes_per_second
     )
+
+
+def _precision(gemm: Gemm, setting: Setting) -> Precision:
+    """Return the number format of a product."""
+    own = setting.job.precision
+    return Precision.BF16 if gemm.in_16_bits and own is Precision.FP8 else own
 
 
 def _elementwise_seconds(layer: LayerWorkload, setting: Setting) -> Floats:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Literal
 
 from planner.schema.model import (
@@ -181,8 +182,8 @@ def _attention_gemms(attention: Attention, hidden_size: int) -> tuple[Gemm, ...]
     key_value_width = attention.key_value_head_count * attention.head_size
     return (
         _gemm("query", hidden_size, query_width, "outer"),
-        _gemm("key", hidden_size, key_value_width, "outer"),
-        _gemm("value", hidden_size, key_value_width, "outer"),
+        _gemm("key", hidden_size, key_value_width, "outer", shares_input=True),
+        _gemm("value", hidden_size, key_value_width, "outer", shares_input=True),
         _gemm("output", query_width, hidden_size, "inner"),
     )
 
@@ -203,7 +204,7 @@ def _latent_gemms(attention: LatentAttention, hidden_size: int) -> tuple[Gemm, .
     value_width = attention.head_count * attention.value_head_size
     return (
         *query,
-        _gemm("key_value_down", hidden_size, compressed, "none"),
+        _gemm("key_value_down", hidden_size, compressed, "none", shares_input=True),
         _gemm("key_value_up", attention.key_value_rank, expanded, "outer"),
         _gemm("output", value_width, hidden_size, "inner"),
     )
@@ -213,11 +214,8 @@ def _feed_forward_gemms(feed_forward: FeedForward, hidden_size: int) -> tuple[Ge
     if not isinstance(feed_forward, MixtureFeedForward):
         return _ffn_gemms("ffn", hidden_size, feed_forward.ffn_size, gated=feed_forward.gated)
     routed = tuple(
-        Gemm(
-            name=gemm.name,
-            inner_size=gemm.inner_size,
-            outer_size=gemm.outer_size,
-            split=gemm.split,
+        replace(
+            gemm,
             tokens_ratio=float(feed_forward.experts_per_token),
             expert_count=feed_forward.expert_count,
         )
@@ -231,15 +229,23 @@ def _feed_forward_gemms(feed_forward: FeedForward, hidden_size: int) -> tuple[Ge
             "shared", hidden_size, feed_forward.shared_ffn_size, gated=feed_forward.gated
         )
     router = _gemm("router", hidden_size, feed_forward.expert_count, "none")
-    return (router, *routed, *shared)
+    return (replace(router, in_16_bits=True), *routed, *shared)
 
 
 def _ffn_gemms(name: str, hidden_size: int, ffn_size: int, *, gated: bool) -> tuple[Gemm, ...]:
-    up = _gemm(f"{name}_up", hidden_size, ffn_size, "outer")
+    up = _gemm(f"{name}_up", hidden_size, ffn_size, "outer", shares_input=gated)
     down = _gemm(f"{name}_down", ffn_size, hidden_size, "inner")
     gate = (_gemm(f"{name}_gate", hidden_size, ffn_size, "outer"),) if gated else ()
     return (*gate, up, down)
 
 
-def _gemm(name: str, inner_size: int, outer_size: int, split: Split) -> Gemm:
-    return Gemm(name=name, inner_size=inner_size, outer_size=outer_size, split=split)
+def _gemm(
+    name: str, inner_size: int, outer_size: int, split: Split, *, shares_input: bool = False
+) -> Gemm:
+    return Gemm(
+        name=name,
+        inner_size=inner_size,
+        outer_size=outer_size,
+        split=split,
+        shares_input=shares_input,
+    )

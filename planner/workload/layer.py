@@ -34,7 +34,8 @@ class Gemm:
 
     FLOPs per token are 2 x inner x outer x `tokens_ratio`. `tokens_ratio` is 1 for dense layers
     and experts_per_token for routed experts (whose tokens are then spread over `expert_count`
-    groups). `split` says which size tensor parallelism divides.
+    groups). `split` says which size tensor parallelism divides. `shares_input`: an earlier product
+    reads the same rows. `in_16_bits`: it stays in 16 bits under fp8, as routers and heads do.
     """
 
     name: str
@@ -43,6 +44,8 @@ class Gemm:
     split: Literal["outer", "inner", "none"]
     tokens_ratio: float = 1.0
     expert_count: int = 0
+    shares_input: bool = False
+    in_16_bits: bool = False
 
     def flop_per_token(self) -> float:
         """Return forward FLOPs per token on one device without parallelism."""

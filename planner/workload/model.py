@@ -123,6 +123,7 @@ def _head(graph: ModelGraph) -> HeadWorkload:
         inner_size=graph.hidden_size,
         outer_size=graph.vocabulary_size,
         split="outer",
+        in_16_bits=True,
     )
     layer = LayerWorkload(
         name="head",

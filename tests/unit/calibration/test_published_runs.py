@@ -23,7 +23,7 @@ def mean_error(rows: list[Row], factors: np.ndarray) -> float:
 
 
 @pytest.mark.skipif(not PUBLISHED.exists(), reason="the published runs lie outside the checkout")
-@pytest.mark.parametrize("family", ["vtrain-multi", "megatron-bridge", "amp-homogeneous"])
+@pytest.mark.parametrize("family", ["vtrain-multi", "internevo", "amp-homogeneous"])
 def test_ten_runs_lessen_the_error_of_the_rest_by_a_tenth(family: str) -> None:
     runs = (run for run in read_measured_runs(PUBLISHED) if run.family == family)
     rows = max(sorted_rows(runs).rows.values(), key=len)

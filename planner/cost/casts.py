@@ -1,0 +1,49 @@
+"""Casts: seconds that memory takes to turn what products in 8 bits read into 8 bits.
+
+A product reads its rows forward, the gradient of its output backward, and its weight in both. Each
+is passed over for its scale, read in 16 bits and written in 8, in the order of the product at hand
+and in that of the gradient's. Rows that tensor-parallel ranks gather under sequence parallel are
+cast before that, each rank its share.
+
+Source: Micikevicius et al. 2022, arXiv:2209.05433; what kernels fuse is the stack's, see `casts` in
+`profiles/stacks`. Not modelled: selective checkpointing keeps what it cast.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from planner.cost.configuration import Floats
+from planner.cost.setting import Setting
+from planner.cost.tokens import layer_tokens
+from planner.schema.job import Precision
+from planner.workload.layer import Gemm, LayerWorkload
+
+
+def cast_seconds(layer: LayerWorkload, setting: Setting) -> tuple[Floats, Floats]:
+    """Return forward and backward seconds of one layer and micro-batch, [configurations, 1]."""
+    forward = backward = np.zeros_like(setting.tokens)
+    if setting.job.precision is not Precision.FP8:
+        return forward, backward
+    tokens = layer_tokens(layer, setting)
+    for gemm in layer.gemms:
+        if not gemm.in_16_bits:
+            once, back = _cast_bytes(gemm, tokens, setting)
+            forward, backward = forward + once, backward + back
+    pace = setting.hardware.memory_bytes_per_second
+    return forward / pace, backward / pace
+
+
+def _cast_bytes(gemm: Gemm, tokens: Floats, setting: Setting) -> tuple[Floats, Floats]:
+    """Return the bytes that one product's casts move on one rank, forward and backward."""
+    casts = setting.stack.casts
+    tensor = setting.expert_tensor if gemm.expert_count else setting.tensor
+    inner = gemm.inner_size / np.where(gemm.split == "inner", tensor, 1.0)
+    outer = gemm.outer_size / np.where(gemm.split == "outer", tensor, 1.0)
+    rows = tokens * gemm.tokens_ratio * (tensor / setting.tensor)
+    divided = rows / np.where(setting.sequence_parallel, tensor, 1.0)
+    copies = np.maximum(gemm.expert_count / setting.expert, 1.0)
+    weight = copies * inner * outer * casts.weight_bytes
+    read = (divided if gemm.split == "outer" else rows) * inner * casts.input_bytes
+    gradient = (divided if gemm.split == "inner" else rows) * outer * casts.gradient_bytes
+    return weight + (0.0 if gemm.shares_input else read), weight + gradient
