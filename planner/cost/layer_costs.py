@@ -86,11 +86,17 @@ class LayerBytes:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LayerCosts:
-    """What one layer (a block, the embedding or the head) costs under each choice."""
+class LayerSeconds:
+    """How long one layer (a block, the embedding or the head) takes under each choice."""
 
     micro_batch_seconds: MicroBatchSeconds
     step_end_seconds: StepEndSeconds
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LayerCosts(LayerSeconds):
+    """What one layer costs under each choice."""
+
     bytes: LayerBytes
 
 
@@ -132,7 +138,18 @@ class MemoryLimits:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CostTable:
+class SecondsTable:
+    """The part of a cost table that says how long things take."""
+
+    embedding: LayerSeconds
+    blocks: tuple[LayerSeconds, ...]
+    chain: tuple[tuple[int, int], ...]
+    head: LayerSeconds
+    fixed: StageFixed
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CostTable(SecondsTable):
     """All that the ILP and the step need to know of a job on one kind of device.
 
     `blocks[k]` prices one block of kind k for every configuration and choice, and `chain` says
@@ -142,9 +159,7 @@ class CostTable:
 
     embedding: LayerCosts
     blocks: tuple[LayerCosts, ...]
-    chain: tuple[tuple[int, int], ...]
     head: LayerCosts
-    fixed: StageFixed
     limits: MemoryLimits
 
     def row(self, index: int) -> CostTable:

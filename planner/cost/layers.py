@@ -9,7 +9,13 @@ import numpy as np
 
 from planner.cost.compute import ComputeSeconds, compute_seconds
 from planner.cost.configuration import Choices, Floats
-from planner.cost.layer_costs import LayerBytes, LayerCosts, MicroBatchSeconds, StepEndSeconds
+from planner.cost.layer_costs import (
+    LayerBytes,
+    LayerCosts,
+    LayerSeconds,
+    MicroBatchSeconds,
+    StepEndSeconds,
+)
 from planner.cost.model_parallel import ModelParallelSeconds, Role, model_parallel_seconds
 from planner.cost.offload import OffloadSeconds, offload_seconds
 from planner.cost.overlap import exposed_seconds
@@ -53,19 +59,54 @@ def layer_costs(
     layer: LayerWorkload, role: Role, *, choices: Choices, setting: Setting, extras: Extras
 ) -> LayerCosts:
     """Return the seconds and bytes of one layer, each array [configurations, choices]."""
-    compute = compute_seconds(layer, setting)
-    parallel = model_parallel_seconds(layer, role, setting, compute.attention_forward)
+    held = _held(layer, setting, extras)
+    kept = _activation_bytes(layer, choices, setting)
+    seconds = _seconds(layer, role, held, kept, choices=choices, setting=setting)
+    return LayerCosts(
+        micro_batch_seconds=seconds.micro_batch_seconds,
+        step_end_seconds=seconds.step_end_seconds,
+        bytes=_layer_bytes(layer, held, kept, choices=choices, setting=setting, extras=extras),
+    )
+
+
+def layer_seconds(
+    layer: LayerWorkload, role: Role, *, choices: Choices, setting: Setting, extras: Extras
+) -> LayerSeconds:
+    """Return the seconds of one layer alone, each array [configurations, choices].
+
+    Its bytes only matter where activations are moved.
+    """
+    held = _held(layer, setting, extras)
+    kept = np.zeros_like(setting.tokens)
+    if choices.offload_activations.any():
+        kept = _activation_bytes(layer, choices, setting)
+    return _seconds(layer, role, held, kept, choices=choices, setting=setting)
+
+
+def _held(layer: LayerWorkload, setting: Setting, extras: Extras) -> LocalParameters:
     parameters = local_parameters(layer.parameters, setting)
-    held = LocalParameters(
+    return LocalParameters(
         dense=parameters.dense + extras.copied_parameters, expert=parameters.expert
     )
+
+
+def _seconds(
+    layer: LayerWorkload,
+    role: Role,
+    held: LocalParameters,
+    kept: Floats,
+    *,
+    choices: Choices,
+    setting: Setting,
+) -> LayerSeconds:
+    compute = compute_seconds(layer, setting)
+    parallel = model_parallel_seconds(layer, role, setting, compute.attention_forward)
     windows = _windows(compute, choices)
-    kept = _activation_bytes(layer, choices, setting)
     offload = offload_seconds(
         held, kept_bytes=kept, windows=windows, choices=choices, setting=setting
     )
     sync = sync_seconds(held, setting)
-    return LayerCosts(
+    return LayerSeconds(
         micro_batch_seconds=_micro_batch_seconds(
             compute,
             parallel,
@@ -77,7 +118,6 @@ def layer_costs(
         step_end_seconds=_step_end_seconds(
             held, sync=sync, windows=windows, offload=offload, choices=choices, setting=setting
         ),
-        bytes=_layer_bytes(layer, held, kept, choices=choices, setting=setting, extras=extras),
     )
 
 

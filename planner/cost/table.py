@@ -8,9 +8,16 @@ from dataclasses import replace
 import numpy as np
 
 from planner.cost.collectives import all_gather_seconds, send_recv_seconds_by_level
-from planner.cost.configuration import Configurations, Floats, LayerChoices
-from planner.cost.layer_costs import CostTable, MemoryLimits, StageFixed
-from planner.cost.layers import Extras, layer_costs, no_extras
+from planner.cost.configuration import Choices, Configurations, Floats, LayerChoices
+from planner.cost.layer_costs import (
+    CostTable,
+    LayerSeconds,
+    MemoryLimits,
+    SecondsTable,
+    StageFixed,
+)
+from planner.cost.layers import Extras, layer_costs, layer_seconds, no_extras
+from planner.cost.model_parallel import Role
 from planner.cost.setting import Setting, setting
 from planner.cost.tokens import boundary_elements
 from planner.hardware import DeviceHardware, stack_profile
@@ -57,6 +64,36 @@ def cost_table(
         ),
         fixed=_stage_fixed(kinds, priced),
         limits=memory_limits(hardware, job),
+    )
+
+
+def seconds_table(
+    workload: ModelWorkload,
+    hardware: DeviceHardware,
+    job: Job,
+    *,
+    configurations: Configurations,
+    choices: LayerChoices,
+) -> SecondsTable:
+    """Return how long all layers take, and nothing of memory; the same numbers as a cost table's.
+
+    Raises:
+        ValueError: if the job is not resolved.
+    """
+    priced = setting(job, hardware, configurations)
+    plain = no_extras(priced)
+    kinds, chain = block_kinds(workload)
+    head = workload.head
+
+    def seconds(layer: LayerWorkload, role: Role, own: Choices, extras: Extras) -> LayerSeconds:
+        return layer_seconds(layer, role, choices=own, setting=priced, extras=extras)
+
+    return SecondsTable(
+        embedding=seconds(workload.embedding, "embedding", choices.embedding, plain),
+        blocks=tuple(seconds(layer, "block", choices.blocks, plain) for layer in kinds),
+        chain=chain,
+        head=seconds(head.layer, "head", choices.head, _head_extras(head, priced)),
+        fixed=_stage_fixed(kinds, priced),
     )
 
 
