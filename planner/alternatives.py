@@ -31,6 +31,7 @@ def best_of_other_degrees(
             rank=rank,
             description=describe_strategy(one.strategy),
             step_seconds=one.step_seconds,
+            simulated_step_seconds=one.simulated_step_seconds(),
             slower_ratio=max(one.step_seconds / found[0].step_seconds - 1.0, 0.0),
             peak_memory_bytes=one.peak_memory_bytes,
             cost_per_million_tokens=one.prediction.cost_per_million_tokens,

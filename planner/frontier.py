@@ -215,6 +215,7 @@ def _point(capped: Capped) -> FrontierPoint:
         node_groups=node_shares(capped.cluster),
         device_count=capped.cluster.device_count,
         step_seconds=found.step_seconds,
+        simulated_step_seconds=found.simulated_step_seconds(),
         peak_memory_bytes=found.peak_memory_bytes,
         cost_per_million_tokens=found.prediction.cost_per_million_tokens,
         tokens_per_second=tokens / found.step_seconds,

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from planner.cost.step import predict
+from planner.cost.step import predict, predict_simulated
 from planner.errors import VerificationError
 from planner.ilp.problem import Problem
 from planner.ilp.result import Found, NotFound
@@ -39,6 +39,14 @@ class Solution:
     def step_seconds(self) -> float:
         """Return the step that is expected."""
         return self.prediction.step_seconds.p50
+
+    def simulated_step_seconds(self) -> float:
+        """Return the step with its pipeline run event by event, which takes some milliseconds."""
+        request = self.request
+        found = predict_simulated(
+            request.workload, request.hardware, request.job.resolved, self.strategy
+        )
+        return self.step_seconds if found.simulated is None else found.simulated.step_seconds
 
     @property
     def peak_memory_bytes(self) -> float:

@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Iterable, Iterator
 from itertools import islice
 
-from planner.cost.step import predict, predictions
+from planner.cost.step import predict_simulated, predictions
 from planner.errors import InputError, VerificationError
 from planner.explain import describe, explanation
 from planner.ilp.result import NotFound
@@ -72,15 +72,17 @@ def plan(
 def estimate(
     model: ResolvedModel, cluster: ResolvedCluster, job: Job, strategy: Strategy
 ) -> Estimate:
-    """Return what a user's own strategy costs, whether it fits or not.
+    """Return what a user's own strategy costs, whether it fits or not, with its simulated step.
 
     Raises:
         InputError: if the request is bad or the strategy is illegal.
     """
-    found = next(estimates(model, cluster, job, [strategy]))
-    if isinstance(found, InputError):
-        raise found
-    return found
+    request = resolved_request(model, cluster, job)
+    whole = _checked(request, strategy)
+    if isinstance(whole, InputError):
+        raise whole
+    prediction = predict_simulated(request.workload, request.hardware, request.job.resolved, whole)
+    return _estimate(request, whole, prediction)
 
 
 def estimates(
@@ -88,7 +90,8 @@ def estimates(
 ) -> Iterator[Estimate | InputError]:
     """Yield what each strategy costs, or why it is refused, in their order.
 
-    They are priced hundreds at a time, which is several times as fast as one by one.
+    They are priced hundreds at a time, which is several times as fast as one by one, and without a
+    simulation of their pipelines.
 
     Raises:
         InputError: if the request is bad.
@@ -140,7 +143,9 @@ def request_id(request: Request) -> str:
 
 def _plan(result: Attained, *, name: str) -> Plan:
     request, found = result.request, result.found
-    prediction = predict(request.workload, request.hardware, request.job.resolved, found.strategy)
+    prediction = predict_simulated(
+        request.workload, request.hardware, request.job.resolved, found.strategy
+    )
     difference = differences_from_prediction(found.step_seconds, prediction)
     if difference:
         raise VerificationError(f"the search and the cost model disagree: {difference}")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from planner.cost.step import predict
+from planner.cost.step import predict, predict_simulated
 from planner.errors import VerificationError
 from planner.hardware import cluster_hardware
 from planner.schema.cluster import Cluster
@@ -72,8 +72,12 @@ def _legality(plan: Plan) -> list[str]:
 
 
 def _repriced(plan: Plan) -> list[str]:
-    """Return every number of the prediction that pricing the strategy again does not give."""
-    again = predict(
+    """Return every number of the prediction that pricing the strategy again does not give.
+
+    Plans of before there was a simulated step have none to compare.
+    """
+    priced = predict if plan.prediction.simulated is None else predict_simulated
+    again = priced(
         model_workload(plan.model.resolved),
         cluster_hardware(plan.cluster.resolved),
         plan.job.resolved,
@@ -107,7 +111,20 @@ def _sums(prediction: Prediction) -> list[str]:
     )
     if not prediction.fits:
         differences.append("the plan does not fit")
-    return differences
+    return [*differences, *_simulated_sums(prediction)]
+
+
+def _simulated_sums(prediction: Prediction) -> list[str]:
+    found = prediction.simulated
+    if found is None:
+        return []
+    return [
+        f"simulated.stages.{stage.stage} does not sum to the simulated step"
+        for stage in found.stages
+        if not _close(
+            stage.busy_seconds + stage.idle_seconds + stage.step_end_seconds, found.step_seconds
+        )
+    ]
 
 
 def _certificate(plan: Plan) -> list[str]:

@@ -143,7 +143,7 @@ def boundary_shares(schedule: PipelineSchedule, stack: Stack) -> BoundaryShares:
     only while they fill and drain; ZB-V's way back crosses the V once more. Found by simulation;
     docs/decisions/0005 has the errors. Where sending blocks, as in DeepSpeed, both shares are 1.
     """
-    if stack is Stack.DEEPSPEED:
+    if sends_block(stack):
         return BoundaryShares(pace=1.0, fill=1.0)
     match schedule:
         case PipelineSchedule.ONE_F_ONE_B:
@@ -154,6 +154,11 @@ def boundary_shares(schedule: PipelineSchedule, stack: Stack) -> BoundaryShares:
             return BoundaryShares(pace=0.0, fill=0.625)
         case PipelineSchedule.GPIPE | PipelineSchedule.INTERLEAVED:
             return BoundaryShares(pace=0.0, fill=0.5)
+
+
+def sends_block(stack: Stack) -> bool:
+    """Return whether both neighbours stand still while a message goes from one to the other."""
+    return stack is Stack.DEEPSPEED
 
 
 def in_flight(

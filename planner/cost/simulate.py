@@ -1,10 +1,8 @@
 """Simulate: run a schedule's orders event by event.
 
-A rank begins its next action as soon as it has finished the one before and the action's input is
-there: a forward needs the forward of the virtual stage before, a backward its own forward and the
-backward of the virtual stage after. Between ranks an input arrives `point_to_point_seconds` after
-it was handed over; sending costs its rank nothing. What is ignored: ranks that share a link, and
-collectives of data-parallel groups.
+What an action waits for is in `planner.cost.precedence`. Between ranks an input arrives a message's
+seconds after it was handed over; sending costs its rank nothing. What is ignored: ranks that share
+a link, and collectives of data-parallel groups.
 """
 
 from __future__ import annotations
@@ -13,7 +11,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from planner.cost.holdings import most_held
-from planner.cost.orders import Action, ActionKind, Order
+from planner.cost.orders import Action, Order
+from planner.cost.precedence import (
+    NO_WAIT,
+    Precedence,
+    precedence,
+    round_length,
+    schedule_precedence,
+)
+from planner.schema.strategy import PipelineSchedule
+
+_ROUNDS = 12
+"""Rounds of micro-batches that are run one by one; later ones repeat the last."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,17 +33,15 @@ class VirtualStageSeconds:
     input_gradient: float
     weight_gradient: float
 
-    def of(self, kind: ActionKind) -> float:
-        """Return the seconds of one action; a whole backward takes both gradients' time."""
-        match kind:
-            case ActionKind.FORWARD:
-                return self.forward
-            case ActionKind.INPUT_GRADIENT:
-                return self.input_gradient
-            case ActionKind.WEIGHT_GRADIENT:
-                return self.weight_gradient
-            case ActionKind.BACKWARD:
-                return self.input_gradient + self.weight_gradient
+    @property
+    def total(self) -> float:
+        """Return the seconds of all three."""
+        return self.forward + self.input_gradient + self.weight_gradient
+
+    def by_kind(self) -> tuple[float, float, float, float]:
+        """Return the seconds of each of `KINDS`; a whole backward takes both gradients' time."""
+        backward = self.input_gradient + self.weight_gradient
+        return self.forward, self.input_gradient, self.weight_gradient, backward
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,115 +88,102 @@ def simulate(
     orders: Sequence[Order],
     seconds: Sequence[VirtualStageSeconds],
     *,
-    point_to_point_seconds: float = 0.0,
+    message_seconds: Sequence[float],
 ) -> Simulation:
-    """Return when each rank runs each action of its order, `seconds` by virtual stage.
+    """Return when each rank runs each action of its order.
+
+    `seconds` are by virtual stage; `message_seconds` by boundary, one way, the first between
+    virtual stages 0 and 1.
 
     Raises:
         ValueError: if the orders wait for one another for ever.
     """
-    board = _Board(len(seconds), point_to_point_seconds)
-    runs = [_RankRun(rank, order) for rank, order in enumerate(orders)]
-    waiting = runs
-    while waiting:
-        moved = [run.advance(board, seconds) for run in waiting]
-        if not any(moved):
-            raise ValueError("the orders wait for one another for ever")
-        waiting = [run for run in waiting if not run.is_done]
-    return Simulation(ranks=tuple(run.timeline() for run in runs))
-
-
-_Result = tuple[bool, int, int]
-
-
-class _Board:
-    """When results are there, by what they are: forward or gradient, virtual stage, micro-batch."""
-
-    def __init__(self, virtual_stage_count: int, point_to_point_seconds: float) -> None:
-        self._last = virtual_stage_count - 1
-        self._point_to_point_seconds = point_to_point_seconds
-        self._here: dict[_Result, tuple[int, float]] = {}
-        self._sent: dict[_Result, float] = {}
-
-    def arrival(self, action: Action, rank: int) -> float | None:
-        """Return when the action's input is there, `None` while that is unknown."""
-        stage, index = action.virtual_stage, action.micro_batch
-        if action.kind is ActionKind.WEIGHT_GRADIENT:
-            return 0.0
-        if action.kind is ActionKind.FORWARD:
-            return 0.0 if stage == 0 else self._when(rank, (True, stage - 1, index))
-        if stage == self._last:
-            return self._when(rank, (True, stage, index))
-        return self._when(rank, (False, stage + 1, index))
-
-    def finished(self, action: Action, rank: int, seconds: float) -> None:
-        """Note that the action's result is there on its own rank."""
-        self._here[_result(action)] = (rank, seconds)
-
-    def sent(self, action: Action, seconds: float) -> None:
-        """Note that the action's result has been handed over for other ranks."""
-        self._sent[_result(action)] = seconds + self._point_to_point_seconds
-
-    def _when(self, rank: int, result: _Result) -> float | None:
-        if result not in self._here:
-            return None
-        maker, seconds = self._here[result]
-        return seconds if maker == rank else self._sent.get(result)
-
-
-def _result(action: Action) -> _Result:
-    return (action.kind is ActionKind.FORWARD, action.virtual_stage, action.micro_batch)
-
-
-class _RankRun:
-    """One rank on its way through its order."""
-
-    def __init__(self, rank: int, order: Order) -> None:
-        self._rank = rank
-        self._order = order
-        self._spans: list[Span] = []
-        self._now = 0.0
-
-    @property
-    def is_done(self) -> bool:
-        """Return whether no action is left."""
-        return len(self._spans) == len(self._order)
-
-    def advance(self, board: _Board, seconds: Sequence[VirtualStageSeconds]) -> bool:
-        """Run actions until one's input is unknown; return whether there was any to run."""
-        before = len(self._spans)
-        for action in self._order[before:]:
-            arrival = board.arrival(action, self._rank)
-            if arrival is None:
-                break
-            self._run(action, arrival, seconds[action.virtual_stage], board)
-        return len(self._spans) > before
-
-    def timeline(self) -> RankTimeline:
-        """Return what the rank has done."""
-        busy = sum(span.end_seconds - span.start_seconds for span in self._spans)
-        return RankTimeline(
-            spans=tuple(self._spans),
-            finish_seconds=self._now,
-            busy_seconds=busy,
-            peak_in_flight=most_held(self._order),
+    waits = precedence(orders)
+    starts, ends = _times(waits, seconds, message_seconds)
+    spans: list[list[Span]] = [[] for _ in orders]
+    for step, action, start, end in zip(waits.steps, waits.actions, starts, ends, strict=True):
+        spans[step.rank].append(
+            Span(rank=step.rank, action=action, start_seconds=start, end_seconds=end)
         )
+    return Simulation(
+        ranks=tuple(_timeline(own, order) for own, order in zip(spans, orders, strict=True))
+    )
 
-    def _run(
-        self, action: Action, arrival: float, seconds: VirtualStageSeconds, board: _Board
-    ) -> None:
-        start = max(self._now, arrival)
-        self._now = start + seconds.of(action.kind)
-        self._spans.append(
-            Span(rank=self._rank, action=action, start_seconds=start, end_seconds=self._now)
+
+def finish_seconds(
+    schedule: PipelineSchedule,
+    seconds: Sequence[VirtualStageSeconds],
+    *,
+    pipeline_parallel_degree: int,
+    virtual_pipeline_degree: int,
+    micro_batch_count: int,
+    message_seconds: Sequence[float],
+) -> tuple[float, ...]:
+    """Return when each rank of a schedule ends its last backward, as `simulate` has it.
+
+    A lone rank never waits. A full pipeline does the same in every round: of more than twelve
+    rounds the first twelve are simulated, and the others take as long as the twelfth.
+
+    Raises:
+        ValueError: as `planner.cost.orders.rank_orders`.
+    """
+    degree, count = pipeline_parallel_degree, micro_batch_count
+    if degree == 1:
+        return (count * sum(stage.total for stage in seconds),)
+    length = round_length(schedule, degree=degree, micro_batch_count=count)
+    left = max(-(-count // length) - _ROUNDS, 0)
+
+    def finish(micro_batches: int) -> list[float]:
+        waits = schedule_precedence(
+            schedule,
+            pipeline_parallel_degree=degree,
+            virtual_pipeline_degree=virtual_pipeline_degree,
+            micro_batch_count=micro_batches,
+            length=length,
         )
-        if action.kind is not ActionKind.WEIGHT_GRADIENT:
-            board.finished(action, self._rank, self._now)
-        self._hand_over(action, board)
+        return _finishes(waits, seconds, message_seconds)
 
-    def _hand_over(self, action: Action, board: _Board) -> None:
-        """Send the result, and before it that of the pair's first half."""
-        if len(self._spans) > 1 and self._spans[-2].action.sends_with_next:
-            board.sent(self._spans[-2].action, self._now)
-        if not action.sends_with_next and action.kind is not ActionKind.WEIGHT_GRADIENT:
-            board.sent(action, self._now)
+    last = finish(count - left * length)
+    if not left:
+        return tuple(last)
+    before = finish(count - (left + 1) * length)
+    return tuple(end + left * (end - start) for end, start in zip(last, before, strict=True))
+
+
+def _timeline(spans: list[Span], order: Order) -> RankTimeline:
+    return RankTimeline(
+        spans=tuple(spans),
+        finish_seconds=spans[-1].end_seconds if spans else 0.0,
+        busy_seconds=sum(span.end_seconds - span.start_seconds for span in spans),
+        peak_in_flight=most_held(order),
+    )
+
+
+def _finishes(
+    waits: Precedence, seconds: Sequence[VirtualStageSeconds], message_seconds: Sequence[float]
+) -> list[float]:
+    """Return when each rank ends its last step."""
+    _, ends = _times(waits, seconds, message_seconds)
+    finishes = [0.0] * waits.rank_count
+    for step, end in zip(waits.steps, ends, strict=True):
+        finishes[step.rank] = end
+    return finishes
+
+
+def _times(
+    waits: Precedence, seconds: Sequence[VirtualStageSeconds], message_seconds: Sequence[float]
+) -> tuple[list[float], list[float]]:
+    """Return when each step starts and ends."""
+    durations = [part for stage in seconds for part in stage.by_kind()]
+    delays = [*message_seconds, 0.0]  # the last is that of `HERE`
+    free = [0.0] * waits.rank_count
+    starts: list[float] = []
+    ends: list[float] = []
+    for rank, duration, wait, boundary in waits.steps:
+        start = free[rank]
+        if wait != NO_WAIT:
+            start = max(start, ends[wait] + delays[boundary])
+        end = free[rank] = start + durations[duration]
+        starts.append(start)
+        ends.append(end)
+    return starts, ends

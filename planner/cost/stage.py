@@ -9,6 +9,7 @@ from planner.cost.configuration import Floats
 from planner.cost.holdings import Holding, peak_activation_bytes
 from planner.cost.layer_costs import LayerCosts, MemoryLimits, MicroBatchSeconds, StepEndSeconds
 from planner.cost.schedule import BoundaryShares, FillWeights
+from planner.cost.simulate import VirtualStageSeconds
 from planner.schema.plan import MemoryBreakdown
 
 _SHARES = ("forward_share", "weight_gradient_share")
@@ -116,13 +117,29 @@ def stage_totals(
     )
 
 
+def virtual_stage_seconds(held: Sequence[HeldLayers]) -> VirtualStageSeconds:
+    """Return the forward, input-gradient and weight-gradient seconds of one micro-batch."""
+    parts = [_split_seconds(h) for h in held]
+    counts = [h.count for h in held]
+    forward, inputs, weights = (
+        sum(count * part[place] for count, part in zip(counts, parts, strict=True))
+        for place in range(3)
+    )
+    return VirtualStageSeconds(forward=forward, input_gradient=inputs, weight_gradient=weights)
+
+
 def _fill_seconds(held: HeldLayers, weights: FillWeights) -> float:
     """Return what one layer adds to the fill and drain."""
+    return weights.of_one(*_split_seconds(held))
+
+
+def _split_seconds(held: HeldLayers) -> tuple[float, float, float]:
+    """Return one layer's seconds of forward, of inputs' gradients and of weights' gradients."""
     seconds = held.costs.micro_batch_seconds
     total = sum(_at(seconds, name, held.choice) for name in _MICRO_BATCH_PARTS)
     forward = total * _at(seconds, "forward_share", held.choice)
     weight_gradient = total * _at(seconds, "weight_gradient_share", held.choice)
-    return weights.of_one(forward, total - forward - weight_gradient, weight_gradient)
+    return forward, total - forward - weight_gradient, weight_gradient
 
 
 def _at(part: object, name: str, choice: int) -> float:

@@ -2,26 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 
-from planner.cost.boundary import boundary_places
-from planner.cost.configuration import Choice, Configuration
+from planner.cost.configuration import Configuration
+from planner.cost.held import boundaries, held_layers
 from planner.cost.holdings import peak_holdings
 from planner.cost.intervals import fits_probability, step_interval
-from planner.cost.layer_costs import CostTable, MemoryLimits
-from planner.cost.priced import (
-    PricedStrategy,
-    choice_of,
-    edge_choice,
-    edges_of,
-    priced_strategies,
-)
+from planner.cost.layer_costs import MemoryLimits
+from planner.cost.priced import PricedStrategy, priced_strategies
 from planner.cost.schedule import boundary_shares, fill_weights, in_flight, repeat_count
-from planner.cost.stage import Boundary, HeldLayers, RankSchedule, StageTotals, stage_totals
+from planner.cost.simulated import simulated_step
+from planner.cost.stage import RankSchedule, StageTotals, stage_totals
 from planner.hardware import ClusterHardware, stack_profile
 from planner.schema.job import Job, Stack
 from planner.schema.plan import Prediction, StagePrediction, StepBreakdown
-from planner.schema.strategy import LayerGroup, Strategy
+from planner.schema.strategy import Strategy
 from planner.workload.layer import ModelWorkload
 
 _PRICED_AT_ONCE = 256
@@ -38,6 +33,23 @@ def predict(
     return next(predictions(workload, hardware, job, [strategy]))
 
 
+def predict_simulated(
+    workload: ModelWorkload, hardware: ClusterHardware, job: Job, strategy: Strategy
+) -> Prediction:
+    """Return the same with the step by simulation beside that of the closed form.
+
+    A simulation takes some milliseconds, so that it is for plans and not for searches.
+
+    Raises:
+        ValueError: if the strategy or the job is not resolved.
+    """
+    (priced,) = priced_strategies(workload, hardware, job, [strategy])
+    totals = rank_totals(priced)
+    found = _prediction(totals, priced, workload=workload, hardware=hardware, job=job)
+    step = simulated_step(priced, totals, closed_form_seconds=found.step_seconds.p50)
+    return found.model_copy(update={"simulated": step})
+
+
 def predictions(
     workload: ModelWorkload,
     hardware: ClusterHardware,
@@ -52,34 +64,25 @@ def predictions(
     for start in range(0, len(strategies), _PRICED_AT_ONCE):
         part = strategies[start : start + _PRICED_AT_ONCE]
         for priced in priced_strategies(workload, hardware, job, part):
-            degree = priced.configuration.pipeline_parallel_degree
-            totals = [_rank_totals(rank, priced) for rank in range(degree)]
-            yield _prediction(totals, priced, workload=workload, hardware=hardware, job=job)
+            yield _prediction(
+                rank_totals(priced), priced, workload=workload, hardware=hardware, job=job
+            )
+
+
+def rank_totals(priced: PricedStrategy) -> list[StageTotals]:
+    """Return the totals of every pipeline rank."""
+    degree = priced.configuration.pipeline_parallel_degree
+    return [_rank_totals(rank, priced) for rank in range(degree)]
 
 
 def _rank_totals(rank: int, priced: PricedStrategy) -> StageTotals:
     """Return the totals of one pipeline rank with all the virtual stages that it holds."""
     configuration = priced.configuration
     table = priced.tables[priced.rank_kinds[rank]]
-    held: list[list[HeldLayers]] = []
-    boundaries: list[Boundary] = []
-    last = len(priced.stages) - 1
-    first_edge, last_edge = (priced.edges[edge_choice(edge)] for edge in edges_of(priced.strategy))
-    for index, stage in enumerate(priced.stages):
-        if priced.rank_of(index) != rank:
-            continue
-        layers: list[HeldLayers] = []
-        if index == 0:
-            layers.append(HeldLayers(costs=table.embedding, choice=first_edge, count=1))
-        for group in stage.layers:
-            layers.extend(_group_layers(group, table, priced.choices))
-        if index == last:
-            layers.append(HeldLayers(costs=table.head, choice=last_edge, count=1))
-        held.append(layers)
-        boundaries.extend(_boundaries(index, priced))
+    own = [index for index in range(len(priced.stages)) if priced.rank_of(index) == rank]
     return stage_totals(
-        held,
-        boundaries,
+        [held_layers(index, priced) for index in own],
+        [boundary for index in own for boundary in boundaries(index, priced)],
         schedule=_rank_schedule(rank, configuration, priced.stack),
         step_end_seconds=float(table.fixed.step_end_seconds[0]),
         limits=table.limits,
@@ -102,53 +105,6 @@ def _shape(configuration: Configuration) -> dict[str, int]:
         "pipeline_parallel_degree": configuration.pipeline_parallel_degree,
         "virtual_pipeline_degree": configuration.virtual_pipeline_degree,
     }
-
-
-def _boundaries(index: int, priced: PricedStrategy) -> Iterator[Boundary]:
-    """Yield the exchanges of a virtual stage with the one before it and the one after it."""
-    rank = priced.rank_of(index)
-    for before, other in ((index - 1, index - 1), (index, index + 1)):
-        if not 0 <= other < len(priced.stages) or priced.rank_of(other) == rank:
-            continue
-        last_block = priced.stages[before].layers[-1]
-        block = _kind_of(last_block.first_block + last_block.block_count - 1, priced.tables[0])
-        places = boundary_places(
-            priced.hardware, priced.rank_kinds, stage=rank, other=priced.rank_of(other)
-        )
-        fixed = priced.tables[priced.rank_kinds[rank]].fixed
-        yield Boundary(
-            seconds=max(
-                float(priced.tables[kind].fixed.boundary_seconds[0, block, level])
-                for kind, level in places
-            ),
-            bytes=float(fixed.boundary_bytes[0, block]),
-        )
-
-
-def _kind_of(block: int, table: CostTable) -> int:
-    """Return the kind of a block of the chain."""
-    end = 0
-    for kind, count in table.chain:
-        end += count
-        if block < end:
-            return kind
-    raise ValueError(f"the model has no block {block}")
-
-
-def _group_layers(
-    group: LayerGroup, table: CostTable, choices: Mapping[Choice, int]
-) -> list[HeldLayers]:
-    """Return the group's blocks by the kind that each is of."""
-    held = []
-    first_of_run = 0
-    index = choices[choice_of(group)]
-    end = group.first_block + group.block_count
-    for kind, count in table.chain:
-        inside = min(end, first_of_run + count) - max(group.first_block, first_of_run)
-        if inside > 0:
-            held.append(HeldLayers(costs=table.blocks[kind], choice=index, count=inside))
-        first_of_run += count
-    return held
 
 
 def _prediction(

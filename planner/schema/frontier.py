@@ -29,12 +29,14 @@ class FrontierPoint(Part):
 
     No plan on these nodes that keeps every device under `memory_cap_bytes` (runtime and headroom
     included, `None`: what the devices have) is faster: the certificate says how sure that is.
+    `simulated_step_seconds` is the step with its pipeline run event by event.
     """
 
     description: str
     node_groups: tuple[NodeShare, ...]
     device_count: PositiveCount
     step_seconds: Amount
+    simulated_step_seconds: Amount | None = None
     peak_memory_bytes: Amount
     cost_per_million_tokens: Amount | None
     tokens_per_second: Amount
@@ -46,12 +48,14 @@ class FrontierPoint(Part):
 class AlternativePlan(Part):
     """The fastest plan of its tensor, pipeline, context and expert degrees; `rank` 1 is the best.
 
-    `slower_ratio` is how much longer its step is than the best plan's.
+    `slower_ratio` is how much longer its step is than the best plan's; `simulated_step_seconds` is
+    the step with its pipeline run event by event.
     """
 
     rank: PositiveCount
     description: str
     step_seconds: Amount
+    simulated_step_seconds: Amount | None = None
     slower_ratio: Amount
     peak_memory_bytes: Amount
     cost_per_million_tokens: Amount | None

@@ -101,11 +101,35 @@ class StagePrediction(Part):
     step_end_seconds: Amount
 
 
+class SimulatedStage(Part):
+    """What one pipeline stage does in a simulated step; the three sum to the step."""
+
+    stage: int
+    busy_seconds: Amount
+    idle_seconds: Amount
+    step_end_seconds: Amount
+
+
+class SimulatedStep(Part):
+    """The step with its pipeline run event by event, from each stage's own times.
+
+    `closed_form_error_ratio` is the step of the closed form (the prediction's p50, which the search
+    minimises and the certificate speaks of) over this one, less 1. `bubble_ratio` is the stages'
+    mean share of the step without work.
+    """
+
+    step_seconds: Amount
+    closed_form_error_ratio: float
+    bubble_ratio: Annotated[float, Field(ge=0, le=1)]
+    stages: tuple[SimulatedStage, ...]
+
+
 class Prediction(Part):
     """What a strategy costs: the same whether it was planned or only estimated.
 
     `fits` compares the p50 peak with the capacity after headroom; `fits_probability` is the chance
-    that the true peak stays under the device's capacity.
+    that the true peak stays under the device's capacity. `simulated` is there for plans and single
+    estimates; searches and batches of estimates go by the closed form alone.
     """
 
     step_seconds: Interval
@@ -116,6 +140,7 @@ class Prediction(Part):
     cost_per_million_tokens: Amount | None
     fits: bool
     fits_probability: Annotated[float, Field(ge=0, le=1)]
+    simulated: SimulatedStep | None = None
 
 
 class Certificate(Part):

@@ -95,7 +95,8 @@ def simulated(case: Case, seconds: Floats, message: float) -> float:
         VirtualStageSeconds(forward=f, input_gradient=i, weight_gradient=w) for f, i, w in seconds
     ]
     orders = rank_orders(case.schedule, **case.shape())
-    return simulate(orders, stages, point_to_point_seconds=message).makespan_seconds
+    messages = [message] * (len(stages) - 1)
+    return simulate(orders, stages, message_seconds=messages).makespan_seconds
 
 
 def even(case: Case, ratio: tuple[float, float, float]) -> Floats:

@@ -67,6 +67,7 @@ def test_what_planning_finds_is_accepted_after_a_round_trip(
         ("prediction.stages.0.peak_memory_bytes", 1.0, "stages.0.peak_memory_bytes"),
         ("prediction.stages.0.memory_bytes.optimizer", 0.0, "memory_bytes.optimizer"),
         ("prediction.fits", False, "prediction.fits"),
+        ("prediction.simulated.step_seconds", 1.0, "prediction.simulated.step_seconds says 1.0"),
         ("certificate.lower_bound_seconds", 1e6, "below its lower bound"),
         ("certificate.lower_bound_seconds", 0.0, "certificate.status says optimal"),
         ("certificate.gap_ratio", 0.5, "certificate.gap_ratio says 0.5"),

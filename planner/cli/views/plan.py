@@ -21,6 +21,7 @@ from planner.schema.plan import (
     Infeasible,
     Plan,
     Prediction,
+    SimulatedStep,
     StepBreakdown,
 )
 from planner.schema.strategy import Strategy
@@ -147,6 +148,7 @@ def _prediction(prediction: Prediction) -> Iterator[RenderableType]:
         f"{prediction.tokens_per_second_per_device:,.0f} tokens/s per device, "
         f"MFU {prediction.model_flop_utilization:.1%}{price}"
     )
+    yield from _simulated(prediction.simulated)
     verdict = "[green]fits[/]" if prediction.fits else "[bold red]does not fit[/]"
     yield f"memory {verdict} (chance {prediction.fits_probability:.1%})"
     yield ""
@@ -154,6 +156,15 @@ def _prediction(prediction: Prediction) -> Iterator[RenderableType]:
     yield ""
     yield memory_table(prediction)
     yield ""
+
+
+def _simulated(step: SimulatedStep | None) -> Iterator[str]:
+    if step is not None:
+        yield (
+            f"simulated event by event {format_seconds(step.step_seconds)} "
+            f"(closed form {step.closed_form_error_ratio:+.1%}), "
+            f"bubble {step.bubble_ratio:.1%}"
+        )
 
 
 def _breakdown_table(breakdown: StepBreakdown) -> Table:

@@ -12,7 +12,15 @@ from planner.cli.views.estimates import degrees, estimates_view
 from planner.cli.views.plan import answer_view, estimate_view, memory_table
 from planner.comparison import compare
 from planner.errors import InputError
-from planner.schema.plan import Alternative, Estimate, Explanation, Infeasible, Overflow, Relaxation
+from planner.schema.plan import (
+    Alternative,
+    Estimate,
+    Explanation,
+    Infeasible,
+    Overflow,
+    Relaxation,
+    SimulatedStep,
+)
 from planner.schema.run import RankReport, RunReport
 from planner.units import GIB
 from tests.builders import a_certificate, a_plan, a_prediction, a_stage_prediction, a_strategy
@@ -264,3 +272,15 @@ def test_plans_table_names_strategy_speed_and_proof():
 def test_stage_over_its_capacity_is_drawn_full():
     over = a_prediction(stages=(a_stage_prediction(capacity_bytes=5.0 * GIB),), fits=False)
     assert "█" * 20 in text_of(estimate_view(an_estimate(prediction=over)))
+
+
+def test_a_simulated_step_stands_beside_the_closed_forms():
+    step = SimulatedStep(
+        step_seconds=0.8, closed_form_error_ratio=0.25, bubble_ratio=0.125, stages=()
+    )
+    text = text_of(estimate_view(an_estimate(prediction=a_prediction(simulated=step))))
+    assert "simulated event by event 800 ms (closed form +25.0%), bubble 12.5%" in text
+
+
+def test_predictions_of_before_say_nothing_of_a_simulation():
+    assert "simulated" not in text_of(estimate_view(an_estimate()))

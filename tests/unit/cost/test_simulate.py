@@ -26,7 +26,8 @@ def run(
         virtual_pipeline_degree=len(seconds) // degree,
         micro_batch_count=count,
     )
-    return simulate(orders, seconds, point_to_point_seconds=point_to_point)
+    messages = [point_to_point] * (len(seconds) - 1)
+    return simulate(orders, seconds, message_seconds=messages)
 
 
 def test_gpipe_of_two_ranks_on_paper() -> None:
@@ -74,7 +75,7 @@ def test_a_pair_hands_over_both_results_at_its_end() -> None:
             Action(kind=ActionKind.FORWARD, virtual_stage=1, micro_batch=1),
         ),
     )
-    first, second = simulate(orders, [ONE_EACH, ONE_EACH]).ranks
+    first, second = simulate(orders, [ONE_EACH, ONE_EACH], message_seconds=[0.0]).ranks
     assert first.spans[2].end_seconds == 6.0
     assert second.spans[2].start_seconds == 6.0
 
@@ -113,4 +114,4 @@ def test_orders_that_wait_for_one_another_are_refused() -> None:
         Action(kind=ActionKind.BACKWARD, virtual_stage=1, micro_batch=0),
     )
     with pytest.raises(ValueError, match="wait for one another"):
-        simulate((backwards, forwards), [ONE_EACH, ONE_EACH])
+        simulate((backwards, forwards), [ONE_EACH, ONE_EACH], message_seconds=[0.0])

@@ -1,0 +1,78 @@
+"""Simulated: a whole strategy's step, its pipeline run event by event.
+
+    step = max_r (finish_r + u_r)
+
+with finish_r when rank r ends its last backward in the simulation, each virtual stage taking its
+own forward, input-gradient and weight-gradient seconds, and u_r what the rank takes once a step
+(exposed gradient sync, optimiser). Each boundary's messages take as long as its own link needs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from planner.cost.held import boundary_after, held_layers
+from planner.cost.priced import PricedStrategy
+from planner.cost.schedule import sends_block
+from planner.cost.simulate import VirtualStageSeconds, finish_seconds
+from planner.cost.stage import StageTotals, virtual_stage_seconds
+from planner.schema.plan import SimulatedStage, SimulatedStep
+
+
+def simulated_step(
+    priced: PricedStrategy, totals: Sequence[StageTotals], *, closed_form_seconds: float
+) -> SimulatedStep:
+    """Return the step by simulation; `totals` are by pipeline rank."""
+    messages = message_seconds(priced)
+    stages = virtual_stages(priced, messages)
+    configuration = priced.configuration
+    finishes = finish_seconds(
+        configuration.pipeline_schedule,
+        stages,
+        pipeline_parallel_degree=configuration.pipeline_parallel_degree,
+        virtual_pipeline_degree=configuration.virtual_pipeline_degree,
+        micro_batch_count=configuration.micro_batch_count,
+        message_seconds=[0.0] * len(messages) if sends_block(priced.stack) else messages,
+    )
+    ends = [total.end_seconds for total in totals]
+    step = max(finish + end for finish, end in zip(finishes, ends, strict=True))
+    busy = [0.0] * len(totals)
+    for index, stage in enumerate(stages):
+        busy[priced.rank_of(index)] += configuration.micro_batch_count * stage.total
+    idle = [max(step - b - end, 0.0) for b, end in zip(busy, ends, strict=True)]
+    return SimulatedStep(
+        step_seconds=step,
+        closed_form_error_ratio=closed_form_seconds / step - 1.0 if step else 0.0,
+        bubble_ratio=sum(idle) / (len(idle) * step) if step else 0.0,
+        stages=tuple(
+            SimulatedStage(stage=rank, busy_seconds=b, idle_seconds=i, step_end_seconds=end)
+            for rank, (b, i, end) in enumerate(zip(busy, idle, ends, strict=True))
+        ),
+    )
+
+
+def message_seconds(priced: PricedStrategy) -> list[float]:
+    """Return the seconds of a message over each boundary of virtual stages, one way."""
+    found = (
+        boundary_after(index, priced, rank=priced.rank_of(index))
+        for index in range(len(priced.stages) - 1)
+    )
+    return [0.0 if boundary is None else boundary.seconds / 2.0 for boundary in found]
+
+
+def virtual_stages(
+    priced: PricedStrategy, messages: Sequence[float]
+) -> tuple[VirtualStageSeconds, ...]:
+    """Return each virtual stage's seconds, with its messages where sending blocks its rank."""
+    stages = [virtual_stage_seconds(held_layers(i, priced)) for i in range(len(priced.stages))]
+    if not sends_block(priced.stack):
+        return tuple(stages)
+    around = [0.0, *messages, 0.0]
+    return tuple(
+        VirtualStageSeconds(
+            forward=stage.forward + around[index] + around[index + 1],
+            input_gradient=stage.input_gradient + around[index] + around[index + 1],
+            weight_gradient=stage.weight_gradient,
+        )
+        for index, stage in enumerate(stages)
+    )

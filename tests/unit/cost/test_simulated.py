@@ -1,0 +1,167 @@
+"""The step of a whole strategy with its pipeline run event by event."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from planner.cost.simulate import VirtualStageSeconds, finish_seconds
+from planner.cost.step import predict, predict_simulated
+from planner.hardware import cluster_hardware
+from planner.importers.clusters import cluster_from_short_form
+from planner.importers.models import read_model
+from planner.schema.job import Job, Stack
+from planner.schema.plan import Prediction, SimulatedStep
+from planner.schema.strategy import LayerGroup, PipelineSchedule, Stage, Strategy
+from planner.workload.model import model_workload
+
+GPIPE, ONE_F_ONE_B = PipelineSchedule.GPIPE, PipelineSchedule.ONE_F_ONE_B
+
+
+def predicted(
+    *blocks: int, degree: int = 2, count: int = 2, stack: Stack = Stack.TORCH, **fields: Any
+) -> tuple[Prediction, SimulatedStep]:
+    """Price Llama-3-8B with so many blocks on each virtual stage, one sequence a micro-batch."""
+    _, graph = read_model("llama-3-8b")
+    strategy = Strategy(
+        pipeline_parallel_degree=degree,
+        data_parallel_shard_degree=8 // degree,
+        micro_batch_count=count,
+        stages=_stages(blocks),
+        **fields,
+    ).resolved(block_count=32, global_batch_size=count * 8 // degree)
+    found = predict_simulated(
+        model_workload(graph),
+        cluster_hardware(cluster_from_short_form("8xh100-sxm5-80gb")),
+        Job(global_batch_size=count * 8 // degree, sequence_length=4096, stack=stack),
+        strategy,
+    )
+    assert found.simulated is not None
+    return found, found.simulated
+
+
+def _stages(blocks: tuple[int, ...]) -> tuple[Stage, ...]:
+    firsts = [sum(blocks[:index]) for index in range(len(blocks))]
+    return tuple(
+        Stage(stage=index, layers=(LayerGroup(first_block=first, block_count=count),))
+        for index, (first, count) in enumerate(zip(firsts, blocks, strict=True))
+    )
+
+
+def test_a_lone_rank_takes_what_the_closed_form_says() -> None:
+    """Nothing waits: three micro-batches one after another, and the end of the step."""
+    found, step = predicted(32, degree=1, count=3)
+    (stage,) = found.stages
+    by_hand = 3 * (stage.forward_seconds + stage.backward_seconds) + stage.step_end_seconds
+    assert step.step_seconds == pytest.approx(by_hand)
+    assert step.closed_form_error_ratio == pytest.approx(0.0, abs=1e-9)
+    assert step.bubble_ratio == pytest.approx(0.0, abs=1e-9)
+
+
+@pytest.mark.parametrize("schedule", list(PipelineSchedule))
+def test_a_lone_rank_needs_no_schedule(schedule: PipelineSchedule) -> None:
+    found, step = predicted(32, degree=1, count=1, pipeline_schedule=schedule)
+    assert step.step_seconds == pytest.approx(found.step_seconds.p50)
+
+
+def message_seconds() -> float:
+    """Return a message's seconds one way: what one micro-batch takes beside its two stages."""
+    found, step = predicted(16, 16, count=1, pipeline_schedule=GPIPE)
+    first, second = found.stages
+    work = sum(stage.forward_seconds + stage.backward_seconds for stage in (first, second))
+    return (step.step_seconds - work - first.step_end_seconds) / 2.0
+
+
+def test_1f1b_with_a_slow_last_stage_on_paper() -> None:
+    """Stage 1 sets the pace: stage 0 ends a message and its own backward after it.
+
+    F0, a message, F1 B1 F1 B1, a message, B0; stage 0 is idle for all but 2 F0 + 2 B0.
+    """
+    of_gpipe, _ = predicted(6, 26, pipeline_schedule=GPIPE)  # whose stages wait for no message
+    first, second = of_gpipe.stages
+    found, step = predicted(6, 26)
+    message = message_seconds()
+    pace = second.forward_seconds + second.backward_seconds
+    ends = first.forward_seconds + first.backward_seconds + 2 * message + 2 * pace
+    assert step.step_seconds == pytest.approx(ends + first.step_end_seconds)
+    busy = 2 * (first.forward_seconds + first.backward_seconds)
+    assert step.stages[0].busy_seconds == pytest.approx(busy)
+    assert step.stages[0].idle_seconds == pytest.approx(ends - busy)
+    ratio = found.step_seconds.p50 / step.step_seconds - 1.0
+    assert step.closed_form_error_ratio == pytest.approx(ratio)
+
+
+def test_gpipe_with_a_slow_first_stage_on_paper() -> None:
+    """Two forwards of stage 0, F1, B1 twice, a message each way, and stage 0's last backward.
+
+    Stage 0's first backward is no sooner than its second: B0 outlasts B1, so both follow the first
+    gradient: 2 F0 + message + F1 + B1 + message + 2 B0.
+    """
+    found, step = predicted(26, 6, pipeline_schedule=GPIPE)
+    first, second = found.stages
+    own = 2 * (first.forward_seconds + first.backward_seconds)
+    other = second.forward_seconds + second.backward_seconds + 2 * message_seconds()
+    assert step.step_seconds == pytest.approx(own + other + first.step_end_seconds)
+
+
+def test_busy_idle_and_the_end_of_the_step_make_the_step() -> None:
+    _, step = predicted(
+        *(5, 3, 4, 4, 4, 4, 3, 5), degree=4, count=8, pipeline_schedule=PipelineSchedule.ZB_V
+    )
+    for stage in step.stages:
+        parts = stage.busy_seconds + stage.idle_seconds + stage.step_end_seconds
+        assert parts == pytest.approx(step.step_seconds)
+    idle = sum(stage.idle_seconds for stage in step.stages)
+    assert step.bubble_ratio == pytest.approx(idle / 4 / step.step_seconds)
+
+
+@pytest.mark.parametrize("schedule", list(PipelineSchedule))
+def test_every_schedule_is_near_its_closed_form(schedule: PipelineSchedule) -> None:
+    virtual = 1 if schedule in {GPIPE, ONE_F_ONE_B} else 2
+    blocks = [8 // virtual] * (4 * virtual)
+    _, step = predicted(
+        *blocks, degree=4, count=16, pipeline_schedule=schedule, virtual_pipeline_degree=virtual
+    )
+    assert abs(step.closed_form_error_ratio) < 0.06
+    assert 0.0 < step.bubble_ratio < 0.3
+
+
+def test_sending_that_blocks_keeps_both_ranks_busy() -> None:
+    """Two micro-batches, a message there and one back each: four messages on either rank."""
+    found, step = predicted(16, 16, stack=Stack.DEEPSPEED)
+    work = [2 * (stage.forward_seconds + stage.backward_seconds) for stage in found.stages]
+    assert [stage.busy_seconds for stage in step.stages] == pytest.approx(work)
+    sent = found.breakdown_seconds.pipeline_point_to_point
+    assert sent > 0.0
+    assert step.closed_form_error_ratio == pytest.approx(0.0, abs=0.02)
+
+
+def test_searches_are_spared_the_simulation() -> None:
+    _, graph = read_model("llama-3-8b")
+    strategy = Strategy(data_parallel_shard_degree=8).resolved(block_count=32, global_batch_size=8)
+    found = predict(
+        model_workload(graph),
+        cluster_hardware(cluster_from_short_form("8xh100-sxm5-80gb")),
+        Job(global_batch_size=8, sequence_length=4096),
+        strategy,
+    )
+    assert found.simulated is None
+
+
+def test_a_long_run_repeats_its_last_round() -> None:
+    """GPipe of a slow and a fast stage: 1,000 forwards of 2 s, 1 s, 2 s back, 1,000 of 4 s."""
+    stages = [
+        VirtualStageSeconds(forward=2.0, input_gradient=2.0, weight_gradient=2.0),
+        VirtualStageSeconds(forward=1.0, input_gradient=1.0, weight_gradient=1.0),
+    ]
+    finishes = finish_seconds(
+        GPIPE,
+        stages,
+        pipeline_parallel_degree=2,
+        virtual_pipeline_degree=1,
+        micro_batch_count=1000,
+        message_seconds=[0.0],
+    )
+    assert finishes[0] == pytest.approx(2000.0 + 1.0 + 2.0 + 4000.0)
+    assert finishes[1] == pytest.approx(2000.0 + 1.0 + 2000.0)
