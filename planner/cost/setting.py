@@ -37,6 +37,7 @@ _OPTIMIZER_TRAFFIC_BYTES = {
     Optimizer.ADAFACTOR: 24.0,
     Optimizer.MUON: 46.0,
 }
+_NORM_TRAFFIC_BYTES = 4.0  # the fp32 gradient read once
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -125,10 +126,12 @@ class Setting:
     def optimizer_traffic_bytes(self) -> float:
         """Return the memory traffic of one optimiser step per local parameter.
 
-        38 for AdamW: fp32 parameter, gradient and two moments read, three written, and the
-        gradient's clearing and clipping; others in proportion to their states.
+        38 for AdamW: fp32 parameter, gradient and two moments read, three written, the gradient
+        cleared, the 16-bit copy written, and the gradient read once more for its norm, which only
+        clipping wants; others in proportion to their states.
         """
-        return _OPTIMIZER_TRAFFIC_BYTES[self.job.optimizer]
+        norm = 0.0 if self.job.gradient_clipping else _NORM_TRAFFIC_BYTES
+        return _OPTIMIZER_TRAFFIC_BYTES[self.job.optimizer] - norm
 
     @property
     def data_shard(self) -> Floats:

@@ -1,10 +1,12 @@
 """Simulated: a whole strategy's step, its pipeline run event by event.
 
-    step = max_r (finish_r + u_r)
+    step = max_r (finish_r + g_r) + max_r o_r    with clipping of gradients
+    step = max_r (finish_r + g_r + o_r)          without
 
 with finish_r when rank r ends its last backward in the simulation, each virtual stage taking its
-own forward, input-gradient and weight-gradient seconds, and u_r what the rank takes once a step
-(exposed gradient sync, optimiser). Each boundary's messages take as long as its own link needs.
+own forward, input-gradient and weight-gradient seconds, g_r the gradient sync that is left then,
+and o_r the optimiser's step, which under clipping cannot begin before all gradients are known. Each
+boundary's messages take as long as its own link needs.
 """
 
 from __future__ import annotations
@@ -16,11 +18,12 @@ from planner.cost.priced import PricedStrategy
 from planner.cost.schedule import sends_block
 from planner.cost.simulate import VirtualStageSeconds, finish_seconds
 from planner.cost.stage import StageTotals, virtual_stage_seconds
+from planner.schema.job import Job
 from planner.schema.plan import SimulatedStage, SimulatedStep
 
 
 def simulated_step(
-    priced: PricedStrategy, totals: Sequence[StageTotals], *, closed_form_seconds: float
+    priced: PricedStrategy, totals: Sequence[StageTotals], *, job: Job, closed_form_seconds: float
 ) -> SimulatedStep:
     """Return the step by simulation; `totals` are by pipeline rank."""
     messages = message_seconds(priced)
@@ -35,7 +38,7 @@ def simulated_step(
         message_seconds=[0.0] * len(messages) if sends_block(priced.stack) else messages,
     )
     ends = [total.end_seconds for total in totals]
-    step = max(finish + end for finish, end in zip(finishes, ends, strict=True))
+    step = _with_ends(finishes, totals, waits_for_all=job.gradient_clipping)
     busy = [0.0] * len(totals)
     for index, stage in enumerate(stages):
         busy[priced.rank_of(index)] += configuration.micro_batch_count * stage.total
@@ -49,6 +52,22 @@ def simulated_step(
             for rank, (b, i, end) in enumerate(zip(busy, idle, ends, strict=True))
         ),
     )
+
+
+def _with_ends(
+    finishes: Sequence[float], totals: Sequence[StageTotals], *, waits_for_all: bool
+) -> float:
+    """Return when the last rank's step has ended, from when their last backwards have."""
+    synced = [
+        finish + total.step_end_seconds["data_parallel_exposed"]
+        for finish, total in zip(finishes, totals, strict=True)
+    ]
+    updates = [
+        total.end_seconds - total.step_end_seconds["data_parallel_exposed"] for total in totals
+    ]
+    if waits_for_all:
+        return max(synced) + max(updates)
+    return max(sync + update for sync, update in zip(synced, updates, strict=True))
 
 
 def message_seconds(priced: PricedStrategy) -> list[float]:

@@ -102,7 +102,7 @@ def stage_totals(
         name: sum(h.count * _at(h.costs.step_end_seconds, name, h.choice) for h in every)
         for name in _STEP_END_PARTS
     }
-    step_end["data_parallel_exposed"] += step_end_seconds
+    step_end["optimizer"] += step_end_seconds
     fill = sum(h.count * _fill_seconds(h, schedule.weights) for h in every)
     buffers = schedule.in_flight * sum(boundary.bytes for boundary in boundaries)
     kept = [_sum_bytes(stage, "activations") for stage in held]

@@ -46,7 +46,7 @@ def predict_simulated(
     (priced,) = priced_strategies(workload, hardware, job, [strategy])
     totals = rank_totals(priced)
     found = _prediction(totals, priced, workload=workload, hardware=hardware, job=job)
-    step = simulated_step(priced, totals, closed_form_seconds=found.step_seconds.p50)
+    step = simulated_step(priced, totals, job=job, closed_form_seconds=found.step_seconds.p50)
     return found.model_copy(update={"simulated": step})
 
 

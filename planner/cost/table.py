@@ -7,7 +7,11 @@ from dataclasses import replace
 
 import numpy as np
 
-from planner.cost.collectives import all_gather_seconds, send_recv_seconds_by_level
+from planner.cost.collectives import (
+    all_gather_seconds,
+    all_reduce_seconds,
+    send_recv_seconds_by_level,
+)
 from planner.cost.configuration import Choices, Configurations, Floats, LayerChoices
 from planner.cost.layer_costs import (
     CostTable,
@@ -160,8 +164,21 @@ def _stage_fixed(kinds: Sequence[LayerWorkload], priced: Setting) -> StageFixed:
     return StageFixed(
         boundary_seconds=2.0 * _boundary_seconds(messages, priced),
         boundary_bytes=messages * priced.stack.activations.boundary_held_ratio,
-        step_end_seconds=np.zeros(len(priced.tokens)),
+        step_end_seconds=_norm_seconds(priced),
     )
+
+
+def _norm_seconds(priced: Setting) -> Floats:
+    """Return the seconds in which all ranks sum the norm of gradients, [configurations].
+
+    One number of 4 bytes over all ranks: latency alone. The pass over a rank's own gradients is in
+    `Setting.optimizer_traffic_bytes`.
+    """
+    if not priced.job.gradient_clipping:
+        return np.zeros(len(priced.tokens))
+    ranks = priced.tensor * priced.context * priced.shard * priced.replicate * priced.pipeline
+    seconds = all_reduce_seconds(4.0, rank_count=ranks, stride=1.0, levels=priced.hardware.levels)
+    return seconds[:, 0]
 
 
 def _boundary_seconds(messages: Floats, priced: Setting) -> Floats:

@@ -127,7 +127,8 @@ class Job(Document):
     the scores of attention and keeps them, which takes time as well. `fused_loss`: it writes the
     gradient of the logits over them, and makes no copy in 32 bits. `dropout`: it keeps masks. A
     fourth, `gradients_in_16_bits`, has a stack with buffers for gradients accumulate and reduce
-    them in 16 bits.
+    them in 16 bits. `gradient_clipping`: the optimiser's step begins with the norm of all
+    gradients, a pass over them and a sum over all ranks, for which every stage waits.
     """
 
     global_batch_size: Annotated[PositiveCount, Field(le=GLOBAL_BATCH_LIMIT)] | None = None
@@ -140,6 +141,7 @@ class Job(Document):
     fused_loss: bool = False
     dropout: bool = False
     gradients_in_16_bits: bool = False
+    gradient_clipping: bool = True
     limits: Limits = Limits()
     calibration: Calibration | None = None
 
