@@ -147,6 +147,10 @@ class SecondsTable:
     head: LayerSeconds
     fixed: StageFixed
 
+    def layers(self) -> tuple[LayerSeconds, ...]:
+        """Return each kind of block, the embedding and the head."""
+        return (*self.blocks, self.embedding, self.head)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CostTable(SecondsTable):
@@ -161,6 +165,10 @@ class CostTable(SecondsTable):
     blocks: tuple[LayerCosts, ...]
     head: LayerCosts
     limits: MemoryLimits
+
+    def layers(self) -> tuple[LayerCosts, ...]:
+        """Return each kind of block, the embedding and the head."""
+        return (*self.blocks, self.embedding, self.head)
 
     def row(self, index: int) -> CostTable:
         """Return the prices of one configuration, arrays [1, choices]; they share memory."""

@@ -18,7 +18,7 @@ from planner.ilp.assembly import Shape
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ranks:
-    """What the screen needs to know of configurations; [rows] or [rows, groups].
+    """What the screen needs to know of configurations; [rows] or [groups, rows].
 
     `table_rows` is the row of each in the cost tables; `devices` the kind of device of a group.
     `first` and `last` are the groups that hold the embedding and the head. `least_blocks` is what
@@ -27,10 +27,9 @@ class Ranks:
     """
 
     table_rows: Integers
-    degrees: Floats
     least_blocks: Floats
     repeats: Floats
-    forms: Floats  # [rows, forms, 3]: fill weights of forward, input and weight gradient
+    forms: Floats  # [forms, 3, rows]: fill weights of forward, input and weight gradient
     pace_share: Floats
     fill_share: Floats
     size: Floats
@@ -44,11 +43,16 @@ class Ranks:
 def picked(ranks: Ranks, members: Integers, table_rows: Integers) -> Ranks:
     """Return the ranks of configurations: `members` [rows] are their places in `ranks`."""
     columns = {
-        field.name: getattr(ranks, field.name)[members]
+        field.name: getattr(ranks, field.name)[..., members]
         for field in fields(Ranks)
         if field.name != "table_rows"
     }
     return Ranks(table_rows=table_rows, **columns)
+
+
+def of_rows(ranks: Ranks, rows: Integers) -> Ranks:
+    """Return some of the rows."""
+    return picked(ranks, rows, ranks.table_rows[rows])
 
 
 def ranks_of(shapes: Sequence[Shape], *, part_count: int) -> Ranks:
@@ -57,20 +61,14 @@ def ranks_of(shapes: Sequence[Shape], *, part_count: int) -> Ranks:
     Ranks on one kind of device are in up to `part_count` groups beside those of the embedding and
     the head.
     """
-    grouped = [_groups(shape, part_count) for shape in shapes]
+    grouped = [_grouped(shape, part_count) for shape in shapes]
     groups = max(len(own) for own in grouped)
-    size, devices, in_flight, meets = (np.zeros((len(shapes), groups)) for _ in range(4))
-    for row, (shape, own) in enumerate(zip(shapes, grouped, strict=True)):
-        met = _meets(shape)
-        held = [
-            (len(g), shape.device_kinds[g[0]], shape.in_flight[g].min(), met[g].min()) for g in own
-        ]
-        held += [(0, *held[-1][1:])] * (groups - len(own))
-        size[row], devices[row], in_flight[row], meets[row] = np.array(held, dtype=np.float64).T
+    padded = [own + [(0.0, *own[-1][1:])] * (groups - len(own)) for own in grouped]
+    columns = np.ascontiguousarray(np.transpose(np.array(padded), (2, 1, 0)))
+    size, devices, in_flight, meets = columns
     is_same = np.array([shape.holders[0] == shape.holders[-1] for shape in shapes])
     return Ranks(
         table_rows=np.zeros(len(shapes), dtype=np.int64),
-        degrees=np.array([float(shape.degree) for shape in shapes]),
         least_blocks=np.array([float(len(shape.holders) // shape.degree) for shape in shapes]),
         repeats=np.array([shape.repeat_count for shape in shapes]),
         forms=_padded_forms(shapes),
@@ -85,15 +83,28 @@ def ranks_of(shapes: Sequence[Shape], *, part_count: int) -> Ranks:
     )
 
 
-def _groups(shape: Shape, part_count: int) -> list[list[int]]:
+def _grouped(shape: Shape, part_count: int) -> list[tuple[float, float, float, float]]:
+    """Return size, kind of device, least in flight and fewest exchanges of each group."""
+    flight, met = shape.in_flight.tolist(), _meets(shape).tolist()
+    return [
+        (
+            float(len(ranks)),
+            float(shape.device_kinds[ranks[0]]),
+            min(flight[rank] for rank in ranks),
+            float(min(met[rank] for rank in ranks)),
+        )
+        for ranks in _groups(shape, flight, part_count)
+    ]
+
+
+def _groups(shape: Shape, flight: Sequence[float], part_count: int) -> list[list[int]]:
     """Return the rank of the embedding, that of the head, and the others in parts."""
     first, last = shape.holders[0], shape.holders[-1]
     found = [[first]] if first == last else [[first], [last]]
-    flight = shape.in_flight.tolist()
     own: dict[int, list[int]] = {}
-    for rank in range(shape.degree):
+    for rank, kind in enumerate(shape.device_kinds):
         if rank not in (first, last):
-            own.setdefault(shape.device_kinds[rank], []).append(rank)
+            own.setdefault(kind, []).append(rank)
     for ranks in own.values():
         ranks.sort(key=flight.__getitem__)
         parts = min(part_count, len({flight[rank] for rank in ranks}))
@@ -116,4 +127,4 @@ def _padded_forms(shapes: Sequence[Shape]) -> Floats:
         [*shape.weights.forms, *([shape.weights.forms[-1]] * (most - len(shape.weights.forms)))]
         for shape in shapes
     ]
-    return np.array(rows)
+    return np.ascontiguousarray(np.transpose(np.array(rows), (1, 2, 0)))

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Sequence
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -24,7 +25,7 @@ from planner.cost.configuration import (
     LayerChoices,
 )
 from planner.cost.layer_costs import CostTable
-from planner.cost.table import cost_table
+from planner.cost.table import cost_table, seconds_table
 from planner.ilp.assembly import instance_of, shape_of
 from planner.ilp.grouping import picked, ranks_of
 from planner.ilp.instance import Instance
@@ -82,6 +83,7 @@ class Pricing:
         edge = Choices.of(edges)
         self._choices = LayerChoices(blocks=Choices.of(choices), embedding=edge, head=edge)
         self._plain = _plain_choices(choices, edges)
+        self._stage_count = len({choice.zero_stage for choice in choices})
         self._shape_first, self._shape_of = alike(configurations, _SHAPE)
         self._price_first, self._price_of = alike(configurations, _PRICE)
         self._shapes = [
@@ -96,12 +98,8 @@ class Pricing:
 
     def quick_bounds(self) -> Floats:
         """Return a lower bound of every configuration's step without memory, [configurations]."""
-        count = len(self._configurations)
-        parts = [
-            np.arange(start, min(start + _QUICK_BLOCK, count))
-            for start in range(0, count, _QUICK_BLOCK)
-        ]
-        bounds = np.concatenate([self._quick_block(part) for part in parts])
+        level, fill = self._quick
+        bounds: Floats = level + fill
         blocks = self._choices.blocks
         if (blocks.selective | blocks.full).all():
             for schedule in PipelineSchedule:
@@ -126,6 +124,7 @@ class Pricing:
             bounds[start : start + len(part)] = memory_bounds(
                 tables,
                 picked(self._fine, self._shape_of[part], rows),
+                fills=self._quick[1][part],
                 limits=limits[start : start + len(part)],
                 refused=self._refused(part),
             )
@@ -169,18 +168,38 @@ class Pricing:
         return ~(self._choices.blocks.selective | self._choices.blocks.full)
 
     def _refused(self, part: Integers) -> Booleans:
-        """Return which block choices do not go with the schedules, [rows, choices]."""
+        """Return which block choices do not go with the schedules, [choices, rows]."""
         blocks, stack = self._choices.blocks, self._problem.job.stack
         checkpointing = blocks.selective | blocks.full
         schedules = self._configurations.pipeline_schedule[part]
         refusing = [str(s) for s in PipelineSchedule if refuses_checkpointing(stack, s)]
-        refused: Booleans = np.isin(schedules, refusing)[:, None] & checkpointing[None, :]
+        refused: Booleans = np.isin(schedules, refusing) & checkpointing[:, None]
         return refused
+
+    @cached_property
+    def _quick(self) -> Floats:
+        """Return quick bounds of rho T + U and of the fill, [2, configurations]."""
+        count = len(self._configurations)
+        parts = [
+            np.arange(start, min(start + _QUICK_BLOCK, count))
+            for start in range(0, count, _QUICK_BLOCK)
+        ]
+        return np.concatenate([self._quick_block(part) for part in parts], axis=1)
 
     def _quick_block(self, part: Integers) -> Floats:
         prices, rows = np.unique(self._price_of[part], return_inverse=True)
+        tables = [
+            seconds_table(
+                self._problem.workload,
+                kind,
+                self._problem.job,
+                configurations=self._configurations.take(self._price_first[prices]),
+                choices=self._plain,
+            )
+            for kind in self._problem.hardware.kinds
+        ]
         ranks = picked(self._coarse, self._shape_of[part], rows)
-        return quick_bounds(self._priced(prices, self._plain), ranks)
+        return np.stack(quick_bounds(tables, ranks, stage_count=self._stage_count))
 
     def _add_block(self, prices: Integers) -> int:
         """Return the place of a new block of prices."""
@@ -192,13 +211,13 @@ class Pricing:
     def _tables(self, block: int) -> tuple[CostTable, ...]:
         """Return a block's tables, priced again if they were let go of."""
         if block not in self._blocks:
-            self._blocks[block] = self._priced(self._members[block], self._choices)
+            self._blocks[block] = self._priced(self._members[block])
             while len(self._blocks) > _BLOCKS_KEPT:
                 self._blocks.popitem(last=False)
         self._blocks.move_to_end(block)
         return self._blocks[block]
 
-    def _priced(self, prices: Integers, choices: LayerChoices) -> tuple[CostTable, ...]:
+    def _priced(self, prices: Integers) -> tuple[CostTable, ...]:
         columns = self._configurations.take(self._price_first[prices])
         return tuple(
             cost_table(
@@ -206,7 +225,7 @@ class Pricing:
                 kind,
                 self._problem.job,
                 configurations=columns,
-                choices=choices,
+                choices=self._choices,
             )
             for kind in self._problem.hardware.kinds
         )
@@ -243,21 +262,26 @@ def _codes(values: NDArray[Any]) -> tuple[Integers, int]:
 def _plain_choices(choices: Sequence[Choice], edges: Sequence[Choice]) -> LayerChoices:
     """Return choices among which are the least paces, then those with the least ends.
 
-    Offload of parameters and activations only adds transfers. For a ZeRO stage, and the optimiser
-    on the device or the host, a pace is least with the least checkpointing, as recompute adds more
-    than it hides; what is exposed at the end of a step is least with the most, as recompute hides
-    it. The two halves have the same stages in the same order.
+    Offload of parameters and activations only adds transfers. For a ZeRO stage, a pace is least
+    with the least checkpointing, as recompute adds more than it hides; what is exposed at the end
+    of a step is least with the most, as recompute hides it. No pace depends on where the optimiser
+    is, so that ends alone are asked for with each. All parts have the same stages in one order.
     """
     order = list(ActivationCheckpointing)
-    kept = [order.index(choice.activation_checkpointing) for choice in choices]
-    halves = [
-        [
-            choice
-            for choice, place in zip(choices, kept, strict=True)
-            if place == extreme and set(choice.offload) <= {Offload.OPTIMIZER}
-        ]
-        for extreme in (min(kept), max(kept))
+    kept = {order.index(choice.activation_checkpointing) for choice in choices}
+    blocks = Choices.of(_by_stage(choices, order[min(kept)], order[max(kept)]))
+    none = ActivationCheckpointing.NONE
+    edge = Choices.of(_by_stage(edges, none, none))
+    return LayerChoices(blocks=blocks, embedding=edge, head=edge)
+
+
+def _by_stage(
+    choices: Sequence[Choice], least: ActivationCheckpointing, most: ActivationCheckpointing
+) -> list[Choice]:
+    """Return every ZeRO stage with the least and most checkpointing, then with offload as well."""
+    return [
+        choice
+        for kept, offload in ((least, ()), (most, ()), (most, (Offload.OPTIMIZER,)))
+        for choice in sorted(choices, key=lambda choice: choice.zero_stage)
+        if choice.activation_checkpointing is kept and choice.offload == offload
     ]
-    plain = [choice for choice in edges if set(choice.offload) <= {Offload.OPTIMIZER}]
-    edge = Choices.of([*plain, *plain])
-    return LayerChoices(blocks=Choices.of([*halves[0], *halves[1]]), embedding=edge, head=edge)

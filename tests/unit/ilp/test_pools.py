@@ -26,10 +26,12 @@ class Chain:
     def pools(self) -> Pools:
         """The same in pools, with a group without ranks at the end."""
         return Pools(
-            prices=np.concatenate([self.prices, self.prices[:, -1:]], axis=1)[:, None],
-            offset=np.concatenate([self.offset, self.offset[-1:]])[None],
+            prices=np.concatenate([self.prices, self.prices[:, -1:]], axis=1).swapaxes(1, 2)[
+                ..., None
+            ],
+            offset=np.concatenate([self.offset, self.offset[-1:]]).T[..., None],
             counts=self.counts,
-            size=np.append(self.size, 0).astype(float)[None],
+            size=np.append(self.size, 0).astype(float)[:, None],
             least=np.array([float(self.least)]),
         )
 
@@ -112,7 +114,7 @@ def test_no_sum_within_rooms_exceeds_that_of_splits_within_them() -> None:
         if not inside:
             continue
         pools = own.pools()
-        found = float(pools.least_sum(np.append(most, most[-1]).astype(float)[None])[0])
+        found = float(pools.least_sum(np.append(most, most[-1]).astype(float)[:, None])[0])
         assert found <= min(own.phi(held).sum() for held in inside) + 1e-6, f"chain {seed}"
         raised += found > float(pools.least_sum()[0]) + 1e-6
     assert raised > 40
@@ -129,7 +131,7 @@ def test_rooms_are_those_of_the_cheapest_kind() -> None:
         rooms = pools.rooms(np.array([level]))
         inside = [held for held in own.splits() if own.phi(held).max() <= level]
         for held in inside:
-            assert (held.sum(axis=1) <= rooms[0, group]).all(), f"chain {seed}"
+            assert (held.sum(axis=1) <= rooms[group, 0]).all(), f"chain {seed}"
         if not pools.has_room(rooms)[0]:
             assert not inside, f"chain {seed}"
             without += 1
