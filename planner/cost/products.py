@@ -1,0 +1,86 @@
+"""Products: seconds of one matrix product on one rank, forward and in both ways backward.
+
+Over M rows, with K inner and N outer elements, each of the three products sums over another size,
+and runs at plateau x size / (size + K0), or as fast as what it reads and writes can be moved:
+
+    forward            M x K times K x N      sums over K;
+    inputs' gradient   M x N times N x K      sums over N;
+    weights' gradient  K x M times M x N      sums over M, of each expert its own rows.
+
+A stack with buffers for gradients adds what it finds to what is there, which reads and writes them
+in every micro-batch: with few rows for each of many experts, that is most of the time.
+
+Source: the ramps are fitted on measured tables named in `profiles/devices`; that backward products
+have the forward ones' ramp is assumed.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from planner.cost.configuration import Floats
+from planner.cost.setting import Setting
+from planner.schema.job import Precision
+from planner.workload.layer import Gemm
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProductSeconds:
+    """Seconds of one product and its two gradients; arrays [configurations, 1]."""
+
+    forward: Floats
+    input_gradient: Floats
+    weight_gradient: Floats
+
+
+def product_seconds(gemm: Gemm, tokens: Floats, setting: Setting) -> ProductSeconds:
+    """Return the seconds of one product over `tokens` on one rank.
+
+    Tensor-parallel ranks that do not split experts split the tokens of experts instead.
+    """
+    tensor = setting.expert_tensor if gemm.expert_count else setting.tensor
+    inner = gemm.inner_size / (tensor if gemm.split == "inner" else np.ones_like(tensor))
+    outer = gemm.outer_size / (tensor if gemm.split == "outer" else np.ones_like(tensor))
+    rows = tokens * gemm.tokens_ratio * (tensor / setting.tensor)
+    copies = np.maximum(gemm.expert_count / setting.expert, 1.0)
+    plateau, half = _plateau(gemm, setting)
+    pace = setting.hardware.memory_bytes_per_second
+    least = 2.0 * rows * inner * outer / plateau
+    weights = copies * inner * outer
+    read, written = _operand_bytes(gemm, setting) / pace, setting.compute_bytes / pace
+    came, went = rows * inner, rows * outer
+    forward = read * (weights + came) + written * went
+    input_gradient = read * (weights + went) + written * came
+    weight_gradient = read * (came + went) + _gradient_bytes(setting) / pace * weights
+    return ProductSeconds(
+        forward=np.maximum(least * (1.0 + half / inner), forward),
+        input_gradient=np.maximum(least * (1.0 + half / outer), input_gradient),
+        weight_gradient=np.maximum(least * (1.0 + half * copies / rows), weight_gradient),
+    )
+
+
+def _plateau(gemm: Gemm, setting: Setting) -> tuple[float, float]:
+    """Return the rate of a product over many elements inside a step, and where half is reached."""
+    precision = Precision.BF16 if _is_kept(gemm, setting) else setting.job.precision
+    device = setting.hardware.profile.gemm.rate(precision)
+    peak = setting.hardware.peak_flop_per_second[precision]
+    return peak * device.efficiency * setting.in_situ_efficiency, device.inner_size_half
+
+
+def _is_kept(gemm: Gemm, setting: Setting) -> bool:
+    """Return whether the product stays in 16 bits where others have 8."""
+    return gemm.in_16_bits and setting.job.precision is Precision.FP8
+
+
+def _operand_bytes(gemm: Gemm, setting: Setting) -> float:
+    in_8_bits = setting.job.precision is Precision.FP8 and not gemm.in_16_bits
+    return 1.0 if in_8_bits else setting.compute_bytes
+
+
+def _gradient_bytes(setting: Setting) -> float:
+    """Return the bytes moved for one element of a weight's gradient in a micro-batch."""
+    if not setting.stack.gradient_buffers:
+        return setting.compute_bytes
+    return 2.0 * (2.0 if setting.narrow_gradients else 4.0)

@@ -1,0 +1,105 @@
+"""Products: FLOPs over ramps of three sizes, and bytes, by hand."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from planner.cost.configuration import Configuration, Configurations
+from planner.cost.products import ProductSeconds, product_seconds
+from planner.cost.setting import Setting, setting
+from planner.hardware import cluster_hardware
+from planner.importers.clusters import cluster_from_short_form
+from planner.schema.job import Precision, Stack
+from planner.workload.layer import Gemm
+from tests.builders import a_job
+
+PACE = 3350e9 * 0.86  # an H100's memory
+PLATEAU = 989e12 * 0.8 * 0.92  # its 16-bit products, inside a step of Megatron
+HALF = 235
+
+
+def a_setting(*, job: dict[str, Any] | None = None, **degrees: Any) -> Setting:
+    """Eight H100 under Megatron in bf16 unless told otherwise."""
+    (kind,) = cluster_hardware(cluster_from_short_form("1x8xh100-sxm5-80gb")).kinds
+    rows = Configurations.of([Configuration(**degrees)])
+    fields = {"sequence_length": 4096, "stack": Stack.MEGATRON, **(job or {})}
+    return setting(a_job(**fields), kind, rows)
+
+
+def seconds(gemm: Gemm, tokens: int, **settings: Any) -> ProductSeconds:
+    """Return the product's seconds over `tokens`."""
+    return product_seconds(gemm, np.array([[float(tokens)]]), a_setting(**settings))
+
+
+def values(product: ProductSeconds) -> tuple[float, float, float]:
+    """Return forward, inputs' gradient and weights' gradient."""
+    parts = (product.forward, product.input_gradient, product.weight_gradient)
+    return tuple(part.item() for part in parts)  # type: ignore[return-value]
+
+
+def test_each_of_three_products_sums_over_a_size_of_its_own() -> None:
+    """K = 1,024 forward, N = 4,096 for inputs, M = 8,192 rows for weights."""
+    gemm = Gemm(name="up", inner_size=1024, outer_size=4096, split="outer")
+    least = 2 * 8192 * 1024 * 4096 / PLATEAU
+    forward, inputs, weights = values(seconds(gemm, 8192))
+    assert forward == pytest.approx(least * (1024 + HALF) / 1024)
+    assert inputs == pytest.approx(least * (4096 + HALF) / 4096)
+    assert weights == pytest.approx(least * (8192 + HALF) / 8192)
+
+
+def test_tensor_parallel_ranks_sum_inputs_gradients_over_fewer_elements() -> None:
+    """Over 4 ranks N is 1,024 of the 4,096 of a column-split product."""
+    gemm = Gemm(name="up", inner_size=2048, outer_size=4096, split="outer")
+    forward, inputs, _ = values(seconds(gemm, 8192, tensor_parallel_degree=4))
+    least = 2 * 8192 * 2048 * 1024 / PLATEAU
+    assert forward == pytest.approx(least * (2048 + HALF) / 2048)
+    assert inputs == pytest.approx(least * (1024 + HALF) / 1024)
+
+
+def test_weights_gradients_of_experts_sum_over_the_rows_of_one() -> None:
+    """2 of 16 experts a token on 8 ranks: each of 2 local experts has 4,096 of 8,192 rows."""
+    gemm = an_expert()
+    _, _, weights = values(seconds(gemm, 4096, expert_parallel_degree=8))
+    least = 2 * 8192 * 2048 * 4096 / PLATEAU
+    assert weights == pytest.approx(least * (4096 + HALF) / 4096)
+
+
+def an_expert() -> Gemm:
+    """One product of 16 experts, of which a token goes to 2."""
+    return Gemm(
+        name="expert_up",
+        inner_size=2048,
+        outer_size=4096,
+        split="outer",
+        tokens_ratio=2.0,
+        expert_count=16,
+    )
+
+
+def test_adding_to_gradients_of_many_experts_takes_longer_than_their_products() -> None:
+    """With 16 rows for each of 16 experts, 8 bytes a weight are read and written, 4 in 16 bits."""
+    rows, weights = 16 * 16, 16 * 2048 * 4096
+    moved_rows = 2 * rows * (2048 + 4096)
+    _, _, wide = values(seconds(an_expert(), rows // 2))
+    assert wide == pytest.approx((moved_rows + 8 * weights) / PACE)
+    _, _, narrow = values(seconds(an_expert(), rows // 2, job={"gradients_in_16_bits": True}))
+    assert narrow == pytest.approx((moved_rows + 4 * weights) / PACE)
+
+
+def test_few_rows_wait_for_the_weights() -> None:
+    """16 rows of a 1,024 x 4,096 product read 8 MiB of weights."""
+    gemm = Gemm(name="up", inner_size=1024, outer_size=4096, split="outer")
+    forward, inputs, _ = values(seconds(gemm, 16))
+    moved = 2 * (1024 * 4096 + 16 * (1024 + 4096)) / PACE
+    assert (forward, inputs) == pytest.approx((moved, moved))
+
+
+def test_products_in_8_bits_read_one_byte_an_element_and_write_two() -> None:
+    """16 rows: the weights and the rows in 8 bits, what comes out in 16."""
+    gemm = Gemm(name="up", inner_size=1024, outer_size=4096, split="outer")
+    forward, inputs, _ = values(seconds(gemm, 16, job={"precision": Precision.FP8}))
+    assert forward == pytest.approx((1024 * 4096 + 16 * (1024 + 2 * 4096)) / PACE)
+    assert inputs == pytest.approx((1024 * 4096 + 16 * (2 * 1024 + 4096)) / PACE)
