@@ -41,6 +41,7 @@ def _cast_bytes(gemm: Gemm, tokens: Floats, setting: Setting) -> tuple[Floats, F
     inner = gemm.inner_size / np.where(gemm.split == "inner", tensor, 1.0)
     outer = gemm.outer_size / np.where(gemm.split == "outer", tensor, 1.0)
     rows = tokens * gemm.tokens_ratio * (tensor / setting.tensor)
+    rows = rows * setting.job.expert_load_ratio if gemm.expert_count else rows
     divided = rows / np.where(setting.sequence_parallel, tensor, 1.0)
     copies = np.maximum(gemm.expert_count / setting.expert, 1.0)
     weight = copies * inner * outer * casts.weight_bytes

@@ -16,7 +16,12 @@ from planner.cost.layer_costs import (
     MicroBatchSeconds,
     StepEndSeconds,
 )
-from planner.cost.model_parallel import ModelParallelSeconds, Role, model_parallel_seconds
+from planner.cost.model_parallel import (
+    ModelParallelSeconds,
+    Role,
+    model_parallel_seconds,
+    with_experts_hidden,
+)
 from planner.cost.offload import OffloadSeconds, offload_seconds
 from planner.cost.overlap import exposed_seconds
 from planner.cost.setting import Setting
@@ -102,6 +107,9 @@ def _seconds(
     compute = compute_seconds(layer, setting)
     parallel = model_parallel_seconds(layer, role, setting, compute.attention_forward)
     windows = _windows(compute, choices)
+    parallel = with_experts_hidden(
+        parallel, forward=windows.forward, backward=windows.backward, setting=setting
+    )
     offload = offload_seconds(
         held, kept_bytes=kept, windows=windows, choices=choices, setting=setting
     )
@@ -278,13 +286,18 @@ def _score_bytes(layer: LayerWorkload, setting: Setting) -> Floats:
     The softmax, and under dropout its mask and what is left of it: 5 a s^2 b in 16 bits.
     Source: Korthikanti et al. 2022, arXiv:2205.05198, section 4.1.
     """
-    if setting.job.fused_attention or layer.attention is None:
-        return np.zeros_like(setting.tokens)
     per_score = setting.compute_bytes * (2 if setting.job.dropout else 1)
     per_score += 1 if setting.job.dropout else 0
+    return _scores(layer, setting) * per_score
+
+
+def _scores(layer: LayerWorkload, setting: Setting) -> Floats:
+    """Return how many scores attention writes on one device, [configurations, 1]."""
+    if setting.job.fused_attention or layer.attention is None:
+        return np.zeros_like(setting.tokens)
     keys = layer.token_count(setting.sequence_length) / setting.context
     heads = layer.attention.head_count / setting.tensor
-    return layer_tokens(layer, setting) * keys * heads * per_score
+    return layer_tokens(layer, setting) * keys * heads
 
 
 def _activation_bytes(layer: LayerWorkload, choices: Choices, setting: Setting) -> Floats:
@@ -309,6 +322,21 @@ def _all_bytes(layer: LayerWorkload, setting: Setting) -> Floats:
     return _kept_bytes(layer, "none", setting) + _score_bytes(layer, setting)
 
 
+def _gradient_rows_bytes(layer: LayerWorkload, setting: Setting) -> Floats:
+    """Return what backward holds of a block's own gradients at once, [configurations, 1].
+
+    The most is where the gate meets its product: with the gradient of the block's input go those of
+    the rows inside the feed-forward, whose product is freed. Where attention writes its scores it
+    may be where they get their gradient, one more for each.
+    """
+    rows, tokens = layer.activations.none, layer_tokens(layer, setting)
+    spread = np.where(setting.sequence_parallel, setting.tensor, 1.0)
+    beside = layer.activations.full.replicated / spread
+    inside = (rows.products + rows.row_copies) / setting.tensor
+    elements = np.maximum(tokens * (beside + inside), _scores(layer, setting))
+    return np.asarray(setting.compute_bytes * elements)
+
+
 def _layer_bytes(
     layer: LayerWorkload,
     held: LocalParameters,
@@ -320,17 +348,19 @@ def _layer_bytes(
 ) -> LayerBytes:
     """Return the layer's bytes by cause.
 
-    With a single micro-batch a layer's gradients only appear once its activations are freed, so
-    that the larger of both counts: gradients are what exceeds the activations. A stack that keeps
-    gradients in a buffer has them from the start.
+    With a single micro-batch, or all forwards first, a layer's gradients only appear once its
+    activations are freed, so that the larger of both counts: gradients are what exceeds the
+    activations. A stack that keeps gradients in a buffer has them from the start.
     """
     states = state_memory(held, choices, setting)
     live = _all_bytes(layer, setting) - kept
     on_device = np.where(choices.offload_activations, 0.0, kept)
-    single = (setting.micro_batch_count == 1.0) & (not setting.stack.gradient_buffers)
+    single = (setting.micro_batch_count == 1.0) | setting.forwards_first
+    single = single & (not setting.stack.gradient_buffers)
     gradients = np.where(single, np.maximum(states.gradients - on_device, 0.0), states.gradients)
     live = live + np.where(choices.offload_activations, 2.0 * kept, 0.0)
-    transient, logits = _transient_bytes(states, np.maximum(live, 0.0), setting, extras)
+    live = np.maximum(live, 0.0) + _gradient_rows_bytes(layer, setting)
+    transient, logits = _transient_bytes(states, live, setting, extras)
     bucket = np.where(choices.zero_stage > 0, setting.stack.reduce_bucket_gib * GIB, 0.0)
     zero = 0.0 * on_device
     return LayerBytes(

@@ -17,7 +17,7 @@ with the output of its own tokens, which an all_gather of T h completes.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
@@ -29,6 +29,7 @@ from planner.cost.collectives import (
     ring_pass_seconds,
 )
 from planner.cost.configuration import Floats
+from planner.cost.overlap import exposed_seconds
 from planner.cost.setting import Setting
 from planner.cost.tokens import layer_tokens, source_tokens
 from planner.workload.layer import AttentionCore, LayerWorkload
@@ -87,6 +88,23 @@ def model_parallel_seconds(
         ),
         expert_forward=expert,
         expert_backward=expert,
+    )
+
+
+def with_experts_hidden(
+    parallel: ModelParallelSeconds, *, forward: Floats, backward: Floats, setting: Setting
+) -> ModelParallelSeconds:
+    """Return the exchanges with dispatch and combine beside as much compute, where the job has it.
+
+    Megatron-Core runs those of one micro-batch's forward beside another's backward.
+    """
+    if not setting.job.overlapped_experts:
+        return parallel
+    overlap = setting.overlap
+    return replace(
+        parallel,
+        expert_forward=exposed_seconds(parallel.expert_forward, forward, overlap),
+        expert_backward=exposed_seconds(parallel.expert_backward, backward, overlap),
     )
 
 
@@ -200,7 +218,7 @@ def _expert_seconds(layer: LayerWorkload, setting: Setting) -> Floats:
         return np.zeros_like(setting.tokens)
     levels = setting.hardware.levels
     hidden = layer_tokens(layer, setting) * layer.hidden_size * setting.compute_bytes
-    whole = hidden * layer.experts_per_token
+    whole = hidden * layer.experts_per_token * setting.job.expert_load_ratio
     own_experts = setting.expert_tensor < setting.tensor
     split = setting.sequence_parallel | own_experts
     once = all_to_all_seconds(

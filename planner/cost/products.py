@@ -38,12 +38,14 @@ class ProductSeconds:
 def product_seconds(gemm: Gemm, tokens: Floats, setting: Setting) -> ProductSeconds:
     """Return the seconds of one product over `tokens` on one rank.
 
-    Tensor-parallel ranks that do not split experts split the tokens of experts instead.
+    Tensor-parallel ranks that do not split experts split the tokens of experts instead. All wait
+    for the rank that most tokens go to.
     """
     tensor = setting.expert_tensor if gemm.expert_count else setting.tensor
     inner = gemm.inner_size / (tensor if gemm.split == "inner" else np.ones_like(tensor))
     outer = gemm.outer_size / (tensor if gemm.split == "outer" else np.ones_like(tensor))
     rows = tokens * gemm.tokens_ratio * (tensor / setting.tensor)
+    rows = rows * setting.job.expert_load_ratio if gemm.expert_count else rows
     copies = np.maximum(gemm.expert_count / setting.expert, 1.0)
     plateau, half = _plateau(gemm, setting)
     pace = setting.hardware.memory_bytes_per_second

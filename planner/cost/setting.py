@@ -20,7 +20,7 @@ from planner.hardware import (
     stack_profile,
 )
 from planner.schema.job import Job, Optimizer, Precision, Stack
-from planner.schema.strategy import ContextParallelKind
+from planner.schema.strategy import ContextParallelKind, PipelineSchedule
 
 _COMPUTE_BYTES = {Precision.BF16: 2, Precision.FP16: 2, Precision.FP8: 2, Precision.FP32: 4}
 _OPTIMIZER_STATE_BYTES = {
@@ -45,7 +45,8 @@ class Setting:
     """Hardware, stack and job, and the degrees of every configuration, [configurations, 1].
 
     `heads_exchanged` says that context-parallel ranks exchange heads and not keys and values;
-    `expert_tensor` is the tensor-parallel degree of routed experts.
+    `expert_tensor` is the tensor-parallel degree of routed experts. `forwards_first` says that a
+    pipeline runs the forwards of all micro-batches before the first backward.
     """
 
     hardware: DeviceHardware
@@ -63,6 +64,7 @@ class Setting:
     replicate: Floats
     micro_batch_size: Floats
     micro_batch_count: Floats
+    forwards_first: Booleans
     tokens: Floats
 
     @property
@@ -88,16 +90,33 @@ class Setting:
     def logits_bytes(self) -> Floats:
         """Return the bytes per logit that the loss holds at its peak.
 
-        A fused loss writes the gradient over the logits: both in the compute type at most.
+        A fused loss writes the gradient over the logits: both in the compute type at most. Without,
+        a pipeline's stage may hold on to the logits that it put out.
         """
         keeps = self.stack.activations
         if self.job.fused_loss:
             return np.full_like(self.tensor, 2.0 * self.compute_bytes)
-        return np.where(
+        at_the_peak = np.where(
             self.tensor > 1.0,
             keeps.split_logits_bytes_per_element,
             keeps.logits_bytes_per_element,
-        ).astype(np.float64)
+        )
+        return at_the_peak + self._held_logits_bytes
+
+    @property
+    def waiting_logits_bytes(self) -> Floats:
+        """Return the bytes per logit of micro-batches whose loss waits for its backward.
+
+        GPipe keeps for all but the one at hand what backward reads, the log-softmax in 32 bits, or
+        the gradient that a fused loss has written.
+        """
+        own = float(self.compute_bytes) if self.job.fused_loss else 4.0 + self._held_logits_bytes
+        return np.where(self.forwards_first, (self.micro_batch_count - 1.0) * own, 0.0)
+
+    @property
+    def _held_logits_bytes(self) -> Floats:
+        held = self.stack.activations.sent_rows_held and self.job.stack is Stack.TORCH
+        return np.where((self.pipeline > 1.0) & held, float(self.compute_bytes), 0.0)
 
     @property
     def core_alone_runs_again(self) -> bool:
@@ -161,7 +180,9 @@ class Setting:
 
     @property
     def host_seconds_per_kernel(self) -> float:
-        """Return the host's time to launch one kernel."""
+        """Return the host's time to launch one kernel; none where graphs of all are replayed."""
+        if self.job.cuda_graphs and not self.host_is_device:
+            return 0.0
         own = self.hardware.profile.host_us_per_kernel
         return (self.stack.host_us_per_kernel if own is None else own) * 1e-6
 
@@ -198,5 +219,9 @@ def setting(job: Job, hardware: DeviceHardware, configurations: Configurations) 
         replicate=column(configurations.data_parallel_replicate_degree),
         micro_batch_size=micro_batch_size,
         micro_batch_count=column(configurations.micro_batch_count),
+        forwards_first=(
+            (configurations.pipeline_schedule == PipelineSchedule.GPIPE)
+            & (configurations.pipeline_parallel_degree > 1)
+        )[:, None],
         tokens=micro_batch_size * job.sequence_length / context,
     )

@@ -129,6 +129,11 @@ class Job(Document):
     fourth, `gradients_in_16_bits`, has a stack with buffers for gradients accumulate and reduce
     them in 16 bits. `gradient_clipping`: the optimiser's step begins with the norm of all
     gradients, a pass over them and a sum over all ranks, for which every stage waits.
+
+    Three say what else takes time. `cuda_graphs`: the whole step is captured, so that the host
+    launches no kernel. `overlapped_experts`: dispatch to experts and combination run beside the
+    compute of another micro-batch. `expert_load_ratio`: the tokens of the fullest expert-parallel
+    rank over their mean; memory is counted as if routing were even.
     """
 
     global_batch_size: Annotated[PositiveCount, Field(le=GLOBAL_BATCH_LIMIT)] | None = None
@@ -142,6 +147,9 @@ class Job(Document):
     dropout: bool = False
     gradients_in_16_bits: bool = False
     gradient_clipping: bool = True
+    cuda_graphs: bool = False
+    overlapped_experts: bool = False
+    expert_load_ratio: Annotated[float, Field(ge=1, le=1024)] = 1.0
     limits: Limits = Limits()
     calibration: Calibration | None = None
 

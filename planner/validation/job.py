@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from planner.schema.job import GLOBAL_BATCH_LIMIT, Job, Optimizer, Precision, Stack
 from planner.schema.measured_run import MeasuredRun
 from planner.validation.reasons import Assumption, Unpriceable, Unpriced
@@ -41,6 +43,10 @@ _OPTIMIZERS = (
     ("sgd", Optimizer.SGD),
 )
 
+# Options of Megatron-Core as rows state them; `transformer_engine` captures parts of a layer alone.
+_WHOLE_GRAPHS = re.compile(r"\bcuda_graph_impl=(full_iteration|local)\b")
+_OVERLAPPED_EXPERTS = re.compile(r"\bmoe_a2a_overlap=True\b")
+
 
 def job_of(run: MeasuredRun) -> tuple[Job, tuple[Assumption, ...]]:
     """Return the job of `run`, and what was assumed for it.
@@ -61,6 +67,8 @@ def job_of(run: MeasuredRun) -> tuple[Job, tuple[Assumption, ...]]:
         fused_loss=_fused_loss(run),
         dropout=_dropout(run),
         gradients_in_16_bits=_gradients_in_16_bits(run),
+        cuda_graphs=_WHOLE_GRAPHS.search(run.notes or "") is not None,
+        overlapped_experts=_OVERLAPPED_EXPERTS.search(run.notes or "") is not None,
     )
     return job, tuple(assumptions)
 

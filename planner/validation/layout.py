@@ -35,7 +35,9 @@ _SCHEDULES = {
     "dualpipev": PipelineSchedule.DUALPIPE_V,
 }
 _LAYERS_OFFLOADED = re.compile(r"(\d+) layers")
-_HEAVY_SELECTIVE = re.compile(r"\bmlp\b")  # Megatron's modules whose products run again
+# Megatron's modules whose products run again; `mlp` is that of dense layers, few in mixtures
+_HEAVY_SELECTIVE = re.compile(r"\bmlp\b")
+_HEAVY_IN_MIXTURES = re.compile(r"\bmoe\b")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -235,7 +237,8 @@ class _Notes:
             self.assumptions.append(Assumption.RECOMPUTE_NONE)
             return ActivationCheckpointing.NONE
         if run.recompute == "selective" and self.job.stack is not Stack.TORCH:
-            heavy = _HEAVY_SELECTIVE.search(run.recompute_detail or "")
+            modules = _HEAVY_IN_MIXTURES if run.moe_experts else _HEAVY_SELECTIVE
+            heavy = modules.search(run.recompute_detail or "")
             if heavy or not self.job.fused_attention:
                 return ActivationCheckpointing.SELECTIVE
             self.assumptions.append(Assumption.SELECTIVE_CORE)
