@@ -5,13 +5,12 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable, Iterator
 from itertools import islice
+from typing import TYPE_CHECKING
 
 from planner.cost.step import predict_simulated, predictions
 from planner.errors import InputError, VerificationError
 from planner.explain import describe, explanation
 from planner.ilp.result import NotFound
-from planner.ilp.search import ProgressCallback
-from planner.ilp.solver import SolverName
 from planner.inquiry import Inquiry
 from planner.objectives import Attained, attained
 from planner.relaxation import smallest_relaxations
@@ -35,6 +34,10 @@ from planner.schema.strategy import Strategy
 from planner.space.legality import check_strategy
 from planner.verify import differences_from_prediction, verify
 from planner.version import planner_version
+
+if TYPE_CHECKING:
+    from planner.ilp.search import ProgressCallback
+    from planner.ilp.solver import SolverName
 
 _ESTIMATED_AT_ONCE = 256
 
