@@ -8,21 +8,18 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 from planner.cost.step import predict, predict_simulated
 from planner.errors import VerificationError
 from planner.ilp.problem import Problem
 from planner.ilp.result import Found, NotFound
+from planner.ilp.search import ProgressCallback, search
+from planner.ilp.solver import SolverName
 from planner.resolution import Request
 from planner.schema.job import Objective
 from planner.schema.plan import Certificate, Prediction
 from planner.schema.strategy import Strategy
 from planner.verify import differences_from_prediction
-
-if TYPE_CHECKING:
-    from planner.ilp.search import ProgressCallback
-    from planner.ilp.solver import SolverName
 
 Listener = Callable[[str, int, int], None]
 
@@ -172,8 +169,6 @@ class Inquiry:
         Raises:
             SolverError: if the solver fails.
         """
-        from planner.ilp.search import search  # noqa: PLC0415  (30 modules: who estimates needs none)
-
         job = request.job.resolved
         share = self.share_ratio if share_ratio is None else share_ratio
         self._allowed_seconds = min(self.seconds_left * share, job.limits.solver_seconds)

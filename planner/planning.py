@@ -11,9 +11,6 @@ from planner.cost.step import predict_simulated, predictions
 from planner.errors import InputError, VerificationError
 from planner.explain import describe, explanation
 from planner.ilp.result import NotFound
-from planner.inquiry import Inquiry
-from planner.objectives import Attained, attained
-from planner.relaxation import smallest_relaxations
 from planner.resolution import (
     Request,
     resolved_cluster,
@@ -38,6 +35,8 @@ from planner.version import planner_version
 if TYPE_CHECKING:
     from planner.ilp.search import ProgressCallback
     from planner.ilp.solver import SolverName
+    from planner.inquiry import Inquiry
+    from planner.objectives import Attained
 
 _ESTIMATED_AT_ONCE = 256
 
@@ -62,6 +61,9 @@ def plan(
         SolverError: if the solver fails.
         VerificationError: if the plan does not survive its own recomputation.
     """
+    from planner.inquiry import Inquiry  # noqa: PLC0415  (the search: who estimates has no need)
+    from planner.objectives import attained  # noqa: PLC0415
+
     request = resolved_request(model, cluster, job)
     inquiry = Inquiry.within(
         job.limits.solver_seconds, share_ratio=1.0, solver=solver, on_progress=on_progress
@@ -173,6 +175,8 @@ def _infeasible(request: Request, missing: NotFound, inquiry: Inquiry) -> Infeas
     Raises:
         InputError: if it is not known whether anything fits.
     """
+    from planner.relaxation import smallest_relaxations  # noqa: PLC0415  (few requests need it)
+
     if not missing.proven:
         raise InputError(
             "ran out before any plan was found",
