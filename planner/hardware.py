@@ -136,14 +136,16 @@ class ActivationProfile(Part):
     `gathers_again`: under sequence parallel, inputs of column-split products are kept divided.
     `products_in_8_bits`: under fp8, products keep what they read in 8 bits.
     `split_logits_bytes_per_element`: what the loss holds where tensor parallelism divides logits.
-    `boundary_held_ratio`: of what stages exchange, the share that the pipeline's schedule holds for
-    each micro-batch in flight, beside what layers keep.
+    `sent_rows_held`: a stage holds what it sent for every micro-batch in flight, also its logits.
+    `boundary_buffers`: every micro-batch has a buffer of its own for each message that a stage
+    receives, from the first step on.
     """
 
     fused: bool
     gathers_again: bool
     products_in_8_bits: bool
-    boundary_held_ratio: Share | Literal[0]
+    sent_rows_held: bool
+    boundary_buffers: bool
     logits_bytes_per_element: Annotated[int, Field(ge=1, le=32)]
     split_logits_bytes_per_element: Annotated[int, Field(ge=1, le=32)]
 

@@ -116,6 +116,12 @@ class Configurations:
         """Return shard x replicate, [configurations]."""
         return self.data_parallel_shard_degree * self.data_parallel_replicate_degree
 
+    @property
+    def forwards_first(self) -> Booleans:
+        """Return whether a pipeline runs all forwards before the first backward."""
+        several = self.pipeline_parallel_degree > 1
+        return np.asarray(several & (self.pipeline_schedule == PipelineSchedule.GPIPE))
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Choices:

@@ -32,13 +32,13 @@ def boundaries(index: int, priced: PricedStrategy) -> Iterator[Boundary]:
     There is none at an end of the chain, and none between virtual stages of one rank.
     """
     for before in (index - 1, index):
-        boundary = boundary_after(before, priced, rank=priced.rank_of(index))
+        boundary = boundary_after(before, priced, stage=index)
         if boundary is not None:
             yield boundary
 
 
-def boundary_after(before: int, priced: PricedStrategy, *, rank: int) -> Boundary | None:
-    """Return the exchange between virtual stage `before` and the next, as `rank` keeps it."""
+def boundary_after(before: int, priced: PricedStrategy, *, stage: int) -> Boundary | None:
+    """Return the exchange between virtual stage `before` and the next, as `stage` keeps it."""
     if not 0 <= before < len(priced.stages) - 1:
         return None
     sender, receiver = priced.rank_of(before), priced.rank_of(before + 1)
@@ -47,13 +47,14 @@ def boundary_after(before: int, priced: PricedStrategy, *, rank: int) -> Boundar
     last_block = priced.stages[before].layers[-1]
     block = _kind_of(last_block.first_block + last_block.block_count - 1, priced.tables[0])
     places = boundary_places(priced.hardware, priced.rank_kinds, stage=sender, other=receiver)
-    fixed = priced.tables[priced.rank_kinds[rank]].fixed
+    fixed = priced.tables[priced.rank_kinds[priced.rank_of(stage)]].fixed
     return Boundary(
         seconds=max(
             float(priced.tables[kind].fixed.boundary_seconds[0, block, level])
             for kind, level in places
         ),
-        bytes=float(fixed.boundary_bytes[0, block]),
+        sent_bytes=float(fixed.sent_bytes[0, block]) if stage == before else 0.0,
+        buffer_bytes=float(fixed.buffer_bytes[0, block]),
     )
 
 

@@ -107,12 +107,14 @@ class StageFixed:
     `boundary_seconds` [configurations, kinds, levels] is the exposed point-to-point time that one
     boundary after a block of the kind adds to each micro-batch, forward activation and backward
     gradient together, if it crosses a link of the network level; both neighbours pay it.
-    `boundary_bytes` [configurations, kinds] is what it keeps on each of them per micro-batch in
-    flight. `step_end_seconds` [configurations] is paid once a step by every stage.
+    `sent_bytes` [configurations, kinds] is what the stage before it keeps per micro-batch in
+    flight, `buffer_bytes` what both keep throughout. `step_end_seconds` [configurations] is paid
+    once a step by every stage.
     """
 
     boundary_seconds: Floats
-    boundary_bytes: Floats
+    sent_bytes: Floats
+    buffer_bytes: Floats
     step_end_seconds: Floats
 
 

@@ -325,13 +325,13 @@ def _all_bytes(layer: LayerWorkload, setting: Setting) -> Floats:
 def _gradient_rows_bytes(layer: LayerWorkload, setting: Setting) -> Floats:
     """Return what backward holds of a block's own gradients at once, [configurations, 1].
 
-    The most is where the gate meets its product: with the gradient of the block's input go those of
-    the rows inside the feed-forward, whose product is freed. Where attention writes its scores it
-    may be where they get their gradient, one more for each.
+    The most is where the gate meets its product: with the gradient of the block's input go those
+    of the rows inside the feed-forward, whose product is freed. Tensor-parallel ranks hold the
+    gradient before it is summed whole, with the whole rows that it is multiplied with. Where
+    attention writes its scores it may be where they get their gradient, one more for each.
     """
     rows, tokens = layer.activations.none, layer_tokens(layer, setting)
-    spread = np.where(setting.sequence_parallel, setting.tensor, 1.0)
-    beside = layer.activations.full.replicated / spread
+    beside = layer.activations.full.replicated * np.where(setting.tensor > 1.0, 2.0, 1.0)
     inside = (rows.products + rows.row_copies) / setting.tensor
     elements = np.maximum(tokens * (beside + inside), _scores(layer, setting))
     return np.asarray(setting.compute_bytes * elements)

@@ -20,7 +20,7 @@ from planner.hardware import (
     stack_profile,
 )
 from planner.schema.job import Job, Optimizer, Precision, Stack
-from planner.schema.strategy import ContextParallelKind, PipelineSchedule
+from planner.schema.strategy import ContextParallelKind
 
 _COMPUTE_BYTES = {Precision.BF16: 2, Precision.FP16: 2, Precision.FP8: 2, Precision.FP32: 4}
 _OPTIMIZER_STATE_BYTES = {
@@ -219,9 +219,6 @@ def setting(job: Job, hardware: DeviceHardware, configurations: Configurations) 
         replicate=column(configurations.data_parallel_replicate_degree),
         micro_batch_size=micro_batch_size,
         micro_batch_count=column(configurations.micro_batch_count),
-        forwards_first=(
-            (configurations.pipeline_schedule == PipelineSchedule.GPIPE)
-            & (configurations.pipeline_parallel_degree > 1)
-        )[:, None],
+        forwards_first=configurations.forwards_first[:, None],
         tokens=micro_batch_size * job.sequence_length / context,
     )

@@ -72,10 +72,7 @@ def _with_ends(
 
 def message_seconds(priced: PricedStrategy) -> list[float]:
     """Return the seconds of a message over each boundary of virtual stages, one way."""
-    found = (
-        boundary_after(index, priced, rank=priced.rank_of(index))
-        for index in range(len(priced.stages) - 1)
-    )
+    found = (boundary_after(index, priced, stage=index) for index in range(len(priced.stages) - 1))
     return [0.0 if boundary is None else boundary.seconds / 2.0 for boundary in found]
 
 

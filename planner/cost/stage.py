@@ -30,10 +30,14 @@ class HeldLayers:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Boundary:
-    """One exchange with a neighbour: seconds per micro-batch, bytes per micro-batch in flight."""
+    """One exchange with a neighbour: seconds per micro-batch, and what the rank keeps for it.
+
+    `sent_bytes` are per micro-batch in flight, `buffer_bytes` there throughout.
+    """
 
     seconds: float
-    bytes: float
+    sent_bytes: float
+    buffer_bytes: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,7 +108,7 @@ def stage_totals(
     }
     step_end["optimizer"] += step_end_seconds
     fill = sum(h.count * _fill_seconds(h, schedule.weights) for h in every)
-    buffers = schedule.in_flight * sum(boundary.bytes for boundary in boundaries)
+    buffers = sum(schedule.in_flight * b.sent_bytes + b.buffer_bytes for b in boundaries)
     kept = [_sum_bytes(stage, "activations") for stage in held]
     return StageTotals(
         micro_batch_seconds=micro_batch,

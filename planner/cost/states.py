@@ -122,7 +122,7 @@ def _by_table(
     gradients = _by_stage(choices, [s.gradients for s in stages], whole, shard)
     accumulated = np.array([s.accumulated for s in stages], dtype=np.float64)[choices.zero_stage]
     several = setting.micro_batch_count > 1.0
-    gradients = gradients + np.where(several, accumulated * whole, 0.0)
+    gradients = np.maximum(gradients, np.where(several, accumulated * whole, 0.0))
     if setting.narrow_gradients:
         gradients = gradients / 2.0
     return parameters, gradients

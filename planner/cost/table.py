@@ -141,8 +141,8 @@ def _head_extras(head: HeadWorkload, priced: Setting) -> Extras:
     logits = priced.tokens * head.vocabulary_size / priced.tensor
     copied = head.tied_parameter_count / priced.tensor
     return Extras(
-        logits_bytes=logits * priced.logits_bytes,
-        logits_gradient_bytes=logits * priced.compute_bytes,
+        logits_bytes=logits * (priced.logits_bytes + priced.waiting_logits_bytes),
+        logits_gradient_bytes=logits * (priced.compute_bytes + priced.waiting_logits_bytes),
         copied_parameters=np.where(priced.pipeline > 1.0, copied, 0.0),
     )
 
@@ -150,8 +150,9 @@ def _head_extras(head: HeadWorkload, priced: Setting) -> Extras:
 def _stage_fixed(kinds: Sequence[LayerWorkload], priced: Setting) -> StageFixed:
     """Return what a boundary between stages costs: activations forward, their gradients back.
 
-    Where the schedule does not hold them, what was received lives on as the block's input alone.
+    Without buffers, what was received lives on as the block's input alone.
     """
+    keeps = priced.stack.activations
     spread = np.where(priced.sequence_parallel, priced.tensor, 1.0)
     apart = priced.pipeline > 1.0
     messages = np.concatenate(
@@ -163,7 +164,8 @@ def _stage_fixed(kinds: Sequence[LayerWorkload], priced: Setting) -> StageFixed:
     )
     return StageFixed(
         boundary_seconds=2.0 * _boundary_seconds(messages, priced),
-        boundary_bytes=messages * priced.stack.activations.boundary_held_ratio,
+        sent_bytes=messages * keeps.sent_rows_held,
+        buffer_bytes=messages * priced.micro_batch_count * keeps.boundary_buffers,
         step_end_seconds=_norm_seconds(priced),
     )
 

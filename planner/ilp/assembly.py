@@ -217,11 +217,17 @@ def _boundaries(tables: Sequence[CostTable], index: int, shape: Shape) -> _Bound
         seconds = np.maximum(seconds, np.reshape(each, seconds.shape))
     apart = exchanges.apart[:, None]
     seconds = np.where(apart, seconds, 0.0)
-    own = np.array([table.fixed.boundary_bytes[index] for table in tables])
+    sent = np.array([table.fixed.sent_bytes[index] for table in tables])
+    buffers = np.array([table.fixed.buffer_bytes[index] for table in tables])
     devices = np.array(shape.device_kinds)
+    before, behind = exchanges.ranks
     sides = [
-        np.where(apart, shape.in_flight[ranks][:, None] * own[devices[ranks]], 0.0)
-        for ranks in exchanges.ranks
+        np.where(
+            apart,
+            shape.in_flight[before][:, None] * sent[devices[before]] + buffers[devices[before]],
+            0.0,
+        ),
+        np.where(apart, buffers[devices[behind]], 0.0),
     ]
     paces, fills = shape.shares.pace * seconds, shape.shares.fill * seconds
     pace, fill, held = (np.zeros(shape.degree) for _ in range(3))

@@ -56,6 +56,7 @@ _PRICE = (
     "tensor_parallel_degree",
     "sequence_parallel",
     "pipeline_parallel_degree",
+    "forwards_first",
     "context_parallel_degree",
     "context_parallel_kind",
     "expert_parallel_degree",

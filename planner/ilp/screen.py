@@ -197,8 +197,13 @@ def _own_bytes(tables: Sequence[CostTable], ranks: Ranks, layers: Sequence[Layer
     for group, layer in zip((ranks.first, ranks.last), layers[-2:], strict=True):
         own = np.maximum(least[group, rows], layer.transient()[group, rows])
         least[group, rows] = own
-    each = np.array([table.fixed.boundary_bytes.min(axis=1) for table in tables])
-    held = ranks.meets * ranks.in_flight * each[ranks.devices, ranks.table_rows]
+    sent = np.array([table.fixed.sent_bytes.min(axis=1) for table in tables])
+    buffers = np.array([table.fixed.buffer_bytes.min(axis=1) for table in tables])
+    places = (ranks.devices, ranks.table_rows)
+    sends = ranks.meets // 2  # at the least: a rank in the middle receives as often as it sends
+    once_more = np.where(ranks.first == ranks.last, 0.0, ranks.meets[ranks.first, rows] % 2)
+    sends[ranks.first, rows] += once_more
+    held = sends * ranks.in_flight * sent[places] + ranks.meets * buffers[places]
     return np.asarray(least + held)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from planner.schema.cluster import Cluster, NodeGroup
+from planner.schema.job import Job
 from planner.schema.model import (
     Block,
     BlockRun,
@@ -19,6 +20,7 @@ from tests.builders import a_job, a_model, a_plan
 BLOCK_COUNT = 6
 GLOBAL_BATCH_SIZE = 8
 SEQUENCE_LENGTH = 16
+WIDE_SEQUENCE_LENGTH = 256
 
 
 def small_model(*, tied: bool = False) -> ModelGraph:
@@ -40,18 +42,45 @@ def cpu_plan(*, tied: bool = False, precision: str = "fp32", **strategy: Any) ->
     job = a_job(
         global_batch_size=GLOBAL_BATCH_SIZE, sequence_length=SEQUENCE_LENGTH, precision=precision
     )
+    return _plan(model, job, strategy)
+
+
+def _plan(model: ModelGraph, job: Job, strategy: dict[str, Any]) -> Plan:
     cluster = Cluster(
         name="8xcpu-gloo",
         node_groups=(NodeGroup(name="cpu", device="cpu-gloo", node_count=1, devices_per_node=8),),
     )
     resolved = Strategy(**strategy).resolved(
-        block_count=BLOCK_COUNT, global_batch_size=GLOBAL_BATCH_SIZE
+        block_count=BLOCK_COUNT, global_batch_size=job.global_batch_size or 1
     )
     return a_plan(
-        model=ResolvedModel(given="small", resolved=model, digest=model.digest()),
+        model=ResolvedModel(given=model.name, resolved=model, digest=model.digest()),
         cluster=ResolvedCluster(given=cluster.name, resolved=cluster, digest=cluster.digest()),
         job=ResolvedJob(given={}, resolved=job, digest=job.digest()),
         strategy=resolved,
+    )
+
+
+def wide_model() -> ModelGraph:
+    """Blocks wide enough that what a peak is made of are rows and weights, not odd scalars."""
+    block = Block(
+        attention=GroupedQueryAttention(head_count=8, key_value_head_count=8, head_size=16),
+        feed_forward=DenseFeedForward(ffn_size=320),
+    )
+    return a_model(
+        hidden_size=128,
+        vocabulary_size=1024,
+        maximum_sequence_length=WIDE_SEQUENCE_LENGTH,
+        runs=(BlockRun(block=block, block_count=BLOCK_COUNT),),
+    )
+
+
+def wide_plan(*, global_batch_size: int = GLOBAL_BATCH_SIZE, **strategy: Any) -> Plan:
+    """The plan of `strategy` for the wide model on CPU ranks, in bf16."""
+    return _plan(
+        wide_model(),
+        a_job(global_batch_size=global_batch_size, sequence_length=WIDE_SEQUENCE_LENGTH),
+        strategy,
     )
 
 

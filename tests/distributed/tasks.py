@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
+from itertools import islice
 from typing import Any
 
 import torch
@@ -13,11 +14,13 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from executor.apply.materialise import unsplit_name
+from executor.data import corpus_batches
 from executor.losses import next_token_loss
+from executor.models.decoder import Decoder
 from executor.session import Session
 from executor.trainer import Trainer
 from planner.errors import InputError
-from tests.distributed.plans import cpu_plan
+from tests.distributed.plans import WIDE_SEQUENCE_LENGTH, cpu_plan, wide_model, wide_plan
 from tests.distributed.reference import (
     SEED,
     STEP_COUNT,
@@ -101,6 +104,24 @@ def held(*, strategy: dict[str, Any], kind: str = "decoder") -> dict[str, Any]:
     return {"ranks": everyone}
 
 
+def wide_peaks(*, strategy: dict[str, Any], global_batch_size: int) -> dict[str, Any]:
+    """Return every rank's stage and the peak of live bytes in a second step of the wide model."""
+    plan = wide_plan(global_batch_size=global_batch_size, **strategy)
+    session = Session(plan, device=torch.device("cpu"))
+    trainer = session.parallelize(lambda: Decoder(wide_model()), next_token_loss, adamw, seed=SEED)
+    batches = corpus_batches(
+        global_batch_size=global_batch_size, sequence_length=WIDE_SEQUENCE_LENGTH
+    )
+    first, second = session.shard(islice(batches, 2))
+    trainer.step(*first)
+    trainer.metered_step(*second)
+    report = session.report()
+    mine = {"stage": report.stage, "peak_memory_bytes": report.peak_memory_bytes}
+    everyone: list[Any] = [None] * distributed.get_world_size()
+    distributed.all_gather_object(everyone, mine)
+    return {"ranks": everyone}
+
+
 def collectives(*, strategy: dict[str, Any]) -> dict[str, int]:
     """Return how many collectives of each kind rank 0 runs in forward and backward of a step."""
     session, trainer = _trainer(strategy, "decoder", "fp32", "own")
@@ -161,7 +182,7 @@ def initial_weights(*, strategy: dict[str, Any], kind: str = "decoder") -> dict[
 
 TASKS: dict[str, Callable[..., dict[str, Any]]] = {
     task.__name__: task
-    for task in (parity, resume, held, collectives, refused_load, initial_weights)
+    for task in (parity, resume, held, wide_peaks, collectives, refused_load, initial_weights)
 }
 
 

@@ -1,0 +1,162 @@
+"""Predicted peaks against the live bytes of real gloo ranks: every layout by every checkpointing.
+
+The executor's decoder in bf16, 6 blocks of hidden 128 on sequences of 256 tokens, so that a peak is
+17 to 65 MiB. Live bytes leave out the runtime and the allocator's slack, so those are taken off the
+prediction. torch's RMSNorm on a CPU keeps its rows in 32 bits, which is what is counted here; keys
+are as many as queries, since attention for CPU copies shared ones.
+
+Tolerance: 5 % on every stage. GPipe under full checkpointing is predicted 8 % too high on the last
+stage, where the losses that wait and the gradients that come after them are both counted; the first
+stage of tensor-parallel pipelines 6 % too low, half a MiB whose maker is not known.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from planner.cost.step import predict
+from planner.hardware import cluster_hardware
+from planner.schema.model import ModelGraph, Norm
+from planner.schema.plan import Plan
+from planner.workload.model import model_workload
+from tests.distributed.group import RankGroup
+from tests.distributed.plans import wide_plan
+
+pytestmark = pytest.mark.distributed
+
+CHECKPOINTING = ("none", "selective", "full")
+TOLERANCE = 0.05
+GPIPE_TOLERANCE = 0.08
+TENSOR_PARALLEL_PIPELINE_TOLERANCE = 0.06
+Strategy = dict[str, Any]
+
+
+def predicted_live_bytes(plan: Plan) -> list[float]:
+    """Return the predicted peak of each stage without runtime and slack."""
+    found = predict(
+        model_workload(_with_wide_norms(plan.model.resolved)),
+        cluster_hardware(plan.cluster.resolved),
+        plan.job.resolved,
+        plan.strategy,
+    )
+    memories = [stage.memory_bytes for stage in found.stages]
+    return [memory.total_bytes() - memory.runtime for memory in memories]
+
+
+def _with_wide_norms(graph: ModelGraph) -> ModelGraph:
+    runs = tuple(
+        run.model_copy(update={"block": run.block.model_copy(update={"norm": Norm.RMS_FLOAT32})})
+        for run in graph.runs
+    )
+    return graph.model_copy(update={"runs": runs, "final_norm": Norm.RMS_FLOAT32})
+
+
+def counted_live_bytes(group: RankGroup, strategy: Strategy, batch: int) -> list[int]:
+    """Return the fullest rank's peak of each stage."""
+    ranks = group.run("wide_peaks", strategy=strategy, global_batch_size=batch)["ranks"]
+    stages = sorted({rank["stage"] for rank in ranks})
+    return [
+        max(rank["peak_memory_bytes"] for rank in ranks if rank["stage"] == stage)
+        for stage in stages
+    ]
+
+
+def assert_predicted(
+    group: RankGroup, strategy: Strategy, *, batch: int = 8, tolerance: float = TOLERANCE
+) -> None:
+    plan = wide_plan(global_batch_size=batch, **strategy)
+    counted = counted_live_bytes(group, strategy, batch)
+    assert predicted_live_bytes(plan) == pytest.approx(counted, rel=tolerance)
+
+
+@pytest.mark.parametrize("checkpointing", CHECKPOINTING)
+@pytest.mark.parametrize("zero_stage", [0, 1, 2, 3])
+def test_data_parallel(two_ranks: RankGroup, zero_stage: int, checkpointing: str) -> None:
+    """Two micro-batches of two sequences on each rank."""
+    strategy = {
+        "data_parallel_degree": 2,
+        "zero_stage": zero_stage,
+        "micro_batch_size": 2,
+        "activation_checkpointing": checkpointing,
+    }
+    assert_predicted(two_ranks, strategy)
+
+
+@pytest.mark.parametrize("checkpointing", CHECKPOINTING)
+def test_a_single_micro_batch(two_ranks: RankGroup, checkpointing: str) -> None:
+    """Gradients come into being as activations go."""
+    strategy = {
+        "data_parallel_degree": 2,
+        "zero_stage": 3,
+        "micro_batch_size": 4,
+        "activation_checkpointing": checkpointing,
+    }
+    assert_predicted(two_ranks, strategy)
+
+
+@pytest.mark.parametrize("checkpointing", CHECKPOINTING)
+@pytest.mark.parametrize("sequence_parallel", [False, True])
+def test_tensor_parallel(two_ranks: RankGroup, sequence_parallel: bool, checkpointing: str) -> None:
+    strategy = {
+        "tensor_parallel_degree": 2,
+        "sequence_parallel": sequence_parallel,
+        "micro_batch_size": 4,
+        "activation_checkpointing": checkpointing,
+    }
+    assert_predicted(two_ranks, strategy)
+
+
+@pytest.mark.parametrize("checkpointing", CHECKPOINTING)
+@pytest.mark.parametrize("sequence_parallel", [False, True])
+def test_tensor_parallel_under_fsdp(
+    four_ranks: RankGroup, sequence_parallel: bool, checkpointing: str
+) -> None:
+    strategy = {
+        "tensor_parallel_degree": 2,
+        "sequence_parallel": sequence_parallel,
+        "data_parallel_degree": 2,
+        "zero_stage": 3,
+        "micro_batch_size": 2,
+        "activation_checkpointing": checkpointing,
+    }
+    assert_predicted(four_ranks, strategy)
+
+
+@pytest.mark.parametrize("checkpointing", CHECKPOINTING)
+@pytest.mark.parametrize("schedule", ["1f1b", "gpipe"])
+def test_pipeline(two_ranks: RankGroup, schedule: str, checkpointing: str) -> None:
+    strategy = {
+        "pipeline_parallel_degree": 2,
+        "pipeline_schedule": schedule,
+        "micro_batch_size": 2,
+        "activation_checkpointing": checkpointing,
+    }
+    waits = schedule == "gpipe" and checkpointing == "full"
+    assert_predicted(two_ranks, strategy, tolerance=GPIPE_TOLERANCE if waits else TOLERANCE)
+
+
+@pytest.mark.parametrize("checkpointing", CHECKPOINTING)
+@pytest.mark.parametrize("zero_stage", [1, 2, 3])
+def test_pipeline_under_fsdp(four_ranks: RankGroup, zero_stage: int, checkpointing: str) -> None:
+    strategy = {
+        "pipeline_parallel_degree": 2,
+        "data_parallel_degree": 2,
+        "zero_stage": zero_stage,
+        "micro_batch_size": 2,
+        "activation_checkpointing": checkpointing,
+    }
+    assert_predicted(four_ranks, strategy, batch=16)
+
+
+@pytest.mark.parametrize("checkpointing", CHECKPOINTING)
+def test_pipeline_with_tensor_parallel(four_ranks: RankGroup, checkpointing: str) -> None:
+    strategy = {
+        "pipeline_parallel_degree": 2,
+        "tensor_parallel_degree": 2,
+        "sequence_parallel": True,
+        "micro_batch_size": 2,
+        "activation_checkpointing": checkpointing,
+    }
+    assert_predicted(four_ranks, strategy, tolerance=TENSOR_PARALLEL_PIPELINE_TOLERANCE)
