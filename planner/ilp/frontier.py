@@ -9,11 +9,10 @@ can be asked for at once.
 from __future__ import annotations
 
 import heapq
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
-
-import numpy as np
 
 from planner.ilp.instance import Assignment
 
@@ -59,7 +58,7 @@ class Frontier:
     def __post_init__(self) -> None:
         """Order the keys."""
         self.stages = [Stage.QUICK] * len(self.keys)
-        self._heap = [(key, i) for i, key in enumerate(self.keys) if np.isfinite(key)]
+        self._heap = [(key, i) for i, key in enumerate(self.keys) if math.isfinite(key)]
         heapq.heapify(self._heap)
 
     @property
@@ -140,7 +139,7 @@ class Frontier:
     def push(self, index: int, key: float) -> None:
         """Let a configuration wait again under a key that is no lower than before."""
         self.keys[index] = max(self.keys[index], key)
-        if np.isfinite(self.keys[index]):
+        if math.isfinite(self.keys[index]):
             heapq.heappush(self._heap, (self.keys[index], index))
 
     def wait(self, index: int, key: float) -> None:

@@ -39,9 +39,9 @@ from planner.schema.strategy import (
 )
 from planner.space.schedules import refuses_checkpointing
 
-_QUICK_BLOCK = 4096
-_BLOCK = 256
-_BLOCKS_KEPT = 6
+_QUICK_BLOCK = 8192
+_BLOCK = 512
+_PRICES_KEPT = 1536  # 45 kB each for two kinds of blocks
 _PART_COUNT = 3
 _KEYS_MOST = 2**62
 
@@ -213,10 +213,14 @@ class Pricing:
         """Return a block's tables, priced again if they were let go of."""
         if block not in self._blocks:
             self._blocks[block] = self._priced(self._members[block])
-            while len(self._blocks) > _BLOCKS_KEPT:
+            while self._prices_kept() > _PRICES_KEPT and len(self._blocks) > 1:
                 self._blocks.popitem(last=False)
         self._blocks.move_to_end(block)
         return self._blocks[block]
+
+    def _prices_kept(self) -> int:
+        kept = sum(len(self._members[block]) for block in self._blocks)
+        return kept * len(self._problem.hardware.kinds)
 
     def _priced(self, prices: Integers) -> tuple[CostTable, ...]:
         columns = self._configurations.take(self._price_first[prices])

@@ -45,6 +45,7 @@ _PATIENCE_GROWTH = 4.0
 _SHARPENING_REACH = 0.05
 _SHARPENING_SECONDS = 0.4
 _SCREENED_AT_ONCE = 256
+_SCREENED_BELOW_LIMIT = 512
 _PREPARED_AT_ONCE = 64
 _PROGRESS_SECONDS = 0.1
 
@@ -158,7 +159,9 @@ def _progress(state: State, key: float) -> Progress:
 def _screen(state: State, index: int) -> None:
     """Replace the quick bounds of this configuration and of those next to it in order."""
     frontier = state.frontier
-    indices = [index, *frontier.pop_quick(_SCREENED_AT_ONCE - 1)]
+    is_limited = np.isfinite(frontier.limit_seconds())
+    count = _SCREENED_BELOW_LIMIT if is_limited else _SCREENED_AT_ONCE
+    indices = [index, *frontier.pop_quick(count - 1)]
     limits = [frontier.limit_of(i) for i in indices]
     bounds = state.pricing.memory_bounds(indices, limit_seconds=limits)
     for place, bound in zip(indices, bounds, strict=True):
