@@ -11,6 +11,7 @@ from pydantic import Field
 
 from planner.errors import InputError
 from planner.network import Level, LevelProfile, kind_levels, shared_level
+from planner.rates import AttentionProfile, GemmProfile, NotNegative, Positive, Share
 from planner.schema.cluster import Cluster, NodeGroup
 from planner.schema.document import Part, parse_fields
 from planner.schema.job import Precision, Stack
@@ -19,49 +20,7 @@ from planner.units import GIB
 if TYPE_CHECKING:
     from importlib.resources.abc import Traversable
 
-Positive = Annotated[float, Field(gt=0)]
-NotNegative = Annotated[float, Field(ge=0)]
-Share = Annotated[float, Field(gt=0, le=1)]
-
 KIND_LIMIT = 4
-
-
-class GemmRate(Part):
-    """rate = peak x efficiency x K / (K + inner_size_half)."""
-
-    efficiency: Share
-    inner_size_half: NotNegative
-    source: str
-
-
-class GemmProfile(GemmRate):
-    """The rate of 16-bit products, which stands for other formats where `fp8` has no own."""
-
-    fp8: GemmRate | None = None
-
-    def rate(self, precision: Precision) -> GemmRate:
-        """Return the rate at `precision`, of that precision's peak."""
-        return self.fp8 if precision is Precision.FP8 and self.fp8 is not None else self
-
-
-class AttentionRate(Part):
-    """rate = plateau x s / (s + tokens_half), forward and backward apart."""
-
-    forward_tflop_per_second: Positive
-    forward_tokens_half: NotNegative
-    backward_tflop_per_second: Positive
-    backward_tokens_half: NotNegative
-    source: str
-
-
-class AttentionProfile(AttentionRate):
-    """The rate of fused attention; `by_stack` is of stacks that run other kernels."""
-
-    by_stack: dict[Stack, AttentionRate] = Field(default_factory=dict)
-
-    def rate(self, stack: Stack) -> AttentionRate:
-        """Return the rate of the kernels that `stack` runs."""
-        return self.by_stack.get(stack, self)
 
 
 class HostProfile(Part):
@@ -97,6 +56,7 @@ class DeviceProfile(Part):
     attention: AttentionProfile
     kernel_us: NotNegative
     host_us_per_kernel: NotNegative | None = None
+    host_ratio: Positive = 1.0
     runtime_gib: NotNegative | None = None
     allocator_slack_ratio: NotNegative | None = None
     in_situ_efficiency: Share | None = None
@@ -166,6 +126,9 @@ class StackProfile(Part):
     `splits_boundaries`: between pipeline stages each tensor-parallel rank sends its share alone,
     and the receivers gather it. `sends_tokens_once_per_node`: a token crosses to a node once for
     all its experts there.
+    `gather_host_us_per_module` is the host's time around a module whose parameters are gathered.
+    `syncs_under_compute`: what is synced once a step hides under backward and the next forward.
+    `copies_gathered`: gathered parameters and gradients are copied between flat and own tensors.
     `workspace_gib` of `runtime_gib` is tensors that libraries allocate through the framework.
     `reduce_bucket_gib` is held where gradients are reduced into shards.
     `gradient_buffers`: gradients have a buffer from the start, and are reduced in it.
@@ -178,6 +141,7 @@ class StackProfile(Part):
     in_situ_by_device: dict[str, Share] = Field(default_factory=dict)
     elementwise_ratio: Positive
     host_us_per_kernel: NotNegative
+    gather_host_us_per_module: NotNegative
     backward_kernel_ratio: Positive
     runtime_gib: NotNegative
     workspace_gib: NotNegative
@@ -186,6 +150,8 @@ class StackProfile(Part):
     reduce_bytes_per_gradient: Annotated[int, Field(ge=1, le=4)]
     gathered_layer_count: Annotated[int, Field(ge=1, le=64)]
     overlap: OverlapProfile
+    syncs_under_compute: bool
+    copies_gathered: bool
     tensor_parallel_overlap_ratio: Annotated[float, Field(ge=0, lt=1)]
     step_interval_ratio: Positive
     memory_error_ratio: Positive

@@ -14,6 +14,7 @@ Source: Dao et al. 2022, arXiv:2205.14135; Korthikanti et al. 2022, arXiv:2205.0
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 
 import numpy as np
@@ -30,6 +31,20 @@ _FORWARD_PASSES = 4.0
 _BACKWARD_PASSES = 7.0
 _DROPOUT_PASSES = 2.0
 _MASK_BYTES = 1.0
+_STEP_PASSES = 2.0
+_HEAD_SIZE = 128.0  # that the profiles' rates are of
+
+# The second generation is about 1.5 to 2 times as fast (Dao 2023, arXiv:2307.08691, figure 4).
+# llm-foundry's runs with the first take 1.5 (A100) and 1.4 times (H100) as long in attention alone
+# as the second's rates say; products and elementwise kernels were fitted beside, over 512 to 65,536
+# tokens.
+_FIRST_GENERATION_RATIO = 0.68
+
+# Rows of heads whose size is no multiple of 8 do not begin at the 16 bytes that tensor cores read.
+# BLOOM's published runs with heads of 150, 450 (26 runs) and 108 (4) are 1.35 times as slow as
+# those with 144 or 224: such products account for it if they run at a twelfth.
+_ALIGNED_SIZE = 8
+_MISALIGNED_RATIO = 1.0 / 12.0
 
 
 def attention_seconds(layer: LayerWorkload, setting: Setting) -> tuple[Floats, Floats]:
@@ -40,6 +55,7 @@ def attention_seconds(layer: LayerWorkload, setting: Setting) -> tuple[Floats, F
     for core, keys in _cores(layer, setting):
         if setting.job.fused_attention:
             flop = tokens * core.flop_per_token(keys) / setting.tensor
+            flop = flop / _head_ratio(core, setting)
             once, back = _fused_seconds(flop, _kernel_length(core, queries, keys), setting)
         else:
             once, back = _unfused_seconds(core, tokens * keys, setting)
@@ -58,6 +74,14 @@ def _cores(layer: LayerWorkload, setting: Setting) -> Iterator[tuple[AttentionCo
 def _kernel_length(core: AttentionCore, query_count: int, key_count: int) -> int:
     """Return the tokens over which a kernel runs at once: of one chunk, or the fewer of two."""
     return min(query_count, key_count, core.chunk_tokens or key_count)
+
+
+def _head_ratio(core: AttentionCore, setting: Setting) -> float:
+    """Return the rate of the kernels on heads of the core's size over that on heads of 128."""
+    profile = setting.hardware.profile.attention.rate(setting.job.stack)
+    size = (core.key_head_size + core.value_head_size) / 2.0
+    ratio = math.pow(min(size / _HEAD_SIZE, 1.0), -math.log2(profile.half_head_ratio))
+    return ratio * (_FIRST_GENERATION_RATIO if setting.job.first_flash_attention else 1.0)
 
 
 def _fused_seconds(flop: Floats, length: int, setting: Setting) -> tuple[Floats, Floats]:
@@ -91,12 +115,23 @@ def _product_rate(inner_size: int, setting: Setting) -> float:
     gemm = setting.hardware.profile.gemm.rate(precision)
     peak = setting.hardware.peak_flop_per_second[precision]
     ramp = inner_size / (inner_size + gemm.inner_size_half)
-    return peak * gemm.efficiency * setting.in_situ_efficiency * ramp
+    aligned = 1.0 if inner_size % _ALIGNED_SIZE == 0 else _MISALIGNED_RATIO
+    return peak * gemm.efficiency * setting.in_situ_efficiency * ramp * aligned
+
+
+def _softmax_in_steps(setting: Setting) -> bool:
+    """Return whether the mask is a kernel of its own: in torch, and in Megatron's at fp32.
+
+    Source: Megatron-LM `fused_softmax.py`, whose kernel takes 16 bits alone.
+    """
+    return setting.unfused or setting.job.precision is Precision.FP32
 
 
 def _pass_seconds(passes: float, setting: Setting) -> float:
     """Return the seconds that memory takes for `passes` over one score, dropout beside them."""
     mask = 0.0
+    if _softmax_in_steps(setting):
+        passes = passes + _STEP_PASSES
     if setting.job.dropout:
         passes, mask = passes + _DROPOUT_PASSES, _MASK_BYTES
     moved = setting.stack.elementwise_ratio * passes * setting.compute_bytes + mask

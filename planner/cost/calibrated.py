@@ -24,7 +24,7 @@ def _scaled(hardware: DeviceHardware, job: Job, scalars: Scalars) -> DeviceHardw
     """
     stack, own = stack_profile(job.stack), hardware.profile
     launch = own.host_us_per_kernel
-    launch = stack.host_us_per_kernel if launch is None else launch
+    launch = stack.host_us_per_kernel * own.host_ratio if launch is None else launch
     profile = own.model_copy(
         update={
             "in_situ_efficiency": in_situ_efficiency(own, stack) * scalars.compute_efficiency_ratio,

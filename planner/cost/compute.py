@@ -25,17 +25,25 @@ from planner.workload.layer import (
 )
 
 _SELECTIVE_KERNEL_RATIO = 0.6  # norms, rotary, activation and half of the products
+_NORMS = 2  # modules with parameters beside products
+_UNFUSED_CORE_KERNELS = 8  # transpose queries, keys and values, scale, mask, softmax, and back
+_DROPOUT_KERNELS = 3
 _BACKWARD_ELEMENTWISE_RATIO = 2.0  # reads what forward kept beside the gradients
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ComputeSeconds:
-    """Device and host seconds of one layer and micro-batch; arrays [configurations, 1]."""
+    """Device and host seconds of one layer and micro-batch; arrays [configurations, 1].
+
+    `_gathered_host` are the host's where parameters are gathered for each of the layer's modules.
+    """
 
     forward: Floats
     backward: Floats
     forward_host: Floats
     backward_host: Floats
+    forward_gathered_host: Floats
+    backward_gathered_host: Floats
     recompute_selective: Floats
     recompute_full: Floats
     attention_forward: Floats
@@ -59,8 +67,9 @@ def compute_seconds(layer: LayerWorkload, setting: Setting) -> ComputeSeconds:
         + _BACKWARD_ELEMENTWISE_RATIO * elementwise
         + casts_backward
     )
-    launches = _kernel_count(layer) * setting.host_seconds_per_kernel
+    launches = _kernel_count(layer, setting) * setting.host_seconds_per_kernel
     backward_launches = launches * setting.stack.backward_kernel_ratio
+    hooks = (len(layer.gemms) + _NORMS) * setting.host_seconds_per_gathered_module
     selective, kernels_again = products.again + elementwise, _SELECTIVE_KERNEL_RATIO * launches
     if not setting.job.fused_attention:  # its scores are not kept, and are worked out again
         selective = selective + attention_forward
@@ -71,6 +80,8 @@ def compute_seconds(layer: LayerWorkload, setting: Setting) -> ComputeSeconds:
         backward=backward,
         forward_host=_host_seconds(launches, forward, setting),
         backward_host=_host_seconds(backward_launches, backward, setting),
+        forward_gathered_host=_host_seconds(launches + hooks, forward, setting),
+        backward_gathered_host=_host_seconds(backward_launches + hooks, backward, setting),
         recompute_selective=selective + _host_seconds(kernels_again, selective, setting),
         recompute_full=forward + _host_seconds(launches, forward, setting),
         attention_forward=attention_forward,
@@ -85,13 +96,17 @@ def _host_seconds(launches: float, kernels: Floats, setting: Setting) -> Floats:
     return np.maximum(launches - kernels, 0.0)
 
 
-def _kernel_count(layer: LayerWorkload) -> int:
+def _kernel_count(layer: LayerWorkload, setting: Setting) -> int:
     """Return how many kernels forward launches, those for other parts' tokens included."""
     parts: tuple[LayerWorkload | SourceWorkload, ...] = (layer, *layer.sources)
-    return sum(
-        len(part.gemms) + part.elementwise.kernel_count + (part.attention is not None)
-        for part in parts
-    )
+    count = sum(len(part.gemms) + part.elementwise.kernel_count for part in parts)
+    cores = sum(part.attention is not None for part in parts)
+    each = 1
+    if setting.unfused and not setting.job.fused_attention:
+        each += _UNFUSED_CORE_KERNELS
+    if setting.unfused and setting.job.dropout:
+        each += _DROPOUT_KERNELS
+    return count + each * cores
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -134,4 +149,8 @@ def _elementwise_seconds(layer: LayerWorkload, setting: Setting) -> Floats:
 
 def _moved_elements(traffic: ElementwiseTraffic, tokens: Floats, setting: Setting) -> Floats:
     spread = np.where(setting.sequence_parallel, setting.tensor, 1.0)
-    return tokens * (traffic.replicated / spread + traffic.sharded / setting.tensor)
+    replicated, sharded = traffic.replicated, traffic.sharded
+    if setting.unfused:
+        replicated += traffic.unfused_replicated
+        sharded += traffic.unfused_sharded
+    return tokens * (replicated / spread + sharded / setting.tensor)

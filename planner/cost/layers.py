@@ -23,7 +23,6 @@ from planner.cost.model_parallel import (
     with_experts_hidden,
 )
 from planner.cost.offload import OffloadSeconds, offload_seconds
-from planner.cost.overlap import exposed_seconds
 from planner.cost.setting import Setting
 from planner.cost.states import (
     LocalParameters,
@@ -33,6 +32,13 @@ from planner.cost.states import (
     sharded_parameters,
     state_memory,
     sync_seconds,
+)
+from planner.cost.syncing import (
+    ExposedSeconds,
+    Windows,
+    micro_batch_sync,
+    step_end_sync,
+    windows_of,
 )
 from planner.cost.tokens import layer_tokens, source_tokens
 from planner.units import GIB
@@ -106,7 +112,7 @@ def _seconds(
 ) -> LayerSeconds:
     compute = compute_seconds(layer, setting)
     parallel = model_parallel_seconds(layer, role, setting, compute.attention_forward)
-    windows = _windows(compute, choices)
+    windows = windows_of(compute, choices)
     parallel = with_experts_hidden(
         parallel, forward=windows.forward, backward=windows.backward, setting=setting
     )
@@ -121,52 +127,11 @@ def _seconds(
             windows=windows,
             offload=offload,
             choices=choices,
-            exposed=_data_parallel_seconds(sync, windows, choices, setting),
+            exposed=micro_batch_sync(sync, windows, choices, setting, held=held),
         ),
         step_end_seconds=_step_end_seconds(
             held, sync=sync, windows=windows, offload=offload, choices=choices, setting=setting
         ),
-    )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Windows:
-    """Compute that can hide communication, [configurations, choices]."""
-
-    forward: Floats
-    backward: Floats
-    recompute: Floats
-
-
-def _windows(compute: ComputeSeconds, choices: Choices) -> Windows:
-    recompute = np.where(choices.full, compute.recompute_full, 0.0) + np.where(
-        choices.selective, compute.recompute_selective, 0.0
-    )
-    return Windows(
-        forward=compute.forward + compute.forward_host + 0.0 * recompute,
-        backward=compute.backward + compute.backward_host + recompute,
-        recompute=recompute,
-    )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Exposed:
-    forward: Floats
-    backward: Floats
-
-
-def _data_parallel_seconds(
-    sync: SyncSeconds, windows: Windows, choices: Choices, setting: Setting
-) -> _Exposed:
-    """Return what ZeRO-3's gathers and ZeRO-2/3's reductions add to each micro-batch."""
-    overlap = setting.overlap
-    zero = choices.zero_stage
-    gather_forward = exposed_seconds(sync.gather, windows.forward, overlap)
-    reduce = exposed_seconds(sync.reduce_scatter, windows.backward, overlap)
-    both = exposed_seconds(sync.gather + sync.reduce_scatter, windows.backward, overlap)
-    return _Exposed(
-        forward=np.where(zero == 3, gather_forward, 0.0),
-        backward=np.where(zero == 3, both, 0.0) + np.where(zero == 2, reduce, 0.0),
     )
 
 
@@ -177,7 +142,7 @@ def _micro_batch_seconds(
     windows: Windows,
     offload: OffloadSeconds,
     choices: Choices,
-    exposed: _Exposed,
+    exposed: ExposedSeconds,
 ) -> MicroBatchSeconds:
     zero = 0.0 * windows.forward
     tensor_again = np.where(choices.full, parallel.tensor_recompute_full, 0.0) + np.where(
@@ -202,7 +167,7 @@ def _micro_batch_seconds(
         "pipeline_point_to_point": zero,
         "data_parallel_exposed": exposed.forward + exposed.backward,
         "offload_exposed": offload.forward + offload.backward,
-        "host": compute.forward_host + compute.backward_host + zero,
+        "host": windows.host + zero,
     }
     total = np.asarray(sum(parts.values()))
     weights = np.minimum(compute.weight_gradient + zero, total - forward)
@@ -224,22 +189,11 @@ def _step_end_seconds(
     choices: Choices,
     setting: Setting,
 ) -> StepEndSeconds:
-    """Return the sync that is left for the last micro-batch, and the optimiser.
-
-    ZeRO-0 reduces whole gradients, ZeRO-1 scatters them, both under one backward; stages 1 and 2
-    gather parameters once under the next forward; replicas of shards are summed at the end.
-    """
-    overlap, zero = setting.overlap, choices.zero_stage
-    last_backward = np.where(zero == 0, sync.all_reduce, sync.replicas) + np.where(
-        zero == 1, sync.reduce_scatter, 0.0
-    )
-    first_forward = np.where((zero == 1) | (zero == 2), sync.gather, 0.0)
-    exposed = exposed_seconds(last_backward, windows.backward, overlap)
-    exposed = exposed + exposed_seconds(first_forward, windows.forward, overlap)
-    updated = np.where(zero == 0, held.total(), sharded_parameters(held, setting))
+    """Return the sync that is left for the last micro-batch, and the optimiser."""
+    updated = np.where(choices.zero_stage == 0, held.total(), sharded_parameters(held, setting))
     seconds = updated * setting.optimizer_traffic_bytes / setting.hardware.memory_bytes_per_second
     return StepEndSeconds(
-        data_parallel_exposed=exposed,
+        data_parallel_exposed=step_end_sync(sync, windows, choices, setting),
         offload_exposed=offload.step_end,
         optimizer=np.where(choices.offload_optimizer, 0.0, seconds),
     )

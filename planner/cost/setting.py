@@ -127,6 +127,11 @@ class Setting:
         return not self.job.fused_attention and self.job.stack is not Stack.TORCH
 
     @property
+    def unfused(self) -> bool:
+        """Return whether each step of a norm is a kernel of its own, as in torch uncompiled."""
+        return not (self.stack.activations.fused or self.job.fused_elementwise)
+
+    @property
     def reduce_bytes(self) -> int:
         """Return the bytes of one gradient element on the wire."""
         if self.job.precision is Precision.FP32:
@@ -183,8 +188,18 @@ class Setting:
         """Return the host's time to launch one kernel; none where graphs of all are replayed."""
         if self.job.cuda_graphs and not self.host_is_device:
             return 0.0
-        own = self.hardware.profile.host_us_per_kernel
-        return (self.stack.host_us_per_kernel if own is None else own) * 1e-6
+        profile = self.hardware.profile
+        usual = self.stack.host_us_per_kernel * profile.host_ratio
+        own = profile.host_us_per_kernel
+        return (usual if own is None else own) * 1e-6
+
+    @property
+    def host_seconds_per_gathered_module(self) -> float:
+        """Return the host's time around one module whose parameters are gathered for it."""
+        if self.host_is_device or self.job.cuda_graphs:
+            return 0.0
+        us = self.stack.gather_host_us_per_module * self.hardware.profile.host_ratio
+        return us * 1e-6
 
 
 def setting(job: Job, hardware: DeviceHardware, configurations: Configurations) -> Setting:

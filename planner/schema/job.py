@@ -130,10 +130,12 @@ class Job(Document):
     them in 16 bits. `gradient_clipping`: the optimiser's step begins with the norm of all
     gradients, a pass over them and a sum over all ranks, for which every stage waits.
 
-    Three say what else takes time. `cuda_graphs`: the whole step is captured, so that the host
+    Five say what else takes time. `cuda_graphs`: the whole step is captured, so that the host
     launches no kernel. `overlapped_experts`: dispatch to experts and combination run beside the
     compute of another micro-batch. `expert_load_ratio`: the tokens of the fullest expert-parallel
-    rank over their mean; memory is counted as if routing were even.
+    rank over their mean; memory is counted as if routing were even. `fused_elementwise`: norms and
+    rotary are single kernels under torch too, compiled or written by hand.
+    `first_flash_attention`: fused attention is of FlashAttention's first generation.
     """
 
     global_batch_size: Annotated[PositiveCount, Field(le=GLOBAL_BATCH_LIMIT)] | None = None
@@ -150,6 +152,8 @@ class Job(Document):
     cuda_graphs: bool = False
     overlapped_experts: bool = False
     expert_load_ratio: Annotated[float, Field(ge=1, le=1024)] = 1.0
+    fused_elementwise: bool = False
+    first_flash_attention: bool = False
     limits: Limits = Limits()
     calibration: Calibration | None = None
 

@@ -65,6 +65,8 @@ def job_of(run: MeasuredRun) -> tuple[Job, tuple[Assumption, ...]]:
         stack=_stack(run, assumptions),
         fused_attention=_fused_attention(run, assumptions),
         fused_loss=_fused_loss(run),
+        fused_elementwise=_fused_elementwise(run),
+        first_flash_attention=_first_flash_attention(run),
         dropout=_dropout(run),
         gradients_in_16_bits=_gradients_in_16_bits(run),
         cuda_graphs=_WHOLE_GRAPHS.search(run.notes or "") is not None,
@@ -95,14 +97,39 @@ def _stack(run: MeasuredRun, assumptions: list[Assumption]) -> Stack:
     return Stack.TORCH
 
 
+def _is_megatron_deepspeed(run: MeasuredRun) -> bool:
+    return "megatron-deepspeed" in (run.framework or "").lower()
+
+
+def _fused_elementwise(run: MeasuredRun) -> bool:
+    """Return whether norms and rotary are single kernels: compiled, or nanotron's own.
+
+    Source: nanotron `nn/layer_norm.py` (TritonRMSNorm) and `models/llama.py` (flash-attention's
+    rotary).
+    """
+    return run.compile is True or "nanotron" in (run.framework or "").lower()
+
+
+def _first_flash_attention(run: MeasuredRun) -> bool:
+    """Return whether flash attention is of the first generation.
+
+    llm-foundry's published benchmarks are of early 2023 on torch 1.13, before the second.
+    Source: `scripts/train/benchmarking/README.md`, which is to be updated with torch 2.0.
+    """
+    return "foundry" in (run.framework or "").lower()
+
+
 def _fused_attention(run: MeasuredRun, assumptions: list[Assumption]) -> bool:
     """Return whether attention is fused, as it is unless the row says otherwise.
 
     A run whose recipe recomputes the attention core had a core to recompute: fused attention does
-    so by itself.
+    so by itself. Megatron-DeepSpeed fuses where `--use-flash-attn` asks for it.
     """
     if run.flash_attention is None and "attention core" in (run.recompute_detail or ""):
         assumptions.append(Assumption.ATTENTION_UNFUSED)
+        return False
+    if run.flash_attention is None and _is_megatron_deepspeed(run):
+        assumptions.append(Assumption.ATTENTION_UNFUSED_BY_DEFAULT)
         return False
     return run.flash_attention is not False
 
@@ -138,10 +165,15 @@ def _dropout(run: MeasuredRun) -> bool:
     """
     framework = (run.framework or "").lower()
     names = ("megatron-lm", "megatron-deepspeed", "transformers", "deepspeed")
-    return run.activation in {"gelu", "gelu_new"} and any(name in framework for name in names)
+    return run.activation in {"gelu", "gelu_new", "relu"} and any(
+        name in framework for name in names
+    )
 
 
 def _precision(run: MeasuredRun, assumptions: list[Assumption]) -> Precision:
+    if run.precision is None and _is_megatron_deepspeed(run):
+        assumptions.append(Assumption.PRECISION_32_BIT)
+        return Precision.FP32
     if run.precision is None:
         assumptions.append(Assumption.PRECISION_16_BIT)
         return Precision.BF16

@@ -61,6 +61,8 @@ def layout_of(run: MeasuredRun, graph: ModelGraph, job: Job) -> Layout:
     batch, count = _batch(run, job, degrees.data, notes)
     schedule = _schedule(run, degrees, count)
     shard = _shard_degree(run, degrees.data)
+    if run.vpp is None and degrees.virtual > 1:
+        notes.assumptions.append(Assumption.VIRTUAL_STAGES_MOST)
     if degrees.virtual < (run.vpp or 1) and degrees.pipeline > 1:
         notes.assumptions.append(Assumption.FEWER_VIRTUAL_STAGES)
     fields: dict[str, Any] = {
@@ -126,11 +128,20 @@ def _degrees(run: MeasuredRun, graph: ModelGraph) -> _Degrees:
 def _virtual_degree(run: MeasuredRun, block_count: int) -> int:
     """Return the virtual stages of a rank that can all hold a block.
 
-    Megatron may give the embedding or the loss a virtual stage to itself; ours hold blocks.
+    Megatron may give the embedding or the loss a virtual stage to itself; ours hold blocks. NeMo's
+    performance recipes interleave: of those that state it, most have a layer a virtual stage.
     """
     if run.pp is None or run.pp == 1:
         return 1
-    return max(min(run.vpp or 1, block_count // run.pp), 1)
+    most = max(block_count // run.pp, 1)
+    if run.vpp is None and _interleaves_unsaid(run):
+        return most
+    return min(run.vpp or 1, most)
+
+
+def _interleaves_unsaid(run: MeasuredRun) -> bool:
+    framework = (run.framework or "").lower()
+    return framework.startswith(("nemo", "nvidia nemo")) and run.pp_schedule is None
 
 
 def _check_experts(degrees: _Degrees, graph: ModelGraph) -> None:

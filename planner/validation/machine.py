@@ -51,6 +51,9 @@ _USABLE_RATIO = 0.985  # of the nominal size; an A100 and an H100 of 80 GB leave
 _ALIKE_RATIO = 0.1  # a size that differs by less is another way to print the profile's own
 
 _NETWORK_RATIO = 0.73  # achieved over line rate, as in the device profiles
+# Through sockets Horovod used 32 of 100 Gb/s, and most of 10. Source: Zhang et al. 2020,
+# arXiv:2006.10103, section 3.
+_SOCKET_RATIO = 0.4
 _PER_DEVICE = re.compile(r"(\d+)\s*Gb(?:/s|ps)(?:\s+[\w-]+)?\s+per\s+GPU", re.IGNORECASE)
 _PORTS_PER_NODE = re.compile(r"(\d+)\s*x\s*(\d+)\s*Gb(?:/s|ps)?", re.IGNORECASE)
 _NODE_TOTAL = re.compile(r"(\d+)\s*Gb(?:/s|ps)\s*(?:/|per\s+)\s*node", re.IGNORECASE)
@@ -98,8 +101,16 @@ def hardware_of(run: MeasuredRun, cluster: Cluster) -> ClusterHardware:
     stated = network_bytes_per_second(run.interconnect or "", kind.devices_per_node)
     outer = kind.levels[-1]
     if stated is not None:
+        if _over_sockets(run.interconnect or ""):
+            stated = stated * _SOCKET_RATIO / _NETWORK_RATIO
         outer = replace(outer, bandwidth_bytes_per_second=stated)
     return replace(hardware, kinds=(replace(kind, levels=(*kind.levels[:-1], outer)),))
+
+
+def _over_sockets(text: str) -> bool:
+    """Return whether messages between nodes pass the kernel: Ethernet without remote access."""
+    words = text.lower()
+    return "ethernet" in words and not any(name in words for name in ("roce", "rdma", "efa"))
 
 
 def network_bytes_per_second(text: str, devices_per_node: int) -> float | None:

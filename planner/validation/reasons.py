@@ -34,11 +34,13 @@ class Assumption(StrEnum):
     """What was assumed to price a row that does not state it, or that the model cannot say."""
 
     ATTENTION_UNFUSED = "attention not stated, its core recomputed: not fused"
+    ATTENTION_UNFUSED_BY_DEFAULT = "attention not stated: not fused, Megatron-DeepSpeed's default"
     RECOMPUTE_NONE = "recomputation not stated: none"
     SELECTIVE_CORE = "selective recomputation of attention or small operations: none"
     ZERO_STAGE = "ZeRO stage not stated: 1 for Megatron, else 0, or 3 for FSDP"
     SEQUENCE_PARALLEL = "sequence parallelism not stated: on under tensor parallelism"
     PRECISION_16_BIT = "number format not stated: bf16"
+    PRECISION_32_BIT = "number format not stated: fp32, Megatron-DeepSpeed's default"
     MICROSCALED = "block-scaled 8-bit numbers: priced as fp8"
     OPTIMIZER_ADAMW = "optimizer not stated: AdamW"
     STACK_TORCH = "framework not known: torch"
@@ -48,6 +50,9 @@ class Assumption(StrEnum):
     EXPERTS_BALANCED = "routing: as even as it can be"
     TIME_FROM_FLOP = "measured time worked out from TFLOP/s"
     FEWER_VIRTUAL_STAGES = "virtual stages without a layer: as many as have one"
+    VIRTUAL_STAGES_MOST = (
+        "virtual stages not stated: a layer each, as NeMo's recipes mostly have it"
+    )
     BATCH_ROUNDED = "global batch rounded to whole micro-batches"
 
 

@@ -21,6 +21,12 @@ Split = Literal["outer", "inner", "none"]
 
 _NORM_PASSES = 4  # read for the mean square, read, scale in fp32, write
 
+# What plain torch moves beside, in passes over a row of 16 bits. An RMSNorm copies to fp32,
+# squares, sums, scales, copies back and multiplies in kernels of their own: 36 bytes an element, of
+# which 8 are counted. Rotary negates, concatenates, multiplies twice and adds. A layer norm is one.
+_UNFUSED_NORM_PASSES = {Norm.RMS: 14, Norm.RMS_FLOAT32: 14, Norm.LAYER: 0}
+_UNFUSED_ROTARY_PASSES = 6
+
 # Kernels that eager torch launches beside products and attention, counted in transformers' layers.
 # RMSNorm: 8 in plain torch, 1 fused; between them
 _NORM_KERNELS = {Norm.RMS: 5, Norm.RMS_FLOAT32: 5, Norm.LAYER: 1}
@@ -117,9 +123,25 @@ def elementwise_traffic(block: Block, hidden_size: int) -> ElementwiseTraffic:
         whole += 6 * chosen * hidden_size + 4 * feed_forward.expert_count
     else:
         divided += passes * feed_forward.ffn_size
+    unfused_whole, unfused_divided = _unfused_elements(block, hidden_size)
     return ElementwiseTraffic(
-        replicated=float(whole), sharded=float(divided), kernel_count=_kernel_count(block)
+        replicated=float(whole),
+        sharded=float(divided),
+        kernel_count=_kernel_count(block),
+        unfused_replicated=float(unfused_whole),
+        unfused_sharded=float(unfused_divided),
     )
+
+
+def _unfused_elements(block: Block, hidden_size: int) -> tuple[int, int]:
+    """Return the elements per token that plain torch moves beside: of whole and of divided rows."""
+    attention = block.attention
+    whole = norm_count(block) * _UNFUSED_NORM_PASSES[block.norm] * hidden_size
+    inside = _UNFUSED_NORM_PASSES[Norm.RMS] * sum(_normed_inside(attention))
+    divided = _rotated_width(attention) * _UNFUSED_ROTARY_PASSES
+    if isinstance(attention, LatentAttention):
+        return whole + inside, divided
+    return whole, divided + inside
 
 
 def source_traffic(cross: CrossAttention) -> ElementwiseTraffic:

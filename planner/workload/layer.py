@@ -140,11 +140,17 @@ class LayerActivations:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ElementwiseTraffic:
-    """Elements per token that non-GEMM kernels move through memory in forward (read + write)."""
+    """Elements per token that non-GEMM kernels move through memory in forward (read + write).
+
+    `unfused_replicated` and `unfused_sharded` are what plain torch moves beside, which runs each
+    step of a norm and of rotary as a kernel of its own.
+    """
 
     replicated: float
     sharded: float
     kernel_count: int
+    unfused_replicated: float = 0.0
+    unfused_sharded: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

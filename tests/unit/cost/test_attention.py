@@ -105,3 +105,60 @@ def test_selective_checkpointing_of_megatron_runs_the_unfused_core_alone_again()
 def test_fused_attention_is_not_run_again_by_selective_checkpointing() -> None:
     compute = compute_seconds(a_layer(a_core()), a_setting(fused_attention=True))
     assert compute.recompute_selective[0, 0] < compute.attention_forward[0, 0]
+
+
+def test_heads_of_64_run_at_the_profiles_ratio_and_heads_of_32_at_its_square() -> None:
+    """The same FLOPs on 8 heads of 128, 16 of 64 and 32 of 32."""
+    ratio = a_setting().hardware.profile.attention.half_head_ratio
+    whole, half, quarter = (
+        seconds(
+            a_core(head_count=1024 // size, key_head_size=size, value_head_size=size),
+            fused_attention=True,
+        )
+        for size in (128, 64, 32)
+    )
+    assert half == pytest.approx([second / ratio for second in whole])
+    assert quarter == pytest.approx([second / ratio**2 for second in whole])
+
+
+def test_heads_above_128_are_no_faster() -> None:
+    large, usual = (
+        seconds(
+            a_core(head_count=2048 // size, key_head_size=size, value_head_size=size),
+            fused_attention=True,
+        )
+        for size in (256, 128)
+    )
+    assert large == pytest.approx(usual)
+
+
+def test_the_first_flash_attention_runs_at_68_percent_of_the_second() -> None:
+    second = seconds(a_core(), fused_attention=True)
+    first = seconds(a_core(), fused_attention=True, first_flash_attention=True)
+    assert first == pytest.approx([one / 0.68 for one in second])
+
+
+def test_heads_off_the_grid_of_8_run_their_products_at_a_twelfth() -> None:
+    """What heads of 152 take beside their passes over the scores, those of 150 take 12 times."""
+    a_byte = SCORES / a_setting().hardware.memory_bytes_per_second
+    aligned, off = (
+        seconds(a_core(key_head_size=size, value_head_size=size))[0] - 8.0 * a_byte
+        for size in (152, 150)
+    )
+    by_size = (150 / 152) * (152 / (152 + 160)) / (150 / (150 + 160))
+    assert off == pytest.approx(12.0 * by_size * aligned)
+
+
+def test_a_mask_of_its_own_is_two_passes_more_in_torch_each_way() -> None:
+    """Compiled, the mask is part of the softmax: 2 passes of 2 bytes less."""
+    apart = seconds(a_core(), stack=Stack.TORCH)
+    together = seconds(a_core(), stack=Stack.TORCH, fused_elementwise=True)
+    passes = 2 * 2.0 * SCORES / a_setting().hardware.memory_bytes_per_second
+    assert [a - b for a, b in zip(apart, together, strict=True)] == pytest.approx([passes, passes])
+
+
+def test_megatrons_fused_softmax_takes_16_bits_alone() -> None:
+    """At fp32 4 + 2 passes of 4 bytes forward and 7 + 2 backward; the rest is products."""
+    forward, backward = seconds(a_core(), precision=Precision.FP32)
+    a_byte = SCORES / a_setting().hardware.memory_bytes_per_second
+    assert backward - 36.0 * a_byte == pytest.approx(2.0 * (forward - 24.0 * a_byte))

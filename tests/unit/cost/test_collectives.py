@@ -155,8 +155,36 @@ def test_each_level_adds_its_own_latency() -> None:
         a_level(8, 1e9, latency_seconds=0.003),
         a_level(32, 1e9, latency_seconds=0.03),
     )
-    seconds = all_gather_seconds(1.0, rank_count=32.0, stride=1.0, levels=levels)
+    seconds = all_reduce_seconds(1.0, rank_count=32.0, stride=1.0, levels=levels)
     assert float(seconds) == pytest.approx(0.003 + 0.02)
+
+
+def test_a_ring_over_nodes_waits_for_every_hop() -> None:
+    """4 times 7 hops in nodes of 8, less the 7 that the fit has, and 3 from node to node."""
+    levels = (
+        a_level(8, 1e9, latency_seconds=0.004),
+        a_level(32, 1e9, latency_seconds=0.03),
+    )
+    tree = all_reduce_seconds(1.0, rank_count=32.0, stride=1.0, levels=levels)
+    ring = all_gather_seconds(1.0, rank_count=32.0, stride=1.0, levels=levels)
+    assert float(ring - tree) == pytest.approx(21 * 0.001 + 3 * 0.03)
+
+
+def test_hops_grow_with_the_ranks_of_a_ring_and_spare_one_within_a_node() -> None:
+    levels = (a_level(8, 1e9, latency_seconds=0.004), a_level(1024, 1e9, latency_seconds=0.03))
+    few, more = (
+        float(all_gather_seconds(0.0, rank_count=n, stride=1.0, levels=levels))
+        for n in (512.0, 1024.0)
+    )
+    assert more - few == pytest.approx(64 * 7 * 0.001 + 64 * 0.03 + 0.01)
+    inside = all_gather_seconds(0.0, rank_count=8.0, stride=1.0, levels=levels)
+    assert float(inside) == pytest.approx(0.004)
+
+
+def test_ranks_alone_in_their_nodes_pass_none_but_the_outer_links() -> None:
+    levels = (a_level(8, 1e9, latency_seconds=0.004), a_level(64, 1e9, latency_seconds=0.03))
+    seconds = all_gather_seconds(0.0, rank_count=8.0, stride=8.0, levels=levels)
+    assert float(seconds) == pytest.approx(7 * 0.03 + 0.03)
 
 
 def test_switches_reduce_only_for_more_than_four_ranks() -> None:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from planner.schema.job import Precision
 from planner.schema.strategy import ActivationCheckpointing
 from planner.validation.case import case_of
+from planner.validation.reasons import Assumption
 from tests.measured_rows import KORTHIKANTI, MIXTURE, a_run
 
 
@@ -47,3 +49,60 @@ def test_a_dense_model_runs_its_mlp_again() -> None:
     assert strategy.stages is not None
     kinds = {group.activation_checkpointing for s in strategy.stages for group in s.layers}
     assert kinds == {ActivationCheckpointing.SELECTIVE}
+
+
+@pytest.mark.parametrize(
+    ("framework", "compiled", "fused", "first"),
+    [
+        ("torchtitan", True, True, False),
+        ("torchtitan", None, False, False),
+        ("nanotron", None, True, False),
+        ("composer/llm-foundry (PyTorch FSDP)", None, False, True),
+    ],
+)
+def test_a_framework_says_what_its_kernels_are(
+    framework: str, compiled: bool | None, fused: bool, first: bool
+) -> None:
+    job = case_of(a_run(framework=framework, compile=compiled)).job
+    assert (job.fused_elementwise, job.first_flash_attention) == (fused, first)
+
+
+def test_what_megatron_deepspeed_does_not_state_is_its_default() -> None:
+    """`--bf16` and `--use-flash-attn` are options; dropout is 0.1 unless turned off."""
+    changes = {"framework": "Megatron-DeepSpeed", "precision": None, "flash_attention": None}
+    case = case_of(a_run(KORTHIKANTI, **changes, activation="relu"))
+    assert (case.job.precision, case.job.fused_attention) == (Precision.FP32, False)
+    assert case.job.dropout
+    assert Assumption.PRECISION_32_BIT in case.assumptions
+    assert Assumption.ATTENTION_UNFUSED_BY_DEFAULT in case.assumptions
+
+
+@pytest.mark.parametrize(
+    ("framework", "stated", "expected"),
+    [
+        ("NeMo 24.07", None, 12),
+        ("NeMo 24.07", 3, 3),
+        ("Megatron-LM", None, 1),
+        ("Megatron-Bridge/Megatron-Core (26.02 NeMo Container)", None, 1),
+    ],
+)
+def test_nemos_recipes_interleave_where_they_do_not_say(
+    framework: str, stated: int | None, expected: int
+) -> None:
+    """96 layers on 8 stages; as many micro-batches as go round."""
+    run = a_run(KORTHIKANTI, framework=framework, vpp=stated, pp_schedule=None)
+    case = case_of(run)
+    assert case.strategy.virtual_pipeline_degree == expected
+    assert (Assumption.VIRTUAL_STAGES_MOST in case.assumptions) == (expected == 12)
+
+
+@pytest.mark.parametrize(
+    ("text", "gigabytes"),
+    [
+        ("4 x 100 Gb/s Ethernet per node", 0.4 * 400 / 8 / 8),
+        ("4 x 100 Gb/s RoCE Ethernet per node", 0.73 * 400 / 8 / 8),
+    ],
+)
+def test_sockets_reach_less_of_ethernet_than_remote_access(text: str, gigabytes: float) -> None:
+    (kind,) = case_of(a_run(interconnect=text)).hardware.kinds
+    assert kind.levels[-1].bandwidth_bytes_per_second == pytest.approx(gigabytes * 1e9)

@@ -153,6 +153,24 @@ def test_elementwise_traffic_of_a_dense_block():
     assert traffic.kernel_count == 2 * 5 + 2 + 10 + 2
 
 
+def test_plain_torch_moves_more_for_norms_of_squares_and_for_rotary():
+    """Two RMS norms of 14 passes more, rotary 6 more over 64 + 32; a layer norm is one kernel."""
+    block = Block(attention=GROUPED, feed_forward=DENSE)
+    traffic = elementwise_traffic(block, 64)
+    assert (traffic.unfused_replicated, traffic.unfused_sharded) == (2 * 14 * 64, 6 * 96)
+    layer_norm = elementwise_traffic(block.model_copy(update={"norm": Norm.LAYER}), 64)
+    assert (layer_norm.unfused_replicated, layer_norm.unfused_sharded) == (0.0, 6 * 96)
+
+
+def test_norms_inside_attention_are_unfused_too():
+    """14 passes over 64 + 32 of queries and keys, which ranks divide; over both ranks of MLA's."""
+    normed = GROUPED.model_copy(update={"query_key_norm": True})
+    inside = elementwise_traffic(Block(attention=normed, feed_forward=DENSE), 64)
+    assert inside.unfused_sharded == 6 * 96 + 14 * 96
+    latent = elementwise_traffic(Block(attention=LATENT, feed_forward=DENSE), 64)
+    assert latent.unfused_replicated == 2 * 14 * 64 + 14 * (24 + 20)
+
+
 def test_norms_of_queries_and_keys_pass_over_every_head():
     normed = GROUPED.model_copy(update={"query_key_norm": True})
     plain = elementwise_traffic(Block(attention=GROUPED, feed_forward=DENSE), 64)

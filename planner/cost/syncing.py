@@ -1,0 +1,113 @@
+"""Syncing: what of model states' collectives is left beside the compute that hides them.
+
+A layer's windows are its compute with what the host adds; hooks of gathered modules are part of
+them under ZeRO-3.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from planner.cost.compute import ComputeSeconds
+from planner.cost.configuration import Choices, Floats
+from planner.cost.overlap import exposed_seconds
+from planner.cost.setting import Setting
+from planner.cost.states import LocalParameters, SyncSeconds
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Windows:
+    """Compute that can hide communication, and what of it is the host's.
+
+    Each [configurations, choices]; `recompute` is part of `backward`.
+    """
+
+    forward: Floats
+    backward: Floats
+    recompute: Floats
+    host: Floats
+
+
+def windows_of(compute: ComputeSeconds, choices: Choices) -> Windows:
+    """Return the windows of one layer and micro-batch."""
+    gathered = choices.zero_stage == 3
+    forward_host = np.where(gathered, compute.forward_gathered_host, compute.forward_host)
+    backward_host = np.where(gathered, compute.backward_gathered_host, compute.backward_host)
+    again = compute.recompute_full + forward_host - compute.forward_host
+    recompute = np.where(choices.full, again, 0.0) + np.where(
+        choices.selective, compute.recompute_selective, 0.0
+    )
+    return Windows(
+        forward=compute.forward + forward_host,
+        backward=compute.backward + backward_host + recompute,
+        recompute=recompute,
+        host=forward_host + backward_host,
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExposedSeconds:
+    """Seconds that a collective adds to forward and to backward, [configurations, choices]."""
+
+    forward: Floats
+    backward: Floats
+
+
+def micro_batch_sync(
+    sync: SyncSeconds,
+    windows: Windows,
+    choices: Choices,
+    setting: Setting,
+    *,
+    held: LocalParameters,
+) -> ExposedSeconds:
+    """Return what ZeRO-3's gathers and ZeRO-2/3's reductions add to each micro-batch."""
+    overlap, zero = setting.overlap, choices.zero_stage
+    unpack, pack = _copy_seconds(held, setting)
+    gather_forward = exposed_seconds(sync.gather, windows.forward, overlap)
+    reduce = exposed_seconds(sync.reduce_scatter, windows.backward, overlap)
+    both = exposed_seconds(sync.gather + sync.reduce_scatter, windows.backward, overlap)
+    return ExposedSeconds(
+        forward=np.where(zero == 3, gather_forward + unpack, 0.0),
+        backward=np.where(zero == 3, both + unpack + pack, 0.0)
+        + np.where(zero == 2, reduce + pack, 0.0),
+    )
+
+
+def _copy_seconds(held: LocalParameters, setting: Setting) -> tuple[Floats, Floats]:
+    """Return seconds to copy what was gathered into own tensors, and gradients into a flat one.
+
+    Gathered parameters are read and written in the compute type; gradients are read in it, and
+    written as they are reduced.
+
+    Source: FSDP2's `_fsdp_collectives.py` (split_with_sizes_copy, chunk_cat).
+    """
+    nothing = np.zeros_like(setting.tokens)
+    if not setting.stack.copies_gathered:
+        return nothing, nothing
+    copied = np.where(setting.data_shard > 1.0, held.total(), 0.0)
+    pace = setting.hardware.memory_bytes_per_second
+    unpack = 2.0 * setting.compute_bytes * copied / pace
+    return unpack, (setting.compute_bytes + setting.reduce_bytes) * copied / pace
+
+
+def step_end_sync(
+    sync: SyncSeconds, windows: Windows, choices: Choices, setting: Setting
+) -> Floats:
+    """Return what syncing once a step adds to it, [configurations, choices].
+
+    ZeRO-0 reduces whole gradients, ZeRO-1 scatters them, both under one backward; stages 1 and 2
+    gather parameters once under the next forward; replicas of shards are summed at the end. Stacks
+    that do not overlap wait for all of it.
+    """
+    zero = choices.zero_stage
+    last_backward = np.where(zero == 0, sync.all_reduce, sync.replicas) + np.where(
+        zero == 1, sync.reduce_scatter, 0.0
+    )
+    first_forward = np.where((zero == 1) | (zero == 2), sync.gather, 0.0)
+    if not setting.stack.syncs_under_compute:
+        return last_backward + first_forward
+    exposed = exposed_seconds(last_backward, windows.backward, setting.overlap)
+    return exposed + exposed_seconds(first_forward, windows.forward, setting.overlap)

@@ -1,0 +1,59 @@
+"""Rates: how fast a device's kernels are alone, as fitted on measured tables."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import Field
+
+from planner.schema.document import Part
+from planner.schema.job import Precision, Stack
+
+Positive = Annotated[float, Field(gt=0)]
+NotNegative = Annotated[float, Field(ge=0)]
+Share = Annotated[float, Field(gt=0, le=1)]
+
+
+class GemmRate(Part):
+    """rate = peak x efficiency x K / (K + inner_size_half)."""
+
+    efficiency: Share
+    inner_size_half: NotNegative
+    source: str
+
+
+class GemmProfile(GemmRate):
+    """The rate of 16-bit products, which stands for formats that have none of their own."""
+
+    fp8: GemmRate | None = None
+    fp32: GemmRate | None = None
+
+    def rate(self, precision: Precision) -> GemmRate:
+        """Return the rate at `precision`, of that precision's peak."""
+        own = {Precision.FP8: self.fp8, Precision.FP32: self.fp32}.get(precision)
+        return self if own is None else own
+
+
+class AttentionRate(Part):
+    """rate = plateau x s / (s + tokens_half), forward and backward apart, at heads of 128.
+
+    `half_head_ratio` is the rate at heads of 64 over that at 128; it falls with that power of the
+    size below 128, and is the same above.
+    """
+
+    forward_tflop_per_second: Positive
+    forward_tokens_half: NotNegative
+    backward_tflop_per_second: Positive
+    backward_tokens_half: NotNegative
+    half_head_ratio: Share
+    source: str
+
+
+class AttentionProfile(AttentionRate):
+    """The rate of fused attention; `by_stack` is of stacks that run other kernels."""
+
+    by_stack: dict[Stack, AttentionRate] = Field(default_factory=dict)
+
+    def rate(self, stack: Stack) -> AttentionRate:
+        """Return the rate of the kernels that `stack` runs."""
+        return self.by_stack.get(stack, self)

@@ -1,0 +1,129 @@
+"""What launching, gathering and syncing cost by stack, by hand."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from planner.cost.compute import compute_seconds
+from planner.cost.configuration import Choice, Choices, Configuration, Configurations
+from planner.cost.layer_costs import LayerSeconds
+from planner.cost.layers import layer_seconds, no_extras
+from planner.cost.setting import Setting, setting
+from planner.cost.states import local_parameters, sync_seconds
+from planner.hardware import cluster_hardware, stack_profile
+from planner.importers.clusters import cluster_from_short_form
+from planner.importers.models import read_model
+from planner.schema.job import Stack
+from planner.schema.strategy import ActivationCheckpointing
+from planner.workload.layer import LayerWorkload
+from planner.workload.model import model_workload
+from tests.builders import a_job
+
+LLAMA: LayerWorkload = model_workload(read_model("llama-3-8b")[1]).runs[0][0]
+GPT: LayerWorkload = model_workload(read_model("gpt2-xl")[1]).runs[0][0]
+H100, A100 = "h100-sxm5-80gb", "a100-sxm4-80gb"
+PARAMETERS = 218_112_000  # of a block of Llama-3-8B
+
+
+def a_setting(device: str = H100, length: int = 16, **job: Any) -> Setting:
+    """One sequence on each of eight devices that share the states."""
+    (kind,) = cluster_hardware(cluster_from_short_form(f"1x8x{device}")).kinds
+    rows = Configurations.of([Configuration(data_parallel_shard_degree=8)])
+    return setting(a_job(sequence_length=length, **job), kind, rows)
+
+
+def priced(here: Setting, zero_stage: int = 3, again: bool = False) -> LayerSeconds:
+    """Return the seconds of a block of Llama under one choice."""
+    kind = ActivationCheckpointing.FULL if again else ActivationCheckpointing.NONE
+    choices = Choices.of([Choice(zero_stage=zero_stage, activation_checkpointing=kind)])
+    return layer_seconds(LLAMA, "block", choices=choices, setting=here, extras=no_extras(here))
+
+
+def waits(layer: LayerWorkload, here: Setting) -> float:
+    """Return how long the host takes to launch the layer's forward, its kernels included."""
+    seconds = compute_seconds(layer, here)
+    return float((seconds.forward + seconds.forward_host).item())
+
+
+def test_an_a100s_host_launches_at_two_thirds_of_an_h100s_pace() -> None:
+    """32 kernels of 20 microseconds, as transformers' layers have them."""
+    assert waits(LLAMA, a_setting(H100)) == pytest.approx(32 * 20e-6)
+    assert waits(LLAMA, a_setting(A100)) == pytest.approx(32 * 30e-6)
+
+
+def test_plain_torch_launches_eight_kernels_more_around_unfused_attention() -> None:
+    """12 kernels in a block of GPT-2, 3 more for dropout; compiled, attention is one."""
+    unfused = {"fused_attention": False, "dropout": True}
+    plain, compiled = (
+        waits(GPT, a_setting(fused_elementwise=flag, **unfused)) for flag in (False, True)
+    )
+    assert plain == pytest.approx((12 + 8 + 3) * 20e-6)
+    assert compiled == pytest.approx(12 * 20e-6)
+
+
+def test_hooks_around_nine_modules_wait_where_parameters_are_gathered() -> None:
+    """Seven products and two norms, 85 microseconds each, forward and back, and when run again."""
+    here = a_setting(stack=Stack.DEEPSPEED)
+    two, three = (priced(here, stage).micro_batch_seconds for stage in (2, 3))
+    assert (three.host - two.host).item() == pytest.approx(2 * 9 * 85e-6)
+    again = priced(here, 3, again=True).micro_batch_seconds.recompute
+    without = priced(here, 2, again=True).micro_batch_seconds.recompute
+    assert (again - without).item() == pytest.approx(9 * 85e-6)
+
+
+def test_graphs_have_no_hooks() -> None:
+    here = a_setting(stack=Stack.DEEPSPEED, cuda_graphs=True)
+    assert priced(here, 3).micro_batch_seconds.host.item() == 0.0
+
+
+def test_fully_shard_copies_what_it_gathers_and_reduces() -> None:
+    """Twice 2 + 2 bytes a parameter to unpack, and 2 + 4 to pack its gradient."""
+    here = a_setting(length=65536)
+    copies = here.stack.model_copy(update={"copies_gathered": False})
+    object.__setattr__(here, "stack", copies)
+    without = priced(here).micro_batch_seconds.data_parallel_exposed.item()
+    with_copies = priced(a_setting(length=65536)).micro_batch_seconds.data_parallel_exposed.item()
+    moved = (2 * 4 + 6) * PARAMETERS / here.hardware.memory_bytes_per_second
+    assert with_copies - without == pytest.approx(moved)
+
+
+@pytest.mark.parametrize(
+    ("zero_stage", "parts"), [(0, ("all_reduce",)), (1, ("reduce_scatter", "gather"))]
+)
+def test_deepspeed_syncs_once_a_step_while_nothing_computes(
+    zero_stage: int, parts: tuple[str, ...]
+) -> None:
+    here = a_setting(stack=Stack.DEEPSPEED, length=65536)
+    sync = sync_seconds(local_parameters(LLAMA.parameters, here), here)
+    found = priced(here, zero_stage).step_end_seconds.data_parallel_exposed.item()
+    assert found == pytest.approx(sum(getattr(sync, part).item() for part in parts))
+
+
+def test_megatron_hides_what_it_syncs_under_compute() -> None:
+    here = a_setting(stack=Stack.MEGATRON, length=65536)
+    sync = sync_seconds(local_parameters(LLAMA.parameters, here), here)
+    found = priced(here, 1).step_end_seconds.data_parallel_exposed.item()
+    contention = stack_profile(Stack.MEGATRON).overlap.contention_ratio
+    assert found == pytest.approx(contention * (sync.reduce_scatter + sync.gather).item())
+
+
+def test_compiled_norms_and_rotary_spare_their_steps() -> None:
+    """2 x 14 passes over 4,096 and 6 over 5,120, two bytes each, and twice as much backward."""
+    plain, fused = (
+        compute_seconds(LLAMA, a_setting(length=8192, fused_elementwise=flag))
+        for flag in (False, True)
+    )
+    here = a_setting()
+    once = 2 * 8192 * (28 * 4096 + 6 * 5120) / here.hardware.memory_bytes_per_second
+    assert (plain.forward - fused.forward).item() == pytest.approx(once)
+    assert (plain.backward - fused.backward).item() == pytest.approx(2 * once)
+
+
+def test_megatrons_norms_are_fused_whatever_the_job_says() -> None:
+    plain, fused = (
+        compute_seconds(LLAMA, a_setting(stack=Stack.MEGATRON, fused_elementwise=flag)).forward
+        for flag in (False, True)
+    )
+    assert plain.item() == fused.item()
