@@ -4,20 +4,22 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from itertools import islice
 from typing import TYPE_CHECKING
 
+from planner.cost.arrangement import arranged
 from planner.cost.step import predict_simulated, predictions
 from planner.errors import InputError, VerificationError
 from planner.explain import describe, explanation
-from planner.ilp.result import NotFound
+from planner.ilp.result import Found, NotFound
 from planner.resolution import (
     Request,
     resolved_cluster,
     resolved_model,
     resolved_request,
 )
-from planner.schema.job import Job
+from planner.schema.job import Job, Objective
 from planner.schema.plan import (
     Estimate,
     Infeasible,
@@ -147,7 +149,7 @@ def request_id(request: Request) -> str:
 
 
 def _plan(result: Attained, *, name: str) -> Plan:
-    request, found = result.request, result.found
+    request, found = result.request, _arranged(result.request, result.found)
     prediction = predict_simulated(
         request.workload, request.hardware, request.job.resolved, found.strategy
     )
@@ -167,6 +169,18 @@ def _plan(result: Attained, *, name: str) -> Plan:
     )
     verify(planned)
     return planned
+
+
+def _arranged(request: Request, found: Found) -> Found:
+    """Return what was found with ranks' blocks where they wait least, which the search leaves open.
+
+    Where memory is the objective its proof is of the blocks as they are.
+    """
+    job = request.job.resolved
+    if job.objective is Objective.MEMORY:
+        return found
+    strategy = arranged(request.workload, request.hardware, job, found.strategy)
+    return replace(found, strategy=strategy)
 
 
 def _infeasible(request: Request, missing: NotFound, inquiry: Inquiry) -> Infeasible:
