@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from functools import lru_cache
 
 from planner.cost.orders import ActionKind, Order, interleaved_order, interleaved_round, rank_order
+from planner.cost.schedule import in_flight
 from planner.schema.strategy import V_SCHEDULES, PipelineSchedule
 
 Holding = tuple[int, ...]
@@ -37,13 +38,23 @@ def peak_holdings(
 
     `peak_activation_bytes` is what they come to. Where the bytes of a micro-batch do not fall along
     the rank's virtual stages, that is no more than `schedule.in_flight` times their sum, and where
-    they fall it is more: earlier virtual stages hold more micro-batches.
+    they fall it is more: earlier virtual stages hold more micro-batches. One alone holds what the
+    schedule has in flight.
 
     Raises:
         ValueError: as `planner.cost.orders.rank_orders`.
     """
     if pipeline_parallel_degree == 1:
         return ((1,) * virtual_pipeline_degree,)
+    if virtual_pipeline_degree == 1:
+        held = in_flight(
+            schedule,
+            micro_batch_count=micro_batch_count,
+            pipeline_parallel_degree=pipeline_parallel_degree,
+            virtual_pipeline_degree=virtual_pipeline_degree,
+            stage=rank,
+        )
+        return ((int(held),),)
     order = _short_order(
         schedule,
         rank,

@@ -111,3 +111,18 @@ def test_in_flight_covers_virtual_stages_that_keep_more_the_later_they_come(
             peak = peak_activation_bytes(held, tuple(bytes_kept))
             flight = in_flight(schedule, micro_batch_count=count, stage=rank, **shape)
             assert peak <= flight * bytes_kept.sum() * (1.0 + 1e-12)
+
+
+def test_a_lone_virtual_stage_holds_what_its_order_holds() -> None:
+    """Its peak is known without the order, however many micro-batches there are."""
+    checked = 0
+    for schedule, degree, virtual, count in cases():
+        if virtual != 1:
+            continue
+        shape = {"pipeline_parallel_degree": degree, "virtual_pipeline_degree": virtual}
+        orders = rank_orders(schedule, micro_batch_count=count, **shape)
+        for rank, order in enumerate(orders):
+            held = peak_holdings(schedule, micro_batch_count=count, rank=rank, **shape)
+            assert held == ((most_held(order),),), (schedule, degree, count, rank)
+            checked += 1
+    assert checked > 300
