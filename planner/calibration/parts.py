@@ -6,8 +6,8 @@ none. Near a point it is therefore linear in the factors:
     t(u) = rest + sum_j part_j exp(e_j (u - u0))
 
 with u the logarithms of the factors on *time* (a rate's factor, inverted), and e_j the factors that
-a part goes with: matrix products in 8 bits go with two. The parts are the derivatives at u0, by
-differences of exact prices.
+a part goes with: matrix products in 8 bits and attention go with two. The parts are the derivatives
+at u0, by differences of exact prices.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ import numpy as np
 from planner.calibration.row import Row
 from planner.cost.configuration import Floats
 from planner.schema.job import Calibration, Precision
+from planner.schema.plan import Interval
 from planner.schema.scalars import Scalars
 
 NAMES = (
@@ -29,12 +30,14 @@ NAMES = (
     "communication_efficiency_ratio",
     "host_overhead_ratio",
     "fp8_efficiency_ratio",
+    "attention_efficiency_ratio",
 )
 COUNT = len(NAMES)
 _COMPUTE, _FP8 = NAMES.index("compute_efficiency_ratio"), NAMES.index("fp8_efficiency_ratio")
+_ATTENTION = NAMES.index("attention_efficiency_ratio")
 _SIGNS = np.array([1.0 if name == "host_overhead_ratio" else -1.0 for name in NAMES])
 _EXPONENTS = np.eye(COUNT)
-_EXPONENTS[_FP8, _COMPUTE] = 1.0
+_EXPONENTS[_FP8, _COMPUTE] = _EXPONENTS[_ATTENTION, _COMPUTE] = 1.0
 _DIFFERENCE = 0.05
 
 
@@ -51,10 +54,15 @@ def factors_of(scalars: Scalars) -> Floats:
 
 def priced_seconds(row: Row, factors: Floats) -> float:
     """Return the predicted step of a row under factors."""
+    return priced_interval(row, factors).p50
+
+
+def priced_interval(row: Row, factors: Floats) -> Interval:
+    """Return the predicted interval of a row's step under factors, as wide as shipped."""
     device, stack = row.pair
     calibration = Calibration(name="trial", stack=stack, devices={device: scalars_of(factors)})
     job = row.case.job.model_copy(update={"calibration": calibration})
-    return replace(row.case, job=job).price().step_seconds.p50
+    return replace(row.case, job=job).price().step_seconds
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,11 +95,11 @@ class Parts:
 
 
 def parts_of(rows: Sequence[Row], at: Floats) -> Parts:
-    """Return the steps of `rows` near the point `at`, from 5 or 6 prices each."""
+    """Return the steps of `rows` near the point `at`, from 5 to 7 prices each."""
     steps = np.array([priced_seconds(row, at) for row in rows])
     slopes = np.array([_slopes(row, at, step) for row, step in zip(rows, steps, strict=True)])
     parts = slopes.copy()
-    parts[:, _COMPUTE] -= slopes[:, _FP8]
+    parts[:, _COMPUTE] -= slopes[:, _FP8] + slopes[:, _ATTENTION]
     return Parts(
         at=at,
         rest=steps - parts.sum(axis=1),
@@ -105,6 +113,8 @@ def _slopes(row: Row, at: Floats, step: float) -> Floats:
     slopes = np.zeros(COUNT)
     for place in range(COUNT):
         if place == _FP8 and row.case.job.precision is not Precision.FP8:
+            continue
+        if place == _ATTENTION and not row.case.job.fused_attention:
             continue
         moved = at.copy()
         moved[place] += _DIFFERENCE

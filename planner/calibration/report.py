@@ -21,6 +21,7 @@ from planner.schema.calibration import (
     PairVerdict,
     ScalarIntervals,
 )
+from planner.schema.scalars import Scalars
 from planner.version import planner_version
 
 _P90_DEVIATIONS = 1.2815515655446004  # standard normal quantile of 0.9
@@ -77,12 +78,17 @@ def verdict_of(rows: Sequence[Row]) -> PairVerdict:
         stack=stack,
         run_count=len(rows),
         families=dict(sorted(Counter(row.family for row in rows).items())),
-        scalars=scalars_of(fit.factors),
+        scalars=_scalars(fit, left),
         intervals=_intervals(fit),
         held_out=None if left is None else _errors(left),
     )
     accepted, reason = _judged(left)
     return PairVerdict(pair=pair, accepted=accepted, reason=reason)
+
+
+def _scalars(fit: Fit, left: HeldOut | None) -> Scalars:
+    ratio = 1.0 if left is None else left.interval_ratio
+    return scalars_of(fit.factors).model_copy(update={"step_interval_ratio": ratio})
 
 
 def _judged(left: HeldOut | None) -> tuple[bool, str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from planner.hardware import DeviceHardware, in_situ_efficiency, stack_profile
+from planner.rates import AttentionProfile, AttentionRate
 from planner.schema.job import Job, Precision
 from planner.schema.scalars import Scalars
 
@@ -29,6 +30,7 @@ def _scaled(hardware: DeviceHardware, job: Job, scalars: Scalars) -> DeviceHardw
         update={
             "in_situ_efficiency": in_situ_efficiency(own, stack) * scalars.compute_efficiency_ratio,
             "host_us_per_kernel": launch * scalars.host_overhead_ratio,
+            "attention": _attention(own.attention, scalars.attention_efficiency_ratio),
         }
     )
     peaks = hardware.peak_flop_per_second
@@ -46,3 +48,19 @@ def _scaled(hardware: DeviceHardware, job: Job, scalars: Scalars) -> DeviceHardw
             for level in hardware.levels
         ),
     )
+
+
+def _attention(shipped: AttentionProfile, ratio: float) -> AttentionProfile:
+    """Return fused attention at `ratio` of its rates, whichever stack's kernels it is."""
+    by_stack = {
+        stack: rate.model_copy(update=_plateaus(rate, ratio))
+        for stack, rate in shipped.by_stack.items()
+    }
+    return shipped.model_copy(update={**_plateaus(shipped, ratio), "by_stack": by_stack})
+
+
+def _plateaus(rate: AttentionRate, ratio: float) -> dict[str, float]:
+    return {
+        "forward_tflop_per_second": rate.forward_tflop_per_second * ratio,
+        "backward_tflop_per_second": rate.backward_tflop_per_second * ratio,
+    }

@@ -1,18 +1,62 @@
-"""Intervals: how far the truth may lie from a prediction."""
+"""Intervals: how far the truth may lie from a prediction.
+
+A step's interval holds 80 % of runs. Its half width, in logarithms, depends on what the job is:
+
+    w = ln(1 + r) exp(a x mixture + b x log10(P0 / P) + c x host) x calibrated
+
+with r the stack's ratio for large dense models, P the model's parameters where below P0 = 10e9,
+host the share of the step that waits for the host, one half at most, and `calibrated` what runs
+left out of a calibration were off by, over what was shipped.
+
+Source: `python -m benchmarks.intervals`, a quantile regression on published runs; it prints r, a, b
+and c, and which share of runs lies within when their family is left out.
+"""
 
 from __future__ import annotations
 
 import math
 
+from planner.hardware import ClusterHardware, stack_profile
+from planner.schema.job import Job
 from planner.schema.plan import Interval
+from planner.workload.layer import ModelWorkload
+
+LARGE_PARAMETERS = 10e9
+HOST_RATIO_MOST = 0.5
+EXPONENTS = (0.39, 0.54, 0.25)  # a, b, c
 
 
-def step_interval(step_seconds: float, *, interval_ratio: float) -> Interval:
-    """Return the 80 % interval of a step, symmetric in logarithms.
+def step_width(
+    workload: ModelWorkload, hardware: ClusterHardware, job: Job, *, host_ratio: float
+) -> float:
+    """Return the half width of a step's interval, in logarithms."""
+    traits = step_traits(workload, host_ratio=host_ratio)
+    exponent = sum(weight * trait for weight, trait in zip(EXPONENTS, traits, strict=True))
+    width = math.log1p(stack_profile(job.stack).step_interval_ratio) * math.exp(exponent)
+    return width * _calibrated(hardware, job)
 
-    `interval_ratio` is the p90's distance from the p50 over the p50, from the stack's profile.
-    """
-    spread = 1.0 + interval_ratio
+
+def step_traits(workload: ModelWorkload, *, host_ratio: float) -> tuple[float, float, float]:
+    """Return what makes a step less certain: a mixture, few parameters, waiting for the host."""
+    mixture = any(layer.experts_per_token for layer, _ in workload.runs)
+    small = max(math.log10(LARGE_PARAMETERS / workload.parameter_count), 0.0)
+    return float(mixture), small, min(host_ratio, HOST_RATIO_MOST)
+
+
+def _calibrated(hardware: ClusterHardware, job: Job) -> float:
+    """Return the calibration's factor, that of the least certain device; 1 without any."""
+    if job.calibration is None:
+        return 1.0
+    scalars = job.calibration.devices
+    return max(
+        scalars[kind.device].step_interval_ratio if kind.device in scalars else 1.0
+        for kind in hardware.kinds
+    )
+
+
+def step_interval(step_seconds: float, *, width: float) -> Interval:
+    """Return the 80 % interval of a step, symmetric in logarithms."""
+    spread = math.exp(width)
     return Interval(p10=step_seconds / spread, p50=step_seconds, p90=step_seconds * spread)
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from planner.cost.configuration import Configuration
 from planner.cost.held import boundaries, held_layers
 from planner.cost.holdings import peak_holdings
-from planner.cost.intervals import fits_probability, step_interval
+from planner.cost.intervals import fits_probability, step_interval, step_width
 from planner.cost.layer_costs import MemoryLimits
 from planner.cost.priced import PricedStrategy, priced_strategies
 from planner.cost.schedule import boundary_shares, fill_weights, in_flight, repeat_count
@@ -130,11 +130,13 @@ def _prediction(
     stages = tuple(
         _stage_prediction(rank, total, limits[rank]) for rank, total in enumerate(totals)
     )
+    breakdown = _breakdown(totals, configuration, step=seconds)
+    width = step_width(workload, hardware, job, host_ratio=breakdown.host / seconds)
     return Prediction(
-        step_seconds=step_interval(seconds, interval_ratio=stack.step_interval_ratio),
+        step_seconds=step_interval(seconds, width=width),
         tokens_per_second_per_device=tokens / seconds / hardware.device_count,
         model_flop_utilization=flop / seconds / hardware.peak_flop_per_second(job.precision),
-        breakdown_seconds=_breakdown(totals, configuration, step=seconds),
+        breakdown_seconds=breakdown,
         stages=stages,
         cost_per_million_tokens=hardware.price_per_hour / 3600.0 * seconds / tokens * 1e6,
         fits=all(

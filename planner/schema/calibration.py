@@ -30,6 +30,7 @@ class ScalarIntervals(Part):
     communication_efficiency_ratio: FactorInterval
     host_overhead_ratio: FactorInterval
     fp8_efficiency_ratio: FactorInterval
+    attention_efficiency_ratio: FactorInterval
 
 
 class HeldOutErrors(Part):

@@ -14,10 +14,12 @@ Factor = Annotated[float, Field(ge=0.05, le=20)]
 class Scalars(Part):
     """Factors on what profiles say; 1 is the shipped value.
 
-    `compute_efficiency_ratio` is of all matrix products and attention inside a step, and
-    `fp8_efficiency_ratio` of products in 8 bits beside it; `memory_efficiency_ratio` of achieved
-    memory bandwidth, `communication_efficiency_ratio` of the bandwidth of every network level, and
-    `host_overhead_ratio` of the host's time to launch a kernel.
+    `compute_efficiency_ratio` is of all matrix products and attention inside a step;
+    `fp8_efficiency_ratio` of products in 8 bits and `attention_efficiency_ratio` of fused attention
+    beside it; `memory_efficiency_ratio` of achieved memory bandwidth,
+    `communication_efficiency_ratio` of the bandwidth of every network level, and
+    `host_overhead_ratio` of the host's time to launch a kernel. `step_interval_ratio` is of the
+    width of a step's interval, in logarithms, as far off as runs were that were left out.
     """
 
     compute_efficiency_ratio: Factor = 1.0
@@ -25,3 +27,5 @@ class Scalars(Part):
     communication_efficiency_ratio: Factor = 1.0
     host_overhead_ratio: Factor = 1.0
     fp8_efficiency_ratio: Factor = 1.0
+    attention_efficiency_ratio: Factor = 1.0
+    step_interval_ratio: Factor = 1.0

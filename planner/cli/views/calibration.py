@@ -15,6 +15,7 @@ _TITLES = {
     "communication_efficiency_ratio": "communication",
     "host_overhead_ratio": "host time",
     "fp8_efficiency_ratio": "fp8",
+    "attention_efficiency_ratio": "attention",
 }
 
 

@@ -38,6 +38,7 @@ def test_each_scalar_scales_what_it_names():
         communication_efficiency_ratio=2.0,
         host_overhead_ratio=3.0,
         fp8_efficiency_ratio=0.9,
+        attention_efficiency_ratio=0.7,
     )
     found, shipped = calibrated(hardware(), a_job(scalars)), hardware()
     assert found.profile.in_situ_efficiency == pytest.approx(0.92 * 0.5)  # megatron.yaml
@@ -48,6 +49,10 @@ def test_each_scalar_scales_what_it_names():
     )
     assert found.peak_flop_per_second[Precision.FP8] == pytest.approx(0.9 * 1979e12)
     assert found.peak_flop_per_second[Precision.BF16] == 989e12
+    whole, torch = found.profile.attention, found.profile.attention.rate(Stack.TORCH)
+    assert whole.forward_tflop_per_second == pytest.approx(0.7 * 620)  # h100-sxm5-80gb.yaml
+    assert torch.backward_tflop_per_second == pytest.approx(0.7 * 330)
+    assert whole.forward_tokens_half == shipped.profile.attention.forward_tokens_half
     assert found.device_memory_bytes == shipped.device_memory_bytes
 
 

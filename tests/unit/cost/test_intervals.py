@@ -2,14 +2,59 @@
 
 from __future__ import annotations
 
+import math
+from typing import Any
+
 import pytest
 
-from planner.cost.intervals import fits_probability, step_interval
+from planner.cost.intervals import EXPONENTS, fits_probability, step_interval, step_width
+from planner.hardware import cluster_hardware, stack_profile
+from planner.importers.clusters import cluster_from_short_form
+from planner.importers.models import read_model
+from planner.schema.job import Calibration, Stack
+from planner.schema.scalars import Scalars
+from planner.workload.model import model_workload
+from tests.builders import a_job
 
 
 def test_an_interval_is_symmetric_in_ratio() -> None:
-    interval = step_interval(10.0, interval_ratio=0.25)
+    interval = step_interval(10.0, width=math.log(1.25))
     assert (interval.p10, interval.p50, interval.p90) == pytest.approx((8.0, 10.0, 12.5))
+
+
+def a_width(model: str = "llama-3-70b", *, host: float = 0.0, **job: Any) -> float:
+    """Return the half width of a step on eight H100."""
+    workload = model_workload(read_model(model)[1])
+    hardware = cluster_hardware(cluster_from_short_form("1x8xh100-sxm5-80gb"))
+    return step_width(workload, hardware, a_job(stack=Stack.TORCH, **job), host_ratio=host)
+
+
+def test_a_large_dense_model_is_as_certain_as_its_stack() -> None:
+    assert a_width() == pytest.approx(math.log1p(stack_profile(Stack.TORCH).step_interval_ratio))
+
+
+def test_a_mixture_is_less_certain_than_a_dense_model_of_its_size() -> None:
+    assert a_width("mixtral-8x7b") == pytest.approx(a_width() * math.exp(EXPONENTS[0]))
+
+
+def test_decades_below_ten_billion_parameters_make_a_step_less_certain() -> None:
+    """1,557,611,200 parameters are 0.8075 decades below."""
+    small = a_width("gpt2-xl") / a_width()
+    assert math.log(small) == pytest.approx(0.8075 * EXPONENTS[1], rel=1e-3)
+
+
+def test_waiting_for_the_host_widens_up_to_half_of_the_step() -> None:
+    assert a_width(host=0.2) == pytest.approx(a_width() * math.exp(0.2 * EXPONENTS[2]))
+    assert a_width(host=0.9) == a_width(host=0.5)
+
+
+def test_a_calibration_narrows_by_what_runs_left_out_were_off() -> None:
+    scalars = {"h100-sxm5-80gb": Scalars(step_interval_ratio=0.6)}
+    ours = Calibration(name="ours", stack=Stack.TORCH, devices=scalars)
+    assert a_width(calibration=ours) == pytest.approx(0.6 * a_width())
+    others = {"a100-sxm4-80gb": Scalars(step_interval_ratio=0.6)}
+    theirs = Calibration(name="theirs", stack=Stack.TORCH, devices=others)
+    assert a_width(calibration=theirs) == a_width()
 
 
 def test_a_peak_at_capacity_fits_in_half_of_all_runs() -> None:

@@ -1,0 +1,176 @@
+"""`python -m benchmarks.intervals FILE`: how wide intervals of step time are, and what they hold.
+
+The half width's logarithm is linear in what the job is (see `planner.cost.intervals`). It is the
+80 % quantile of log |ln(measured / predicted)|, fitted by iterated least squares on the check
+function, with a small ridge on all but the intercept. Runs of one family speak for one another: n
+of them count as n / (1 + (n - 1) / 5). Every family is left out once, and the widths fitted on the
+others are held against its runs.
+
+Source: Koenker and Bassett 1978, doi:10.2307/1913643.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from planner.cost.intervals import EXPONENTS, step_traits
+from planner.hardware import stack_profile
+from planner.importers.measured_runs import read_measured_runs
+from planner.schema.job import Stack
+from planner.schema.measured_run import MeasuredRun
+from planner.validation.case import case_of
+from planner.validation.comparison import Comparison, Pair, compare
+from planner.validation.measurement import BULK_TIER
+from planner.validation.reasons import Unpriced
+from planner.validation.subsets import SUBSETS
+
+Floats = NDArray[np.float64]
+
+_COVERAGE = 0.8
+_RIDGE = 0.02
+_FAMILY_CORRELATION = 0.2  # of 0.05 to 0.5: above, large families lie within too often, below small
+_STACKS = (Stack.MEGATRON, Stack.TORCH, Stack.DEEPSPEED)
+_LEAST_ERROR = 0.01  # nearer than that is as near as can be
+_ROUNDS = 300
+_SMOOTHING = (0.5, 0.95, 1e-4)  # first, factor a round, least
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """A run's traits (intercept, two stacks, three traits), how far off it was, and its width."""
+
+    family: str
+    subsets: tuple[str, ...]
+    traits: tuple[float, ...]
+    error: float
+    shipped: float
+
+
+def rows_of(path: Path) -> list[Row]:
+    """Return a row of every run whose step is compared, bulk ones left out."""
+    found = (_row(run) for run in read_measured_runs(path) if run.tier != BULK_TIER)
+    return [row for row in found if row is not None]
+
+
+def _row(run: MeasuredRun) -> Row | None:
+    try:
+        compared = compare(case_of(run))
+    except Unpriced:
+        return None
+    step = compared.step
+    if not isinstance(step, Pair):
+        return None
+    return Row(
+        family=run.family_name,
+        subsets=tuple(name for name, chosen in SUBSETS.items() if chosen(compared)),
+        traits=_traits(compared),
+        error=abs(math.log(step.measured / step.predicted)),
+        shipped=math.log(step.p90 / step.predicted),
+    )
+
+
+def _traits(compared: Comparison) -> tuple[float, ...]:
+    prediction, case = compared.prediction, compared.case
+    host = prediction.breakdown_seconds.host / prediction.step_seconds.p50
+    stack = (float(case.job.stack is name) for name in _STACKS[1:])
+    return (1.0, *stack, *step_traits(case.workload, host_ratio=host))
+
+
+def fitted(rows: Sequence[Row]) -> Floats:
+    """Return the weights of traits, [traits]."""
+    traits = np.array([row.traits for row in rows])
+    errors = np.log(np.maximum([row.error for row in rows], _LEAST_ERROR))
+    counts = _family_weights([row.family for row in rows])
+    ridge = np.diag([1e-9, *[_RIDGE] * (traits.shape[1] - 1)])
+    weights = np.zeros(traits.shape[1])
+    weights[0] = float(np.quantile(errors, _COVERAGE))
+    smoothing, factor, least = _SMOOTHING
+    for _ in range(_ROUNDS):
+        rest = errors - traits @ weights
+        sides = np.where(rest > 0.0, _COVERAGE, 1.0 - _COVERAGE)
+        trusted = counts * sides / np.maximum(np.abs(rest), smoothing)
+        curvature = (traits.T * trusted) @ traits + ridge
+        weights = np.linalg.solve(curvature, traits.T @ (trusted * errors))
+        smoothing = max(smoothing * factor, least)
+    return np.asarray(weights)
+
+
+def _family_weights(families: Sequence[str]) -> Floats:
+    counts = Counter(families)
+    shares = {name: 1.0 / (1.0 + (n - 1) * _FAMILY_CORRELATION) for name, n in counts.items()}
+    weights = np.array([shares[name] for name in families])
+    return np.asarray(weights / weights.sum())
+
+
+def widths(rows: Sequence[Row], weights: Floats) -> Floats:
+    """Return the half widths of rows, in logarithms, [rows]."""
+    return np.asarray(np.exp(np.array([row.traits for row in rows]) @ weights))
+
+
+def left_out(rows: Sequence[Row]) -> Floats:
+    """Return the half widths of rows, each by a fit without its family, [rows]."""
+    found = np.zeros(len(rows))
+    families = np.array([row.family for row in rows])
+    for name in dict.fromkeys(families):
+        own = families == name
+        weights = fitted([row for row, is_own in zip(rows, own, strict=True) if not is_own])
+        found[own] = widths([row for row, is_own in zip(rows, own, strict=True) if is_own], weights)
+    return found
+
+
+def _print_weights(weights: Floats) -> None:
+    print("fitted here, and shipped:")
+    for place, stack in enumerate(_STACKS):
+        base = weights[0] + (weights[place] if place else 0.0)
+        shipped = stack_profile(stack).step_interval_ratio
+        print(f"  {stack.value} step_interval_ratio {math.expm1(math.exp(base)):.3f}, {shipped}")
+    names = ("mixture a", "small b", "host c")
+    for name, value, shipped in zip(names, weights[len(_STACKS) :], EXPONENTS, strict=True):
+        print(f"  {name} {value:.2f}, {shipped}")
+
+
+def _print_coverage(rows: Sequence[Row], apart: Floats) -> None:
+    errors, shipped = (
+        np.array([row.error for row in rows]),
+        np.array([row.shipped for row in rows]),
+    )
+    print(
+        f"{'held within the interval':26} {'runs':>5} {'shipped':>8} {'left out':>9} {'width':>6}"
+    )
+    groups: dict[str, list[int]] = {name: [] for name in SUBSETS}
+    for place, row in enumerate(rows):
+        for name in (*row.subsets, f"  {row.family}"):
+            groups.setdefault(name, []).append(place)
+    for name, places in groups.items():
+        if places:
+            near, far = errors[places] <= shipped[places], errors[places] <= apart[places]
+            width = math.expm1(float(np.median(shipped[places])))
+            print(f"{name:26} {len(places):5} {near.mean():8.0%} {far.mean():9.0%} {width:6.0%}")
+    families = {row.family for row in rows}
+    means = [
+        np.mean([e <= w for e, w, row in zip(errors, apart, rows, strict=True) if row.family == f])
+        for f in families
+    ]
+    print(f"{'mean over families':26} {len(families):5} {'':8} {np.mean(means):9.0%}")
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Print the fit, and what intervals hold by subset and family."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.intervals", description=__doc__)
+    parser.add_argument("runs", type=Path, help="measured runs, one JSON object a line")
+    rows = rows_of(parser.parse_args(arguments).runs)
+    _print_weights(fitted(rows))
+    _print_coverage(rows, left_out(rows))
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
