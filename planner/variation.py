@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from planner.cost.fitting import capacity_ratio
 from planner.hardware import device_profile
 from planner.resolution import Request, cluster_document, resolved_request
 from planner.schema.cluster import Cluster, NodeGroup
@@ -90,7 +91,7 @@ def with_memory_cap(cluster: Cluster, cap_bytes: float) -> Cluster:
 
 def with_peak_cap(request: Request, cap_bytes: float) -> Request:
     """Return `request` with every device's peak, after headroom, under the cap."""
-    kept_ratio = 1.0 - request.job.resolved.limits.memory_headroom_ratio
+    kept_ratio = capacity_ratio(request.job.resolved)
     cluster = request.cluster.resolved
     return with_cluster(request, with_memory_cap(cluster, cap_bytes / kept_ratio))
 

@@ -13,6 +13,7 @@ from planner.cost.collectives import (
     send_recv_seconds_by_level,
 )
 from planner.cost.configuration import Choices, Configurations, Floats, LayerChoices
+from planner.cost.fitting import capacity_ratio
 from planner.cost.layer_costs import (
     CostTable,
     LayerSeconds,
@@ -125,7 +126,7 @@ def memory_limits(hardware: DeviceHardware, job: Job) -> MemoryLimits:
         slack = stack.allocator_slack_ratio
     return MemoryLimits(
         device_bytes=hardware.device_memory_bytes,
-        capacity_bytes=hardware.device_memory_bytes * (1.0 - job.limits.memory_headroom_ratio),
+        capacity_bytes=hardware.device_memory_bytes * capacity_ratio(job),
         runtime_bytes=runtime_gib * GIB,
         slack_ratio=slack,
         host_capacity_bytes=hardware.host_memory_bytes_per_device,

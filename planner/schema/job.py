@@ -83,6 +83,7 @@ class DegreeLimit(Part):
 class Limits(Part):
     """Fixed or bounded degrees, allowed techniques, memory headroom, solver time.
 
+    `fits_probability` is the least chance of fitting that a plan may have, beside the headroom.
     What is legal and yet searched only where a limit asks for it, `planner.space.rules` says.
     """
 
@@ -108,6 +109,7 @@ class Limits(Part):
         PipelineSchedule
     )
     memory_headroom_ratio: Annotated[float, Field(ge=0, lt=1)] = 0.05
+    fits_probability: Annotated[float, Field(ge=0.5, lt=1)] | None = None
     solver_seconds: Annotated[float, Field(gt=0, le=86400)] = 20.0
 
 
