@@ -8,6 +8,7 @@ import numpy as np
 
 from planner.ilp.bounds import least_memory_bytes
 from planner.ilp.frontier import PROOF_TOLERANCE, Best
+from planner.ilp.instance import Assignment, Instance
 from planner.ilp.offering import repriced, strategy_from
 from planner.ilp.pricing import alike
 from planner.ilp.result import Candidate, Found, Group, Shortfall
@@ -27,12 +28,15 @@ _SHORTFALLS_LOOKED_AT = 256
 _TIDYING_SECONDS = 1.0
 
 
-def found_of(state: State) -> Found:
-    """Return the best plans of a search with its certificate."""
+def found_of(state: State, *, as_found: bool = False) -> Found:
+    """Return the best plans of a search with its certificate, in their simplest form.
+
+    Whoever only asks whether there are any takes them `as_found`.
+    """
     ranked = state.frontier.ranked()
     best = ranked[0]
     lower_bound = state.frontier.lower_bound()
-    groups = tuple(_group(state, one) for one in ranked)
+    groups = tuple(_group(state, one, as_found=as_found) for one in ranked)
     gap = max(0.0, 1.0 - lower_bound / best.step_seconds)
     proven = gap <= PROOF_TOLERANCE
     certificate = Certificate(
@@ -54,9 +58,22 @@ def found_of(state: State) -> Found:
     )
 
 
-def _group(state: State, best: Best) -> Group:
-    """Return a plan in its simplest form with the same step."""
+def _group(state: State, best: Best, *, as_found: bool) -> Group:
+    """Return a plan, in its simplest form with the same step if it is not wanted `as_found`."""
     instance = state.pricing.instance(best.index)
+    return Group(
+        strategy=strategy_from(
+            state,
+            best.index,
+            instance,
+            best.assignment if as_found else _simplest(state, best, instance),
+        ),
+        step_seconds=best.step_seconds,
+    )
+
+
+def _simplest(state: State, best: Best, instance: Instance) -> Assignment:
+    """Return the simplest assignment with the same step that is found in time."""
     simplest = tidied(
         instance,
         best.assignment,
@@ -65,11 +82,8 @@ def _group(state: State, best: Best) -> Group:
         seconds=min(_TIDYING_SECONDS, state.seconds_left),
     )
     if instance.least_blocks > 1 and not repriced(state, best.index, instance, simplest).fits:
-        simplest = best.assignment
-    return Group(
-        strategy=strategy_from(state, best.index, instance, simplest),
-        step_seconds=best.step_seconds,
-    )
+        return best.assignment
+    return simplest
 
 
 def _runners_up(state: State, best: Best) -> tuple[Candidate, ...]:

@@ -93,7 +93,7 @@ def search(
     )
     proven = _refine(state, on_progress, stop_at_first=stop_at_first)
     if state.frontier.best:
-        return found_of(state)
+        return found_of(state, as_found=stop_at_first)
     is_asked_why = not stop_at_first and cutoff_seconds is None
     return NotFound(
         configurations_total=len(configurations),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import gcd
 
 from planner.hardware import ClusterHardware
@@ -41,7 +41,8 @@ class Mesh:
 class MeshRequest:
     """What is asked for; `refused` counts what is left out, by rule.
 
-    `every_context` lifts the rule on short contexts.
+    `every_context` lifts the rule on short contexts. What `obstacles` speak against context
+    parallelism is the same for all stages with a tensor degree, and is found once.
     """
 
     graph: ModelGraph
@@ -49,6 +50,21 @@ class MeshRequest:
     job: Job
     refused: Counter[Refusal]
     every_context: bool = False
+    obstacles: dict[tuple[ContextParallelKind, int, int], str | None] = field(default_factory=dict)
+
+    def context_obstacle(
+        self, kind: ContextParallelKind, *, context: int, tensor: int
+    ) -> str | None:
+        """Return why the sequences cannot be shared so, None if they can."""
+        if (kind, context, tensor) not in self.obstacles:
+            self.obstacles[kind, context, tensor] = context_parallel_obstacle(
+                self.graph,
+                kind,
+                context=context,
+                tensor=tensor,
+                length=self.job.sequence_length or 1,
+            )
+        return self.obstacles[kind, context, tensor]
 
 
 def meshes(asked: MeshRequest) -> Iterator[Mesh]:
@@ -132,13 +148,7 @@ def _context_kinds(
 ) -> Iterator[tuple[int, ContextParallelKind]]:
     wanted = asked.job.limits.context_parallel_kinds
     for kind in ContextParallelKind:
-        obstacle = context_parallel_obstacle(
-            asked.graph,
-            kind,
-            context=degree,
-            tensor=tensor,
-            length=asked.job.sequence_length or 1,
-        )
+        obstacle = asked.context_obstacle(kind, context=degree, tensor=tensor)
         if kind not in wanted:
             asked.refused[f"job.limits.context_parallel_kinds leaves out {kind.value}"] += 1
         elif obstacle is not None:
