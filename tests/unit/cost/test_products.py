@@ -67,6 +67,15 @@ def test_weights_gradients_of_experts_sum_over_the_rows_of_one() -> None:
     assert weights == pytest.approx(least * (4096 + HALF) / 4096)
 
 
+def test_an_expert_s_products_are_slower_the_fewer_rows_it_has() -> None:
+    """Twice 1,024 rows for 2 local experts: each has 1,024, and 100 over that is added to the ramp."""
+    gemm = an_expert()
+    forward, inputs, _ = values(seconds(gemm, 1024, expert_parallel_degree=8))
+    least = 2 * 2048 * 2048 * 4096 / PLATEAU
+    assert forward == pytest.approx(least * (1 + HALF / 2048 + 100 / 1024))
+    assert inputs == pytest.approx(least * (1 + HALF / 4096 + 100 / 1024))
+
+
 def an_expert() -> Gemm:
     """One product of 16 experts, of which a token goes to 2."""
     return Gemm(
