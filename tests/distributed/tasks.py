@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
+from functools import partial
 from itertools import islice
 from typing import Any
 
 import torch
 from torch import distributed, nn
+from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import checkpoint_wrapper
+from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 from torch.distributed.tensor import DTensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
@@ -18,8 +21,10 @@ from executor.data import corpus_batches
 from executor.losses import next_token_loss
 from executor.models.decoder import Decoder
 from executor.session import Session
+from executor.telemetry import LiveBytes
 from executor.trainer import Trainer
 from planner.errors import InputError
+from tests.distributed.mixture import mixture_model
 from tests.distributed.plans import WIDE_SEQUENCE_LENGTH, cpu_plan, wide_model, wide_plan
 from tests.distributed.reference import (
     SEED,
@@ -122,6 +127,43 @@ def wide_peaks(*, strategy: dict[str, Any], global_batch_size: int) -> dict[str,
     return {"ranks": everyone}
 
 
+def mixture_peak(*, checkpointed: bool, reshards: bool, global_batch_size: int) -> dict[str, Any]:
+    """Return the fullest rank's peak of live bytes in a second step of transformers' mixture.
+
+    FSDP2 over all ranks in bf16, without the executor, which has no experts.
+    """
+    torch.manual_seed(SEED)
+    model = mixture_model()
+    whole = {"mp_policy": MixedPrecisionPolicy(torch.bfloat16, torch.float32)}
+    for place, layer in enumerate(model.model.layers):
+        kept = checkpoint_wrapper(layer) if checkpointed else layer
+        model.model.layers[place] = fully_shard(kept, reshard_after_forward=reshards, **whole)
+    for part in (model.model.embed_tokens, [model.model.norm, model.lm_head]):
+        fully_shard(part, reshard_after_forward=reshards, **whole)
+    fully_shard(model, reshard_after_forward=reshards, **whole)
+    optimizer = adamw(model.parameters())
+    rows = global_batch_size // distributed.get_world_size()
+    step = partial(_mixture_step, model, optimizer, rows=rows)
+    step()
+    counter = LiveBytes(_held(model, optimizer))
+    with counter, counter.resizes():
+        step()
+    return {"peak_memory_bytes": _largest(float(counter.peak_bytes))}
+
+
+def _mixture_step(model: nn.Module, optimizer: torch.optim.Optimizer, *, rows: int) -> None:
+    optimizer.zero_grad(set_to_none=True)
+    for _ in range(2):
+        tokens = torch.randint(0, 1024, (rows // 2, WIDE_SEQUENCE_LENGTH))
+        next_token_loss(model(input_ids=tokens).logits, tokens).backward()
+    optimizer.step()
+
+
+def _held(model: nn.Module, optimizer: torch.optim.Optimizer) -> list[torch.Tensor]:
+    states = [value for state in optimizer.state.values() for value in state.values()]
+    return [*model.parameters(), *(value for value in states if torch.is_tensor(value))]
+
+
 def collectives(*, strategy: dict[str, Any]) -> dict[str, int]:
     """Return how many collectives of each kind rank 0 runs in forward and backward of a step."""
     session, trainer = _trainer(strategy, "decoder", "fp32", "own")
@@ -182,7 +224,16 @@ def initial_weights(*, strategy: dict[str, Any], kind: str = "decoder") -> dict[
 
 TASKS: dict[str, Callable[..., dict[str, Any]]] = {
     task.__name__: task
-    for task in (parity, resume, held, wide_peaks, collectives, refused_load, initial_weights)
+    for task in (
+        parity,
+        resume,
+        held,
+        wide_peaks,
+        mixture_peak,
+        collectives,
+        refused_load,
+        initial_weights,
+    )
 }
 
 
