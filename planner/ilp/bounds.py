@@ -21,6 +21,7 @@ B5. S >= sum_r phi_r(a_r) in fill alone. phi_r is convex in n, so with one kind 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import lru_cache
 
 import numpy as np
 
@@ -28,6 +29,7 @@ from planner.ilp.duals import PricedChain, cost_chain, memory_chain, scaled
 from planner.ilp.instance import Instance
 from planner.ilp.levels import levels_of
 
+_KEPT = 2  # a configuration is bounded, reduced and packed in turn
 _HOST_RATIOS = np.array([0.0, *(2.0**e for e in range(-4, 7))])
 
 
@@ -96,16 +98,19 @@ def least_memory_bytes(instance: Instance) -> float:
     return float(instance.capacity_bytes.max()) + excess
 
 
+@lru_cache(maxsize=_KEPT)
 def fill_chain(instance: Instance) -> PricedChain:
     """Return the fills with memory priced."""
     return cost_chain(instance, [kind.fill for kind in instance.kinds], instance.stage_fill)
 
 
+@lru_cache(maxsize=_KEPT)
 def pace_chain(instance: Instance) -> PricedChain:
     """Return the paces with memory priced: no rank's may exceed T."""
     return cost_chain(instance, [kind.pace for kind in instance.kinds], instance.stage_pace)
 
 
+@lru_cache(maxsize=_KEPT)
 def both_chain(instance: Instance) -> PricedChain:
     """Return omega with memory priced: no rank's may exceed rho T + U."""
     repeats = instance.repeat_count
@@ -113,6 +118,7 @@ def both_chain(instance: Instance) -> PricedChain:
     return cost_chain(instance, costs, repeats * instance.stage_pace + instance.stage_end)
 
 
+@lru_cache(maxsize=_KEPT)
 def fit_chain(instance: Instance) -> PricedChain:
     """Return device bytes with a price on host bytes, over what the limits allow.
 

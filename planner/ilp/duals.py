@@ -22,9 +22,9 @@ from planner.ilp.instance import Instance, Kind
 _SLOPES_MOST = 12
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class PricedChain:
-    """Prices of every layer and choice, by kind [stages, grid, choices].
+    """Prices of every layer and choice, by kind [stages, grid, choices]. It equals itself alone.
 
     `offset` [stages, grid] is what a rank costs before it holds a block: its own cost, less what
     the price of its memory is worth, and the least of the layers that are pinned to it.

@@ -54,9 +54,9 @@ class CutExtras:
     second_bytes: Floats
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, eq=False)
 class Instance:
-    """One configuration's numbers; stage arrays are [stages].
+    """One configuration's numbers; stage arrays are [stages]. It equals itself alone.
 
     `least_blocks` is what every rank must hold, one for each of its virtual stages. `chain` is the
     order of the free kinds as (kind, blocks); `extras` is None where all cuts cost the same.

@@ -12,6 +12,7 @@ views of a chain, from exact to general:
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Protocol
 
 import numpy as np
@@ -21,6 +22,7 @@ from planner.ilp.duals import PricedChain
 from planner.ilp.instance import Instance
 
 _ROUNDING = 1e-12
+_KEPT = 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,8 +54,9 @@ class Levels(Protocol):
         """Return what ranks hold in plans with no phi_r above `limit`, None if there are none."""
 
 
+@lru_cache(maxsize=_KEPT)
 def levels_of(chain: PricedChain) -> Levels:
-    """Return the most exact view of a chain."""
+    """Return the most exact view of a chain; those asked for last are kept."""
     instance = chain.instance
     if len(instance.free_kinds) == 1:
         return RunLevels(chain)

@@ -42,6 +42,7 @@ from planner.space.schedules import refuses_checkpointing
 _QUICK_BLOCK = 8192
 _BLOCK = 512
 _PRICES_KEPT = 1536  # 45 kB each for two kinds of blocks
+_INSTANCES_KEPT = 32
 _PART_COUNT = 3
 _KEYS_MOST = 2**62
 
@@ -94,6 +95,7 @@ class Pricing:
         self._coarse = ranks_of(self._shapes, part_count=1)
         self._fine = ranks_of(self._shapes, part_count=_PART_COUNT)
         self._blocks: OrderedDict[int, tuple[CostTable, ...]] = OrderedDict()
+        self._instances: OrderedDict[int, Instance] = OrderedDict()
         self._members: list[Integers] = []
         self._place: dict[int, tuple[int, int]] = {}
 
@@ -139,14 +141,22 @@ class Pricing:
             self._tables(self._add_block(np.array(missing[start : start + _BLOCK])))
 
     def is_at_hand(self, index: int) -> bool:
-        """Return whether the configuration's prices are still in memory."""
-        return self._is_at_hand(int(self._price_of[index]))
+        """Return whether the configuration or its prices are still in memory."""
+        return index in self._instances or self._is_at_hand(int(self._price_of[index]))
 
     def _is_at_hand(self, price: int) -> bool:
         return price in self._place and self._place[price][0] in self._blocks
 
     def instance(self, index: int) -> Instance:
-        """Return the instance of one configuration."""
+        """Return the instance of one configuration; those asked for last are kept."""
+        if index not in self._instances:
+            self._instances[index] = self._made(index)
+            while len(self._instances) > _INSTANCES_KEPT:
+                self._instances.popitem(last=False)
+        self._instances.move_to_end(index)
+        return self._instances[index]
+
+    def _made(self, index: int) -> Instance:
         price = int(self._price_of[index])
         if price not in self._place:
             self._add_block(np.array([price]))
