@@ -71,7 +71,7 @@ def cost(device: str, count: int, step_seconds: float) -> float:
     return PRICES[device] * count * step_seconds * STEP_COUNT / 3600.0
 
 
-@pytest.mark.parametrize("limit", [0.04, 0.01, 0.006, 0.004, 0.003])
+@pytest.mark.parametrize("limit", [0.04, 0.01, 0.006, 0.004, 0.0035])
 def test_the_fewest_devices_are_the_least_count_that_is_in_time(limit, alone):
     in_time = sorted(count for (_, count), step in alone.items() if days(step) <= limit)
     found = sized(a_wish(days=limit, devices=(H100, A100)))
