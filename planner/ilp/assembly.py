@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -30,11 +31,13 @@ class Exchanges:
     """Where neighbouring virtual stages exchange, [cuts]: between which ranks, over which link.
 
     `ranks` and `places` are of the rank before each cut and of the one behind it; a place is a kind
-    of device and a level of its networks. A cut on one rank is not `apart`.
+    of device and a level of its networks. A cut on one rank is not `apart`. `meets` counts the
+    exchanges that each rank takes part in, by rank.
     """
 
     ranks: tuple[Integers, Integers]
     apart: Booleans
+    meets: tuple[int, ...]
     places: tuple[tuple[tuple[int, int], ...], tuple[tuple[int, int], ...]]
 
 
@@ -52,15 +55,53 @@ class Shape:
     exchanges: Exchanges
 
 
-def shape_of(configuration: Configuration, hardware: ClusterHardware, stack: Stack) -> Shape:
-    """Return the ranks of a configuration."""
+def shapes_of(
+    configurations: Iterable[Configuration], hardware: ClusterHardware, stack: Stack
+) -> list[Shape]:
+    """Return the ranks of each configuration.
+
+    Those whose ranks follow one another alike, on the same kinds of devices, share exchanges.
+    """
+    known: dict[tuple[tuple[int, ...], tuple[int, ...]], Exchanges] = {}
+    shapes = []
+    for configuration in configurations:
+        holders, kinds = _holders(configuration), _kinds(configuration, hardware)
+        if (holders, kinds) not in known:
+            known[holders, kinds] = _exchanges(holders, kinds, hardware)
+        exchanges = known[holders, kinds]
+        shapes.append(
+            _shape(configuration, stack, holders=holders, kinds=kinds, exchanges=exchanges)
+        )
+    return shapes
+
+
+def _holders(configuration: Configuration) -> tuple[int, ...]:
+    """Return the rank that holds each virtual stage."""
+    degree = configuration.pipeline_parallel_degree
+    return tuple(
+        rank_of_virtual_stage(
+            configuration.pipeline_schedule, pipeline_parallel_degree=degree, virtual_stage=j
+        )
+        for j in range(degree * configuration.virtual_pipeline_degree)
+    )
+
+
+def _kinds(configuration: Configuration, hardware: ClusterHardware) -> tuple[int, ...]:
+    """Return the kind of device of each rank."""
+    degree = configuration.pipeline_parallel_degree
+    return hardware.stage_kinds(configuration.device_order, pipeline_parallel_degree=degree)
+
+
+def _shape(
+    configuration: Configuration,
+    stack: Stack,
+    *,
+    holders: tuple[int, ...],
+    kinds: tuple[int, ...],
+    exchanges: Exchanges,
+) -> Shape:
     schedule, degree = configuration.pipeline_schedule, configuration.pipeline_parallel_degree
     virtual, count = configuration.virtual_pipeline_degree, configuration.micro_batch_count
-    holders = tuple(
-        rank_of_virtual_stage(schedule, pipeline_parallel_degree=degree, virtual_stage=j)
-        for j in range(degree * virtual)
-    )
-    kinds = hardware.stage_kinds(configuration.device_order, pipeline_parallel_degree=degree)
     size = {"pipeline_parallel_degree": degree, "virtual_pipeline_degree": virtual}
     return Shape(
         degree=degree,
@@ -75,7 +116,7 @@ def shape_of(configuration: Configuration, hardware: ClusterHardware, stack: Sta
         weights=fill_weights(schedule, micro_batch_count=count, **size),
         shares=boundary_shares(schedule, stack),
         device_kinds=kinds,
-        exchanges=_exchanges(holders, kinds, hardware),
+        exchanges=exchanges,
     )
 
 
@@ -85,9 +126,11 @@ def _exchanges(
     cuts = list(pairwise(holders))
     links = [boundary_places(hardware, kinds, stage=stage, other=other) for stage, other in cuts]
     first, second = (np.array([pair[end] for pair in cuts], dtype=np.int64) for end in range(2))
+    met = Counter(rank for cut in cuts if cut[0] != cut[1] for rank in cut)
     return Exchanges(
         ranks=(first, second),
         apart=first != second,
+        meets=tuple(met[rank] for rank in range(len(kinds))),
         places=(tuple(link[0] for link in links), tuple(link[-1] for link in links)),
     )
 

@@ -85,7 +85,7 @@ def ranks_of(shapes: Sequence[Shape], *, part_count: int) -> Ranks:
 
 def _grouped(shape: Shape, part_count: int) -> list[tuple[float, float, float, float]]:
     """Return size, kind of device, least in flight and fewest exchanges of each group."""
-    flight, met = shape.in_flight.tolist(), _meets(shape).tolist()
+    flight, met = shape.in_flight.tolist(), shape.exchanges.meets
     return [
         (
             float(len(ranks)),
@@ -111,13 +111,6 @@ def _groups(shape: Shape, flight: Sequence[float], part_count: int) -> list[list
         ends = [len(ranks) * part // parts for part in range(parts + 1)]
         found.extend(ranks[ends[part] : ends[part + 1]] for part in range(parts))
     return found
-
-
-def _meets(shape: Shape) -> Integers:
-    """Return how many exchanges each rank takes part in, [stages]."""
-    exchanges = shape.exchanges
-    both = np.concatenate([ranks[exchanges.apart] for ranks in exchanges.ranks])
-    return np.bincount(both, minlength=shape.degree)
 
 
 def _padded_forms(shapes: Sequence[Shape]) -> Floats:

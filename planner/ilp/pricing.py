@@ -26,7 +26,7 @@ from planner.cost.configuration import (
 )
 from planner.cost.layer_costs import CostTable
 from planner.cost.table import cost_table, seconds_table
-from planner.ilp.assembly import instance_of, shape_of
+from planner.ilp.assembly import instance_of, shapes_of
 from planner.ilp.grouping import picked, ranks_of
 from planner.ilp.instance import Instance
 from planner.ilp.problem import Problem
@@ -88,10 +88,11 @@ class Pricing:
         self._stage_count = len({choice.zero_stage for choice in choices})
         self._shape_first, self._shape_of = alike(configurations, _SHAPE)
         self._price_first, self._price_of = alike(configurations, _PRICE)
-        self._shapes = [
-            shape_of(configurations.row(int(first)), problem.hardware, problem.job.stack)
-            for first in self._shape_first
-        ]
+        self._shapes = shapes_of(
+            (configurations.row(int(first)) for first in self._shape_first),
+            problem.hardware,
+            problem.job.stack,
+        )
         self._coarse = ranks_of(self._shapes, part_count=1)
         self._fine = ranks_of(self._shapes, part_count=_PART_COUNT)
         self._blocks: OrderedDict[int, tuple[CostTable, ...]] = OrderedDict()
