@@ -19,6 +19,8 @@ from planner.cost.tokens import layer_tokens
 from planner.schema.job import Precision
 from planner.workload.layer import Gemm, LayerWorkload
 
+_ROW_SCALED_RATIO = 10.0 / 6.0  # each of two orders: a pass for its scales, a read and a write
+
 
 def cast_seconds(layer: LayerWorkload, setting: Setting) -> tuple[Floats, Floats]:
     """Return forward and backward seconds of one layer and micro-batch, [configurations, 1]."""
@@ -31,7 +33,8 @@ def cast_seconds(layer: LayerWorkload, setting: Setting) -> tuple[Floats, Floats
             once, back = _cast_bytes(gemm, tokens, setting)
             forward, backward = forward + once, backward + back
     pace = setting.hardware.memory_bytes_per_second
-    return forward / pace, backward / pace
+    times = _ROW_SCALED_RATIO if setting.job.row_scaled_fp8 else 1.0
+    return times * forward / pace, times * backward / pace
 
 
 def _cast_bytes(gemm: Gemm, tokens: Floats, setting: Setting) -> tuple[Floats, Floats]:

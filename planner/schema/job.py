@@ -132,12 +132,13 @@ class Job(Document):
     them in 16 bits. `gradient_clipping`: the optimiser's step begins with the norm of all
     gradients, a pass over them and a sum over all ranks, for which every stage waits.
 
-    Five say what else takes time. `cuda_graphs`: the whole step is captured, so that the host
+    Six say what else takes time. `cuda_graphs`: the whole step is captured, so that the host
     launches no kernel. `overlapped_experts`: dispatch to experts and combination run beside the
     compute of another micro-batch. `expert_load_ratio`: the tokens of the fullest expert-parallel
     rank over their mean; memory is counted as if routing were even. `fused_elementwise`: norms and
     rotary are single kernels under torch too, compiled or written by hand.
     `first_flash_attention`: fused attention is of FlashAttention's first generation.
+    `row_scaled_fp8`: products in 8 bits have a scale for every row, not one for a tensor.
     """
 
     global_batch_size: Annotated[PositiveCount, Field(le=GLOBAL_BATCH_LIMIT)] | None = None
@@ -156,6 +157,7 @@ class Job(Document):
     expert_load_ratio: Annotated[float, Field(ge=1, le=1024)] = 1.0
     fused_elementwise: bool = False
     first_flash_attention: bool = False
+    row_scaled_fp8: bool = False
     limits: Limits = Limits()
     calibration: Calibration | None = None
 

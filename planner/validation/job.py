@@ -69,6 +69,7 @@ def job_of(run: MeasuredRun) -> tuple[Job, tuple[Assumption, ...]]:
         first_flash_attention=_first_flash_attention(run),
         dropout=_dropout(run),
         gradients_in_16_bits=_gradients_in_16_bits(run),
+        row_scaled_fp8="rowwise" in (run.precision_raw or "").lower(),
         cuda_graphs=_WHOLE_GRAPHS.search(run.notes or "") is not None,
         overlapped_experts=_OVERLAPPED_EXPERTS.search(run.notes or "") is not None,
     )

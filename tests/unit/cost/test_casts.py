@@ -97,6 +97,12 @@ def test_what_stays_in_16_bits_is_not_cast() -> None:
     assert moved(a_setting(), replace(UP, in_16_bits=True)) == (0.0, 0.0)
 
 
+def test_scales_of_rows_are_made_for_each_order() -> None:
+    """10 bytes in place of 6: two passes for scales, two reads and two writes."""
+    forward, _ = moved(a_setting(stack=Stack.TORCH, row_scaled_fp8=True), UP)
+    assert forward == pytest.approx(10 * (2048 * 1024 + 1024 * 4096))
+
+
 def test_casts_are_part_of_compute() -> None:
     """A product of nothing but casts and itself takes the sum of both."""
     here = a_setting()

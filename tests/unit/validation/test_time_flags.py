@@ -29,6 +29,16 @@ def test_notes_name_graphs_of_all_kernels_and_hidden_exchanges(
 
 
 @pytest.mark.parametrize(
+    ("stated", "by_rows"), [("fp8-rowwise", True), ("fp8", False), (None, False)]
+)
+def test_a_format_says_whether_rows_have_scales_of_their_own(
+    stated: str | None, by_rows: bool
+) -> None:
+    job = case_of(a_run(MIXTURE, precision="fp8", precision_raw=stated)).job
+    assert job.row_scaled_fp8 is by_rows
+
+
+@pytest.mark.parametrize(
     ("module", "expected"),
     [("mlp", ActivationCheckpointing.NONE), ("moe", ActivationCheckpointing.SELECTIVE)],
 )
