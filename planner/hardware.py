@@ -129,6 +129,7 @@ class StackProfile(Part):
     `gather_host_us_per_module` is the host's time around a module whose parameters are gathered.
     `syncs_under_compute`: what is synced once a step hides under backward and the next forward.
     `copies_gathered`: gathered parameters and gradients are copied between flat and own tensors.
+    `autocasts`: where nothing is sharded, fp32 weights are cast for every micro-batch.
     `workspace_gib` of `runtime_gib` is tensors that libraries allocate through the framework.
     `reduce_bucket_gib` is held where gradients are reduced into shards.
     `gradient_buffers`: gradients have a buffer from the start, and are reduced in it.
@@ -152,6 +153,7 @@ class StackProfile(Part):
     overlap: OverlapProfile
     syncs_under_compute: bool
     copies_gathered: bool
+    autocasts: bool
     tensor_parallel_overlap_ratio: Annotated[float, Field(ge=0, lt=1)]
     step_interval_ratio: Positive
     memory_error_ratio: Positive

@@ -101,6 +101,8 @@ def _kernel_count(layer: LayerWorkload, setting: Setting) -> int:
     parts: tuple[LayerWorkload | SourceWorkload, ...] = (layer, *layer.sources)
     count = sum(len(part.gemms) + part.elementwise.kernel_count for part in parts)
     cores = sum(part.attention is not None for part in parts)
+    if setting.job.fused_elementwise and not setting.stack.activations.fused:
+        count -= sum(part.elementwise.unfused_kernel_count for part in parts)
     each = 1
     if setting.unfused and not setting.job.fused_attention:
         each += _UNFUSED_CORE_KERNELS

@@ -112,7 +112,7 @@ def _seconds(
 ) -> LayerSeconds:
     compute = compute_seconds(layer, setting)
     parallel = model_parallel_seconds(layer, role, setting, compute.attention_forward)
-    windows = windows_of(compute, choices)
+    windows = windows_of(compute, choices, held, setting)
     parallel = with_experts_hidden(
         parallel, forward=windows.forward, backward=windows.backward, setting=setting
     )
@@ -159,7 +159,7 @@ def _micro_batch_seconds(
         + offload.forward
     )
     parts = {
-        "compute": compute.forward + compute.backward + zero,
+        "compute": compute.forward + compute.backward + windows.casts,
         "recompute": windows.recompute + zero,
         "tensor_parallel": parallel.tensor_forward + parallel.tensor_backward + tensor_again,
         "context_parallel": parallel.context_forward + parallel.context_backward + context_again,

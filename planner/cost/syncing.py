@@ -15,11 +15,12 @@ from planner.cost.configuration import Choices, Floats
 from planner.cost.overlap import exposed_seconds
 from planner.cost.setting import Setting
 from planner.cost.states import LocalParameters, SyncSeconds
+from planner.schema.job import Precision
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Windows:
-    """Compute that can hide communication, and what of it is the host's.
+    """Compute that can hide communication, and what of it is the host's, and is casting weights.
 
     Each [configurations, choices]; `recompute` is part of `backward`.
     """
@@ -28,23 +29,39 @@ class Windows:
     backward: Floats
     recompute: Floats
     host: Floats
+    casts: Floats
 
 
-def windows_of(compute: ComputeSeconds, choices: Choices) -> Windows:
-    """Return the windows of one layer and micro-batch."""
+def windows_of(
+    compute: ComputeSeconds, choices: Choices, held: LocalParameters, setting: Setting
+) -> Windows:
+    """Return the windows of one layer and micro-batch, which holds the parameters `held`."""
     gathered = choices.zero_stage == 3
     forward_host = np.where(gathered, compute.forward_gathered_host, compute.forward_host)
     backward_host = np.where(gathered, compute.backward_gathered_host, compute.backward_host)
-    again = compute.recompute_full + forward_host - compute.forward_host
+    cast = np.where(choices.zero_stage == 0, _autocast_seconds(held, setting), 0.0)
+    again = compute.recompute_full + forward_host - compute.forward_host + cast
     recompute = np.where(choices.full, again, 0.0) + np.where(
         choices.selective, compute.recompute_selective, 0.0
     )
     return Windows(
-        forward=compute.forward + forward_host,
-        backward=compute.backward + backward_host + recompute,
+        forward=compute.forward + forward_host + cast,
+        backward=compute.backward + backward_host + recompute + cast,
         recompute=recompute,
         host=forward_host + backward_host,
+        casts=2.0 * cast,
     )
+
+
+def _autocast_seconds(held: LocalParameters, setting: Setting) -> Floats:
+    """Return seconds to cast whole fp32 weights down, as much as to cast their gradients up.
+
+    Source: torch's autocast, which caches casts for one forward.
+    """
+    if not setting.stack.autocasts or setting.job.precision is Precision.FP32:
+        return np.zeros_like(setting.tokens)
+    moved = (4.0 + setting.compute_bytes) * held.total()
+    return moved / setting.hardware.memory_bytes_per_second
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,9 +9,11 @@ from planner.schema.measured_run import MeasuredRun
 from planner.validation.reasons import Assumption, Unpriceable, Unpriced
 
 # First match decides: Megatron-DeepSpeed shards states as DeepSpeed does, as does InternEvo
-# (16-bit parameters, fp32 masters in the optimizer); NVIDIA's containers of MLPerf hold NeMo.
+# (16-bit parameters, fp32 masters in the optimizer) and GPT-NeoX, which runs on it; NVIDIA's
+# containers of MLPerf hold NeMo.
 _STACKS = (
     ("deepspeed", Stack.DEEPSPEED),
+    ("neox", Stack.DEEPSPEED),
     ("megatron", Stack.MEGATRON),
     ("nemo", Stack.MEGATRON),
     ("mcore", Stack.MEGATRON),
@@ -98,6 +100,10 @@ def _stack(run: MeasuredRun, assumptions: list[Assumption]) -> Stack:
     return Stack.TORCH
 
 
+def _fuses_on_request(run: MeasuredRun) -> bool:
+    return _is_megatron_deepspeed(run) or "neox" in (run.framework or "").lower()
+
+
 def _is_megatron_deepspeed(run: MeasuredRun) -> bool:
     return "megatron-deepspeed" in (run.framework or "").lower()
 
@@ -124,12 +130,12 @@ def _fused_attention(run: MeasuredRun, assumptions: list[Assumption]) -> bool:
     """Return whether attention is fused, as it is unless the row says otherwise.
 
     A run whose recipe recomputes the attention core had a core to recompute: fused attention does
-    so by itself. Megatron-DeepSpeed fuses where `--use-flash-attn` asks for it.
+    so by itself. Megatron-DeepSpeed and GPT-NeoX fuse where an option asks for it.
     """
     if run.flash_attention is None and "attention core" in (run.recompute_detail or ""):
         assumptions.append(Assumption.ATTENTION_UNFUSED)
         return False
-    if run.flash_attention is None and _is_megatron_deepspeed(run):
+    if run.flash_attention is None and _fuses_on_request(run):
         assumptions.append(Assumption.ATTENTION_UNFUSED_BY_DEFAULT)
         return False
     return run.flash_attention is not False

@@ -34,7 +34,7 @@ class Assumption(StrEnum):
     """What was assumed to price a row that does not state it, or that the model cannot say."""
 
     ATTENTION_UNFUSED = "attention not stated, its core recomputed: not fused"
-    ATTENTION_UNFUSED_BY_DEFAULT = "attention not stated: not fused, Megatron-DeepSpeed's default"
+    ATTENTION_UNFUSED_BY_DEFAULT = "attention not stated: not fused, as the framework's default is"
     RECOMPUTE_NONE = "recomputation not stated: none"
     SELECTIVE_CORE = "selective recomputation of attention or small operations: none"
     ZERO_STAGE = "ZeRO stage not stated: 1 for Megatron, else 0, or 3 for FSDP"

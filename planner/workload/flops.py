@@ -31,6 +31,7 @@ _UNFUSED_ROTARY_PASSES = 6
 # RMSNorm: 8 in plain torch, 1 fused; between them
 _NORM_KERNELS = {Norm.RMS: 5, Norm.RMS_FLOAT32: 5, Norm.LAYER: 1}
 _ROTARY_KERNELS = 10  # negate, concatenate, two products and a sum, for queries and for keys
+_FUSED_ROTARY_KERNELS = 2
 _LATENT_KERNELS = 18  # the same interleaved, and queries and keys put together
 _RESIDUAL_KERNELS = 1
 _ROUTING_KERNELS = 19  # softmax, top-k, sort, count, gather, weigh, scatter
@@ -130,6 +131,7 @@ def elementwise_traffic(block: Block, hidden_size: int) -> ElementwiseTraffic:
         kernel_count=_kernel_count(block),
         unfused_replicated=float(unfused_whole),
         unfused_sharded=float(unfused_divided),
+        unfused_kernel_count=_unfused_kernel_count(block),
     )
 
 
@@ -167,6 +169,20 @@ def _kernel_count(block: Block) -> int:
     elif not isinstance(attention, CrossAttention) and attention.rotary:
         count += _ROTARY_KERNELS
     return count + (_ROUTING_KERNELS if isinstance(feed_forward, MixtureFeedForward) else 0)
+
+
+def _unfused_kernel_count(block: Block) -> int:
+    """Return how many kernels are spared where norms, rotary and gates are one each."""
+    attention = block.attention
+    inside = len(_normed_inside(attention))
+    if block.cross_attention is not None:
+        inside += len(_normed_inside(block.cross_attention))
+    spared = norm_count(block) * (_NORM_KERNELS[block.norm] - 1)
+    spared += inside * (_NORM_KERNELS[Norm.RMS] - 1) + int(block.feed_forward.gated)
+    if isinstance(attention, LatentAttention):
+        return spared + _LATENT_KERNELS - _FUSED_ROTARY_KERNELS
+    rotates = not isinstance(attention, CrossAttention) and attention.rotary
+    return spared + (_ROTARY_KERNELS - _FUSED_ROTARY_KERNELS if rotates else 0)
 
 
 def _normed_inside(attention: Attention) -> tuple[int, ...]:

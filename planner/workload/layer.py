@@ -143,7 +143,7 @@ class ElementwiseTraffic:
     """Elements per token that non-GEMM kernels move through memory in forward (read + write).
 
     `unfused_replicated` and `unfused_sharded` are what plain torch moves beside, which runs each
-    step of a norm and of rotary as a kernel of its own.
+    step of a norm and of rotary as a kernel of its own: `unfused_kernel_count` of all kernels.
     """
 
     replicated: float
@@ -151,6 +151,7 @@ class ElementwiseTraffic:
     kernel_count: int
     unfused_replicated: float = 0.0
     unfused_sharded: float = 0.0
+    unfused_kernel_count: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -15,7 +15,7 @@ from planner.cost.states import local_parameters, sync_seconds
 from planner.hardware import cluster_hardware, stack_profile
 from planner.importers.clusters import cluster_from_short_form
 from planner.importers.models import read_model
-from planner.schema.job import Stack
+from planner.schema.job import Precision, Stack
 from planner.schema.strategy import ActivationCheckpointing
 from planner.workload.layer import LayerWorkload
 from planner.workload.model import model_workload
@@ -51,6 +51,25 @@ def test_an_a100s_host_launches_at_two_thirds_of_an_h100s_pace() -> None:
     """32 kernels of 20 microseconds, as transformers' layers have them."""
     assert waits(LLAMA, a_setting(H100)) == pytest.approx(32 * 20e-6)
     assert waits(LLAMA, a_setting(A100)) == pytest.approx(32 * 30e-6)
+
+
+def test_compiled_norms_rotary_and_gates_spare_17_of_32_launches() -> None:
+    assert waits(LLAMA, a_setting(fused_elementwise=True)) == pytest.approx(15 * 20e-6)
+    same = waits(LLAMA, a_setting(stack=Stack.MEGATRON, fused_elementwise=True))
+    assert same == pytest.approx(waits(LLAMA, a_setting(stack=Stack.MEGATRON)))
+
+
+def test_autocast_casts_whole_weights_for_each_micro_batch_and_their_gradients_back() -> None:
+    """6 bytes a parameter each way, and forward's again where it is run again; shards are cast."""
+    here = a_setting(length=65536)
+    once = 6 * PARAMETERS / here.hardware.memory_bytes_per_second
+    whole, shards = (priced(here, stage).micro_batch_seconds for stage in (0, 1))
+    assert (whole.compute - shards.compute).item() == pytest.approx(2 * once)
+    again, without = (priced(here, stage, again=True).micro_batch_seconds for stage in (0, 1))
+    assert (again.recompute - without.recompute).item() == pytest.approx(once)
+    exact = a_setting(length=65536, precision=Precision.FP32)
+    pair = [priced(exact, stage).micro_batch_seconds.compute.item() for stage in (0, 1)]
+    assert pair[0] == pair[1]
 
 
 def test_plain_torch_launches_eight_kernels_more_around_unfused_attention() -> None:

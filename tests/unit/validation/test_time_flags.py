@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from planner.schema.job import Precision
+from planner.schema.job import Precision, Stack
 from planner.schema.strategy import ActivationCheckpointing
 from planner.validation.case import case_of
 from planner.validation.reasons import Assumption
@@ -116,3 +116,8 @@ def test_nemos_recipes_interleave_where_they_do_not_say(
 def test_sockets_reach_less_of_ethernet_than_remote_access(text: str, gigabytes: float) -> None:
     (kind,) = case_of(a_run(interconnect=text)).hardware.kinds
     assert kind.levels[-1].bandwidth_bytes_per_second == pytest.approx(gigabytes * 1e9)
+
+
+def test_gpt_neox_runs_on_deepspeed_and_fuses_attention_on_request() -> None:
+    job = case_of(a_run(KORTHIKANTI, framework="GPT-NeoX", flash_attention=None)).job
+    assert (job.stack, job.fused_attention) == (Stack.DEEPSPEED, False)

@@ -158,6 +158,7 @@ def test_plain_torch_moves_more_for_norms_of_squares_and_for_rotary():
     block = Block(attention=GROUPED, feed_forward=DENSE)
     traffic = elementwise_traffic(block, 64)
     assert (traffic.unfused_replicated, traffic.unfused_sharded) == (2 * 14 * 64, 6 * 96)
+    assert traffic.unfused_kernel_count == 2 * 4 + 8 + 1
     layer_norm = elementwise_traffic(block.model_copy(update={"norm": Norm.LAYER}), 64)
     assert (layer_norm.unfused_replicated, layer_norm.unfused_sharded) == (0.0, 6 * 96)
 
@@ -169,6 +170,7 @@ def test_norms_inside_attention_are_unfused_too():
     assert inside.unfused_sharded == 6 * 96 + 14 * 96
     latent = elementwise_traffic(Block(attention=LATENT, feed_forward=DENSE), 64)
     assert latent.unfused_replicated == 2 * 14 * 64 + 14 * (24 + 20)
+    assert latent.unfused_kernel_count == 2 * 4 + 2 * 4 + 16 + 1
 
 
 def test_norms_of_queries_and_keys_pass_over_every_head():
