@@ -7,10 +7,10 @@ stands in the page, once for all charts of a kind.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from api.dashboard.palette import MEMORY_PARTS, STEP_PARTS, memory_bytes, step_seconds
+from api.dashboard.palette import MEMORY_PARTS, STEP_PARTS, Part, memory_bytes, step_seconds
 from planner.schema.plan import StagePrediction, StepBreakdown
 from planner.units import GIB, format_bytes, format_seconds
 
@@ -114,6 +114,28 @@ def memory_bars(
         }
         for index, stage in enumerate(stages)
     ]
+    return {"data": data, "layout": layout}
+
+
+def timeline_bars(
+    rows: Mapping[Part, Sequence[Mapping[str, Any]]],
+    *,
+    names: Sequence[str],
+    end: float,
+    unit: str,
+) -> Figure:
+    """Return a row per stage with a bar for each action, from its start (`base`) on, by `rows`."""
+    data = []
+    for part, found in rows.items():
+        columns = {key: [row[key] for row in found] for key in ("y", "x", "base", "text")}
+        bars = _bars(y=columns["y"], x=columns["x"], base=columns["base"], colour=part.colour)
+        bars |= {"name": part.label, "text": columns["text"], "textposition": "none"}
+        bars["marker"]["line"] = {"color": "var(--surface)", "width": 0.5}
+        bars["hovertemplate"] = f"%{{y}}: {part.label}, %{{text}}<extra></extra>"
+        data.append(bars)
+    layout = _layout(row_count=len(names), title=f"Time ({unit})", longest=end * _HEADROOM)
+    layout["barmode"], layout["bargap"] = "overlay", 0.15
+    layout["yaxis"] |= {"categoryorder": "array", "categoryarray": list(names)}
     return {"data": data, "layout": layout}
 
 

@@ -1,4 +1,4 @@
-"""The parts of a step and of a device's memory: order, words, and one colour each for all charts.
+"""The parts of a step, of memory and of a pipeline: order, words, one colour each for all charts.
 
 Colours are CSS custom properties (static/palette.css), so that light and dark are decided in the
 browser and legends, bars and tables cannot disagree.
@@ -68,6 +68,14 @@ MEMORY_PARTS = _parts(
         "communication_buffers": ("Communication buffers", "collectives in flight"),
         "workspace": ("Workspace", "scratch memory of kernels"),
         "runtime": ("Runtime", "context, allocator and libraries"),
+    },
+)
+ACTION_PARTS = _parts(
+    "action",
+    {
+        "forward": ("Forward", "a micro-batch through a stage"),
+        "backward": ("Backward", "its gradients on the way back"),
+        "weight_gradient": ("Weight gradient", "where it is taken apart from the inputs'"),
     },
 )
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from api.dashboard import quantities
 from api.dashboard.charts import Figure, memory_bars, step_waterfall
 from api.dashboard.palette import MEMORY_PARTS, Part, memory_bytes, step_seconds
+from api.dashboard.timeline import TimelineView, timeline_view
 from planner.comparison import activation_checkpointing, blocks_per_stage, offload, zero_stages
 from planner.cost.schedule import rank_of_virtual_stage
 from planner.schema.plan import Plan, Prediction, StagePrediction
@@ -82,6 +83,7 @@ class PlanView:
     memory_place: str
     step_figure: Figure
     memory_figure: Figure
+    timeline: TimelineView | None
 
 
 def plan_view(plan: Plan) -> PlanView:
@@ -101,6 +103,7 @@ def plan_view(plan: Plan) -> PlanView:
         step_figure=step_waterfall(prediction.breakdown_seconds),
         memory_place=memory_place(plan.strategy),
         memory_figure=memory_bars(prediction.stages, place=memory_place(plan.strategy)),
+        timeline=timeline_view(plan),
     )
 
 

@@ -98,16 +98,26 @@ def simulate(
     Raises:
         ValueError: if the orders wait for one another for ever.
     """
-    waits = precedence(orders)
-    starts, ends = _times(waits, seconds, message_seconds)
     spans: list[list[Span]] = [[] for _ in orders]
-    for step, action, start, end in zip(waits.steps, waits.actions, starts, ends, strict=True):
-        spans[step.rank].append(
-            Span(rank=step.rank, action=action, start_seconds=start, end_seconds=end)
-        )
+    for span in spans_of(precedence(orders), seconds, message_seconds=message_seconds):
+        spans[span.rank].append(span)
     return Simulation(
         ranks=tuple(_timeline(own, order) for own, order in zip(spans, orders, strict=True))
     )
+
+
+def spans_of(
+    waits: Precedence,
+    seconds: Sequence[VirtualStageSeconds],
+    *,
+    message_seconds: Sequence[float],
+) -> list[Span]:
+    """Return when each action runs; those of one rank stand in their order."""
+    starts, ends = _times(waits, seconds, message_seconds)
+    return [
+        Span(rank=step.rank, action=action, start_seconds=start, end_seconds=end)
+        for step, action, start, end in zip(waits.steps, waits.actions, starts, ends, strict=True)
+    ]
 
 
 def finish_seconds(

@@ -12,11 +12,13 @@ boundary's messages take as long as its own link needs.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from planner.cost.held import boundary_after, held_layers
+from planner.cost.precedence import round_length, schedule_precedence
 from planner.cost.priced import PricedStrategy
 from planner.cost.schedule import sends_block
-from planner.cost.simulate import VirtualStageSeconds, finish_seconds
+from planner.cost.simulate import Span, VirtualStageSeconds, finish_seconds, spans_of
 from planner.cost.stage import StageTotals, virtual_stage_seconds
 from planner.schema.job import Job
 from planner.schema.plan import SimulatedStage, SimulatedStep
@@ -68,6 +70,39 @@ def _with_ends(
     if waits_for_all:
         return max(synced) + max(updates)
     return max(sync + update for sync, update in zip(synced, updates, strict=True))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepTimeline:
+    """What ranks run when in a step, of its first `shown_count` micro-batches."""
+
+    spans: tuple[Span, ...]
+    shown_count: int
+    micro_batch_count: int
+
+
+def step_timeline(priced: PricedStrategy, *, span_limit: int) -> StepTimeline:
+    """Return a step without its end, with whole rounds left out until there are few spans."""
+    configuration, count = priced.configuration, priced.configuration.micro_batch_count
+    degree = configuration.pipeline_parallel_degree
+    length = round_length(configuration.pipeline_schedule, degree=degree, micro_batch_count=count)
+    most = max(span_limit // (2 * len(priced.stages)), 2 * length)
+    shown = count - max(-(-(count - most) // length), 0) * length
+    waits = schedule_precedence(
+        configuration.pipeline_schedule,
+        pipeline_parallel_degree=degree,
+        virtual_pipeline_degree=configuration.virtual_pipeline_degree,
+        micro_batch_count=shown,
+        length=length,
+    )
+    messages = message_seconds(priced)
+    stages = virtual_stages(priced, messages)
+    sent = [0.0] * len(messages) if sends_block(priced.stack) else messages
+    return StepTimeline(
+        spans=tuple(spans_of(waits, stages, message_seconds=sent)),
+        shown_count=shown,
+        micro_batch_count=count,
+    )
 
 
 def message_seconds(priced: PricedStrategy) -> list[float]:

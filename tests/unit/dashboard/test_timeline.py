@@ -1,0 +1,82 @@
+"""The timeline of a pipeline on the plan's page."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from api.dashboard.plan_view import plan_view
+from api.dashboard.rendering import page
+from api.dashboard.timeline import timeline_view
+from planner.cost.step import predict_simulated
+from planner.hardware import cluster_hardware
+from planner.schema.plan import Plan
+from planner.workload.model import model_workload
+from tests.builders import a_cluster, a_job, a_model, a_plan, a_strategy
+
+
+def a_pipeline(**strategy: Any) -> Plan:
+    """The tiny model on two stages, as the planner prices it."""
+    own = a_strategy(**strategy)
+    prediction = predict_simulated(
+        model_workload(a_model()), cluster_hardware(a_cluster()), a_job(), own
+    )
+    return a_plan(strategy=own, prediction=prediction)
+
+
+def bars(plan: Plan) -> list[tuple[str, str, int]]:
+    """Return the name, the row and the count of bars of each trace and row."""
+    view = timeline_view(plan)
+    assert view is not None
+    return [
+        (trace["name"], row, trace["y"].count(row))
+        for trace in view.figure["data"]
+        for row in ("Stage 0", "Stage 1")
+    ]
+
+
+def test_every_stage_has_a_bar_for_each_forward_and_backward() -> None:
+    assert bars(a_pipeline()) == [
+        ("Forward", "Stage 0", 8),
+        ("Forward", "Stage 1", 8),
+        ("Backward", "Stage 0", 8),
+        ("Backward", "Stage 1", 8),
+    ]
+
+
+def test_weight_gradients_that_are_taken_apart_have_bars_of_their_own() -> None:
+    """Two virtual stages on a rank: twice the bars."""
+    shown = bars(a_pipeline(pipeline_schedule="zb_v"))
+    assert ("Weight gradient", "Stage 1", 16) in shown
+
+
+def test_long_steps_leave_out_rounds_in_the_middle() -> None:
+    plan = a_pipeline(micro_batch_count=4096, data_parallel_shard_degree=2)
+    view = timeline_view(plan)
+    assert view is not None
+    assert view.micro_batch_count == 4096
+    assert view.shown_count == 374  # 1,500 spans of 2 stages, both ways, in whole rounds of two
+    assert sum(len(trace["x"]) for trace in view.figure["data"]) == 4 * 374
+
+
+def test_the_page_states_the_simulated_step_and_how_long_stages_wait() -> None:
+    plan = a_pipeline()
+    assert plan.prediction.simulated is not None
+    text = page("plan.html", view=plan_view(plan)).body.decode()
+    assert "Timeline of the pipeline" in text
+    assert f"{plan.prediction.simulated.bubble_ratio:.1%}" in text
+
+
+@pytest.mark.parametrize(
+    "plan",
+    [
+        a_plan(),
+        a_pipeline(pipeline_parallel_degree=1, data_parallel_shard_degree=4),
+        a_pipeline().model_copy(update={"planner_version": "0.0.9"}),
+    ],
+    ids=["not simulated", "no pipeline", "another version"],
+)
+def test_there_is_none_where_nothing_can_be_drawn(plan: Plan) -> None:
+    assert timeline_view(plan) is None
+    assert "Timeline" not in page("plan.html", view=plan_view(plan)).body.decode()
