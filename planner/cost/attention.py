@@ -38,7 +38,7 @@ _HEAD_SIZE = 128.0  # that the profiles' rates are of
 # llm-foundry's runs with the first take 1.5 (A100) and 1.4 times (H100) as long in attention alone
 # as the second's rates say; products and elementwise kernels were fitted beside, over 512 to 65,536
 # tokens.
-_FIRST_GENERATION_RATIO = 0.68
+_FIRST_GENERATION_RATIO = 0.72
 
 # Rows of heads whose size is no multiple of 8 do not begin at the 16 bytes that tensor cores read.
 # BLOOM's published runs with heads of 150, 450 (26 runs) and 108 (4) are 1.35 times as slow as

@@ -10,6 +10,7 @@ from planner.schema.model import (
     Block,
     CrossAttention,
     FeedForward,
+    GroupedQueryAttention,
     LatentAttention,
     MixtureFeedForward,
     Norm,
@@ -143,7 +144,17 @@ def _unfused_elements(block: Block, hidden_size: int) -> tuple[int, int]:
     divided = _rotated_width(attention) * _UNFUSED_ROTARY_PASSES
     if isinstance(attention, LatentAttention):
         return whole + inside, divided
-    return whole, divided + inside
+    return whole, divided + inside + _repeated_width(attention)
+
+
+def _repeated_width(attention: GroupedQueryAttention | CrossAttention) -> int:
+    """Return what repeating keys and values for all queries reads and writes, as `repeat_kv` does.
+
+    Source: torchtitan `models/llama3/model.py`, transformers `models/llama/modeling_llama.py`.
+    """
+    if attention.key_value_head_count == attention.head_count:
+        return 0
+    return 2 * (attention.key_value_head_count + attention.head_count) * attention.head_size
 
 
 def source_traffic(cross: CrossAttention) -> ElementwiseTraffic:

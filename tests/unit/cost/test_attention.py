@@ -132,10 +132,10 @@ def test_heads_above_128_are_no_faster() -> None:
     assert large == pytest.approx(usual)
 
 
-def test_the_first_flash_attention_runs_at_68_percent_of_the_second() -> None:
+def test_the_first_flash_attention_runs_at_72_percent_of_the_second() -> None:
     second = seconds(a_core(), fused_attention=True)
     first = seconds(a_core(), fused_attention=True, first_flash_attention=True)
-    assert first == pytest.approx([one / 0.68 for one in second])
+    assert first == pytest.approx([one / 0.72 for one in second])
 
 
 def test_heads_off_the_grid_of_8_run_their_products_at_a_twelfth() -> None:

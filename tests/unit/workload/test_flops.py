@@ -154,20 +154,29 @@ def test_elementwise_traffic_of_a_dense_block():
 
 
 def test_plain_torch_moves_more_for_norms_of_squares_and_for_rotary():
-    """Two RMS norms of 14 passes more, rotary 6 more over 64 + 32; a layer norm is one kernel."""
+    """Two RMS norms of 14 passes more, rotary 6 more over 64 + 32; a layer norm is one kernel.
+
+    Two heads of keys and two of values are read, and written four times each: 2 x (2 + 4) x 16.
+    """
     block = Block(attention=GROUPED, feed_forward=DENSE)
     traffic = elementwise_traffic(block, 64)
-    assert (traffic.unfused_replicated, traffic.unfused_sharded) == (2 * 14 * 64, 6 * 96)
+    assert (traffic.unfused_replicated, traffic.unfused_sharded) == (2 * 14 * 64, 6 * 96 + 192)
     assert traffic.unfused_kernel_count == 2 * 4 + 8 + 1
     layer_norm = elementwise_traffic(block.model_copy(update={"norm": Norm.LAYER}), 64)
-    assert (layer_norm.unfused_replicated, layer_norm.unfused_sharded) == (0.0, 6 * 96)
+    assert (layer_norm.unfused_replicated, layer_norm.unfused_sharded) == (0.0, 6 * 96 + 192)
+
+
+def test_keys_of_every_query_are_not_repeated():
+    own = GROUPED.model_copy(update={"key_value_head_count": 4})
+    traffic = elementwise_traffic(Block(attention=own, feed_forward=DENSE), 64)
+    assert traffic.unfused_sharded == 6 * 128
 
 
 def test_norms_inside_attention_are_unfused_too():
     """14 passes over 64 + 32 of queries and keys, which ranks divide; over both ranks of MLA's."""
     normed = GROUPED.model_copy(update={"query_key_norm": True})
     inside = elementwise_traffic(Block(attention=normed, feed_forward=DENSE), 64)
-    assert inside.unfused_sharded == 6 * 96 + 14 * 96
+    assert inside.unfused_sharded == 6 * 96 + 14 * 96 + 192
     latent = elementwise_traffic(Block(attention=LATENT, feed_forward=DENSE), 64)
     assert latent.unfused_replicated == 2 * 14 * 64 + 14 * (24 + 20)
     assert latent.unfused_kernel_count == 2 * 4 + 2 * 4 + 16 + 1
