@@ -12,7 +12,7 @@ from typing import TypeVar
 
 import numpy as np
 
-from planner.cost.configuration import Floats
+from planner.cost.configuration import Floats, Integers
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -155,6 +155,33 @@ class SecondsTable:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class BytesTable:
+    """The part of a cost table that says what is held, and where it has to fit."""
+
+    embedding: LayerBytes
+    blocks: tuple[LayerBytes, ...]
+    chain: tuple[tuple[int, int], ...]
+    head: LayerBytes
+    fixed: StageFixed
+    limits: MemoryLimits
+
+    def layers(self) -> tuple[LayerBytes, ...]:
+        """Return each kind of block, the embedding and the head."""
+        return (*self.blocks, self.embedding, self.head)
+
+    def of_rows(self, rows: Integers) -> BytesTable:
+        """Return the table of some of the configurations."""
+        return BytesTable(
+            embedding=_rows(self.embedding, rows),
+            blocks=tuple(_rows(block, rows) for block in self.blocks),
+            chain=self.chain,
+            head=_rows(self.head, rows),
+            fixed=_rows(self.fixed, rows),
+            limits=self.limits,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CostTable(SecondsTable):
     """All that the ILP and the step need to know of a job on one kind of device.
 
@@ -168,9 +195,17 @@ class CostTable(SecondsTable):
     head: LayerCosts
     limits: MemoryLimits
 
-    def layers(self) -> tuple[LayerCosts, ...]:
-        """Return each kind of block, the embedding and the head."""
-        return (*self.blocks, self.embedding, self.head)
+    @staticmethod
+    def of(seconds: SecondsTable, held: BytesTable) -> CostTable:
+        """Return the table of both parts, which are of the same configurations and choices."""
+        return CostTable(
+            embedding=_costs(seconds.embedding, held.embedding),
+            blocks=tuple(map(_costs, seconds.blocks, held.blocks)),
+            chain=seconds.chain,
+            head=_costs(seconds.head, held.head),
+            fixed=seconds.fixed,
+            limits=held.limits,
+        )
 
     def row(self, index: int) -> CostTable:
         """Return the prices of one configuration, arrays [1, choices]; they share memory."""
@@ -182,6 +217,14 @@ class CostTable(SecondsTable):
             fixed=_row(self.fixed, index),
             limits=self.limits,
         )
+
+
+def _costs(seconds: LayerSeconds, held: LayerBytes) -> LayerCosts:
+    return LayerCosts(
+        micro_batch_seconds=seconds.micro_batch_seconds,
+        step_end_seconds=seconds.step_end_seconds,
+        bytes=held,
+    )
 
 
 def _layer_row(costs: LayerCosts, index: int) -> LayerCosts:
@@ -196,7 +239,12 @@ _Columns = TypeVar("_Columns", MicroBatchSeconds, StepEndSeconds, LayerBytes, St
 
 
 def _row(columns: _Columns, index: int) -> _Columns:
-    """Return the columns of one configuration."""
+    """Return the columns of one configuration; they share memory."""
+    return _rows(columns, slice(index, index + 1))
+
+
+def _rows(columns: _Columns, rows: Integers | slice) -> _Columns:
+    """Return the columns of some configurations."""
     return type(columns)(
-        **{field.name: getattr(columns, field.name)[index : index + 1] for field in fields(columns)}
+        **{field.name: getattr(columns, field.name)[rows] for field in fields(columns)}
     )

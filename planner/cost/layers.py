@@ -94,6 +94,15 @@ def layer_seconds(
     return _seconds(layer, role, held, kept, choices=choices, setting=setting)
 
 
+def layer_bytes(
+    layer: LayerWorkload, *, choices: Choices, setting: Setting, extras: Extras
+) -> LayerBytes:
+    """Return the bytes of one layer alone, each array [configurations, choices]."""
+    held = _held(layer, setting, extras)
+    kept = _activation_bytes(layer, choices, setting)
+    return _layer_bytes(layer, held, kept, choices=choices, setting=setting, extras=extras)
+
+
 def _held(layer: LayerWorkload, setting: Setting, extras: Extras) -> LocalParameters:
     parameters = local_parameters(layer.parameters, setting)
     return LocalParameters(

@@ -15,13 +15,15 @@ from planner.cost.collectives import (
 from planner.cost.configuration import Choices, Configurations, Floats, LayerChoices
 from planner.cost.fitting import capacity_ratio
 from planner.cost.layer_costs import (
+    BytesTable,
     CostTable,
+    LayerBytes,
     LayerSeconds,
     MemoryLimits,
     SecondsTable,
     StageFixed,
 )
-from planner.cost.layers import Extras, layer_costs, layer_seconds, no_extras
+from planner.cost.layers import Extras, layer_bytes, layer_costs, layer_seconds, no_extras
 from planner.cost.model_parallel import Role
 from planner.cost.setting import Setting, setting
 from planner.cost.tokens import boundary_elements
@@ -99,6 +101,37 @@ def seconds_table(
         chain=chain,
         head=seconds(head.layer, "head", choices.head, _head_extras(head, priced)),
         fixed=_stage_fixed(kinds, priced),
+    )
+
+
+def bytes_table(
+    workload: ModelWorkload,
+    hardware: DeviceHardware,
+    job: Job,
+    *,
+    configurations: Configurations,
+    choices: LayerChoices,
+) -> BytesTable:
+    """Return what all layers hold, and nothing of time; the same numbers as a cost table's.
+
+    Raises:
+        ValueError: if the job is not resolved.
+    """
+    priced = setting(job, hardware, configurations)
+    plain = no_extras(priced)
+    kinds, chain = block_kinds(workload)
+    head = workload.head
+
+    def held(layer: LayerWorkload, own: Choices, extras: Extras) -> LayerBytes:
+        return layer_bytes(layer, choices=own, setting=priced, extras=extras)
+
+    return BytesTable(
+        embedding=held(workload.embedding, choices.embedding, plain),
+        blocks=tuple(held(layer, choices.blocks, plain) for layer in kinds),
+        chain=chain,
+        head=held(head.layer, choices.head, _head_extras(head, priced)),
+        fixed=_stage_fixed(kinds, priced),
+        limits=memory_limits(hardware, job),
     )
 
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from planner.cost.configuration import Booleans, Floats, Integers
-from planner.cost.layer_costs import LayerCosts, LayerSeconds, MicroBatchSeconds
+from planner.cost.layer_costs import LayerBytes, LayerSeconds, MicroBatchSeconds
 from planner.ilp.grouping import Ranks, of_rows
 
 
@@ -65,53 +65,43 @@ class PlainLayer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Layer:
-    """One kind of layer on every group: [choices, groups, rows].
+    """What one kind of layer holds on every group: [choices, groups, rows].
 
-    `refused` is [choices, rows]. With one kind of device, seconds are the same for all groups, and
-    have one in the place of groups.
+    `refused` is [choices, rows]. With one kind of device, what all groups have alike has one in the
+    place of groups.
     """
 
-    costs: Sequence[LayerCosts]
+    held: Sequence[LayerBytes]
     ranks: Ranks
     refused: Booleans
     memory: Floats  # device bytes with the activations in flight
 
     @staticmethod
-    def of(costs: Sequence[LayerCosts], ranks: Ranks, refused: Booleans) -> Layer:
-        """Return a layer on the groups of `ranks`."""
-        static = _column([cost.bytes.static() for cost in costs], ranks)
-        kept = _column([cost.bytes.activations for cost in costs], ranks)
+    def of(held: Sequence[LayerBytes], ranks: Ranks, refused: Booleans) -> Layer:
+        """Return a layer on the groups of `ranks`; `held` is by kind of device."""
+        static = _column([own.static() for own in held], ranks)
+        kept = _column([own.activations for own in held], ranks)
         memory = static + ranks.in_flight * kept
-        return Layer(costs=costs, ranks=ranks, refused=refused, memory=memory)
+        return Layer(held=held, ranks=ranks, refused=refused, memory=memory)
 
     def of_rows(self, rows: Integers) -> Layer:
         """Return the layer for some of the rows."""
         return Layer(
-            costs=self.costs,
+            held=self.held,
             ranks=of_rows(self.ranks, rows),
             refused=self.refused[:, rows],
             memory=self.memory[..., rows],
         )
 
-    def omega(self) -> Floats:
-        """Return repeats x pace + end."""
-        pace = _column([cost.micro_batch_seconds.total() for cost in self.costs], self.ranks)
-        end = _column([cost.step_end_seconds.total() for cost in self.costs], self.ranks)
-        return np.asarray(self.ranks.repeats * pace + end)
-
-    def fill(self) -> Floats:
-        """Return seconds of fill and drain."""
-        return on_groups([_fill(cost, self.ranks) for cost in self.costs], self.ranks)
-
     def host(self) -> Floats:
         """Return host bytes with the activations in flight."""
-        static = _column([cost.bytes.host for cost in self.costs], self.ranks)
-        kept = _column([cost.bytes.host_activations for cost in self.costs], self.ranks)
+        static = _column([own.host for own in self.held], self.ranks)
+        kept = _column([own.host_activations for own in self.held], self.ranks)
         return np.asarray(static + self.ranks.in_flight * kept)
 
     def transient(self) -> Floats:
         """Return the least transient of any choice, [groups, rows]."""
-        each = np.stack([cost.bytes.transient.min(axis=1) for cost in self.costs])
+        each = np.stack([own.transient.min(axis=1) for own in self.held])
         return np.asarray(each[self.ranks.devices, self.ranks.table_rows])
 
     def least(self, cost: Floats, memory: Floats, grid: Floats) -> Floats:
@@ -128,6 +118,19 @@ class Layer:
             np.add(priced, cost, out=priced)
             least[place] = priced.min(axis=0)
         return least
+
+
+def layer_omega(seconds: Sequence[LayerSeconds], ranks: Ranks) -> Floats:
+    """Return repeats x pace + end of a layer, [choices, groups, rows]."""
+    pace = _column([own.micro_batch_seconds.total() for own in seconds], ranks)
+    end = _column([own.step_end_seconds.total() for own in seconds], ranks)
+    return np.asarray(ranks.repeats * pace + end)
+
+
+def layer_fill(seconds: Sequence[LayerSeconds], ranks: Ranks) -> Floats:
+    """Return seconds of fill and drain of a layer, [choices, groups, rows]."""
+    parts = [_parts(own.micro_batch_seconds, ranks.table_rows) for own in seconds]
+    return on_groups([_largest_form(own, ranks) for own in parts], ranks)
 
 
 def on_groups(values: Sequence[Floats], ranks: Ranks) -> Floats:
@@ -152,11 +155,6 @@ def _parts(seconds: MicroBatchSeconds, rows: Integers | slice) -> tuple[Floats, 
     forward = total * seconds.forward_share[rows].T
     weight = total * seconds.weight_gradient_share[rows].T
     return forward, total - forward - weight, weight
-
-
-def _fill(costs: LayerCosts, ranks: Ranks) -> Floats:
-    """Return seconds of fill and drain of every choice, [choices, rows]."""
-    return _largest_form(_parts(costs.micro_batch_seconds, ranks.table_rows), ranks)
 
 
 def _largest_form(parts: Sequence[Floats], ranks: Ranks) -> Floats:

@@ -8,9 +8,9 @@ the same for all configurations with the same pipeline and micro-batches.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cached_property
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,8 +24,8 @@ from planner.cost.configuration import (
     Integers,
     LayerChoices,
 )
-from planner.cost.layer_costs import CostTable
-from planner.cost.table import cost_table, seconds_table
+from planner.cost.layer_costs import BytesTable, CostTable, SecondsTable
+from planner.cost.table import bytes_table, cost_table, seconds_table
 from planner.ilp.assembly import instance_of, shapes_of
 from planner.ilp.grouping import picked, ranks_of
 from planner.ilp.instance import Instance
@@ -67,6 +67,7 @@ _PRICE = (
     "micro_batch_size",
     "micro_batch_count",
 )
+_Table = TypeVar("_Table", SecondsTable, BytesTable, CostTable)
 
 
 class Pricing:
@@ -123,16 +124,33 @@ class Pricing:
         limits = np.full(len(indices), np.inf) if limit_seconds is None else np.array(limit_seconds)
         for start in range(0, len(indices), _BLOCK):
             part = np.array(indices[start : start + _BLOCK])
-            prices, rows = np.unique(self._price_of[part], return_inverse=True)
-            tables = self._tables(self._add_block(prices))
-            bounds[start : start + len(part)] = memory_bounds(
-                tables,
-                picked(self._fine, self._shape_of[part], rows),
-                fills=self._quick[1][part],
-                limits=limits[start : start + len(part)],
-                refused=self._refused(part),
+            bounds[start : start + len(part)] = self._screened(
+                part, limits[start : start + len(part)]
             )
         return bounds
+
+    def _screened(self, part: Integers, limits: Floats) -> Floats:
+        """Return bounds with memory of a block of configurations; the prices of what fits stay."""
+        prices, rows = np.unique(self._price_of[part], return_inverse=True)
+        held = self._each_kind(bytes_table, prices, self._choices)
+
+        def seconds_of(needed: Integers) -> tuple[SecondsTable, ...]:
+            seconds = self._each_kind(seconds_table, prices[needed], self._choices)
+            tables = tuple(
+                CostTable.of(own, kept.of_rows(needed))
+                for own, kept in zip(seconds, held, strict=True)
+            )
+            self._keep(self._add_block(prices[needed]), tables)
+            return seconds
+
+        return memory_bounds(
+            held,
+            picked(self._fine, self._shape_of[part], rows),
+            seconds_of=seconds_of,
+            fills=self._quick[1][part],
+            limits=limits,
+            refused=self._refused(part),
+        )
 
     def prepare(self, indices: Sequence[int]) -> None:
         """Price together what will be asked for soon."""
@@ -200,16 +218,7 @@ class Pricing:
 
     def _quick_block(self, part: Integers) -> Floats:
         prices, rows = np.unique(self._price_of[part], return_inverse=True)
-        tables = [
-            seconds_table(
-                self._problem.workload,
-                kind,
-                self._problem.job,
-                configurations=self._configurations.take(self._price_first[prices]),
-                choices=self._plain,
-            )
-            for kind in self._problem.hardware.kinds
-        ]
+        tables = self._each_kind(seconds_table, prices, self._plain)
         ranks = picked(self._coarse, self._shape_of[part], rows)
         return np.stack(quick_bounds(tables, ranks, stage_count=self._stage_count))
 
@@ -223,25 +232,32 @@ class Pricing:
     def _tables(self, block: int) -> tuple[CostTable, ...]:
         """Return a block's tables, priced again if they were let go of."""
         if block not in self._blocks:
-            self._blocks[block] = self._priced(self._members[block])
-            while self._prices_kept() > _PRICES_KEPT and len(self._blocks) > 1:
-                self._blocks.popitem(last=False)
+            self._keep(block, self._each_kind(cost_table, self._members[block], self._choices))
         self._blocks.move_to_end(block)
         return self._blocks[block]
+
+    def _keep(self, block: int, tables: tuple[CostTable, ...]) -> None:
+        """Keep a block's tables, and let go of those that were used longest ago."""
+        self._blocks[block] = tables
+        while self._prices_kept() > _PRICES_KEPT and len(self._blocks) > 1:
+            self._blocks.popitem(last=False)
 
     def _prices_kept(self) -> int:
         kept = sum(len(self._members[block]) for block in self._blocks)
         return kept * len(self._problem.hardware.kinds)
 
-    def _priced(self, prices: Integers) -> tuple[CostTable, ...]:
+    def _each_kind(
+        self, table: Callable[..., _Table], prices: Integers, choices: LayerChoices
+    ) -> tuple[_Table, ...]:
+        """Return the table of some prices on each kind of device."""
         columns = self._configurations.take(self._price_first[prices])
         return tuple(
-            cost_table(
+            table(
                 self._problem.workload,
                 kind,
                 self._problem.job,
                 configurations=columns,
-                choices=self._choices,
+                choices=choices,
             )
             for kind in self._problem.hardware.kinds
         )

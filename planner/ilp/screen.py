@@ -8,22 +8,24 @@ lower bound as a group's is one of each of its ranks. Levels and sums are those 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 
 import numpy as np
 
 from planner.cost.configuration import Booleans, Floats, Integers
-from planner.cost.layer_costs import CostTable, SecondsTable
-from planner.ilp.columns import Layer, PlainLayer, on_groups
-from planner.ilp.grouping import Ranks, of_rows
+from planner.cost.layer_costs import BytesTable, LayerSeconds, SecondsTable
+from planner.ilp.columns import Layer, PlainLayer, layer_fill, layer_omega, on_groups
+from planner.ilp.grouping import Ranks, of_rows, picked
 from planner.ilp.pools import Pools
 
 _MULTIPLIERS = np.array([0.0, *(2.0**e for e in range(-6, 6))])
 _FILL_MULTIPLIERS = _MULTIPLIERS[::2]  # fills are a small part of most steps
 _HOST_RATIOS = np.array([0.0, *(4.0**e for e in range(-1, 3))])
 _ROUNDS = 3
+
+SecondsOf = Callable[[Integers], Sequence[SecondsTable]]
+"""Says how long things take in some rows of the tables, for each kind of device."""
 
 
 def quick_bounds(
@@ -48,36 +50,44 @@ def quick_bounds(
 
 
 def memory_bounds(
-    tables: Sequence[CostTable],
+    held: Sequence[BytesTable],
     ranks: Ranks,
     *,
+    seconds_of: SecondsOf,
     fills: Floats,
     limits: Floats,
     refused: Booleans,
 ) -> Floats:
     """Return the same with memory priced, inf where the leanest choices do not fit, [rows].
 
+    What takes how long is asked of `seconds_of` for those rows of the tables alone that fit.
     `fills` [rows] are bounds of the fill that are known. `limits` [rows] are the steps that plans
     must be below to matter: a bound above it says that there is none below it, and is cut to it
     unless it holds of all plans. `refused` [choices, rows] are choices of blocks that a
     configuration cannot have.
     """
     bounds = np.full(len(limits), np.inf)
-    chains = _Chains.of(tables, ranks, refused)
-    room = chains.fit.rooms(np.zeros(len(limits)))
-    fits = chains.fit.has_room(room) & (chains.fit.least_level() <= chains.tolerance())
+    whole = _Held.of(held, ranks, refused)
+    fit = whole.fit()
+    room = fit.rooms(np.zeros(len(limits)))
+    fits = fit.has_room(room) & (fit.least_level() <= whole.tolerance())
     rows = np.flatnonzero(fits)
     if not len(rows):
         return bounds
-    chains, room = chains.of_rows(rows), room[:, rows]
+    needed, places = np.unique(ranks.table_rows[rows], return_inverse=True)
+    chains = _Chains(
+        held=whole.of_rows(rows),
+        seconds=seconds_of(needed),
+        ranks=picked(ranks, rows, places),
+    )
     both = chains.both()
     level = both.least_level()
     bounds[rows] = level + fills[rows]
     near = np.flatnonzero(bounds[rows] < limits[rows])
     if len(near):
-        chains, both, rows = chains.of_rows(near), both.of_rows(near), rows[near]
-        fill = chains.fill()
-        bounds[rows] = _closer(both, fill, level[near], room[:, near], limits=limits[rows])
+        both, room, rows = both.of_rows(near), room[:, rows[near]], rows[near]
+        fill = chains.of_rows(near).fill()
+        bounds[rows] = _closer(both, fill, level[near], room, limits=limits[rows])
     return bounds
 
 
@@ -101,79 +111,53 @@ def _closer(both: Pools, fill: Pools, level: Floats, room: Floats, *, limits: Fl
     return bounds
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Chains:
-    """The chains of rows with a price on memory, in pools: omega, fills, and bytes."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Held:
+    """What rows hold: the layers by kind, and what is on a rank in any case."""
 
-    tables: Sequence[CostTable]
+    tables: Sequence[BytesTable]
     ranks: Ranks
     layers: Sequence[Layer]
-    totals: Integers
-    own_bytes: Floats  # what a rank holds in any case, [groups, rows]
+    own_bytes: Floats  # [groups, rows]
 
     @staticmethod
-    def of(tables: Sequence[CostTable], ranks: Ranks, refused: Booleans) -> _Chains:
-        """Return the chains of all rows."""
-        totals = _totals(tables)
+    def of(tables: Sequence[BytesTable], ranks: Ranks, refused: Booleans) -> _Held:
+        """Return what all rows hold."""
         none = np.zeros((1, refused.shape[1]), dtype=bool)
+        free = len(tables[0].blocks)
         layers = [
-            Layer.of(costs, ranks, refused if place < len(totals) else none)
-            for place, costs in enumerate(zip(*(t.layers() for t in tables), strict=True))
+            Layer.of(held, ranks, refused if place < free else none)
+            for place, held in enumerate(zip(*(t.layers() for t in tables), strict=True))
         ]
-        return _Chains(
-            tables=tables,
-            ranks=ranks,
-            layers=layers,
-            totals=totals,
-            own_bytes=_own_bytes(tables, ranks, layers),
-        )
+        own = _own_bytes(tables, ranks, layers)
+        return _Held(tables=tables, ranks=ranks, layers=layers, own_bytes=own)
 
-    def of_rows(self, rows: Integers) -> _Chains:
-        """Return the chains of some of the rows."""
-        return _Chains(
+    def of_rows(self, rows: Integers) -> _Held:
+        """Return what some of the rows hold."""
+        return _Held(
             tables=self.tables,
             ranks=of_rows(self.ranks, rows),
             layers=[layer.of_rows(rows) for layer in self.layers],
-            totals=self.totals,
             own_bytes=self.own_bytes[:, rows],
         )
 
-    def both(self) -> Pools:
-        """Return omega with memory priced."""
-        own = self.ranks.repeats * self.ranks.pace_share * self._exchange()
-        own = own + _step_end(self.tables, self.ranks)
-        return self._priced([layer.omega() for layer in self.layers], own, _MULTIPLIERS)
-
-    def fill(self) -> Pools:
-        """Return fills with memory priced."""
-        own = self.ranks.fill_share * self._exchange()
-        return self._priced([layer.fill() for layer in self.layers], own, _FILL_MULTIPLIERS)
-
-    @cached_property
     def fit(self) -> Pools:
-        """Return device bytes with a price on host bytes, less what the limits allow."""
+        """Return device bytes with a price on host bytes, less what the limits allow, in pools."""
         capacity = self._capacity()
         host = self._on_devices([table.limits.host_capacity_bytes for table in self.tables])
         scale = capacity.max(axis=0) / np.maximum(host.max(axis=0), 1.0)
         grid = _HOST_RATIOS[:, None] * scale
         least = [layer.least(layer.memory, layer.host(), grid) for layer in self.layers]
         limits = capacity + grid[:, None] * host
-        return _pools(self.ranks, self.totals, least, self.own_bytes - limits)
+        return _pools(self.ranks, _totals(self.tables), least, self.own_bytes - limits)
+
+    def slack(self) -> Floats:
+        """Return the bytes that are left for layers, [groups, rows]."""
+        return self._capacity() - self.own_bytes
 
     def tolerance(self) -> Floats:
         """Return the bytes that are taken for rounding, [rows]."""
         return np.asarray(1e-9 * self._capacity().max(axis=0))
-
-    def _priced(self, costs: Sequence[Floats], own: Floats, multipliers: Floats) -> Pools:
-        free = len(self.totals)
-        scale = _price_scale(costs[:free], self.layers[:free], self.totals)
-        grid = multipliers[:, None] * scale
-        least = [
-            layer.least(cost, layer.memory, grid)
-            for cost, layer in zip(costs, self.layers, strict=True)
-        ]
-        slack = self._capacity() - self.own_bytes
-        return _pools(self.ranks, self.totals, least, own - grid[:, None] * slack)
 
     def _capacity(self) -> Floats:
         return self._on_devices([table.limits.live_capacity_bytes for table in self.tables])
@@ -182,11 +166,54 @@ class _Chains:
         """Return a number of each kind of device on every group, [groups, rows]."""
         return np.asarray(np.array(values)[self.ranks.devices])
 
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Chains:
+    """The chains of rows with a price on memory, in pools: omega and fills.
+
+    The rows of `ranks` are places in the tables of `seconds`.
+    """
+
+    held: _Held
+    seconds: Sequence[SecondsTable]
+    ranks: Ranks
+
+    def of_rows(self, rows: Integers) -> _Chains:
+        """Return the chains of some of the rows."""
+        own = of_rows(self.ranks, rows)
+        return _Chains(held=self.held.of_rows(rows), seconds=self.seconds, ranks=own)
+
+    def both(self) -> Pools:
+        """Return omega with memory priced."""
+        own = self.ranks.repeats * self.ranks.pace_share * self._exchange()
+        own = own + _step_end(self.seconds, self.ranks)
+        costs = [layer_omega(layer, self.ranks) for layer in self._layers()]
+        return self._priced(costs, own, _MULTIPLIERS)
+
+    def fill(self) -> Pools:
+        """Return fills with memory priced."""
+        own = self.ranks.fill_share * self._exchange()
+        costs = [layer_fill(layer, self.ranks) for layer in self._layers()]
+        return self._priced(costs, own, _FILL_MULTIPLIERS)
+
+    def _layers(self) -> list[tuple[LayerSeconds, ...]]:
+        """Return every layer on each kind of device."""
+        return list(zip(*(table.layers() for table in self.seconds), strict=True))
+
+    def _priced(self, costs: Sequence[Floats], own: Floats, multipliers: Floats) -> Pools:
+        totals, layers = _totals(self.seconds), self.held.layers
+        scale = _price_scale(costs[: len(totals)], layers[: len(totals)], totals)
+        grid = multipliers[:, None] * scale
+        least = [
+            layer.least(cost, layer.memory, grid) for cost, layer in zip(costs, layers, strict=True)
+        ]
+        return _pools(self.ranks, totals, least, own - grid[:, None] * self.held.slack())
+
     def _exchange(self) -> Floats:
-        return np.asarray(self.ranks.meets * _least_boundary(self.tables, self.ranks))
+        return np.asarray(self.ranks.meets * _least_boundary(self.seconds, self.ranks))
 
 
-def _own_bytes(tables: Sequence[CostTable], ranks: Ranks, layers: Sequence[Layer]) -> Floats:
+def _own_bytes(tables: Sequence[BytesTable], ranks: Ranks, layers: Sequence[Layer]) -> Floats:
     """Return bytes of a rank whatever it holds, [groups, rows]: exchanged, and its least transient.
 
     A rank holds a block, so that its transient is at least the least of any block, and at least
@@ -207,7 +234,7 @@ def _own_bytes(tables: Sequence[CostTable], ranks: Ranks, layers: Sequence[Layer
     return np.asarray(least + held)
 
 
-def _totals(tables: Sequence[SecondsTable]) -> Integers:
+def _totals(tables: Sequence[SecondsTable] | Sequence[BytesTable]) -> Integers:
     """Return the blocks of each kind in the chain, [kinds]."""
     totals = np.zeros(len(tables[0].blocks), dtype=np.int64)
     for kind, count in tables[0].chain:
