@@ -12,7 +12,7 @@ from pydantic import Field
 from planner.errors import InputError
 from planner.network import Level, LevelProfile, kind_levels, shared_level
 from planner.rates import AttentionProfile, GemmProfile, NotNegative, Positive, Share
-from planner.schema.cluster import Cluster, NodeGroup
+from planner.schema.cluster import Cluster, NodeGroup, Nvme
 from planner.schema.document import Part, parse_fields
 from planner.schema.job import Precision, Stack
 from planner.units import GIB
@@ -195,6 +195,7 @@ class DeviceHardware:
     levels: tuple[Level, ...]
     to_device_bytes_per_second: float
     from_device_bytes_per_second: float
+    nvme_per_device: Nvme | None
     price_per_device_hour: float
 
 
@@ -320,6 +321,7 @@ def _likeness(group: NodeGroup) -> tuple[object, ...]:
         group.host_bandwidth_bytes_per_second,
         _memory_bytes(group, profile),
         _host_memory_bytes(group, profile),
+        group.nvme,
     )
 
 
@@ -347,6 +349,7 @@ def _kind(cluster: Cluster, groups: list[NodeGroup]) -> DeviceHardware:
         or profile.host.to_device_gb_per_second * 1e9,
         from_device_bytes_per_second=group.host_bandwidth_bytes_per_second
         or profile.host.from_device_gb_per_second * 1e9,
+        nvme_per_device=None if group.nvme is None else group.nvme.part(1 / group.devices_per_node),
         price_per_device_hour=_price_per_device_hour(groups, profile),
     )
 

@@ -16,9 +16,10 @@ from planner.importers.clusters import cluster_from_fields, cluster_from_short_f
 from planner.importers.models import model_from_fields, model_names, read_model
 from planner.schema.cluster import Cluster
 from planner.schema.document import check_values
-from planner.schema.job import Job
+from planner.schema.job import Job, OffloadStore, Stack
 from planner.schema.model import ModelGraph
 from planner.schema.plan import ResolvedCluster, ResolvedJob, ResolvedModel
+from planner.schema.strategy import Offload
 from planner.workload.layer import ModelWorkload
 from planner.workload.model import model_workload
 
@@ -119,6 +120,12 @@ def _resolved_job(job: Job, graph: ModelGraph, cluster: Cluster) -> tuple[Job, t
         sequence_length = min(graph.maximum_sequence_length, DEFAULT_SEQUENCE_LENGTH)
         assumptions.append(f"sequence_length {sequence_length} was assumed")
     _check_positions(sequence_length, graph)
+    limits = job.limits
+    if job.offload_to is OffloadStore.NVME:
+        _check_nvme(job, cluster)
+        kept = tuple(item for item in limits.offload if item is not Offload.ACTIVATIONS)
+        limits = limits.model_copy(update={"offload": kept})
+        assumptions.append("activations stay on devices, as offload_to nvme is for states")
     if sequence_length > graph.maximum_sequence_length:
         assumptions.append(
             f"sequence_length {sequence_length} exceeds the model's own maximum of "
@@ -130,7 +137,11 @@ def _resolved_job(job: Job, graph: ModelGraph, cluster: Cluster) -> tuple[Job, t
         assumptions.append(f"global_batch_size {global_batch_size} was assumed (about 4 M tokens)")
     assumptions.extend(_uncalibrated(job, cluster))
     whole = job.model_copy(
-        update={"sequence_length": sequence_length, "global_batch_size": global_batch_size}
+        update={
+            "sequence_length": sequence_length,
+            "global_batch_size": global_batch_size,
+            "limits": limits,
+        }
     )
     return whole, tuple(assumptions)
 
@@ -142,6 +153,25 @@ def _uncalibrated(job: Job, cluster: Cluster) -> list[str]:
     rest = [name for name in cluster.devices if name not in job.calibration.devices]
     said = f"calibration {job.calibration.name} has no scalars for"
     return [f"{said} {name}: shipped values were assumed" for name in rest]
+
+
+def _check_nvme(job: Job, cluster: Cluster) -> None:
+    """Raise unless the stack and all nodes of the cluster can offload to NVMe."""
+    if job.stack is not Stack.DEEPSPEED:
+        raise InputError(
+            f"{job.stack.value} does not offload to NVMe",
+            field="job.offload_to",
+            value=job.offload_to.value,
+            remedy="use stack deepspeed, or offload_to host",
+        )
+    for index, group in enumerate(cluster.node_groups):
+        if group.nvme is None:
+            raise InputError(
+                "is not stated, and the job offloads to NVMe",
+                field=f"cluster.node_groups.{index}.nvme",
+                remedy="state capacity_bytes, read_bytes_per_second and write_bytes_per_second of "
+                "a node, or use offload_to host",
+            )
 
 
 def _check_positions(sequence_length: int, graph: ModelGraph) -> None:

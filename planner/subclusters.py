@@ -64,10 +64,14 @@ def _with_nodes(group: NodeGroup, node_count: int) -> NodeGroup:
 
 
 def _with_devices(group: NodeGroup, device_count: int) -> NodeGroup:
-    """Return one node of the group with fewer devices, and their share of its host memory."""
-    host = group.host_memory_bytes
-    share = None if host is None else host * device_count / group.devices_per_node
-    changes = {"node_count": 1, "devices_per_node": device_count, "host_memory_bytes": share}
+    """Return one node of the group with fewer devices, and their share of host memory and NVMe."""
+    ratio, host = device_count / group.devices_per_node, group.host_memory_bytes
+    changes = {
+        "node_count": 1,
+        "devices_per_node": device_count,
+        "host_memory_bytes": None if host is None else host * ratio,
+        "nvme": None if group.nvme is None else group.nvme.part(ratio),
+    }
     return group.model_copy(update=changes)
 
 

@@ -1,11 +1,13 @@
-"""Offload: what keeping states in host memory costs, over the host link and on the host.
+"""Offload: what keeping states in host memory or on NVMe costs, over the links and on the host.
 
 Source: traffic per technique as in Ren et al. 2021 (ZeRO-Offload, arXiv:2101.06840) and, for
-parameters, torch's CPUOffloadPolicy.
+parameters, torch's CPUOffloadPolicy; streams of NVMe, host and device that run at once as in
+Rajbhandari et al. 2021 (ZeRO-Infinity, arXiv:2104.07857), section 6.2.
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -15,6 +17,7 @@ from planner.cost.configuration import Choices, Floats
 from planner.cost.overlap import exposed_seconds
 from planner.cost.setting import Setting
 from planner.cost.states import LocalParameters, sharded_parameters
+from planner.schema.job import OffloadStore
 
 _HOST_OPTIMIZER_BYTES = 28.0  # fp32 parameter, gradient, two moments read; three written
 _MASTER_BYTES = 4.0
@@ -54,20 +57,49 @@ def offload_seconds(
     Parameters are fetched for forward and again for backward; activations leave during forward
     and come back during backward; the optimiser's gradients leave and its parameters come back
     once a step, with the update on the host between them, none of it hidden.
+
+    On NVMe the streams run beside those of the host, and the slower of the two counts: parameters
+    are read as they are fetched, and once a step states are read and written, and parameters that
+    lie there written.
     """
     down = setting.hardware.from_device_bytes_per_second
     up = setting.hardware.to_device_bytes_per_second
     shard = sharded_parameters(held, setting)
-    fetched = np.where(choices.offload_parameters, shard * _MASTER_BYTES / up, 0.0)
+    drives = _drives(setting)
+    per_fetched = _MASTER_BYTES / min(up, drives.read_bytes_per_second)
+    fetched = np.where(choices.offload_parameters, shard * per_fetched, 0.0)
     stored = np.where(choices.offload_activations, kept_bytes / down, 0.0)
     restored = np.where(choices.offload_activations, kept_bytes / up, 0.0)
     overlap = setting.overlap
     updated = np.where(choices.zero_stage == 0, held.total(), shard)
     host_rate = setting.hardware.profile.host.optimizer_gb_per_second * 1e9
     stays = np.where(choices.offload_parameters, 0.0, _MASTER_BYTES / up)
-    per_parameter = setting.reduce_bytes / down + stays + _HOST_OPTIMIZER_BYTES / host_rate
+    on_host = setting.reduce_bytes / down + stays + _HOST_OPTIMIZER_BYTES / host_rate
+    written = setting.optimizer_state_bytes + np.where(
+        choices.offload_parameters, _MASTER_BYTES, 0.0
+    )
+    read = setting.optimizer_state_bytes / drives.read_bytes_per_second
+    on_drives = read + written / drives.write_bytes_per_second
+    per_parameter = np.maximum(on_host, on_drives)
     return OffloadSeconds(
         forward=exposed_seconds(fetched + stored, windows.forward, overlap),
         backward=exposed_seconds(fetched + restored, windows.backward, overlap),
         step_end=np.where(choices.offload_optimizer, updated * per_parameter, 0.0),
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Drives:
+    read_bytes_per_second: float
+    write_bytes_per_second: float
+
+
+def _drives(setting: Setting) -> _Drives:
+    """Return one device's share of its node's NVMe, which nothing waits for on the host."""
+    nvme = setting.hardware.nvme_per_device
+    if setting.job.offload_to is OffloadStore.HOST or nvme is None:
+        return _Drives(read_bytes_per_second=math.inf, write_bytes_per_second=math.inf)
+    return _Drives(
+        read_bytes_per_second=nvme.read_bytes_per_second,
+        write_bytes_per_second=nvme.write_bytes_per_second,
     )

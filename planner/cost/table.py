@@ -28,7 +28,7 @@ from planner.cost.model_parallel import Role
 from planner.cost.setting import Setting, setting
 from planner.cost.tokens import boundary_elements
 from planner.hardware import DeviceHardware, stack_profile
-from planner.schema.job import Job
+from planner.schema.job import Job, OffloadStore
 from planner.units import GIB
 from planner.workload.layer import HeadWorkload, LayerWorkload, ModelWorkload
 
@@ -162,8 +162,16 @@ def memory_limits(hardware: DeviceHardware, job: Job) -> MemoryLimits:
         capacity_bytes=hardware.device_memory_bytes * capacity_ratio(job),
         runtime_bytes=runtime_gib * GIB,
         slack_ratio=slack,
-        host_capacity_bytes=hardware.host_memory_bytes_per_device,
+        host_capacity_bytes=_store_bytes(hardware, job),
     )
+
+
+def _store_bytes(hardware: DeviceHardware, job: Job) -> float:
+    """Return what one device may offload: its share of host memory, or of its node's NVMe."""
+    if job.offload_to is OffloadStore.HOST:
+        return hardware.host_memory_bytes_per_device
+    drives = hardware.nvme_per_device
+    return 0.0 if drives is None else drives.capacity_bytes
 
 
 def _head_extras(head: HeadWorkload, priced: Setting) -> Extras:

@@ -37,8 +37,24 @@ class NetworkLevel(Part):
     oversubscription: Annotated[float, Field(ge=1, le=1e4)] = 1.0
 
 
+class Nvme(Part):
+    """The NVMe drives of one node together, as large sequential transfers see them."""
+
+    capacity_bytes: PositiveBytes
+    read_bytes_per_second: BytesPerSecond
+    write_bytes_per_second: BytesPerSecond
+
+    def part(self, ratio: float) -> Nvme:
+        """Return what a share of the node's devices has of its drives."""
+        return Nvme(
+            capacity_bytes=self.capacity_bytes * ratio,
+            read_bytes_per_second=self.read_bytes_per_second * ratio,
+            write_bytes_per_second=self.write_bytes_per_second * ratio,
+        )
+
+
 class NodeGroup(Part):
-    """Identical nodes. What is `None` comes from the device's profile."""
+    """Identical nodes. What is `None` comes from the device's profile, but `nvme`: none is used."""
 
     name: Name
     device: Name
@@ -47,6 +63,7 @@ class NodeGroup(Part):
     memory_bytes: PositiveBytes | None = None
     host_memory_bytes: Bytes | None = None
     host_bandwidth_bytes_per_second: BytesPerSecond | None = None
+    nvme: Nvme | None = None
     price_per_device_hour: PricePerHour | None = None
 
     @property

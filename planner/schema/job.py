@@ -56,6 +56,13 @@ class Objective(StrEnum):
     DEVICES = "devices"
 
 
+class OffloadStore(StrEnum):
+    """Where offloaded optimiser states and parameters lie: in host memory or on NVMe drives."""
+
+    HOST = "host"
+    NVME = "nvme"
+
+
 class DegreeLimit(Part):
     """A degree's allowed interval; a bare number in the document fixes it."""
 
@@ -132,6 +139,9 @@ class Job(Document):
     them in 16 bits. `gradient_clipping`: the optimiser's step begins with the norm of all
     gradients, a pass over them and a sum over all ranks, for which every stage waits.
 
+    `offload_to` says where offloaded states lie. On NVMe drives, which node groups must state, they
+    stream through the host, and activations stay on devices.
+
     Six say what else takes time. `cuda_graphs`: the whole step is captured, so that the host
     launches no kernel. `overlapped_experts`: dispatch to experts and combination run beside the
     compute of another micro-batch. `expert_load_ratio`: the tokens of the fullest expert-parallel
@@ -152,6 +162,7 @@ class Job(Document):
     dropout: bool = False
     gradients_in_16_bits: bool = False
     gradient_clipping: bool = True
+    offload_to: OffloadStore = OffloadStore.HOST
     cuda_graphs: bool = False
     overlapped_experts: bool = False
     expert_load_ratio: Annotated[float, Field(ge=1, le=1024)] = 1.0

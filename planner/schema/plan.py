@@ -88,7 +88,10 @@ class MemoryBreakdown(Part):
 
 
 class StagePrediction(Part):
-    """Memory and pace of one pipeline stage."""
+    """Memory and pace of one pipeline stage.
+
+    Host memory is one device's share of its node's, or of its NVMe where the job offloads there.
+    """
 
     stage: int
     peak_memory_bytes: Amount

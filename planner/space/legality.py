@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from planner.errors import IllegalStrategyError
 from planner.hardware import ClusterHardware
-from planner.schema.job import Job, Stack
+from planner.schema.job import Job, OffloadStore, Stack
 from planner.schema.model import ModelGraph
 from planner.schema.strategy import ContextParallelKind, Offload, Strategy
 from planner.space.breach import Breach
@@ -51,6 +51,7 @@ def breaches(
     yield from schedule_breaches(job, strategy, graph.block_count)
     yield from _batch(job, strategy)
     yield from _offload(strategy)
+    yield from _on_nvme(job, strategy)
 
 
 def _world(hardware: ClusterHardware, strategy: Strategy) -> Iterator[Breach]:
@@ -183,6 +184,21 @@ def _batch(job: Job, strategy: Strategy) -> Iterator[Breach]:
             f"not global_batch_size {job.global_batch_size}",
             remedy="leave micro_batch_count out to have it derived, or correct the batch",
         )
+
+
+def _on_nvme(job: Job, strategy: Strategy) -> Iterator[Breach]:
+    """Yield each group whose activations would have to lie on NVMe."""
+    if job.offload_to is OffloadStore.HOST:
+        return
+    for stage in strategy.stages or ():
+        for index, group in enumerate(stage.layers):
+            if Offload.ACTIVATIONS in group.offload:
+                yield Breach(
+                    field=f"stages.{stage.stage}.layers.{index}.offload",
+                    value="activations",
+                    problem="activations are not offloaded to NVMe",
+                    remedy="remove activations from the list, or use offload_to host in the job",
+                )
 
 
 def _offload(strategy: Strategy) -> Iterator[Breach]:
