@@ -87,6 +87,12 @@ class Frontier:
         known = float("inf") if own is None else own.step_seconds
         return min(self.limit_seconds(), known)
 
+    def limits_of(self, indices: Sequence[int]) -> list[float]:
+        """Return the same for many configurations."""
+        limit = self.limit_seconds()
+        own = {group: min(limit, best.step_seconds) for group, best in self.best.items()}
+        return [own.get(self.groups[index], limit) for index in indices]
+
     def offer(self, index: int, step_seconds: float, assignment: Assignment) -> None:
         """Take a plan note of if it is the best of its degrees, by more than rounding."""
         if step_seconds > self.cutoff_seconds * (1.0 + PROOF_TOLERANCE):

@@ -162,7 +162,7 @@ def _screen(state: State, index: int) -> None:
     is_limited = np.isfinite(frontier.limit_seconds())
     count = _SCREENED_BELOW_LIMIT if is_limited else _SCREENED_AT_ONCE
     indices = [index, *frontier.pop_quick(count - 1)]
-    limits = [frontier.limit_of(i) for i in indices]
+    limits = frontier.limits_of(indices)
     bounds = state.pricing.memory_bounds(indices, limit_seconds=limits)
     for place, bound in zip(indices, bounds, strict=True):
         frontier.stages[place] = Stage.SCREENED

@@ -87,3 +87,12 @@ def test_only_what_nobody_has_looked_into_is_screened() -> None:
     frontier.stages[1] = Stage.BOUNDED
     assert frontier.pop_quick(2) == [0, 2]
     assert frontier.open_count == 2
+
+
+def test_limits_of_many_are_those_of_each() -> None:
+    """With two plans wanted, a configuration has to beat the best of its own degrees as well."""
+    frontier = a_frontier(1.0, 1.0, 1.0, 1.0, group_count=2, groups=[0, 0, 1, 2])
+    frontier.offer(0, 3.0, ANY)
+    frontier.offer(2, 5.0, ANY)
+    assert frontier.limits_of(range(4)) == [3.0, 3.0, 5.0, 5.0]
+    assert frontier.limits_of(range(4)) == [frontier.limit_of(index) for index in range(4)]
