@@ -3,7 +3,7 @@
 The half width's logarithm is linear in what the job is (see `planner.cost.intervals`). It is the
 80 % quantile of log |ln(measured / predicted)|, fitted by iterated least squares on the check
 function, with a small ridge on all but the intercept. Runs of one family speak for one another: n
-of them count as n / (1 + (n - 1) / 5). Every family is left out once, and the widths fitted on the
+of them count as n / (1 + (n - 1) / 2). Every family is left out once, and the widths fitted on the
 others are held against its runs.
 
 Source: Koenker and Bassett 1978, doi:10.2307/1913643.
@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import argparse
 import math
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,6 +20,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from planner.calibration.fit import family_weights
 from planner.cost.intervals import EXPONENTS, step_traits
 from planner.hardware import stack_profile
 from planner.importers.measured_runs import read_measured_runs
@@ -36,7 +36,6 @@ Floats = NDArray[np.float64]
 
 _COVERAGE = 0.8
 _RIDGE = 0.02
-_FAMILY_CORRELATION = 0.2  # of 0.05 to 0.5: above, large families lie within too often, below small
 _STACKS = (Stack.MEGATRON, Stack.TORCH, Stack.DEEPSPEED)
 _LEAST_ERROR = 0.01  # nearer than that is as near as can be
 _ROUNDS = 300
@@ -88,7 +87,8 @@ def fitted(rows: Sequence[Row]) -> Floats:
     """Return the weights of traits, [traits]."""
     traits = np.array([row.traits for row in rows])
     errors = np.log(np.maximum([row.error for row in rows], _LEAST_ERROR))
-    counts = _family_weights([row.family for row in rows])
+    counts = family_weights([row.family for row in rows])
+    counts = counts / counts.sum()
     ridge = np.diag([1e-9, *[_RIDGE] * (traits.shape[1] - 1)])
     weights = np.zeros(traits.shape[1])
     weights[0] = float(np.quantile(errors, _COVERAGE))
@@ -101,13 +101,6 @@ def fitted(rows: Sequence[Row]) -> Floats:
         weights = np.linalg.solve(curvature, traits.T @ (trusted * errors))
         smoothing = max(smoothing * factor, least)
     return np.asarray(weights)
-
-
-def _family_weights(families: Sequence[str]) -> Floats:
-    counts = Counter(families)
-    shares = {name: 1.0 / (1.0 + (n - 1) * _FAMILY_CORRELATION) for name, n in counts.items()}
-    weights = np.array([shares[name] for name in families])
-    return np.asarray(weights / weights.sum())
 
 
 def widths(rows: Sequence[Row], weights: Floats) -> Floats:
