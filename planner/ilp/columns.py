@@ -16,6 +16,8 @@ from planner.cost.configuration import Booleans, Floats, Integers
 from planner.cost.layer_costs import LayerBytes, LayerSeconds, MicroBatchSeconds
 from planner.ilp.grouping import Ranks, of_rows
 
+_COMPARED_FIRST = 4
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlainLayer:
@@ -111,6 +113,8 @@ class Layer:
         """
         if self.refused.any():
             cost = cost + np.where(self.refused, np.inf, 0.0)[:, None]
+        kept = _undominated(cost, memory)
+        cost, memory = cost[kept], memory[kept]
         priced = np.empty(np.broadcast_shapes(cost.shape, memory.shape))
         least = np.empty((len(grid), *priced.shape[1:]))
         for place, price in enumerate(grid):
@@ -118,6 +122,26 @@ class Layer:
             np.add(priced, cost, out=priced)
             least[place] = priced.min(axis=0)
         return least
+
+
+def _undominated(cost: Floats, memory: Floats) -> Integers:
+    """Return choices without those that another one is no worse than on all groups and rows.
+
+    Both are [choices, groups, rows]. Some rows say which are worth comparing on all of them; what
+    is left out is beaten by one that stays, so that no least changes.
+    """
+    some = np.linspace(0, cost.shape[2] - 1, _COMPARED_FIRST).astype(np.int64)
+    count = len(cost)
+    columns = [values[..., some].reshape(count, -1) for values in (cost, memory)]
+    no_worse = np.all([(c[:, None] <= c[None]).all(axis=2) for c in columns], axis=0)
+    earlier = np.arange(count)[:, None] < np.arange(count)[None]
+    beats = no_worse & (earlier | ~no_worse.T)
+    stays = ~beats.any(axis=0)
+    beaten = np.flatnonzero(~stays)
+    by = (beats & stays[:, None]).argmax(axis=0)[beaten]
+    is_so = [(values[by] <= values[beaten]).all(axis=(1, 2)) for values in (cost, memory)]
+    stays[beaten] = ~np.all(is_so, axis=0)
+    return np.flatnonzero(stays)
 
 
 def layer_omega(seconds: Sequence[LayerSeconds], ranks: Ranks) -> Floats:
