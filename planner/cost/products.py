@@ -7,6 +7,9 @@ and runs at plateau x size / (size + K0), or as fast as what it reads and writes
     inputs' gradient   M x N times N x K      sums over N;
     weights' gradient  K x M times M x N      sums over M, of each expert its own rows.
 
+What a dense product in 16 bits puts out is made in tiles of 128 by 128, T of them. Few do not fill
+a device: it takes 1 + T0 / T - T0 / 2048 times as long, T0 being 25, since profiles' rates are of
+large products. Fused stacks make queries, keys and values as one, and gates with what they gate.
 Experts have few rows each, which fill tiles and processors less well: of theirs a product takes
 1 + M0 / M times as long.
 
@@ -38,6 +41,13 @@ _ROW_SCALED_RATE = 0.65
 # B300 and GB200 (aiconfigurator). Each expert's product is one of its own.
 _ROWS_HALF_IN_16_BITS = 100.0
 _ROWS_HALF_IN_8_BITS = 400.0
+
+# Products in 16 bits of 32, 64, 128, 256 and 512 tiles take 1.8, 1.32, 1.24, 1.09 and 1.05 times as
+# long as larger ones on A100, 1.86, 1.33, 1.14, 1.06 and 1.04 on H100, 2.3, 1.5, 1.24, 1.14 and
+# 1.08 on B200: medians of 2000 products each (aiconfigurator). In 8 bits those kernels cast too.
+_TILES_HALF = 25.0
+_TILES_OF_PROFILES = 2048.0
+_TILE = 128.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,10 +81,19 @@ def product_seconds(gemm: Gemm, tokens: Floats, setting: Setting) -> ProductSeco
     input_gradient = read * (weights + went) + written * came
     weight_gradient = read * (came + went) + _gradient_bytes(setting) / pace * weights
     few = _expert_rows_half(gemm, setting) * copies / rows
+    wide = outer * _fused_ratio(gemm, setting)
     return ProductSeconds(
-        forward=np.maximum(least * (1.0 + half / inner + few), forward),
-        input_gradient=np.maximum(least * (1.0 + half / outer + few), input_gradient),
-        weight_gradient=np.maximum(least * (1.0 + half * copies / rows), weight_gradient),
+        forward=np.maximum(
+            least * (1.0 + half / inner + few + _few_tiles(gemm, rows, wide, setting)), forward
+        ),
+        input_gradient=np.maximum(
+            least * (1.0 + half / outer + few + _few_tiles(gemm, rows, inner, setting)),
+            input_gradient,
+        ),
+        weight_gradient=np.maximum(
+            least * (1.0 + half * copies / rows + _few_tiles(gemm, inner, wide, setting)),
+            weight_gradient,
+        ),
     )
 
 
@@ -104,6 +123,26 @@ def _expert_rows_half(gemm: Gemm, setting: Setting) -> float:
         return 0.0
     in_8_bits = setting.job.precision is Precision.FP8
     return _ROWS_HALF_IN_8_BITS if in_8_bits else _ROWS_HALF_IN_16_BITS
+
+
+def _few_tiles(gemm: Gemm, height: Floats, width: Floats, setting: Setting) -> Floats:
+    """Return what putting out `height` x `width` takes longer than products of profiles, over them.
+
+    Tiles are whole: rows that are fewer than a tile's take as long.
+    """
+    precision = setting.job.precision
+    in_16_bits = gemm.in_16_bits or precision in {Precision.BF16, Precision.FP16}
+    if gemm.expert_count or setting.host_is_device or not in_16_bits or precision is Precision.FP32:
+        return np.zeros_like(height)
+    tiles = np.maximum(height / _TILE, 1.0) * np.maximum(width / _TILE, 1.0)
+    return _TILES_HALF * (1.0 / tiles - 1.0 / _TILES_OF_PROFILES)
+
+
+def _fused_ratio(gemm: Gemm, setting: Setting) -> float:
+    """Return the width of what is launched with a product, itself included, over its own."""
+    if gemm.fused_outer_size is None or not setting.stack.activations.fused:
+        return 1.0
+    return gemm.fused_outer_size / gemm.outer_size
 
 
 def _gradient_bytes(setting: Setting) -> float:

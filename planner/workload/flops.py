@@ -230,9 +230,11 @@ def _attention_gemms(attention: Attention, hidden_size: int) -> tuple[Gemm, ...]
         )
     key_value_width = attention.key_value_head_count * attention.head_size
     return (
-        _gemm("query", hidden_size, query_width, "outer"),
-        _gemm("key", hidden_size, key_value_width, "outer", shares_input=True),
-        _gemm("value", hidden_size, key_value_width, "outer", shares_input=True),
+        *_fused(
+            _gemm("query", hidden_size, query_width, "outer"),
+            _gemm("key", hidden_size, key_value_width, "outer", shares_input=True),
+            _gemm("value", hidden_size, key_value_width, "outer", shares_input=True),
+        ),
         _gemm("output", query_width, hidden_size, "inner"),
     )
 
@@ -284,8 +286,15 @@ def _feed_forward_gemms(feed_forward: FeedForward, hidden_size: int) -> tuple[Ge
 def _ffn_gemms(name: str, hidden_size: int, ffn_size: int, *, gated: bool) -> tuple[Gemm, ...]:
     up = _gemm(f"{name}_up", hidden_size, ffn_size, "outer", shares_input=gated)
     down = _gemm(f"{name}_down", ffn_size, hidden_size, "inner")
-    gate = (_gemm(f"{name}_gate", hidden_size, ffn_size, "outer"),) if gated else ()
-    return (*gate, up, down)
+    if not gated:
+        return (up, down)
+    return (*_fused(_gemm(f"{name}_gate", hidden_size, ffn_size, "outer"), up), down)
+
+
+def _fused(*gemms: Gemm) -> tuple[Gemm, ...]:
+    """Return products of the same rows with the width that they have as one."""
+    width = sum(gemm.outer_size for gemm in gemms)
+    return tuple(replace(gemm, fused_outer_size=width) for gemm in gemms)
 
 
 def _gemm(

@@ -35,7 +35,8 @@ class Gemm:
     FLOPs per token are 2 x inner x outer x `tokens_ratio`. `tokens_ratio` is 1 for dense layers
     and experts_per_token for routed experts (whose tokens are then spread over `expert_count`
     groups). `split` says which size tensor parallelism divides. `shares_input`: an earlier product
-    reads the same rows. `in_16_bits`: it stays in 16 bits under fp8, as routers and heads do.
+    reads the same rows; `fused_outer_size` is the width of all that read them, where they are one.
+    `in_16_bits`: it stays in 16 bits under fp8, as routers and heads do.
     """
 
     name: str
@@ -45,6 +46,7 @@ class Gemm:
     tokens_ratio: float = 1.0
     expert_count: int = 0
     shares_input: bool = False
+    fused_outer_size: int | None = None
     in_16_bits: bool = False
 
     def flop_per_token(self) -> float:

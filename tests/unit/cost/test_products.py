@@ -40,23 +40,53 @@ def values(product: ProductSeconds) -> tuple[float, float, float]:
     return tuple(part.item() for part in parts)  # type: ignore[return-value]
 
 
+def few(tiles: int) -> float:
+    """Return what a product of so many tiles of 128 by 128 takes longer than one of 2,048."""
+    return 25 / tiles - 25 / 2048
+
+
 def test_each_of_three_products_sums_over_a_size_of_its_own() -> None:
-    """K = 1,024 forward, N = 4,096 for inputs, M = 8,192 rows for weights."""
+    """K = 1,024 forward, N = 4,096 for inputs, M = 8,192 rows for weights.
+
+    They put out 64 x 32, 64 x 8 and 8 x 32 tiles.
+    """
     gemm = Gemm(name="up", inner_size=1024, outer_size=4096, split="outer")
     least = 2 * 8192 * 1024 * 4096 / PLATEAU
     forward, inputs, weights = values(seconds(gemm, 8192))
-    assert forward == pytest.approx(least * (1024 + HALF) / 1024)
-    assert inputs == pytest.approx(least * (4096 + HALF) / 4096)
-    assert weights == pytest.approx(least * (8192 + HALF) / 8192)
+    assert forward == pytest.approx(least * (1 + HALF / 1024))
+    assert inputs == pytest.approx(least * (1 + HALF / 4096 + few(512)))
+    assert weights == pytest.approx(least * (1 + HALF / 8192 + few(256)))
 
 
 def test_tensor_parallel_ranks_sum_inputs_gradients_over_fewer_elements() -> None:
-    """Over 4 ranks N is 1,024 of the 4,096 of a column-split product."""
+    """Over 4 ranks N is 1,024 of the 4,096 of a column-split product; 64 x 8 and 64 x 16 tiles."""
     gemm = Gemm(name="up", inner_size=2048, outer_size=4096, split="outer")
     forward, inputs, _ = values(seconds(gemm, 8192, tensor_parallel_degree=4))
     least = 2 * 8192 * 2048 * 1024 / PLATEAU
-    assert forward == pytest.approx(least * (2048 + HALF) / 2048)
-    assert inputs == pytest.approx(least * (1024 + HALF) / 1024)
+    assert forward == pytest.approx(least * (1 + HALF / 2048 + few(512)))
+    assert inputs == pytest.approx(least * (1 + HALF / 1024 + few(1024)))
+
+
+def test_fused_products_fill_a_device_together() -> None:
+    """256 columns of 1,536: of 16 x 2 tiles apart, 16 x 12 in Megatron; torch has 3 products."""
+    gemm = Gemm(name="key", inner_size=4096, outer_size=256, split="outer", fused_outer_size=1536)
+    together = values(seconds(gemm, 2048))[0]
+    least = 2 * 2048 * 4096 * 256 / PLATEAU
+    assert together == pytest.approx(least * (1 + HALF / 4096 + few(16 * 12)))
+    apart = values(seconds(gemm, 2048, job={"stack": Stack.TORCH}))[0]
+    assert apart == pytest.approx(least * 0.92 / 0.74 * (1 + HALF / 4096 + few(16 * 2)))
+
+
+def test_tiles_count_for_dense_products_in_16_bits_alone() -> None:
+    """Routers stay in 16 bits under fp8."""
+    up = Gemm(name="up", inner_size=8192, outer_size=256, split="outer")
+    router = Gemm(name="router", inner_size=8192, outer_size=256, split="none", in_16_bits=True)
+    least = 2 * 8192 * 8192 * 256
+    job = {"precision": Precision.FP8}
+    eight = values(seconds(up, 8192, job=job))[0]
+    assert eight == pytest.approx(least / (1979e12 * 0.706 * 0.92) * (1 + 320 / 8192))
+    sixteen = values(seconds(router, 8192, job=job))[0]
+    assert sixteen == pytest.approx(least / PLATEAU * (1 + HALF / 8192 + few(64 * 2)))
 
 
 def test_weights_gradients_of_experts_sum_over_the_rows_of_one() -> None:
@@ -114,7 +144,7 @@ def test_scales_of_rows_slow_products_in_8_bits_alone() -> None:
     least = 2 * 8192**3 / (1979e12 * 0.706 * 0.92)
     assert forward == pytest.approx(least / 0.65 * (1 + 320 / 8192))
     sixteen, _, _ = values(seconds(gemm, 8192, job={"row_scaled_fp8": True}))
-    assert sixteen == pytest.approx(2 * 8192**3 / PLATEAU * (1 + HALF / 8192))
+    assert sixteen == pytest.approx(2 * 8192**3 / PLATEAU * (1 + HALF / 8192 + few(4096)))
 
 
 def test_products_in_8_bits_read_one_byte_an_element_and_write_two() -> None:

@@ -209,3 +209,15 @@ def test_routing_moves_the_token_s_row_for_every_chosen_expert():
     traffic = elementwise_traffic(Block(attention=GROUPED, feed_forward=MIXTURE), 64)
     assert traffic.replicated == 14 * 64 + 6 * 2 * 64 + 4 * 4
     assert traffic.sharded == 4 * 96 + 5 * (2 * 32 + 48)
+
+
+def test_products_of_the_same_rows_know_their_width_as_one():
+    """Queries of 64, keys and values of 32 each; gate and up of 128; what is alone knows none."""
+    gemms = block_gemms(Block(attention=GROUPED, feed_forward=DENSE), 64)
+    widths = {gemm.name: gemm.fused_outer_size for gemm in gemms}
+    assert widths == {
+        **dict.fromkeys(("query", "key", "value"), 128),
+        "output": None,
+        **dict.fromkeys(("ffn_gate", "ffn_up"), 256),
+        "ffn_down": None,
+    }
