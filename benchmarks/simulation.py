@@ -2,8 +2,9 @@
 
 The search minimises a closed form; plans and estimates also carry the step with their pipeline run
 event by event. Drawn here, with a fixed seed: legal strategies with uneven stages, and the plans
-that the planner chooses where it must use a pipeline. With `--write` the tables stand in
-docs/decisions/0005.
+that the planner chooses where it must use a pipeline. Of a few jobs, the plan is held against the
+best of each schedule alone: its regret is how much longer its simulated step is than the shortest.
+With `--write` the tables stand in docs/decisions/0005.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from planner.schema.strategy import (
     Stage,
     Strategy,
 )
+from planner.units import format_seconds
 
 PAGE = DOCS / "decisions" / "0005-schedules-are-priced-by-forms-that-a-simulation-gave.md"
 MODELS = ("llama-3-8b", "llama-3-70b", "mixtral-8x7b", "qwen3-30b-a3b")
@@ -34,6 +36,13 @@ CLUSTER = "8x8xh100-sxm5-80gb"
 DEVICE_COUNT = 64
 SEQUENCE_LENGTH = 4096
 FAR_RATIO = 0.03
+JOBS = (  # model, sequences, tokens, fewest stages
+    ("llama-3-70b", 64, 4096, 4),
+    ("llama-3-70b", 256, 4096, 2),
+    ("llama-3-8b", 64, 8192, 4),
+    ("qwen3-30b-a3b", 128, 4096, 4),
+    ("mixtral-8x7b", 64, 4096, 4),
+)
 CHECKPOINTING = tuple(ActivationCheckpointing)
 
 Errors = dict[str, list[float]]
@@ -44,6 +53,7 @@ def main() -> None:
     options = _options()
     rows = [*_table("uneven strategies", random_errors(options.count, options.seed))]
     rows += ["", *_table("chosen plans", planned_errors(options.plans, options.seed))]
+    rows += ["", *_regret_table()]
     print("\n".join(rows))
     if options.write:
         put("simulation", rows, page=PAGE)
@@ -158,6 +168,40 @@ def _pipelined_job(schedule: PipelineSchedule, random: Random) -> Job:
         sequence_length=random.choice((2048, 4096, 8192)),
         limits=Limits.model_validate(fields),
     )
+
+
+def simulated_steps(
+    model: str, batch: int, tokens: int, stages: int
+) -> dict[str, tuple[str, float]]:
+    """Return the schedule and simulated seconds of the plan among all schedules, and of each."""
+    found = {}
+    asked = {"all": tuple(PipelineSchedule), **{s.value: (s,) for s in PipelineSchedule}}
+    for name, schedules in asked.items():
+        fields = {
+            "pipeline_schedules": schedules,
+            "pipeline_parallel_degree": {"min": stages, "max": 8},
+        }
+        job = Job(
+            global_batch_size=batch, sequence_length=tokens, limits=Limits.model_validate(fields)
+        )
+        answer = plan(resolved_model(model), resolved_cluster(CLUSTER), job)
+        if not isinstance(answer, Infeasible) and answer.prediction.simulated is not None:
+            seconds = answer.prediction.simulated.step_seconds
+            found[name] = (answer.strategy.pipeline_schedule.value, seconds)
+    return found
+
+
+def _regret_table() -> Iterator[str]:
+    yield "| job, at least so many stages | chosen | simulated | shortest simulated | regret |"
+    yield "|---|---|---|---|---|"
+    for model, batch, tokens, stages in JOBS:
+        steps = simulated_steps(model, batch, tokens, stages)
+        schedule, seconds = steps["all"]
+        best, least = min(steps.values(), key=lambda step: step[1])
+        yield (
+            f"| {model}, {batch} x {tokens}, {stages} | {schedule} | {format_seconds(seconds)} | "
+            f"{best}, {format_seconds(least)} | {seconds / least - 1:+.1%} |"
+        )
 
 
 def error_ratio(prediction: Prediction) -> float:
