@@ -23,7 +23,7 @@ from planner.workload.layer import ModelWorkload
 
 LARGE_PARAMETERS = 10e9
 HOST_RATIO_MOST = 0.5
-EXPONENTS = (0.40, 0.55, 0.24)  # a, b, c
+EXPONENTS = (0.48, 0.55, 0.25)  # a, b, c
 
 
 def step_width(
