@@ -41,9 +41,11 @@ _HEAD_SIZE = 128.0  # that the profiles' rates are of
 _FIRST_GENERATION_RATIO = 0.72
 
 # Rows of heads whose size is no multiple of 8 do not begin at the 16 bytes that tensor cores read.
-# BLOOM's published runs with heads of 150, 450 (26 runs) and 108 (4) are 1.35 times as slow as
-# those with 144 or 224: such products account for it if they run at a twelfth.
-_ALIGNED_SIZE = 8
+# BLOOM's published runs with heads of 108 take 1.30 to 1.40 times as long as with 144 (4 pairs);
+# those with heads of 150 and 450 (26 runs) take 1.35 times as long, against the prediction, as those
+# with 144 to 224. Such products account for it if they run at an eighth and a twelfth.
+_ALIGNED_SIZE, _HALF_ALIGNED_SIZE = 8, 4
+_HALF_ALIGNED_RATIO = 1.0 / 8.0
 _MISALIGNED_RATIO = 1.0 / 12.0
 
 
@@ -115,8 +117,14 @@ def _product_rate(inner_size: int, setting: Setting) -> float:
     gemm = setting.hardware.profile.gemm.rate(precision)
     peak = setting.hardware.peak_flop_per_second[precision]
     ramp = inner_size / (inner_size + gemm.inner_size_half)
-    aligned = 1.0 if inner_size % _ALIGNED_SIZE == 0 else _MISALIGNED_RATIO
-    return peak * gemm.efficiency * setting.in_situ_efficiency * ramp * aligned
+    return peak * gemm.efficiency * setting.in_situ_efficiency * ramp * _alignment_ratio(inner_size)
+
+
+def _alignment_ratio(size: int) -> float:
+    """Return the rate of products over rows of `size` over that of rows that tensor cores read."""
+    if size % _ALIGNED_SIZE == 0:
+        return 1.0
+    return _HALF_ALIGNED_RATIO if size % _HALF_ALIGNED_SIZE == 0 else _MISALIGNED_RATIO
 
 
 def _softmax_in_steps(setting: Setting) -> bool:

@@ -138,15 +138,16 @@ def test_the_first_flash_attention_runs_at_72_percent_of_the_second() -> None:
     assert first == pytest.approx([one / 0.72 for one in second])
 
 
-def test_heads_off_the_grid_of_8_run_their_products_at_a_twelfth() -> None:
-    """What heads of 152 take beside their passes over the scores, those of 150 take 12 times."""
+@pytest.mark.parametrize(("size", "times"), [(148, 8.0), (150, 12.0), (149, 12.0)])
+def test_heads_off_the_grid_of_8_run_their_products_far_slower(size: int, times: float) -> None:
+    """Multiples of 4 at an eighth, others at a twelfth of what 152 have, passes apart."""
     a_byte = SCORES / a_setting().hardware.memory_bytes_per_second
     aligned, off = (
-        seconds(a_core(key_head_size=size, value_head_size=size))[0] - 8.0 * a_byte
-        for size in (152, 150)
+        seconds(a_core(key_head_size=each, value_head_size=each))[0] - 8.0 * a_byte
+        for each in (152, size)
     )
-    by_size = (150 / 152) * (152 / (152 + 160)) / (150 / (150 + 160))
-    assert off == pytest.approx(12.0 * by_size * aligned)
+    by_size = (size / 152) * (152 / (152 + 160)) / (size / (size + 160))
+    assert off == pytest.approx(times * by_size * aligned)
 
 
 def test_a_mask_of_its_own_is_two_passes_more_in_torch_each_way() -> None:
