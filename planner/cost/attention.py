@@ -42,8 +42,8 @@ _FIRST_GENERATION_RATIO = 0.72
 
 # Rows of heads whose size is no multiple of 8 do not begin at the 16 bytes that tensor cores read.
 # BLOOM's published runs with heads of 108 take 1.30 to 1.40 times as long as with 144 (4 pairs);
-# those with heads of 150 and 450 (26 runs) take 1.35 times as long, against the prediction, as those
-# with 144 to 224. Such products account for it if they run at an eighth and a twelfth.
+# those with heads of 150 and 450 (26 runs) take 1.35 times as long, against what is predicted, as
+# those with 144 to 224. Such products account for it if they run at an eighth and a twelfth.
 _ALIGNED_SIZE, _HALF_ALIGNED_SIZE = 8, 4
 _HALF_ALIGNED_RATIO = 1.0 / 8.0
 _MISALIGNED_RATIO = 1.0 / 12.0
