@@ -40,13 +40,16 @@ class Solution:
         """Return the step that is expected."""
         return self.prediction.step_seconds.p50
 
-    def simulated_step_seconds(self) -> float:
-        """Return the step with its pipeline run event by event, which takes some milliseconds."""
+    def simulated_step_seconds(self) -> float | None:
+        """Return the step with its pipeline run event by event, which takes some milliseconds.
+
+        `None` where the pipeline is too long for that.
+        """
         request = self.request
         found = predict_simulated(
             request.workload, request.hardware, request.job.resolved, self.strategy
         )
-        return self.step_seconds if found.simulated is None else found.simulated.step_seconds
+        return None if found.simulated is None else found.simulated.step_seconds
 
     @property
     def peak_memory_bytes(self) -> float:

@@ -26,6 +26,7 @@ from planner.workload.layer import ModelWorkload
 
 _NORM = 32.0
 """Ranks of a turn count by this norm in place of their maximum, so that ties are broken too."""
+_LEAST_GAIN = 1e-9
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,36 +83,37 @@ def arranged(
     return other if faster and after.fits else strategy
 
 
-def round_seconds(turns: Sequence[Sequence[float]], *, norm: float = _NORM) -> float:
-    """Return sum_j |t_j| with t_j the ranks' seconds in turn j; `turns` are by rank."""
-    return float(
-        sum(sum(t**norm for t in turn) ** (1.0 / norm) for turn in zip(*turns, strict=True))
-    )
-
-
 def _balanced(ranks: list[_Rank]) -> list[_Rank]:
     """Return the ranks after single moves, each the one that shortens a round most."""
     ranks = list(ranks)
     scale = max(max(rank.turns()) for rank in ranks)
-    turns = [[t / scale for t in rank.turns()] for rank in ranks]
-    least = round_seconds(turns)
+    powers = [_powers(rank, scale) for rank in ranks]
     while True:
+        sums = [sum(turn) for turn in zip(*powers, strict=True)]
         found = [
-            (
-                round_seconds(
-                    [*turns[:place], [t / scale for t in one.turns()], *turns[place + 1 :]]
-                ),
-                place,
-                one,
-            )
+            (_change(sums, powers[place], _powers(one, scale)), place, one)
             for place, rank in enumerate(ranks)
             for one in rank.moved()
         ]
         best = min(found, key=lambda each: each[0], default=None)
-        if best is None or best[0] >= least * (1.0 - 1e-9):
+        if best is None or best[0] >= -_LEAST_GAIN:
             return ranks
-        least, place, ranks[place] = best
-        turns[place] = [t / scale for t in ranks[place].turns()]
+        _, place, ranks[place] = best
+        powers[place] = _powers(ranks[place], scale)
+
+
+def _powers(rank: _Rank, scale: float) -> list[float]:
+    """Return what each virtual stage adds to its turn's norm before the root."""
+    return [(t / scale) ** _NORM for t in rank.turns()]
+
+
+def _change(sums: Sequence[float], old: Sequence[float], new: Sequence[float]) -> float:
+    """Return by how much a round changes where a rank's part of each turn does."""
+    return sum(
+        float(max(total - before + after, 0.0) ** (1.0 / _NORM) - total ** (1.0 / _NORM))
+        for total, before, after in zip(sums, old, new, strict=True)
+        if before != after
+    )
 
 
 def _ranks(priced: PricedStrategy) -> list[_Rank]:

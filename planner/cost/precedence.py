@@ -146,7 +146,8 @@ class _Board:
     def advance(self, rank: int) -> bool:
         """Place the rank's actions until one's input is unknown; return whether there was any."""
         order, before = self._orders[rank], self._done[rank]
-        for action in order[before:]:
+        while self._done[rank] < len(order):
+            action = order[self._done[rank]]
             waited = self._waited(action, rank)
             if waited is None:
                 break

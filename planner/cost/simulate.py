@@ -21,8 +21,12 @@ from planner.cost.precedence import (
 )
 from planner.schema.strategy import PipelineSchedule
 
-_ROUNDS = 12
+_ROUNDS_MOST, _ROUNDS_LEAST = 12, 3
 """Rounds of micro-batches that are run one by one; later ones repeat the last."""
+_ACTIONS_MOST = 40_000
+"""Fewer rounds are run where they would have more actions than these."""
+STAGES_MOST = 256
+"""Virtual stages of the longest pipeline that is simulated."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -132,7 +136,8 @@ def finish_seconds(
     """Return when each rank of a schedule ends its last backward, as `simulate` has it.
 
     A lone rank never waits. A full pipeline does the same in every round: of more than twelve
-    rounds the first twelve are simulated, and the others take as long as the twelfth.
+    rounds the first twelve are simulated, and the others take as long as the twelfth. Long
+    pipelines have fewer rounds simulated, three at the least.
 
     Raises:
         ValueError: as `planner.cost.orders.rank_orders`.
@@ -141,7 +146,9 @@ def finish_seconds(
     if degree == 1:
         return (count * sum(stage.total for stage in seconds),)
     length = round_length(schedule, degree=degree, micro_batch_count=count)
-    left = max(-(-count // length) - _ROUNDS, 0)
+    rounds = _ACTIONS_MOST // (2 * len(seconds) * length)
+    rounds = min(max(rounds, _ROUNDS_LEAST), _ROUNDS_MOST)
+    left = max(-(-count // length) - rounds, 0)
 
     def finish(micro_batches: int) -> list[float]:
         waits = schedule_precedence(

@@ -18,7 +18,7 @@ from planner.cost.held import boundary_after, held_layers
 from planner.cost.precedence import round_length, schedule_precedence
 from planner.cost.priced import PricedStrategy
 from planner.cost.schedule import sends_block
-from planner.cost.simulate import Span, VirtualStageSeconds, finish_seconds, spans_of
+from planner.cost.simulate import STAGES_MOST, Span, VirtualStageSeconds, finish_seconds, spans_of
 from planner.cost.stage import StageTotals, virtual_stage_seconds
 from planner.schema.job import Job
 from planner.schema.plan import SimulatedStage, SimulatedStep
@@ -27,7 +27,13 @@ from planner.schema.plan import SimulatedStage, SimulatedStep
 def simulated_step(
     priced: PricedStrategy, totals: Sequence[StageTotals], *, job: Job, closed_form_seconds: float
 ) -> SimulatedStep:
-    """Return the step by simulation; `totals` are by pipeline rank."""
+    """Return the step by simulation; `totals` are by pipeline rank.
+
+    Raises:
+        ValueError: if there are more than `STAGES_MOST` virtual stages.
+    """
+    if len(priced.stages) > STAGES_MOST:
+        raise ValueError(f"a pipeline of {len(priced.stages)} stages is too long to simulate")
     messages = message_seconds(priced)
     stages = virtual_stages(priced, messages)
     configuration = priced.configuration

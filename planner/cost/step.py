@@ -11,6 +11,7 @@ from planner.cost.intervals import fits_probability, step_interval, step_width
 from planner.cost.layer_costs import MemoryLimits
 from planner.cost.priced import PricedStrategy, priced_strategies
 from planner.cost.schedule import boundary_shares, fill_weights, in_flight, repeat_count
+from planner.cost.simulate import STAGES_MOST
 from planner.cost.simulated import simulated_step
 from planner.cost.stage import RankSchedule, StageTotals, stage_totals
 from planner.hardware import ClusterHardware, stack_profile
@@ -38,7 +39,8 @@ def predict_simulated(
 ) -> Prediction:
     """Return the same with the step by simulation beside that of the closed form.
 
-    A simulation takes some milliseconds, so that it is for plans and not for searches.
+    A simulation takes some milliseconds, so that it is for plans and not for searches. Pipelines of
+    more than `STAGES_MOST` virtual stages are not simulated.
 
     Raises:
         ValueError: if the strategy or the job is not resolved.
@@ -46,6 +48,8 @@ def predict_simulated(
     (priced,) = priced_strategies(workload, hardware, job, [strategy])
     totals = rank_totals(priced)
     found = _prediction(totals, priced, workload=workload, hardware=hardware, job=job)
+    if len(priced.stages) > STAGES_MOST:
+        return found
     step = simulated_step(priced, totals, job=job, closed_form_seconds=found.step_seconds.p50)
     return found.model_copy(update={"simulated": step})
 

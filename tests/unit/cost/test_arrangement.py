@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from planner.cost.arrangement import arranged, round_seconds
+from planner.cost.arrangement import arranged
 from planner.cost.step import predict_simulated
 from planner.hardware import cluster_hardware
 from planner.importers.clusters import cluster_from_short_form
@@ -57,11 +57,6 @@ def sizes_of(strategy: Strategy) -> list[int]:
 
 def priced(strategy: Strategy) -> Prediction:
     return predict_simulated(WORKLOAD, HARDWARE, JOB, strategy)
-
-
-def test_a_round_is_the_sum_of_its_turns_slowest_ranks() -> None:
-    """Two ranks of two turns: 3 and 4."""
-    assert round_seconds([[3.0, 2.0], [1.0, 4.0]], norm=100.0) == pytest.approx(7.0)
 
 
 def test_a_block_leaves_the_turn_that_the_head_makes_slow() -> None:

@@ -12,9 +12,11 @@ from planner.hardware import cluster_hardware
 from planner.importers.clusters import cluster_from_short_form
 from planner.importers.models import read_model
 from planner.schema.job import Job, Stack
+from planner.schema.model import BlockRun
 from planner.schema.plan import Prediction, SimulatedStep
 from planner.schema.strategy import LayerGroup, PipelineSchedule, Stage, Strategy
 from planner.workload.model import model_workload
+from tests.builders import a_model
 
 GPIPE, ONE_F_ONE_B = PipelineSchedule.GPIPE, PipelineSchedule.ONE_F_ONE_B
 
@@ -177,3 +179,20 @@ def test_a_long_run_repeats_its_last_round() -> None:
     )
     assert finishes[0] == pytest.approx(2000.0 + 1.0 + 2.0 + 4000.0)
     assert finishes[1] == pytest.approx(2000.0 + 1.0 + 2000.0)
+
+
+def test_a_pipeline_that_is_too_long_is_not_simulated() -> None:
+    """257 stages of one block each."""
+    block = a_model().runs[0].block
+    graph = a_model(runs=(BlockRun(block=block, block_count=257),))
+    strategy = Strategy(pipeline_parallel_degree=257, micro_batch_count=257).resolved(
+        block_count=257, global_batch_size=257
+    )
+    found = predict_simulated(
+        model_workload(graph),
+        cluster_hardware(cluster_from_short_form("257x1xh100-sxm5-80gb")),
+        Job(global_batch_size=257, sequence_length=128),
+        strategy,
+    )
+    assert found.simulated is None
+    assert found.step_seconds.p50 > 0.0
