@@ -129,7 +129,8 @@ def _virtual_degree(run: MeasuredRun, block_count: int) -> int:
     """Return the virtual stages of a rank that can all hold a block.
 
     Megatron may give the embedding or the loss a virtual stage to itself; ours hold blocks. NeMo's
-    performance recipes interleave: of those that state it, most have a layer a virtual stage.
+    performance recipes of dense models interleave: of those that state it, most have a layer a
+    virtual stage.
     """
     if run.pp is None or run.pp == 1:
         return 1
@@ -141,7 +142,8 @@ def _virtual_degree(run: MeasuredRun, block_count: int) -> int:
 
 def _interleaves_unsaid(run: MeasuredRun) -> bool:
     framework = (run.framework or "").lower()
-    return framework.startswith(("nemo", "nvidia nemo")) and run.pp_schedule is None
+    recipe = framework.startswith(("nemo", "nvidia nemo")) and not run.moe_experts
+    return recipe and run.pp_schedule is None
 
 
 def _check_experts(degrees: _Degrees, graph: ModelGraph) -> None:

@@ -121,3 +121,8 @@ def test_sockets_reach_less_of_ethernet_than_remote_access(text: str, gigabytes:
 def test_gpt_neox_runs_on_deepspeed_and_fuses_attention_on_request() -> None:
     job = case_of(a_run(KORTHIKANTI, framework="GPT-NeoX", flash_attention=None)).job
     assert (job.stack, job.fused_attention) == (Stack.DEEPSPEED, False)
+
+
+def test_recipes_of_mixtures_are_laid_out_by_hand() -> None:
+    run = a_run(MIXTURE, framework="NeMo 2 / Megatron-Core", pp=2, dp=None, vpp=None)
+    assert case_of(run).strategy.virtual_pipeline_degree == 1
