@@ -132,7 +132,8 @@ class Prediction(Part):
 
     `fits` compares the p50 peak with the capacity after headroom; `fits_probability` is the chance
     that the true peak stays under the device's capacity. `simulated` is there for plans and single
-    estimates; searches and batches of estimates go by the closed form alone.
+    estimates of up to 256 virtual stages; searches and batches of estimates go by the closed form
+    alone.
     """
 
     step_seconds: Interval
