@@ -10,27 +10,29 @@ from planner.ilp.loads import Load
 _TRIES_MOST = 20_000
 
 
-def cuts_with_loads(instance: Instance, loads: Sequence[Load]) -> tuple[int, ...] | None:
+def cuts_with_loads(
+    instance: Instance, loads: Sequence[Load], *, tries: int = _TRIES_MOST
+) -> tuple[int, ...] | None:
     """Return cuts after which rank r holds `loads[r]` of the free kinds, None if none was found.
 
     Virtual stages are cut one after another, those first that leave a rank about an even share for
     its others; the last stage of a rank takes what is left of its load.
     """
-    search = _Search(instance, loads)
+    search = _Search(instance, loads, tries)
     return tuple(search.cuts) if search.place(0) else None
 
 
 class _Search:
     """Depth-first search over the cuts; what led nowhere is not tried again."""
 
-    def __init__(self, instance: Instance, loads: Sequence[Load]) -> None:
+    def __init__(self, instance: Instance, loads: Sequence[Load], tries: int) -> None:
         free = list(instance.free_kinds)
         self._holders = instance.holders
         self._prefix = [tuple(row) for row in instance.prefix_counts[:, free].tolist()]
         self._left = [list(load) for load in loads]
         self._parts = [instance.holders.count(rank) for rank in range(instance.stage_count)]
         self._dead: set[tuple[object, ...]] = set()
-        self._tries = 0
+        self._tries = tries
         self.cuts = [0]
 
     def place(self, stage: int) -> bool:
@@ -38,9 +40,9 @@ class _Search:
         if stage == len(self._holders):
             return self.cuts[-1] == len(self._prefix) - 1
         key = (stage, self.cuts[-1], tuple(tuple(left) for left in self._left))
-        if key in self._dead or self._tries > _TRIES_MOST:
+        if key in self._dead or self._tries <= 0:
             return False
-        self._tries += 1
+        self._tries -= 1
         rank = self._holders[stage]
         for length in self._lengths(rank):
             taken = self._taken(length)

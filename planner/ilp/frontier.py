@@ -153,6 +153,16 @@ class Frontier:
         self.keys[index] = max(self.keys[index], key)
         self.waiting.append(index)
 
+    def postpone(self, index: int) -> None:
+        """Let a configuration that waits under its key wait until all others are looked into."""
+        self._heap = [entry for entry in self._heap if entry[1] != index]
+        heapq.heapify(self._heap)
+        self.waiting.append(index)
+
+    def next_key(self) -> float:
+        """Return the least key in the heap, inf without any."""
+        return self._heap[0][0] if self._heap else float("inf")
+
     def pop_waiting(self) -> tuple[float, int] | None:
         """Return the least key of those that wait for all others, None if none matters."""
         while self.waiting:

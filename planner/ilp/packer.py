@@ -14,8 +14,9 @@ import numpy as np
 
 from planner.cost.configuration import Floats
 from planner.ilp.instance import Instance
-from planner.ilp.knapsack import Knapsack, Packing, least_cost
+from planner.ilp.knapsack import Knapsack
 from planner.ilp.loads import Load, least_level
+from planner.ilp.packing import Packing, least_cost
 
 _NEAR = 0.995
 

@@ -53,6 +53,10 @@ class Columns:
     transient: Floats
     host: Floats
 
+    def taken(self, places: Integers) -> Columns:
+        """Return some of the columns."""
+        return Columns(**{field.name: getattr(self, field.name)[places] for field in fields(self)})
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ceilings:
@@ -222,11 +226,11 @@ def _unbeaten(columns: Columns, number: Integers, counts: Integers) -> Integers:
     for end in ends.tolist():
         group = order[start:end]
         start = end
-        kept.append(group[_unbeaten_of(measures[:, group])])
+        kept.append(group[unbeaten_of(measures[:, group])])
     return np.sort(np.concatenate(kept))
 
 
-def _unbeaten_of(measures: Floats) -> Integers:
+def unbeaten_of(measures: Floats) -> Integers:
     """Return the columns of `measures`, in lexical order, that no earlier one equals or beats.
 
     Whatever beats a column comes before it, so that a block is compared with those kept so far.
@@ -287,7 +291,7 @@ def _combined(
         counts = counts[first] + own[second]
         reduced = total[first, second]
         counts, reduced = _within(columns, counts, reduced, ceilings)
-    return _undominated(_priced(columns, counts, reduced, ceilings))
+    return undominated_patterns(_priced(columns, counts, reduced, ceilings))
 
 
 def _within(
@@ -326,8 +330,8 @@ def _priced(columns: Columns, counts: Integers, reduced: Floats, ceilings: Ceili
     return found.taken(np.flatnonzero(excess <= ceilings.gap))
 
 
-def _undominated(patterns: Patterns) -> Patterns:
+def undominated_patterns(patterns: Patterns) -> Patterns:
     """Return the patterns that no other of the same load equals or beats in fill, pace and end."""
     measures = np.stack([patterns.fill, patterns.pace, patterns.end])
     order = np.lexsort(measures[::-1])
-    return patterns.taken(order[_unbeaten_of(measures[:, order])])
+    return patterns.taken(order[unbeaten_of(measures[:, order])])

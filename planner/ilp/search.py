@@ -25,6 +25,7 @@ from planner.ilp.problem import Problem
 from planner.ilp.reduction import reduction
 from planner.ilp.reporting import DEGREES, found_of, shortfalls
 from planner.ilp.result import NotFound, SearchResult
+from planner.ilp.settling import branching_of
 from planner.ilp.sharpening import sharpened
 from planner.ilp.solver import SolverName, Status, default_solver
 from planner.ilp.state import State
@@ -42,6 +43,7 @@ _ENUMERATION_SECONDS = 1.5
 _TOO_FAR_MOST = 3
 _FIRST_PATIENCE = 1.0
 _PATIENCE_GROWTH = 4.0
+_FAR = 1.05
 _SHARPENING_REACH = 0.05
 _SHARPENING_SECONDS = 0.4
 _SCREENED_AT_ONCE = 256
@@ -199,9 +201,15 @@ def _bound(state: State, index: int) -> None:
 
 
 def _sharpen(state: State, index: int) -> None:
-    """Pack single ranks exactly, for a closer bound and a better plan below the limit."""
+    """Pack single ranks exactly, for a closer bound and a better plan below the limit.
+
+    Where the key is far below the limit, a look at the ranks apart may bring it there at once.
+    """
     frontier = state.frontier
     key, limit = frontier.keys[index], frontier.limit_of(index)
+    is_far = np.isfinite(limit) and limit > _FAR * key and index not in state.branchings
+    if is_far and _decompose(state, index, state.pricing.instance(index), seconds=0.0):
+        return
     frontier.stages[index] = Stage.SHARPENED
     cutoff = limit if np.isfinite(limit) else key * (1.0 + _SHARPENING_REACH)
     instance = state.pricing.instance(index)
@@ -235,18 +243,85 @@ def _climb(state: State, index: int, instance: Instance, deadline: float) -> Non
 
 
 def _solve(state: State, index: int) -> None:
-    """Look for a plan of the configuration below a cutoff; its key rises if there is none."""
-    frontier = state.frontier
-    key = frontier.keys[index]
+    """Look for a plan of the configuration below a cutoff; its key rises if there is none.
+
+    Where enumeration is too far, branching and a program take turns, each with more time than the
+    last one had.
+    """
     instance = state.pricing.instance(index)
     state.solved.add(index)
+    turn = state.turns[index] = state.turns.get(index, -1) + 1
     cutoff, optimum = _enumerate(state, index, instance)
-    if optimum is None:
-        state.step[index] = max(state.step.get(index, _FIRST_STEP), _FIRST_STEP)
-        cutoff = _cutoff(state, index, state.step[index])
-        optimum = _branch(state, index, instance, cutoff)
-        if optimum.status is Status.FEASIBLE:
-            state.too_far[index], state.spent[index] = _TOO_FAR_MOST - 1, 0.0
+    if optimum is not None:
+        _conclude(state, index, cutoff, optimum)
+    elif turn % 2 == 1 or not _branch_on_ranks(state, index, instance):
+        _program(state, index, instance)
+
+
+def _branch_on_ranks(state: State, index: int, instance: Instance) -> bool:
+    """Branch on what ranks hold for a turn; return whether that can be done."""
+    frontier = state.frontier
+    known = state.branchings.get(index)
+    is_stuck = known is not None and not known.waiting
+    if is_stuck or not (instance.is_uniform or instance.is_in_order):
+        return False
+    key, patience = frontier.keys[index], state.patience.get(index, _FIRST_PATIENCE)
+    if not _decompose(state, index, instance, seconds=patience):
+        return False
+    if index in state.branchings and frontier.keys[index] <= key:
+        frontier.postpone(index)
+    return True
+
+
+def _decompose(state: State, index: int, instance: Instance, *, seconds: float) -> bool:
+    """Branch on what ranks hold for some time; return whether that can be done.
+
+    The key rises to what is proven; where nothing is left, to the best plan or to the limit.
+    """
+    frontier = state.frontier
+    limit = frontier.limit_of(index)
+    known = state.branchings.get(index)
+    if known is None:
+        if not np.isfinite(limit):
+            return False
+        bounds, tables = state.bounds.get(index), state.tables.get(index)
+        known = branching_of(instance, cutoff_seconds=limit, bounds=bounds, tables=tables)
+        if known is None:
+            return False
+        state.branchings[index] = known
+    known.limit, before = min(known.limit, limit), known.assignment
+    known.run(seconds=min(seconds, state.seconds_left), enough=frontier.next_key())
+    if known.assignment is not None and known.assignment is not before:
+        known.is_taken = offer(state, index, instance, known.assignment)
+    lower = known.lower()
+    if np.isfinite(lower):
+        frontier.push(index, lower)
+        return True
+    del state.branchings[index]
+    if known.best_seconds > known.limit:
+        frontier.push(index, known.limit)
+        return True
+    frontier.keys[index] = max(frontier.keys[index], known.limit)
+    state.exact.add(index)
+    if not known.is_taken:
+        frontier.leave_open(index)
+    return True
+
+
+def _program(state: State, index: int, instance: Instance) -> None:
+    """Ask the solver for a plan below a cutoff."""
+    state.step[index] = max(state.step.get(index, _FIRST_STEP), _FIRST_STEP)
+    cutoff = _cutoff(state, index, state.step[index])
+    optimum = _branch(state, index, instance, cutoff)
+    if optimum.status is Status.FEASIBLE:
+        state.too_far[index], state.spent[index] = _TOO_FAR_MOST - 1, 0.0
+    _conclude(state, index, cutoff, optimum)
+
+
+def _conclude(state: State, index: int, cutoff: float, optimum: Optimum) -> None:
+    """Take note of what is known of the plans of a configuration below a cutoff."""
+    frontier, instance = state.frontier, state.pricing.instance(index)
+    key = frontier.keys[index]
     taken = True
     if optimum.assignment is not None:
         taken = offer(state, index, instance, optimum.assignment)

@@ -1,7 +1,7 @@
 """Sharpening: bounds and plans from the exact best packings of single ranks.
 
 What a rank holds of each kind is its load. The least omega (or pace) of a rank with a load is a
-knapsack of its own (`planner.ilp.knapsack`). Put in the place of phi_r, which lets layers be
+knapsack of its own (`planner.ilp.packing`). Put in the place of phi_r, which lets layers be
 divided, it closes most of the gap that is left, and its packings are near-best plans. A lone rank
 is solved by it outright.
 """

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from planner.cost.configuration import Choice, Configurations
 from planner.ilp.bounds import ObjectiveBounds
+from planner.ilp.branching import Branching
 from planner.ilp.frontier import Frontier
 from planner.ilp.pricing import Pricing
 from planner.ilp.problem import Problem
@@ -19,7 +20,8 @@ class State:
     """Bounds and tables hold for plans below the limit at the time they were found.
 
     `step` is how far above its key a configuration is solved next, `patience` for how long;
-    `too_far` is how often too many patterns were to be enumerated, `spent` the seconds of it.
+    `too_far` is how often too many patterns were to be enumerated, `spent` the seconds of it;
+    `branchings` are those that are not at their end, `turns` how often a configuration was solved.
     """
 
     problem: Problem
@@ -38,6 +40,8 @@ class State:
     tables: dict[int, Tables] = field(default_factory=dict)
     too_far: dict[int, int] = field(default_factory=dict)
     spent: dict[int, float] = field(default_factory=dict)
+    branchings: dict[int, Branching] = field(default_factory=dict)
+    turns: dict[int, int] = field(default_factory=dict)
     milp_count: int = 0
 
     @property

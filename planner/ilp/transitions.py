@@ -122,10 +122,19 @@ def least_sums(steps: Sequence[Step], tables: Sequence[Floats]) -> Floats:
 
 def best_loads(steps: Sequence[Step], tables: Sequence[Floats]) -> tuple[int, ...]:
     """Return the place of every rank's load on a way with the least sum; tables are [loads]."""
+    return _best(steps, tables, np.add)
+
+
+def levelled_loads(steps: Sequence[Step], tables: Sequence[Floats]) -> tuple[int, ...]:
+    """Return the place of every rank's load on a way with the least maximum."""
+    return _best(steps, tables, np.maximum)
+
+
+def _best(steps: Sequence[Step], tables: Sequence[Floats], joined: np.ufunc) -> tuple[int, ...]:
     trail = []
     reached = np.zeros(1)
     for step, table in zip(steps, tables, strict=True):
-        sums = reached[step.before] + table[step.load]
+        sums = joined(reached[step.before], table[step.load])
         reached = np.minimum.reduceat(sums, step.starts)
         trail.append(sums)
     state, places = 0, []
@@ -135,3 +144,26 @@ def best_loads(steps: Sequence[Step], tables: Sequence[Floats]) -> tuple[int, ..
         places.append(int(step.load[best]))
         state = int(step.before[best])
     return tuple(reversed(places))
+
+
+def sums_through(steps: Sequence[Step], tables: Sequence[Floats]) -> tuple[float, list[Floats]]:
+    """Return the least sum over ranks of tables [loads], and the least with each load of a rank.
+
+    The latter are by rank [loads]; inf where no way has the load.
+    """
+    before = [np.zeros(1)]
+    for step, table in zip(steps, tables, strict=True):
+        sums = before[-1][step.before] + table[step.load]
+        before.append(np.minimum.reduceat(sums, step.starts))
+    behind = np.zeros(1)
+    through: list[Floats] = []
+    for step, table, reached in zip(
+        reversed(steps), reversed(tables), reversed(before[:-1]), strict=True
+    ):
+        left = table[step.load] + behind[step.after]
+        least = np.full(len(table), np.inf)
+        np.minimum.at(least, step.load, reached[step.before] + left)
+        through.append(least)
+        behind = np.full(len(reached), np.inf)
+        np.minimum.at(behind, step.before, left)
+    return float(before[-1][0]), through[::-1]

@@ -7,7 +7,8 @@ from itertools import combinations_with_replacement, product
 import numpy as np
 import pytest
 
-from planner.ilp.knapsack import Knapsack, least_cost
+from planner.ilp.knapsack import Knapsack
+from planner.ilp.packing import least_cost
 
 INFINITE = float("inf")
 PLENTY = 1e4
@@ -42,8 +43,19 @@ def a_random_knapsack(seed: int) -> tuple[Knapsack, tuple[int, ...]]:
         host=numbers.choice([0.0, 0.0, 2.0, 3.0], size=count),
         capacity=float(numbers.integers(5, 60)),
         host_capacity=float(numbers.integers(0, 12)),
+        **a_further_limit(numbers, count, is_any=seed % 3 == 0),
     )
     return knapsack, layers
+
+
+def a_further_limit(
+    numbers: np.random.Generator, count: int, *, is_any: bool
+) -> dict[str, np.ndarray]:
+    """One more limit of the form of the host's, or none."""
+    if not is_any:
+        return {}
+    taken = numbers.integers(0, 9, size=(1, count)).astype(float)
+    return {"further": taken, "ceilings": numbers.integers(3, 40, size=1).astype(float)}
 
 
 def least_of_all(knapsack: Knapsack, layers: tuple[int, ...]) -> float:
@@ -60,6 +72,10 @@ def least_of_all(knapsack: Knapsack, layers: tuple[int, ...]) -> float:
             continue
         if sum(float(knapsack.host[c]) for c in used) > knapsack.host_capacity:
             continue
+        if knapsack.further is not None and knapsack.ceilings is not None:
+            total = knapsack.further[:, used].sum(axis=1)
+            if (total > knapsack.ceilings).any():
+                continue
         best = min(best, sum(float(knapsack.cost[c]) for c in used))
     return best
 
@@ -93,15 +109,22 @@ def test_nothing_is_found_below_an_upper_bound_that_none_reaches() -> None:
     assert packing.lower >= 9.5
 
 
+def test_a_further_limit_is_kept() -> None:
+    """Of three layers kept at 5 of 12 that may be taken, one is recomputed at none."""
+    limited = a_knapsack(further=np.array([[5.0, 0.0]]), ceilings=np.array([12.0]))
+    assert least_cost(limited, [3], upper=PLENTY).cost == 2.0 + 2.0 + 3.0
+
+
+@pytest.mark.parametrize(("effort", "exact_least"), [(4, 100), (3000, 200)])
 @pytest.mark.parametrize("upper_share", [0.0, 1.2, 0.9])
-def test_packings_equal_trying_all(upper_share: float) -> None:
+def test_packings_equal_trying_all(upper_share: float, effort: int, exact_least: int) -> None:
     """Bounds never exceed the least cost, or the upper bound, and mostly reach it."""
     exact = 0
     for seed in range(400):
         knapsack, layers = a_random_knapsack(seed)
         best = least_of_all(knapsack, layers)
         upper = best * upper_share if upper_share else PLENTY
-        found = least_cost(knapsack, layers, upper=upper)
+        found = least_cost(knapsack, layers, upper=upper, effort=effort)
         name = f"knapsack {seed}"
         assert found.lower <= max(best, upper) * (1.0 + 1e-9), name
         if best < upper:
@@ -110,4 +133,4 @@ def test_packings_equal_trying_all(upper_share: float) -> None:
             exact += abs(found.cost - best) + abs(found.lower - best) < 1e-9 * max(best, 1.0)
         else:
             assert found.counts is None, name
-    assert upper_share == 0.9 or exact > 200
+    assert upper_share == 0.9 or exact > exact_least

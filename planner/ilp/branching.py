@@ -1,0 +1,396 @@
+"""Branching: one configuration to the end, by what its ranks hold.
+
+Sets of plans wait under the bound of `planner.ilp.decomposition`; the least is looked into next.
+Where the patterns near its bound are few they are enumerated (`planner.ilp.nearby`) and the best
+put together (`planner.ilp.sweep`), which settles it. Elsewhere it is split: by the load of a rank,
+or by the largest pace or end once all loads are certain. The packings that set a bound are plans as
+well, and most of the good ones are found so.
+"""
+
+from __future__ import annotations
+
+import heapq
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from planner.cost.configuration import Booleans, Floats, Integers
+from planner.ilp.cutting import cuts_with_loads
+from planner.ilp.decomposition import Bounded, Box, Decomposition, Weights, step_of
+from planner.ilp.instance import Assignment, evaluate, fits
+from planner.ilp.loads import Load
+from planner.ilp.nearby import Effort, patterns_below
+from planner.ilp.patterns import TooManyError
+from planner.ilp.rank import Caps, Parts
+from planner.ilp.sweep import swept
+from planner.ilp.transitions import levelled_loads
+
+_ROUNDS_FIRST = 16
+_ROUNDS = 8
+_ROUNDS_OPEN = 1
+_ROUNDS_CERTAIN = 4
+_EFFORT_OPEN = 300
+_EFFORT_CERTAIN = 2000
+_TURNS_OPEN = 5
+_TURNS_MOST = 100
+_SIZE_LEAST = 0.1
+_SLOW = 0.5
+_GAIN_LEAST = 0.02
+_PATTERNS_MOST = 5000
+_OPEN_SECONDS = 0.15
+_CERTAIN_SECONDS = 0.7
+_REACH_FIRST = 0.001
+_REACH_GROWTH = 4.0
+_WIDTH_LEAST = 1e-6
+_LOOK_SECONDS = 0.25
+_TRIES_FEW = 500
+_TRIES_MANY = 20_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Packed:
+    """A bound whose least sharing is packed exactly, and what its ranks add to the step."""
+
+    bounded: Bounded
+    parts: tuple[Parts, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Region:
+    """A set of plans: allowed loads by rank [loads], limits of V and U, weights of its bound.
+
+    `packed` is the bound itself, once it is known; `reach` is how far above it plans are looked for
+    next, as a share of it.
+    """
+
+    allowed: tuple[Booleans, ...]
+    box: Box
+    weights: Weights
+    lower: float
+    packed: Packed | None = None
+    reach: float = _REACH_FIRST
+
+
+@dataclass(slots=True, kw_only=True)
+class Branching:
+    """The regions that are left, and the best plan known below the limit.
+
+    `floors` are lower bounds of rho t + u and of rho t by rank, each [loads]; `unsettled` is the
+    least bound of the regions that nothing can be done about. `is_taken` is for whoever asks: what
+    became of the plan when it was offered.
+    """
+
+    decomposition: Decomposition
+    loads: Sequence[Sequence[Load]]
+    floors: tuple[tuple[Floats, Floats], ...]
+    fill_sum: float
+    limit: float
+    deadline: float = float("inf")
+    best_seconds: float = float("inf")
+    assignment: Assignment | None = None
+    is_taken: bool = True
+    waiting: list[tuple[float, int, Region]] = field(default_factory=list)
+    unsettled: float = float("inf")
+    count: int = 0
+    uncut: set[tuple[tuple[Load, ...], int]] = field(default_factory=set)
+
+    def lower(self) -> float:
+        """Return a bound of every plan but the best known; inf where nothing is left below it."""
+        left = self.waiting[0][0] if self.waiting else float("inf")
+        least = min(left, self.unsettled)
+        return least if least < self.limit else float("inf")
+
+    def look(self) -> None:
+        """Look into the region with the least bound."""
+        if self.waiting and self.waiting[0][0] < self.limit:
+            _, _, region = heapq.heappop(self.waiting)
+            self._look_into(region)
+
+    def run(self, *, seconds: float, enough: float = float("inf")) -> None:
+        """Look into regions until none is left, the bound is beyond `enough`, or time is over.
+
+        One is looked into in any case.
+        """
+        started = time.perf_counter()
+        self.deadline = started + max(seconds, _LOOK_SECONDS)
+        while np.isfinite(self.lower()):
+            self.look()
+            is_late = time.perf_counter() > started + seconds
+            if self.lower() > enough or is_late or not self.waiting:
+                break
+
+    def push(self, region: Region) -> None:
+        """Let a region wait, unless nothing below the limit can be in it."""
+        if region.lower < self.limit and not region.box.is_empty():
+            self.count += 1
+            heapq.heappush(self.waiting, (region.lower, self.count, region))
+
+    def _look_into(self, region: Region) -> None:
+        """Bound a region, or settle or split it if that is done."""
+        if region.packed is not None:
+            self._settle(region, region.packed)
+            return
+        region = self._narrowed(region)
+        if region.box.is_empty():
+            return
+        if self.count == 1:
+            self._offer_levelled(region)
+        packed = self._bounded(region)
+        if packed is None:
+            return
+        bounded = packed.bounded
+        allowed = tuple(
+            mask & (through + bounded.beyond < self.limit)
+            for mask, through in zip(region.allowed, bounded.through, strict=True)
+        )
+        self.push(
+            replace(
+                region,
+                allowed=allowed,
+                weights=bounded.weights,
+                lower=max(bounded.lower, region.lower),
+                packed=packed,
+            )
+        )
+
+    def _settle(self, region: Region, packed: Packed) -> None:
+        """Enumerate what is in a region a little above its bound, or split it if that is too much.
+
+        Where nothing is there, the region waits under what was looked at, and is next looked into
+        further up.
+        """
+        closer = min(region.lower * (1.0 + region.reach), self.limit)
+        if self._is_settled(region, packed.bounded, closer):
+            self.push(replace(region, lower=closer, reach=_REACH_GROWTH * region.reach))
+        else:
+            self._split(replace(region, packed=None, reach=_REACH_FIRST), packed)
+
+    def _offer_levelled(self, region: Region) -> None:
+        """Offer the plan whose ranks are level, each packed for its own share of the step."""
+        decomposition = self.decomposition
+        tables = [
+            np.where(mask, both, np.inf)
+            for (both, _), mask in zip(self.floors, region.allowed, strict=True)
+        ]
+        path = levelled_loads(decomposition.steps, tables)
+        counts = []
+        for rank, load in zip(decomposition.ranks, path, strict=True):
+            priced = rank.priced(1.0, 1.0, Caps())
+            packing = priced.packing(load, upper=self.limit, effort=_EFFORT_OPEN)
+            if packing.counts is None:
+                return
+            counts.append(packing.counts)
+        self._take(path, counts)
+
+    def _is_settled(self, region: Region, bounded: Bounded, limit: float) -> bool:
+        """Return whether the best plan of a region below a limit is known, if there is one."""
+        try:
+            return self._enumerated(region, bounded, limit)
+        except TooManyError:
+            return False
+
+    def _narrowed(self, region: Region) -> Region:
+        """Return the region with the limits that the best plan and its loads leave."""
+        box = region.box
+        most = self.limit - self.fill_sum
+        both = max(float(f[0][a].min()) for f, a in zip(self.floors, region.allowed, strict=True))
+        pace = max(float(f[1][a].min()) for f, a in zip(self.floors, region.allowed, strict=True))
+        least_both, least_pace = max(box.least_both, both), max(box.least_pace, pace)
+        most_both = min(box.most_both, most)
+        return replace(
+            region,
+            box=replace(
+                box,
+                least_both=least_both,
+                least_pace=least_pace,
+                most_both=most_both,
+                most_pace=min(box.most_pace, most_both - box.least_end),
+                most_end=min(box.most_end, most_both - least_pace),
+            ),
+        )
+
+    def _bounded(self, region: Region) -> Packed | None:
+        """Return the best bound that is known how to get, None if it is at the limit."""
+        decomposition, box, allowed = self.decomposition, region.box, region.allowed
+        rounds = _ROUNDS_FIRST if self.count == 1 else _ROUNDS
+        bounded = decomposition.improved(
+            decomposition.bounded(region.weights, box, allowed),
+            box,
+            allowed,
+            target=self.limit,
+            rounds=rounds,
+            deadline=self.deadline,
+        )
+        is_open = any(mask.sum() > 1 for mask in allowed)
+        best, size = self._packed(bounded, is_open=is_open), 1.0
+        for _ in range(_ROUNDS_OPEN if is_open else _ROUNDS_CERTAIN):
+            if best is None:
+                return None
+            if time.perf_counter() > self.deadline:
+                break
+            left = self.limit - best.bounded.lower
+            weights = decomposition.moved(best.bounded.weights, best.parts, box, reach=size * left)
+            if weights is None or size < _SIZE_LEAST:
+                break
+            now = self._packed(decomposition.bounded(weights, box, allowed), is_open=is_open)
+            if now is None:
+                return None
+            if not now.bounded.lower - best.bounded.lower > _GAIN_LEAST * left:
+                size *= _SLOW
+            best = now if now.bounded.lower > best.bounded.lower else best
+        return best
+
+    def _packed(self, bounded: Bounded, *, is_open: bool) -> Packed | None:
+        """Return the bound with exact packings where it is set, None if it is at the limit.
+
+        While many loads are open they are not all packed, nor to the end.
+        """
+        effort, turns = (_EFFORT_OPEN, _TURNS_OPEN) if is_open else (_EFFORT_CERTAIN, _TURNS_MOST)
+        decomposition = self.decomposition
+        exact: list[dict[int, Parts]] = [{} for _ in bounded.ranks]
+        counts: list[dict[int, Integers]] = [{} for _ in bounded.ranks]
+        while bounded.lower < self.limit:
+            path = decomposition.best(bounded)
+            vague = [(r, load) for r, load in enumerate(path) if load not in exact[r]]
+            turns -= 1
+            if time.perf_counter() > self.deadline:
+                turns = -1
+            if not vague or turns < 0:
+                for r, load in vague:
+                    exact[r][load] = bounded.ranks[r].divided(load)
+                self._offer(path, exact, counts)
+                parts = tuple(known[load] for known, load in zip(exact, path, strict=True))
+                return Packed(bounded=bounded, parts=parts) if bounded.lower < self.limit else None
+            tables = [table.copy() for table in bounded.tables]
+            for r, load in vague:
+                slack = self.limit - (float(bounded.through[r][load]) + bounded.beyond)
+                upper = float(bounded.tables[r][load]) + slack
+                packing = bounded.ranks[r].packing(load, upper=upper, effort=effort)
+                tables[r][load] = max(tables[r][load], packing.lower)
+                exact[r][load] = bounded.ranks[r].divided(load)
+                if packing.counts is not None:
+                    exact[r][load] = decomposition.ranks[r].parts(packing.counts.astype(np.float64))
+                    counts[r][load] = packing.counts
+            bounded = decomposition.summed(bounded, tables)
+        return None
+
+    def _offer(
+        self,
+        path: Sequence[int],
+        exact: Sequence[dict[int, Parts]],
+        counts: Sequence[dict[int, Integers]],
+    ) -> None:
+        """Take the plan of the packings on a path where it is better than the best known."""
+        if not all(load in known for known, load in zip(counts, path, strict=True)):
+            return
+        repeats = self.decomposition.instance.repeat_count
+        step = step_of([known[load] for known, load in zip(exact, path, strict=True)], repeats)
+        if step < self.limit:
+            self._take(path, [known[load] for known, load in zip(counts, path, strict=True)])
+
+    def _take(
+        self, path: Sequence[int], counts: Sequence[Integers], *, tries: int = _TRIES_FEW
+    ) -> bool:
+        """Keep a plan if it is the best, and return whether its chain can be cut so."""
+        instance = self.decomposition.instance
+        held = tuple(own[load] for own, load in zip(self.loads, path, strict=True))
+        if (held, tries) in self.uncut:
+            return False
+        cuts = cuts_with_loads(instance, held, tries=tries)
+        if cuts is None:
+            self.uncut.add((held, tries))
+            return False
+        width = sum(len(kind.choice) for kind in instance.kinds)
+        every = np.zeros((len(path), width), dtype=np.int64)
+        for row, rank, own in zip(every, self.decomposition.ranks, counts, strict=True):
+            row[rank.places] = own
+        ends = np.cumsum([len(kind.choice) for kind in instance.kinds])[:-1]
+        assignment = Assignment(counts=tuple(np.split(every, ends, axis=1)), cuts=cuts)
+        evaluation = evaluate(instance, assignment)
+        if fits(instance, evaluation) and evaluation.step_seconds < self.limit:
+            self.limit = self.best_seconds = evaluation.step_seconds
+            self.assignment = assignment
+        return True
+
+    def _enumerated(self, region: Region, bounded: Bounded, limit: float) -> bool:
+        """Return whether enumeration settles a region below a limit.
+
+        Raises:
+            TooManyError: if there are too many patterns.
+        """
+        decomposition = self.decomposition
+        is_open = any(mask.sum() > 1 for mask in region.allowed)
+        seconds = _OPEN_SECONDS if is_open else _CERTAIN_SECONDS
+        deadline = min(time.perf_counter() + seconds, self.deadline + _OPEN_SECONDS)
+        effort = Effort(patterns=_PATTERNS_MOST, deadline=deadline)
+        found = patterns_below(decomposition, bounded, region.box, limit=limit, effort=effort)
+        if found is None or any(not len(one.load) for one in found):
+            return True
+        instance = decomposition.instance
+        best = swept(
+            decomposition.steps,
+            found,
+            load_counts=[len(own) for own in self.loads],
+            repeat_count=instance.repeat_count,
+            below=limit - float(instance.stage_fill.sum()),
+            deadline=deadline,
+        )
+        if best is None:
+            return True
+        path = [int(one.load[row]) for one, row in zip(found, best.rows, strict=True)]
+        counts = [one.counts[row] for one, row in zip(found, best.rows, strict=True)]
+        return self._take(path, counts, tries=_TRIES_MANY)
+
+    def _split(self, region: Region, packed: Packed) -> None:
+        """Put the parts of a region back."""
+        path, parts = self.decomposition.best(packed.bounded), packed.parts
+        repeats = self.decomposition.instance.repeat_count
+        tall = [repeats * one.pace + one.end for one in parts]
+        open_ranks = [r for r, mask in enumerate(region.allowed) if mask.sum() > 1]
+        if open_ranks:
+            rank = max(open_ranks, key=lambda r: tall[r])
+            for mask in _halves(region.allowed[rank], self.loads[rank], path[rank]):
+                allowed = (*region.allowed[:rank], mask, *region.allowed[rank + 1 :])
+                self.push(replace(region, allowed=allowed))
+            return
+        self._split_box(region, parts)
+
+    def _split_box(self, region: Region, parts: Sequence[Parts]) -> None:
+        """Split a region of certain loads by the largest end or the largest pace."""
+        box, weights = region.box, region.weights
+        repeats = self.decomposition.instance.repeat_count
+        paces = np.array([repeats * one.pace for one in parts])
+        ends = np.array([one.end for one in parts])
+        widths = (box.most_pace - box.least_pace, box.most_end - box.least_end)
+        spread = (
+            float(paces.max() - _mean(paces, weights.pace)),
+            float(ends.max() - _mean(ends, weights.end)),
+        )
+        if len(parts) == 1 or max(widths) <= _WIDTH_LEAST * self.limit:
+            self.unsettled = min(self.unsettled, region.lower)
+            return
+        by_end = (widths[1] > 0.0 and spread[1] >= spread[0]) or widths[0] <= 0.0
+        for half in box.halves(by_end=by_end):
+            self.push(replace(region, box=half))
+
+
+def _mean(values: Floats, weights: Floats) -> float:
+    total = float(weights.sum())
+    return float(values @ weights) / total if total > 0.0 else float(values.min())
+
+
+def _halves(mask: Booleans, loads: Sequence[Load], at: int) -> tuple[Booleans, Booleans]:
+    """Return two parts of the allowed loads, each with one at least, divided at the load `at`."""
+    sizes = np.array([(sum(load), *load) for load in loads])
+    for column in sizes.T:
+        own = column[mask]
+        if own.min() == own.max():
+            continue
+        border = min(max(int(column[at]) - 1, int(own.min())), int(own.max()) - 1)
+        return mask & (column <= border), mask & (column > border)
+    half = np.flatnonzero(mask)[: int(mask.sum()) // 2]
+    first = np.zeros(len(mask), dtype=bool)
+    first[half] = True
+    return first, mask & ~first

@@ -1,0 +1,248 @@
+"""Listing: the patterns of one load of a rank, by letting choices take over layers in turn.
+
+What `planner.ilp.patterns` does for many loads at once is done here for one, and no largest
+transient: with the load known, so is what memory every set of layers comes to.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+
+from planner.cost.configuration import Booleans, Floats, Integers
+from planner.ilp.patterns import (
+    Ceilings,
+    Columns,
+    Patterns,
+    TooManyError,
+    check_deadline,
+    unbeaten_of,
+    undominated_patterns,
+)
+
+_MEASURES = ("fill", "pace", "end", "memory", "host")
+_MEMORY = 3
+_CROWD = 256
+_ROUNDING = 1e-9
+_NOISE = 1e-13
+_NEVER = 1e200
+
+
+def patterns_of_load(
+    columns: Columns, held: Integers, ceilings: Ceilings, *, most: int, deadline: float
+) -> Patterns:
+    """Return the undominated patterns of `held` [kinds] layers within the ceilings.
+
+    All layers start at their base, the choice of their kind with the least reduced cost, and
+    choices take turns in taking some over. A set is left out once what is left of the gap cannot
+    pay for its memory: the bytes that it has too many, or leaves free.
+
+    Raises:
+        TooManyError: if there are more than `most` to look at, or it gets too late.
+    """
+    bases = _bases(columns, held)
+    if bases is None:
+        return _patterns(columns, np.zeros((0, len(columns.kind)), dtype=np.int64), ceilings)
+    search = _Search(columns=columns, held=held, bases=bases, ceilings=ceilings)
+    sets = search.start()
+    for place in range(len(search.others)):
+        check_deadline(deadline)
+        sets = search.extended(sets, place)
+        if len(sets.reduced) > _CROWD:
+            sets = search.unbeaten(sets)
+        if len(sets.reduced) > most:
+            raise TooManyError
+    counts = search.counts(sets)
+    return undominated_patterns(_patterns(columns, counts, ceilings))
+
+
+def _bases(columns: Columns, held: Integers) -> dict[int, int] | None:
+    """Return the base of each kind that is held, None where a kind has no choice."""
+    found: dict[int, int] = {}
+    for kind in np.flatnonzero(held).tolist():
+        own = np.flatnonzero((columns.kind == kind) & (columns.most > 0))
+        if not len(own):
+            return None
+        found[kind] = int(own[columns.reduced[own].argmin()])
+    return found
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Sets:
+    """Layers under others than their bases: reduced cost and what they take, with the bases.
+
+    `which` [sets, others] counts them, `used` [sets, kinds] how many of each kind they are;
+    `measures` [sets, 5] are fill, pace, end, memory and host.
+    """
+
+    reduced: Floats
+    measures: Floats
+    used: Integers
+    which: Integers
+
+    def of(self, rows: Integers | Booleans) -> _Sets:
+        """Return some of the sets."""
+        return _Sets(
+            reduced=self.reduced[rows],
+            measures=self.measures[rows],
+            used=self.used[rows],
+            which=self.which[rows],
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Search:
+    """The enumeration for one load; `bases` by kind."""
+
+    columns: Columns
+    held: Integers
+    bases: dict[int, int]
+    ceilings: Ceilings
+
+    @cached_property
+    def others(self) -> Integers:
+        """Return the choices besides the bases that the gap pays, cheapest first."""
+        columns = self.columns
+        mine = np.isin(columns.kind, list(self.bases)) & (columns.most > 0)
+        mine &= columns.reduced <= self.ceilings.gap
+        mine[list(self.bases.values())] = False
+        places = np.flatnonzero(mine)
+        return places[np.argsort(columns.reduced[places], kind="stable")]
+
+    @cached_property
+    def measures(self) -> Floats:
+        """Return fill, pace, end, memory and host of a layer, [columns, 5]."""
+        own = self.columns
+        return np.stack([own.fill, own.pace, own.end, own.memory, own.host], axis=1)
+
+    @cached_property
+    def added(self) -> Floats:
+        """Return what another choice adds to the measures in the place of the base, [others, 5]."""
+        base = np.array([self.bases[int(kind)] for kind in self.columns.kind[self.others]], int)
+        if not len(base):
+            return np.zeros((0, len(_MEASURES)))
+        return np.asarray(self.measures[self.others] - self.measures[base])
+
+    @cached_property
+    def rates(self) -> tuple[Floats, Floats]:
+        """Return the least reduced cost of a byte less, and of one more, by the choices left.
+
+        [others + 1] each; a byte left free costs its price if no choice takes it for less.
+        """
+        memory = self.added[:, _MEMORY]
+        cost = self.columns.reduced[self.others]
+        less, more = np.full(len(cost) + 1, np.inf), np.full(len(cost) + 1, np.inf)
+        np.divide(cost, -memory, out=less[:-1], where=memory < 0.0)
+        np.divide(cost, memory, out=more[:-1], where=memory > 0.0)
+        less = np.minimum.accumulate(less[::-1])[::-1]
+        more = np.minimum.accumulate(more[::-1])[::-1]
+        return less, np.minimum(more, self.ceilings.memory_price)
+
+    @cached_property
+    def falls(self) -> Floats:
+        """Return the most that a layer's measures fall under the choices left.
+
+        [others + 1, kinds, 5], none of them positive.
+        """
+        found = np.zeros((len(self.others) + 1, len(self.held), len(_MEASURES)))
+        kinds = self.columns.kind[self.others]
+        for place in range(len(self.others) - 1, -1, -1):
+            found[place] = found[place + 1]
+            own = found[place, kinds[place]]
+            np.minimum(own, self.added[place], out=own)
+        return found
+
+    def start(self) -> _Sets:
+        """Return the one set without any other choice."""
+        total = np.zeros(len(_MEASURES))
+        for kind, base in self.bases.items():
+            total += self.held[kind] * self.measures[base]
+        bases = list(self.bases.values())
+        reduced = float((self.held[list(self.bases)] * self.columns.reduced[bases]).sum())
+        return _Sets(
+            reduced=np.array([reduced]),
+            measures=total[None, :],
+            used=np.zeros((1, len(self.held)), dtype=np.int64),
+            which=np.zeros((1, len(self.others)), dtype=np.int64),
+        )
+
+    def extended(self, sets: _Sets, place: int) -> _Sets:
+        """Return the sets with any number of layers of one more choice that may be in a plan."""
+        column = int(self.others[place])
+        kind, cost = int(self.columns.kind[column]), float(self.columns.reduced[column])
+        most = min(int(self.columns.most[column]), int(self.held[kind]))
+        if cost > 0.0:
+            most = min(most, int(self.ceilings.gap / cost * (1.0 + _ROUNDING)))
+        rows, number = np.divmod(np.arange(len(sets.reduced) * (most + 1)), most + 1)
+        kept = sets.used[rows, kind] + number <= self.held[kind]
+        kept &= sets.reduced[rows] + cost * number <= self.ceilings.gap
+        rows, number = rows[kept], number[kept]
+        grown = sets.of(rows)
+        grown.used[:, kind] += number
+        grown.which[:, place] += number
+        grown = replace(
+            grown,
+            reduced=grown.reduced + cost * number,
+            measures=grown.measures + number[:, None] * self.added[place],
+        )
+        return grown.of(self._may_lead_to_a_plan(grown, place + 1))
+
+    def _may_lead_to_a_plan(self, sets: _Sets, place: int) -> Booleans:
+        """Return which sets the choices from `place` on may complete within the ceilings."""
+        ceilings = self.ceilings
+        less, more = self.rates[0][place], self.rates[1][place]
+        memory = sets.measures[:, _MEMORY]
+        room = ceilings.capacity * (1.0 + _NOISE)
+        over, free = np.maximum(memory - room, 0.0), np.maximum(ceilings.capacity - memory, 0.0)
+        paid = over * min(less, _NEVER) + free * more
+        kept = sets.reduced + paid <= ceilings.gap
+        left = (self.held[None, :] - sets.used).astype(np.float64)
+        least = sets.measures + np.tensordot(left, self.falls[place], axes=1)
+        pace, end = ceilings.own_pace + least[:, 1], ceilings.own_end + least[:, 2]
+        kept &= (pace <= ceilings.pace) & (end <= ceilings.end)
+        kept &= ceilings.repeats * pace + end <= ceilings.both
+        return np.asarray(kept & (least[:, 4] <= ceilings.host))
+
+    def unbeaten(self, sets: _Sets) -> _Sets:
+        """Return the sets that no other of the same numbers of layers beats in every measure."""
+        measures = sets.measures.T
+        order = np.lexsort((*measures[::-1], *sets.used.T))
+        used = sets.used[order]
+        changes = (np.diff(used, axis=0) != 0).any(axis=1)
+        ends = [*(np.flatnonzero(changes) + 1).tolist(), len(order)]
+        kept: list[Integers] = []
+        start = 0
+        for end in ends:
+            group = order[start:end]
+            start = end
+            kept.append(group[unbeaten_of(measures[:, group])])
+        return sets.of(np.sort(np.concatenate(kept)))
+
+    def counts(self, sets: _Sets) -> Integers:
+        """Return the layers by column, [sets, columns]."""
+        found = np.zeros((len(sets.reduced), len(self.columns.kind)), dtype=np.int64)
+        found[:, self.others] = sets.which
+        for kind, base in self.bases.items():
+            found[:, base] = self.held[kind] - sets.used[:, kind]
+        return found
+
+
+def _patterns(columns: Columns, counts: Integers, ceilings: Ceilings) -> Patterns:
+    """Return layers by column [patterns, columns] as patterns, those within the ceilings."""
+    whole = counts.astype(np.float64)
+    memory = whole @ columns.memory
+    excess = whole @ columns.reduced + ceilings.memory_price * (ceilings.capacity - memory)
+    found = Patterns(
+        load=np.zeros(len(counts), dtype=np.int64),
+        excess=excess,
+        pace=ceilings.own_pace + whole @ columns.pace,
+        fill=whole @ columns.fill,
+        end=ceilings.own_end + whole @ columns.end,
+        counts=counts,
+    )
+    kept = (memory <= ceilings.capacity) & (whole @ columns.host <= ceilings.host)
+    kept &= (found.pace <= ceilings.pace) & (found.end <= ceilings.end)
+    kept &= ceilings.repeats * found.pace + found.end <= ceilings.both
+    return found.taken(np.flatnonzero(kept & (excess <= ceilings.gap)))

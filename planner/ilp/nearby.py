@@ -1,0 +1,163 @@
+"""Nearby: the patterns of ranks that plans below a limit may have, given a bound of each.
+
+A rank's pattern is a way to hold a load. What it costs beyond the least of its load, at the
+weights of a decomposition, is beyond the bound of every plan that has it. Under each largest
+transient the price of memory is another, and so are the patterns near the least.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields, replace
+
+import numpy as np
+
+from planner.cost.configuration import Floats
+from planner.ilp.decomposition import Bounded, Box, Decomposition
+from planner.ilp.listing import patterns_of_load
+from planner.ilp.patterns import Ceilings, Columns, Patterns, TooManyError
+from planner.ilp.rank import PricedRank
+
+_EASING = 1e-9
+_NEVER = 1e200
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Effort:
+    """How many patterns of a rank are looked at, and until when (of `perf_counter`)."""
+
+    patterns: int
+    deadline: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Within:
+    """The limits of V and U, and the effort."""
+
+    box: Box
+    effort: Effort
+
+
+def patterns_below(
+    decomposition: Decomposition, bounded: Bounded, box: Box, *, limit: float, effort: Effort
+) -> list[Patterns] | None:
+    """Return each rank's patterns in plans of at most `limit`, None if there are no such plans.
+
+    A rank's least pattern raises the bound of the plans that have its load, which leaves less for
+    the ranks that follow.
+
+    Raises:
+        TooManyError: if there are too many to look at.
+    """
+    eased = limit * (1.0 + _EASING)
+    within = _Within(box=box, effort=effort)
+    found: list[Patterns] = []
+    for place in range(len(bounded.ranks)):
+        slack = eased - (bounded.through[place] + bounded.beyond)
+        one, costs = _near(bounded.ranks[place], bounded.tables[place], slack, within)
+        found.append(one)
+        least = np.full(len(slack), np.inf)
+        np.minimum.at(least, one.load, costs)
+        tables = list(bounded.tables)
+        tables[place] = np.maximum(tables[place], least)
+        bounded = decomposition.summed(bounded, tables)
+        if not bounded.lower <= eased:
+            return None
+    return [_within(one, bounded, place, eased) for place, one in enumerate(found)]
+
+
+def _within(patterns: Patterns, bounded: Bounded, place: int, limit: float) -> Patterns:
+    """Return the patterns that the other ranks' least leave room for."""
+    table, through = bounded.tables[place], bounded.through[place]
+    known = np.isfinite(table) & np.isfinite(through)
+    rest = np.where(known, through, np.inf) - np.where(known, table, 0.0) + bounded.beyond
+    costs = _costs(bounded.ranks[place], patterns)
+    return patterns.taken(np.flatnonzero(costs + rest[patterns.load] <= limit))
+
+
+def _costs(rank: PricedRank, patterns: Patterns) -> Floats:
+    """Return what patterns cost at the rank's weights, [patterns]."""
+    cost: Floats = patterns.counts @ rank.knapsack.cost + rank.offset
+    return cost
+
+
+def _near(
+    rank: PricedRank, table: Floats, slack: Floats, within: _Within
+) -> tuple[Patterns, Floats]:
+    """Return the patterns of a rank within the slack of their load [loads], and their costs."""
+    known = np.isfinite(table) & np.isfinite(slack)
+    most = np.where(known, slack, -np.inf) + np.where(known, table, 0.0) - rank.offset
+    gaps = most[:, None] - np.where(np.isfinite(rank.bounds), rank.bounds, _NEVER)
+    parts: list[Patterns] = []
+    total = 0
+    for load, threshold in np.argwhere(gaps >= 0.0).tolist():
+        gap = float(gaps[load, threshold])
+        parts.append(_under(rank, within, at=(load, threshold), gap=gap))
+        total += len(parts[-1].load)
+        if total > within.effort.patterns:
+            raise TooManyError
+    if not parts:
+        parts = [_nothing(rank)]
+    every = Patterns(
+        **{
+            field.name: np.concatenate([getattr(part, field.name) for part in parts])
+            for field in fields(Patterns)
+        }
+    )
+    return every, _costs(rank, every)
+
+
+def _nothing(rank: PricedRank) -> Patterns:
+    empty = np.zeros(0)
+    return Patterns(
+        load=np.zeros(0, dtype=np.int64),
+        excess=empty,
+        pace=empty,
+        fill=empty,
+        end=empty,
+        counts=np.zeros((0, len(rank.knapsack.cost)), dtype=np.int64),
+    )
+
+
+def _under(rank: PricedRank, within: _Within, *, at: tuple[int, int], gap: float) -> Patterns:
+    """Return the patterns of a load with no transient above a threshold; `at` are their places."""
+    load, place = at
+    threshold = float(rank.knapsack.thresholds[place])
+    price = float(rank.prices[load, place])
+    repeats, own = rank.rank.repeats, rank.rank.own
+    caps = within.box.caps(repeats)
+    ceilings = Ceilings(
+        gap=gap,
+        memory_price=price,
+        capacity=rank.rank.capacity - threshold,
+        host=rank.rank.host,
+        pace=caps.pace,
+        end=caps.end,
+        both=caps.both,
+        repeats=repeats,
+        own_pace=own.pace,
+        own_end=own.end,
+    )
+    found = patterns_of_load(
+        _reduced(rank, threshold, price),
+        rank.rank.held[load],
+        ceilings,
+        most=within.effort.patterns,
+        deadline=within.effort.deadline,
+    )
+    return found.at(load)
+
+
+def _reduced(rank: PricedRank, threshold: float, price: float) -> Columns:
+    """Return the columns with their reduced costs; those above the threshold are left out."""
+    columns = rank.rank.columns
+    priced = rank.knapsack.cost + price * columns.memory
+    under = columns.transient <= threshold
+    least = np.full(int(columns.kind.max()) + 1, np.inf)
+    np.minimum.at(least, columns.kind[under], priced[under])
+    least = np.where(np.isfinite(least), least, 0.0)
+    return replace(
+        columns,
+        reduced=np.maximum(priced - least[columns.kind], 0.0),
+        most=np.where(under, columns.most, 0),
+        transient=np.zeros(len(priced)),
+    )

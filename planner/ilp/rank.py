@@ -1,0 +1,208 @@
+"""Rank: what every load of one rank costs at the least, at weights of its pace and of its end.
+
+At weights y and z (`planner.ilp.decomposition`) a rank costs sum (phi + rho y tau + z u) n, and the
+cheapest way to hold a load within the rank's memory is a knapsack of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+
+from planner.cost.configuration import Floats, Integers
+from planner.ilp.instance import Instance
+from planner.ilp.knapsack import Frame, Knapsack
+from planner.ilp.loads import Load
+from planner.ilp.packing import Packing, least_cost
+from planner.ilp.patterns import Columns, rank_columns
+
+_TIE = 1e-12
+_ROUNDING = 1e-12
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parts:
+    """What a rank adds to a step: fill, pace and end, in seconds."""
+
+    fill: float
+    pace: float
+    end: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Caps:
+    """What no rank may exceed: t_r, u_r and rho t_r + u_r, in seconds."""
+
+    pace: float = float("inf")
+    end: float = float("inf")
+    both: float = float("inf")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rank:
+    """The choices of one rank that a plan below the cutoff may have, and its loads.
+
+    `places` [columns] are those of the choices among all of the instance's side by side; `held`
+    [loads, kinds] has the pinned layers; `own` is what the rank costs by itself.
+    """
+
+    columns: Columns
+    places: Integers
+    held: Integers
+    own: Parts
+    repeats: float
+    capacity: float
+    host: float
+
+    @cached_property
+    def frame(self) -> Frame:
+        """Return the columns in the order of their transients."""
+        return Frame.of(self.columns.kind, self.columns.transient)
+
+    @cached_property
+    def limited(self) -> Floats:
+        """Return what caps limit besides memory: pace, end and both, [3, columns]."""
+        columns = self.columns
+        both = self.repeats * columns.pace + columns.end
+        return np.stack([columns.pace, columns.end, both])
+
+    @cached_property
+    def lightest(self) -> list[Floats]:
+        """Return the least bytes, host bytes, pace, end and both, each [loads, thresholds]."""
+        columns, held = self.columns, self.held.astype(np.float64)
+        found = []
+        for values in (columns.memory, columns.host, *self.limited):
+            least = self.frame.least(values)
+            found.append(held[:, : len(least)] @ np.where(np.isfinite(least), least, 0.0))
+        return found
+
+    def _ceilings(self, within: Caps) -> Floats:
+        own = self.own
+        return np.array(
+            [
+                within.pace - own.pace,
+                within.end - own.end,
+                within.both - self.repeats * own.pace - own.end,
+            ]
+        )
+
+    def priced(self, pace_weight: float, end_weight: float, within: Caps) -> PricedRank:
+        """Return the least costs of the loads at a weight of the pace and one of the end."""
+        columns, own = self.columns, self.own
+        paid = self.repeats * pace_weight
+        knapsack = Knapsack(
+            kind=columns.kind,
+            cost=columns.fill + paid * columns.pace + end_weight * columns.end,
+            memory=columns.memory,
+            transient=columns.transient,
+            host=columns.host,
+            capacity=self.capacity,
+            host_capacity=self.host,
+            further=self.limited,
+            ceilings=(ceilings := self._ceilings(within)),
+            known_frame=self.frame,
+        )
+        bounds, prices = knapsack.bounds_of(self.held)
+        lightest = self.lightest
+        beyond = lightest[0] > self.capacity - self.frame.thresholds
+        for least, most in zip(lightest[1:], (self.host, *ceilings.tolist()), strict=True):
+            beyond |= least > most + _ROUNDING * abs(most)
+        bounds = np.where(beyond, np.inf, bounds)
+        offset = own.fill + paid * own.pace + end_weight * own.end
+        return PricedRank(rank=self, knapsack=knapsack, offset=offset, bounds=bounds, prices=prices)
+
+    def without_fill(self, end_weight: float) -> Floats:
+        """Return lower bounds of rho t + end_weight u by load, [loads]."""
+        bare = replace(self, columns=replace(self.columns, fill=np.zeros(len(self.places))))
+        own = self.repeats * self.own.pace + end_weight * self.own.end
+        priced = bare.priced(1.0, end_weight, Caps())
+        least: Floats = priced.bounds.min(axis=1) + own
+        return least
+
+    def parts(self, counts: Floats) -> Parts:
+        """Return what layers by column add up to, with the rank's own."""
+        columns, own = self.columns, self.own
+        return Parts(
+            fill=own.fill + float(counts @ columns.fill),
+            pace=own.pace + float(counts @ columns.pace),
+            end=own.end + float(counts @ columns.end),
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PricedRank:
+    """Lower bounds of a rank's loads, [loads, thresholds] without the offset, and their prices."""
+
+    rank: Rank
+    knapsack: Knapsack
+    offset: float
+    bounds: Floats
+    prices: Floats
+
+    def least(self) -> Floats:
+        """Return a lower bound of every load's cost, [loads]."""
+        least: Floats = self.bounds.min(axis=1) + self.offset
+        return least
+
+    def packing(self, load: int, *, upper: float, effort: int) -> Packing:
+        """Return the cheapest packing of a load where it costs less than `upper`."""
+        found = least_cost(
+            self.knapsack,
+            self.rank.held[load].tolist(),
+            upper=upper - self.offset,
+            effort=effort,
+        )
+        return replace(found, lower=found.lower + self.offset, cost=found.cost + self.offset)
+
+    def divided(self, load: int) -> Parts:
+        """Return the parts of the packing that sets the bound, where layers may be divided."""
+        place = int(self.bounds[load].argmin())
+        price = float(self.prices[load, place])
+        threshold = float(self.knapsack.thresholds[place])
+        columns = self.rank.columns
+        reduced = self.knapsack.cost + price * columns.memory
+        reduced = np.where(columns.transient <= threshold, reduced, np.inf)
+        heavy, light = np.zeros(len(reduced)), np.zeros(len(reduced))
+        for kind in np.flatnonzero(self.rank.held[load]).tolist():
+            own = np.flatnonzero(columns.kind == kind)
+            least = float(reduced[own].min())
+            tied = own[reduced[own] <= least + _TIE * max(abs(least), 1.0)]
+            number = float(self.rank.held[load, kind])
+            heavy[tied[columns.memory[tied].argmax()]] = number
+            light[tied[columns.memory[tied].argmin()]] = number
+        over = float(heavy @ columns.memory) - (self.rank.capacity - threshold)
+        saved = float((heavy - light) @ columns.memory)
+        share = min(max(over / saved, 0.0), 1.0) if saved > 0.0 else 0.0
+        return self.rank.parts((1.0 - share) * heavy + share * light)
+
+
+def rank_of(
+    instance: Instance, rank: int, *, loads: Sequence[Load], most: Sequence[Integers]
+) -> Rank:
+    """Return a rank with its loads of the free kinds; `most` is by kind [stages, choices]."""
+    every = rank_columns(instance, rank, reduced=[np.zeros(m.shape) for m in most], most=most)
+    places = np.flatnonzero(every.most > 0)
+    return Rank(
+        columns=every.taken(places),
+        places=places,
+        held=np.array([with_pinned(instance, rank, load) for load in loads], dtype=np.int64),
+        own=Parts(
+            fill=float(instance.stage_fill[rank]),
+            pace=float(instance.stage_pace[rank]),
+            end=float(instance.stage_end[rank]),
+        ),
+        repeats=instance.repeat_count,
+        capacity=float(instance.capacity_bytes[rank] - instance.stage_bytes[rank]),
+        host=float(instance.host_capacity_bytes[rank]),
+    )
+
+
+def with_pinned(instance: Instance, rank: int, load: Load) -> list[int]:
+    """Return the layers of every kind on a rank, the pinned ones with the load."""
+    held = [int(kind.pinned_stage == rank) for kind in instance.kinds]
+    for k, number in zip(instance.free_kinds, load, strict=True):
+        held[k] = number
+    return held

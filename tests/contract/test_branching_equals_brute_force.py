@@ -1,0 +1,82 @@
+"""What branching on ranks settles is what trying everything finds, and its bounds never exceed it.
+
+It leaves alone chains whose cuts differ in what travels over them.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import numpy as np
+import pytest
+
+from planner.ilp.branching import Branching
+from planner.ilp.instance import Instance, evaluate, fits
+from planner.ilp.reduction import reduction
+from planner.ilp.settling import branching_of
+from planner.ilp.sharpening import sharpened
+from tests.contract.test_optimum_equals_brute_force import assert_places_every_layer
+from tests.oracle import least_step
+from tests.small_chains import seeded_instance
+
+SEEDS = range(120)
+STEPS_MOST = 60
+
+
+def branched(instance: Instance, cutoff: float, *, with_tables: bool = False) -> Branching | None:
+    """Return the branching below a cutoff, with the exact packings or without."""
+    reduced = reduction(instance, cutoff_seconds=cutoff)
+    tables = None
+    if with_tables and reduced is not None:
+        sharp = sharpened(instance, reduced, cutoff_seconds=cutoff)
+        tables = None if sharp is None or sharp.bounds is None else sharp.tables
+    return branching_of(instance, cutoff_seconds=cutoff, tables=tables)
+
+
+@pytest.mark.parametrize("above", [0.0, 0.02, 0.5])
+def test_branching_finds_the_optimum_below_a_cutoff(above: float) -> None:
+    """At the optimum, a little above it and far above it; no bound on the way exceeds it."""
+    seen: Counter[str] = Counter()
+    for seed in SEEDS:
+        instance = seeded_instance(seed)
+        best = least_step(instance)
+        if best is None or instance.extras is not None:
+            continue
+        found = branched(instance, best * (1.0 + above), with_tables=bool(seed % 2))
+        assert found is not None
+        for _ in range(STEPS_MOST):
+            if not np.isfinite(found.lower()):
+                break
+            assert found.lower() <= best * (1.0 + 1e-9), f"instance {seed}"
+            if not found.waiting:
+                break
+            found.look()
+        seen["settled" if not np.isfinite(found.lower()) else "left"] += 1
+        if np.isfinite(found.lower()):
+            continue
+        assert found.assignment is not None, f"instance {seed}"
+        assert_places_every_layer(instance, found.assignment)
+        evaluation = evaluate(instance, found.assignment)
+        assert fits(instance, evaluation)
+        assert evaluation.step_seconds == pytest.approx(best, rel=1e-9)
+        assert found.best_seconds == evaluation.step_seconds
+    assert seen["settled"] > 9 * seen["left"]
+
+
+@pytest.mark.parametrize("below", [1e-6, 0.01])
+def test_branching_finds_nothing_below_the_optimum(below: float) -> None:
+    settled = 0
+    for seed in SEEDS:
+        instance = seeded_instance(seed)
+        best = least_step(instance)
+        if best is None or instance.extras is not None:
+            continue
+        found = branched(instance, best * (1.0 - below))
+        assert found is not None
+        for _ in range(STEPS_MOST):
+            if not found.waiting:
+                break
+            found.look()
+        assert found.assignment is None, f"instance {seed}"
+        settled += not np.isfinite(found.lower())
+    assert settled > 40
