@@ -44,6 +44,7 @@ _TOO_FAR_MOST = 3
 _FIRST_PATIENCE = 1.0
 _PATIENCE_GROWTH = 4.0
 _FAR = 1.05
+_RANKS_LOOKED_AT = 32
 _SHARPENING_REACH = 0.05
 _SHARPENING_SECONDS = 0.4
 _SCREENED_AT_ONCE = 256
@@ -207,12 +208,13 @@ def _sharpen(state: State, index: int) -> None:
     """
     frontier = state.frontier
     key, limit = frontier.keys[index], frontier.limit_of(index)
+    instance = state.pricing.instance(index)
     is_far = np.isfinite(limit) and limit > _FAR * key and index not in state.branchings
-    if is_far and _decompose(state, index, state.pricing.instance(index), seconds=0.0):
+    is_small = instance.stage_count * len(instance.free_kinds) <= _RANKS_LOOKED_AT
+    if is_far and is_small and _decompose(state, index, instance, seconds=0.0):
         return
     frontier.stages[index] = Stage.SHARPENED
     cutoff = limit if np.isfinite(limit) else key * (1.0 + _SHARPENING_REACH)
-    instance = state.pricing.instance(index)
     reduced = reduction(instance, cutoff_seconds=cutoff, bounds=state.bounds.get(index))
     if reduced is None:
         frontier.push(index, cutoff)
@@ -265,7 +267,9 @@ def _branch_on_ranks(state: State, index: int, instance: Instance) -> bool:
     is_stuck = known is not None and not known.waiting
     if is_stuck or not (instance.is_uniform or instance.is_in_order):
         return False
-    key, patience = frontier.keys[index], state.patience.get(index, _FIRST_PATIENCE)
+    key = frontier.keys[index]
+    patience = _FIRST_PATIENCE * _PATIENCE_GROWTH ** state.branched.get(index, 0)
+    state.branched[index] = state.branched.get(index, 0) + 1
     if not _decompose(state, index, instance, seconds=patience):
         return False
     if index in state.branchings and frontier.keys[index] <= key:

@@ -21,7 +21,8 @@ class State:
 
     `step` is how far above its key a configuration is solved next, `patience` for how long;
     `too_far` is how often too many patterns were to be enumerated, `spent` the seconds of it;
-    `branchings` are those that are not at their end, `turns` how often a configuration was solved.
+    `branchings` are those that are not at their end, `turns` how often a configuration was solved,
+    and `branched` how often so.
     """
 
     problem: Problem
@@ -42,6 +43,7 @@ class State:
     spent: dict[int, float] = field(default_factory=dict)
     branchings: dict[int, Branching] = field(default_factory=dict)
     turns: dict[int, int] = field(default_factory=dict)
+    branched: dict[int, int] = field(default_factory=dict)
     milp_count: int = 0
 
     @property
