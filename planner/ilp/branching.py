@@ -39,8 +39,8 @@ _SIZE_LEAST = 0.1
 _SLOW = 0.5
 _GAIN_LEAST = 0.02
 _PATTERNS_MOST = 5000
-_OPEN_SECONDS = 0.15
-_CERTAIN_SECONDS = 0.7
+_WIDE_SECONDS = 0.15
+_NARROW_SECONDS = 0.7
 _REACH_FIRST = 0.001
 _REACH_GROWTH = 4.0
 _WIDTH_LEAST = 1e-6
@@ -62,7 +62,7 @@ class Region:
     """A set of plans: allowed loads by rank [loads], limits of V and U, weights of its bound.
 
     `packed` is the bound itself, once it is known; `reach` is how far above it plans are looked for
-    next, as a share of it.
+    next, as a share of it. A narrow one has certain loads, and its limits were split.
     """
 
     allowed: tuple[Booleans, ...]
@@ -71,6 +71,7 @@ class Region:
     lower: float
     packed: Packed | None = None
     reach: float = _REACH_FIRST
+    is_narrow: bool = False
 
 
 @dataclass(slots=True, kw_only=True)
@@ -321,9 +322,8 @@ class Branching:
             TooManyError: if there are too many patterns.
         """
         decomposition = self.decomposition
-        is_open = any(mask.sum() > 1 for mask in region.allowed)
-        seconds = _OPEN_SECONDS if is_open else _CERTAIN_SECONDS
-        deadline = min(time.perf_counter() + seconds, self.deadline + _OPEN_SECONDS)
+        seconds = _NARROW_SECONDS if region.is_narrow else _WIDE_SECONDS
+        deadline = min(time.perf_counter() + seconds, self.deadline + _WIDE_SECONDS)
         effort = Effort(patterns=_PATTERNS_MOST, deadline=deadline)
         found = patterns_below(decomposition, bounded, region.box, limit=limit, effort=effort)
         if found is None or any(not len(one.load) for one in found):
@@ -373,7 +373,7 @@ class Branching:
             return
         by_end = (widths[1] > 0.0 and spread[1] >= spread[0]) or widths[0] <= 0.0
         for half in box.halves(by_end=by_end):
-            self.push(replace(region, box=half))
+            self.push(replace(region, box=half, is_narrow=True))
 
 
 def _mean(values: Floats, weights: Floats) -> float:

@@ -42,6 +42,7 @@ _CLOSER = 0.125
 _ENUMERATION_SECONDS = 1.5
 _TOO_FAR_MOST = 3
 _FIRST_PATIENCE = 1.0
+_BRANCHING_PATIENCE = 1.5
 _PATIENCE_GROWTH = 4.0
 _FAR = 1.05
 _RANKS_LOOKED_AT = 32
@@ -268,7 +269,7 @@ def _branch_on_ranks(state: State, index: int, instance: Instance) -> bool:
     if is_stuck or not (instance.is_uniform or instance.is_in_order):
         return False
     key = frontier.keys[index]
-    patience = _FIRST_PATIENCE * _PATIENCE_GROWTH ** state.branched.get(index, 0)
+    patience = _BRANCHING_PATIENCE * _PATIENCE_GROWTH ** state.branched.get(index, 0)
     state.branched[index] = state.branched.get(index, 0) + 1
     if not _decompose(state, index, instance, seconds=patience):
         return False
