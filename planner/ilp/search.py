@@ -266,7 +266,7 @@ def _branch_on_ranks(state: State, index: int, instance: Instance) -> bool:
     frontier = state.frontier
     known = state.branchings.get(index)
     is_stuck = known is not None and not known.waiting
-    if is_stuck or not (instance.is_uniform or instance.is_in_order):
+    if is_stuck:
         return False
     key = frontier.keys[index]
     patience = _BRANCHING_PATIENCE * _PATIENCE_GROWTH ** state.branched.get(index, 0)
