@@ -43,6 +43,7 @@ _ENUMERATION_SECONDS = 1.5
 _TOO_FAR_MOST = 3
 _FIRST_PATIENCE = 1.0
 _BRANCHING_PATIENCE = 1.5
+_TURNS_BEFORE_SUMS = 2
 _PATIENCE_GROWTH = 4.0
 _FAR = 1.05
 _RANKS_LOOKED_AT = 32
@@ -262,11 +263,16 @@ def _solve(state: State, index: int) -> None:
 
 
 def _branch_on_ranks(state: State, index: int, instance: Instance) -> bool:
-    """Branch on what ranks hold for a turn; return whether that can be done."""
+    """Branch on what ranks hold for a turn; return whether that can be done.
+
+    Where ranks are not in the chain's order the sums of what they hold leave its order aside, and
+    programs go first.
+    """
     frontier = state.frontier
     known = state.branchings.get(index)
     is_stuck = known is not None and not known.waiting
-    if is_stuck:
+    is_along = instance.is_uniform or instance.is_in_order
+    if is_stuck or not (is_along or state.turns[index] >= _TURNS_BEFORE_SUMS):
         return False
     key = frontier.keys[index]
     patience = _BRANCHING_PATIENCE * _PATIENCE_GROWTH ** state.branched.get(index, 0)
