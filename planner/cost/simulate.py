@@ -19,6 +19,7 @@ from planner.cost.precedence import (
     round_length,
     schedule_precedence,
 )
+from planner.cost.schedule import rank_of_virtual_stage
 from planner.schema.strategy import PipelineSchedule
 
 _ROUNDS_MOST, _ROUNDS_LEAST = 12, 3
@@ -136,7 +137,8 @@ def finish_seconds(
     """Return when each rank of a schedule ends its last backward, as `simulate` has it.
 
     A lone rank never waits. A full pipeline does the same in every round: of more than twelve
-    rounds the first twelve are simulated, and the others take as long as the twelfth. Long
+    rounds the first twelve are simulated, and the others take as long as the twelfth, which may
+    still make up for waits of the first ones: no less than the rank is busy in a round. Long
     pipelines have fewer rounds simulated, three at the least.
 
     Raises:
@@ -164,7 +166,14 @@ def finish_seconds(
     if not left:
         return tuple(last)
     before = finish(count - (left + 1) * length)
-    return tuple(end + left * (end - start) for end, start in zip(last, before, strict=True))
+    busy = [0.0] * degree
+    for index, stage in enumerate(seconds):
+        rank = rank_of_virtual_stage(schedule, pipeline_parallel_degree=degree, virtual_stage=index)
+        busy[rank] += length * stage.total
+    return tuple(
+        end + left * max(end - start, own)
+        for end, start, own in zip(last, before, busy, strict=True)
+    )
 
 
 def _timeline(spans: list[Span], order: Order) -> RankTimeline:

@@ -181,6 +181,29 @@ def test_a_long_run_repeats_its_last_round() -> None:
     assert finishes[1] == pytest.approx(2000.0 + 1.0 + 2000.0)
 
 
+@pytest.mark.parametrize("slow_rank", [0, 1])
+def test_no_rank_of_a_long_run_finishes_before_its_work_is_done(slow_rank: int) -> None:
+    """64 micro-batches in a V of two ranks, of which one makes up for its waits round by round."""
+    stages = [
+        VirtualStageSeconds(
+            forward=1.0 + 0.02 * (rank == slow_rank),
+            input_gradient=1.3 + 0.3 * index,
+            weight_gradient=0.7,
+        )
+        for index, rank in enumerate((0, 1, 1, 0))
+    ]
+    finishes = finish_seconds(
+        PipelineSchedule.ZB_V,
+        stages,
+        pipeline_parallel_degree=2,
+        virtual_pipeline_degree=2,
+        micro_batch_count=64,
+        message_seconds=[0.001, 0.0, 0.001],
+    )
+    for rank, own in enumerate(((0, 3), (1, 2))):
+        assert finishes[rank] >= 64 * sum(stages[index].total for index in own)
+
+
 def test_a_pipeline_that_is_too_long_is_not_simulated() -> None:
     """257 stages of one block each."""
     block = a_model().runs[0].block
