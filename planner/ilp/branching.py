@@ -294,7 +294,7 @@ class Branching:
     def _take(
         self, path: Sequence[int], counts: Sequence[Integers], *, tries: int = _TRIES_FEW
     ) -> bool:
-        """Keep a plan if it is the best, and return whether its chain can be cut so."""
+        """Keep a plan if it is the best; return whether its chain can be cut so, and it fits."""
         instance = self.decomposition.instance
         held = tuple(own[load] for own, load in zip(self.loads, path, strict=True))
         if (held, tries) in self.uncut:
@@ -310,7 +310,9 @@ class Branching:
         ends = np.cumsum([len(kind.choice) for kind in instance.kinds])[:-1]
         assignment = Assignment(counts=tuple(np.split(every, ends, axis=1)), cuts=cuts)
         evaluation = evaluate(instance, assignment)
-        if fits(instance, evaluation) and evaluation.step_seconds < self.limit:
+        if not fits(instance, evaluation):
+            return False
+        if evaluation.step_seconds < self.limit:
             self.limit = self.best_seconds = evaluation.step_seconds
             self.assignment = assignment
         return True

@@ -17,7 +17,7 @@ from planner.cost.configuration import Floats
 from planner.ilp.cutting import cuts_with_loads
 from planner.ilp.formulation import Formulation, constant_fill
 from planner.ilp.instance import Assignment, Instance
-from planner.ilp.loads import Load, loads_of
+from planner.ilp.loads import Load, loads_of, with_pinned
 from planner.ilp.multipliers import Multipliers, multipliers
 from planner.ilp.patterns import Ceilings, Patterns, TooManyError, patterns_of, rank_columns
 from planner.ilp.reduction import Reduction
@@ -146,7 +146,7 @@ def _patterns(
         if left < 0.0 or not own:
             return None
         columns = rank_columns(instance, rank, reduced=reduced, most=pricing.made.reduction.most)
-        held = [_with_pinned(instance, rank, load) for load in own]
+        held = [with_pinned(instance, rank, load) for load in own]
         ceilings = pricing.ceilings(rank, left)
         one = patterns_of(columns, held, ceilings, most=_PATTERNS_MOST, deadline=deadline)
         if not len(one.load):
@@ -159,13 +159,6 @@ def _patterns(
         for one, most in zip(found, left_over.tolist(), strict=True)
     ]
     return kept if all(len(one.load) for one in kept) else None
-
-
-def _with_pinned(instance: Instance, rank: int, load: Load) -> list[int]:
-    held = [int(kind.pinned_stage == rank) for kind in instance.kinds]
-    for k, number in zip(instance.free_kinds, load, strict=True):
-        held[k] = number
-    return held
 
 
 def _assembled(

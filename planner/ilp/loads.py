@@ -86,6 +86,14 @@ def _virtual_room(instance: Instance) -> Integers:
     return room
 
 
+def with_pinned(instance: Instance, rank: int, load: Load) -> list[int]:
+    """Return the layers of every kind on a rank, the pinned ones with the load."""
+    held = [int(kind.pinned_stage == rank) for kind in instance.kinds]
+    for k, number in zip(instance.free_kinds, load, strict=True):
+        held[k] = number
+    return held
+
+
 def least_level(
     instance: Instance, tables: Sequence[Mapping[Load, float]]
 ) -> tuple[float, tuple[Load, ...]]:

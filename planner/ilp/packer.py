@@ -15,7 +15,7 @@ import numpy as np
 from planner.cost.configuration import Floats
 from planner.ilp.instance import Instance
 from planner.ilp.knapsack import Knapsack
-from planner.ilp.loads import Load, least_level
+from planner.ilp.loads import Load, least_level, with_pinned
 from planner.ilp.packing import Packing, least_cost
 
 _NEAR = 0.995
@@ -72,7 +72,7 @@ class Packer:
         upper = self._limit - float(self._own[rank])
         key = (*self._keys[rank], load, upper)
         if key not in self._known:
-            held = self._with_pinned(rank, load)
+            held = with_pinned(self._instance, rank, load)
             self._known[key] = least_cost(self._knapsacks[rank], held, upper=upper)
         return self._known[key]
 
@@ -88,18 +88,11 @@ class Packer:
         """Return the linear bounds of the loads that stay within the limit."""
         found: dict[Load, float] = {}
         for load in loads:
-            held = np.array(self._with_pinned(rank, load), dtype=np.int64)
+            held = np.array(with_pinned(self._instance, rank, load), dtype=np.int64)
             value = float(self._knapsacks[rank].bounds(held)[0].min()) + float(self._own[rank])
             if value < self._limit:
                 found[load] = value
         return found
-
-    def _with_pinned(self, rank: int, load: Load) -> list[int]:
-        """Return the layers of every kind on a rank, the pinned ones with the load."""
-        held = [int(kind.pinned_stage == rank) for kind in self._instance.kinds]
-        for k, number in zip(self._instance.free_kinds, load, strict=True):
-            held[k] = number
-        return held
 
     def _knapsack(self, rank: int, costs: Sequence[Floats]) -> Knapsack:
         instance, kinds = self._instance, self._instance.kinds

@@ -15,7 +15,7 @@ import numpy as np
 from planner.cost.configuration import Floats, Integers
 from planner.ilp.instance import Instance
 from planner.ilp.knapsack import Frame, Knapsack
-from planner.ilp.loads import Load
+from planner.ilp.loads import Load, with_pinned
 from planner.ilp.packing import Packing, least_cost
 from planner.ilp.patterns import Columns, rank_columns
 
@@ -198,11 +198,3 @@ def rank_of(
         capacity=float(instance.capacity_bytes[rank] - instance.stage_bytes[rank]),
         host=float(instance.host_capacity_bytes[rank]),
     )
-
-
-def with_pinned(instance: Instance, rank: int, load: Load) -> list[int]:
-    """Return the layers of every kind on a rank, the pinned ones with the load."""
-    held = [int(kind.pinned_stage == rank) for kind in instance.kinds]
-    for k, number in zip(instance.free_kinds, load, strict=True):
-        held[k] = number
-    return held
