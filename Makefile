@@ -25,7 +25,7 @@ DEVELOPMENT := $(VENV)/.installed-development
 export OMP_NUM_THREADS ?= 1
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo serve test check check-all format lint types imports bench clean
+.PHONY: help install demo serve test test-parity check check-all format lint types imports bench clean
 
 help:  ## say what there is to make
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 20
@@ -41,9 +41,12 @@ serve: $(RUNTIME)  ## serve the REST interface and the dashboard
 test: $(DEVELOPMENT)  ## run all tests
 	$(BIN)/python -m pytest $(TESTS) $(PYTEST_ARGS)
 
+test-parity: $(DEVELOPMENT)  ## run the whole parity matrix, the long half too
+	$(BIN)/python -m pytest tests/distributed -m "distributed or parity_full" $(PYTEST_ARGS)
+
 check: format lint types imports  ## what every change must pass, in under three minutes
 	$(BIN)/python -m pytest tests/unit tests/golden tests/contract --numprocesses 2 \
-	    -m "not distributed and not browser" \
+	    -m "not distributed and not browser and not parity_full" \
 	    --cov --cov-report term:skip-covered --cov-fail-under $(COVERAGE_FLOOR) $(PYTEST_ARGS)
 
 check-all: format lint types imports test  ## check, and the distributed and browser tests
