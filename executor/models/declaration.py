@@ -12,6 +12,8 @@ from dataclasses import dataclass, field
 import torch
 from torch import nn
 
+from executor.models.positions import SequencePart
+
 InitialValue = Callable[[str, torch.Size, torch.Generator], torch.Tensor]
 
 
@@ -21,13 +23,18 @@ class BlockDeclaration:
 
     `column` linears split their outputs over tensor-parallel ranks and `row` linears their inputs.
     `gathered` modules need the whole sequence: path to the name of the argument, `None` where it
-    is the only positional one. `norms` work on each token alone.
+    is the only positional one. `norms` work on each token alone. `head_norms` work on each head
+    alone, after the heads are split, and `routers` choose experts for each token. `experts` is
+    where a mixture's routed experts stand (`executor.models.experts.RoutedExperts`).
     """
 
     norms: tuple[str, ...]
     gathered: dict[str, str | None]
     column: tuple[str, ...]
     row: tuple[str, ...]
+    head_norms: tuple[str, ...] = ()
+    routers: tuple[str, ...] = ()
+    experts: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,6 +46,8 @@ class Shapes:
     head_count: int
     key_value_head_count: int
     ffn_size: int
+    expert_count: int = 0
+    expert_ffn_size: int = 0
 
     def divided_by_tensor_parallel(self) -> dict[str, int]:
         """Return the sizes that tensor parallelism divides, by name."""
@@ -57,7 +66,10 @@ class ModelDeclaration:
     `initial_value(name, shape, generator)` returns a whole parameter by its name in the unsplit
     model. `restore_buffers` computes buffers again that no checkpoint holds.
     `tell_sequence_parts` tells a chain that computes positions itself into how many parts the
-    sequence is split between its blocks.
+    sequence is split between its blocks. `tell_sequence_part` tells it which tokens of a sequence
+    this rank has, where ranks share sequences; without it they cannot. `beside_embedding` are
+    modules that only the embedding's stage needs, such as a table of positions.
+    `tensor_parallel_obstacle` says why the model cannot be split over tensor-parallel ranks.
     """
 
     embedding: str
@@ -71,6 +83,9 @@ class ModelDeclaration:
     initial_value: InitialValue
     tell_sequence_parts: Callable[[nn.Module, int], None] = field(default=lambda *_: None)
     restore_buffers: Callable[[nn.Module, torch.device], None] = field(default=lambda *_: None)
+    tell_sequence_part: Callable[[nn.Module, SequencePart], None] | None = None
+    beside_embedding: tuple[str, ...] = ()
+    tensor_parallel_obstacle: str | None = None
 
     @property
     def embedding_weight(self) -> str:
