@@ -8,7 +8,8 @@ A training script needs one name:
     for inputs, targets in session.shard(loader):
         metrics = trainer.step(inputs, targets)
 
-`start` is found on first use, so that what runs without torch can import this package.
+A module of one's own says how it can be split with `executor.Declaration`. Names are found on
+first use, so that what runs without torch can import this package.
 """
 
 from __future__ import annotations
@@ -17,12 +18,14 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from executor.models.own import Declaration as Declaration
     from executor.session import start as start
 
-__all__ = ["start"]
+__all__ = ["Declaration", "start"]
+_HOMES = {"Declaration": "executor.models.own", "start": "executor.session"}
 
 
 def __getattr__(name: str) -> Any:
-    if name in __all__:
-        return getattr(import_module("executor.session"), name)
+    if name in _HOMES:
+        return getattr(import_module(_HOMES[name]), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -27,7 +27,8 @@ from executor.errors import ModelMismatchError
 from executor.losses import LossFunction, takes_sharded_logits
 from executor.mesh import RankMesh
 from executor.models.declaration import ModelDeclaration
-from executor.models.declared import declared
+from executor.models.declared import subject
+from executor.models.own import Declaration
 from executor.trainer import OptimizerFunction, Trainer, optimizers_by_mesh
 from planner.schema.job import Precision
 from planner.schema.plan import Plan
@@ -59,43 +60,47 @@ class Session:
         loss_function: LossFunction,
         optimizer_function: OptimizerFunction,
         *,
+        declaration: Declaration | None = None,
         seed: int = INITIAL_SEED,
     ) -> Trainer:
         """Return a trainer of this rank's part of the model that `build_model` builds.
 
         `build_model` is called on the meta device; initial weights depend on `seed` alone, not on
-        the layout. `loss_function(logits, targets)` must be a mean over tokens.
+        the layout. A module of one's own begins as it does after `torch.manual_seed(seed)`;
+        without a `declaration` it gets data parallelism and ZeRO alone.
+        `loss_function(logits, targets)` must be a mean over tokens.
         `optimizer_function(parameters)` may be called more than once, for disjoint parameters.
 
         Raises:
             UnsupportedPlanError: if a degree does not divide what it splits.
             ModelMismatchError: if the model is not the one that was planned.
         """
-        with torch.device("meta"):
-            built = build_model()
-        model, declaration = declared(built)
+        job = self.plan.job.resolved
+        taken = subject(build_model, own=declaration, strategy=self.strategy, job=job, seed=seed)
+        model, chain = taken.model, taken.declaration
         application = Application(
             strategy=self.strategy,
-            precision=self.plan.job.resolved.precision,
+            precision=job.precision,
             mesh=self.mesh,
             device=self.device,
             seed=seed,
             sharded_logits=takes_sharded_logits(loss_function),
         )
-        gradient_sync = apply(model, declaration=declaration, application=application)
+        gradient_sync = apply(model, declaration=chain, application=application)
+        taken.initial_state.forget()
         self._differences = differences_from_plan(
             model,
-            declaration=declaration,
+            declaration=chain,
             strategy=self.strategy,
             precision=application.precision,
             mesh=self.mesh,
         )
         self.trainer = Trainer(
             model,
-            declaration=declaration,
+            declaration=chain,
             mesh=self.mesh,
             device=self.device,
-            schedule=self._schedule(model, declaration, loss_function, gradient_sync),
+            schedule=self._schedule(model, chain, loss_function, gradient_sync),
             optimizers=optimizers_by_mesh(model, optimizer_function),
         )
         return self.trainer

@@ -9,6 +9,7 @@ from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import Checkpoi
 from torch.distributed.tensor import DTensor
 
 from executor.apply.split import stage_blocks
+from executor.apply.whole import whole_statements
 from executor.apply.zero import head_choice, needs_data_parallel
 from executor.mesh import SHARD, TENSOR, RankMesh, axis_degrees
 from executor.models.declaration import ModelDeclaration, part
@@ -25,6 +26,8 @@ def differences_from_plan(
     mesh: RankMesh,
 ) -> tuple[str, ...]:
     """Return one sentence for each way in which the applied model is not the planned one."""
+    if declaration.is_whole:
+        return (*_mesh_differences(strategy, mesh), *whole_statements(model, strategy))
     stage = (strategy.stages or ())[mesh.stage]
     sharding = mesh.degrees[SHARD] > 1 and needs_data_parallel(mesh, precision)
     return (
@@ -52,7 +55,7 @@ def _content_differences(
         yield f"stage {stage.stage} holds blocks {held}, planned {planned}"
     edges = ((declaration.embedding, mesh.is_first_stage), (declaration.head, mesh.is_last_stage))
     for path, expected in edges:
-        if (part(model, path) is not None) is not expected:
+        if path and (part(model, path) is not None) is not expected:
             yield f"{path} is {'absent' if expected else 'present'} on stage {stage.stage}"
 
 

@@ -21,6 +21,7 @@ from executor.apply.materialise import materialise, tie
 from executor.apply.split import split
 from executor.apply.supported import check_shapes
 from executor.apply.tensor_parallel import apply_tensor_parallel, shard_embedding_gradient
+from executor.apply.whole import apply_whole
 from executor.apply.zero import GradientSync, apply_zero
 from executor.mesh import TENSOR, RankMesh
 from executor.models.declaration import ModelDeclaration
@@ -51,6 +52,14 @@ def apply(
     """
     strategy, mesh = application.strategy, application.mesh
     stages = strategy.stages or ()
+    if declaration.is_whole:
+        return apply_whole(
+            model,
+            mesh=mesh,
+            strategy=strategy,
+            precision=application.precision,
+            device=application.device,
+        )
     check_shapes(declaration.shapes, strategy)
     split(model, declaration=declaration, stages=stages, mesh=mesh)
     if strategy.tensor_parallel_degree > 1:

@@ -93,10 +93,11 @@ def apply_zero(
         else:
             _keep(modules, zero_stage=zero_stage, mesh=mesh, policy=policy)
             sharded.append(ShardedPart(module=_fsdp(modules[0]), zero_stage=zero_stage))
-    if sharded or tied_stage is not None:
-        # The root orders the parts' collectives, and holds itself what shares one weight.
-        root_stage = 1 if tied_stage is None else tied_stage
-        ignored = {parameter for replica in replicas for parameter in replica.parameters()}
+    ignored = {parameter for replica in replicas for parameter in replica.parameters()}
+    if sharded or tied_stage is not None or ignored != set(model.parameters()):
+        # The root orders the parts' collectives, and holds itself what shares one weight, or what
+        # a declaration leaves outside of all parts.
+        root_stage = int(bool(sharded)) if tied_stage is None else tied_stage
         _keep([model], zero_stage=root_stage, mesh=mesh, policy=policy, ignored=ignored)
         sharded.append(ShardedPart(module=_fsdp(model), zero_stage=root_stage))
     return GradientSync(sharded=tuple(sharded), replicas=tuple(replicas))
@@ -133,8 +134,9 @@ def _pieces(
         return [*pieces, ([embedding, norm, head], edges[0].zero_stage)]
     if embedding is not None:
         pieces.insert(0, ([embedding], edges[0].zero_stage))
-    if norm is not None and head is not None:
-        pieces.append(([norm, head], head_choice(declaration, edges).zero_stage))
+    last = [module for module in (norm, head) if module is not None]
+    if last:
+        pieces.append((last, head_choice(declaration, edges).zero_stage))
     return pieces
 
 

@@ -87,6 +87,32 @@ class ModelDeclaration:
     beside_embedding: tuple[str, ...] = ()
     tensor_parallel_obstacle: str | None = None
 
+    @staticmethod
+    def whole(initial_value: InitialValue) -> ModelDeclaration:
+        """Return the declaration of a module of which nothing is known but how it begins."""
+        return ModelDeclaration(
+            embedding="",
+            blocks="",
+            final_norm="",
+            head="",
+            tied_embeddings=False,
+            block=BlockDeclaration(norms=(), gathered={}, column=(), row=()),
+            shapes=Shapes(
+                hidden_size=1,
+                vocabulary_size=1,
+                head_count=1,
+                key_value_head_count=1,
+                ffn_size=1,
+            ),
+            block_count=0,
+            initial_value=initial_value,
+        )
+
+    @property
+    def is_whole(self) -> bool:
+        """Return whether no parts are known: the model is applied as one unit."""
+        return not self.blocks
+
     @property
     def embedding_weight(self) -> str:
         """Return the name of the embedding's weight."""

@@ -25,6 +25,7 @@ from executor.telemetry import LiveBytes
 from executor.trainer import Trainer
 from planner.errors import InputError
 from tests.distributed.mixture import mixture_model
+from tests.distributed.own_models import own_parity, own_refusal
 from tests.distributed.plans import WIDE_SEQUENCE_LENGTH, cpu_plan, wide_model, wide_plan
 from tests.distributed.reference import (
     SEED,
@@ -233,6 +234,8 @@ TASKS: dict[str, Callable[..., dict[str, Any]]] = {
         collectives,
         refused_load,
         initial_weights,
+        own_parity,
+        own_refusal,
     )
 }
 

@@ -1,0 +1,372 @@
+"""Own: a script's own module, and the short declaration that lets a plan's techniques at it.
+
+    executor.Declaration(
+        embedding="embed", blocks="layers", final_norm="norm", head="head",   # for pipelines
+        column=("attention.query", "mlp.up"), row=("attention.out", "mlp.down"),  # for tensor
+        norms=("norm1", "norm2"), head_count=8,                               # parallelism
+    )
+
+`blocks` alone is enough for ZeRO by layer group, and for activation checkpointing. A pipeline needs
+the four parts, and a forward that does nothing between them but hand one tensor on: this is checked
+by following a forward on the meta device. Tensor parallelism needs the linears by name.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import torch
+from torch import nn
+
+from executor.errors import ModelMismatchError, UnsupportedPlanError
+from executor.models.declaration import (
+    BlockDeclaration,
+    ModelDeclaration,
+    Shapes,
+    part,
+)
+from executor.models.initial_state import InitialState
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Declaration:
+    """What a module says of itself: paths of its parts, and of the linears inside a block.
+
+    `column` linears split their outputs over tensor-parallel ranks, `row` linears their inputs.
+    `norms` treat each token alone. `gathered` modules need the whole sequence: path to the name of
+    the argument, `None` where it is the only one; left out, they are the parents of `column`.
+    `head_count` and `key_value_head_count` must be divided by the tensor-parallel degree.
+    """
+
+    blocks: str
+    embedding: str | None = None
+    final_norm: str | None = None
+    head: str | None = None
+    column: tuple[str, ...] = ()
+    row: tuple[str, ...] = ()
+    norms: tuple[str, ...] = ()
+    gathered: Mapping[str, str | None] | None = field(default=None)
+    head_count: int | None = None
+    key_value_head_count: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OwnModel:
+    """A script's module as it was built on the meta device, and how it declares and begins."""
+
+    module: nn.Module
+    declaration: Declaration
+    initial_state: InitialState
+
+    def declared(self) -> ModelDeclaration:
+        """Return what techniques read of it.
+
+        Raises:
+            ModelMismatchError: if a path leads nowhere, or the blocks are no list of blocks.
+        """
+        own = self.declaration
+        self._check_paths()
+        return ModelDeclaration(
+            embedding=own.embedding or "",
+            blocks=own.blocks,
+            final_norm=own.final_norm or "",
+            head=own.head or "",
+            tied_embeddings=self._is_tied(),
+            block=BlockDeclaration(
+                norms=own.norms, gathered=self._gathered(), column=own.column, row=own.row
+            ),
+            shapes=self._shapes(),
+            block_count=len(self._blocks()),
+            initial_value=self.initial_state.value,
+            restore_buffers=self.initial_state.restore_buffers,
+        )
+
+    def check_tensor_parallel(self, degree: int, *, sequence_parallel: bool) -> None:
+        """Return if tensor parallelism can be applied from what is declared.
+
+        Raises:
+            UnsupportedPlanError: naming what of the declaration is missing.
+        """
+        if degree == 1:
+            return
+        own = self.declaration
+        for name in ("column", "row", "head_count", "embedding", "head", "final_norm"):
+            if not getattr(own, name):
+                raise _undeclared(degree, name)
+        for name, kind in (("embedding", nn.Embedding), ("head", nn.Linear)):
+            found = part(self.module, str(getattr(own, name)))
+            if not isinstance(found, kind):
+                raise UnsupportedPlanError(
+                    f"splits the {name}, which is a {type(found).__qualname__} and no "
+                    f"{kind.__name__}",
+                    field="strategy.tensor_parallel_degree",
+                    value=degree,
+                    remedy=f"make {getattr(own, name)} a torch.nn.{kind.__name__}, or plan with "
+                    "tensor_parallel_degree limited to 1",
+                )
+        if sequence_parallel:
+            self._check_covered()
+
+    def pipelined(self, example: torch.Tensor) -> nn.Module:
+        """Return the module as a chain that can lose parts; `example` is an input on meta.
+
+        Raises:
+            UnsupportedPlanError: if a part is not declared, or forward does more than hand on.
+        """
+        own = self.declaration
+        for name in ("embedding", "final_norm", "head"):
+            if getattr(own, name) is None:
+                raise UnsupportedPlanError(
+                    "cuts the model between parts, and the declaration does not name all of them",
+                    field="strategy.pipeline_parallel_degree",
+                    value=f"no {name} declared",
+                    remedy=f"declare {name}=..., or plan with pipeline_parallel_degree limited "
+                    "to 1",
+                )
+        _check_handed_on(self.module, self._chain_paths(), example)
+        self._check_nothing_beside()
+        return OwnChain(self.module, own)
+
+    def _blocks(self) -> nn.ModuleList | nn.Sequential:
+        found = part(self.module, self.declaration.blocks)
+        assert isinstance(found, nn.ModuleList | nn.Sequential)  # noqa: S101 - checked before
+        return found
+
+    def _chain_paths(self) -> list[str]:
+        own = self.declaration
+        blocks = [f"{own.blocks}.{index}" for index in range(len(self._blocks()))]
+        return [str(own.embedding), *blocks, str(own.final_norm), str(own.head)]
+
+    def _check_paths(self) -> None:
+        own = self.declaration
+        for name in ("embedding", "final_norm", "head", "blocks"):
+            path = getattr(own, name)
+            if path is not None and part(self.module, path) is None:
+                raise _no_such_module(name, path, self.module)
+        blocks = part(self.module, own.blocks)
+        if not isinstance(blocks, nn.ModuleList | nn.Sequential) or len(blocks) == 0:
+            raise ModelMismatchError(
+                "is no ModuleList or Sequential of blocks",
+                field="declaration.blocks",
+                value=f"{own.blocks}: {type(blocks).__qualname__}",
+                remedy="name the list whose items are the model's blocks",
+            )
+        for name in ("column", "row", "norms"):
+            for path in getattr(own, name):
+                self._check_in_blocks(name, path)
+
+    def _check_in_blocks(self, name: str, path: str) -> None:
+        for index, block in enumerate(self._blocks()):
+            found = part(block, path)
+            if found is None:
+                raise _no_such_module(name, f"{path} in block {index}", block)
+            if name != "norms" and not isinstance(found, nn.Linear):
+                raise ModelMismatchError(
+                    "is no torch.nn.Linear",
+                    field=f"declaration.{name}",
+                    value=f"{path}: {type(found).__qualname__}",
+                    remedy="name linears only",
+                )
+
+    def _is_tied(self) -> bool:
+        own = self.declaration
+        if own.embedding is None or own.head is None:
+            return False
+        embedding, head = part(self.module, own.embedding), part(self.module, own.head)
+        weight = getattr(embedding, "weight", None)
+        return weight is not None and weight is getattr(head, "weight", None)
+
+    def _gathered(self) -> dict[str, str | None]:
+        if self.declaration.gathered is not None:
+            return dict(self.declaration.gathered)
+        parents = (path.rpartition(".")[0] for path in self.declaration.column)
+        return dict.fromkeys(parent for parent in parents if parent)
+
+    def _check_covered(self) -> None:
+        """Raise unless sequence parallelism knows of every parameter how its gradient comes about.
+
+        A parameter that sees part of the sequence gets part of its gradient, silently.
+        """
+        own = self.declaration
+        inside = (*own.column, *own.row, *own.norms)
+        if any("." not in path for path in own.column) and own.gathered is None:
+            raise UnsupportedPlanError(
+                "needs a module around the column linears that gathers the sequence",
+                field="strategy.sequence_parallel",
+                value=True,
+                remedy="declare gathered={...}, or plan with sequence_parallel false",
+            )
+        for name, _ in self._blocks()[0].named_parameters():
+            if not any(name.startswith(f"{path}.") for path in inside):
+                raise UnsupportedPlanError(
+                    "does not know how to treat a parameter that the declaration leaves out",
+                    field="strategy.sequence_parallel",
+                    value=f"{own.blocks}.0.{name}",
+                    remedy="declare it among column, row or norms, or plan with "
+                    "sequence_parallel false",
+                )
+
+    def _check_nothing_beside(self) -> None:
+        """Raise if a parameter or buffer lies outside of all parts: no stage would hold it."""
+        paths = self._chain_paths()
+        for name, _ in (*self.module.named_parameters(), *self.module.named_buffers()):
+            if not any(name.startswith(f"{path}.") for path in paths):
+                raise UnsupportedPlanError(
+                    "cuts the model between parts, and this belongs to none of them",
+                    field="strategy.pipeline_parallel_degree",
+                    value=name,
+                    remedy="move it into the embedding, a block, the norm or the head, or plan "
+                    "with pipeline_parallel_degree limited to 1",
+                )
+
+    def _shapes(self) -> Shapes:
+        own = self.declaration
+        block = self._blocks()[0]
+        split = [_linear(block, path).out_features for path in own.column]
+        split += [_linear(block, path).in_features for path in own.row]
+        head = part(self.module, own.head or "")
+        embedding = part(self.module, own.embedding or "")
+        hidden = getattr(head, "in_features", getattr(embedding, "embedding_dim", 1))
+        heads = own.head_count or 1
+        return Shapes(
+            hidden_size=int(hidden),
+            vocabulary_size=int(getattr(embedding, "num_embeddings", 1)),
+            head_count=heads,
+            key_value_head_count=own.key_value_head_count or heads,
+            ffn_size=math.gcd(*split) if split else 1,
+        )
+
+
+class OwnChain(nn.Module):
+    """The module's own parts under their own names, called one after another."""
+
+    def __init__(self, module: nn.Module, declaration: Declaration) -> None:
+        super().__init__()
+        parent, _, name = declaration.blocks.rpartition(".")
+        listed = module.get_submodule(declaration.blocks)
+        blocks = nn.ModuleDict({str(i): block for i, block in enumerate(listed.children())})
+        setattr(module.get_submodule(parent), name, blocks)
+        for child_name, child in module.named_children():
+            self.add_module(child_name, child)
+        self._paths = declaration
+
+    def forward(self, inputs_or_hidden: torch.Tensor) -> torch.Tensor:
+        """Return the head's output on the last stage, hidden states on the others."""
+        hidden, paths = inputs_or_hidden, self._paths
+        embedding = part(self, paths.embedding or "")
+        if embedding is not None:
+            hidden = embedding(hidden)
+        for block in self.get_submodule(paths.blocks).children():
+            hidden = block(hidden)
+        for path in (paths.final_norm, paths.head):
+            module = part(self, path or "")
+            if module is not None:
+                hidden = module(hidden)
+        return hidden
+
+
+def _check_handed_on(module: nn.Module, paths: list[str], example: torch.Tensor) -> None:
+    """Raise unless forward calls the modules at `paths` in turn, each on what the last returned."""
+    follower = _Follower(paths)
+    handles = [
+        module.get_submodule(path).register_forward_hook(follower.hook(path), with_kwargs=True)
+        for path in paths
+    ]
+    try:
+        with torch.no_grad():
+            output = module(example)
+    except (RuntimeError, TypeError, ValueError, NotImplementedError) as error:
+        follower.problem = follower.problem or f"its forward fails on the meta device: {error}"
+        output = None
+    finally:
+        for handle in handles:
+            handle.remove()
+    problem = follower.problem or follower.end(output)
+    if problem is not None:
+        raise UnsupportedPlanError(
+            "cuts the model between parts that hand one tensor on, but "
+            + " ".join(problem.split())[:300],
+            field="strategy.pipeline_parallel_degree",
+            value=f"{len(paths) - 3} blocks of {type(module).__qualname__}",
+            remedy="move what happens between the parts into one of them, or plan with "
+            "pipeline_parallel_degree limited to 1",
+        )
+
+
+class _Follower:
+    """Follows one tensor through the parts of a forward."""
+
+    def __init__(self, paths: list[str]) -> None:
+        self.problem: str | None = None
+        self._expected = list(paths)
+        self._last: object = None
+
+    def hook(self, path: str) -> _Hook:
+        """Return the hook of the module at `path`."""
+        return _Hook(self, path)
+
+    def see(self, path: str, given: tuple[object, ...], output: object) -> None:
+        """Note that the module at `path` made `output` of what was `given`."""
+        if self.problem is not None:
+            return
+        is_first = self._last is None
+        if not self._expected or path != self._expected[0]:
+            expected = self._expected[0] if self._expected else "nothing"
+            self.problem = f"forward calls {path} where {expected} should be"
+        elif len(given) != 1:
+            self.problem = f"{path} is given {len(given)} arguments"
+        elif not is_first and given[0] is not self._last:
+            self.problem = f"what {path} is given is not what the part before it returned"
+        elif not isinstance(output, torch.Tensor):
+            self.problem = f"{path} returns a {type(output).__qualname__}, no tensor"
+        else:
+            self._expected.pop(0)
+            self._last = output
+
+    def end(self, output: object) -> str | None:
+        """Return what is wrong at the end of forward, which returned `output`."""
+        if self._expected:
+            return f"forward never calls {self._expected[0]}"
+        return None if output is self._last else "forward does more after its head"
+
+
+class _Hook:
+    def __init__(self, follower: _Follower, path: str) -> None:
+        self._follower = follower
+        self._path = path
+
+    def __call__(
+        self,
+        _module: nn.Module,
+        arguments: tuple[object, ...],
+        named: dict[str, object],
+        output: object,
+    ) -> None:
+        self._follower.see(self._path, (*arguments, *named.values()), output)
+
+
+def _linear(block: nn.Module, path: str) -> nn.Linear:
+    found = part(block, path)
+    assert isinstance(found, nn.Linear), path  # noqa: S101 - checked before
+    return found
+
+
+def _undeclared(degree: int, name: str) -> UnsupportedPlanError:
+    return UnsupportedPlanError(
+        f"needs the model's {name}, which the declaration leaves out",
+        field="strategy.tensor_parallel_degree",
+        value=degree,
+        remedy=f"declare {name}=..., or plan with tensor_parallel_degree limited to 1",
+    )
+
+
+def _no_such_module(name: str, path: str, module: nn.Module) -> ModelMismatchError:
+    names = ", ".join(child for child, _ in module.named_children())
+    return ModelMismatchError(
+        "is no module of the model",
+        field=f"declaration.{name}",
+        value=path,
+        remedy=f"use a path that named_modules() lists; on top there are {names}",
+    )

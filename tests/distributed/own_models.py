@@ -1,0 +1,207 @@
+"""Modules as a user writes them, who has not heard of the executor, and their plain runs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import distributed, nn
+from torch.distributed.tensor import DTensor
+from torch.nn import functional
+
+from executor.models.own import Declaration
+from executor.session import Session
+from planner.errors import InputError
+from tests.distributed.plans import BLOCK_COUNT, GLOBAL_BATCH_SIZE, SEQUENCE_LENGTH, cpu_plan
+from tests.distributed.reference import SEED, STEP_COUNT, adamw, global_batches
+
+WIDTH, HEADS, VOCABULARY = 32, 8, 256
+Batch = tuple[torch.Tensor, torch.Tensor]
+
+
+class Attention(nn.Module):
+    """Causal attention with one projection for each of queries, keys and values."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.query, self.key, self.value = (nn.Linear(WIDTH, WIDTH) for _ in range(3))
+        self.out = nn.Linear(WIDTH, WIDTH)
+
+    def forward(self, hidden: torch.Tensor) -> torch.Tensor:
+        """Return what each token gathers."""
+        batch, length, _ = hidden.shape
+        split = (
+            projection(hidden).view(batch, length, -1, WIDTH // HEADS).transpose(1, 2)
+            for projection in (self.query, self.key, self.value)
+        )
+        mixed = functional.scaled_dot_product_attention(*split, is_causal=True)
+        return self.out(mixed.transpose(1, 2).flatten(2))
+
+
+class Perceptron(nn.Module):
+    """Two matrices with GELU between."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.up, self.down = nn.Linear(WIDTH, 64), nn.Linear(64, WIDTH)
+
+    def forward(self, hidden: torch.Tensor) -> torch.Tensor:
+        """Return each token's own transformation."""
+        return self.down(functional.gelu(self.up(hidden)))
+
+
+class Layer(nn.Module):
+    """Attention and two matrices, each behind a layer norm."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm1, self.norm2 = nn.LayerNorm(WIDTH), nn.LayerNorm(WIDTH)
+        self.attention = Attention()
+        self.mlp = Perceptron()
+        self.register_buffer("scale", torch.tensor(0.5))
+
+    def forward(self, hidden: torch.Tensor) -> torch.Tensor:
+        """Return the layer's output."""
+        hidden = hidden + self.attention(self.norm1(hidden))
+        return hidden + self.scale * self.mlp(self.norm2(hidden))
+
+
+class Words(nn.Module):
+    """A language model whose forward hands one tensor from part to part."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embed = nn.Embedding(VOCABULARY, WIDTH)
+        self.trunk = nn.Module()
+        self.trunk.layers = nn.ModuleList(Layer() for _ in range(BLOCK_COUNT))
+        self.norm = nn.LayerNorm(WIDTH)
+        self.head = nn.Linear(WIDTH, VOCABULARY, bias=False)
+
+    def forward(self, tokens: torch.Tensor) -> torch.Tensor:
+        """Return logits."""
+        hidden = self.embed(tokens)
+        for layer in self.trunk.layers:
+            hidden = layer(hidden)
+        return self.head(self.norm(hidden))
+
+
+class Placed(Words):
+    """The same with learned positions, added between the embedding and the first layer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.positions = nn.Parameter(0.02 * torch.randn(SEQUENCE_LENGTH, WIDTH))
+
+    def forward(self, tokens: torch.Tensor) -> torch.Tensor:
+        """Return logits."""
+        hidden = self.embed(tokens) + self.positions
+        for layer in self.trunk.layers:
+            hidden = layer(hidden)
+        return self.head(self.norm(hidden))
+
+
+class Pictures(nn.Module):
+    """Convolutions, of which nothing is a list of blocks; two of them share a weight."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = nn.Conv2d(3, 8, 3, padding=1)
+        self.second = nn.Conv2d(8, 8, 3, padding=1)
+        self.third = nn.Conv2d(8, 8, 3, padding=1, bias=False)
+        self.third.weight = self.second.weight
+        self.answer = nn.Linear(8, 10)
+
+    def forward(self, images: torch.Tensor) -> torch.Tensor:
+        """Return scores of ten kinds."""
+        hidden = functional.relu(self.first(images))
+        hidden = functional.relu(self.third(functional.relu(self.second(hidden))))
+        return self.answer(hidden.mean((2, 3)))
+
+
+WORDS = Declaration(
+    embedding="embed",
+    blocks="trunk.layers",
+    final_norm="norm",
+    head="head",
+    norms=("norm1", "norm2"),
+    column=("attention.query", "attention.key", "attention.value", "mlp.up"),
+    row=("attention.out", "mlp.down"),
+    head_count=HEADS,
+)
+
+KINDS: dict[str, tuple[Callable[[], nn.Module], Declaration | None]] = {
+    "words": (Words, WORDS),
+    "placed": (Placed, Declaration(blocks="trunk.layers")),
+    "pictures": (Pictures, None),
+    "undeclared": (Words, None),
+}
+
+
+def batches(kind: str) -> list[Batch]:
+    """Return the global batches of every run of `kind`."""
+    if kind != "pictures":
+        return global_batches(0, STEP_COUNT)
+    generator = torch.Generator().manual_seed(7)
+    return [
+        (
+            torch.randn(GLOBAL_BATCH_SIZE, 3, 6, 6, generator=generator),
+            torch.randint(0, 10, (GLOBAL_BATCH_SIZE,), generator=generator),
+        )
+        for _ in range(STEP_COUNT)
+    ]
+
+
+def loss(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+    """Return the mean cross-entropy over all but the last axis."""
+    return functional.cross_entropy(outputs.flatten(0, -2), targets.flatten())
+
+
+def plain_run(kind: str, seed: int) -> dict[str, Any]:
+    """Train as a script without the executor would."""
+    torch.manual_seed(seed)
+    model = KINDS[kind][0]()
+    optimizer = adamw(model.parameters())
+    losses = []
+    for inputs, targets in batches(kind):
+        optimizer.zero_grad()
+        value = loss(model(inputs), targets)
+        value.backward()
+        optimizer.step()
+        losses.append(value.item())
+    parameters = {name: value.detach() for name, value in model.named_parameters()}
+    return {"losses": losses, "parameters": parameters}
+
+
+def own_parity(*, strategy: dict[str, Any], kind: str) -> dict[str, Any]:
+    """Train five steps of a user's module under a plan and compare with its plain run."""
+    session = Session(cpu_plan(**strategy), device=torch.device("cpu"))
+    build, declaration = KINDS[kind]
+    trainer = session.parallelize(build, loss, adamw, declaration=declaration, seed=SEED)
+    losses = [trainer.step(*batch).loss for batch in session.shard(batches(kind))]
+    plain = plain_run(kind, SEED)
+    error = 0.0
+    for name, parameter in trainer.model.named_parameters():
+        whole = parameter.detach()
+        whole = whole.full_tensor() if isinstance(whole, DTensor) else whole
+        expected = plain["parameters"][name.replace("_checkpoint_wrapped_module.", "")]
+        error = max(error, float((whole - expected).abs().max() / expected.abs().max()))
+    largest = torch.tensor(error)
+    distributed.all_reduce(largest, op=distributed.ReduceOp.MAX)
+    return {
+        "losses": losses,
+        "plain_losses": plain["losses"],
+        "parameter_error": float(largest),
+        "differences": list(session.report().differences_from_plan),
+    }
+
+
+def own_refusal(*, strategy: dict[str, Any], kind: str) -> dict[str, Any]:
+    """Return what a user's module is refused with, on every rank."""
+    session = Session(cpu_plan(**strategy), device=torch.device("cpu"))
+    build, declaration = KINDS[kind]
+    try:
+        session.parallelize(build, loss, adamw, declaration=declaration)
+    except InputError as error:
+        return {"kind": type(error).__name__, "message": str(error)}
+    return {"kind": None, "message": ""}

@@ -1,0 +1,86 @@
+"""A user's own module trains under a plan as its script alone trains it, or is refused by name."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.distributed.group import RankGroup
+from tests.distributed.plans import mixed_stages
+
+pytestmark = pytest.mark.distributed
+
+TRAINED_TOLERANCE = 1e-5
+
+DECLARED: dict[str, tuple[str, dict[str, Any]]] = {
+    "dp2": ("words", {"data_parallel_degree": 2}),
+    "zero-of-layer-groups": (
+        "words",
+        {
+            "data_parallel_degree": 2,
+            "stages": mixed_stages(
+                [
+                    {"block_count": 3, "zero_stage": 3, "activation_checkpointing": "full"},
+                    {"block_count": 3, "zero_stage": 0},
+                ]
+            ),
+        },
+    ),
+    "tp2": ("words", {"tensor_parallel_degree": 2, "micro_batch_size": 4}),
+    "tp2-sp": ("words", {"tensor_parallel_degree": 2, "sequence_parallel": True}),
+    "pp2": ("words", {"pipeline_parallel_degree": 2, "micro_batch_size": 2}),
+    "blocks-alone-zero3": ("placed", {"data_parallel_degree": 2, "zero_stage": 3}),
+    "blocks-alone-zero0": ("placed", {"data_parallel_degree": 2}),
+}
+
+UNDECLARED: dict[str, tuple[str, dict[str, Any]]] = {
+    "convolutions-dp2": ("pictures", {"data_parallel_degree": 2}),
+    "convolutions-zero3": ("pictures", {"data_parallel_degree": 2, "zero_stage": 3}),
+    "words-zero1": ("undeclared", {"data_parallel_degree": 2, "zero_stage": 1}),
+}
+
+
+@pytest.mark.parametrize("name", [*DECLARED, *UNDECLARED])
+def test_it_trains_as_the_plain_script_does(two_ranks: RankGroup, name: str) -> None:
+    kind, strategy = {**DECLARED, **UNDECLARED}[name]
+    answer = two_ranks.run("own_parity", strategy=strategy, kind=kind)
+    assert answer["losses"] == pytest.approx(answer["plain_losses"], rel=TRAINED_TOLERANCE)
+    assert answer["parameter_error"] <= TRAINED_TOLERANCE
+    assert answer["differences"] == []
+
+
+def test_what_an_undeclared_module_cannot_follow_is_stated(two_ranks: RankGroup) -> None:
+    groups = mixed_stages(
+        [
+            {"block_count": 3, "zero_stage": 3, "activation_checkpointing": "full"},
+            {"block_count": 3, "zero_stage": 1},
+        ]
+    )
+    strategy = {"data_parallel_degree": 2, "stages": groups}
+    answer = two_ranks.run("own_parity", strategy=strategy, kind="undeclared")
+    zero, checkpointing = answer["differences"]
+    assert "ZeRO stages 1, 3" in zero
+    assert "all of it has stage 3" in zero
+    assert "activation checkpointing full was not applied: Words declares no blocks" in (
+        checkpointing
+    )
+    assert answer["parameter_error"] <= TRAINED_TOLERANCE
+
+
+@pytest.mark.parametrize(
+    ("kind", "strategy", "said"),
+    [
+        ("undeclared", {"tensor_parallel_degree": 2}, "strategy.tensor_parallel_degree: needs"),
+        ("undeclared", {"pipeline_parallel_degree": 2}, "Words declares none"),
+        ("placed", {"pipeline_parallel_degree": 2}, "no embedding declared"),
+        ("placed", {"tensor_parallel_degree": 2}, "declaration leaves out"),
+    ],
+)
+def test_a_degree_that_needs_a_declaration_is_refused(
+    two_ranks: RankGroup, kind: str, strategy: dict[str, Any], said: str
+) -> None:
+    refusal = two_ranks.run("own_refusal", strategy=strategy, kind=kind)
+    assert refusal["kind"] == "UnsupportedPlanError"
+    assert said in refusal["message"]
+    assert "limited to 1" in refusal["message"]

@@ -1,0 +1,171 @@
+"""What a declaration of a user's own module says, and what is refused of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+pytest.importorskip("torch", reason="the executor needs torch")
+
+from torch import nn
+
+from executor.errors import ModelMismatchError, UnsupportedPlanError
+from executor.models.initial_state import InitialState
+from executor.models.own import Declaration, OwnModel
+
+PARTS = {"embedding": "embed", "final_norm": "norm", "head": "head"}
+TOKENS = torch.zeros((2, 4), dtype=torch.long, device="meta")
+
+
+class Chain(nn.Module):
+    """Embedding, two linear blocks, norm and head."""
+
+    def __init__(self, *, tied: bool = False) -> None:
+        super().__init__()
+        self.embed = nn.Embedding(16, 8)
+        self.blocks = nn.ModuleList(nn.Sequential(nn.Linear(8, 12), nn.Linear(12, 8)) for _ in "ab")
+        self.norm = nn.LayerNorm(8)
+        self.head = nn.Linear(8, 16, bias=False)
+        if tied:
+            self.head.weight = self.embed.weight
+
+    def forward(self, tokens: torch.Tensor) -> torch.Tensor:
+        hidden = self.embed(tokens)
+        for block in self.blocks:
+            hidden = block(hidden)
+        return self.head(self.norm(hidden))
+
+
+class Scaled(Chain):
+    """The same, but its embedding is scaled on the way to the first block."""
+
+    def forward(self, tokens: torch.Tensor) -> torch.Tensor:
+        hidden = self.embed(tokens) * 2.0
+        for block in self.blocks:
+            hidden = block(hidden)
+        return self.head(self.norm(hidden))
+
+
+class Softened(Chain):
+    """The same, with something after its head."""
+
+    def forward(self, tokens: torch.Tensor) -> torch.Tensor:
+        return super().forward(tokens).softmax(-1)
+
+
+class Reversed(Chain):
+    """The same, its blocks in another order."""
+
+    def forward(self, tokens: torch.Tensor) -> torch.Tensor:
+        hidden = self.blocks[0](self.blocks[1](self.embed(tokens)))
+        return self.head(self.norm(hidden))
+
+
+class Beside(Chain):
+    """The same, with a parameter of no part."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.spare = nn.Parameter(torch.zeros(3))
+
+
+def own(build: Callable[[], nn.Module], **declared: object) -> OwnModel:
+    with torch.device("meta"):
+        module = build()
+    declaration = Declaration(**{"blocks": "blocks", **declared})  # type: ignore[arg-type]
+    return OwnModel(
+        module=module, declaration=declaration, initial_state=InitialState(build, seed=3)
+    )
+
+
+def test_a_chain_gives_what_the_module_gives() -> None:
+    torch.manual_seed(3)
+    module = Chain()
+    tokens = torch.randint(0, 16, (2, 4))
+    expected = module(tokens)
+    chain = own(Chain, **PARTS).pipelined(TOKENS)
+    names = [name for name, _ in chain.named_parameters()]
+    assert names == [name for name, _ in module.named_parameters()]
+    chain.to_empty(device="cpu")
+    chain.load_state_dict(module.state_dict())
+    torch.testing.assert_close(chain(tokens), expected, rtol=0, atol=0)
+
+
+@pytest.mark.parametrize(
+    ("build", "said"),
+    [
+        (Scaled, "what blocks.0 is given is not what the part before it returned"),
+        (Softened, "forward does more after its head"),
+        (Reversed, "forward calls blocks.1 where blocks.0 should be"),
+    ],
+)
+def test_a_forward_that_does_more_than_hand_on_is_not_cut(
+    build: Callable[[], nn.Module], said: str
+) -> None:
+    with pytest.raises(UnsupportedPlanError, match=said):
+        own(build, **PARTS).pipelined(TOKENS)
+
+
+def test_a_parameter_of_no_part_is_not_cut() -> None:
+    with pytest.raises(UnsupportedPlanError, match="spare"):
+        own(Beside, **PARTS).pipelined(TOKENS)
+
+
+def test_initial_values_are_those_of_the_script_alone() -> None:
+    torch.manual_seed(3)
+    module = Chain()
+    state = InitialState(Chain, seed=3)
+    generator = torch.Generator()
+    for name, parameter in module.named_parameters():
+        torch.testing.assert_close(
+            state.value(name, parameter.shape, generator), parameter.detach(), rtol=0, atol=0
+        )
+
+
+def test_building_again_leaves_the_script_its_random_numbers() -> None:
+    torch.manual_seed(11)
+    InitialState(Chain, seed=3).module()
+    after = torch.rand(2)
+    torch.manual_seed(11)
+    torch.testing.assert_close(after, torch.rand(2), rtol=0, atol=0)
+
+
+def test_a_model_that_is_built_differently_is_refused() -> None:
+    sizes = iter((8, 9))
+    state = InitialState(lambda: nn.Linear(next(sizes), 2), seed=0)
+    generator = torch.Generator()
+    with pytest.raises(ModelMismatchError, match="build the same model"):
+        state.value("weight", torch.Size((2, 9)), generator)
+
+
+def test_shapes_and_ties_are_read_from_the_module() -> None:
+    declared = own(lambda: Chain(tied=True), **PARTS, column=("0",), row=("1",)).declared()
+    assert declared.tied_embeddings
+    assert declared.block_count == 2
+    assert declared.shapes.hidden_size == 8
+    assert declared.shapes.vocabulary_size == 16
+    assert declared.shapes.ffn_size == 12
+
+
+@pytest.mark.parametrize(
+    ("declared", "said"),
+    [
+        ({"blocks": "layers"}, "declaration.blocks"),
+        ({"blocks": "norm"}, "no ModuleList"),
+        ({"head": "output"}, "declaration.head"),
+        ({"column": ("up",)}, "up in block 0"),
+    ],
+)
+def test_a_path_that_leads_nowhere_is_named(declared: dict[str, object], said: str) -> None:
+    with pytest.raises(ModelMismatchError, match=said):
+        own(Chain, **declared).declared()
+
+
+def test_sequence_parallelism_refuses_a_parameter_that_is_not_declared() -> None:
+    model = own(Chain, **PARTS, column=("0",), row=(), gathered={}, head_count=2, norms=())
+    with pytest.raises(UnsupportedPlanError, match="row"):
+        model.check_tensor_parallel(2, sequence_parallel=True)
+    model = own(Chain, **PARTS, column=("0",), row=("0",), gathered={}, head_count=2)
+    with pytest.raises(UnsupportedPlanError, match=r"blocks\.0\.1\.weight"):
+        model.check_tensor_parallel(2, sequence_parallel=True)
