@@ -1,7 +1,8 @@
 """Telemetry: peak memory of one step on this rank.
 
 CUDA's allocator keeps the peak by itself. On a CPU the bytes of live tensors are counted at every
-operator, which is what the planner predicts, but slow: only metered steps do it.
+operator, which is what the planner predicts, but slow: only metered steps do it. What is offloaded
+lies in the same memory there; it is the host's, and not counted.
 """
 
 from __future__ import annotations
@@ -16,6 +17,8 @@ from torch._subclasses.fake_tensor import FakeTensor
 from torch.distributed.tensor import DTensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
+
+from executor.host_memory import is_held, is_working_on_host
 
 
 class MemoryMeter:
@@ -100,7 +103,7 @@ class LiveBytes(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self._see_storage(local.untyped_storage())
 
     def _see_storage(self, storage: torch.UntypedStorage) -> None:
-        if storage.device.type == "meta":
+        if storage.device.type == "meta" or is_working_on_host() or is_held(storage):
             return
         reference = weakref.ref(storage, self._forget)
         size = storage.nbytes()

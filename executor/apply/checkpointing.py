@@ -7,11 +7,17 @@ from typing import Any
 
 from torch import nn
 from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import checkpoint_wrapper
-from torch.utils.checkpoint import CheckpointPolicy, create_selective_checkpoint_contexts
+from torch.utils._pytree import tree_map
+from torch.utils.checkpoint import (
+    CheckpointPolicy,
+    _CachingTorchDispatchMode,
+    create_selective_checkpoint_contexts,
+)
 
+from executor.apply.activation_offload import moved_if_large
 from executor.apply.split import stage_blocks
 from executor.models.declaration import ModelDeclaration
-from planner.schema.strategy import ActivationCheckpointing, Stage
+from planner.schema.strategy import ActivationCheckpointing, Offload, Stage
 
 _MATRIX_PRODUCTS = frozenset({"aten::mm", "aten::addmm"})
 _ALWAYS_KEPT = frozenset(
@@ -35,13 +41,38 @@ def apply_checkpointing(model: nn.Module, *, declaration: ModelDeclaration, stag
             continue
         for index in stage_blocks(Stage(stage=0, layers=(group,))):
             name = str(index)
-            setattr(blocks, name, _wrapped(getattr(blocks, name), mode))
+            offloads = Offload.ACTIVATIONS in group.offload
+            setattr(blocks, name, checkpointed(getattr(blocks, name), mode, offloads=offloads))
 
 
-def _wrapped(block: nn.Module, mode: ActivationCheckpointing) -> nn.Module:
+def checkpointed(
+    block: nn.Module, mode: ActivationCheckpointing, *, offloads: bool = False
+) -> nn.Module:
+    """Return `block` in a wrapper that keeps what `mode` says, on the host if it `offloads`."""
     if mode is ActivationCheckpointing.FULL:
         return checkpoint_wrapper(block, preserve_rng_state=False)
-    return checkpoint_wrapper(block, preserve_rng_state=False, context_fn=_selective_contexts)
+    contexts = _offloaded_contexts if offloads else _selective_contexts
+    return checkpoint_wrapper(block, preserve_rng_state=False, context_fn=contexts)
+
+
+def _offloaded_contexts() -> Any:
+    """Return the selective contexts, of which the first moves what it keeps to the host."""
+    forward, backward = _selective_contexts()
+    return _MovingCache(forward.policy_fn, forward.storage), backward
+
+
+class _MovingCache(_CachingTorchDispatchMode):  # type: ignore[no-untyped-call]
+    """torch's cache of what the policy keeps, on the host."""
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        """Return what `func` returns; where the policy keeps it, move its content."""
+        result = super().__torch_dispatch__(func, types, args, kwargs)  # type: ignore[no-untyped-call]
+        if func in self.storage:
+            kept, place = self.storage[func], self.func_counter[func] - 1
+            kept[place] = tree_map(moved_if_large, kept[place])
+        return result
 
 
 def _selective_contexts() -> Any:

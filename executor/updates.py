@@ -1,0 +1,245 @@
+"""Updates: optimizers, each beside the states that it keeps, wherever the plan has them live.
+
+| offloaded   | parameters            | states | the update runs                         |
+|-------------|-----------------------|--------|-----------------------------------------|
+| nothing     | device                | device | on the device                           |
+| optimizer   | device, copy on host  | host   | on the host: gradients go, values come  |
+| parameters  | host                  | device | on the device, one layer after another  |
+| both        | host                  | host   | on the host                             |
+
+Source: Ren et al. 2021 (ZeRO-Offload, arXiv:2101.06840), section 4, for the second row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import torch
+from torch import nn
+from torch.distributed.tensor import DTensor
+
+from executor.host_memory import hold, host_copy, like, plain, working_on_host
+from planner.schema.strategy import Offload
+
+OptimizerFunction = Callable[[list[nn.Parameter]], torch.optim.Optimizer]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Residence:
+    """Modules of one layer or edge, and what of their states lives on the host."""
+
+    modules: tuple[nn.Module, ...]
+    offload: frozenset[Offload]
+
+
+class Update(Protocol):
+    """An optimizer of some parameters."""
+
+    optimizer: torch.optim.Optimizer
+
+    def pairs(self) -> Sequence[tuple[nn.Parameter, nn.Parameter]]:
+        """Return the model's parameters, and what the optimizer takes for each."""
+
+    def step(self) -> None:
+        """Update the model's parameters by their gradients."""
+
+    def parameters_changed(self) -> None:
+        """Take over values that the model's parameters got from elsewhere."""
+
+
+class Beside:
+    """States where the parameters are."""
+
+    def __init__(
+        self, parameters: list[nn.Parameter], function: OptimizerFunction, *, on_host: bool
+    ) -> None:
+        self.optimizer = function(parameters)
+        self._parameters = parameters
+        self._on_host = on_host
+        self._hold()
+
+    def pairs(self) -> Sequence[tuple[nn.Parameter, nn.Parameter]]:
+        """Return each parameter twice."""
+        return [(parameter, parameter) for parameter in self._parameters]
+
+    def step(self) -> None:
+        """Update the parameters where they are."""
+        with working_on_host() if self._on_host else nullcontext():
+            self.optimizer.step()
+        self._hold()
+
+    def parameters_changed(self) -> None:
+        """Do nothing: the optimizer takes the model's own parameters."""
+        self._hold()
+
+    def _hold(self) -> None:
+        if self._on_host:
+            hold(self._parameters)
+            hold(state_tensors(self.optimizer))
+
+
+class OnHost:
+    """States on the host beside fp32 copies of the parameters, which the host updates."""
+
+    def __init__(
+        self, parameters: list[nn.Parameter], function: OptimizerFunction, *, is_pinned: bool
+    ) -> None:
+        self._is_pinned = is_pinned
+        self._copies = [(item, _copied(item, is_pinned=is_pinned)) for item in parameters]
+        self.optimizer = function([copy for _, copy in self._copies])
+
+    def pairs(self) -> Sequence[tuple[nn.Parameter, nn.Parameter]]:
+        """Return each parameter with its copy."""
+        return self._copies
+
+    def step(self) -> None:
+        """Fetch the gradients, update the copies, and send them back."""
+        with working_on_host():
+            for parameter, copy in self._copies:
+                copy.grad = self._fetched(parameter)
+                parameter.grad = None
+            self._wait()
+            self.optimizer.step()
+            self.optimizer.zero_grad(set_to_none=True)
+        hold(state_tensors(self.optimizer))
+        with torch.no_grad():
+            for parameter, copy in self._copies:
+                plain(parameter).copy_(plain(copy), non_blocking=self._is_pinned)
+        self._wait()
+
+    def parameters_changed(self) -> None:
+        """Copy the parameters again."""
+        with torch.no_grad():
+            for parameter, copy in self._copies:
+                plain(copy).copy_(plain(parameter))
+        hold(state_tensors(self.optimizer))
+
+    def _fetched(self, parameter: nn.Parameter) -> torch.Tensor | None:
+        gradient = parameter.grad
+        if gradient is None:
+            return None
+        return like(host_copy(plain(gradient), is_pinned=self._is_pinned), gradient)
+
+    def _wait(self) -> None:
+        if self._is_pinned:
+            torch.cuda.current_stream().synchronize()
+
+
+class Streamed:
+    """States on the device, parameters on the host: both meet on the device for the update alone.
+
+    The copies' storage is taken before the step and given up after it, so that of several such
+    updates one after another only one has its parameters on the device.
+    """
+
+    def __init__(
+        self, parameters: list[nn.Parameter], function: OptimizerFunction, *, device: torch.device
+    ) -> None:
+        self._device = device
+        self._copies = [(item, _shell(item, device)) for item in parameters]
+        self._sizes = [plain(copy).untyped_storage().nbytes() for _, copy in self._copies]
+        self.optimizer = function([copy for _, copy in self._copies])
+        self._give_up()
+        hold(parameters)
+
+    def pairs(self) -> Sequence[tuple[nn.Parameter, nn.Parameter]]:
+        """Return each parameter with its copy."""
+        return self._copies
+
+    def step(self) -> None:
+        """Bring parameters and gradients, update, and take the parameters back."""
+        for (parameter, copy), size in zip(self._copies, self._sizes, strict=True):
+            plain(copy).untyped_storage().resize_(size)
+            with torch.no_grad():
+                plain(copy).copy_(plain(parameter))
+            if parameter.grad is not None:
+                copy.grad = like(plain(parameter.grad).to(self._device), parameter.grad)
+                parameter.grad = None
+        self.optimizer.step()
+        self.optimizer.zero_grad(set_to_none=True)
+        with torch.no_grad():
+            for parameter, copy in self._copies:
+                plain(parameter).copy_(plain(copy))
+        self._give_up()
+        hold(parameter for parameter, _ in self._copies)
+
+    def parameters_changed(self) -> None:
+        """Do nothing: every step brings the parameters anew."""
+
+    def _give_up(self) -> None:
+        for _, copy in self._copies:
+            plain(copy).untyped_storage().resize_(0)
+
+
+def updates_of(
+    model: nn.Module,
+    residences: Iterable[Residence],
+    optimizer_function: OptimizerFunction,
+    *,
+    device: torch.device,
+) -> list[Update]:
+    """Return what updates all parameters of `model`, each with its states where it resides.
+
+    Layer groups of different ZeRO stages lie on different meshes, and an optimizer's fused
+    operators take tensors of one mesh at a time: one optimizer for each mesh and place.
+    """
+    groups: dict[object, list[nn.Parameter]] = {}
+    offloads = _offloads(residences)
+    for parameter in model.parameters():
+        layer, offload = offloads.get(parameter, (None, frozenset()))
+        alone = layer if offload == {Offload.PARAMETERS} else None
+        groups.setdefault((_mesh(parameter), offload, alone), []).append(parameter)
+    return [
+        _update_of(
+            group, offloads.get(group[0], (None, frozenset()))[1], optimizer_function, device
+        )
+        for group in groups.values()
+    ]
+
+
+def _offloads(
+    residences: Iterable[Residence],
+) -> dict[nn.Parameter, tuple[int, frozenset[Offload]]]:
+    """Return the layer of each parameter and what of its states is offloaded."""
+    return {
+        parameter: (layer, residence.offload)
+        for layer, residence in enumerate(residences)
+        for module in residence.modules
+        for parameter in module.parameters()
+    }
+
+
+def _update_of(
+    parameters: list[nn.Parameter],
+    offload: frozenset[Offload],
+    function: OptimizerFunction,
+    device: torch.device,
+) -> Update:
+    if Offload.OPTIMIZER not in offload and Offload.PARAMETERS in offload:
+        return Streamed(parameters, function, device=device)
+    if Offload.OPTIMIZER in offload and Offload.PARAMETERS not in offload:
+        return OnHost(parameters, function, is_pinned=device.type == "cuda")
+    return Beside(parameters, function, on_host=Offload.PARAMETERS in offload)
+
+
+def state_tensors(optimizer: torch.optim.Optimizer) -> Iterator[torch.Tensor]:
+    """Yield the tensors that `optimizer` keeps between steps."""
+    for state in optimizer.state.values():
+        yield from (value for value in state.values() if isinstance(value, torch.Tensor))
+
+
+def _mesh(parameter: nn.Parameter) -> Any:
+    return parameter.device_mesh if isinstance(parameter, DTensor) else None
+
+
+def _copied(parameter: nn.Parameter, *, is_pinned: bool) -> nn.Parameter:
+    content = host_copy(plain(parameter).detach(), is_pinned=is_pinned)
+    return nn.Parameter(like(content, parameter), requires_grad=parameter.requires_grad)
+
+
+def _shell(parameter: nn.Parameter, device: torch.device) -> nn.Parameter:
+    local = torch.empty_like(plain(parameter).detach(), device=device)
+    return nn.Parameter(like(local, parameter), requires_grad=parameter.requires_grad)
