@@ -3,24 +3,21 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import timedelta
 from pathlib import Path
 
 import torch
 from torch import distributed, nn
 
+from executor.apply.boundary import StageBoundary
 from executor.apply.differences import differences_from_plan
 from executor.apply.order import Application, apply
-from executor.apply.schedule import (
-    Pipelined,
-    Schedule,
-    Sequential,
-    StageBoundary,
-    SyncedStage,
-)
+from executor.apply.pipeline_stage import SyncedStage
+from executor.apply.schedule import Pipelined, Schedule, Sequential
 from executor.apply.supported import check_strategy
-from executor.apply.zero import GradientSync
+from executor.apply.tied import TiedPair
+from executor.apply.virtual_stages import VirtualStage, rank_model
 from executor.data import Batch, shard
 from executor.environment import RankEnvironment
 from executor.errors import ModelMismatchError
@@ -86,22 +83,23 @@ class Session:
             seed=seed,
             sharded_logits=takes_sharded_logits(loss_function),
         )
-        gradient_sync = apply(model, declaration=chain, application=application)
+        stages = apply(model, declaration=chain, application=application)
         taken.initial_state.forget()
         self._differences = differences_from_plan(
-            model,
+            stages,
             declaration=chain,
             strategy=self.strategy,
             precision=application.precision,
             mesh=self.mesh,
         )
+        held = rank_model(stages)
         self.trainer = Trainer(
-            model,
+            held,
             declaration=chain,
             mesh=self.mesh,
             device=self.device,
-            schedule=self._schedule(model, chain, loss_function, gradient_sync),
-            optimizers=optimizers_by_mesh(model, optimizer_function),
+            schedule=self._schedule(stages, chain, loss_function),
+            optimizers=optimizers_by_mesh(held, optimizer_function),
         )
         return self.trainer
 
@@ -140,31 +138,32 @@ class Session:
 
     def _schedule(
         self,
-        model: nn.Module,
+        stages: Sequence[VirtualStage],
         declaration: ModelDeclaration,
         loss_function: LossFunction,
-        gradient_sync: GradientSync,
     ) -> Schedule:
         count = self.strategy.micro_batch_count or 1
         if self.strategy.pipeline_parallel_degree == 1:
+            (only,) = stages
             return Sequential(
-                model,
+                only.module,
                 loss_function=loss_function,
-                gradient_sync=gradient_sync,
+                gradient_sync=only.gradient_sync,
                 micro_batch_count=count,
             )
-        stage = SyncedStage(
-            model,
-            mesh=self.mesh,
-            device=self.device,
-            gradient_sync=gradient_sync,
-            boundary=self._boundary(declaration),
-        )
+        boundary = self._boundary(declaration)
+        synced = [
+            SyncedStage(stage, mesh=self.mesh, device=self.device, boundary=boundary)
+            for stage in stages
+        ]
         return Pipelined(
-            stage,
+            synced,
             loss_function=loss_function,
             schedule=self.strategy.pipeline_schedule,
             micro_batch_count=count,
+            tied=TiedPair.of(
+                stages, declaration=declaration, strategy=self.strategy, mesh=self.mesh
+            ),
         )
 
     def _boundary(self, declaration: ModelDeclaration) -> StageBoundary:

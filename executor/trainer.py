@@ -14,7 +14,6 @@ from torch.distributed.tensor import DTensor
 from torch.distributed.tensor.parallel import loss_parallel
 
 from executor.apply.schedule import Schedule
-from executor.apply.tied import TiedPair
 from executor.checkpoint import load_checkpoint, save_checkpoint
 from executor.mesh import PIPELINE, RankMesh
 from executor.models.declaration import ModelDeclaration
@@ -52,7 +51,6 @@ class Trainer:
         self._mesh = mesh
         self._device = device
         self._schedule = schedule
-        self._tied = TiedPair.of(model, declaration=declaration, mesh=mesh)
         self._meter = MemoryMeter(device)
         self._metered_peak_bytes: int | None = None
 
@@ -108,7 +106,6 @@ class Trainer:
                 optimizer.zero_grad(set_to_none=True)
             with loss_parallel():
                 loss = self._schedule.run(inputs, targets)
-            self._tied.sum_gradients()
             for optimizer in self.optimizers:
                 optimizer.step()
         mean_loss = self._global_loss(loss)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from torch import nn
 from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import CheckpointWrapper
 from torch.distributed.tensor import DTensor
 
 from executor.apply.split import stage_blocks
+from executor.apply.virtual_stages import VirtualStage
 from executor.apply.whole import whole_statements
 from executor.apply.zero import head_choice, needs_data_parallel
 from executor.mesh import SHARD, TENSOR, RankMesh, axis_degrees
@@ -18,7 +19,7 @@ from planner.schema.strategy import ActivationCheckpointing, EdgeChoice, Stage, 
 
 
 def differences_from_plan(
-    model: nn.Module,
+    stages: Sequence[VirtualStage],
     *,
     declaration: ModelDeclaration,
     strategy: Strategy,
@@ -27,16 +28,17 @@ def differences_from_plan(
 ) -> tuple[str, ...]:
     """Return one sentence for each way in which the applied model is not the planned one."""
     if declaration.is_whole:
-        return (*_mesh_differences(strategy, mesh), *whole_statements(model, strategy))
-    stage = (strategy.stages or ())[mesh.stage]
+        (only,) = stages
+        return (*_mesh_differences(strategy, mesh), *whole_statements(only.module, strategy))
     sharding = mesh.degrees[SHARD] > 1 and needs_data_parallel(mesh, precision)
-    return (
-        *_mesh_differences(strategy, mesh),
-        *_content_differences(model, declaration, stage, mesh),
-        *_checkpointing_differences(model, declaration, stage),
-        *_tensor_parallel_differences(model, declaration, mesh),
-        *_zero_differences(model, declaration, strategy, stage, sharding=sharding),
-    )
+    found = list(_mesh_differences(strategy, mesh))
+    for stage in stages:
+        module, plan = stage.module, stage.plan
+        found += _content_differences(stage, declaration)
+        found += _checkpointing_differences(module, declaration, plan)
+        found += _tensor_parallel_differences(module, declaration, mesh)
+        found += _zero_differences(module, declaration, strategy, plan, sharding=sharding)
+    return tuple(found)
 
 
 def _mesh_differences(strategy: Strategy, mesh: RankMesh) -> Iterator[str]:
@@ -46,17 +48,16 @@ def _mesh_differences(strategy: Strategy, mesh: RankMesh) -> Iterator[str]:
             yield f"mesh axis {axis} has {actual.get(axis)} ranks, planned {degree}"
 
 
-def _content_differences(
-    model: nn.Module, declaration: ModelDeclaration, stage: Stage, mesh: RankMesh
-) -> Iterator[str]:
-    held = sorted(int(name) for name, _ in model.get_submodule(declaration.blocks).named_children())
-    planned = list(stage_blocks(stage))
+def _content_differences(stage: VirtualStage, declaration: ModelDeclaration) -> Iterator[str]:
+    home = stage.module.get_submodule(declaration.blocks)
+    held = [int(name) for name, _ in home.named_children()]
+    planned = list(stage_blocks(stage.plan))
     if held != planned:
-        yield f"stage {stage.stage} holds blocks {held}, planned {planned}"
-    edges = ((declaration.embedding, mesh.is_first_stage), (declaration.head, mesh.is_last_stage))
+        yield f"stage {stage.index} holds blocks {held}, planned {planned}"
+    edges = ((declaration.embedding, stage.is_first), (declaration.head, stage.is_last))
     for path, expected in edges:
-        if path and (part(model, path) is not None) is not expected:
-            yield f"{path} is {'absent' if expected else 'present'} on stage {stage.stage}"
+        if path and (part(stage.module, path) is not None) is not expected:
+            yield f"{path} is {'absent' if expected else 'present'} on stage {stage.index}"
 
 
 def _checkpointing_differences(

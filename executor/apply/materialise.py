@@ -12,6 +12,7 @@ import torch
 from torch import nn
 from torch.distributed.tensor import DTensor
 
+from executor.apply.virtual_stages import name_in_stage
 from executor.models.declaration import InitialValue, ModelDeclaration, part
 
 _WRAPPER = "_checkpoint_wrapped_module."
@@ -44,7 +45,7 @@ def tie(model: nn.Module, declaration: ModelDeclaration) -> None:
 
 def unsplit_name(name: str, declaration: ModelDeclaration) -> str:
     """Return what the unsplit, unwrapped model calls the parameter `name`."""
-    plain = name.replace(_WRAPPER, "")
+    plain = name_in_stage(name).replace(_WRAPPER, "")
     if declaration.tied_embeddings and plain == declaration.head_weight:
         return declaration.embedding_weight
     return plain

@@ -21,12 +21,13 @@ from executor.apply.materialise import materialise, tie
 from executor.apply.split import split
 from executor.apply.supported import check_shapes
 from executor.apply.tensor_parallel import apply_tensor_parallel, shard_embedding_gradient
+from executor.apply.virtual_stages import VirtualStage, held_stages
 from executor.apply.whole import apply_whole
 from executor.apply.zero import GradientSync, apply_zero
 from executor.mesh import TENSOR, RankMesh
 from executor.models.declaration import ModelDeclaration
 from planner.schema.job import Precision
-from planner.schema.strategy import EdgeChoice, Strategy
+from planner.schema.strategy import EdgeChoice, Stage, Strategy
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,8 +44,8 @@ class Application:
 
 def apply(
     model: nn.Module, *, declaration: ModelDeclaration, application: Application
-) -> GradientSync:
-    """Turn `model`, whole and on the meta device, into this rank's part of the plan.
+) -> tuple[VirtualStage, ...]:
+    """Turn `model`, whole and on the meta device, into this rank's stages of the plan.
 
     Raises:
         UnsupportedPlanError: if a degree does not divide what it splits.
@@ -53,15 +54,33 @@ def apply(
     strategy, mesh = application.strategy, application.mesh
     stages = strategy.stages or ()
     if declaration.is_whole:
-        return apply_whole(
+        gradient_sync = apply_whole(
             model,
             mesh=mesh,
             strategy=strategy,
             precision=application.precision,
             device=application.device,
         )
+        return (_made(0, stages, model, gradient_sync),)
     check_shapes(declaration.shapes, strategy)
-    split(model, declaration=declaration, stages=stages, mesh=mesh)
+    held = held_stages(strategy, mesh.stage)
+    modules = split(model, declaration=declaration, stages=stages, held=held)
+    return tuple(
+        _made(index, stages, module, _apply_to(module, stages[index], declaration, application))
+        for index, module in zip(held, modules, strict=True)
+    )
+
+
+def edge_choices(strategy: Strategy) -> tuple[EdgeChoice, EdgeChoice]:
+    """Return how the embedding and the head are kept."""
+    return strategy.embedding or EdgeChoice(), strategy.head or EdgeChoice()
+
+
+def _apply_to(
+    model: nn.Module, stage: Stage, declaration: ModelDeclaration, application: Application
+) -> GradientSync:
+    """Apply the plan of one stage to its module."""
+    strategy, mesh = application.strategy, application.mesh
     if strategy.tensor_parallel_degree > 1:
         apply_tensor_parallel(
             model,
@@ -73,12 +92,12 @@ def apply(
         tie(model, declaration)
         if strategy.sequence_parallel:
             declaration.tell_sequence_parts(model, strategy.tensor_parallel_degree)
-    apply_checkpointing(model, declaration=declaration, stage=stages[mesh.stage])
+    apply_checkpointing(model, declaration=declaration, stage=stage)
     gradient_sync = apply_zero(
         model,
         declaration=declaration,
         mesh=mesh,
-        stage=stages[mesh.stage],
+        stage=stage,
         edges=edge_choices(strategy),
         precision=application.precision,
     )
@@ -87,6 +106,13 @@ def apply(
     return gradient_sync
 
 
-def edge_choices(strategy: Strategy) -> tuple[EdgeChoice, EdgeChoice]:
-    """Return how the embedding and the head are kept."""
-    return strategy.embedding or EdgeChoice(), strategy.head or EdgeChoice()
+def _made(
+    index: int, stages: tuple[Stage, ...], module: nn.Module, gradient_sync: GradientSync
+) -> VirtualStage:
+    return VirtualStage(
+        index=index,
+        count=len(stages),
+        plan=stages[index],
+        module=module,
+        gradient_sync=gradient_sync,
+    )

@@ -54,6 +54,11 @@ class Replica:
                 )
         self._missing = len(self._hooked) if is_last else 0
 
+    def reduce(self) -> None:
+        """Average the gradients, all of which have come."""
+        self._missing = 0
+        self._reduce()
+
     def finish(self) -> None:
         """Wait until the gradients are averages."""
         for reduction in self._reductions:

@@ -1,55 +1,69 @@
-"""Tied embeddings under a pipeline: two copies of one weight, kept equal by summing gradients."""
+"""Tied embeddings under a pipeline: two copies of one weight, kept equal by summing gradients.
+
+The first and the last stage of the chain hold one each. They lie on two ranks, or on one where the
+chain comes back to where it began.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import distributed, nn
 from torch.distributed.tensor import DTensor
 
+from executor.apply.virtual_stages import VirtualStage, held_stages
 from executor.mesh import PIPELINE, RankMesh
 from executor.models.declaration import ModelDeclaration, part
+from planner.schema.strategy import Strategy
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TiedPair:
-    """A rank's copy of a weight that another stage also holds, if there is one.
+    """A rank's copies of a weight that two stages hold: none, one or both.
 
-    Both copies are sharded alike, so the same piece of each meets in `group`.
+    Both are sharded alike, so the same piece of each meets in `group` where they are apart.
     """
 
-    weight: nn.Parameter | None
-    group: distributed.ProcessGroup | None
+    weights: tuple[nn.Parameter, ...] = ()
+    group: distributed.ProcessGroup | None = None
 
     @staticmethod
-    def of(model: nn.Module, *, declaration: ModelDeclaration, mesh: RankMesh) -> TiedPair:
+    def of(
+        stages: Sequence[VirtualStage],
+        *,
+        declaration: ModelDeclaration,
+        strategy: Strategy,
+        mesh: RankMesh,
+    ) -> TiedPair:
         """Return the pair; a collective call on all ranks of a pipelined, tied model."""
         degree = mesh.degrees[PIPELINE]
         if not declaration.tied_embeddings or degree == 1:
-            return TiedPair(weight=None, group=None)
-        group = _ends_group(mesh)
-        if mesh.is_first_stage:
-            return TiedPair(weight=_weight(model, declaration.embedding), group=group)
-        if mesh.is_last_stage:
-            return TiedPair(weight=_weight(model, declaration.head), group=group)
-        return TiedPair(weight=None, group=None)
+            return TiedPair()
+        weights = [_weight(item.module, declaration.embedding) for item in stages if item.is_first]
+        weights += [_weight(item.module, declaration.head) for item in stages if item.is_last]
+        last = strategy.virtual_stage_count - 1
+        (end,) = (rank for rank in range(degree) if last in held_stages(strategy, rank))
+        group = None if end == 0 else _group(mesh, (0, end))
+        return TiedPair(weights=tuple(weights), group=group)
 
     def sum_gradients(self) -> None:
         """Give both copies the gradient of the one weight that they stand for."""
-        if self.weight is None or self.weight.grad is None:
-            return
-        gradient: torch.Tensor = self.weight.grad
-        local = gradient.to_local() if isinstance(gradient, DTensor) else gradient
-        distributed.all_reduce(local, group=self.group)
+        gradients = [_local_gradient(weight) for weight in self.weights if weight.grad is not None]
+        if len(gradients) == 2:
+            first, second = gradients
+            second.copy_(first.add_(second))
+        elif gradients:
+            distributed.all_reduce(gradients[0], group=self.group)
 
 
-def _ends_group(mesh: RankMesh) -> distributed.ProcessGroup | None:
-    """Return the group of this rank's first and last stage, made by all ranks in one order."""
+def _group(mesh: RankMesh, places: tuple[int, int]) -> distributed.ProcessGroup | None:
+    """Return this rank's group of two places of its pipeline, made by all ranks in one order."""
     pipelines = mesh.world.mesh.movedim(0, -1).flatten(0, -2)
     mine = None
     for ranks in pipelines.tolist():
-        ends = [ranks[0], ranks[-1]]
+        ends = [ranks[place] for place in places]
         group = distributed.new_group(ends)
         if distributed.get_rank() in ends:
             mine = group
@@ -62,3 +76,9 @@ def _weight(model: nn.Module, path: str) -> nn.Parameter:
     weight = module.weight
     assert isinstance(weight, nn.Parameter)  # noqa: S101
     return weight
+
+
+def _local_gradient(weight: nn.Parameter) -> torch.Tensor:
+    gradient = weight.grad
+    assert gradient is not None  # noqa: S101 - asked for where there is one
+    return gradient.to_local() if isinstance(gradient, DTensor) else gradient

@@ -57,6 +57,17 @@ class GradientSync:
         for replica in self.replicas:
             replica.before_backward(is_last=is_last)
 
+    def before_input_gradients(self) -> None:
+        """Set every part's flags for the first part of a divided backward: it reduces nothing."""
+        for item in self.sharded:
+            item.module.set_requires_gradient_sync(False, recurse=False)
+            item.module.set_reshard_after_backward(item.zero_stage == 3, recurse=False)
+
+    def reduce_replicas(self) -> None:
+        """Reduce what autograd's hooks have not seen: the gradients of a divided backward."""
+        for replica in self.replicas:
+            replica.reduce()
+
     def finish(self) -> None:
         """Wait for what the last backward has left under way."""
         for replica in self.replicas:
