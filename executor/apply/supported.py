@@ -5,12 +5,12 @@ Torch answers most of these with a crash or an obscure error in the middle of a 
 
 from __future__ import annotations
 
+from executor.apply.runnable_schedules import check_schedule
 from executor.errors import UnsupportedPlanError
 from executor.models.declaration import Shapes
 from planner.schema.job import Job, Precision
-from planner.schema.strategy import EdgeChoice, PipelineSchedule, Strategy
+from planner.schema.strategy import EdgeChoice, Strategy
 
-_SCHEDULES = (PipelineSchedule.GPIPE, PipelineSchedule.ONE_F_ONE_B)
 _PRECISIONS = (Precision.FP32, Precision.BF16)
 
 
@@ -20,7 +20,7 @@ def check_strategy(strategy: Strategy, job: Job) -> None:
     Raises:
         UnsupportedPlanError: naming the first that it has not.
     """
-    _check_schedule(strategy)
+    check_schedule(strategy)
     _check_degrees(strategy)
     _check_offload(strategy)
     if job.precision not in _PRECISIONS:
@@ -64,7 +64,7 @@ def check_shapes(shapes: Shapes, strategy: Strategy) -> None:
 
 
 def _check_degrees(strategy: Strategy) -> None:
-    for field in ("context_parallel_degree", "expert_parallel_degree", "virtual_pipeline_degree"):
+    for field in ("context_parallel_degree", "expert_parallel_degree"):
         degree = getattr(strategy, field)
         if degree != 1:
             raise UnsupportedPlanError(
@@ -73,27 +73,6 @@ def _check_degrees(strategy: Strategy) -> None:
                 value=degree,
                 remedy=f"plan with {field} limited to 1",
             )
-
-
-def _check_schedule(strategy: Strategy) -> None:
-    schedule = strategy.pipeline_schedule
-    if strategy.pipeline_parallel_degree == 1:
-        return
-    if schedule not in _SCHEDULES:
-        raise UnsupportedPlanError(
-            "the executor runs gpipe and 1f1b",
-            field="strategy.pipeline_schedule",
-            value=schedule.value,
-            remedy="plan with limits.pipeline_schedules [gpipe, 1f1b]",
-        )
-    count = strategy.micro_batch_count or 0
-    if schedule is PipelineSchedule.ONE_F_ONE_B and count < strategy.pipeline_parallel_degree:
-        raise UnsupportedPlanError(
-            f"1f1b needs at least {strategy.pipeline_parallel_degree} micro-batches, one a stage",
-            field="strategy.micro_batch_count",
-            value=count,
-            remedy="raise the global batch, or use gpipe",
-        )
 
 
 def _check_offload(strategy: Strategy) -> None:

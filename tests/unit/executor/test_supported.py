@@ -35,16 +35,7 @@ def shapes(**changes: int) -> Shapes:
     [
         ({"context_parallel_degree": 2}, "strategy.context_parallel_degree"),
         ({"expert_parallel_degree": 2}, "strategy.expert_parallel_degree"),
-        ({"virtual_pipeline_degree": 2}, "strategy.virtual_pipeline_degree"),
         ({"offload": ["optimizer"]}, "strategy.embedding.offload"),
-        (
-            {"pipeline_parallel_degree": 2, "pipeline_schedule": "zb_v"},
-            "strategy.pipeline_schedule",
-        ),
-        (
-            {"pipeline_parallel_degree": 4, "micro_batch_size": 8},
-            "strategy.micro_batch_count",
-        ),
     ],
 )
 def test_a_technique_that_the_executor_lacks_is_refused_by_field(
