@@ -7,6 +7,7 @@
 #                    official CPU wheels: make demo TORCH_INDEX_URL=...
 #   PIP_EXTRA_INDEX_URL, PIP_INDEX_URL and pip's other variables work as ever.
 #   TESTS            what `make test` runs (default tests)
+#   WORKERS          how many processes run the tests side by side (default 2)
 #   PYTEST_ARGS      further arguments for pytest
 
 PYTHON ?= python3.11
@@ -14,6 +15,7 @@ VENV ?= .venv
 TORCH_INDEX_URL ?=
 TESTS ?= tests
 PYTEST_ARGS ?=
+WORKERS ?= 2
 COVERAGE_FLOOR ?= 90
 
 BIN := $(VENV)/bin
@@ -39,7 +41,7 @@ serve: $(RUNTIME)  ## serve the REST interface and the dashboard
 	@$(BIN)/meshwright serve
 
 test: $(DEVELOPMENT)  ## run all tests
-	$(BIN)/python -m pytest $(TESTS) $(PYTEST_ARGS)
+	$(BIN)/python -m pytest $(TESTS) --numprocesses $(WORKERS) --dist loadgroup $(PYTEST_ARGS)
 
 test-parity: $(DEVELOPMENT)  ## run the whole parity matrix, the long half too
 	$(BIN)/python -m pytest tests/distributed -m "distributed or parity_full" $(PYTEST_ARGS)
