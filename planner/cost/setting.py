@@ -179,6 +179,12 @@ class Setting:
         return self.hardware.profile.overlap or self.stack.overlap
 
     @property
+    def overlaps_gradients(self) -> bool:
+        """Return whether gradients that are reduced once a step are so under backward."""
+        own = self.job.overlapped_gradients
+        return self.stack.syncs_under_compute if own is None else own
+
+    @property
     def host_is_device(self) -> bool:
         """Return whether launching a kernel takes time from running kernels, as on a CPU."""
         return self.hardware.kind == "cpu"

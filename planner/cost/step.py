@@ -7,7 +7,12 @@ from collections.abc import Iterator, Sequence
 from planner.cost.configuration import Configuration
 from planner.cost.held import boundaries, held_layers
 from planner.cost.holdings import peak_holdings
-from planner.cost.intervals import fits_probability, step_interval, step_width
+from planner.cost.intervals import (
+    fits_probability,
+    peak_at_the_limit,
+    step_interval,
+    step_width,
+)
 from planner.cost.layer_costs import MemoryLimits
 from planner.cost.priced import PricedStrategy, priced_strategies
 from planner.cost.schedule import boundary_shares, fill_weights, in_flight, repeat_count
@@ -149,14 +154,19 @@ def _prediction(
             for stage in stages
         ),
         fits_probability=min(
-            fits_probability(
-                stage.peak_memory_bytes,
-                device_bytes=limits[stage.stage].device_bytes,
-                error_ratio=stack.memory_error_ratio,
-            )
+            _fits_probability(stage, limits[stage.stage], error_ratio=stack.memory_error_ratio)
             for stage in stages
         ),
     )
+
+
+def _fits_probability(stage: StagePrediction, limits: MemoryLimits, *, error_ratio: float) -> float:
+    peak = peak_at_the_limit(
+        stage.peak_memory_bytes,
+        runtime_bytes=limits.runtime_bytes,
+        slack_ratio=limits.slack_ratio,
+    )
+    return fits_probability(peak, device_bytes=limits.device_bytes, error_ratio=error_ratio)
 
 
 def step_seconds(totals: Sequence[StageTotals], *, repeats: float) -> float:

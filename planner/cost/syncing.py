@@ -117,14 +117,15 @@ def step_end_sync(
 
     ZeRO-0 reduces whole gradients, ZeRO-1 scatters them, both under one backward; stages 1 and 2
     gather parameters once under the next forward; replicas of shards are summed at the end. Stacks
-    that do not overlap wait for all of it.
+    that do not overlap wait for all of it, but for gradients where the job overlaps them.
     """
     zero = choices.zero_stage
     last_backward = np.where(zero == 0, sync.all_reduce, sync.replicas) + np.where(
         zero == 1, sync.reduce_scatter, 0.0
     )
     first_forward = np.where((zero == 1) | (zero == 2), sync.gather, 0.0)
-    if not setting.stack.syncs_under_compute:
-        return last_backward + first_forward
-    exposed = exposed_seconds(last_backward, windows.backward, setting.overlap)
-    return exposed + exposed_seconds(first_forward, windows.forward, setting.overlap)
+    if setting.overlaps_gradients:
+        last_backward = exposed_seconds(last_backward, windows.backward, setting.overlap)
+    if setting.stack.syncs_under_compute:
+        first_forward = exposed_seconds(first_forward, windows.forward, setting.overlap)
+    return last_backward + first_forward

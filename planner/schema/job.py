@@ -142,8 +142,12 @@ class Job(Document):
     `offload_to` says where offloaded states lie. On NVMe drives, which node groups must state, they
     stream through the host, and activations stay on devices.
 
-    Six say what else takes time. `cuda_graphs`: the whole step is captured, so that the host
-    launches no kernel. `overlapped_experts`: dispatch to experts and combination run beside the
+    `overlapped_gradients` says whether gradients that are reduced once a step are so under
+    backward; without it, they are where the stack does that by default.
+
+    Seven say what else takes time. `cuda_graphs`: the whole step is captured, so that the host
+    launches no kernel. `blocking_launches`: the host waits for each kernel, as it does under
+    CUDA_LAUNCH_BLOCKING. `overlapped_experts`: dispatch to experts and combination run beside the
     compute of another micro-batch. `expert_load_ratio`: the tokens of the fullest expert-parallel
     rank over their mean; memory is counted as if routing were even. `fused_elementwise`: norms and
     rotary are single kernels under torch too, compiled or written by hand.
@@ -163,7 +167,9 @@ class Job(Document):
     gradients_in_16_bits: bool = False
     gradient_clipping: bool = True
     offload_to: OffloadStore = OffloadStore.HOST
+    overlapped_gradients: bool | None = None
     cuda_graphs: bool = False
+    blocking_launches: bool = False
     overlapped_experts: bool = False
     expert_load_ratio: Annotated[float, Field(ge=1, le=1024)] = 1.0
     fused_elementwise: bool = False

@@ -47,6 +47,7 @@ _OPTIMIZERS = (
 
 # Options of Megatron-Core as rows state them; `transformer_engine` captures parts of a layer alone.
 _WHOLE_GRAPHS = re.compile(r"\bcuda_graph_impl=(full_iteration|local)\b")
+_BLOCKING = re.compile(r"\bCUDA_LAUNCH_BLOCKING=1\b(?P<nodes> on multi-node runs)?")
 _OVERLAPPED_EXPERTS = re.compile(r"\bmoe_a2a_overlap=True\b")
 
 
@@ -72,6 +73,8 @@ def job_of(run: MeasuredRun) -> tuple[Job, tuple[Assumption, ...]]:
         dropout=_dropout(run),
         gradients_in_16_bits=_gradients_in_16_bits(run),
         row_scaled_fp8="rowwise" in (run.precision_raw or "").lower(),
+        overlapped_gradients=_overlapped_gradients(run),
+        blocking_launches=_blocking_launches(run),
         cuda_graphs=_WHOLE_GRAPHS.search(run.notes or "") is not None,
         overlapped_experts=_OVERLAPPED_EXPERTS.search(run.notes or "") is not None,
     )
@@ -162,6 +165,22 @@ def _gradients_in_16_bits(run: MeasuredRun) -> bool:
     """
     framework = (run.framework or "").lower()
     return any(name in framework for name in ("nemo", "megatron-bridge", "megatron bridge"))
+
+
+def _overlapped_gradients(run: MeasuredRun) -> bool | None:
+    """Return whether gradients are reduced under backward; `None`: as the stack does by default.
+
+    Source: InternEvo `configs/7B_sft.py` (`overlap_sync_grad`; `overlap_sync_param` is off).
+    """
+    return True if "internevo" in (run.framework or "").lower() else None
+
+
+def _blocking_launches(run: MeasuredRun) -> bool:
+    """Return whether the host waited for each kernel, as the row says of runs of its kind."""
+    said = _BLOCKING.search(f"{run.interconnect or ''}; {run.notes or ''}")
+    if said is None or said["nodes"] is None:
+        return said is not None
+    return (run.num_gpus or 0) > (run.gpus_per_node or 8)
 
 
 def _dropout(run: MeasuredRun) -> bool:

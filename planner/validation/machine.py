@@ -58,6 +58,8 @@ _PER_DEVICE = re.compile(r"(\d+)\s*Gb(?:/s|ps)(?:\s+[\w-]+)?\s+per\s+GPU", re.IG
 _PORTS_PER_NODE = re.compile(r"(\d+)\s*x\s*(\d+)\s*Gb(?:/s|ps)?", re.IGNORECASE)
 _NODE_TOTAL = re.compile(r"(\d+)\s*Gb(?:/s|ps)\s*(?:/|per\s+)\s*node", re.IGNORECASE)
 _BETWEEN_NODES = re.compile(r"(\d+)\s*Gb(?:/s|ps)\s+\w+\s+inter-node", re.IGNORECASE)
+# Gb/s of a node with so many devices. Source: Le Scao et al. 2022, arXiv:2211.05100, section 3.2.
+_SITES = {("jean zay", 8): 400.0}
 _CONFIGURED = re.compile(r"\((\d+)\s*Gb/s per node", re.IGNORECASE)
 
 
@@ -116,7 +118,7 @@ def _over_sockets(text: str) -> bool:
 def network_bytes_per_second(text: str, devices_per_node: int) -> float | None:
     """Return what one device can send to other nodes, from words such as `8x200 Gb/s per node`.
 
-    `None` where the words do not say.
+    A known site's name stands for what its nodes have; `None` where the words do not say.
     """
     per_device = _PER_DEVICE.search(text)
     if per_device:
@@ -127,6 +129,9 @@ def network_bytes_per_second(text: str, devices_per_node: int) -> float | None:
     ports = _PORTS_PER_NODE.search(text)
     if ports and "accelerator_interconnect" not in text:
         return _NETWORK_RATIO * int(ports[1]) * int(ports[2]) * 1e9 / 8.0 / devices_per_node
+    for (site, size), gigabits in _SITES.items():
+        if site in text.lower() and size == devices_per_node:
+            return _NETWORK_RATIO * gigabits * 1e9 / 8.0 / devices_per_node
     return None
 
 

@@ -7,7 +7,13 @@ from typing import Any
 
 import pytest
 
-from planner.cost.intervals import EXPONENTS, fits_probability, step_interval, step_width
+from planner.cost.intervals import (
+    EXPONENTS,
+    fits_probability,
+    peak_at_the_limit,
+    step_interval,
+    step_width,
+)
 from planner.hardware import cluster_hardware, stack_profile
 from planner.importers.clusters import cluster_from_short_form
 from planner.importers.models import read_model
@@ -73,3 +79,14 @@ def test_nothing_always_fits() -> None:
 
 def test_a_device_without_memory_holds_nothing() -> None:
     assert fits_probability(1.0, device_bytes=0.0, error_ratio=0.06) == 0.0
+
+
+def test_an_allocator_gives_back_what_it_need_not_hold() -> None:
+    """Of 80 live and 2 of the runtime it holds 90 where there is room, and 83.44 at the limit."""
+    peak = 80.0 * 1.1 + 2.0
+    tight = peak_at_the_limit(peak, runtime_bytes=2.0, slack_ratio=0.1)
+    assert tight == pytest.approx(80.0 * 1.018 + 2.0)
+
+
+def test_an_allocator_with_less_slack_has_no_more_at_the_limit() -> None:
+    assert peak_at_the_limit(82.8, runtime_bytes=2.0, slack_ratio=0.01) == pytest.approx(82.8)

@@ -53,6 +53,13 @@ def test_an_a100s_host_launches_at_two_thirds_of_an_h100s_pace() -> None:
     assert waits(LLAMA, a_setting(A100)) == pytest.approx(32 * 30e-6)
 
 
+def test_launches_that_wait_for_their_kernels_add_to_them() -> None:
+    """3.4 times 32 kernels of 20 microseconds, however long the kernels take."""
+    for length in (16, 65536):
+        seconds = compute_seconds(LLAMA, a_setting(length=length, blocking_launches=True))
+        assert seconds.forward_host.item() == pytest.approx(3.4 * 32 * 20e-6)
+
+
 def test_compiled_norms_rotary_and_gates_spare_17_of_32_launches() -> None:
     assert waits(LLAMA, a_setting(fused_elementwise=True)) == pytest.approx(15 * 20e-6)
     same = waits(LLAMA, a_setting(stack=Stack.MEGATRON, fused_elementwise=True))
@@ -118,6 +125,21 @@ def test_deepspeed_syncs_once_a_step_while_nothing_computes(
     sync = sync_seconds(local_parameters(LLAMA.parameters, here), here)
     found = priced(here, zero_stage).step_end_seconds.data_parallel_exposed.item()
     assert found == pytest.approx(sum(getattr(sync, part).item() for part in parts))
+
+
+def test_deepspeed_hides_gradients_where_the_job_overlaps_them() -> None:
+    """They slow the backward beside them by 8 %; parameters are still waited for."""
+    here = a_setting(stack=Stack.DEEPSPEED, length=65536, overlapped_gradients=True)
+    sync = sync_seconds(local_parameters(LLAMA.parameters, here), here)
+    found = priced(here, 1).step_end_seconds.data_parallel_exposed.item()
+    assert found == pytest.approx(0.08 * sync.reduce_scatter.item() + sync.gather.item())
+
+
+def test_megatron_waits_for_gradients_where_the_job_does_not_overlap_them() -> None:
+    here = a_setting(stack=Stack.MEGATRON, length=65536, overlapped_gradients=False)
+    sync = sync_seconds(local_parameters(LLAMA.parameters, here), here)
+    found = priced(here, 1).step_end_seconds.data_parallel_exposed.item()
+    assert found == pytest.approx(sync.reduce_scatter.item() + 0.08 * sync.gather.item())
 
 
 def test_megatron_hides_what_it_syncs_under_compute() -> None:

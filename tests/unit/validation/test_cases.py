@@ -177,6 +177,7 @@ def test_a_gpu_is_a_profile_with_its_own_memory(
         ("NVLink; 400 Gb/s CX-7 per GPU", 50e9),
         ("4x200 Gb/s InfiniBand HDR per 8-GPU node (800 Gb/s per node in validation)", 12.5e9),
         ("PCIe per node, 50 Gb/s Ethernet inter-node", 0.78125e9),
+        ("NVLink intra-node; Omni-Path inter-node (Jean Zay)", 6.25e9),
     ],
 )
 def test_words_on_the_network_state_what_a_device_can_send(words: str, line_rate: float) -> None:
@@ -186,6 +187,10 @@ def test_words_on_the_network_state_what_a_device_can_send(words: str, line_rate
 @pytest.mark.parametrize("words", ["", "NVLink, single node", "NVL72 NVLink domain"])
 def test_other_words_leave_the_profiles_network(words: str) -> None:
     assert network_bytes_per_second(words, 8) is None
+
+
+def test_a_site_is_known_by_its_nodes_too() -> None:
+    assert network_bytes_per_second("Jean Zay", 4) is None
 
 
 @pytest.mark.parametrize(

@@ -29,6 +29,31 @@ def test_notes_name_graphs_of_all_kernels_and_hidden_exchanges(
 
 
 @pytest.mark.parametrize(
+    ("words", "gpus", "blocking"),
+    [
+        ("Omni-Path; CUDA_LAUNCH_BLOCKING=1 on multi-node runs", 16, True),
+        ("Omni-Path; CUDA_LAUNCH_BLOCKING=1 on multi-node runs", 8, False),
+        ("CUDA_LAUNCH_BLOCKING=1", 8, True),
+        ("CUDA_LAUNCH_BLOCKING=0", 16, False),
+        (None, 16, False),
+    ],
+)
+def test_a_row_says_that_its_host_waited_for_kernels(
+    words: str | None, gpus: int, blocking: bool
+) -> None:
+    changes = {"interconnect": words, "num_gpus": gpus, "dp": gpus, "tp": 1, "pp": 1, "vpp": None}
+    run = a_run(KORTHIKANTI, **changes, mbs=1, gbs=gpus, layers=2)
+    assert case_of(run).job.blocking_launches is blocking
+
+
+@pytest.mark.parametrize(("framework", "overlapped"), [("InternEvo", True), ("DeepSpeed", None)])
+def test_internevo_reduces_gradients_under_backward(
+    framework: str, overlapped: bool | None
+) -> None:
+    assert case_of(a_run(MIXTURE, framework=framework)).job.overlapped_gradients is overlapped
+
+
+@pytest.mark.parametrize(
     ("stated", "by_rows"), [("fp8-rowwise", True), ("fp8", False), (None, False)]
 )
 def test_a_format_says_whether_rows_have_scales_of_their_own(
