@@ -20,6 +20,14 @@ def four_ranks() -> Iterator[RankGroup]:
 
 
 @pytest.fixture(scope="session")
+def eight_ranks() -> Iterator[RankGroup]:
+    """Eight gloo ranks."""
+    group = RankGroup(8)
+    yield group
+    group.close()
+
+
+@pytest.fixture(scope="session")
 def two_ranks() -> Iterator[RankGroup]:
     """Two gloo ranks."""
     group = RankGroup(2)

@@ -18,13 +18,14 @@ from planner.schema.strategy import Strategy
 from tests.builders import a_job, a_model, a_plan
 
 BLOCK_COUNT = 6
+DEEP_BLOCK_COUNT = 9
 GLOBAL_BATCH_SIZE = 8
 SEQUENCE_LENGTH = 16
 WIDE_SEQUENCE_LENGTH = 256
 
 
-def small_model(*, tied: bool = False) -> ModelGraph:
-    """Six blocks with grouped-query attention."""
+def small_model(*, tied: bool = False, block_count: int = BLOCK_COUNT) -> ModelGraph:
+    """Blocks with grouped-query attention, six unless said otherwise."""
     block = Block(
         attention=GroupedQueryAttention(head_count=8, key_value_head_count=4, head_size=8),
         feed_forward=DenseFeedForward(ffn_size=64),
@@ -32,13 +33,15 @@ def small_model(*, tied: bool = False) -> ModelGraph:
     return a_model(
         hidden_size=32,
         tied_embeddings=tied,
-        runs=(BlockRun(block=block, block_count=BLOCK_COUNT),),
+        runs=(BlockRun(block=block, block_count=block_count),),
     )
 
 
-def cpu_plan(*, tied: bool = False, precision: str = "fp32", **strategy: Any) -> Plan:
+def cpu_plan(
+    *, tied: bool = False, deep: bool = False, precision: str = "fp32", **strategy: Any
+) -> Plan:
     """The plan of `strategy` (fields of the document) for the small model on CPU ranks."""
-    model = small_model(tied=tied)
+    model = small_model(tied=tied, block_count=DEEP_BLOCK_COUNT if deep else BLOCK_COUNT)
     job = a_job(
         global_batch_size=GLOBAL_BATCH_SIZE, sequence_length=SEQUENCE_LENGTH, precision=precision
     )
@@ -51,7 +54,7 @@ def _plan(model: ModelGraph, job: Job, strategy: dict[str, Any]) -> Plan:
         node_groups=(NodeGroup(name="cpu", device="cpu-gloo", node_count=1, devices_per_node=8),),
     )
     resolved = Strategy(**strategy).resolved(
-        block_count=BLOCK_COUNT, global_batch_size=job.global_batch_size or 1
+        block_count=model.block_count, global_batch_size=job.global_batch_size or 1
     )
     return a_plan(
         model=ResolvedModel(given=model.name, resolved=model, digest=model.digest()),

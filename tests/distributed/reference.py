@@ -16,7 +16,13 @@ from executor.apply.materialise import materialise
 from executor.data import corpus_batches
 from executor.models.decoder import Decoder
 from executor.models.huggingface import llama_chain
-from tests.distributed.plans import BLOCK_COUNT, GLOBAL_BATCH_SIZE, SEQUENCE_LENGTH, small_model
+from tests.distributed.plans import (
+    BLOCK_COUNT,
+    DEEP_BLOCK_COUNT,
+    GLOBAL_BATCH_SIZE,
+    SEQUENCE_LENGTH,
+    small_model,
+)
 
 SEED = 0
 STEP_COUNT = 5
@@ -35,10 +41,11 @@ class ReferenceRun:
 
 
 def build_model(kind: str) -> nn.Module:
-    """Return a model of `kind` (decoder, tied, llama) on the current default device."""
+    """Return a model of `kind` (decoder, tied, deep, llama) on the current default device."""
     if kind.startswith("llama"):
         return LlamaForCausalLM(_llama_config(tied=kind == "llama-tied"))
-    return Decoder(small_model(tied=kind == "tied"))
+    block_count = DEEP_BLOCK_COUNT if kind.startswith("deep") else BLOCK_COUNT
+    return Decoder(small_model(tied=kind.endswith("tied"), block_count=block_count))
 
 
 def adamw(parameters: Any) -> torch.optim.Optimizer:

@@ -248,7 +248,8 @@ def _trainer(
     *,
     on_first_gradients: dict[nn.Parameter, torch.Tensor] | None = None,
 ) -> tuple[Session, Trainer]:
-    plan = cpu_plan(tied=kind.endswith("tied"), precision=precision, **strategy)
+    is_tied, is_deep = kind.endswith("tied"), kind.startswith("deep")
+    plan = cpu_plan(tied=is_tied, deep=is_deep, precision=precision, **strategy)
     session = Session(plan, device=torch.device("cpu"))
 
     def optimizer_function(parameters: list[nn.Parameter]) -> torch.optim.Optimizer:
