@@ -11,6 +11,7 @@ import torch
 from torch import distributed, nn
 
 from executor.apply.boundary import StageBoundary
+from executor.apply.context_parallel import sequence_part
 from executor.apply.differences import differences_from_plan
 from executor.apply.order import Application, apply
 from executor.apply.pipeline_stage import SyncedStage
@@ -104,14 +105,19 @@ class Session:
         return self.trainer
 
     def shard(self, loader: Iterable[Batch]) -> Iterator[Batch]:
-        """Yield this rank's rows of the global batches of `loader`, the same on every rank."""
-        return shard(
+        """Yield this rank's part of the global batches of `loader`, the same on every rank.
+
+        It is some of the rows, and where ranks share sequences some of each row's tokens.
+        """
+        part = sequence_part(self.mesh, self.strategy.context_parallel_kind)
+        rows = shard(
             loader,
             global_batch_size=self._global_batch_size(),
             data_degree=self.mesh.data_degree,
             data_index=self.mesh.data_index,
             device=self.device,
         )
+        return ((part.of(inputs), part.of(targets)) for inputs, targets in rows)
 
     def report(self) -> RankReport:
         """Return what this rank did and measured so far.
@@ -128,7 +134,7 @@ class Session:
         return RankReport(
             rank=distributed.get_rank(),
             stage=self.mesh.stage,
-            mesh=dict(self.mesh.degrees),
+            mesh=self.mesh.reported_degrees,
             parameter_bytes=self.trainer.parameter_bytes(),
             peak_memory_bytes=self.trainer.peak_memory_bytes(),
             peak_memory_kind="cuda_allocated" if self.device.type == "cuda" else "live_tensors",
@@ -168,7 +174,7 @@ class Session:
 
     def _boundary(self, declaration: ModelDeclaration) -> StageBoundary:
         job = self.plan.job.resolved
-        length = job.sequence_length or 0
+        length = (job.sequence_length or 0) // self.strategy.context_parallel_degree
         parts = self.strategy.tensor_parallel_degree if self.strategy.sequence_parallel else 1
         return StageBoundary(
             micro_batch_size=self.strategy.micro_batch_size,

@@ -12,7 +12,7 @@ from executor.apply.split import stage_blocks
 from executor.apply.virtual_stages import VirtualStage
 from executor.apply.whole import whole_statements
 from executor.apply.zero import head_choice, needs_data_parallel
-from executor.mesh import SHARD, TENSOR, RankMesh, axis_degrees
+from executor.mesh import SHARD, TENSOR, ZERO_AXES, RankMesh, axis_degrees
 from executor.models.declaration import ModelDeclaration, part
 from planner.schema.job import Precision
 from planner.schema.strategy import ActivationCheckpointing, EdgeChoice, Stage, Strategy
@@ -30,7 +30,7 @@ def differences_from_plan(
     if declaration.is_whole:
         (only,) = stages
         return (*_mesh_differences(strategy, mesh), *whole_statements(only.module, strategy))
-    sharding = mesh.degrees[SHARD] > 1 and needs_data_parallel(mesh, precision)
+    sharding = mesh.shard_degree > 1 and needs_data_parallel(mesh, precision)
     found = list(_mesh_differences(strategy, mesh))
     for stage in stages:
         module, plan = stage.module, stage.plan
@@ -107,8 +107,13 @@ def _zero_differences(
         module = part(model, path)
         planned = sharding and zero_stage > 0
         for name, parameter in () if module is None else module.named_parameters():
-            if is_sharded(parameter, SHARD) is not planned:
+            if is_zero_sharded(parameter) is not planned:
                 yield f"{path}.{name} is sharded over {SHARD}: {not planned}, planned: {planned}"
+
+
+def is_zero_sharded(parameter: nn.Parameter) -> bool:
+    """Return whether ZeRO has divided `parameter`."""
+    return any(is_sharded(parameter, axis) for axis in ZERO_AXES)
 
 
 def is_sharded(parameter: nn.Parameter, axis: str) -> bool:

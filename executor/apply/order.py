@@ -3,10 +3,11 @@
 1. The model is built on the meta device: shapes without storage.
 2. Split first, so that no later step spends time on blocks of other stages.
 3. Tensor parallelism replaces parameters; checkpointing would hide the modules it looks for.
-4. Checkpointing wraps blocks inside of what ZeRO wraps: recomputation must find the parameters
+4. Context parallelism meets the blocks as they are, bare, and then attention of local heads.
+5. Checkpointing wraps blocks inside of what ZeRO wraps: recomputation must find the parameters
    that ZeRO gathered for backward.
-5. ZeRO shards what tensor parallelism has left on this rank.
-6. Only now is storage taken, for this rank's shards alone.
+6. ZeRO shards what tensor parallelism has left on this rank.
+7. Only now is storage taken, for this rank's shards alone.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import torch
 from torch import nn
 
 from executor.apply.checkpointing import apply_checkpointing
+from executor.apply.context_parallel import apply_context_parallel
 from executor.apply.materialise import materialise, tie
 from executor.apply.split import split
 from executor.apply.supported import check_shapes
@@ -92,6 +94,9 @@ def _apply_to(
         tie(model, declaration)
         if strategy.sequence_parallel:
             declaration.tell_sequence_parts(model, strategy.tensor_parallel_degree)
+    if strategy.context_parallel_degree > 1:
+        kind = strategy.context_parallel_kind
+        apply_context_parallel(model, declaration=declaration, mesh=mesh, kind=kind)
     apply_checkpointing(model, declaration=declaration, stage=stage)
     gradient_sync = apply_zero(
         model,

@@ -6,6 +6,7 @@ Torch answers most of these with a crash or an obscure error in the middle of a 
 from __future__ import annotations
 
 from executor.apply.runnable_schedules import check_schedule
+from executor.apply.sharable import check_exchanged_heads, check_sequence
 from executor.errors import UnsupportedPlanError
 from executor.models.declaration import Shapes
 from planner.schema.job import Job, Precision
@@ -36,14 +37,7 @@ def check_strategy(strategy: Strategy, job: Job) -> None:
             field="job",
             remedy="take the plan from `meshwright plan`, which resolves both",
         )
-    tp = strategy.tensor_parallel_degree
-    if strategy.sequence_parallel and job.sequence_length % tp:
-        raise UnsupportedPlanError(
-            f"tensor_parallel_degree {tp} does not divide the sequence",
-            field="job.sequence_length",
-            value=job.sequence_length,
-            remedy=f"use a multiple of {tp}, or sequence_parallel false",
-        )
+    check_sequence(strategy, job.sequence_length)
 
 
 def check_shapes(shapes: Shapes, strategy: Strategy) -> None:
@@ -61,10 +55,11 @@ def check_shapes(shapes: Shapes, strategy: Strategy) -> None:
                 value=tp,
                 remedy=f"use a degree that divides {size}",
             )
+    check_exchanged_heads(shapes, strategy)
 
 
 def _check_degrees(strategy: Strategy) -> None:
-    for field in ("context_parallel_degree", "expert_parallel_degree"):
+    for field in ("expert_parallel_degree"):
         degree = getattr(strategy, field)
         if degree != 1:
             raise UnsupportedPlanError(

@@ -7,8 +7,8 @@
 | 2     | whole until step's end   | reduce-scatter, each time | + gradients    |
 | 3     | sharded                  | reduce-scatter, each time | + parameters   |
 
-FSDP averages over data-parallel ranks, so that the mean loss of each rank's equal share has the
-gradient of the global batch's mean.
+FSDP averages over the ranks that see different tokens, data-parallel and context-parallel, so that
+the mean loss of each rank's equal share has the gradient of the global batch's mean.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
 
 from executor.apply.replicate import Replica
 from executor.apply.split import stage_blocks
-from executor.mesh import REPLICATE, SHARD, RankMesh
+from executor.mesh import REPLICATE, RankMesh
 from executor.models.declaration import ModelDeclaration, part
 from planner.schema.job import Precision
 from planner.schema.strategy import EdgeChoice, Stage
@@ -76,7 +76,7 @@ class GradientSync:
 
 def needs_data_parallel(mesh: RankMesh, precision: Precision) -> bool:
     """Return whether anything is to be done: states to share, or a copy in another format."""
-    return mesh.data_degree > 1 or precision is not Precision.FP32
+    return mesh.gradient_degree > 1 or precision is not Precision.FP32
 
 
 def apply_zero(
@@ -98,7 +98,7 @@ def apply_zero(
     for modules, zero_stage in _pieces(model, declaration, stage, edges):
         if sharding_mesh(mesh, zero_stage) is None and precision is Precision.FP32:
             group = mesh.data.get_group()
-            replicas.append(Replica(modules, group=group, degree=mesh.data_degree))
+            replicas.append(Replica(modules, group=group, degree=mesh.gradient_degree))
         elif _holds_tied_pair(model, declaration) and len(modules) > 1:
             tied_stage = zero_stage
         else:
@@ -121,9 +121,9 @@ def head_choice(declaration: ModelDeclaration, edges: tuple[EdgeChoice, EdgeChoi
 
 def sharding_mesh(mesh: RankMesh, zero_stage: int) -> DeviceMesh | None:
     """Return the mesh over which `zero_stage` shards, `None` where it only replicates."""
-    if zero_stage == 0 or mesh.degrees[SHARD] == 1:
+    if zero_stage == 0 or mesh.shard_degree == 1:
         return None
-    return mesh.hybrid if mesh.degrees[REPLICATE] > 1 else mesh.axis(SHARD)
+    return mesh.hybrid if mesh.degrees[REPLICATE] > 1 else mesh.sharding
 
 
 def _pieces(

@@ -15,6 +15,7 @@ from torch.nn import functional
 
 from executor.errors import UnsupportedPlanError
 from executor.models.declaration import BlockDeclaration, ModelDeclaration, Shapes
+from executor.models.positions import WHOLE_SEQUENCE, SequencePart
 from planner.schema.model import (
     Block,
     DenseFeedForward,
@@ -34,6 +35,7 @@ class RotaryAttention(nn.Module):
     def __init__(self, hidden_size: int, shape: GroupedQueryAttention) -> None:
         super().__init__()
         self.head_size = shape.head_size
+        self.sequence_part = WHOLE_SEQUENCE
         queries = shape.head_count * shape.head_size
         keys = shape.key_value_head_count * shape.head_size
         bias = shape.query_key_value_bias
@@ -47,7 +49,9 @@ class RotaryAttention(nn.Module):
         query_BNSH = self._heads(self.query(hidden_BSD))  # noqa: N806
         key_BKSH = self._heads(self.key(hidden_BSD))  # noqa: N806
         value_BKSH = self._heads(self.value(hidden_BSD))  # noqa: N806
-        cosine, sine = rotary_angles(hidden_BSD.shape[1], self.head_size, query_BNSH.device)
+        cosine, sine = rotary_angles(
+            hidden_BSD.shape[1], self.head_size, query_BNSH.device, self.sequence_part
+        )
         mixed_BNSH = functional.scaled_dot_product_attention(  # noqa: N806
             rotate(query_BNSH, cosine, sine),
             rotate(key_BKSH, cosine, sine),
@@ -152,7 +156,14 @@ class Decoder(nn.Module):
             shapes=_shapes(self.graph),
             block_count=self.graph.block_count,
             initial_value=initial_value,
+            tell_sequence_part=_tell_sequence_part,
         )
+
+
+def _tell_sequence_part(chain: nn.Module, part: SequencePart) -> None:
+    for module in chain.modules():
+        if isinstance(module, RotaryAttention):
+            module.sequence_part = part
 
 
 def initial_value(name: str, shape: torch.Size, generator: torch.Generator) -> torch.Tensor:
@@ -170,15 +181,15 @@ def initial_value(name: str, shape: torch.Size, generator: torch.Generator) -> t
 
 @functools.lru_cache(maxsize=8)
 def rotary_angles(
-    length: int, head_size: int, device: torch.device
+    length: int, head_size: int, device: torch.device, part: SequencePart = WHOLE_SEQUENCE
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return cosine and sine of each position's angles, [S, H].
+    """Return cosine and sine of the angles of each of the `length` tokens of `part`, [S, H].
 
     Source: Su et al. 2021, arXiv:2104.09864, equation 34.
     """
     exponents = torch.arange(0, head_size, 2, dtype=torch.float32, device=device) / head_size
     frequencies = torch.exp(-math.log(ROTARY_BASE) * exponents)
-    positions = torch.arange(length, dtype=torch.float32, device=device)
+    positions = part.positions(length, device).float()
     angles = torch.outer(positions, frequencies).repeat(1, 2)
     return angles.cos(), angles.sin()
 

@@ -1,0 +1,96 @@
+"""Ranks that share sequences train as one process does, by a ring and by exchanging heads."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.distributed.group import RankGroup
+from tests.distributed.plans import mixed_stages, stages
+from tests.distributed.test_parity import check_parity
+
+pytestmark = pytest.mark.distributed
+
+CP2 = {"context_parallel_degree": 2, "micro_batch_size": 4}
+CP4 = {"context_parallel_degree": 4, "micro_batch_size": 4}
+EXCHANGED = {"context_parallel_kind": "all_to_all"}
+
+ON_TWO_RANKS: dict[str, dict[str, Any]] = {
+    "ring2": CP2,
+    "exchange2": {**CP2, **EXCHANGED},
+    "ring2-zero3-full": {**CP2, "zero_stage": 3, "activation_checkpointing": "full"},
+    "exchange2-zero2-selective": {
+        **CP2,
+        **EXCHANGED,
+        "zero_stage": 2,
+        "activation_checkpointing": "selective",
+    },
+}
+
+ON_FOUR_RANKS: dict[str, dict[str, Any]] = {
+    "ring4-zero1": {**CP4, "zero_stage": 1},
+    "exchange4-zero3": {**CP4, **EXCHANGED, "zero_stage": 3},
+    "ring2-hsdp": {
+        **CP2,
+        "data_parallel_replicate_degree": 2,
+        "zero_stage": 3,
+        "micro_batch_size": 2,
+    },
+    "ring2-dp2-mixed-layer-groups": {
+        **CP2,
+        "data_parallel_degree": 2,
+        "micro_batch_size": 2,
+        "stages": mixed_stages(
+            [
+                {"block_count": 1, "zero_stage": 0},
+                {"block_count": 1, "zero_stage": 1, "activation_checkpointing": "full"},
+                {"block_count": 2, "zero_stage": 2, "activation_checkpointing": "selective"},
+                {"block_count": 2, "zero_stage": 3},
+            ]
+        ),
+    },
+    "ring2-tp2-sp": {**CP2, "tensor_parallel_degree": 2, "sequence_parallel": True},
+    "exchange2-tp2": {**CP2, **EXCHANGED, "tensor_parallel_degree": 2, "zero_stage": 2},
+    "ring2-pp2-uneven": {
+        **CP2,
+        "pipeline_parallel_degree": 2,
+        "micro_batch_size": 2,
+        "stages": stages(4, 2, zero_stage=3, activation_checkpointing="full"),
+    },
+    "exchange2-pp2-gpipe": {
+        **CP2,
+        **EXCHANGED,
+        "pipeline_parallel_degree": 2,
+        "pipeline_schedule": "gpipe",
+        "micro_batch_size": 2,
+    },
+}
+
+
+@pytest.mark.parametrize("strategy", ON_TWO_RANKS.values(), ids=ON_TWO_RANKS.keys())
+def test_two_ranks_that_share_sequences_train_as_one_process_does(
+    two_ranks: RankGroup, strategy: dict[str, Any]
+) -> None:
+    check_parity(two_ranks.run("parity", strategy=strategy))
+
+
+@pytest.mark.parametrize("strategy", ON_FOUR_RANKS.values(), ids=ON_FOUR_RANKS.keys())
+def test_four_ranks_that_share_sequences_train_as_one_process_does(
+    four_ranks: RankGroup, strategy: dict[str, Any]
+) -> None:
+    check_parity(four_ranks.run("parity", strategy=strategy))
+
+
+@pytest.mark.parametrize("kind", ["ring", "all_to_all"])
+def test_tied_embeddings_stay_one_weight_where_ranks_share_sequences(
+    four_ranks: RankGroup, kind: str
+) -> None:
+    strategy = {
+        **CP2,
+        "context_parallel_kind": kind,
+        "pipeline_parallel_degree": 2,
+        "micro_batch_size": 2,
+        "zero_stage": 1,
+    }
+    check_parity(four_ranks.run("parity", strategy=strategy, kind="tied"))
