@@ -59,7 +59,7 @@ def check_shapes(shapes: Shapes, strategy: Strategy) -> None:
 
 
 def _check_degrees(strategy: Strategy) -> None:
-    for field in ("expert_parallel_degree"):
+    for field in ("expert_parallel_degree",):
         degree = getattr(strategy, field)
         if degree != 1:
             raise UnsupportedPlanError(
