@@ -126,6 +126,8 @@ class StackProfile(Part):
     `splits_boundaries`: between pipeline stages each tensor-parallel rank sends its share alone,
     and the receivers gather it. `sends_tokens_once_per_node`: a token crosses to a node once for
     all its experts there.
+    `recomputes_to_the_last_kept`: full checkpointing runs a block again up to the last thing that
+    backward needs, and no further.
     `gather_host_us_per_module` is the host's time around a module whose parameters are gathered.
     `syncs_under_compute`: what is synced once a step hides under backward and the next forward.
     `copies_gathered`: gathered parameters and gradients are copied between flat and own tensors.
@@ -140,6 +142,7 @@ class StackProfile(Part):
     splits_boundaries: bool
     sends_tokens_once_per_node: bool
     in_situ_by_device: dict[str, Share] = Field(default_factory=dict)
+    recomputes_to_the_last_kept: bool
     elementwise_ratio: Positive
     host_us_per_kernel: NotNegative
     gather_host_us_per_module: NotNegative

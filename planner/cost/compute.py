@@ -80,6 +80,7 @@ def compute_seconds(layer: LayerWorkload, setting: Setting) -> ComputeSeconds:
         selective = selective + attention_forward
     if setting.core_alone_runs_again:
         selective, kernels_again = attention_forward, 0.0
+    again = forward if setting.recomputes_all else forward - products.last
     return ComputeSeconds(
         forward=forward,
         backward=backward,
@@ -88,7 +89,7 @@ def compute_seconds(layer: LayerWorkload, setting: Setting) -> ComputeSeconds:
         forward_gathered_host=_host_seconds(launches + hooks, forward, setting),
         backward_gathered_host=_host_seconds(backward_launches + hooks, backward, setting),
         recompute_selective=selective + _host_seconds(kernels_again, selective, setting),
-        recompute_full=forward + _host_seconds(launches, forward, setting),
+        recompute_full=again + _host_seconds(launches, again, setting),
         attention_forward=attention_forward,
         weight_gradient=products.weight_gradient,
     )
@@ -120,17 +121,21 @@ def _kernel_count(layer: LayerWorkload, setting: Setting) -> int:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Products:
-    """Seconds of all products; `again` of those that selective recompute runs again."""
+    """Seconds of all products; `again` of those that selective recompute runs again.
+
+    `last` is of those whose output nothing in backward needs.
+    """
 
     forward: Floats
     backward: Floats
     weight_gradient: Floats
     again: Floats
+    last: Floats
 
 
 def _products(layer: LayerWorkload, setting: Setting) -> _Products:
     zero = np.zeros_like(setting.tokens)
-    total = _Products(forward=zero, backward=zero, weight_gradient=zero, again=zero)
+    total = _Products(forward=zero, backward=zero, weight_gradient=zero, again=zero, last=zero)
     parts: list[tuple[LayerWorkload | SourceWorkload, Floats]] = [
         (layer, layer_tokens(layer, setting))
     ]
@@ -143,6 +148,7 @@ def _products(layer: LayerWorkload, setting: Setting) -> _Products:
                 backward=total.backward + one.input_gradient + one.weight_gradient,
                 weight_gradient=total.weight_gradient + one.weight_gradient,
                 again=total.again + part.selective_recompute_ratio * one.forward,
+                last=total.last + (one.forward if gemm.ends_block else zero),
             )
     return total
 

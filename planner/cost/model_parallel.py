@@ -65,7 +65,8 @@ def model_parallel_seconds(
     merges does not; exchanging heads hides under nothing, since attention waits for it.
     """
     own = layer_tokens(layer, setting) * layer.hidden_size
-    tensor = _tensor_rounds(layer, role, setting) * _tensor_round_seconds(own, setting)
+    rounds, once = _tensor_rounds(layer, role, setting), _tensor_round_seconds(own, setting)
+    tensor = rounds * once
     read = _source_round_seconds(layer, setting)
     ring, heads = _exchange_seconds(layer, setting)
     hidden = setting.overlap.hidden_ratio * attention_seconds
@@ -76,7 +77,7 @@ def model_parallel_seconds(
     return ModelParallelSeconds(
         tensor_forward=tensor + read if role == "embedding" else tensor,
         tensor_backward=tensor if role == "embedding" else tensor + read,
-        tensor_recompute_full=tensor,
+        tensor_recompute_full=tensor if setting.recomputes_all else tensor - _last(layer) * once,
         tensor_recompute_selective=tensor * gathers_again,
         context_forward=np.where(
             setting.heads_exchanged, heads, np.maximum(ring - hidden, 0.0) + merge
@@ -123,6 +124,11 @@ def _tensor_rounds(layer: LayerWorkload, role: Role, setting: Setting) -> Floats
         (setting.expert == 1.0) | ~setting.sequence_parallel
     )
     return len(dense) + np.where(alone & whole_tokens, 1.0, 0.0)
+
+
+def _last(layer: LayerWorkload) -> int:
+    """Return how many reductions end the layer, so that backward needs nothing of them."""
+    return sum(gemm.ends_block and gemm.split == "inner" for gemm in layer.gemms)
 
 
 def _source_round_seconds(layer: LayerWorkload, setting: Setting) -> Floats:

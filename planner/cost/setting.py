@@ -127,6 +127,14 @@ class Setting:
         return not self.job.fused_attention and self.job.stack is not Stack.TORCH
 
     @property
+    def recomputes_all(self) -> bool:
+        """Return whether full checkpointing runs again what nothing in backward needs.
+
+        Dropout after the last product needs it, for its mask.
+        """
+        return not self.stack.recomputes_to_the_last_kept or self.job.dropout
+
+    @property
     def unfused(self) -> bool:
         """Return whether each step of a norm is a kernel of its own, as in torch uncompiled."""
         return not (self.stack.activations.fused or self.job.fused_elementwise)

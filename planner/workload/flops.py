@@ -41,11 +41,18 @@ _ROUTING_KERNELS = 19  # softmax, top-k, sort, count, gather, weigh, scatter
 def block_gemms(block: Block, hidden_size: int) -> tuple[Gemm, ...]:
     """Return the matrix products of one block over its own tokens, in order of execution."""
     cross = block.cross_attention
-    return (
+    *others, last = (
         *_attention_gemms(block.attention, hidden_size),
         *(() if cross is None else _attention_gemms(cross, hidden_size)),
         *_feed_forward_gemms(block.feed_forward, hidden_size),
     )
+    return (*others, replace(last, ends_block=_ends_with_a_product(block)))
+
+
+def _ends_with_a_product(block: Block) -> bool:
+    """Return whether a residual alone reads the last product: no norm, and no router's weights."""
+    dense = not isinstance(block.feed_forward, MixtureFeedForward)
+    return dense and block.norm_placement is NormPlacement.BEFORE
 
 
 def source_gemms(cross: CrossAttention) -> tuple[Gemm, ...]:

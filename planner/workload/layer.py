@@ -36,7 +36,8 @@ class Gemm:
     and experts_per_token for routed experts (whose tokens are then spread over `expert_count`
     groups). `split` says which size tensor parallelism divides. `shares_input`: an earlier product
     reads the same rows; `fused_outer_size` is the width of all that read them, where they are one.
-    `in_16_bits`: it stays in 16 bits under fp8, as routers and heads do.
+    `in_16_bits`: it stays in 16 bits under fp8, as routers and heads do. `ends_block`: a residual
+    alone reads what it puts out, so that backward needs none of it.
     """
 
     name: str
@@ -48,6 +49,7 @@ class Gemm:
     shares_input: bool = False
     fused_outer_size: int | None = None
     in_16_bits: bool = False
+    ends_block: bool = False
 
     def flop_per_token(self) -> float:
         """Return forward FLOPs per token on one device without parallelism."""
