@@ -8,7 +8,8 @@ A training script needs one name:
     for inputs, targets in session.shard(loader):
         metrics = trainer.step(inputs, targets)
 
-A module of one's own says how it can be split with `executor.Declaration`. Names are found on
+A module of one's own says how it can be split with `executor.Declaration`, and becomes a model
+graph for the planner with `executor.trace`. Names are found on
 first use, so that what runs without torch can import this package.
 """
 
@@ -20,9 +21,14 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from executor.models.own import Declaration as Declaration
     from executor.session import start as start
+    from executor.tracing import trace as trace
 
-__all__ = ["Declaration", "start"]
-_HOMES = {"Declaration": "executor.models.own", "start": "executor.session"}
+__all__ = ["Declaration", "start", "trace"]
+_HOMES = {
+    "Declaration": "executor.models.own",
+    "start": "executor.session",
+    "trace": "executor.tracing",
+}
 
 
 def __getattr__(name: str) -> Any:

@@ -175,6 +175,13 @@ def _check_nvme(job: Job, cluster: Cluster) -> None:
 
 
 def _check_positions(sequence_length: int, graph: ModelGraph) -> None:
+    if graph.is_measured and sequence_length > graph.maximum_sequence_length:
+        raise InputError(
+            f"exceeds the {graph.maximum_sequence_length} tokens that the model was traced with",
+            field="job.sequence_length",
+            value=sequence_length,
+            remedy=f"use {graph.maximum_sequence_length}, or trace the model with longer inputs",
+        )
     if graph.learned_position_count and sequence_length > graph.learned_position_count:
         raise InputError(
             f"exceeds the model's {graph.learned_position_count} learned positions",

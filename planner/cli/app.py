@@ -26,6 +26,7 @@ from planner.cli import (
     run,
     service,
     size,
+    trace,
     validate,
     verify,
 )
@@ -71,6 +72,7 @@ app.command("verify")(verify.verify)
 app.command("validate")(validate.validate)
 app.command("calibrate")(calibrate.calibrate)
 app.command("run", context_settings={"allow_interspersed_args": True})(run.run)
+app.command("trace")(trace.trace)
 app.command("serve")(service.serve)
 app.add_typer(service.database, name="db")
 app.command("models")(catalogue.models)

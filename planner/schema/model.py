@@ -29,6 +29,7 @@ from planner.schema.block import (
     later,
 )
 from planner.schema.document import Count, Document, Name, Part, PositiveCount
+from planner.schema.measured import MeasuredPart
 
 __all__ = [
     "Attention",
@@ -92,8 +93,15 @@ class Exit(Entry):
     output_tokens_per_sequence: TokenCount | None = None
 
 
+STAND_IN = Block(
+    attention=GroupedQueryAttention(head_count=1, key_value_head_count=1, head_size=1),
+    feed_forward=DenseFeedForward(ffn_size=1),
+)
+"""What stands for the shape of a block that is measured instead, and is priced nowhere."""
+
+
 class BlockRun(Part):
-    """Consecutive identical blocks.
+    """Consecutive identical blocks, of one shape or as a trace has `measured` them.
 
     A decoder's runs have the model's hidden size and the job's sequence length. An encoder's may
     have their own `hidden_size` and `tokens_per_sequence` (patches, source tokens); one with an
@@ -101,8 +109,9 @@ class BlockRun(Part):
     outputs that travel beside its rows, because the exit reads them too.
     """
 
-    block: Block
+    block: Block = later(STAND_IN)
     block_count: PositiveCount
+    measured: MeasuredPart | None = later(None)
     part: RunPart = later(RunPart.DECODER)
     hidden_size: PositiveCount | None = later(None)
     tokens_per_sequence: TokenCount | None = later(None)
@@ -126,7 +135,8 @@ class ModelGraph(Document):
     """A decoder, perhaps behind towers: embedding, runs of blocks, final norm, LM head.
 
     `learned_position_count` is 0 where positions are rotary. `assumptions` says in words what the
-    importer had to assume.
+    importer had to assume. `measured_embedding` and `measured_head` stand, in a traced model, for
+    all before and after its measured blocks; its vocabulary is then the outputs of a token.
     """
 
     name: Name
@@ -140,6 +150,13 @@ class ModelGraph(Document):
     maximum_sequence_length: PositiveCount
     runs: Annotated[tuple[BlockRun, ...], Field(min_length=1, max_length=1024)]
     assumptions: tuple[str, ...] = ()
+    measured_embedding: MeasuredPart | None = later(None)
+    measured_head: MeasuredPart | None = later(None)
+
+    @property
+    def is_measured(self) -> bool:
+        """Return whether a trace measured the model, at its `maximum_sequence_length`."""
+        return any(run.measured is not None for run in self.runs)
 
     @property
     def block_count(self) -> int:
@@ -164,6 +181,7 @@ class ModelGraph(Document):
             DocumentError: naming the field that does not go with the chain.
         """
         for index, run in enumerate(self.runs):
+            self._check_described(index, run)
             self._check_part(index, run)
         sources: set[Stream] = set()
         for tower in self.towers():
@@ -173,6 +191,24 @@ class ModelGraph(Document):
         self._check_sources(decoders, sources)
         self._check_merged()
         return self
+
+    def _check_described(self, index: int, run: BlockRun) -> None:
+        """Raise unless the run's block is either of a shape or measured, as all of the model is."""
+        shaped = run.block is not STAND_IN and run.block != STAND_IN
+        if shaped == (run.measured is not None):
+            raise DocumentError(
+                "has both a shape and what a trace measured" if shaped else "Field required",
+                field=f"runs.{index}.block",
+                remedy="leave one of them out" if shaped else "add the field",
+            )
+        ends = (self.measured_embedding, self.measured_head)
+        if any((end is None) is not (run.measured is None) for end in ends):
+            raise DocumentError(
+                "a traced model has a measured embedding and head, and measured blocks only",
+                field=f"runs.{index}",
+                value="measured" if run.measured is not None else "block",
+                remedy="trace the whole model, or write all blocks as shapes",
+            )
 
     def _check_part(self, index: int, run: BlockRun) -> None:
         """Raise unless the decoder is one piece at the end, as wide and long as the model."""

@@ -18,6 +18,8 @@ def divisors(number: int) -> tuple[int, ...]:
 
 def tensor_parallel_sizes(graph: ModelGraph) -> dict[str, int]:
     """Return every size that the tensor-parallel degree has to divide, by what it counts."""
+    if graph.is_measured:
+        return {"1 undivided copy of every traced block": 1}
     sizes = {"entries of the vocabulary": graph.vocabulary_size}
     for run in graph.runs:
         sizes.update(_block_sizes(run.block))
@@ -92,9 +94,9 @@ def context_parallel_obstacle(
     """
     if context == 1:
         return None
-    for tokens in tower_lengths(graph):
-        if tokens % context:
-            return f"does not divide the {tokens} tokens of a tower"
+    undivided = _undivided(graph, context)
+    if undivided is not None:
+        return undivided
     if kind is ContextParallelKind.RING:
         if length % (2 * context):
             return (
@@ -105,6 +107,16 @@ def context_parallel_obstacle(
     if length % context:
         return f"does not divide sequence_length {length}"
     return _heads_obstacle(graph, context=context, tensor=tensor)
+
+
+def _undivided(graph: ModelGraph, context: int) -> str | None:
+    """Return which tokens, beside the job's own sequences, context ranks cannot share."""
+    if graph.is_measured:
+        return "cannot divide the sequence of traced blocks"
+    for tokens in tower_lengths(graph):
+        if tokens % context:
+            return f"does not divide the {tokens} tokens of a tower"
+    return None
 
 
 def sequence_parallel_obstacle(graph: ModelGraph, *, parts: int, length: int) -> str | None:

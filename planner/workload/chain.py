@@ -51,6 +51,8 @@ def tower_lengths(graph: ModelGraph) -> tuple[int, ...]:
 def _streams(graph: ModelGraph, index: int, last_readers: dict[Stream, int]) -> tuple[Stream, ...]:
     run = graph.runs[index]
     tokens, width = _input(run, graph)
+    if run.measured is not None:
+        width = run.measured.output_size
     streams = [(tokens, width + run.carried_width)]
     if run.part is RunPart.ENCODER:
         streams.append((None, graph.hidden_size))

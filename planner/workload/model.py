@@ -30,6 +30,7 @@ from planner.workload.layer import (
     ModelWorkload,
     SourceWorkload,
 )
+from planner.workload.measured import measured_end, measured_layer
 from planner.workload.parameters import block_parameters, embedding_parameters, head_parameters
 from planner.workload.selection import recomputed_ratio
 
@@ -52,13 +53,17 @@ def model_workload(graph: ModelGraph, *, run_again: frozenset[str] = frozenset()
 
 
 def _runs(graph: ModelGraph, run_again: frozenset[str]) -> tuple[tuple[LayerWorkload, int], ...]:
-    known: dict[tuple[Block, int, int | None, Boundary], LayerWorkload] = {}
+    known: dict[tuple[object, int, int | None, Boundary], LayerWorkload] = {}
     runs = []
     for index, (run, boundary) in enumerate(zip(graph.runs, boundaries(graph), strict=True)):
         width, tokens = run.width(graph.hidden_size), run.tokens_per_sequence
-        kind = (run.block, width, tokens, boundary)
+        kind = (run.measured or run.block, width, tokens, boundary)
         if kind not in known:
-            layer = _block(run.block, width, name=f"run{index}", run_again=run_again)
+            name = f"run{index}"
+            if run.measured is None:
+                layer = _block(run.block, width, name=name, run_again=run_again)
+            else:
+                layer = measured_layer(run.measured, name=name, hidden_size=width)
             known[kind] = replace(layer, tokens_per_sequence=tokens, boundary=boundary)
         runs.append((known[kind], run.block_count))
     return tuple(runs)
@@ -100,6 +105,10 @@ def _source(cross: CrossAttention) -> SourceWorkload:
 
 
 def _embedding(graph: ModelGraph) -> LayerWorkload:
+    if graph.measured_embedding is not None:
+        return measured_end(
+            graph.measured_embedding, name="embedding", hidden_size=graph.hidden_size
+        )
     positions = 2 if graph.learned_position_count else 0
     return LayerWorkload(
         name="embedding",
@@ -118,6 +127,18 @@ def _embedding(graph: ModelGraph) -> LayerWorkload:
 
 def _head(graph: ModelGraph) -> HeadWorkload:
     """Return the final norm, the LM head and the loss."""
+    return HeadWorkload(
+        layer=_head_layer(graph),
+        vocabulary_size=graph.vocabulary_size,
+        tied_parameter_count=(
+            graph.vocabulary_size * graph.hidden_size if graph.tied_embeddings else 0
+        ),
+    )
+
+
+def _head_layer(graph: ModelGraph) -> LayerWorkload:
+    if graph.measured_head is not None:
+        return measured_end(graph.measured_head, name="head", hidden_size=graph.hidden_size)
     product = Gemm(
         name="head",
         inner_size=graph.hidden_size,
@@ -125,7 +146,7 @@ def _head(graph: ModelGraph) -> HeadWorkload:
         split="outer",
         in_16_bits=True,
     )
-    layer = LayerWorkload(
+    return LayerWorkload(
         name="head",
         hidden_size=graph.hidden_size,
         parameters=head_parameters(graph),
@@ -138,11 +159,4 @@ def _head(graph: ModelGraph) -> HeadWorkload:
         ),
         activations=head_activations(graph.hidden_size, graph.final_norm),
         selective_recompute_ratio=0.0,
-    )
-    return HeadWorkload(
-        layer=layer,
-        vocabulary_size=graph.vocabulary_size,
-        tied_parameter_count=(
-            graph.vocabulary_size * graph.hidden_size if graph.tied_embeddings else 0
-        ),
     )

@@ -57,6 +57,14 @@ def test_missing_torch_is_named_with_the_remedy(command, started, plan_path, mon
     assert (outcome.exit_code, started) == (1, [])
 
 
+def test_trace_becomes_the_executors_trace(command, started, tmp_path):
+    command("trace", "net.py:tiny", "--out", tmp_path / "g.json", "--blocks", "layers", "--json")
+    assert started == [
+        [sys.executable, "-m", "executor.trace_command", "--json", "net.py:tiny",
+         "--out", str(tmp_path / "g.json"), "--blocks", "layers"]
+    ]  # fmt: skip
+
+
 def test_serve_becomes_the_service_with_its_settings(command, started, monkeypatch):
     for name in ("HOST", "PORT", "DATABASE_URL"):
         monkeypatch.setenv(f"MESHWRIGHT_{name}", "before")

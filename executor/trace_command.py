@@ -1,0 +1,138 @@
+"""Trace command: a function of a user's file or module to a model graph in JSON.
+
+    python -m executor.trace_command FILE.py:FUNCTION [--blocks PATH] [--name NAME]
+        [--out FILE] [--json]
+
+FUNCTION takes nothing and returns what `executor.trace` takes: `build_model`, and a tuple of
+example inputs. Exit status: 0 traced, 1 not, 2 usage.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import json
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from executor.errors import LaunchError
+from executor.tracing import Trace, traced
+from planner.errors import MeshwrightError
+from planner.units import format_bytes
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Trace what the command line names; return the exit status."""
+    parsed = _parse(arguments)
+    try:
+        result = _traced(parsed)
+        if parsed.out is not None:
+            _write(parsed.out, result.graph.to_json())
+    except MeshwrightError as error:
+        return _fail(type(error).__name__, str(error), as_json=parsed.json)
+    text = result.graph.to_json() if parsed.json else "\n".join(_lines(result, parsed.out)) + "\n"
+    print(text, end="")  # noqa: T201 - this is a command
+    return 0
+
+
+def traceable(reference: str) -> tuple[Callable[[], Any], tuple[Any, ...]]:
+    """Return what the function behind `FILE.py:FUNCTION` or `MODULE:FUNCTION` returns.
+
+    Raises:
+        LaunchError: if there is no such function, it raises, or it returns something else.
+    """
+    home, _, name = reference.rpartition(":")
+    if not home or not name.isidentifier():
+        raise _bad(reference, "names no function", "write FILE.py:FUNCTION or MODULE:FUNCTION")
+    function = getattr(_module(home, reference), name, None)
+    if not callable(function):
+        raise _bad(reference, f"has no function {name}", "check its name")
+    try:
+        returned = function()
+    except Exception as error:  # noqa: BLE001 - whatever a user's function raises is reported
+        raise _bad(reference, f"raised {_in_one_line(error)}", "mend the function") from None
+    if not (isinstance(returned, tuple) and len(returned) == 2 and callable(returned[0])):
+        raise _bad(
+            reference,
+            f"returned {type(returned).__qualname__}",
+            "return (build_model, example_inputs): a function that builds the module, and a tuple "
+            "of the inputs of one forward",
+        )
+    build_model, inputs = returned
+    return build_model, tuple(inputs) if isinstance(inputs, tuple | list) else (inputs,)
+
+
+def _traced(parsed: argparse.Namespace) -> Trace:
+    build_model, inputs = traceable(parsed.function)
+    return traced(build_model, inputs, blocks=parsed.blocks, name=parsed.name)
+
+
+def _module(home: str, reference: str) -> ModuleType:
+    path = Path(home) if home.endswith(".py") else None
+    if path is not None and not path.is_file():
+        raise _bad(reference, "no such file", "check the path")
+    folder = Path.cwd() if path is None else path.resolve().parent
+    sys.path.insert(0, str(folder))
+    try:
+        return importlib.import_module(home if path is None else path.stem)
+    except Exception as error:  # noqa: BLE001 - whatever a user's file raises is reported
+        raise _bad(reference, f"cannot be imported: {_in_one_line(error)}", "mend it") from None
+
+
+def _lines(result: Trace, out: Path | None) -> list[str]:
+    graph = result.graph
+    blocks = sum(run.block_count for run in graph.runs)
+    kept, tokens = format_bytes(result.saved_bytes), result.tokens
+    lines = [
+        f"{graph.name}: {result.parameter_count:,} parameters, {blocks} blocks",
+        f"forward of {tokens} tokens: {result.forward_flop:,} FLOPs, {kept} kept for backward",
+        *graph.assumptions,
+    ]
+    return [*lines, f"written to {out}"] if out is not None else lines
+
+
+def _write(path: Path, text: str) -> None:
+    try:
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise LaunchError(
+            f"cannot be written: {error.strerror}",
+            field="--out",
+            value=str(path),
+            remedy="give a path in a folder that exists and can be written",
+        ) from None
+
+
+def _parse(arguments: Sequence[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="meshwright trace", description="Turn a torch module into a model graph."
+    )
+    parser.add_argument("function", help="FILE.py:FUNCTION or MODULE:FUNCTION")
+    parser.add_argument("--blocks", help="path of the list of blocks in the module")
+    parser.add_argument("--name", help="name of the model; default: its class")
+    parser.add_argument("--out", type=Path, help="where to write the model graph (JSON)")
+    parser.add_argument("--json", action="store_true", help="print the model graph on stdout")
+    return parser.parse_args(arguments)
+
+
+def _fail(kind: str, message: str, *, as_json: bool) -> int:
+    print(f"error: {message}", file=sys.stderr)  # noqa: T201 - this is a command
+    if as_json:
+        failure = {"kind": kind, "message": message}
+        print(json.dumps({"status": "error", "exit_code": 1, "error": failure}))  # noqa: T201
+    return 1
+
+
+def _bad(reference: str, problem: str, remedy: str) -> LaunchError:
+    return LaunchError(problem, field="MODULE:FUNCTION", value=reference, remedy=remedy)
+
+
+def _in_one_line(error: BaseException) -> str:
+    return f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,93 @@
+"""A user's file becomes a model graph on disk, and the graph a plan."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("torch", reason="tracing needs torch")
+
+from planner.schema.model import ModelGraph
+
+ROOT = Path(__file__).parents[2]
+SOURCE = """
+import torch
+from torch import nn
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.embed = nn.Embedding(50, 8)
+        self.layers = nn.ModuleList(nn.Sequential(nn.Linear(8, 8), nn.ReLU()) for _ in range(4))
+        self.head = nn.Linear(8, 50)
+    def forward(self, tokens):
+        hidden = self.embed(tokens)
+        for layer in self.layers:
+            hidden = layer(hidden)
+        return self.head(hidden)
+
+def traceable():
+    return Net, (torch.zeros(2, 16, dtype=torch.long),)
+
+def numberless():
+    return 3
+
+def raising():
+    raise RuntimeError("no such data")
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A folder with the user's file."""
+    (tmp_path / "net.py").write_text(SOURCE, encoding="utf-8")
+    return tmp_path
+
+
+def _meshwright(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "planner.cli", *words],
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+    )
+
+
+def test_a_traced_file_can_be_planned(folder: Path) -> None:
+    done = _meshwright(folder, "trace", "net.py:traceable", "--out", "net.json")
+    assert done.returncode == 0, done.stderr
+    assert "Net: 1,138 parameters, 4 blocks" in done.stdout
+    graph = ModelGraph.read(folder / "net.json")
+    assert graph.block_count == 4
+    words = ("plan", "net.json", "4xcpu-gloo", "--global-batch-size", "8", "--out", "plan.json")
+    planned = _meshwright(folder, *words)
+    assert planned.returncode == 0, planned.stderr
+    assert _meshwright(folder, "verify", "plan.json").returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("reference", "said"),
+    [
+        ("net.py:absent", "has no function absent"),
+        ("net.py:numberless", "returned int"),
+        ("net.py:raising", "raised RuntimeError: no such data"),
+        ("none.py:traceable", "no such file"),
+        ("no.such.module:traceable", "cannot be imported"),
+        ("net.py", "names no function"),
+    ],
+)
+def test_what_cannot_be_traced_is_one_line(folder: Path, reference: str, said: str) -> None:
+    done = _meshwright(folder, "trace", reference, "--json")
+    assert done.returncode == 1
+    assert said in done.stderr
+    assert "Traceback" not in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+    assert json.loads(done.stdout)["error"]["kind"] == "LaunchError"
