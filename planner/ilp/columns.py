@@ -9,8 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any, Protocol
 
 import numpy as np
+from numpy.typing import NDArray
 
 from planner.cost.configuration import Booleans, Floats, Integers
 from planner.cost.layer_costs import LayerBytes, LayerSeconds, MicroBatchSeconds
@@ -65,96 +67,184 @@ class PlainLayer:
         return least
 
 
+class Column(Protocol):
+    """Something of each choice of a layer on groups of ranks."""
+
+    def compared(self) -> list[Floats]:
+        """Return what grows with it, [choices, ...] each: least in all is least anywhere."""
+
+    def of(self, choices: Integers) -> Floats:
+        """Return it for some of the choices, [choices, groups, rows]."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Linear:
+    """Something that grows with a number of the rank: base + times x slope.
+
+    `base` and `slope` [prices, choices] are by kind of device, `times` is [groups, rows] or [rows]
+    and not negative.
+    """
+
+    base: Sequence[Floats]
+    slope: Sequence[Floats]
+    times: Floats
+    ranks: Ranks
+
+    def compared(self) -> list[Floats]:
+        """Return base and slope at all prices."""
+        return [values.T for values in (*self.base, *self.slope)]
+
+    def of(self, choices: Integers) -> Floats:
+        """Return base + times x slope; with one kind of device groups may be one."""
+        base, slope = (
+            on_groups([own[:, choices].T[:, self.ranks.table_rows] for own in values], self.ranks)
+            for values in (self.base, self.slope)
+        )
+        return np.asarray(base + self.times * slope)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plain:
+    """Something that is known of all choices, [choices, groups, rows]."""
+
+    values: Floats
+
+    def compared(self) -> list[Floats]:
+        """Return all values."""
+        return [self.values.reshape(len(self.values), -1)]
+
+    def of(self, choices: Integers) -> Floats:
+        """Return those of some choices."""
+        return self.values[choices]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """The choices of a layer that may have the least price: cost and memory.
+
+    Both are [choices, groups, rows]; groups may be one in the place of all.
+    """
+
+    cost: Floats
+    memory: Floats
+
+    @staticmethod
+    def of(cost: Column, memory: Column, refused: Booleans) -> Options:
+        """Return the choices that no other beats everywhere; `refused` is [choices, rows]."""
+        kept = _kept([*cost.compared(), *memory.compared()], refused)
+        return Options(cost=_allowed(cost, kept, refused), memory=memory.of(kept))
+
+    @staticmethod
+    def lone(cost: Column, refused: Booleans) -> Options:
+        """Return the same where nothing but the cost matters."""
+        kept = _kept(cost.compared(), refused)
+        allowed = _allowed(cost, kept, refused)
+        return Options(cost=allowed, memory=np.zeros((1, 1, 1)))
+
+    def least(self, grid: Floats) -> Floats:
+        """Return the least cost + lambda x memory of the choices, [grid, groups, rows].
+
+        `grid` is [grid, rows].
+        """
+        priced = np.empty(np.broadcast_shapes(self.cost.shape, self.memory.shape))
+        least = np.empty((len(grid), *priced.shape[1:]))
+        for place, price in enumerate(grid):
+            np.multiply(self.memory, price, out=priced)
+            np.add(priced, self.cost, out=priced)
+            least[place] = priced.min(axis=0)
+        return least
+
+
+def _kept(compared: list[Floats], refused: Booleans) -> Integers:
+    """Return the choices that matter; one that is refused beats none that is not."""
+    return undominated([*compared, refused] if refused.any() else compared)
+
+
+def _allowed(cost: Column, kept: Integers, refused: Booleans) -> Floats:
+    """Return the cost of some choices, inf where they are refused, [choices, groups, rows]."""
+    own = cost.of(kept)
+    if not refused.any():
+        return own
+    return own + np.where(refused[kept], np.inf, 0.0)[:, None]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Layer:
-    """What one kind of layer holds on every group: [choices, groups, rows].
+    """What one kind of layer holds, by kind of device, on the groups of `ranks`.
 
-    `refused` is [choices, rows]. With one kind of device, what all groups have alike has one in the
-    place of groups.
+    `refused` is [choices, rows].
     """
 
     held: Sequence[LayerBytes]
     ranks: Ranks
     refused: Booleans
-    memory: Floats  # device bytes with the activations in flight
-
-    @staticmethod
-    def of(held: Sequence[LayerBytes], ranks: Ranks, refused: Booleans) -> Layer:
-        """Return a layer on the groups of `ranks`; `held` is by kind of device."""
-        static = _column([own.static() for own in held], ranks)
-        kept = _column([own.activations for own in held], ranks)
-        memory = static + ranks.in_flight * kept
-        return Layer(held=held, ranks=ranks, refused=refused, memory=memory)
 
     def of_rows(self, rows: Integers) -> Layer:
         """Return the layer for some of the rows."""
-        return Layer(
-            held=self.held,
-            ranks=of_rows(self.ranks, rows),
-            refused=self.refused[:, rows],
-            memory=self.memory[..., rows],
+        refused = self.refused[:, rows]
+        return Layer(held=self.held, ranks=of_rows(self.ranks, rows), refused=refused)
+
+    def memory(self) -> Linear:
+        """Return device bytes with the activations in flight."""
+        return Linear(
+            base=[own.static() for own in self.held],
+            slope=[own.activations for own in self.held],
+            times=self.ranks.in_flight,
+            ranks=self.ranks,
         )
 
-    def host(self) -> Floats:
+    def host(self) -> Linear:
         """Return host bytes with the activations in flight."""
-        static = _column([own.host for own in self.held], self.ranks)
-        kept = _column([own.host_activations for own in self.held], self.ranks)
-        return np.asarray(static + self.ranks.in_flight * kept)
+        return Linear(
+            base=[own.host for own in self.held],
+            slope=[own.host_activations for own in self.held],
+            times=self.ranks.in_flight,
+            ranks=self.ranks,
+        )
 
     def transient(self) -> Floats:
         """Return the least transient of any choice, [groups, rows]."""
         each = np.stack([own.transient.min(axis=1) for own in self.held])
         return np.asarray(each[self.ranks.devices, self.ranks.table_rows])
 
-    def least(self, cost: Floats, memory: Floats, grid: Floats) -> Floats:
-        """Return the least cost + lambda x memory of the choices, [grid, groups, rows].
 
-        `grid` is [grid, rows].
-        """
-        if self.refused.any():
-            cost = cost + np.where(self.refused, np.inf, 0.0)[:, None]
-        kept = _undominated(cost, memory)
-        cost, memory = cost[kept], memory[kept]
-        priced = np.empty(np.broadcast_shapes(cost.shape, memory.shape))
-        least = np.empty((len(grid), *priced.shape[1:]))
-        for place, price in enumerate(grid):
-            np.multiply(memory, price, out=priced)
-            np.add(priced, cost, out=priced)
-            least[place] = priced.min(axis=0)
-        return least
+def undominated(columns: Sequence[NDArray[Any]]) -> Integers:
+    """Return choices without those that another one is no worse than in all columns.
 
-
-def _undominated(cost: Floats, memory: Floats) -> Integers:
-    """Return choices without those that another one is no worse than on all groups and rows.
-
-    Both are [choices, groups, rows]. Some rows say which are worth comparing on all of them; what
-    is left out is beaten by one that stays, so that no least changes.
+    Columns are [choices, ...] each. Some of their places say which choices are worth comparing in
+    all of them; what is left out is beaten by one that stays, so that no least changes.
     """
-    some = np.linspace(0, cost.shape[2] - 1, _COMPARED_FIRST).astype(np.int64)
-    count = len(cost)
-    columns = [values[..., some].reshape(count, -1) for values in (cost, memory)]
-    no_worse = np.all([(c[:, None] <= c[None]).all(axis=2) for c in columns], axis=0)
+    count = len(columns[0])
+    some = [
+        values[:, np.linspace(0, values.shape[1] - 1, _COMPARED_FIRST).astype(np.int64)]
+        for values in columns
+    ]
+    first = np.concatenate(some, axis=1)
+    no_worse = (first[:, None] <= first[None]).all(axis=2)
     earlier = np.arange(count)[:, None] < np.arange(count)[None]
     beats = no_worse & (earlier | ~no_worse.T)
-    stays = ~beats.any(axis=0)
+    stays: Booleans = ~beats.any(axis=0)
     beaten = np.flatnonzero(~stays)
     by = (beats & stays[:, None]).argmax(axis=0)[beaten]
-    is_so = [(values[by] <= values[beaten]).all(axis=(1, 2)) for values in (cost, memory)]
+    is_so = [(values[by] <= values[beaten]).all(axis=1) for values in columns]
     stays[beaten] = ~np.all(is_so, axis=0)
     return np.flatnonzero(stays)
 
 
-def layer_omega(seconds: Sequence[LayerSeconds], ranks: Ranks) -> Floats:
-    """Return repeats x pace + end of a layer, [choices, groups, rows]."""
-    pace = _column([own.micro_batch_seconds.total() for own in seconds], ranks)
-    end = _column([own.step_end_seconds.total() for own in seconds], ranks)
-    return np.asarray(ranks.repeats * pace + end)
+def layer_omega(seconds: Sequence[LayerSeconds], ranks: Ranks) -> Linear:
+    """Return repeats x pace + end of a layer."""
+    return Linear(
+        base=[own.step_end_seconds.total() for own in seconds],
+        slope=[own.micro_batch_seconds.total() for own in seconds],
+        times=ranks.repeats,
+        ranks=ranks,
+    )
 
 
-def layer_fill(seconds: Sequence[LayerSeconds], ranks: Ranks) -> Floats:
-    """Return seconds of fill and drain of a layer, [choices, groups, rows]."""
+def layer_fill(seconds: Sequence[LayerSeconds], ranks: Ranks) -> Plain:
+    """Return seconds of fill and drain of a layer."""
     parts = [_parts(own.micro_batch_seconds, ranks.table_rows) for own in seconds]
-    return on_groups([_largest_form(own, ranks) for own in parts], ranks)
+    return Plain(values=on_groups([_largest_form(own, ranks) for own in parts], ranks))
 
 
 def on_groups(values: Sequence[Floats], ranks: Ranks) -> Floats:
@@ -166,11 +256,6 @@ def on_groups(values: Sequence[Floats], ranks: Ranks) -> Floats:
         return values[0][..., None, :]
     rows = np.arange(len(ranks.table_rows))
     return np.asarray(np.stack(values, axis=-2)[..., ranks.devices, rows])
-
-
-def _column(values: Sequence[Floats], ranks: Ranks) -> Floats:
-    """Return what tables have, [prices, choices] each, on every group, [choices, groups, rows]."""
-    return on_groups([np.ascontiguousarray(v[ranks.table_rows].T) for v in values], ranks)
 
 
 def _parts(seconds: MicroBatchSeconds, rows: Integers | slice) -> tuple[Floats, Floats, Floats]:

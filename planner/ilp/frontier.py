@@ -10,9 +10,11 @@ from __future__ import annotations
 
 import heapq
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
+
+import numpy as np
 
 from planner.ilp.instance import Assignment
 
@@ -53,18 +55,21 @@ class Frontier:
     best: dict[int, Best] = field(default_factory=dict)
     left_open: list[int] = field(default_factory=list)
     waiting: list[int] = field(default_factory=list)
+    _taken: set[int] = field(default_factory=set)
     _heap: list[tuple[float, int]] = field(default_factory=list)
+    _quick: list[int] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        """Order the keys."""
+        """Order the keys; those that nobody has looked into wait apart, the least last."""
         self.stages = [Stage.QUICK] * len(self.keys)
-        self._heap = [(key, i) for i, key in enumerate(self.keys) if math.isfinite(key)]
-        heapq.heapify(self._heap)
+        keys = np.array(self.keys)
+        order = np.argsort(keys, kind="stable")[: np.count_nonzero(np.isfinite(keys))]
+        self._quick = order[::-1].tolist()
 
     @property
     def open_count(self) -> int:
         """Return how many configurations wait."""
-        return len(self._heap)
+        return len(self._heap) + len(self._quick)
 
     def ranked(self) -> list[Best]:
         """Return the best plans of different degrees, as many as were asked for, best first."""
@@ -105,37 +110,55 @@ class Frontier:
     def pop(self) -> tuple[float, int] | None:
         """Return the least key that may still matter with its configuration, None if none does."""
         limit = self.limit_seconds() * (1.0 - PROOF_TOLERANCE)
-        while self._heap:
-            key, index = heapq.heappop(self._heap)
-            if key < self.keys[index]:
-                continue
+        while (head := self._head()) is not None:
+            key, index = head
             if key >= limit:
-                heapq.heappush(self._heap, (key, index))
                 return None
+            if self._heap and self._heap[0] == head:
+                heapq.heappop(self._heap)
+            else:
+                self._quick.pop()
             if key < self.limit_of(index) * (1.0 - PROOF_TOLERANCE):
-                return key, index
+                return head
         return None
+
+    def _head(self) -> tuple[float, int] | None:
+        """Return the least key that waits; what was taken, or waits under a higher key, goes."""
+        while self._heap and self._is_stale(*self._heap[0]):
+            heapq.heappop(self._heap)
+        quick = self._quick_head()
+        if quick is None:
+            return self._heap[0] if self._heap else None
+        return min(quick, self._heap[0]) if self._heap else quick
+
+    def _quick_head(self) -> tuple[float, int] | None:
+        """Return the least key that nobody has looked into."""
+        while self._quick and self.stages[self._quick[-1]] is not Stage.QUICK:
+            self._quick.pop()
+        return (self.keys[self._quick[-1]], self._quick[-1]) if self._quick else None
+
+    def _is_stale(self, key: float, index: int) -> bool:
+        """Return whether a configuration was taken, or waits under a higher key, since."""
+        if index in self._taken:
+            self._taken.discard(index)
+            return True
+        return key < self.keys[index]
 
     def pop_quick(self, most: int) -> list[int]:
         """Return up to `most` further configurations that nobody has looked into, in key order."""
         limit = self.limit_seconds()
         found: list[int] = []
-        put_back: list[tuple[float, int]] = []
-        while self._heap and len(found) < most:
-            key, index = heapq.heappop(self._heap)
-            if key >= limit:
-                put_back.append((key, index))
-                break
-            if self.stages[index] is Stage.QUICK:
-                found.append(index)
-            else:
-                put_back.append((key, index))
-        for entry in put_back:
-            heapq.heappush(self._heap, entry)
+        while len(found) < most and (head := self._quick_head()) is not None and head[0] < limit:
+            found.append(self._quick.pop())
         return found
 
+    def quick_of(self, indices: Iterable[int], below: float) -> list[int]:
+        """Return those that nobody has looked into, with keys below a number and the limit."""
+        most = min(below, self.limit_seconds())
+        return [i for i in indices if self.stages[i] is Stage.QUICK and self.keys[i] < most]
+
     def next_indices(self, count: int, stage: Stage) -> list[int]:
-        """Return up to `count` configurations of `stage` near the head of the heap.
+        """Return up to `count` configurations near the head that were looked into up to `stage`.
 
         The first places of a heap hold small keys, if not the smallest: enough to price ahead.
         """
@@ -147,6 +170,10 @@ class Frontier:
         self.keys[index] = max(self.keys[index], key)
         if math.isfinite(self.keys[index]):
             heapq.heappush(self._heap, (self.keys[index], index))
+
+    def take(self, index: int) -> None:
+        """Let a configuration that was pushed be looked into out of turn: it no longer waits."""
+        self._taken.add(index)
 
     def wait(self, index: int, key: float) -> None:
         """Let a configuration that took too long wait until all others are looked into."""
@@ -161,7 +188,8 @@ class Frontier:
 
     def next_key(self) -> float:
         """Return the least key in the heap, inf without any."""
-        return self._heap[0][0] if self._heap else float("inf")
+        head = self._head()
+        return float("inf") if head is None else head[0]
 
     def pop_waiting(self) -> tuple[float, int] | None:
         """Return the least key of those that wait for all others, None if none matters."""
@@ -178,7 +206,6 @@ class Frontier:
 
     def lower_bound(self) -> float:
         """Return what no plan can beat: the least key that waits or is open, or the best plan."""
-        waiting = min((key for key, _ in self._heap), default=float("inf"))
         others = [*self.left_open, *self.waiting]
         left = min((self.keys[index] for index in others), default=float("inf"))
-        return min(waiting, left, self.incumbent_seconds())
+        return min(self.next_key(), left, self.incumbent_seconds())

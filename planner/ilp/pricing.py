@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, TypeVar
 
@@ -40,7 +41,7 @@ from planner.schema.strategy import (
 from planner.space.schedules import refuses_checkpointing
 
 _QUICK_BLOCK = 8192
-_BLOCK = 512
+_BLOCK = 2048
 _PRICES_KEPT = 1536  # 45 kB each for two kinds of blocks
 _INSTANCES_KEPT = 32
 _PART_COUNT = 3
@@ -70,6 +71,22 @@ _PRICE = (
 _Table = TypeVar("_Table", SecondsTable, BytesTable, CostTable)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Screened:
+    """What a screen has priced: the seconds of those `rows` of the bytes that fit."""
+
+    seconds: tuple[SecondsTable, ...]
+    held: tuple[BytesTable, ...]
+    rows: Integers
+
+    def tables(self) -> tuple[CostTable, ...]:
+        """Return the cost tables of the rows."""
+        return tuple(
+            CostTable.of(seconds, held.of_rows(self.rows))
+            for seconds, held in zip(self.seconds, self.held, strict=True)
+        )
+
+
 class Pricing:
     """Prices configurations of one job: all of them for quick bounds, few for instances."""
 
@@ -96,7 +113,7 @@ class Pricing:
         )
         self._coarse = ranks_of(self._shapes, part_count=1)
         self._fine = ranks_of(self._shapes, part_count=_PART_COUNT)
-        self._blocks: OrderedDict[int, tuple[CostTable, ...]] = OrderedDict()
+        self._blocks: OrderedDict[int, tuple[CostTable, ...] | _Screened] = OrderedDict()
         self._instances: OrderedDict[int, Instance] = OrderedDict()
         self._members: list[Integers] = []
         self._place: dict[int, tuple[int, int]] = {}
@@ -120,13 +137,12 @@ class Pricing:
         With `limit_seconds` [indices], a bound of plans below that limit alone: no plan is below
         the lesser of the two.
         """
-        bounds = np.empty(len(indices))
+        bounds, asked = np.empty(len(indices)), np.array(indices)
         limits = np.full(len(indices), np.inf) if limit_seconds is None else np.array(limit_seconds)
+        by_price = np.argsort(self._price_of[asked], kind="stable")
         for start in range(0, len(indices), _BLOCK):
-            part = np.array(indices[start : start + _BLOCK])
-            bounds[start : start + len(part)] = self._screened(
-                part, limits[start : start + len(part)]
-            )
+            part = by_price[start : start + _BLOCK]
+            bounds[part] = self._screened(asked[part], limits[part])
         return bounds
 
     def _screened(self, part: Integers, limits: Floats) -> Floats:
@@ -136,11 +152,8 @@ class Pricing:
 
         def seconds_of(needed: Integers) -> tuple[SecondsTable, ...]:
             seconds = self._each_kind(seconds_table, prices[needed], self._choices)
-            tables = tuple(
-                CostTable.of(own, kept.of_rows(needed))
-                for own, kept in zip(seconds, held, strict=True)
-            )
-            self._keep(self._add_block(prices[needed]), tables)
+            both = _Screened(seconds=seconds, held=held, rows=needed)
+            self._keep(self._add_block(prices[needed]), both)
             return seconds
 
         return memory_bounds(
@@ -151,6 +164,21 @@ class Pricing:
             limits=limits,
             refused=self._refused(part),
         )
+
+    def priced_alike(self, indices: Sequence[int]) -> list[int]:
+        """Return all configurations that have the prices of some of them."""
+        prices = np.unique(self._price_of[indices])
+        order, starts = self._by_price
+        spans = [order[starts[price] : starts[price + 1]] for price in prices]
+        found: list[int] = np.concatenate(spans).tolist()
+        return found
+
+    @cached_property
+    def _by_price(self) -> tuple[Integers, Integers]:
+        """Return configurations in the order of their prices, and where each price begins."""
+        order = np.argsort(self._price_of, kind="stable")
+        starts = np.searchsorted(self._price_of[order], np.arange(len(self._price_first) + 1))
+        return order, starts
 
     def prepare(self, indices: Sequence[int]) -> None:
         """Price together what will be asked for soon."""
@@ -183,12 +211,8 @@ class Pricing:
         if block not in self._blocks:
             block, row = self._add_block(np.array([price])), 0
         shape = self._shapes[int(self._shape_of[index])]
-        return instance_of(
-            self._tables(block),
-            row,
-            shape,
-            allowed=self._allowed(index),
-        )
+        prices = [table.row(row) for table in self._tables(block)]
+        return instance_of(prices, 0, shape, allowed=self._allowed(index))
 
     def _allowed(self, index: int) -> Booleans | None:
         """Return which block choices go with the schedule, [choices], None if all do."""
@@ -234,9 +258,12 @@ class Pricing:
         if block not in self._blocks:
             self._keep(block, self._each_kind(cost_table, self._members[block], self._choices))
         self._blocks.move_to_end(block)
-        return self._blocks[block]
+        kept = self._blocks[block]
+        if isinstance(kept, _Screened):
+            kept = self._blocks[block] = kept.tables()
+        return kept
 
-    def _keep(self, block: int, tables: tuple[CostTable, ...]) -> None:
+    def _keep(self, block: int, tables: tuple[CostTable, ...] | _Screened) -> None:
         """Keep a block's tables, and let go of those that were used longest ago."""
         self._blocks[block] = tables
         while self._prices_kept() > _PRICES_KEPT and len(self._blocks) > 1:

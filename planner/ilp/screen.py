@@ -15,13 +15,21 @@ import numpy as np
 
 from planner.cost.configuration import Booleans, Floats, Integers
 from planner.cost.layer_costs import BytesTable, LayerSeconds, SecondsTable
-from planner.ilp.columns import Layer, PlainLayer, layer_fill, layer_omega, on_groups
+from planner.ilp.columns import (
+    Column,
+    Layer,
+    Options,
+    PlainLayer,
+    layer_fill,
+    layer_omega,
+    on_groups,
+)
 from planner.ilp.grouping import Ranks, of_rows, picked
 from planner.ilp.pools import Pools
 
 _MULTIPLIERS = np.array([0.0, *(2.0**e for e in range(-6, 6))])
 _FILL_MULTIPLIERS = _MULTIPLIERS[::2]  # fills are a small part of most steps
-_HOST_RATIOS = np.array([0.0, *(4.0**e for e in range(-1, 3))])
+_HOST_RATIOS = np.array([4.0**e for e in range(-1, 3)])
 _ROUNDS = 3
 
 SecondsOf = Callable[[Integers], Sequence[SecondsTable]]
@@ -68,10 +76,7 @@ def memory_bounds(
     """
     bounds = np.full(len(limits), np.inf)
     whole = _Held.of(held, ranks, refused)
-    fit = whole.fit()
-    room = fit.rooms(np.zeros(len(limits)))
-    fits = fit.has_room(room) & (fit.least_level() <= whole.tolerance())
-    rows = np.flatnonzero(fits)
+    rows, room = _fitting(whole)
     if not len(rows):
         return bounds
     needed, places = np.unique(ranks.table_rows[rows], return_inverse=True)
@@ -85,10 +90,30 @@ def memory_bounds(
     bounds[rows] = level + fills[rows]
     near = np.flatnonzero(bounds[rows] < limits[rows])
     if len(near):
-        both, room, rows = both.of_rows(near), room[:, rows[near]], rows[near]
+        both, room, rows = both.of_rows(near), room[:, near], rows[near]
         fill = chains.of_rows(near).fill()
         bounds[rows] = _closer(both, fill, level[near], room, limits=limits[rows])
     return bounds
+
+
+def _fitting(held: _Held) -> tuple[Integers, Floats]:
+    """Return rows in which the leanest choices may fit, and what ranks may hold, [groups, rows].
+
+    Device memory alone refuses most of the others; then host memory has a price.
+    """
+    rows, room = _with_room(held, held.fit_on_devices())
+    if not len(rows):
+        return rows, room
+    own, less = _with_room(left := held.of_rows(rows), left.fit())
+    return rows[own], np.minimum(room[:, own], less)
+
+
+def _with_room(held: _Held, fit: Pools) -> tuple[Integers, Floats]:
+    """Return the rows of pools of bytes that may fit, and what ranks hold at most there."""
+    room = fit.rooms(np.zeros(len(fit.least)))
+    fits = fit.has_room(room) & (fit.least_level() <= held.tolerance())
+    rows = np.flatnonzero(fits)
+    return rows, room[:, rows]
 
 
 def _closer(both: Pools, fill: Pools, level: Floats, room: Floats, *, limits: Floats) -> Floats:
@@ -126,7 +151,7 @@ class _Held:
         none = np.zeros((1, refused.shape[1]), dtype=bool)
         free = len(tables[0].blocks)
         layers = [
-            Layer.of(held, ranks, refused if place < free else none)
+            Layer(held=held, ranks=ranks, refused=refused if place < free else none)
             for place, held in enumerate(zip(*(t.layers() for t in tables), strict=True))
         ]
         own = _own_bytes(tables, ranks, layers)
@@ -141,13 +166,21 @@ class _Held:
             own_bytes=self.own_bytes[:, rows],
         )
 
+    def fit_on_devices(self) -> Pools:
+        """Return device bytes less what the limits allow, in pools."""
+        options = [Options.lone(each.memory(), each.refused) for each in self.layers]
+        free = np.zeros((1, len(self.ranks.least_blocks)))
+        least = [each.least(free) for each in options]
+        return _pools(self.ranks, _totals(self.tables), least, -self.slack()[None])
+
     def fit(self) -> Pools:
         """Return device bytes with a price on host bytes, less what the limits allow, in pools."""
         capacity = self._capacity()
         host = self._on_devices([table.limits.host_capacity_bytes for table in self.tables])
         scale = capacity.max(axis=0) / np.maximum(host.max(axis=0), 1.0)
         grid = _HOST_RATIOS[:, None] * scale
-        least = [layer.least(layer.memory, layer.host(), grid) for layer in self.layers]
+        options = [Options.of(each.memory(), each.host(), each.refused) for each in self.layers]
+        least = [each.least(grid) for each in options]
         limits = capacity + grid[:, None] * host
         return _pools(self.ranks, _totals(self.tables), least, self.own_bytes - limits)
 
@@ -200,13 +233,14 @@ class _Chains:
         """Return every layer on each kind of device."""
         return list(zip(*(table.layers() for table in self.seconds), strict=True))
 
-    def _priced(self, costs: Sequence[Floats], own: Floats, multipliers: Floats) -> Pools:
-        totals, layers = _totals(self.seconds), self.held.layers
-        scale = _price_scale(costs[: len(totals)], layers[: len(totals)], totals)
-        grid = multipliers[:, None] * scale
-        least = [
-            layer.least(cost, layer.memory, grid) for cost, layer in zip(costs, layers, strict=True)
+    def _priced(self, costs: Sequence[Column], own: Floats, multipliers: Floats) -> Pools:
+        totals = _totals(self.seconds)
+        options = [
+            Options.of(cost, layer.memory(), layer.refused)
+            for cost, layer in zip(costs, self.held.layers, strict=True)
         ]
+        grid = multipliers[:, None] * _price_scale(options[: len(totals)], totals)
+        least = [each.least(grid) for each in options]
         return _pools(self.ranks, totals, least, own - grid[:, None] * self.held.slack())
 
     def _exchange(self) -> Floats:
@@ -262,14 +296,21 @@ def _pools(ranks: Ranks, totals: Integers, least: Sequence[Floats], own: Floats)
     )
 
 
-def _price_scale(costs: Sequence[Floats], layers: Sequence[Layer], totals: Integers) -> Floats:
+def _price_scale(options: Sequence[Options], totals: Integers) -> Floats:
     """Return the blocks' cost range over their memory range, [rows]: a price of memory."""
     cost, memory = (
-        sum(count * np.ptp(v, axis=(0, 1)) for count, v in zip(totals, values, strict=True))
-        for values in (costs, [layer.memory for layer in layers])
+        sum(count * _range(values) for count, values in zip(totals, each, strict=True))
+        for each in zip(*((own.cost, own.memory) for own in options), strict=True)
     )
     scale: Floats = np.divide(cost, memory, out=np.zeros_like(cost), where=memory > 0.0)
     return scale
+
+
+def _range(values: Floats) -> Floats:
+    """Return the most less the least of what is not refused, [rows]."""
+    most = np.where(np.isfinite(values), values, -np.inf).max(axis=(0, 1))
+    spread: Floats = most - values.min(axis=(0, 1))
+    return spread
 
 
 def _least_boundary(tables: Sequence[SecondsTable], ranks: Ranks) -> Floats:

@@ -25,6 +25,7 @@ from planner.ilp.problem import Problem
 from planner.ilp.reduction import reduction
 from planner.ilp.reporting import DEGREES, found_of, shortfalls
 from planner.ilp.result import NotFound, SearchResult
+from planner.ilp.scouting import scout
 from planner.ilp.settling import branching_of
 from planner.ilp.sharpening import sharpened
 from planner.ilp.solver import SolverName, Status, default_solver
@@ -51,6 +52,7 @@ _SHARPENING_REACH = 0.05
 _SHARPENING_SECONDS = 0.4
 _SCREENED_AT_ONCE = 256
 _SCREENED_BELOW_LIMIT = 512
+_SCREENED_REACH = 1.25
 _PREPARED_AT_ONCE = 64
 _PROGRESS_SECONDS = 0.1
 
@@ -141,6 +143,8 @@ def _refine_one(state: State, index: int, *, is_any_welcome: bool) -> None:
         _screen(state, index)
     elif stage is Stage.SCREENED:
         _bound(state, index)
+        if not is_any_welcome:
+            scout(state, _bound)
     elif stage is Stage.BOUNDED and not is_unlimited:
         _sharpen(state, index)
     else:
@@ -162,17 +166,24 @@ def _progress(state: State, key: float) -> Progress:
 
 
 def _screen(state: State, index: int) -> None:
-    """Replace the quick bounds of this configuration and of those next to it in order."""
+    """Replace the quick bounds of this configuration and of those next to it in order.
+
+    Those with the same prices, if their bounds are not far off, are screened with them.
+    """
     frontier = state.frontier
     is_limited = np.isfinite(frontier.limit_seconds())
     count = _SCREENED_BELOW_LIMIT if is_limited else _SCREENED_AT_ONCE
     indices = [index, *frontier.pop_quick(count - 1)]
+    alike_priced = state.pricing.priced_alike(indices)
+    others = frontier.quick_of(alike_priced, _SCREENED_REACH * frontier.keys[index])
+    indices = list(dict.fromkeys([*indices, *others]))
     limits = frontier.limits_of(indices)
     bounds = state.pricing.memory_bounds(indices, limit_seconds=limits)
     for place, bound in zip(indices, bounds, strict=True):
         frontier.stages[place] = Stage.SCREENED
         if np.isfinite(bound):
             frontier.push(place, float(bound))
+            state.screened.append(place)
         else:
             frontier.keys[place] = float("inf")
 

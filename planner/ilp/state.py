@@ -22,7 +22,8 @@ class State:
     `step` is how far above its key a configuration is solved next, `patience` for how long;
     `too_far` is how often too many patterns were to be enumerated, `spent` the seconds of it;
     `branchings` are those that are not at their end, `turns` how often a configuration was solved,
-    and `branched` how often so.
+    and `branched` how often so; `screened` have a bound with memory, `bounded` is how many were
+    bounded by themselves, and `scouting_at` when to look for good plans out of turn.
     """
 
     problem: Problem
@@ -44,6 +45,9 @@ class State:
     branchings: dict[int, Branching] = field(default_factory=dict)
     turns: dict[int, int] = field(default_factory=dict)
     branched: dict[int, int] = field(default_factory=dict)
+    screened: list[int] = field(default_factory=list)
+    bounded: int = 0
+    scouting_at: int = 2
     milp_count: int = 0
 
     @property

@@ -4,38 +4,73 @@ from __future__ import annotations
 
 import numpy as np
 
-from planner.ilp.columns import Layer
+from planner.cost.configuration import Floats
+from planner.ilp.columns import Linear, Options, Plain, undominated
 from planner.ilp.grouping import Ranks
 
 SEEDS = range(200)
+CHOICES, GROUPS, ROWS, GRID, PRICES, DEVICES = 9, 3, 7, 4, 5, 2
 
 
-def a_layer(refused: np.ndarray) -> Layer:
-    """A layer of which only the refused choices matter."""
-    nothing = np.zeros((1, 1))
-    ranks = Ranks(**dict.fromkeys(Ranks.__slots__, nothing))
-    return Layer(held=(), ranks=ranks, refused=refused, memory=nothing)
+def few_numbers(numbers: np.random.Generator, *shape: int) -> Floats:
+    """Few different numbers make choices that are equal, and some that beat others everywhere."""
+    found = numbers.integers(0, 3, shape).astype(float)
+    if numbers.integers(0, 2):  # most choices are one of two with something on top
+        found = found[:2][numbers.integers(0, 2, shape[0])] + numbers.integers(0, 2, shape)
+    return found
+
+
+def refusals(numbers: np.random.Generator) -> np.ndarray:
+    """Some choices of some rows, but never the first one."""
+    refused = numbers.random((CHOICES, ROWS)) < 0.2
+    refused[0] = False
+    return refused if numbers.integers(0, 2) else np.zeros_like(refused)
+
+
+def ranks_on(devices: np.ndarray, rows: np.ndarray) -> Ranks:
+    """Ranks of which only the place in the tables and the kind of device matter."""
+    fields = dict.fromkeys(Ranks.__slots__, np.zeros((1, 1)))
+    return Ranks(**{**fields, "devices": devices, "table_rows": rows})
 
 
 def test_the_least_price_is_that_of_all_choices_that_are_not_refused() -> None:
-    """Few different numbers make choices that are equal, and some that beat others everywhere."""
     for seed in SEEDS:
         numbers = np.random.default_rng(seed)
-        choices, groups, rows, grid = 9, 3, 7, 4
-        one = numbers.integers(0, 2) == 1
-        cost = numbers.integers(0, 3, (choices, 1 if one else groups, rows)).astype(float)
-        memory = numbers.integers(0, 3, (choices, groups, rows)).astype(float)
-        if seed % 2:  # most choices are one of two with something on top
-            cost = cost[:2][numbers.integers(0, 2, choices)] + numbers.integers(0, 2, cost.shape)
-            memory = memory[:2][numbers.integers(0, 2, choices)]
-        refused = numbers.random((choices, rows)) < 0.2
-        refused[0] = False
-        prices = numbers.integers(0, 3, (grid, rows)).astype(float)
-        found = a_layer(refused).least(cost, memory, prices)
-        for i, g, row in np.ndindex(grid, groups, rows):
-            priced = [
-                cost[c, 0 if one else g, row] + prices[i, row] * memory[c, g, row]
-                for c in range(choices)
-                if not refused[c, row]
-            ]
+        groups = 1 if numbers.integers(0, 2) else GROUPS
+        cost = few_numbers(numbers, CHOICES, groups, ROWS)
+        memory = few_numbers(numbers, CHOICES, GROUPS, ROWS)
+        refused = refusals(numbers)
+        grid = numbers.integers(0, 3, (GRID, ROWS)).astype(float)
+        found = Options.of(Plain(values=cost), Plain(values=memory), refused).least(grid)
+        alone = Options.lone(Plain(values=cost), refused).least(grid)
+        for i, g, row in np.ndindex(GRID, GROUPS, ROWS):
+            left = [c for c in range(CHOICES) if not refused[c, row]]
+            own = g % groups
+            priced = [cost[c, own, row] + grid[i, row] * memory[c, g, row] for c in left]
             assert found[i, g, row] == min(priced), f"seed {seed}"
+            assert alone[i, own, row] == min(cost[c, own, row] for c in left), f"seed {seed}"
+
+
+def test_what_grows_with_a_rank_is_compared_at_all_prices_and_ranks() -> None:
+    """Base and slope say which choices matter, whatever they are multiplied with."""
+    for seed in SEEDS:
+        numbers = np.random.default_rng(seed)
+        devices = 1 + int(numbers.integers(0, DEVICES))
+        ranks = ranks_on(
+            numbers.integers(0, devices, (GROUPS, ROWS)), numbers.integers(0, PRICES, ROWS)
+        )
+        base = [few_numbers(numbers, CHOICES, PRICES).T for _ in range(devices)]
+        slope = [few_numbers(numbers, CHOICES, PRICES).T for _ in range(devices)]
+        times = numbers.integers(0, 4, (GROUPS, ROWS)).astype(float)
+        refused = refusals(numbers)
+        column = Linear(base=base, slope=slope, times=times, ranks=ranks)
+        found = Options.lone(column, refused).least(np.zeros((1, ROWS)))
+        for g, row in np.ndindex(GROUPS, ROWS):
+            device, price = ranks.devices[g, row], ranks.table_rows[row]
+            each = base[device][price] + times[g, row] * slope[device][price]
+            assert found[0, g, row] == each[~refused[:, row]].min(), f"seed {seed}"
+
+
+def test_of_equal_choices_one_stays_and_beaten_ones_go() -> None:
+    columns = [np.array([[1.0, 1.0], [1.0, 1.0], [2.0, 1.0], [0.0, 3.0]])]
+    assert undominated(columns).tolist() == [0, 3]

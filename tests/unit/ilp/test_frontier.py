@@ -84,9 +84,32 @@ def test_plans_beyond_the_cutoff_do_not_count() -> None:
 
 def test_only_what_nobody_has_looked_into_is_screened() -> None:
     frontier = a_frontier(1.0, 2.0, 3.0, 4.0)
-    frontier.stages[1] = Stage.BOUNDED
-    assert frontier.pop_quick(2) == [0, 2]
+    frontier.pop()
+    frontier.stages[0] = Stage.BOUNDED
+    frontier.push(0, 2.5)
+    assert frontier.pop_quick(2) == [1, 2]
     assert frontier.open_count == 2
+    assert [frontier.pop() for _ in range(3)] == [(2.5, 0), (4.0, 3), None]
+
+
+def test_what_is_taken_out_of_turn_waits_once() -> None:
+    """Whether its key rises meanwhile or not."""
+    for key in (2.0, 3.0):
+        frontier = a_frontier(1.0, 9.0)
+        frontier.pop()
+        frontier.stages[0] = Stage.SCREENED
+        frontier.push(0, 2.0)
+        frontier.take(0)
+        frontier.push(0, key)
+        assert [frontier.pop() for _ in range(3)] == [(key, 0), (9.0, 1), None]
+
+
+def test_alike_configurations_are_screened_together_below_a_number_and_the_limit() -> None:
+    frontier = a_frontier(1.0, 2.0, 3.0, 4.0, 5.0)
+    frontier.stages[1] = Stage.SCREENED
+    assert frontier.quick_of([1, 2, 3, 4], below=4.5) == [2, 3]
+    frontier.offer(0, 3.5, ANY)
+    assert frontier.quick_of([1, 2, 3, 4], below=4.5) == [2]
 
 
 def test_limits_of_many_are_those_of_each() -> None:
