@@ -6,6 +6,7 @@ What `optimizer_fn` sets (learning rate, betas) is the script's to state and is 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import torch
@@ -18,6 +19,7 @@ from torch.distributed.checkpoint.state_dict_saver import save
 from executor.apply.materialise import unsplit_name
 from executor.errors import CheckpointError
 from executor.models.declaration import ModelDeclaration
+from executor.updates import Update
 
 _METADATA_FILE = ".metadata"
 
@@ -25,15 +27,15 @@ _METADATA_FILE = ".metadata"
 def save_checkpoint(
     directory: Path,
     model: nn.Module,
-    optimizers: Sequence[torch.optim.Optimizer],
+    updates: Sequence[Update],
     *,
     declaration: ModelDeclaration,
 ) -> None:
     """Write this rank's shards to `directory`; a collective call."""
     state: dict[str, torch.Tensor] = {}
-    for name, parameter, optimizer in _owned(model, optimizers, declaration):
+    for name, parameter, kept in _owned(model, updates, declaration):
         state[_parameter_key(name)] = parameter.detach()
-        for kind, value in optimizer.state.get(parameter, {}).items():
+        for kind, value in kept.optimizer.state.get(kept.parameter, {}).items():
             if isinstance(value, torch.Tensor):
                 state[_optimizer_key(name, kind)] = value
     save(state, checkpoint_id=directory)
@@ -42,7 +44,7 @@ def save_checkpoint(
 def load_checkpoint(
     directory: Path,
     model: nn.Module,
-    optimizers: Sequence[torch.optim.Optimizer],
+    updates: Sequence[Update],
     *,
     declaration: ModelDeclaration,
 ) -> None:
@@ -53,27 +55,37 @@ def load_checkpoint(
     """
     stored = _stored_tensors(directory)
     state: dict[str, torch.Tensor] = {}
-    for name, parameter, optimizer in _owned(model, optimizers, declaration):
+    for name, parameter, kept in _owned(model, updates, declaration):
         _check_stored(directory, stored, name, parameter)
         state[_parameter_key(name)] = parameter.detach()
-        optimizer.state[parameter] = _empty_states(stored, name, parameter)
-        for kind, value in optimizer.state[parameter].items():
+        empty = _empty_states(stored, name, kept.parameter)
+        kept.optimizer.state[kept.parameter] = empty
+        for kind, value in empty.items():
             state[_optimizer_key(name, kind)] = value
     load(state, checkpoint_id=directory)
+    for update in updates:
+        update.parameters_changed()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Kept:
+    """An optimizer, and what it takes for a parameter."""
+
+    optimizer: torch.optim.Optimizer
+    parameter: nn.Parameter
 
 
 def _owned(
-    model: nn.Module, optimizers: Sequence[torch.optim.Optimizer], declaration: ModelDeclaration
-) -> Iterator[tuple[str, nn.Parameter, torch.optim.Optimizer]]:
-    """Yield this rank's parameters with their names in the unsplit model and their optimizers."""
-    owner = {
-        parameter: optimizer
-        for optimizer in optimizers
-        for group in optimizer.param_groups
-        for parameter in group["params"]
+    model: nn.Module, updates: Sequence[Update], declaration: ModelDeclaration
+) -> Iterator[tuple[str, nn.Parameter, _Kept]]:
+    """Yield this rank's parameters with their names in the unsplit model and their states."""
+    kept = {
+        parameter: _Kept(optimizer=update.optimizer, parameter=taken)
+        for update in updates
+        for parameter, taken in update.pairs()
     }
     for name, parameter in model.named_parameters():
-        yield unsplit_name(name, declaration), parameter, owner[parameter]
+        yield unsplit_name(name, declaration), parameter, kept[parameter]
 
 
 def _parameter_key(name: str) -> str:

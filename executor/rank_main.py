@@ -24,7 +24,7 @@ from executor.losses import next_token_loss
 from executor.models.decoder import Decoder
 from executor.outcome import RankOutcome, write_outcome
 from executor.session import Session, start, started
-from executor.trainer import OptimizerFunction
+from executor.updates import OptimizerFunction
 from planner.errors import shorten
 from planner.schema.job import Job, Optimizer
 from planner.schema.model import ModelGraph

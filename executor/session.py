@@ -13,21 +13,25 @@ from torch import distributed, nn
 from executor.apply.boundary import StageBoundary
 from executor.apply.context_parallel import sequence_part
 from executor.apply.differences import differences_from_plan
-from executor.apply.order import Application, apply
+from executor.apply.order import Application, apply, residences_of
 from executor.apply.pipeline_stage import SyncedStage
 from executor.apply.schedule import Pipelined, Schedule, Sequential
 from executor.apply.supported import check_strategy
-from executor.apply.tied import TiedPair
+from executor.apply.tied import TiedPair, second_copies
 from executor.apply.virtual_stages import VirtualStage, rank_model
+from executor.apply.zero import compute_dtype
 from executor.data import Batch, shard
 from executor.environment import RankEnvironment
 from executor.errors import ModelMismatchError
+from executor.gradients import Gradients, LossScale, largest_gradient_norm
 from executor.losses import LossFunction, takes_sharded_logits
-from executor.mesh import RankMesh
+from executor.mesh import PIPELINE, RankMesh
 from executor.models.declaration import ModelDeclaration
 from executor.models.declared import subject
 from executor.models.own import Declaration
-from executor.trainer import OptimizerFunction, Trainer, optimizers_by_mesh
+from executor.state_differences import state_differences
+from executor.trainer import Trainer
+from executor.updates import OptimizerFunction, Residence, StepEnd, updates_of
 from planner.schema.job import Precision
 from planner.schema.plan import Plan
 from planner.schema.run import RankReport
@@ -46,6 +50,7 @@ class Session:
         self.mesh = RankMesh.of(plan.strategy, device.type)
         self.trainer: Trainer | None = None
         self._differences: tuple[str, ...] = ()
+        self._residences: list[Residence] = []
 
     @property
     def strategy(self) -> Strategy:
@@ -60,6 +65,7 @@ class Session:
         *,
         declaration: Declaration | None = None,
         seed: int = INITIAL_SEED,
+        max_gradient_norm: float | None = None,
     ) -> Trainer:
         """Return a trainer of this rank's part of the model that `build_model` builds.
 
@@ -68,6 +74,8 @@ class Session:
         without a `declaration` it gets data parallelism and ZeRO alone.
         `loss_function(logits, targets)` must be a mean over tokens.
         `optimizer_function(parameters)` may be called more than once, for disjoint parameters.
+        Gradients whose norm over the whole model exceeds `max_gradient_norm` are scaled down to it;
+        left out, it is 1 where the job says that gradients are clipped, and nothing where not.
 
         Raises:
             UnsupportedPlanError: if a degree does not divide what it splits.
@@ -94,13 +102,27 @@ class Session:
             mesh=self.mesh,
         )
         held = rank_model(stages)
+        self._residences = residences_of(stages, declaration=chain, strategy=self.strategy)
+        loss_scale = LossScale() if job.precision is Precision.FP16 else None
+        scaled = loss_function if loss_scale is None else loss_scale.of(loss_function)
+        gradients = Gradients(
+            held.parameters(),
+            counted_elsewhere=second_copies(stages, chain),
+            stage_ranks=distributed.get_world_size() // self.mesh.degrees[PIPELINE],
+            device=self.device,
+            largest_norm=largest_gradient_norm(job, max_gradient_norm),
+            loss_scale=loss_scale,
+        )
         self.trainer = Trainer(
             held,
             declaration=chain,
             mesh=self.mesh,
             device=self.device,
-            schedule=self._schedule(stages, chain, loss_function),
-            optimizers=optimizers_by_mesh(held, optimizer_function),
+            schedule=self._schedule(stages, chain, scaled),
+            step_end=StepEnd(
+                updates=updates_of(held, self._residences, optimizer_function, device=self.device),
+                gradients=gradients,
+            ),
         )
         return self.trainer
 
@@ -139,7 +161,10 @@ class Session:
             peak_memory_bytes=self.trainer.peak_memory_bytes(),
             peak_memory_kind="cuda_allocated" if self.device.type == "cuda" else "live_tensors",
             step_seconds=tuple(metrics.seconds for metrics in self.trainer.history),
-            differences_from_plan=self._differences,
+            differences_from_plan=(
+                *self._differences,
+                *state_differences(self.trainer.model, self.trainer.updates, self._residences),
+            ),
         )
 
     def _schedule(
@@ -181,7 +206,7 @@ class Session:
             sequence_length=length,
             local_sequence_length=length // parts,
             hidden_size=declaration.shapes.hidden_size,
-            dtype=torch.float32 if job.precision is Precision.FP32 else torch.bfloat16,
+            dtype=compute_dtype(job.precision),
         )
 
     def _global_batch_size(self) -> int:

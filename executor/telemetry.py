@@ -52,6 +52,12 @@ class MemoryMeter:
         self._live_peak_bytes = counter.peak_bytes
 
 
+def device_bytes(tensors: Iterable[torch.Tensor]) -> int:
+    """Return the bytes of the storages of `tensors` that are not kept on the host."""
+    counter = LiveBytes(tensors)
+    return counter.peak_bytes
+
+
 class LiveBytes(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Counts the bytes of storages that operators return, until they are freed."""
 

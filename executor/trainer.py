@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,20 +15,26 @@ from torch.distributed.tensor.parallel import loss_parallel
 
 from executor.apply.schedule import Schedule
 from executor.checkpoint import load_checkpoint, save_checkpoint
+from executor.gradients import LossScale
 from executor.mesh import PIPELINE, RankMesh
 from executor.models.declaration import ModelDeclaration
 from executor.telemetry import MemoryMeter
-
-OptimizerFunction = Callable[[list[nn.Parameter]], torch.optim.Optimizer]
+from executor.updates import StepEnd, Update, state_tensors
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepMetrics:
-    """One step: the global batch's mean loss, this rank's seconds and its peak bytes if metered."""
+    """One step: the global batch's mean loss, this rank's seconds and its peak bytes if metered.
+
+    `gradient_norm` is that of the whole model before clipping, `None` where nothing needs it.
+    `was_skipped` says that gradients overflowed, so that nothing was updated.
+    """
 
     loss: float
     seconds: float
     peak_memory_bytes: int | None
+    gradient_norm: float | None = None
+    was_skipped: bool = False
 
 
 class Trainer:
@@ -42,17 +48,32 @@ class Trainer:
         mesh: RankMesh,
         device: torch.device,
         schedule: Schedule,
-        optimizers: Sequence[torch.optim.Optimizer],
+        step_end: StepEnd,
     ) -> None:
         self.model = model
         self.declaration = declaration
-        self.optimizers = tuple(optimizers)
         self.history: list[StepMetrics] = []
         self._mesh = mesh
         self._device = device
         self._schedule = schedule
+        self._step_end = step_end
         self._meter = MemoryMeter(device)
         self._metered_peak_bytes: int | None = None
+
+    @property
+    def optimizers(self) -> tuple[torch.optim.Optimizer, ...]:
+        """Return what `optimizer_function` made, for schedulers of learning rates."""
+        return tuple(update.optimizer for update in self.updates)
+
+    @property
+    def loss_scale(self) -> LossScale | None:
+        """Return the scale of an fp16 loss, `None` in other formats."""
+        return self._step_end.gradients.loss_scale
+
+    @property
+    def updates(self) -> tuple[Update, ...]:
+        """Return the optimizers beside the states that they keep."""
+        return self._step_end.updates
 
     def step(self, inputs: torch.Tensor, targets: torch.Tensor) -> StepMetrics:
         """Train on this rank's rows of one global batch: all micro-batches, then the optimizer."""
@@ -83,7 +104,7 @@ class Trainer:
 
     def save(self, directory: str | Path) -> None:
         """Write model and optimizer so that any layout can load them. All ranks must call it."""
-        save_checkpoint(Path(directory), self.model, self.optimizers, declaration=self.declaration)
+        save_checkpoint(Path(directory), self.model, self.updates, declaration=self.declaration)
 
     def load(self, directory: str | Path) -> None:
         """Read what any layout of this model has saved. All ranks must call it.
@@ -91,7 +112,7 @@ class Trainer:
         Raises:
             CheckpointError: if `directory` holds no complete checkpoint of this model.
         """
-        load_checkpoint(Path(directory), self.model, self.optimizers, declaration=self.declaration)
+        load_checkpoint(Path(directory), self.model, self.updates, declaration=self.declaration)
 
     def _timed_step(
         self,
@@ -102,17 +123,19 @@ class Trainer:
         self._meter.start()
         start = time.perf_counter()
         with metering:
-            for optimizer in self.optimizers:
-                optimizer.zero_grad(set_to_none=True)
+            for parameter in self.model.parameters():
+                parameter.grad = None
+            scale = self._step_end.scale
             with loss_parallel():
                 loss = self._schedule.run(inputs, targets)
-            for optimizer in self.optimizers:
-                optimizer.step()
-        mean_loss = self._global_loss(loss)
+            treated = self._step_end.run()
+        mean_loss = self._global_loss(loss) / scale
         return StepMetrics(
             loss=mean_loss,
             seconds=time.perf_counter() - start,
             peak_memory_bytes=self._meter.peak_bytes(),
+            gradient_norm=None if treated.norm is None else float(treated.norm),
+            was_skipped=not treated.are_usable,
         )
 
     def _global_loss(self, loss: torch.Tensor | None) -> float:
@@ -128,23 +151,7 @@ class Trainer:
         yield from self.model.parameters()
         yield from self.model.buffers()
         for optimizer in self.optimizers:
-            for state in optimizer.state.values():
-                yield from (value for value in state.values() if isinstance(value, torch.Tensor))
-
-
-def optimizers_by_mesh(
-    model: nn.Module, optimizer_function: OptimizerFunction
-) -> list[torch.optim.Optimizer]:
-    """Return one optimizer for the parameters of each mesh.
-
-    Layer groups of different ZeRO stages lie on different meshes, and an optimizer's fused
-    operators take tensors of one mesh at a time.
-    """
-    groups: dict[object, list[nn.Parameter]] = {}
-    for parameter in model.parameters():
-        mesh = parameter.device_mesh if isinstance(parameter, DTensor) else None
-        groups.setdefault(mesh, []).append(parameter)
-    return [optimizer_function(parameters) for parameters in groups.values()]
+            yield from state_tensors(optimizer)
 
 
 def local_tensor(tensor: torch.Tensor) -> torch.Tensor:

@@ -21,6 +21,7 @@ import torch
 from torch import nn
 from torch.distributed.tensor import DTensor
 
+from executor.gradients import Gradients, Treated
 from executor.host_memory import hold, host_copy, like, plain, working_on_host
 from planner.schema.strategy import Offload
 
@@ -174,13 +175,34 @@ class Streamed:
             plain(copy).untyped_storage().resize_(0)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepEnd:
+    """What follows the last backward of a step: gradients are treated, parameters updated."""
+
+    updates: tuple[Update, ...]
+    gradients: Gradients
+
+    @property
+    def scale(self) -> float:
+        """Return what the loss is multiplied by in this step."""
+        loss_scale = self.gradients.loss_scale
+        return 1.0 if loss_scale is None else loss_scale.value
+
+    def run(self) -> Treated:
+        """Treat the gradients, and update if they serve; a collective call where any is."""
+        treated = self.gradients.treat()
+        for update in self.updates if treated.are_usable else ():
+            update.step()
+        return treated
+
+
 def updates_of(
     model: nn.Module,
     residences: Iterable[Residence],
     optimizer_function: OptimizerFunction,
     *,
     device: torch.device,
-) -> list[Update]:
+) -> tuple[Update, ...]:
     """Return what updates all parameters of `model`, each with its states where it resides.
 
     Layer groups of different ZeRO stages lie on different meshes, and an optimizer's fused
@@ -192,12 +214,12 @@ def updates_of(
         layer, offload = offloads.get(parameter, (None, frozenset()))
         alone = layer if offload == {Offload.PARAMETERS} else None
         groups.setdefault((_mesh(parameter), offload, alone), []).append(parameter)
-    return [
+    return tuple(
         _update_of(
             group, offloads.get(group[0], (None, frozenset()))[1], optimizer_function, device
         )
         for group in groups.values()
-    ]
+    )
 
 
 def _offloads(

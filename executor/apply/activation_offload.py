@@ -42,6 +42,14 @@ def apply_activation_offload(
             setattr(blocks, str(index), wrapped)
 
 
+def without_offload(block: nn.Module | None) -> nn.Module | None:
+    """Return the block inside of the wrapper that offloads its activations, if there is one."""
+    if not isinstance(block, OffloadedActivations):
+        return block
+    inner: nn.Module = block._checkpoint_wrapped_module  # noqa: SLF001 - torch's name for it
+    return inner
+
+
 class OffloadedActivations(ActivationWrapper):
     """A module whose saved tensors wait on the host between forward and backward."""
 

@@ -7,12 +7,14 @@ each rank keeps its part. Any layout of a model therefore starts from equal weig
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterable
 
 import torch
 from torch import nn
 from torch.distributed.tensor import DTensor
 
 from executor.apply.virtual_stages import name_in_stage
+from executor.host_memory import HOST
 from executor.models.declaration import InitialValue, ModelDeclaration, part
 
 _WRAPPER = "_checkpoint_wrapped_module."
@@ -20,10 +22,21 @@ _SEED_BYTES = 7
 
 
 def materialise(
-    model: nn.Module, *, declaration: ModelDeclaration, device: torch.device, seed: int
+    model: nn.Module,
+    *,
+    declaration: ModelDeclaration,
+    device: torch.device,
+    seed: int,
+    on_host: Iterable[nn.Module] = (),
 ) -> None:
-    """Give `model`, built on the meta device, storage on `device` and its initial values."""
-    model.to_empty(device=device)
+    """Give `model`, built on the meta device, storage on `device` and its initial values.
+
+    Parameters of the modules `on_host` get theirs there.
+    """
+    hosted = {id(item) for module in on_host for item in module.parameters()}
+    model._apply(  # type: ignore[no-untyped-call] # noqa: SLF001 - `to_empty` to two devices
+        lambda tensor: torch.empty_like(tensor, device=HOST if id(tensor) in hosted else device)
+    )
     tie(model, declaration)
     declaration.restore_buffers(model, device)
     with torch.no_grad():

@@ -5,18 +5,20 @@
 3. Tensor parallelism replaces parameters; checkpointing would hide the modules it looks for.
 4. Context parallelism meets the blocks as they are, bare, and then attention of local heads.
 5. Checkpointing wraps blocks inside of what ZeRO wraps: recomputation must find the parameters
-   that ZeRO gathered for backward.
+   that ZeRO gathered for backward. What it keeps goes to the host where that is planned.
 6. ZeRO shards what tensor parallelism has left on this rank.
 7. Only now is storage taken, for this rank's shards alone.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import torch
 from torch import nn
 
+from executor.apply.activation_offload import apply_activation_offload
 from executor.apply.checkpointing import apply_checkpointing
 from executor.apply.context_parallel import apply_context_parallel
 from executor.apply.materialise import materialise, tie
@@ -25,9 +27,10 @@ from executor.apply.supported import check_shapes
 from executor.apply.tensor_parallel import apply_tensor_parallel, shard_embedding_gradient
 from executor.apply.virtual_stages import VirtualStage, held_stages
 from executor.apply.whole import apply_whole
-from executor.apply.zero import GradientSync, apply_zero
+from executor.apply.zero import GradientSync, apply_zero, pieces_of
 from executor.mesh import TENSOR, RankMesh
 from executor.models.declaration import ModelDeclaration
+from executor.updates import Residence
 from planner.schema.job import Precision
 from planner.schema.strategy import EdgeChoice, Stage, Strategy
 
@@ -78,6 +81,20 @@ def edge_choices(strategy: Strategy) -> tuple[EdgeChoice, EdgeChoice]:
     return strategy.embedding or EdgeChoice(), strategy.head or EdgeChoice()
 
 
+def residences_of(
+    stages: Iterable[VirtualStage], *, declaration: ModelDeclaration, strategy: Strategy
+) -> list[Residence]:
+    """Return where the model states of this rank's stages are planned to live."""
+    if declaration.is_whole:
+        return []
+    edges = edge_choices(strategy)
+    return [
+        Residence(modules=piece.modules, offload=piece.offload)
+        for stage in stages
+        for piece in pieces_of(stage.module, declaration=declaration, stage=stage.plan, edges=edges)
+    ]
+
+
 def _apply_to(
     model: nn.Module, stage: Stage, declaration: ModelDeclaration, application: Application
 ) -> GradientSync:
@@ -98,6 +115,7 @@ def _apply_to(
         kind = strategy.context_parallel_kind
         apply_context_parallel(model, declaration=declaration, mesh=mesh, kind=kind)
     apply_checkpointing(model, declaration=declaration, stage=stage)
+    apply_activation_offload(model, declaration=declaration, stage=stage)
     gradient_sync = apply_zero(
         model,
         declaration=declaration,
@@ -106,7 +124,14 @@ def _apply_to(
         edges=edge_choices(strategy),
         precision=application.precision,
     )
-    materialise(model, declaration=declaration, device=application.device, seed=application.seed)
+    kept = pieces_of(model, declaration=declaration, stage=stage, edges=edge_choices(strategy))
+    materialise(
+        model,
+        declaration=declaration,
+        device=application.device,
+        seed=application.seed,
+        on_host=[item for piece in kept if piece.parameters_on_host for item in piece.modules],
+    )
     shard_embedding_gradient(model, declaration)
     return gradient_sync
 

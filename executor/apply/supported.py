@@ -9,10 +9,11 @@ from executor.apply.runnable_schedules import check_schedule
 from executor.apply.sharable import check_exchanged_heads, check_sequence
 from executor.errors import UnsupportedPlanError
 from executor.models.declaration import Shapes
-from planner.schema.job import Job, Precision
-from planner.schema.strategy import EdgeChoice, Strategy
+from planner.schema.job import Job, OffloadStore, Precision
+from planner.schema.strategy import EdgeChoice, LayerGroup, Offload, Strategy
 
-_PRECISIONS = (Precision.FP32, Precision.BF16)
+_PRECISIONS = (Precision.FP32, Precision.BF16, Precision.FP16)
+LAST_ZERO_STAGE = 3
 
 
 def check_strategy(strategy: Strategy, job: Job) -> None:
@@ -23,10 +24,10 @@ def check_strategy(strategy: Strategy, job: Job) -> None:
     """
     check_schedule(strategy)
     _check_degrees(strategy)
-    _check_offload(strategy)
+    _check_offload(strategy, job)
     if job.precision not in _PRECISIONS:
         raise UnsupportedPlanError(
-            "the executor trains in bf16 or fp32",
+            "the executor trains in bf16, fp16 or fp32",
             field="job.precision",
             value=job.precision.value,
             remedy="plan with precision bf16",
@@ -58,6 +59,7 @@ def check_shapes(shapes: Shapes, strategy: Strategy) -> None:
     check_exchanged_heads(shapes, strategy)
 
 
+
 def _check_degrees(strategy: Strategy) -> None:
     for field in ("expert_parallel_degree",):
         degree = getattr(strategy, field)
@@ -70,20 +72,29 @@ def _check_degrees(strategy: Strategy) -> None:
             )
 
 
-def _check_offload(strategy: Strategy) -> None:
-    choices: list[tuple[str, EdgeChoice | None]] = [
+def _check_offload(strategy: Strategy, job: Job) -> None:
+    choices: list[tuple[str, EdgeChoice | LayerGroup | None]] = [
         ("strategy.embedding", strategy.embedding),
         ("strategy.head", strategy.head),
     ]
-    offloads = [(field, choice.offload) for field, choice in choices if choice is not None]
     for stage in strategy.stages or ():
         for index, group in enumerate(stage.layers):
-            offloads.append((f"strategy.stages.{stage.stage}.layers.{index}", group.offload))
-    for field, offload in offloads:
-        if offload:
+            choices.append((f"strategy.stages.{stage.stage}.layers.{index}", group))
+    for field, choice in choices:
+        if choice is None or not choice.offload:
+            continue
+        if job.offload_to is not OffloadStore.HOST:
             raise UnsupportedPlanError(
-                "the executor keeps all state on the device",
+                "the executor offloads to host memory alone",
+                field="job.offload_to",
+                value=job.offload_to.value,
+                remedy="plan with offload_to host, or with limits.offload []",
+            )
+        if Offload.PARAMETERS in choice.offload and choice.zero_stage != LAST_ZERO_STAGE:
+            raise UnsupportedPlanError(
+                f"parameters are offloaded only when sharded, and zero_stage is "
+                f"{choice.zero_stage}",
                 field=f"{field}.offload",
-                value=[item.value for item in offload],
-                remedy="plan with limits.offload []",
+                value=[item.value for item in choice.offload],
+                remedy="use zero_stage 3 there, or remove parameters from the list",
             )

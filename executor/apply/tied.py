@@ -58,6 +58,16 @@ class TiedPair:
             distributed.all_reduce(gradients[0], group=self.group)
 
 
+def second_copies(
+    stages: Sequence[VirtualStage], declaration: ModelDeclaration
+) -> list[nn.Parameter]:
+    """Return the weights here of which the first stage holds the copy that counts."""
+    if not declaration.tied_embeddings:
+        return []
+    ends = [stage for stage in stages if stage.is_last and not stage.is_first]
+    return [_weight(stage.module, declaration.head) for stage in ends]
+
+
 def _group(mesh: RankMesh, places: tuple[int, int]) -> distributed.ProcessGroup | None:
     """Return this rank's group of two places of its pipeline, made by all ranks in one order."""
     pipelines = mesh.world.mesh.movedim(0, -1).flatten(0, -2)

@@ -9,6 +9,9 @@
 
 FSDP averages over the ranks that see different tokens, data-parallel and context-parallel, so that
 the mean loss of each rank's equal share has the gradient of the global batch's mean.
+
+Parameters that are offloaded lie on the host between steps and between forwards: FSDP brings a
+shard to the device for each gather, and takes each reduced gradient to the host.
 """
 
 from __future__ import annotations
@@ -19,14 +22,45 @@ import torch
 from torch import nn
 from torch.distributed._composable.replicate_with_fsdp import replicate
 from torch.distributed.device_mesh import DeviceMesh
-from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
+from torch.distributed.fsdp import (
+    CPUOffloadPolicy,
+    FSDPModule,
+    MixedPrecisionPolicy,
+    OffloadPolicy,
+    fully_shard,
+)
 
 from executor.apply.replicate import Replica
 from executor.apply.split import stage_blocks
 from executor.mesh import REPLICATE, RankMesh
 from executor.models.declaration import ModelDeclaration, part
 from planner.schema.job import Precision
-from planner.schema.strategy import EdgeChoice, Stage
+from planner.schema.strategy import EdgeChoice, Offload, Stage
+
+_COMPUTE_DTYPES = {
+    Precision.FP32: torch.float32,
+    Precision.BF16: torch.bfloat16,
+    Precision.FP16: torch.float16,
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Piece:
+    """Modules whose model states are kept together: a block, or what stands at an end.
+
+    What `is_always_sharded` is so even over a single rank: FSDP alone moves parameters to the host
+    and back, and has them below a root of its own kind.
+    """
+
+    modules: tuple[nn.Module, ...]
+    zero_stage: int
+    offload: frozenset[Offload] = frozenset()
+    is_always_sharded: bool = False
+
+    @property
+    def parameters_on_host(self) -> bool:
+        """Return whether parameters lie on the host between their uses."""
+        return Offload.PARAMETERS in self.offload
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,6 +108,11 @@ class GradientSync:
             replica.finish()
 
 
+def compute_dtype(precision: Precision) -> torch.dtype:
+    """Return the format that forward and backward run in."""
+    return _COMPUTE_DTYPES[precision]
+
+
 def needs_data_parallel(mesh: RankMesh, precision: Precision) -> bool:
     """Return whether anything is to be done: states to share, or a copy in another format."""
     return mesh.gradient_degree > 1 or precision is not Precision.FP32
@@ -89,28 +128,36 @@ def apply_zero(
     precision: Precision,
 ) -> GradientSync:
     """Shard or replicate each block and edge of the stage as its group's ZeRO stage says."""
-    if not needs_data_parallel(mesh, precision):
+    pieces = pieces_of(model, declaration=declaration, stage=stage, edges=edges)
+    if not needs_data_parallel(mesh, precision) and not any(p.parameters_on_host for p in pieces):
         return GradientSync()
     policy = _mixed_precision(precision)
     sharded: list[ShardedPart] = []
     replicas: list[Replica] = []
-    tied_stage: int | None = None
-    for modules, zero_stage in _pieces(model, declaration, stage, edges):
-        if sharding_mesh(mesh, zero_stage) is None and precision is Precision.FP32:
-            group = mesh.data.get_group()
-            replicas.append(Replica(modules, group=group, degree=mesh.gradient_degree))
-        elif _holds_tied_pair(model, declaration) and len(modules) > 1:
-            tied_stage = zero_stage
+    ignored: set[nn.Parameter] = set()
+    root: Piece | None = None
+    for piece in pieces:
+        if precision is Precision.FP32 and _placement(piece, mesh) is None:
+            ignored.update(*(module.parameters() for module in piece.modules))
+            if mesh.gradient_degree > 1:
+                group = mesh.data.get_group()
+                replicas.append(Replica(piece.modules, group=group, degree=mesh.gradient_degree))
+        elif _holds_tied_pair(model, declaration) and len(piece.modules) > 1:
+            root = piece
         else:
-            _keep(modules, zero_stage=zero_stage, mesh=mesh, policy=policy)
-            sharded.append(ShardedPart(module=_fsdp(modules[0]), zero_stage=zero_stage))
-    ignored = {parameter for replica in replicas for parameter in replica.parameters()}
-    if sharded or tied_stage is not None or ignored != set(model.parameters()):
+            _keep(piece, mesh=mesh, policy=policy)
+            sharded.append(ShardedPart(module=_fsdp(piece.modules[0]), zero_stage=piece.zero_stage))
+    if sharded or root is not None or ignored != set(model.parameters()):
         # The root orders the parts' collectives, and holds itself what shares one weight, or what
         # a declaration leaves outside of all parts.
-        root_stage = int(bool(sharded)) if tied_stage is None else tied_stage
-        _keep([model], zero_stage=root_stage, mesh=mesh, policy=policy, ignored=ignored)
-        sharded.append(ShardedPart(module=_fsdp(model), zero_stage=root_stage))
+        root = Piece(
+            modules=(model,),
+            zero_stage=int(bool(sharded)) if root is None else root.zero_stage,
+            offload=frozenset() if root is None else root.offload,
+            is_always_sharded=any(piece.parameters_on_host for piece in pieces),
+        )
+        _keep(root, mesh=mesh, policy=policy, ignored=ignored)
+        sharded.append(ShardedPart(module=_fsdp(model), zero_stage=root.zero_stage))
     return GradientSync(sharded=tuple(sharded), replicas=tuple(replicas))
 
 
@@ -126,29 +173,38 @@ def sharding_mesh(mesh: RankMesh, zero_stage: int) -> DeviceMesh | None:
     return mesh.hybrid if mesh.degrees[REPLICATE] > 1 else mesh.sharding
 
 
-def _pieces(
+def pieces_of(
     model: nn.Module,
+    *,
     declaration: ModelDeclaration,
     stage: Stage,
     edges: tuple[EdgeChoice, EdgeChoice],
-) -> list[tuple[list[nn.Module], int]]:
-    """Return what is kept together, with its ZeRO stage; tied edges are one piece."""
-    pieces: list[tuple[list[nn.Module], int]] = []
+) -> list[Piece]:
+    """Return what of a stage is kept together, and how; tied edges are one piece."""
+    pieces: list[Piece] = []
     for group in stage.layers:
         for index in stage_blocks(Stage(stage=0, layers=(group,))):
             block = model.get_submodule(declaration.block_path(index))
-            pieces.append(([block], group.zero_stage))
+            pieces.append(
+                Piece(
+                    modules=(block,), zero_stage=group.zero_stage, offload=frozenset(group.offload)
+                )
+            )
     embedding = part(model, declaration.embedding)
     head = part(model, declaration.head)
     norm = part(model, declaration.final_norm)
     if declaration.tied_embeddings and embedding and norm and head:
-        return [*pieces, ([embedding, norm, head], edges[0].zero_stage)]
+        return [*pieces, _edge((embedding, norm, head), edges[0])]
     if embedding is not None:
-        pieces.insert(0, ([embedding], edges[0].zero_stage))
-    last = [module for module in (norm, head) if module is not None]
+        pieces.insert(0, _edge((embedding,), edges[0]))
+    last = tuple(module for module in (norm, head) if module is not None)
     if last:
-        pieces.append((last, head_choice(declaration, edges).zero_stage))
+        pieces.append(_edge(last, head_choice(declaration, edges)))
     return pieces
+
+
+def _edge(modules: tuple[nn.Module, ...], choice: EdgeChoice) -> Piece:
+    return Piece(modules=modules, zero_stage=choice.zero_stage, offload=frozenset(choice.offload))
 
 
 def _holds_tied_pair(model: nn.Module, declaration: ModelDeclaration) -> bool:
@@ -159,24 +215,35 @@ def _holds_tied_pair(model: nn.Module, declaration: ModelDeclaration) -> bool:
     )
 
 
+def _placement(piece: Piece, mesh: RankMesh) -> DeviceMesh | None:
+    """Return the mesh over which a piece is sharded, `None` where it is only replicated."""
+    sharding = sharding_mesh(mesh, piece.zero_stage)
+    if sharding is None and (piece.parameters_on_host or piece.is_always_sharded):
+        return mesh.hybrid if mesh.degrees[REPLICATE] > 1 else mesh.sharding
+    return sharding
+
+
 def _keep(
-    modules: list[nn.Module],
+    piece: Piece,
     *,
-    zero_stage: int,
     mesh: RankMesh,
     policy: MixedPrecisionPolicy,
     ignored: set[nn.Parameter] | None = None,
 ) -> None:
-    target = modules if len(modules) > 1 else modules[0]
-    sharding = sharding_mesh(mesh, zero_stage)
-    if sharding is None:
+    target = list(piece.modules) if len(piece.modules) > 1 else piece.modules[0]
+    placement = _placement(piece, mesh)
+    if placement is None:
         replicate(target, mesh=mesh.data, mp_policy=policy, ignored_params=ignored)
         return
+    pinned = mesh.world.device_type == "cuda"
     fully_shard(
         target,
-        mesh=sharding,
-        reshard_after_forward=zero_stage == 3,
+        mesh=placement,
+        reshard_after_forward=piece.zero_stage == 3,
         mp_policy=policy,
+        offload_policy=CPUOffloadPolicy(pin_memory=pinned)
+        if piece.parameters_on_host
+        else OffloadPolicy(),
         ignored_params=ignored,
     )
 
@@ -189,4 +256,4 @@ def _fsdp(module: nn.Module) -> FSDPModule:
 def _mixed_precision(precision: Precision) -> MixedPrecisionPolicy:
     if precision is Precision.FP32:
         return MixedPrecisionPolicy()
-    return MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)
+    return MixedPrecisionPolicy(param_dtype=compute_dtype(precision), reduce_dtype=torch.float32)

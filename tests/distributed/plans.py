@@ -38,12 +38,20 @@ def small_model(*, tied: bool = False, block_count: int = BLOCK_COUNT) -> ModelG
 
 
 def cpu_plan(
-    *, tied: bool = False, deep: bool = False, precision: str = "fp32", **strategy: Any
+    *,
+    tied: bool = False,
+    deep: bool = False,
+    precision: str = "fp32",
+    clipping: bool = False,
+    **strategy: Any,
 ) -> Plan:
     """The plan of `strategy` (fields of the document) for the small model on CPU ranks."""
     model = small_model(tied=tied, block_count=DEEP_BLOCK_COUNT if deep else BLOCK_COUNT)
     job = a_job(
-        global_batch_size=GLOBAL_BATCH_SIZE, sequence_length=SEQUENCE_LENGTH, precision=precision
+        global_batch_size=GLOBAL_BATCH_SIZE,
+        sequence_length=SEQUENCE_LENGTH,
+        precision=precision,
+        gradient_clipping=clipping,
     )
     return _plan(model, job, strategy)
 

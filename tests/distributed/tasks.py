@@ -35,6 +35,7 @@ from tests.distributed.reference import (
     global_batches,
     reference_run,
 )
+from tests.distributed.state_tasks import STATE_TASKS
 
 Loss = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 
@@ -48,9 +49,10 @@ def parity(
     metrics = [trainer.step(*batch) for batch in session.shard(global_batches(0, STEP_COUNT))]
     reference = reference_run(kind)
     gradient_error = parameter_error = 0.0
+    taken = {key: value for update in trainer.updates for key, value in update.pairs()}
     for name, parameter in trainer.model.named_parameters():
         known_as = unsplit_name(name, trainer.declaration)
-        gradient = _whole(gradients[parameter])
+        gradient = _whole(gradients[taken[parameter]])
         gradient_error = max(
             gradient_error, _relative(gradient, reference.first_gradients[known_as])
         )
@@ -236,6 +238,7 @@ TASKS: dict[str, Callable[..., dict[str, Any]]] = {
         initial_weights,
         own_parity,
         own_refusal,
+        *STATE_TASKS,
     )
 }
 

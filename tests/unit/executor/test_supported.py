@@ -33,9 +33,7 @@ def shapes(**changes: int) -> Shapes:
 @pytest.mark.parametrize(
     ("fields", "field"),
     [
-        ({"context_parallel_degree": 2}, "strategy.context_parallel_degree"),
         ({"expert_parallel_degree": 2}, "strategy.expert_parallel_degree"),
-        ({"offload": ["optimizer"]}, "strategy.embedding.offload"),
     ],
 )
 def test_a_technique_that_the_executor_lacks_is_refused_by_field(
@@ -47,16 +45,22 @@ def test_a_technique_that_the_executor_lacks_is_refused_by_field(
     assert caught.value.remedy
 
 
-def test_offload_of_one_layer_group_is_named_by_its_place() -> None:
+def test_offloaded_parameters_of_a_group_that_is_not_sharded_are_named_by_their_place() -> None:
     groups = [
-        {"first_block": 0, "block_count": 2},
-        {"first_block": 2, "block_count": 2, "offload": ["activations"]},
+        {"first_block": 0, "block_count": 2, "offload": ["activations", "optimizer"]},
+        {"first_block": 2, "block_count": 2, "zero_stage": 2, "offload": ["parameters"]},
     ]
     strategy = resolved(
         stages=[{"stage": 0, "layers": groups}], embedding={"zero_stage": 0}, head={"zero_stage": 0}
     )
     with pytest.raises(UnsupportedPlanError, match=r"strategy\.stages\.0\.layers\.1\.offload"):
         check_strategy(strategy, a_job())
+
+
+def test_offload_to_drives_is_refused() -> None:
+    strategy = resolved(offload=["optimizer"])
+    with pytest.raises(UnsupportedPlanError, match=r"job\.offload_to.*nvme.*host"):
+        check_strategy(strategy, a_job(offload_to="nvme"))
 
 
 def test_fp8_is_refused_with_the_formats_that_work() -> None:

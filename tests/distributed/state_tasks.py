@@ -1,0 +1,200 @@
+"""Tasks about model states: offload, formats, norms of gradients. The same answer on every rank."""
+
+from __future__ import annotations
+
+import functools
+import gc
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import distributed, nn
+from torch.distributed.tensor import DTensor
+from torch.func import functional_call
+from torch.nn import functional
+
+from executor.apply.materialise import materialise, unsplit_name
+from executor.host_memory import held_bytes
+from executor.losses import next_token_loss
+from executor.models.decoder import Decoder
+from executor.session import Session
+from executor.telemetry import device_bytes
+from executor.trainer import StepMetrics, Trainer
+from tests.distributed.plans import GLOBAL_BATCH_SIZE, cpu_plan, small_model
+from tests.distributed.reference import SEED, adamw, build_model, global_batches
+
+CPU = torch.device("cpu")
+FORMATS = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
+
+
+@dataclass(frozen=True)
+class StateRun:
+    """What the unsharded run gave, by the unsplit model's names."""
+
+    losses: list[float]
+    norms: list[float]
+    parameters: dict[str, torch.Tensor]
+
+
+@functools.cache
+def unsharded(
+    *, kind: str, precision: str, largest_norm: float | None, micro_batch_size: int, steps: int
+) -> StateRun:
+    """Train fp32 weights in one process, computing with copies in `precision`.
+
+    Micro-batches are as the sharded run has them, so that each gradient is rounded alike; they are
+    summed in fp32.
+    """
+    model = Decoder(small_model(tied=kind == "tied"))
+    materialise(model, declaration=model.declaration(), device=CPU, seed=SEED)
+    weights = dict(model.named_parameters())
+    optimizer = adamw(weights.values())
+    count = GLOBAL_BATCH_SIZE // micro_batch_size
+    scale = 2.0**16 if precision == "fp16" else 1.0  # without it small gradients vanish
+    losses, norms = [], []
+    for inputs, targets in global_batches(0, steps):
+        optimizer.zero_grad()
+        total = 0.0
+        for rows, wanted in zip(inputs.chunk(count), targets.chunk(count), strict=True):
+            copies = {name: value.to(FORMATS[precision]) for name, value in weights.items()}
+            logits = functional_call(model, copies, (rows,), tie_weights=True)
+            loss = functional.cross_entropy(logits.flatten(0, 1).float(), wanted.flatten()) / count
+            (loss * scale).backward()
+            total += loss.item()
+        for weight in weights.values():
+            weight.grad.div_(scale)
+        most = float("inf") if largest_norm is None else largest_norm
+        norms.append(float(nn.utils.clip_grad_norm_(weights.values(), most)))
+        optimizer.step()
+        losses.append(total)
+    parameters = {name: value.detach().clone() for name, value in weights.items()}
+    return StateRun(losses=losses, norms=norms, parameters=parameters)
+
+
+def state_parity(
+    *,
+    strategy: dict[str, Any],
+    kind: str = "decoder",
+    precision: str = "fp32",
+    largest_norm: float | None = None,
+    steps: int = 5,
+) -> dict[str, Any]:
+    """Train and compare losses, norms and parameters with the unsharded run."""
+    session, trainer = state_trainer(
+        strategy, kind=kind, precision=precision, largest_norm=largest_norm
+    )
+    metrics = [trainer.step(*batch) for batch in session.shard(global_batches(0, steps))]
+    reference = unsharded(
+        kind=kind,
+        precision=precision,
+        largest_norm=largest_norm,
+        micro_batch_size=session.strategy.micro_batch_size,
+        steps=steps,
+    )
+    return {
+        "losses": [item.loss for item in metrics],
+        "reference_losses": reference.losses,
+        "norms": [item.gradient_norm for item in metrics],
+        "reference_norms": reference.norms,
+        "parameter_error": parameter_error(trainer, reference.parameters),
+        "formats": sorted({str(item.dtype) for item in _state_tensors(trainer)}),
+        "differences": everyone(list(session.report().differences_from_plan)),
+    }
+
+
+def residence(*, strategy: dict[str, Any], steps: int = 2) -> dict[str, Any]:
+    """Return for every rank where its model states lie after some steps, and a step's peak."""
+    gc.collect()
+    before = held_bytes()
+    session, trainer = state_trainer(strategy)
+    *first, last = session.shard(global_batches(0, steps))
+    for batch in first:
+        trainer.step(*batch)
+    trainer.metered_step(*last)
+    states = [*trainer.model.parameters(), *_state_tensors(trainer)]
+    mine = {
+        "device_bytes": device_bytes(states),
+        "host_bytes": held_bytes() - before,
+        "peak_memory_bytes": session.report().peak_memory_bytes,
+        "differences": list(session.report().differences_from_plan),
+    }
+    return {"ranks": everyone([mine])}
+
+
+def overflow(*, strategy: dict[str, Any], scale: float) -> dict[str, Any]:
+    """Return what a step does whose scaled loss is beyond fp16, and the one after it."""
+    session, trainer = state_trainer(strategy, precision="fp16")
+    loss_scale = trainer.loss_scale
+    assert loss_scale is not None
+    loss_scale.value = scale
+    first, second = session.shard(global_batches(0, 2))
+    before = [_local(value).detach().clone() for value in trainer.model.parameters()]
+    skipped = trainer.step(*first)
+    changed = [
+        not torch.equal(old, _local(new))
+        for old, new in zip(before, trainer.model.parameters(), strict=True)
+    ]
+    scale_after = loss_scale.value
+    loss_scale.value = 2.0**10
+    return {
+        "skipped": everyone([skipped.was_skipped]),
+        "changed": everyone([any(changed)]),
+        "scale": everyone([scale_after]),
+        "next": _as_fields(trainer.step(*second)),
+    }
+
+
+def state_trainer(
+    strategy: dict[str, Any],
+    *,
+    kind: str = "decoder",
+    precision: str = "fp32",
+    largest_norm: float | None = None,
+) -> tuple[Session, Trainer]:
+    """Return a session and its trainer of the small model."""
+    plan = cpu_plan(tied=kind.endswith("tied"), precision=precision, **strategy)
+    session = Session(plan, device=CPU)
+    trainer = session.parallelize(
+        lambda: build_model(kind),
+        next_token_loss,
+        adamw,
+        seed=SEED,
+        max_gradient_norm=largest_norm,
+    )
+    return session, trainer
+
+
+def parameter_error(trainer: Trainer, expected: dict[str, torch.Tensor]) -> float:
+    """Return the largest difference of any rank's parameters, relative to their magnitude."""
+    worst = 0.0
+    for name, parameter in trainer.model.named_parameters():
+        value = parameter.detach()
+        whole = value.full_tensor() if isinstance(value, DTensor) else value
+        wanted = expected[unsplit_name(name, trainer.declaration)]
+        worst = max(worst, float((whole - wanted).abs().max() / wanted.abs().max()))
+    return max(everyone([worst]))
+
+
+def everyone(mine: list[Any]) -> list[Any]:
+    """Return what all ranks have, in one list."""
+    gathered: list[Any] = [None] * distributed.get_world_size()
+    distributed.all_gather_object(gathered, mine)
+    return [item for part in gathered for item in part]
+
+
+def _state_tensors(trainer: Trainer) -> Iterator[torch.Tensor]:
+    for optimizer in trainer.optimizers:
+        for state in optimizer.state.values():
+            yield from (value for value in state.values() if isinstance(value, torch.Tensor))
+
+
+def _local(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor.to_local() if isinstance(tensor, DTensor) else tensor
+
+
+def _as_fields(metrics: StepMetrics) -> dict[str, Any]:
+    return {"loss": metrics.loss, "was_skipped": metrics.was_skipped}
+
+
+STATE_TASKS: tuple[Callable[..., dict[str, Any]], ...] = (state_parity, residence, overflow)

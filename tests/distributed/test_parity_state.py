@@ -1,0 +1,232 @@
+"""Model states: where they lie, in which format, and how their gradients are summed and clipped."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.distributed.group import RankGroup
+from tests.distributed.plans import mixed_stages
+from tests.distributed.test_parity import check_parity
+
+pytestmark = pytest.mark.distributed
+
+Fields = dict[str, Any]
+TOLERANCE = 1e-5
+# As in test_layout, and 57 parameters, each with a step count of 4 bytes beside AdamW's states.
+PARAMETER_COUNT = 90_528
+STEP_COUNTS = 57 * 4
+
+TWO = {"data_parallel_degree": 2, "micro_batch_size": 2}
+OFFLOADS: dict[str, Fields] = {
+    "optimizer": {**TWO, "offload": ["optimizer"]},
+    "zero2-optimizer": {**TWO, "zero_stage": 2, "offload": ["optimizer"]},
+    "zero3-parameters": {**TWO, "zero_stage": 3, "offload": ["parameters"]},
+    "zero3-both": {**TWO, "zero_stage": 3, "offload": ["optimizer", "parameters"]},
+    **{
+        f"activations-{mode}": {
+            **TWO,
+            "zero_stage": 3,
+            "offload": ["activations"],
+            "activation_checkpointing": mode,
+        }
+        for mode in ("none", "selective", "full")
+    },
+    "one-rank-of-data": {
+        "tensor_parallel_degree": 2,
+        "sequence_parallel": True,
+        "micro_batch_size": 4,
+        "zero_stage": 3,
+        "offload": ["optimizer", "parameters", "activations"],
+    },
+    "pipeline": {
+        "pipeline_parallel_degree": 2,
+        "micro_batch_size": 2,
+        "offload": ["optimizer", "activations"],
+        "activation_checkpointing": "selective",
+    },
+}
+MIXED: Fields = {
+    "data_parallel_degree": 4,
+    "stages": mixed_stages(
+        [
+            {"block_count": 1, "offload": ["optimizer"]},
+            {"block_count": 1, "zero_stage": 1, "offload": ["activations"]},
+            {"block_count": 2, "zero_stage": 3, "offload": ["parameters", "activations"]},
+            {"block_count": 2, "zero_stage": 3, "offload": ["optimizer", "parameters"]},
+        ]
+    ),
+    "embedding": {"zero_stage": 3, "offload": ["parameters"]},
+    "head": {"zero_stage": 0, "offload": ["optimizer"]},
+}
+
+
+@pytest.mark.parametrize("strategy", OFFLOADS.values(), ids=OFFLOADS.keys())
+def test_offload_does_not_change_training(two_ranks: RankGroup, strategy: Fields) -> None:
+    check_parity(two_ranks.run("parity", strategy=strategy))
+
+
+def test_layer_groups_may_offload_different_states(four_ranks: RankGroup) -> None:
+    check_parity(four_ranks.run("parity", strategy=MIXED))
+
+
+@pytest.mark.parametrize("offload", [["optimizer"], ["parameters"], ["optimizer", "parameters"]])
+def test_a_tied_weight_is_offloaded_with_the_embedding(
+    two_ranks: RankGroup, offload: list[str]
+) -> None:
+    strategy = {**TWO, "zero_stage": 3, "offload": offload}
+    check_parity(two_ranks.run("parity", strategy=strategy, kind="tied"))
+
+
+# Bytes a parameter: 4 for itself, 8 for AdamW's states; a copy on the host where it updates there.
+HELD: dict[str, tuple[int, list[str], tuple[int, int]]] = {
+    "nothing": (0, [], (12, 0)),
+    "optimizer": (0, ["optimizer"], (4, 12)),
+    "zero3-nothing": (3, [], (12, 0)),
+    "zero3-optimizer": (3, ["optimizer"], (4, 12)),
+    "zero3-parameters": (3, ["parameters"], (8, 4)),
+    "zero3-both": (3, ["optimizer", "parameters"], (0, 12)),
+}
+
+
+@pytest.mark.parametrize(("zero", "offload", "expected"), HELD.values(), ids=HELD.keys())
+def test_states_lie_where_the_plan_says(
+    two_ranks: RankGroup, zero: int, offload: list[str], expected: tuple[int, int]
+) -> None:
+    count = PARAMETER_COUNT // (2 if zero else 1)
+    steps = (0, STEP_COUNTS) if "optimizer" in offload else (STEP_COUNTS, 0)
+    strategy = {**TWO, "zero_stage": zero, "offload": offload}
+    for rank in two_ranks.run("residence", strategy=strategy)["ranks"]:
+        assert rank["differences"] == []
+        assert rank["device_bytes"] == expected[0] * count + steps[0]
+        assert rank["host_bytes"] == expected[1] * count + steps[1]
+
+
+def test_live_bytes_fall_with_each_offload(two_ranks: RankGroup) -> None:
+    offloads = [[], ["optimizer"], ["optimizer", "parameters"]]
+    offloads += [[*offloads[-1], "activations"]]
+    peaks = []
+    for offload in offloads:
+        strategy = {"data_parallel_degree": 2, "micro_batch_size": 4, "zero_stage": 3}
+        answer = two_ranks.run("residence", strategy={**strategy, "offload": offload})
+        peaks.append(max(rank["peak_memory_bytes"] for rank in answer["ranks"]))
+    assert peaks == sorted(peaks, reverse=True)
+    assert len(set(peaks)) == len(peaks)
+
+
+ACCUMULATING: dict[str, Fields] = {
+    **{f"zero{stage}": {"data_parallel_degree": 2, "zero_stage": stage} for stage in range(4)},
+    "pp2": {"pipeline_parallel_degree": 2},
+    "zero3-offloaded": {
+        "data_parallel_degree": 2,
+        "zero_stage": 3,
+        "offload": ["optimizer", "parameters", "activations"],
+    },
+    "zero1-optimizer": {"data_parallel_degree": 2, "zero_stage": 1, "offload": ["optimizer"]},
+}
+
+
+@pytest.mark.parametrize("strategy", ACCUMULATING.values(), ids=ACCUMULATING.keys())
+def test_bf16_computes_in_16_bits_and_sums_and_updates_in_32(
+    two_ranks: RankGroup, strategy: Fields
+) -> None:
+    """Each micro-batch's gradient is rounded as the unsharded run rounds it, so that sums agree."""
+    check_states(two_ranks.run("state_parity", strategy=strategy, precision="bf16"))
+
+
+def test_bf16_layer_groups_of_every_zero_stage(four_ranks: RankGroup) -> None:
+    check_states(four_ranks.run("state_parity", strategy=MIXED, precision="bf16"))
+
+
+@pytest.mark.parametrize("strategy", ACCUMULATING.values(), ids=ACCUMULATING.keys())
+def test_fp16_trains_with_a_scaled_loss(two_ranks: RankGroup, strategy: Fields) -> None:
+    check_states(two_ranks.run("state_parity", strategy=strategy, precision="fp16"))
+
+
+def test_a_step_whose_gradients_overflow_is_skipped_on_every_rank(four_ranks: RankGroup) -> None:
+    """The scale halves, and training goes on."""
+    strategy = {"pipeline_parallel_degree": 2, "data_parallel_degree": 2, "zero_stage": 2}
+    answer = four_ranks.run("overflow", strategy=strategy, scale=2.0**30)
+    assert answer["skipped"] == [True] * 4
+    assert answer["changed"] == [False] * 4
+    assert answer["scale"] == [2.0**29] * 4
+    assert answer["next"]["was_skipped"] is False
+    assert answer["next"]["loss"] == pytest.approx(5.55, abs=0.1)
+
+
+CLIPPED_ON_TWO: dict[str, Fields] = {
+    "dp2": {"data_parallel_degree": 2},
+    "zero3": {"data_parallel_degree": 2, "zero_stage": 3},
+    "tp2": {"tensor_parallel_degree": 2, "micro_batch_size": 4},
+    "tp2-sp": {"tensor_parallel_degree": 2, "sequence_parallel": True, "micro_batch_size": 4},
+    "pp2": {"pipeline_parallel_degree": 2},
+    "offloaded": {
+        "data_parallel_degree": 2,
+        "zero_stage": 3,
+        "offload": ["optimizer", "parameters"],
+    },
+}
+CLIPPED_ON_FOUR: dict[str, Fields] = {
+    "hsdp-zero2": {
+        "data_parallel_replicate_degree": 2,
+        "data_parallel_shard_degree": 2,
+        "zero_stage": 2,
+    },
+    "tp2-sp-zero3": {
+        "tensor_parallel_degree": 2,
+        "sequence_parallel": True,
+        "data_parallel_degree": 2,
+        "micro_batch_size": 2,
+        "zero_stage": 3,
+    },
+    "tp2-pp2": {
+        "tensor_parallel_degree": 2,
+        "pipeline_parallel_degree": 2,
+        "micro_batch_size": 2,
+    },
+    "pp2-zero1": {"pipeline_parallel_degree": 2, "data_parallel_degree": 2, "zero_stage": 1},
+    "mixed-offload": MIXED,
+}
+# The first step's norm is 0.92; half of it is clipped away at first, less later on.
+LARGEST_NORM = 0.5
+
+
+@pytest.mark.parametrize("kind", ["decoder", "tied"])
+@pytest.mark.parametrize("strategy", CLIPPED_ON_TWO.values(), ids=CLIPPED_ON_TWO.keys())
+def test_two_ranks_clip_by_the_norm_of_the_whole_gradient(
+    two_ranks: RankGroup, strategy: Fields, kind: str
+) -> None:
+    """The norm is that of clip_grad_norm_ on the unsharded model; tied weights count once."""
+    check_clipped(two_ranks.run("state_parity", strategy=strategy, kind=kind, **_CLIPPED))
+
+
+@pytest.mark.parametrize("strategy", CLIPPED_ON_FOUR.values(), ids=CLIPPED_ON_FOUR.keys())
+def test_four_ranks_clip_by_the_norm_of_the_whole_gradient(
+    four_ranks: RankGroup, strategy: Fields
+) -> None:
+    check_clipped(four_ranks.run("state_parity", strategy=strategy, **_CLIPPED))
+
+
+def test_the_clipped_norm_of_bf16_is_that_of_the_unscaled_gradient(two_ranks: RankGroup) -> None:
+    strategy = {"data_parallel_degree": 2, "zero_stage": 2}
+    check_clipped(two_ranks.run("state_parity", strategy=strategy, precision="fp16", **_CLIPPED))
+
+
+_CLIPPED: Fields = {"largest_norm": LARGEST_NORM}
+
+
+def check_states(answer: Fields) -> None:
+    """Fail unless a run equals the unsharded one, with states in fp32, as planned."""
+    assert answer["differences"] == []
+    assert answer["formats"] == ["torch.float32"]
+    assert answer["losses"] == pytest.approx(answer["reference_losses"], rel=TOLERANCE)
+    assert answer["losses"][-1] < answer["losses"][0]
+    assert answer["parameter_error"] <= TOLERANCE
+
+
+def check_clipped(answer: Fields) -> None:
+    """Fail unless a run equals the unsharded one, and clipping mattered."""
+    check_states(answer)
+    assert answer["norms"] == pytest.approx(answer["reference_norms"], rel=TOLERANCE)
+    assert answer["norms"][0] > LARGEST_NORM
