@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from planner.cost.adapters import needed_flop_per_token
 from planner.hardware import device_profile
 from planner.resolution import Request
 from planner.schema.cluster import Cluster, NodeGroup
@@ -88,7 +89,7 @@ def least_device_count(wish: SizingWish, base: Request, device: str) -> int | No
     peak_tflop = device_profile(device).peak_tflop_per_second.get(job.precision)
     if peak_tflop is None:
         return None
-    flop = base.workload.model_flop_per_token(job.sequence_length or 1) * wish.tokens
+    flop = needed_flop_per_token(base.workload, job, job.sequence_length or 1) * wish.tokens
     seconds = wish.days * _DAY_SECONDS
     return max(math.ceil(flop / (peak_tflop * 1e12 * seconds) * _ROUNDING), 1)
 

@@ -12,6 +12,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from planner.cost.adapters import needed_flop_per_token
 from planner.errors import InputError
 from planner.ilp.result import Found, NotFound
 from planner.inquiry import Inquiry, solution
@@ -289,7 +290,7 @@ def _least_step_seconds(request: Request) -> float:
     job = request.job.resolved
     length = job.sequence_length or 1
     tokens = (job.global_batch_size or 1) * length
-    flop = tokens * request.workload.model_flop_per_token(length)
+    flop = tokens * needed_flop_per_token(request.workload, job, length)
     peak = request.hardware.peak_flop_per_second(job.precision)
     return flop / peak * (1.0 - RELATIVE_TOLERANCE)
 

@@ -12,14 +12,22 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from planner.cost.adapters import (
+    adapters_of,
+    added_kernel_count,
+    addition_seconds,
+    frozen,
+    unpacking_seconds,
+)
 from planner.cost.attention import attention_seconds
 from planner.cost.casts import cast_seconds
 from planner.cost.configuration import Floats
-from planner.cost.products import product_seconds
+from planner.cost.products import ProductSeconds, product_seconds
 from planner.cost.setting import Setting
 from planner.cost.tokens import layer_tokens, source_tokens
 from planner.workload.layer import (
     ElementwiseTraffic,
+    Gemm,
     LayerWorkload,
     SourceWorkload,
 )
@@ -74,6 +82,8 @@ def compute_seconds(layer: LayerWorkload, setting: Setting) -> ComputeSeconds:
     )
     launches = _kernel_count(layer, setting) * setting.host_seconds_per_kernel
     backward_launches = launches * setting.stack.backward_kernel_ratio
+    if frozen(layer, setting.job):  # no products for weights' gradients
+        backward_launches -= len(layer.gemms) * setting.host_seconds_per_kernel
     hooks = (len(layer.gemms) + _NORMS) * setting.host_seconds_per_gathered_module
     selective, kernels_again = products.again + elementwise, _SELECTIVE_KERNEL_RATIO * launches
     if not setting.job.fused_attention:  # its scores are not kept, and are worked out again
@@ -111,6 +121,7 @@ def _kernel_count(layer: LayerWorkload, setting: Setting) -> int:
     cores = sum(part.attention is not None for part in parts)
     if setting.job.fused_elementwise and not setting.stack.activations.fused:
         count -= sum(part.elementwise.unfused_kernel_count for part in parts)
+    count += added_kernel_count(layer, setting)
     each = 1
     if setting.unfused and not setting.job.fused_attention:
         each += _UNFUSED_CORE_KERNELS
@@ -140,9 +151,12 @@ def _products(layer: LayerWorkload, setting: Setting) -> _Products:
         (layer, layer_tokens(layer, setting))
     ]
     parts.extend((source, source_tokens(source, setting)) for source in layer.sources)
+    stays = frozen(layer, setting.job)
     for part, tokens in parts:
         for gemm in part.gemms:
             one = product_seconds(gemm, tokens, setting)
+            if stays:
+                one = _adapted(gemm, one, tokens, setting)
             total = _Products(
                 forward=total.forward + one.forward,
                 backward=total.backward + one.input_gradient + one.weight_gradient,
@@ -151,6 +165,23 @@ def _products(layer: LayerWorkload, setting: Setting) -> _Products:
                 last=total.last + (one.forward if gemm.ends_block else zero),
             )
     return total
+
+
+def _adapted(gemm: Gemm, own: ProductSeconds, tokens: Floats, setting: Setting) -> ProductSeconds:
+    """Return the seconds of a frozen product with those of its adapter, if it has one."""
+    unpacked = unpacking_seconds(gemm, setting)
+    forward, inputs = own.forward + unpacked, own.input_gradient + unpacked
+    weights = np.zeros_like(own.weight_gradient)
+    adapters = setting.job.adapters
+    pair = () if adapters is None else adapters_of(gemm, adapters)
+    if pair:
+        added, added_back = addition_seconds(gemm, tokens, setting)
+        forward, inputs = forward + added, inputs + added_back
+    for part in pair:
+        one = product_seconds(part, tokens, setting)
+        forward, inputs = forward + one.forward, inputs + one.input_gradient
+        weights = weights + one.weight_gradient
+    return ProductSeconds(forward=forward, input_gradient=inputs, weight_gradient=weights)
 
 
 def _elementwise_seconds(layer: LayerWorkload, setting: Setting) -> Floats:

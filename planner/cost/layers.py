@@ -7,6 +7,7 @@ from typing import Literal
 
 import numpy as np
 
+from planner.cost.adapters import kept_elements, with_adapters
 from planner.cost.compute import ComputeSeconds, compute_seconds
 from planner.cost.configuration import Choices, Floats
 from planner.cost.layer_costs import (
@@ -105,9 +106,10 @@ def layer_bytes(
 
 def _held(layer: LayerWorkload, setting: Setting, extras: Extras) -> LocalParameters:
     parameters = local_parameters(layer.parameters, setting)
-    return LocalParameters(
+    own = LocalParameters(
         dense=parameters.dense + extras.copied_parameters, expert=parameters.expert
     )
+    return with_adapters(layer, own, setting)
 
 
 def _seconds(
@@ -199,7 +201,9 @@ def _step_end_seconds(
     setting: Setting,
 ) -> StepEndSeconds:
     """Return the sync that is left for the last micro-batch, and the optimiser."""
-    updated = np.where(choices.zero_stage == 0, held.total(), sharded_parameters(held, setting))
+    trained = held.trained()
+    shard = sharded_parameters(trained, setting)
+    updated = np.where(choices.zero_stage == 0, trained.total(), shard)
     seconds = updated * setting.optimizer_traffic_bytes / setting.hardware.memory_bytes_per_second
     return StepEndSeconds(
         data_parallel_exposed=step_end_sync(sync, windows, choices, setting),
@@ -211,6 +215,8 @@ def _step_end_seconds(
 def _kept_bytes(layer: LayerWorkload, kept: _Kept, setting: Setting) -> Floats:
     """Return what one micro-batch keeps on one device under a choice, [configurations, 1]."""
     own: ActivationElements = getattr(layer.activations, kept)
+    if kept == "none":
+        own = kept_elements(own, layer, setting.job)
     total = _bytes_of(own, layer_tokens(layer, setting), setting)
     for source in layer.sources:
         elements: ActivationElements = getattr(source.activations, kept)

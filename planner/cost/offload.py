@@ -71,7 +71,9 @@ def offload_seconds(
     stored = np.where(choices.offload_activations, kept_bytes / down, 0.0)
     restored = np.where(choices.offload_activations, kept_bytes / up, 0.0)
     overlap = setting.overlap
-    updated = np.where(choices.zero_stage == 0, held.total(), shard)
+    trained = held.trained()
+    own = shard if trained is held else sharded_parameters(trained, setting)
+    updated = np.where(choices.zero_stage == 0, trained.total(), own)
     host_rate = setting.hardware.profile.host.optimizer_gb_per_second * 1e9
     stays = np.where(choices.offload_parameters, 0.0, _MASTER_BYTES / up)
     on_host = setting.reduce_bytes / down + stays + _HOST_OPTIMIZER_BYTES / host_rate

@@ -21,14 +21,26 @@ from planner.workload.layer import ParameterCounts
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LocalParameters:
-    """Parameters of one layer on one device before data parallelism, [configurations, 1]."""
+    """Parameters of one layer on one device before data parallelism, [configurations, 1].
+
+    `frozen` are those of them that are not trained.
+    """
 
     dense: Floats
     expert: Floats
+    frozen: LocalParameters | None = None
 
     def total(self) -> Floats:
         """Return dense and expert parameters together."""
         return self.dense + self.expert
+
+    def trained(self) -> LocalParameters:
+        """Return those that have gradients and optimizer states."""
+        if self.frozen is None:
+            return self
+        return LocalParameters(
+            dense=self.dense - self.frozen.dense, expert=self.expert - self.frozen.expert
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,9 +61,13 @@ class StateMemory:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SyncSeconds:
-    """Collectives of one layer's model states, unexposed, [configurations, 1]."""
+    """Collectives of one layer's model states, unexposed, [configurations, 1].
+
+    `gather` is of all parameters, `gather_trained` of those that the optimizer has changed.
+    """
 
     gather: Floats
+    gather_trained: Floats
     reduce_scatter: Floats
     all_reduce: Floats
     replicas: Floats
@@ -78,9 +94,14 @@ def _expert_shard(setting: Setting) -> Floats:
 
 def state_memory(local: LocalParameters, choices: Choices, setting: Setting) -> StateMemory:
     """Return what the states of one layer take on device and host."""
-    shard = sharded_parameters(local, setting)
-    whole = local.total()
+    trained = local.trained()
+    shard = sharded_parameters(trained, setting)
+    whole = trained.total()
     parameters, gradients = _parameters_and_gradients(whole, shard, choices, setting)
+    gathered = setting.compute_bytes * whole
+    if local.frozen is not None:
+        stored, base = _frozen_bytes(local.frozen, choices, setting)
+        parameters, gathered = parameters + stored, gathered + base
     kept = np.where(choices.zero_stage == 0, whole, shard)
     optimizer = kept * setting.optimizer_state_bytes
     hosted = np.where(choices.offload_optimizer, optimizer, 0.0)
@@ -89,10 +110,21 @@ def state_memory(local: LocalParameters, choices: Choices, setting: Setting) -> 
         parameters=np.where(choices.offload_parameters, 0.0, parameters),
         gradients=gradients,
         optimizer=np.where(choices.offload_optimizer, 0.0, optimizer),
-        gathered=np.where(choices.zero_stage == 3, setting.compute_bytes * whole, 0.0),
+        gathered=np.where(choices.zero_stage == 3, gathered, 0.0),
         unreduced=_unreduced_bytes(whole, choices, setting),
         host=hosted,
     )
+
+
+def _frozen_bytes(
+    frozen: LocalParameters, choices: Choices, setting: Setting
+) -> tuple[Floats, Floats]:
+    """Return what frozen parameters take as they are held, and whole."""
+    each = float(setting.compute_bytes)
+    if setting.job.adapters is not None:
+        each = min(each, setting.job.adapters.base_bytes)
+    whole, shard = frozen.total(), sharded_parameters(frozen, setting)
+    return each * np.where(choices.zero_stage == 3, shard, whole), each * whole
 
 
 def _parameters_and_gradients(
@@ -156,40 +188,43 @@ def sync_seconds(local: LocalParameters, setting: Setting) -> SyncSeconds:
     levels = setting.hardware.levels
     dense_ranks, expert_ranks = setting.data_shard, _expert_shard(setting)
     stride, expert_stride = setting.tensor, setting.expert_tensor * setting.expert
+    trained = local.trained()
 
-    def both(element_bytes: int) -> Floats:
+    def both(held: LocalParameters, element_bytes: int) -> Floats:
         dense = all_gather_seconds(
-            local.dense * element_bytes, rank_count=dense_ranks, stride=stride, levels=levels
+            held.dense * element_bytes, rank_count=dense_ranks, stride=stride, levels=levels
         )
         expert = all_gather_seconds(
-            local.expert * element_bytes,
+            held.expert * element_bytes,
             rank_count=expert_ranks,
             stride=expert_stride,
             levels=levels,
         )
-        return dense + np.where(local.expert > 0.0, expert, 0.0)
+        return dense + np.where(held.expert > 0.0, expert, 0.0)
 
     whole = all_reduce_seconds(
-        local.dense * setting.reduce_bytes,
+        trained.dense * setting.reduce_bytes,
         rank_count=dense_ranks * setting.replicate,
         stride=stride,
         levels=levels,
     )
     whole_expert = all_reduce_seconds(
-        local.expert * setting.reduce_bytes,
+        trained.expert * setting.reduce_bytes,
         rank_count=expert_ranks * setting.replicate,
         stride=expert_stride,
         levels=levels,
     )
     replicas = all_reduce_seconds(
-        sharded_parameters(local, setting) * setting.reduce_bytes,
+        sharded_parameters(trained, setting) * setting.reduce_bytes,
         rank_count=setting.replicate,
         stride=stride * dense_ranks,
         levels=levels,
     )
+    gather = both(local, setting.compute_bytes)
     return SyncSeconds(
-        gather=both(setting.compute_bytes),
-        reduce_scatter=both(setting.reduce_bytes),
-        all_reduce=whole + np.where(local.expert > 0.0, whole_expert, 0.0),
+        gather=gather,
+        gather_trained=gather if trained is local else both(trained, setting.compute_bytes),
+        reduce_scatter=both(trained, setting.reduce_bytes),
+        all_reduce=whole + np.where(trained.expert > 0.0, whole_expert, 0.0),
         replicas=replicas,
     )

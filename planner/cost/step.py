@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from planner.cost.adapters import needed_flop_per_token
 from planner.cost.configuration import Configuration
 from planner.cost.held import boundaries, held_layers
 from planner.cost.holdings import peak_holdings
@@ -134,7 +135,7 @@ def _prediction(
     stack = stack_profile(job.stack)
     length = job.sequence_length or 0
     tokens = (job.global_batch_size or 0) * length
-    flop = tokens * workload.model_flop_per_token(length)
+    flop = tokens * needed_flop_per_token(workload, job, length)
     limits = [priced.tables[kind].limits for kind in priced.rank_kinds]
     stages = tuple(
         _stage_prediction(rank, total, limits[rank]) for rank, total in enumerate(totals)

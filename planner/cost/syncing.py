@@ -60,7 +60,7 @@ def _autocast_seconds(held: LocalParameters, setting: Setting) -> Floats:
     """
     if not setting.stack.autocasts or setting.job.precision is Precision.FP32:
         return np.zeros_like(setting.tokens)
-    moved = (4.0 + setting.compute_bytes) * held.total()
+    moved = (4.0 + setting.compute_bytes) * held.trained().total()
     return moved / setting.hardware.memory_bytes_per_second
 
 
@@ -104,10 +104,11 @@ def _copy_seconds(held: LocalParameters, setting: Setting) -> tuple[Floats, Floa
     nothing = np.zeros_like(setting.tokens)
     if not setting.stack.copies_gathered:
         return nothing, nothing
-    copied = np.where(setting.data_shard > 1.0, held.total(), 0.0)
-    pace = setting.hardware.memory_bytes_per_second
+    several, pace = setting.data_shard > 1.0, setting.hardware.memory_bytes_per_second
+    copied = np.where(several, held.total(), 0.0)
+    reduced = np.where(several, held.trained().total(), 0.0)
     unpack = 2.0 * setting.compute_bytes * copied / pace
-    return unpack, (setting.compute_bytes + setting.reduce_bytes) * copied / pace
+    return unpack, (setting.compute_bytes + setting.reduce_bytes) * reduced / pace
 
 
 def step_end_sync(
@@ -123,7 +124,7 @@ def step_end_sync(
     last_backward = np.where(zero == 0, sync.all_reduce, sync.replicas) + np.where(
         zero == 1, sync.reduce_scatter, 0.0
     )
-    first_forward = np.where((zero == 1) | (zero == 2), sync.gather, 0.0)
+    first_forward = np.where((zero == 1) | (zero == 2), sync.gather_trained, 0.0)
     if setting.overlaps_gradients:
         last_backward = exposed_seconds(last_backward, windows.backward, setting.overlap)
     if setting.stack.syncs_under_compute:

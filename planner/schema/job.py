@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Annotated, Self
+from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
@@ -61,6 +61,32 @@ class OffloadStore(StrEnum):
 
     HOST = "host"
     NVME = "nvme"
+
+
+class AdapterTargets(StrEnum):
+    """Which products of a block have adapters: those of attention, or all but routed experts."""
+
+    ATTENTION = "attention"
+    ALL = "all"
+
+
+class Adapters(Part):
+    """Low-rank adapters (LoRA) in place of the model's parameters, which stay as they are.
+
+    `trains_ends`: embedding and head are trained whole. `base_bits` of 4 or 8: what is frozen is
+    stored in so many bits, with a scale of 16 for every 64 of them in 4 bits (QLoRA).
+    """
+
+    rank: Annotated[int, Field(ge=1, le=65536)]
+    targets: AdapterTargets = AdapterTargets.ALL
+    trains_ends: bool = False
+    base_bits: Literal[4, 8, 16] = 16
+
+    @property
+    def base_bytes(self) -> float:
+        """Return the bytes of one frozen parameter as it is stored."""
+        scales = 16.0 / 64.0 if self.base_bits == 4 else 0.0
+        return (self.base_bits + scales) / 8.0
 
 
 class DegreeLimit(Part):
@@ -145,6 +171,8 @@ class Job(Document):
     `overlapped_gradients` says whether gradients that are reduced once a step are so under
     backward; without it, they are where the stack does that by default.
 
+    `adapters` are trained in place of the model; without any, all parameters are.
+
     Seven say what else takes time. `cuda_graphs`: the whole step is captured, so that the host
     launches no kernel. `blocking_launches`: the host waits for each kernel, as it does under
     CUDA_LAUNCH_BLOCKING. `overlapped_experts`: dispatch to experts and combination run beside the
@@ -175,6 +203,7 @@ class Job(Document):
     fused_elementwise: bool = False
     first_flash_attention: bool = False
     row_scaled_fp8: bool = False
+    adapters: Adapters | None = None
     limits: Limits = Limits()
     calibration: Calibration | None = None
 

@@ -4,7 +4,15 @@ from __future__ import annotations
 
 import re
 
-from planner.schema.job import GLOBAL_BATCH_LIMIT, Job, Optimizer, Precision, Stack
+from planner.schema.job import (
+    GLOBAL_BATCH_LIMIT,
+    Adapters,
+    AdapterTargets,
+    Job,
+    Optimizer,
+    Precision,
+    Stack,
+)
 from planner.schema.measured_run import MeasuredRun
 from planner.validation.reasons import Assumption, Unpriceable, Unpriced
 
@@ -46,8 +54,11 @@ _OPTIMIZERS = (
 )
 
 # Options of Megatron-Core as rows state them; `transformer_engine` captures parts of a layer alone.
-_WHOLE_GRAPHS = re.compile(r"\bcuda_graph_impl=(full_iteration|local)\b")
+_WHOLE_GRAPHS = re.compile(
+    r"\b(cuda_graph_impl=(full_iteration|local)|(MCORE|LAYER)_CUDA_GRAPH=(1|True))\b"
+)
 _BLOCKING = re.compile(r"\bCUDA_LAUNCH_BLOCKING=1\b(?P<nodes> on multi-node runs)?")
+_ADAPTER_RANK = re.compile(r"\brank[ =](\d+)\b", re.IGNORECASE)
 _OVERLAPPED_EXPERTS = re.compile(r"\bmoe_a2a_overlap=True\b")
 
 
@@ -55,17 +66,16 @@ def job_of(run: MeasuredRun) -> tuple[Job, tuple[Assumption, ...]]:
     """Return the job of `run`, and what was assumed for it.
 
     Raises:
-        Unpriced: if only a part is trained, or the batch, format or optimizer cannot be said.
+        Unpriced: if the batch, format or optimizer cannot be said.
     """
-    if run.task in {"lora", "qlora"}:
-        raise Unpriced(Unpriceable.PARTLY_TRAINED, run.task)
     assumptions: list[Assumption] = []
+    stack = _stack(run, assumptions)
     job = Job(
         global_batch_size=_global_batch_size(run),
         sequence_length=run.seq_len,
         precision=_precision(run, assumptions),
         optimizer=_optimizer(run, assumptions),
-        stack=_stack(run, assumptions),
+        stack=stack,
         fused_attention=_fused_attention(run, assumptions),
         fused_loss=_fused_loss(run),
         fused_elementwise=_fused_elementwise(run),
@@ -75,6 +85,7 @@ def job_of(run: MeasuredRun) -> tuple[Job, tuple[Assumption, ...]]:
         row_scaled_fp8="rowwise" in (run.precision_raw or "").lower(),
         overlapped_gradients=_overlapped_gradients(run),
         blocking_launches=_blocking_launches(run),
+        adapters=_adapters(run, stack, assumptions),
         cuda_graphs=_WHOLE_GRAPHS.search(run.notes or "") is not None,
         overlapped_experts=_OVERLAPPED_EXPERTS.search(run.notes or "") is not None,
     )
@@ -96,6 +107,8 @@ def _stack(run: MeasuredRun, assumptions: list[Assumption]) -> Stack:
     framework = (run.framework or "").lower()
     if "transformers" in framework or "trainer" in framework:
         return Stack.DEEPSPEED if "deepspeed" in (run.sharding or "") else Stack.TORCH
+    if "config_dgx" in (run.source or "").lower():  # NVIDIA's submissions to MLPerf, on NeMo
+        return Stack.MEGATRON
     for word, stack in _STACKS:
         if word in framework:
             return stack
@@ -167,6 +180,29 @@ def _gradients_in_16_bits(run: MeasuredRun) -> bool:
     return any(name in framework for name in ("nemo", "megatron-bridge", "megatron bridge"))
 
 
+def _adapters(run: MeasuredRun, stack: Stack, assumptions: list[Assumption]) -> Adapters | None:
+    """Return the adapters that were trained in place of the model, if any.
+
+    NeMo's recipes adapt attention with a rank of 16, as MLPerf's benchmark has it; where weights
+    are in 4 bits, and in Qwen's scripts, all products of a block are adapted. Ranks that no row
+    states are taken as 64, as those scripts and QLoRA have it.
+    Source: QwenLM/Qwen `finetune.py`; Dettmers et al. 2023, arXiv:2305.14314, appendix B;
+    mlcommons/training `llama2_70b_lora`.
+    """
+    if run.task not in {"lora", "qlora"}:
+        return None
+    stated = _ADAPTER_RANK.search(f"{run.optimizer or ''}; {run.notes or ''}")
+    megatron = stack is Stack.MEGATRON
+    if stated is None:
+        assumptions.append(Assumption.ADAPTER_RANK)
+    return Adapters(
+        rank=int(stated[1]) if stated else 16 if megatron else 64,
+        targets=AdapterTargets.ATTENTION if megatron else AdapterTargets.ALL,
+        trains_ends="lora_emb" in (run.notes or ""),
+        base_bits=4 if run.task == "qlora" else 16,
+    )
+
+
 def _overlapped_gradients(run: MeasuredRun) -> bool | None:
     """Return whether gradients are reduced under backward; `None`: as the stack does by default.
 
@@ -204,6 +240,8 @@ def _precision(run: MeasuredRun, assumptions: list[Assumption]) -> Precision:
         assumptions.append(Assumption.PRECISION_16_BIT)
         return Precision.BF16
     name = run.precision.lower()
+    if run.task == "qlora" and name == "w4a16":
+        return Precision.BF16
     if name not in _PRECISIONS:
         raise Unpriced(Unpriceable.PRECISION, run.precision)
     if name.startswith("mx"):

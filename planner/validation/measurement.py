@@ -68,6 +68,8 @@ def _from_flop(case: Case) -> float | None:
     run = case.run
     if run.tflops_per_gpu is None or run.tflops_counts not in {"model", "hardware"}:
         return None
+    if case.job.adapters is not None:  # sources differ in what they count of frozen weights
+        return None
     flop = (case.job.global_batch_size or 1) * run.seq_len * _flop_per_token(case)
     if run.tflops_counts == "hardware" and run.recompute == "full":
         flop *= _RECOMPUTED_RATIO

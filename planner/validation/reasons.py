@@ -8,7 +8,6 @@ from enum import StrEnum
 class Unpriceable(StrEnum):
     """Why there is no honest price for a row, in the words that a report shows."""
 
-    PARTLY_TRAINED = "only a part of the parameters is trained (LoRA), which is not modelled"
     DEVICE = "the GPU has no profile"
     MIXED_DEVICES = "several kinds of GPUs, and the format does not state which stage sits where"
     DEVICE_COUNT = "the number of GPUs is not stated, or is not whole nodes"
@@ -44,6 +43,7 @@ class Assumption(StrEnum):
     MICROSCALED = "block-scaled 8-bit numbers: priced as fp8"
     OPTIMIZER_ADAMW = "optimizer not stated: AdamW"
     STACK_TORCH = "framework not known: torch"
+    ADAPTER_RANK = "adapters' rank not stated: 16 for attention under Megatron, else 64 for all"
     UNTIED = "tied embeddings not stated: not tied"
     NORMS_FROM_ACTIVATION = "norms and biases: as usual for the activation function"
     EXTRA_PREDICTION_LAYER = "multi-token prediction: priced as blocks, without its own head"

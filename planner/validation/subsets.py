@@ -26,12 +26,17 @@ def _is_small(comparison: Comparison) -> bool:
     return comparison.case.workload.parameter_count < _SMALL_BELOW
 
 
+def _has_adapters(comparison: Comparison) -> bool:
+    return comparison.case.job.adapters is not None
+
+
 def _of(comparison: Comparison, *precisions: Precision) -> bool:
     return comparison.case.job.precision in precisions
 
 
 def _dense_from_3b(comparison: Comparison) -> bool:
-    return not (_is_bulk(comparison) or _is_mixture(comparison) or _is_small(comparison))
+    others = (_is_bulk, _is_mixture, _is_small, _has_adapters)
+    return not any(other(comparison) for other in others)
 
 
 SUBSETS: dict[str, Chosen] = {
@@ -40,7 +45,10 @@ SUBSETS: dict[str, Chosen] = {
     "dense fp16, from 3B": lambda c: _dense_from_3b(c) and _of(c, Precision.FP16),
     "dense fp8, from 3B": lambda c: _dense_from_3b(c) and _of(c, Precision.FP8),
     "mixture of experts": lambda c: not _is_bulk(c) and _is_mixture(c),
-    "small, below 3B": lambda c: not _is_bulk(c) and not _is_mixture(c) and _is_small(c),
+    "small, below 3B": lambda c: (
+        not (_is_bulk(c) or _is_mixture(c) or _has_adapters(c)) and _is_small(c)
+    ),
+    "adapters (LoRA)": _has_adapters,
     "bulk": _is_bulk,
 }
 

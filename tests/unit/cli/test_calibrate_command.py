@@ -145,7 +145,7 @@ def test_runs_of_one_device_can_be_chosen(command, runs, tmp_path):
         ('{"gpu": "T4"}', "line 1, seq_len: Field required"),
         ("", "holds no run"),
         (json.dumps({**TORCHTITAN, "tokens_per_s_per_gpu": None}), "1 step: not_measured"),
-        (json.dumps({**TORCHTITAN, "task": "lora"}), "1 unpriced: partly_trained"),
+        (json.dumps({**TORCHTITAN, "precision": "nvfp4"}), "1 unpriced: precision"),
     ],
 )
 def test_a_file_without_a_fit_is_one_message(command, tmp_path, content, said):

@@ -34,7 +34,7 @@ def test_the_command_prints_one_document(command, tmp_path):
 
 def test_a_file_without_a_price_is_a_negative_answer(command, tmp_path):
     path = tmp_path / "runs.jsonl"
-    path.write_text(json.dumps({**TORCHTITAN, "task": "lora"}))
+    path.write_text(json.dumps({**TORCHTITAN, "precision": "nvfp4"}))
     assert command("validate", path).exit_code == 3
 
 

@@ -133,6 +133,11 @@ def test_the_stack_follows_the_framework(
     assert the_case(framework=framework, sharding=sharding).job.stack is stack
 
 
+def test_a_submission_to_mlperf_with_nvidias_configuration_runs_nemo() -> None:
+    source = "mlcommons/training_results implementations/config_DGXH100_8x8x1xtp4pp1cp2.sh"
+    assert the_case(framework="CUDA 12.3", source=source).job.stack is Stack.MEGATRON
+
+
 def test_an_unknown_framework_is_taken_for_torch_and_said() -> None:
     case = the_case(framework="an own program")
     assert case.job.stack is Stack.TORCH
@@ -206,7 +211,6 @@ def test_a_rack_is_used_in_equal_parts(devices: int, domain: int) -> None:
 @pytest.mark.parametrize(
     ("changes", "reason"),
     [
-        ({"task": "lora"}, Unpriceable.PARTLY_TRAINED),
         ({"gpu": "TPU v5p"}, Unpriceable.DEVICE),
         ({"gpu": "mixed"}, Unpriceable.MIXED_DEVICES),
         ({"num_gpus": None}, Unpriceable.DEVICE_COUNT),

@@ -6,7 +6,9 @@ from typing import Any
 
 import pytest
 
+from planner.schema.job import Adapters, AdapterTargets
 from planner.validation.case import case_of
+from planner.validation.reasons import Assumption
 from tests.measured_rows import KORTHIKANTI, MIXTURE, TORCHTITAN, a_run
 
 
@@ -54,3 +56,28 @@ def test_modules_that_a_row_runs_again_keep_nothing() -> None:
     plain, _ = case_of(a_run(MIXTURE)).workload.runs[0]
     assert plain.activations.none.products == 2 * 14336
     assert plain.activations.none.gathered == 2 * 4096
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        ({}, None),
+        ({"task": "full_finetune"}, None),
+        ({"task": "lora"}, Adapters(rank=64)),
+        ({"task": "lora", "optimizer": "adamw (LoRA rank 8)"}, Adapters(rank=8)),
+        ({"task": "lora", "notes": "method=lora_emb"}, Adapters(rank=64, trains_ends=True)),
+        (
+            {"task": "lora", "framework": "NeMo 24.07"},
+            Adapters(rank=16, targets=AdapterTargets.ATTENTION),
+        ),
+        ({"task": "qlora", "precision": "w4a16"}, Adapters(rank=64, base_bits=4)),
+    ],
+)
+def test_a_row_says_what_was_trained(changes: dict[str, Any], expected: Adapters | None) -> None:
+    assert case_of(a_run(**changes)).job.adapters == expected
+
+
+def test_a_rank_that_no_row_states_is_an_assumption() -> None:
+    stated = case_of(a_run(task="lora", notes="rank=32"))
+    assert Assumption.ADAPTER_RANK in case_of(a_run(task="lora")).assumptions
+    assert Assumption.ADAPTER_RANK not in stated.assumptions

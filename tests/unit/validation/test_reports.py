@@ -47,12 +47,12 @@ def test_fits_are_counted_by_prediction_and_outcome() -> None:
 
 
 def test_every_run_is_counted_once() -> None:
-    runs = [a_run(), a_run(KORTHIKANTI), a_run(task="lora"), a_run(mbs=None), a_run(gbs=None)]
+    runs = [a_run(), a_run(KORTHIKANTI), a_run(precision="nvfp4"), a_run(mbs=None), a_run(gbs=None)]
     report = validation_report(compared(runs))
     assert report.run_count == 5
     assert report.priced_count == 2
     assert {tally.name: tally.run_count for tally in report.unpriced} == {
-        "partly_trained": 1, "micro_batch": 1, "batch": 1,
+        "precision": 1, "micro_batch": 1, "batch": 1,
     }  # fmt: skip
 
 

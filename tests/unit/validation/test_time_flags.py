@@ -17,6 +17,8 @@ from tests.measured_rows import KORTHIKANTI, MIXTURE, a_run
         (None, False, False),
         ("cuda_graph_impl=full_iteration, cuda_graph_scope=[]", True, False),
         ("cuda_graph_impl=local", True, False),
+        ("config via filename match nodes x gpus x GA; MCORE_CUDA_GRAPH=1", True, False),
+        ("TP_COMM_OVERLAP=1, LAYER_CUDA_GRAPH=0", False, False),
         ("cuda_graph_impl=transformer_engine, moe_a2a_overlap=True", False, True),
         ("moe_a2a_overlap=False", False, False),
     ],

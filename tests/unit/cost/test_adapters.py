@@ -1,0 +1,127 @@
+"""What low-rank adapters change of a layer's time and memory, by hand."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from planner.cost.adapters import needed_flop_per_token
+from planner.cost.compute import compute_seconds
+from planner.cost.configuration import Choice, Choices, Configuration, Configurations
+from planner.cost.layer_costs import LayerBytes
+from planner.cost.layers import layer_bytes, layer_seconds, no_extras
+from planner.cost.setting import Setting, setting
+from planner.hardware import cluster_hardware
+from planner.importers.clusters import cluster_from_short_form
+from planner.importers.models import read_model
+from planner.schema.job import Adapters, AdapterTargets, Stack
+from planner.workload.layer import LayerWorkload
+from planner.workload.model import model_workload
+from tests.builders import a_job
+
+LLAMA = model_workload(read_model("llama-3-8b")[1])
+BLOCK: LayerWorkload = LLAMA.runs[0][0]
+PARAMETERS = 218_112_000  # of a block
+# r (K + N) of 4096 x 4096 twice, 4096 x 1024 twice, 4096 x 14336 three times
+ADAPTED = 16 * (2 * 8192 + 2 * 5120 + 3 * 18432)
+OF_ATTENTION = 16 * (2 * 8192 + 2 * 5120)
+ALL = Adapters(rank=16)
+ATTENTION = Adapters(rank=16, targets=AdapterTargets.ATTENTION)
+
+
+def a_setting(length: int = 65536, tensor: int = 1, **job: Any) -> Setting:
+    """One sequence on each of eight H100."""
+    (kind,) = cluster_hardware(cluster_from_short_form("1x8xh100-sxm5-80gb")).kinds
+    row = Configuration(tensor_parallel_degree=tensor, data_parallel_shard_degree=8 // tensor)
+    return setting(a_job(sequence_length=length, **job), kind, Configurations.of([row]))
+
+
+def held(zero_stage: int = 0, layer: LayerWorkload = BLOCK, **job: Any) -> LayerBytes:
+    here = a_setting(stack=Stack.DEEPSPEED, **job)
+    choices = Choices.of([Choice(zero_stage=zero_stage)])
+    return layer_bytes(layer, choices=choices, setting=here, extras=no_extras(here))
+
+
+@pytest.mark.parametrize(("adapters", "trained"), [(ALL, ADAPTED), (ATTENTION, OF_ATTENTION)])
+def test_adapters_alone_have_optimizer_states(adapters: Adapters, trained: int) -> None:
+    """Two moments and a master copy, 12 bytes a parameter; what is frozen has 2 bytes alone."""
+    found = held(adapters=adapters)
+    assert found.optimizer.item() == pytest.approx(12 * trained)
+    assert found.parameters.item() == pytest.approx(2 * (PARAMETERS + trained))
+
+
+def test_zero_3_shards_what_is_frozen_as_well() -> None:
+    found = held(zero_stage=3, adapters=ALL)
+    assert found.parameters.item() == pytest.approx(2 * (PARAMETERS + ADAPTED) / 8)
+    assert held(zero_stage=2, adapters=ALL).parameters.item() == pytest.approx(
+        2 * (PARAMETERS + ADAPTED)
+    )
+
+
+def test_four_bits_take_a_quarter_and_their_scales() -> None:
+    """4.25 bits a frozen parameter: 16 for every 64 of them beside their own."""
+    found = held(adapters=Adapters(rank=16, base_bits=4))
+    assert found.parameters.item() == pytest.approx(4.25 / 8 * PARAMETERS + 2 * ADAPTED)
+
+
+def test_ends_are_frozen_unless_they_are_trained() -> None:
+    """A table of 128,256 x 4,096."""
+    table = 128_256 * 4096
+    frozen = held(layer=LLAMA.embedding, adapters=ALL)
+    trained = held(layer=LLAMA.embedding, adapters=Adapters(rank=16, trains_ends=True))
+    assert frozen.optimizer.item() == 0.0
+    assert trained.optimizer.item() == pytest.approx(12 * table)
+
+
+def test_frozen_products_have_no_weights_gradient() -> None:
+    """A third of the products' time is spared; adapters of rank 1 hardly take any."""
+    whole = compute_seconds(BLOCK, a_setting())
+    adapted = compute_seconds(BLOCK, a_setting(adapters=Adapters(rank=1)))
+    assert adapted.weight_gradient.item() < 0.1 * whole.weight_gradient.item()
+    spared = (whole.backward - adapted.backward).item()
+    assert 0.6 * whole.weight_gradient.item() < spared < whole.weight_gradient.item()
+    assert adapted.forward.item() > whole.forward.item()
+
+
+def test_weights_in_four_bits_are_unpacked_for_every_reading() -> None:
+    """17/32 bytes read and 2 written for each, forward and for the inputs' gradient."""
+    plain = compute_seconds(BLOCK, a_setting(adapters=ALL))
+    packed = compute_seconds(BLOCK, a_setting(adapters=Adapters(rank=16, base_bits=4)))
+    products = PARAMETERS - 2 * 4096  # all but the norms
+    once = products * (4.25 / 8 + 2) / a_setting().hardware.memory_bytes_per_second
+    assert (packed.forward - plain.forward).item() == pytest.approx(once)
+    assert (packed.backward - plain.backward).item() == pytest.approx(once)
+
+
+def test_only_adapters_are_reduced_and_updated() -> None:
+    """Of 218 million parameters 1.3 are: less than a fiftieth of the time, latency included."""
+    choices = Choices.of([Choice(zero_stage=0)])
+
+    def ends(**job: Any) -> tuple[float, float]:
+        here = a_setting(stack=Stack.DEEPSPEED, **job)
+        found = layer_seconds(
+            BLOCK, "block", choices=choices, setting=here, extras=no_extras(here)
+        ).step_end_seconds
+        return found.data_parallel_exposed.item(), found.optimizer.item()
+
+    whole, adapted = ends(), ends(adapters=ALL)
+    assert adapted[0] < whole[0] / 20
+    assert adapted[1] == pytest.approx(whole[1] * ADAPTED / PARAMETERS)
+
+
+def test_a_feed_forward_without_adapters_keeps_no_rows_for_its_weights() -> None:
+    """The row of 4,096 that gate and up read, and that of 14,336 that down reads; 2 bytes each."""
+    less = held(adapters=ATTENTION).activations.item()
+    more = held(adapters=ALL).activations.item()
+    ranks = 16 * 3  # of the feed-forward's adapters
+    assert more - less == pytest.approx(65536 * 2 * (4096 + 14336 + ranks))
+
+
+def test_utilization_counts_no_gradients_of_frozen_weights() -> None:
+    """6 FLOPs a parameter of a product become 4."""
+    length = 4096
+    products = 32 * (PARAMETERS - 2 * 4096) + 128_256 * 4096
+    whole = needed_flop_per_token(LLAMA, a_job(sequence_length=length), length)
+    adapted = needed_flop_per_token(LLAMA, a_job(sequence_length=length, adapters=ALL), length)
+    assert whole - adapted == pytest.approx(2 * products)
