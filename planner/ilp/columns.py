@@ -223,7 +223,7 @@ def undominated(columns: Sequence[NDArray[Any]]) -> Integers:
     no_worse = (first[:, None] <= first[None]).all(axis=2)
     earlier = np.arange(count)[:, None] < np.arange(count)[None]
     beats = no_worse & (earlier | ~no_worse.T)
-    stays: Booleans = ~beats.any(axis=0)
+    stays: Booleans = np.logical_not(beats.any(axis=0))
     beaten = np.flatnonzero(~stays)
     by = (beats & stays[:, None]).argmax(axis=0)[beaten]
     is_so = [(values[by] <= values[beaten]).all(axis=1) for values in columns]

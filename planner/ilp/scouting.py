@@ -2,8 +2,8 @@
 
 The least key is refined next, and keys of long pipelines lie furthest below their plans: that
 layers are whole and that transients differ is seen late. How much work that is depends on the best
-plan known. Of each pipeline degree the configuration with the least key is therefore looked into
-out of turn, as soon as a search turns out to be a long one, and now and then after.
+plan known. Some configurations are therefore looked into out of turn, as soon as a search turns
+out to be a long one, and now and then after.
 """
 
 from __future__ import annotations
@@ -15,37 +15,41 @@ from planner.ilp.state import State
 
 _AGAIN_AFTER = 4
 _NEAR = 1.005
+_LEAST_LOOKED_AT = 24
 
 
 def scout(state: State, look: Callable[[State, int], None]) -> None:
-    """Look into the best screened configuration of each pipeline degree, where it is time to.
+    """Look into screened configurations before those that wait ahead of them, where it is time to.
 
-    It is when some have been bounded one by one, and then whenever they are four times as many,
-    as long as the best plan is not near the least key.
+    It is when some have been bounded one by one, and then whenever they are four times as many, as
+    long as the best plan is not near the least key: the best of each pipeline degree, and the least
+    keys of all, which would be looked into in any case.
     """
     state.bounded += 1
     if state.bounded < state.scouting_at:
         return
     state.scouting_at = _AGAIN_AFTER * state.bounded
     for index in _promising(state):
-        if state.seconds_left > 0.0:
+        if state.seconds_left > 0.0 and _matters(state, index):
             state.frontier.take(index)
             look(state, index)
 
 
 def _promising(state: State) -> list[int]:
-    """Return the screened configuration with the least key of each degree, below the limit."""
+    """Return the screened configuration with the least key of each degree, and the least of all."""
     frontier = state.frontier
-    limit = frontier.limit_seconds()
-    if frontier.next_key() * _NEAR > limit:
+    if frontier.next_key() * _NEAR > frontier.limit_seconds():
         return []
-    waiting = [
-        (frontier.keys[index], index)
-        for index in state.screened
-        if frontier.stages[index] is Stage.SCREENED and frontier.keys[index] < limit
-    ]
+    waiting = sorted((frontier.keys[i], i) for i in state.screened if _matters(state, i))
     degrees = state.configurations.pipeline_parallel_degree
     least: dict[int, int] = {}
-    for _, index in sorted(waiting):
+    for _, index in waiting:
         least.setdefault(int(degrees[index]), index)
-    return list(least.values())
+    return list(dict.fromkeys([*least.values(), *(i for _, i in waiting[:_LEAST_LOOKED_AT])]))
+
+
+def _matters(state: State, index: int) -> bool:
+    """Return whether a configuration waits, screened, and may have a better plan."""
+    frontier = state.frontier
+    is_screened = frontier.stages[index] is Stage.SCREENED
+    return is_screened and frontier.keys[index] < frontier.limit_of(index)
