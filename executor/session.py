@@ -15,6 +15,7 @@ from executor.apply.context_parallel import sequence_part
 from executor.apply.differences import differences_from_plan
 from executor.apply.order import Application, apply, residences_of
 from executor.apply.pipeline_stage import SyncedStage
+from executor.apply.rank_sharing_stage import RankSharingStage
 from executor.apply.schedule import Pipelined, Schedule, Sequential
 from executor.apply.supported import check_strategy
 from executor.apply.tied import TiedPair, second_copies
@@ -183,9 +184,9 @@ class Session:
                 micro_batch_count=count,
             )
         boundary = self._boundary(declaration)
+        kind = SyncedStage if len(stages) == 1 else RankSharingStage
         synced = [
-            SyncedStage(stage, mesh=self.mesh, device=self.device, boundary=boundary)
-            for stage in stages
+            kind(stage, mesh=self.mesh, device=self.device, boundary=boundary) for stage in stages
         ]
         return Pipelined(
             synced,

@@ -71,6 +71,9 @@ class SyncedStage(PipelineStage):
             self._backward_count += 1
             full_backward, last_backward = True, self._backward_count == self.chunks
         super().backward_one_chunk(bwd_chunk_id, loss, full_backward, last_backward)
+        if loss is not None:
+            # The schedule keeps losses until the step's end; their graphs would keep the inputs.
+            loss.detach_()
 
     def backward_weight_one_chunk(
         self,

@@ -20,6 +20,7 @@ from torch.distributed.pipelining import (
 )
 
 from executor.apply.pipeline_stage import SyncedStage
+from executor.apply.rank_sharing_stage import RankSharingStage
 from executor.apply.tied import TiedPair
 from executor.apply.zero import GradientSync
 from planner.schema.strategy import PipelineSchedule
@@ -113,4 +114,8 @@ class Pipelined:
         if schedule in _OF_ONE_STAGE:
             (stage,) = self._stages
             return _OF_ONE_STAGE[schedule](stage, **arguments)
-        return _OF_SEVERAL_STAGES[schedule](list(self._stages), **arguments)
+        made = _OF_SEVERAL_STAGES[schedule](list(self._stages), **arguments)
+        for stage in self._stages:
+            if isinstance(stage, RankSharingStage):
+                stage.expect(made.pipeline_order)
+        return made

@@ -8,6 +8,7 @@ import pytest
 
 pytest.importorskip("torch", reason="the executor needs torch")
 
+import torch
 from torch import nn
 
 from executor.errors import ModelMismatchError, UnsupportedPlanError
