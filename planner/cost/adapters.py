@@ -4,7 +4,9 @@ Beside a product of K inner and N outer elements an adapter of rank r puts two, 
 whose result is added to its own. Only adapters have gradients and optimizer states, and only they
 are reduced over data-parallel ranks; frozen products have no weights' gradient, and their rows need
 not be kept for one. Frozen weights may be stored in 4 or 8 bits, and are then unpacked to 16 for
-each product that reads them. Tensor parallelism divides an adapter as the product that it is of.
+each product that reads them. Embedding and head that are trained are copies, as PEFT has them,
+whose frozen originals stay beside; neither is stored in fewer bits. Tensor parallelism divides an
+adapter as the product that it is of.
 
 Source: Hu et al. 2021, arXiv:2106.09685; Dettmers et al. 2023, arXiv:2305.14314. Not modelled:
 adapters of routed experts, and that nothing below the first adapter needs gradients.
@@ -62,13 +64,18 @@ def adapters_of(gemm: Gemm, adapters: Adapters) -> tuple[Gemm, ...]:
 
 def with_adapters(layer: LayerWorkload, held: LocalParameters, setting: Setting) -> LocalParameters:
     """Return what one device holds of the layer, `held` of it being its own parameters."""
-    if not frozen(layer, setting.job):
+    adapters = setting.job.adapters
+    if adapters is None:
         return held
+    is_end, wide = layer.name in _ENDS, float(setting.compute_bytes)
+    stored = replace(held, element_bytes=wide if is_end else min(adapters.base_bytes, wide))
+    if not frozen(layer, setting.job):
+        return LocalParameters(dense=2.0 * held.dense, expert=held.expert, frozen=stored)
     added = np.zeros_like(setting.tokens)
     for gemm in _all_adapters(layer, setting.job):
         shares = setting.tensor if gemm.split != "none" else np.ones_like(setting.tensor)
         added = added + gemm.inner_size * gemm.outer_size / shares
-    return LocalParameters(dense=held.dense + added, expert=held.expert, frozen=held)
+    return LocalParameters(dense=held.dense + added, expert=held.expert, frozen=stored)
 
 
 def addition_seconds(gemm: Gemm, tokens: Floats, setting: Setting) -> tuple[Floats, Floats]:
@@ -84,10 +91,10 @@ def addition_seconds(gemm: Gemm, tokens: Floats, setting: Setting) -> tuple[Floa
     )
 
 
-def unpacking_seconds(gemm: Gemm, setting: Setting) -> Floats:
+def unpacking_seconds(gemm: Gemm, layer: LayerWorkload, setting: Setting) -> Floats:
     """Return the seconds to turn a frozen product's weights into 16 bits, for one reading."""
     adapters = setting.job.adapters
-    if adapters is None or adapters.base_bits == 16:
+    if adapters is None or adapters.base_bits == 16 or layer.name in _ENDS:
         return np.zeros_like(setting.tokens)
     tensor = setting.expert_tensor if gemm.expert_count else setting.tensor
     copies = np.maximum(gemm.expert_count / setting.expert, 1.0)

@@ -156,7 +156,8 @@ def _products(layer: LayerWorkload, setting: Setting) -> _Products:
         for gemm in part.gemms:
             one = product_seconds(gemm, tokens, setting)
             if stays:
-                one = _adapted(gemm, one, tokens, setting)
+                unpacked = unpacking_seconds(gemm, layer, setting)
+                one = _adapted(gemm, one, tokens, unpacked=unpacked, setting=setting)
             total = _Products(
                 forward=total.forward + one.forward,
                 backward=total.backward + one.input_gradient + one.weight_gradient,
@@ -167,9 +168,10 @@ def _products(layer: LayerWorkload, setting: Setting) -> _Products:
     return total
 
 
-def _adapted(gemm: Gemm, own: ProductSeconds, tokens: Floats, setting: Setting) -> ProductSeconds:
+def _adapted(
+    gemm: Gemm, own: ProductSeconds, tokens: Floats, *, unpacked: Floats, setting: Setting
+) -> ProductSeconds:
     """Return the seconds of a frozen product with those of its adapter, if it has one."""
-    unpacked = unpacking_seconds(gemm, setting)
     forward, inputs = own.forward + unpacked, own.input_gradient + unpacked
     weights = np.zeros_like(own.weight_gradient)
     adapters = setting.job.adapters

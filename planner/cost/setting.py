@@ -38,6 +38,8 @@ _OPTIMIZER_TRAFFIC_BYTES = {
     Optimizer.MUON: 46.0,
 }
 _NORM_TRAFFIC_BYTES = 4.0  # the fp32 gradient read once
+# Of 38: parameter, gradient and moments read, three written, the gradient cleared and read again
+_NARROW_TRAFFIC_RATIO = 18.0 / 38.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,6 +87,11 @@ class Setting:
         """Return whether the stack's gradient buffers are of 16 bits in place of 32."""
         wide = self.job.precision is Precision.FP32
         return self.job.gradients_in_16_bits and self.stack.gradient_buffers and not wide
+
+    @property
+    def narrow_states(self) -> bool:
+        """Return whether all states have 16 bits."""
+        return self.job.states_in_16_bits and self.job.precision is not Precision.FP32
 
     @property
     def logits_bytes(self) -> Floats:
@@ -144,15 +151,18 @@ class Setting:
         """Return the bytes of one gradient element on the wire."""
         if self.job.precision is Precision.FP32:
             return 4
-        if self.narrow_gradients:
+        if self.narrow_gradients or self.narrow_states:
             return 2
         return self.stack.reduce_bytes_per_gradient
 
     @property
     def optimizer_state_bytes(self) -> float:
         """Return the optimiser's bytes per parameter, with fp32 master copies where it has them."""
+        own = _OPTIMIZER_STATE_BYTES[self.job.optimizer]
+        if self.narrow_states:
+            return own if self.job.optimizer is Optimizer.ADAM8BIT else own / 2.0
         master = self.stack.optimizer_has_master and self.job.precision is not Precision.FP32
-        return _OPTIMIZER_STATE_BYTES[self.job.optimizer] + (4.0 if master else 0.0)
+        return own + (4.0 if master else 0.0)
 
     @property
     def optimizer_traffic_bytes(self) -> float:
@@ -163,7 +173,8 @@ class Setting:
         clipping wants; others in proportion to their states.
         """
         norm = 0.0 if self.job.gradient_clipping else _NORM_TRAFFIC_BYTES
-        return _OPTIMIZER_TRAFFIC_BYTES[self.job.optimizer] - norm
+        moved = _OPTIMIZER_TRAFFIC_BYTES[self.job.optimizer] - norm
+        return _NARROW_TRAFFIC_RATIO * moved if self.narrow_states else moved
 
     @property
     def data_shard(self) -> Floats:

@@ -23,12 +23,13 @@ from planner.workload.layer import ParameterCounts
 class LocalParameters:
     """Parameters of one layer on one device before data parallelism, [configurations, 1].
 
-    `frozen` are those of them that are not trained.
+    `frozen` are those of them that are not trained, each stored in `element_bytes` of their own.
     """
 
     dense: Floats
     expert: Floats
     frozen: LocalParameters | None = None
+    element_bytes: float = 0.0
 
     def total(self) -> Floats:
         """Return dense and expert parameters together."""
@@ -120,9 +121,7 @@ def _frozen_bytes(
     frozen: LocalParameters, choices: Choices, setting: Setting
 ) -> tuple[Floats, Floats]:
     """Return what frozen parameters take as they are held, and whole."""
-    each = float(setting.compute_bytes)
-    if setting.job.adapters is not None:
-        each = min(each, setting.job.adapters.base_bytes)
+    each = frozen.element_bytes
     whole, shard = frozen.total(), sharded_parameters(frozen, setting)
     return each * np.where(choices.zero_stage == 3, shard, whole), each * whole
 
@@ -132,6 +131,9 @@ def _parameters_and_gradients(
 ) -> tuple[Floats, Floats]:
     """Return the bytes of parameters and gradients, by the stack's table for the precision."""
     states, precision = setting.stack.model_states, setting.job.precision
+    if setting.narrow_states:
+        zero = choices.zero_stage
+        return 2.0 * np.where(zero == 3, shard, whole), 2.0 * np.where(zero >= 2, shard, whole)
     if precision is Precision.FP32:
         return _by_table(states.full, whole, shard, choices=choices, setting=setting)
     usual = _by_table(states.mixed, whole, shard, choices=choices, setting=setting)

@@ -58,7 +58,8 @@ def _autocast_seconds(held: LocalParameters, setting: Setting) -> Floats:
 
     Source: torch's autocast, which caches casts for one forward.
     """
-    if not setting.stack.autocasts or setting.job.precision is Precision.FP32:
+    plain = setting.job.precision is Precision.FP32 or setting.narrow_states
+    if not setting.stack.autocasts or plain:
         return np.zeros_like(setting.tokens)
     moved = (4.0 + setting.compute_bytes) * held.trained().total()
     return moved / setting.hardware.memory_bytes_per_second

@@ -73,8 +73,8 @@ class AdapterTargets(StrEnum):
 class Adapters(Part):
     """Low-rank adapters (LoRA) in place of the model's parameters, which stay as they are.
 
-    `trains_ends`: embedding and head are trained whole. `base_bits` of 4 or 8: what is frozen is
-    stored in so many bits, with a scale of 16 for every 64 of them in 4 bits (QLoRA).
+    `trains_ends`: copies of embedding and head are trained whole. `base_bits` of 4 or 8: blocks are
+    stored in so many bits, with a scale of 16 for every 64 elements in 4 bits (QLoRA).
     """
 
     rank: Annotated[int, Field(ge=1, le=65536)]
@@ -171,6 +171,9 @@ class Job(Document):
     `overlapped_gradients` says whether gradients that are reduced once a step are so under
     backward; without it, they are where the stack does that by default.
 
+    `states_in_16_bits`: parameters, gradients and the optimizer's states all have 16 bits, without
+    copies in 32, as where a model is converted to bf16 whole.
+
     `adapters` are trained in place of the model; without any, all parameters are.
 
     Seven say what else takes time. `cuda_graphs`: the whole step is captured, so that the host
@@ -203,6 +206,7 @@ class Job(Document):
     fused_elementwise: bool = False
     first_flash_attention: bool = False
     row_scaled_fp8: bool = False
+    states_in_16_bits: bool = False
     adapters: Adapters | None = None
     limits: Limits = Limits()
     calibration: Calibration | None = None

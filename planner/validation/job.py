@@ -85,6 +85,7 @@ def job_of(run: MeasuredRun) -> tuple[Job, tuple[Assumption, ...]]:
         row_scaled_fp8="rowwise" in (run.precision_raw or "").lower(),
         overlapped_gradients=_overlapped_gradients(run),
         blocking_launches=_blocking_launches(run),
+        states_in_16_bits=_states_in_16_bits(run),
         adapters=_adapters(run, stack, assumptions),
         cuda_graphs=_WHOLE_GRAPHS.search(run.notes or "") is not None,
         overlapped_experts=_OVERLAPPED_EXPERTS.search(run.notes or "") is not None,
@@ -201,6 +202,23 @@ def _adapters(run: MeasuredRun, stack: Stack, assumptions: list[Assumption]) -> 
         trains_ends="lora_emb" in (run.notes or ""),
         base_bits=4 if run.task == "qlora" else 16,
     )
+
+
+def _states_in_16_bits(run: MeasuredRun) -> bool:
+    """Return whether the model was converted to 16 bits whole, with the optimizer's states.
+
+    Lightning's "true" formats are that, torchtune's recipes, and models loaded in bf16 that
+    transformers' Trainer trains the adapters of.
+    Source: torchtune `recipes/configs` (`dtype: bf16`); Lightning `plugins/precision/half.py`;
+    QwenLM/Qwen `finetune.py`.
+    """
+    framework = (run.framework or "").lower()
+    if "-true" in (run.precision_raw or "").lower():
+        return True
+    if "torchtune" in framework:
+        return run.precision in {None, "bf16"}
+    trainer = "peft" in framework and "deepspeed" not in (run.sharding or "")
+    return trainer and run.task in {"lora", "qlora"}
 
 
 def _overlapped_gradients(run: MeasuredRun) -> bool | None:

@@ -233,6 +233,9 @@ class _Notes:
         return self.run.sequence_parallel
 
     def zero_stage(self, data: int) -> int:
+        if self._keeps_whole_stages():
+            self.assumptions.append(Assumption.WHOLE_STAGES)
+            return 1
         if self.run.zero_stage is not None:
             return self.run.zero_stage
         if data == 1:
@@ -241,6 +244,19 @@ class _Notes:
         if "fsdp" in (self.run.sharding or "").lower():
             return 3
         return 1 if self.job.stack is Stack.MEGATRON else 0
+
+    def _keeps_whole_stages(self) -> bool:
+        """Return whether fully sharded pipeline stages stay gathered through the step.
+
+        torchtitan shards nothing again after forward where there are pipelines, unless asked to,
+        and reduces gradients after the last micro-batch: that is our stage 1.
+        Source: torchtitan `parallelize_llama` (`reshard_after_forward`).
+        """
+        run = self.run
+        words = f"{run.sharding or ''}; {run.notes or ''}".lower()
+        sharded = run.zero_stage == 3 or (run.zero_stage is None and "fsdp" in words)
+        pipelined = (run.pp or 1) > 1 and self.job.stack is Stack.TORCH
+        return pipelined and sharded and "reshard_after_forward=always" not in words
 
     def checkpointing(self) -> ActivationCheckpointing:
         run = self.run

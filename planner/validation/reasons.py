@@ -37,6 +37,7 @@ class Assumption(StrEnum):
     RECOMPUTE_NONE = "recomputation not stated: none"
     SELECTIVE_CORE = "selective recomputation of attention or small operations: none"
     ZERO_STAGE = "ZeRO stage not stated: 1 for Megatron, else 0, or 3 for FSDP"
+    WHOLE_STAGES = "FSDP with pipelines: what is gathered stays so through the step, ZeRO stage 1"
     SEQUENCE_PARALLEL = "sequence parallelism not stated: on under tensor parallelism"
     PRECISION_16_BIT = "number format not stated: bf16"
     PRECISION_32_BIT = "number format not stated: fp32, Megatron-DeepSpeed's default"

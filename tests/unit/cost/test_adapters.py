@@ -66,12 +66,19 @@ def test_four_bits_take_a_quarter_and_their_scales() -> None:
 
 
 def test_ends_are_frozen_unless_they_are_trained() -> None:
-    """A table of 128,256 x 4,096."""
+    """A table of 128,256 x 4,096, of which a copy is trained."""
     table = 128_256 * 4096
     frozen = held(layer=LLAMA.embedding, adapters=ALL)
     trained = held(layer=LLAMA.embedding, adapters=Adapters(rank=16, trains_ends=True))
     assert frozen.optimizer.item() == 0.0
+    assert frozen.parameters.item() == pytest.approx(2 * table)
     assert trained.optimizer.item() == pytest.approx(12 * table)
+    assert trained.parameters.item() == pytest.approx(4 * table)
+
+
+def test_ends_are_not_stored_in_four_bits() -> None:
+    packed = held(layer=LLAMA.embedding, adapters=Adapters(rank=16, base_bits=4))
+    assert packed.parameters.item() == pytest.approx(2 * 128_256 * 4096)
 
 
 def test_frozen_products_have_no_weights_gradient() -> None:

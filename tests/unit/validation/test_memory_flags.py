@@ -81,3 +81,39 @@ def test_a_rank_that_no_row_states_is_an_assumption() -> None:
     stated = case_of(a_run(task="lora", notes="rank=32"))
     assert Assumption.ADAPTER_RANK in case_of(a_run(task="lora")).assumptions
     assert Assumption.ADAPTER_RANK not in stated.assumptions
+
+
+@pytest.mark.parametrize(
+    ("changes", "narrow"),
+    [
+        ({}, False),
+        ({"framework": "litgpt", "precision_raw": "bf16-true"}, True),
+        ({"framework": "torchtune"}, True),
+        ({"framework": "torchtune", "precision": "fp32"}, False),
+        ({"framework": "HF Trainer + peft", "task": "lora"}, True),
+        ({"framework": "HF Trainer + peft", "task": "lora", "sharding": "deepspeed_z2"}, False),
+    ],
+)
+def test_a_model_converted_whole_has_states_in_16_bits(
+    changes: dict[str, Any], narrow: bool
+) -> None:
+    assert case_of(a_run(**changes)).job.states_in_16_bits is narrow
+
+
+@pytest.mark.parametrize(
+    ("changes", "stage"),
+    [
+        ({"zero_stage": 3}, 1),
+        ({"zero_stage": None, "sharding": "fsdp2"}, 1),
+        ({"zero_stage": 3, "notes": "reshard_after_forward=always"}, 3),
+        ({"zero_stage": 2}, 2),
+        ({"zero_stage": 3, "framework": "DeepSpeed"}, 3),
+        ({"zero_stage": 3, "pp": 1, "dp": 64, "gbs": 64}, 3),
+    ],
+)
+def test_sharded_pipeline_stages_of_torch_stay_gathered(
+    changes: dict[str, Any], stage: int
+) -> None:
+    case = case_of(a_run(**{"pp": 2, "dp": 32, "gbs": 64, **changes}))
+    assert case.strategy.stages is not None
+    assert case.strategy.stages[0].layers[0].zero_stage == stage
