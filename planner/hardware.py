@@ -7,13 +7,13 @@ from functools import cache
 from itertools import permutations
 from typing import TYPE_CHECKING, Annotated, Literal
 
-from pydantic import Field
+from pydantic import Field, ValidationError
 
 from planner.errors import InputError
 from planner.network import Level, LevelProfile, kind_levels, shared_level
 from planner.rates import AttentionProfile, GemmProfile, NotNegative, Positive, Share
 from planner.schema.cluster import Cluster, NodeGroup, Nvme
-from planner.schema.document import Part, parse_fields
+from planner.schema.document import Part, document_error, parse_fields
 from planner.schema.job import Precision, Stack
 from planner.units import GIB
 
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from importlib.resources.abc import Traversable
 
 KIND_LIMIT = 4
+_LEAST, _MOST = 1e-12, 1e12  # of the numbers of a profile, in its own units
 
 
 class HostProfile(Part):
@@ -280,6 +281,56 @@ def device_profile(name: str) -> DeviceProfile:
     return DeviceProfile.model_validate(parse_fields(content, source=name, yaml_allowed=True))
 
 
+def profile_of(cluster: Cluster, name: str) -> DeviceProfile:
+    """Return the profile of the device called `name`: the cluster's own, else the shipped one.
+
+    Raises:
+        InputError: if there is none, or the cluster's own is bad.
+    """
+    fields = cluster.device_profiles.get(name)
+    if fields is None:
+        return device_profile(name)
+    source = f"cluster.device_profiles.{name}"
+    _check_magnitudes(fields, path=source)
+    try:
+        profile = DeviceProfile.model_validate(fields)
+    except ValidationError as error:
+        raise document_error(error, source=source) from None
+    missing = sorted({item.value for item in Precision} - set(profile.peak_tflop_per_second))
+    if missing:
+        raise InputError(
+            "must have a rate for every precision",
+            field=f"{source}.peak_tflop_per_second",
+            value=f"none for {', '.join(missing)}",
+            remedy="repeat the rate of the nearest format that the device has",
+        )
+    if profile.device != name or not profile.levels:
+        raise InputError(
+            "must be the profile's name, and the profile must have a network level",
+            field=f"{source}.device",
+            value=profile.device,
+            remedy=f"write device: {name}, and at least one of levels",
+        )
+    return profile
+
+
+def _check_magnitudes(value: object, *, path: str) -> None:
+    """Raise for a number that no device has, before arithmetic makes an infinity of it."""
+    if isinstance(value, dict):
+        for key, item in value.items():
+            _check_magnitudes(item, path=f"{path}.{key}")
+    elif isinstance(value, list):
+        for index, item in enumerate(value):
+            _check_magnitudes(item, path=f"{path}.{index}")
+    elif isinstance(value, int | float) and value and not _LEAST <= abs(value) <= _MOST:
+        raise InputError(
+            "is no number that a device has",
+            field=path,
+            value=value,
+            remedy=f"write one between {_LEAST:g} and {_MOST:g}, or 0",
+        )
+
+
 @cache
 def stack_profile(stack: Stack) -> StackProfile:
     """Return the profile of a software stack."""
@@ -300,7 +351,7 @@ def cluster_hardware(cluster: Cluster) -> ClusterHardware:
     """
     groups: dict[tuple[object, ...], list[NodeGroup]] = {}
     for group in cluster.node_groups:
-        groups.setdefault(_likeness(group), []).append(group)
+        groups.setdefault(_likeness(group, profile_of(cluster, group.device)), []).append(group)
     if len(groups) > KIND_LIMIT:
         raise InputError(
             f"has more than {KIND_LIMIT} kinds of devices or nodes",
@@ -315,9 +366,8 @@ def cluster_hardware(cluster: Cluster) -> ClusterHardware:
     return ClusterHardware(kinds=kinds)
 
 
-def _likeness(group: NodeGroup) -> tuple[object, ...]:
+def _likeness(group: NodeGroup, profile: DeviceProfile) -> tuple[object, ...]:
     """Return what is the same for node groups of one kind."""
-    profile = device_profile(group.device)
     return (
         group.device,
         group.devices_per_node,
@@ -330,7 +380,7 @@ def _likeness(group: NodeGroup) -> tuple[object, ...]:
 
 def _kind(cluster: Cluster, groups: list[NodeGroup]) -> DeviceHardware:
     group = groups[0]
-    profile = device_profile(group.device)
+    profile = profile_of(cluster, group.device)
     return DeviceHardware(
         device=profile.device,
         kind=profile.kind,

@@ -23,6 +23,7 @@ from planner.cli import (
     explain,
     frontier,
     plan,
+    profile,
     run,
     service,
     size,
@@ -72,6 +73,7 @@ app.command("verify")(verify.verify)
 app.command("validate")(validate.validate)
 app.command("calibrate")(calibrate.calibrate)
 app.command("run", context_settings={"allow_interspersed_args": True})(run.run)
+app.command("profile")(profile.profile)
 app.command("trace")(trace.trace)
 app.command("serve")(service.serve)
 app.add_typer(service.database, name="db")

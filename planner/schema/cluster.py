@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import Annotated, Self
 
-from pydantic import Field, model_validator
+from pydantic import Field, JsonValue, model_validator
 
+from planner.errors import DocumentError
+from planner.schema.block import later
 from planner.schema.document import (
     Bytes,
     BytesPerSecond,
@@ -73,11 +75,16 @@ class NodeGroup(Part):
 
 
 class Cluster(Document):
-    """What the job may use. `levels` run from innermost outwards; absent, the profile's hold."""
+    """What the job may use. `levels` run from innermost outwards; absent, the profile's hold.
+
+    `device_profiles` are profiles of devices that do not ship, by name, as `meshwright profile`
+    writes them and `planner.hardware` reads them; their groups state both memories themselves.
+    """
 
     name: Name
     node_groups: Annotated[tuple[NodeGroup, ...], Field(min_length=1, max_length=64)]
     levels: Annotated[tuple[NetworkLevel, ...], Field(min_length=1, max_length=16)] | None = None
+    device_profiles: Annotated[dict[Name, dict[str, JsonValue]], Field(max_length=16)] = later({})
 
     @property
     def device_count(self) -> PositiveCount:
@@ -88,6 +95,18 @@ class Cluster(Document):
     def devices(self) -> tuple[str, ...]:
         """Return the names of the devices, each once."""
         return tuple(dict.fromkeys(group.device for group in self.node_groups))
+
+    @model_validator(mode="after")
+    def _own_devices_state_memory(self) -> Self:
+        for index, group in enumerate(self.node_groups):
+            for name in ("memory_bytes", "host_memory_bytes"):
+                if group.device in self.device_profiles and getattr(group, name) is None:
+                    raise DocumentError(
+                        "is required where the device's profile stands in the cluster",
+                        field=f"node_groups.{index}.{name}",
+                        remedy="state it, as `meshwright profile` does",
+                    )
+        return self
 
     @model_validator(mode="after")
     def _levels_nest(self) -> Self:

@@ -48,6 +48,7 @@ SURFACE = {
     "validate": {"--by", "--rows", "--calibration", "--json"},
     "calibrate": {"--out", "--device", "--stack", "--json"},
     "run": {"--steps", "--report", "--json"},
+    "profile": {"--out", "--ranks", "--device", "--seconds", "--json"},
     "trace": {"--out", "--blocks", "--name", "--json"},
     "serve": {"--host", "--port", "--database-url", "--json"},
     "db": set(),

@@ -1,0 +1,343 @@
+"""Profiler's rank: what each process of `executor.profiler` measures."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import distributed
+from torch.nn import functional
+
+from executor.rank_main import die_with_launcher
+from executor.stopwatch import Stopwatch, Work
+from planner.schema.figures import (
+    AttentionFigure,
+    Collective,
+    CollectiveFigure,
+    MachineFigures,
+    ProductFigure,
+)
+from planner.schema.job import Precision
+
+_FORMATS = {Precision.FP32: torch.float32, Precision.BF16: torch.bfloat16}
+_SMALL_OPERATORS = 200
+_ADAMW_BYTES = 28  # a parameter: four reads and three writes in fp32
+_TIMEOUT = timedelta(minutes=5)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Extent:
+    """How large the pieces of work are, on a kind of device."""
+
+    rows: int
+    inner_sizes: tuple[int, ...]
+    outer_size: int
+    attention_tokens: int
+    attention_heads: int
+    lengths: tuple[int, ...]
+    head_sizes: tuple[int, ...]
+    elements: int
+    message_bytes: tuple[int, ...]
+
+
+_EXTENTS = {
+    "cpu": _Extent(
+        rows=512,
+        inner_sizes=(64, 256, 1024, 2048),
+        outer_size=512,
+        attention_tokens=1024,
+        attention_heads=4,
+        lengths=(128, 512),
+        head_sizes=(32, 128),
+        elements=2**21,
+        message_bytes=(2**12, 2**16, 2**18, 2**20, 2**22),
+    ),
+    "cuda": _Extent(
+        rows=8192,
+        inner_sizes=(512, 2048, 8192),
+        outer_size=8192,
+        attention_tokens=16384,
+        attention_heads=32,
+        lengths=(1024, 4096, 16384),
+        head_sizes=(64, 128),
+        elements=2**28,
+        message_bytes=(2**12, 2**16, 2**20, 2**24, 2**27),
+    ),
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Assignment:
+    """What all ranks are to do: how many they are, on what, in how much time."""
+
+    rank_count: int
+    kind: str
+    seconds: float
+    store_path: str
+    answer_path: str
+
+
+def measure_rank(rank: int, assignment: Assignment) -> None:
+    """Measure as rank `rank`; rank 0 writes the figures to the answer's path."""
+    die_with_launcher()
+    kind, rank_count = assignment.kind, assignment.rank_count
+    device = torch.device(kind, rank) if kind == "cuda" else torch.device("cpu")
+    if kind == "cuda":
+        torch.cuda.set_device(device)
+    else:
+        torch.set_num_threads(1)
+    load = os.getloadavg()[0]
+    distributed.init_process_group(
+        "nccl" if kind == "cuda" else "gloo",
+        init_method=f"file://{assignment.store_path}",
+        rank=rank,
+        world_size=rank_count,
+        timeout=_TIMEOUT,
+    )
+    figures = _Bench(device, rank_count, assignment.seconds).figures(load)
+    if rank == 0:
+        Path(assignment.answer_path).write_text(figures.to_json(), encoding="utf-8")
+    distributed.barrier()
+    distributed.destroy_process_group()
+
+
+class _Bench:
+    """All measurements of one rank; rank 0 says on stderr how far it is."""
+
+    def __init__(self, device: torch.device, rank_count: int, seconds: float) -> None:
+        self._device = device
+        self._extent = _EXTENTS[device.type]
+        self._rank_count = rank_count
+        self._group_sizes = sorted({2, rank_count} - {1}) if rank_count > 1 else []
+        self._total = self._count()
+        self._done = 0
+        budget = seconds / self._total
+        self._watch = Stopwatch(device=device, budget_seconds=budget)
+
+    def figures(self, load_before: float) -> MachineFigures:
+        """Return everything."""
+        products = tuple(self._products())
+        attentions = tuple(self._attentions())
+        to_device, from_device = self._copies()
+        kernel = self._small_operator()
+        return MachineFigures(
+            device_kind="cuda" if self._device.type == "cuda" else "cpu",
+            device_name=_device_name(self._device),
+            backend=distributed.get_backend(),
+            rank_count=self._rank_count,
+            device_memory_bytes=_device_memory_bytes(self._device, self._rank_count),
+            host_memory_bytes=_host_memory_bytes(),
+            products=products,
+            attentions=attentions,
+            memory_bytes_per_second=self._memory(),
+            kernel_seconds=kernel,
+            host_seconds_per_kernel=kernel,
+            optimizer_bytes_per_second=self._optimizer(),
+            to_device_bytes_per_second=to_device,
+            from_device_bytes_per_second=from_device,
+            runtime_bytes=_runtime_bytes(self._device),
+            collectives=tuple(self._collectives()),
+            conditions=f"torch {torch.__version__}, {os.cpu_count()} cores, load average "
+            f"{load_before:.1f} before and {os.getloadavg()[0]:.1f} after, its own ranks included",
+        )
+
+    def _count(self) -> int:
+        extent = self._extent
+        products = len(_FORMATS) * len(extent.inner_sizes)
+        attentions = 2 * len(extent.lengths) * len(extent.head_sizes)
+        kinds = len(_OPERATIONS) * len(extent.message_bytes)
+        return products + attentions + 5 + len(self._group_sizes) * kinds
+
+    def _seconds(self, what: str, work: Work) -> float:
+        self._done += 1
+        if distributed.get_rank() == 0:
+            print(f"[{self._done}/{self._total}] {what}", file=sys.stderr, flush=True)  # noqa: T201
+        return max(self._watch.seconds(work), 1e-9)
+
+    def _products(self) -> Iterator[ProductFigure]:
+        extent = self._extent
+        for precision, dtype in _FORMATS.items():
+            for inner in extent.inner_sizes:
+                left = torch.randn(extent.rows, inner, device=self._device, dtype=dtype)
+                right = torch.randn(inner, extent.outer_size, device=self._device, dtype=dtype)
+                what = f"{precision.value} product, {inner} inner elements"
+                yield ProductFigure(
+                    precision=precision,
+                    rows=extent.rows,
+                    inner_size=inner,
+                    outer_size=extent.outer_size,
+                    seconds=self._seconds(what, _call(torch.matmul, left, right)),
+                )
+
+    def _attentions(self) -> Iterator[AttentionFigure]:
+        extent = self._extent
+        on_cpu = self._device.type == "cpu"
+        precision = Precision.FP32 if on_cpu else Precision.BF16
+        for head_size in extent.head_sizes:
+            for length in extent.lengths:
+                batch = max(extent.attention_tokens // length, 1)
+                shape = (batch, extent.attention_heads, length, head_size)
+                tensors = [
+                    torch.randn(shape, device=self._device, dtype=_FORMATS[precision])
+                    for _ in range(3)
+                ]
+                forward, backward = self._attention(tensors, f"{length} x heads of {head_size}")
+                yield AttentionFigure(
+                    precision=precision,
+                    batch=batch,
+                    head_count=extent.attention_heads,
+                    head_size=head_size,
+                    sequence_length=length,
+                    forward_seconds=forward,
+                    backward_seconds=backward,
+                )
+
+    def _attention(self, tensors: list[torch.Tensor], what: str) -> tuple[float, float]:
+        """Return seconds of forward, and of backward without it."""
+        query, key, value = (tensor.requires_grad_() for tensor in tensors)
+
+        def forward() -> torch.Tensor:
+            return functional.scaled_dot_product_attention(query, key, value, is_causal=True)
+
+        def both() -> None:
+            forward().sum().backward()  # type: ignore[no-untyped-call]
+
+        alone = self._seconds(f"attention forward, {what}", forward)
+        together = self._seconds(f"attention backward, {what}", both)
+        return alone, max(together - alone, 0.1 * together)
+
+    def _memory(self) -> float:
+        """Return bytes a second of an elementwise sum out of cache: two reads and a write."""
+        count = self._extent.elements
+        left, right, out = (torch.ones(count, device=self._device) for _ in range(3))
+        seconds = self._seconds("memory", lambda: torch.add(left, right, out=out))
+        return 12.0 * count / seconds
+
+    def _small_operator(self) -> float:
+        """Return seconds of an operator too small to compute anything, recorded by autograd."""
+        one = torch.ones(16, device=self._device, requires_grad=True)
+
+        def chain() -> torch.Tensor:
+            value = one
+            for _ in range(_SMALL_OPERATORS):
+                value = value * 1.0
+            return value
+
+        return self._seconds("small operators", chain) / _SMALL_OPERATORS
+
+    def _optimizer(self) -> float:
+        """Return bytes a second of AdamW's update on the host's memory."""
+        count = min(self._extent.elements, 2**23)
+        parameter = torch.nn.Parameter(torch.ones(count))
+        parameter.grad = torch.ones(count)
+        step = torch.optim.AdamW([parameter], foreach=True).step
+        return _ADAMW_BYTES * count / self._seconds("optimizer", step)
+
+    def _copies(self) -> tuple[float, float]:
+        """Return bytes a second to the device and back; on a CPU both are within its memory."""
+        count = min(self._extent.elements, 2**26)
+        pinned = self._device.type == "cuda"
+        host = torch.ones(count, pin_memory=pinned)
+        there = torch.ones(count, device=self._device)
+        to = self._seconds("copy to the device", lambda: there.copy_(host, non_blocking=True))
+        back = self._seconds("copy from the device", lambda: host.copy_(there, non_blocking=True))
+        return 4.0 * count / to, 4.0 * count / back
+
+    def _collectives(self) -> Iterator[CollectiveFigure]:
+        for count in self._group_sizes:
+            group = distributed.new_group(list(range(count)))
+            inside = distributed.get_rank() < count
+            for kind, start in _OPERATIONS.items():
+                for size in self._extent.message_bytes:
+                    work = start(size, count, group, self._device) if inside else _nothing
+                    what = f"{kind} of {size // 1024} KiB over {count} ranks"
+                    yield CollectiveFigure(
+                        kind=kind,
+                        rank_count=count,
+                        message_bytes=size,
+                        seconds=self._seconds(what, work),
+                    )
+
+
+def _all_reduce(size: int, _count: int, group: Any, device: torch.device) -> Work:
+    whole = torch.zeros(size // 4, device=device)
+    return lambda: distributed.all_reduce(whole, group=group)
+
+
+def _all_gather(size: int, count: int, group: Any, device: torch.device) -> Work:
+    share = torch.zeros(size // 4 // count, device=device)
+    whole = torch.zeros(share.numel() * count, device=device)
+    return lambda: distributed.all_gather_into_tensor(whole, share, group=group)
+
+
+def _reduce_scatter(size: int, count: int, group: Any, device: torch.device) -> Work:
+    share = torch.zeros(size // 4 // count, device=device)
+    whole = torch.zeros(share.numel() * count, device=device)
+    return lambda: distributed.reduce_scatter_tensor(share, whole, group=group)
+
+
+def _all_to_all(size: int, count: int, group: Any, device: torch.device) -> Work:
+    sent = torch.zeros(size // 4 // count * count, device=device)
+    came = torch.zeros_like(sent)
+    return lambda: distributed.all_to_all_single(came, sent, group=group)
+
+
+def _send_recv(size: int, count: int, group: Any, device: torch.device) -> Work:
+    """Return a message from each even rank to its neighbour."""
+    whole, rank = torch.zeros(size // 4, device=device), distributed.get_rank()
+    if rank % 2 == 0 and rank + 1 < count:
+        return lambda: distributed.send(whole, dst=rank + 1, group=group)
+    if rank % 2 == 1:
+        return lambda: distributed.recv(whole, src=rank - 1, group=group)
+    return _nothing
+
+
+_OPERATIONS: dict[Collective, Callable[[int, int, Any, torch.device], Work]] = {
+    "all_reduce": _all_reduce,
+    "all_gather": _all_gather,
+    "reduce_scatter": _reduce_scatter,
+    "all_to_all": _all_to_all,
+    "send_recv": _send_recv,
+}
+
+
+def _nothing() -> None:
+    """Stand in for a collective on ranks outside its group."""
+
+
+def _call(function: Callable[..., object], *arguments: object) -> Work:
+    return lambda: function(*arguments)
+
+
+def _device_name(device: torch.device) -> str:
+    return torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu"
+
+
+def _device_memory_bytes(device: torch.device, rank_count: int) -> float:
+    """Return a rank's memory: the GPU's, or an equal share of what the host has free."""
+    if device.type == "cuda":
+        return float(torch.cuda.get_device_properties(device).total_memory)
+    return _free_host_bytes() / rank_count
+
+
+def _host_memory_bytes() -> float:
+    return float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
+
+
+def _free_host_bytes() -> float:
+    return float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_AVPHYS_PAGES"))
+
+
+def _runtime_bytes(device: torch.device) -> float:
+    """Return what a rank holds outside of tensors: its context, or its resident libraries."""
+    if device.type == "cuda":
+        free, total = torch.cuda.mem_get_info(device)
+        return float(max(total - free - torch.cuda.memory_reserved(device), 1))
+    resident = Path("/proc/self/statm").read_text(encoding="utf-8").split()[1]
+    return float(int(resident) * os.sysconf("SC_PAGE_SIZE"))

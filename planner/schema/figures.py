@@ -1,0 +1,81 @@
+"""Machine figures: what was measured of a machine's ranks, all working at once.
+
+`meshwright profile` has the executor measure them and fits a device profile to them. Seconds are
+medians over repetitions of the slowest rank.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from planner.schema.document import Degree, Document, Part, PositiveBytes, PositiveCount
+from planner.schema.job import Precision
+
+MeasuredSeconds = Annotated[float, Field(gt=0, le=1e4)]
+Collective = Literal["all_reduce", "all_gather", "reduce_scatter", "all_to_all", "send_recv"]
+
+
+class ProductFigure(Part):
+    """A matrix product: `rows` x `inner_size` by `inner_size` x `outer_size`."""
+
+    precision: Precision
+    rows: PositiveCount
+    inner_size: PositiveCount
+    outer_size: PositiveCount
+    seconds: MeasuredSeconds
+
+    @property
+    def flop_per_second(self) -> float:
+        """Return its rate."""
+        return 2.0 * self.rows * self.inner_size * self.outer_size / self.seconds
+
+
+class AttentionFigure(Part):
+    """Causal attention of `batch` sequences, forward, and backward without it."""
+
+    precision: Precision
+    batch: PositiveCount
+    head_count: PositiveCount
+    head_size: PositiveCount
+    sequence_length: PositiveCount
+    forward_seconds: MeasuredSeconds
+    backward_seconds: MeasuredSeconds
+
+    @property
+    def forward_flop(self) -> float:
+        """Return the FLOPs of the causal half, as the planner counts them."""
+        pairs = self.sequence_length * (self.sequence_length + 1) / 2
+        return 4.0 * self.batch * self.head_count * self.head_size * pairs
+
+
+class CollectiveFigure(Part):
+    """A collective over `rank_count` neighbours; `message_bytes` is the whole message."""
+
+    kind: Collective
+    rank_count: Degree
+    message_bytes: PositiveBytes
+    seconds: MeasuredSeconds
+
+
+class MachineFigures(Document):
+    """All that was measured. `conditions` says in words under which load, and with what."""
+
+    device_kind: Literal["cpu", "cuda"]
+    device_name: str
+    backend: str
+    rank_count: Degree
+    device_memory_bytes: PositiveBytes
+    host_memory_bytes: PositiveBytes
+    products: tuple[ProductFigure, ...]
+    attentions: tuple[AttentionFigure, ...]
+    memory_bytes_per_second: PositiveBytes
+    kernel_seconds: MeasuredSeconds
+    host_seconds_per_kernel: MeasuredSeconds
+    optimizer_bytes_per_second: PositiveBytes
+    to_device_bytes_per_second: PositiveBytes
+    from_device_bytes_per_second: PositiveBytes
+    runtime_bytes: PositiveBytes
+    collectives: tuple[CollectiveFigure, ...]
+    conditions: str

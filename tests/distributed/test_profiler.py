@@ -1,0 +1,55 @@
+"""The profile of this machine: real ranks are measured, and a plan takes what was fitted."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from planner.schema.cluster import Cluster
+from tests.distributed.group import ROOT
+
+pytestmark = pytest.mark.distributed
+
+LIMIT_SECONDS = 280
+
+
+def _run(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", *words],
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": str(ROOT), "TORCH_CPP_LOG_LEVEL": "ERROR"},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=LIMIT_SECONDS,
+    )
+
+
+def test_two_ranks_are_measured_and_planned_for(tmp_path: Path) -> None:
+    words = ("profile", "--ranks", "2", "--device", "cpu", "--seconds", "1", "--json")
+    done = _run(tmp_path, "planner.cli", *words, "--out", "here.json")
+    assert done.returncode == 0, done.stderr
+    assert "[1/" in done.stderr
+    cluster = Cluster.model_validate_json(done.stdout)
+    assert cluster == Cluster.read(tmp_path / "here.json")
+    assert cluster.device_count == 2
+    batch = ("--global-batch-size", "4", "--precision", "fp32", "--out", "plan.json")
+    planned = _run(tmp_path, "planner.cli", "plan", "tiny-llama-cpu", "here.json", *batch)
+    assert planned.returncode == 0, planned.stderr
+    assert json.loads((tmp_path / "plan.json").read_text())["cluster"]["resolved"] == json.loads(
+        cluster.to_json()
+    )
+    assert _run(tmp_path, "planner.cli", "verify", "plan.json").returncode == 0
+
+
+def test_gpus_that_are_not_there_are_not_measured(tmp_path: Path) -> None:
+    done = _run(tmp_path, "planner.cli", "profile", "--device", "cuda", "--ranks", "64", "--json")
+    assert done.returncode == 1
+    assert "Traceback" not in done.stderr
+    assert "--device cpu" in done.stderr
+    assert json.loads(done.stdout)["status"] == "error"
