@@ -1,91 +1,243 @@
-"""Checkpoint: parameters and optimizer states under the unsplit model's names, for any layout.
+"""Checkpoint: a training run on disk, from which any layout can go on.
 
-What `optimizer_fn` sets (learning rate, betas) is the script's to state and is not stored.
+Parameters and optimizer states are stored under the unsplit model's names. What `optimizer_fn`
+sets (learning rate, betas) is the script's to state and is not stored. All functions are
+collective calls, and an error on one rank is raised on all.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import torch
-from torch import nn
-from torch.distributed.checkpoint.filesystem import FileSystemReader
-from torch.distributed.checkpoint.metadata import Metadata, TensorStorageMetadata
+from torch import distributed, nn
+from torch.distributed.checkpoint.filesystem import FileSystemWriter
+from torch.distributed.checkpoint.metadata import TensorStorageMetadata
 from torch.distributed.checkpoint.state_dict_loader import load
 from torch.distributed.checkpoint.state_dict_saver import save
 
+from executor.agreement import everyone, from_first_rank, together
 from executor.apply.materialise import unsplit_name
+from executor.checkpoint_reader import CheckpointReader
+from executor.checkpoint_record import (
+    CheckpointRecord,
+    check_files,
+    damaged,
+    file_sums,
+    no_checkpoint,
+    read_record,
+    remove_others,
+    write_record,
+)
 from executor.errors import CheckpointError
 from executor.models.declaration import ModelDeclaration
 from executor.updates import Update
 
-_METADATA_FILE = ".metadata"
-
-
-def save_checkpoint(
-    directory: Path,
-    model: nn.Module,
-    updates: Sequence[Update],
-    *,
-    declaration: ModelDeclaration,
-) -> None:
-    """Write this rank's shards to `directory`; a collective call."""
-    state: dict[str, torch.Tensor] = {}
-    for name, parameter, kept in _owned(model, updates, declaration):
-        state[_parameter_key(name)] = parameter.detach()
-        for kind, value in kept.optimizer.state.get(kept.parameter, {}).items():
-            if isinstance(value, torch.Tensor):
-                state[_optimizer_key(name, kind)] = value
-    save(state, checkpoint_id=directory)
-
-
-def load_checkpoint(
-    directory: Path,
-    model: nn.Module,
-    updates: Sequence[Update],
-    *,
-    declaration: ModelDeclaration,
-) -> None:
-    """Read this rank's shards from `directory`; a collective call.
-
-    Raises:
-        CheckpointError: if `directory` holds no complete checkpoint of this model.
-    """
-    stored = _stored_tensors(directory)
-    state: dict[str, torch.Tensor] = {}
-    for name, parameter, kept in _owned(model, updates, declaration):
-        _check_stored(directory, stored, name, parameter)
-        state[_parameter_key(name)] = parameter.detach()
-        empty = _empty_states(stored, name, kept.parameter)
-        kept.optimizer.state[kept.parameter] = empty
-        for kind, value in empty.items():
-            state[_optimizer_key(name, kind)] = value
-    load(state, checkpoint_id=directory)
-    for update in updates:
-        update.parameters_changed()
+_LOADER_STATE = "loader.pt"
+_OPTIMIZER = "optimizer."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Kept:
-    """An optimizer, and what it takes for a parameter."""
+class Progress:
+    """How far a run has come: steps, global batches taken, and what else goes on from there.
 
-    optimizer: torch.optim.Optimizer
-    parameter: nn.Parameter
+    `extra` is the script's own: numbers, text, lists and mappings of these.
+    """
+
+    step: int = 0
+    batches: int = 0
+    loss_scale: float | None = None
+    good_steps: int = 0
+    loader_state: dict[str, Any] | None = None
+    extra: Mapping[str, Any] = field(default_factory=dict)
 
 
-def _owned(
-    model: nn.Module, updates: Sequence[Update], declaration: ModelDeclaration
-) -> Iterator[tuple[str, nn.Parameter, _Kept]]:
-    """Yield this rank's parameters with their names in the unsplit model and their states."""
-    kept = {
-        parameter: _Kept(optimizer=update.optimizer, parameter=taken)
-        for update in updates
-        for parameter, taken in update.pairs()
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trained:
+    """What a rank trains: its model, and the optimizers beside their states."""
+
+    model: nn.Module
+    updates: Sequence[Update]
+    declaration: ModelDeclaration
+
+    def optimizer_names(self) -> list[str]:
+        """Return the classes of this rank's optimizers."""
+        return sorted({type(update.optimizer).__qualname__ for update in self.updates})
+
+    def parameters(self) -> Iterator[tuple[str, nn.Parameter, torch.optim.Optimizer, nn.Parameter]]:
+        """Yield names in the unsplit model, parameters, and optimizers with what these take."""
+        taken = {
+            parameter: (update.optimizer, optimized)
+            for update in self.updates
+            for parameter, optimized in update.pairs()
+        }
+        for name, parameter in self.model.named_parameters():
+            yield unsplit_name(name, self.declaration), parameter, *taken[parameter]
+
+
+def save_checkpoint(directory: Path, trained: Trained, progress: Progress) -> None:
+    """Write a step to `directory` and make it the checkpoint there, in place of the last one.
+
+    Raises:
+        CheckpointError: if it cannot be written; the last checkpoint is then untouched.
+    """
+    folder = from_first_rank(f"step-{progress.step:08d}-{uuid.uuid4().hex[:8]}")
+    path = directory / folder
+    failed = partial(_not_written, directory)
+    together(lambda: path.mkdir(parents=True, exist_ok=True), failed)
+    together(lambda: _write_tensors(path, trained, progress), failed)
+    sums = everyone(together(lambda: file_sums(path, part=_rank(), parts=_ranks()), failed))
+    record = CheckpointRecord(
+        folder=folder,
+        step=progress.step,
+        batches=progress.batches,
+        parameters=_merged(everyone(_shapes(trained))),
+        optimizers=tuple(
+            sorted({name for names in everyone(trained.optimizer_names()) for name in names})
+        ),
+        files=_merged(sums),
+        loss_scale=progress.loss_scale,
+        good_steps=progress.good_steps,
+        extra=dict(progress.extra),
+    )
+    together(lambda: _commit(directory, record), failed)
+
+
+def load_checkpoint(directory: Path, trained: Trained) -> Progress:
+    """Read this rank's shards from `directory`; return how far the run had come.
+
+    Raises:
+        CheckpointError: if `directory` holds no complete checkpoint of this model and optimizer.
+    """
+    unreadable = partial(no_checkpoint, directory)
+    record: CheckpointRecord = together(lambda: read_record(directory), unreadable)
+    broken = partial(damaged, directory)
+    together(lambda: check_files(directory, record, part=_rank(), parts=_ranks()), broken)
+    shapes = _merged(everyone(_shapes(trained)))
+    optimizers = {name for names in everyone(trained.optimizer_names()) for name in names}
+    together(lambda: _check_same(directory, record, shapes, optimizers), broken)
+    loader_state = together(lambda: _read_tensors(directory / record.folder, trained), broken)
+    return Progress(
+        step=record.step,
+        batches=record.batches,
+        loss_scale=record.loss_scale,
+        good_steps=record.good_steps,
+        loader_state=loader_state,
+        extra=record.extra,
+    )
+
+
+def _write_tensors(path: Path, trained: Trained, progress: Progress) -> None:
+    state: dict[str, torch.Tensor] = {}
+    for name, parameter, optimizer, taken in trained.parameters():
+        state[_parameter_key(name)] = parameter.detach()
+        for kind, value in optimizer.state.get(taken, {}).items():
+            if isinstance(value, torch.Tensor):
+                state[_optimizer_key(name, kind)] = value
+    save(state, storage_writer=FileSystemWriter(path))
+    if progress.loader_state is not None and _rank() == 0:
+        torch.save(progress.loader_state, path / _LOADER_STATE)
+
+
+def _read_tensors(path: Path, trained: Trained) -> dict[str, Any] | None:
+    """Read this rank's tensors; return the loader's state, if one was saved."""
+    reader = CheckpointReader(path)
+    stored = _states_by_parameter(reader.tensors())
+    state: dict[str, torch.Tensor] = {}
+    for name, parameter, optimizer, taken in trained.parameters():
+        state[_parameter_key(name)] = parameter.detach()
+        empty = _empty_states(stored.get(name, {}), taken)
+        optimizer.state[taken] = empty
+        for kind, value in empty.items():
+            state[_optimizer_key(name, kind)] = value
+    load(state, storage_reader=reader)
+    for update in trained.updates:
+        update.parameters_changed()
+    if not (path / _LOADER_STATE).is_file():
+        return None
+    loader_state: dict[str, Any] = torch.load(path / _LOADER_STATE, weights_only=True)
+    return loader_state
+
+
+def _commit(directory: Path, record: CheckpointRecord) -> None:
+    if _rank() == 0:
+        write_record(directory, record)
+        remove_others(directory, record.folder)
+
+
+def _check_same(
+    directory: Path,
+    record: CheckpointRecord,
+    shapes: dict[str, tuple[int, ...]],
+    optimizers: set[str],
+) -> None:
+    """Return if a record is of the same model and optimizer.
+
+    Raises:
+        CheckpointError: naming the first parameter or optimizer that is not the same.
+    """
+    for name in sorted(shapes.keys() | record.parameters.keys()):
+        found, wanted = record.parameters.get(name), shapes.get(name)
+        if found == wanted:
+            continue
+        has = "nothing" if found is None else f"a tensor of shape {list(found)}"
+        here = (
+            "which the model does not have" if wanted is None else f"which has shape {list(wanted)}"
+        )
+        raise CheckpointError(
+            f"holds {has} for {name}, {here}",
+            field="directory",
+            value=str(directory),
+            remedy="load a checkpoint of the same model",
+        )
+    if set(record.optimizers) != optimizers:
+        raise CheckpointError(
+            f"holds the states of {', '.join(record.optimizers)}, and the script's optimizer is "
+            f"{', '.join(sorted(optimizers))}",
+            field="directory",
+            value=str(directory),
+            remedy="go on with the optimizer that the checkpoint was saved with",
+        )
+
+
+def _states_by_parameter(
+    stored: dict[str, TensorStorageMetadata],
+) -> dict[str, dict[str, TensorStorageMetadata]]:
+    """Return what is stored of optimizer states, by parameter and kind."""
+    states: dict[str, dict[str, TensorStorageMetadata]] = {}
+    for key, item in stored.items():
+        name, _, kind = key.removeprefix(_OPTIMIZER).rpartition(".")
+        if key.startswith(_OPTIMIZER):
+            states.setdefault(name, {})[kind] = item
+    return states
+
+
+def _empty_states(
+    stored: dict[str, TensorStorageMetadata], parameter: nn.Parameter
+) -> dict[str, torch.Tensor]:
+    """Return tensors to read the parameter's stored optimizer states into, by kind.
+
+    States of the parameter's shape are sharded as it is; others (the step count) are whole.
+    """
+    return {
+        kind: torch.zeros_like(parameter.detach(), dtype=item.properties.dtype)
+        if item.size == parameter.shape
+        else torch.zeros(item.size, dtype=item.properties.dtype)
+        for kind, item in stored.items()
     }
-    for name, parameter in model.named_parameters():
-        yield unsplit_name(name, declaration), parameter, kept[parameter]
+
+
+def _shapes(trained: Trained) -> dict[str, tuple[int, ...]]:
+    return {name: tuple(parameter.shape) for name, parameter, *_ in trained.parameters()}
+
+
+def _merged(parts: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    return {name: value for part in parts for name, value in part.items()}
 
 
 def _parameter_key(name: str) -> str:
@@ -93,58 +245,22 @@ def _parameter_key(name: str) -> str:
 
 
 def _optimizer_key(name: str, kind: str) -> str:
-    return f"optimizer.{name}.{kind}"
+    return f"{_OPTIMIZER}{name}.{kind}"
 
 
-def _stored_tensors(directory: Path) -> dict[str, TensorStorageMetadata]:
-    if not (directory / _METADATA_FILE).is_file():
-        raise CheckpointError(
-            "holds no complete checkpoint",
-            field="directory",
-            value=str(directory),
-            remedy="give a directory that trainer.save() wrote",
-        )
-    metadata: Metadata = FileSystemReader(directory).read_metadata()
-    return {
-        key: item
-        for key, item in metadata.state_dict_metadata.items()
-        if isinstance(item, TensorStorageMetadata)
-    }
+def _not_written(directory: Path, reason: str) -> CheckpointError:
+    return CheckpointError(
+        f"cannot be written: {reason}",
+        field="directory",
+        value=str(directory),
+        remedy="give a directory with room that every rank can write to; what was saved there "
+        "before is untouched",
+    )
 
 
-def _check_stored(
-    directory: Path,
-    stored: dict[str, TensorStorageMetadata],
-    name: str,
-    parameter: nn.Parameter,
-) -> None:
-    item = stored.get(_parameter_key(name))
-    if item is None or item.size != parameter.shape:
-        found = "nothing" if item is None else f"a tensor of shape {list(item.size)}"
-        raise CheckpointError(
-            f"holds {found} for {name}, which has shape {list(parameter.shape)}",
-            field="directory",
-            value=str(directory),
-            remedy="load a checkpoint of the same model",
-        )
+def _rank() -> int:
+    return distributed.get_rank()
 
 
-def _empty_states(
-    stored: dict[str, TensorStorageMetadata], name: str, parameter: nn.Parameter
-) -> dict[str, torch.Tensor]:
-    """Return tensors to read the parameter's stored optimizer states into.
-
-    States of the parameter's shape are sharded as it is; others (the step count) are whole.
-    """
-    prefix = _optimizer_key(name, "")
-    states: dict[str, torch.Tensor] = {}
-    for key, item in stored.items():
-        kind = key.removeprefix(prefix)
-        if not key.startswith(prefix) or "." in kind:
-            continue
-        dtype = item.properties.dtype
-        if item.size == parameter.shape:
-            states[kind] = torch.zeros_like(parameter.detach(), dtype=dtype)
-        else:
-            states[kind] = torch.zeros(item.size, dtype=dtype)
-    return states
+def _ranks() -> int:
+    return distributed.get_world_size()

@@ -1,13 +1,16 @@
 """Data: global batches, this rank's rows of them, and the shipped corpus.
 
 Every rank reads the same global batches and keeps its own rows, so that a run sees the same
-sequences whatever its layout.
+sequences whatever its layout. A run that goes on from a checkpoint passes over the batches that
+were taken before it, or hands a loader that can tell its own state back to it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
 from importlib import resources
+from typing import Any, Protocol, runtime_checkable
 
 import torch
 
@@ -17,22 +20,70 @@ Batch = tuple[torch.Tensor, torch.Tensor]
 BYTE_VALUES = 256
 
 
+@runtime_checkable
+class StatefulLoader(Protocol):
+    """A loader that can tell where it is and go back there, as torchdata's can."""
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return where it is."""
+
+    def load_state_dict(self, state: dict[str, Any], /) -> None:
+        """Go where `state` says."""
+
+
+@dataclass(slots=True)
+class DataPosition:
+    """How many global batches were taken, from all loaders together, and what is to be restored."""
+
+    taken: int = 0
+    to_skip: int = 0
+    loader: StatefulLoader | None = field(default=None, repr=False)
+    loader_state: dict[str, Any] | None = field(default=None, repr=False)
+
+    def resume(self, *, taken: int, loader_state: dict[str, Any] | None) -> None:
+        """Go on where `taken` batches were taken."""
+        self.taken, self.to_skip, self.loader_state = taken, taken, loader_state
+
+    def meet(self, loader: object, *, is_positioned: bool) -> None:
+        """Take over a loader, and bring it to its place where it can go there itself."""
+        self.loader = loader if isinstance(loader, StatefulLoader) else None
+        if is_positioned:
+            self.to_skip, self.loader_state = 0, None
+        if self.loader is not None and self.loader_state is not None:
+            self.loader.load_state_dict(self.loader_state)
+            self.to_skip, self.loader_state = 0, None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DataShare:
+    """Which rows of a global batch are a rank's, and where they go."""
+
+    global_batch_size: int
+    data_degree: int
+    data_index: int
+    device: torch.device
+
+
 def shard(
     loader: Iterable[Batch],
+    share: DataShare,
+    position: DataPosition,
     *,
-    global_batch_size: int,
-    data_degree: int,
-    data_index: int,
-    device: torch.device,
+    is_positioned: bool = False,
 ) -> Iterator[Batch]:
-    """Yield rows `data_index` of `data_degree` of each global batch, on `device`.
+    """Yield this rank's rows of each global batch that is still to be taken.
 
     Raises:
         ModelMismatchError: if a batch has not the planned number of sequences.
     """
-    rows = global_batch_size // data_degree
-    first = data_index * rows
+    position.meet(loader, is_positioned=is_positioned)
+    global_batch_size, device = share.global_batch_size, share.device
+    rows = global_batch_size // share.data_degree
+    first = share.data_index * rows
     for inputs, targets in loader:
+        if position.to_skip > 0:
+            position.to_skip -= 1
+            continue
         if inputs.shape[0] != global_batch_size:
             raise ModelMismatchError(
                 f"the plan has a global batch of {global_batch_size} sequences",
@@ -40,6 +91,7 @@ def shard(
                 value=f"{inputs.shape[0]} sequences",
                 remedy="yield whole global batches, the same on every rank",
             )
+        position.taken += 1
         yield (
             inputs[first : first + rows].to(device),
             targets[first : first + rows].to(device),

@@ -21,7 +21,7 @@ from executor.apply.supported import check_strategy
 from executor.apply.tied import TiedPair, second_copies
 from executor.apply.virtual_stages import VirtualStage, rank_model
 from executor.apply.zero import compute_dtype
-from executor.data import Batch, shard
+from executor.data import Batch, DataPosition, DataShare, shard
 from executor.environment import RankEnvironment
 from executor.errors import ModelMismatchError
 from executor.gradients import Gradients, LossScale, largest_gradient_norm
@@ -127,19 +127,26 @@ class Session:
         )
         return self.trainer
 
-    def shard(self, loader: Iterable[Batch]) -> Iterator[Batch]:
+    def shard(self, loader: Iterable[Batch], *, is_positioned: bool = False) -> Iterator[Batch]:
         """Yield this rank's part of the global batches of `loader`, the same on every rank.
 
         It is some of the rows, and where ranks share sequences some of each row's tokens.
+        After `trainer.load`, batches that were taken before are passed over: `loader` begins as it
+        did in the first run, or is at the right place already if it `is_positioned`. A loader with
+        `state_dict` and `load_state_dict` is asked for its place and brought back to it.
+
+        Raises:
+            ModelMismatchError: if a batch has not the planned number of sequences.
         """
-        part = sequence_part(self.mesh, self.strategy.context_parallel_kind)
-        rows = shard(
-            loader,
+        share = DataShare(
             global_batch_size=self._global_batch_size(),
             data_degree=self.mesh.data_degree,
             data_index=self.mesh.data_index,
             device=self.device,
         )
+        position = DataPosition() if self.trainer is None else self.trainer.position
+        part = sequence_part(self.mesh, self.strategy.context_parallel_kind)
+        rows = shard(loader, share, position, is_positioned=is_positioned)
         return ((part.of(inputs), part.of(targets)) for inputs, targets in rows)
 
     def report(self) -> RankReport:

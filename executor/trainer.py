@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import distributed, nn
@@ -14,7 +15,8 @@ from torch.distributed.tensor import DTensor
 from torch.distributed.tensor.parallel import loss_parallel
 
 from executor.apply.schedule import Schedule
-from executor.checkpoint import load_checkpoint, save_checkpoint
+from executor.checkpoint import Progress, Trained, load_checkpoint, save_checkpoint
+from executor.data import DataPosition, StatefulLoader
 from executor.gradients import LossScale
 from executor.mesh import PIPELINE, RankMesh
 from executor.models.declaration import ModelDeclaration
@@ -53,6 +55,8 @@ class Trainer:
         self.model = model
         self.declaration = declaration
         self.history: list[StepMetrics] = []
+        self.step_count = 0
+        self.position = DataPosition()
         self._mesh = mesh
         self._device = device
         self._schedule = schedule
@@ -102,17 +106,46 @@ class Trainer:
         known = [peak for peak in (*peaks, self._metered_peak_bytes) if peak is not None]
         return max(known, default=None)
 
-    def save(self, directory: str | Path) -> None:
-        """Write model and optimizer so that any layout can load them. All ranks must call it."""
-        save_checkpoint(Path(directory), self.model, self.updates, declaration=self.declaration)
+    def save(self, directory: str | Path, *, extra: Mapping[str, Any] | None = None) -> None:
+        """Write the run so that any layout can go on from here. All ranks must call it.
 
-    def load(self, directory: str | Path) -> None:
+        Beside model and optimizer it holds the step, the place in the data, and `extra`: numbers,
+        text, lists and mappings of these. A run that dies meanwhile leaves what was saved before.
+
+        Raises:
+            CheckpointError: if it cannot be written.
+        """
+        position, scale = self.position, self.loss_scale
+        loader = position.loader
+        progress = Progress(
+            step=self.step_count,
+            batches=position.taken,
+            loss_scale=None if scale is None else scale.value,
+            good_steps=0 if scale is None else scale.good_steps,
+            loader_state=loader.state_dict() if isinstance(loader, StatefulLoader) else None,
+            extra=extra or {},
+        )
+        save_checkpoint(Path(directory), self._trained(), progress)
+
+    def load(self, directory: str | Path) -> Progress:
         """Read what any layout of this model has saved. All ranks must call it.
+
+        `session.shard` then passes over the batches that were taken before. Returns how far the run
+        had come, and its `extra`.
 
         Raises:
             CheckpointError: if `directory` holds no complete checkpoint of this model.
         """
-        load_checkpoint(Path(directory), self.model, self.updates, declaration=self.declaration)
+        progress = load_checkpoint(Path(directory), self._trained())
+        self.step_count = progress.step
+        self.position.resume(taken=progress.batches, loader_state=progress.loader_state)
+        if self.loss_scale is not None and progress.loss_scale is not None:
+            self.loss_scale.value = progress.loss_scale
+            self.loss_scale.good_steps = progress.good_steps
+        return progress
+
+    def _trained(self) -> Trained:
+        return Trained(model=self.model, updates=self.updates, declaration=self.declaration)
 
     def _timed_step(
         self,
@@ -130,6 +163,7 @@ class Trainer:
                 loss = self._schedule.run(inputs, targets)
             treated = self._step_end.run()
         mean_loss = self._global_loss(loss) / scale
+        self.step_count += 1
         return StepMetrics(
             loss=mean_loss,
             seconds=time.perf_counter() - start,

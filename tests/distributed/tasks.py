@@ -24,6 +24,7 @@ from executor.session import Session
 from executor.telemetry import LiveBytes
 from executor.trainer import Trainer
 from planner.errors import InputError
+from tests.distributed.checkpoint_tasks import CHECKPOINT_TASKS
 from tests.distributed.mixture import mixture_model
 from tests.distributed.own_models import own_parity, own_refusal
 from tests.distributed.plans import WIDE_SEQUENCE_LENGTH, cpu_plan, wide_model, wide_plan
@@ -81,7 +82,7 @@ def resume(
     session, trainer = _trainer(strategy, kind, "fp32", "own")
     if load is not None:
         trainer.load(load)
-    batches = session.shard(global_batches(first_step, step_count))
+    batches = session.shard(global_batches(0, first_step + step_count))
     losses = [trainer.step(*batch).loss for batch in batches]
     if save is not None:
         trainer.save(save)
@@ -239,6 +240,7 @@ TASKS: dict[str, Callable[..., dict[str, Any]]] = {
         own_parity,
         own_refusal,
         *STATE_TASKS,
+        *CHECKPOINT_TASKS,
     )
 }
 

@@ -2,36 +2,99 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from itertools import islice
+from typing import Any
 
 import pytest
 import torch
 
-from executor.data import corpus_batches, corpus_tokens, shard
+from executor.data import DataPosition, DataShare, corpus_batches, corpus_tokens, shard
 from executor.errors import ModelMismatchError
 
 CPU = torch.device("cpu")
 
 
-def rows_of(data_index: int) -> list[int]:
-    """The first tokens that one of two data ranks gets of a batch of four."""
+def share(data_index: int = 0) -> DataShare:
+    """One of two data ranks of batches of four."""
+    return DataShare(global_batch_size=4, data_degree=2, data_index=data_index, device=CPU)
+
+
+def numbered_batches(count: int) -> list[tuple[torch.Tensor, torch.Tensor]]:
+    """Batches of four, all of whose tokens are the batch's number."""
+    whole = [torch.full((4, 1), index) for index in range(count)]
+    return [(batch, batch) for batch in whole]
+
+
+def numbers(loader: Any, position: DataPosition, **options: bool) -> list[int]:
+    """The numbers of the batches that a rank gets."""
+    return [int(inputs[0, 0]) for inputs, _ in shard(loader, share(), position, **options)]
+
+
+class PlacedLoader:
+    """Numbered batches from a place that it can tell and go back to."""
+
+    def __init__(self, count: int) -> None:
+        self._batches = numbered_batches(count)
+        self._next = 0
+
+    def __iter__(self) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+        while self._next < len(self._batches):
+            self._next += 1
+            yield self._batches[self._next - 1]
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the number of the next batch."""
+        return {"next": self._next}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on there."""
+        self._next = state["next"]
+
+
+@pytest.mark.parametrize(("data_index", "rows"), [(0, [0, 1]), (1, [2, 3])])
+def test_data_ranks_share_out_each_batch(data_index: int, rows: list[int]) -> None:
     tokens = torch.arange(4).unsqueeze(1)
-    parts = shard(
-        [(tokens, tokens)], global_batch_size=4, data_degree=2, data_index=data_index, device=CPU
-    )
-    return [int(row) for inputs, _ in parts for row in inputs[:, 0]]
-
-
-def test_data_ranks_share_out_each_batch() -> None:
-    assert rows_of(0) == [0, 1]
-    assert rows_of(1) == [2, 3]
+    parts = shard([(tokens, tokens)], share(data_index), DataPosition())
+    assert [int(row) for inputs, _ in parts for row in inputs[:, 0]] == rows
 
 
 def test_a_loader_of_local_batches_is_refused() -> None:
     batch = (torch.zeros(2, 3), torch.zeros(2, 3))
-    parts = shard([batch], global_batch_size=4, data_degree=2, data_index=0, device=CPU)
     with pytest.raises(ModelMismatchError, match="yield whole global batches"):
-        next(parts)
+        next(shard([batch], share(), DataPosition()))
+
+
+def test_a_resumed_run_passes_over_the_batches_that_were_taken() -> None:
+    position = DataPosition()
+    position.resume(taken=3, loader_state=None)
+    assert numbers(numbered_batches(5), position) == [3, 4]
+    assert position.taken == 5
+
+
+def test_a_resumed_run_passes_over_whole_epochs() -> None:
+    """Three batches an epoch, and four were taken: the first epoch and one of the second."""
+    position = DataPosition()
+    position.resume(taken=4, loader_state=None)
+    assert [numbers(numbered_batches(3), position) for _ in range(3)] == [[], [1, 2], [0, 1, 2]]
+
+
+def test_a_loader_that_is_at_its_place_already_is_taken_as_it_is() -> None:
+    position = DataPosition()
+    position.resume(taken=3, loader_state=None)
+    assert numbers(numbered_batches(5)[3:], position, is_positioned=True) == [3, 4]
+
+
+def test_a_loader_that_can_go_to_its_place_is_sent_there() -> None:
+    first = DataPosition()
+    loader = PlacedLoader(5)
+    batches = shard(loader, share(), first)
+    next(batches)
+    next(batches)
+    again = DataPosition()
+    again.resume(taken=first.taken, loader_state=loader.state_dict())
+    assert numbers(PlacedLoader(5), again) == [2, 3, 4]
+    assert again.taken == 5
 
 
 def test_targets_are_the_inputs_one_token_later() -> None:

@@ -1,0 +1,144 @@
+"""Tasks about checkpoints: going on in other layouts, deaths while saving, and what is refused."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NoReturn
+
+import torch
+from torch.distributed.checkpoint.filesystem import FileSystemWriter
+
+import executor.checkpoint
+import executor.checkpoint_record
+from executor.losses import next_token_loss
+from executor.session import Session
+from executor.trainer import Trainer
+from planner.errors import InputError
+from tests.distributed.plans import cpu_plan
+from tests.distributed.reference import SEED, adamw, build_model, global_batches
+from tests.distributed.state_tasks import everyone, parameter_error, state_trainer, unsharded
+
+
+def go_on(
+    *,
+    strategy: dict[str, Any],
+    steps: int,
+    load: str | None = None,
+    save: str | None = None,
+    kind: str = "decoder",
+    precision: str = "fp32",
+    micro_batch_size: int = 1,
+    compared: int | None = None,
+) -> dict[str, Any]:
+    """Train `steps` more steps, from a checkpoint if one is named, and compare with one run.
+
+    The loader begins anew each time. `compared` is the last step of the undisturbed run.
+    """
+    session, trainer = state_trainer(strategy, kind=kind, precision=precision, largest_norm=1.0)
+    before = None if load is None else trainer.load(load)
+    total = trainer.step_count + steps
+    losses = [trainer.step(*batch).loss for batch in session.shard(global_batches(0, total))]
+    if save is not None:
+        trainer.save(save, extra={"losses": losses})
+    answer: dict[str, Any] = {
+        "losses": losses,
+        "step": trainer.step_count,
+        "extra": None if before is None else dict(before.extra),
+        "differences": everyone(list(session.report().differences_from_plan)),
+    }
+    if compared is not None:
+        run = unsharded(
+            kind=kind,
+            precision=precision,
+            largest_norm=1.0,
+            micro_batch_size=micro_batch_size,
+            steps=compared,
+        )
+        answer["reference_losses"] = run.losses
+        answer["parameter_error"] = parameter_error(trainer, run.parameters)
+    return answer
+
+
+def dying_save(*, strategy: dict[str, Any], load: str, moment: str) -> dict[str, Any]:
+    """Train one more step and die at a `moment` of saving it."""
+    session, trainer = state_trainer(strategy, largest_norm=1.0)
+    trainer.load(load)
+    for batch in session.shard(global_batches(0, trainer.step_count + 1)):
+        trainer.step(*batch)
+    _MOMENTS[moment]()
+    trainer.save(load)
+    return {}
+
+
+def refusals(
+    *, strategy: dict[str, Any], directory: str, optimizer: str = "adamw", verb: str = "load"
+) -> dict[str, Any]:
+    """Return the message with which each rank refuses to load from, or save to, `directory`."""
+    session = Session(cpu_plan(**strategy), device=torch.device("cpu"))
+    functions = {"adamw": adamw, "sgd": lambda parameters: torch.optim.SGD(parameters, lr=0.1)}
+    trainer = session.parallelize(
+        lambda: build_model("decoder"), next_token_loss, functions[optimizer], seed=SEED
+    )
+    try:
+        getattr(trainer, verb)(directory)
+    except InputError as error:
+        return {"messages": everyone([f"{type(error).__name__}: {error}"])}
+    return {"messages": everyone([None])}
+
+
+def weights_after_load(*, strategy: dict[str, Any], directory: str) -> dict[str, Any]:
+    """Return the step of a checkpoint, and the next loss from there."""
+    session, trainer = state_trainer(strategy, largest_norm=1.0)
+    trainer.load(directory)
+    step = trainer.step_count
+    return {"step": step, "loss": _next_loss(session, trainer, step)}
+
+
+def _next_loss(session: Session, trainer: Trainer, step: int) -> float:
+    (batch,) = session.shard(global_batches(0, step + 1))
+    return trainer.step(*batch).loss
+
+
+def _die(*_arguments: Any, **_named: Any) -> NoReturn:
+    os.kill(os.getpid(), signal.SIGKILL)
+    raise AssertionError("still alive")
+
+
+def _die_while_writing() -> None:
+    def write_half(writer: FileSystemWriter, *arguments: Any) -> NoReturn:
+        write(writer, *arguments).wait()
+        for path in Path(writer.path).glob("__*.distcp"):
+            os.truncate(path, path.stat().st_size // 2)
+        _die()
+
+    write = FileSystemWriter.write_data
+    FileSystemWriter.write_data = write_half  # type: ignore[method-assign]
+
+
+def _die_before_the_record() -> None:
+    executor.checkpoint.write_record = _die  # type: ignore[attr-defined]
+
+
+def _die_before_the_record_is_replaced() -> None:
+    os.replace = _die
+
+
+def _die_before_the_last_step_is_removed() -> None:
+    executor.checkpoint.remove_others = _die  # type: ignore[attr-defined]
+
+
+_MOMENTS: dict[str, Callable[[], None]] = {
+    "writing": _die_while_writing,
+    "written": _die_before_the_record,
+    "replacing": _die_before_the_record_is_replaced,
+    "removing": _die_before_the_last_step_is_removed,
+}
+CHECKPOINT_TASKS: tuple[Callable[..., dict[str, Any]], ...] = (
+    go_on,
+    dying_save,
+    refusals,
+    weights_after_load,
+)
