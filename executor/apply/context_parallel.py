@@ -63,6 +63,16 @@ def sequence_part(mesh: RankMesh, kind: ContextParallelKind) -> SequencePart:
     )
 
 
+def ranks_sharing_attention(block: nn.Module) -> int:
+    """Return over how many ranks the attention of `block` reaches."""
+    for module in block.modules():
+        forward = module.__dict__.get("forward")
+        if isinstance(forward, partial) and forward.func is _forward_sharing:
+            group: ProcessGroup = forward.args[0]
+            return group.size()
+    return 1
+
+
 class SharedAttention(TorchFunctionMode):
     """While it is entered, attention is to the tokens of all ranks of `group`."""
 

@@ -6,14 +6,15 @@ from collections.abc import Iterator, Sequence
 
 from torch import nn
 from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import CheckpointWrapper
-from torch.distributed.tensor import DTensor
 
 from executor.apply.activation_offload import OffloadedActivations, without_offload
+from executor.apply.placements import is_sharded, is_zero_sharded
 from executor.apply.split import stage_blocks
+from executor.apply.token_differences import token_differences
 from executor.apply.virtual_stages import VirtualStage
 from executor.apply.whole import whole_statements
 from executor.apply.zero import head_choice, needs_data_parallel
-from executor.mesh import SHARD, TENSOR, ZERO_AXES, RankMesh, axis_degrees
+from executor.mesh import SHARD, TENSOR, RankMesh, axis_degrees
 from executor.models.declaration import ModelDeclaration, part
 from planner.schema.job import Precision
 from planner.schema.strategy import (
@@ -38,13 +39,22 @@ def differences_from_plan(
         (only,) = stages
         return (*_mesh_differences(strategy, mesh), *whole_statements(only.module, strategy))
     sharding = mesh.shard_degree > 1 and needs_data_parallel(mesh, precision)
+    expert_sharding = sharding if mesh.experts is None else mesh.experts.sharding.size() > 1
     found = list(_mesh_differences(strategy, mesh))
     for stage in stages:
         module, plan = stage.module, stage.plan
         found += _content_differences(stage, declaration)
         found += _checkpointing_differences(module, declaration, plan)
         found += _tensor_parallel_differences(module, declaration, mesh)
-        found += _zero_differences(module, declaration, strategy, plan, sharding=sharding)
+        found += token_differences(module, declaration=declaration, strategy=strategy, mesh=mesh)
+        found += _zero_differences(
+            module,
+            declaration,
+            strategy,
+            plan,
+            sharding=sharding,
+            expert_sharding=expert_sharding,
+        )
     return tuple(found)
 
 
@@ -101,6 +111,7 @@ def _zero_differences(
     stage: Stage,
     *,
     sharding: bool,
+    expert_sharding: bool,
 ) -> Iterator[str]:
     embedding, head = strategy.embedding or EdgeChoice(), strategy.head or EdgeChoice()
     edge_head = head_choice(declaration, (embedding, head))
@@ -115,24 +126,8 @@ def _zero_differences(
     ]
     for path, zero_stage in zero_stages:
         module = part(model, path)
-        planned = sharding and zero_stage > 0
         for name, parameter in () if module is None else module.named_parameters():
+            is_expert = bool(declaration.block.experts) and f"{declaration.block.experts}." in name
+            planned = (expert_sharding if is_expert else sharding) and zero_stage > 0
             if is_zero_sharded(parameter) is not planned:
                 yield f"{path}.{name} is sharded over {SHARD}: {not planned}, planned: {planned}"
-
-
-def is_zero_sharded(parameter: nn.Parameter) -> bool:
-    """Return whether ZeRO has divided `parameter`."""
-    return any(is_sharded(parameter, axis) for axis in ZERO_AXES)
-
-
-def is_sharded(parameter: nn.Parameter, axis: str) -> bool:
-    """Return whether `parameter` is divided along the mesh axis called `axis`."""
-    if not isinstance(parameter, DTensor):
-        return False
-    mesh = parameter.device_mesh
-    names = mesh.mesh_dim_names or ()
-    return any(
-        name == axis and ranks > 1 and not (placement.is_replicate() or placement.is_partial())
-        for name, ranks, placement in zip(names, mesh.shape, parameter.placements, strict=True)
-    )

@@ -3,11 +3,12 @@
 1. The model is built on the meta device: shapes without storage.
 2. Split first, so that no later step spends time on blocks of other stages.
 3. Tensor parallelism replaces parameters; checkpointing would hide the modules it looks for.
-4. Context parallelism meets the blocks as they are, bare, and then attention of local heads.
-5. Checkpointing wraps blocks inside of what ZeRO wraps: recomputation must find the parameters
+4. Experts get the ranks and the exchange that they have of their own.
+5. Context parallelism meets the blocks as they are, bare, and then attention of local heads.
+6. Checkpointing wraps blocks inside of what ZeRO wraps: recomputation must find the parameters
    that ZeRO gathered for backward. What it keeps goes to the host where that is planned.
-6. ZeRO shards what tensor parallelism has left on this rank.
-7. Only now is storage taken, for this rank's shards alone.
+7. ZeRO shards what these have left on this rank.
+8. Only now is storage taken, for this rank's shards alone.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from torch import nn
 from executor.apply.activation_offload import apply_activation_offload
 from executor.apply.checkpointing import apply_checkpointing
 from executor.apply.context_parallel import apply_context_parallel
+from executor.apply.expert_parallel import apply_expert_parallel
 from executor.apply.materialise import materialise, tie
 from executor.apply.split import split
 from executor.apply.supported import check_shapes
@@ -111,6 +113,7 @@ def _apply_to(
         tie(model, declaration)
         if strategy.sequence_parallel:
             declaration.tell_sequence_parts(model, strategy.tensor_parallel_degree)
+    apply_expert_parallel(model, declaration=declaration, mesh=mesh, strategy=strategy)
     if strategy.context_parallel_degree > 1:
         kind = strategy.context_parallel_kind
         apply_context_parallel(model, declaration=declaration, mesh=mesh, kind=kind)

@@ -30,9 +30,15 @@ class Replica:
     """
 
     def __init__(
-        self, modules: Sequence[nn.Module], *, group: distributed.ProcessGroup, degree: int
+        self,
+        modules: Sequence[nn.Module],
+        *,
+        group: distributed.ProcessGroup,
+        degree: int,
+        apart: Sequence[nn.Module] = (),
     ) -> None:
         self._modules = nn.ModuleList(modules)
+        self._apart = nn.ModuleList(apart)
         self._group = group
         self._degree = degree
         self._missing = 0
@@ -40,8 +46,9 @@ class Replica:
         self._reductions: list[_Reduction] = []
 
     def parameters(self) -> list[nn.Parameter]:
-        """Return the modules' parameters, each once."""
-        return list(self._modules.parameters())
+        """Return the modules' parameters, each once, without those of modules kept `apart`."""
+        others = set(self._apart.parameters())
+        return [item for item in self._modules.parameters() if item not in others]
 
     def before_backward(self, *, is_last: bool) -> None:
         """Expect every gradient once more, and reduce them if this backward is the step's last."""

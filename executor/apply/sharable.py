@@ -55,3 +55,46 @@ def check_exchanged_heads(shapes: Shapes, strategy: Strategy) -> None:
             value=cp,
             remedy="use context_parallel_kind ring, or a degree that divides both",
         )
+
+
+def check_experts(shapes: Shapes, strategy: Strategy) -> None:
+    """Return if the model's routed experts fall into equal parts for the ranks that hold them.
+
+    Raises:
+        UnsupportedPlanError: naming the expert degree that does not go.
+    """
+    expert, tp = strategy.expert_parallel_degree, strategy.tensor_parallel_degree
+    split = strategy.expert_tensor_parallel_degree or tp
+    if shapes.expert_count == 0:
+        if expert > 1:
+            raise _expert_refusal("the model routes no tokens to experts", expert, "use 1")
+        return
+    if shapes.expert_count % expert:
+        remedy = f"use a divisor of {shapes.expert_count}"
+        raise _expert_refusal(f"does not divide {shapes.expert_count} experts", expert, remedy)
+    if split not in {1, tp} or shapes.expert_ffn_size % split:
+        raise UnsupportedPlanError(
+            f"must be 1 or tensor_parallel_degree {tp}, and divide the experts' width "
+            f"{shapes.expert_ffn_size}",
+            field="strategy.expert_tensor_parallel_degree",
+            value=split,
+            remedy="use 1 to give tensor-parallel ranks different experts",
+        )
+    holders = tp // split * strategy.shard_degree * strategy.context_parallel_degree
+    if holders % expert:
+        problem = f"does not divide the {holders} ranks that can hold different experts"
+        raise _expert_refusal(problem, expert, f"use a divisor of {holders}")
+    sharding, here = holders // expert, shapes.expert_count // expert
+    if here % sharding and shapes.hidden_size % sharding:
+        raise _expert_refusal(
+            f"leaves {here} experts and a width of {shapes.hidden_size} to be sharded over "
+            f"{sharding} ranks, which divide neither",
+            expert,
+            f"use a degree that leaves a multiple of {sharding} experts",
+        )
+
+
+def _expert_refusal(problem: str, degree: int, remedy: str) -> UnsupportedPlanError:
+    return UnsupportedPlanError(
+        problem, field="strategy.expert_parallel_degree", value=degree, remedy=remedy
+    )

@@ -6,7 +6,7 @@ Torch answers most of these with a crash or an obscure error in the middle of a 
 from __future__ import annotations
 
 from executor.apply.runnable_schedules import check_schedule
-from executor.apply.sharable import check_exchanged_heads, check_sequence
+from executor.apply.sharable import check_exchanged_heads, check_experts, check_sequence
 from executor.errors import UnsupportedPlanError
 from executor.models.declaration import Shapes
 from planner.schema.job import Job, OffloadStore, Precision
@@ -23,7 +23,6 @@ def check_strategy(strategy: Strategy, job: Job) -> None:
         UnsupportedPlanError: naming the first that it has not.
     """
     check_schedule(strategy)
-    _check_degrees(strategy)
     _check_offload(strategy, job)
     if job.precision not in _PRECISIONS:
         raise UnsupportedPlanError(
@@ -57,19 +56,7 @@ def check_shapes(shapes: Shapes, strategy: Strategy) -> None:
                 remedy=f"use a degree that divides {size}",
             )
     check_exchanged_heads(shapes, strategy)
-
-
-
-def _check_degrees(strategy: Strategy) -> None:
-    for field in ("expert_parallel_degree",):
-        degree = getattr(strategy, field)
-        if degree != 1:
-            raise UnsupportedPlanError(
-                "the executor cannot apply this degree",
-                field=f"strategy.{field}",
-                value=degree,
-                remedy=f"plan with {field} limited to 1",
-            )
+    check_experts(shapes, strategy)
 
 
 def _check_offload(strategy: Strategy, job: Job) -> None:

@@ -8,12 +8,22 @@ cases, so that an optimizer meets one kind of parameter only.
 from __future__ import annotations
 
 import warnings
+from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 import torch
 from torch import nn
 from torch.distributed.device_mesh import DeviceMesh
-from torch.distributed.tensor import DTensor, Placement, Replicate, Shard, distribute_module
+from torch.distributed.tensor import (
+    DTensor,
+    Partial,
+    Placement,
+    Replicate,
+    Shard,
+    distribute_module,
+    distribute_tensor,
+)
 from torch.distributed.tensor.parallel import (
     ColwiseParallel,
     ParallelStyle,
@@ -21,6 +31,7 @@ from torch.distributed.tensor.parallel import (
     RowwiseParallel,
     parallelize_module,
 )
+from torch.nn.utils.stateless import _reparametrize_module
 
 from executor.mesh import TENSOR
 from executor.models.declaration import BlockDeclaration, ModelDeclaration, part
@@ -42,6 +53,24 @@ class TokenwiseParallel(ParallelStyle):
             input_fn=partial(_to_dtensor, self.layout),  # type: ignore[arg-type]
             output_fn=_to_local,  # type: ignore[arg-type]
         )
+
+
+class ReplicatedParallel(ParallelStyle):
+    """A small module whose weights every rank has whole, and whose forward sees plain tensors.
+
+    Its gradients are `gradient`: partial sums where each rank has other tokens or other heads.
+    """
+
+    def __init__(self, gradient: Placement) -> None:
+        super().__init__()
+        self.gradient = gradient
+
+    def _apply(self, module: nn.Module, device_mesh: DeviceMesh) -> nn.Module:
+        for name, parameter in list(module.named_parameters(recurse=False)):
+            whole = distribute_tensor(parameter.detach(), device_mesh, (Replicate(),))
+            setattr(module, name, nn.Parameter(whole, requires_grad=parameter.requires_grad))
+        module.forward = partial(_with_plain_parameters, module, module.forward, self.gradient)
+        return module
 
 
 def apply_tensor_parallel(
@@ -97,13 +126,26 @@ def _block_styles(
     styles: dict[str, ParallelStyle] = {}
     for path in declaration.norms:
         styles[path] = TokenwiseParallel(layout)
+    for path in declaration.head_norms:
+        styles[path] = ReplicatedParallel(Partial())
+    for path in declaration.routers:
+        styles[path] = ReplicatedParallel(Replicate() if layout.is_replicate() else Partial())
     for path, argument in declaration.gathered.items():
-        styles[path] = _gathered(layout, argument)
+        if not _holds_experts(block, path, declaration):
+            styles[path] = _gathered(layout, argument)
     for path in declaration.column:
         styles[path] = ColwiseParallel()
     for path in declaration.row:
         styles[path] = RowwiseParallel(output_layouts=layout)
     return {path: style for path, style in styles.items() if part(block, path) is not None}
+
+
+def _holds_experts(block: nn.Module, path: str, declaration: BlockDeclaration) -> bool:
+    """Return whether the module at `path` is a mixture, which brings tokens together itself."""
+    experts = declaration.experts
+    return (
+        experts is not None and experts.startswith(f"{path}.") and part(block, experts) is not None
+    )
 
 
 def _gathered(layout: Placement, argument: str | None) -> PrepareModuleInput:
@@ -114,6 +156,23 @@ def _gathered(layout: Placement, argument: str | None) -> PrepareModuleInput:
         input_kwarg_layouts={argument: layout},
         desired_input_kwarg_layouts={argument: Replicate()},
     )
+
+
+def _with_plain_parameters(
+    module: nn.Module,
+    forward: Callable[..., Any],
+    gradient: Placement,
+    *arguments: Any,
+    **named: Any,
+) -> Any:
+    plain = {
+        name: parameter.to_local(grad_placements=(gradient,))
+        for name, parameter in module.named_parameters(recurse=False)
+        if isinstance(parameter, DTensor)
+    }
+    # torch's public `functional_call` would call the module's hooks again.
+    with _reparametrize_module(module, plain):
+        return forward(*arguments, **named)
 
 
 def _to_dtensor(

@@ -16,7 +16,9 @@ shard to the device for each gather, and takes each reduced gradient to the host
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from functools import partial
 
 import torch
 from torch import nn
@@ -30,9 +32,11 @@ from torch.distributed.fsdp import (
     fully_shard,
 )
 
+from executor.apply.expert_parallel import expert_shard
+from executor.apply.hooks_outside import keep_hooks_outside
 from executor.apply.replicate import Replica
 from executor.apply.split import stage_blocks
-from executor.mesh import REPLICATE, RankMesh
+from executor.mesh import ExpertMesh, RankMesh
 from executor.models.declaration import ModelDeclaration, part
 from planner.schema.job import Precision
 from planner.schema.strategy import EdgeChoice, Offload, Stage
@@ -56,6 +60,7 @@ class Piece:
     zero_stage: int
     offload: frozenset[Offload] = frozenset()
     is_always_sharded: bool = False
+    are_experts: bool = False
 
     @property
     def parameters_on_host(self) -> bool:
@@ -115,7 +120,8 @@ def compute_dtype(precision: Precision) -> torch.dtype:
 
 def needs_data_parallel(mesh: RankMesh, precision: Precision) -> bool:
     """Return whether anything is to be done: states to share, or a copy in another format."""
-    return mesh.gradient_degree > 1 or precision is not Precision.FP32
+    differ = mesh.gradient_degree > 1 or mesh.experts is not None
+    return differ or precision is not Precision.FP32
 
 
 def apply_zero(
@@ -136,16 +142,24 @@ def apply_zero(
     replicas: list[Replica] = []
     ignored: set[nn.Parameter] = set()
     root: Piece | None = None
-    for piece in pieces:
+    experts = [] if mesh.experts is None else list(_expert_pieces(pieces, declaration))
+    apart = [module for piece in experts for module in piece.modules]
+    for piece in (*experts, *pieces):
         if precision is Precision.FP32 and _placement(piece, mesh) is None:
-            ignored.update(*(module.parameters() for module in piece.modules))
-            if mesh.gradient_degree > 1:
-                group = mesh.data.get_group()
-                replicas.append(Replica(piece.modules, group=group, degree=mesh.gradient_degree))
+            data, degree = _home(piece, mesh).data, mesh.gradient_degree
+            kept = Replica(
+                piece.modules,
+                group=data.get_group(),
+                degree=degree,
+                apart=() if piece.are_experts else apart,
+            )
+            ignored.update(kept.parameters())
+            if degree > 1 or data.size() > 1:
+                replicas.append(kept)
         elif _holds_tied_pair(model, declaration) and len(piece.modules) > 1:
             root = piece
         else:
-            _keep(piece, mesh=mesh, policy=policy)
+            _keep(piece, mesh=mesh, policy=policy, ignored=ignored)
             sharded.append(ShardedPart(module=_fsdp(piece.modules[0]), zero_stage=piece.zero_stage))
     if sharded or root is not None or ignored != set(model.parameters()):
         # The root orders the parts' collectives, and holds itself what shares one weight, or what
@@ -166,11 +180,26 @@ def head_choice(declaration: ModelDeclaration, edges: tuple[EdgeChoice, EdgeChoi
     return edges[0] if declaration.tied_embeddings else edges[1]
 
 
-def sharding_mesh(mesh: RankMesh, zero_stage: int) -> DeviceMesh | None:
+def sharding_mesh(mesh: RankMesh | ExpertMesh, zero_stage: int) -> DeviceMesh | None:
     """Return the mesh over which `zero_stage` shards, `None` where it only replicates."""
-    if zero_stage == 0 or mesh.shard_degree == 1:
+    if zero_stage == 0 or mesh.sharding.size() == 1:
         return None
-    return mesh.hybrid if mesh.degrees[REPLICATE] > 1 else mesh.sharding
+    return mesh.hybrid if mesh.hybrid.size(0) > 1 else mesh.sharding
+
+
+def _home(piece: Piece, mesh: RankMesh) -> RankMesh | ExpertMesh:
+    """Return the mesh that a piece's parameters lie on."""
+    return mesh.experts if piece.are_experts and mesh.experts is not None else mesh
+
+
+def _expert_pieces(pieces: Iterable[Piece], declaration: ModelDeclaration) -> Iterator[Piece]:
+    """Yield the routed experts of each block as a piece of their own, kept as the block is."""
+    path = declaration.block.experts
+    for piece in pieces if path is not None else ():
+        found = [part(module, path or "") for module in piece.modules]
+        experts = tuple(module for module in found if module is not None)
+        if experts:
+            yield replace(piece, modules=experts, are_experts=True)
 
 
 def pieces_of(
@@ -217,9 +246,10 @@ def _holds_tied_pair(model: nn.Module, declaration: ModelDeclaration) -> bool:
 
 def _placement(piece: Piece, mesh: RankMesh) -> DeviceMesh | None:
     """Return the mesh over which a piece is sharded, `None` where it is only replicated."""
-    sharding = sharding_mesh(mesh, piece.zero_stage)
+    home = _home(piece, mesh)
+    sharding = sharding_mesh(home, piece.zero_stage)
     if sharding is None and (piece.parameters_on_host or piece.is_always_sharded):
-        return mesh.hybrid if mesh.degrees[REPLICATE] > 1 else mesh.sharding
+        return home.hybrid if home.hybrid.size(0) > 1 else home.sharding
     return sharding
 
 
@@ -233,7 +263,9 @@ def _keep(
     target = list(piece.modules) if len(piece.modules) > 1 else piece.modules[0]
     placement = _placement(piece, mesh)
     if placement is None:
-        replicate(target, mesh=mesh.data, mp_policy=policy, ignored_params=ignored)
+        home = _home(piece, mesh)
+        replicate(target, mesh=home.data, mp_policy=policy, ignored_params=ignored)
+        _average_over_tokens(piece, mesh)
         return
     pinned = mesh.world.device_type == "cuda"
     fully_shard(
@@ -245,7 +277,22 @@ def _keep(
         if piece.parameters_on_host
         else OffloadPolicy(),
         ignored_params=ignored,
+        shard_placement_fn=partial(expert_shard, placement) if piece.are_experts else None,
     )
+    _average_over_tokens(piece, mesh)
+
+
+def _average_over_tokens(piece: Piece, mesh: RankMesh) -> None:
+    """Let experts' gradients be divided by the ranks that see different tokens.
+
+    FSDP would divide by the ranks that hold the same experts, which have met the tokens of more.
+    """
+    if piece.are_experts:
+        module = _fsdp(piece.modules[0])
+        module.set_gradient_divide_factor(float(mesh.gradient_degree))
+        # Gloo has no operator that divides and sums at once.
+        module.set_force_sum_reduction_for_comms(True)
+        keep_hooks_outside(piece.modules[0])
 
 
 def _fsdp(module: nn.Module) -> FSDPModule:

@@ -15,11 +15,14 @@ from torch.nn import functional
 
 from executor.errors import UnsupportedPlanError
 from executor.models.declaration import BlockDeclaration, ModelDeclaration, Shapes
+from executor.models.feed_forward import FeedForward
+from executor.models.mixture import Mixture
 from executor.models.positions import WHOLE_SEQUENCE, SequencePart
 from planner.schema.model import (
     Block,
     DenseFeedForward,
     GroupedQueryAttention,
+    MixtureFeedForward,
     ModelGraph,
     Norm,
 )
@@ -67,23 +70,6 @@ class RotaryAttention(nn.Module):
         return projected.view(batch, length, -1, self.head_size).transpose(1, 2)
 
 
-class FeedForward(nn.Module):
-    """SwiGLU, or two matrices with GELU between, [B, S, D] to [B, S, D]."""
-
-    def __init__(self, hidden_size: int, shape: DenseFeedForward) -> None:
-        super().__init__()
-        self.up = nn.Linear(hidden_size, shape.ffn_size, bias=shape.bias)
-        self.gate = nn.Linear(hidden_size, shape.ffn_size, bias=shape.bias) if shape.gated else None
-        self.down = nn.Linear(shape.ffn_size, hidden_size, bias=shape.bias)
-
-    def forward(self, hidden_BSD: torch.Tensor) -> torch.Tensor:  # noqa: N803
-        """Return each token's own transformation."""
-        if self.gate is None:
-            return self.down(functional.gelu(self.up(hidden_BSD)))  # type: ignore[no-any-return]
-        gated = functional.silu(self.gate(hidden_BSD)) * self.up(hidden_BSD)
-        return self.down(gated)  # type: ignore[no-any-return]
-
-
 class DecoderBlock(nn.Module):
     """Attention and feed-forward, each behind a norm and beside a residual."""
 
@@ -93,12 +79,19 @@ class DecoderBlock(nn.Module):
         self.attention_norm = nn.RMSNorm(hidden_size, eps=NORM_EPSILON)
         self.attention = RotaryAttention(hidden_size, attention)
         self.feed_forward_norm = nn.RMSNorm(hidden_size, eps=NORM_EPSILON)
-        self.feed_forward = FeedForward(hidden_size, feed_forward)
+        self.mixture: Mixture | None = None
+        self.feed_forward: FeedForward | None = None
+        if isinstance(feed_forward, MixtureFeedForward):
+            self.mixture = Mixture(hidden_size, feed_forward)
+        else:
+            self.feed_forward = FeedForward(hidden_size, feed_forward)
 
     def forward(self, hidden_BSD: torch.Tensor) -> torch.Tensor:  # noqa: N803
         """Return the block's output, [B, S, D]."""
         hidden_BSD = hidden_BSD + self.attention(self.attention_norm(hidden_BSD))  # noqa: N806
-        return hidden_BSD + self.feed_forward(self.feed_forward_norm(hidden_BSD))  # type: ignore[no-any-return]
+        transform = self.feed_forward or self.mixture
+        assert transform is not None  # noqa: S101 - a block has one of them
+        return hidden_BSD + transform(self.feed_forward_norm(hidden_BSD))  # type: ignore[no-any-return]
 
 
 class Decoder(nn.Module):
@@ -143,15 +136,19 @@ class Decoder(nn.Module):
             tied_embeddings=self.graph.tied_embeddings,
             block=BlockDeclaration(
                 norms=("attention_norm", "feed_forward_norm"),
-                gathered={"attention": None, "feed_forward": None},
+                gathered={"attention": None, "feed_forward": None, "mixture.shared": None},
                 column=(
                     "attention.query",
                     "attention.key",
                     "attention.value",
                     "feed_forward.gate",
                     "feed_forward.up",
+                    "mixture.shared.gate",
+                    "mixture.shared.up",
                 ),
-                row=("attention.output", "feed_forward.down"),
+                row=("attention.output", "feed_forward.down", "mixture.shared.down"),
+                routers=("mixture.router", "mixture.shared_gate"),
+                experts="mixture.experts",
             ),
             shapes=_shapes(self.graph),
             block_count=self.graph.block_count,
@@ -212,7 +209,9 @@ _LATER_PARTS = {
 }
 
 
-def supported_block(block: Block) -> tuple[GroupedQueryAttention, DenseFeedForward]:
+def supported_block(
+    block: Block,
+) -> tuple[GroupedQueryAttention, DenseFeedForward | MixtureFeedForward]:
     """Return the block's two halves.
 
     Raises:
@@ -221,8 +220,8 @@ def supported_block(block: Block) -> tuple[GroupedQueryAttention, DenseFeedForwa
     attention, feed_forward = block.attention, block.feed_forward
     if not isinstance(attention, GroupedQueryAttention):
         raise _unsupported("attention.kind", attention.kind)
-    if not isinstance(feed_forward, DenseFeedForward):
-        raise _unsupported("feed_forward.kind", feed_forward.kind)
+    if isinstance(feed_forward, MixtureFeedForward) and feed_forward.expert_bias:
+        raise _unsupported("feed_forward.expert_bias", value=True)
     if attention.query_key_norm:
         raise _unsupported("attention.query_key_norm", value=True)
     if attention.sliding_window_tokens is not None:
@@ -259,17 +258,22 @@ def _unsupported(field: str, value: object) -> UnsupportedPlanError:
         "the reference decoder has no such part",
         field=f"model.{field}",
         value=value,
-        remedy="run a dense Llama-style model, or pass your own build_model to parallelize()",
+        remedy="run a Llama-style model, dense or with routed experts, or pass your own "
+        "build_model to parallelize()",
     )
 
 
 def _shapes(graph: ModelGraph) -> Shapes:
     """Return the sizes that a degree must divide in every block: their greatest common divisors."""
     halves = [supported_block(run.block) for run in graph.runs]
+    mixtures = [half for _, half in halves if isinstance(half, MixtureFeedForward)]
+    widths = [half.ffn_size for _, half in halves if isinstance(half, DenseFeedForward)]
     return Shapes(
         hidden_size=graph.hidden_size,
         vocabulary_size=graph.vocabulary_size,
         head_count=math.gcd(*(attention.head_count for attention, _ in halves)),
         key_value_head_count=math.gcd(*(attention.key_value_head_count for attention, _ in halves)),
-        ffn_size=math.gcd(*(feed_forward.ffn_size for _, feed_forward in halves)),
+        ffn_size=math.gcd(*widths, *(mixture.shared_ffn_size for mixture in mixtures)),
+        expert_count=math.gcd(*(mixture.expert_count for mixture in mixtures)),
+        expert_ffn_size=math.gcd(*(mixture.expert_ffn_size for mixture in mixtures)),
     )

@@ -1,4 +1,4 @@
-"""A small mixture of experts of transformers, and the planner's reading of its configuration."""
+"""Small mixtures of experts: one of transformers, and one of the reference decoder."""
 
 from __future__ import annotations
 
@@ -6,6 +6,19 @@ from typing import Any
 
 from torch import nn
 from transformers import AutoConfig, AutoModelForCausalLM
+
+from planner.schema.model import (
+    Block,
+    BlockRun,
+    DenseFeedForward,
+    GroupedQueryAttention,
+    MixtureFeedForward,
+    ModelGraph,
+)
+from tests.builders import a_model
+from tests.distributed.plans import BLOCK_COUNT
+
+EXPERTS_PER_TOKEN = 2
 
 FIELDS: dict[str, Any] = {
     "model_type": "qwen3_moe",
@@ -29,3 +42,26 @@ def mixture_model() -> nn.Module:
     config = AutoConfig.for_model(FIELDS["model_type"], **fields, use_cache=False)
     model: nn.Module = AutoModelForCausalLM.from_config(config, attn_implementation="sdpa")
     return model
+
+
+def small_mixture(*, tied: bool = False) -> ModelGraph:
+    """A dense block, then five that send each token to two of eight experts and to a shared one."""
+    attention = GroupedQueryAttention(head_count=8, key_value_head_count=4, head_size=8)
+    experts = MixtureFeedForward(
+        expert_count=8,
+        experts_per_token=EXPERTS_PER_TOKEN,
+        expert_ffn_size=16,
+        shared_ffn_size=16,
+        shared_gate=True,
+        router_bias=True,
+    )
+    dense = Block(attention=attention, feed_forward=DenseFeedForward(ffn_size=64))
+    mixed = Block(attention=attention, feed_forward=experts)
+    return a_model(
+        hidden_size=32,
+        tied_embeddings=tied,
+        runs=(
+            BlockRun(block=dense, block_count=1),
+            BlockRun(block=mixed, block_count=BLOCK_COUNT - 1),
+        ),
+    )

@@ -16,6 +16,7 @@ from executor.apply.materialise import materialise
 from executor.data import corpus_batches
 from executor.models.decoder import Decoder
 from executor.models.huggingface import llama_chain
+from tests.distributed.mixture import EXPERTS_PER_TOKEN, small_mixture
 from tests.distributed.plans import (
     BLOCK_COUNT,
     DEEP_BLOCK_COUNT,
@@ -42,6 +43,8 @@ class ReferenceRun:
 
 def build_model(kind: str) -> nn.Module:
     """Return a model of `kind` (decoder, tied, deep, llama) on the current default device."""
+    if kind.startswith("mixture"):
+        return Decoder(small_mixture(tied=kind == "mixture-tied"))
     if kind.startswith("llama"):
         return LlamaForCausalLM(_llama_config(tied=kind == "llama-tied"))
     block_count = DEEP_BLOCK_COUNT if kind.startswith("deep") else BLOCK_COUNT
@@ -62,7 +65,26 @@ def global_batches(first: int, count: int) -> list[tuple[torch.Tensor, torch.Ten
 @functools.cache
 def reference_run(kind: str, step_count: int = STEP_COUNT) -> ReferenceRun:
     """Train the whole model on whole global batches."""
+    return _trained(_initialised(kind), step_count)
+
+
+def smallest_routing_margin(kind: str) -> float:
+    """Return how close any token's last chosen expert came to the first left out, of all steps."""
     model = _initialised(kind)
+    margins: list[float] = []
+
+    def measure(_module: nn.Module, _arguments: Any, logits: torch.Tensor) -> None:
+        shares = logits.softmax(dim=-1).topk(EXPERTS_PER_TOKEN + 1, dim=-1).values
+        margins.append((shares[..., -2] - shares[..., -1]).min().item())
+
+    for name, module in model.named_modules():
+        if name.endswith("router"):
+            module.register_forward_hook(measure)
+    _trained(model, STEP_COUNT)
+    return min(margins)
+
+
+def _trained(model: nn.Module, step_count: int) -> ReferenceRun:
     optimizer = adamw(model.parameters())
     losses: list[float] = []
     first_gradients: dict[str, torch.Tensor] = {}

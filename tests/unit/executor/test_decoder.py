@@ -78,13 +78,15 @@ def test_equal_seeds_give_equal_weights_and_others_do_not() -> None:
     assert not torch.equal(first.head.weight, first.embedding.weight)
 
 
-def test_a_mixture_of_experts_is_refused_by_the_reference_decoder() -> None:
+def test_experts_with_biases_are_refused_by_the_reference_decoder() -> None:
     block = Block(
         attention=GroupedQueryAttention(head_count=4, key_value_head_count=2, head_size=16),
-        feed_forward=MixtureFeedForward(expert_count=4, experts_per_token=2, expert_ffn_size=32),
+        feed_forward=MixtureFeedForward(
+            expert_count=4, experts_per_token=2, expert_ffn_size=32, expert_bias=True
+        ),
     )
     graph = a_model(runs=(BlockRun(block=block, block_count=4),))
-    with pytest.raises(UnsupportedPlanError, match=r"model\.feed_forward\.kind.*mixture"):
+    with pytest.raises(UnsupportedPlanError, match=r"model\.feed_forward\.expert_bias"):
         Decoder(graph)
 
 

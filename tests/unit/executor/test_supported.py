@@ -30,18 +30,12 @@ def shapes(**changes: int) -> Shapes:
     return Shapes(**{**sizes, **changes})
 
 
-@pytest.mark.parametrize(
-    ("fields", "field"),
-    [
-        ({"expert_parallel_degree": 2}, "strategy.expert_parallel_degree"),
-    ],
-)
-def test_a_technique_that_the_executor_lacks_is_refused_by_field(
-    fields: dict[str, Any], field: str
-) -> None:
+def test_experts_over_ranks_of_a_model_without_experts_are_refused() -> None:
+    strategy = resolved(expert_parallel_degree=2, data_parallel_degree=2)
+    check_strategy(strategy, a_job())
     with pytest.raises(UnsupportedPlanError) as caught:
-        check_strategy(resolved(**fields), a_job())
-    assert caught.value.field == field
+        check_shapes(shapes(), strategy)
+    assert caught.value.field == "strategy.expert_parallel_degree"
     assert caught.value.remedy
 
 

@@ -1,0 +1,121 @@
+"""Experts on different ranks train as the unsharded mixture does.
+
+Routing is discrete: ranks equal one process only where both choose the same experts. They do where
+the k-th and the next largest share of a token differ by more than rounding does, and
+`test_no_token_of_the_compared_run_is_near_a_tie` holds the seeds used here to that.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+from tests.distributed.group import RankGroup
+from tests.distributed.plans import mixed_stages, stages
+from tests.distributed.reference import smallest_routing_margin
+from tests.distributed.test_parity import check_parity
+
+pytestmark = pytest.mark.distributed
+
+EP2 = {"expert_parallel_degree": 2, "data_parallel_degree": 2, "micro_batch_size": 2}
+TP2 = {"tensor_parallel_degree": 2, "micro_batch_size": 4}
+SPLIT = {"sequence_parallel": True}
+WHOLE_EXPERTS = {"expert_tensor_parallel_degree": 1}
+
+ON_TWO_RANKS: dict[str, dict[str, Any]] = {
+    "dp2": {"data_parallel_degree": 2},
+    "zero3": {"data_parallel_degree": 2, "zero_stage": 3},
+    "ep2": EP2,
+    "ep2-zero3-full": {**EP2, "zero_stage": 3, "activation_checkpointing": "full"},
+    "tp2": TP2,
+    "tp2-sp": {**TP2, **SPLIT},
+    "tp2-whole-experts": {**TP2, **WHOLE_EXPERTS},
+    "tp2-sp-whole-experts-zero2": {**TP2, **SPLIT, **WHOLE_EXPERTS, "zero_stage": 2},
+    "tp2-ep2": {**TP2, **WHOLE_EXPERTS, "expert_parallel_degree": 2},
+    "tp2-sp-ep2": {**TP2, **SPLIT, **WHOLE_EXPERTS, "expert_parallel_degree": 2},
+    "cp2-ep2": {"context_parallel_degree": 2, "expert_parallel_degree": 2, "micro_batch_size": 4},
+}
+
+ON_FOUR_RANKS: dict[str, dict[str, Any]] = {
+    "ep4-zero1": {
+        "expert_parallel_degree": 4,
+        "data_parallel_degree": 4,
+        "zero_stage": 1,
+    },
+    "ep2-dp4-mixed-layer-groups": {
+        "expert_parallel_degree": 2,
+        "data_parallel_degree": 4,
+        "stages": mixed_stages(
+            [
+                {"block_count": 1, "zero_stage": 0},
+                {"block_count": 1, "zero_stage": 1, "activation_checkpointing": "full"},
+                {"block_count": 2, "zero_stage": 2, "activation_checkpointing": "selective"},
+                {"block_count": 1, "zero_stage": 3},
+                {"block_count": 1, "zero_stage": 0},
+            ]
+        ),
+    },
+    "ep2-hsdp-zero3": {
+        **EP2,
+        "data_parallel_degree": None,
+        "data_parallel_replicate_degree": 2,
+        "data_parallel_shard_degree": 2,
+        "zero_stage": 3,
+    },
+    "tp2-ep2-dp2": {**EP2, **TP2, "micro_batch_size": 2},
+    "tp2-sp-ep2-dp2-zero3": {**EP2, **TP2, **SPLIT, "micro_batch_size": 2, "zero_stage": 3},
+    "tp2-sp-ep4-whole-experts-zero2": {
+        **EP2,
+        **TP2,
+        **SPLIT,
+        **WHOLE_EXPERTS,
+        "expert_parallel_degree": 4,
+        "micro_batch_size": 2,
+        "zero_stage": 2,
+    },
+    "tp2-ep2-whole-experts-dp2-zero3": {
+        **EP2,
+        **TP2,
+        **WHOLE_EXPERTS,
+        "micro_batch_size": 2,
+        "zero_stage": 3,
+    },
+    "pp2-ep2-zero2-uneven": {
+        **EP2,
+        "pipeline_parallel_degree": 2,
+        "stages": stages(4, 2, zero_stage=2, activation_checkpointing="full"),
+    },
+    "cp2-ep4-zero3": {
+        "context_parallel_degree": 2,
+        "data_parallel_degree": 2,
+        "expert_parallel_degree": 4,
+        "micro_batch_size": 2,
+        "zero_stage": 3,
+    },
+}
+
+
+@pytest.mark.parametrize("strategy", ON_TWO_RANKS.values(), ids=ON_TWO_RANKS.keys())
+def test_two_ranks_with_experts_train_as_one_process_does(
+    two_ranks: RankGroup, strategy: dict[str, Any]
+) -> None:
+    check_parity(two_ranks.run("parity", strategy=strategy, kind="mixture"))
+
+
+@pytest.mark.parametrize("strategy", ON_FOUR_RANKS.values(), ids=ON_FOUR_RANKS.keys())
+def test_four_ranks_with_experts_train_as_one_process_does(
+    four_ranks: RankGroup, strategy: dict[str, Any]
+) -> None:
+    check_parity(four_ranks.run("parity", strategy=strategy, kind="mixture"))
+
+
+def test_tied_embeddings_stay_one_weight_beside_experts(four_ranks: RankGroup) -> None:
+    strategy = {**EP2, "pipeline_parallel_degree": 2, "zero_stage": 1}
+    check_parity(four_ranks.run("parity", strategy=strategy, kind="mixture-tied"))
+
+
+def test_no_token_of_the_compared_run_is_near_a_tie() -> None:
+    """fp32 rounding of shares below 1 is 6e-8; parameters that agree to 1e-5 move shares little."""
+    assert smallest_routing_margin("mixture") > torch.finfo(torch.float32).eps * 10
