@@ -57,7 +57,7 @@ def uniform_strategies(request: Request) -> Iterator[Strategy]:
     job, graph = request.job.resolved, request.model.resolved
     space = enumerate_configurations(graph, request.hardware, job)
     for configuration in space.rows:
-        for choice in block_choices(job.limits):
+        for choice in block_choices(job.limits, job.offload_to):
             degrees = asdict(configuration)
             degrees.pop("device_order")  # one kind of device has one order
             strategy = Strategy(**degrees, **asdict(choice))

@@ -42,8 +42,8 @@ class Moves:
         return Moves(
             request=request,
             configurations=space.rows,
-            blocks=block_choices(job.limits),
-            edges=edge_choices(job.limits),
+            blocks=block_choices(job.limits, job.offload_to),
+            edges=edge_choices(job.limits, job.offload_to),
         )
 
     def start(self, configuration: Configuration, choice: Choice) -> Draft:

@@ -337,10 +337,17 @@ def _plain_choices(choices: Sequence[Choice], edges: Sequence[Choice]) -> LayerC
 def _by_stage(
     choices: Sequence[Choice], least: ActivationCheckpointing, most: ActivationCheckpointing
 ) -> list[Choice]:
-    """Return every ZeRO stage with the least and most checkpointing, then with offload as well."""
-    return [
-        choice
+    """Return every ZeRO stage with the least and most checkpointing, then with offload as well.
+
+    A stage that cannot offload where others can stands there as it is.
+    """
+    fast, lean, offloaded = (
+        {
+            choice.zero_stage: choice
+            for choice in sorted(choices, key=lambda choice: choice.zero_stage)
+            if choice.activation_checkpointing is kept and choice.offload == offload
+        }
         for kept, offload in ((least, ()), (most, ()), (most, (Offload.OPTIMIZER,)))
-        for choice in sorted(choices, key=lambda choice: choice.zero_stage)
-        if choice.activation_checkpointing is kept and choice.offload == offload
-    ]
+    )
+    last = (lean | offloaded) if offloaded else {}
+    return [*fast.values(), *lean.values(), *last.values()]

@@ -78,7 +78,8 @@ def search(
     started = time.perf_counter()
     job = problem.job
     space = enumerate_configurations(problem.graph, problem.hardware, job)
-    choices, edges = block_choices(job.limits), edge_choices(job.limits)
+    choices = block_choices(job.limits, job.offload_to)
+    edges = edge_choices(job.limits, job.offload_to)
     if not len(space.configurations):
         return NotFound(configurations_total=0, refused=space.refused, shortfalls=(), proven=True)
     configurations = space.configurations

@@ -10,7 +10,7 @@ from planner.schema.job import Job, OffloadStore, Stack
 from planner.schema.model import ModelGraph
 from planner.schema.strategy import ContextParallelKind, Offload, Strategy
 from planner.space.breach import Breach
-from planner.space.choices import is_legal_offload
+from planner.space.choices import is_legal_in, is_legal_offload
 from planner.space.device_groups import device_breaches
 from planner.space.divisibility import (
     context_parallel_obstacle,
@@ -187,7 +187,7 @@ def _batch(job: Job, strategy: Strategy) -> Iterator[Breach]:
 
 
 def _on_nvme(job: Job, strategy: Strategy) -> Iterator[Breach]:
-    """Yield each group whose activations would have to lie on NVMe."""
+    """Yield each group whose activations, or unsharded states, would have to lie on NVMe."""
     if job.offload_to is OffloadStore.HOST:
         return
     for stage in strategy.stages or ():
@@ -198,6 +198,14 @@ def _on_nvme(job: Job, strategy: Strategy) -> Iterator[Breach]:
                     value="activations",
                     problem="activations are not offloaded to NVMe",
                     remedy="remove activations from the list, or use offload_to host in the job",
+                )
+            elif not is_legal_in(job.offload_to, group.zero_stage, group.offload):
+                yield Breach(
+                    field=f"stages.{stage.stage}.layers.{index}.offload",
+                    value=", ".join(group.offload),
+                    problem=f"NVMe takes states that are sharded whole, and zero_stage is "
+                    f"{group.zero_stage}",
+                    remedy="use zero_stage 3, or offload_to host in the job",
                 )
 
 

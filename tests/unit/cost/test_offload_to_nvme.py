@@ -111,3 +111,25 @@ def test_activations_are_not_offloaded_to_nvme() -> None:
     job = Job(global_batch_size=8, sequence_length=2048, stack="deepspeed", offload_to="nvme")
     with pytest.raises(InputError, match="activations are not offloaded to NVMe"):
         estimate(resolved_model("llama-3-8b"), resolved_cluster(a_cluster()), job, strategy)
+
+
+def test_states_are_offloaded_to_nvme_where_they_are_sharded_whole() -> None:
+    """Optimizer states under stage 1 go to the host, and under stage 3 to either."""
+    job = Job(global_batch_size=8, sequence_length=2048, stack="deepspeed", offload_to="nvme")
+    model, cluster = resolved_model("llama-3-8b"), resolved_cluster(a_cluster())
+    fields = {"data_parallel_shard_degree": 8, "offload": (Offload.OPTIMIZER,)}
+    with pytest.raises(InputError, match=r"sharded whole, and zero_stage is 1.*use zero_stage 3"):
+        estimate(model, cluster, job, Strategy(**fields, zero_stage=1))
+    assert estimate(model, cluster, job, Strategy(**fields, zero_stage=3)).prediction
+
+
+def test_a_plan_with_states_on_nvme_shards_them_whole() -> None:
+    model = resolved_model("llama-3-8b")
+    cluster = resolved_cluster(a_cluster(device_count=1, host_gib=16.0))
+    fields = {"global_batch_size": 8, "sequence_length": 2048, "stack": "deepspeed"}
+    found = plan(model, cluster, Job(**fields, offload_to="nvme"))
+    assert isinstance(found, Plan)
+    assert found.strategy.stages is not None
+    groups = [group for stage in found.strategy.stages for group in stage.layers]
+    assert any(group.offload for group in groups)
+    assert all(group.zero_stage == 3 for group in groups if group.offload)
