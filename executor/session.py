@@ -44,11 +44,12 @@ INITIAL_SEED = 0
 class Session:
     """A plan, this rank's place in its mesh, and what was made of it."""
 
-    def __init__(self, plan: Plan, *, device: torch.device) -> None:
+    def __init__(self, plan: Plan, *, device: torch.device, mesh: RankMesh | None = None) -> None:
+        """Make the session of `plan`; `mesh` is one of another session with the same degrees."""
         check_strategy(plan.strategy, plan.job.resolved)
         self.plan = plan
         self.device = device
-        self.mesh = RankMesh.of(plan.strategy, device.type)
+        self.mesh = mesh or RankMesh.of(plan.strategy, device.type)
         self.trainer: Trainer | None = None
         self._differences: tuple[str, ...] = ()
         self._residences: list[Residence] = []
