@@ -149,19 +149,33 @@ def _read_tensors(path: Path, trained: Trained) -> dict[str, Any] | None:
     reader = CheckpointReader(path)
     stored = _states_by_parameter(reader.tensors())
     state: dict[str, torch.Tensor] = {}
-    for name, parameter, optimizer, taken in trained.parameters():
-        state[_parameter_key(name)] = parameter.detach()
-        empty = _empty_states(stored.get(name, {}), taken)
-        optimizer.state[taken] = empty
-        for kind, value in empty.items():
-            state[_optimizer_key(name, kind)] = value
+    copies: list[tuple[str, torch.Tensor]] = []
+    for key, tensor in _read_into(trained, stored):
+        if key in state:
+            copies.append((key, tensor))
+        else:
+            state[key] = tensor
     load(state, storage_reader=reader)
+    for key, tensor in copies:
+        tensor.copy_(state[key])
     for update in trained.updates:
         update.parameters_changed()
     if not (path / _LOADER_STATE).is_file():
         return None
     loader_state: dict[str, Any] = torch.load(path / _LOADER_STATE, weights_only=True)
     return loader_state
+
+
+def _read_into(
+    trained: Trained, stored: dict[str, dict[str, TensorStorageMetadata]]
+) -> Iterator[tuple[str, torch.Tensor]]:
+    """Yield parameters and states by key, twice where a rank has two copies of a tied weight."""
+    for name, parameter, optimizer, taken in trained.parameters():
+        yield _parameter_key(name), parameter.detach()
+        empty = _empty_states(stored.get(name, {}), taken)
+        optimizer.state[taken] = empty
+        for kind, value in empty.items():
+            yield _optimizer_key(name, kind), value
 
 
 def _commit(directory: Path, record: CheckpointRecord) -> None:

