@@ -6,7 +6,7 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field, JsonValue
+from pydantic import BeforeValidator, ConfigDict, Field, JsonValue
 
 from planner.schema.document import Part
 from planner.schema.job import Job
@@ -46,6 +46,8 @@ ListedName = Annotated[str, Field(min_length=1, max_length=_NAME_LENGTH_LIMIT)]
 
 class PlanRequest(Part):
     """What to plan."""
+
+    model_config = ConfigDict(defer_build=False)  # the server says at its start what it reads
 
     model: ModelReference
     cluster: ClusterReference

@@ -55,7 +55,11 @@ class Part(BaseModel):
     """A piece of a document."""
 
     model_config = ConfigDict(
-        frozen=True, extra="forbid", allow_inf_nan=False, protected_namespaces=()
+        frozen=True,
+        extra="forbid",
+        allow_inf_nan=False,
+        protected_namespaces=(),
+        defer_build=True,  # validators are built when they are first used: an import needs none
     )
 
 

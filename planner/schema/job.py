@@ -113,6 +113,9 @@ class DegreeLimit(Part):
         return self.min <= degree <= self.max
 
 
+_ANY_DEGREE = DegreeLimit.model_construct()  # the defaults, without a validator at import
+
+
 class Limits(Part):
     """Fixed or bounded degrees, allowed techniques, memory headroom, solver time.
 
@@ -120,18 +123,18 @@ class Limits(Part):
     What is legal and yet searched only where a limit asks for it, `planner.space.rules` says.
     """
 
-    tensor_parallel_degree: DegreeLimit = DegreeLimit()
-    pipeline_parallel_degree: DegreeLimit = DegreeLimit()
-    virtual_pipeline_degree: DegreeLimit = DegreeLimit()
-    context_parallel_degree: DegreeLimit = DegreeLimit()
+    tensor_parallel_degree: DegreeLimit = _ANY_DEGREE
+    pipeline_parallel_degree: DegreeLimit = _ANY_DEGREE
+    virtual_pipeline_degree: DegreeLimit = _ANY_DEGREE
+    context_parallel_degree: DegreeLimit = _ANY_DEGREE
     context_parallel_kinds: Annotated[tuple[ContextParallelKind, ...], Field(min_length=1)] = tuple(
         ContextParallelKind
     )
-    expert_parallel_degree: DegreeLimit = DegreeLimit()
-    expert_tensor_parallel_degree: DegreeLimit = DegreeLimit()
-    data_parallel_replicate_degree: DegreeLimit = DegreeLimit()
-    data_parallel_shard_degree: DegreeLimit = DegreeLimit()
-    micro_batch_size: DegreeLimit = DegreeLimit()
+    expert_parallel_degree: DegreeLimit = _ANY_DEGREE
+    expert_tensor_parallel_degree: DegreeLimit = _ANY_DEGREE
+    data_parallel_replicate_degree: DegreeLimit = _ANY_DEGREE
+    data_parallel_shard_degree: DegreeLimit = _ANY_DEGREE
+    micro_batch_size: DegreeLimit = _ANY_DEGREE
     sequence_parallel: bool | None = None
     zero_stages: Annotated[tuple[ZeroStage, ...], Field(min_length=1)] = (0, 1, 2, 3)
     activation_checkpointing: Annotated[
@@ -208,7 +211,7 @@ class Job(Document):
     row_scaled_fp8: bool = False
     states_in_16_bits: bool = False
     adapters: Adapters | None = None
-    limits: Limits = Limits()
+    limits: Limits = Limits.model_construct()  # the defaults, without a validator at import
     calibration: Calibration | None = None
 
     @model_validator(mode="after")

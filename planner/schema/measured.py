@@ -45,6 +45,9 @@ class SavedForBackward(Part):
     bytes_per_token: PerToken = 0.0
 
 
+_NOTHING_SAVED = SavedForBackward.model_construct()  # the defaults, without a validator at import
+
+
 class MeasuredPart(Part):
     """A block, or what stands before or after the blocks.
 
@@ -59,8 +62,8 @@ class MeasuredPart(Part):
     attention: MeasuredAttention | None = None
     elementwise_elements_per_token: PerToken = 0.0
     kernel_count: Count = 0
-    saved: SavedForBackward = SavedForBackward()
-    saved_selective: SavedForBackward = SavedForBackward()
+    saved: SavedForBackward = _NOTHING_SAVED
+    saved_selective: SavedForBackward = _NOTHING_SAVED
     selective_recompute_ratio: Annotated[float, Field(ge=0, le=1)] = 0.0
     input_size: PositiveCount = 1
     output_size: PositiveCount = 1

@@ -93,9 +93,11 @@ class Exit(Entry):
     output_tokens_per_sequence: TokenCount | None = None
 
 
-STAND_IN = Block(
-    attention=GroupedQueryAttention(head_count=1, key_value_head_count=1, head_size=1),
-    feed_forward=DenseFeedForward(ffn_size=1),
+STAND_IN = Block.model_construct(  # without a validator at import
+    attention=GroupedQueryAttention.model_construct(
+        head_count=1, key_value_head_count=1, head_size=1
+    ),
+    feed_forward=DenseFeedForward.model_construct(ffn_size=1),
 )
 """What stands for the shape of a block that is measured instead, and is priced nowhere."""
 
