@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from typing import Generic, Protocol, TypeVar
 
 import numpy as np
 
@@ -18,7 +19,6 @@ from planner.cost.layer_costs import (
     BytesTable,
     CostTable,
     LayerBytes,
-    LayerSeconds,
     MemoryLimits,
     SecondsTable,
     StageFixed,
@@ -47,29 +47,13 @@ def cost_table(
         ValueError: if the job is not resolved.
     """
     priced = setting(job, hardware, configurations)
-    plain = no_extras(priced)
-    kinds, chain = block_kinds(workload)
+    layers = _layers(workload, choices, priced, layer_costs)
     return CostTable(
-        embedding=layer_costs(
-            workload.embedding,
-            "embedding",
-            choices=choices.embedding,
-            setting=priced,
-            extras=plain,
-        ),
-        blocks=tuple(
-            layer_costs(layer, "block", choices=choices.blocks, setting=priced, extras=plain)
-            for layer in kinds
-        ),
-        chain=chain,
-        head=layer_costs(
-            workload.head.layer,
-            "head",
-            choices=choices.head,
-            setting=priced,
-            extras=_head_extras(workload.head, priced),
-        ),
-        fixed=_stage_fixed(kinds, priced),
+        embedding=layers.embedding,
+        blocks=layers.blocks,
+        chain=layers.chain,
+        head=layers.head,
+        fixed=layers.fixed,
         limits=memory_limits(hardware, job),
     )
 
@@ -88,19 +72,13 @@ def seconds_table(
         ValueError: if the job is not resolved.
     """
     priced = setting(job, hardware, configurations)
-    plain = no_extras(priced)
-    kinds, chain = block_kinds(workload)
-    head = workload.head
-
-    def seconds(layer: LayerWorkload, role: Role, own: Choices, extras: Extras) -> LayerSeconds:
-        return layer_seconds(layer, role, choices=own, setting=priced, extras=extras)
-
+    layers = _layers(workload, choices, priced, layer_seconds)
     return SecondsTable(
-        embedding=seconds(workload.embedding, "embedding", choices.embedding, plain),
-        blocks=tuple(seconds(layer, "block", choices.blocks, plain) for layer in kinds),
-        chain=chain,
-        head=seconds(head.layer, "head", choices.head, _head_extras(head, priced)),
-        fixed=_stage_fixed(kinds, priced),
+        embedding=layers.embedding,
+        blocks=layers.blocks,
+        chain=layers.chain,
+        head=layers.head,
+        fixed=layers.fixed,
     )
 
 
@@ -117,21 +95,69 @@ def bytes_table(
     Raises:
         ValueError: if the job is not resolved.
     """
+
+    def held(
+        layer: LayerWorkload, _: Role, *, choices: Choices, setting: Setting, extras: Extras
+    ) -> LayerBytes:
+        return layer_bytes(layer, choices=choices, setting=setting, extras=extras)
+
     priced = setting(job, hardware, configurations)
-    plain = no_extras(priced)
-    kinds, chain = block_kinds(workload)
-    head = workload.head
-
-    def held(layer: LayerWorkload, own: Choices, extras: Extras) -> LayerBytes:
-        return layer_bytes(layer, choices=own, setting=priced, extras=extras)
-
+    layers = _layers(workload, choices, priced, held)
     return BytesTable(
-        embedding=held(workload.embedding, choices.embedding, plain),
-        blocks=tuple(held(layer, choices.blocks, plain) for layer in kinds),
-        chain=chain,
-        head=held(head.layer, choices.head, _head_extras(head, priced)),
-        fixed=_stage_fixed(kinds, priced),
+        embedding=layers.embedding,
+        blocks=layers.blocks,
+        chain=layers.chain,
+        head=layers.head,
+        fixed=layers.fixed,
         limits=memory_limits(hardware, job),
+    )
+
+
+_Own_co = TypeVar("_Own_co", covariant=True)
+
+
+class _Price(Protocol[_Own_co]):
+    """Prices one layer under its choices."""
+
+    def __call__(
+        self,
+        layer: LayerWorkload,
+        role: Role,
+        /,
+        *,
+        choices: Choices,
+        setting: Setting,
+        extras: Extras,
+    ) -> _Own_co: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Layers(Generic[_Own_co]):
+    """All layers of a table, priced in one way."""
+
+    embedding: _Own_co
+    blocks: tuple[_Own_co, ...]
+    chain: tuple[tuple[int, int], ...]
+    head: _Own_co
+    fixed: StageFixed
+
+
+def _layers(
+    workload: ModelWorkload, choices: LayerChoices, priced: Setting, price: _Price[_Own_co]
+) -> _Layers[_Own_co]:
+    """Return the embedding, each kind of block and the head, and what a stage costs by itself."""
+    kinds, chain = block_kinds(workload)
+    plain, head = no_extras(priced), workload.head
+
+    def own(layer: LayerWorkload, role: Role, allowed: Choices, extras: Extras) -> _Own_co:
+        return price(layer, role, choices=allowed, setting=priced, extras=extras)
+
+    return _Layers(
+        embedding=own(workload.embedding, "embedding", choices.embedding, plain),
+        blocks=tuple(own(layer, "block", choices.blocks, plain) for layer in kinds),
+        chain=chain,
+        head=own(head.layer, "head", choices.head, _head_extras(head, priced)),
+        fixed=_stage_fixed(kinds, priced),
     )
 
 
