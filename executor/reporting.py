@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from executor.outcome import RankOutcome
 from planner.schema.plan import Plan, StagePrediction
@@ -12,6 +12,7 @@ from planner.units import format_bytes, format_seconds
 
 # The first step builds communicators and buffers; no other does.
 WARM_UP_STEPS = 1
+SHOWN_RANKS = 16
 
 
 def run_report(plan: Plan, outcomes: Sequence[RankOutcome], *, device_type: str) -> RunReport:
@@ -66,6 +67,44 @@ def summary_lines(report: RunReport) -> list[str]:
         peak = format_bytes(max(known)) if known else "not metered"
         foreseen = format_bytes(predicted_bytes)
         lines.append(f"stage {stage} peak tensor memory: measured {peak}, predicted {foreseen}")
+    return [*lines, *rank_lines(report), *difference_lines(report)]
+
+
+def rank_lines(report: RunReport) -> Iterator[str]:
+    """Yield what each rank holds and measured beside what was predicted, of the first ranks."""
+    for rank in report.ranks[:SHOWN_RANKS]:
+        predicted = report.predicted_peak_memory_bytes[rank.stage]
+        peak = "peak not metered"
+        if rank.peak_memory_bytes is not None:
+            ratio = rank.peak_memory_bytes / predicted if predicted else 0.0
+            peak = f"peak {format_bytes(rank.peak_memory_bytes)}, {ratio:.2f} of predicted"
+        step = format_seconds(median_step_seconds([rank]))
+        held = ", ".join(f"{count} {axes}" for axes, count in rank.placements.items())
+        yield (
+            f"rank {rank.rank} (stage {rank.stage}): blocks {in_ranges(rank.blocks)}, parameters "
+            f"{held or 'unknown'}; {peak}; step {step}"
+        )
+    if len(report.ranks) > SHOWN_RANKS:
+        yield f"{len(report.ranks) - SHOWN_RANKS} more ranks stand in the report"
+
+
+def difference_lines(report: RunReport) -> Iterator[str]:
+    """Yield each way in which ranks differ from the plan, once for all of them."""
+    found: dict[str, list[int]] = {}
     for rank in report.ranks:
-        lines += [f"rank {rank.rank}: {text}" for text in rank.differences_from_plan]
-    return lines
+        for text in rank.differences_from_plan:
+            found.setdefault(text, []).append(rank.rank)
+    for text, ranks in found.items():
+        yield f"{'rank' if len(ranks) == 1 else 'ranks'} {in_ranges(ranks)}: {text}"
+
+
+def in_ranges(numbers: Sequence[int]) -> str:
+    """Return sorted numbers as `0-3, 5`, and `none` where there are none."""
+    runs: list[list[int]] = []
+    for number in numbers:
+        if runs and number == runs[-1][-1] + 1:
+            runs[-1].append(number)
+        else:
+            runs.append([number])
+    shown = [str(run[0]) if len(run) == 1 else f"{run[0]}-{run[-1]}" for run in runs]
+    return ", ".join(shown) or "none"

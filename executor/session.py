@@ -24,12 +24,15 @@ from executor.apply.zero import compute_dtype
 from executor.data import Batch, DataPosition, DataShare, shard
 from executor.environment import RankEnvironment
 from executor.errors import ModelMismatchError
+from executor.excepthook import speak_once
 from executor.gradients import Gradients, LossScale, largest_gradient_norm
+from executor.holdings import held_blocks, placements
 from executor.losses import LossFunction, takes_sharded_logits
 from executor.mesh import PIPELINE, RankMesh
 from executor.models.declaration import ModelDeclaration
 from executor.models.declared import subject
 from executor.models.own import Declaration
+from executor.planned import check_planned, planned_batch
 from executor.state_differences import state_differences
 from executor.trainer import Trainer
 from executor.updates import OptimizerFunction, Residence, StepEnd, updates_of
@@ -86,6 +89,7 @@ class Session:
         job = self.plan.job.resolved
         taken = subject(build_model, own=declaration, strategy=self.strategy, job=job, seed=seed)
         model, chain = taken.model, taken.declaration
+        check_planned(chain, self.plan.model.resolved)
         application = Application(
             strategy=self.strategy,
             precision=job.precision,
@@ -148,7 +152,9 @@ class Session:
         position = DataPosition() if self.trainer is None else self.trainer.position
         part = sequence_part(self.mesh, self.strategy.context_parallel_kind)
         rows = shard(loader, share, position, is_positioned=is_positioned)
-        return ((part.of(inputs), part.of(targets)) for inputs, targets in rows)
+        length = self.plan.job.resolved.sequence_length
+        checked = (planned_batch(batch, sequence_length=length) for batch in rows)
+        return ((part.of(inputs), part.of(targets)) for inputs, targets in checked)
 
     def report(self) -> RankReport:
         """Return what this rank did and measured so far.
@@ -166,6 +172,8 @@ class Session:
             rank=distributed.get_rank(),
             stage=self.mesh.stage,
             mesh=self.mesh.reported_degrees,
+            blocks=held_blocks(self.trainer.model, self.trainer.declaration),
+            placements=placements(self.trainer.model),
             parameter_bytes=self.trainer.parameter_bytes(),
             peak_memory_bytes=self.trainer.peak_memory_bytes(),
             peak_memory_kind="cuda_allocated" if self.device.type == "cuda" else "live_tensors",
@@ -234,6 +242,7 @@ def start() -> Session:
         DocumentError: if the plan cannot be read.
         UnsupportedPlanError: if the executor cannot apply the plan.
     """
+    speak_once()
     environment = RankEnvironment.read(os.environ)
     plan = Plan.read(Path(environment.plan_path))
     environment.check_world(plan.strategy)

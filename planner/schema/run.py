@@ -12,11 +12,17 @@ Amount = Annotated[float, Field(ge=0)]
 
 
 class RankReport(Part):
-    """What one rank did and measured. `peak_memory_bytes` counts live tensors, as predicted."""
+    """What one rank holds, did and measured. `peak_memory_bytes` counts live tensors, as predicted.
+
+    `blocks` are those of the unsplit model that lie here; `placements` counts parameters by the
+    mesh axes that divide them, joined by `+`, or `whole`.
+    """
 
     rank: int
     stage: int
     mesh: dict[str, int]
+    blocks: tuple[int, ...] = ()
+    placements: dict[str, int] = Field(default_factory=dict)
     parameter_bytes: Amount
     peak_memory_bytes: Amount | None
     peak_memory_kind: Literal["live_tensors", "cuda_allocated"]

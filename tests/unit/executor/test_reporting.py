@@ -67,6 +67,22 @@ def test_the_summary_names_stages_and_differences() -> None:
     assert "rank 0: block 3 is missing" in lines
 
 
+def test_each_rank_is_compared_with_what_was_predicted_for_it() -> None:
+    rank = a_rank(0, 9.0, 1.0, blocks=(0, 1, 2, 5), placements={"dp_shard": 12, "whole": 2})
+    lines = summary_lines(run_report(a_plan(), [an_outcome(rank)], device_type="cpu"))
+    assert (
+        "rank 0 (stage 0): blocks 0-2, 5, parameters 12 dp_shard, 2 whole; peak 2 GiB, 0.24 of "
+        "predicted; step 1 s"
+    ) in lines
+
+
+def test_what_all_ranks_differ_in_is_said_once() -> None:
+    ranks = [a_rank(i, 1.0, differences_from_plan=("no blocks",)) for i in range(2)]
+    outcomes = [an_outcome(rank) for rank in ranks]
+    lines = summary_lines(run_report(a_plan(), outcomes, device_type="cpu"))
+    assert [line for line in lines if "no blocks" in line] == ["ranks 0-1: no blocks"]
+
+
 def test_an_outcome_is_read_as_it_was_written(tmp_path: Path) -> None:
     outcome = RankOutcome(rank=1, error="ValueError: no")
     write_outcome(tmp_path, outcome)
