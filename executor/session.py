@@ -11,6 +11,7 @@ import torch
 from torch import distributed, nn
 
 from executor.apply.boundary import StageBoundary
+from executor.apply.compiling import chosen_compiler, compiler_differences
 from executor.apply.context_parallel import sequence_part
 from executor.apply.differences import differences_from_plan
 from executor.apply.order import Application, apply, residences_of
@@ -22,7 +23,7 @@ from executor.apply.tied import TiedPair, second_copies
 from executor.apply.virtual_stages import VirtualStage, rank_model
 from executor.apply.zero import compute_dtype
 from executor.data import Batch, DataPosition, DataShare, shard
-from executor.environment import RankEnvironment
+from executor.environment import COMPILER, RankEnvironment
 from executor.errors import ModelMismatchError
 from executor.excepthook import speak_once
 from executor.gradients import Gradients, LossScale, largest_gradient_norm
@@ -47,9 +48,17 @@ INITIAL_SEED = 0
 class Session:
     """A plan, this rank's place in its mesh, and what was made of it."""
 
-    def __init__(self, plan: Plan, *, device: torch.device, mesh: RankMesh | None = None) -> None:
+    def __init__(
+        self,
+        plan: Plan,
+        *,
+        device: torch.device,
+        mesh: RankMesh | None = None,
+        compiler: str | None = None,
+    ) -> None:
         """Make the session of `plan`; `mesh` is one of another session with the same degrees."""
         check_strategy(plan.strategy, plan.job.resolved)
+        self.compiler = chosen_compiler(plan.job.resolved, compiler)
         self.plan = plan
         self.device = device
         self.mesh = mesh or RankMesh.of(plan.strategy, device.type)
@@ -97,15 +106,21 @@ class Session:
             device=self.device,
             seed=seed,
             sharded_logits=takes_sharded_logits(loss_function),
+            compiler=self.compiler,
         )
         stages = apply(model, declaration=chain, application=application)
         taken.initial_state.forget()
-        self._differences = differences_from_plan(
-            stages,
-            declaration=chain,
-            strategy=self.strategy,
-            precision=application.precision,
-            mesh=self.mesh,
+        self._differences = (
+            *differences_from_plan(
+                stages,
+                declaration=chain,
+                strategy=self.strategy,
+                precision=application.precision,
+                mesh=self.mesh,
+            ),
+            *compiler_differences(
+                stages, declaration=chain, strategy=self.strategy, compiler=self.compiler
+            ),
         )
         held = rank_model(stages)
         self._residences = residences_of(stages, declaration=chain, strategy=self.strategy)
@@ -234,8 +249,11 @@ class Session:
 _started: list[Session] = []
 
 
-def start() -> Session:
+def start(compiler: str | None = None) -> Session:
     """Return the session of the plan and rank that the launcher put into the environment.
+
+    Blocks are compiled by `compiler` (inductor, aot_eager, none), or as the environment variable
+    `MESHWRIGHT_COMPILER` says; left out, by inductor where the job has `fused_elementwise`.
 
     Raises:
         LaunchError: outside a launcher, or if the ranks are not as many as the plan's.
@@ -253,7 +271,8 @@ def start() -> Session:
             timeout=timedelta(seconds=environment.timeout_seconds),
             device_id=device if device.type == "cuda" else None,
         )
-    session = Session(plan, device=device)
+    asked = compiler or os.environ.get(COMPILER)
+    session = Session(plan, device=device, compiler=asked)
     _started.append(session)
     return session
 

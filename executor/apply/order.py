@@ -7,8 +7,9 @@
 5. Context parallelism meets the blocks as they are, bare, and then attention of local heads.
 6. Checkpointing wraps blocks inside of what ZeRO wraps: recomputation must find the parameters
    that ZeRO gathered for backward. What it keeps goes to the host where that is planned.
-7. ZeRO shards what these have left on this rank.
-8. Only now is storage taken, for this rank's shards alone.
+7. Compiling takes a block with its checkpointing, before ZeRO hooks into it.
+8. ZeRO shards what these have left on this rank.
+9. Only now is storage taken, for this rank's shards alone.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from torch import nn
 
 from executor.apply.activation_offload import apply_activation_offload
 from executor.apply.checkpointing import apply_checkpointing
+from executor.apply.compiling import NO_COMPILER, apply_compiler
 from executor.apply.context_parallel import apply_context_parallel
 from executor.apply.expert_parallel import apply_expert_parallel
 from executor.apply.materialise import materialise, tie
@@ -47,6 +49,7 @@ class Application:
     device: torch.device
     seed: int
     sharded_logits: bool
+    compiler: str = NO_COMPILER
 
 
 def apply(
@@ -119,6 +122,7 @@ def _apply_to(
         apply_context_parallel(model, declaration=declaration, mesh=mesh, kind=kind)
     apply_checkpointing(model, declaration=declaration, stage=stage)
     apply_activation_offload(model, declaration=declaration, stage=stage)
+    apply_compiler(model, declaration=declaration, strategy=strategy, compiler=application.compiler)
     gradient_sync = apply_zero(
         model,
         declaration=declaration,

@@ -31,6 +31,7 @@ def check_strategy(strategy: Strategy, job: Job) -> None:
             value=job.precision.value,
             remedy="plan with precision bf16",
         )
+    _check_states(job)
     if job.sequence_length is None or job.global_batch_size is None:
         raise UnsupportedPlanError(
             "the job must state its sequence length and batch",
@@ -57,6 +58,24 @@ def check_shapes(shapes: Shapes, strategy: Strategy) -> None:
             )
     check_exchanged_heads(shapes, strategy)
     check_experts(shapes, strategy)
+
+
+def _check_states(job: Job) -> None:
+    for field in ("states_in_16_bits", "gradients_in_16_bits"):
+        if getattr(job, field):
+            raise UnsupportedPlanError(
+                "the executor keeps parameters, gradients and optimizer states in 32 bits",
+                field=f"job.{field}",
+                value=True,
+                remedy=f"plan with {field} false",
+            )
+    if job.adapters is not None:
+        raise UnsupportedPlanError(
+            "the executor trains all parameters of a model",
+            field="job.adapters",
+            value=f"rank {job.adapters.rank}",
+            remedy="plan without adapters, or train what this plan says with a stack that has them",
+        )
 
 
 def _check_offload(strategy: Strategy, job: Job) -> None:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+import torch._dynamo.utils
 from torch import distributed, nn
 from torch.distributed.tensor import DTensor
 from torch.func import functional_call
@@ -79,10 +80,11 @@ def state_parity(
     precision: str = "fp32",
     largest_norm: float | None = None,
     steps: int = 5,
+    compiler: str | None = None,
 ) -> dict[str, Any]:
     """Train and compare losses, norms and parameters with the unsharded run."""
     session, trainer = state_trainer(
-        strategy, kind=kind, precision=precision, largest_norm=largest_norm
+        strategy, kind=kind, precision=precision, largest_norm=largest_norm, compiler=compiler
     )
     metrics = [trainer.step(*batch) for batch in session.shard(global_batches(0, steps))]
     reference = unsharded(
@@ -100,6 +102,7 @@ def state_parity(
         "parameter_error": parameter_error(trainer, reference.parameters),
         "formats": sorted({str(item.dtype) for item in _state_tensors(trainer)}),
         "differences": everyone(list(session.report().differences_from_plan)),
+        "compiled_graphs": int(torch._dynamo.utils.counters["stats"]["unique_graphs"]),
     }
 
 
@@ -151,10 +154,11 @@ def state_trainer(
     kind: str = "decoder",
     precision: str = "fp32",
     largest_norm: float | None = None,
+    compiler: str | None = None,
 ) -> tuple[Session, Trainer]:
     """Return a session and its trainer of the small model."""
     plan = cpu_plan(tied=kind.endswith("tied"), precision=precision, **strategy)
-    session = Session(plan, device=CPU)
+    session = Session(plan, device=CPU, compiler=compiler)
     trainer = session.parallelize(
         lambda: build_model(kind),
         next_token_loss,

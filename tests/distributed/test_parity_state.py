@@ -216,6 +216,48 @@ def test_the_clipped_norm_of_bf16_is_that_of_the_unscaled_gradient(two_ranks: Ra
 _CLIPPED: Fields = {"largest_norm": LARGEST_NORM}
 
 
+COMPILED: dict[str, Fields] = {
+    "pp2-full": {"pipeline_parallel_degree": 2, "activation_checkpointing": "full"},
+    "dp2": {"data_parallel_degree": 2},
+    "zero2-full": {**TWO, "zero_stage": 2, "activation_checkpointing": "full"},
+    "interleaved": {
+        "pipeline_parallel_degree": 2,
+        "virtual_pipeline_degree": 3,
+        "pipeline_schedule": "interleaved_1f1b",
+    },
+    "offloaded": {**TWO, "zero_stage": 3, "offload": ["activations", "parameters"]},
+}
+
+
+def test_compiled_blocks_train_as_others_do(two_ranks: RankGroup) -> None:
+    """The backend traces and differentiates, and generates no code: a test has no time for it."""
+    strategy = {**TWO, "zero_stage": 3, "activation_checkpointing": "selective"}
+    answer = two_ranks.run("state_parity", strategy=strategy, compiler="aot_eager")
+    check_states(answer)
+    assert answer["compiled_graphs"] > 0
+
+
+@pytest.mark.parity_full
+@pytest.mark.parametrize("compiler", ["aot_eager", "inductor"])
+@pytest.mark.parametrize("strategy", COMPILED.values(), ids=COMPILED.keys())
+def test_blocks_are_compiled_in_every_layout_that_allows_it(
+    two_ranks: RankGroup, strategy: Fields, compiler: str
+) -> None:
+    answer = two_ranks.run("state_parity", strategy=strategy, compiler=compiler)
+    check_states(answer)
+    assert answer["compiled_graphs"] > 0
+
+
+def test_where_torch_cannot_compile_the_report_says_so_and_training_goes_on(
+    two_ranks: RankGroup,
+) -> None:
+    strategy = {"tensor_parallel_degree": 2, "micro_batch_size": 4}
+    answer = two_ranks.run("state_parity", strategy=strategy, compiler="inductor")
+    reason = "tracing fails on the sharded tensors of tensor parallelism"
+    assert answer["differences"] == [f"blocks are not compiled by inductor: {reason}"] * 2
+    check_states({**answer, "differences": []})
+
+
 def check_states(answer: Fields) -> None:
     """Fail unless a run equals the unsharded one, with states in fp32, as planned."""
     assert answer["differences"] == []

@@ -62,6 +62,17 @@ def test_fp8_is_refused_with_the_formats_that_work() -> None:
         check_strategy(resolved(), a_job(precision="fp8"))
 
 
+@pytest.mark.parametrize("field", ["states_in_16_bits", "gradients_in_16_bits"])
+def test_states_in_16_bits_are_refused(field: str) -> None:
+    with pytest.raises(UnsupportedPlanError, match=rf"job\.{field}.*in 32 bits.*{field} false"):
+        check_strategy(resolved(), a_job(**{field: True}))
+
+
+def test_adapters_are_refused() -> None:
+    with pytest.raises(UnsupportedPlanError, match=r"job\.adapters.*got rank 8"):
+        check_strategy(resolved(), a_job(adapters={"rank": 8}))
+
+
 def test_sequence_parallel_refuses_a_sequence_that_tensor_ranks_do_not_divide() -> None:
     """Torch aborts the process in that case, without an error."""
     strategy = resolved(tensor_parallel_degree=4, sequence_parallel=True)
