@@ -44,7 +44,7 @@ _SMOOTHING = (0.5, 0.95, 1e-4)  # first, factor a round, least
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
-    """A run's traits (intercept, two stacks, three traits), how far off it was, and its width."""
+    """A run's traits (intercept, two stacks, four traits), how far off it was, and its width."""
 
     family: str
     subsets: tuple[str, ...]
@@ -80,7 +80,8 @@ def _traits(compared: Comparison) -> tuple[float, ...]:
     prediction, case = compared.prediction, compared.case
     host = prediction.breakdown_seconds.host / prediction.step_seconds.p50
     stack = (float(case.job.stack is name) for name in _STACKS[1:])
-    return (1.0, *stack, *step_traits(case.workload, host_ratio=host))
+    adapted = case.job.adapters is not None
+    return (1.0, *stack, *step_traits(case.workload, host_ratio=host, adapted=adapted))
 
 
 def fitted(rows: Sequence[Row]) -> Floats:
@@ -125,7 +126,7 @@ def _print_weights(weights: Floats) -> None:
         base = weights[0] + (weights[place] if place else 0.0)
         shipped = stack_profile(stack).step_interval_ratio
         print(f"  {stack.value} step_interval_ratio {math.expm1(math.exp(base)):.3f}, {shipped}")
-    names = ("mixture a", "small b", "host c")
+    names = ("mixture a", "small b", "host c", "adapters d")
     for name, value, shipped in zip(names, weights[len(_STACKS) :], EXPONENTS, strict=True):
         print(f"  {name} {value:.2f}, {shipped}")
 

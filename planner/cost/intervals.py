@@ -2,14 +2,14 @@
 
 A step's interval holds 80 % of runs. Its half width, in logarithms, depends on what the job is:
 
-    w = ln(1 + r) exp(a x mixture + b x log10(P0 / P) + c x host) x calibrated
+    w = ln(1 + r) exp(a x mixture + b x log10(P0 / P) + c x host + d x adapters) x calibrated
 
 with r the stack's ratio for large dense models, P the model's parameters where below P0 = 10e9,
 host the share of the step that waits for the host, one half at most, and `calibrated` what runs
 left out of a calibration were off by, over what was shipped.
 
-Source: `python -m benchmarks.intervals`, a quantile regression on published runs; it prints r, a, b
-and c, and which share of runs lies within when their family is left out.
+Source: `python -m benchmarks.intervals`, a quantile regression on published runs; it prints r and a
+to d, and which share of runs lies within when their family is left out.
 """
 
 from __future__ import annotations
@@ -24,24 +24,27 @@ from planner.workload.layer import ModelWorkload
 LARGE_PARAMETERS = 10e9
 HOST_RATIO_MOST = 0.5
 SLACK_AT_THE_LIMIT = 0.018
-EXPONENTS = (0.48, 0.55, 0.25)  # a, b, c
+EXPONENTS = (0.48, 0.52, 0.41, 0.43)  # a, b, c, d
 
 
 def step_width(
     workload: ModelWorkload, hardware: ClusterHardware, job: Job, *, host_ratio: float
 ) -> float:
     """Return the half width of a step's interval, in logarithms."""
-    traits = step_traits(workload, host_ratio=host_ratio)
+    adapted = job.adapters is not None
+    traits = step_traits(workload, host_ratio=host_ratio, adapted=adapted)
     exponent = sum(weight * trait for weight, trait in zip(EXPONENTS, traits, strict=True))
     width = math.log1p(stack_profile(job.stack).step_interval_ratio) * math.exp(exponent)
     return width * _calibrated(hardware, job)
 
 
-def step_traits(workload: ModelWorkload, *, host_ratio: float) -> tuple[float, float, float]:
-    """Return what makes a step less certain: a mixture, few parameters, waiting for the host."""
+def step_traits(
+    workload: ModelWorkload, *, host_ratio: float, adapted: bool
+) -> tuple[float, float, float, float]:
+    """Return what makes a step less certain: a mixture, few parameters, a busy host, adapters."""
     mixture = any(layer.experts_per_token for layer, _ in workload.runs)
     small = max(math.log10(LARGE_PARAMETERS / workload.parameter_count), 0.0)
-    return float(mixture), small, min(host_ratio, HOST_RATIO_MOST)
+    return float(mixture), small, min(host_ratio, HOST_RATIO_MOST), float(adapted)
 
 
 def _calibrated(hardware: ClusterHardware, job: Job) -> float:

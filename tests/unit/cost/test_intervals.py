@@ -17,7 +17,7 @@ from planner.cost.intervals import (
 from planner.hardware import cluster_hardware, stack_profile
 from planner.importers.clusters import cluster_from_short_form
 from planner.importers.models import read_model
-from planner.schema.job import Calibration, Stack
+from planner.schema.job import Adapters, Calibration, Stack
 from planner.schema.scalars import Scalars
 from planner.workload.model import model_workload
 from tests.builders import a_job
@@ -41,6 +41,11 @@ def test_a_large_dense_model_is_as_certain_as_its_stack() -> None:
 
 def test_a_mixture_is_less_certain_than_a_dense_model_of_its_size() -> None:
     assert a_width("mixtral-8x7b") == pytest.approx(a_width() * math.exp(EXPONENTS[0]))
+
+
+def test_adapters_make_a_step_less_certain() -> None:
+    adapted = a_width(adapters=Adapters(rank=16))
+    assert adapted == pytest.approx(a_width() * math.exp(EXPONENTS[3]))
 
 
 def test_decades_below_ten_billion_parameters_make_a_step_less_certain() -> None:
