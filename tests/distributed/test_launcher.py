@@ -69,6 +69,51 @@ def test_a_script_that_raises_gives_one_line_that_names_rank_and_error(tmp_path:
     assert result.stderr == "error: rank 1 failed: ValueError: the shard is empty\n"
 
 
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        (("SEQUENCE = 16", "SEQUENCE = 12"), "loader: the plan has sequences of 16 tokens"),
+        (("BATCH = 8", "BATCH = 6"), "loader: the plan has a global batch of 8 sequences"),
+        (("HIDDEN = 32", "HIDDEN = 64"), "build_model hidden_size: the plan is for"),
+        (("BLOCKS = 6", "BLOCKS = 5"), "build_model: the plan has 6 blocks"),
+        (("CHECKPOINT = None", "CHECKPOINT = __file__ + '.d'"), "checkpoint"),
+    ],
+    ids=["sequence", "batch", "width", "blocks", "checkpoint"],
+)
+def test_what_does_not_go_with_the_plan_is_one_line_and_every_rank_ends(
+    tmp_path: Path, changed: tuple[str, str], said: str
+) -> None:
+    """A pipeline, whose other stage would wait for ever."""
+    plan = cpu_plan(pipeline_parallel_degree=2, micro_batch_size=2)
+    (tmp_path / "script.py.d").mkdir()
+    (tmp_path / "script.py.d" / ".metadata").write_bytes(b"broken")
+    result, report = _launch(tmp_path, plan, "--", _script(tmp_path, TRAINS.replace(*changed)))
+    assert result.returncode == 1
+    assert report is None
+    assert len(result.stderr.splitlines()) == 1, result.stderr
+    assert said in result.stderr
+    assert "Traceback" not in result.stderr
+
+
+def test_ranks_of_another_launcher_are_told_once_how_many_the_plan_has(tmp_path: Path) -> None:
+    plan_path = _written(tmp_path, cpu_plan(data_parallel_degree=4))
+    words = ["torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    result = subprocess.run(
+        [sys.executable, "-m", *words, _script(tmp_path, TRAINS)],
+        cwd=ROOT,
+        env={**os.environ, "MESHWRIGHT_PLAN": str(plan_path), "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        timeout=LIMIT_SECONDS,
+        check=False,
+    )
+    assert result.returncode != 0
+    own = [line for line in result.stderr.splitlines() if line.startswith("error: WORLD_SIZE")]
+    (line,) = own
+    assert "the plan's degrees multiply to 4 ranks (got 2)" in line
+    assert "launch 4 ranks, or plan for 2" in line
+
+
 def test_a_killed_rank_is_named_with_its_signal(tmp_path: Path) -> None:
     plan, script = cpu_plan(data_parallel_degree=2), _script(tmp_path, DIES)
     result, report = _launch(tmp_path, plan, "--", script)
@@ -111,6 +156,31 @@ def test_a_plan_for_gpus_is_refused_where_there_are_none(tmp_path: Path) -> None
     assert "device: the plan has 1 ranks on h100-sxm5-80gb" in result.stderr
     assert "--device cpu" in result.stderr
 
+
+TRAINS = """
+import torch
+import executor
+from executor.losses import next_token_loss
+from executor.models.decoder import Decoder
+from planner.schema.model import BlockRun
+
+SEQUENCE = 16
+BATCH = 8
+HIDDEN = 32
+BLOCKS = 6
+CHECKPOINT = None
+
+session = executor.start()
+planned = session.plan.model.resolved
+run = planned.runs[0].model_copy(update={"block_count": BLOCKS})
+graph = planned.model_copy(update={"hidden_size": HIDDEN, "runs": (run,)})
+trainer = session.parallelize(lambda: Decoder(graph), next_token_loss, torch.optim.AdamW)
+if CHECKPOINT is not None:
+    trainer.load(CHECKPOINT)
+tokens = torch.zeros((BATCH, SEQUENCE), dtype=torch.long)
+for inputs, targets in session.shard([(tokens, tokens)] * 2):
+    trainer.step(inputs, targets)
+"""
 
 RAISES = """
 import executor
