@@ -42,7 +42,8 @@ def split(
         for block in stage_blocks(stages[index]):
             home.add_module(str(block), blocks[block])
         if index != 0:
-            remove_part(module, declaration.embedding)
+            for path in (declaration.embedding, *declaration.beside_embedding):
+                remove_part(module, path)
         if index != len(stages) - 1:
             remove_part(module, declaration.final_norm)
             remove_part(module, declaration.head)

@@ -33,6 +33,7 @@ from torch.distributed.tensor.parallel import (
 )
 from torch.nn.utils.stateless import _reparametrize_module
 
+from executor.errors import UnsupportedPlanError
 from executor.mesh import TENSOR
 from executor.models.declaration import BlockDeclaration, ModelDeclaration, part
 
@@ -85,7 +86,17 @@ def apply_tensor_parallel(
 
     With `sharded_logits` the head returns a DTensor split over the vocabulary, for a loss that
     takes it so; else whole logits.
+
+    Raises:
+        UnsupportedPlanError: if the model cannot be split so.
     """
+    if declaration.tensor_parallel_obstacle is not None:
+        raise UnsupportedPlanError(
+            declaration.tensor_parallel_obstacle,
+            field="strategy.tensor_parallel_degree",
+            value=mesh.size(),
+            remedy="plan with tensor_parallel_degree limited to 1",
+        )
     # The embedding's output is a view of a DTensor; the chain only ever adds out of place to it.
     warnings.filterwarnings("ignore", message="FSDP2-wrapped module .* returned a view tensor")
     layout: Placement = Shard(SEQUENCE_DIMENSION) if sequence_parallel else Replicate()

@@ -222,10 +222,12 @@ def pieces_of(
     embedding = part(model, declaration.embedding)
     head = part(model, declaration.head)
     norm = part(model, declaration.final_norm)
+    beside = [part(model, path) for path in declaration.beside_embedding]
+    first = tuple(module for module in (embedding, *beside) if module is not None)
     if declaration.tied_embeddings and embedding and norm and head:
-        return [*pieces, _edge((embedding, norm, head), edges[0])]
+        return [*pieces, _edge((*first, norm, head), edges[0])]
     if embedding is not None:
-        pieces.insert(0, _edge((embedding,), edges[0]))
+        pieces.insert(0, _edge(first, edges[0]))
     last = tuple(module for module in (norm, head) if module is not None)
     if last:
         pieces.append(_edge(last, head_choice(declaration, edges)))

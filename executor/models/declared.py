@@ -12,7 +12,11 @@ from executor.apply.whole import check_whole
 from executor.errors import ModelMismatchError
 from executor.models.declaration import ModelDeclaration
 from executor.models.decoder import Decoder
-from executor.models.huggingface import is_hugging_face_llama, llama_chain
+from executor.models.huggingface import (
+    HUGGING_FACE_CLASSES,
+    hugging_face_chain,
+    is_hugging_face,
+)
 from executor.models.initial_state import InitialState
 from executor.models.own import Declaration, OwnModel
 from planner.schema.job import Job
@@ -82,7 +86,7 @@ def declared(model: nn.Module) -> Known:
         field="build_model",
         value=type(model).__qualname__,
         remedy="pass declaration=executor.Declaration(...) to parallelize(), or build "
-        "executor.models.decoder.Decoder or a Hugging Face LlamaForCausalLM",
+        f"executor.models.decoder.Decoder or one of {', '.join(HUGGING_FACE_CLASSES)}",
     )
 
 
@@ -90,8 +94,8 @@ def _known(model: nn.Module) -> Known | None:
     """Return the chain and declaration of a class that we know, `None` for any other."""
     if isinstance(model, Decoder):
         return model, model.declaration()
-    if is_hugging_face_llama(model):
-        return llama_chain(model)
+    if is_hugging_face(model):
+        return hugging_face_chain(model)
     return None
 
 

@@ -1,8 +1,8 @@
-"""Hugging Face Llama: the same weights and names, as a chain that the pipeline can split.
+"""Hugging Face decoders: the same weights and names, as a chain that the pipeline can split.
 
-`LlamaModel.forward` needs all of its parts and prepares caches and masks that training does not
-use. The chain calls the same layers with rotary angles alone. transformers is not imported: the
-model itself brings its classes.
+transformers' own forward needs all parts of a model and prepares caches that training does not
+use. The chain calls the same layers, with rotary angles and, where a window is shorter than the
+sequence, a mask. transformers is not imported: the model itself brings its classes.
 """
 
 from __future__ import annotations
@@ -12,15 +12,30 @@ from typing import Any
 import torch
 from torch import nn
 
-from executor.errors import UnsupportedPlanError
-from executor.models.declaration import BlockDeclaration, ModelDeclaration, Shapes
+from executor.models.declaration import ModelDeclaration, Shapes
+from executor.models.experts import RoutedExperts
+from executor.models.gpt2 import gpt2_chain
+from executor.models.hugging_face_config import check_trainable, initial_value_of
+from executor.models.positions import WHOLE_SEQUENCE, SequencePart
+from executor.models.transformers_plan import read_plan
 
-_MODULE = "transformers.models.llama.modeling_llama"
-_CLASS = "LlamaForCausalLM"
+_PACKAGE = "transformers.models."
+_ROTARY = frozenset(
+    {
+        "LlamaForCausalLM",
+        "MistralForCausalLM",
+        "MixtralForCausalLM",
+        "Qwen2ForCausalLM",
+        "Qwen3ForCausalLM",
+        "Qwen3MoeForCausalLM",
+    }
+)
+_GPT2 = "GPT2LMHeadModel"
+HUGGING_FACE_CLASSES = tuple(sorted({*_ROTARY, _GPT2}))
 
 
-class LlamaBackbone(nn.Module):
-    """The parts of `LlamaModel`, under their names there."""
+class RotaryBackbone(nn.Module):
+    """The parts of the base model, under their names there."""
 
     def __init__(self, model: Any) -> None:
         super().__init__()
@@ -30,14 +45,18 @@ class LlamaBackbone(nn.Module):
         self.rotary_emb = model.rotary_emb
 
 
-class LlamaChain(nn.Module):
+class RotaryChain(nn.Module):
     """Tokens [B, S] to logits [B, S, V], or what is left of it after a pipeline split."""
 
     def __init__(self, causal_model: Any) -> None:
         super().__init__()
-        self.model = LlamaBackbone(causal_model.model)
+        self.model = RotaryBackbone(causal_model.model)
         self.lm_head = causal_model.lm_head
         self.sequence_parts = 1
+        self.sequence_part = WHOLE_SEQUENCE
+        self.windows = [
+            _window(causal_model.config, index) for index in range(len(self.model.layers))
+        ]
 
     def forward(self, tokens_or_hidden: torch.Tensor) -> torch.Tensor:
         """Return logits on the last stage, hidden states on the others."""
@@ -45,88 +64,121 @@ class LlamaChain(nn.Module):
         if self.model.embed_tokens is not None:
             hidden = self.model.embed_tokens(hidden)
         length = hidden.shape[1] * self.sequence_parts
-        positions = torch.arange(length, device=hidden.device).unsqueeze(0)
-        angles = self.model.rotary_emb(hidden, position_ids=positions)
-        for layer in self.model.layers.values():
-            hidden = layer(hidden, position_embeddings=angles)
+        positions = self.sequence_part.positions(length, hidden.device)
+        angles = self.model.rotary_emb(hidden, position_ids=positions.unsqueeze(0))
+        for name, layer in self.model.layers.items():
+            mask = self._mask(self.windows[int(name)], positions)
+            hidden = layer(hidden, attention_mask=mask, position_embeddings=angles)
         if self.lm_head is not None:
             hidden = self.lm_head(self.model.norm(hidden))
         return hidden
 
+    def _mask(self, window: int | None, positions: torch.Tensor) -> torch.Tensor | None:
+        """Return which keys a query sees, [1, 1, S, S], `None` where it sees all before it."""
+        if window is None or len(positions) * self.sequence_part.count <= window:
+            return None
+        distance = positions.unsqueeze(1) - positions.unsqueeze(0)
+        return ((distance >= 0) & (distance < window))[None, None]
 
-def is_hugging_face_llama(model: nn.Module) -> bool:
-    """Return whether `model` is transformers' LlamaForCausalLM."""
+
+def is_hugging_face(model: nn.Module) -> bool:
+    """Return whether `model` is one of transformers' classes that become a chain."""
     kind = type(model)
-    return kind.__module__ == _MODULE and kind.__name__ == _CLASS
+    return kind.__module__.startswith(_PACKAGE) and kind.__name__ in HUGGING_FACE_CLASSES
 
 
-def llama_chain(causal_model: Any) -> tuple[nn.Module, ModelDeclaration]:
+def hugging_face_chain(causal_model: Any) -> tuple[nn.Module, ModelDeclaration]:
     """Return the model's chain and how it shards.
 
     Raises:
-        UnsupportedPlanError: if its attention is not torch's scaled dot product.
+        UnsupportedPlanError: if its configuration asks for what no chain does.
     """
+    check_trainable(causal_model.config)
+    if type(causal_model).__name__ == _GPT2:
+        return gpt2_chain(causal_model)
     config = causal_model.config
-    attention = config._attn_implementation  # noqa: SLF001 - transformers has no public name
-    if attention != "sdpa":
-        raise UnsupportedPlanError(
-            "the executor needs torch's scaled dot product attention",
-            field="config.attn_implementation",
-            value=attention,
-            remedy='build with LlamaConfig(attn_implementation="sdpa")',
-        )
-    standard_deviation = float(config.initializer_range)
-
-    def initial_value(name: str, shape: torch.Size, generator: torch.Generator) -> torch.Tensor:
-        if name.endswith("norm.weight"):
-            return torch.ones(shape)
-        if name.endswith("bias"):
-            return torch.zeros(shape)
-        return torch.empty(shape).normal_(std=standard_deviation, generator=generator)
-
+    has_experts = _adopt_experts(causal_model)
+    plan = read_plan(config.base_model_tp_plan or {}, has_experts=has_experts)
     declaration = ModelDeclaration(
         embedding="model.embed_tokens",
         blocks="model.layers",
         final_norm="model.norm",
         head="lm_head",
         tied_embeddings=bool(config.tie_word_embeddings),
-        block=_BLOCK,
-        shapes=Shapes(
-            hidden_size=config.hidden_size,
-            vocabulary_size=config.vocab_size,
-            head_count=config.num_attention_heads,
-            key_value_head_count=config.num_key_value_heads,
-            ffn_size=config.intermediate_size,
-        ),
+        block=plan.block,
+        shapes=_shapes(causal_model, has_experts=has_experts),
         block_count=config.num_hidden_layers,
-        initial_value=initial_value,
+        initial_value=initial_value_of(float(config.initializer_range)),
         tell_sequence_parts=_tell_sequence_parts,
         restore_buffers=_restore_rotary,
+        tell_sequence_part=_tell_sequence_part,
+        tensor_parallel_obstacle=plan.obstacle,
     )
-    return LlamaChain(causal_model), declaration
+    return RotaryChain(causal_model), declaration
 
 
-_BLOCK = BlockDeclaration(
-    norms=("input_layernorm", "post_attention_layernorm"),
-    gathered={"self_attn": "hidden_states", "mlp": None},
-    column=(
-        "self_attn.q_proj",
-        "self_attn.k_proj",
-        "self_attn.v_proj",
-        "mlp.gate_proj",
-        "mlp.up_proj",
-    ),
-    row=("self_attn.o_proj", "mlp.down_proj"),
-)
+def _adopt_experts(causal_model: Any) -> bool:
+    """Let the executor's experts hold the weights of transformers', and return if there are any.
+
+    Both name them alike; the executor has gate and up as two matrices of each expert, [E, 2, F, D],
+    where transformers has them as one, [E, 2 F, D]: tensor parallelism has to split both.
+    """
+    found = False
+    for layer in causal_model.model.layers:
+        experts = getattr(layer.mlp, "experts", None)
+        if experts is None:
+            continue
+        packed = experts.gate_up_proj.detach()
+        count, _, hidden_size = packed.shape
+        layer.mlp.experts = RoutedExperts(
+            nn.Parameter(packed.view(count, 2, -1, hidden_size)),
+            experts.down_proj,
+            activation=experts.act_fn,
+        )
+        found = True
+    return found
+
+
+def _shapes(causal_model: Any, *, has_experts: bool) -> Shapes:
+    config = causal_model.config
+    dense = [layer.mlp for layer in causal_model.model.layers if hasattr(layer.mlp, "gate_proj")]
+    first = next(
+        (layer.mlp.experts for layer in causal_model.model.layers if hasattr(layer.mlp, "experts")),
+        None,
+    )
+    count, _, width, _ = first.gate_up_proj.shape if has_experts and first is not None else (0,) * 4
+    return Shapes(
+        hidden_size=config.hidden_size,
+        vocabulary_size=config.vocab_size,
+        head_count=config.num_attention_heads,
+        key_value_head_count=config.num_key_value_heads,
+        ffn_size=dense[0].gate_proj.out_features if dense else 0,
+        expert_count=count,
+        expert_ffn_size=width,
+    )
+
+
+def _window(config: Any, index: int) -> int | None:
+    """Return how many keys to the left layer `index` sees, `None` for all."""
+    kinds = getattr(config, "layer_types", None)
+    if kinds is not None and kinds[index] != "sliding_attention":
+        return None
+    window: int | None = getattr(config, "sliding_window", None)
+    return window
 
 
 def _tell_sequence_parts(chain: nn.Module, count: int) -> None:
-    assert isinstance(chain, LlamaChain)  # noqa: S101
+    assert isinstance(chain, RotaryChain)  # noqa: S101
     chain.sequence_parts = count
+
+
+def _tell_sequence_part(chain: nn.Module, part: SequencePart) -> None:
+    assert isinstance(chain, RotaryChain)  # noqa: S101
+    chain.sequence_part = part
 
 
 def _restore_rotary(chain: nn.Module, device: torch.device) -> None:
     """Compute the rotary frequencies again: no checkpoint holds them."""
-    assert isinstance(chain, LlamaChain)  # noqa: S101
+    assert isinstance(chain, RotaryChain)  # noqa: S101
     rotary: Any = chain.model.rotary_emb
     chain.model.rotary_emb = type(rotary)(rotary.config).to(device)

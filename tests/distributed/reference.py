@@ -10,12 +10,12 @@ from typing import Any
 import torch
 from torch import nn
 from torch.nn import functional
-from transformers import LlamaConfig, LlamaForCausalLM
 
 from executor.apply.materialise import materialise
 from executor.data import corpus_batches
+from executor.models.declared import declared
 from executor.models.decoder import Decoder
-from executor.models.huggingface import llama_chain
+from tests.distributed.families import HUGGING_FACE_FIELDS, hugging_face_model
 from tests.distributed.mixture import EXPERTS_PER_TOKEN, small_mixture
 from tests.distributed.plans import (
     BLOCK_COUNT,
@@ -42,11 +42,16 @@ class ReferenceRun:
 
 
 def build_model(kind: str) -> nn.Module:
-    """Return a model of `kind` (decoder, tied, deep, llama) on the current default device."""
+    """Return a model of `kind` on the current default device.
+
+    A kind is decoder, tied, deep, deep-tied, mixture, mixture-tied, or one of transformers'
+    families, with "-tied" behind it for one weight of embedding and head.
+    """
     if kind.startswith("mixture"):
         return Decoder(small_mixture(tied=kind == "mixture-tied"))
-    if kind.startswith("llama"):
-        return LlamaForCausalLM(_llama_config(tied=kind == "llama-tied"))
+    family, _, variant = kind.partition("-")
+    if family in HUGGING_FACE_FIELDS:
+        return hugging_face_model(family, tied=variant == "tied")
     block_count = DEEP_BLOCK_COUNT if kind.startswith("deep") else BLOCK_COUNT
     return Decoder(small_model(tied=kind.endswith("tied"), block_count=block_count))
 
@@ -68,17 +73,37 @@ def reference_run(kind: str, step_count: int = STEP_COUNT) -> ReferenceRun:
     return _trained(_initialised(kind), step_count)
 
 
+@functools.cache
+def rounding_of_first_gradients(kind: str) -> float:
+    """Return how far the unsharded run's first gradients are from those in fp64.
+
+    It is the largest distance in any parameter, relative to the parameter's largest gradient.
+    """
+    exact = _initialised(kind).double()
+    (inputs, targets), *_ = global_batches(0, 1)
+    output = exact(inputs)
+    logits = output if isinstance(output, torch.Tensor) else output.logits
+    functional.cross_entropy(logits.flatten(0, 1), targets.flatten()).backward()
+    rounded = reference_run(kind).first_gradients
+    distances = []
+    for name, parameter in exact.named_parameters():
+        difference = rounded[name].double() - parameter.grad
+        distances.append((difference.abs().max() / parameter.grad.abs().max()).item())
+    return max(distances)
+
+
 def smallest_routing_margin(kind: str) -> float:
     """Return how close any token's last chosen expert came to the first left out, of all steps."""
     model = _initialised(kind)
     margins: list[float] = []
 
-    def measure(_module: nn.Module, _arguments: Any, logits: torch.Tensor) -> None:
+    def measure(_module: nn.Module, _arguments: Any, output: Any) -> None:
+        logits = output[0] if isinstance(output, tuple) else output
         shares = logits.softmax(dim=-1).topk(EXPERTS_PER_TOKEN + 1, dim=-1).values
         margins.append((shares[..., -2] - shares[..., -1]).min().item())
 
     for name, module in model.named_modules():
-        if name.endswith("router"):
+        if name.endswith((".router", "mlp.gate")):
             module.register_forward_hook(measure)
     _trained(model, STEP_COUNT)
     return min(margins)
@@ -105,28 +130,15 @@ def _trained(model: nn.Module, step_count: int) -> ReferenceRun:
 
 
 def _initialised(kind: str) -> nn.Module:
+    """Return the model with the values that the executor gives it, as its own class."""
+    with torch.device("meta"):
+        chain, declaration = declared(build_model(kind))
+    materialise(chain, declaration=declaration, device=torch.device("cpu"), seed=SEED)
+    if isinstance(chain, Decoder):
+        return chain
     model = build_model(kind)
-    device = torch.device("cpu")
-    if isinstance(model, Decoder):
-        materialise(model, declaration=model.declaration(), device=device, seed=SEED)
-        return model
-    chain, declaration = llama_chain(model)
-    materialise(chain, declaration=declaration, device=device, seed=SEED)
-    model.model.rotary_emb = chain.model.rotary_emb
+    values = dict(chain.named_parameters())
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            parameter.copy_(values[name].view_as(parameter))
     return model
-
-
-def _llama_config(*, tied: bool) -> LlamaConfig:
-    return LlamaConfig(
-        hidden_size=32,
-        intermediate_size=64,
-        num_hidden_layers=BLOCK_COUNT,
-        num_attention_heads=8,
-        num_key_value_heads=4,
-        head_dim=8,
-        vocab_size=256,
-        max_position_embeddings=128,
-        tie_word_embeddings=tied,
-        attn_implementation="sdpa",
-        use_cache=False,
-    )
