@@ -20,8 +20,6 @@ from tests.distributed.group import RankGroup
 from tests.distributed.reference import rounding_of_first_gradients, smallest_routing_margin
 from tests.distributed.test_parity import GRADIENT_TOLERANCE, check_parity
 
-pytestmark = pytest.mark.distributed
-
 TP2 = {"tensor_parallel_degree": 2, "micro_batch_size": 4}
 SPLIT = {"sequence_parallel": True}
 CP2 = {"context_parallel_degree": 2, "micro_batch_size": 4}
@@ -33,36 +31,42 @@ WHOLE_EXPERTS = {"expert_tensor_parallel_degree": 1}
 
 ON_TWO_RANKS: dict[str, tuple[str, dict[str, Any]]] = {
     "qwen2-tp2-sp": ("qwen2", {**TP2, **SPLIT}),
-    "qwen2-ring2": ("qwen2", CP2),
     "qwen3-tp2": ("qwen3", TP2),
-    "qwen3-tp2-sp-full": ("qwen3", {**TP2, **SPLIT, "activation_checkpointing": "full"}),
     "mistral-tp2-sp": ("mistral", {**TP2, **SPLIT}),
-    "mistral-pp2": ("mistral", PP2),
-    "mixtral-tp2": ("mixtral", TP2),
     "mixtral-ep2-zero3": ("mixtral", {**EP2, "zero_stage": 3}),
     "qwen3_moe-tp2-sp": ("qwen3_moe", {**TP2, **SPLIT}),
-    "qwen3_moe-ep2": ("qwen3_moe", EP2),
     "gpt2-zero3": ("gpt2", {**DP2, "zero_stage": 3}),
     "gpt2-tied-pp2": ("gpt2-tied", PP2),
+}
+
+LONG_ON_TWO_RANKS: dict[str, tuple[str, dict[str, Any]]] = {
+    "qwen2-ring2": ("qwen2", CP2),
+    "qwen3-tp2-sp-full": ("qwen3", {**TP2, **SPLIT, "activation_checkpointing": "full"}),
+    "mistral-pp2": ("mistral", PP2),
+    "mixtral-tp2": ("mixtral", TP2),
+    "qwen3_moe-ep2": ("qwen3_moe", EP2),
     "gpt2-tied-exchange2": ("gpt2-tied", {**CP2, **EXCHANGED}),
 }
 
 ON_FOUR_RANKS: dict[str, tuple[str, dict[str, Any]]] = {
-    "llama-ring2-tp2-sp": ("llama", {**CP2, **TP2, **SPLIT}),
-    "qwen2-tied-tp2-pp2": ("qwen2-tied", {**TP2, **PP2}),
-    "qwen3-exchange2-tp2-zero2": ("qwen3", {**CP2, **TP2, **EXCHANGED, "zero_stage": 2}),
-    "mistral-tp2-zero3": ("mistral", {**TP2, **DP2, "zero_stage": 3}),
     "mixtral-tp2-sp-ep2-zero2": ("mixtral", {**TP2, **SPLIT, **EP2, "zero_stage": 2}),
-    "mixtral-tp2-sp-ep4-whole-experts": (
-        "mixtral",
-        {**TP2, **SPLIT, **EP2, **WHOLE_EXPERTS, "expert_parallel_degree": 4},
-    ),
     "qwen3_moe-pp2-ep2-zero3-selective": (
         "qwen3_moe",
         {**PP2, **EP2, "zero_stage": 3, "activation_checkpointing": "selective"},
     ),
-    "qwen3_moe-ring2-ep4": ("qwen3_moe", {**CP2, **EP2, "expert_parallel_degree": 4}),
     "gpt2-tied-pp2-ring2-zero1": ("gpt2-tied", {**PP2, **CP2, "micro_batch_size": 2}),
+}
+
+LONG_ON_FOUR_RANKS: dict[str, tuple[str, dict[str, Any]]] = {
+    "llama-ring2-tp2-sp": ("llama", {**CP2, **TP2, **SPLIT}),
+    "qwen2-tied-tp2-pp2": ("qwen2-tied", {**TP2, **PP2}),
+    "qwen3-exchange2-tp2-zero2": ("qwen3", {**CP2, **TP2, **EXCHANGED, "zero_stage": 2}),
+    "mistral-tp2-zero3": ("mistral", {**TP2, **DP2, "zero_stage": 3}),
+    "mixtral-tp2-sp-ep4-whole-experts": (
+        "mixtral",
+        {**TP2, **SPLIT, **EP2, **WHOLE_EXPERTS, "expert_parallel_degree": 4},
+    ),
+    "qwen3_moe-ring2-ep4": ("qwen3_moe", {**CP2, **EP2, "expert_parallel_degree": 4}),
     "gpt2-pp2-zero3-full": (
         "gpt2",
         {**PP2, **DP2, "zero_stage": 3, "activation_checkpointing": "full"},
@@ -75,6 +79,7 @@ def gradient_tolerance(kind: str) -> float:
     return max(GRADIENT_TOLERANCE, 2.0 * rounding_of_first_gradients(kind))
 
 
+@pytest.mark.distributed
 @pytest.mark.parametrize(("kind", "strategy"), ON_TWO_RANKS.values(), ids=ON_TWO_RANKS.keys())
 def test_two_ranks_train_a_hugging_face_model_as_its_own_forward_does(
     two_ranks: RankGroup, kind: str, strategy: dict[str, Any]
@@ -83,6 +88,7 @@ def test_two_ranks_train_a_hugging_face_model_as_its_own_forward_does(
     check_parity(answer, gradient_tolerance=gradient_tolerance(kind))
 
 
+@pytest.mark.distributed
 @pytest.mark.parametrize(("kind", "strategy"), ON_FOUR_RANKS.values(), ids=ON_FOUR_RANKS.keys())
 def test_four_ranks_train_a_hugging_face_model_as_its_own_forward_does(
     four_ranks: RankGroup, kind: str, strategy: dict[str, Any]
@@ -91,7 +97,30 @@ def test_four_ranks_train_a_hugging_face_model_as_its_own_forward_does(
     check_parity(answer, gradient_tolerance=gradient_tolerance(kind))
 
 
+@pytest.mark.distributed
 @pytest.mark.parametrize("kind", ["mixtral", "qwen3_moe"])
 def test_no_token_of_the_compared_runs_is_near_a_tie(kind: str) -> None:
     """As in `test_parity_experts`: else ranks and one process could choose different experts."""
     assert smallest_routing_margin(kind) > torch.finfo(torch.float32).eps * 10
+
+
+@pytest.mark.parity_full
+@pytest.mark.parametrize(
+    ("kind", "strategy"), LONG_ON_TWO_RANKS.values(), ids=LONG_ON_TWO_RANKS.keys()
+)
+def test_two_ranks_train_more_hugging_face_models_as_their_own_forward_does(
+    two_ranks: RankGroup, kind: str, strategy: dict[str, Any]
+) -> None:
+    answer = two_ranks.run("parity", strategy=strategy, kind=kind)
+    check_parity(answer, gradient_tolerance=gradient_tolerance(kind))
+
+
+@pytest.mark.parity_full
+@pytest.mark.parametrize(
+    ("kind", "strategy"), LONG_ON_FOUR_RANKS.values(), ids=LONG_ON_FOUR_RANKS.keys()
+)
+def test_four_ranks_train_more_hugging_face_models_as_their_own_forward_does(
+    four_ranks: RankGroup, kind: str, strategy: dict[str, Any]
+) -> None:
+    answer = four_ranks.run("parity", strategy=strategy, kind=kind)
+    check_parity(answer, gradient_tolerance=gradient_tolerance(kind))
