@@ -94,16 +94,6 @@ class RankMesh:
         return self.coordinate(PIPELINE)
 
     @property
-    def is_first_stage(self) -> bool:
-        """Return whether this rank holds the embedding."""
-        return self.stage == 0
-
-    @property
-    def is_last_stage(self) -> bool:
-        """Return whether this rank holds the head and computes the loss."""
-        return self.stage == self.degrees[PIPELINE] - 1
-
-    @property
     def shard_degree(self) -> int:
         """Return the ranks over which ZeRO shards dense model states."""
         return self.degrees[SHARD] * self.degrees[CONTEXT]

@@ -5,8 +5,8 @@ graph, and writes weight gradients past autograd's accumulators: the hooks by wh
 replicas reduce gradients never run. So the reductions are called here, after the second part, as
 each part's ZeRO stage asks.
 
-The second part reads what forward saved and the gradients in between, no weights: under ZeRO-3
-they are gathered for the first part alone.
+Whole parameters must stay from forward to the second part: torch knows gradients by the tensors
+that forward used, and some operators (layer norms) want weights even for the weights' gradients.
 """
 
 from __future__ import annotations
@@ -42,27 +42,17 @@ class DividedBackward:
         self._gradient_sync.before_input_gradients()
         if isinstance(self._module, FSDPModule):
             self._module.set_is_last_backward(is_last_backward=False)
-        weights = iter(_weights_of_forward(self._module))
+        weights = self._module.parameters()
         return stage_backward_input(outputs, output_gradients, inputs, weights)
 
     def of_weights(self, groups: ParameterGroups, *, is_last: bool) -> None:
         """Add the weights' gradients to theirs, and reduce what is to be reduced by now."""
-        stage_backward_weight(iter(_weights_of_forward(self._module)), groups)
+        stage_backward_weight(self._module.parameters(), groups)
         self._gradient_sync.before_backward(is_last=is_last)
         if isinstance(self._module, FSDPModule):
             _run_post_backward(self._module, is_last=is_last)
         if is_last:
             self._gradient_sync.reduce_replicas()
-
-
-def _weights_of_forward(module: nn.Module) -> list[nn.Parameter]:
-    """Return the parameters that forward used: the whole ones, be they freed, where FSDP shards."""
-    whole = {
-        item.sharded_param: item.unsharded_param
-        for group in _fsdp_groups(module)
-        for item in group.fsdp_params
-    }
-    return [whole.get(parameter, parameter) for parameter in module.parameters()]
 
 
 def _run_post_backward(root: Any, *, is_last: bool) -> None:

@@ -25,8 +25,9 @@ class SyncedStage(PipelineStage):
     all micro-batches of a step; here there are only those of micro-batches in flight.
 
     Where blocks are checkpointed the backward is not divided: its first part would compute them
-    again, and its second part once more for each of their matrices. The first part is then the
-    whole, and nothing is left for the second.
+    again, and its second part once more for each of their matrices. Nor is it under ZeRO-3, where
+    the second part would have to gather all weights again. The first part is then the whole, and
+    nothing is left for the second.
     """
 
     def __init__(
@@ -49,7 +50,8 @@ class SyncedStage(PipelineStage):
         self._module = stage.module
         self._gradient_sync = stage.gradient_sync
         self._divided = DividedBackward(stage.module, stage.gradient_sync)
-        self._is_divisible = stage.is_first or not _recomputes(stage)
+        is_whole = _recomputes(stage) or stage.gradient_sync.frees_parameters
+        self._is_divisible = stage.is_first or not is_whole
         self._backward_count = 0
 
     def forward_maybe_with_nosync(self, *args: Any, **kwargs: Any) -> Any:

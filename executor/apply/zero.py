@@ -96,11 +96,16 @@ class GradientSync:
         for replica in self.replicas:
             replica.before_backward(is_last=is_last)
 
+    @property
+    def frees_parameters(self) -> bool:
+        """Return whether whole parameters are given up between forward and backward."""
+        return any(item.zero_stage == 3 for item in self.sharded)
+
     def before_input_gradients(self) -> None:
         """Set every part's flags for the first part of a divided backward: it reduces nothing."""
         for item in self.sharded:
             item.module.set_requires_gradient_sync(False, recurse=False)
-            item.module.set_reshard_after_backward(item.zero_stage == 3, recurse=False)
+            item.module.set_reshard_after_backward(False, recurse=False)
 
     def reduce_replicas(self) -> None:
         """Reduce what autograd's hooks have not seen: the gradients of a divided backward."""

@@ -10,6 +10,7 @@ from torch import distributed, nn
 from torch.distributed.tensor import DTensor
 from torch.nn import functional
 
+from executor.apply.materialise import unsplit_name
 from executor.models.own import Declaration
 from executor.session import Session
 from planner.errors import InputError
@@ -184,7 +185,7 @@ def own_parity(*, strategy: dict[str, Any], kind: str) -> dict[str, Any]:
     for name, parameter in trainer.model.named_parameters():
         whole = parameter.detach()
         whole = whole.full_tensor() if isinstance(whole, DTensor) else whole
-        expected = plain["parameters"][name.replace("_checkpoint_wrapped_module.", "")]
+        expected = plain["parameters"][unsplit_name(name, trainer.declaration)]
         error = max(error, float((whole - expected).abs().max() / expected.abs().max()))
     largest = torch.tensor(error)
     distributed.all_reduce(largest, op=distributed.ReduceOp.MAX)

@@ -12,6 +12,7 @@ import pytest
 from tests.distributed.group import RankGroup
 from tests.distributed.plans import mixed_stages, stages
 from tests.distributed.test_parity import check_parity
+from tests.distributed.test_parity_state import LARGEST_NORM, check_clipped, check_states
 
 Fields = dict[str, Any]
 
@@ -31,6 +32,15 @@ TP2: Fields = {"tensor_parallel_degree": 2}
 TP2_SP: Fields = {"tensor_parallel_degree": 2, "sequence_parallel": True}
 FULL: Fields = {"activation_checkpointing": "full"}
 SELECTIVE: Fields = {"activation_checkpointing": "selective"}
+OFFLOAD: Fields = {"offload": ["optimizer", "parameters", "activations"]}
+CONTEXT: dict[str, Fields] = {
+    "ring": {"context_parallel_degree": 2},
+    "heads-zero3": {
+        "context_parallel_degree": 2,
+        "context_parallel_kind": "all_to_all",
+        "zero_stage": 3,
+    },
+}
 
 # Every virtual stage another ZeRO stage, and two of them checkpointed.
 MIXED_V: Fields = {
@@ -119,6 +129,23 @@ LONG_ON_FOUR_RANKS: dict[str, tuple[str, Fields]] = {
         for name, schedule in SCHEDULES.items()
         for kind in ("deep", "deep-tied")
     },
+    **{
+        f"{name}-{context}": ("decoder", {**PP2, **schedule, **fields, "micro_batch_size": 2})
+        for name, schedule in OF_SEVERAL_STAGES.items()
+        for context, fields in CONTEXT.items()
+    },
+    **{
+        f"{name}-experts-zero{zero}": (
+            "mixture",
+            {**PP2, **schedule, **DP2, "expert_parallel_degree": 2, "zero_stage": zero},
+        )
+        for name, schedule in OF_SEVERAL_STAGES.items()
+        for zero in (1, 3)
+    },
+    **{
+        f"{name}-offload-tied": ("tied", {**PP2, **schedule, **DP2, **OFFLOAD, "zero_stage": 3})
+        for name, schedule in OF_SEVERAL_STAGES.items()
+    },
     "interleaved-pp4-fewer-micro-batches-than-ranks": (
         "deep",
         {**PP4, **INTERLEAVED, "micro_batch_size": 4},
@@ -197,3 +224,39 @@ def test_eight_ranks_in_three_dimensions(
     eight_ranks: RankGroup, kind: str, strategy: Fields
 ) -> None:
     check_parity(eight_ranks.run("parity", strategy=strategy, kind=kind))
+
+
+@pytest.mark.parity_full
+@pytest.mark.parametrize("schedule", OF_SEVERAL_STAGES.values(), ids=OF_SEVERAL_STAGES.keys())
+@pytest.mark.parametrize("fields", [{"zero_stage": 1}, {"zero_stage": 2}, {"zero_stage": 3}, FULL])
+def test_gradients_of_16_bits_are_summed_in_32(
+    four_ranks: RankGroup, schedule: Fields, fields: Fields
+) -> None:
+    """Both parts of a divided backward add to one sum."""
+    strategy = {**PP2, **schedule, **DP2, **fields}
+    check_states(four_ranks.run("state_parity", strategy=strategy, precision="bf16"))
+
+
+@pytest.mark.parity_full
+@pytest.mark.parametrize("schedule", OF_SEVERAL_STAGES.values(), ids=OF_SEVERAL_STAGES.keys())
+def test_a_tied_weight_counts_once_in_the_norm(two_ranks: RankGroup, schedule: Fields) -> None:
+    """In a V both copies lie on one rank."""
+    strategy = {**PP2, **schedule}
+    answer = two_ranks.run(
+        "state_parity", strategy=strategy, kind="tied", largest_norm=LARGEST_NORM
+    )
+    check_clipped(answer)
+
+
+@pytest.mark.parity_full
+@pytest.mark.parametrize("schedule", OF_SEVERAL_STAGES.values(), ids=OF_SEVERAL_STAGES.keys())
+@pytest.mark.parametrize("zero", [0, 2, 3])
+def test_a_module_of_ones_own_trains_as_its_plain_script_does(
+    four_ranks: RankGroup, schedule: Fields, zero: int
+) -> None:
+    """Its layer norms want their weights even for the second part of a divided backward."""
+    strategy = {**PP2, **schedule, **DP2, "zero_stage": zero}
+    answer = four_ranks.run("own_parity", strategy=strategy, kind="words")
+    assert answer["differences"] == []
+    assert answer["losses"] == pytest.approx(answer["plain_losses"], rel=1e-5)
+    assert answer["parameter_error"] <= 1e-5
