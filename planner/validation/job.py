@@ -57,6 +57,8 @@ _OPTIMIZERS = (
 _WHOLE_GRAPHS = re.compile(
     r"\b(cuda_graph_impl=(full_iteration|local)|(MCORE|LAYER)_CUDA_GRAPH=(1|True))\b"
 )
+# As submissions to MLPerf that run NVIDIA's implementation on NeMo name their configurations.
+_NEMO_CONFIGURATION = re.compile(r"\bconfig_[\w-]*tp\d+pp\d+")
 _BLOCKING = re.compile(r"\bCUDA_LAUNCH_BLOCKING=1\b(?P<nodes> on multi-node runs)?")
 _ADAPTER_RANK = re.compile(r"\brank[ =](\d+)\b", re.IGNORECASE)
 _OVERLAPPED_EXPERTS = re.compile(r"\bmoe_a2a_overlap=True\b")
@@ -108,7 +110,7 @@ def _stack(run: MeasuredRun, assumptions: list[Assumption]) -> Stack:
     framework = (run.framework or "").lower()
     if "transformers" in framework or "trainer" in framework:
         return Stack.DEEPSPEED if "deepspeed" in (run.sharding or "") else Stack.TORCH
-    if "config_dgx" in (run.source or "").lower():  # NVIDIA's submissions to MLPerf, on NeMo
+    if _NEMO_CONFIGURATION.search(run.source or ""):
         return Stack.MEGATRON
     for word, stack in _STACKS:
         if word in framework:

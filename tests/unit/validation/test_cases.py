@@ -134,8 +134,10 @@ def test_the_stack_follows_the_framework(
 
 
 def test_a_submission_to_mlperf_with_nvidias_configuration_runs_nemo() -> None:
-    source = "mlcommons/training_results implementations/config_DGXH100_8x8x1xtp4pp1cp2.sh"
+    source = "mlcommons/training_results implementations/config_G894-AD1_8x8x1xtp4pp1cp2.sh"
     assert the_case(framework="CUDA 12.3", source=source).job.stack is Stack.MEGATRON
+    other = "mlcommons/training_results implementations/config_G894_8x8.sh"
+    assert the_case(framework="CUDA 12.3", source=other).job.stack is Stack.TORCH
 
 
 def test_an_unknown_framework_is_taken_for_torch_and_said() -> None:
