@@ -1,0 +1,81 @@
+"""A user's script trains alike alone and under a plan, from which it differs in few lines."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from difflib import ndiff
+from pathlib import Path
+from runpy import run_path
+
+import pytest
+
+import executor
+import planner.planning as planner
+from planner.importers.clusters import cluster_from_short_form
+from planner.resolution import cluster_document, model_document
+from planner.schema.job import Job, Limits
+from planner.schema.plan import Plan
+from planner.schema.run import RunReport
+from tests.distributed.group import ROOT
+
+pytestmark = pytest.mark.distributed
+
+PLAIN = ROOT / "examples" / "train_plain.py"
+PLANNED = ROOT / "examples" / "train_planned.py"
+LIMIT_SECONDS = 280
+LOSS = re.compile(r"step (\d+): loss ([\d.]+)")
+
+
+def _code(path: Path) -> list[str]:
+    """The script's lines without its docstring."""
+    return path.read_text(encoding="utf-8").split('"""', 2)[2].splitlines()
+
+
+def test_ten_lines_are_new_at_most() -> None:
+    new = [line for line in ndiff(_code(PLAIN), _code(PLANNED)) if line.startswith("+ ")]
+    assert 0 < len([line for line in new if line.strip("+ ")]) <= 10
+
+
+def _run(*words: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, *words],
+        cwd=ROOT,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=LIMIT_SECONDS,
+    )
+
+
+def _losses(text: str) -> list[float]:
+    return [float(loss) for _, loss in LOSS.findall(text)]
+
+
+def test_it_trains_alike_alone_and_under_a_plan(tmp_path: Path) -> None:
+    """The model is traced and planned for a pipeline of two, and its layers' own batches come."""
+    graph = executor.trace(*run_path(str(PLANNED))["traceable"]())
+    limits = Limits.model_validate({"pipeline_parallel_degree": 2, "offload": []})
+    job = Job(global_batch_size=8, sequence_length=16, precision="fp32", limits=limits)
+    cluster = "2xcpu-gloo"
+    plan = planner.plan(
+        model_document(graph.name, graph),
+        cluster_document(cluster, cluster_from_short_form(cluster)),
+        job,
+    )
+    assert isinstance(plan, Plan)
+    (tmp_path / "plan.json").write_text(plan.to_json(), encoding="utf-8")
+    plain = _run(str(PLAIN))
+    assert plain.returncode == 0, plain.stderr
+    report_path = tmp_path / "report.json"
+    words = ("-m", "planner.cli", "run", str(tmp_path / "plan.json"), "--report", str(report_path))
+    planned = _run(*words, "--", str(PLANNED))
+    assert planned.returncode == 0, planned.stderr
+    assert len(_losses(plain.stdout)) == 5
+    assert _losses(planned.stdout) == pytest.approx(_losses(plain.stdout), rel=1e-5)
+    report = RunReport.read(report_path)
+    assert [rank.blocks for rank in report.ranks] == [(0, 1), (2, 3)]
+    assert all(rank.differences_from_plan == () for rank in report.ranks)
