@@ -59,7 +59,7 @@ class PlainLayer:
         Where forward and gradients weigh alike, the total is all that matters.
         """
         least: Floats = ranks.forms[0, 0] * self.least_total[ranks.table_rows]
-        rows = np.flatnonzero(~_weighs_alike(ranks))
+        rows = np.flatnonzero(~weighs_alike(ranks))
         if len(rows):
             some = of_rows(ranks, rows)
             parts = [part[:, some.table_rows] for part in self.parts]
@@ -116,6 +116,32 @@ class Plain:
     def of(self, choices: Integers) -> Floats:
         """Return those of some choices."""
         return self.values[choices]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shared:
+    """Bytes of a layer with its share of what its transient has beyond the rank's least.
+
+    A rank's transient is the largest of its layers', and so no less than their mean: where it
+    holds `rooms` [groups, rows] layers at most, each counts for one in as many of what its own has
+    beyond `counted` [groups, rows]. `transients` [prices, choices] are by kind of device.
+    """
+
+    bytes: Linear
+    transients: Sequence[Floats]
+    counted: Floats
+    rooms: Floats
+
+    def compared(self) -> list[Floats]:
+        """Return the bytes and the transients at all prices."""
+        return [*self.bytes.compared(), *(values.T for values in self.transients)]
+
+    def of(self, choices: Integers) -> Floats:
+        """Return bytes + (transient - counted)+ / rooms."""
+        ranks = self.bytes.ranks
+        own = on_groups([v[:, choices].T[:, ranks.table_rows] for v in self.transients], ranks)
+        beyond = np.maximum(own - self.counted, 0.0) / np.maximum(self.rooms, 1.0)
+        return np.asarray(self.bytes.of(choices) + beyond)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -202,6 +228,14 @@ class Layer:
             ranks=self.ranks,
         )
 
+    def shared(self, counted: Floats, rooms: Floats) -> Shared:
+        """Return device bytes with the share of a transient, of `rooms` blocks on a rank at most.
+
+        Both are [groups, rows]; `counted` are the bytes of the transient that are counted anyhow.
+        """
+        transients = [own.transient for own in self.held]
+        return Shared(bytes=self.memory(), transients=transients, counted=counted, rooms=rooms)
+
     def transient(self) -> Floats:
         """Return the least transient of any choice, [groups, rows]."""
         each = np.stack([own.transient.min(axis=1) for own in self.held])
@@ -275,7 +309,7 @@ def _largest_form(parts: Sequence[Floats], ranks: Ranks) -> Floats:
     return fill
 
 
-def _weighs_alike(ranks: Ranks) -> Booleans:
+def weighs_alike(ranks: Ranks) -> Booleans:
     """Return where forward and both gradients have one weight in all forms of the fill, [rows]."""
     alike: Booleans = (ranks.forms == ranks.forms[0, 0]).all(axis=(0, 1))
     return alike

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import heapq
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
 
@@ -20,11 +20,16 @@ from planner.ilp.instance import Assignment
 
 PROOF_TOLERANCE = 1e-9
 _NEAR_HEAD = 8
+_REFINED_AT_ONCE = 2048
+
+Refine = Callable[[list[int]], tuple[list[int], list[float]]]
+"""Says for some configurations, and maybe for others, what their better keys are."""
 
 
 class Stage(IntEnum):
     """How far a configuration has been looked into."""
 
+    ROUGH = -1
     QUICK = 0
     SCREENED = 1
     BOUNDED = 2
@@ -44,32 +49,39 @@ class Best:
 class Frontier:
     """Keys of all configurations, and the best plans of `group_count` groups within a cutoff.
 
-    `groups` says which configurations have the same degrees, [configurations].
+    `groups` says which configurations have the same degrees, [configurations]. Where `keys` are
+    rough, `refine` makes them quick bounds.
     """
 
     keys: list[float]
     groups: Sequence[int]
     cutoff_seconds: float = float("inf")
     group_count: int = 1
+    refine: Refine | None = None
     stages: list[Stage] = field(default_factory=list)
     best: dict[int, Best] = field(default_factory=dict)
     left_open: list[int] = field(default_factory=list)
     waiting: list[int] = field(default_factory=list)
     _taken: set[int] = field(default_factory=set)
     _heap: list[tuple[float, int]] = field(default_factory=list)
-    _quick: list[int] = field(default_factory=list)
+    _quick: list[tuple[float, int]] = field(default_factory=list)
+    _rough: list[int] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        """Order the keys; those that nobody has looked into wait apart, the least last."""
-        self.stages = [Stage.QUICK] * len(self.keys)
+        """Order the keys; those that nobody has looked into wait apart, rough ones least last."""
+        first = Stage.QUICK if self.refine is None else Stage.ROUGH
+        self.stages = [first] * len(self.keys)
         keys = np.array(self.keys)
         order = np.argsort(keys, kind="stable")[: np.count_nonzero(np.isfinite(keys))]
-        self._quick = order[::-1].tolist()
+        if self.refine is None:
+            self._quick = list(zip(keys[order].tolist(), order.tolist(), strict=True))
+        else:
+            self._rough = order[::-1].tolist()
 
     @property
     def open_count(self) -> int:
         """Return how many configurations wait."""
-        return len(self._heap) + len(self._quick)
+        return len(self._heap) + len(self._quick) + len(self._rough)
 
     def ranked(self) -> list[Best]:
         """Return the best plans of different degrees, as many as were asked for, best first."""
@@ -117,7 +129,7 @@ class Frontier:
             if self._heap and self._heap[0] == head:
                 heapq.heappop(self._heap)
             else:
-                self._quick.pop()
+                heapq.heappop(self._quick)
             if key < self.limit_of(index) * (1.0 - PROOF_TOLERANCE):
                 return head
         return None
@@ -132,10 +144,30 @@ class Frontier:
         return min(quick, self._heap[0]) if self._heap else quick
 
     def _quick_head(self) -> tuple[float, int] | None:
-        """Return the least key that nobody has looked into."""
-        while self._quick and self.stages[self._quick[-1]] is not Stage.QUICK:
-            self._quick.pop()
-        return (self.keys[self._quick[-1]], self._quick[-1]) if self._quick else None
+        """Return the least key that nobody has looked into, with no rough one below it."""
+        while True:
+            while self._quick and self.stages[self._quick[0][1]] is not Stage.QUICK:
+                heapq.heappop(self._quick)
+            while self._rough and self.stages[self._rough[-1]] is not Stage.ROUGH:
+                self._rough.pop()
+            least = self._quick[0][0] if self._quick else float("inf")
+            if not self._rough or self.keys[self._rough[-1]] >= min(least, self.limit_seconds()):
+                return self._quick[0] if self._quick else self._rough_head()
+            self._refine_rough()
+
+    def _rough_head(self) -> tuple[float, int] | None:
+        """Return the least rough key, which is no less than the limit."""
+        return (self.keys[self._rough[-1]], self._rough[-1]) if self._rough else None
+
+    def _refine_rough(self) -> None:
+        """Replace the least rough keys by quick ones."""
+        assert self.refine is not None  # noqa: S101 - else nothing is rough
+        some, self._rough = self._rough[-_REFINED_AT_ONCE:], self._rough[:-_REFINED_AT_ONCE]
+        for index, key in zip(*self.refine(some), strict=True):
+            self.keys[index] = max(self.keys[index], key)
+            self.stages[index] = Stage.QUICK
+            if math.isfinite(self.keys[index]):
+                heapq.heappush(self._quick, (self.keys[index], index))
 
     def _is_stale(self, key: float, index: int) -> bool:
         """Return whether a configuration was taken, or waits under a higher key, since."""
@@ -149,7 +181,7 @@ class Frontier:
         limit = self.limit_seconds()
         found: list[int] = []
         while len(found) < most and (head := self._quick_head()) is not None and head[0] < limit:
-            found.append(self._quick.pop())
+            found.append(heapq.heappop(self._quick)[1])
         return found
 
     def quick_of(self, indices: Iterable[int], below: float) -> list[int]:

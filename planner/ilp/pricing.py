@@ -31,6 +31,7 @@ from planner.ilp.assembly import instance_of, shapes_of
 from planner.ilp.grouping import picked, ranks_of
 from planner.ilp.instance import Instance
 from planner.ilp.problem import Problem
+from planner.ilp.rough import rough_bounds, rough_choices, rough_seconds
 from planner.ilp.screen import memory_bounds, quick_bounds
 from planner.schema.strategy import (
     ActivationCheckpointing,
@@ -100,6 +101,7 @@ class Pricing:
     ) -> None:
         self._problem = problem
         self._configurations = configurations
+        self._given = tuple(choices)
         edge = Choices.of(edges)
         self._choices = LayerChoices(blocks=Choices.of(choices), embedding=edge, head=edge)
         self._plain = _plain_choices(choices, edges)
@@ -117,17 +119,42 @@ class Pricing:
         self._instances: OrderedDict[int, Instance] = OrderedDict()
         self._members: list[Integers] = []
         self._place: dict[int, tuple[int, int]] = {}
+        self._fills: Floats = np.full(len(configurations), np.nan)
 
-    def quick_bounds(self) -> Floats:
-        """Return a lower bound of every configuration's step without memory, [configurations]."""
-        level, fill = self._quick
-        bounds: Floats = level + fill
+    def rough_bounds(self) -> Floats:
+        """Return a lower bound of every configuration's step at little cost, [configurations]."""
+        choices = rough_choices(self._given)
+        count = len(self._price_first)
+        seconds = [
+            rough_seconds(self._each_kind(seconds_table, prices, choices))
+            for prices in np.array_split(np.arange(count), -(-count // _QUICK_BLOCK))
+        ]
+        return rough_bounds(
+            np.concatenate(seconds), picked(self._coarse, self._shape_of, self._price_of)
+        )
+
+    def quick_bounds(self, indices: Sequence[int] | None = None) -> Floats:
+        """Return lower bounds of the step without memory, [indices], or of all configurations."""
+        count = len(self._configurations)
+        asked = np.arange(count) if indices is None else np.array(indices, dtype=np.int64)
+        by_price = asked if indices is None else asked[np.argsort(self._price_of[asked])]
+        bounds = np.full(count, np.inf)
+        for start in range(0, len(by_price), _QUICK_BLOCK):
+            part = by_price[start : start + _QUICK_BLOCK]
+            level, self._fills[part] = self._quick_block(part)
+            bounds[part] = level + self._fills[part]
         blocks = self._choices.blocks
         if (blocks.selective | blocks.full).all():
             for schedule in PipelineSchedule:
                 if refuses_checkpointing(self._problem.job.stack, schedule):
                     bounds[self._configurations.pipeline_schedule == schedule] = np.inf
-        return bounds
+        return bounds[asked]
+
+    def quick_bounds_of_alike(self, indices: Sequence[int]) -> tuple[list[int], list[float]]:
+        """Return what has the prices of some configurations and no quick bound yet, with it."""
+        alike_priced = np.array(self.priced_alike(indices))
+        fresh = alike_priced[np.isnan(self._fills[alike_priced])].tolist()
+        return fresh, self.quick_bounds(fresh).tolist()
 
     def memory_bounds(
         self, indices: Sequence[int], *, limit_seconds: Sequence[float] | None = None
@@ -148,6 +175,9 @@ class Pricing:
     def _screened(self, part: Integers, limits: Floats) -> Floats:
         """Return bounds with memory of a block of configurations; the prices of what fits stay."""
         prices, rows = np.unique(self._price_of[part], return_inverse=True)
+        unknown = part[np.isnan(self._fills[part])]
+        if len(unknown):
+            self.quick_bounds(unknown.tolist())
         held = self._each_kind(bytes_table, prices, self._choices)
 
         def seconds_of(needed: Integers) -> tuple[SecondsTable, ...]:
@@ -160,7 +190,7 @@ class Pricing:
             held,
             picked(self._fine, self._shape_of[part], rows),
             seconds_of=seconds_of,
-            fills=self._quick[1][part],
+            fills=self._fills[part],
             limits=limits,
             refused=self._refused(part),
         )
@@ -230,21 +260,11 @@ class Pricing:
         refused: Booleans = np.isin(schedules, refusing) & checkpointing[:, None]
         return refused
 
-    @cached_property
-    def _quick(self) -> Floats:
-        """Return quick bounds of rho T + U and of the fill, [2, configurations]."""
-        count = len(self._configurations)
-        parts = [
-            np.arange(start, min(start + _QUICK_BLOCK, count))
-            for start in range(0, count, _QUICK_BLOCK)
-        ]
-        return np.concatenate([self._quick_block(part) for part in parts], axis=1)
-
-    def _quick_block(self, part: Integers) -> Floats:
+    def _quick_block(self, part: Integers) -> tuple[Floats, Floats]:
         prices, rows = np.unique(self._price_of[part], return_inverse=True)
         tables = self._each_kind(seconds_table, prices, self._plain)
         ranks = picked(self._coarse, self._shape_of[part], rows)
-        return np.stack(quick_bounds(tables, ranks, stage_count=self._stage_count))
+        return quick_bounds(tables, ranks, stage_count=self._stage_count)
 
     def _add_block(self, prices: Integers) -> int:
         """Return the place of a new block of prices."""

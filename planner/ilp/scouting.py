@@ -8,7 +8,7 @@ out to be a long one, and now and then after.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from planner.ilp.frontier import Stage
 from planner.ilp.state import State
@@ -29,23 +29,45 @@ def scout(state: State, look: Callable[[State, int], None]) -> None:
     if state.bounded < state.scouting_at:
         return
     state.scouting_at = _AGAIN_AFTER * state.bounded
-    for index in _promising(state):
+    if state.frontier.next_key() * _NEAR > state.frontier.limit_seconds():
+        return
+    _look(state, _best_of_each_degree(state), look)
+    _screen_again(state)
+    _look(state, _waiting(state)[:_LEAST_LOOKED_AT], look)
+
+
+def _look(state: State, indices: Iterable[int], look: Callable[[State, int], None]) -> None:
+    """Look into configurations out of turn, as long as they matter."""
+    for index in indices:
         if state.seconds_left > 0.0 and _matters(state, index):
             state.frontier.take(index)
             look(state, index)
 
 
-def _promising(state: State) -> list[int]:
-    """Return the screened configuration with the least key of each degree, and the least of all."""
-    frontier = state.frontier
-    if frontier.next_key() * _NEAR > frontier.limit_seconds():
-        return []
-    waiting = sorted((frontier.keys[i], i) for i in state.screened if _matters(state, i))
+def _waiting(state: State) -> list[int]:
+    """Return the screened configurations that matter, the least key first."""
+    keys = state.frontier.keys
+    return sorted((i for i in state.screened if _matters(state, i)), key=lambda i: (keys[i], i))
+
+
+def _best_of_each_degree(state: State) -> Iterable[int]:
+    """Return the screened configuration with the least key of each pipeline degree."""
     degrees = state.configurations.pipeline_parallel_degree
     least: dict[int, int] = {}
-    for _, index in waiting:
+    for index in _waiting(state):
         least.setdefault(int(degrees[index]), index)
-    return list(dict.fromkeys([*least.values(), *(i for _, i in waiting[:_LEAST_LOOKED_AT])]))
+    return least.values()
+
+
+def _screen_again(state: State) -> None:
+    """Raise the keys of those that were screened before the limit was what it is."""
+    frontier, waiting = state.frontier, _waiting(state)
+    if not waiting or state.seconds_left <= 0.0:
+        return
+    bounds = state.pricing.memory_bounds(waiting, limit_seconds=frontier.limits_of(waiting))
+    for index, bound in zip(waiting, bounds.tolist(), strict=True):
+        if bound > frontier.keys[index]:
+            frontier.push(index, bound)
 
 
 def _matters(state: State, index: int) -> bool:

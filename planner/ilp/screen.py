@@ -91,9 +91,23 @@ def memory_bounds(
     near = np.flatnonzero(bounds[rows] < limits[rows])
     if len(near):
         both, room, rows = both.of_rows(near), room[:, near], rows[near]
-        fill = chains.of_rows(near).fill()
-        bounds[rows] = _closer(both, fill, level[near], room, limits=limits[rows])
+        chains = chains.of_rows(near)
+        bounds[rows], rooms = _closer(both, chains.fill(), level[near], room, limits=limits[rows])
+        _share_transients(bounds, chains, rooms, rows=rows, limits=limits)
     return bounds
+
+
+def _share_transients(
+    bounds: Floats, chains: _Chains, rooms: Floats, *, rows: Integers, limits: Floats
+) -> None:
+    """Raise the bounds of `rows` that are below their limits, now that `rooms` are known there."""
+    left = np.flatnonzero((bounds[rows] < limits[rows]) & np.isfinite(limits[rows]))
+    if not len(left):
+        return
+    own, rooms, rows = chains.of_rows(left), rooms[:, left], rows[left]
+    both, fill = own.both(rooms), own.fill(rooms)
+    found, _ = _closer(both, fill, both.least_level(), rooms, limits=limits[rows])
+    bounds[rows] = np.maximum(bounds[rows], np.minimum(found, limits[rows]))
 
 
 def _fitting(held: _Held) -> tuple[Integers, Floats]:
@@ -116,13 +130,16 @@ def _with_room(held: _Held, fit: Pools) -> tuple[Integers, Floats]:
     return rows, room[:, rows]
 
 
-def _closer(both: Pools, fill: Pools, level: Floats, room: Floats, *, limits: Floats) -> Floats:
+def _closer(
+    both: Pools, fill: Pools, level: Floats, room: Floats, *, limits: Floats
+) -> tuple[Floats, Floats]:
     """Return bounds of the step with the fill's memory priced, closer below the limits, [rows].
 
-    What is left for omega beside the fill gives ranks less room, and less room a larger fill.
+    What is left for omega beside the fill gives ranks less room, and less room a larger fill. What
+    ranks hold at most in plans below the limits comes with them, [groups, rows].
     """
     filling = fill.least_sum(room)
-    bounds = filling + level
+    bounds, rooms = filling + level, room
     for _ in range(_ROUNDS):
         below = np.isfinite(limits) & (bounds < limits)
         if not below.any():
@@ -133,7 +150,7 @@ def _closer(both: Pools, fill: Pools, level: Floats, room: Floats, *, limits: Fl
         filling = np.where(below, np.maximum(filling, fill.least_sum(rooms)), filling)
         closer = np.where(is_left, np.minimum(filling + level, limits), limits)
         bounds = np.where(below, np.maximum(bounds, closer), bounds)
-    return bounds
+    return bounds, rooms
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -144,6 +161,7 @@ class _Held:
     ranks: Ranks
     layers: Sequence[Layer]
     own_bytes: Floats  # [groups, rows]
+    transient: Floats  # the part of it that is one, [groups, rows]
 
     @staticmethod
     def of(tables: Sequence[BytesTable], ranks: Ranks, refused: Booleans) -> _Held:
@@ -154,8 +172,9 @@ class _Held:
             Layer(held=held, ranks=ranks, refused=refused if place < free else none)
             for place, held in enumerate(zip(*(t.layers() for t in tables), strict=True))
         ]
-        own = _own_bytes(tables, ranks, layers)
-        return _Held(tables=tables, ranks=ranks, layers=layers, own_bytes=own)
+        transient = _least_transient(ranks, layers)
+        own = transient + _exchanged_bytes(tables, ranks)
+        return _Held(tables=tables, ranks=ranks, layers=layers, own_bytes=own, transient=transient)
 
     def of_rows(self, rows: Integers) -> _Held:
         """Return what some of the rows hold."""
@@ -164,6 +183,7 @@ class _Held:
             ranks=of_rows(self.ranks, rows),
             layers=[layer.of_rows(rows) for layer in self.layers],
             own_bytes=self.own_bytes[:, rows],
+            transient=self.transient[:, rows],
         )
 
     def fit_on_devices(self) -> Pools:
@@ -216,39 +236,48 @@ class _Chains:
         own = of_rows(self.ranks, rows)
         return _Chains(held=self.held.of_rows(rows), seconds=self.seconds, ranks=own)
 
-    def both(self) -> Pools:
-        """Return omega with memory priced."""
+    def both(self, rooms: Floats | None = None) -> Pools:
+        """Return omega with memory priced; where ranks hold `rooms` at most, transients as well."""
         own = self.ranks.repeats * self.ranks.pace_share * self._exchange()
         own = own + _step_end(self.seconds, self.ranks)
         costs = [layer_omega(layer, self.ranks) for layer in self._layers()]
-        return self._priced(costs, own, _MULTIPLIERS)
+        return self._priced(costs, own, _MULTIPLIERS, rooms)
 
-    def fill(self) -> Pools:
-        """Return fills with memory priced."""
+    def fill(self, rooms: Floats | None = None) -> Pools:
+        """Return fills with memory priced; where ranks hold `rooms` at most, transients as well."""
         own = self.ranks.fill_share * self._exchange()
         costs = [layer_fill(layer, self.ranks) for layer in self._layers()]
-        return self._priced(costs, own, _FILL_MULTIPLIERS)
+        return self._priced(costs, own, _FILL_MULTIPLIERS, rooms)
 
     def _layers(self) -> list[tuple[LayerSeconds, ...]]:
         """Return every layer on each kind of device."""
         return list(zip(*(table.layers() for table in self.seconds), strict=True))
 
-    def _priced(self, costs: Sequence[Column], own: Floats, multipliers: Floats) -> Pools:
+    def _priced(
+        self, costs: Sequence[Column], own: Floats, multipliers: Floats, rooms: Floats | None
+    ) -> Pools:
         totals = _totals(self.seconds)
         options = [
-            Options.of(cost, layer.memory(), layer.refused)
-            for cost, layer in zip(costs, self.held.layers, strict=True)
+            Options.of(cost, self._memory(place, rooms), self.held.layers[place].refused)
+            for place, cost in enumerate(costs)
         ]
         grid = multipliers[:, None] * _price_scale(options[: len(totals)], totals)
         least = [each.least(grid) for each in options]
         return _pools(self.ranks, totals, least, own - grid[:, None] * self.held.slack())
 
+    def _memory(self, place: int, rooms: Floats | None) -> Column:
+        """Return a layer's bytes, with a share of its transient if it is a block."""
+        layer, is_block = self.held.layers[place], place < len(self.seconds[0].blocks)
+        if rooms is None or not is_block:
+            return layer.memory()
+        return layer.shared(self.held.transient, rooms)
+
     def _exchange(self) -> Floats:
         return np.asarray(self.ranks.meets * _least_boundary(self.seconds, self.ranks))
 
 
-def _own_bytes(tables: Sequence[BytesTable], ranks: Ranks, layers: Sequence[Layer]) -> Floats:
-    """Return bytes of a rank whatever it holds, [groups, rows]: exchanged, and its least transient.
+def _least_transient(ranks: Ranks, layers: Sequence[Layer]) -> Floats:
+    """Return the least transient of a rank, [groups, rows].
 
     A rank holds a block, so that its transient is at least the least of any block, and at least
     the least of a layer that is pinned to it.
@@ -258,14 +287,19 @@ def _own_bytes(tables: Sequence[BytesTable], ranks: Ranks, layers: Sequence[Laye
     for group, layer in zip((ranks.first, ranks.last), layers[-2:], strict=True):
         own = np.maximum(least[group, rows], layer.transient()[group, rows])
         least[group, rows] = own
+    return least
+
+
+def _exchanged_bytes(tables: Sequence[BytesTable], ranks: Ranks) -> Floats:
+    """Return bytes that a rank holds for its neighbours whatever it holds, [groups, rows]."""
+    rows = np.arange(len(ranks.first))
     sent = np.array([table.fixed.sent_bytes.min(axis=1) for table in tables])
     buffers = np.array([table.fixed.buffer_bytes.min(axis=1) for table in tables])
     places = (ranks.devices, ranks.table_rows)
     sends = ranks.meets // 2  # at the least: a rank in the middle receives as often as it sends
     once_more = np.where(ranks.first == ranks.last, 0.0, ranks.meets[ranks.first, rows] % 2)
     sends[ranks.first, rows] += once_more
-    held = sends * ranks.in_flight * sent[places] + ranks.meets * buffers[places]
-    return np.asarray(least + held)
+    return np.asarray(sends * ranks.in_flight * sent[places] + ranks.meets * buffers[places])
 
 
 def _totals(tables: Sequence[SecondsTable] | Sequence[BytesTable]) -> Integers:

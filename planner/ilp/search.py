@@ -54,6 +54,7 @@ _SCREENED_AT_ONCE = 256
 _SCREENED_BELOW_LIMIT = 512
 _SCREENED_REACH = 1.25
 _PREPARED_AT_ONCE = 64
+_LARGE_SPACE = 8192
 _PROGRESS_SECONDS = 0.1
 
 
@@ -84,12 +85,14 @@ def search(
         return NotFound(configurations_total=0, refused=space.refused, shortfalls=(), proven=True)
     configurations = space.configurations
     pricing = Pricing(problem, configurations=configurations, choices=choices, edges=edges)
+    is_large = len(configurations) > _LARGE_SPACE
     state = State(
         problem=problem,
         pricing=pricing,
         configurations=configurations,
         frontier=Frontier(
-            keys=pricing.quick_bounds().tolist(),
+            keys=(pricing.rough_bounds() if is_large else pricing.quick_bounds()).tolist(),
+            refine=pricing.quick_bounds_of_alike if is_large else None,
             groups=alike(configurations, DEGREES)[1].tolist(),
             cutoff_seconds=float("inf") if cutoff_seconds is None else cutoff_seconds,
             group_count=group_count,

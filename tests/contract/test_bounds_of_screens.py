@@ -51,6 +51,16 @@ def test_no_bound_without_memory_exceeds_the_optimum() -> None:
         assert (quick <= np.array(steps) * ROUNDING).all(), f"job {seed}"
 
 
+def test_no_rough_bound_exceeds_the_one_that_replaces_it() -> None:
+    """Nor is it far below: in large spaces it decides what is priced at all."""
+    ratios = []
+    for seed, job, _ in solved():
+        rough, quick = job.pricing.rough_bounds(), job.pricing.quick_bounds()
+        assert (rough <= quick * ROUNDING).all(), f"job {seed}"
+        ratios.extend((rough / quick).tolist())
+    assert np.median(ratios) > 0.75
+
+
 def test_no_bound_with_memory_exceeds_the_optimum() -> None:
     """And it is inf only where nothing fits."""
     for seed, job, steps in solved():
@@ -59,7 +69,11 @@ def test_no_bound_with_memory_exceeds_the_optimum() -> None:
 
 
 def test_no_bound_below_a_limit_exceeds_the_optimum() -> None:
-    """Plans below a limit are bounded closer; what reaches the limit has none below it."""
+    """Plans below a limit are bounded closer; what reaches the limit has none below it.
+
+    Most of it comes from what ranks can hold below the limit, among which transients are shared:
+    without that it is 65 cases in place of 887.
+    """
     closer = 0
     for seed, job, steps in solved():
         limit = float(np.median([step for step in steps if np.isfinite(step)] or [1.0]))
@@ -72,7 +86,7 @@ def test_no_bound_below_a_limit_exceeds_the_optimum() -> None:
             assert (np.minimum(bounds, limits) <= own * ROUNDING).all(), f"job {seed}"
             assert np.isinf(own[np.isinf(bounds)]).all(), f"job {seed}"
             closer += int((bounds > job.pricing.memory_bounds(range(len(steps))) * 1.001).sum())
-    assert closer > 40
+    assert closer > 600
 
 
 def test_no_bound_of_an_instance_exceeds_its_optimum() -> None:

@@ -1,0 +1,58 @@
+"""Rough: a bound of each configuration's step from a single number of its prices.
+
+With rho repeats on p ranks, and a weight w of the fill that is one for all its parts,
+
+    step >= (rho / p + w) · sum of the least paces of all layers
+
+since the largest pace is no less than the mean (B2 of `planner.ilp.bounds`), and the fills of all
+ranks together weigh every layer once. Where the parts of a fill weigh differently it is taken as 0.
+Of large spaces this tells most of what is never looked into, at a choice for each layer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from planner.cost.configuration import Choice, Choices, Floats, LayerChoices
+from planner.cost.layer_costs import SecondsTable
+from planner.ilp.columns import weighs_alike
+from planner.ilp.grouping import Ranks
+from planner.schema.strategy import ActivationCheckpointing
+
+
+def rough_choices(choices: Sequence[Choice]) -> LayerChoices:
+    """Return the choice under which no layer's pace is more than under any of `choices`.
+
+    It is ZeRO-1 with the least checkpointing of them, whether that is among them or not: stage 0
+    may cast weights, stages 2 and 3 reduce or gather with every micro-batch, and recompute adds
+    more than it hides.
+    """
+    order = list(ActivationCheckpointing)
+    kept = order[min(order.index(choice.activation_checkpointing) for choice in choices)]
+    block = Choices.of([Choice(zero_stage=1, activation_checkpointing=kept)])
+    edge = Choices.of([Choice(zero_stage=1)])
+    return LayerChoices(blocks=block, embedding=edge, head=edge)
+
+
+def rough_seconds(tables: Sequence[SecondsTable]) -> Floats:
+    """Return the least paces of all layers together, on whatever kind of device, [prices]."""
+    layers = zip(*(table.layers() for table in tables), strict=True)
+    least = [
+        np.min([own.micro_batch_seconds.total()[:, 0] for own in each], axis=0) for each in layers
+    ]
+    counts = [0] * (len(least) - 2) + [1, 1]
+    for kind, count in tables[0].chain:
+        counts[kind] += count
+    return np.asarray(sum(count * own for count, own in zip(counts, least, strict=True)))
+
+
+def rough_bounds(seconds: Floats, ranks: Ranks) -> Floats:
+    """Return a lower bound of the step of each configuration, [rows].
+
+    `seconds` [prices] are those of `rough_seconds`.
+    """
+    weight = np.where(weighs_alike(ranks), ranks.forms[0, 0], 0.0)
+    share = ranks.repeats / ranks.size.sum(axis=0) + weight
+    return np.asarray(seconds[ranks.table_rows] * share)
