@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from executor.errors import ModelMismatchError
 from executor.models.declaration import BlockDeclaration, ModelDeclaration, Shapes
 from executor.models.hugging_face_config import initial_value_of
 from executor.models.positions import WHOLE_SEQUENCE, SequencePart
@@ -36,6 +37,7 @@ class Gpt2Chain(nn.Module):
         """Return logits on the last stage, hidden states on the others."""
         hidden = tokens_or_hidden
         if self.transformer.wte is not None:
+            self._check_length(hidden.shape[1] * self.sequence_part.count)
             positions = self.sequence_part.positions(hidden.shape[1], hidden.device)
             hidden = self.transformer.wte(hidden) + self.transformer.wpe(positions)
         for block in self.transformer.h.values():
@@ -43,6 +45,17 @@ class Gpt2Chain(nn.Module):
         if self.lm_head is not None:
             hidden = self.lm_head(self.transformer.ln_f(hidden))
         return hidden
+
+    def _check_length(self, length: int) -> None:
+        known = self.transformer.wpe.num_embeddings
+        if length > known:
+            raise ModelMismatchError(
+                f"the model knows {known} positions",
+                field="job.sequence_length",
+                value=length,
+                remedy=f"plan sequences of at most {known} tokens, or build with a larger "
+                "n_positions",
+            )
 
 
 def gpt2_chain(causal_model: Any) -> tuple[nn.Module, ModelDeclaration]:

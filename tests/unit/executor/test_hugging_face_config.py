@@ -8,7 +8,7 @@ import pytest
 import torch
 from transformers import AutoConfig, AutoModelForCausalLM
 
-from executor.errors import UnsupportedPlanError
+from executor.errors import ModelMismatchError, UnsupportedPlanError
 from executor.models.huggingface import RotaryChain, hugging_face_chain, is_hugging_face
 from executor.models.transformers_plan import read_plan
 
@@ -94,6 +94,14 @@ def test_a_window_masks_what_is_further_back() -> None:
         [0, 0, 1, 1, 1],
     ]
     assert chain._mask(chain.windows[0], torch.arange(3)) is None
+
+
+def test_a_sequence_longer_than_the_positions_that_gpt2_knows_is_refused() -> None:
+    model = a_model("gpt2", n_positions=8, attn_pdrop=0.0, embd_pdrop=0.0, resid_pdrop=0.0)
+    chain, _ = hugging_face_chain(model)
+    assert chain(torch.zeros(1, 8, dtype=torch.long, device="meta")).shape == (1, 8, 32)
+    with pytest.raises(ModelMismatchError, match=r"job\.sequence_length.*8 positions.*got 9"):
+        chain(torch.zeros(1, 9, dtype=torch.long, device="meta"))
 
 
 def test_a_module_of_ones_own_is_no_hugging_face_model() -> None:
