@@ -164,6 +164,8 @@ class Frontier:
         assert self.refine is not None  # noqa: S101 - else nothing is rough
         some, self._rough = self._rough[-_REFINED_AT_ONCE:], self._rough[:-_REFINED_AT_ONCE]
         for index, key in zip(*self.refine(some), strict=True):
+            if self.stages[index] is not Stage.ROUGH:
+                continue
             self.keys[index] = max(self.keys[index], key)
             self.stages[index] = Stage.QUICK
             if math.isfinite(self.keys[index]):

@@ -151,10 +151,9 @@ class Pricing:
         return bounds[asked]
 
     def quick_bounds_of_alike(self, indices: Sequence[int]) -> tuple[list[int], list[float]]:
-        """Return what has the prices of some configurations and no quick bound yet, with it."""
-        alike_priced = np.array(self.priced_alike(indices))
-        fresh = alike_priced[np.isnan(self._fills[alike_priced])].tolist()
-        return fresh, self.quick_bounds(fresh).tolist()
+        """Return all that has the prices of some configurations, with its quick bounds."""
+        alike_priced = self.priced_alike(indices)
+        return alike_priced, self.quick_bounds(alike_priced).tolist()
 
     def memory_bounds(
         self, indices: Sequence[int], *, limit_seconds: Sequence[float] | None = None

@@ -11,6 +11,7 @@ import pytest
 from planner.cost.configuration import Choices, Configurations, LayerChoices
 from planner.cost.table import cost_table
 from planner.ilp.bounds import memory_bound
+from planner.ilp.frontier import Frontier
 from planner.ilp.problem import Problem
 from planner.resolution import resolved_cluster, resolved_model, resolved_request
 from planner.space.choices import block_choices, edge_choices
@@ -59,6 +60,22 @@ def test_no_rough_bound_exceeds_the_one_that_replaces_it() -> None:
         assert (rough <= quick * ROUNDING).all(), f"job {seed}"
         ratios.extend((rough / quick).tolist())
     assert np.median(ratios) > 0.75
+
+
+def test_rough_bounds_lead_to_the_same_order() -> None:
+    """Each configuration is looked into under its quick bound, whatever it first waited under."""
+    for seed, job, steps in solved():
+        quick, groups = job.pricing.quick_bounds().tolist(), range(len(steps))
+        plain = Frontier(keys=list(quick), groups=groups)
+        refined = Frontier(
+            keys=job.pricing.rough_bounds().tolist(),
+            groups=groups,
+            refine=job.pricing.quick_bounds_of_alike,
+        )
+        expected = [key for key, _ in iter(plain.pop, None)]
+        found = list(iter(refined.pop, None))
+        assert [key for key, _ in found] == pytest.approx(expected, rel=1e-9), f"job {seed}"
+        assert len({index for _, index in found}) == len(expected), f"job {seed}"
 
 
 def test_no_bound_with_memory_exceeds_the_optimum() -> None:
