@@ -169,7 +169,7 @@ def _assembled(
 ) -> Settled | None:
     """Return the best plan of the patterns, None where the chain cannot be cut as it wants."""
     instance = made.instance
-    steps = steps_of(instance, made.reduction.windows, loads)
+    steps = steps_of(instance, made.reduction.windows, loads, sums_most=_LOADS_MOST)
     if steps is None:
         return Settled(assignment=None)
     best = swept(

@@ -14,6 +14,7 @@ from planner.ilp.levels import Windows
 Load = tuple[int, ...]
 
 _STATES_MOST = 4000
+_CODES_MOST = 300_000
 
 
 def loads_of(instance: Instance, windows: Windows, *, most: int) -> list[list[Load]] | None:
@@ -52,21 +53,19 @@ def _by_cuts(instance: Instance, cuts: Integers, most: int) -> list[list[Load]] 
 
 
 def _by_counts(instance: Instance, windows: Windows, most: int) -> list[list[Load]] | None:
-    """Return the loads within the windows of the kinds and of their sum."""
-    room = np.minimum(windows.room, _virtual_room(instance))
+    """Return the loads within the windows of the kinds and of their sum that cuts can leave."""
+    free = list(instance.free_kinds)
     found: list[list[Load]] = []
     total = 0
     for rank in range(instance.stage_count):
-        ranges = [
-            range(int(windows.sure[rank, k]), int(room[rank, k]) + 1) for k in instance.free_kinds
-        ]
-        if np.prod([float(len(part)) for part in ranges]) > 100.0 * most:
+        held = _held_within(instance, windows, rank, most)
+        if held is None:
             return None
-        own = [
-            load
-            for load in product(*ranges)
-            if windows.least[rank] <= sum(load) <= windows.most[rank]
-        ]
+        blocks = held.sum(axis=1)
+        inside = (held >= windows.sure[rank, free]) & (held <= windows.room[rank, free])
+        enough = (blocks >= windows.least[rank]) & (blocks <= windows.most[rank])
+        kept = inside.all(axis=1) & enough
+        own = [tuple(load) for load in held[kept].tolist()]
         total += len(own)
         if total > most:
             return None
@@ -74,16 +73,99 @@ def _by_counts(instance: Instance, windows: Windows, most: int) -> list[list[Loa
     return found
 
 
-def _virtual_room(instance: Instance) -> Integers:
-    """Return the layers of each kind that the virtual stages of a rank can reach, [stages, kinds].
+def _held_within(instance: Instance, windows: Windows, rank: int, most: int) -> Integers | None:
+    """Return a rank's loads [loads, free kinds]: those of its parts of the chain, if they are few.
+
+    Where they are many, hardly any that the windows leave is not among them.
+    """
+    codes = _codes_of_rank(instance, rank, int(windows.most[rank]))
+    if codes is not None:
+        held: Integers = codes[:, None] // load_weights(instance) % (instance.block_count + 1)
+        return held
+    free = list(instance.free_kinds)
+    room = np.minimum(windows.room[rank], _virtual_room(instance, rank))
+    ranges = [np.arange(int(windows.sure[rank, k]), int(room[k]) + 1) for k in free]
+    if np.prod([float(len(part)) for part in ranges]) > 100.0 * most:
+        return None
+    grid = np.stack([side.ravel() for side in np.meshgrid(*ranges, indexing="ij")], axis=1)
+    within: Integers = grid[grid.sum(axis=1) <= windows.most[rank]]
+    return within
+
+
+def _virtual_room(instance: Instance, rank: int) -> Integers:
+    """Return the layers of each kind that the virtual stages of a rank can reach, [kinds].
 
     Virtual stage j has j others before it, which take a block each, and as many behind it.
     """
     prefix, parts = instance.prefix_counts, len(instance.holders)
-    room = np.zeros((instance.stage_count, prefix.shape[1]), dtype=np.int64)
-    for j, rank in enumerate(instance.holders):
-        room[rank] += prefix[instance.block_count - (parts - 1 - j)] - prefix[j]
+    room = np.zeros(prefix.shape[1], dtype=np.int64)
+    for j, holder in enumerate(instance.holders):
+        if holder == rank:
+            room += prefix[instance.block_count - (parts - 1 - j)] - prefix[j]
     return room
+
+
+def load_weights(instance: Instance) -> Integers:
+    """Return (blocks + 1)^k by free kind k: the sum of n_k times these codes a load."""
+    base = instance.block_count + 1
+    weights: Integers = base ** np.arange(len(instance.free_kinds), dtype=np.int64)
+    return weights
+
+
+def _codes_of_rank(instance: Instance, rank: int, most: int) -> Integers | None:
+    """Return the loads of at most `most` blocks that a rank's parts of the chain can have.
+
+    None where they are too many to be listed. Loads are coded by `load_weights`. Virtual stages
+    that follow one another on a rank hold one part of the chain together; the first of all begins
+    with it, and the last ends with it.
+    """
+    parts = _parts_of_rank(instance.holders, rank)
+    left = sum(count for _, count in parts)
+    codes, sizes = np.zeros(1, dtype=np.int64), np.zeros(1, dtype=np.int64)
+    for first, count in parts:
+        left -= count
+        longest = most - left - int(sizes.min())
+        segments, lengths = _segments(instance, first, count, longest)
+        if len(codes) * len(segments) > _CODES_MOST:
+            return None
+        codes = (codes[:, None] + segments[None, :]).ravel()
+        sizes = (sizes[:, None] + lengths[None, :]).ravel()
+        codes, places = np.unique(codes[sizes <= most - left], return_index=True)
+        sizes = sizes[sizes <= most - left][places]
+    return codes
+
+
+def _parts_of_rank(holders: Sequence[int], rank: int) -> list[tuple[int, int]]:
+    """Return the runs of virtual stages on a rank: the first of each, and how many."""
+    parts: list[tuple[int, int]] = []
+    for j, holder in enumerate(holders):
+        if holder != rank:
+            continue
+        if parts and sum(parts[-1]) == j:
+            parts[-1] = (parts[-1][0], parts[-1][1] + 1)
+        else:
+            parts.append((j, 1))
+    return parts
+
+
+def _segments(
+    instance: Instance, first: int, count: int, longest: int
+) -> tuple[Integers, Integers]:
+    """Return the codes of what `count` virtual stages from `first` on can hold, and their sizes.
+
+    As many blocks as there are virtual stages lie before them at the least, and behind them.
+    """
+    behind = len(instance.holders) - first - count
+    blocks = instance.block_count
+    prefix = instance.prefix_counts[:, list(instance.free_kinds)] @ load_weights(instance)
+    starts = np.arange(first, blocks - behind - count + 1) if first else np.zeros(1, dtype=np.int64)
+    lengths = np.arange(count, min(longest, blocks - first - behind) + 1)
+    start, length = (side.ravel() for side in np.meshgrid(starts, lengths, indexing="ij"))
+    end = start + length
+    inside = (end <= blocks - behind) if behind else (end == blocks)
+    start, end, length = start[inside], end[inside], length[inside]
+    codes, places = np.unique(prefix[end] - prefix[start], return_index=True)
+    return codes, length[places]
 
 
 def with_pinned(instance: Instance, rank: int, load: Load) -> list[int]:

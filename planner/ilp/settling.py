@@ -12,6 +12,7 @@ from planner.ilp.branching import Branching, Region
 from planner.ilp.decomposition import Box, Decomposition, Weights
 from planner.ilp.instance import Instance
 from planner.ilp.loads import Load, loads_of
+from planner.ilp.patterns import TooManyError
 from planner.ilp.rank import rank_of
 from planner.ilp.reduction import Reduction, reduction
 from planner.ilp.sharpening import Tables
@@ -41,7 +42,10 @@ def branching_of(
     loads = _loads(instance, reduced, tables)
     if loads is None or instance.extras is not None:
         return None
-    steps = steps_of(instance, reduced.windows, loads)
+    try:
+        steps = steps_of(instance, reduced.windows, loads, sums_most=_SUMS_MOST)
+    except TooManyError:
+        return None
     box = _box(reduced, limit)
     if steps is None or not all(loads) or box.is_empty():
         return _nothing(instance, limit)
@@ -64,15 +68,10 @@ def branching_of(
 def _loads(
     instance: Instance, reduced: Reduction, tables: Tables | None
 ) -> list[list[Load]] | None:
-    """Return what ranks may hold: where it was packed exactly, only what stays below the cutoff.
-
-    Sums of several kinds are many more states than places along a chain.
-    """
-    is_along = instance.is_uniform or instance.is_in_order
+    """Return what ranks may hold: where it was packed exactly, only what stays below the cutoff."""
     if tables is not None:
-        loads = [list(table) for table in tables.both]
-        return loads if is_along or sum(map(len, loads)) <= _SUMS_MOST else None
-    return loads_of(instance, reduced.windows, most=_LOADS_MOST if is_along else _SUMS_MOST)
+        return [list(table) for table in tables.both]
+    return loads_of(instance, reduced.windows, most=_LOADS_MOST)
 
 
 def _nothing(instance: Instance, limit: float) -> Branching:

@@ -1,7 +1,6 @@
 """Transitions: which loads ranks can have one after another, for dynamic programming over ranks.
 
-A state is what the first ranks hold together: a number of blocks where only that matters, the place
-of a cut where ranks follow one another along the chain, layers of every kind otherwise.
+Of all moves (`planner.ilp.moves`, `planner.ilp.chunks`) those are kept that lie on a whole way.
 """
 
 from __future__ import annotations
@@ -12,9 +11,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from planner.cost.configuration import Floats, Integers
+from planner.ilp.chunks import moves_by_chunks
 from planner.ilp.instance import Instance
 from planner.ilp.levels import Windows
 from planner.ilp.loads import Load
+from planner.ilp.moves import Moves, moves_along_the_chain, moves_by_sums
+from planner.ilp.patterns import TooManyError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,84 +34,54 @@ class Step:
 
 
 def steps_of(
-    instance: Instance, windows: Windows, loads: Sequence[Sequence[Load]]
+    instance: Instance, windows: Windows, loads: Sequence[Sequence[Load]], *, sums_most: int
 ) -> list[Step] | None:
     """Return the steps of all ranks between states that lie on a whole way, None without any.
 
-    The last rank reaches one state.
+    The last rank reaches one state. Where the order of the chain has to be left aside, there may be
+    `sums_most` loads of several kinds.
+
+    Raises:
+        TooManyError: if there are too many.
     """
-    pairs = _pairs(instance, windows, loads)
-    alive: set[Load] = {pairs.end}
-    kept: list[list[tuple[Load, Load, int]]] = []
-    for moves in reversed(pairs.moves):
-        own = [move for move in moves if move[1] in alive]
-        kept.append(own)
-        alive = {move[0] for move in own}
-    if pairs.start not in alive:
+    moves = _moves(instance, windows, loads, sums_most)
+    kept: list[Moves] = []
+    alive = np.zeros(1, dtype=np.int64)
+    for own in reversed(moves):
+        place = np.minimum(np.searchsorted(alive, own.after), max(len(alive) - 1, 0))
+        inside = alive[place] == own.after if len(alive) else np.zeros(len(place), dtype=bool)
+        alive, before = np.unique(own.before[inside], return_inverse=True)
+        kept.append(Moves(before=before, after=place[inside], load=own.load[inside]))
+    if not len(alive):
         return None
-    kept.reverse()
-    known: dict[Load, int] = {pairs.start: 0}
-    steps = []
-    for moves in kept:
-        ways = sorted(
-            (after, known[before], load) for before, after, load in moves if before in known
-        )
-        names = sorted({way[0] for way in ways})
-        reached = {name: place for place, name in enumerate(names)}
-        ends = np.array([reached[way[0]] for way in ways], dtype=np.int64)
-        steps.append(
-            Step(
-                before=np.array([way[1] for way in ways], dtype=np.int64),
-                after=ends,
-                load=np.array([way[2] for way in ways], dtype=np.int64),
-                starts=np.searchsorted(ends, np.arange(len(names))),
-            )
-        )
-        known = reached
-    return steps
+    return [_step(own) for own in reversed(kept)]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Pairs:
-    """Every rank's moves (state before, state after, load) from the start on, and the end."""
-
-    start: Load
-    end: Load
-    moves: list[list[tuple[Load, Load, int]]]
-
-
-def _pairs(instance: Instance, windows: Windows, loads: Sequence[Sequence[Load]]) -> _Pairs:
+def _moves(
+    instance: Instance, windows: Windows, loads: Sequence[Sequence[Load]], sums_most: int
+) -> list[Moves]:
+    """Return every rank's moves, in the order of the chain where that can be kept."""
     if windows.cuts is not None:
-        return _along_the_chain(instance, windows.cuts, loads)
-    totals = tuple(instance.kinds[k].count for k in instance.free_kinds)
-    start = (0,) * len(totals)
-    states = {start}
-    moves: list[list[tuple[Load, Load, int]]] = []
-    for own in loads:
-        found = []
-        for state in states:
-            for place, load in enumerate(own):
-                after = tuple(a + b for a, b in zip(state, load, strict=True))
-                if all(a <= b for a, b in zip(after, totals, strict=True)):
-                    found.append((state, after, place))
-        moves.append(found)
-        states = {after for _, after, _ in found}
-    return _Pairs(start=start, end=totals, moves=moves)
+        return moves_along_the_chain(instance, windows.cuts, loads)
+    if instance.is_uniform:
+        return moves_by_sums(instance, loads)
+    by_chunks = moves_by_chunks(instance, windows, loads)
+    if by_chunks is not None:
+        return by_chunks
+    if sum(map(len, loads)) > sums_most:
+        raise TooManyError
+    return moves_by_sums(instance, loads)
 
 
-def _along_the_chain(instance: Instance, cuts: Integers, loads: Sequence[Sequence[Load]]) -> _Pairs:
-    prefix = instance.prefix_counts[:, list(instance.free_kinds)]
-    moves: list[list[tuple[Load, Load, int]]] = []
-    for rank, own in enumerate(loads):
-        places = {load: place for place, load in enumerate(own)}
-        found: list[tuple[Load, Load, int]] = []
-        for start in range(int(cuts[0, rank]), int(cuts[1, rank]) + 1):
-            for end in range(max(start + 1, int(cuts[0, rank + 1])), int(cuts[1, rank + 1]) + 1):
-                load = tuple((prefix[end] - prefix[start]).tolist())
-                if load in places:
-                    found.append(((start,), (end,), places[load]))
-        moves.append(found)
-    return _Pairs(start=(0,), end=(instance.block_count,), moves=moves)
+def _step(moves: Moves) -> Step:
+    order = np.lexsort((moves.load, moves.before, moves.after))
+    after = moves.after[order]
+    return Step(
+        before=moves.before[order],
+        after=after,
+        load=moves.load[order],
+        starts=np.flatnonzero(np.diff(after, prepend=-1)),
+    )
 
 
 def least_sums(steps: Sequence[Step], tables: Sequence[Floats]) -> Floats:

@@ -1,0 +1,101 @@
+"""Moves: how the loads of one rank lead from what the ranks before it hold to what they all hold.
+
+A state is what the first ranks hold together: a number of blocks where only that matters, the place
+of a cut where ranks follow one another along the chain, layers of every kind otherwise.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from planner.cost.configuration import Integers
+from planner.ilp.instance import Instance
+from planner.ilp.loads import Load, load_weights
+from planner.ilp.patterns import TooManyError
+
+_CELLS_MOST = 10_000_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Moves:
+    """Ways of one rank from states to states, by number, and the place of its load, [moves]."""
+
+    before: Integers
+    after: Integers
+    load: Integers
+
+
+def numbered(
+    before: Integers, after: Integers, load: Integers, count: int
+) -> tuple[Moves, Integers]:
+    """Return the different moves to states given by a name, and the names in order of their number.
+
+    `count` is the number of loads of the rank.
+    """
+    names, numbers = np.unique(after, return_inverse=True)
+    width = len(names) * count
+    key = np.unique(before * width + numbers * count + load)
+    moves = Moves(before=key // width, after=key % width // count, load=key % count)
+    return moves, names
+
+
+def moves_by_sums(instance: Instance, loads: Sequence[Sequence[Load]]) -> list[Moves]:
+    """Return every rank's moves where ranks share the layers of every kind as they like.
+
+    Raises:
+        TooManyError: if there are too many.
+    """
+    weights = load_weights(instance)
+    totals = np.array([instance.kinds[k].count for k in instance.free_kinds])
+    base = instance.block_count + 1
+    states = np.zeros(1, dtype=np.int64)
+    found = []
+    for own in loads:
+        held = np.array(own, dtype=np.int64).reshape(len(own), len(totals))
+        if held.size * len(states) > _CELLS_MOST:
+            raise TooManyError
+        before = states[:, None] // weights % base
+        inside = (before[:, None, :] + held[None, :, :] <= totals).all(axis=2)
+        start, load = np.nonzero(inside)
+        moves, states = numbered(start, states[start] + (held @ weights)[load], load, len(own))
+        found.append(moves)
+    return _ended(found, np.flatnonzero(states == totals @ weights))
+
+
+def moves_along_the_chain(
+    instance: Instance, cuts: Integers, loads: Sequence[Sequence[Load]]
+) -> list[Moves]:
+    """Return every rank's moves between the places of its cuts, `cuts` [2, stages + 1]."""
+    weights = load_weights(instance)
+    prefix = instance.prefix_counts[:, list(instance.free_kinds)] @ weights
+    states = np.zeros(1, dtype=np.int64)
+    found = []
+    for rank, own in enumerate(loads):
+        ends = np.arange(int(cuts[0, rank + 1]), int(cuts[1, rank + 1]) + 1)
+        codes = np.array(own, dtype=np.int64).reshape(len(own), len(weights)) @ weights
+        order = np.argsort(codes, kind="stable")
+        held = prefix[ends][None, :] - prefix[states][:, None]
+        place = np.minimum(np.searchsorted(codes[order], held), max(len(own) - 1, 0))
+        inside = ends[None, :] > states[:, None]
+        if len(own):
+            inside &= codes[order][place] == held
+        start, end = np.nonzero(inside if len(own) else np.zeros_like(inside))
+        load = order[place[start, end]] if len(own) else np.zeros(0, dtype=np.int64)
+        moves, states = numbered(start, ends[end], load, max(len(own), 1))
+        found.append(moves)
+    return _ended(found, np.flatnonzero(states == instance.block_count))
+
+
+def _ended(moves: list[Moves], last: Integers) -> list[Moves]:
+    """Return the moves with the last rank's to one of its states only, which becomes state 0."""
+    inside = np.isin(moves[-1].after, last)
+    final = moves[-1]
+    moves[-1] = Moves(
+        before=final.before[inside],
+        after=np.zeros(int(inside.sum()), dtype=np.int64),
+        load=final.load[inside],
+    )
+    return moves

@@ -1,0 +1,127 @@
+"""Loads of ranks that hold several parts of a chain, against all ways to cut it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import combinations
+
+import numpy as np
+import pytest
+
+from planner.ilp import transitions
+from planner.ilp.instance import Instance, Kind, load_of_cuts
+from planner.ilp.levels import everything
+from planner.ilp.loads import Load, loads_of
+from planner.ilp.patterns import TooManyError
+from planner.ilp.transitions import Step, steps_of
+
+SEEDS = range(250)
+CHAINS = ("01", "001", "0001", "01101", "0112", "012", "10")
+
+
+def an_instance(holders: tuple[int, ...], chain: list[int]) -> Instance:
+    """Layers that cost nothing, in the order of `chain`."""
+    stages = max(holders) + 1
+    nothing = np.zeros((stages, 1))
+    kinds = tuple(
+        Kind(
+            count=chain.count(k),
+            pinned_stage=None,
+            pace=nothing,
+            fill=nothing,
+            end=nothing,
+            memory=nothing,
+            transient=nothing,
+            host=nothing,
+            kept=nothing,
+            choice=(0,),
+        )
+        for k in range(max(chain) + 1)
+    )
+    return Instance(
+        repeat_count=1.0,
+        stage_pace=np.zeros(stages),
+        stage_fill=np.zeros(stages),
+        stage_bytes=np.zeros(stages),
+        stage_end=np.zeros(stages),
+        capacity_bytes=np.ones(stages),
+        host_capacity_bytes=np.ones(stages),
+        least_blocks=len(holders) // stages,
+        holders=holders,
+        kinds=kinds,
+        chain=tuple((kind, 1) for kind in chain),
+    )
+
+
+def a_random_instance(seed: int) -> Instance:
+    """2 to 4 ranks, in turns or in a V; a repeated pattern behind some odd blocks, or none."""
+    numbers = np.random.default_rng(seed)
+    ranks = tuple(range(int(numbers.integers(2, 5))))
+    holders = ranks + ranks[::-1] if numbers.integers(2) else ranks * int(numbers.integers(2, 4))
+    blocks = len(holders) + int(numbers.integers(0, 4))
+    pattern = [int(digit) for digit in numbers.choice(CHAINS)]
+    odd = [2] * int(numbers.integers(0, 3)) if numbers.integers(2) else []
+    chain = (odd + pattern * blocks)[:blocks]
+    if numbers.integers(4) == 0:
+        chain = [int(kind) for kind in numbers.integers(0, 3, size=blocks)]
+    names = {kind: place for place, kind in enumerate(sorted(set(chain)))}
+    return an_instance(holders, [names[kind] for kind in chain])
+
+
+def loads_of_all_cuts(instance: Instance) -> set[tuple[Load, ...]]:
+    """What ranks hold under every way to cut the chain."""
+    blocks = instance.block_count
+    found = set()
+    for inner in combinations(range(1, blocks), len(instance.holders) - 1):
+        loads = load_of_cuts(instance, (0, *inner, blocks))
+        found.add(tuple(tuple(load) for load in loads))
+    return found
+
+
+def loads_of_all_ways(
+    steps: list[Step], loads: list[list[Load]], state: int = 0
+) -> Iterator[tuple[Load, ...]]:
+    """What ranks hold along every way through the steps."""
+    if not steps:
+        yield ()
+        return
+    for move in np.flatnonzero(steps[0].before == state).tolist():
+        for rest in loads_of_all_ways(steps[1:], loads[1:], int(steps[0].after[move])):
+            yield (loads[0][int(steps[0].load[move])], *rest)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_ways_are_those_to_cut_the_chain(seed: int) -> None:
+    instance = a_random_instance(seed)
+    windows = everything(instance)
+    loads = loads_of(instance, windows, most=10_000)
+    assert loads is not None
+    steps = steps_of(instance, windows, loads, sums_most=0)
+    assert steps is not None
+    assert set(loads_of_all_ways(steps, loads)) == loads_of_all_cuts(instance)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_rank_has_the_loads_that_some_cuts_leave_it(seed: int) -> None:
+    """Both neighbours' room is theirs alone: no load is lost, and few more are listed."""
+    instance = a_random_instance(seed)
+    loads = loads_of(instance, everything(instance), most=10_000)
+    assert loads is not None
+    for rank, own in enumerate(loads):
+        real = {found[rank] for found in loads_of_all_cuts(instance)}
+        assert real <= set(own)
+        assert len(own) == len(set(own))
+
+
+def test_sums_take_over_where_chunks_are_too_many(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Sums know no order, so that they have all ways to cut the chain and more."""
+    instance = an_instance((0, 1, 2, 2, 1, 0), [0, 1] * 5)
+    windows = everything(instance)
+    loads = loads_of(instance, windows, most=10_000)
+    assert loads is not None
+    monkeypatch.setattr(transitions, "moves_by_chunks", lambda *_: None)
+    with pytest.raises(TooManyError):
+        steps_of(instance, windows, loads, sums_most=0)
+    steps = steps_of(instance, windows, loads, sums_most=10_000)
+    assert steps is not None
+    assert set(loads_of_all_ways(steps, loads)) > loads_of_all_cuts(instance)
