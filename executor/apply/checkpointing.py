@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
+import torch
 from torch import nn
 from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import checkpoint_wrapper
 from torch.utils._pytree import tree_map
@@ -70,6 +71,9 @@ class _MovingCache(_CachingTorchDispatchMode):  # type: ignore[no-untyped-call]
         """Return what `func` returns; where the policy keeps it, move its content."""
         result = super().__torch_dispatch__(func, types, args, kwargs)  # type: ignore[no-untyped-call]
         if func in self.storage:
+            if func.namespace == "_c10d_functional":
+                # A collective under way: what is moved is its outcome.
+                tree_map(torch.ops._c10d_functional.wait_tensor, result)  # noqa: SLF001
             kept, place = self.storage[func], self.func_counter[func] - 1
             kept[place] = tree_map(moved_if_large, kept[place])
         return result

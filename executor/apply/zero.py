@@ -297,8 +297,11 @@ def _average_over_tokens(piece: Piece, mesh: RankMesh) -> None:
     if piece.are_experts:
         module = _fsdp(piece.modules[0])
         module.set_gradient_divide_factor(float(mesh.gradient_degree))
-        # Gloo has no operator that divides and sums at once.
-        module.set_force_sum_reduction_for_comms(True)
+        # Gloo has no operator that divides and sums at once. Where one rank has all of a shard
+        # group there is no such sum, and torch 2.13 would divide twice if it were told to avoid it.
+        placement = _placement(piece, mesh)
+        shards = 1 if placement is None else placement.size(-1)
+        module.set_force_sum_reduction_for_comms(shards > 1)
         keep_hooks_outside(piece.modules[0])
 
 

@@ -22,7 +22,7 @@ from executor.models.decoder import Decoder
 from executor.session import Session
 from executor.telemetry import device_bytes
 from executor.trainer import StepMetrics, Trainer
-from tests.distributed.plans import GLOBAL_BATCH_SIZE, cpu_plan, small_model
+from tests.distributed.plans import GLOBAL_BATCH_SIZE, cpu_plan
 from tests.distributed.reference import SEED, adamw, build_model, global_batches
 
 CPU = torch.device("cpu")
@@ -47,7 +47,8 @@ def unsharded(
     Micro-batches are as the sharded run has them, so that each gradient is rounded alike; they are
     summed in fp32.
     """
-    model = Decoder(small_model(tied=kind == "tied"))
+    model = build_model(kind)
+    assert isinstance(model, Decoder)
     materialise(model, declaration=model.declaration(), device=CPU, seed=SEED)
     weights = dict(model.named_parameters())
     optimizer = adamw(weights.values())

@@ -134,6 +134,23 @@ LAYOUTS: dict[str, dict[str, Any]] = {
     "parameters-offloaded": {**ZERO3, "offload": ["parameters"]},
     "ddp4": {"data_parallel_degree": 4},
 }
+MIXTURES: dict[str, dict[str, Any]] = {
+    "ep2-tp2-sp-zero3": {
+        "expert_parallel_degree": 2,
+        "tensor_parallel_degree": 2,
+        "sequence_parallel": True,
+        "data_parallel_degree": 2,
+        "micro_batch_size": 2,
+        "zero_stage": 3,
+    },
+    "ep4-zero1": {"expert_parallel_degree": 4, "data_parallel_degree": 4, "zero_stage": 1},
+    "ep2-pp2": {
+        "expert_parallel_degree": 2,
+        "data_parallel_degree": 2,
+        "pipeline_parallel_degree": 2,
+        "micro_batch_size": 2,
+    },
+}
 CHAINS: dict[str, tuple[str, ...]] = {
     "offloads": ("offloaded", "optimizer-offloaded", "parameters-offloaded", "tp2-sp-fsdp2"),
     "schedules": ("dualpipe-full", "tp2-pp2-interleaved", "hsdp"),
@@ -158,7 +175,7 @@ def check_chain(
         ranks = last if is_last and last is not None else group
         answer = ranks.run(
             "go_on",
-            strategy=LAYOUTS.get(name, REPLICATED),
+            strategy={**LAYOUTS, **MIXTURES}.get(name, REPLICATED),
             steps=2,
             load=directory,
             save=saved,
@@ -188,6 +205,13 @@ def test_an_fp16_run_goes_on_with_its_loss_scale(
 ) -> None:
     layouts = ("fsdp4", "pp2-zero1", "dp2")
     check_chain(four_ranks, tmp_path, layouts, last=two_ranks, precision="fp16")
+
+
+def test_experts_go_on_in_other_layouts(
+    four_ranks: RankGroup, two_ranks: RankGroup, tmp_path: Path
+) -> None:
+    layouts = (*MIXTURES, "dp2")
+    check_chain(four_ranks, tmp_path, layouts, last=two_ranks, kind="mixture")
 
 
 @pytest.fixture(name="groups")
