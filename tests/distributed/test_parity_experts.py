@@ -7,6 +7,7 @@ the k-th and the next largest share of a token differ by more than rounding does
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,7 +16,7 @@ import torch
 from tests.distributed.group import RankGroup
 from tests.distributed.plans import mixed_stages, stages
 from tests.distributed.reference import smallest_routing_margin
-from tests.distributed.test_parity import check_parity
+from tests.distributed.test_parity import TRAINED_TOLERANCE, check_parity
 
 EP2 = {"expert_parallel_degree": 2, "data_parallel_degree": 2, "micro_batch_size": 2}
 TP2 = {"tensor_parallel_degree": 2, "micro_batch_size": 4}
@@ -197,6 +198,24 @@ def test_tensor_parallel_ranks_hold_parts_of_each_expert(two_ranks: RankGroup) -
         assert shapes["blocks.1.mixture.experts.gate_up_proj"] == [8, 2, 8, 32]
         assert shapes["blocks.1.mixture.experts.down_proj"] == [8, 32, 8]
         assert "ep" not in rank["mesh"]
+
+
+@pytest.mark.distributed
+@pytest.mark.parametrize("kind", ["mixture", "qwen3_moe"])
+def test_a_run_with_experts_goes_on_in_another_layout(
+    four_ranks: RankGroup, two_ranks: RankGroup, tmp_path: Path, kind: str
+) -> None:
+    first = {**EP2, **TP2, **SPLIT, "micro_batch_size": 2, "zero_stage": 3}
+    second = {**ON_TWO_RANKS["cp2-ep2"], "zero_stage": 1}
+    saved = str(tmp_path / "checkpoint")
+    before = four_ranks.run(
+        "resume", strategy=first, first_step=0, step_count=3, kind=kind, save=saved
+    )
+    after = two_ranks.run(
+        "resume", strategy=second, first_step=3, step_count=3, kind=kind, load=saved
+    )
+    losses = [*before["losses"], *after["losses"]]
+    assert losses == pytest.approx(before["reference_losses"], rel=TRAINED_TOLERANCE)
 
 
 @pytest.mark.distributed
