@@ -1,0 +1,124 @@
+"""On GPUs: the parity matrix over NCCL, and a plan's peak and step beside its prediction."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from planner.schema.cluster import Cluster
+from planner.schema.plan import Plan
+from planner.schema.run import RunReport
+from tests.distributed import test_parity_context, test_parity_schedules
+from tests.distributed.group import ROOT
+from tests.distributed.plans import cpu_plan
+from tests.distributed.test_parity import (
+    GRADIENT_TOLERANCE,
+    ON_FOUR_RANKS,
+    ON_TWO_RANKS,
+    TRAINED_TOLERANCE,
+)
+
+GPU_COUNT = torch.cuda.device_count() if torch.cuda.is_available() else 0
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.distributed,
+    pytest.mark.skipif(GPU_COUNT == 0, reason="torch sees no CUDA device here"),
+]
+
+LIMIT_SECONDS = 280
+ON_ONE_RANK: dict[str, dict[str, Any]] = {
+    "accumulated": {"micro_batch_size": 2},
+    "checkpointing-full": {"activation_checkpointing": "full", "micro_batch_size": 4},
+    "checkpointing-selective": {"activation_checkpointing": "selective"},
+}
+
+
+def _of_decoder(matrix: dict[str, tuple[str, dict[str, Any]]]) -> dict[str, dict[str, Any]]:
+    return {name: fields for name, (kind, fields) in matrix.items() if kind == "decoder"}
+
+
+MATRICES = {
+    1: ON_ONE_RANK,
+    2: {
+        **ON_TWO_RANKS,
+        **test_parity_context.ON_TWO_RANKS,
+        **_of_decoder(test_parity_schedules.ON_TWO_RANKS),
+    },
+    4: {
+        **ON_FOUR_RANKS,
+        **test_parity_context.ON_FOUR_RANKS,
+        **_of_decoder(test_parity_schedules.ON_FOUR_RANKS),
+    },
+}
+
+
+def _run(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", *words],
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=LIMIT_SECONDS,
+    )
+
+
+def parity(folder: Path, *, rank_count: int, device: str) -> dict[str, Any]:
+    """Return the answers of `gpu_parity` for the matrix of so many ranks."""
+    plan = cpu_plan(data_parallel_degree=rank_count)
+    (folder / "plan.json").write_text(plan.to_json(), encoding="utf-8")
+    (folder / "matrix.json").write_text(json.dumps(MATRICES[rank_count]), encoding="utf-8")
+    script = str(ROOT / "tests" / "distributed" / "gpu_parity.py")
+    words = ("executor.launcher", "plan.json", "--device", device, "--")
+    done = _run(folder, *words, script, "matrix.json", "answer.json")
+    assert done.returncode == 0, done.stderr
+    answers: dict[str, Any] = json.loads((folder / "answer.json").read_text(encoding="utf-8"))
+    return answers
+
+
+def test_every_layout_trains_as_one_gpu_does(tmp_path: Path) -> None:
+    rank_count = max(count for count in MATRICES if count <= GPU_COUNT)
+    answers = parity(tmp_path, rank_count=rank_count, device="cuda")
+    assert set(answers) == {*MATRICES[rank_count], "of-the-plan"}
+    for name, answer in answers.items():
+        assert answer["gradient_error"] <= GRADIENT_TOLERANCE, name
+        assert answer["loss_error"] <= TRAINED_TOLERANCE, name
+        assert answer["parameter_error"] <= TRAINED_TOLERANCE, name
+        assert answer["peak_memory_bytes"] > 0, name
+        assert answer["differences"] == [], name
+
+
+def test_peak_and_step_are_reported_beside_the_prediction_for_this_gpu(
+    tmp_path: Path, record_property: pytest.RecordProperty
+) -> None:
+    """The machine is measured, a model planned for it, and the plan run."""
+    profile = ("planner.cli", "profile", "--device", "cuda", "--seconds", "20")
+    measured = _run(tmp_path, *profile, "--out", "here.json")
+    assert measured.returncode == 0, measured.stderr
+    assert Cluster.read(tmp_path / "here.json").device_count == GPU_COUNT
+    batch = ("--global-batch-size", str(8 * GPU_COUNT), "--sequence-length", "512")
+    words = ("planner.cli", "plan", "tiny-llama-cpu", "here.json", *batch, "--out", "plan.json")
+    planned = _run(tmp_path, *words)
+    assert planned.returncode == 0, planned.stderr
+    words = ("planner.cli", "run", "plan.json", "--steps", "20", "--report", "report.json")
+    ran = _run(tmp_path, *words)
+    assert ran.returncode == 0, ran.stderr
+    report = RunReport.read(tmp_path / "report.json")
+    plan = Plan.read(tmp_path / "plan.json")
+    assert report.backend == "nccl"
+    assert {rank.peak_memory_kind for rank in report.ranks} == {"cuda_allocated"}
+    assert report.predicted_step_seconds == plan.prediction.step_seconds.p50
+    for rank in report.ranks:
+        assert rank.peak_memory_bytes is not None
+        predicted = report.predicted_peak_memory_bytes[rank.stage]
+        record_property(f"peak_ratio_rank_{rank.rank}", rank.peak_memory_bytes / predicted)
+    ratio = report.median_step_seconds / report.predicted_step_seconds
+    record_property("step_ratio", ratio)
