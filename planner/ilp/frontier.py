@@ -163,7 +163,8 @@ class Frontier:
         """Replace the least rough keys by quick ones."""
         assert self.refine is not None  # noqa: S101 - else nothing is rough
         some, self._rough = self._rough[-_REFINED_AT_ONCE:], self._rough[:-_REFINED_AT_ONCE]
-        for index, key in zip(*self.refine(some), strict=True):
+        still_rough = [index for index in some if self.stages[index] is Stage.ROUGH]
+        for index, key in zip(*self.refine(still_rough), strict=True):
             if self.stages[index] is not Stage.ROUGH:
                 continue
             self.keys[index] = max(self.keys[index], key)
