@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import os
 import pickle
+import subprocess
+import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -12,9 +14,11 @@ from typing import Any
 import pytest
 
 from executor.checkpoint_record import file_sums
-from tests.distributed.group import RankGroup
+from tests.distributed.group import ROOT, RankGroup
+from tests.distributed.plans import cpu_plan
 
 pytestmark = pytest.mark.distributed
+LIMIT_SECONDS = 240
 
 ZERO3: dict[str, Any] = {"data_parallel_degree": 4, "zero_stage": 3}
 TENSOR_PIPELINE: dict[str, Any] = {
@@ -327,6 +331,48 @@ def test_a_damaged_checkpoint_is_refused_by_every_rank_in_the_same_words(
     assert messages[0].startswith("CheckpointError: directory: holds")
     assert reason in messages[0]
     assert (saved / "checkpoint.json").is_file()
+
+
+LOADS = """
+import sys
+
+import torch
+from executor import start
+from executor.losses import next_token_loss
+from executor.models.decoder import Decoder
+
+session = start()
+trainer = session.parallelize(
+    lambda: Decoder(session.plan.model.resolved), next_token_loss, torch.optim.AdamW
+)
+trainer.load(sys.argv[1])
+print("loaded")
+"""
+
+
+def test_a_launched_run_ends_with_one_message_about_its_checkpoint(
+    saved: Path, tmp_path: Path
+) -> None:
+    (folder,) = saved.glob("step-*")
+    _truncate(folder)
+    plan = tmp_path / "plan.json"
+    plan.write_text(cpu_plan(data_parallel_degree=2, zero_stage=3).to_json(), encoding="utf-8")
+    script = tmp_path / "train.py"
+    script.write_text(LOADS, encoding="utf-8")
+    result = subprocess.run(
+        [sys.executable, "-m", "executor.launcher", str(plan), "--", str(script), str(saved)],
+        cwd=ROOT,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        timeout=LIMIT_SECONDS,
+        check=False,
+    )
+    assert result.returncode == 1
+    assert "loaded" not in result.stdout
+    told = [line for line in result.stderr.splitlines() if "damaged checkpoint" in line]
+    assert len(told) == 1
+    assert "load another checkpoint, or copy this one again" in told[0]
 
 
 def test_states_of_another_optimizer_are_refused(four_ranks: RankGroup, saved: Path) -> None:
