@@ -1,6 +1,6 @@
 """Measured regret: how far the chosen plan's step is from the best that was measured, by model.
 
-    python -m benchmarks.regret [--cluster cluster.json] [--seconds 60] [--rounds 5]
+    python -m benchmarks.regret [--cluster cluster.json] [--seconds 60] [--rounds 4]
         [--models NAME ...] [--write]
 
 Four ranks of this machine are profiled (or `--cluster` is what `meshwright profile` wrote), six
@@ -295,7 +295,7 @@ def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.regret", description=__doc__)
     parser.add_argument("--cluster", type=Path, help="what `meshwright profile --ranks 4` wrote")
     parser.add_argument("--seconds", type=float, default=60.0, help="of profiling, without it")
-    parser.add_argument("--rounds", type=int, default=5, help="timed steps of each strategy")
+    parser.add_argument("--rounds", type=int, default=4, help="timed steps of each strategy")
     parser.add_argument("--models", nargs="*", choices=[c.name for c in contests()], default=[])
     parser.add_argument("--most", type=int, help="strategies of each grid, to see that all works")
     parser.add_argument("--write", action="store_true", help="into docs/regret.md")
