@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -54,6 +56,11 @@ class SyncedStage(PipelineStage):
         self._is_divisible = stage.is_first or not is_whole
         self._backward_count = 0
 
+    def forward_one_chunk(self, fwd_chunk_id: int, *arguments: Any, **named: Any) -> Any:
+        """Return the output of a micro-batch."""
+        with _own_errors():
+            return super().forward_one_chunk(fwd_chunk_id, *arguments, **named)
+
     def forward_maybe_with_nosync(self, *args: Any, **kwargs: Any) -> Any:
         """Return the module's output; what is sent is no view, which could not be detached."""
         output = self.submod(*args, **kwargs)
@@ -72,7 +79,8 @@ class SyncedStage(PipelineStage):
             # The schedule calls that one last whose weight gradients are, which is too late here.
             self._backward_count += 1
             full_backward, last_backward = True, self._backward_count == self.chunks
-        super().backward_one_chunk(bwd_chunk_id, loss, full_backward, last_backward)
+        with _own_errors():
+            super().backward_one_chunk(bwd_chunk_id, loss, full_backward, last_backward)
         if loss is not None:
             # The schedule keeps losses until the step's end; their graphs would keep the inputs.
             loss.detach_()
@@ -165,6 +173,17 @@ class _Hidden(nn.Module):
     def forward(self, *arguments: Any, **named: Any) -> Any:
         """Return what the module returns."""
         return self.module(*arguments, **named)
+
+
+@contextmanager
+def _own_errors() -> Iterator[None]:
+    """Let the model's own errors pass, which torch puts behind one that only names the tensors."""
+    try:
+        yield
+    except RuntimeError as error:
+        if error.__cause__ is None:
+            raise
+        raise error.__cause__ from None
 
 
 def _recomputes(stage: VirtualStage) -> bool:

@@ -6,6 +6,7 @@ the number of micro-batches, so that gradients are those of the mean.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
@@ -35,6 +36,10 @@ _OF_SEVERAL_STAGES = {
     PipelineSchedule.ZB_V: ScheduleZBVZeroBubble,
     PipelineSchedule.DUALPIPE_V: ScheduleDualPipeV,
 }
+
+
+# An error in a stage is raised and told by us; torch logs the orders of all ranks with it.
+logging.getLogger("torch.distributed.pipelining.schedules").setLevel(logging.CRITICAL)
 
 
 class Schedule(Protocol):

@@ -81,6 +81,11 @@ LONG_ON_TWO_RANKS: dict[str, tuple[str, Fields]] = {
         for name, schedule in SCHEDULES.items()
         for kind in ("tied", "llama", "llama-tied")
     },
+    **{
+        f"{name}-{kind}": (kind, {**PP2, **schedule, "micro_batch_size": 2})
+        for name, schedule in OF_SEVERAL_STAGES.items()
+        for kind in ("gpt2", "mixtral", "qwen3_moe")
+    },
     "interleaved-three-virtual-stages": (
         "decoder",
         {**PP2, **INTERLEAVED, "virtual_pipeline_degree": 3, "micro_batch_size": 2},

@@ -32,6 +32,7 @@ class Chain(nn.Module):
             self.head.weight = self.embed.weight
 
     def forward(self, tokens: torch.Tensor) -> torch.Tensor:
+        """Return logits."""
         hidden = self.embed(tokens)
         for block in self.blocks:
             hidden = block(hidden)
@@ -42,6 +43,7 @@ class Scaled(Chain):
     """The same, but its embedding is scaled on the way to the first block."""
 
     def forward(self, tokens: torch.Tensor) -> torch.Tensor:
+        """Return logits."""
         hidden = self.embed(tokens) * 2.0
         for block in self.blocks:
             hidden = block(hidden)
@@ -52,6 +54,7 @@ class Softened(Chain):
     """The same, with something after its head."""
 
     def forward(self, tokens: torch.Tensor) -> torch.Tensor:
+        """Return logits."""
         return super().forward(tokens).softmax(-1)
 
 
@@ -59,6 +62,7 @@ class Reversed(Chain):
     """The same, its blocks in another order."""
 
     def forward(self, tokens: torch.Tensor) -> torch.Tensor:
+        """Return logits."""
         hidden = self.blocks[0](self.blocks[1](self.embed(tokens)))
         return self.head(self.norm(hidden))
 
