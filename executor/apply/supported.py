@@ -32,13 +32,6 @@ def check_strategy(strategy: Strategy, job: Job) -> None:
             remedy="plan with precision bf16",
         )
     _check_states(job)
-    if job.adapters is not None:
-        raise UnsupportedPlanError(
-            "the executor trains all parameters",
-            field="job.adapters",
-            value=f"rank {job.adapters.rank}",
-            remedy="plan without adapters",
-        )
     if job.sequence_length is None or job.global_batch_size is None:
         raise UnsupportedPlanError(
             "the job must state its sequence length and batch",
