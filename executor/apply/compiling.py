@@ -79,8 +79,8 @@ def compiler_differences(
 def why_not_compiled(strategy: Strategy, declaration: ModelDeclaration) -> str | None:
     """Return why torch 2.13 cannot compile the blocks of a plan, `None` where it can.
 
-    Tensor parallelism was tried, and so were schedules that divide backward: the first fails to
-    trace, the others hang.
+    Tensor parallelism was tried and fails to trace; DualPipeV was tried and gave no answer within
+    minutes. The others have not been tried.
     """
     if declaration.is_whole:
         return "the model declares no blocks"
