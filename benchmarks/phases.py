@@ -13,7 +13,7 @@ from types import FrameType
 
 SAMPLE_SECONDS = 0.02
 DRIVING_MODULES = frozenset({"planning", "objectives", "inquiry"})
-DRIVERS = frozenset({"search", "_refine", "_refine_one", "_solve"})
+DRIVERS = frozenset({"search", "_refine", "_refine_one", "solve"})
 
 
 @contextmanager

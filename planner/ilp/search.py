@@ -2,8 +2,7 @@
 
 Configurations wait under a lower bound of their step (`planner.ilp.frontier`). The least key is
 always the next to be refined, and the search ends when it is no less than the best plan known:
-nothing left can beat it. A solve's cutoff is a little above the key; when nothing lies below it,
-the cutoff becomes the key and the next one is further.
+nothing left can beat it.
 """
 
 from __future__ import annotations
@@ -19,16 +18,15 @@ from planner.ilp.frontier import Frontier, Stage
 from planner.ilp.heuristic import heuristic_assignment
 from planner.ilp.instance import Instance
 from planner.ilp.offering import offer
-from planner.ilp.optimise import Optimum, enumerated, optimise
 from planner.ilp.pricing import Pricing, alike
 from planner.ilp.problem import Problem
 from planner.ilp.reduction import reduction
 from planner.ilp.reporting import DEGREES, found_of, shortfalls
 from planner.ilp.result import NotFound, SearchResult
 from planner.ilp.scouting import scout
-from planner.ilp.settling import branching_of
 from planner.ilp.sharpening import sharpened
-from planner.ilp.solver import SolverName, Status, default_solver
+from planner.ilp.solver import SolverName, default_solver
+from planner.ilp.solving import STEP_MOST, decompose, solve
 from planner.ilp.state import State
 from planner.schema.progress import Progress
 from planner.space.choices import block_choices, edge_choices
@@ -36,16 +34,6 @@ from planner.space.degrees import enumerate_configurations
 
 ProgressCallback = Callable[[Progress], None]
 
-_FIRST_STEP = 0.01
-_STEP_GROWTH = 3.0
-_STEP_MOST = 100.0
-_CLOSER = 0.125
-_ENUMERATION_SECONDS = 1.5
-_TOO_FAR_MOST = 3
-_FIRST_PATIENCE = 1.0
-_BRANCHING_PATIENCE = 1.5
-_TURNS_BEFORE_SUMS = 2
-_PATIENCE_GROWTH = 4.0
 _FAR = 1.05
 _RANKS_LOOKED_AT = 32
 _SHARPENING_REACH = 0.05
@@ -153,8 +141,8 @@ def _refine_one(state: State, index: int, *, is_any_welcome: bool) -> None:
         _sharpen(state, index)
     else:
         if is_unlimited:
-            state.step.setdefault(index, _STEP_MOST)
-        _solve(state, index)
+            state.step.setdefault(index, STEP_MOST)
+        solve(state, index)
 
 
 def _progress(state: State, key: float) -> Progress:
@@ -228,7 +216,7 @@ def _sharpen(state: State, index: int) -> None:
     instance = state.pricing.instance(index)
     is_far = np.isfinite(limit) and limit > _FAR * key and index not in state.branchings
     is_small = instance.stage_count * len(instance.free_kinds) <= _RANKS_LOOKED_AT
-    if is_far and is_small and _decompose(state, index, instance, seconds=0.0):
+    if is_far and is_small and decompose(state, index, instance, seconds=0.0):
         return
     frontier.stages[index] = Stage.SHARPENED
     cutoff = limit if np.isfinite(limit) else key * (1.0 + _SHARPENING_REACH)
@@ -259,155 +247,3 @@ def _climb(state: State, index: int, instance: Instance, deadline: float) -> Non
     found = None if cuts is None else climbed(instance, cuts, deadline=deadline)
     if found is not None:
         offer(state, index, instance, found)
-
-
-def _solve(state: State, index: int) -> None:
-    """Look for a plan of the configuration below a cutoff; its key rises if there is none.
-
-    Where enumeration is too far, branching and a program take turns, each with more time than the
-    last one had.
-    """
-    instance = state.pricing.instance(index)
-    state.solved.add(index)
-    turn = state.turns[index] = state.turns.get(index, -1) + 1
-    cutoff, optimum = _enumerate(state, index, instance)
-    if optimum is not None:
-        _conclude(state, index, cutoff, optimum)
-    elif turn % 2 == 1 or not _branch_on_ranks(state, index, instance):
-        _program(state, index, instance)
-
-
-def _branch_on_ranks(state: State, index: int, instance: Instance) -> bool:
-    """Branch on what ranks hold for a turn; return whether that can be done.
-
-    Where ranks are not in the chain's order the sums of what they hold leave its order aside, and
-    programs go first.
-    """
-    frontier = state.frontier
-    known = state.branchings.get(index)
-    is_stuck = known is not None and not known.waiting
-    is_along = instance.is_uniform or instance.is_in_order
-    if is_stuck or not (is_along or state.turns[index] >= _TURNS_BEFORE_SUMS):
-        return False
-    key = frontier.keys[index]
-    patience = _BRANCHING_PATIENCE * _PATIENCE_GROWTH ** state.branched.get(index, 0)
-    state.branched[index] = state.branched.get(index, 0) + 1
-    if not _decompose(state, index, instance, seconds=patience):
-        return False
-    if index in state.branchings and frontier.keys[index] <= key:
-        frontier.postpone(index)
-    return True
-
-
-def _decompose(state: State, index: int, instance: Instance, *, seconds: float) -> bool:
-    """Branch on what ranks hold for some time; return whether that can be done.
-
-    The key rises to what is proven; where nothing is left, to the best plan or to the limit.
-    """
-    frontier = state.frontier
-    limit = frontier.limit_of(index)
-    known = state.branchings.get(index)
-    if known is None:
-        if not np.isfinite(limit):
-            return False
-        bounds, tables = state.bounds.get(index), state.tables.get(index)
-        known = branching_of(instance, cutoff_seconds=limit, bounds=bounds, tables=tables)
-        if known is None:
-            return False
-        state.branchings[index] = known
-    known.limit, before = min(known.limit, limit), known.assignment
-    known.run(seconds=min(seconds, state.seconds_left), enough=frontier.next_key())
-    if known.assignment is not None and known.assignment is not before:
-        known.is_taken = offer(state, index, instance, known.assignment)
-    lower = known.lower()
-    if np.isfinite(lower):
-        frontier.push(index, lower)
-        return True
-    del state.branchings[index]
-    if known.best_seconds > known.limit:
-        frontier.push(index, known.limit)
-        return True
-    frontier.keys[index] = max(frontier.keys[index], known.limit)
-    state.exact.add(index)
-    if not known.is_taken:
-        frontier.leave_open(index)
-    return True
-
-
-def _program(state: State, index: int, instance: Instance) -> None:
-    """Ask the solver for a plan below a cutoff."""
-    state.step[index] = max(state.step.get(index, _FIRST_STEP), _FIRST_STEP)
-    cutoff = _cutoff(state, index, state.step[index])
-    optimum = _branch(state, index, instance, cutoff)
-    if optimum.status is Status.FEASIBLE:
-        state.too_far[index], state.spent[index] = _TOO_FAR_MOST - 1, 0.0
-    _conclude(state, index, cutoff, optimum)
-
-
-def _conclude(state: State, index: int, cutoff: float, optimum: Optimum) -> None:
-    """Take note of what is known of the plans of a configuration below a cutoff."""
-    frontier, instance = state.frontier, state.pricing.instance(index)
-    key = frontier.keys[index]
-    taken = True
-    if optimum.assignment is not None:
-        taken = offer(state, index, instance, optimum.assignment)
-    if optimum.status is Status.OPTIMAL and optimum.step_seconds is not None:
-        frontier.keys[index] = max(key, optimum.step_seconds)
-        state.exact.add(index)
-        if not taken:
-            frontier.leave_open(index)
-    elif optimum.status is Status.INFEASIBLE:
-        state.step[index] = state.step.get(index, _FIRST_STEP) * _STEP_GROWTH
-        frontier.push(index, cutoff)
-    else:
-        state.patience[index] = state.patience.get(index, _FIRST_PATIENCE) * _PATIENCE_GROWTH
-        frontier.wait(index, key)
-
-
-def _cutoff(state: State, index: int, step: float) -> float:
-    """Return how far above its key a configuration is solved, the limit at most."""
-    key = state.frontier.keys[index]
-    reach = key * (1.0 + step) if step < _STEP_MOST else float("inf")
-    return min(reach, state.frontier.limit_of(index))
-
-
-def _enumerate(state: State, index: int, instance: Instance) -> tuple[float, Optimum | None]:
-    """Return what enumeration says below a cutoff, or below a closer one if that is too far.
-
-    Where it was too far several times, or took long, the configuration is branched on ever after.
-    A lone rank is: packing it has said what there is to say.
-    """
-    while state.too_far.get(index, 0) < _TOO_FAR_MOST and instance.stage_count > 1:
-        cutoff = _cutoff(state, index, state.step.get(index, _FIRST_STEP))
-        seconds = min(_ENUMERATION_SECONDS - state.spent.get(index, 0.0), state.seconds_left)
-        if not np.isfinite(cutoff) or seconds <= 0.0:
-            break
-        started = time.perf_counter()
-        optimum = enumerated(
-            instance,
-            cutoff_seconds=cutoff,
-            solver=state.solver,
-            seconds=seconds,
-            bounds=state.bounds.get(index),
-            tables=state.tables.get(index),
-        )
-        state.spent[index] = state.spent.get(index, 0.0) + time.perf_counter() - started
-        if optimum is not None:
-            return cutoff, optimum
-        state.too_far[index] = state.too_far.get(index, 0) + 1
-        closer = (cutoff / state.frontier.keys[index] - 1.0) * _CLOSER
-        state.step[index] = closer if state.too_far[index] < _TOO_FAR_MOST else _FIRST_STEP
-    return float("inf"), None
-
-
-def _branch(state: State, index: int, instance: Instance, cutoff: float) -> Optimum:
-    """Return what the solver says of the configuration's program below a cutoff."""
-    state.milp_count += 1
-    return optimise(
-        instance,
-        cutoff_seconds=cutoff if np.isfinite(cutoff) else None,
-        solver=state.solver,
-        seconds=max(min(state.patience.get(index, _FIRST_PATIENCE), state.seconds_left), 0.05),
-        bounds=state.bounds.get(index),
-        tables=state.tables.get(index),
-    )
