@@ -22,10 +22,10 @@ _FIRST_STEP = 0.01
 _STEP_GROWTH = 3.0
 _CLOSER = 0.125
 _ENUMERATION_SECONDS = 1.5
+_ENUMERATION_OF_CHUNKS_SECONDS = 0.4
 _TOO_FAR_MOST = 3
 _FIRST_PATIENCE = 1.0
 _BRANCHING_PATIENCE = 1.5
-_TURNS_BEFORE_SUMS = 2
 _PATIENCE_GROWTH = 4.0
 
 
@@ -46,16 +46,11 @@ def solve(state: State, index: int) -> None:
 
 
 def _branch_on_ranks(state: State, index: int, instance: Instance) -> bool:
-    """Branch on what ranks hold for a turn; return whether that can be done.
-
-    Where ranks are not in the chain's order the sums of what they hold leave its order aside, and
-    programs go first.
-    """
+    """Branch on what ranks hold for a turn; return whether that can be done."""
     frontier = state.frontier
     known = state.branchings.get(index)
     is_stuck = known is not None and not known.waiting
-    is_along = instance.is_uniform or instance.is_in_order
-    if is_stuck or not (is_along or state.turns[index] >= _TURNS_BEFORE_SUMS):
+    if is_stuck:
         return False
     key = frontier.keys[index]
     patience = _BRANCHING_PATIENCE * _PATIENCE_GROWTH ** state.branched.get(index, 0)
@@ -147,7 +142,7 @@ def _enumerate(state: State, index: int, instance: Instance) -> tuple[float, Opt
     """
     while state.too_far.get(index, 0) < _TOO_FAR_MOST and instance.stage_count > 1:
         cutoff = _cutoff(state, index, state.step.get(index, _FIRST_STEP))
-        seconds = min(_ENUMERATION_SECONDS - state.spent.get(index, 0.0), state.seconds_left)
+        seconds = _enumeration_seconds(state, index, instance)
         if not np.isfinite(cutoff) or seconds <= 0.0:
             break
         started = time.perf_counter()
@@ -179,3 +174,15 @@ def _branch(state: State, index: int, instance: Instance, cutoff: float) -> Opti
         bounds=state.bounds.get(index),
         tables=state.tables.get(index),
     )
+
+
+def _enumeration_seconds(state: State, index: int, instance: Instance) -> float:
+    """Return how long a configuration may be enumerated from here on.
+
+    Where ranks hold several parts of the chain, sweeps are dear: they get less at a time, so that
+    branching has its turn.
+    """
+    most = _ENUMERATION_SECONDS
+    if not (instance.is_uniform or instance.is_in_order):
+        most = min(most, _ENUMERATION_OF_CHUNKS_SECONDS * (state.turns[index] + 1))
+    return min(most - state.spent.get(index, 0.0), state.seconds_left)
