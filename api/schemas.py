@@ -44,10 +44,14 @@ ClusterReference = Annotated[
 ListedName = Annotated[str, Field(min_length=1, max_length=_NAME_LENGTH_LIMIT)]
 
 
-class PlanRequest(Part):
-    """What to plan."""
+class WirePart(Part):
+    """A document of the service alone, built when the server starts."""
 
-    model_config = ConfigDict(defer_build=False)  # the server says at its start what it reads
+    model_config = ConfigDict(defer_build=False)
+
+
+class PlanRequest(WirePart):
+    """What to plan."""
 
     model: ModelReference
     cluster: ClusterReference
@@ -60,7 +64,7 @@ class EstimateRequest(PlanRequest):
     strategy: Strategy
 
 
-class PlanSummary(Part):
+class PlanSummary(WirePart):
     """A line of the list of plans; what an infeasible answer does not have is null.
 
     `strategy` is in short; `peak_memory_bytes` and `capacity_bytes` are the fullest stage's.
@@ -85,7 +89,7 @@ class PlanSummary(Part):
     gap_ratio: float | None = None
 
 
-class PlanQuery(Part):
+class PlanQuery(WirePart):
     """Which plans to list; what is left out matches all."""
 
     model: ListedName | None = None
@@ -95,7 +99,7 @@ class PlanQuery(Part):
     limit: Annotated[int, Field(ge=1, le=100)] = 20
 
 
-class PlanPage(Part):
+class PlanPage(WirePart):
     """Some plans, newest first; `next_cursor` asks for the ones after them."""
 
     items: tuple[PlanSummary, ...]
@@ -111,7 +115,7 @@ class OperationState(StrEnum):
     CANCELLED = "cancelled"
 
 
-class ProblemField(Part):
+class ProblemField(WirePart):
     """One thing to mend."""
 
     field: str
@@ -120,7 +124,7 @@ class ProblemField(Part):
     problem: str | None = None
 
 
-class Problem(Part):
+class Problem(WirePart):
     """A problem of RFC 9457."""
 
     type: str
@@ -132,7 +136,7 @@ class Problem(Part):
     errors: tuple[ProblemField, ...] = ()
 
 
-class Operation(Part):
+class Operation(WirePart):
     """A solve that was asked for: its progress while it runs, then a plan or a problem."""
 
     id: str
@@ -144,7 +148,7 @@ class Operation(Part):
     problem: Problem | None = None
 
 
-class OperationEvent(Part):
+class OperationEvent(WirePart):
     """One event of an operation's stream, numbered from 1."""
 
     number: int
@@ -152,31 +156,31 @@ class OperationEvent(Part):
     data: str
 
 
-class KnownModel(Part):
+class KnownModel(WirePart):
     """A model that can be named in a request."""
 
     name: str
 
 
-class KnownDevice(Part):
+class KnownDevice(WirePart):
     """A device that can be named in a cluster."""
 
     name: str
 
 
-class ModelList(Part):
+class ModelList(WirePart):
     """The models that can be named."""
 
     items: tuple[KnownModel, ...]
 
 
-class DeviceList(Part):
+class DeviceList(WirePart):
     """The devices that can be named."""
 
     items: tuple[KnownDevice, ...]
 
 
-class Health(Part):
+class Health(WirePart):
     """The process answers."""
 
     status: Literal["ok", "ready"]

@@ -19,6 +19,7 @@ settings.load_profile("meshwright")
 _ON_ONE_WORKER = ("distributed", "browser")
 
 
+@pytest.hookimpl(tryfirst=True)  # xdist reads the groups in the same hook
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Keep the tests of a folder that shares expensive processes on one worker."""
     for item in items:
