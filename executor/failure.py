@@ -15,12 +15,13 @@ def root_failure(error: ChildFailedError, directory: Path) -> RankFailedError:
     """Return the failure that came first.
 
     A rank that was killed left no outcome, and its peers then failed on their connections: so a
-    death without a word goes before errors, and of errors the earliest counts.
+    death without a word goes before errors, and of errors the earliest counts. Death by SIGTERM is
+    what torch's agent gives the others once one has failed, and goes behind all errors.
     """
     failures: dict[int, ProcessFailure] = dict(error.failures)
     silent = [rank for rank in failures if not outcome_path(directory, rank).is_file()]
     for rank in silent:
-        if failures[rank].exitcode < 0:
+        if failures[rank].exitcode < 0 and failures[rank].exitcode != -signal.SIGTERM:
             return RankFailedError(rank, _death(failures[rank].exitcode))
     spoken = sorted(
         (path.stat().st_mtime_ns, rank)

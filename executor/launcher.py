@@ -164,7 +164,7 @@ def _rank_variables(request: LaunchRequest, device_type: str, directory: Path) -
         environment.TIMEOUT_SECONDS: str(request.timeout_seconds),
         environment.LAUNCHER_PROCESS: str(os.getpid()),
         "PYTHONPATH": os.pathsep.join(search_path),
-        "TORCH_CPP_LOG_LEVEL": os.environ.get("TORCH_CPP_LOG_LEVEL", "ERROR"),
+        "TORCH_CPP_LOG_LEVEL": os.environ.get("TORCH_CPP_LOG_LEVEL", "FATAL"),
     }
     if device_type == "cpu":
         variables["OMP_NUM_THREADS"] = os.environ.get("OMP_NUM_THREADS", "1")

@@ -102,6 +102,7 @@ def a_failure(directory: Path, rank: int, exit_code: int) -> ProcessFailure:
     [
         ({0: 1, 1: 1}, "rank 1 failed: ValueError: first"),
         ({0: 1, 1: 1, 2: -9}, "rank 2 failed: was killed by SIGKILL"),
+        ({0: 1, 1: 1, 2: -15}, "rank 1 failed: ValueError: first"),
     ],
 )
 def test_the_first_error_counts_unless_a_rank_was_killed(
