@@ -41,7 +41,7 @@ serve: $(RUNTIME)  ## serve the REST interface and the dashboard
 	@$(BIN)/meshwright serve
 
 test: $(DEVELOPMENT)  ## run all tests
-	$(BIN)/python -m pytest $(TESTS) --numprocesses $(WORKERS) --dist loadgroup $(PYTEST_ARGS)
+	$(BIN)/python -m pytest $(TESTS) --numprocesses $(WORKERS) $(PYTEST_ARGS)
 
 test-parity: $(DEVELOPMENT)  ## run the whole parity matrix, the long half too
 	$(BIN)/python -m pytest tests/distributed -m "distributed or parity_full" $(PYTEST_ARGS)

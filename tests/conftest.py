@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -19,10 +20,14 @@ settings.load_profile("meshwright")
 _ON_ONE_WORKER = ("distributed", "browser")
 
 
-@pytest.hookimpl(tryfirst=True)  # xdist reads the groups in the same hook
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     """Keep the tests of a folder that shares expensive processes on one worker."""
-    for item in items:
-        folder = Path(str(item.path)).parent.name
-        if folder in _ON_ONE_WORKER:
-            item.add_marker(pytest.mark.xdist_group(folder))
+    from xdist.scheduler import LoadScopeScheduling  # noqa: PLC0415 - only where it is at work
+
+    class FolderScheduling(LoadScopeScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            folder = Path(nodeid.partition("::")[0]).parent.name
+            return folder if folder in _ON_ONE_WORKER else nodeid
+
+    return FolderScheduling(config, log)
