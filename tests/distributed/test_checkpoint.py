@@ -253,7 +253,7 @@ def test_a_run_that_dies_while_it_saves_leaves_a_whole_checkpoint(
 ) -> None:
     """All ranks are killed at the same place; the next save clears away what they left."""
     four_ranks, two_ranks = groups
-    with pytest.raises(AssertionError, match="died|closed by peer|reset by peer"):
+    with pytest.raises(AssertionError, match=r"died|closed by peer|reset by peer"):
         four_ranks.run("dying_save", strategy=ZERO3, load=str(saved), moment=moment)
     answer = two_ranks.run("go_on", strategy=REPLICATED, load=str(saved), steps=1, save=str(saved))
     assert answer["step"] == step + 1
