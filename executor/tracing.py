@@ -285,7 +285,7 @@ def _extent(example_inputs: Sequence[Any]) -> tuple[int, int]:
 def _built(build_model: Builder) -> nn.Module:
     try:
         model = build_model()
-    except (RuntimeError, NotImplementedError) as error:
+    except (RuntimeError, TypeError, ValueError, NotImplementedError) as error:
         raise _untraceable("build_model", error) from None
     if not isinstance(model, nn.Module):
         raise ModelMismatchError(
