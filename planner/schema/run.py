@@ -1,12 +1,21 @@
-"""Run report: what happened when a plan was applied, rank by rank, beside what was predicted."""
+"""Run: one execution of a plan, as it is asked for, watched and reported.
+
+`RunReport` says what happened when a plan was applied, rank by rank, beside what was predicted.
+The other documents are those of runs that the service hands to agents.
+"""
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import Field, JsonValue
 
-from planner.schema.document import Document, Part
+from planner.schema.agent import CommandName, Identifier
+from planner.schema.document import Count, Document, Part, PositiveCount
+from planner.schema.lease import Arguments, LeaseProgress, MetricRow
+from planner.schema.lifecycle import LeaseState, RunState
+from planner.schema.plan import Interval
 
 Amount = Annotated[float, Field(ge=0)]
 
@@ -44,3 +53,170 @@ class RunReport(Document):
     ranks: tuple[RankReport, ...]
     predicted_peak_memory_bytes: tuple[Amount, ...]
     torch_version: str
+
+
+class RunRequest(Part):
+    """What to run: a plan, by a command that agents allow, with arguments for it.
+
+    A run is started again from its last checkpoint up to `restart_limit` times. Where an agent is
+    lost and `replan` holds, that is with a new plan for the devices that are left.
+    """
+
+    plan_id: Identifier
+    command: CommandName = "train"
+    arguments: Arguments = Field(default_factory=dict)
+    restart_limit: Annotated[int, Field(ge=0, le=1_000_000)] = 3
+    replan: bool = True
+
+
+class RunLease(Part):
+    """Which agent had which part of an attempt, and how that ended."""
+
+    lease_id: str
+    agent_id: str
+    agent_name: str
+    node_rank: Count
+    ranks: tuple[Count, ...]
+    state: LeaseState
+    progress: LeaseProgress | None = None
+    reason: str | None = None
+
+
+class Run(Part):
+    """A run as it is now. `leases` are those of its newest attempt; `reason` says why it ended.
+
+    `plan_id` is the plan that it follows now, `first_plan_id` the one that it was asked for with.
+    `waiting_for` says of a queued run what it lacks.
+    """
+
+    id: str
+    state: RunState
+    plan_id: str
+    first_plan_id: str
+    command: str
+    arguments: Arguments
+    restart_limit: Count
+    restart_count: Count
+    replan: bool
+    epoch: Count
+    attempt: Count
+    cancel_requested: bool
+    created_at: datetime
+    started_at: datetime | None = None
+    finished_at: datetime | None = None
+    reason: str | None = None
+    waiting_for: str | None = None
+    step: Count | None = None
+    checkpoint_step: Count | None = None
+    operation_id: str | None = None
+    leases: tuple[RunLease, ...] = ()
+
+
+class RunPage(Part):
+    """Some runs, newest first; `next_cursor` asks for the ones after them."""
+
+    items: tuple[Run, ...]
+    next_cursor: str | None
+
+
+class PlanChange(Part):
+    """What a replan cost: strategies in short, devices and predicted seconds per step of both."""
+
+    lost_agents: tuple[str, ...]
+    old_plan_id: str
+    new_plan_id: str
+    old_strategy: str
+    new_strategy: str
+    old_device_count: PositiveCount
+    new_device_count: PositiveCount
+    old_step_seconds: Amount
+    new_step_seconds: Amount
+    step_seconds_ratio: Amount
+    resumed_from_step: Count | None
+
+
+class RunEvent(Part):
+    """One entry of a run's history, numbered from 1. `text` says it in a sentence.
+
+    `state`: it went to `state`. `leased`, `lease_ended`: agents took or left it. `replanned`:
+    `change` has the old and the new plan. `cancel_requested`: somebody wants it to end.
+    """
+
+    number: PositiveCount
+    at: datetime
+    kind: Literal["state", "leased", "lease_ended", "replanned", "cancel_requested"]
+    text: str
+    state: RunState | None = None
+    attempt: Count | None = None
+    change: PlanChange | None = None
+
+
+class RunHistory(Part):
+    """All that happened to a run, in order."""
+
+    items: tuple[RunEvent, ...]
+
+
+class PredictedRun(Part):
+    """What a plan of the run predicts; peaks are of each rank, in order."""
+
+    plan_id: str
+    from_attempt: Count
+    step_seconds: Interval
+    tokens_per_second: Amount
+    peak_memory_bytes: tuple[Amount, ...]
+
+
+class MeasuredStep(MetricRow):
+    """A row of metrics, and the attempt that measured it."""
+
+    attempt: PositiveCount
+
+
+class MeasuredSummary(Part):
+    """The newest attempt in figures: medians over its steps but the first, the slowest rank each.
+
+    The first step of an attempt has warm-up in it, which no plan predicts.
+    """
+
+    attempt: PositiveCount
+    step_count: Count
+    median_step_seconds: Amount | None
+    median_tokens_per_second: Amount | None
+    last_loss: float | None
+    peak_memory_bytes: tuple[Amount | None, ...]
+    step_seconds_ratio: Amount | None
+
+
+class RunMetrics(Part):
+    """Measured rows in the order of their arrival, beside what was predicted.
+
+    `next_cursor` asks for the rows after these, also for such as are yet to come.
+    """
+
+    predicted: tuple[PredictedRun, ...]
+    measured: MeasuredSummary | None
+    items: tuple[MeasuredStep, ...]
+    next_cursor: str
+
+
+class RunLog(Part):
+    """A piece of what one node wrote in one attempt, from byte `offset` on.
+
+    `end_offset` is where the next piece starts; `complete` says that none will come any more.
+    """
+
+    attempt: PositiveCount
+    node_rank: Count
+    offset: Count
+    end_offset: Count
+    complete: bool
+    text: str
+
+
+class RunResult(Part):
+    """What node 0 of the last attempt left behind, if it did."""
+
+    run_id: str
+    state: RunState
+    report: dict[str, JsonValue] | None
