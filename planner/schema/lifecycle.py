@@ -72,7 +72,6 @@ RUN_TRANSITIONS: tuple[Transition, ...] = (
     _move(RunState.QUEUED, RunState.STARTING, "all its agents are leased at once", Actor.SERVICE),
     _move(RunState.QUEUED, RunState.REPLANNING, "its agents stay away", Actor.SERVICE),
     _move(RunState.QUEUED, RunState.CANCELLED, "nothing runs yet", Actor.USER),
-    _move(RunState.QUEUED, RunState.FAILED, "its plan is gone", Actor.SERVICE),
     _move(RunState.STARTING, RunState.RUNNING, "every agent is ready", Actor.AGENT),
     _move(
         RunState.STARTING,
