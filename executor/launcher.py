@@ -1,7 +1,9 @@
-"""Launcher: starts the ranks of a plan on this machine, and reports what they measured.
+"""Launcher: starts the ranks that a plan has on this machine, and reports what they measured.
 
     python -m executor.launcher PLAN.json [--report FILE] [--steps N] [--json]
-        [-- SCRIPT ARGUMENT ...]
+        [--nodes N --node-rank R --master ADDRESS:PORT] [-- SCRIPT ARGUMENT ...]
+
+On several nodes each is launched by itself, and reports the ranks that it started.
 
 Exit status: 0 completed, 1 a rank failed or the plan cannot run here, 2 usage.
 """
@@ -14,16 +16,15 @@ import logging
 import os
 import sys
 import tempfile
-import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import torch
-from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs
+from torch.distributed.elastic.multiprocessing.api import SignalException
 from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
-from torch.distributed.launcher.api import LaunchConfig, elastic_launch
+from torch.distributed.launcher.api import elastic_launch
 
 from executor import environment
 from executor.apply.supported import check_strategy
@@ -31,12 +32,12 @@ from executor.errors import LaunchError, RankFailedError
 from executor.failure import root_failure
 from executor.outcome import RankOutcome, read_outcome
 from executor.rank_main import DEFAULT_STEP_COUNT
+from executor.rendezvous import LOOPBACK, NodePlace, launch_config
 from executor.reporting import run_report, summary_lines
 from planner.errors import MeshwrightError
 from planner.schema.plan import Plan
 from planner.schema.run import RunReport
 
-LOOPBACK = "127.0.0.1"
 CPU_DEVICE_PREFIX = "cpu"
 
 
@@ -51,6 +52,7 @@ class LaunchRequest:
     timeout_seconds: float = environment.DEFAULT_TIMEOUT_SECONDS
     script: tuple[str, ...] = ()
     as_json: bool = False
+    place: NodePlace = field(default_factory=NodePlace)
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -66,6 +68,9 @@ def main(arguments: Sequence[str]) -> int:
             failure = {"kind": type(error).__name__, "message": str(error)}
             print(json.dumps({"status": "error", "exit_code": 1, "error": failure}))  # noqa: T201
         return 1
+    except SignalException as stop:
+        print(f"error: stopped by {stop.sigval.name}", file=sys.stderr)  # noqa: T201
+        return 1
     except KeyboardInterrupt:
         print("error: interrupted", file=sys.stderr)  # noqa: T201 - this is a command
         return 1
@@ -77,11 +82,12 @@ def launch(request: LaunchRequest) -> RunReport:
 
     Raises:
         InputError: if the plan cannot be read, applied, or run on this machine.
-        RankFailedError: if a rank died or raised.
+        RankFailedError: if a rank of this node died or raised.
     """
     plan = Plan.read(request.plan_path)
     check_strategy(plan.strategy, plan.job.resolved)
-    device_type = chosen_device(plan, request.device_type)
+    local_ranks = request.place.local_ranks(plan.strategy.world_size)
+    device_type = chosen_device(plan, request.device_type, local_ranks=local_ranks)
     if request.report_path is not None:
         request.report_path.unlink(missing_ok=True)
     with (
@@ -95,7 +101,7 @@ def launch(request: LaunchRequest) -> RunReport:
     return report
 
 
-def chosen_device(plan: Plan, asked: str | None) -> str:
+def chosen_device(plan: Plan, asked: str | None, *, local_ranks: int) -> str:
     """Return `cpu` or `cuda`: as asked, else what the plan's cluster is made of.
 
     Raises:
@@ -107,9 +113,9 @@ def chosen_device(plan: Plan, asked: str | None) -> str:
     if device_type == "cpu":
         return device_type
     available = torch.cuda.device_count() if torch.cuda.is_available() else 0
-    if available < plan.strategy.world_size:
+    if available < local_ranks:
         raise LaunchError(
-            f"the plan has {plan.strategy.world_size} ranks on {', '.join(sorted(kinds))}",
+            f"the plan has {local_ranks} ranks here on {', '.join(sorted(kinds))}",
             field="device",
             value=f"{available} CUDA devices here",
             remedy="plan for what this machine has (CPU ranks: cluster 4xcpu-gloo), or force "
@@ -121,23 +127,13 @@ def chosen_device(plan: Plan, asked: str | None) -> str:
 def _run_ranks(
     plan: Plan, request: LaunchRequest, device_type: str, directory: Path
 ) -> list[RankOutcome]:
-    """Run all ranks to their end and return what each left.
+    """Run this node's ranks to their end and return what each left.
 
     Raises:
         RankFailedError: if one did not end well.
     """
-    world_size = plan.strategy.world_size
-    config = LaunchConfig(
-        min_nodes=1,
-        max_nodes=1,
-        nproc_per_node=world_size,
-        run_id=uuid.uuid4().hex,
-        rdzv_backend="c10d",
-        rdzv_endpoint=f"{LOOPBACK}:0",
-        local_addr=LOOPBACK,
-        max_restarts=0,
-        logs_specs=DefaultLogsSpecs(log_dir=str(directory)),
-    )
+    local_ranks = request.place.local_ranks(plan.strategy.world_size)
+    config = launch_config(request.place, local_ranks=local_ranks, log_directory=directory)
     variables = _rank_variables(request, device_type, directory)
     command = elastic_launch(config, sys.executable)
     with _environment(variables), _quiet_elastic():
@@ -145,11 +141,15 @@ def _run_ranks(
             command("-u", "-m", "executor.rank_main", *request.script)
         except ChildFailedError as error:
             raise root_failure(error, directory) from None
-    outcomes = [read_outcome(directory, rank) for rank in range(world_size)]
-    for rank, outcome in enumerate(outcomes):
-        if outcome is None or outcome.report is None:
-            raise RankFailedError(rank, "ended without a report")
-    return [outcome for outcome in outcomes if outcome is not None]
+    ranks = range(plan.strategy.world_size)
+    found = [outcome for rank in ranks if (outcome := read_outcome(directory, rank)) is not None]
+    for outcome in found:
+        if outcome.report is None:
+            raise RankFailedError(outcome.rank, "ended without a report")
+    if len(found) < local_ranks:
+        first = min(set(ranks) - {outcome.rank for outcome in found})
+        raise RankFailedError(first, "ended without a report")
+    return found
 
 
 def _rank_variables(request: LaunchRequest, device_type: str, directory: Path) -> dict[str, str]:
@@ -238,6 +238,7 @@ def _parse(arguments: Sequence[str]) -> LaunchRequest:
         default=environment.DEFAULT_TIMEOUT_SECONDS,
         help="how long a collective may wait for a rank that hangs",
     )
+    _add_place(parser)
     parsed = parser.parse_args(own)
     return LaunchRequest(
         plan_path=parsed.plan,
@@ -247,7 +248,34 @@ def _parse(arguments: Sequence[str]) -> LaunchRequest:
         timeout_seconds=float(parsed.timeout_seconds),
         script=tuple(script),
         as_json=parsed.json,
+        place=NodePlace(
+            node_rank=parsed.node_rank,
+            node_count=parsed.nodes,
+            local_rank_count=parsed.local_ranks,
+            master_address=parsed.master[0],
+            master_port=parsed.master[1],
+            meeting=parsed.meeting,
+        ),
     )
+
+
+def _add_place(parser: argparse.ArgumentParser) -> None:
+    several = parser.add_argument_group("several nodes")
+    several.add_argument("--nodes", type=_positive, default=1, help="how many launch this plan")
+    several.add_argument("--node-rank", type=int, default=0, help="which of them this is, from 0")
+    several.add_argument("--local-ranks", type=_positive, help="default: as many on every node")
+    several.add_argument(
+        "--master", type=_endpoint, default=(LOOPBACK, 0), metavar="ADDRESS:PORT",
+        help="where the first node listens",
+    )  # fmt: skip
+    several.add_argument("--meeting", default="", help="a name that the nodes of one launch share")
+
+
+def _endpoint(text: str) -> tuple[str, int]:
+    address, _, port = text.rpartition(":")
+    if not address or not port.isdigit() or not 0 < int(port) < 65536:
+        raise argparse.ArgumentTypeError(f"{text} is not ADDRESS:PORT")
+    return address.strip("[]"), int(port)
 
 
 def _positive(text: str) -> int:

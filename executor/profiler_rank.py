@@ -27,6 +27,7 @@ from planner.schema.job import Precision
 
 _FORMATS = {Precision.FP32: torch.float32, Precision.BF16: torch.bfloat16}
 _SMALL_OPERATORS = 200
+_LAYER_WIDTH, _LAYER_REPETITIONS = 256, 8
 _ADAMW_BYTES = 28  # a parameter: four reads and three writes in fp32
 _TIMEOUT = timedelta(minutes=5)
 
@@ -142,6 +143,7 @@ class _Bench:
             to_device_bytes_per_second=to_device,
             from_device_bytes_per_second=from_device,
             runtime_bytes=_runtime_bytes(self._device),
+            lone_speed_ratio=self._lone_speed_ratio(),
             collectives=tuple(self._collectives()),
             conditions=f"torch {torch.__version__}, {os.cpu_count()} cores, load average "
             f"{load_before:.1f} before and {os.getloadavg()[0]:.1f} after, its own ranks included",
@@ -152,7 +154,7 @@ class _Bench:
         products = len(_FORMATS) * len(extent.inner_sizes)
         attentions = 2 * len(extent.lengths) * len(extent.head_sizes)
         kinds = len(_OPERATIONS) * len(extent.message_bytes)
-        return products + attentions + 5 + len(self._group_sizes) * kinds
+        return products + attentions + 5 + self._shares_cores * 2 + len(self._group_sizes) * kinds
 
     def _seconds(self, what: str, work: Work) -> float:
         self._done += 1
@@ -238,6 +240,29 @@ class _Bench:
         parameter.grad = torch.ones(count)
         step = torch.optim.AdamW([parameter], foreach=True).step
         return _ADAMW_BYTES * count / self._seconds("optimizer", step)
+
+    @property
+    def _shares_cores(self) -> bool:
+        return self._device.type == "cpu" and self._rank_count > 1
+
+    def _lone_speed_ratio(self) -> float:
+        """Return how many times as fast a rank trains a small layer while all others idle."""
+        if not self._shares_cores:
+            return 1.0
+        layer = torch.nn.Sequential(
+            torch.nn.Linear(_LAYER_WIDTH, _LAYER_WIDTH), torch.nn.SiLU()
+        ).to(self._device)
+        rows = torch.ones(self._extent.rows, _LAYER_WIDTH, device=self._device)
+
+        def trained() -> None:
+            for _ in range(_LAYER_REPETITIONS):
+                layer(rows).sum().backward()
+
+        together = self._seconds("all ranks at work", trained)
+        alone = self._seconds(
+            "one rank at work", trained if distributed.get_rank() == 0 else _nothing
+        )
+        return max(together / alone, 1.0)
 
     def _copies(self) -> tuple[float, float]:
         """Return bytes a second to the device and back; on a CPU both are within its memory."""

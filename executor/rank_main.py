@@ -23,6 +23,7 @@ from executor.errors import LaunchError, ModelMismatchError, UnsupportedPlanErro
 from executor.losses import next_token_loss
 from executor.models.decoder import Decoder
 from executor.outcome import RankOutcome, write_outcome
+from executor.resumption import Resumption
 from executor.session import Session, start, started
 from executor.updates import OptimizerFunction
 from planner.errors import shorten
@@ -64,9 +65,16 @@ def train_on_corpus() -> None:
             global_batch_size=job.global_batch_size or 1, sequence_length=job.sequence_length or 1
         )
     )
-    for index, (inputs, targets) in enumerate(islice(batches, step_count)):
+    resumption = Resumption.read(os.environ)
+    if resumption.resume(trainer):
+        _print_resumed(trainer.step_count)
+    first_step = trainer.step_count
+    for index, (inputs, targets) in enumerate(
+        islice(batches, max(0, step_count - first_step)), first_step
+    ):
         metrics = trainer.step(inputs, targets)
         _print_progress(index, step_count, metrics.loss, metrics.seconds)
+        resumption.after_step(trainer, is_last=index + 1 == step_count)
     for inputs, targets in islice(batches, 1):
         trainer.metered_step(inputs, targets)
 
@@ -158,6 +166,11 @@ def _print_progress(index: int, step_count: int, loss: float, seconds: float) ->
     if distributed.get_rank() == 0:
         line = f"step {index + 1:>3}/{step_count}  loss {loss:.4f}  {seconds * 1e3:.1f} ms"
         print(line, flush=True)  # noqa: T201 - the progress that a person watches
+
+
+def _print_resumed(step: int) -> None:
+    if distributed.get_rank() == 0:
+        print(f"resumed from the checkpoint of step {step}", flush=True)  # noqa: T201 - progress
 
 
 def _in_one_line(error: Exception) -> str:

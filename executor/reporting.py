@@ -16,13 +16,13 @@ SHOWN_RANKS = 16
 
 
 def run_report(plan: Plan, outcomes: Sequence[RankOutcome], *, device_type: str) -> RunReport:
-    """Return the report of a completed run."""
+    """Return the report of a completed run; `outcomes` may be those of one node's ranks."""
     ranks = tuple(outcome.report for outcome in outcomes if outcome.report is not None)
     return RunReport(
         plan_id=plan.id,
         device=device_type,
         backend=outcomes[0].backend,
-        world_size=len(ranks),
+        world_size=plan.strategy.world_size,
         status="completed",
         losses=outcomes[0].losses,
         median_step_seconds=median_step_seconds(ranks),
@@ -63,6 +63,8 @@ def summary_lines(report: RunReport) -> list[str]:
         lines.insert(1, f"loss: {report.losses[0]:.4f} -> {report.losses[-1]:.4f}")
     for stage, predicted_bytes in enumerate(report.predicted_peak_memory_bytes):
         peaks = [rank.peak_memory_bytes for rank in report.ranks if rank.stage == stage]
+        if not peaks:
+            continue  # another node's
         known = [peak for peak in peaks if peak is not None]
         peak = format_bytes(max(known)) if known else "not metered"
         foreseen = format_bytes(predicted_bytes)

@@ -35,6 +35,7 @@ from executor.models.declared import subject
 from executor.models.own import Declaration
 from executor.planned import check_planned, planned_batch
 from executor.state_differences import state_differences
+from executor.step_rows import StepRows
 from executor.trainer import Trainer
 from executor.updates import OptimizerFunction, Residence, StepEnd, updates_of
 from planner.schema.job import Precision
@@ -144,6 +145,11 @@ class Session:
                 updates=updates_of(held, self._residences, optimizer_function, device=self.device),
                 gradients=gradients,
             ),
+        )
+        self.trainer.step_rows = StepRows.wanted(
+            os.environ,
+            rank=distributed.get_rank(),
+            tokens_per_step=self._global_batch_size() * (job.sequence_length or 0),
         )
         return self.trainer
 

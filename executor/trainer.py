@@ -20,6 +20,7 @@ from executor.data import DataPosition, StatefulLoader
 from executor.gradients import LossScale
 from executor.mesh import PIPELINE, RankMesh
 from executor.models.declaration import ModelDeclaration
+from executor.step_rows import StepRows
 from executor.telemetry import MemoryMeter
 from executor.updates import StepEnd, Update, state_tensors
 
@@ -63,6 +64,7 @@ class Trainer:
         self._step_end = step_end
         self._meter = MemoryMeter(device)
         self._metered_peak_bytes: int | None = None
+        self.step_rows: StepRows | None = None
 
     @property
     def optimizers(self) -> tuple[torch.optim.Optimizer, ...]:
@@ -164,13 +166,16 @@ class Trainer:
             treated = self._step_end.run()
         mean_loss = self._global_loss(loss) / scale
         self.step_count += 1
-        return StepMetrics(
+        metrics = StepMetrics(
             loss=mean_loss,
             seconds=time.perf_counter() - start,
             peak_memory_bytes=self._meter.peak_bytes(),
             gradient_norm=None if treated.norm is None else float(treated.norm),
             was_skipped=not treated.are_usable,
         )
+        if self.step_rows is not None:
+            self.step_rows.write(self.step_count, metrics)
+        return metrics
 
     def _global_loss(self, loss: torch.Tensor | None) -> float:
         """Return the mean over all ranks that computed a loss; it also waits for the device."""

@@ -206,6 +206,8 @@ _LATER_PARTS = {
     "query_key_norm_spans_heads",
     "key_bias",
     "sink",
+    "output_gate",
+    "mixer",
 }
 
 
