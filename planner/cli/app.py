@@ -21,6 +21,7 @@ from planner.cli import (
     compare,
     estimate,
     explain,
+    export,
     frontier,
     plan,
     profile,
@@ -69,6 +70,7 @@ app.command("frontier")(frontier.frontier)
 app.command("size")(size.size)
 app.command("check")(check.check)
 app.command("compare")(compare.compare)
+app.command("export")(export.export)
 app.command("verify")(verify.verify)
 app.command("validate")(validate.validate)
 app.command("calibrate")(calibrate.calibrate)

@@ -44,6 +44,7 @@ SURFACE = {
     },
     "check": JOB_OPTIONS | {"--baseline", "--max-slowdown", "--junit", "--json"},
     "compare": {"--json"},
+    "export": {"--to", "--out", "--json"},
     "verify": {"--json"},
     "validate": {"--by", "--rows", "--calibration", "--json"},
     "calibrate": {"--out", "--device", "--stack", "--json"},

@@ -1,0 +1,210 @@
+"""Draft: a plan's strategy on its way to what a target can express, and what that has cost.
+
+Where a plan treats layers differently and the target cannot, all get the treatment that takes the
+least memory, so that what fits goes on fitting; each such step says what it costs instead.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass, replace
+
+from planner.errors import InputError
+from planner.exporters.canonical import canonical, layer_groups
+from planner.schema.plan import Plan
+from planner.schema.strategy import ActivationCheckpointing, LayerGroup, Offload, Strategy
+
+_STRENGTH = tuple(ActivationCheckpointing)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Draft:
+    """A resolved strategy, the target's name, and the losses so far."""
+
+    target: str
+    plan: Plan
+    strategy: Strategy
+    losses: tuple[str, ...] = ()
+
+    def losing(self, loss: str, strategy: Strategy | None = None) -> Draft:
+        """Return the draft with one more loss, and the strategy that has it."""
+        kept = self.strategy if strategy is None else strategy
+        return replace(self, strategy=kept, losses=(*self.losses, loss))
+
+    def saying(self, strategy: Strategy) -> Draft:
+        """Return the draft with another strategy of the same meaning."""
+        return replace(self, strategy=strategy)
+
+    @property
+    def shares_states(self) -> bool:
+        """Return whether more than one rank has the same states and could shard them."""
+        return self.strategy.shard_degree * self.strategy.context_parallel_degree > 1
+
+
+def first_draft(plan: Plan, target: str) -> Draft:
+    """Return the plan's own strategy in its canonical form, with stages left unplaced."""
+    own = canonical(plan.strategy)
+    stages = tuple(stage.model_copy(update={"device_group": None}) for stage in own.stages or ())
+    draft = Draft(target=target, plan=plan, strategy=own.model_copy(update={"stages": stages}))
+    named = dict.fromkeys(stage.device_group for stage in own.stages or ())
+    if len(named) < 2:
+        return draft
+    order = ", then ".join(str(name) for name in named)
+    return draft.losing(
+        f"does not say on which devices a stage runs: give ranks to nodes in the order {order}"
+    )
+
+
+def refusal(draft: Draft, *, field: str, value: object, problem: str, remedy: str) -> InputError:
+    """Return the error that the target cannot run the plan at all."""
+    return InputError(
+        f"{problem}, so that {draft.target} cannot run the plan",
+        field=f"strategy.{field}",
+        value=value,
+        remedy=remedy,
+    )
+
+
+def with_everywhere(strategy: Strategy, **changes: object) -> Strategy:
+    """Return the strategy with the same change of every layer group, and of the ends.
+
+    The ends have no activations: they keep no checkpointing and offload none.
+    """
+    stages = tuple(
+        stage.model_copy(
+            update={"layers": tuple(g.model_copy(update=changes) for g in stage.layers)}
+        )
+        for stage in strategy.stages or ()
+    )
+    edge = {name: value for name, value in changes.items() if name == "zero_stage"}
+    offload = changes.get("offload")
+    if isinstance(offload, tuple):
+        edge["offload"] = tuple(item for item in offload if item is not Offload.ACTIVATIONS)
+    update: dict[str, object] = {"stages": stages}
+    for name in ("embedding", "head"):
+        own = getattr(strategy, name)
+        update[name] = None if own is None else own.model_copy(update=edge)
+    return canonical(strategy.model_copy(update=update))
+
+
+def zero_stages(strategy: Strategy) -> frozenset[int]:
+    """Return the ZeRO stages of layers and ends."""
+    ends = [edge for edge in (strategy.embedding, strategy.head) if edge is not None]
+    return frozenset([group.zero_stage for group in layer_groups(strategy)]) | {
+        edge.zero_stage for edge in ends
+    }
+
+
+def offloads(strategy: Strategy) -> frozenset[Offload]:
+    """Return what any layer or end offloads."""
+    ends = [edge for edge in (strategy.embedding, strategy.head) if edge is not None]
+    kept = [group.offload for group in layer_groups(strategy)] + [edge.offload for edge in ends]
+    return frozenset(item for each in kept for item in each)
+
+
+def block_count(strategy: Strategy, wanted: Iterable[LayerGroup] | None = None) -> int:
+    """Return how many blocks the groups hold, of the whole strategy where none are given."""
+    groups = layer_groups(strategy) if wanted is None else wanted
+    return sum(group.block_count for group in groups)
+
+
+def with_one_zero_stage(draft: Draft, allowed: Collection[int], *, why: str) -> Draft:
+    """Return the draft with one ZeRO stage everywhere: the least allowed that shards as much.
+
+    Raises:
+        InputError: if the target shards less than the plan, which may then not fit.
+    """
+    used = zero_stages(draft.strategy)
+    most = max(used)
+    enough = [stage for stage in sorted(allowed) if stage >= most]
+    if not enough:
+        raise refusal(
+            draft,
+            field="zero_stage",
+            value=most,
+            problem=f"{why}; it shards no more than ZeRO stage {max(allowed)} does",
+            remedy=f"plan with limits.zero_stages {sorted(allowed)}",
+        )
+    chosen = enough[0]
+    if used == {chosen}:
+        return draft
+    other = [g for g in layer_groups(draft.strategy) if g.zero_stage != chosen]
+    count, total = block_count(draft.strategy, other), block_count(draft.strategy)
+    given = ", ".join(str(stage) for stage in sorted(used))
+    return draft.losing(
+        f"{why}: ZeRO stage {chosen} everywhere, where the plan has {given} (other on {count} of "
+        f"{total} blocks and the ends); more communication, no more memory",
+        with_everywhere(draft.strategy, zero_stage=chosen),
+    )
+
+
+def with_one_checkpointing(draft: Draft, *, why: str) -> Draft:
+    """Return the draft with one checkpointing everywhere: the strongest that the plan has."""
+    used = {group.activation_checkpointing for group in layer_groups(draft.strategy)}
+    if len(used) == 1:
+        return draft
+    chosen = max(used, key=_STRENGTH.index)
+    other = [g for g in layer_groups(draft.strategy) if g.activation_checkpointing is not chosen]
+    count, total = block_count(draft.strategy, other), block_count(draft.strategy)
+    return draft.losing(
+        f"{why}: {chosen.value} checkpointing everywhere, where the plan has less on {count} of "
+        f"{total} blocks; more recomputing, no more memory",
+        with_everywhere(draft.strategy, activation_checkpointing=chosen),
+    )
+
+
+def with_offload_of_all(draft: Draft, item: Offload, *, why: str) -> Draft:
+    """Return the draft with `item` offloaded by all layers if any does."""
+    if item not in offloads(draft.strategy):
+        return draft
+    lacking = [group for group in layer_groups(draft.strategy) if item not in group.offload]
+    ends = [e for e in (draft.strategy.embedding, draft.strategy.head) if e is not None]
+    whole = with_offload(draft.strategy, item)
+    bare_ends = item is not Offload.ACTIVATIONS and any(item not in e.offload for e in ends)
+    if not lacking and not bare_ends:
+        return draft.saying(whole)
+    count, total = block_count(draft.strategy, lacking), block_count(draft.strategy)
+    return draft.losing(
+        f"{why}: {item.value} of all layers in host memory, where the plan keeps those of {count} "
+        f"of {total} blocks or of the ends on the device; more transfers and host memory, no more "
+        "device memory",
+        whole,
+    )
+
+
+def with_offload(strategy: Strategy, item: Offload) -> Strategy:
+    """Return the strategy with `item` offloaded by every layer, and by the ends if they can."""
+    stages = tuple(
+        stage.model_copy(
+            update={
+                "layers": tuple(
+                    g.model_copy(update={"offload": tuple({*g.offload, item})})
+                    for g in stage.layers
+                )
+            }
+        )
+        for stage in strategy.stages or ()
+    )
+    update: dict[str, object] = {"stages": stages}
+    for name in ("embedding", "head"):
+        edge = getattr(strategy, name)
+        if edge is not None and item is not Offload.ACTIVATIONS:
+            update[name] = edge.model_copy(update={"offload": tuple({*edge.offload, item})})
+    return canonical(strategy.model_copy(update=update))
+
+
+def refuse_offload(draft: Draft, item: Offload, *, why: str) -> None:
+    """Raise if any layer offloads what the target cannot: without it the plan may not fit.
+
+    Raises:
+        InputError: naming what is offloaded.
+    """
+    if item in offloads(draft.strategy):
+        left = [other.value for other in Offload if other is not item]
+        raise refusal(
+            draft,
+            field="offload",
+            value=item.value,
+            problem=why,
+            remedy=f"plan with limits.offload {left} or []",
+        )

@@ -1,0 +1,209 @@
+"""Megatron-LM: a plan as arguments of its training scripts.
+
+Flags and their meaning are those of Megatron-LM 0.19.2, `megatron/training/arguments.py` and the
+dataclasses that it reads. There is no flag of data parallelism: it is what is left of the ranks.
+"""
+
+from __future__ import annotations
+
+from itertools import groupby
+
+from planner.exporters.canonical import layer_groups
+from planner.exporters.draft import Draft, block_count, offloads, zero_stages
+from planner.exporters.export import Export, ExportedFile
+from planner.exporters.megatron_settled import settled_for_megatron
+from planner.exporters.torchrun import torchrun_words
+from planner.schema.job import Precision
+from planner.schema.plan import Plan
+from planner.schema.strategy import (
+    ActivationCheckpointing,
+    ContextParallelKind,
+    Offload,
+    Strategy,
+)
+
+_FULL = ActivationCheckpointing.FULL
+_COMMUNICATION = {ContextParallelKind.RING: "p2p", ContextParallelKind.ALL_TO_ALL: "a2a"}
+_SHARDING = {2: "optim_grads", 3: "optim_grads_params"}
+
+
+def export_megatron(plan: Plan, target: str) -> Export:
+    """Return a shell script with the arguments, to be run with the model's own on every node."""
+    draft = settled_for_megatron(plan, target)
+    text = _script(draft, [" ".join(words) for words in megatron_arguments(draft)])
+    return Export(
+        target=target,
+        files=(ExportedFile(name="megatron.sh", text=text),),
+        losses=draft.losses,
+        strategy=draft.strategy,
+    )
+
+
+def megatron_arguments(draft: Draft) -> list[list[str]]:
+    """Return the arguments that say the strategy, flag and value together."""
+    strategy = draft.strategy
+    has_experts = any(
+        run.block.feed_forward.kind == "mixture" for run in draft.plan.model.resolved.runs
+    )
+    return [
+        *_degrees(strategy),
+        *(_experts(strategy) if has_experts else ()),
+        *_batch(draft),
+        *(_sharding(strategy) if draft.shares_states else ()),
+        *_recomputing(strategy),
+        *_offloading(strategy),
+    ]
+
+
+def pipeline_layout(strategy: Strategy) -> str:
+    """Return the stages in the language of `--pipeline-model-parallel-layout`.
+
+    `E` is the embedding, `t` a block, `L` the loss, `|` the end of a virtual stage; stages run in
+    the order of the chain. Equal neighbours are written once: `Et*3|(t*4|)*6t*3L`.
+
+    Source: `PipelineParallelLayerLayout.parse_str_to_list` of Megatron-LM 0.19.2.
+    """
+    counts = [stage.block_count for stage in strategy.stages or ()]
+    first, last = f"E{_blocks(counts[0])}", f"{_blocks(counts[-1])}L"
+    if len(counts) == 1:
+        return f"{first}L"
+    middle = ""
+    for count, run in groupby(counts[1:-1]):
+        times = len(list(run))
+        # its parser knows no group within a group: blocks of a repeated stage are written out
+        middle += f"({'t' * count}|)*{times}" if times > 1 else f"{_blocks(count)}|"
+    return f"{first}|{middle}{last}"
+
+
+def _blocks(count: int) -> str:
+    return f"t*{count}" if count > 1 else "t"
+
+
+def is_even(strategy: Strategy) -> bool:
+    """Return whether all virtual stages hold as many blocks."""
+    return len({stage.block_count for stage in strategy.stages or ()}) == 1
+
+
+def recomputed_first_blocks(strategy: Strategy) -> int:
+    """Return how many first blocks of each virtual stage are recomputed in full."""
+    return max(
+        block_count(strategy, [g for g in s.layers if g.activation_checkpointing is _FULL])
+        for s in strategy.stages or ()
+    )
+
+
+def _degrees(strategy: Strategy) -> list[list[str]]:
+    words = [
+        ["--tensor-model-parallel-size", str(strategy.tensor_parallel_degree)],
+        ["--pipeline-model-parallel-size", str(strategy.pipeline_parallel_degree)],
+    ]
+    if strategy.sequence_parallel:
+        words.append(["--sequence-parallel"])
+    if strategy.pipeline_parallel_degree > 1 and not is_even(strategy):
+        words.append(["--pipeline-model-parallel-layout", f"'{pipeline_layout(strategy)}'"])
+    elif strategy.virtual_degree > 1:
+        words.append(["--num-virtual-stages-per-pipeline-rank", str(strategy.virtual_degree)])
+    if strategy.context_parallel_degree > 1:
+        words += [
+            ["--context-parallel-size", str(strategy.context_parallel_degree)],
+            ["--cp-comm-type", _COMMUNICATION[strategy.context_parallel_kind]],
+        ]
+    return words
+
+
+def _experts(strategy: Strategy) -> list[list[str]]:
+    split = strategy.expert_tensor_parallel_degree or strategy.tensor_parallel_degree
+    return [
+        ["--expert-model-parallel-size", str(strategy.expert_parallel_degree)],
+        ["--expert-tensor-parallel-size", str(split)],
+    ]
+
+
+def _batch(draft: Draft) -> list[list[str]]:
+    job = draft.plan.job.resolved
+    words = [
+        ["--micro-batch-size", str(draft.strategy.micro_batch_size)],
+        ["--global-batch-size", str(job.global_batch_size)],
+        ["--seq-length", str(job.sequence_length)],
+    ]
+    if job.precision is not Precision.FP32:
+        words.append([f"--{'fp16' if job.precision is Precision.FP16 else 'bf16'}"])
+    if job.precision is Precision.FP8:
+        words.append(["--fp8-format", "hybrid"])
+    return words
+
+
+def _sharding(strategy: Strategy) -> list[list[str]]:
+    (stage,) = zero_stages(strategy)
+    if stage == 0:
+        return [["--overlap-grad-reduce"]]
+    words = [
+        ["--use-distributed-optimizer"],
+        ["--overlap-grad-reduce"],
+        ["--overlap-param-gather"],
+    ]
+    if strategy.replicate_degree > 1:
+        words.append(["--num-distributed-optimizer-instances", str(strategy.replicate_degree)])
+    if stage > 1:
+        words += [
+            ["--use-megatron-fsdp"],
+            ["--data-parallel-sharding-strategy", _SHARDING[stage]],
+            ["--ckpt-format", "fsdp_dtensor"],
+        ]
+    return words
+
+
+def _recomputing(strategy: Strategy) -> list[list[str]]:
+    used = {group.activation_checkpointing for group in layer_groups(strategy)}
+    if used == {ActivationCheckpointing.SELECTIVE}:
+        return [
+            ["--recompute-granularity", "selective"],
+            ["--recompute-modules", "core_attn", "layernorm", "mlp"],
+        ]
+    if _FULL not in used:
+        return []
+    whole = used == {_FULL}
+    number = 1 if whole else recomputed_first_blocks(strategy)
+    return [
+        ["--recompute-granularity", "full"],
+        ["--recompute-method", "uniform" if whole else "block"],
+        ["--recompute-num-layers", str(number)],
+    ]
+
+
+def _offloading(strategy: Strategy) -> list[list[str]]:
+    words: list[list[str]] = []
+    kept = offloads(strategy)
+    if Offload.OPTIMIZER in kept:
+        words += [["--optimizer-cpu-offload"], ["--use-precision-aware-optimizer"]]
+    if Offload.ACTIVATIONS in kept:
+        groups = [g for g in layer_groups(strategy) if Offload.ACTIVATIONS in g.offload]
+        words.append(["--cpu-offloading-num-layers", str(block_count(strategy, groups))])
+    return words
+
+
+def _script(draft: Draft, arguments: list[str]) -> str:
+    plan, strategy = draft.plan, draft.strategy
+    launch = torchrun_words(plan, node_rank='"${NODE_RANK}"', address='"${MASTER_ADDR}"')
+    lines = [
+        "#!/usr/bin/env bash",
+        f"# Plan {plan.id} for Megatron-LM: run on every node, with model and data arguments.",
+        *(f"# Not as planned: {loss}." for loss in draft.losses),
+        "set -euo pipefail",
+        *_environment(strategy),
+        "PLAN_ARGUMENTS=(",
+        *(f"  {line}" for line in arguments),
+        ")",
+        f'exec {" ".join(launch)} pretrain_gpt.py "${{PLAN_ARGUMENTS[@]}}" "$@"',
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _environment(strategy: Strategy) -> list[str]:
+    """Return what `validate_args` asserts of the environment before Blackwell.
+
+    Under tensor or context parallelism one connection, but with Megatron-FSDP any other number.
+    """
+    if max(zero_stages(strategy)) > 1:
+        return ["unset CUDA_DEVICE_MAX_CONNECTIONS"]
+    return ["export CUDA_DEVICE_MAX_CONNECTIONS=1"]
