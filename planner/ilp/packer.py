@@ -16,9 +16,10 @@ from planner.cost.configuration import Floats
 from planner.ilp.instance import Instance
 from planner.ilp.knapsack import Knapsack
 from planner.ilp.loads import Load, least_level, with_pinned
-from planner.ilp.packing import Packing, least_cost
+from planner.ilp.packing import LABELS_MOST, Packing, least_cost
 
 _NEAR = 0.995
+_LABELS_MOST_OF_A_LONE_RANK = 30000  # its packing settles the configuration: no program is asked
 
 
 class Packer:
@@ -37,6 +38,8 @@ class Packer:
         self._instance = instance
         self._own = own
         self._limit = limit
+        is_lone = instance.stage_count == 1
+        self._effort = _LABELS_MOST_OF_A_LONE_RANK if is_lone else LABELS_MOST
         self._known: dict[tuple[object, ...], Packing] = {}
         self._knapsacks = [self._knapsack(rank, costs) for rank in range(instance.stage_count)]
         self._keys = [self._key(rank, knapsack) for rank, knapsack in enumerate(self._knapsacks)]
@@ -73,7 +76,8 @@ class Packer:
         key = (*self._keys[rank], load, upper)
         if key not in self._known:
             held = with_pinned(self._instance, rank, load)
-            self._known[key] = least_cost(self._knapsacks[rank], held, upper=upper)
+            knapsack = self._knapsacks[rank]
+            self._known[key] = least_cost(knapsack, held, upper=upper, effort=self._effort)
         return self._known[key]
 
     def _refine(self, rank: int, load: Load) -> None:
