@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Annotated, cast
 
 from fastapi import Depends, Header, Path, Request
 
+from api.caller import DEFAULT_PROJECT, Caller, Scope
 from api.metrics import Metrics
 from api.services.catalogue import CatalogueService
 from api.services.estimates import EstimateService
@@ -111,6 +113,26 @@ async def _last_event(
 ) -> int:
     return last_event_number(last_event_id)
 
+
+async def _anonymous() -> Caller:
+    return Caller(project_id=DEFAULT_PROJECT, name="local", scopes=frozenset(Scope), key_id=None)
+
+
+def caller_with(scope: Scope) -> Callable[..., Awaitable[Caller]]:
+    """Return the dependency that gives the caller and refuses one that lacks `scope`."""
+
+    async def allowed(caller: Annotated[Caller, Depends(_anonymous)]) -> Caller:
+        if scope not in caller.scopes:
+            raise PermissionError(scope)
+        return caller
+
+    return allowed
+
+
+Reader = Annotated[Caller, Depends(caller_with(Scope.READ))]
+PlanCaller = Annotated[Caller, Depends(caller_with(Scope.PLAN))]
+RunCaller = Annotated[Caller, Depends(caller_with(Scope.RUN))]
+Administrator = Annotated[Caller, Depends(caller_with(Scope.ADMIN))]
 
 Plans = Annotated[PlanService, Depends(_plans)]
 Operations = Annotated[OperationService, Depends(_operations)]

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 from alembic import command
 from alembic.config import Config
@@ -47,15 +50,13 @@ def upgrade_url(database_url: str) -> tuple[str | None, str | None]:
 
 def upgrade(database: Database, to: str = "head") -> None:
     """Apply the migrations up to `to`; processes that start together take turns."""
-    with database.engine.begin() as connection:
-        _take_turn(connection)
+    with _migrating(database) as connection:
         command.upgrade(configuration(connection), to)
 
 
 def downgrade(database: Database, to: str) -> None:
     """Undo the migrations down to `to`."""
-    with database.engine.begin() as connection:
-        _take_turn(connection)
+    with _migrating(database) as connection:
         command.downgrade(configuration(connection), to)
 
 
@@ -77,6 +78,39 @@ def configuration(connection: Connection) -> Config:
     config.set_main_option("script_location", str(SCRIPTS).replace("%", "%%"))
     config.attributes["connection"] = connection
     return config
+
+
+@contextmanager
+def _migrating(database: Database) -> Iterator[Connection]:
+    """Open one transaction for all migrations.
+
+    SQLite changes a table by making it anew. Foreign keys must not act meanwhile (dropping the old
+    table would delete what refers to it), and can be switched only outside a transaction.
+    """
+    with database.engine.connect() as connection:
+        embedded = connection.dialect.name == "sqlite"
+        if embedded:
+            _switch_foreign_keys(connection, "OFF")
+        try:
+            with connection.begin():
+                _take_turn(connection)
+                yield connection
+                if embedded:
+                    _check_foreign_keys(connection)
+        finally:
+            if embedded:
+                _switch_foreign_keys(connection, "ON")
+
+
+def _switch_foreign_keys(connection: Connection, state: str) -> None:
+    driver: Any = connection.connection.dbapi_connection
+    driver.execute(f"PRAGMA foreign_keys = {state}")
+
+
+def _check_foreign_keys(connection: Connection) -> None:
+    broken = connection.exec_driver_sql("PRAGMA foreign_key_check").first()
+    if broken is not None:
+        raise NotReadyError(f"the migration would leave {broken[0]} without what it refers to")
 
 
 def _take_turn(connection: Connection) -> None:

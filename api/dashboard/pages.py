@@ -20,7 +20,7 @@ from api.dashboard.submission import (
     typed,
     values_of,
 )
-from api.deps import Catalogue, OperationId, Operations, PlanId, Plans
+from api.deps import Catalogue, OperationId, Operations, PlanCaller, PlanId, Plans, Reader
 from api.errors import AlreadyFinishedError, BusyError, FailedSolveError, problem_of
 from api.schemas import OperationState, PlanQuery, Problem
 from api.services.plans import COMPARED_PLANS_LIMIT, Answered
@@ -39,15 +39,17 @@ router = APIRouter(route_class=PageRoute, include_in_schema=False)
 
 @router.get("/")
 def show_plans(
-    plans: Plans, cursor: Annotated[str | None, Query(max_length=64)] = None
+    caller: Reader, plans: Plans, cursor: Annotated[str | None, Query(max_length=64)] = None
 ) -> Response:
     """Show the plans, the newest first."""
-    found = plans.list(PlanQuery(cursor=cursor, limit=_PAGE_LENGTH))
+    found = plans.list(caller, PlanQuery(cursor=cursor, limit=_PAGE_LENGTH))
     return page("plans.html", plans=found.items, next_cursor=found.next_cursor, cursor=cursor)
 
 
 @router.get("/plans/new")
 def show_form(
+    *,
+    caller: Reader,
     request: Request,
     plans: Plans,
     catalogue: Catalogue,
@@ -56,19 +58,21 @@ def show_form(
     """Show the form: empty, filled from the query, or as it was for another answer."""
     values = typed(request.query_params)
     if origin is not None:
-        values = values_of(plans.get(origin).answer)
+        values = values_of(plans.get(caller, origin).answer)
     return _form(Submission(values=values), catalogue)
 
 
 @router.post("/plans/new", dependencies=[Depends(refuse_foreign_sites)])
-async def submit_form(request: Request, plans: Plans, catalogue: Catalogue) -> Response:
+async def submit_form(
+    caller: PlanCaller, request: Request, plans: Plans, catalogue: Catalogue
+) -> Response:
     """Plan what the form says, or show it again with what is wrong."""
     form = await request.form(max_part_size=DOCUMENT_BYTES_LIMIT)
     submission = read_submission(typed(form))
     if submission.request is None:
         return _form(submission, catalogue, status=422)
     try:
-        outcome = await plans.submit(submission.request, wait_seconds=_WAIT_SECONDS)
+        outcome = await plans.submit(caller, submission.request, wait_seconds=_WAIT_SECONDS)
     except (InputError, FailedSolveError, BusyError) as error:
         problem = problem_of(error)
         again = refused(submission.values, problem)
@@ -79,18 +83,18 @@ async def submit_form(request: Request, plans: Plans, catalogue: Catalogue) -> R
 
 
 @router.get("/plans/{plan_id}")
-def show_plan(plan_id: PlanId, plans: Plans) -> Response:
+def show_plan(caller: Reader, plan_id: PlanId, plans: Plans) -> Response:
     """Show a plan, or why there is none and what would help."""
-    answer = plans.get(plan_id).answer
+    answer = plans.get(caller, plan_id).answer
     if isinstance(answer, Infeasible):
         return page("infeasible.html", view=infeasible_view(answer))
     return page("plan.html", view=plan_view(answer))
 
 
 @router.get("/plans/{plan_id}/document.json")
-def download_plan(plan_id: PlanId, plans: Plans) -> Response:
+def download_plan(caller: Reader, plan_id: PlanId, plans: Plans) -> Response:
     """Return the document as a file, indented for readers and version control."""
-    stored = plans.get(plan_id)
+    stored = plans.get(caller, plan_id)
     content = json.dumps(json.loads(stored.document_json), indent=2) + "\n"
     headers = {"Content-Disposition": f'attachment; filename="{stored.id}.json"'}
     return Response(content, media_type="application/json", headers=headers)
@@ -98,6 +102,7 @@ def download_plan(plan_id: PlanId, plans: Plans) -> Response:
 
 @router.get("/compare")
 def show_comparison(
+    caller: Reader,
     plans: Plans,
     plan: Annotated[tuple[str, ...], Query()] = (),
     show: Annotated[Shown, Query()] = "differences",
@@ -110,16 +115,16 @@ def show_comparison(
             value=f"{len(plan)} selected",
             remedy="go back to the plans and select others",
         )
-    plans.compare(plan)
-    answers = [plans.get(plan_id).answer for plan_id in plan]
+    plans.compare(caller, plan)
+    answers = [plans.get(caller, plan_id).answer for plan_id in plan]
     found = [answer for answer in answers if isinstance(answer, Plan)]
     return page("compare.html", view=comparison_view(found, shown=show))
 
 
 @router.get("/operations/{operation_id}")
-def show_progress(operation_id: OperationId, operations: Operations) -> Response:
+def show_progress(caller: Reader, operation_id: OperationId, operations: Operations) -> Response:
     """Show how far a solve is; once it has ended, its plan or what went wrong."""
-    operation = operations.get(operation_id)
+    operation = operations.get(caller, operation_id)
     if operation.plan_id is not None:
         return _see(f"/plans/{operation.plan_id}")
     if operation.problem is not None:
@@ -130,10 +135,10 @@ def show_progress(operation_id: OperationId, operations: Operations) -> Response
 
 
 @router.post("/operations/{operation_id}/cancel", dependencies=[Depends(refuse_foreign_sites)])
-def cancel(operation_id: OperationId, operations: Operations) -> Response:
+def cancel(caller: PlanCaller, operation_id: OperationId, operations: Operations) -> Response:
     """End a solve; one that has just ended is shown as it is."""
     try:
-        operations.cancel(operation_id)
+        operations.cancel(caller, operation_id)
     except AlreadyFinishedError:
         return _see(f"/operations/{operation_id}")
     return _see(f"/operations/{operation_id}")

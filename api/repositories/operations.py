@@ -27,11 +27,13 @@ class OperationRepository:
         """Return the operation with that id."""
         return self._session.get(OperationRow, operation_id)
 
-    def solving(self, request_digest: str) -> OperationRow | None:
-        """Return the operation that runs for the request with that digest."""
+    def solving(self, request_digest: str, *, project_id: str) -> OperationRow | None:
+        """Return the operation that runs for the project's request with that digest."""
         return self._session.scalar(
             select(OperationRow).where(
-                OperationRow.request_digest == request_digest, OperationRow.state == "running"
+                OperationRow.project_id == project_id,
+                OperationRow.request_digest == request_digest,
+                OperationRow.state == "running",
             )
         )
 

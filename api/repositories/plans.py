@@ -5,30 +5,32 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import datetime
 
-from sqlalchemy import delete, select
+from sqlalchemy import Select, delete, select
 from sqlalchemy.orm import Session
 
 from api.tables import IdempotencyKeyRow, PlanRow
 
 
 class PlanRepository:
-    """Plans and infeasible answers."""
+    """Plans and infeasible answers of one project; those of others do not exist here."""
 
-    def __init__(self, session: Session) -> None:
+    def __init__(self, session: Session, project_id: str) -> None:
         self._session = session
+        self._project_id = project_id
 
     def add(self, row: PlanRow) -> None:
-        """Store an answer."""
+        """Store an answer of the project."""
+        row.project_id = self._project_id
         self._session.add(row)
         self._session.flush()
 
     def get(self, plan_id: str) -> PlanRow | None:
         """Return the answer with that id."""
-        return self._session.scalar(select(PlanRow).where(PlanRow.id == plan_id))
+        return self._session.scalar(self._all().where(PlanRow.id == plan_id))
 
     def answering(self, request_digest: str) -> PlanRow | None:
         """Return the answer to the request with that digest."""
-        return self._session.scalar(select(PlanRow).where(PlanRow.request_digest == request_digest))
+        return self._session.scalar(self._all().where(PlanRow.request_digest == request_digest))
 
     def page(
         self,
@@ -40,7 +42,7 @@ class PlanRepository:
         limit: int,
     ) -> Sequence[PlanRow]:
         """Return at most `limit` answers that match, the newest first, older than `before`."""
-        wanted = select(PlanRow).order_by(PlanRow.sequence.desc())
+        wanted = self._all().order_by(PlanRow.sequence.desc())
         for column, value in (
             (PlanRow.model_name, model),
             (PlanRow.cluster_name, cluster),
@@ -55,23 +57,31 @@ class PlanRepository:
     def delete(self, plan_id: str) -> bool:
         """Remove the answer with that id; return whether there was one."""
         gone = self._session.execute(
-            delete(PlanRow).where(PlanRow.id == plan_id).returning(PlanRow.id)
+            delete(PlanRow)
+            .where(PlanRow.project_id == self._project_id, PlanRow.id == plan_id)
+            .returning(PlanRow.id)
         )
         return gone.first() is not None
 
+    def _all(self) -> Select[tuple[PlanRow]]:
+        return select(PlanRow).where(PlanRow.project_id == self._project_id)
+
 
 class IdempotencyKeyRepository:
-    """Which request each client's key stands for."""
+    """Which request each client's key stands for in one project."""
 
-    def __init__(self, session: Session) -> None:
+    def __init__(self, session: Session, project_id: str) -> None:
         self._session = session
+        self._project_id = project_id
 
     def claim(self, key: str, *, request_digest: str, at: datetime) -> str:
         """Return the digest that `key` stands for: the one given, unless it had one already."""
-        known = self._session.get(IdempotencyKeyRow, key)
+        known = self._session.get(IdempotencyKeyRow, (self._project_id, key))
         if known is not None:
             return known.request_digest
-        row = IdempotencyKeyRow(key=key, request_digest=request_digest, created_at=at)
+        row = IdempotencyKeyRow(
+            project_id=self._project_id, key=key, request_digest=request_digest, created_at=at
+        )
         self._session.add(row)
         self._session.flush()
         return request_digest

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fastapi import APIRouter
 
-from api.deps import Catalogue
+from api.deps import Catalogue, Reader
 from api.problems import documented
 from api.schemas import DeviceList, ModelList
 
@@ -12,12 +12,12 @@ router = APIRouter(prefix="/v1", tags=["catalogue"])
 
 
 @router.get("/models", responses=documented())
-def list_models(catalogue: Catalogue) -> ModelList:
+def list_models(_: Reader, catalogue: Catalogue) -> ModelList:
     """List the models that a request can name."""
     return catalogue.models()
 
 
 @router.get("/devices", responses=documented())
-def list_devices(catalogue: Catalogue) -> DeviceList:
+def list_devices(_: Reader, catalogue: Catalogue) -> DeviceList:
     """List the devices that a cluster can name."""
     return catalogue.devices()

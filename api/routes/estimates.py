@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fastapi import APIRouter
 
-from api.deps import Estimates
+from api.deps import Estimates, PlanCaller
 from api.problems import documented
 from api.routes.documents import DocumentRoute
 from api.schemas import EstimateRequest
@@ -14,6 +14,6 @@ router = APIRouter(prefix="/v1/estimates", tags=["estimates"], route_class=Docum
 
 
 @router.post("", responses=documented(413, 415))
-def create_estimate(request: EstimateRequest, estimates: Estimates) -> Estimate:
+def create_estimate(_: PlanCaller, request: EstimateRequest, estimates: Estimates) -> Estimate:
     """Price a strategy; nothing is stored."""
     return estimates.estimate(request)

@@ -8,24 +8,24 @@ from typing import Annotated
 from fastapi import APIRouter, Depends
 from fastapi.sse import EventSourceResponse, ServerSentEvent
 
-from api.deps import LastEventNumber, OperationId, Operations
+from api.deps import LastEventNumber, OperationId, Operations, PlanCaller, Reader
 from api.problems import documented
 from api.schemas import Operation
 
 router = APIRouter(prefix="/v1/operations", tags=["operations"])
 
 
-def _operation(operation_id: OperationId, operations: Operations) -> Operation:
-    return operations.get(operation_id)
+def _operation(caller: Reader, operation_id: OperationId, operations: Operations) -> Operation:
+    return operations.get(caller, operation_id)
 
 
 Found = Annotated[Operation, Depends(_operation)]
 
 
 @router.get("/{operation_id}", responses=documented(404))
-def read_operation(operation_id: OperationId, operations: Operations) -> Operation:
+def read_operation(caller: Reader, operation_id: OperationId, operations: Operations) -> Operation:
     """Return how far a solve is, or what came of it."""
-    return operations.get(operation_id)
+    return operations.get(caller, operation_id)
 
 
 @router.get(
@@ -34,14 +34,16 @@ def read_operation(operation_id: OperationId, operations: Operations) -> Operati
     responses=documented(404),
 )
 async def follow_operation(
-    operation: Found, operations: Operations, after: LastEventNumber
+    caller: Reader, operation: Found, operations: Operations, after: LastEventNumber
 ) -> AsyncIterator[ServerSentEvent]:
     """Stream what happens, until the solve ends: events `state` and `progress`."""
-    async for event in operations.follow(operation.id, after=after):
+    async for event in operations.follow(caller, operation.id, after=after):
         yield ServerSentEvent(raw_data=event.data, event=event.kind, id=str(event.number))
 
 
 @router.delete("/{operation_id}", responses=documented(404, 409))
-def cancel_operation(operation_id: OperationId, operations: Operations) -> Operation:
+def cancel_operation(
+    caller: PlanCaller, operation_id: OperationId, operations: Operations
+) -> Operation:
     """End a solve."""
-    return operations.cancel(operation_id)
+    return operations.cancel(caller, operation_id)

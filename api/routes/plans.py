@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Header, Query, Response
 
-from api.deps import PlanId, Plans, SubmissionHeaders
+from api.deps import PlanCaller, PlanId, Plans, Reader, SubmissionHeaders
 from api.problems import documented
 from api.routes.documents import DocumentRoute
 from api.schemas import Operation, PlanPage, PlanQuery, PlanRequest
@@ -31,10 +31,15 @@ _CREATED: dict[int | str, dict[str, Any]] = {
     response_model=Answer,
     responses={**_CREATED, **documented(409, 413, 415, 429, 504)},
 )
-async def create_plan(request: PlanRequest, plans: Plans, options: SubmissionHeaders) -> Response:
+async def create_plan(
+    caller: PlanCaller, request: PlanRequest, plans: Plans, options: SubmissionHeaders
+) -> Response:
     """Find the best plan; an infeasible job is an answer too, and kept like a plan."""
     outcome = await plans.submit(
-        request, idempotency_key=options.idempotency_key, wait_seconds=options.wait_seconds
+        caller,
+        request,
+        idempotency_key=options.idempotency_key,
+        wait_seconds=options.wait_seconds,
     )
     if isinstance(outcome, Answered):
         return _plan_response(outcome.plan, status=201 if outcome.is_new else 200)
@@ -42,17 +47,17 @@ async def create_plan(request: PlanRequest, plans: Plans, options: SubmissionHea
 
 
 @router.get("", responses=documented())
-def list_plans(plans: Plans, query: Annotated[PlanQuery, Query()]) -> PlanPage:
+def list_plans(caller: Reader, plans: Plans, query: Annotated[PlanQuery, Query()]) -> PlanPage:
     """List plans, the newest first."""
-    return plans.list(query)
+    return plans.list(caller, query)
 
 
 @router.get("/compare", responses=documented(404))
 def compare_plans(
-    plans: Plans, plan: Annotated[list[str], Query(min_length=2, max_length=6)]
+    caller: Reader, plans: Plans, plan: Annotated[list[str], Query(min_length=2, max_length=6)]
 ) -> Comparison:
     """Show what differs between plans, with deltas to the first."""
-    return plans.compare(plan)
+    return plans.compare(caller, plan)
 
 
 @router.get(
@@ -61,19 +66,22 @@ def compare_plans(
     responses={304: {"description": "The client has it already."}, **documented(404)},
 )
 def read_plan(
-    plan_id: PlanId, plans: Plans, if_none_match: Annotated[str | None, Header()] = None
+    caller: Reader,
+    plan_id: PlanId,
+    plans: Plans,
+    if_none_match: Annotated[str | None, Header()] = None,
 ) -> Response:
     """Return a plan or an infeasible answer."""
-    stored = plans.get(plan_id)
+    stored = plans.get(caller, plan_id)
     if _matches(stored.etag, if_none_match):
         return Response(status_code=_NOT_MODIFIED, headers={"ETag": stored.etag})
     return _plan_response(stored, status=200)
 
 
 @router.delete("/{plan_id}", status_code=204, responses=documented(404))
-def delete_plan(plan_id: PlanId, plans: Plans) -> None:
+def delete_plan(caller: PlanCaller, plan_id: PlanId, plans: Plans) -> None:
     """Remove a plan."""
-    plans.delete(plan_id)
+    plans.delete(caller, plan_id)
 
 
 def _operation_response(operation: Operation) -> Response:

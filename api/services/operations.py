@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator
 
 from starlette.concurrency import run_in_threadpool
 
+from api.caller import Caller
 from api.db import Database
 from api.errors import AlreadyFinishedError, NotFoundError
 from api.repositories.operations import OperationRepository
@@ -27,67 +28,73 @@ class OperationService:
         self._database = database
         self._solves = solves
 
-    def get(self, operation_id: str) -> Operation:
+    def get(self, caller: Caller, operation_id: str) -> Operation:
         """Return the operation.
 
         Raises:
-            NotFoundError: if there is none.
+            NotFoundError: if the caller's project has none with that id.
         """
         with self._database.reading() as session:
-            return operation_of(_found(OperationRepository(session), operation_id))
+            return operation_of(_found(OperationRepository(session), operation_id, caller))
 
-    def cancel(self, operation_id: str) -> Operation:
+    def cancel(self, caller: Caller, operation_id: str) -> Operation:
         """End the solve and return the operation; cancelling twice is the same as once.
 
         Raises:
-            NotFoundError: if there is none.
+            NotFoundError: if the caller's project has none with that id.
             AlreadyFinishedError: if it has ended otherwise.
         """
         with self._database.writing() as session:
             operations = OperationRepository(session)
-            _found(operations, operation_id)
+            _found(operations, operation_id, caller)
             move(operations, operation_id, OperationState.CANCELLED)
             session.expire_all()
-            operation = operation_of(_found(operations, operation_id))
+            operation = operation_of(_found(operations, operation_id, caller))
         if operation.state is not OperationState.CANCELLED:
             raise AlreadyFinishedError(operation_id, operation.state.value)
         self._solves.stop(operation_id)
         return operation
 
-    async def finished(self, operation_id: str, *, wait_seconds: float) -> Operation:
+    async def finished(
+        self, caller: Caller, operation_id: str, *, wait_seconds: float
+    ) -> Operation:
         """Return the operation as soon as it ends, or as it is once the wait is over."""
         deadline = time.monotonic() + wait_seconds
         recorded = self._solves.recorded(operation_id)
         if recorded is not None:
             await asyncio.wait({asyncio.wrap_future(recorded)}, timeout=wait_seconds)
-        operation = await run_in_threadpool(self.get, operation_id)
+        operation = await run_in_threadpool(self.get, caller, operation_id)
         while operation.state is OperationState.RUNNING and time.monotonic() < deadline:
             await asyncio.sleep(_POLL_SECONDS)
-            operation = await run_in_threadpool(self.get, operation_id)
+            operation = await run_in_threadpool(self.get, caller, operation_id)
         return operation
 
-    async def follow(self, operation_id: str, *, after: int = 0) -> AsyncIterator[OperationEvent]:
+    async def follow(
+        self, caller: Caller, operation_id: str, *, after: int = 0
+    ) -> AsyncIterator[OperationEvent]:
         """Yield the events numbered above `after`, as they happen, until the operation ends."""
         finished = False
         while not finished:
-            finished, events = await run_in_threadpool(self._news, operation_id, after)
+            finished, events = await run_in_threadpool(self._news, caller, operation_id, after)
             for event in events:
                 yield event
                 after = event.number
             if not finished:
                 await asyncio.sleep(_POLL_SECONDS)
 
-    def _news(self, operation_id: str, after: int) -> tuple[bool, list[OperationEvent]]:
+    def _news(
+        self, caller: Caller, operation_id: str, after: int
+    ) -> tuple[bool, list[OperationEvent]]:
         """Return whether the operation has ended, and then its events: none can be missed."""
         with self._database.reading() as session:
             operations = OperationRepository(session)
-            state = _found(operations, operation_id).state
+            state = _found(operations, operation_id, caller).state
             events = operations.events(operation_id, after=after)
             return state != OperationState.RUNNING, [event_of(row) for row in events]
 
 
-def _found(operations: OperationRepository, operation_id: str) -> OperationRow:
+def _found(operations: OperationRepository, operation_id: str, caller: Caller) -> OperationRow:
     row = operations.get(operation_id)
-    if row is None:
+    if row is None or row.project_id != caller.project_id:
         raise NotFoundError("operation", operation_id)
     return row

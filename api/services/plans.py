@@ -13,6 +13,7 @@ from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
 from starlette.concurrency import run_in_threadpool
 
+from api.caller import Caller
 from api.db import Database
 from api.errors import FailedSolveError, KeyReusedError, NotFoundError, SolveCancelledError
 from api.repositories.operations import OperationRepository
@@ -57,8 +58,8 @@ class PlanService:
         self._solves = solves
         self._operations = operations
 
-    def list(self, query: PlanQuery | None = None) -> PlanPage:
-        """Return a page of plans, the newest first.
+    def list(self, caller: Caller, query: PlanQuery | None = None) -> PlanPage:
+        """Return a page of the project's plans, the newest first.
 
         Raises:
             InputError: if the cursor is none of ours.
@@ -66,7 +67,7 @@ class PlanService:
         query = query or PlanQuery()
         before = None if query.cursor is None else _position(query.cursor)
         with self._database.reading() as session:
-            rows = PlanRepository(session).page(
+            rows = PlanRepository(session, caller.project_id).page(
                 model=None if query.model is None else column_text(query.model),
                 cluster=None if query.cluster is None else column_text(query.cluster),
                 status=query.status,
@@ -77,29 +78,29 @@ class PlanService:
         more = _cursor(page[-1].sequence) if len(rows) > query.limit else None
         return PlanPage(items=tuple(summary_of(row) for row in page), next_cursor=more)
 
-    def get(self, plan_id: str) -> StoredPlan:
+    def get(self, caller: Caller, plan_id: str) -> StoredPlan:
         """Return the plan, or the infeasible answer, with that id.
 
         Raises:
-            NotFoundError: if there is none.
+            NotFoundError: if the caller's project has none.
         """
         with self._database.reading() as session:
-            row = PlanRepository(session).get(plan_id)
+            row = PlanRepository(session, caller.project_id).get(plan_id)
         if row is None:
             raise NotFoundError("plan", plan_id)
         return stored_plan(row)
 
-    def delete(self, plan_id: str) -> None:
+    def delete(self, caller: Caller, plan_id: str) -> None:
         """Remove the plan.
 
         Raises:
-            NotFoundError: if there is none.
+            NotFoundError: if the caller's project has none.
         """
         with self._database.writing() as session:
-            if not PlanRepository(session).delete(plan_id):
+            if not PlanRepository(session, caller.project_id).delete(plan_id):
                 raise NotFoundError("plan", plan_id)
 
-    def compare(self, plan_ids: Sequence[str]) -> Comparison:
+    def compare(self, caller: Caller, plan_ids: Sequence[str]) -> Comparison:
         """Return what differs between two to six plans; the first is the baseline.
 
         Raises:
@@ -113,10 +114,11 @@ class PlanService:
                 value=f"{len(plan_ids)} plans",
                 remedy="name each as ?plan=ID&plan=ID",
             )
-        return compare([self._planned(plan_id) for plan_id in plan_ids])
+        return compare([self._planned(caller, plan_id) for plan_id in plan_ids])
 
     async def submit(
         self,
+        caller: Caller,
         request: PlanRequest,
         *,
         idempotency_key: str | None = None,
@@ -125,7 +127,7 @@ class PlanService:
         """Return the plan for `request` if it is known or found within the wait.
 
         Otherwise the operation that still looks for it.
-        Equal requests share one solve and one plan.
+        Equal requests of a project share one solve and one plan.
 
         Raises:
             InputError: if the request is bad, also where only the solve can tell.
@@ -134,16 +136,16 @@ class PlanService:
             FailedSolveError: if the solve failed within the wait.
             SolveCancelledError: if it was cancelled within the wait.
         """
-        begun = await run_in_threadpool(self._begin, request, idempotency_key)
+        begun = await run_in_threadpool(self._begin, caller, request, idempotency_key)
         if isinstance(begun, StoredPlan):
             return Answered(plan=begun, is_new=False)
-        operation = await self._operations.finished(begun, wait_seconds=wait_seconds)
+        operation = await self._operations.finished(caller, begun, wait_seconds=wait_seconds)
         if operation.state is OperationState.RUNNING:
             return operation
-        return await run_in_threadpool(self._outcome, operation)
+        return await run_in_threadpool(self._outcome, caller, operation)
 
-    def _planned(self, plan_id: str) -> Plan:
-        answer = self.get(plan_id).answer
+    def _planned(self, caller: Caller, plan_id: str) -> Plan:
+        answer = self.get(caller, plan_id).answer
         if isinstance(answer, Infeasible):
             raise InputError(
                 "is an infeasible answer: it has no strategy to compare",
@@ -153,20 +155,22 @@ class PlanService:
             )
         return answer
 
-    def _outcome(self, operation: Operation) -> Answered:
+    def _outcome(self, caller: Caller, operation: Operation) -> Answered:
         if operation.plan_id is not None:
-            return Answered(plan=self.get(operation.plan_id), is_new=True)
+            return Answered(plan=self.get(caller, operation.plan_id), is_new=True)
         if operation.problem is not None:
             raise FailedSolveError(operation.id, operation.problem)
         raise SolveCancelledError("the solve was cancelled")
 
-    def _begin(self, request: PlanRequest, idempotency_key: str | None) -> StoredPlan | str:
+    def _begin(
+        self, caller: Caller, request: PlanRequest, idempotency_key: str | None
+    ) -> StoredPlan | str:
         """Return the known plan, or the id of the operation that looks for it."""
         resolved = resolved_request(self._planner, request)
         digest = resolved.digest
         for race in range(_RACES_LIMIT):
             try:
-                found, is_ours = self._claim(digest, idempotency_key)
+                found, is_ours = self._claim(caller, digest, idempotency_key)
                 break
             except IntegrityError:  # another process stored the same at the same time
                 if race + 1 == _RACES_LIMIT:
@@ -175,27 +179,30 @@ class PlanService:
             self._solves.start(found, resolved)
         return found
 
-    def _claim(self, digest: str, idempotency_key: str | None) -> tuple[StoredPlan | str, bool]:
+    def _claim(
+        self, caller: Caller, digest: str, idempotency_key: str | None
+    ) -> tuple[StoredPlan | str, bool]:
         """Return the plan or operation for the digest, and whether the operation is a new one."""
         with self._database.writing() as session:
             if idempotency_key is not None:
-                _claim_key(session, idempotency_key, digest)
-            plan = PlanRepository(session).answering(digest)
+                _claim_key(session, caller, idempotency_key, digest)
+            plan = PlanRepository(session, caller.project_id).answering(digest)
             if plan is not None:
                 return stored_plan(plan), False
             operations = OperationRepository(session)
-            running = operations.solving(digest)
+            running = operations.solving(digest, project_id=caller.project_id)
             if running is not None:
                 return running.id, False
             self._solves.check_capacity()
-            row = self._new_operation(digest)
+            row = self._new_operation(caller, digest)
             operations.add(row)
             operations.add_event(row.id, kind="state", data='{"state": "running"}')
             return row.id, True
 
-    def _new_operation(self, digest: str) -> OperationRow:
+    def _new_operation(self, caller: Caller, digest: str) -> OperationRow:
         return OperationRow(
             id=f"operation-{uuid.uuid4().hex}",
+            project_id=caller.project_id,
             request_digest=digest,
             state=OperationState.RUNNING.value,
             lease_expires_at=self._solves.lease_end(),
@@ -203,8 +210,8 @@ class PlanService:
         )
 
 
-def _claim_key(session: Session, key: str, digest: str) -> None:
-    stands_for = IdempotencyKeyRepository(session).claim(
+def _claim_key(session: Session, caller: Caller, key: str, digest: str) -> None:
+    stands_for = IdempotencyKeyRepository(session, caller.project_id).claim(
         key, request_digest=digest, at=datetime.now(UTC)
     )
     if stands_for != digest:

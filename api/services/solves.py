@@ -141,7 +141,11 @@ class Solves:
 
     def _store(self, operation_id: str, answer: Plan | Infeasible, digest: str) -> None:
         with self._database.writing() as session:
-            operations, plans = OperationRepository(session), PlanRepository(session)
+            operations = OperationRepository(session)
+            operation = operations.get(operation_id)
+            if operation is None:
+                return
+            plans = PlanRepository(session, operation.project_id)
             known = plans.get(answer.id) or plans.answering(digest)
             plan_id = answer.id if known is None else known.id
             moved = move(operations, operation_id, OperationState.SUCCEEDED, plan_id=plan_id)

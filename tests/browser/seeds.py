@@ -53,7 +53,7 @@ def store(database_url: str, *answers: Plan | Infeasible) -> None:
     upgrade(database)
     with database.writing() as session:
         for answer in answers:
-            PlanRepository(session).add(plan_row(answer, request_digest=answer.id))
+            PlanRepository(session, "default").add(plan_row(answer, request_digest=answer.id))
     database.close()
 
 

@@ -9,6 +9,7 @@ from fastapi.testclient import TestClient
 
 from api.schemas import Operation
 from api.services.operations import OperationService
+from tests.contract.api.callers import LOCAL
 
 DYING, ENDLESS, REFUSED, BROKEN, INFEASIBLE = 13, 17, 19, 23, 1
 
@@ -41,7 +42,7 @@ def a_running_solve(client: TestClient) -> str:
 
 def ended(client: TestClient, operation_id: str) -> Operation:
     """Return the operation once it has ended."""
-    return asyncio.run(service(client).finished(operation_id, wait_seconds=30))
+    return asyncio.run(service(client).finished(LOCAL, operation_id, wait_seconds=30))
 
 
 def service(client: TestClient) -> OperationService:
@@ -57,6 +58,6 @@ def process_ids(client: TestClient) -> tuple[int, ...]:
 
 
 async def _first_progress(operations: OperationService, operation_id: str) -> None:
-    async for event in operations.follow(operation_id):
+    async for event in operations.follow(LOCAL, operation_id):
         if event.kind == "progress":
             return

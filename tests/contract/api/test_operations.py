@@ -11,6 +11,7 @@ from fastapi.testclient import TestClient
 
 from api.repositories.operations import OperationRepository
 from api.tables import OperationRow
+from tests.contract.api.callers import LOCAL
 from tests.contract.api.solving import a_request, a_running_solve, ended, process_ids
 
 
@@ -145,7 +146,7 @@ def test_an_operation_cancelled_through_another_service_stops_here(make_app):
     with TestClient(make_app(lease_seconds=0.2)) as solving:
         operation_id = a_running_solve(solving)
         other = make_app()
-        other.state.services.operations.cancel(operation_id)
+        other.state.services.operations.cancel(LOCAL, operation_id)
         recorded = solving.app.state.solves.recorded(operation_id)
         if recorded is not None:
             recorded.result(timeout=30)

@@ -187,7 +187,7 @@ def test_a_failure_of_ours_is_a_page_that_gives_nothing_away(client):
     """A document that cannot be read any more, say."""
     database = client.app.state.database
     with database.writing() as session:
-        PlanRepository(session).add(
+        PlanRepository(session, "default").add(
             PlanRow(
                 id="plan-rotten",
                 request_digest="rotten",
@@ -202,7 +202,7 @@ def test_a_failure_of_ours_is_a_page_that_gives_nothing_away(client):
         )
     response = client.get("/plans/plan-rotten")
     with database.writing() as session:
-        PlanRepository(session).delete("plan-rotten")
+        PlanRepository(session, "default").delete("plan-rotten")
     assert response.status_code == 500
     assert "Internal error" in response.text
     assert "secret" not in response.text
