@@ -180,6 +180,8 @@ def _gradients_in_16_bits(run: MeasuredRun) -> bool:
     (`grad_reduce_in_fp32 = False`); Megatron-LM's own default is 32 bits.
     """
     framework = (run.framework or "").lower()
+    if _NEMO_CONFIGURATION.search(run.source or ""):
+        return True
     return any(name in framework for name in ("nemo", "megatron-bridge", "megatron bridge"))
 
 
