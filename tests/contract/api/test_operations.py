@@ -26,6 +26,7 @@ def left_operation(database, *, leased_for_seconds: float) -> str:
     now = datetime.now(UTC)
     row = OperationRow(
         id="operation-left",
+        project_id="default",
         request_digest="0" * 64,
         state="running",
         lease_expires_at=now + timedelta(seconds=leased_for_seconds),
