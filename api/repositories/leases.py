@@ -1,0 +1,70 @@
+"""Leases."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from datetime import datetime
+
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from api.tables import LeaseRow
+
+
+class LeaseRepository:
+    """Leases of all runs."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+
+    def add_all(self, rows: Collection[LeaseRow]) -> None:
+        """Store the leases of a gang."""
+        self._session.add_all(rows)
+        self._session.flush()
+
+    def get(self, lease_id: str) -> LeaseRow | None:
+        """Return the lease with that id."""
+        return self._session.get(LeaseRow, lease_id)
+
+    def locked(self, lease_id: str) -> LeaseRow:
+        """Return the lease as it is now; nobody else changes it before this unit of work ends."""
+        return self._session.scalars(
+            select(LeaseRow)
+            .where(LeaseRow.id == lease_id)
+            .with_for_update()
+            .execution_options(populate_existing=True)
+        ).one()
+
+    def live_of_agent(self, agent_id: str) -> LeaseRow | None:
+        """Return the lease that the agent holds."""
+        return self._session.scalar(
+            select(LeaseRow).where(LeaseRow.agent_id == agent_id, LeaseRow.ended_at.is_(None))
+        )
+
+    def live_of_agents(self, agent_ids: Collection[str]) -> Sequence[LeaseRow]:
+        """Return the leases that these agents hold."""
+        return self._session.scalars(
+            select(LeaseRow).where(LeaseRow.agent_id.in_(agent_ids), LeaseRow.ended_at.is_(None))
+        ).all()
+
+    def of_epoch(self, run_id: str, epoch: int) -> Sequence[LeaseRow]:
+        """Return the run's leases of that epoch, by node."""
+        return self._session.scalars(
+            select(LeaseRow)
+            .where(LeaseRow.run_id == run_id, LeaseRow.epoch == epoch)
+            .order_by(LeaseRow.node_rank)
+        ).all()
+
+    def of_runs(self, keys: Collection[tuple[str, int]]) -> Sequence[LeaseRow]:
+        """Return the leases of runs, each in its epoch, by node."""
+        run_ids = {run_id for run_id, _ in keys}
+        rows = self._session.scalars(
+            select(LeaseRow).where(LeaseRow.run_id.in_(run_ids)).order_by(LeaseRow.node_rank)
+        )
+        return [row for row in rows if (row.run_id, row.epoch) in keys]
+
+    def overdue(self, *, at: datetime) -> Sequence[LeaseRow]:
+        """Return the live leases whose time has passed."""
+        return self._session.scalars(
+            select(LeaseRow).where(LeaseRow.ended_at.is_(None), LeaseRow.expires_at < at)
+        ).all()
