@@ -8,6 +8,7 @@ from typing import Annotated
 from fastapi import APIRouter, Depends, Query, Request, Response
 from fastapi.responses import FileResponse, RedirectResponse
 
+from api.dashboard import plan_pages
 from api.dashboard.comparison_view import Shown, comparison_view
 from api.dashboard.infeasible_view import infeasible_view
 from api.dashboard.page_route import PageRoute, refuse_foreign_sites
@@ -35,6 +36,8 @@ _PAGE_LENGTH = 50
 _FOR_A_YEAR = {"Cache-Control": "public, max-age=31536000, immutable"}
 
 router = APIRouter(route_class=PageRoute, include_in_schema=False)
+
+router.include_router(plan_pages.router)
 
 
 @router.get("/")

@@ -78,6 +78,7 @@ ACTION_PARTS = _parts(
         "weight_gradient": ("Weight gradient", "where it is taken apart from the inputs'"),
     },
 )
+BUBBLE = next(part for part in STEP_PARTS if part.name == "bubble")
 
 
 def step_seconds(breakdown: StepBreakdown) -> tuple[tuple[Part, float], ...]:

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from api.dashboard.chrome_trace import chrome_trace
 from api.dashboard.plan_view import plan_view
 from api.dashboard.rendering import page
 from api.dashboard.timeline import timeline_view
@@ -32,6 +33,7 @@ def bars(plan: Plan) -> list[tuple[str, str, int]]:
     return [
         (trace["name"], row, trace["y"].count(row))
         for trace in view.figure["data"]
+        if trace["name"] != "Bubble"
         for row in ("Stage 0", "Stage 1")
     ]
 
@@ -57,7 +59,35 @@ def test_long_steps_leave_out_rounds_in_the_middle() -> None:
     assert view is not None
     assert view.micro_batch_count == 4096
     assert view.shown_count == 374  # 1,500 spans of 2 stages, both ways, in whole rounds of two
-    assert sum(len(trace["x"]) for trace in view.figure["data"]) == 4 * 374
+    actions = [trace for trace in view.figure["data"] if trace["name"] != "Bubble"]
+    assert sum(len(trace["x"]) for trace in actions) == 4 * 374
+
+
+def test_bubbles_and_actions_fill_every_stage_to_the_end() -> None:
+    view = timeline_view(a_pipeline())
+    assert view is not None
+    ends = {
+        row: sum(
+            width
+            for trace in view.figure["data"]
+            for width, at in zip(trace["x"], trace["y"], strict=True)
+            if at == row
+        )
+        for row in ("Stage 0", "Stage 1")
+    }
+    assert ends["Stage 0"] == pytest.approx(ends["Stage 1"], rel=1e-6)
+
+
+def test_the_chrome_trace_has_an_event_for_each_action_and_names_its_stages() -> None:
+    trace = chrome_trace(a_pipeline())
+    events = trace["traceEvents"]
+    assert [event["args"]["name"] for event in events if event["ph"] == "M"][1:] == [
+        "stage 0",
+        "stage 1",
+    ]
+    assert sum(event["cat"] == "action" for event in events if event["ph"] == "X") == 32
+    first = next(event for event in events if event["ph"] == "X" and event["tid"] == 0)
+    assert (first["name"], first["ts"]) == ("Forward", 0.0)
 
 
 def test_the_page_states_the_simulated_step_and_how_long_stages_wait() -> None:

@@ -1,0 +1,32 @@
+"""Stored answers as the pages need them: read, and known to be plans."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import Depends
+
+from api.deps import PlanId, Plans, Reader
+from planner.errors import InputError
+from planner.schema.plan import Infeasible, Plan
+
+
+def the_plan(caller: Reader, plan_id: PlanId, plans: Plans) -> Plan:
+    """Return the plan that the path names.
+
+    Raises:
+        NotFoundError: if the caller's project has none.
+        InputError: if it is an infeasible answer, of which there is nothing more to show.
+    """
+    answer = plans.get(caller, plan_id).answer
+    if isinstance(answer, Infeasible):
+        raise InputError(
+            "is an infeasible answer: it has no strategy",
+            field="plan",
+            value=plan_id,
+            remedy="open it to see what would help, or choose another plan",
+        )
+    return answer
+
+
+ThePlan = Annotated[Plan, Depends(the_plan)]

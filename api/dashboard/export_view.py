@@ -1,0 +1,104 @@
+"""What the page of exports shows: a tab for each target, its files, and what they lose."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from planner.errors import InputError
+from planner.exporters.registry import TARGETS, ExportedFile, export
+from planner.schema.plan import Plan
+
+_LABELS = {
+    "torchrun": "torchrun",
+    "megatron-lm": "Megatron-LM",
+    "megatron": "Megatron-LM",
+    "torchtitan": "torchtitan",
+    "deepspeed": "DeepSpeed",
+    "accelerate": "Accelerate",
+    "slurm": "Slurm",
+    "kubeflow": "Kubeflow",
+    "axolotl": "Axolotl",
+    "skypilot": "SkyPilot",
+    "dstack": "dstack",
+    "nanotron": "nanotron",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tab:
+    """A target by its name in links and in words."""
+
+    target: str
+    label: str
+    is_shown: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExportView:
+    """One plan for one target; `refusal` says why the target can run nothing like it."""
+
+    plan: Plan
+    tabs: tuple[Tab, ...]
+    target: str
+    label: str
+    files: tuple[ExportedFile, ...]
+    losses: tuple[str, ...]
+    refusal: InputError | None
+
+
+def export_view(plan: Plan, target: str | None) -> ExportView:
+    """Return what the plan becomes for `target`, or for the first one.
+
+    Raises:
+        InputError: if there is no such target.
+    """
+    shown = _known(target or TARGETS[0])
+    refusal = None
+    files: tuple[ExportedFile, ...] = ()
+    losses: tuple[str, ...] = ()
+    try:
+        exported = export(plan, shown)
+        files, losses = exported.files, exported.losses
+    except InputError as error:
+        refusal = error
+    return ExportView(
+        plan=plan,
+        tabs=tuple(
+            Tab(target=name, label=_label(name), is_shown=name == shown) for name in TARGETS
+        ),
+        target=shown,
+        label=_label(shown),
+        files=files,
+        losses=losses,
+        refusal=refusal,
+    )
+
+
+def exported_file(plan: Plan, target: str, name: str) -> ExportedFile:
+    """Return one of the files that the plan becomes for `target`.
+
+    Raises:
+        InputError: if there is no such target or file, or the target can run nothing like the plan.
+    """
+    files = export(plan, _known(target)).files
+    for file in files:
+        if file.name == name:
+            return file
+    raise InputError(
+        f"is no file of the export to {target}",
+        field="name",
+        value=name,
+        remedy=f"use one of {', '.join(file.name for file in files)}",
+    )
+
+
+def _known(target: str) -> str:
+    if target not in TARGETS:
+        raise InputError(
+            "is no target", field="target", value=target, remedy=f"use one of {', '.join(TARGETS)}"
+        )
+    return target
+
+
+def _label(target: str) -> str:
+    return _LABELS.get(target, target)
