@@ -5,16 +5,32 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from planner.errors import InputError
+from planner.exporters.accelerate import export_accelerate
+from planner.exporters.clouds import export_kubeflow, export_skypilot
+from planner.exporters.deepspeed import export_deepspeed
 from planner.exporters.export import Export, ExportedFile
+from planner.exporters.hugging_face import export_hugging_face
 from planner.exporters.megatron import export_megatron
+from planner.exporters.megatron_bridge import export_bridge
+from planner.exporters.slurm import export_slurm
 from planner.exporters.torchrun import export_torchrun
+from planner.exporters.torchtitan import export_torchtitan, export_torchtitan_toml
 from planner.schema.plan import Plan
 
 __all__ = ["TARGETS", "Export", "ExportedFile", "export"]
 
 _EXPORTERS: dict[str, Callable[[Plan, str], Export]] = {
     "torchrun": export_torchrun,
+    "torchtitan": export_torchtitan,
+    "torchtitan-0.2": export_torchtitan_toml,
     "megatron-lm": export_megatron,
+    "megatron-bridge": export_bridge,
+    "deepspeed": export_deepspeed,
+    "accelerate": export_accelerate,
+    "hf-trainer": export_hugging_face,
+    "slurm": export_slurm,
+    "kubeflow": export_kubeflow,
+    "skypilot": export_skypilot,
 }
 TARGETS: tuple[str, ...] = tuple(_EXPORTERS)
 

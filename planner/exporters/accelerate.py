@@ -1,0 +1,114 @@
+"""Accelerate: a plan as the YAML file of `accelerate launch --config_file`.
+
+Keys are those of Accelerate 1.15.0, `commands/config/config_args.py`. The file does not say the
+micro-batch: the training program does, so that it stands in comments.
+"""
+
+from __future__ import annotations
+
+from planner.exporters.canonical import layer_groups
+from planner.exporters.draft import Draft, offloads, zero_stages
+from planner.exporters.export import Export, ExportedFile
+from planner.exporters.fully_sharded import is_sharded, settled_fully_sharded, transformer_layer
+from planner.exporters.placement import placement
+from planner.exporters.torchrun import PORT
+from planner.schema.job import Precision
+from planner.schema.plan import Plan
+from planner.schema.strategy import ActivationCheckpointing, Offload
+
+_PRECISION = {
+    Precision.BF16: "bf16",
+    Precision.FP16: "fp16",
+    Precision.FP32: "no",
+    Precision.FP8: "fp8",
+}
+
+Fields = dict[str, object]
+
+
+def export_accelerate(plan: Plan, target: str) -> Export:
+    """Return the YAML file; machine_rank and main_process_ip are each machine's to set."""
+    draft = settled_fully_sharded(plan, target)
+    strategy, job = draft.strategy, plan.job.resolved
+    lines = [
+        f"# Plan {plan.id} for Accelerate 1.15.",
+        *(f"# Not as planned: {loss}." for loss in draft.losses),
+        f"# per_device_train_batch_size: {strategy.micro_batch_size}",
+        f"# gradient_accumulation_steps: {strategy.micro_batch_count}",
+        f"# sequence length: {job.sequence_length}",
+        *_lines(accelerate_fields(draft)),
+    ]
+    return Export(
+        target=target,
+        files=(ExportedFile(name="accelerate.yaml", text="\n".join(lines) + "\n"),),
+        losses=draft.losses,
+        strategy=strategy,
+    )
+
+
+def accelerate_fields(draft: Draft) -> Fields:
+    """Return the configuration, nested as the file has it."""
+    place = placement(draft.plan)
+    sharded = is_sharded(draft)
+    ranks = draft.strategy.world_size
+    several = "MULTI_GPU" if ranks > 1 else "NO"
+    fields: Fields = {
+        "compute_environment": "LOCAL_MACHINE",
+        "distributed_type": "FSDP" if sharded else several,
+        "mixed_precision": _PRECISION[draft.plan.job.resolved.precision],
+        "num_machines": place.node_count,
+        "num_processes": ranks,
+        "machine_rank": 0,
+        "rdzv_backend": "static",
+    }
+    if place.node_count > 1:
+        fields |= {"main_process_ip": "127.0.0.1", "main_process_port": PORT}
+    if sharded:
+        fields |= {"fsdp_config": _fsdp(draft), "parallelism_config": _parallelism(draft)}
+    return fields
+
+
+def _fsdp(draft: Draft) -> Fields:
+    strategy = draft.strategy
+    kept = next(layer_groups(strategy)).activation_checkpointing
+    fields: Fields = {
+        "fsdp_version": 2,
+        "fsdp_auto_wrap_policy": "TRANSFORMER_BASED_WRAP",
+        "fsdp_reshard_after_forward": zero_stages(strategy) == {3},
+        "fsdp_offload_params": Offload.PARAMETERS in offloads(strategy),
+        "fsdp_activation_checkpointing": kept is ActivationCheckpointing.FULL,
+        "fsdp_cpu_ram_efficient_loading": True,
+        "fsdp_state_dict_type": "SHARDED_STATE_DICT",
+    }
+    layer = transformer_layer(draft.plan)
+    if layer is not None:
+        fields["fsdp_transformer_layer_cls_to_wrap"] = layer
+    return fields
+
+
+def _parallelism(draft: Draft) -> Fields:
+    strategy = draft.strategy
+    return {
+        "parallelism_config_dp_replicate_size": strategy.replicate_degree,
+        "parallelism_config_dp_shard_size": strategy.shard_degree,
+        "parallelism_config_tp_size": strategy.tensor_parallel_degree,
+        "parallelism_config_cp_size": strategy.context_parallel_degree,
+    }
+
+
+def _lines(fields: Fields, indent: str = "") -> list[str]:
+    lines: list[str] = []
+    for name, value in fields.items():
+        if isinstance(value, dict):
+            lines += [f"{indent}{name}:", *_lines(value, indent + "  ")]
+        else:
+            lines.append(f"{indent}{name}: {_scalar(value)}")
+    return lines
+
+
+def _scalar(value: object) -> str:
+    """Return the value in YAML; `no` would be a boolean without its quotes."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    text = str(value)
+    return f"'{text}'" if text in {"no", "NO"} else text

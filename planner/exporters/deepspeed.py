@@ -1,0 +1,218 @@
+"""DeepSpeed: a plan as its JSON configuration.
+
+Keys are those of DeepSpeed 0.19.8, `deepspeed/runtime/config.py` and `zero/config.py`. Pipelines
+and experts are made in the program, not in the configuration.
+"""
+
+from __future__ import annotations
+
+import json
+
+from planner.exporters.canonical import layer_groups
+from planner.exporters.draft import (
+    Draft,
+    block_count,
+    first_draft,
+    offloads,
+    refusal,
+    with_everywhere,
+    with_offload_of_all,
+    with_one_checkpointing,
+    with_one_zero_stage,
+    zero_stages,
+)
+from planner.exporters.export import Export, ExportedFile
+from planner.schema.job import OffloadStore, Precision
+from planner.schema.plan import Plan
+from planner.schema.strategy import ActivationCheckpointing, ContextParallelKind, Offload
+
+_NVME_PATH = "/local_nvme"
+
+
+def export_deepspeed(plan: Plan, target: str) -> Export:
+    """Return the JSON file for `--deepspeed_config`."""
+    draft = settled_for_deepspeed(plan, target)
+    text = json.dumps(deepspeed_fields(draft), indent=2) + "\n"
+    return Export(
+        target=target,
+        files=(ExportedFile(name="deepspeed.json", text=text),),
+        losses=draft.losses,
+        strategy=draft.strategy,
+    )
+
+
+def settled_for_deepspeed(plan: Plan, target: str) -> Draft:
+    """Return what DeepSpeed's configuration can express of the plan, with what is lost.
+
+    Raises:
+        InputError: if it can express nothing like it.
+    """
+    draft = first_draft(plan, target)
+    _refuse_axes(draft)
+    draft = _one_shard_group(draft)
+    draft = _checkpointed(draft)
+    draft = _offloaded(draft)
+    if draft.shares_states:
+        draft = with_one_zero_stage(draft, (0, 1, 2, 3), why="DeepSpeed has one ZeRO stage")
+    return _tensor_parallel(draft)
+
+
+def _refuse_axes(draft: Draft) -> None:
+    """Refuse what a DeepSpeed program has to be written for, and what it has not.
+
+    Raises:
+        InputError: naming the degree.
+    """
+    strategy = draft.strategy
+    for field, value in (
+        ("pipeline_parallel_degree", strategy.pipeline_parallel_degree),
+        ("expert_parallel_degree", strategy.expert_parallel_degree),
+    ):
+        if value > 1:
+            raise refusal(
+                draft,
+                field=field,
+                value=value,
+                problem="DeepSpeed's configuration does not say it: the program's own modules do",
+                remedy=f"plan with limits.{field} 1",
+            )
+    ring = strategy.context_parallel_kind is ContextParallelKind.RING
+    if strategy.context_parallel_degree > 1 and ring:
+        raise refusal(
+            draft,
+            field="context_parallel_kind",
+            value="ring",
+            problem="DeepSpeed exchanges heads and passes no keys round",
+            remedy="plan with limits.context_parallel_kinds [all_to_all]",
+        )
+    if strategy.sequence_parallel:
+        raise refusal(
+            draft,
+            field="sequence_parallel",
+            value=True,
+            problem="DeepSpeed's tensor parallelism keeps whole sequences, which takes more memory",
+            remedy="plan with limits.sequence_parallel false",
+        )
+
+
+def _tensor_parallel(draft: Draft) -> Draft:
+    """Keep: AutoTP runs with ZeRO 0, 1 and 2, and without exchanged heads."""
+    strategy = draft.strategy
+    if strategy.tensor_parallel_degree == 1:
+        return draft
+    if max(zero_stages(strategy)) == 3:
+        field, value = "zero_stage", 3
+    elif strategy.context_parallel_degree > 1:
+        field, value = "context_parallel_degree", strategy.context_parallel_degree
+    else:
+        return draft
+    raise refusal(
+        draft,
+        field=field,
+        value=value,
+        problem="DeepSpeed's tensor parallelism does not go with it",
+        remedy="plan with limits.tensor_parallel_degree 1",
+    )
+
+
+def _one_shard_group(draft: Draft) -> Draft:
+    """Keep: `zero_optimization` shards over all data-parallel ranks."""
+    strategy = draft.strategy
+    if strategy.replicate_degree == 1 or zero_stages(strategy) == {0}:
+        return draft
+    data = strategy.shard_degree * strategy.replicate_degree
+    return draft.losing(
+        f"DeepSpeed shards over all {data} data-parallel ranks, where the plan does over "
+        f"{strategy.shard_degree}: less memory, collectives of more ranks",
+        strategy.model_copy(
+            update={"data_parallel_shard_degree": data, "data_parallel_replicate_degree": 1}
+        ),
+    )
+
+
+def _checkpointed(draft: Draft) -> Draft:
+    draft = with_one_checkpointing(draft, why="DeepSpeed checkpoints whole blocks or none")
+    kept = next(layer_groups(draft.strategy)).activation_checkpointing
+    if kept is ActivationCheckpointing.SELECTIVE:
+        draft = draft.losing(
+            "DeepSpeed checkpoints no part of a block: all of it is recomputed, which takes less "
+            "memory and more time",
+            with_everywhere(draft.strategy, activation_checkpointing=ActivationCheckpointing.FULL),
+        )
+    if kept is ActivationCheckpointing.NONE:
+        return draft
+    return draft.losing(
+        "the configuration does not switch checkpointing on: call "
+        "deepspeed.checkpointing.checkpoint (or the model's gradient_checkpointing_enable) around "
+        "every block"
+    )
+
+
+def _offloaded(draft: Draft) -> Draft:
+    """Keep: the optimizer from stage 1 on, parameters in stage 3, activations if checkpointed."""
+    for item in Offload:
+        draft = with_offload_of_all(draft, item, why="DeepSpeed offloads of all layers or none")
+    kept = offloads(draft.strategy)
+    if Offload.OPTIMIZER in kept and draft.shares_states and 0 in zero_stages(draft.strategy):
+        least = max(1, *zero_stages(draft.strategy))
+        draft = draft.losing(
+            f"DeepSpeed offloads a sharded optimizer only: ZeRO stage {least}, less memory",
+            with_everywhere(draft.strategy, zero_stage=least),
+        )
+    checkpointing = next(layer_groups(draft.strategy)).activation_checkpointing
+    if Offload.ACTIVATIONS in kept and checkpointing is not ActivationCheckpointing.FULL:
+        raise refusal(
+            draft,
+            field="offload",
+            value=Offload.ACTIVATIONS.value,
+            problem="DeepSpeed moves only the inputs of checkpointed blocks to the host",
+            remedy="plan with limits.activation_checkpointing [full], or without activations in "
+            "limits.offload",
+        )
+    return draft
+
+
+def deepspeed_fields(draft: Draft) -> dict[str, object]:
+    """Return the configuration, without what it has by default."""
+    strategy, job = draft.strategy, draft.plan.job.resolved
+    fields: dict[str, object] = {
+        "train_batch_size": job.global_batch_size,
+        "train_micro_batch_size_per_gpu": strategy.micro_batch_size,
+        "gradient_accumulation_steps": strategy.micro_batch_count,
+        "zero_optimization": _zero(draft),
+    }
+    if job.precision is not Precision.FP32:
+        name = "fp16" if job.precision is Precision.FP16 else "bf16"
+        fields[name] = {"enabled": True}
+    if job.gradient_clipping:
+        fields["gradient_clipping"] = 1.0
+    if strategy.tensor_parallel_degree > 1:
+        fields["tensor_parallel"] = {"autotp_size": strategy.tensor_parallel_degree}
+    if strategy.context_parallel_degree > 1:
+        fields["sequence_parallel_size"] = strategy.context_parallel_degree
+    if next(layer_groups(strategy)).activation_checkpointing is ActivationCheckpointing.FULL:
+        fields["activation_checkpointing"] = {
+            "number_checkpoints": block_count(strategy),
+            "cpu_checkpointing": Offload.ACTIVATIONS in offloads(strategy),
+        }
+    return fields
+
+
+def _zero(draft: Draft) -> dict[str, object]:
+    strategy = draft.strategy
+    (stage,) = zero_stages(strategy)
+    fields: dict[str, object] = {"stage": stage}
+    if stage:
+        fields |= {"overlap_comm": True, "contiguous_gradients": True}
+    kept = offloads(strategy)
+    if Offload.OPTIMIZER in kept:
+        fields["offload_optimizer"] = _store(draft)
+    if Offload.PARAMETERS in kept:
+        fields["offload_param"] = _store(draft)
+    return fields
+
+
+def _store(draft: Draft) -> dict[str, object]:
+    if draft.plan.job.resolved.offload_to is OffloadStore.NVME:
+        return {"device": "nvme", "nvme_path": _NVME_PATH}
+    return {"device": "cpu", "pin_memory": True}

@@ -1,0 +1,171 @@
+"""Fully sharded: what Accelerate and Hugging Face's Trainer can run of a plan.
+
+Both drive torch's `fully_shard` by one `ParallelismConfig`. Rules: `parallelism_config.py` and
+`utils/dataclasses.py` of Accelerate 1.15.0; no pipelines and no experts (accelerate#4200).
+"""
+
+from __future__ import annotations
+
+from planner.exporters.canonical import layer_groups, shards_anything
+from planner.exporters.draft import (
+    Draft,
+    first_draft,
+    offloads,
+    refusal,
+    refuse_offload,
+    with_everywhere,
+    with_offload,
+    with_offload_of_all,
+    with_one_checkpointing,
+    with_one_zero_stage,
+    zero_stages,
+)
+from planner.schema.plan import Plan
+from planner.schema.strategy import ActivationCheckpointing, ContextParallelKind, Offload
+
+_FULL = ActivationCheckpointing.FULL
+
+
+def settled_fully_sharded(plan: Plan, target: str) -> Draft:
+    """Return what Accelerate can run of the plan, with what is lost.
+
+    Raises:
+        InputError: if it can run nothing like it.
+    """
+    draft = first_draft(plan, target)
+    _refuse_axes(draft)
+    draft = _context(draft)
+    draft = _offloaded(draft)
+    draft = _sharded(draft)
+    return _checkpointed(draft)
+
+
+def is_sharded(draft: Draft) -> bool:
+    """Return whether the run goes through `fully_shard`: without it, it is plain replicas."""
+    strategy = draft.strategy
+    several = strategy.tensor_parallel_degree * strategy.context_parallel_degree > 1
+    return several or (draft.shares_states and shards_anything(strategy))
+
+
+def transformer_layer(plan: Plan) -> str | None:
+    """Return the class of the model's blocks in transformers, None where it is not known."""
+    return _LAYERS.get(plan.model.resolved.architecture)
+
+
+_LAYERS = {
+    "llama": "LlamaDecoderLayer",
+    "mistral": "MistralDecoderLayer",
+    "mixtral": "MixtralDecoderLayer",
+    "qwen2": "Qwen2DecoderLayer",
+    "qwen3": "Qwen3DecoderLayer",
+    "qwen3_moe": "Qwen3MoeDecoderLayer",
+    "gemma2": "Gemma2DecoderLayer",
+    "gpt2": "GPT2Block",
+    "gpt_oss": "GptOssDecoderLayer",
+    "deepseek_v3": "DeepseekV3DecoderLayer",
+}
+
+
+def _refuse_axes(draft: Draft) -> None:
+    strategy = draft.strategy
+    for field, value in (
+        ("pipeline_parallel_degree", strategy.pipeline_parallel_degree),
+        ("expert_parallel_degree", strategy.expert_parallel_degree),
+    ):
+        if value > 1:
+            raise refusal(
+                draft,
+                field=field,
+                value=value,
+                problem="Accelerate has no such parallelism",
+                remedy=f"plan with limits.{field} 1",
+            )
+    if strategy.sequence_parallel:
+        raise refusal(
+            draft,
+            field="sequence_parallel",
+            value=True,
+            problem="transformers' tensor parallelism keeps whole sequences, which takes more "
+            "memory",
+            remedy="plan with limits.sequence_parallel false",
+        )
+
+
+def _context(draft: Draft) -> Draft:
+    strategy = draft.strategy
+    degree = strategy.context_parallel_degree
+    if degree == 1 or strategy.context_parallel_kind is ContextParallelKind.RING:
+        return draft
+    raise refusal(
+        draft,
+        field="context_parallel_kind",
+        value=strategy.context_parallel_kind.value,
+        problem="Accelerate's fully sharded runs pass keys and values round",
+        remedy="plan with limits.context_parallel_kinds [ring], or export to deepspeed",
+    )
+
+
+def _offloaded(draft: Draft) -> Draft:
+    """Keep: `offload_params` moves parameters, gradients and optimizer together."""
+    refuse_offload(draft, Offload.ACTIVATIONS, why="Accelerate offloads no activations")
+    if not offloads(draft.strategy):
+        return draft
+    why = "Accelerate offloads parameters and optimizer of all layers together"
+    if zero_stages(draft.strategy) != {3}:
+        draft = draft.losing(
+            f"{why}, which are then sharded: ZeRO stage 3",
+            with_everywhere(draft.strategy, zero_stage=3),
+        )
+    for item in (Offload.OPTIMIZER, Offload.PARAMETERS):
+        if item not in offloads(draft.strategy):
+            draft = draft.losing(f"{why}: {item.value} as well", with_offload(draft.strategy, item))
+        draft = with_offload_of_all(draft, item, why=why)
+    return draft
+
+
+def _sharded(draft: Draft) -> Draft:
+    """Keep: parameters are resharded after forward or not, of all layers.
+
+    Replicas beside tensor or context parallelism need a shard group.
+    """
+    if not is_sharded(draft):
+        return draft
+    strategy = draft.strategy
+    lone = strategy.shard_degree == 1 and strategy.replicate_degree > 1
+    if lone:
+        data = strategy.replicate_degree
+        draft = draft.losing(
+            f"Accelerate has no plain replicas beside other axes: states are sharded over the "
+            f"{data} data-parallel ranks, which takes less memory",
+            strategy.model_copy(
+                update={"data_parallel_shard_degree": data, "data_parallel_replicate_degree": 1}
+            ),
+        )
+    if not draft.shares_states:
+        raise refusal(
+            draft,
+            field="tensor_parallel_degree",
+            value=strategy.tensor_parallel_degree,
+            problem="Accelerate has no tensor parallelism without ranks to shard over",
+            remedy="plan with limits.data_parallel_shard_degree 2 or more",
+        )
+    draft = with_one_zero_stage(draft, (2, 3), why="Accelerate shards all layers alike")
+    if (draft.strategy.micro_batch_count or 1) > 1:
+        draft = draft.losing(
+            "Accelerate reduces gradients after the last micro-batch only and keeps them whole "
+            "until then; GradientAccumulationPlugin(sync_each_batch=True) has them sharded as "
+            "planned"
+        )
+    return draft
+
+
+def _checkpointed(draft: Draft) -> Draft:
+    draft = with_one_checkpointing(draft, why="Accelerate checkpoints all blocks or none")
+    kept = next(layer_groups(draft.strategy)).activation_checkpointing
+    if kept is not ActivationCheckpointing.SELECTIVE:
+        return draft
+    return draft.losing(
+        "Accelerate checkpoints no part of a block: all of it is recomputed, which takes less "
+        "memory and more time",
+        with_everywhere(draft.strategy, activation_checkpointing=_FULL),
+    )
