@@ -117,6 +117,15 @@ class Configurations:
         return self.data_parallel_shard_degree * self.data_parallel_replicate_degree
 
     @property
+    def turns(self) -> Integers:
+        """Return the virtual stages of a rank that takes turns with them, 1 under other schedules.
+
+        Ranks take turns under the interleaved schedule.
+        """
+        interleaved = self.pipeline_schedule == PipelineSchedule.INTERLEAVED
+        return np.where(interleaved, self.virtual_pipeline_degree, 1)
+
+    @property
     def forwards_first(self) -> Booleans:
         """Return whether a pipeline runs all forwards before the first backward."""
         several = self.pipeline_parallel_degree > 1

@@ -28,7 +28,6 @@ from planner.cost.setting import Setting
 from planner.cost.states import (
     LocalParameters,
     StateMemory,
-    SyncSeconds,
     local_parameters,
     sharded_parameters,
     state_memory,
@@ -141,7 +140,11 @@ def _seconds(
             exposed=micro_batch_sync(sync, windows, choices, setting, held=held),
         ),
         step_end_seconds=_step_end_seconds(
-            held, sync=sync, windows=windows, offload=offload, choices=choices, setting=setting
+            held,
+            step_end_sync(sync, windows, choices, setting, role=role),
+            offload=offload,
+            choices=choices,
+            setting=setting,
         ),
     )
 
@@ -193,9 +196,8 @@ def _share(part: Floats, total: Floats) -> Floats:
 
 def _step_end_seconds(
     held: LocalParameters,
+    synced: Floats,
     *,
-    sync: SyncSeconds,
-    windows: Windows,
     offload: OffloadSeconds,
     choices: Choices,
     setting: Setting,
@@ -204,9 +206,9 @@ def _step_end_seconds(
     trained = held.trained()
     shard = sharded_parameters(trained, setting)
     updated = np.where(choices.zero_stage == 0, trained.total(), shard)
-    seconds = updated * setting.optimizer_traffic_bytes / setting.hardware.memory_bytes_per_second
+    seconds = updated * setting.optimizer_seconds_per_parameter
     return StepEndSeconds(
-        data_parallel_exposed=step_end_sync(sync, windows, choices, setting),
+        data_parallel_exposed=synced,
         offload_exposed=offload.step_end,
         optimizer=np.where(choices.offload_optimizer, 0.0, seconds),
     )

@@ -12,6 +12,7 @@ import numpy as np
 
 from planner.cost.compute import ComputeSeconds
 from planner.cost.configuration import Choices, Floats
+from planner.cost.model_parallel import Role
 from planner.cost.overlap import exposed_seconds
 from planner.cost.setting import Setting
 from planner.cost.states import LocalParameters, SyncSeconds
@@ -113,7 +114,7 @@ def _copy_seconds(held: LocalParameters, setting: Setting) -> tuple[Floats, Floa
 
 
 def step_end_sync(
-    sync: SyncSeconds, windows: Windows, choices: Choices, setting: Setting
+    sync: SyncSeconds, windows: Windows, choices: Choices, setting: Setting, *, role: Role
 ) -> Floats:
     """Return what syncing once a step adds to it, [configurations, choices].
 
@@ -127,7 +128,25 @@ def step_end_sync(
     )
     first_forward = np.where((zero == 1) | (zero == 2), sync.gather_trained, 0.0)
     if setting.overlaps_gradients:
-        last_backward = exposed_seconds(last_backward, windows.backward, setting.overlap)
+        last_backward = _exposed_in_turns(last_backward, windows.backward, setting, role)
     if setting.stack.syncs_under_compute:
-        first_forward = exposed_seconds(first_forward, windows.forward, setting.overlap)
+        first_forward = _exposed_in_turns(first_forward, windows.forward, setting, role)
     return last_backward + first_forward
+
+
+def _exposed_in_turns(sync: Floats, window: Floats, setting: Setting, role: Role) -> Floats:
+    """Return what is left of `sync` beside the micro-batches that hide it.
+
+    One micro-batch hides what is synced last, or needed first. Where ranks take turns with v
+    virtual stages that is one of v: beside the others' run as many micro-batches as the pipeline
+    has ranks. The embedding is in the first virtual stage, the head in the last.
+
+    Source: Megatron-LM `core/pipeline_parallel/schedules.py`, which syncs a virtual stage's
+    gradients after its own last backward (`forward_backward_pipelining_with_interleaving`).
+    """
+    micro_batches = np.minimum(setting.pipeline, setting.micro_batch_count)
+    once = {"embedding": 1.0, "block": 1.0 / setting.turns, "head": 0.0}[role]
+    once = np.where(setting.turns > 1.0, once, 1.0)
+    alone = exposed_seconds(sync, window, setting.overlap)
+    beside = exposed_seconds(sync, micro_batches * window, setting.overlap)
+    return once * alone + (1.0 - once) * beside
