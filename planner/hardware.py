@@ -130,6 +130,7 @@ class StackProfile(Part):
     `recomputes_to_the_last_kept`: full checkpointing runs a block again up to the last thing that
     backward needs, and no further.
     `gather_host_us_per_module` is the host's time around a module whose parameters are gathered.
+    `gathers_in_8_bits`: under fp8, parameters are gathered once a step as products read them.
     `syncs_under_compute`: what is synced once a step hides under backward and the next forward.
     `copies_gathered`: gathered parameters and gradients are copied between flat and own tensors.
     `autocasts`: where nothing is sharded, fp32 weights are cast for every micro-batch.
@@ -155,6 +156,7 @@ class StackProfile(Part):
     reduce_bytes_per_gradient: Annotated[int, Field(ge=1, le=4)]
     gathered_layer_count: Annotated[int, Field(ge=1, le=64)]
     overlap: OverlapProfile
+    gathers_in_8_bits: bool = False
     syncs_under_compute: bool
     copies_gathered: bool
     autocasts: bool

@@ -86,6 +86,12 @@ class Setting:
         return 1 if in_8_bits else self.compute_bytes
 
     @property
+    def updated_bytes(self) -> int:
+        """Return the bytes of one parameter as it is gathered after the optimizer's step."""
+        in_8_bits = self.job.precision is Precision.FP8 and self.stack.gathers_in_8_bits
+        return 1 if in_8_bits else self.compute_bytes
+
+    @property
     def narrow_gradients(self) -> bool:
         """Return whether the stack's gradient buffers are of 16 bits in place of 32."""
         wide = self.job.precision is Precision.FP32

@@ -225,7 +225,7 @@ def sync_seconds(local: LocalParameters, setting: Setting) -> SyncSeconds:
     gather = both(local, setting.compute_bytes)
     return SyncSeconds(
         gather=gather,
-        gather_trained=gather if trained is local else both(trained, setting.compute_bytes),
+        gather_trained=both(trained, setting.updated_bytes),
         reduce_scatter=both(trained, setting.reduce_bytes),
         all_reduce=whole + np.where(trained.expert > 0.0, whole_expert, 0.0),
         replicas=replicas,

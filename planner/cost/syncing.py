@@ -144,9 +144,9 @@ def _exposed_in_turns(sync: Floats, window: Floats, setting: Setting, role: Role
     Source: Megatron-LM `core/pipeline_parallel/schedules.py`, which syncs a virtual stage's
     gradients after its own last backward (`forward_backward_pipelining_with_interleaving`).
     """
+    shares = {"embedding": 1.0, "block": 1.0 / setting.turns, "head": 0.0}
+    once = np.where(setting.turns > 1.0, np.asarray(shares[role]), 1.0)
     micro_batches = np.minimum(setting.pipeline, setting.micro_batch_count)
-    once = {"embedding": 1.0, "block": 1.0 / setting.turns, "head": 0.0}[role]
-    once = np.where(setting.turns > 1.0, once, 1.0)
     alone = exposed_seconds(sync, window, setting.overlap)
     beside = exposed_seconds(sync, micro_batches * window, setting.overlap)
-    return once * alone + (1.0 - once) * beside
+    return np.asarray(once * alone + (1.0 - once) * beside)

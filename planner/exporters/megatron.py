@@ -129,7 +129,7 @@ def _batch(draft: Draft) -> list[list[str]]:
     if job.precision is not Precision.FP32:
         words.append([f"--{'fp16' if job.precision is Precision.FP16 else 'bf16'}"])
     if job.precision is Precision.FP8:
-        words.append(["--fp8-format", "hybrid"])
+        words.extend([["--fp8-format", "hybrid"], ["--fp8-param-gather"]])
     return words
 
 

@@ -171,3 +171,18 @@ def test_megatrons_norms_are_fused_whatever_the_job_says() -> None:
         for flag in (False, True)
     )
     assert plain.item() == fused.item()
+
+
+def test_megatron_gathers_parameters_in_8_bits_under_fp8() -> None:
+    """Of a large message the ring takes half as long, its hops aside; torch's stays as it is."""
+    for stack, ratio in ((Stack.MEGATRON, 0.5), (Stack.TORCH, 1.0)):
+        wide, narrow = (
+            sync_seconds(local_parameters(LLAMA.parameters, here), here)
+            for here in (
+                a_setting(stack=stack, precision=precision)
+                for precision in (Precision.BF16, Precision.FP8)
+            )
+        )
+        assert narrow.gather.item() == wide.gather.item()
+        taken = narrow.gather_trained.item() / wide.gather_trained.item()
+        assert taken == pytest.approx(ratio, abs=0.1)
