@@ -44,35 +44,46 @@ def is_alive(mark: ProcessMark) -> bool:
     return mark_of(mark.pid) == mark
 
 
-def tagged(prefix: str) -> list[int]:
-    """Return the processes of ours whose tag begins with `prefix`, but this one."""
+def tagged(prefix: str, spared: frozenset[int] = frozenset()) -> list[int]:
+    """Return the processes of ours whose tag begins with `prefix`, but this one and `spared`."""
     wanted = f"{TAG}={prefix}".encode()
-    own = os.getpid()
-    return [pid for pid in _process_numbers() if pid != own and _has_variable(pid, wanted)]
+    left_out = spared | {os.getpid()}
+    return [pid for pid in _process_numbers() if pid not in left_out and _has_variable(pid, wanted)]
 
 
-def end_all(prefix: str, *, grace_seconds: float) -> None:
+def end_all(prefix: str, *, grace_seconds: float, spared: frozenset[int] = frozenset()) -> None:
     """End every process whose tag begins with `prefix`: asked first, then killed.
 
     Returns when none is left, which takes `grace_seconds` and some milliseconds at most unless the
     kernel cannot end one.
     """
-    for pid in tagged(prefix):
+    for pid in tagged(prefix, spared):
         _signal(pid, signal.SIGTERM)
         _signal(pid, signal.SIGCONT)
     deadline = time.monotonic() + grace_seconds
-    while tagged(prefix) and time.monotonic() < deadline:
+    while tagged(prefix, spared) and time.monotonic() < deadline:
         time.sleep(_POLL_SECONDS)
-    kill_all(prefix)
+    kill_all(prefix, spared)
 
 
-def kill_all(prefix: str) -> None:
+def kill_all(prefix: str, spared: frozenset[int] = frozenset()) -> None:
     """Kill every process whose tag begins with `prefix`, and those that they start meanwhile."""
     unseen = 0
     # A process that is between fork and exec can be missed once.
     while unseen < 2:
-        found = tagged(prefix)
+        found = tagged(prefix, spared)
         unseen = 0 if found else unseen + 1
+        for pid in found:
+            _signal(pid, signal.SIGKILL)
+        time.sleep(_POLL_SECONDS)
+
+
+def kill_others(prefix: str, *, kept: tuple[str, ...]) -> None:
+    """Kill every process whose tag begins with `prefix` but with none of those `kept`."""
+    while True:
+        found = tagged(prefix, frozenset(pid for tag in kept for pid in tagged(tag)))
+        if not found:
+            return
         for pid in found:
             _signal(pid, signal.SIGKILL)
         time.sleep(_POLL_SECONDS)

@@ -7,14 +7,14 @@ agent or by the next. A log's place is its offset in bytes; a row's is its numbe
 from __future__ import annotations
 
 import codecs
-import json
-import math
 import os
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+
+from pydantic import ValidationError
 
 from executor.agent.run_folder import RunFolder, Sent
+from planner.schema.lease import MetricRow
 
 LOG_PIECE_BYTES = 64 * 1024
 ROWS_AT_ONCE = 200
@@ -40,7 +40,7 @@ class RowPiece:
     """Rows numbered from `sequence`, and the byte of the file after the last of them."""
 
     sequence: int
-    rows: tuple[dict[str, Any], ...]
+    rows: tuple[MetricRow, ...]
     end_bytes: int
 
 
@@ -80,10 +80,14 @@ class Spool:
         end = begin + sum(len(line) for line in lines)
         return RowPiece(sequence=self.sent.metric_rows, rows=rows, end_bytes=end)
 
-    def rows_acknowledged(self, piece: RowPiece) -> None:
-        """Remember that the server has all rows of `piece`."""
-        rows = piece.sequence + len(piece.rows)
-        self._remember(replace(self.sent, metric_rows=rows, metric_bytes=piece.end_bytes))
+    def rows_acknowledged(self, piece: RowPiece, sequence: int) -> None:
+        """Remember that the server has all rows below number `sequence`."""
+        if sequence == piece.sequence + len(piece.rows):
+            found = replace(self.sent, metric_rows=sequence, metric_bytes=piece.end_bytes)
+        else:
+            end = byte_after_rows(self._folder.metrics_path, sequence)
+            found = replace(self.sent, metric_rows=sequence, metric_bytes=end)
+        self._remember(found)
 
     def is_empty(self) -> bool:
         """Return whether the server has everything; half a line at the end is nothing."""
@@ -105,23 +109,22 @@ def as_text(content: bytes, *, is_final: bool) -> str:
     return text.replace("\0", _PLACEHOLDER)
 
 
-def read_row(line: bytes) -> dict[str, Any] | None:
+def read_row(line: bytes) -> MetricRow | None:
     """Return a row that a rank wrote, `None` if the line is none (a script may write anything)."""
     try:
-        row = json.loads(line)
-    except (ValueError, RecursionError):
+        return MetricRow.model_validate_json(line)
+    except ValidationError:
         return None
-    if not isinstance(row, dict) or not all(_is_number(value) for value in row.values()):
-        return None
-    return row
 
 
-def _is_number(value: object) -> bool:
-    if value is None:
-        return True
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        return False
-    return math.isfinite(value)
+def byte_after_rows(path: Path, count: int) -> int:
+    """Return the byte after the first `count` rows of a file."""
+    end = 0
+    with path.open("rb") as file:
+        while count > 0 and (line := file.readline()):
+            end += len(line)
+            count -= read_row(line) is not None
+    return end
 
 
 def _synced_bytes(path: Path, offset: int, limit: int) -> bytes:

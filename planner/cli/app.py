@@ -15,6 +15,7 @@ from typing import Annotated
 import typer
 
 from planner.cli import (
+    agent,
     calibrate,
     catalogue,
     check,
@@ -78,6 +79,7 @@ app.command("run", context_settings={"allow_interspersed_args": True})(run.run)
 app.command("profile")(profile.profile)
 app.command("trace")(trace.trace)
 app.command("serve")(service.serve)
+app.add_typer(agent.agent, name="agent")
 app.add_typer(service.database, name="db")
 app.command("models")(catalogue.models)
 app.command("devices")(catalogue.devices)

@@ -57,7 +57,11 @@ def launcher_arguments(
     return arguments
 
 
-_EXTRA_OF = {"executor": ("torch", "executor"), "api": ("fastapi", "service")}
+_EXTRA_OF = {
+    "executor.agent": ("httpx", "executor"),
+    "executor": ("torch", "executor"),
+    "api": ("fastapi", "service"),
+}
 
 
 def become_module(module: str, arguments: Sequence[str]) -> Never:
@@ -66,7 +70,7 @@ def become_module(module: str, arguments: Sequence[str]) -> Never:
     Raises:
         InputError: if what the module needs is not installed.
     """
-    library, extra = _EXTRA_OF[module.partition(".")[0]]
+    library, extra = _EXTRA_OF.get(module) or _EXTRA_OF[module.partition(".")[0]]
     if importlib.util.find_spec(library) is None:
         raise InputError(
             f"needs {library}, which is not installed",

@@ -52,6 +52,7 @@ SURFACE = {
     "profile": {"--out", "--ranks", "--device", "--seconds", "--json"},
     "trace": {"--out", "--blocks", "--name", "--json"},
     "serve": {"--host", "--port", "--database-url", "--json"},
+    "agent": set(),
     "db": set(),
     "models": {"--json"},
     "devices": {"--json"},

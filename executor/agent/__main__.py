@@ -1,0 +1,129 @@
+"""`python -m executor.agent`: enrol this node at a server, or run its agent.
+
+Exit status: 0 stopped as asked or done, 1 it cannot go on, 2 usage.
+"""
+
+from __future__ import annotations
+
+import argparse
+import socket
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from executor.agent.commands import check_template
+from executor.agent.configuration import STARTER, AgentConfiguration, read_configuration
+from executor.agent.enrolment import enrol, read_credentials
+from executor.agent.errors import AgentError
+from executor.agent.loop import Agent, default_configuration_path
+from executor.agent.status import StatusLine
+from planner.errors import MeshwrightError
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Do what the command line asks for; return the exit status."""
+    parsed = _parser().parse_args(list(arguments))
+    try:
+        _check_platform()
+        if parsed.action == "enrol":
+            _enrol(parsed)
+        else:
+            _run(parsed)
+    except MeshwrightError as error:
+        print(f"error: {error}", file=sys.stderr)  # noqa: T201 - this is a command
+        return 1
+    return 0
+
+
+def _enrol(parsed: argparse.Namespace) -> None:
+    path: Path = parsed.configuration
+    if not path.exists():
+        _write_starter(path, parsed)
+        print(f"wrote {path}: look at it, above all at what it allows to run")  # noqa: T201
+    configuration = _checked(path)
+    if parsed.server.rstrip("/") != configuration.server.rstrip("/"):
+        raise AgentError(
+            f"the configuration says {configuration.server}",
+            field="--server",
+            value=parsed.server,
+            remedy=f"correct one of them ({path})",
+        )
+    credentials = enrol(configuration, parsed.token)
+    print(f"enrolled as {credentials.agent_id}; its token is in {configuration.token_path}")  # noqa: T201
+    print("now: meshwright agent run")  # noqa: T201
+
+
+def _run(parsed: argparse.Namespace) -> None:
+    configuration = _checked(parsed.configuration)
+    status = StatusLine(configuration.name)
+    try:
+        Agent(configuration, read_credentials(configuration), status).run()
+    finally:
+        status.close()
+
+
+def _checked(path: Path) -> AgentConfiguration:
+    configuration = read_configuration(path)
+    for name, template in configuration.commands.items():
+        check_template(name, template)
+    return configuration
+
+
+def _write_starter(path: Path, parsed: argparse.Namespace) -> None:
+    name = parsed.name or socket.gethostname()
+    text = STARTER.format(
+        server=parsed.server,
+        name=name,
+        address=_own_address(parsed.server),
+        work_folder=path.parent / "agent",
+        devices="# count = 2\n",
+    )
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text, encoding="utf-8")
+
+
+def _own_address(server: str) -> str:
+    """Return the address that this node has towards the server: others likely reach it there."""
+    parts = urlsplit(server)
+    if parts.hostname is None:
+        return "127.0.0.1"
+    try:
+        kind, _, _, _, address = socket.getaddrinfo(
+            parts.hostname, parts.port or 80, type=socket.SOCK_DGRAM
+        )[0]
+        with socket.socket(kind, socket.SOCK_DGRAM) as probe:
+            probe.connect(address)
+            return str(probe.getsockname()[0])
+    except OSError:
+        return "127.0.0.1"
+
+
+def _check_platform() -> None:
+    if not sys.platform.startswith("linux"):
+        raise AgentError(
+            "finds and ends a run's processes by Linux's /proc",
+            field="platform",
+            value=sys.platform,
+            remedy="run the agent on Linux",
+        )
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="meshwright agent", description=__doc__)
+    actions = parser.add_subparsers(dest="action", required=True)
+    enrolment = actions.add_parser("enrol", help="take this node into a server's fleet")
+    enrolment.add_argument("--server", required=True, metavar="URL")
+    enrolment.add_argument("--token", required=True, help="the one-time token")
+    enrolment.add_argument("--name", help="default: the host's")
+    running = actions.add_parser("run", help="take runs from the server until stopped")
+    for action in (enrolment, running):
+        action.add_argument(
+            "--config", dest="configuration", type=Path, default=default_configuration_path(),
+            metavar="FILE", help="default: ~/.meshwright/agent.toml",
+        )  # fmt: skip
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,52 @@
+"""`meshwright agent`: a node's agent, in its own process, which does not load torch."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from planner.cli.run import become_module
+
+agent = typer.Typer(help="This node's agent: takes runs from a server.", no_args_is_help=True)
+
+ConfigurationOption = Annotated[
+    Path | None,
+    typer.Option("--config", metavar="FILE", help="Default: ~/.meshwright/agent.toml."),
+]
+
+
+@agent.callback()
+def _agent() -> None:
+    pass
+
+
+@agent.command("enrol")
+def enrol(
+    server: Annotated[
+        str, typer.Option("--server", metavar="URL", help="Where `meshwright serve` listens.")
+    ],
+    token: Annotated[
+        str, typer.Option("--token", help="The one-time token that an administrator made.")
+    ],
+    name: Annotated[
+        str | None, typer.Option("--name", help="What to call this node; default its host name.")
+    ] = None,
+    config: ConfigurationOption = None,
+) -> None:
+    """Take this node into a server's fleet; writes a configuration to start from."""
+    arguments = ["enrol", "--server", server, "--token", token]
+    if name is not None:
+        arguments += ["--name", name]
+    become_module("executor.agent", [*arguments, *_configuration(config)])
+
+
+@agent.command("run")
+def run(config: ConfigurationOption = None) -> None:
+    """Take runs from the server, one after the other, until stopped."""
+    become_module("executor.agent", ["run", *_configuration(config)])
+
+
+def _configuration(path: Path | None) -> list[str]:
+    return [] if path is None else ["--config", str(path)]
