@@ -172,7 +172,8 @@ class Job(Document):
     stream through the host, and activations stay on devices.
 
     `overlapped_gradients` says whether gradients that are reduced once a step are so under
-    backward; without it, they are where the stack does that by default.
+    backward; without it, they are where the stack does that by default. `parameter_broadcasts`:
+    of the ranks that share a step of the optimizer each sends what it has updated by itself.
 
     `states_in_16_bits`: parameters, gradients and the optimizer's states all have 16 bits, without
     copies in 32, as where a model is converted to bf16 whole.
@@ -202,6 +203,7 @@ class Job(Document):
     gradient_clipping: bool = True
     offload_to: OffloadStore = OffloadStore.HOST
     overlapped_gradients: bool | None = None
+    parameter_broadcasts: bool = False
     cuda_graphs: bool = False
     blocking_launches: bool = False
     overlapped_experts: bool = False

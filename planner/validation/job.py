@@ -86,6 +86,7 @@ def job_of(run: MeasuredRun) -> tuple[Job, tuple[Assumption, ...]]:
         gradients_in_16_bits=_gradients_in_16_bits(run),
         row_scaled_fp8="rowwise" in (run.precision_raw or "").lower(),
         overlapped_gradients=_overlapped_gradients(run),
+        parameter_broadcasts=_is_internevo(run),
         blocking_launches=_blocking_launches(run),
         states_in_16_bits=_states_in_16_bits(run),
         adapters=_adapters(run, stack, assumptions),
@@ -230,7 +231,15 @@ def _overlapped_gradients(run: MeasuredRun) -> bool | None:
 
     Source: InternEvo `configs/7B_sft.py` (`overlap_sync_grad`; `overlap_sync_param` is off).
     """
-    return True if "internevo" in (run.framework or "").lower() else None
+    return True if _is_internevo(run) else None
+
+
+def _is_internevo(run: MeasuredRun) -> bool:
+    """Return whether InternEvo ran, where ranks broadcast their parameters in turn.
+
+    Source: InternEvo `solver/optimizer/hybrid_zero_optim.py` (`broadcast_params`).
+    """
+    return "internevo" in (run.framework or "").lower()
 
 
 def _blocking_launches(run: MeasuredRun) -> bool:

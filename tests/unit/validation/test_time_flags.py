@@ -49,10 +49,12 @@ def test_a_row_says_that_its_host_waited_for_kernels(
 
 
 @pytest.mark.parametrize(("framework", "overlapped"), [("InternEvo", True), ("DeepSpeed", None)])
-def test_internevo_reduces_gradients_under_backward(
+def test_internevo_reduces_gradients_under_backward_and_broadcasts_parameters(
     framework: str, overlapped: bool | None
 ) -> None:
-    assert case_of(a_run(MIXTURE, framework=framework)).job.overlapped_gradients is overlapped
+    job = case_of(a_run(MIXTURE, framework=framework)).job
+    assert job.overlapped_gradients is overlapped
+    assert job.parameter_broadcasts is bool(overlapped)
 
 
 @pytest.mark.parametrize(
