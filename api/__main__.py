@@ -1,36 +1,39 @@
-"""`python -m api` migrates and serves; `python -m api upgrade` only migrates."""
+"""`python -m api` migrates and serves; `... upgrade` only migrates; `... keys` manages keys."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
+from api.keys_command import main as keys
 from api.migrate import main as upgrade
 from api.serve import main as serve
 from planner.errors import InputError, MeshwrightError
-
-_COMMANDS: dict[tuple[str, ...], Callable[[], int]] = {(): serve, ("upgrade",): upgrade}
 
 
 def main(arguments: Sequence[str]) -> int:
     """Run the command; what an operator can mend is one line, not a traceback."""
     try:
-        return _command(arguments)()
+        return _run(list(arguments))
     except MeshwrightError as error:
         print(f"error: {error}", file=sys.stderr)  # noqa: T201 - a command's output
         return 1
 
 
-def _command(arguments: Sequence[str]) -> Callable[[], int]:
-    command = _COMMANDS.get(tuple(arguments))
-    if command is None:
-        raise InputError(
-            "takes no argument, or `upgrade`",
-            field="python -m api",
-            value=" ".join(arguments),
-            remedy="set MESHWRIGHT_* variables for everything else",
-        )
-    return command
+def _run(arguments: Sequence[str]) -> int:
+    match arguments:
+        case []:
+            return serve()
+        case ["upgrade"]:
+            return upgrade()
+        case ["keys", *rest]:
+            return keys(rest)
+    raise InputError(
+        "takes no argument, or `upgrade`, or `keys`",
+        field="python -m api",
+        value=" ".join(arguments),
+        remedy="set MESHWRIGHT_* variables for everything else",
+    )
 
 
 if __name__ == "__main__":

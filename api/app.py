@@ -2,34 +2,59 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from importlib.metadata import version
 from pathlib import Path
 
+import structlog
 from fastapi import FastAPI
 from fastapi.staticfiles import StaticFiles
 from starlette.concurrency import run_in_threadpool
 
-from api.dashboard import pages
+from api.agent_services import agent_services_of
+from api.dashboard import pages, sign_in
 from api.db import Database
 from api.deps import Services
 from api.description import describe
 from api.metrics import Metrics
-from api.middleware import BodyLimit, RequestRecord
+from api.middleware import BodyLimit, HostCheck, RequestRecord
 from api.pool import SolverPool
 from api.problems import add_handlers
-from api.routes import catalogue, estimates, health, operations, plans
+from api.routes import (
+    agents,
+    audit,
+    catalogue,
+    estimates,
+    health,
+    keys,
+    leases,
+    operations,
+    plans,
+    runs,
+)
+from api.services.audit import AuditService
+from api.services.authentication import Authentication
 from api.services.catalogue import CatalogueService
 from api.services.estimates import EstimateService
 from api.services.health import HealthService
+from api.services.keys import KeyService
+from api.services.limits import RateLimits
 from api.services.operations import OperationService
 from api.services.planner import Planner, the_planner
 from api.services.plans import PlanService
+from api.services.pruning import Pruning
+from api.services.sessions import SessionService
 from api.services.solves import Solves
+from api.services.sweeper import Sweeper
 from api.settings import Settings, read_settings
 
+_PRUNING_SECONDS = 3600
 STATIC = Path(pages.__file__).parent / "static"
+
+
+log = structlog.get_logger(__name__)
 
 
 def create_app(settings: Settings | None = None, *, planner: Planner | None = None) -> FastAPI:
@@ -47,21 +72,36 @@ def create_app(settings: Settings | None = None, *, planner: Planner | None = No
     solves = Solves(database, pool, planner.plan, settings=settings)
     operation_service = OperationService(database, solves)
     health_service = HealthService(database)
+    key_service = KeyService(database)
+    sessions = SessionService(database, key_service, settings)
+    plan_service = PlanService(database, planner, solves, operation_service)
+    agent_services = agent_services_of(database, plan_service, settings)
     app = FastAPI(
         title="Meshwright",
         summary="Splits a training job over GPUs and proves the plan.",
         version=version("meshwright"),
-        lifespan=_lifespan(database, health_service, solves),
+        lifespan=_lifespan(
+            database,
+            health_service,
+            solves=solves,
+            sweeper=agent_services.sweeper,
+            pruning=Pruning(database, settings),
+        ),
         docs_url=None,
         redoc_url=None,
     )
     app.state.services = Services(
-        plans=PlanService(database, planner, solves, operation_service),
+        plans=plan_service,
         operations=operation_service,
         estimates=EstimateService(planner),
         catalogue=CatalogueService(planner),
         health=health_service,
+        keys=key_service,
+        audit=AuditService(database),
+        sessions=sessions,
+        authentication=Authentication(key_service, sessions, RateLimits(settings), settings),
     )
+    app.state.agent_services = agent_services
     app.state.database, app.state.pool, app.state.solves = database, pool, solves
     app.state.metrics = Metrics(
         running_count=lambda: len(pool.process_ids()), waiting_count=lambda: pool.waiting_count
@@ -71,25 +111,56 @@ def create_app(settings: Settings | None = None, *, planner: Planner | None = No
 
 
 def _lifespan(
-    database: Database, health_service: HealthService, solves: Solves
+    database: Database,
+    health_service: HealthService,
+    *,
+    solves: Solves,
+    sweeper: Sweeper,
+    pruning: Pruning,
 ) -> Callable[[FastAPI], AbstractAsyncContextManager[None]]:
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
         await run_in_threadpool(health_service.ready)
         await run_in_threadpool(solves.open)
+        await run_in_threadpool(sweeper.open)
+        prunes = asyncio.create_task(_prune_hourly(pruning))
         yield
+        prunes.cancel()
+        await run_in_threadpool(sweeper.close)
         await run_in_threadpool(solves.close)
         database.close()
 
     return lifespan
 
 
+async def _prune_hourly(pruning: Pruning) -> None:
+    while True:
+        try:
+            await run_in_threadpool(pruning.prune)
+        except Exception:
+            log.exception("pruning failed")
+        await asyncio.sleep(_PRUNING_SECONDS)
+
+
 def _assemble(app: FastAPI, settings: Settings) -> None:
-    for routes in (plans, operations, estimates, catalogue, health):
+    for routes in (
+        plans,
+        operations,
+        runs,
+        agents,
+        leases,
+        estimates,
+        catalogue,
+        keys,
+        audit,
+        health,
+    ):
         app.include_router(routes.router)
+    app.include_router(sign_in.router, include_in_schema=False)
     app.include_router(pages.router, include_in_schema=False)
     app.mount("/static", StaticFiles(directory=STATIC), name="static")
     add_handlers(app)
     describe(app)
     app.add_middleware(BodyLimit, limit_bytes=settings.body_bytes_limit)
+    app.add_middleware(HostCheck, settings=settings)
     app.add_middleware(RequestRecord, metrics=app.state.metrics)

@@ -3,22 +3,29 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Annotated, cast
 
 from fastapi import Depends, Header, Path, Request
+from starlette.concurrency import run_in_threadpool
+from structlog.contextvars import bind_contextvars
 
-from api.caller import DEFAULT_PROJECT, Caller, Scope
+from api.caller import Caller, Scope
 from api.metrics import Metrics
+from api.services.audit import AuditService
+from api.services.authentication import Authentication, Credentials
 from api.services.catalogue import CatalogueService
 from api.services.estimates import EstimateService
 from api.services.health import HealthService
+from api.services.keys import KeyService
 from api.services.operations import OperationService
 from api.services.plans import DEFAULT_WAIT_SECONDS, PlanService
+from api.services.sessions import SessionService
 
 WAIT_SECONDS_LIMIT = 30.0
 IDENTIFIER_PATTERN = r"^[A-Za-z0-9._-]{1,64}$"
+SESSION_COOKIE = "meshwright_session"
+_SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 _WAIT = re.compile(r"(?:^|[,;\s])wait\s*=\s*\"?(\d{1,9})\"?(?=$|[,;\s])", re.IGNORECASE)
 _EVENT_NUMBER = re.compile(r"\d{1,9}")
 
@@ -32,6 +39,10 @@ class Services:
     estimates: EstimateService
     catalogue: CatalogueService
     health: HealthService
+    keys: KeyService
+    audit: AuditService
+    sessions: SessionService
+    authentication: Authentication
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,6 +76,18 @@ async def _catalogue(request: Request) -> CatalogueService:
 
 async def _health(request: Request) -> HealthService:
     return services(request).health
+
+
+async def _keys(request: Request) -> KeyService:
+    return services(request).keys
+
+
+async def _audit(request: Request) -> AuditService:
+    return services(request).audit
+
+
+async def _sessions(request: Request) -> SessionService:
+    return services(request).sessions
 
 
 async def _metrics(request: Request) -> Metrics:
@@ -114,19 +137,58 @@ async def _last_event(
     return last_event_number(last_event_id)
 
 
-async def _anonymous() -> Caller:
-    return Caller(project_id=DEFAULT_PROJECT, name="local", scopes=frozenset(Scope), key_id=None)
+async def identified(request: Request) -> Caller:
+    """Return who asks: by a key, by the session of a browser, or without either.
+
+    Raises:
+        UnauthenticatedError: if the key is no good, or one is needed and none was sent.
+        ForeignSiteError: if another site sent the request through the user's browser.
+    """
+    known: Caller | None = getattr(request.state, "caller", None)
+    if known is None:
+        known = await run_in_threadpool(
+            services(request).authentication.caller, credentials(request)
+        )
+        request.state.caller = known
+        bind_contextvars(caller=known.name, project=known.project_id)
+    return known
 
 
-def caller_with(scope: Scope) -> Callable[..., Awaitable[Caller]]:
-    """Return the dependency that gives the caller and refuses one that lacks `scope`."""
+def credentials(request: Request) -> Credentials:
+    """Return what the request brings to say who sends it."""
+    headers = request.headers
+    own = {f"{request.url.scheme}://{headers.get('host')}", None}
+    return Credentials(
+        authorization=headers.get("authorization"),
+        session_cookie=request.cookies.get(SESSION_COOKIE),
+        changes=request.method not in _SAFE_METHODS,
+        foreign=headers.get("sec-fetch-site", "same-origin") not in {"same-origin", "none"}
+        or headers.get("origin") not in own,
+    )
 
-    async def allowed(caller: Annotated[Caller, Depends(_anonymous)]) -> Caller:
-        if scope not in caller.scopes:
-            raise PermissionError(scope)
+
+class CallerWith:
+    """The dependency that gives the caller, and refuses one that lacks a scope."""
+
+    def __init__(self, scope: Scope) -> None:
+        self.scope = scope
+
+    async def __call__(self, request: Request) -> Caller:
+        """Return the caller.
+
+        Raises:
+            UnauthenticatedError: if nobody is known to ask.
+            ForbiddenError: if the caller lacks the scope.
+            RateLimitError: if it asked too often.
+        """
+        caller = await identified(request)
+        services(request).authentication.check(caller, self.scope)
         return caller
 
-    return allowed
+
+def caller_with(scope: Scope) -> CallerWith:
+    """Return the dependency that gives the caller and refuses one that lacks `scope`."""
+    return CallerWith(scope)
 
 
 Reader = Annotated[Caller, Depends(caller_with(Scope.READ))]
@@ -139,9 +201,13 @@ Operations = Annotated[OperationService, Depends(_operations)]
 Estimates = Annotated[EstimateService, Depends(_estimates)]
 Catalogue = Annotated[CatalogueService, Depends(_catalogue)]
 HealthChecks = Annotated[HealthService, Depends(_health)]
+Keys = Annotated[KeyService, Depends(_keys)]
+AuditLog = Annotated[AuditService, Depends(_audit)]
+Sessions = Annotated[SessionService, Depends(_sessions)]
 MetricsOfApp = Annotated[Metrics, Depends(_metrics)]
 
 SubmissionHeaders = Annotated[SubmissionOptions, Depends(_submission_options)]
 LastEventNumber = Annotated[int, Depends(_last_event)]
 PlanId = Annotated[str, Path(pattern=IDENTIFIER_PATTERN)]
 OperationId = Annotated[str, Path(pattern=IDENTIFIER_PATTERN)]
+KeyId = Annotated[str, Path(pattern=IDENTIFIER_PATTERN)]

@@ -5,10 +5,21 @@
     │   └── UnsupportedMediaTypeError a body that is not JSON
     └── ServiceError
         ├── NotFoundError             no such plan or operation
+        ├── UnauthenticatedError      no key, or one that is no good
+        ├── ForbiddenError            a key without the scope that is needed
+        ├── ForeignSiteError          a request that another site sent through a browser
+        ├── RateLimitError            a key asked too often
         ├── KeyReusedError            an Idempotency-Key that stood for another request
         ├── AlreadyFinishedError      an operation that can no longer be cancelled
         ├── BusyError                 too many solves are waiting
         ├── NotReadyError             the database is not reachable or not migrated
+        ├── AgentTokenError           a token that no agent has
+        ├── OtherAgentError           a path that names another agent than the token does
+        ├── LeaseError                what is written under a lease does not hold
+        │   ├── StaleLeaseError       its epoch has passed, or it is over
+        │   ├── NotLaunchedError      ranks were started before all agents were ready
+        │   └── ResultConflictError   it has another result already
+        ├── RunFinishedError          a run that can no longer be cancelled
         ├── FailedSolveError          a solve that failed before; it carries the problem of then
         └── SolveError                a solve that gave no answer
             ├── SolverDiedError       its process died
@@ -61,6 +72,41 @@ class UnsupportedMediaTypeError(InputError):
         )
 
 
+class UnauthenticatedError(ServiceError):
+    """Nobody is known to ask; `challenge` says how to (RFC 6750)."""
+
+    challenge = 'Bearer realm="meshwright"'
+
+    def __init__(self, problem: str) -> None:
+        super().__init__(f"{problem}; send a key as `Authorization: Bearer KEY`")
+
+
+class ForbiddenError(ServiceError):
+    """The caller is known, and may not do this."""
+
+    def __init__(self, scope: str, *, caller: str) -> None:
+        self.scope = scope
+        super().__init__(
+            f"this needs the scope {scope}, which {shorten(caller)!r} does not have; "
+            "use a key that has it"
+        )
+
+
+class ForeignSiteError(ServiceError):
+    """Another site sent the request through the user's browser."""
+
+    def __init__(self) -> None:
+        super().__init__("this was sent by another site, or by a page that is too old; reload it")
+
+
+class RateLimitError(ServiceError):
+    """A key, or an address without one, asked too often."""
+
+    def __init__(self, kind: str, *, per_minute: int, retry_seconds: int) -> None:
+        self.retry_seconds = retry_seconds
+        super().__init__(f"more than {per_minute} {kind} a minute; try again in {retry_seconds} s")
+
+
 class KeyReusedError(ServiceError):
     """An `Idempotency-Key` stands for another request already."""
 
@@ -85,6 +131,40 @@ class BusyError(ServiceError):
 
 class NotReadyError(ServiceError):
     """The database cannot be used."""
+
+
+class AgentTokenError(ServiceError):
+    """The token is no agent's, or no enrolment token that may still be used."""
+
+
+class OtherAgentError(ServiceError):
+    """The path names another agent than the token."""
+
+    def __init__(self, agent_id: str) -> None:
+        super().__init__(f"the token is not that of agent {shorten(agent_id)!r}")
+
+
+class LeaseError(ServiceError):
+    """What an agent writes under a lease does not hold."""
+
+
+class StaleLeaseError(LeaseError):
+    """The lease is lost: its epoch has passed, or it is over. Nothing was written."""
+
+
+class NotLaunchedError(LeaseError):
+    """An agent reports running ranks before it was told to launch."""
+
+
+class ResultConflictError(LeaseError):
+    """The lease has another result already."""
+
+
+class RunFinishedError(ServiceError):
+    """The run ended before it could be cancelled."""
+
+    def __init__(self, run_id: str, state: str) -> None:
+        super().__init__(f"run {run_id} has already {state}")
 
 
 class FailedSolveError(ServiceError):
@@ -117,8 +197,18 @@ class SolveAbandonedError(SolveError):
 
 _STATUSES: tuple[tuple[type[Exception], HTTPStatus, str], ...] = (
     (NotFoundError, HTTPStatus.NOT_FOUND, "not-found"),
+    (UnauthenticatedError, HTTPStatus.UNAUTHORIZED, "unauthenticated"),
+    (ForbiddenError, HTTPStatus.FORBIDDEN, "forbidden"),
+    (ForeignSiteError, HTTPStatus.FORBIDDEN, "foreign-site"),
+    (RateLimitError, HTTPStatus.TOO_MANY_REQUESTS, "rate-limited"),
     (KeyReusedError, HTTPStatus.UNPROCESSABLE_ENTITY, "idempotency-key-reused"),
     (AlreadyFinishedError, HTTPStatus.CONFLICT, "already-finished"),
+    (AgentTokenError, HTTPStatus.UNAUTHORIZED, "unauthenticated"),
+    (OtherAgentError, HTTPStatus.FORBIDDEN, "forbidden"),
+    (StaleLeaseError, HTTPStatus.CONFLICT, "stale-lease"),
+    (NotLaunchedError, HTTPStatus.CONFLICT, "not-launched"),
+    (ResultConflictError, HTTPStatus.CONFLICT, "result-conflict"),
+    (RunFinishedError, HTTPStatus.CONFLICT, "already-finished"),
     (BusyError, HTTPStatus.TOO_MANY_REQUESTS, "busy"),
     (NotReadyError, HTTPStatus.SERVICE_UNAVAILABLE, "not-ready"),
     (SolveCancelledError, HTTPStatus.CONFLICT, "solve-cancelled"),
@@ -171,6 +261,15 @@ def invalid_request_problem(complaints: Sequence[Mapping[str, Any]]) -> Problem:
         status=status.value,
         detail=f"{first.field}: {first.problem}{more}",
         errors=fields,
+    )
+
+
+def misdirected_problem(host: str) -> Problem:
+    """Return the problem for a request to a name that is not this service's."""
+    return http_problem(
+        HTTPStatus.MISDIRECTED_REQUEST,
+        f"{shorten(host)!r} is not a name of this service; use one of its own, or add this one to "
+        "MESHWRIGHT_ALLOWED_HOSTS",
     )
 
 

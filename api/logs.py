@@ -1,29 +1,66 @@
-"""Structured logs on stderr, each line with the id of its request."""
+"""Structured logs on stderr, each line with the id of its request, and none with a secret."""
 
 from __future__ import annotations
 
 import logging
+import re
 import sys
-from typing import Literal
+from typing import Any, Literal
 
 import structlog
+from structlog.typing import EventDict, Processor
+
+HIDDEN = "[hidden]"
+# keys, agents' and enrolment tokens; a password within a URL; what links and headers carry
+_SECRETS = re.compile(
+    r"(?P<key>\bmw[a-z]?_[A-Za-z0-9]{4,12})_[A-Za-z0-9_-]{16,}"
+    r"|(?P<url>://[^/\s:@]+:)[^/\s@]+(?=@)"
+    r"|(?P<named>\b(?:token|key|password|secret)=)[^&\s\"']+"
+    r"|(?P<header>\bBearer )\S+"
+)
 
 
 def configure(log_format: Literal["text", "json"]) -> None:
-    """Send all logs to stderr, for people or for programs."""
-    shape = (
+    """Send all logs to stderr, also the web server's, for people or for programs."""
+    shape: Processor = (
         structlog.processors.JSONRenderer()
         if log_format == "json"
         else structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty())
     )
+    shared: list[Processor] = [
+        structlog.contextvars.merge_contextvars,
+        structlog.processors.add_log_level,
+        structlog.processors.TimeStamper(fmt="iso", utc=True),
+    ]
+    last: list[Processor] = [structlog.processors.format_exc_info, hide_secrets, shape]
     structlog.configure(
-        processors=[
-            structlog.contextvars.merge_contextvars,
-            structlog.processors.add_log_level,
-            structlog.processors.TimeStamper(fmt="iso", utc=True),
-            structlog.processors.format_exc_info,
-            shape,
-        ],
+        processors=[*shared, *last],
         wrapper_class=structlog.make_filtering_bound_logger(logging.INFO),
         logger_factory=structlog.PrintLoggerFactory(sys.stderr),
     )
+    _take_over_standard_logs(shared, last)
+
+
+def hide_secrets(_logger: Any, _method: str, event: EventDict) -> EventDict:
+    """Return the event with every secret in its texts replaced."""
+    return {name: _hidden(value) for name, value in event.items()}
+
+
+def _hidden(value: Any) -> Any:
+    if not isinstance(value, str):
+        return value
+    return _SECRETS.sub(lambda found: (found[found.lastgroup or 0] or "") + HIDDEN, value)
+
+
+def _take_over_standard_logs(shared: list[Processor], last: list[Processor]) -> None:
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(
+        structlog.stdlib.ProcessorFormatter(
+            foreign_pre_chain=shared,
+            processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, *last],
+        )
+    )
+    root = logging.getLogger()
+    root.handlers = [handler]
+    root.setLevel(logging.WARNING)
+    logging.getLogger("uvicorn").setLevel(logging.INFO)

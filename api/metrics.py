@@ -4,7 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client import (
+    CollectorRegistry,
+    Counter,
+    Gauge,
+    Histogram,
+    ProcessCollector,
+    generate_latest,
+)
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
@@ -28,6 +35,7 @@ class Metrics:
             ("method", "route"),
             registry=self._registry,
         )
+        ProcessCollector(registry=self._registry)
         running = Gauge("meshwright_solves_running", "Solves under way.", registry=self._registry)
         running.set_function(running_count)
         waiting = Gauge(

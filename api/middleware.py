@@ -11,10 +11,19 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from structlog.contextvars import bind_contextvars, clear_contextvars
 
-from api.errors import body_too_large_problem, problem_of
+from api.errors import body_too_large_problem, misdirected_problem, problem_of
 from api.metrics import Metrics
 from api.problems import problem_response
+from api.settings import Settings
 
+_LOOPBACK_NAMES = ("localhost", "127.0.0.1", "[::1]")
+_SAFE_HEADERS = {
+    "X-Content-Type-Options": "nosniff",
+    "Content-Security-Policy": "default-src 'none'; frame-ancestors 'none'",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Referrer-Policy": "same-origin",
+}
+_PRIVATE_HEADERS = {"Cache-Control": "private, no-cache", "Vary": "Authorization, Cookie"}
 _REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
 
 log = structlog.get_logger(__name__)
@@ -44,7 +53,8 @@ class RequestRecord:
                 status = message["status"]
                 headers = MutableHeaders(scope=message)
                 headers["X-Request-ID"] = request_id
-                headers["X-Content-Type-Options"] = "nosniff"
+                for name, value in _safe_headers(scope["path"]).items():
+                    headers.setdefault(name, value)
             await send(message)
 
         try:
@@ -63,6 +73,47 @@ class RequestRecord:
         route = getattr(scope.get("route"), "path", "unmatched")
         self._metrics.observe(method=method, route=route, status=status, seconds=seconds)
         log.info("request", method=method, path=path, status=status, seconds=round(seconds, 4))
+
+
+class HostCheck:
+    """Refuses requests to names that are not this service's.
+
+    A page of another site can have its own name resolve to 127.0.0.1 and then read what it likes
+    (DNS rebinding); the `Host` header still has its name.
+    """
+
+    def __init__(self, app: ASGIApp, settings: Settings) -> None:
+        self._app = app
+        self._names = _host_names(settings)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass the request on."""
+        if scope["type"] != "http" or self._names is None:
+            await self._app(scope, receive, send)
+            return
+        host = Headers(scope=scope).get("host", "")
+        if _host_name(host) in self._names:
+            await self._app(scope, receive, send)
+            return
+        response = problem_response(misdirected_problem(host), instance=scope["path"])
+        await response(scope, receive, send)
+
+
+def _host_names(settings: Settings) -> frozenset[str] | None:
+    """Return the names that requests may be sent to; nothing if all may be.
+
+    Where everybody needs a key, a foreign name is harmless: browsers keep cookies by name.
+    """
+    if not settings.allowed_hosts and not settings.local:
+        return None
+    given = (*settings.allowed_hosts, settings.host)
+    return frozenset({*_LOOPBACK_NAMES, *(name.lower() for name in given)})
+
+
+def _host_name(host: str) -> str:
+    """Return the host of a `Host` header, without its port."""
+    name = host.partition("]")[0] + "]" if host.startswith("[") else host.partition(":")[0]
+    return name.lower()
 
 
 class BodyLimit:
@@ -112,6 +163,11 @@ class BodyLimit:
             parts.append(part)
             if message["type"] == "http.disconnect" or not message.get("more_body", False):
                 return b"".join(parts)
+
+
+def _safe_headers(path: str) -> dict[str, str]:
+    """Return what every answer says to browsers unless its route says otherwise."""
+    return _SAFE_HEADERS if path.startswith("/static/") else {**_SAFE_HEADERS, **_PRIVATE_HEADERS}
 
 
 def _request_id(given: str | None) -> str:

@@ -12,14 +12,20 @@ from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 from starlette.exceptions import HTTPException
 from structlog.contextvars import get_contextvars
 
-from api.errors import http_problem, invalid_request_problem, problem_of
+from api.errors import (
+    RateLimitError,
+    UnauthenticatedError,
+    http_problem,
+    invalid_request_problem,
+    problem_of,
+)
 from api.schemas import Problem
 from planner.errors import MeshwrightError
 
 MEDIA_TYPE = "application/problem+json"
 _RETRY_SECONDS = "5"
 _RETRIED = frozenset({429, 503})
-_EVERYWHERE = (422, 500, 503)
+_EVERYWHERE = (401, 403, 421, 422, 429, 500, 503)
 
 
 def documented(*statuses: int) -> dict[int | str, dict[str, Any]]:
@@ -56,7 +62,18 @@ def add_handlers(app: FastAPI) -> None:
 
 
 async def _on_error(request: Request, error: Exception) -> Response:
-    return problem_response(problem_of(error), instance=request.url.path)
+    return problem_response(
+        problem_of(error), instance=request.url.path, headers=error_headers(error)
+    )
+
+
+def error_headers(error: Exception) -> dict[str, str]:
+    """Return what headers tell of `error` besides the problem."""
+    if isinstance(error, UnauthenticatedError):
+        return {"WWW-Authenticate": error.challenge}
+    if isinstance(error, RateLimitError):
+        return {"Retry-After": str(error.retry_seconds)}
+    return {}
 
 
 async def _on_invalid_request(request: Request, error: Exception) -> Response:

@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, ConfigDict, Field, JsonValue
 
+from api.caller import Scope
 from planner.schema.document import Part
 from planner.schema.job import Job
 from planner.schema.strategy import Strategy
@@ -154,6 +155,76 @@ class OperationEvent(WirePart):
     number: int
     kind: Literal["state", "progress"]
     data: str
+
+
+class ApiKeyRequest(WirePart):
+    """A key to be made, of the caller's own project."""
+
+    name: ListedName
+    scopes: Annotated[tuple[Scope, ...], Field(min_length=1, max_length=4)]
+    expires_in_days: Annotated[int | None, Field(ge=1, le=3650)] = None
+
+
+class ApiKey(WirePart):
+    """A key without its secret; `prefix` is how it begins."""
+
+    id: str
+    project: str
+    name: str
+    prefix: str
+    scopes: tuple[Scope, ...]
+    created_at: datetime
+    expires_at: datetime | None
+    revoked_at: datetime | None
+
+
+class NewApiKey(ApiKey):
+    """A key that was just made; nobody can read `key` a second time."""
+
+    key: str
+
+
+class ApiKeyList(WirePart):
+    """The keys of a project."""
+
+    items: tuple[ApiKey, ...]
+
+
+class CallerInfo(WirePart):
+    """Who asks, as the service understands it."""
+
+    project: str
+    name: str
+    scopes: tuple[Scope, ...]
+    key_id: str | None
+
+
+class AuditQuery(WirePart):
+    """Which entries of the audit log to list."""
+
+    action: Annotated[str | None, Field(pattern=r"^[a-z_.-]{1,64}$")] = None
+    cursor: Annotated[str | None, Field(max_length=64)] = None
+    limit: Annotated[int, Field(ge=1, le=100)] = 20
+
+
+class AuditEvent(WirePart):
+    """Who did what to what; entries are never changed."""
+
+    number: int
+    at: datetime
+    actor: str
+    key_id: str | None
+    action: str
+    subject: str
+    request_id: str | None
+    details: dict[str, JsonValue]
+
+
+class AuditPage(WirePart):
+    """Some entries, newest first; `next_cursor` asks for the ones after them."""
+
+    items: tuple[AuditEvent, ...]
+    next_cursor: str | None
 
 
 class KnownModel(WirePart):

@@ -6,8 +6,10 @@ import uvicorn
 
 from api import logs
 from api.app import create_app
+from api.first_key import announcement, ensure_key
 from api.migrate import upgrade_url
 from api.settings import check_address, read_settings
+from api.telemetry import instrument
 
 _GRACE_SECONDS = 5
 
@@ -18,14 +20,21 @@ def main() -> int:
     check_address(settings)
     upgrade_url(settings.database_url)
     logs.configure(settings.log_format)
+    first = ensure_key(settings)
+    if first is not None:
+        print(announcement(first, settings), flush=True)  # noqa: T201 - for the terminal alone
     app = create_app(settings)
+    end_telemetry = instrument(app, app.state.database.engine)
     app.state.pool.warm_up()
     uvicorn.run(
         app,
         host=settings.host,
         port=settings.port,
         access_log=False,
+        log_config=None,
         server_header=False,
         timeout_graceful_shutdown=_GRACE_SECONDS,
     )
+    if end_telemetry is not None:
+        end_telemetry()
     return 0

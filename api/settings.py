@@ -5,9 +5,10 @@ from __future__ import annotations
 import ipaddress
 from typing import Annotated, Literal
 
-from pydantic import Field, ValidationError
-from pydantic_settings import BaseSettings, SettingsConfigDict
+from pydantic import Field, SecretStr, ValidationError, field_validator
+from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
+from api.caller import Scope
 from planner.errors import InputError
 from planner.schema.document import DOCUMENT_BYTES_LIMIT, document_error
 
@@ -19,7 +20,13 @@ class Settings(BaseSettings):
 
     `solver_processes` solve at once, each for at most `solve_seconds_limit`; `queued_solve_limit`
     more may wait. A service that has not renewed its lease on a solve for `lease_seconds` counts
-    as dead.
+    as dead. `anonymous_scopes` are what callers without a key may do: left out, they may read and
+    plan on a loopback address, and nothing elsewhere; empty, everybody needs a key.
+
+    An agent that was not heard of for `agent_lease_seconds` has lost its lease; one that was
+    offered a lease acknowledges it within `agent_acknowledge_seconds`. A run whose agents stay away
+    for `replan_after_seconds` is planned for those that are there. Each process looks for what is
+    to be done about agents and runs every `sweep_seconds`.
     """
 
     model_config = SettingsConfigDict(
@@ -29,13 +36,47 @@ class Settings(BaseSettings):
     database_url: str = "sqlite:///meshwright.db"
     host: str = "127.0.0.1"
     port: Annotated[int, Field(ge=0, le=65535)] = 8000
-    allow_public: bool = False
+    allowed_hosts: Annotated[tuple[str, ...], NoDecode] = ()
+    anonymous_scopes: Annotated[tuple[Scope, ...] | None, NoDecode] = None
+    first_key: bool = True
+    session_secret: SecretStr | None = None
+    session_seconds_limit: Annotated[int, Field(ge=60, le=30 * 86400)] = 12 * 3600
+    requests_per_minute: Annotated[int, Field(ge=1, le=1_000_000)] = 6000
+    plans_per_minute: Annotated[int, Field(ge=1, le=1_000_000)] = 600
+    rate_limit_storage: str = "memory://"
     solver_processes: Annotated[int, Field(ge=1, le=256)] = 2
     solve_seconds_limit: Annotated[float, Field(gt=0, le=86400)] = 300.0
     queued_solve_limit: Annotated[int, Field(ge=0, le=100_000)] = 64
     lease_seconds: Annotated[float, Field(gt=0, le=3600)] = 30.0
     body_bytes_limit: Annotated[int, Field(ge=1, le=DOCUMENT_BYTES_LIMIT)] = DOCUMENT_BYTES_LIMIT
+    model_runs_limit: Annotated[int, Field(ge=1, le=1024)] = 1024
+    finished_operation_days: Annotated[float, Field(gt=0, le=3650)] = 30.0
+    idempotency_key_days: Annotated[float, Field(gt=0, le=3650)] = 2.0
     log_format: Literal["text", "json"] = "text"
+    agent_heartbeat_seconds: Annotated[float, Field(gt=0, le=600)] = 3.0
+    agent_lease_seconds: Annotated[float, Field(gt=0, le=86400)] = 60.0
+    agent_poll_seconds: Annotated[float, Field(gt=0, le=60)] = 20.0
+    agent_acknowledge_seconds: Annotated[float, Field(gt=0, le=3600)] = 15.0
+    replan_after_seconds: Annotated[float, Field(ge=0, le=86400)] = 60.0
+    sweep_seconds: Annotated[float, Field(gt=0, le=60)] = 0.5
+
+    @field_validator("allowed_hosts", "anonymous_scopes", mode="before")
+    @classmethod
+    def _words(cls, value: object) -> object:
+        """Return the words of a list that is written with commas or spaces."""
+        return value.replace(",", " ").split() if isinstance(value, str) else value
+
+    @property
+    def local(self) -> bool:
+        """Return whether only this machine can reach the service."""
+        return _is_loopback(self.host)
+
+    @property
+    def scopes_without_key(self) -> frozenset[Scope]:
+        """Return what callers may do without a key."""
+        if self.anonymous_scopes is None:
+            return frozenset({Scope.READ, Scope.PLAN}) if self.local else frozenset()
+        return frozenset(self.anonymous_scopes)
 
     @property
     def embedded(self) -> bool:
@@ -62,19 +103,35 @@ def read_settings() -> Settings:
 
 
 def check_address(settings: Settings) -> None:
-    """Refuse to be reachable from other machines by accident: nothing here authenticates yet.
+    """Refuse to be reachable from other machines without asking for keys.
 
     Raises:
-        InputError: if the host is not a loopback address and that was not allowed outright.
+        InputError: if the host is not a loopback address and callers without a key may do things.
     """
-    if settings.allow_public or _is_loopback(settings.host):
+    if settings.local or not settings.scopes_without_key:
         return
     raise InputError(
-        "is reachable from other machines, and this release has no authentication",
+        f"would let everybody who reaches {settings.host or 'any address'} in without a key",
+        field=ENVIRONMENT_PREFIX + "ANONYMOUS_SCOPES",
+        value=",".join(sorted(settings.scopes_without_key)),
+        remedy="leave it out, so that everybody needs a key, or set MESHWRIGHT_HOST=127.0.0.1",
+    )
+
+
+def check_keys(settings: Settings, *, any_usable: bool) -> None:
+    """Refuse to be reachable from other machines while nobody could be let in.
+
+    Raises:
+        InputError: if the host is not a loopback address and there is no key.
+    """
+    if settings.local or any_usable:
+        return
+    raise InputError(
+        "is reachable from other machines, and there is no key yet to let anybody in",
         field=ENVIRONMENT_PREFIX + "HOST",
         value=settings.host,
-        remedy="use 127.0.0.1, or set MESHWRIGHT_ALLOW_PUBLIC=true where a proxy or firewall "
-        "guards the port",
+        remedy="make one first: meshwright keys create --name admin --scope read --scope plan "
+        "--scope run --scope admin",
     )
 
 

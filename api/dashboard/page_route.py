@@ -5,47 +5,58 @@ from __future__ import annotations
 from collections.abc import Callable, Coroutine
 from http import HTTPStatus
 from typing import Any
+from urllib.parse import quote
 
 import structlog
-from fastapi import HTTPException, Request, Response
+from fastapi import Request, Response
 from fastapi.exceptions import RequestValidationError
+from fastapi.responses import RedirectResponse
 from fastapi.routing import APIRoute
 from starlette.exceptions import HTTPException as StarletteHTTPException
 
 from api.dashboard.rendering import problem_page
-from api.errors import http_problem, invalid_request_problem, problem_of
+from api.dashboard.visit import begin_visit, check_form, keep
+from api.deps import SESSION_COOKIE
+from api.errors import UnauthenticatedError, http_problem, invalid_request_problem, problem_of
+from api.problems import error_headers
 from api.schemas import Problem
 
 log = structlog.get_logger(__name__)
 
 
 class PageRoute(APIRoute):
-    """A route whose errors are pages."""
+    """A route whose errors are pages, and whose forms must come from its own pages."""
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
         """Return the handler, with a page in place of each error."""
         handle = super().get_route_handler()
 
         async def shown(request: Request) -> Response:
+            visit = await begin_visit(request)
             try:
-                return await handle(request)
+                if request.method == "POST":
+                    await check_form(request, visit)
+                response = await handle(request)
+            except UnauthenticatedError as error:
+                response = _sign_in(request) if request.method == "GET" else _told(error)
             except Exception as error:  # noqa: BLE001 - this is where errors become answers
-                return problem_page(_problem(error))
+                response = _told(error)
+            if visit.to_be_kept and SESSION_COOKIE not in response.headers.get("set-cookie", ""):
+                keep(request, response, visit.session)
+            return response
 
         return shown
 
 
-def refuse_foreign_sites(request: Request) -> None:
-    """Refuse a form that another site sent through the user's browser.
+def _sign_in(request: Request) -> Response:
+    wanted = request.url.path + (f"?{request.url.query}" if request.url.query else "")
+    return RedirectResponse(f"/login?next={quote(wanted)}", status_code=HTTPStatus.SEE_OTHER)
 
-    Raises:
-        HTTPException: 403, if the browser says so.
-    """
-    site = request.headers.get("sec-fetch-site", "same-origin")
-    origin = request.headers.get("origin")
-    own = f"{request.url.scheme}://{request.headers.get('host')}"
-    if site not in {"same-origin", "none"} or (origin not in {None, "null", own}):
-        raise HTTPException(HTTPStatus.FORBIDDEN, "this form was sent by another site")
+
+def _told(error: Exception) -> Response:
+    response = problem_page(_problem(error))
+    response.headers.update(error_headers(error))
+    return response
 
 
 def _problem(error: Exception) -> Problem:

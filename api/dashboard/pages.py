@@ -5,13 +5,12 @@ from __future__ import annotations
 import json
 from typing import Annotated
 
-from fastapi import APIRouter, Depends, Query, Request, Response
+from fastapi import APIRouter, Query, Request, Response
 from fastapi.responses import FileResponse, RedirectResponse
 
-from api.dashboard import plan_pages
-from api.dashboard.comparison_view import Shown, comparison_view
+from api.dashboard import compare_pages, plan_pages
 from api.dashboard.infeasible_view import infeasible_view
-from api.dashboard.page_route import PageRoute, refuse_foreign_sites
+from api.dashboard.page_route import PageRoute
 from api.dashboard.plan_view import plan_view
 from api.dashboard.rendering import page, plotly_script, problem_page
 from api.dashboard.submission import (
@@ -24,11 +23,11 @@ from api.dashboard.submission import (
 from api.deps import Catalogue, OperationId, Operations, PlanCaller, PlanId, Plans, Reader
 from api.errors import AlreadyFinishedError, BusyError, FailedSolveError, problem_of
 from api.schemas import OperationState, PlanQuery, Problem
-from api.services.plans import COMPARED_PLANS_LIMIT, Answered
+from api.services.plans import Answered
 from planner.errors import InputError
 from planner.schema.document import DOCUMENT_BYTES_LIMIT
 from planner.schema.job import Optimizer, Precision, Stack
-from planner.schema.plan import Infeasible, Plan
+from planner.schema.plan import Infeasible
 
 _WAIT_SECONDS = 0.5
 _SEE_OTHER = 303
@@ -37,7 +36,8 @@ _FOR_A_YEAR = {"Cache-Control": "public, max-age=31536000, immutable"}
 
 router = APIRouter(route_class=PageRoute, include_in_schema=False)
 
-router.include_router(plan_pages.router)
+for pages in (plan_pages, compare_pages):
+    router.include_router(pages.router)
 
 
 @router.get("/")
@@ -65,7 +65,7 @@ def show_form(
     return _form(Submission(values=values), catalogue)
 
 
-@router.post("/plans/new", dependencies=[Depends(refuse_foreign_sites)])
+@router.post("/plans/new")
 async def submit_form(
     caller: PlanCaller, request: Request, plans: Plans, catalogue: Catalogue
 ) -> Response:
@@ -103,27 +103,6 @@ def download_plan(caller: Reader, plan_id: PlanId, plans: Plans) -> Response:
     return Response(content, media_type="application/json", headers=headers)
 
 
-@router.get("/compare")
-def show_comparison(
-    caller: Reader,
-    plans: Plans,
-    plan: Annotated[tuple[str, ...], Query()] = (),
-    show: Annotated[Shown, Query()] = "differences",
-) -> Response:
-    """Show two to six plans side by side; the first is the baseline."""
-    if not 2 <= len(plan) <= COMPARED_PLANS_LIMIT:
-        raise InputError(
-            f"a comparison takes 2 to {COMPARED_PLANS_LIMIT} plans",
-            field="plan",
-            value=f"{len(plan)} selected",
-            remedy="go back to the plans and select others",
-        )
-    plans.compare(caller, plan)
-    answers = [plans.get(caller, plan_id).answer for plan_id in plan]
-    found = [answer for answer in answers if isinstance(answer, Plan)]
-    return page("compare.html", view=comparison_view(found, shown=show))
-
-
 @router.get("/operations/{operation_id}")
 def show_progress(caller: Reader, operation_id: OperationId, operations: Operations) -> Response:
     """Show how far a solve is; once it has ended, its plan or what went wrong."""
@@ -137,7 +116,7 @@ def show_progress(caller: Reader, operation_id: OperationId, operations: Operati
     return page("solving.html", operation=operation)
 
 
-@router.post("/operations/{operation_id}/cancel", dependencies=[Depends(refuse_foreign_sites)])
+@router.post("/operations/{operation_id}/cancel")
 def cancel(caller: PlanCaller, operation_id: OperationId, operations: Operations) -> Response:
     """End a solve; one that has just ended is shown as it is."""
     try:

@@ -14,7 +14,9 @@ from fastapi.responses import HTMLResponse
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from api.dashboard.quantities import FILTERS
+from api.dashboard.visit import form_token_field, is_signed_in
 from api.schemas import Problem
+from planner.errors import shorten
 
 _STYLE_ID = re.compile(r'getElementById\("([0-9a-f]{64})"\)')
 _HERE = Path(__file__).parent
@@ -71,9 +73,13 @@ def _environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters.update(FILTERS)
+    environment.filters.update(FILTERS, shortened=shorten)
     environment.globals.update(
-        asset=_asset, plotly_url=_plotly_url, plotly_style_ids=plotly_style_ids
+        asset=_asset,
+        plotly_url=_plotly_url,
+        plotly_style_ids=plotly_style_ids,
+        form_token_field=form_token_field,
+        is_signed_in=is_signed_in,
     )
     return environment
 

@@ -6,7 +6,7 @@ from collections.abc import Collection, Sequence
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import func, select, update
+from sqlalchemy import delete, func, select, update
 from sqlalchemy.orm import Session
 
 from api.tables import OperationEventRow, OperationRow
@@ -63,6 +63,19 @@ class OperationRepository:
         if leased_until_before is not None:
             wanted = wanted.where(OperationRow.lease_expires_at < leased_until_before)
         return self._session.scalars(wanted).all()
+
+    def forget(self, *, finished_before: datetime, limit: int) -> int:
+        """Remove at most `limit` operations that ended before then; return how many those were."""
+        old = (
+            select(OperationRow.id)
+            .where(OperationRow.state != "running", OperationRow.finished_at < finished_before)
+            .order_by(OperationRow.finished_at)
+            .limit(limit)
+        )
+        gone = self._session.execute(
+            delete(OperationRow).where(OperationRow.id.in_(old)).returning(OperationRow.id)
+        )
+        return len(gone.all())
 
     def add_event(self, operation_id: str, *, kind: str, data: str) -> None:
         """Append an event to the operation's stream."""

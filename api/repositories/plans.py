@@ -63,7 +63,7 @@ class PlanRepository:
         )
         return gone.first() is not None
 
-    def _all(self) -> Select[tuple[PlanRow]]:
+    def _all(self) -> Select[PlanRow]:
         return select(PlanRow).where(PlanRow.project_id == self._project_id)
 
 
@@ -85,3 +85,8 @@ class IdempotencyKeyRepository:
         self._session.add(row)
         self._session.flush()
         return request_digest
+
+
+def forget_idempotency_keys(session: Session, *, created_before: datetime) -> None:
+    """Remove the keys of all projects that were first used before then."""
+    session.execute(delete(IdempotencyKeyRow).where(IdempotencyKeyRow.created_at < created_before))

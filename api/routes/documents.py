@@ -6,8 +6,10 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 from fastapi import Request, Response
+from fastapi.dependencies.models import Dependant
 from fastapi.routing import APIRoute
 
+from api.deps import CallerWith
 from api.errors import UnsupportedMediaTypeError
 from planner.schema.document import parse_fields
 
@@ -20,13 +22,23 @@ class DocumentRoute(APIRoute):
         handle = super().get_route_handler()
         if self.body_field is None:
             return handle
+        guards = _guards(self.dependant)
 
         async def checked(request: Request) -> Response:
+            for guard in guards:
+                await guard(request)
             check_media_type(request.headers.get("content-type", ""))
             parse_fields(await request.body(), source="body")
             return await handle(request)
 
         return checked
+
+
+def _guards(dependant: Dependant) -> tuple[CallerWith, ...]:
+    """Return what refuses callers: it must come before a body is understood for them."""
+    return tuple(
+        needed.call for needed in dependant.dependencies if isinstance(needed.call, CallerWith)
+    )
 
 
 def check_media_type(content_type: str) -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import base64
-import binascii
 import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,6 +12,7 @@ from sqlalchemy.orm import Session
 from starlette.concurrency import run_in_threadpool
 
 from api.caller import Caller
+from api.cursors import cursor, position
 from api.db import Database
 from api.errors import FailedSolveError, KeyReusedError, NotFoundError, SolveCancelledError
 from api.repositories.operations import OperationRepository
@@ -65,7 +64,7 @@ class PlanService:
             InputError: if the cursor is none of ours.
         """
         query = query or PlanQuery()
-        before = None if query.cursor is None else _position(query.cursor)
+        before = None if query.cursor is None else position(query.cursor)
         with self._database.reading() as session:
             rows = PlanRepository(session, caller.project_id).page(
                 model=None if query.model is None else column_text(query.model),
@@ -75,7 +74,7 @@ class PlanService:
                 limit=query.limit + 1,
             )
         page = rows[: query.limit]
-        more = _cursor(page[-1].sequence) if len(rows) > query.limit else None
+        more = cursor(page[-1].sequence) if len(rows) > query.limit else None
         return PlanPage(items=tuple(summary_of(row) for row in page), next_cursor=more)
 
     def get(self, caller: Caller, plan_id: str) -> StoredPlan:
@@ -216,23 +215,3 @@ def _claim_key(session: Session, caller: Caller, key: str, digest: str) -> None:
     )
     if stands_for != digest:
         raise KeyReusedError(key)
-
-
-def _cursor(position: int) -> str:
-    return base64.urlsafe_b64encode(str(position).encode()).decode().rstrip("=")
-
-
-def _position(cursor: str) -> int:
-    try:
-        padded = cursor + "=" * (-len(cursor) % 4)
-        position = int(base64.urlsafe_b64decode(padded).decode("ascii"))
-    except (binascii.Error, ValueError):
-        position = -1
-    if not 0 < position < 2**63:
-        raise InputError(
-            "is not a cursor of this service",
-            field="cursor",
-            value=cursor,
-            remedy="use next_cursor of the page before, or leave it out",
-        )
-    return position

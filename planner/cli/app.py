@@ -24,6 +24,7 @@ from planner.cli import (
     explain,
     export,
     frontier,
+    keys,
     plan,
     profile,
     run,
@@ -81,6 +82,7 @@ app.command("trace")(trace.trace)
 app.command("serve")(service.serve)
 app.add_typer(agent.agent, name="agent")
 app.add_typer(service.database, name="db")
+app.add_typer(keys.keys, name="keys")
 app.command("models")(catalogue.models)
 app.command("devices")(catalogue.devices)
 app.command("demo")(demo)

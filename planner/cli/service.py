@@ -32,7 +32,7 @@ def serve(
     ] = False,
 ) -> None:
     """Serve the REST interface and the dashboard."""
-    _set_environment(
+    set_environment(
         MESHWRIGHT_HOST=host,
         MESHWRIGHT_PORT=None if port is None else str(port),
         MESHWRIGHT_DATABASE_URL=database_url,
@@ -49,9 +49,10 @@ def _database() -> None:
 @database.command("upgrade")
 def upgrade(database_url: DatabaseOption = None) -> None:
     """Bring the database to the newest schema."""
-    _set_environment(MESHWRIGHT_DATABASE_URL=database_url)
+    set_environment(MESHWRIGHT_DATABASE_URL=database_url)
     become_module("api", ["upgrade"])
 
 
-def _set_environment(**values: str | None) -> None:
+def set_environment(**values: str | None) -> None:
+    """Set the variables that have a value."""
     os.environ.update({name: value for name, value in values.items() if value is not None})

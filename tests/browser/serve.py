@@ -17,6 +17,7 @@ from typing import Any
 import uvicorn
 
 from api.app import create_app
+from api.caller import Scope
 from api.services.planner import the_planner
 from api.settings import Settings
 from planner.planning import plan
@@ -46,7 +47,9 @@ def main() -> None:
     """Serve on a free port of this machine."""
     database_url, gate = sys.argv[1:]
     os.environ[_GATE] = gate
-    settings = Settings(database_url=database_url, solver_processes=2)
+    settings = Settings(
+        database_url=database_url, solver_processes=2, anonymous_scopes=tuple(Scope)
+    )
     app = create_app(settings, planner=replace(the_planner(), plan=gated_plan))
     config = uvicorn.Config(
         app, host="127.0.0.1", port=0, log_level="warning", timeout_graceful_shutdown=1

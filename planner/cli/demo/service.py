@@ -82,6 +82,7 @@ def running_service(directory: Path) -> Iterator[Service]:
     environment = {
         **os.environ,
         "MESHWRIGHT_DATABASE_URL": f"sqlite:///{database.resolve()}",
+        "MESHWRIGHT_FIRST_KEY": "false",
         "MESHWRIGHT_HOST": HOST,
         "MESHWRIGHT_PORT": str(port),
     }

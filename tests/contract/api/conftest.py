@@ -15,6 +15,7 @@ from fastapi.testclient import TestClient
 from sqlalchemy import create_engine, text
 
 from api.app import create_app
+from api.caller import Scope
 from api.db import Database
 from api.migrate import upgrade
 from api.settings import Settings
@@ -85,13 +86,17 @@ def database(
 
 @pytest.fixture
 def make_app(database: Database) -> Iterator[Callable[..., FastAPI]]:
-    """Make applications on the database, with a planner that does as it is told."""
+    """Make applications on the database, with a planner that does as it is told.
+
+    Who asks without a key may do everything, unless a test says otherwise.
+    """
     made: list[FastAPI] = []
 
     def make(**changes: Any) -> FastAPI:
         url = database.engine.url.render_as_string(hide_password=False)
         planner = changes.pop("planner", None) or a_planner()
-        settings = Settings(database_url=url, solver_processes=1, **changes)
+        fields = {"allowed_hosts": ("testserver",), "anonymous_scopes": tuple(Scope), **changes}
+        settings = Settings(database_url=url, solver_processes=1, **fields)
         made.append(create_app(settings, planner=planner))
         return made[-1]
 

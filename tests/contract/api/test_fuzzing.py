@@ -56,7 +56,10 @@ def described(tmp_path_factory):
     """The description of an application that runs and has a plan."""
     url = f"sqlite:///{tmp_path_factory.mktemp('fuzzing')}/meshwright.db"
     upgrade_url(url)
-    app = create_app(Settings(database_url=url), planner=a_planner(plan=plan_at_once))
+    app = create_app(
+        Settings(database_url=url, allowed_hosts=("testserver",)),
+        planner=a_planner(plan=plan_at_once),
+    )
     with TestClient(app) as client:
         a_stored_plan(client)
         yield schemathesis.openapi.from_asgi("/openapi.json", _started_once(app))

@@ -29,7 +29,9 @@ def test_a_service_on_an_older_schema_is_alive_but_not_ready(make_app, database)
 
 def test_a_service_without_its_database_says_so_and_no_more(tmp_path):
     url = f"sqlite:///{tmp_path}/no-such-directory/meshwright.db"
-    client = TestClient(create_app(Settings(database_url=url), planner=a_planner()))
+    client = TestClient(
+        create_app(Settings(database_url=url, allowed_hosts=("testserver",)), planner=a_planner())
+    )
 
     ready, plans = client.get("/readyz"), client.get("/v1/plans")
 

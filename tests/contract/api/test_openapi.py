@@ -24,7 +24,9 @@ def committed():
 
 @pytest.fixture(scope="module")
 def current():
-    app = create_app(Settings(database_url="sqlite://"), planner=a_planner())
+    app = create_app(
+        Settings(database_url="sqlite://", allowed_hosts=("testserver",)), planner=a_planner()
+    )
     return json.loads(json.dumps(app.openapi()))
 
 

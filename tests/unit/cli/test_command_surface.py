@@ -54,6 +54,7 @@ SURFACE = {
     "serve": {"--host", "--port", "--database-url", "--json"},
     "agent": set(),
     "db": set(),
+    "keys": set(),
     "models": {"--json"},
     "devices": {"--json"},
     "demo": {"--keep-serving", "--no-keep-serving", "--directory", "--json"},

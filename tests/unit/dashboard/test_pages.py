@@ -18,7 +18,7 @@ from tests.browser.seeds import store, the_seeds
 def client(tmp_path_factory):
     url = f"sqlite:///{tmp_path_factory.mktemp('dashboard')}/meshwright.db"
     store(url, *the_seeds())
-    app = create_app(Settings(database_url=url))
+    app = create_app(Settings(database_url=url, allowed_hosts=("testserver",)))
     yield TestClient(app, follow_redirects=False)
     app.state.database.close()
 
@@ -27,9 +27,15 @@ def client(tmp_path_factory):
 def empty(tmp_path):
     url = f"sqlite:///{tmp_path}/meshwright.db"
     store(url)
-    app = create_app(Settings(database_url=url))
+    app = create_app(Settings(database_url=url, allowed_hosts=("testserver",)))
     yield TestClient(app)
     app.state.database.close()
+
+
+def form_token(client: TestClient) -> str:
+    """Return the token of a form that the client was shown."""
+    (token,) = re.findall(r'name="form_token" value="([0-9a-f]{64})"', client.get("/login").text)
+    return token
 
 
 PAGES = [
@@ -149,10 +155,17 @@ def test_form_is_refused_when_another_site_sends_it(client):
     assert response.status_code == 403
 
 
+def test_form_is_refused_without_the_token_of_its_page(client):
+    form_token(client)
+    for given in ({}, {"form_token": "0" * 64}):
+        response = client.post("/plans/new", data=given)
+        assert response.status_code == 403
+        assert "reload it" in response.text
+
+
 def test_form_with_mistakes_is_shown_again_as_it_was(client):
-    response = client.post(
-        "/plans/new", data={"model_source": "config", "model_config": "{<!--", "stack": "jenga"}
-    )
+    fields = {"model_source": "config", "model_config": "{<!--", "stack": "jenga"}
+    response = client.post("/plans/new", data={**fields, "form_token": form_token(client)})
     assert response.status_code == 422
     assert "{&lt;!--</textarea>" in response.text
     assert response.text.count('class="complaint"') == 3

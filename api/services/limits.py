@@ -1,0 +1,57 @@
+"""Rate limits: how much one key may ask for in a minute."""
+
+from __future__ import annotations
+
+import time
+
+from limits import RateLimitItem, RateLimitItemPerMinute
+from limits.storage import storage_from_string
+from limits.strategies import SlidingWindowCounterRateLimiter
+
+from api.caller import Caller, Scope
+from api.errors import RateLimitError
+from api.settings import Settings
+
+_LOGIN_ATTEMPTS_PER_MINUTE = 30
+
+
+class RateLimits:
+    """Counts requests by key. Who needs no key is on this machine, and is not counted.
+
+    Each process counts its own unless the storage is one that processes share.
+    """
+
+    def __init__(self, settings: Settings) -> None:
+        self._limiter = SlidingWindowCounterRateLimiter(
+            storage_from_string(settings.rate_limit_storage)
+        )
+        self._requests = RateLimitItemPerMinute(settings.requests_per_minute)
+        self._plans = RateLimitItemPerMinute(settings.plans_per_minute)
+        self._logins = RateLimitItemPerMinute(_LOGIN_ATTEMPTS_PER_MINUTE)
+
+    def check(self, caller: Caller, scope: Scope) -> None:
+        """Count a request that needs `scope`.
+
+        Raises:
+            RateLimitError: if the key has used up what it may ask for.
+        """
+        if caller.key_id is None:
+            return
+        self._count(self._requests, "requests", caller.key_id)
+        if scope is Scope.PLAN:
+            self._count(self._plans, "plans", caller.key_id)
+
+    def check_login(self, address: str) -> None:
+        """Count an attempt to sign in from `address`.
+
+        Raises:
+            RateLimitError: if there were too many.
+        """
+        self._count(self._logins, "logins", address)
+
+    def _count(self, limit: RateLimitItem, kind: str, who: str) -> None:
+        if self._limiter.hit(limit, kind, who):
+            return
+        window = self._limiter.get_window_stats(limit, kind, who)
+        wait_seconds = max(1, round(window.reset_time - time.time()))
+        raise RateLimitError(kind, per_minute=limit.amount, retry_seconds=wait_seconds)

@@ -1,0 +1,124 @@
+"""Sessions of the dashboard: who is signed in, as a signed cookie says.
+
+A cookie names a key by its id and carries no secret. The key is looked up at every request, so a
+revoked one ends its sessions at once. Forms carry a token that follows from the session's own
+random part; another site can send a form, but cannot know the token.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import secrets
+from dataclasses import dataclass
+from functools import cached_property
+
+from itsdangerous import BadData, URLSafeTimedSerializer
+from sqlalchemy.exc import IntegrityError
+
+from api.caller import Caller
+from api.db import Database
+from api.repositories.audit import AuditRepository
+from api.repositories.secrets import SecretRepository
+from api.services.keys import KeyService
+from api.settings import Settings
+
+_SIGNING = "sessions"
+_RANDOM_BYTES = 32
+_NONCE_BYTES = 16
+LOGIN_LINK_SECONDS = 600
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Session:
+    """A visitor of the dashboard; `key_id` is null until it signs in."""
+
+    nonce: str
+    key_id: str | None
+
+
+class SessionService:
+    """Signs and reads what cookies, forms and login links carry."""
+
+    def __init__(self, database: Database, keys: KeyService, settings: Settings) -> None:
+        self._database = database
+        self._keys = keys
+        self._settings = settings
+
+    def begin(self, key_id: str | None = None) -> Session:
+        """Return a new session; signing in begins one anew, so that none can be planted."""
+        return Session(nonce=secrets.token_urlsafe(_NONCE_BYTES), key_id=key_id)
+
+    def cookie(self, session: Session) -> str:
+        """Return what a browser keeps of the session."""
+        return self._signer("session").dumps({"nonce": session.nonce, "key": session.key_id})
+
+    def read(self, cookie: str | None) -> Session | None:
+        """Return the session that a cookie stands for; nothing if it is forged or too old."""
+        try:
+            fields = self._signer("session").loads(
+                cookie or "", max_age=self._settings.session_seconds_limit
+            )
+        except BadData:
+            return None
+        return Session(nonce=fields["nonce"], key_id=fields["key"])
+
+    def caller(self, session: Session | None) -> Caller | None:
+        """Return who is signed in; nothing if nobody is, or the key no longer holds."""
+        if session is None or session.key_id is None:
+            return None
+        return self._keys.holder(session.key_id)
+
+    def form_token(self, session: Session) -> str:
+        """Return what every form of the session carries."""
+        return hmac.new(
+            self._secret.encode(), f"form:{session.nonce}".encode(), hashlib.sha256
+        ).hexdigest()
+
+    def is_form_token(self, session: Session, given: str) -> bool:
+        """Return whether a form carried what it should."""
+        return hmac.compare_digest(self.form_token(session).encode(), given.encode())
+
+    def sign_in(self, text: str) -> Session | None:
+        """Return the session of who holds the key `text`; nothing if it is no good."""
+        return self._begun(self._keys.identified(text))
+
+    def login_token(self, key_id: str) -> str:
+        """Return what a login link carries: good for some minutes, in place of the key."""
+        return self._signer("login").dumps(key_id)
+
+    def sign_in_by_link(self, token: str) -> Session | None:
+        """Return the session of a login link; nothing if it is forged or too old."""
+        try:
+            key_id = self._signer("login").loads(token, max_age=LOGIN_LINK_SECONDS)
+        except BadData:
+            return None
+        return self._begun(self._keys.holder(key_id))
+
+    def _begun(self, caller: Caller | None) -> Session | None:
+        if caller is None or caller.key_id is None:
+            return None
+        with self._database.writing() as session:
+            AuditRepository(session).add(caller, action="session.begin", subject=caller.key_id)
+        return self.begin(caller.key_id)
+
+    def _signer(self, purpose: str) -> URLSafeTimedSerializer:
+        return URLSafeTimedSerializer(
+            self._secret, salt=purpose, signer_kwargs={"digest_method": hashlib.sha256}
+        )
+
+    @cached_property
+    def _secret(self) -> str:
+        """Return the operator's secret, or the one that all processes share in the database."""
+        given = self._settings.session_secret
+        if given is not None:
+            return given.get_secret_value()
+        try:
+            return self._stored_secret()
+        except IntegrityError:  # another process stored one at the same time
+            return self._stored_secret()
+
+    def _stored_secret(self) -> str:
+        with self._database.writing() as session:
+            new = secrets.token_urlsafe(_RANDOM_BYTES)
+            return SecretRepository(session).get_or_add(_SIGNING, new)
