@@ -44,7 +44,11 @@ class OverlapProfile(Part):
 class DeviceProfile(Part):
     """One data file of `profiles/devices`, in the file's units.
 
-    What may be None is the stack's to say, unless the device differs.
+    What may be None is the stack's to say, unless the device differs. `lone_speed_ratio` is how
+    fast a device is while its neighbours idle, over its rates here, which are of all at work: more
+    than 1 where CPU ranks share cores. `hidden_reduce_ratio` is what is left of an all_reduce of
+    whole gradients beside backward where `overlap` hides nothing, as what CPU ranks wait for does
+    hide. `split_operator_us` is what an operator on a tensor that knows its placement adds.
     """
 
     device: str
@@ -62,6 +66,9 @@ class DeviceProfile(Part):
     allocator_slack_ratio: NotNegative | None = None
     in_situ_efficiency: Share | None = None
     overlap: OverlapProfile | None = None
+    lone_speed_ratio: Annotated[float, Field(ge=1, le=1024)] = 1.0
+    hidden_reduce_ratio: Share = 1.0
+    split_operator_us: NotNegative = 0.0
     levels: tuple[LevelProfile, ...]
     host: HostProfile
     price_per_device_hour: NotNegative
@@ -220,6 +227,11 @@ class ClusterHardware:
     def price_per_hour(self) -> float:
         """Return what all devices cost for an hour."""
         return sum(kind.device_count * kind.price_per_device_hour for kind in self.kinds)
+
+    @property
+    def lone_speed_ratio(self) -> float:
+        """Return how fast a device is while others idle, the least of all kinds."""
+        return min(kind.profile.lone_speed_ratio for kind in self.kinds)
 
     @property
     def orders(self) -> tuple[tuple[int, ...], ...]:

@@ -8,7 +8,7 @@ of their outermost levels, and as slow as the slowest.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated
 
 from pydantic import Field
@@ -16,13 +16,25 @@ from pydantic import Field
 from planner.errors import InputError
 from planner.schema.cluster import Cluster, NetworkLevel, NodeGroup
 from planner.schema.document import Part
+from planner.schema.figures import Collective
 
 NODE_DOMAIN_LIMIT = 8
 """Devices up to which a profile's domain lies in one node; a larger one spans nodes."""
 
 
+class CollectiveProfile(Part):
+    """A collective that was measured apart from others, with a latency and bandwidth of its own."""
+
+    bandwidth_gb_per_second: Annotated[float, Field(gt=0)]
+    latency_us: Annotated[float, Field(ge=0)]
+    norm_exponent: Annotated[float, Field(gt=0, le=1)]
+
+
 class LevelProfile(Part):
-    """A network level: t = (latency^e + (bytes / bandwidth)^e)^(1/e)."""
+    """A network level: t = (latency^e + (bytes / bandwidth)^e)^(1/e).
+
+    `collectives` are those with numbers of their own, by name.
+    """
 
     name: str
     device_count: Annotated[int, Field(ge=1)] | None
@@ -30,12 +42,17 @@ class LevelProfile(Part):
     latency_us: Annotated[float, Field(ge=0)]
     norm_exponent: Annotated[float, Field(gt=0, le=1)]
     all_reduce_bandwidth_ratio: Annotated[float, Field(gt=0)]
+    collectives: dict[Collective, CollectiveProfile] = Field(default_factory=dict)
     source: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Level:
-    """A network level in SI; `device_count` is the size of one domain, at last the cluster's."""
+    """A network level in SI; `device_count` is the size of one domain, at last the cluster's.
+
+    `collectives` are levels that stand in for this one for the collectives that they are named by,
+    their bandwidth as a ratio of this one's.
+    """
 
     name: str
     device_count: int
@@ -43,6 +60,39 @@ class Level:
     latency_seconds: float
     norm_exponent: float
     all_reduce_bandwidth_ratio: float
+    collectives: tuple[OwnCollective, ...] = ()
+
+    def of(self, kind: Collective) -> Level:
+        """Return the level as the collective `kind` finds it."""
+        for own in self.collectives:
+            if own.kind == kind:
+                return replace(
+                    self,
+                    bandwidth_bytes_per_second=self.bandwidth_bytes_per_second
+                    * own.bandwidth_ratio,
+                    latency_seconds=own.latency_seconds,
+                    norm_exponent=own.norm_exponent,
+                    all_reduce_bandwidth_ratio=1.0,
+                    collectives=(),
+                )
+        return self
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OwnCollective:
+    """A collective's own numbers on a level, its bandwidth over the level's."""
+
+    kind: Collective
+    bandwidth_ratio: float
+    latency_seconds: float
+    norm_exponent: float
+
+
+def levels_of(levels: tuple[Level, ...], kind: Collective) -> tuple[Level, ...]:
+    """Return the levels as the collective `kind` finds them."""
+    if not any(level.collectives for level in levels):
+        return levels
+    return tuple(level.of(kind) for level in levels)
 
 
 def kind_levels(
@@ -67,8 +117,18 @@ def kind_levels(
             latency_seconds=level.latency_us * 1e-6,
             norm_exponent=level.norm_exponent,
             all_reduce_bandwidth_ratio=level.all_reduce_bandwidth_ratio,
+            collectives=tuple(_own(kind, one, level) for kind, one in level.collectives.items()),
         )
         for level in profile
+    )
+
+
+def _own(kind: Collective, one: CollectiveProfile, level: LevelProfile) -> OwnCollective:
+    return OwnCollective(
+        kind=kind,
+        bandwidth_ratio=one.bandwidth_gb_per_second / level.bandwidth_gb_per_second,
+        latency_seconds=one.latency_us * 1e-6,
+        norm_exponent=one.norm_exponent,
     )
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import product
 from typing import Any
@@ -21,6 +21,7 @@ from planner.cost.collectives import (
     all_gather_seconds,
     all_reduce_seconds,
     all_to_all_seconds,
+    reduce_scatter_seconds,
     send_recv_seconds,
 )
 from planner.cost.configuration import Floats
@@ -100,6 +101,9 @@ def device_profile_fields(figures: MachineFigures) -> Fields:
         **({"allocator_slack_ratio": 0.0} if on_cpu else {}),
         # On a CPU communication is work of the same cores.
         **({"overlap": {"hidden_ratio": 0.0, "contention_ratio": 0.0}} if on_cpu else {}),
+        "lone_speed_ratio": figures.lone_speed_ratio,
+        "hidden_reduce_ratio": figures.hidden_reduce_ratio,
+        "split_operator_us": figures.split_operator_seconds * 1e6,
         "levels": [level_fields(figures.collectives, figures.conditions)],
         "host": {
             "memory_gib_per_device": figures.host_memory_bytes / figures.rank_count / GIB,
@@ -163,8 +167,27 @@ def level_fields(figures: Sequence[CollectiveFigure], source: str) -> Fields:
         "latency_us": level.latency_seconds * 1e6,
         "norm_exponent": level.norm_exponent,
         "all_reduce_bandwidth_ratio": level.all_reduce_bandwidth_ratio,
+        "collectives": dict(_own_collectives(figures)),
         "source": source,
     }
+
+
+def _own_collectives(figures: Sequence[CollectiveFigure]) -> Iterator[tuple[str, Fields]]:
+    """Yield each kind of collective with the latency, bandwidth and exponent that fit it alone.
+
+    Algorithms differ: over gloo an all_reduce passes twice as many hops as an all_gather, and an
+    all_to_all one.
+    """
+    for kind in dict.fromkeys(item.kind for item in figures):
+        level = _fitted_level([item for item in figures if item.kind == kind], ratios=(1.0,))
+        yield (
+            kind,
+            {
+                "bandwidth_gb_per_second": level.bandwidth_bytes_per_second / 1e9,
+                "latency_us": level.latency_seconds * 1e6,
+                "norm_exponent": level.norm_exponent,
+            },
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -233,7 +256,9 @@ def _saturating(points: Sequence[tuple[float, float]]) -> tuple[float, float]:
     return float(1.0 / inverse), round(float(slope / inverse), 3)
 
 
-def _fitted_level(figures: Sequence[CollectiveFigure]) -> Level:
+def _fitted_level(
+    figures: Sequence[CollectiveFigure], *, ratios: Sequence[float] = _RATIOS
+) -> Level:
     """Return the level with the least sum of squared logarithmic errors, by a grid made finer."""
     ranks = max(item.rank_count for item in figures)
     latency = min(item.seconds for item in figures)
@@ -251,7 +276,7 @@ def _fitted_level(figures: Sequence[CollectiveFigure]) -> Level:
                 ratio,
                 ranks,
             )
-            for a, b, exponent, ratio in product(factors, factors, _EXPONENTS, _RATIOS)
+            for a, b, exponent, ratio in product(factors, factors, _EXPONENTS, ratios)
         )
         best = min(candidates, key=lambda level: _loss(curves, level))
         width **= 0.5
@@ -265,7 +290,7 @@ def _loss(curves: Sequence[_Curve], level: Level) -> float:
 _COLLECTIVES: dict[str, Callable[..., Any]] = {
     "all_reduce": all_reduce_seconds,
     "all_gather": all_gather_seconds,
-    "reduce_scatter": all_gather_seconds,
+    "reduce_scatter": reduce_scatter_seconds,
     "all_to_all": all_to_all_seconds,
 }
 

@@ -30,7 +30,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from planner.cost.configuration import Floats
-from planner.network import Level
+from planner.network import Level, levels_of
 
 _HOPS_OF_A_FIT = 4.0  # a fit of small messages on 8 ranks over a hop of large ones
 _SWITCH_RANKS_LEAST = 5.0  # switches reduce for more than four ranks; below it is a ring
@@ -40,7 +40,7 @@ def all_reduce_seconds(
     message_bytes: ArrayLike, *, rank_count: ArrayLike, stride: ArrayLike, levels: tuple[Level, ...]
 ) -> Floats:
     """Return seconds until every rank holds the sum: 2 (n - 1) / n of the message is moved."""
-    n = np.asarray(rank_count, dtype=np.float64)
+    n, levels = np.asarray(rank_count, dtype=np.float64), levels_of(levels, "all_reduce")
     moved = 2.0 * (n - 1.0) / n * np.asarray(message_bytes)
     return _over_levels(moved, n, stride, levels, reduces=True)
 
@@ -50,9 +50,26 @@ def all_gather_seconds(
 ) -> Floats:
     """Return seconds until every rank holds the whole message: (n - 1) / n of it is moved.
 
-    A reduce_scatter of the same message takes as long. Both are rings, whose hops take their time
-    beside; an all_reduce of many ranks is a tree.
+    A ring, whose hops take their time beside; an all_reduce of many ranks is a tree.
     """
+    own = levels_of(levels, "all_gather")
+    return _ring_collective_seconds(message_bytes, rank_count, stride, own)
+
+
+def reduce_scatter_seconds(
+    message_bytes: ArrayLike, *, rank_count: ArrayLike, stride: ArrayLike, levels: tuple[Level, ...]
+) -> Floats:
+    """Return seconds until every rank holds its share of the sum.
+
+    As long as an all_gather of the same message, unless a level was measured otherwise.
+    """
+    own = levels_of(levels, "reduce_scatter")
+    return _ring_collective_seconds(message_bytes, rank_count, stride, own)
+
+
+def _ring_collective_seconds(
+    message_bytes: ArrayLike, rank_count: ArrayLike, stride: ArrayLike, levels: tuple[Level, ...]
+) -> Floats:
     n = np.asarray(rank_count, dtype=np.float64)
     moved = (n - 1.0) / n * np.asarray(message_bytes)
     hops = _ring_seconds(n, stride, levels)
@@ -74,7 +91,7 @@ def all_to_all_seconds(
     every row, those for one domain are sent to it once: of D domains D (1 - (1 - 1/D)^copies) get
     any, on average.
     """
-    n = np.asarray(rank_count, dtype=np.float64)
+    n, levels = np.asarray(rank_count, dtype=np.float64), levels_of(levels, "all_to_all")
     message = np.asarray(message_bytes, dtype=np.float64)
     transfer = np.zeros(np.broadcast(n, message, np.asarray(stride)).shape)
     if _all_alone(n):
@@ -102,7 +119,7 @@ def ring_pass_seconds(
     across nodes.
     """
     n = np.asarray(rank_count, dtype=np.float64)
-    piece = np.asarray(piece_bytes, dtype=np.float64)
+    piece, levels = np.asarray(piece_bytes, dtype=np.float64), levels_of(levels, "send_recv")
     step = np.zeros(np.broadcast(n, piece, np.asarray(stride)).shape)
     if _all_alone(n):
         return step
@@ -135,7 +152,7 @@ def send_recv_seconds_by_level(message_bytes: ArrayLike, levels: tuple[Level, ..
 
     Shape [..., levels] for messages of shape [...]; an empty message takes no time.
     """
-    message = np.asarray(message_bytes, dtype=np.float64)
+    message, levels = np.asarray(message_bytes, dtype=np.float64), levels_of(levels, "send_recv")
     return np.stack([_send_seconds(message, level) for level in levels], axis=-1)
 
 

@@ -34,6 +34,9 @@ from planner.workload.layer import (
 
 _SELECTIVE_KERNEL_RATIO = 0.6  # norms, rotary, activation and half of the products
 _NORMS = 2  # modules with parameters beside products
+# DTensor operators of a module with parameters, one way: a step of four blocks, each with seven
+# linears and two norms, beside embedding, norm and head has 641 of them (torch 2.13's profiler).
+_SPLIT_OPERATORS = 7
 _UNFUSED_CORE_KERNELS = 8  # transpose queries, keys and values, scale, mask, softmax, and back
 _DROPOUT_KERNELS = 3
 _BACKWARD_ELEMENTWISE_RATIO = 2.0  # reads what forward kept beside the gradients
@@ -91,15 +94,16 @@ def compute_seconds(layer: LayerWorkload, setting: Setting) -> ComputeSeconds:
     if setting.core_alone_runs_again:
         selective, kernels_again = attention_forward, 0.0
     again = forward if setting.recomputes_all else forward - products.last
+    split = _split_seconds(layer, setting)
     return ComputeSeconds(
         forward=forward,
         backward=backward,
-        forward_host=_host_seconds(launches, forward, setting),
-        backward_host=_host_seconds(backward_launches, backward, setting),
-        forward_gathered_host=_host_seconds(launches + hooks, forward, setting),
-        backward_gathered_host=_host_seconds(backward_launches + hooks, backward, setting),
+        forward_host=_host_seconds(launches, forward, setting) + split,
+        backward_host=_host_seconds(backward_launches, backward, setting) + split,
+        forward_gathered_host=_host_seconds(launches + hooks, forward, setting) + split,
+        backward_gathered_host=_host_seconds(backward_launches + hooks, backward, setting) + split,
         recompute_selective=selective + _host_seconds(kernels_again, selective, setting),
-        recompute_full=again + _host_seconds(launches, again, setting),
+        recompute_full=again + _host_seconds(launches, again, setting) + split,
         attention_forward=attention_forward,
         weight_gradient=products.weight_gradient,
     )
@@ -112,6 +116,18 @@ def _host_seconds(launches: float, kernels: Floats, setting: Setting) -> Floats:
     if setting.job.blocking_launches:
         return np.full_like(kernels, _BLOCKED_RATIO * launches)
     return np.maximum(launches - kernels, 0.0)
+
+
+def _split_seconds(layer: LayerWorkload, setting: Setting) -> Floats:
+    """Return what operators on tensors that know their placement add, forward or backward.
+
+    Only where the host is the device, and tensor parallelism makes DTensors of parameters.
+    """
+    if not setting.host_is_device:
+        return np.zeros_like(setting.tokens)
+    own = setting.hardware.profile.split_operator_us * 1e-6
+    each = _SPLIT_OPERATORS * (len(layer.gemms) + _NORMS) * own
+    return np.where(setting.tensor > 1.0, each, 0.0)
 
 
 def _kernel_count(layer: LayerWorkload, setting: Setting) -> int:

@@ -26,6 +26,7 @@ from planner.cost.collectives import (
     all_gather_seconds,
     all_reduce_seconds,
     all_to_all_seconds,
+    reduce_scatter_seconds,
     ring_pass_seconds,
 )
 from planner.cost.configuration import Floats
@@ -149,8 +150,9 @@ def _tensor_round_seconds(elements: Floats, setting: Setting) -> Floats:
     levels = setting.hardware.levels
     reduce = all_reduce_seconds(message, rank_count=setting.tensor, stride=1.0, levels=levels)
     gather = all_gather_seconds(message, rank_count=setting.tensor, stride=1.0, levels=levels)
-    narrow = 1.5 if setting.product_input_bytes == 1 else 2.0
-    seconds = np.where(setting.sequence_parallel, narrow * gather, reduce)
+    scatter = reduce_scatter_seconds(message, rank_count=setting.tensor, stride=1.0, levels=levels)
+    narrow = 0.5 if setting.product_input_bytes == 1 else 1.0
+    seconds = np.where(setting.sequence_parallel, narrow * gather + scatter, reduce)
     return seconds * (1.0 - setting.stack.tensor_parallel_overlap_ratio)
 
 

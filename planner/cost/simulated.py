@@ -25,9 +25,17 @@ from planner.schema.plan import SimulatedStage, SimulatedStep
 
 
 def simulated_step(
-    priced: PricedStrategy, totals: Sequence[StageTotals], *, job: Job, closed_form_seconds: float
+    priced: PricedStrategy,
+    totals: Sequence[StageTotals],
+    *,
+    path_ratio: float,
+    job: Job,
+    closed_form_seconds: float,
 ) -> SimulatedStep:
     """Return the step by simulation; `totals` are by pipeline rank.
+
+    Ranks are simulated as if each had a device, and `path_ratio` of that time passes where they
+    share cores.
 
     Raises:
         ValueError: if there are more than `STAGES_MOST` virtual stages.
@@ -37,7 +45,7 @@ def simulated_step(
     messages = message_seconds(priced)
     stages = virtual_stages(priced, messages)
     configuration = priced.configuration
-    finishes = finish_seconds(
+    alone = finish_seconds(
         configuration.pipeline_schedule,
         stages,
         pipeline_parallel_degree=configuration.pipeline_parallel_degree,
@@ -45,11 +53,12 @@ def simulated_step(
         micro_batch_count=configuration.micro_batch_count,
         message_seconds=[0.0] * len(messages) if sends_block(priced.stack) else messages,
     )
+    finishes = [path_ratio * finish for finish in alone]
     ends = [total.end_seconds for total in totals]
     step = _with_ends(finishes, totals, waits_for_all=job.gradient_clipping)
     busy = [0.0] * len(totals)
     for index, stage in enumerate(stages):
-        busy[priced.rank_of(index)] += configuration.micro_batch_count * stage.total
+        busy[priced.rank_of(index)] += path_ratio * configuration.micro_batch_count * stage.total
     idle = [max(step - b - end, 0.0) for b, end in zip(busy, ends, strict=True)]
     return SimulatedStep(
         step_seconds=step,

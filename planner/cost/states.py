@@ -7,16 +7,23 @@ ranks. Arrays are [configurations, choices].
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 
-from planner.cost.collectives import all_gather_seconds, all_reduce_seconds
+from planner.cost.collectives import (
+    all_gather_seconds,
+    all_reduce_seconds,
+    reduce_scatter_seconds,
+)
 from planner.cost.configuration import Choices, Floats
 from planner.cost.setting import Setting
 from planner.hardware import StateBytes
 from planner.schema.job import Precision
 from planner.workload.layer import ParameterCounts
+
+_Sharing = Callable[..., Floats]  # an all_gather or a reduce_scatter
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -192,11 +199,11 @@ def sync_seconds(local: LocalParameters, setting: Setting) -> SyncSeconds:
     stride, expert_stride = setting.tensor, setting.expert_tensor * setting.expert
     trained = local.trained()
 
-    def both(held: LocalParameters, element_bytes: int) -> Floats:
-        dense = all_gather_seconds(
+    def both(held: LocalParameters, element_bytes: int, seconds: _Sharing) -> Floats:
+        dense = seconds(
             held.dense * element_bytes, rank_count=dense_ranks, stride=stride, levels=levels
         )
-        expert = all_gather_seconds(
+        expert = seconds(
             held.expert * element_bytes,
             rank_count=expert_ranks,
             stride=expert_stride,
@@ -222,11 +229,12 @@ def sync_seconds(local: LocalParameters, setting: Setting) -> SyncSeconds:
         stride=stride * dense_ranks,
         levels=levels,
     )
-    gather = both(local, setting.compute_bytes)
+    gather = both(local, setting.compute_bytes, all_gather_seconds)
     return SyncSeconds(
         gather=gather,
-        gather_trained=both(trained, setting.updated_bytes),
-        reduce_scatter=both(trained, setting.reduce_bytes),
-        all_reduce=whole + np.where(trained.expert > 0.0, whole_expert, 0.0),
+        gather_trained=both(trained, setting.updated_bytes, all_gather_seconds),
+        reduce_scatter=both(trained, setting.reduce_bytes, reduce_scatter_seconds),
+        all_reduce=(whole + np.where(trained.expert > 0.0, whole_expert, 0.0))
+        * setting.hardware.profile.hidden_reduce_ratio,
         replicas=replicas,
     )

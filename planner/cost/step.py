@@ -16,12 +16,13 @@ from planner.cost.intervals import (
 )
 from planner.cost.layer_costs import MemoryLimits
 from planner.cost.priced import PricedStrategy, priced_strategies
-from planner.cost.schedule import boundary_shares, fill_weights, in_flight, repeat_count
+from planner.cost.schedule import in_flight
 from planner.cost.simulate import STAGES_MOST
 from planner.cost.simulated import simulated_step
 from planner.cost.stage import RankSchedule, StageTotals, stage_totals
+from planner.cost.timing import ScheduleTiming, schedule_timing
 from planner.hardware import ClusterHardware, stack_profile
-from planner.schema.job import Job, Stack
+from planner.schema.job import Job
 from planner.schema.plan import Prediction, StagePrediction, StepBreakdown
 from planner.schema.strategy import Strategy
 from planner.workload.layer import ModelWorkload
@@ -56,7 +57,13 @@ def predict_simulated(
     found = _prediction(totals, priced, workload=workload, hardware=hardware, job=job)
     if len(priced.stages) > STAGES_MOST:
         return found
-    step = simulated_step(priced, totals, job=job, closed_form_seconds=found.step_seconds.p50)
+    step = simulated_step(
+        priced,
+        totals,
+        path_ratio=_timing(priced).path_ratio,
+        job=job,
+        closed_form_seconds=found.step_seconds.p50,
+    )
     return found.model_copy(update={"simulated": step})
 
 
@@ -81,11 +88,19 @@ def predictions(
 
 def rank_totals(priced: PricedStrategy) -> list[StageTotals]:
     """Return the totals of every pipeline rank."""
-    degree = priced.configuration.pipeline_parallel_degree
-    return [_rank_totals(rank, priced) for rank in range(degree)]
+    degree, timing = priced.configuration.pipeline_parallel_degree, _timing(priced)
+    return [_rank_totals(rank, priced, timing) for rank in range(degree)]
 
 
-def _rank_totals(rank: int, priced: PricedStrategy) -> StageTotals:
+def _timing(priced: PricedStrategy) -> ScheduleTiming:
+    return schedule_timing(
+        priced.configuration,
+        priced.stack,
+        lone_speed_ratio=priced.hardware.lone_speed_ratio,
+    )
+
+
+def _rank_totals(rank: int, priced: PricedStrategy, timing: ScheduleTiming) -> StageTotals:
     """Return the totals of one pipeline rank with all the virtual stages that it holds."""
     configuration = priced.configuration
     table = priced.tables[priced.rank_kinds[rank]]
@@ -93,18 +108,18 @@ def _rank_totals(rank: int, priced: PricedStrategy) -> StageTotals:
     return stage_totals(
         [held_layers(index, priced) for index in own],
         [boundary for index in own for boundary in boundaries(index, priced)],
-        schedule=_rank_schedule(rank, configuration, priced.stack),
+        schedule=_rank_schedule(rank, configuration, timing),
         step_end_seconds=float(table.fixed.step_end_seconds[0]),
         limits=table.limits,
     )
 
 
-def _rank_schedule(rank: int, configuration: Configuration, stack: Stack) -> RankSchedule:
+def _rank_schedule(rank: int, configuration: Configuration, timing: ScheduleTiming) -> RankSchedule:
     schedule, shape = configuration.pipeline_schedule, _shape(configuration)
     count = configuration.micro_batch_count
     return RankSchedule(
-        weights=fill_weights(schedule, micro_batch_count=count, **shape),
-        shares=boundary_shares(schedule, stack),
+        weights=timing.weights,
+        shares=timing.shares,
         in_flight=in_flight(schedule, micro_batch_count=count, stage=rank, **shape),
         holdings=peak_holdings(schedule, micro_batch_count=count, rank=rank, **shape),
     )
@@ -126,12 +141,7 @@ def _prediction(
     job: Job,
 ) -> Prediction:
     configuration = priced.configuration
-    repeats = repeat_count(
-        configuration.pipeline_schedule,
-        micro_batch_count=configuration.micro_batch_count,
-        **_shape(configuration),
-    )
-    seconds = step_seconds(totals, repeats=repeats)
+    seconds = step_seconds(totals, repeats=_timing(priced).repeat_count)
     stack = stack_profile(job.stack)
     length = job.sequence_length or 0
     tokens = (job.global_batch_size or 0) * length
@@ -196,11 +206,14 @@ def _breakdown(
 ) -> StepBreakdown:
     """Return the step by cause, on the stage that sets the pace; the rest is its bubble.
 
-    m T and U are there by cause, and what the step exceeds them by is the bubble.
+    m T and U are there by cause, and what the step exceeds them by is the bubble. Where ranks share
+    cores a slow stage has more than its share of them, so that the step may be less.
     """
     slowest = max(totals, key=lambda stage: stage.pace_seconds)
     last = max(totals, key=lambda stage: stage.end_seconds)
-    count = configuration.micro_batch_count
+    paced = configuration.micro_batch_count * slowest.pace_seconds
+    room = step - last.end_seconds
+    count = configuration.micro_batch_count * (room / paced if paced > room else 1.0)
     parts = {name: count * s for name, s in slowest.micro_batch_seconds.items()}
     for name, value in last.step_end_seconds.items():
         parts[name] = parts.get(name, 0.0) + value

@@ -15,12 +15,10 @@ from planner.cost.layer_costs import CostTable, LayerCosts
 from planner.cost.schedule import (
     BoundaryShares,
     FillWeights,
-    boundary_shares,
-    fill_weights,
     in_flight,
     rank_of_virtual_stage,
-    repeat_count,
 )
+from planner.cost.timing import ScheduleTiming, schedule_timing
 from planner.hardware import ClusterHardware
 from planner.ilp.instance import CutExtras, Instance, Kind, undominated
 from planner.schema.job import Stack
@@ -63,14 +61,20 @@ def shapes_of(
     Those whose ranks follow one another alike, on the same kinds of devices, share exchanges.
     """
     known: dict[tuple[tuple[int, ...], tuple[int, ...]], Exchanges] = {}
-    shapes = []
+    shapes, lone_speed_ratio = [], hardware.lone_speed_ratio
     for configuration in configurations:
         holders, kinds = _holders(configuration), _kinds(configuration, hardware)
         if (holders, kinds) not in known:
             known[holders, kinds] = _exchanges(holders, kinds, hardware)
         exchanges = known[holders, kinds]
         shapes.append(
-            _shape(configuration, stack, holders=holders, kinds=kinds, exchanges=exchanges)
+            _shape(
+                configuration,
+                schedule_timing(configuration, stack, lone_speed_ratio=lone_speed_ratio),
+                holders=holders,
+                kinds=kinds,
+                exchanges=exchanges,
+            )
         )
     return shapes
 
@@ -94,7 +98,7 @@ def _kinds(configuration: Configuration, hardware: ClusterHardware) -> tuple[int
 
 def _shape(
     configuration: Configuration,
-    stack: Stack,
+    timing: ScheduleTiming,
     *,
     holders: tuple[int, ...],
     kinds: tuple[int, ...],
@@ -112,9 +116,9 @@ def _shape(
                 for stage in range(degree)
             ]
         ),
-        repeat_count=repeat_count(schedule, micro_batch_count=count, **size),
-        weights=fill_weights(schedule, micro_batch_count=count, **size),
-        shares=boundary_shares(schedule, stack),
+        repeat_count=timing.repeat_count,
+        weights=timing.weights,
+        shares=timing.shares,
         device_kinds=kinds,
         exchanges=exchanges,
     )

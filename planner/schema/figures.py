@@ -60,7 +60,14 @@ class CollectiveFigure(Part):
 
 
 class MachineFigures(Document):
-    """All that was measured. `conditions` says in words under which load, and with what."""
+    """All that was measured. `conditions` says in words under which load, and with what.
+
+    `lone_speed_ratio` is the speed of a rank while others idle over that while all are at work,
+    `hidden_reduce_ratio` what an all_reduce adds to products beside it over what it takes while all
+    wait, and `split_operator_seconds` what an operator on tensors that know how they are split
+    takes beyond the same on plain ones. CPU ranks' collectives are those between products, which
+    start and end as unevenly as in a step.
+    """
 
     device_kind: Literal["cpu", "cuda"]
     device_name: str
@@ -78,4 +85,7 @@ class MachineFigures(Document):
     from_device_bytes_per_second: PositiveBytes
     runtime_bytes: PositiveBytes
     collectives: tuple[CollectiveFigure, ...]
+    lone_speed_ratio: Annotated[float, Field(ge=1, le=1024)] = 1.0
+    hidden_reduce_ratio: Annotated[float, Field(ge=0, le=1)] = 1.0
+    split_operator_seconds: Annotated[float, Field(ge=0, le=1)] = 0.0
     conditions: str
