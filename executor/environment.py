@@ -31,6 +31,7 @@ class RankEnvironment:
     plan_path: str
     rank: int
     local_rank: int
+    local_world_size: int
     world_size: int
     device_type: str
     timeout_seconds: float
@@ -46,6 +47,9 @@ class RankEnvironment:
             plan_path=_variable(variables, PLAN_PATH),
             rank=int(_variable(variables, "RANK")),
             local_rank=int(_variable(variables, "LOCAL_RANK")),
+            local_world_size=int(
+                variables.get("LOCAL_WORLD_SIZE", _variable(variables, "WORLD_SIZE"))
+            ),
             world_size=int(_variable(variables, "WORLD_SIZE")),
             device_type=variables.get(DEVICE_TYPE, "cpu"),
             timeout_seconds=float(variables.get(TIMEOUT_SECONDS, DEFAULT_TIMEOUT_SECONDS)),

@@ -8,17 +8,19 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import distributed
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.tensor import DTensor
 from torch.nn import functional
 
+from executor.cores import keep_to_own_cores
+from executor.profiler_collectives import OPERATIONS, neighbours, nothing
 from executor.rank_main import die_with_launcher
 from executor.stopwatch import Stopwatch, Work
 from planner.schema.figures import (
     AttentionFigure,
-    Collective,
     CollectiveFigure,
     MachineFigures,
     ProductFigure,
@@ -27,6 +29,8 @@ from planner.schema.job import Precision
 
 _FORMATS = {Precision.FP32: torch.float32, Precision.BF16: torch.bfloat16}
 _SMALL_OPERATORS = 200
+_PRODUCT_ROWS, _PRODUCTS_BESIDE = 512, 8
+_LEAST_SHARE = 0.05  # below it noise hides what is measured as a difference
 _LAYER_WIDTH, _LAYER_REPETITIONS = 256, 8
 _ADAMW_BYTES = 28  # a parameter: four reads and three writes in fp32
 _TIMEOUT = timedelta(minutes=5)
@@ -93,6 +97,7 @@ def measure_rank(rank: int, assignment: Assignment) -> None:
         torch.cuda.set_device(device)
     else:
         torch.set_num_threads(1)
+        keep_to_own_cores(rank, rank_count)
     load = os.getloadavg()[0]
     distributed.init_process_group(
         "nccl" if kind == "cuda" else "gloo",
@@ -119,6 +124,8 @@ class _Bench:
         self._total = self._count()
         self._done = 0
         budget = seconds / self._total
+        self._left = torch.randn(_PRODUCT_ROWS, _LAYER_WIDTH, device=device)
+        self._right = torch.randn(_LAYER_WIDTH, _PRODUCT_ROWS, device=device)
         self._watch = Stopwatch(device=device, budget_seconds=budget)
 
     def figures(self, load_before: float) -> MachineFigures:
@@ -144,6 +151,8 @@ class _Bench:
             from_device_bytes_per_second=from_device,
             runtime_bytes=_runtime_bytes(self._device),
             lone_speed_ratio=self._lone_speed_ratio(),
+            hidden_reduce_ratio=self._hidden_reduce_ratio(),
+            split_operator_seconds=max(self._split_operator() - kernel, 0.0),
             collectives=tuple(self._collectives()),
             conditions=f"torch {torch.__version__}, {os.cpu_count()} cores, load average "
             f"{load_before:.1f} before and {os.getloadavg()[0]:.1f} after, its own ranks included",
@@ -153,8 +162,8 @@ class _Bench:
         extent = self._extent
         products = len(_FORMATS) * len(extent.inner_sizes)
         attentions = 2 * len(extent.lengths) * len(extent.head_sizes)
-        kinds = len(_OPERATIONS) * len(extent.message_bytes)
-        return products + attentions + 5 + self._shares_cores * 2 + len(self._group_sizes) * kinds
+        kinds = len(OPERATIONS) * len(extent.message_bytes)
+        return products + attentions + 5 + self._shares_cores * 7 + len(self._group_sizes) * kinds
 
     def _seconds(self, what: str, work: Work) -> float:
         self._done += 1
@@ -224,14 +233,24 @@ class _Bench:
     def _small_operator(self) -> float:
         """Return seconds of an operator too small to compute anything, recorded by autograd."""
         one = torch.ones(16, device=self._device, requires_grad=True)
+        return self._chain_seconds("small operators", one)
 
+    def _split_operator(self) -> float:
+        """Return the same of an operator on DTensors; only CPU ranks wait for the host."""
+        if not self._shares_cores:
+            return 0.0
+        mesh = init_device_mesh(self._device.type, (self._rank_count,))
+        one = DTensor.from_local(torch.ones(16, device=self._device), mesh).requires_grad_()
+        return self._chain_seconds("small operators on split tensors", one)
+
+    def _chain_seconds(self, what: str, one: torch.Tensor) -> float:
         def chain() -> torch.Tensor:
             value = one
             for _ in range(_SMALL_OPERATORS):
                 value = value * 1.0
             return value
 
-        return self._seconds("small operators", chain) / _SMALL_OPERATORS
+        return self._seconds(what, chain) / _SMALL_OPERATORS
 
     def _optimizer(self) -> float:
         """Return bytes a second of AdamW's update on the host's memory."""
@@ -260,9 +279,34 @@ class _Bench:
 
         together = self._seconds("all ranks at work", trained)
         alone = self._seconds(
-            "one rank at work", trained if distributed.get_rank() == 0 else _nothing
+            "one rank at work", trained if distributed.get_rank() == 0 else nothing
         )
         return max(together / alone, 1.0)
+
+    def _hidden_reduce_ratio(self) -> float:
+        """Return what an all_reduce adds to products beside it, over what it takes before them."""
+        if not self._shares_cores:
+            return 1.0
+        reduced = torch.zeros(self._extent.message_bytes[-2] // 4, device=self._device)
+
+        def products() -> None:
+            for _ in range(_PRODUCTS_BESIDE):
+                self._product()
+
+        def beside() -> None:
+            work = distributed.all_reduce(reduced, async_op=True)
+            products()
+            assert work is not None  # noqa: S101 - always given when asynchronous
+            work.wait()
+
+        def before() -> None:
+            distributed.all_reduce(reduced)
+            products()
+
+        alone = self._seconds("products alone", products)
+        hidden = self._seconds("products beside an all_reduce", beside) - alone
+        waited = self._seconds("products after an all_reduce", before) - alone
+        return min(max(hidden / waited, _LEAST_SHARE), 1.0) if waited > 0.0 else 1.0
 
     def _copies(self) -> tuple[float, float]:
         """Return bytes a second to the device and back; on a CPU both are within its memory."""
@@ -275,65 +319,35 @@ class _Bench:
         return 4.0 * count / to, 4.0 * count / back
 
     def _collectives(self) -> Iterator[CollectiveFigure]:
+        """Yield every collective over neighbours; where groups fill the machine all have theirs."""
+        before = self._seconds("a product", self._product) if self._shares_cores else 0.0
         for count in self._group_sizes:
-            group = distributed.new_group(list(range(count)))
-            inside = distributed.get_rank() < count
-            for kind, start in _OPERATIONS.items():
+            group, inside = neighbours(count, self._rank_count)
+            for kind, start in OPERATIONS.items():
                 for size in self._extent.message_bytes:
-                    work = start(size, count, group, self._device) if inside else _nothing
+                    work = start(size, count, group, self._device) if inside else nothing
                     what = f"{kind} of {size // 1024} KiB over {count} ranks"
                     yield CollectiveFigure(
                         kind=kind,
                         rank_count=count,
                         message_bytes=size,
-                        seconds=self._seconds(what, work),
+                        seconds=self._collective_seconds(what, work, before),
                     )
 
+    def _collective_seconds(self, what: str, work: Work, product_seconds: float) -> float:
+        """Return what a collective adds to a product before it, where ranks share cores."""
+        if not self._shares_cores:
+            return self._seconds(what, work)
 
-def _all_reduce(size: int, _count: int, group: Any, device: torch.device) -> Work:
-    whole = torch.zeros(size // 4, device=device)
-    return lambda: distributed.all_reduce(whole, group=group)
+        def after_product() -> None:
+            self._product()
+            work()
 
+        both = self._seconds(what, after_product)
+        return max(both - product_seconds, _LEAST_SHARE * both)
 
-def _all_gather(size: int, count: int, group: Any, device: torch.device) -> Work:
-    share = torch.zeros(size // 4 // count, device=device)
-    whole = torch.zeros(share.numel() * count, device=device)
-    return lambda: distributed.all_gather_into_tensor(whole, share, group=group)
-
-
-def _reduce_scatter(size: int, count: int, group: Any, device: torch.device) -> Work:
-    share = torch.zeros(size // 4 // count, device=device)
-    whole = torch.zeros(share.numel() * count, device=device)
-    return lambda: distributed.reduce_scatter_tensor(share, whole, group=group)
-
-
-def _all_to_all(size: int, count: int, group: Any, device: torch.device) -> Work:
-    sent = torch.zeros(size // 4 // count * count, device=device)
-    came = torch.zeros_like(sent)
-    return lambda: distributed.all_to_all_single(came, sent, group=group)
-
-
-def _send_recv(size: int, count: int, group: Any, device: torch.device) -> Work:
-    """Return a message from each even rank to its neighbour."""
-    whole, rank = torch.zeros(size // 4, device=device), distributed.get_rank()
-    if rank % 2 == 0 and rank + 1 < count:
-        return lambda: distributed.send(whole, dst=rank + 1, group=group)
-    if rank % 2 == 1:
-        return lambda: distributed.recv(whole, src=rank - 1, group=group)
-    return _nothing
-
-
-_OPERATIONS: dict[Collective, Callable[[int, int, Any, torch.device], Work]] = {
-    "all_reduce": _all_reduce,
-    "all_gather": _all_gather,
-    "reduce_scatter": _reduce_scatter,
-    "all_to_all": _all_to_all,
-    "send_recv": _send_recv,
-}
-
-
-def _nothing() -> None:
-    """Stand in for a collective on ranks outside its group."""
+    def _product(self) -> None:
+        torch.matmul(self._left, self._right)
 
 
 def _call(function: Callable[..., object], *arguments: object) -> Work:

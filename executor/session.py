@@ -22,6 +22,7 @@ from executor.apply.supported import check_strategy
 from executor.apply.tied import TiedPair, second_copies
 from executor.apply.virtual_stages import VirtualStage, rank_model
 from executor.apply.zero import compute_dtype
+from executor.cores import keep_to_own_cores
 from executor.data import Batch, DataPosition, DataShare, shard
 from executor.environment import COMPILER, RankEnvironment
 from executor.errors import ModelMismatchError
@@ -271,6 +272,8 @@ def start(compiler: str | None = None) -> Session:
     plan = Plan.read(Path(environment.plan_path))
     environment.check_world(plan.strategy)
     device = environment.device()
+    if device.type == "cpu":
+        keep_to_own_cores(environment.local_rank, environment.local_world_size)
     if not distributed.is_initialized():
         distributed.init_process_group(
             "nccl" if device.type == "cuda" else "gloo",
