@@ -19,6 +19,7 @@ import numpy as np
 from planner.cost.configuration import Booleans, Floats, Integers
 from planner.ilp.cutting import cuts_with_loads
 from planner.ilp.decomposition import Bounded, Box, Decomposition, Weights, step_of
+from planner.ilp.edges import edge_kind_count
 from planner.ilp.instance import Assignment, evaluate, fits
 from planner.ilp.loads import Load
 from planner.ilp.nearby import Effort, patterns_below
@@ -299,16 +300,19 @@ class Branching:
         held = tuple(own[load] for own, load in zip(self.loads, path, strict=True))
         if (held, tries) in self.uncut:
             return False
-        cuts = cuts_with_loads(instance, held, tries=tries)
+        free = len(instance.free_kinds)
+        cuts = cuts_with_loads(instance, [load[:free] for load in held], tries=tries)
         if cuts is None:
             self.uncut.add((held, tries))
             return False
         width = sum(len(kind.choice) for kind in instance.kinds)
-        every = np.zeros((len(path), width), dtype=np.int64)
+        edges = edge_kind_count(instance)
+        every = np.zeros((len(path), width + edges), dtype=np.int64)
         for row, rank, own in zip(every, self.decomposition.ranks, counts, strict=True):
             row[rank.places] = own
         ends = np.cumsum([len(kind.choice) for kind in instance.kinds])[:-1]
-        assignment = Assignment(counts=tuple(np.split(every, ends, axis=1)), cuts=cuts)
+        counts_by_kind = tuple(np.split(every[:, :width], ends, axis=1))
+        assignment = Assignment(counts=counts_by_kind, cuts=cuts)
         evaluation = evaluate(instance, assignment)
         if not fits(instance, evaluation):
             return False

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from planner.cost.configuration import Integers
+from planner.ilp.edges import edges_at
 from planner.ilp.instance import Instance
 from planner.ilp.loads import Load, load_weights
 from planner.ilp.patterns import TooManyError
@@ -68,16 +69,21 @@ def moves_by_sums(instance: Instance, loads: Sequence[Sequence[Load]]) -> list[M
 def moves_along_the_chain(
     instance: Instance, cuts: Integers, loads: Sequence[Sequence[Load]]
 ) -> list[Moves]:
-    """Return every rank's moves between the places of its cuts, `cuts` [2, stages + 1]."""
-    weights = load_weights(instance)
-    prefix = instance.prefix_counts[:, list(instance.free_kinds)] @ weights
+    """Return every rank's moves between the places of its cuts, `cuts` [2, stages + 1].
+
+    Where cuts differ by place loads have their edges.
+    """
+    weights, first, last = _chain_codes(instance)
+    prefix = (
+        instance.prefix_counts[:, list(instance.free_kinds)] @ weights[: len(instance.free_kinds)]
+    )
     states = np.zeros(1, dtype=np.int64)
     found = []
     for rank, own in enumerate(loads):
         ends = np.arange(int(cuts[0, rank + 1]), int(cuts[1, rank + 1]) + 1)
         codes = np.array(own, dtype=np.int64).reshape(len(own), len(weights)) @ weights
         order = np.argsort(codes, kind="stable")
-        held = prefix[ends][None, :] - prefix[states][:, None]
+        held = (prefix + last)[ends][None, :] - (prefix - first)[states][:, None]
         place = np.minimum(np.searchsorted(codes[order], held), max(len(own) - 1, 0))
         inside = ends[None, :] > states[:, None]
         if len(own):
@@ -87,6 +93,17 @@ def moves_along_the_chain(
         moves, states = numbered(start, ends[end], load, max(len(own), 1))
         found.append(moves)
     return _ended(found, np.flatnonzero(states == instance.block_count))
+
+
+def _chain_codes(instance: Instance) -> tuple[Integers, Integers, Integers]:
+    """Return the weights of a load's numbers, and what edges add where a rank begins and ends."""
+    places = np.arange(instance.block_count + 1)
+    if instance.extras is None:
+        return load_weights(instance), np.zeros_like(places), np.zeros_like(places)
+    base = instance.block_count + len(instance.kinds) + 1
+    weights: Integers = base ** np.arange(len(instance.free_kinds) + 2, dtype=np.int64)
+    edges = edges_at(instance, places)
+    return weights, weights[-2] * edges, weights[-1] * edges
 
 
 def _ended(moves: list[Moves], last: Integers) -> list[Moves]:

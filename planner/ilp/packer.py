@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -16,10 +17,11 @@ from planner.cost.configuration import Floats
 from planner.ilp.instance import Instance
 from planner.ilp.knapsack import Knapsack
 from planner.ilp.loads import Load, least_level, with_pinned
-from planner.ilp.packing import LABELS_MOST, Packing, least_cost
+from planner.ilp.packing import Packing, least_cost
 
 _NEAR = 0.995
-_LABELS_MOST_OF_A_LONE_RANK = 30000  # its packing settles the configuration: no program is asked
+_LABELS_MOST_OF_A_LONE_RANK = 30_000
+_NEARLY_PACKED = 1e-4
 
 
 class Packer:
@@ -38,8 +40,6 @@ class Packer:
         self._instance = instance
         self._own = own
         self._limit = limit
-        is_lone = instance.stage_count == 1
-        self._effort = _LABELS_MOST_OF_A_LONE_RANK if is_lone else LABELS_MOST
         self._known: dict[tuple[object, ...], Packing] = {}
         self._knapsacks = [self._knapsack(rank, costs) for rank in range(instance.stage_count)]
         self._keys = [self._key(rank, knapsack) for rank, knapsack in enumerate(self._knapsacks)]
@@ -76,9 +76,22 @@ class Packer:
         key = (*self._keys[rank], load, upper)
         if key not in self._known:
             held = with_pinned(self._instance, rank, load)
-            knapsack = self._knapsacks[rank]
-            self._known[key] = least_cost(knapsack, held, upper=upper, effort=self._effort)
+            self._known[key] = self._packed(rank, held, upper)
         return self._known[key]
+
+    def _packed(self, rank: int, held: Sequence[int], upper: float) -> Packing:
+        """Return the packing of layers; a lone rank's is taken to the end where little is left.
+
+        That settles the configuration, and no program has to.
+        """
+        knapsack = self._knapsacks[rank]
+        found = least_cost(knapsack, held, upper=upper)
+        left = found.cost - found.lower
+        if len(self._knapsacks) > 1 or not 0.0 < left <= _NEARLY_PACKED * found.cost:
+            return found
+        effort = _LABELS_MOST_OF_A_LONE_RANK
+        closer = least_cost(knapsack, held, upper=found.cost, effort=effort)
+        return closer if closer.counts is not None else replace(found, lower=closer.lower)
 
     def _refine(self, rank: int, load: Load) -> None:
         value = self.packing(rank, load).lower + float(self._own[rank])

@@ -19,7 +19,7 @@ import numpy as np
 from planner.cost.configuration import Floats, Integers
 from planner.ilp.knapsack import Knapsack, hull_slopes
 
-LABELS_MOST = 3000
+_LABELS_MOST = 3000
 _ROUNDING = 1e-12
 _WHOLE = 1e-9
 _NEVER = 1e200
@@ -39,7 +39,7 @@ class Packing:
 
 
 def least_cost(
-    knapsack: Knapsack, layers: Sequence[int], *, upper: float, effort: int = LABELS_MOST
+    knapsack: Knapsack, layers: Sequence[int], *, upper: float, effort: int = _LABELS_MOST
 ) -> Packing:
     """Return the cheapest packing of `layers` [kinds] if it costs less than `upper`.
 

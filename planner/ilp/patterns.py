@@ -57,6 +57,15 @@ class Columns:
         """Return some of the columns."""
         return Columns(**{field.name: getattr(self, field.name)[places] for field in fields(self)})
 
+    def followed_by(self, others: Columns) -> Columns:
+        """Return these columns with others behind them."""
+        return Columns(
+            **{
+                field.name: np.concatenate([getattr(self, field.name), getattr(others, field.name)])
+                for field in fields(self)
+            }
+        )
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ceilings:

@@ -13,6 +13,7 @@ from functools import cached_property
 import numpy as np
 
 from planner.cost.configuration import Floats, Integers
+from planner.ilp.edges import held_edges, with_edges
 from planner.ilp.instance import Instance
 from planner.ilp.knapsack import Frame, Knapsack
 from planner.ilp.loads import Load, with_pinned
@@ -45,8 +46,9 @@ class Caps:
 class Rank:
     """The choices of one rank that a plan below the cutoff may have, and its loads.
 
-    `places` [columns] are those of the choices among all of the instance's side by side; `held`
-    [loads, kinds] has the pinned layers; `own` is what the rank costs by itself.
+    `places` [columns] are those of the choices among all of the instance's side by side, with the
+    edges behind them; `held` [loads, kinds] has the pinned layers and the edges too; `own` is what
+    the rank costs by itself.
     """
 
     columns: Columns
@@ -182,13 +184,23 @@ class PricedRank:
 def rank_of(
     instance: Instance, rank: int, *, loads: Sequence[Load], most: Sequence[Integers]
 ) -> Rank:
-    """Return a rank with its loads of the free kinds; `most` is by kind [stages, choices]."""
-    every = rank_columns(instance, rank, reduced=[np.zeros(m.shape) for m in most], most=most)
+    """Return a rank with its loads of the free kinds, with edges where cuts differ by place.
+
+    `most` is by kind [stages, choices].
+    """
+    own = rank_columns(instance, rank, reduced=[np.zeros(m.shape) for m in most], most=most)
+    every, free = with_edges(instance, rank, own), len(instance.free_kinds)
     places = np.flatnonzero(every.most > 0)
     return Rank(
         columns=every.taken(places),
         places=places,
-        held=np.array([with_pinned(instance, rank, load) for load in loads], dtype=np.int64),
+        held=np.array(
+            [
+                [*with_pinned(instance, rank, load[:free]), *held_edges(instance, load)]
+                for load in loads
+            ],
+            dtype=np.int64,
+        ),
         own=Parts(
             fill=float(instance.stage_fill[rank]),
             pace=float(instance.stage_pace[rank]),

@@ -10,6 +10,7 @@ from planner.cost.configuration import Floats
 from planner.ilp.bounds import ObjectiveBounds
 from planner.ilp.branching import Branching, Region
 from planner.ilp.decomposition import Box, Decomposition, Weights
+from planner.ilp.edges import loads_with_edges
 from planner.ilp.instance import Instance
 from planner.ilp.loads import Load, loads_of
 from planner.ilp.patterns import TooManyError
@@ -33,14 +34,15 @@ def branching_of(
 ) -> Branching | None:
     """Return what is to be looked into for plans of at most the cutoff, maybe nothing at all.
 
-    None where ranks may hold too many different loads, or where what a cut costs differs by place.
+    None where ranks may hold too many different loads, or where what a cut costs differs by place
+    and ranks hold several parts of the chain.
     """
     limit = cutoff_seconds * (1.0 + _EASING)
     reduced = reduction(instance, cutoff_seconds=cutoff_seconds, bounds=bounds)
     if reduced is None:
         return _nothing(instance, limit)
     loads = _loads(instance, reduced, tables)
-    if loads is None or instance.extras is not None:
+    if loads is None:
         return None
     try:
         steps = steps_of(instance, reduced.windows, loads, sums_most=_SUMS_MOST)
@@ -69,9 +71,15 @@ def _loads(
     instance: Instance, reduced: Reduction, tables: Tables | None
 ) -> list[list[Load]] | None:
     """Return what ranks may hold: where it was packed exactly, only what stays below the cutoff."""
+    loads: list[list[Load]] | None
     if tables is not None:
-        return [list(table) for table in tables.both]
-    return loads_of(instance, reduced.windows, most=_LOADS_MOST)
+        loads = [list(table) for table in tables.both]
+    else:
+        loads = loads_of(instance, reduced.windows, most=_LOADS_MOST)
+    if loads is None or instance.extras is None:
+        return loads
+    cuts = reduced.windows.cuts
+    return None if cuts is None else loads_with_edges(instance, cuts, loads, most=_LOADS_MOST)
 
 
 def _nothing(instance: Instance, limit: float) -> Branching:
