@@ -10,6 +10,7 @@ import pytest
 
 from planner.cli.machine_profile import device_profile_fields, measured_cluster
 from planner.cli.profile import summary_lines
+from planner.cost.collectives import all_gather_seconds, reduce_scatter_seconds
 from planner.errors import DocumentError, InputError
 from planner.hardware import cluster_hardware, profile_of
 from planner.planning import estimate, resolved_cluster, resolved_model
@@ -190,3 +191,30 @@ def test_a_group_of_an_own_device_states_its_memory() -> None:
 def test_every_precision_has_a_rate() -> None:
     rates = fitted().device_profiles["cpu-measured"]["peak_tflop_per_second"]
     assert set(rates) == {item.value for item in Precision}
+
+
+def test_what_ranks_share_is_in_the_profile() -> None:
+    cluster = measured_cluster(
+        figures(lone_speed_ratio=2.0, hidden_reduce_ratio=0.25, split_operator_seconds=7e-5)
+    )
+    profile = profile_of(cluster, cluster.devices[0])
+    assert profile.lone_speed_ratio == 2.0
+    assert profile.hidden_reduce_ratio == 0.25
+    assert profile.split_operator_us == pytest.approx(70.0)
+
+
+def test_each_collective_is_fitted_by_itself() -> None:
+    slower = [
+        {**_collective(kind, 4, size), "seconds": seconds}
+        for kind, seconds in (("all_gather", 1e-3), ("reduce_scatter", 4e-3))
+        for size in (2**12, 2**13)
+    ]
+    (level,) = cluster_hardware(measured_cluster(figures(collectives=slower))).kinds[0].levels
+    found = {
+        kind: float(seconds(2**12, rank_count=4.0, stride=1.0, levels=(level,)))
+        for kind, seconds in (("gather", all_gather_seconds), ("scatter", reduce_scatter_seconds))
+    }
+    assert found == {
+        "gather": pytest.approx(1e-3, rel=0.2),
+        "scatter": pytest.approx(4e-3, rel=0.2),
+    }

@@ -12,12 +12,13 @@ from planner.cost.collectives import (
     all_gather_seconds,
     all_reduce_seconds,
     all_to_all_seconds,
+    reduce_scatter_seconds,
     ring_pass_seconds,
     send_recv_seconds,
     send_recv_seconds_by_level,
 )
 from planner.cost.configuration import Floats
-from planner.network import Level
+from planner.network import Level, OwnCollective
 
 
 def a_level(device_count: int, gigabytes_per_second: float, **changes: float) -> Level:
@@ -262,3 +263,22 @@ def test_no_group_is_placed_worse_than_it_is_priced(domain: int, stride: int) ->
         assert priced <= least + 1e-6
         if stride == 1:
             assert priced == pytest.approx(least)
+
+
+def test_a_collective_of_its_own_takes_its_own_time() -> None:
+    """3/4 of 4 GB at half of 2 GB/s, after log2(4) / 3 of 3 ms and a hop of a quarter of it."""
+    own = OwnCollective(
+        kind="reduce_scatter", bandwidth_ratio=0.5, latency_seconds=3e-3, norm_exponent=1.0
+    )
+    level = Level(
+        name="machine",
+        device_count=4,
+        bandwidth_bytes_per_second=2e9,
+        latency_seconds=0.0,
+        norm_exponent=1.0,
+        all_reduce_bandwidth_ratio=1.0,
+        collectives=(own,),
+    )
+    at = {"rank_count": 4.0, "stride": 1.0, "levels": (level,)}
+    assert float(reduce_scatter_seconds(4e9, **at)) == pytest.approx(3.0 + 0.002)
+    assert float(all_gather_seconds(4e9, **at)) == pytest.approx(1.5)
