@@ -18,7 +18,7 @@ from planner.schema.model import (
     ModelGraph,
 )
 
-GLOBAL_BATCH_SIZE = 16
+GLOBAL_BATCH_SIZE = 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,8 +53,7 @@ def contests() -> tuple[Contest, ...]:
             graph=_graph(
                 "long-sequence", hidden=128, blocks=4, feed_forward=DenseFeedForward(ffn_size=384)
             ),
-            sequence_length=1024,
-            global_batch_size=8,
+            sequence_length=512,
         ),
         Contest(
             name="mixture",

@@ -1,6 +1,8 @@
 """Ranks of the regret benchmark: every plan built, then steps of all of them in turn.
 
 All plans of a model live side by side, so that whatever else the machine does meets them alike.
+Those that come close to the fastest, and the chosen one, run further rounds: the least of many
+medians of few steps would be a lucky one.
 """
 
 from __future__ import annotations
@@ -8,7 +10,9 @@ from __future__ import annotations
 import json
 import os
 import statistics
+import sys
 import tempfile
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
@@ -21,6 +25,8 @@ import torch
 from torch import distributed, nn
 from torch.multiprocessing.spawn import spawn
 
+from benchmarks.regret_rows import MeasuredRow
+from executor.cores import keep_to_own_cores
 from executor.data import corpus_batches
 from executor.environment import LAUNCHER_PROCESS
 from executor.losses import next_token_loss
@@ -34,32 +40,37 @@ from planner.schema.plan import Plan
 from planner.schema.strategy import Strategy
 
 _TIMEOUT = timedelta(minutes=5)
-_WARM_UP_STEPS = 1
+_WARM_UP_STEPS = 2
+_CLOSE_RATIO = 1.25  # of the least median: beyond the bar of the worst regret and noise
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outing:
-    """Where ranks find their plans and leave their answer, and how many rounds they run."""
+    """Where ranks find their plans and leave their answer, and how many rounds they run.
+
+    `rounds` are of all plans, `final_rounds` of those close to the fastest and of the first.
+    """
 
     rank_count: int
     rounds: int
+    final_rounds: int
     plans_path: str
     answer_path: str
     store_path: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Measured:
-    """The median step of a plan, or why the executor refuses it."""
+def measured_rows(
+    plan: Plan,
+    strategies: Sequence[Strategy],
+    *,
+    rank_count: int,
+    rounds: int,
+    final_rounds: int,
+) -> tuple[MeasuredRow, ...]:
+    """Return the steps of each strategy for the model and job of `plan`, in their order.
 
-    seconds: float | None
-    refusal: str | None = None
-
-
-def measured_plans(
-    plan: Plan, strategies: Sequence[Strategy], *, rank_count: int, rounds: int
-) -> list[Measured]:
-    """Return the median step of each strategy for the model and job of `plan`, in their order."""
+    The first of them is in the final rounds however slow it is.
+    """
     os.environ[LAUNCHER_PROCESS] = str(os.getpid())
     os.environ["OMP_NUM_THREADS"] = "1"
     with tempfile.TemporaryDirectory(prefix="meshwright-regret-") as directory:
@@ -72,18 +83,23 @@ def measured_plans(
         outing = Outing(
             rank_count=rank_count,
             rounds=rounds,
+            final_rounds=final_rounds,
             plans_path=str(folder / "plans.json"),
             answer_path=str(folder / "answer.json"),
             store_path=str(folder / "store"),
         )
         spawn(_rank, args=(outing,), nprocs=rank_count)  # type: ignore[no-untyped-call]
         answers = json.loads((folder / "answer.json").read_text(encoding="utf-8"))
-    return [Measured(**answer) for answer in answers]
+    return tuple(
+        MeasuredRow(strategy=strategy, **answer)
+        for strategy, answer in zip(strategies, answers, strict=True)
+    )
 
 
 def _rank(rank: int, outing: Outing) -> None:
     die_with_launcher()
     torch.set_num_threads(1)
+    keep_to_own_cores(rank, outing.rank_count)
     distributed.init_process_group(
         "gloo",
         init_method=f"file://{outing.store_path}",
@@ -95,23 +111,53 @@ def _rank(rank: int, outing: Outing) -> None:
         Plan.model_validate(fields)
         for fields in json.loads(Path(outing.plans_path).read_text(encoding="utf-8"))
     ]
+    begun = time.perf_counter()
     runners = _runners(plans)
-    times: list[list[float]] = [[] for _ in runners]
-    for turn in range(outing.rounds + _WARM_UP_STEPS):
-        for index, runner in enumerate(runners):
-            seconds = runner.step() if isinstance(runner, _Runner) else 0.0
-            if turn >= _WARM_UP_STEPS:
-                times[index].append(seconds)
+    built = time.perf_counter()
+    times = _raced(runners, outing)
+    if rank == 0:
+        print(
+            f"{len(runners)} plans built in {built - begun:.0f} s, "
+            f"run in {time.perf_counter() - built:.0f} s",
+            file=sys.stderr,
+            flush=True,
+        )
     answers: list[dict[str, Any]] = [
-        {"seconds": statistics.median(spent)}
-        if isinstance(runner, _Runner)
-        else {"seconds": None, "refusal": runner}
+        {"step_seconds": spent} if isinstance(runner, _Runner) else {"refusal": runner}
         for runner, spent in zip(runners, times, strict=True)
     ]
     if rank == 0:
         Path(outing.answer_path).write_text(json.dumps(answers), encoding="utf-8")
     distributed.barrier()
     distributed.destroy_process_group()
+
+
+def _raced(runners: Sequence[_Runner | str], outing: Outing) -> list[list[float]]:
+    """Return the seconds of each runner's steps; ranks agree on them, and so on who is close."""
+    times: list[list[float]] = [[] for _ in runners]
+    able = [place for place, runner in enumerate(runners) if isinstance(runner, _Runner)]
+    _turns(runners, able, [[] for _ in runners], count=_WARM_UP_STEPS)
+    _turns(runners, able, times, count=outing.rounds)
+    medians = {place: statistics.median(times[place]) for place in able}
+    limit = _CLOSE_RATIO * min(medians.values(), default=0.0)
+    close = [place for place in able if medians[place] <= limit or place == 0]
+    _turns(runners, close, times, count=outing.final_rounds)
+    return times
+
+
+def _turns(
+    runners: Sequence[_Runner | str],
+    places: Sequence[int],
+    times: list[list[float]],
+    *,
+    count: int,
+) -> None:
+    """Run a step of every runner in `places`, one after another, `count` times."""
+    for _ in range(count):
+        for place in places:
+            runner = runners[place]
+            if isinstance(runner, _Runner):
+                times[place].append(runner.step())
 
 
 def _runners(plans: Sequence[Plan]) -> list[_Runner | str]:

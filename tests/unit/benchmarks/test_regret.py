@@ -6,9 +6,10 @@ import pytest
 
 pytest.importorskip("torch", reason="the benchmark runs the executor")
 
-from benchmarks.regret import Finish, Result, job_of, label, meets_bars, spearman, table
+from benchmarks.regret import job_of
 from benchmarks.regret_grid import Entrant, entrants
 from benchmarks.regret_models import contests
+from benchmarks.regret_results import Finish, Result, label, meets_bars, spearman, table
 from planner.importers.clusters import cluster_from_short_form
 from planner.resolution import cluster_document, model_document
 from planner.schema.strategy import Strategy
