@@ -13,15 +13,17 @@ from pydantic import JsonValue
 
 from planner.errors import InputError
 from planner.schema.document import Document, Part
-from planner.schema.plan import MemoryBreakdown, Plan, StagePrediction, StepBreakdown
+from planner.schema.plan import Estimate, MemoryBreakdown, Plan, StagePrediction, StepBreakdown
 from planner.schema.strategy import LayerGroup, Strategy
 
 PLAN_COUNT_LIMIT = 16
+ESTIMATE_ID = "estimate"
 
 Section = Literal["strategy", "prediction", "breakdown_seconds", "memory", "certificate"]
 Unit = Literal["seconds", "bytes", "ratio", "tokens_per_second", "currency"]
 Better = Literal["lower", "higher"]
 Fact = str | int | float | bool | None
+Compared = Plan | Estimate
 
 
 class ComparedPlan(Part):
@@ -68,8 +70,10 @@ class Comparison(Document):
     equal_fact_count: int
 
 
-def compare(plans: Sequence[Plan]) -> Comparison:
-    """Return what differs between `plans`, with deltas to the first.
+def compare(plans: Sequence[Compared]) -> Comparison:
+    """Return what differs between `plans` or estimates, with deltas to the first.
+
+    An estimate has no certificate, and stands under the id "estimate".
 
     Raises:
         InputError: if there are fewer than two plans, or more than fit side by side.
@@ -93,7 +97,7 @@ def compare(plans: Sequence[Plan]) -> Comparison:
     )
 
 
-def every_fact(plans: Sequence[Plan]) -> tuple[Difference, ...]:
+def every_fact(plans: Sequence[Compared]) -> tuple[Difference, ...]:
     """Return all facts of `plans` side by side, those that are the same in all included."""
     return tuple(fact.difference() for fact in _facts(plans))
 
@@ -122,9 +126,9 @@ class _Row:
         )
 
 
-def _heading(plan: Plan) -> ComparedPlan:
+def _heading(plan: Compared) -> ComparedPlan:
     return ComparedPlan(
-        id=plan.id,
+        id=plan.id if isinstance(plan, Plan) else ESTIMATE_ID,
         model=plan.model.resolved.name,
         cluster=plan.cluster.resolved.name,
         device_count=plan.cluster.resolved.device_count,
@@ -134,7 +138,7 @@ def _heading(plan: Plan) -> ComparedPlan:
     )
 
 
-def _facts(plans: Sequence[Plan]) -> Iterator[_Row]:
+def _facts(plans: Sequence[Compared]) -> Iterator[_Row]:
     yield from _strategy_facts([plan.strategy for plan in plans])
     yield from _prediction_facts(plans)
     yield from _breakdown_facts([plan.prediction.breakdown_seconds for plan in plans])
@@ -145,7 +149,9 @@ def _facts(plans: Sequence[Plan]) -> Iterator[_Row]:
         section="certificate",
         unit="ratio",
         better="lower",
-        values=tuple(plan.certificate.gap_ratio for plan in plans),
+        values=tuple(
+            plan.certificate.gap_ratio if isinstance(plan, Plan) else None for plan in plans
+        ),
     )
 
 
@@ -241,7 +247,7 @@ def _joined(items: Iterable[str]) -> str:
     return " + ".join(items) or "none"
 
 
-def _prediction_facts(plans: Sequence[Plan]) -> Iterator[_Row]:
+def _prediction_facts(plans: Sequence[Compared]) -> Iterator[_Row]:
     def row(name: str, label: str, unit: Unit, *, better: Better, values: list[Fact]) -> _Row:
         return _Row(
             name=f"prediction.{name}",

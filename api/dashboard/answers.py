@@ -6,13 +6,25 @@ from typing import Annotated
 
 from fastapi import Depends
 
+from api.caller import Caller
 from api.deps import PlanId, Plans, Reader
+from api.services.plans import PlanService
 from planner.errors import InputError
 from planner.schema.plan import Infeasible, Plan
 
 
 def the_plan(caller: Reader, plan_id: PlanId, plans: Plans) -> Plan:
     """Return the plan that the path names.
+
+    Raises:
+        NotFoundError: if the caller's project has none.
+        InputError: if it is an infeasible answer.
+    """
+    return stored_plan_of(plans, caller, plan_id)
+
+
+def stored_plan_of(plans: PlanService, caller: Caller, plan_id: str) -> Plan:
+    """Return the plan with that id.
 
     Raises:
         NotFoundError: if the caller's project has none.

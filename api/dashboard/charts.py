@@ -15,6 +15,7 @@ from planner.schema.plan import StagePrediction, StepBreakdown
 from planner.units import GIB, format_bytes, format_seconds
 
 Figure = dict[str, Any]
+MINUS = "\N{MINUS SIGN}"
 
 _ROW_PIXELS = 34
 _AXIS_PIXELS = 72
@@ -83,6 +84,37 @@ def step_bars(breakdowns: Sequence[tuple[str, StepBreakdown]]) -> Figure:
     return {"data": data, "layout": layout}
 
 
+def delta_bars(changes: Sequence[tuple[Part, float]], *, total: float) -> Figure:
+    """Return a bar per cause from zero to its change, and one for the change of the whole step."""
+    scale, unit = time_scale(max((abs(each) for _, each in changes), default=abs(total)))
+    labels = [part.label for part, _ in changes] + ["Step"]
+    lengths = [seconds for _, seconds in changes] + [total]
+    bars = _bars(
+        y=labels,
+        x=[seconds / scale for seconds in lengths],
+        colour=[part.colour for part, _ in changes] + ["var(--text)"],
+    )
+    bars["text"] = [
+        f"{'+' if seconds > 0 else MINUS}{format_seconds(abs(seconds))}" for seconds in lengths
+    ]
+    bars["textposition"] = "none"
+    bars["hovertemplate"] = "%{y}: %{text}<extra></extra>"
+    least, most = (end(lengths) / scale for end in (min, max))
+    layout = _layout(row_count=len(labels), title=f"Change of the step ({unit})", longest=1.0)
+    room = max(most, 0.0) - min(least, 0.0) or 1.0
+    layout["xaxis"]["range"] = [min(least, 0.0) - 0.28 * room, max(most, 0.0) + 0.28 * room]
+    layout["xaxis"]["zerolinewidth"] = 2
+    layout["annotations"] = [
+        {"x": length / scale, "y": label, "text": text} | _BESIDE | _side(length)
+        for label, text, length in zip(labels, bars["text"], lengths, strict=True)
+    ]
+    return {"data": [bars], "layout": layout}
+
+
+def _side(length: float) -> dict[str, Any]:
+    return {} if length >= 0 else {"xanchor": "right", "xshift": -4, "align": "right"}
+
+
 def memory_bars(
     stages: Sequence[StagePrediction], *, ceiling_bytes: float | None = None, place: str = "stage"
 ) -> Figure:
@@ -137,6 +169,19 @@ def timeline_bars(
     layout["barmode"], layout["bargap"] = "overlay", 0.15
     layout["yaxis"] |= {"categoryorder": "array", "categoryarray": list(names)}
     return {"data": data, "layout": layout}
+
+
+def panel(*, x_title: str, y_title: str, height: int) -> dict[str, Any]:
+    """Return the layout of a chart with two quantities."""
+    layout = _layout(row_count=0, title=x_title, longest=1.0)
+    axis = {name: value for name, value in layout["xaxis"].items() if name != "range"}
+    title = {"text": y_title, "standoff": 8, "font": {"size": 13, "color": "var(--muted)"}}
+    return layout | {
+        "height": height,
+        "margin": {"l": 56, "r": 16, "t": 12, "b": 48},
+        "xaxis": dict(axis),
+        "yaxis": {**axis, "title": title, "automargin": True},
+    }
 
 
 def memory_ceiling_bytes(stages: Sequence[StagePrediction]) -> float:

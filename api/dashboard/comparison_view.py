@@ -1,4 +1,7 @@
-"""What the compare page shows: columns of plans, rows of facts, charts on common scales."""
+"""What the compare page shows: columns of plans, rows of facts, charts on common scales.
+
+The last column may be a config that somebody pasted: priced for the baseline's job, not stored.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +12,8 @@ from typing import Literal
 from urllib.parse import urlencode
 
 from api.dashboard.charts import Figure, memory_bars, memory_ceiling_bytes, step_bars
+from api.dashboard.comparison_cards import Cell, Metric, Verdict, metrics
+from api.dashboard.comparison_findings import Finding, findings
 from api.dashboard.palette import MEMORY_PARTS, STEP_PARTS, Part
 from api.dashboard.plan_view import (
     MemoryRow,
@@ -19,13 +24,13 @@ from api.dashboard.plan_view import (
     used_memory_parts,
 )
 from api.dashboard.quantities import change, in_unit
-from planner.comparison import Comparison, Difference, compare, every_fact
+from api.dashboard.scatter import Spot, scatter
+from planner.comparison import Compared, Comparison, Difference, compare, every_fact
 from planner.explain import describe_strategy
 from planner.schema.job import Limits
-from planner.schema.plan import Plan
+from planner.schema.plan import Estimate, Plan
 
 Shown = Literal["differences", "all"]
-Verdict = Literal["better", "worse", "same"]
 
 LETTERS = "ABCDEFGHIJKLMNOP"
 _SECTIONS = {
@@ -43,7 +48,10 @@ class Column:
     """One compared plan: its letter, its charts, and links to the page without or before it."""
 
     letter: str
-    plan: Plan
+    plan: Compared
+    plan_id: str | None
+    title: str
+    metrics: tuple[Metric, ...]
     strategy: str
     memory_figure: Figure
     memory_parts: tuple[Part, ...]
@@ -52,15 +60,6 @@ class Column:
     step_rows: dict[str, StepRow]
     baseline_url: str | None
     without_url: str | None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Cell:
-    """A plan's value, and how far it is from the baseline's, in words where that is judged."""
-
-    text: str
-    delta: str = ""
-    verdict: Verdict = "same"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,75 +86,147 @@ class ComparisonView:
     shown: Shown
     columns: tuple[Column, ...]
     sections: tuple[Section, ...]
+    findings: tuple[Finding, ...]
+    scatter_figure: Figure
     step_figure: Figure
     step_parts: tuple[Part, ...]
     memory_parts: tuple[Part, ...]
     toggle_url: str
+    plan_ids: tuple[str, ...]
+    has_config: bool
     caveats: tuple[str, ...]
     limits_differ: bool
 
 
-def comparison_view(plans: Sequence[Plan], *, shown: Shown) -> ComparisonView:
-    """Return `plans`, two to six, arranged side by side; the first is the baseline."""
-    comparison = compare(plans)
-    facts = comparison.differences if shown == "differences" else every_fact(plans)
-    columns = _columns(plans, shown=shown)
-    other: Shown = "all" if shown == "differences" else "differences"
-    jobs_differ = len({plan.job.resolved.model_copy(update=_NO_LIMITS) for plan in plans}) > 1
-    used = {name for column in columns for name in column.step_rows}
-    kept = {part for column in columns for part in column.memory_parts}
+def comparison_view(
+    plans: Sequence[Plan], *, shown: Shown, config: Estimate | None = None, link: str | None = None
+) -> ComparisonView:
+    """Return two to six `plans` side by side; the first is the baseline.
+
+    `config` is what somebody pasted, priced, and `link` what stands for it in URLs.
+    """
+    compared: list[Compared] = [*plans, *([config] if config is not None else [])]
+    comparison = compare(compared)
+    facts = comparison.differences if shown == "differences" else every_fact(compared)
+    address = _Address(ids=tuple(plan.id for plan in plans), shown=shown, config=link)
+    columns = _columns(compared, address)
+    jobs_differ = len({each.job.resolved.model_copy(update=_NO_LIMITS) for each in compared}) > 1
     return ComparisonView(
         comparison=comparison,
         shown=shown,
         columns=columns,
         sections=_sections(facts),
-        step_figure=step_bars(
-            [
-                (f"Plan {column.letter}", column.plan.prediction.breakdown_seconds)
-                for column in columns
-            ]
+        findings=findings(compared, comparison.differences, letters=LETTERS),
+        scatter_figure=_scatter(columns),
+        step_figure=step_bars([(_name(c), c.plan.prediction.breakdown_seconds) for c in columns]),
+        step_parts=_used(STEP_PARTS, [name for column in columns for name in column.step_rows]),
+        memory_parts=_used(
+            MEMORY_PARTS, [part.name for column in columns for part in column.memory_parts]
         ),
-        step_parts=tuple(part for part in STEP_PARTS if part.name in used),
-        memory_parts=tuple(part for part in MEMORY_PARTS if part in kept),
-        toggle_url=compare_url([plan.id for plan in plans], shown=other),
+        toggle_url=address.toggled(),
+        plan_ids=address.ids,
+        has_config=config is not None,
         caveats=tuple(_caveats(comparison, jobs_differ=jobs_differ)),
         limits_differ=comparison.jobs_differ and not jobs_differ,
     )
 
 
-def compare_url(plan_ids: Sequence[str], *, shown: Shown = "differences") -> str:
+def compare_url(
+    plan_ids: Sequence[str], *, shown: Shown = "differences", config: str | None = None
+) -> str:
     """Return the link to the comparison of these plans."""
     query = [("plan", plan_id) for plan_id in plan_ids]
+    if config is not None:
+        query.append(("config", config))
     if shown == "all":
         query.append(("show", "all"))
     return f"/compare?{urlencode(query)}"
 
 
-def _columns(plans: Sequence[Plan], *, shown: Shown) -> tuple[Column, ...]:
-    ceiling = max(memory_ceiling_bytes(plan.prediction.stages) for plan in plans)
-    ids = [plan.id for plan in plans]
-    columns = []
-    for index, plan in enumerate(plans):
-        others = ids[:index] + ids[index + 1 :]
-        stages = plan.prediction.stages
-        parts = used_memory_parts(stages)
-        columns.append(
-            Column(
-                letter=LETTERS[index],
-                plan=plan,
-                strategy=describe_strategy(plan.strategy),
-                memory_figure=memory_bars(
-                    stages, ceiling_bytes=ceiling, place=memory_place(plan.strategy)
-                ),
-                memory_parts=parts,
-                memory_rows=tuple(memory_row(stage, parts) for stage in stages),
-                memory_place=memory_place(plan.strategy),
-                step_rows={row.part.name: row for row in step_rows(plan.prediction)},
-                baseline_url=compare_url([plan.id, *others], shown=shown) if index else None,
-                without_url=compare_url(others, shown=shown) if len(others) > 1 else None,
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Address:
+    """What a comparison's URL says, and the URLs of its neighbours."""
+
+    ids: tuple[str, ...]
+    shown: Shown
+    config: str | None
+
+    def toggled(self) -> str:
+        other: Shown = "all" if self.shown == "differences" else "differences"
+        return compare_url(self.ids, shown=other, config=self.config)
+
+    def led_by(self, index: int) -> str | None:
+        """Return the link that makes this plan the baseline; a config cannot be it."""
+        if index == 0 or index >= len(self.ids):
+            return None
+        ids = [self.ids[index], *self.ids[:index], *self.ids[index + 1 :]]
+        return compare_url(ids, shown=self.shown, config=self.config)
+
+    def without(self, index: int) -> str | None:
+        """Return the link without this plan or config, where two are left."""
+        if len(self.ids) + (self.config is not None) < 3:
+            return None
+        if index >= len(self.ids):
+            return compare_url(self.ids, shown=self.shown)
+        others = [*self.ids[:index], *self.ids[index + 1 :]]
+        return compare_url(others, shown=self.shown, config=self.config)
+
+
+def _columns(compared: Sequence[Compared], address: _Address) -> tuple[Column, ...]:
+    ceiling = max(memory_ceiling_bytes(each.prediction.stages) for each in compared)
+    return tuple(
+        _column(each, index, compared[0], ceiling_bytes=ceiling, address=address)
+        for index, each in enumerate(compared)
+    )
+
+
+def _column(
+    each: Compared, index: int, baseline: Compared, *, ceiling_bytes: float, address: _Address
+) -> Column:
+    stages, place = each.prediction.stages, memory_place(each.strategy)
+    parts = used_memory_parts(stages)
+    is_plan = isinstance(each, Plan)
+    return Column(
+        letter=LETTERS[index],
+        plan=each,
+        plan_id=each.id if isinstance(each, Plan) else None,
+        title=each.model.resolved.name if is_plan else "Your config",
+        metrics=metrics(each, baseline),
+        strategy=describe_strategy(each.strategy),
+        memory_figure=memory_bars(stages, ceiling_bytes=ceiling_bytes, place=place),
+        memory_parts=parts,
+        memory_rows=tuple(memory_row(stage, parts) for stage in stages),
+        memory_place=place,
+        step_rows={row.part.name: row for row in step_rows(each.prediction)},
+        baseline_url=address.led_by(index),
+        without_url=address.without(index),
+    )
+
+
+def _name(column: Column) -> str:
+    return f"Plan {column.letter}" if column.plan_id else f"Config {column.letter}"
+
+
+def _used(parts: Sequence[Part], names: Sequence[str]) -> tuple[Part, ...]:
+    return tuple(part for part in parts if part.name in names)
+
+
+def _scatter(columns: Sequence[Column]) -> Figure:
+    return scatter(
+        [
+            Spot(
+                label=column.letter,
+                words=column.strategy,
+                step_seconds=column.plan.prediction.step_seconds.p50,
+                peak_memory_bytes=max(row.peak_bytes for row in column.memory_rows),
+                cost_per_million_tokens=column.plan.prediction.cost_per_million_tokens,
             )
-        )
-    return tuple(columns)
+            for column in columns
+        ],
+        capacity_bytes=min(
+            stage.capacity_bytes for column in columns for stage in column.plan.prediction.stages
+        ),
+    )
 
 
 def _sections(facts: Sequence[Difference]) -> tuple[Section, ...]:

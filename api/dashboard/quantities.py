@@ -32,6 +32,16 @@ def gib(value: float) -> str:
     return f"{value / GIB:,.2f}"
 
 
+def signed_seconds(value: float) -> str:
+    """Return a change of a duration: `+1.64 s`, `−57.5 ms`."""
+    return f"{'+' if value > 0 else MINUS}{seconds(abs(value))}"
+
+
+def signed_memory(value: float) -> str:
+    """Return a change of memory: `+8.8 GiB`."""
+    return f"{'+' if value > 0 else MINUS}{format_bytes(abs(value))}"
+
+
 def percent(ratio: float | None) -> str:
     """Return a ratio as a percentage: `53.7%`."""
     return ABSENT if ratio is None else f"{ratio:.1%}"
@@ -120,6 +130,7 @@ FILTERS = {
     "percent": percent,
     "gap": gap,
     "change": change,
+    "signed_seconds": signed_seconds,
     "rate": rate,
     "grouped": grouped,
     "money": money,

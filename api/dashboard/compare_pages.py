@@ -1,0 +1,88 @@
+"""The compare page: two to six plans side by side, or plans beside a config that was pasted."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import APIRouter, Form, Query, Response
+from fastapi.responses import RedirectResponse
+
+from api.caller import Caller
+from api.dashboard.answers import stored_plan_of
+from api.dashboard.comparison_view import Shown, compare_url, comparison_view
+from api.dashboard.page_route import PageRoute
+from api.dashboard.pasted_config import (
+    TEXT_LENGTH_LIMIT,
+    PastedConfig,
+    packed,
+    pasted_config,
+    unpacked,
+)
+from api.dashboard.rendering import page
+from api.deps import Plans, Reader
+from api.schemas import PlanQuery
+from api.services.plans import COMPARED_PLANS_LIMIT, PlanService
+from planner.errors import InputError
+from planner.schema.plan import Plan
+
+_SEE_OTHER = 303
+_CANDIDATES = 12
+
+router = APIRouter(route_class=PageRoute, include_in_schema=False)
+
+PlanIds = Annotated[tuple[str, ...], Query()]
+
+
+@router.get("/compare")
+def show_comparison(
+    *,
+    caller: Reader,
+    plans: Plans,
+    plan: PlanIds = (),
+    config: Annotated[str | None, Query(max_length=TEXT_LENGTH_LIMIT)] = None,
+    show: Annotated[Shown, Query()] = "differences",
+) -> Response:
+    """Show plans side by side, the first as the baseline; of one alone, what to compare it with."""
+    chosen = _chosen(caller, plans, plan)
+    pasted = pasted_config(unpacked(config), chosen[0]) if config and chosen else None
+    priced = None if pasted is None else pasted.estimate
+    if len(chosen) + (priced is not None) < 2:
+        return _choice(caller, plans, chosen, pasted)
+    view = comparison_view(chosen, shown=show, config=priced, link=config)
+    return page("compare.html", view=view, pasted=pasted or PastedConfig())
+
+
+@router.post("/compare/config")
+def take_config(
+    plan: Annotated[list[str], Form()],
+    config: Annotated[str, Form(max_length=TEXT_LENGTH_LIMIT)] = "",
+) -> Response:
+    """Send on to the page whose address holds the pasted config."""
+    return RedirectResponse(compare_url(plan, config=packed(config)), status_code=_SEE_OTHER)
+
+
+def _chosen(caller: Caller, plans: PlanService, ids: tuple[str, ...]) -> list[Plan]:
+    if len(ids) > COMPARED_PLANS_LIMIT:
+        raise InputError(
+            f"a comparison takes 2 to {COMPARED_PLANS_LIMIT} plans",
+            field="plan",
+            value=f"{len(ids)} selected",
+            remedy="go back to the plans and select others",
+        )
+    return [stored_plan_of(plans, caller, plan_id) for plan_id in dict.fromkeys(ids)]
+
+
+def _choice(
+    caller: Caller, plans: PlanService, chosen: list[Plan], pasted: PastedConfig | None
+) -> Response:
+    """Return the page that asks what to compare with; plans of the same model come first."""
+    model = chosen[0].model.resolved.name if chosen else None
+    query = PlanQuery(model=model, status="planned", limit=_CANDIDATES)
+    found = plans.list(caller, query).items
+    return page(
+        "compare_choice.html",
+        status=422 if pasted is not None else 200,
+        plan=chosen[0] if chosen else None,
+        candidates=[item for item in found if all(item.id != plan.id for plan in chosen)],
+        pasted=pasted or PastedConfig(),
+    )

@@ -1,0 +1,201 @@
+"""What a comparison comes to: how much longer a step takes than the baseline's, where, and why.
+
+Why is read from the strategies: each cause of time has settings that move it, and those that differ
+are named beside it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from api.dashboard import quantities
+from api.dashboard.charts import Figure, delta_bars
+from api.dashboard.comparison_cards import peak_bytes
+from api.dashboard.palette import MEMORY_PARTS, Part, step_seconds
+from planner.comparison import Compared, Difference
+from planner.units import GIB
+
+_SHOWN_CAUSES = 5
+_SHOWN_MEMORY = 3
+_LEAST_RATIO = 5e-4
+_LEAST_BYTES = 0.05 * GIB
+_MOVED_BY: Mapping[str, tuple[str, ...]] = {
+    "compute": (
+        "pipeline_parallel_degree",
+        "stages.block_count",
+        "micro_batch_size",
+        "tensor_parallel_degree",
+    ),
+    "recompute": ("activation_checkpointing",),
+    "tensor_parallel": ("tensor_parallel_degree", "sequence_parallel", "micro_batch_size"),
+    "context_parallel": ("context_parallel_degree",),
+    "expert_parallel": ("expert_parallel_degree", "micro_batch_size"),
+    "pipeline_point_to_point": (
+        "pipeline_parallel_degree",
+        "pipeline_schedule",
+        "virtual_pipeline_degree",
+        "micro_batch_count",
+    ),
+    "bubble": (
+        "pipeline_parallel_degree",
+        "pipeline_schedule",
+        "virtual_pipeline_degree",
+        "micro_batch_count",
+        "stages.block_count",
+    ),
+    "data_parallel_exposed": (
+        "data_parallel_shard_degree",
+        "data_parallel_replicate_degree",
+        "zero_stage",
+        "micro_batch_count",
+    ),
+    "offload_exposed": ("offload",),
+    "optimizer": ("zero_stage", "data_parallel_shard_degree", "offload"),
+    "host": ("micro_batch_count", "pipeline_parallel_degree"),
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CauseChange:
+    """A cause of time that is not as in the baseline, and the settings behind it."""
+
+    part: Part
+    seconds: float
+    text: str
+    settings: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """One plan against the baseline."""
+
+    letter: str
+    verdict: str
+    headline: str
+    causes: tuple[CauseChange, ...]
+    costs: tuple[str, ...]
+    figure: Figure
+
+
+def findings(
+    compared: Sequence[Compared], differences: Sequence[Difference], *, letters: str
+) -> tuple[Finding, ...]:
+    """Return what each plan after the first comes to against it."""
+    settings = {
+        difference.name.removeprefix("strategy."): difference
+        for difference in differences
+        if difference.section == "strategy"
+    }
+    baseline = compared[0]
+    return tuple(
+        _finding(baseline, other, index, settings=settings, letters=letters)
+        for index, other in enumerate(compared[1:], start=1)
+    )
+
+
+def _finding(
+    baseline: Compared,
+    other: Compared,
+    index: int,
+    *,
+    settings: Mapping[str, Difference],
+    letters: str,
+) -> Finding:
+    first, step = (each.prediction.step_seconds.p50 for each in (baseline, other))
+    changes = _changes(baseline, other)
+    return Finding(
+        letter=letters[index],
+        verdict=_verdict(first, step),
+        headline=_headline(first, step, letters[0]),
+        causes=tuple(
+            CauseChange(
+                part=part,
+                seconds=seconds,
+                text=quantities.signed_seconds(seconds),
+                settings=tuple(_settings(part.name, index, settings)),
+            )
+            for part, seconds in sorted(changes, key=lambda item: -abs(item[1]))[:_SHOWN_CAUSES]
+        ),
+        costs=tuple(_costs(baseline, other)),
+        figure=delta_bars(changes, total=step - first),
+    )
+
+
+def _changes(baseline: Compared, other: Compared) -> list[tuple[Part, float]]:
+    """Return the causes whose time differs by something that can be seen, in the charts' order."""
+    before = dict(step_seconds(baseline.prediction.breakdown_seconds))
+    after = dict(step_seconds(other.prediction.breakdown_seconds))
+    least = _LEAST_RATIO * baseline.prediction.step_seconds.p50
+    return [
+        (part, after[part] - before[part])
+        for part in before
+        if abs(after[part] - before[part]) > least
+    ]
+
+
+def _verdict(first: float, step: float) -> str:
+    text = quantities.change(step / first - 1.0) if first else ""
+    if not first or text == quantities.change(0.0):
+        return "same"
+    return "better" if step < first else "worse"
+
+
+def _headline(first: float, step: float, letter: str) -> str:
+    if _verdict(first, step) == "same":
+        return f"as fast as {letter}: {quantities.seconds(step)} a step"
+    word = "faster" if step < first else "slower"
+    return (
+        f"{quantities.seconds(abs(step - first))} a step {word} than {letter} "
+        f"({quantities.change(step / first - 1.0)})"
+    )
+
+
+def _settings(cause: str, index: int, settings: Mapping[str, Difference]) -> list[str]:
+    found = []
+    for name in _MOVED_BY[cause]:
+        difference = settings.get(name)
+        if difference is not None and difference.values[0] != difference.values[index]:
+            before, after = (
+                quantities.in_unit(difference.values[place], None) for place in (0, index)
+            )
+            found.append(f"{difference.label} {before} → {after}")
+    return found
+
+
+def _costs(baseline: Compared, other: Compared) -> list[str]:
+    """Return what is paid or saved besides the step: memory, where it went, and money."""
+    found = []
+    more = peak_bytes(other) - peak_bytes(baseline)
+    if abs(more) > _LEAST_BYTES:
+        word = "more" if more > 0 else "less"
+        found.append(
+            f"{quantities.memory(abs(more))} {word} on the fullest device{_memory(baseline, other)}"
+        )
+    prices = [each.prediction.cost_per_million_tokens for each in (baseline, other)]
+    if prices[0] and prices[1] and quantities.money(prices[0]) != quantities.money(prices[1]):
+        found.append(
+            f"{quantities.money(prices[1])} instead of {quantities.money(prices[0])} per million "
+            f"tokens: {quantities.money(abs(prices[1] - prices[0]) * 1e6)} "
+            f"{'more' if prices[1] > prices[0] else 'less'} for a trillion"
+        )
+    if not other.prediction.fits:
+        found.append("it does not fit: the predicted peak exceeds the capacity")
+    return found
+
+
+def _memory(baseline: Compared, other: Compared) -> str:
+    """Return which uses of memory changed most, the fullest stages of both compared."""
+    before, after = (
+        max(each.prediction.stages, key=lambda stage: stage.peak_memory_bytes).memory_bytes
+        for each in (baseline, other)
+    )
+    changed = [
+        (part, getattr(after, part.name) - getattr(before, part.name)) for part in MEMORY_PARTS
+    ]
+    seen = [item for item in changed if abs(item[1]) > _LEAST_BYTES]
+    shown = sorted(seen, key=lambda item: -abs(item[1]))[:_SHOWN_MEMORY]
+    words = ", ".join(
+        f"{part.label.lower()} {quantities.signed_memory(value)}" for part, value in shown
+    )
+    return f" ({words})" if words else ""

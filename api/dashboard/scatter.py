@@ -1,0 +1,111 @@
+"""The trade-off of step, memory and cost as a scatter: lower and further left is better."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from api.dashboard.charts import Figure, panel, time_scale
+from api.dashboard.quantities import memory, money, seconds
+from planner.units import GIB
+
+_ROOM = 0.18
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Spot:
+    """One plan of the scatter: `label` stands beside it, `words` are told when it is pointed at."""
+
+    label: str
+    words: str
+    step_seconds: float
+    peak_memory_bytes: float
+    cost_per_million_tokens: float | None
+
+
+def scatter(spots: Sequence[Spot], *, capacity_bytes: float | None = None) -> Figure:
+    """Return step against peak memory.
+
+    Spots that no other beats in step, memory and cost at once are filled.
+    """
+    scale, unit = time_scale(max(spot.step_seconds for spot in spots))
+    kept = undominated(spots)
+    data = [
+        _trace("Not beaten", [spot for spot in spots if spot in kept], scale=scale, hollow=False),
+        _trace("Beaten", [spot for spot in spots if spot not in kept], scale=scale, hollow=True),
+    ]
+    steps = [spot.step_seconds / scale for spot in spots]
+    peaks = [spot.peak_memory_bytes / GIB for spot in spots]
+    layout = panel(x_title=f"Step ({unit})", y_title="Peak memory of a device (GiB)", height=340)
+    layout["xaxis"]["range"] = _range(steps)
+    layout["yaxis"]["range"] = _range(
+        [*peaks, *([] if capacity_bytes is None else [capacity_bytes / GIB])]
+    )
+    if capacity_bytes is not None:
+        layout["shapes"] = [_capacity_line(capacity_bytes)]
+    return {"data": [trace for trace in data if trace["x"]], "layout": layout}
+
+
+def undominated(spots: Sequence[Spot]) -> tuple[Spot, ...]:
+    """Return the spots that no other is as good as in all three and better in one."""
+    return tuple(
+        spot for spot in spots if not any(_beats(other, spot) for other in spots if other != spot)
+    )
+
+
+def _beats(one: Spot, other: Spot) -> bool:
+    mine, theirs = _values(one), _values(other)
+    return mine != theirs and all(a <= b for a, b in zip(mine, theirs, strict=True))
+
+
+def _values(spot: Spot) -> tuple[float, float, float]:
+    return spot.step_seconds, spot.peak_memory_bytes, spot.cost_per_million_tokens or 0.0
+
+
+def _trace(name: str, spots: Sequence[Spot], *, scale: float, hollow: bool) -> dict[str, Any]:
+    return {
+        "type": "scatter",
+        "mode": "markers+text",
+        "name": name,
+        "x": [spot.step_seconds / scale for spot in spots],
+        "y": [spot.peak_memory_bytes / GIB for spot in spots],
+        "text": [spot.label for spot in spots],
+        "textposition": "top center",
+        "hovertext": [_words(spot) for spot in spots],
+        "hovertemplate": "%{hovertext}<extra></extra>",
+        "marker": {
+            "size": 13,
+            "symbol": "circle-open" if hollow else "circle",
+            "color": "var(--muted)" if hollow else "var(--accent)",
+            "line": {"width": 2, "color": "var(--muted)" if hollow else "var(--accent)"},
+        },
+    }
+
+
+def _words(spot: Spot) -> str:
+    cost = spot.cost_per_million_tokens
+    money_words = "" if cost is None else f", {money(cost)} per million tokens"
+    return (
+        f"{spot.label}: {spot.words}<br>{seconds(spot.step_seconds)} a step, "
+        f"{memory(spot.peak_memory_bytes)}{money_words}"
+    )
+
+
+def _range(values: Sequence[float]) -> list[float]:
+    least, most = min(values), max(values)
+    room = _ROOM * ((most - least) or most or 1.0)
+    return [max(least - room, 0.0), most + room]
+
+
+def _capacity_line(capacity_bytes: float) -> dict[str, Any]:
+    height = capacity_bytes / GIB
+    return {
+        "type": "line",
+        "xref": "paper",
+        "x0": 0,
+        "x1": 1,
+        "y0": height,
+        "y1": height,
+        "line": {"color": "var(--capacity)", "width": 2, "dash": "dash"},
+    }

@@ -1,0 +1,105 @@
+"""The table of plans: searched, filtered, sorted and counted by what their summaries say.
+
+Summaries are JSON text; their fields are read in the database, so that a page of fifty costs fifty
+rows. The index of a project's plans keeps that to the project's own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from sqlalchemy import JSON, ColumnElement, cast, func, or_, select, type_coerce
+from sqlalchemy.orm import Session
+
+from api.tables import PlanRow
+
+SortField = Literal[
+    "created",
+    "model",
+    "cluster",
+    "step_seconds",
+    "tokens_per_second_per_device",
+    "model_flop_utilization",
+    "peak_memory_bytes",
+    "cost_per_million_tokens",
+]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableQuery:
+    """Which rows of the table, in which order; what is `None` or empty matches all."""
+
+    text: str = ""
+    model: str | None = None
+    cluster: str | None = None
+    status: str | None = None
+    sort: SortField = "created"
+    descending: bool = True
+
+
+class PlanTable:
+    """The summaries of one project's plans."""
+
+    def __init__(self, session: Session, project_id: str) -> None:
+        self._session = session
+        self._project_id = project_id
+
+    def page(self, query: TableQuery, *, offset: int, limit: int) -> Sequence[str]:
+        """Return at most `limit` summaries as JSON; rows without the sorted value come last."""
+        key = self._key(query.sort)
+        ordered = key.desc() if query.descending else key.asc()
+        wanted = (
+            select(PlanRow.summary)
+            .where(*self._where(query))
+            .order_by(key.is_(None), ordered, PlanRow.sequence.desc())
+            .offset(offset)
+            .limit(limit)
+        )
+        return self._session.scalars(wanted).all()
+
+    def count(self, query: TableQuery) -> int:
+        """Return how many rows match."""
+        matching = select(func.count()).select_from(PlanRow).where(*self._where(query))
+        return self._session.scalar(matching) or 0
+
+    def names(self, column: Literal["model_name", "cluster_name"]) -> Sequence[str]:
+        """Return the different names of models or clusters, in order."""
+        name = getattr(PlanRow, column)
+        mine = select(name).where(PlanRow.project_id == self._project_id)
+        return self._session.scalars(mine.distinct().order_by(name)).all()
+
+    def _where(self, query: TableQuery) -> list[ColumnElement[bool]]:
+        found = [PlanRow.project_id == self._project_id]
+        for column, value in (
+            (PlanRow.model_name, query.model),
+            (PlanRow.cluster_name, query.cluster),
+            (PlanRow.status, query.status),
+        ):
+            if value is not None:
+                found.append(column == value)
+        for word in query.text.split():
+            places = (
+                PlanRow.model_name,
+                PlanRow.cluster_name,
+                PlanRow.id,
+                self._field("strategy").as_string(),
+            )
+            found.append(or_(*(place.icontains(word, autoescape=True) for place in places)))
+        return found
+
+    def _key(self, sort: SortField) -> ColumnElement[Any]:
+        columns = {
+            "created": PlanRow.sequence,
+            "model": PlanRow.model_name,
+            "cluster": PlanRow.cluster_name,
+        }
+        column = columns.get(sort)
+        return self._field(sort).as_float() if column is None else column.expression
+
+    def _field(self, name: str) -> Any:
+        """Return a field of the summary; PostgreSQL must be told that the text is JSON."""
+        if self._session.get_bind().dialect.name == "sqlite":
+            return type_coerce(PlanRow.summary, JSON)[name]
+        return cast(PlanRow.summary, JSON)[name]

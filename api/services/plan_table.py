@@ -1,0 +1,49 @@
+"""The table of plans as people browse it: by number of page, in any order."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from api.caller import Caller
+from api.db import Database
+from api.repositories.plan_table import PlanTable, TableQuery
+from api.schemas import PlanSummary
+
+PAGE_LENGTH = 50
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TablePage:
+    """Some rows of the table. `number` counts pages from 1; `plan_count` counts all that match."""
+
+    plans: tuple[PlanSummary, ...]
+    number: int
+    page_count: int
+    plan_count: int
+    models: tuple[str, ...]
+    clusters: tuple[str, ...]
+
+
+class PlanTableService:
+    """What can be asked about the table."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def page(self, caller: Caller, query: TableQuery, *, number: int) -> TablePage:
+        """Return one page of the caller's project; a number past the end gives the last page."""
+        with self._database.reading() as session:
+            table = PlanTable(session, caller.project_id)
+            plan_count = table.count(query)
+            page_count = max(-(-plan_count // PAGE_LENGTH), 1)
+            number = min(max(number, 1), page_count)
+            summaries = table.page(query, offset=(number - 1) * PAGE_LENGTH, limit=PAGE_LENGTH)
+            models, clusters = table.names("model_name"), table.names("cluster_name")
+        return TablePage(
+            plans=tuple(PlanSummary.model_validate_json(summary) for summary in summaries),
+            number=number,
+            page_count=page_count,
+            plan_count=plan_count,
+            models=tuple(models),
+            clusters=tuple(clusters),
+        )
