@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import ConfigDict, Field
 
 from planner.schema.document import Count, Document, Name, Part, PositiveCount
 
@@ -13,6 +13,7 @@ Token = Annotated[str, Field(min_length=16, max_length=200, pattern=r"^[\x21-\x7
 Identifier = Annotated[str, Field(pattern=r"^[A-Za-z0-9._-]{1,64}$")]
 CommandName = Annotated[str, Field(pattern=r"^[A-Za-z0-9._-]{1,100}$")]
 Address = Annotated[str, Field(pattern=r"^[A-Za-z0-9._:\[\]-]{1,253}$")]
+BODY = ConfigDict(defer_build=False)  # of requests: built when the server starts
 Moment = Annotated[float, Field(gt=0, le=86_400)]
 
 
@@ -60,6 +61,8 @@ class AgentReport(Document):
     that submits to a scheduler, how many nodes with these devices it may ask for.
     """
 
+    model_config = BODY
+
     name: Name
     address: Address
     devices: Annotated[tuple[AgentDevice, ...], Field(min_length=1, max_length=1024)]
@@ -103,6 +106,8 @@ class Enrolment(Part):
 
 class EnrolmentTokenRequest(Part):
     """A token to be made: for whom, and how long it may be used."""
+
+    model_config = BODY
 
     note: Annotated[str, Field(max_length=200)] = ""
     valid_seconds: Annotated[float, Field(gt=0, le=30 * 86_400)] = 3600.0

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, JsonValue
 
-from planner.schema.agent import Address, CommandName, Intervals
+from planner.schema.agent import BODY, Address, CommandName, Intervals
 from planner.schema.document import Count, Document, Name, Part, PositiveCount
 from planner.schema.lifecycle import LeaseState
 from planner.schema.plan import Plan
@@ -70,6 +70,8 @@ class Heartbeat(Part):
     Node 0 may say with `ready` which port it has found free.
     """
 
+    model_config = BODY
+
     epoch: PositiveCount
     state: Literal[LeaseState.PREPARING, LeaseState.READY, LeaseState.RUNNING]
     progress: LeaseProgress | None = None
@@ -95,6 +97,8 @@ class HeartbeatAnswer(Part):
 
 class LogChunk(Part):
     """Text whose first byte (in UTF-8) is byte `offset` of this lease's log."""
+
+    model_config = BODY
 
     epoch: PositiveCount
     offset: Count
@@ -124,6 +128,8 @@ class MetricRow(Part):
 class MetricsChunk(Part):
     """Rows numbered from `sequence` upwards; a lease's first row is number 0."""
 
+    model_config = BODY
+
     epoch: PositiveCount
     sequence: Count
     rows: Annotated[tuple[MetricRow, ...], Field(min_length=1, max_length=METRIC_ROWS_LIMIT)]
@@ -141,6 +147,8 @@ class LeaseResult(Part):
     `stopped`: the agent was told to stop, or its own operator stopped it. `report` is node 0's
     `RunReport`, or whatever the command leaves behind.
     """
+
+    model_config = BODY
 
     epoch: PositiveCount
     outcome: Literal[LeaseState.SUCCEEDED, LeaseState.FAILED, LeaseState.STOPPED]

@@ -11,7 +11,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, JsonValue
 
-from planner.schema.agent import CommandName, Identifier
+from planner.schema.agent import BODY, CommandName, Identifier
 from planner.schema.document import Count, Document, Part, PositiveCount
 from planner.schema.lease import Arguments, LeaseProgress, MetricRow
 from planner.schema.lifecycle import LeaseState, RunState
@@ -61,6 +61,8 @@ class RunRequest(Part):
     A run is started again from its last checkpoint up to `restart_limit` times. Where an agent is
     lost and `replan` holds, that is with a new plan for the devices that are left.
     """
+
+    model_config = BODY
 
     plan_id: Identifier
     command: CommandName = "train"

@@ -1,0 +1,155 @@
+"""The sweeper: a thread of each process that does what no request asks for.
+
+Leases expire, queued runs find agents, replanning goes on, and agents that wait here learn of
+leases that other processes made. Every step is a transaction that claims what it touches, so
+several processes may sweep the same database.
+
+A process that could not have heard of agents must not hold their silence against them: it lets
+leases expire only after it has swept for the length of a lease without a gap. After a restart, a
+pause, or an outage of the database, agents have that long to be heard of again.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+
+import structlog
+from sqlalchemy.exc import DBAPIError
+
+from api.db import Database
+from api.repositories.agents import AgentRepository
+from api.repositories.clock import current_time
+from api.repositories.leases import LeaseRepository
+from api.repositories.runs import RunRepository
+from api.services.gangs import Gangs
+from api.services.replanning import Replanning
+from api.services.run_moves import AfterStop, Ending, end_lease
+from api.services.waiting import WaitingAgents
+from api.settings import Settings
+from api.tables import LeaseRow
+from planner.schema.lifecycle import Actor, LeaseState
+
+log = structlog.get_logger(__name__)
+
+
+class Watch:
+    """Since when a process has been able to hear of agents without a gap."""
+
+    def __init__(self, *, gap_seconds: float, clock: Callable[[], float] = time.monotonic) -> None:
+        self._gap_seconds = gap_seconds
+        self._clock = clock
+        self._since = self._last = clock()
+
+    def keep(self) -> None:
+        """Note that the process is there; a gap since the last time starts the watch anew."""
+        now = self._clock()
+        if now - self._last > self._gap_seconds:
+            self._since = now
+        self._last = now
+
+    def break_off(self) -> None:
+        """Start the watch anew: the database could not be reached."""
+        self._since = self._last = self._clock()
+
+    def has_lasted(self, seconds: float) -> bool:
+        """Return whether the watch is at least so long."""
+        return self._last - self._since >= seconds
+
+
+class Sweeper:
+    """Sweeps until it is closed."""
+
+    def __init__(
+        self,
+        database: Database,
+        gangs: Gangs,
+        replanning: Replanning,
+        waiting: WaitingAgents,
+        *,
+        settings: Settings,
+    ) -> None:
+        self._database = database
+        self._gangs = gangs
+        self._replanning = replanning
+        self._waiting = waiting
+        self._settings = settings
+        gap_seconds = max(settings.agent_lease_seconds / 4, 2 * settings.sweep_seconds)
+        self._watch = Watch(gap_seconds=gap_seconds)
+        self._closing = threading.Event()
+        self._thread = threading.Thread(target=self._sweep_on, name="sweeper", daemon=True)
+
+    def open(self) -> None:
+        """Sweep from now on."""
+        self._watch.break_off()
+        self._thread.start()
+
+    def close(self) -> None:
+        """Stop, and let those go that wait."""
+        self._closing.set()
+        self._waiting.wake_all()
+        if self._thread.is_alive():
+            self._thread.join()
+
+    def sweep(self) -> None:
+        """Do once what is to be done."""
+        self._watch.keep()
+        self._wake_waiting()
+        self.expire()
+        self._gangs.lease_queued()
+        self._replanning.advance_all()
+        self._replanning.give_up_waiting()
+
+    def expire(self) -> None:
+        """End the leases whose time has passed, if this process could have heard of them."""
+        with self._database.reading() as session:
+            overdue = LeaseRepository(session).overdue(at=current_time(session))
+        for lease in overdue:
+            if self._watch.has_lasted(self._needed_seconds(lease)):
+                self._expire(lease.id, lease.run_id)
+
+    def _sweep_on(self) -> None:
+        while not self._closing.wait(self._settings.sweep_seconds):
+            try:
+                self.sweep()
+            except DBAPIError as error:
+                log.warning("database unavailable", reason=str(error.orig))
+                self._watch.break_off()
+            except Exception:
+                log.exception("sweep failed")
+
+    def _needed_seconds(self, lease: LeaseRow) -> float:
+        if lease.state == LeaseState.OFFERED:
+            return self._settings.agent_acknowledge_seconds
+        return self._settings.agent_lease_seconds
+
+    def _expire(self, lease_id: str, run_id: str) -> None:
+        with self._database.writing() as session:
+            run = RunRepository(session).locked(run_id)
+            lease = LeaseRepository(session).locked(lease_id)
+            at = current_time(session)
+            if lease.ended_at is not None or lease.expires_at >= at:
+                return
+            AgentRepository(session).withdraw([lease.agent_id])
+            end_lease(session, run, lease, self._ending(lease), at=at)
+
+    def _ending(self, lease: LeaseRow) -> Ending:
+        if lease.state == LeaseState.OFFERED:
+            seconds, after = self._settings.agent_acknowledge_seconds, AfterStop.RESUME
+            reason = f"it was not acknowledged within {seconds:g} s"
+        else:
+            seconds, after = self._settings.agent_lease_seconds, AfterStop.REPLAN
+            reason = f"nothing was heard of the agent for {seconds:g} s"
+        return Ending(
+            state=LeaseState.EXPIRED, reason=reason, actor=Actor.SERVICE, after_stop=after
+        )
+
+    def _wake_waiting(self) -> None:
+        """Wake the agents that wait here and were leased by another process."""
+        waiting = self._waiting.agent_ids()
+        if not waiting:
+            return
+        with self._database.reading() as session:
+            leased = LeaseRepository(session).live_of_agents(waiting)
+        self._waiting.wake([lease.agent_id for lease in leased])
