@@ -146,11 +146,11 @@ work_folder = "{work_folder}"
 kind = "auto"
 {devices}
 # A run names a command; it can fill in the arguments that are declared here, and nothing else.
-[commands.corpus]
+[commands.train]
 argv = ["{{launcher}}", "--steps", "{{steps}}"]
 environment = {{ MESHWRIGHT_CHECKPOINT_STEPS = "{{checkpoint_steps}}" }}
 
-[commands.corpus.arguments]
+[commands.train.arguments]
 steps = {{ default = 20, pattern = "[0-9]{{1,7}}" }}
 checkpoint_steps = {{ default = 10, pattern = "[0-9]{{1,7}}" }}
 

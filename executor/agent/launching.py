@@ -75,6 +75,7 @@ class LocalLaunching:
     def ending(self) -> Ending | None:
         """Return what the keeper wrote; if it died without a word, end what it left behind."""
         if (written := self._folder.read_ending()) is not None:
+            self._reap()
             return written
         if self._keeper_lives():
             return None
@@ -99,9 +100,18 @@ class LocalLaunching:
 
     def _end(self, ending: Ending) -> None:
         kill_all(self._tag)
-        if self._keeper is not None:
-            self._keeper.wait()
+        self._reap()
         self._folder.write_ending(ending)
+
+    def _reap(self) -> None:
+        """Let a keeper that has written its last word go; one that is stuck is killed."""
+        if self._keeper is None:
+            return
+        try:
+            self._keeper.wait(_KEEPER_SECONDS)
+        except subprocess.TimeoutExpired:
+            self._keeper.kill()
+            self._keeper.wait()
 
     def _keeper_lives(self) -> bool:
         if self._keeper is not None:
