@@ -1,19 +1,19 @@
-"""Hardware: profiles of devices and software stacks, read once, validated, in SI units."""
+"""Hardware: the devices of a cluster in SI units, with profiles that are read once."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cache
 from itertools import permutations
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Literal
 
-from pydantic import Field, ValidationError
+from pydantic import ValidationError
 
 from planner.errors import InputError
-from planner.network import Level, LevelProfile, kind_levels, shared_level
-from planner.rates import AttentionProfile, GemmProfile, NotNegative, Positive, Share
+from planner.hardware_profiles import DeviceProfile, StackProfile
+from planner.network import Level, kind_levels, shared_level
 from planner.schema.cluster import Cluster, NodeGroup, Nvme
-from planner.schema.document import Part, document_error, parse_fields
+from planner.schema.document import document_error, parse_fields
 from planner.schema.job import Precision, Stack
 from planner.units import GIB
 
@@ -22,167 +22,6 @@ if TYPE_CHECKING:
 
 KIND_LIMIT = 4
 _LEAST, _MOST = 1e-12, 1e12  # of the numbers of a profile, in its own units
-
-
-class HostProfile(Part):
-    """The host's share for one device."""
-
-    memory_gib_per_device: NotNegative
-    to_device_gb_per_second: Positive
-    from_device_gb_per_second: Positive
-    optimizer_gb_per_second: Positive
-    source: str
-
-
-class OverlapProfile(Part):
-    """exposed = max(0, communication - hidden_ratio x window) + contention."""
-
-    hidden_ratio: Annotated[float, Field(ge=0, le=1)]
-    contention_ratio: Annotated[float, Field(ge=0, le=1)]
-
-
-class DeviceProfile(Part):
-    """One data file of `profiles/devices`, in the file's units.
-
-    What may be None is the stack's to say, unless the device differs. `lone_speed_ratio` is how
-    fast a device is while its neighbours idle, over its rates here, which are of all at work: more
-    than 1 where CPU ranks share cores. `hidden_reduce_ratio` is what is left of an all_reduce of
-    whole gradients beside backward where `overlap` hides nothing, as what CPU ranks wait for does
-    hide. `split_operator_us` is what an operator on a tensor that knows its placement adds.
-    """
-
-    device: str
-    kind: Literal["cuda", "cpu"]
-    memory_gib: Positive
-    memory_bandwidth_gb_per_second: Positive
-    memory_efficiency: Share
-    peak_tflop_per_second: dict[Precision, Positive]
-    gemm: GemmProfile
-    attention: AttentionProfile
-    kernel_us: NotNegative
-    host_us_per_kernel: NotNegative | None = None
-    host_ratio: Positive = 1.0
-    runtime_gib: NotNegative | None = None
-    allocator_slack_ratio: NotNegative | None = None
-    in_situ_efficiency: Share | None = None
-    overlap: OverlapProfile | None = None
-    lone_speed_ratio: Annotated[float, Field(ge=1, le=1024)] = 1.0
-    hidden_reduce_ratio: Share = 1.0
-    split_operator_us: NotNegative = 0.0
-    levels: tuple[LevelProfile, ...]
-    host: HostProfile
-    price_per_device_hour: NotNegative
-    power_watts: Positive
-
-
-class StateBytes(Part):
-    """Bytes per parameter of one ZeRO stage: [whole on every rank, divided over the shards].
-
-    `accumulated` are whole gradients kept between micro-batches where there are several.
-    """
-
-    parameters: tuple[int, int]
-    gradients: tuple[int, int]
-    accumulated: int
-
-
-class ModelStates(Part):
-    """State bytes by ZeRO stage 0-3, under 16-bit compute (`mixed`) and in fp32 (`full`).
-
-    `pipelined_bfloat16` is there where pipelines in bf16 have an optimizer of their own.
-    """
-
-    mixed: tuple[StateBytes, StateBytes, StateBytes, StateBytes]
-    full: tuple[StateBytes, StateBytes, StateBytes, StateBytes]
-    pipelined_bfloat16: tuple[StateBytes, StateBytes, StateBytes, StateBytes] | None = None
-
-
-class ActivationProfile(Part):
-    """What the software keeps for backward, and holds in the loss.
-
-    `fused`: norms, gates and activations are single kernels that keep their inputs alone.
-    `gathers_again`: under sequence parallel, inputs of column-split products are kept divided.
-    `products_in_8_bits`: under fp8, products keep what they read in 8 bits.
-    `split_logits_bytes_per_element`: what the loss holds where tensor parallelism divides logits.
-    `sent_rows_held`: a stage holds what it sent for every micro-batch in flight, also its logits.
-    `boundary_buffers`: every micro-batch has a buffer of its own for each message that a stage
-    receives, from the first step on.
-    """
-
-    fused: bool
-    gathers_again: bool
-    products_in_8_bits: bool
-    sent_rows_held: bool
-    boundary_buffers: bool
-    logits_bytes_per_element: Annotated[int, Field(ge=1, le=32)]
-    split_logits_bytes_per_element: Annotated[int, Field(ge=1, le=32)]
-
-
-class CastProfile(Part):
-    """Bytes moved to cast one element for products in 8 bits, beyond what is moved in 16."""
-
-    input_bytes: NotNegative
-    gradient_bytes: NotNegative
-    weight_bytes: NotNegative
-
-
-class StackProfile(Part):
-    """One data file of `profiles/stacks`: what the software adds.
-
-    `in_situ_efficiency` is the rate of kernels inside a step over that of the same kernels alone;
-    `in_situ_by_device` what it is on devices where it differs.
-    `splits_boundaries`: between pipeline stages each tensor-parallel rank sends its share alone,
-    and the receivers gather it. `sends_tokens_once_per_node`: a token crosses to a node once for
-    all its experts there.
-    `recomputes_to_the_last_kept`: full checkpointing runs a block again up to the last thing that
-    backward needs, and no further.
-    `gather_host_us_per_module` is the host's time around a module whose parameters are gathered.
-    `gathers_in_8_bits`: under fp8, parameters are gathered once a step as products read them.
-    `syncs_under_compute`: what is synced once a step hides under backward and the next forward.
-    `copies_gathered`: gathered parameters and gradients are copied between flat and own tensors.
-    `autocasts`: where nothing is sharded, fp32 weights are cast for every micro-batch.
-    `workspace_gib` of `runtime_gib` is tensors that libraries allocate through the framework.
-    `reduce_bucket_gib` is held where gradients are reduced into shards.
-    `gradient_buffers`: gradients have a buffer from the start, and are reduced in it.
-    """
-
-    stack: Stack
-    in_situ_efficiency: Share
-    splits_boundaries: bool
-    sends_tokens_once_per_node: bool
-    in_situ_by_device: dict[str, Share] = Field(default_factory=dict)
-    recomputes_to_the_last_kept: bool
-    elementwise_ratio: Positive
-    host_us_per_kernel: NotNegative
-    gather_host_us_per_module: NotNegative
-    backward_kernel_ratio: Positive
-    runtime_gib: NotNegative
-    workspace_gib: NotNegative
-    reduce_bucket_gib: NotNegative
-    allocator_slack_ratio: Annotated[float, Field(ge=0, lt=1)]
-    reduce_bytes_per_gradient: Annotated[int, Field(ge=1, le=4)]
-    gathered_layer_count: Annotated[int, Field(ge=1, le=64)]
-    overlap: OverlapProfile
-    gathers_in_8_bits: bool = False
-    syncs_under_compute: bool
-    copies_gathered: bool
-    autocasts: bool
-    tensor_parallel_overlap_ratio: Annotated[float, Field(ge=0, lt=1)]
-    step_interval_ratio: Positive
-    memory_error_ratio: Positive
-    activations: ActivationProfile
-    casts: CastProfile
-    model_states: ModelStates
-    gradient_buffers: bool
-    optimizer_has_master: bool
-    source: str
-
-
-def in_situ_efficiency(device: DeviceProfile, stack: StackProfile) -> float:
-    """Return the device's own efficiency inside a step, else the stack's on it."""
-    if device.in_situ_efficiency is not None:
-        return device.in_situ_efficiency
-    return stack.in_situ_by_device.get(device.device, stack.in_situ_efficiency)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from planner.hardware import DeviceHardware, in_situ_efficiency, stack_profile
+from planner.hardware import DeviceHardware, stack_profile
+from planner.hardware_profiles import in_situ_efficiency
 from planner.rates import AttentionProfile, AttentionRate
 from planner.schema.job import Job, Precision
 from planner.schema.scalars import Scalars

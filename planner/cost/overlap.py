@@ -13,7 +13,7 @@ from __future__ import annotations
 import numpy as np
 
 from planner.cost.configuration import Floats
-from planner.hardware import OverlapProfile
+from planner.hardware_profiles import OverlapProfile
 
 
 def exposed_seconds(communication: Floats, window: Floats, overlap: OverlapProfile) -> Floats:

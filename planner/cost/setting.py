@@ -12,13 +12,8 @@ from numpy.typing import NDArray
 
 from planner.cost.calibrated import calibrated
 from planner.cost.configuration import Booleans, Configurations, Floats
-from planner.hardware import (
-    DeviceHardware,
-    OverlapProfile,
-    StackProfile,
-    in_situ_efficiency,
-    stack_profile,
-)
+from planner.hardware import DeviceHardware, stack_profile
+from planner.hardware_profiles import OverlapProfile, StackProfile, in_situ_efficiency
 from planner.schema.job import Job, Optimizer, Precision, Stack
 from planner.schema.strategy import ContextParallelKind
 

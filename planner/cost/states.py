@@ -19,7 +19,7 @@ from planner.cost.collectives import (
 )
 from planner.cost.configuration import Choices, Floats
 from planner.cost.setting import Setting
-from planner.hardware import StateBytes
+from planner.hardware_profiles import StateBytes
 from planner.schema.job import Precision
 from planner.workload.layer import ParameterCounts
 

@@ -10,9 +10,9 @@ from planner.hardware import (
     cluster_hardware,
     device_names,
     device_profile,
-    in_situ_efficiency,
     stack_profile,
 )
+from planner.hardware_profiles import in_situ_efficiency
 from planner.importers.clusters import cluster_from_short_form
 from planner.schema.cluster import Cluster, NetworkLevel, NodeGroup
 from planner.schema.job import Precision, Stack

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from planner.cost.overlap import exposed_seconds
-from planner.hardware import OverlapProfile
+from planner.hardware_profiles import OverlapProfile
 
 HALF = OverlapProfile(hidden_ratio=0.5, contention_ratio=0.1)
 
