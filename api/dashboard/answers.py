@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from fastapi import Depends
+from fastapi import Depends, Request
 
 from api.caller import Caller
 from api.deps import PlanId, Plans, Reader
+from api.services.plan_table import PlanTableService
 from api.services.plans import PlanService
 from planner.errors import InputError
 from planner.schema.plan import Infeasible, Plan
@@ -41,4 +42,9 @@ def stored_plan_of(plans: PlanService, caller: Caller, plan_id: str) -> Plan:
     return answer
 
 
+async def _table(request: Request) -> PlanTableService:
+    return PlanTableService(request.app.state.database)
+
+
+Table = Annotated[PlanTableService, Depends(_table)]
 ThePlan = Annotated[Plan, Depends(the_plan)]

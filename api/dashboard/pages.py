@@ -9,8 +9,10 @@ from fastapi import APIRouter, Query, Request, Response
 from fastapi.responses import FileResponse, RedirectResponse
 
 from api.dashboard import compare_pages, plan_pages
+from api.dashboard.answers import Table
 from api.dashboard.infeasible_view import infeasible_view
 from api.dashboard.page_route import PageRoute
+from api.dashboard.plan_list import ListQuery, plan_list
 from api.dashboard.plan_view import plan_view
 from api.dashboard.rendering import page, plotly_script, problem_page
 from api.dashboard.submission import (
@@ -22,7 +24,7 @@ from api.dashboard.submission import (
 )
 from api.deps import Catalogue, OperationId, Operations, PlanCaller, PlanId, Plans, Reader
 from api.errors import AlreadyFinishedError, BusyError, FailedSolveError, problem_of
-from api.schemas import OperationState, PlanQuery, Problem
+from api.schemas import OperationState, Problem
 from api.services.plans import Answered
 from planner.errors import InputError
 from planner.schema.document import DOCUMENT_BYTES_LIMIT
@@ -31,7 +33,6 @@ from planner.schema.plan import Infeasible
 
 _WAIT_SECONDS = 0.5
 _SEE_OTHER = 303
-_PAGE_LENGTH = 50
 _FOR_A_YEAR = {"Cache-Control": "public, max-age=31536000, immutable"}
 
 router = APIRouter(route_class=PageRoute, include_in_schema=False)
@@ -41,12 +42,11 @@ for pages in (plan_pages, compare_pages):
 
 
 @router.get("/")
-def show_plans(
-    caller: Reader, plans: Plans, cursor: Annotated[str | None, Query(max_length=64)] = None
-) -> Response:
-    """Show the plans, the newest first."""
-    found = plans.list(caller, PlanQuery(cursor=cursor, limit=_PAGE_LENGTH))
-    return page("plans.html", plans=found.items, next_cursor=found.next_cursor, cursor=cursor)
+def show_plans(caller: Reader, table: Table, asked: Annotated[ListQuery, Query()]) -> Response:
+    """Show the plans: by default all, the newest first."""
+    query = asked.table_query()
+    found = table.page(caller, query, number=asked.page)
+    return page("plans.html", view=plan_list(found, query))
 
 
 @router.get("/plans/new")
