@@ -9,11 +9,12 @@ ranks has every piece once:
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import distributed, nn
+from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import DTensor, Replicate
 
 from executor.errors import ModelMismatchError
@@ -124,8 +125,9 @@ class Gradients:
     def _by_share(self) -> dict[tuple[float, torch.device], list[torch.Tensor]]:
         """Return local gradients by the share of each that this rank counts, and by device."""
         grouped: dict[tuple[float, torch.device], list[torch.Tensor]] = {}
+        sum_put_off(self._parameters)
         for parameter in self._parameters:
-            gradient = summed_gradient(parameter)
+            gradient = parameter.grad
             if gradient is None or parameter in self._counted_elsewhere:
                 continue
             share = piece_count(gradient) / self._stage_ranks
@@ -174,10 +176,35 @@ def piece_count(gradient: torch.Tensor) -> int:
     return math.prod(sizes)
 
 
-def summed_gradient(parameter: nn.Parameter) -> torch.Tensor | None:
-    """Return the gradient, with sums over ranks that torch has put off done."""
-    gradient = parameter.grad
-    if isinstance(gradient, DTensor) and any(item.is_partial() for item in gradient.placements):
-        whole = [Replicate() if item.is_partial() else item for item in gradient.placements]
-        parameter.grad = gradient = gradient.redistribute(placements=whole)
-    return gradient
+def sum_put_off(parameters: Iterable[nn.Parameter]) -> None:
+    """Do the sums over ranks that torch has put off, those over one group together.
+
+    Under sequence parallelism each norm's gradient is such a sum: one message for all of them.
+    """
+    waiting: dict[tuple[DeviceMesh, torch.dtype], list[nn.Parameter]] = {}
+    for parameter in parameters:
+        gradient = parameter.grad
+        if not isinstance(gradient, DTensor) or not _is_put_off(gradient):
+            continue
+        if gradient.device_mesh.ndim == 1 and gradient.placements[0].is_partial("sum"):
+            waiting.setdefault((gradient.device_mesh, gradient.dtype), []).append(parameter)
+        else:
+            whole = [Replicate() if item.is_partial() else item for item in gradient.placements]
+            parameter.grad = gradient.redistribute(placements=whole)
+    for (mesh, _), alike in waiting.items():
+        _sum_together(mesh, alike)
+
+
+def _is_put_off(gradient: DTensor) -> bool:
+    return any(item.is_partial() for item in gradient.placements)
+
+
+def _sum_together(mesh: DeviceMesh, parameters: Sequence[nn.Parameter]) -> None:
+    parts = [plain(parameter.grad) for parameter in parameters if parameter.grad is not None]
+    buffer = torch.cat([part.reshape(-1) for part in parts])
+    distributed.all_reduce(buffer, group=mesh.get_group())
+    sums = buffer.split([part.numel() for part in parts])
+    for parameter, part, total in zip(parameters, parts, sums, strict=True):
+        parameter.grad = DTensor.from_local(
+            total.view(part.shape), mesh, (Replicate(),), run_check=False
+        )

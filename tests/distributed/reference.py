@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any
@@ -67,10 +69,22 @@ def global_batches(first: int, count: int) -> list[tuple[torch.Tensor, torch.Ten
     return list(islice(batches, first, first + count))
 
 
+@contextmanager
+def floats_of(bits: int) -> Iterator[None]:
+    """Let models be made and trained in floats of 32 or 64 bits inside the block."""
+    usual = torch.get_default_dtype()
+    torch.set_default_dtype({32: torch.float32, 64: torch.float64}[bits])
+    try:
+        yield
+    finally:
+        torch.set_default_dtype(usual)
+
+
 @functools.cache
-def reference_run(kind: str, step_count: int = STEP_COUNT) -> ReferenceRun:
+def reference_run(kind: str, step_count: int = STEP_COUNT, *, bits: int = 32) -> ReferenceRun:
     """Train the whole model on whole global batches."""
-    return _trained(_initialised(kind), step_count)
+    with floats_of(bits):
+        return _trained(_initialised(kind), step_count)
 
 
 @functools.cache

@@ -33,6 +33,7 @@ from tests.distributed.reference import (
     STEP_COUNT,
     adamw,
     build_model,
+    floats_of,
     global_batches,
     reference_run,
 )
@@ -41,14 +42,30 @@ from tests.distributed.state_tasks import STATE_TASKS
 Loss = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 
 
+def parity_in_fp64(*, strategy: dict[str, Any], kind: str) -> dict[str, Any]:
+    """Do the same in floats of 64 bits on both sides: what differs then is not rounding.
+
+    That all is kept in other floats than planned is meant.
+    """
+    with floats_of(64):
+        answer = parity(strategy=strategy, kind=kind, bits=64)
+    unmeant = [text for text in answer["differences"] if "torch.float64" not in text]
+    return {**answer, "differences": unmeant}
+
+
 def parity(
-    *, strategy: dict[str, Any], kind: str = "decoder", precision: str = "fp32", loss: str = "own"
+    *,
+    strategy: dict[str, Any],
+    kind: str = "decoder",
+    precision: str = "fp32",
+    loss: str = "own",
+    bits: int = 32,
 ) -> dict[str, Any]:
     """Train five steps and compare with the unsharded run."""
     gradients: dict[nn.Parameter, torch.Tensor] = {}
     session, trainer = _trainer(strategy, kind, precision, loss, on_first_gradients=gradients)
     metrics = [trainer.step(*batch) for batch in session.shard(global_batches(0, STEP_COUNT))]
-    reference = reference_run(kind)
+    reference = reference_run(kind, bits=bits)
     gradient_error = parameter_error = 0.0
     taken = {key: value for update in trainer.updates for key, value in update.pairs()}
     for name, parameter in trainer.model.named_parameters():
@@ -230,6 +247,7 @@ TASKS: dict[str, Callable[..., dict[str, Any]]] = {
     task.__name__: task
     for task in (
         parity,
+        parity_in_fp64,
         resume,
         held,
         wide_peaks,
