@@ -1,4 +1,4 @@
-# The service. The agents on GPU nodes do not run in this image.
+# The service. Agents on the nodes that train have an image of their own: Dockerfile.agent.
 FROM python:3.11-slim
 
 WORKDIR /opt/meshwright
@@ -14,9 +14,8 @@ RUN pip install --no-cache-dir --constraint constraints.txt '.[service]' \
 USER meshwright
 WORKDIR /var/lib/meshwright
 # Inside a container every interface is the container's own; what the host publishes decides who
-# can reach it. There is no authentication yet.
+# can reach it. Everybody needs a key, and nothing starts before there is one.
 ENV MESHWRIGHT_HOST=0.0.0.0 \
-    MESHWRIGHT_ALLOW_PUBLIC=true \
     MESHWRIGHT_LOG_FORMAT=json
 EXPOSE 8000
 HEALTHCHECK CMD ["python", "-c", "import urllib.request as r; r.urlopen('http://127.0.0.1:8000/readyz')"]

@@ -126,6 +126,7 @@ def _lifespan(
         prunes = asyncio.create_task(_prune_hourly(pruning))
         yield
         prunes.cancel()
+        await asyncio.wait({prunes})  # a thread that prunes needs the database until it ends
         await run_in_threadpool(sweeper.close)
         await run_in_threadpool(solves.close)
         database.close()

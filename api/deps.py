@@ -182,7 +182,10 @@ class CallerWith:
             RateLimitError: if it asked too often.
         """
         caller = await identified(request)
-        services(request).authentication.check(caller, self.scope)
+        checked: frozenset[Scope] = getattr(request.state, "scopes_checked", frozenset())
+        if self.scope not in checked:  # a request counts once, however many parts ask
+            services(request).authentication.check(caller, self.scope)
+            request.state.scopes_checked = checked | {self.scope}
         return caller
 
 

@@ -11,6 +11,7 @@ from starlette.concurrency import run_in_threadpool
 from api.caller import Caller
 from api.db import Database
 from api.errors import AlreadyFinishedError, NotFoundError
+from api.repositories.audit import AuditRepository
 from api.repositories.operations import OperationRepository
 from api.schemas import Operation, OperationEvent, OperationState
 from api.services.records import event_of, operation_of
@@ -47,7 +48,10 @@ class OperationService:
         with self._database.writing() as session:
             operations = OperationRepository(session)
             _found(operations, operation_id, caller)
-            move(operations, operation_id, OperationState.CANCELLED)
+            if move(operations, operation_id, OperationState.CANCELLED):
+                AuditRepository(session).add(
+                    caller, action="operation.cancel", subject=operation_id
+                )
             session.expire_all()
             operation = operation_of(_found(operations, operation_id, caller))
         if operation.state is not OperationState.CANCELLED:

@@ -15,6 +15,7 @@ from api.caller import Caller
 from api.cursors import cursor, position
 from api.db import Database
 from api.errors import FailedSolveError, KeyReusedError, NotFoundError, SolveCancelledError
+from api.repositories.audit import AuditRepository
 from api.repositories.operations import OperationRepository
 from api.repositories.plans import IdempotencyKeyRepository, PlanRepository
 from api.schemas import Operation, OperationState, PlanPage, PlanQuery, PlanRequest
@@ -98,6 +99,7 @@ class PlanService:
         with self._database.writing() as session:
             if not PlanRepository(session, caller.project_id).delete(plan_id):
                 raise NotFoundError("plan", plan_id)
+            AuditRepository(session).add(caller, action="plan.delete", subject=plan_id)
 
     def compare(self, caller: Caller, plan_ids: Sequence[str]) -> Comparison:
         """Return what differs between two to six plans; the first is the baseline.
@@ -196,6 +198,9 @@ class PlanService:
             row = self._new_operation(caller, digest)
             operations.add(row)
             operations.add_event(row.id, kind="state", data='{"state": "running"}')
+            AuditRepository(session).add(
+                caller, action="plan.request", subject=row.id, details={"request": digest}
+            )
             return row.id, True
 
     def _new_operation(self, caller: Caller, digest: str) -> OperationRow:

@@ -6,7 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 from alembic.autogenerate import compare_metadata
 from alembic.runtime.migration import MigrationContext
-from sqlalchemy import inspect
+from sqlalchemy import inspect, text
 
 from api.db import Database
 from api.migrate import downgrade, head_revision, revision, upgrade
@@ -46,3 +46,53 @@ def test_services_that_start_together_migrate_once(database_url):
 
     with ThreadPoolExecutor(4) as threads:
         assert set(threads.map(migrated, range(4))) == {head_revision()}
+
+
+def test_what_was_stored_before_projects_is_kept_both_ways(database):
+    """Down to the first schema with data of two projects in it, and up again."""
+    downgrade(database, "0001")
+    stored = {
+        "plans": "INSERT INTO plans (id, request_digest, status, model_name, cluster_name, "
+        "created_at, etag, summary, document) VALUES ('p', 'd', 'planned', 'm', 'c', "
+        "'2026-01-01 00:00:00', 'e', '{}', '{}')",
+        "operations": "INSERT INTO operations (id, request_digest, state, lease_expires_at, "
+        "created_at) VALUES ('o', 'd', 'running', '2026-01-01 00:00:00', '2026-01-01 00:00:00')",
+        "operation_events": "INSERT INTO operation_events (operation_id, number, kind, data) "
+        "VALUES ('o', 1, 'state', '{}')",
+        "idempotency_keys": "INSERT INTO idempotency_keys (key, request_digest, created_at) "
+        "VALUES ('k', 'd', '2026-01-01 00:00:00')",
+    }
+    _execute(database, *stored.values())
+
+    upgrade(database)
+
+    for table in ("plans", "operations", "idempotency_keys"):
+        assert _rows(database, f"SELECT project_id FROM {table}") == [("default",)]  # noqa: S608
+    assert _rows(database, "SELECT operation_id, number FROM operation_events") == [("o", 1)]
+    _execute(
+        database,
+        "INSERT INTO projects (id, created_at) VALUES ('team-b', '2026-01-01 00:00:00')",
+        "INSERT INTO plans (project_id, id, request_digest, status, model_name, cluster_name, "
+        "created_at, etag, summary, document) SELECT 'team-b', id, request_digest, status, "
+        "model_name, cluster_name, created_at, etag, summary, document FROM plans",
+        "INSERT INTO idempotency_keys (project_id, key, request_digest, created_at) "
+        "SELECT 'team-b', key, request_digest, created_at FROM idempotency_keys",
+    )
+
+    downgrade(database, "0001")
+
+    for table in stored:
+        assert len(_rows(database, f"SELECT * FROM {table}")) == 1, table  # noqa: S608
+    upgrade(database)
+    assert _rows(database, "SELECT project_id, id FROM plans") == [("default", "p")]
+
+
+def _execute(database: Database, *statements: str) -> None:
+    with database.engine.begin() as connection:
+        for statement in statements:
+            connection.execute(text(statement))
+
+
+def _rows(database: Database, statement: str) -> list[tuple[object, ...]]:
+    with database.engine.connect() as connection:
+        return [tuple(row) for row in connection.execute(text(statement))]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from api.__main__ import main
+from api.migrate import head_revision
 
 
 @pytest.fixture
@@ -26,10 +27,48 @@ def test_an_unknown_command_is_refused(failure):
 
 
 def test_an_address_that_others_can_reach_is_refused(failure):
-    line = failure(HOST="0.0.0.0")  # noqa: S104 - it is refused
+    line = failure(HOST="0.0.0.0", ANONYMOUS_SCOPES="read")  # noqa: S104 - it is refused
+
+    assert "MESHWRIGHT_ANONYMOUS_SCOPES" in line
+    assert "without a key" in line
+
+
+def test_an_address_that_others_can_reach_needs_a_key_first(failure, tmp_path):
+    line = failure(HOST="0.0.0.0", DATABASE_URL=f"sqlite:///{tmp_path}/x.db")  # noqa: S104
 
     assert "MESHWRIGHT_HOST" in line
-    assert "no authentication" in line
+    assert "meshwright keys create" in line
+
+
+def test_keys_are_made_listed_and_revoked_at_the_command_line(monkeypatch, capsys, tmp_path):
+    monkeypatch.setenv("MESHWRIGHT_DATABASE_URL", f"sqlite:///{tmp_path}/x.db")
+
+    assert main(["keys", "create", "--name", "ci", "--project", "team-a", "--scope", "read"]) == 0
+    key = capsys.readouterr().out.strip()
+    prefix = key.rpartition("_")[0][:11]
+    assert main(["keys", "list"]) == 0
+    listed = capsys.readouterr().out
+    assert main(["keys", "revoke", prefix]) == 0
+    main(["keys", "list", "--json"])
+
+    assert prefix in listed
+    assert "team-a" in listed
+    assert key not in listed
+    assert '"revoked_at": "2' in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("create", "--name", "x", "--project", "Team A"),
+        ("create", "--name", "", "--project", "a"),
+        ("revoke", "mw_nobodys"),
+    ],
+)
+def test_what_cannot_be_done_with_keys_is_one_line(failure, tmp_path, arguments):
+    line = failure("keys", *arguments, DATABASE_URL=f"sqlite:///{tmp_path}/x.db")
+
+    assert line.startswith("error: ")
 
 
 def test_a_bad_variable_is_refused(failure):
@@ -48,6 +87,6 @@ def test_an_upgrade_says_where_the_database_is(monkeypatch, capsys, tmp_path):
 
     assert [main(["upgrade"]), main(["upgrade"])] == [0, 0]
     assert capsys.readouterr().out.splitlines() == [
-        "database went from nothing to revision 0001",
-        "database is at revision 0001",
+        f"database went from nothing to revision {head_revision()}",
+        f"database is at revision {head_revision()}",
     ]

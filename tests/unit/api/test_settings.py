@@ -1,37 +1,71 @@
-"""Settings come from the environment, and keep the service off the network by default."""
+"""Settings come from the environment, and nobody is let in from elsewhere without a key."""
 
 from __future__ import annotations
 
 import pytest
 
-from api.settings import Settings, check_address, read_settings
+from api.caller import Scope
+from api.settings import Settings, check_address, check_keys, read_settings
 from planner.errors import InputError
+
+PUBLIC = ["0.0.0.0", "::", "192.0.2.7", "example.org", ""]  # noqa: S104
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "127.8.9.10", "::1", "localhost"])
-def test_loopback_addresses_are_accepted(host):
-    check_address(Settings(host=host))
+def test_on_a_loopback_address_one_may_read_and_plan_without_a_key(host):
+    settings = Settings(host=host)
+
+    check_address(settings)
+    check_keys(settings, any_usable=False)
+    assert settings.scopes_without_key == {Scope.READ, Scope.PLAN}
 
 
-@pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.0.2.7", "example.org", ""])  # noqa: S104
-def test_other_addresses_need_a_word_of_their_own(host):
+@pytest.mark.parametrize("host", PUBLIC)
+def test_elsewhere_everybody_needs_a_key(host):
+    settings = Settings(host=host)
+
+    check_address(settings)
+    assert settings.scopes_without_key == frozenset()
+
+
+@pytest.mark.parametrize("host", PUBLIC)
+def test_elsewhere_nothing_starts_that_lets_everybody_in(host):
     with pytest.raises(InputError) as caught:
-        check_address(Settings(host=host))
+        check_address(Settings(host=host, anonymous_scopes=(Scope.READ,)))
+
+    assert caught.value.field == "MESHWRIGHT_ANONYMOUS_SCOPES"
+    assert "without a key" in str(caught.value)
+    assert "MESHWRIGHT_HOST=127.0.0.1" in caught.value.remedy
+
+
+@pytest.mark.parametrize("host", PUBLIC)
+def test_elsewhere_nothing_starts_before_there_is_a_key(host):
+    with pytest.raises(InputError) as caught:
+        check_keys(Settings(host=host), any_usable=False)
 
     assert caught.value.field == "MESHWRIGHT_HOST"
-    assert "no authentication" in str(caught.value)
-    assert "MESHWRIGHT_ALLOW_PUBLIC" in caught.value.remedy
-    check_address(Settings(host=host, allow_public=True))
+    assert "meshwright keys create" in caught.value.remedy
+    check_keys(Settings(host=host), any_usable=True)
 
 
 def test_the_environment_decides(monkeypatch):
     monkeypatch.setenv("MESHWRIGHT_PORT", "8123")
     monkeypatch.setenv("MESHWRIGHT_SOLVER_PROCESSES", "3")
     monkeypatch.setenv("MESHWRIGHT_DATABASE_URL", "postgresql://example/plans")
+    monkeypatch.setenv("MESHWRIGHT_ALLOWED_HOSTS", "plans.example, other.example")
+    monkeypatch.setenv("MESHWRIGHT_ANONYMOUS_SCOPES", "")
 
     settings = read_settings()
 
     assert (settings.port, settings.solver_processes, settings.embedded) == (8123, 3, False)
+    assert settings.allowed_hosts == ("plans.example", "other.example")
+    assert settings.scopes_without_key == frozenset()
+
+
+def test_a_secret_is_not_shown(monkeypatch):
+    monkeypatch.setenv("MESHWRIGHT_SESSION_SECRET", "do-not-tell")
+
+    assert "do-not-tell" not in repr(read_settings())
 
 
 @pytest.mark.parametrize(
@@ -41,8 +75,9 @@ def test_the_environment_decides(monkeypatch):
         ("PORT", "65536"),
         ("SOLVER_PROCESSES", "0"),
         ("SOLVE_SECONDS_LIMIT", "nan"),
-        ("ALLOW_PUBLIC", "perhaps"),
+        ("FIRST_KEY", "perhaps"),
         ("LOG_FORMAT", "xml"),
+        ("REQUESTS_PER_MINUTE", "0"),
     ],
 )
 def test_a_variable_that_cannot_be_understood_is_named(monkeypatch, variable, value):
@@ -53,3 +88,12 @@ def test_a_variable_that_cannot_be_understood_is_named(monkeypatch, variable, va
 
     assert caught.value.field == f"MESHWRIGHT_{variable}"
     assert value in str(caught.value)
+
+
+def test_a_scope_that_does_not_exist_is_named(monkeypatch):
+    monkeypatch.setenv("MESHWRIGHT_ANONYMOUS_SCOPES", "read,root")
+
+    with pytest.raises(InputError) as caught:
+        read_settings()
+
+    assert caught.value.field.startswith("MESHWRIGHT_ANONYMOUS_SCOPES")
