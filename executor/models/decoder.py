@@ -24,6 +24,7 @@ from planner.schema.model import (
     GroupedQueryAttention,
     MixtureFeedForward,
     ModelGraph,
+    NoFeedForward,
     Norm,
 )
 
@@ -207,6 +208,8 @@ _LATER_PARTS = {
     "key_bias",
     "sink",
     "output_gate",
+    "values_are_keys",
+    "scale_elements",
     "mixer",
 }
 
@@ -222,6 +225,8 @@ def supported_block(
     attention, feed_forward = block.attention, block.feed_forward
     if not isinstance(attention, GroupedQueryAttention):
         raise _unsupported("attention.kind", attention.kind)
+    if isinstance(feed_forward, NoFeedForward):
+        raise _unsupported("feed_forward.kind", feed_forward.kind)
     if isinstance(feed_forward, MixtureFeedForward) and feed_forward.expert_bias:
         raise _unsupported("feed_forward.expert_bias", value=True)
     if attention.query_key_norm:
@@ -238,7 +243,8 @@ def supported_block(
 
 def _refuse_later_parts(block: Block, attention: GroupedQueryAttention) -> None:
     """Raise for what a plain decoder's document leaves out, wherever it says something else."""
-    for where, part in (("", block), ("attention.", attention)):
+    parts = (("", block), ("attention.", attention), ("feed_forward.", block.feed_forward))
+    for where, part in parts:
         for name, value in part.model_dump(mode="json").items():
             if name in _LATER_PARTS:
                 raise _unsupported(f"{where}{name}", value)

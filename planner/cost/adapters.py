@@ -41,7 +41,7 @@ def frozen(layer: LayerWorkload, job: Job) -> bool:
 
 def adapters_of(gemm: Gemm, adapters: Adapters) -> tuple[Gemm, ...]:
     """Return the two products of a product's adapter; none where it has none."""
-    if gemm.expert_count or gemm.name == "router":
+    if gemm.expert_count or gemm.name == "router" or gemm.weightless:
         return ()
     if adapters.targets is AdapterTargets.ATTENTION and gemm.name.startswith(_FEED_FORWARD):
         return ()
@@ -98,7 +98,7 @@ def unpacking_seconds(gemm: Gemm, layer: LayerWorkload, setting: Setting) -> Flo
         return np.zeros_like(setting.tokens)
     tensor = setting.expert_tensor if gemm.expert_count else setting.tensor
     copies = np.maximum(gemm.expert_count / setting.expert, 1.0)
-    weights = copies * gemm.inner_size * gemm.outer_size
+    weights = copies * gemm.inner_size * gemm.outer_size * (not gemm.weightless)
     weights = weights / np.where(gemm.split == "none", 1.0, tensor)
     moved = weights * (adapters.base_bytes + _UNPACKED_BYTES)
     return np.asarray(moved / setting.hardware.memory_bytes_per_second)
@@ -145,6 +145,7 @@ def needed_flop_per_token(workload: ModelWorkload, job: Job, sequence_length: in
         for layer, count in layers
         if frozen(layer, job)
         for gemm in layer.gemms
+        if not gemm.weightless
     )
     return whole - spared / sequence_length
 

@@ -155,10 +155,32 @@ class Fields:
             )
         return tuple(value)
 
+    def is_mapping(self, name: str) -> bool:
+        """Return whether a mapping stands under `name`."""
+        return isinstance(self._value(name), Mapping)
+
     def length(self, name: str) -> int:
         """Return how many items the list under `name` has, 0 where it is absent or no list."""
         value = self._value(name)
         return len(value) if isinstance(value, list | tuple) else 0
+
+    def counts(self, name: str) -> tuple[int, ...]:
+        """Return the list of whole numbers from 0 under `name`, empty where it is absent or null.
+
+        Raises:
+            DocumentError: if it is another list, or none.
+        """
+        value = self._value(name)
+        if value is None:
+            return ()
+        if not isinstance(value, list | tuple) or not all(map(_is_index, value)):
+            raise DocumentError(
+                "must be a list of whole numbers from 0",
+                field=self.spelling(name),
+                value=value,
+                remedy="write a list of integers, or leave it out",
+            )
+        return tuple(value)
 
     def indices(self, name: str) -> frozenset[int]:
         """Return the list of layer indices under `name`, empty where it is absent or null.

@@ -1,4 +1,4 @@
-"""Decoders of Hugging Face with norms or windows of their own: gemma2 and 3, gpt_oss, olmo2.
+"""Decoders of Hugging Face with norms or windows of their own: gemma2 and 3, gpt_oss, olmo2 and 3.
 
 Each reader states the defaults of its configuration class (`configuration_<type>.py` of
 transformers 5.23).
@@ -7,7 +7,12 @@ transformers 5.23).
 from __future__ import annotations
 
 from planner.importers.fields import Fields, require_at_most
-from planner.importers.hf_attention import grouped_query, layer_count, periodic_windows
+from planner.importers.hf_attention import (
+    Windows,
+    grouped_query,
+    layer_count,
+    periodic_windows,
+)
 from planner.importers.hf_decoder import rotary_decoder
 from planner.schema.model import (
     Block,
@@ -22,6 +27,7 @@ from planner.schema.model import (
 GPT_OSS_ALIASES = {"num_experts": "num_local_experts"}
 
 _GEMMA3_PERIOD = 6  # five layers slide, the sixth sees all
+_OLMO3_PERIOD = 4
 
 
 def gemma2(fields: Fields, name: str) -> ModelGraph:
@@ -43,6 +49,15 @@ def gemma3_text(fields: Fields, name: str) -> ModelGraph:
 
 def olmo2(fields: Fields, name: str) -> ModelGraph:
     """Return an olmo2: norms after each part alone, queries and keys normed over all heads."""
+    return _olmo(fields, name, [None] * layer_count(fields))
+
+
+def olmo3(fields: Fields, name: str) -> ModelGraph:
+    """Return an olmo3: an olmo2 whose layers slide, three of four."""
+    return _olmo(fields, name, periodic_windows(fields, window=4096, period=_OLMO3_PERIOD))
+
+
+def _olmo(fields: Fields, name: str, windows: Windows) -> ModelGraph:
     bias = fields.flag("attention_bias", False)
     attention = grouped_query(fields).model_copy(
         update={
@@ -52,13 +67,17 @@ def olmo2(fields: Fields, name: str) -> ModelGraph:
             "query_key_norm_spans_heads": True,
         }
     )
-    block = Block(
-        attention=attention,
-        feed_forward=DenseFeedForward(ffn_size=fields.size("intermediate_size")),
-        norm=Norm.RMS_FLOAT32,
-        norm_placement=NormPlacement.AFTER,
-    )
-    return rotary_decoder(fields, name, (block,) * layer_count(fields), positions=2048)
+    feed_forward = DenseFeedForward(ffn_size=fields.size("intermediate_size"))
+    blocks = [
+        Block(
+            attention=_windowed(attention, window),
+            feed_forward=feed_forward,
+            norm=Norm.RMS_FLOAT32,
+            norm_placement=NormPlacement.AFTER,
+        )
+        for window in windows
+    ]
+    return rotary_decoder(fields, name, blocks, positions=2048)
 
 
 def gpt_oss(fields: Fields, name: str) -> ModelGraph:

@@ -12,6 +12,8 @@ Windows = Sequence[int | None]
 
 _FULL, _SLIDING = "full_attention", "sliding_attention"
 _ODD_WINDOWS = 2
+_OLDER_KINDS = {"mamba": "linear_attention", "attention": _FULL}
+_SHOWN_LENGTH = 80
 
 
 def layer_count(fields: Fields) -> int:
@@ -108,22 +110,38 @@ def _switched_window(fields: Fields) -> int | None:
 
 def _typed_windows(fields: Fields, window: int | None, slides: Sequence[bool]) -> Windows:
     """Return `window` where `layer_types` says sliding, or where it is absent, where `slides`."""
-    types = fields.texts("layer_types")
+    default = [_SLIDING if slide else _FULL for slide in slides]
+    kinds = layer_kinds(fields, default, known=(_FULL, _SLIDING))
+    return [window if kind == _SLIDING else None for kind in kinds]
+
+
+def layer_kinds(
+    fields: Fields, default: Sequence[str], *, known: Sequence[str], name: str = "layer_types"
+) -> Sequence[str]:
+    """Return the kind of each layer as `layer_types` names them, else `default`.
+
+    Two older words are read as those that transformers writes since 5.0.
+
+    Raises:
+        UnsupportedModelError: if it names another number of layers, or a kind not `known`.
+    """
+    types = fields.texts(name)
     if types is None:
-        return [window if slide else None for slide in slides]
-    if len(types) != len(slides):
+        return default
+    if len(types) != len(default):
         raise UnsupportedModelError(
-            f"must name each of the {len(slides)} layers of num_hidden_layers",
-            field=fields.spelling("layer_types"),
+            f"must name each of the {len(default)} layers of num_hidden_layers",
+            field=fields.spelling(name),
             value=f"{len(types)} entries",
-            remedy="give one entry per layer, or leave layer_types out",
+            remedy=f"give one entry per layer, or leave {name} out",
         )
-    for kind in types:
-        if kind not in {_FULL, _SLIDING}:
+    kinds = [_OLDER_KINDS.get(kind, kind) for kind in types]
+    for kind in kinds:
+        if kind not in known:
             raise UnsupportedModelError(
                 "is not a kind of layer that can be read",
-                field=fields.spelling("layer_types"),
-                value=kind,
-                remedy=f"known kinds are {_FULL} and {_SLIDING}",
+                field=fields.spelling(name),
+                value=kind[:_SHOWN_LENGTH],
+                remedy=f"known kinds are {' and '.join(known)}",
             )
-    return [window if kind == _SLIDING else None for kind in types]
+    return kinds

@@ -1,4 +1,4 @@
-"""Vision-language models of the Qwen family: qwen2_vl and qwen2_5_vl.
+"""Vision-language models of the Qwen family: qwen2_vl, qwen2_5_vl, qwen3_5 and qwen3_5_moe.
 
 Their towers have rotary positions and take images of any size, so that one is assumed. A merger
 makes one token of a square of patches. Defaults are those of `configuration_<type>.py` of
@@ -7,10 +7,11 @@ transformers 5.23. Older files have the decoder's fields beside `vision_config`.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from itertools import groupby
 
 from planner.errors import DocumentError
-from planner.importers import hf_dense
+from planner.importers import hf_dense, hf_qwen_linear
 from planner.importers.fields import LAYER_LIMIT, Fields, require_divides
 from planner.importers.hf_towers import joined
 from planner.schema.model import (
@@ -68,13 +69,51 @@ def qwen2_5_vl(fields: Fields, name: str) -> ModelGraph:
     return _model(fields, text, blocks, width=width, output_field="out_hidden_size")
 
 
+def qwen3_5(fields: Fields, name: str) -> ModelGraph:
+    """Return a qwen3_5: a tower with a table of positions before its decoder."""
+    return _qwen3_5(fields, name, hf_qwen_linear.qwen3_5_text)
+
+
+def qwen3_5_moe(fields: Fields, name: str) -> ModelGraph:
+    """Return a qwen3_5_moe: the same tower before a decoder whose layers route."""
+    return _qwen3_5(fields, name, hf_qwen_linear.qwen3_5_moe_text)
+
+
+def _qwen3_5(fields: Fields, name: str, decoder: Callable[[Fields, str], ModelGraph]) -> ModelGraph:
+    """Return the tower and its decoder; without a `vision_config` the decoder alone."""
+    model_type = fields.text("model_type") or "qwen3_5"
+    text = decoder(fields.section("text_config", defaults={"model_type": model_type}), name)
+    tied = fields.flag("tie_word_embeddings", text.tied_embeddings)
+    if not fields.is_mapping("vision_config"):
+        return text.model_copy(update={"architecture": model_type, "tied_embeddings": tied})
+    vision = _vision(fields)
+    width = vision.size("hidden_size", 1152)
+    block = Block(
+        attention=_attention(vision, "hidden_size", width),
+        feed_forward=DenseFeedForward(
+            ffn_size=vision.size("intermediate_size", 4304), gated=False, bias=True
+        ),
+        norm=Norm.LAYER,
+    )
+    blocks = [block] * vision.size("depth", 27, limit=LAYER_LIMIT)
+    table = vision.size("num_position_embeddings", 2304) * width
+    return _model(
+        fields, text, blocks, width=width, output_field="out_hidden_size", table_elements=table
+    )
+
+
 def _decoder(fields: Fields, name: str) -> ModelGraph:
     nested = "text_config" in fields
     return hf_dense.qwen2_vl_text(fields.section("text_config") if nested else fields, name)
 
 
 def _vision(fields: Fields) -> Fields:
-    return fields.section("vision_config", aliases={"in_chans": "in_channels"})
+    newer = (fields.text("model_type") or "").startswith("qwen3_5")
+    return fields.section(
+        "vision_config",
+        aliases={"in_chans": "in_channels", "num_attention_heads": "num_heads"},
+        defaults={"patch_size": 16} if newer else None,
+    )
 
 
 def _attention(vision: Fields, width_field: str, width: int) -> GroupedQueryAttention:
@@ -91,9 +130,17 @@ def _attention(vision: Fields, width_field: str, width: int) -> GroupedQueryAtte
 
 
 def _model(
-    fields: Fields, text: ModelGraph, blocks: list[Block], *, width: int, output_field: str
+    fields: Fields,
+    text: ModelGraph,
+    blocks: list[Block],
+    *,
+    width: int,
+    output_field: str,
+    table_elements: int = 0,
 ) -> ModelGraph:
     """Return the tower before its decoder, in as many runs as its blocks alternate.
+
+    A tower with a table of positions has a bias in its patch embedding as well.
 
     Raises:
         DocumentError: if the tower does not put out what the decoder takes.
@@ -118,18 +165,19 @@ def _model(
         )
         for block, same in groupby(blocks)
     ]
-    runs[0] = runs[0].model_copy(update={"entry": _entry(vision, width)})
+    runs[0] = runs[0].model_copy(update={"entry": _entry(vision, width, table_elements)})
     merger = _merger(vision, blocks[0].norm, width=width, patches=patches, output=given)
     runs[-1] = runs[-1].model_copy(update={"exit": merger})
     image = f"{_IMAGE_PIXELS} pixels ({patches} patches)"
     return joined(fields, text, *runs, image=image, tied=text.tied_embeddings)
 
 
-def _entry(vision: Fields, width: int) -> Entry:
+def _entry(vision: Fields, width: int, table_elements: int) -> Entry:
     """Return the patch embedding, over the frames of `temporal_patch_size`."""
     pixels = vision.size("in_channels", 3) * vision.size("temporal_patch_size", 2)
     patch = vision.size("patch_size", 14)
-    return Entry(products=(Product(inner_size=pixels * patch**2, outer_size=width),))
+    product = Product(inner_size=pixels * patch**2, outer_size=width, bias=table_elements > 0)
+    return Entry(products=(product,), table_elements=table_elements)
 
 
 def _merger(vision: Fields, norm: Norm, *, width: int, patches: int, output: int) -> Exit:

@@ -23,6 +23,11 @@ if TYPE_CHECKING:
     from planner.importers.hf_readers import Reader
 
 _LENGTH_LIMIT = 64  # nothing longer is near a model type
+_UNPRICED = {
+    "deepseek_v4": "its compressed sparse attention and hyper-connections cannot be priced",
+    "kimi_linear": "its attention, whose state decays per channel, cannot be priced",
+    "llama4": "its vision tower cannot be read; its text_config alone can be, as llama4_text",
+}
 
 
 @cache
@@ -47,6 +52,13 @@ def graph_from_huggingface(config: Mapping[str, Any], *, name: str) -> ModelGrap
     """
     model_type = config.get("model_type")
     reader = _readers().get(model_type) if isinstance(model_type, str) else None
+    if reader is None and isinstance(model_type, str) and model_type in _UNPRICED:
+        raise UnsupportedModelError(
+            f"is known, but {_UNPRICED[model_type]}",
+            field="model_type",
+            value=model_type,
+            remedy="trace the model with `meshwright trace`, or describe it as a model graph",
+        )
     if reader is None:
         from difflib import get_close_matches  # noqa: PLC0415  (20 ms: only errors need it)
 
@@ -56,8 +68,8 @@ def graph_from_huggingface(config: Mapping[str, Any], *, name: str) -> ModelGrap
             "is not a model type that can be read",
             field="model_type",
             value=model_type,
-            remedy=f"{hint}known types are {', '.join(model_types())}; or describe the model "
-            "as a model graph",
+            remedy=f"{hint}known types are {', '.join(model_types())}; or trace the model with "
+            "`meshwright trace`, or describe it as a model graph",
         )
     try:
         return reader.read(Fields(config, aliases=reader.aliases), name)

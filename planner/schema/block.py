@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
+from planner.errors import DocumentError
 from planner.schema.document import Count, Part, PositiveCount
+from planner.schema.mixer import Mixer
 
 TokenCount = Annotated[PositiveCount, Field(le=2**24)]
 
@@ -51,7 +53,9 @@ class GroupedQueryAttention(Part):
     right, where not causal), a chunk the whole group of `chunk_tokens` that a token lies in (the
     images of a sequence, each for itself). `query_key_norm` norms each head, or with
     `query_key_norm_spans_heads` the row of all heads. `key_bias` false leaves keys out of
-    `query_key_value_bias`. `sink` is a learned score per head (gpt-oss).
+    `query_key_value_bias`. `sink` is a learned score per head (gpt-oss). `output_gate`: the query
+    projection is twice as wide and its other half gates the output (Qwen3-Next).
+    `values_are_keys`: one projection gives both (Gemma-4).
     """
 
     kind: Literal["grouped_query"] = "grouped_query"
@@ -68,6 +72,8 @@ class GroupedQueryAttention(Part):
     query_key_norm_spans_heads: bool = later(False)
     key_bias: bool = later(True)
     sink: bool = later(False)
+    output_gate: bool = later(False)
+    values_are_keys: bool = later(False)
 
 
 class LatentAttention(Part):
@@ -102,6 +108,12 @@ class CrossAttention(Part):
     query_key_norm: bool = False
 
 
+class NoAttention(Part):
+    """No attention: the block has a mixer instead."""
+
+    kind: Literal["none"] = "none"
+
+
 class DenseFeedForward(Part):
     """Two matrices, or three when gated (SwiGLU)."""
 
@@ -111,8 +123,17 @@ class DenseFeedForward(Part):
     bias: bool = False
 
 
+class NoFeedForward(Part):
+    """No feed-forward: the next block follows attention or mixer at once."""
+
+    kind: Literal["none"] = "none"
+
+
 class MixtureFeedForward(Part):
-    """Routed experts, and shared experts that every token passes."""
+    """Routed experts, and shared experts that every token passes.
+
+    `scale_elements` counts the weights of norms and scales that it has beside (Gemma-4).
+    """
 
     kind: Literal["mixture"] = "mixture"
     expert_count: PositiveCount
@@ -123,18 +144,23 @@ class MixtureFeedForward(Part):
     gated: bool = True
     expert_bias: bool = later(False)
     router_bias: bool = later(False)
+    scale_elements: Count = later(0)
 
 
 Attention = Annotated[
-    GroupedQueryAttention | LatentAttention | CrossAttention, Field(discriminator="kind")
+    GroupedQueryAttention | LatentAttention | CrossAttention | NoAttention,
+    Field(discriminator="kind"),
 ]
-FeedForward = Annotated[DenseFeedForward | MixtureFeedForward, Field(discriminator="kind")]
+FeedForward = Annotated[
+    DenseFeedForward | MixtureFeedForward | NoFeedForward, Field(discriminator="kind")
+]
 
 
 class Block(Part):
     """One transformer block: attention, perhaps a cross-attention after it, feed-forward.
 
-    Each has a residual, and norms where `norm_placement` says.
+    Each has a residual, and norms where `norm_placement` says. A `mixer` stands in for attention of
+    kind `none`, or beside another: then both read the same row and share a residual.
     """
 
     attention: Attention
@@ -142,3 +168,15 @@ class Block(Part):
     norm: Norm = Norm.RMS
     norm_placement: NormPlacement = later(NormPlacement.BEFORE)
     cross_attention: CrossAttention | None = later(None)
+    mixer: Mixer | None = later(None)
+
+    @model_validator(mode="after")
+    def _mixes(self) -> Self:
+        if isinstance(self.attention, NoAttention) and self.mixer is None:
+            raise DocumentError(
+                "is none, and there is no mixer",
+                field="attention.kind",
+                value="none",
+                remedy="give the block a mixer or an attention",
+            )
+        return self

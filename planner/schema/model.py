@@ -23,6 +23,8 @@ from planner.schema.block import (
     GroupedQueryAttention,
     LatentAttention,
     MixtureFeedForward,
+    NoAttention,
+    NoFeedForward,
     Norm,
     NormPlacement,
     TokenCount,
@@ -30,6 +32,7 @@ from planner.schema.block import (
 )
 from planner.schema.document import Count, Document, Name, Part, PositiveCount
 from planner.schema.measured import MeasuredPart
+from planner.schema.mixer import GatedDeltaMixer, Mixer, StateSpaceMixer
 
 __all__ = [
     "Attention",
@@ -40,14 +43,19 @@ __all__ = [
     "Entry",
     "Exit",
     "FeedForward",
+    "GatedDeltaMixer",
     "GroupedQueryAttention",
     "LatentAttention",
+    "Mixer",
     "MixtureFeedForward",
     "ModelGraph",
+    "NoAttention",
+    "NoFeedForward",
     "Norm",
     "NormPlacement",
     "Product",
     "RunPart",
+    "StateSpaceMixer",
 ]
 
 Stream = tuple[int | None, int]  # tokens per sequence (None: the job's sequence_length), width

@@ -5,7 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 from math import gcd
 
-from planner.schema.model import Block, LatentAttention, MixtureFeedForward, ModelGraph
+from planner.schema.model import (
+    Block,
+    DenseFeedForward,
+    LatentAttention,
+    MixtureFeedForward,
+    ModelGraph,
+    NoAttention,
+    StateSpaceMixer,
+)
 from planner.schema.strategy import ContextParallelKind
 from planner.workload.chain import tower_lengths
 
@@ -32,15 +40,32 @@ def _block_sizes(block: Block) -> dict[str, int]:
         sizes[f"{heads} attention heads"] = heads
         if key_value_heads != heads:
             sizes[f"{key_value_heads} key-value heads"] = key_value_heads
+    sizes.update(_mixer_sizes(block))
     feed_forward = block.feed_forward
     if isinstance(feed_forward, MixtureFeedForward):
         sizes["columns of an expert"] = feed_forward.expert_ffn_size
         if feed_forward.shared_ffn_size:
             sizes["columns of the shared expert"] = feed_forward.shared_ffn_size
-    else:
+    elif isinstance(feed_forward, DenseFeedForward):
         # the number is in the name: a tower and a decoder differ, and both must divide
         sizes[f"{feed_forward.ffn_size} columns of the feed-forward"] = feed_forward.ffn_size
     return sizes
+
+
+def _mixer_sizes(block: Block) -> dict[str, int]:
+    """Return the heads and groups of a mixer, which whole ranks have, as Megatron asks."""
+    mixer = block.mixer
+    if mixer is None:
+        return {}
+    if isinstance(mixer, StateSpaceMixer):
+        return {
+            f"{mixer.head_count} state-space heads": mixer.head_count,
+            f"{mixer.group_count} state-space groups": mixer.group_count,
+        }
+    return {
+        f"{mixer.value_head_count} linear-attention value heads": mixer.value_head_count,
+        f"{mixer.key_head_count} linear-attention key heads": mixer.key_head_count,
+    }
 
 
 def _heads(block: Block) -> Iterator[tuple[int, int]]:
@@ -48,7 +73,7 @@ def _heads(block: Block) -> Iterator[tuple[int, int]]:
     for attention in (block.attention, block.cross_attention):
         if isinstance(attention, LatentAttention):
             yield attention.head_count, attention.head_count
-        elif attention is not None:
+        elif attention is not None and not isinstance(attention, NoAttention):
             yield attention.head_count, attention.key_value_head_count
 
 
@@ -113,6 +138,8 @@ def _undivided(graph: ModelGraph, context: int) -> str | None:
     """Return which tokens, beside the job's own sequences, context ranks cannot share."""
     if graph.is_measured:
         return "cannot divide the sequence of traced blocks"
+    if any(run.block.mixer is not None for run in graph.runs):
+        return "cannot divide a sequence along which blocks carry a state"
     for tokens in tower_lengths(graph):
         if tokens % context:
             return f"does not divide the {tokens} tokens of a tower"

@@ -22,13 +22,17 @@ from planner.schema.model import (
     CrossAttention,
     Entry,
     FeedForward,
+    GroupedQueryAttention,
     LatentAttention,
     MixtureFeedForward,
+    NoAttention,
+    NoFeedForward,
     Norm,
     NormPlacement,
 )
 from planner.workload.flops import attention_core, block_gemms, source_gemms, sublayer_count
 from planner.workload.layer import ActivationElements, LayerActivations
+from planner.workload.mixers import mixer_activations
 from planner.workload.selection import kept_products
 
 # Elements that a norm keeps beside its input and output, for each of its input: RMSNorm in plain
@@ -59,6 +63,7 @@ def block_activations(
                 _elements(masks=sublayer_count(block) * hidden_size),
                 *(_attention(attention, _head_norm(block)) for attention in attentions),
                 _feed_forward(block.feed_forward, hidden_size),
+                *(() if block.mixer is None else (mixer_activations(block.mixer),)),
             ),
             spared,
         ),
@@ -165,6 +170,8 @@ def _head_norm(block: Block) -> Norm:
 def _attention(attention: Attention, head_norm: Norm) -> ActivationElements:
     if isinstance(attention, LatentAttention):
         return _latent(attention)
+    if isinstance(attention, NoAttention):
+        return _elements()
     core = attention_core(attention)
     own = core.head_count * core.key_head_size
     normed_heads = normed_rows = attention.head_count
@@ -172,6 +179,8 @@ def _attention(attention: Attention, head_norm: Norm) -> ActivationElements:
         own += core.key_value_width
         normed_heads += attention.key_value_head_count
         normed_rows = 2 if attention.query_key_norm_spans_heads else normed_heads
+    if isinstance(attention, GroupedQueryAttention) and attention.output_gate:
+        own += 2 * core.head_count * core.value_head_size  # the gate, and the output gated
     kept = _sum(_elements(sharded=own), _attention_output(attention))
     if not attention.query_key_norm:
         return kept
@@ -211,6 +220,8 @@ def _expanded(attention: LatentAttention) -> int:
 
 def _attention_output(attention: Attention) -> ActivationElements:
     """Return the attention's output and the log-sum-exp of its scores."""
+    if isinstance(attention, NoAttention):
+        return _elements()
     core = attention_core(attention)
     return _elements(sharded=core.head_count * core.value_head_size, float32=core.head_count)
 
@@ -221,6 +232,8 @@ def _feed_forward(feed_forward: FeedForward, hidden_size: int) -> ActivationElem
     Routed experts keep them for each chosen expert, and the token's row as it was sent and as it
     came back, with the router's probabilities and choices.
     """
+    if isinstance(feed_forward, NoFeedForward):
+        return _elements()
     rows = 2 if feed_forward.gated else 1
     copied = 1 if feed_forward.gated else 0
     if not isinstance(feed_forward, MixtureFeedForward):

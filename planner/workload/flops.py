@@ -13,10 +13,13 @@ from planner.schema.model import (
     GroupedQueryAttention,
     LatentAttention,
     MixtureFeedForward,
+    NoAttention,
+    NoFeedForward,
     Norm,
     NormPlacement,
 )
 from planner.workload.layer import AttentionCore, ElementwiseTraffic, Gemm
+from planner.workload.mixers import mixer_gemms, mixer_traffic
 
 Split = Literal["outer", "inner", "none"]
 
@@ -35,6 +38,7 @@ _ROTARY_KERNELS = 10  # negate, concatenate, two products and a sum, for queries
 _FUSED_ROTARY_KERNELS = 2
 _LATENT_KERNELS = 18  # the same interleaved, and queries and keys put together
 _RESIDUAL_KERNELS = 1
+_GATE_KERNELS = 2  # sigmoid and product, where attention's output is gated
 _ROUTING_KERNELS = 19  # softmax, top-k, sort, count, gather, weigh, scatter
 
 
@@ -42,6 +46,7 @@ def block_gemms(block: Block, hidden_size: int) -> tuple[Gemm, ...]:
     """Return the matrix products of one block over its own tokens, in order of execution."""
     cross = block.cross_attention
     *others, last = (
+        *(() if block.mixer is None else mixer_gemms(block.mixer, hidden_size)),
         *_attention_gemms(block.attention, hidden_size),
         *(() if cross is None else _attention_gemms(cross, hidden_size)),
         *_feed_forward_gemms(block.feed_forward, hidden_size),
@@ -72,7 +77,8 @@ def cross_attentions(block: Block) -> tuple[CrossAttention, ...]:
 
 def sublayer_count(block: Block) -> int:
     """Return how many parts of the block have a residual of their own."""
-    return 2 if block.cross_attention is None else 3
+    count = 1 if isinstance(block.feed_forward, NoFeedForward) else 2
+    return count if block.cross_attention is None else count + 1
 
 
 def norm_count(block: Block) -> int:
@@ -80,7 +86,9 @@ def norm_count(block: Block) -> int:
     return sublayer_count(block) * (2 if block.norm_placement is NormPlacement.BOTH else 1)
 
 
-def attention_core(attention: Attention) -> AttentionCore:
+def attention_core(
+    attention: GroupedQueryAttention | LatentAttention | CrossAttention,
+) -> AttentionCore:
     """Return what of attention depends on the sequence."""
     if isinstance(attention, CrossAttention):
         return AttentionCore(
@@ -125,17 +133,21 @@ def elementwise_traffic(block: Block, hidden_size: int) -> ElementwiseTraffic:
         divided += _NORM_PASSES * sum(_normed_inside(attention))
     if block.cross_attention is not None:
         divided += _NORM_PASSES * sum(_normed_inside(block.cross_attention))
-    passes = 5 if feed_forward.gated else 2
+    mixed = 0.0
+    if block.mixer is not None:
+        mixed = mixer_traffic(block.mixer).sharded
+    divided += 3 * _gate_width(attention)
+    passes = 5 if _is_gated(feed_forward) else 2
     if isinstance(feed_forward, MixtureFeedForward):
         chosen = feed_forward.experts_per_token
         divided += passes * (chosen * feed_forward.expert_ffn_size + feed_forward.shared_ffn_size)
         whole += 6 * chosen * hidden_size + 4 * feed_forward.expert_count
-    else:
+    elif not isinstance(feed_forward, NoFeedForward):
         divided += passes * feed_forward.ffn_size
     unfused_whole, unfused_divided = _unfused_elements(block, hidden_size)
     return ElementwiseTraffic(
         replicated=float(whole),
-        sharded=float(divided),
+        sharded=float(divided) + mixed,
         kernel_count=_kernel_count(block),
         unfused_replicated=float(unfused_whole),
         unfused_sharded=float(unfused_divided),
@@ -154,11 +166,24 @@ def _unfused_elements(block: Block, hidden_size: int) -> tuple[int, int]:
     return whole, divided + inside + _repeated_width(attention)
 
 
-def _repeated_width(attention: GroupedQueryAttention | CrossAttention) -> int:
+def _is_gated(feed_forward: FeedForward) -> bool:
+    return not isinstance(feed_forward, NoFeedForward) and feed_forward.gated
+
+
+def _gate_width(attention: Attention) -> int:
+    """Return the width of the gate of attention's output, 0 without."""
+    if isinstance(attention, GroupedQueryAttention) and attention.output_gate:
+        return attention.head_count * attention.head_size
+    return 0
+
+
+def _repeated_width(attention: GroupedQueryAttention | CrossAttention | NoAttention) -> int:
     """Return what repeating keys and values for all queries reads and writes, as `repeat_kv` does.
 
     Source: torchtitan `models/llama3/model.py`, transformers `models/llama/modeling_llama.py`.
     """
+    if isinstance(attention, NoAttention):
+        return 0
     if attention.key_value_head_count == attention.head_count:
         return 0
     return 2 * (attention.key_value_head_count + attention.head_count) * attention.head_size
@@ -181,10 +206,15 @@ def _kernel_count(block: Block) -> int:
         inside += len(_normed_inside(block.cross_attention))
     count = norm_count(block) * _NORM_KERNELS[block.norm] + inside * _NORM_KERNELS[Norm.RMS]
     count += sublayer_count(block) * _RESIDUAL_KERNELS
-    count += 2 if feed_forward.gated else 1
+    if not isinstance(feed_forward, NoFeedForward):
+        count += 2 if feed_forward.gated else 1
+    if block.mixer is not None:
+        count += mixer_traffic(block.mixer).kernel_count
+    if _gate_width(attention):
+        count += _GATE_KERNELS
     if isinstance(attention, LatentAttention):
         count += _LATENT_KERNELS
-    elif not isinstance(attention, CrossAttention) and attention.rotary:
+    elif _rotates(attention):
         count += _ROTARY_KERNELS
     return count + (_ROUTING_KERNELS if isinstance(feed_forward, MixtureFeedForward) else 0)
 
@@ -196,11 +226,14 @@ def _unfused_kernel_count(block: Block) -> int:
     if block.cross_attention is not None:
         inside += len(_normed_inside(block.cross_attention))
     spared = norm_count(block) * (_NORM_KERNELS[block.norm] - 1)
-    spared += inside * (_NORM_KERNELS[Norm.RMS] - 1) + int(block.feed_forward.gated)
+    spared += inside * (_NORM_KERNELS[Norm.RMS] - 1) + int(_is_gated(block.feed_forward))
     if isinstance(attention, LatentAttention):
         return spared + _LATENT_KERNELS - _FUSED_ROTARY_KERNELS
-    rotates = not isinstance(attention, CrossAttention) and attention.rotary
-    return spared + (_ROTARY_KERNELS - _FUSED_ROTARY_KERNELS if rotates else 0)
+    return spared + (_ROTARY_KERNELS - _FUSED_ROTARY_KERNELS if _rotates(attention) else 0)
+
+
+def _rotates(attention: Attention) -> bool:
+    return isinstance(attention, GroupedQueryAttention) and attention.rotary
 
 
 def _normed_inside(attention: Attention) -> tuple[int, ...]:
@@ -208,7 +241,7 @@ def _normed_inside(attention: Attention) -> tuple[int, ...]:
     if isinstance(attention, LatentAttention):
         ranks = (attention.query_rank, attention.key_value_rank)
         return tuple(rank for rank in ranks if rank is not None)
-    if not attention.query_key_norm:
+    if isinstance(attention, NoAttention) or not attention.query_key_norm:
         return ()
     if isinstance(attention, CrossAttention):
         return (attention.head_count * attention.head_size,)
@@ -221,7 +254,7 @@ def _rotated_width(attention: Attention) -> int:
     if isinstance(attention, LatentAttention):
         key_size = attention.no_position_head_size + attention.rotary_head_size
         return 2 * attention.head_count * key_size
-    if isinstance(attention, CrossAttention) or not attention.rotary:
+    if not isinstance(attention, GroupedQueryAttention) or not attention.rotary:
         return 0
     return (attention.head_count + attention.key_value_head_count) * attention.head_size
 
@@ -229,6 +262,8 @@ def _rotated_width(attention: Attention) -> int:
 def _attention_gemms(attention: Attention, hidden_size: int) -> tuple[Gemm, ...]:
     if isinstance(attention, LatentAttention):
         return _latent_gemms(attention, hidden_size)
+    if isinstance(attention, NoAttention):
+        return ()
     query_width = attention.head_count * attention.head_size
     if isinstance(attention, CrossAttention):
         return (
@@ -236,11 +271,14 @@ def _attention_gemms(attention: Attention, hidden_size: int) -> tuple[Gemm, ...]
             _gemm("cross_output", query_width, hidden_size, "inner"),
         )
     key_value_width = attention.key_value_head_count * attention.head_size
+    rows = ("key",) if attention.values_are_keys else ("key", "value")
     return (
         *_fused(
-            _gemm("query", hidden_size, query_width, "outer"),
-            _gemm("key", hidden_size, key_value_width, "outer", shares_input=True),
-            _gemm("value", hidden_size, key_value_width, "outer", shares_input=True),
+            _gemm("query", hidden_size, query_width + _gate_width(attention), "outer"),
+            *(
+                _gemm(name, hidden_size, key_value_width, "outer", shares_input=True)
+                for name in rows
+            ),
         ),
         _gemm("output", query_width, hidden_size, "inner"),
     )
@@ -269,6 +307,8 @@ def _latent_gemms(attention: LatentAttention, hidden_size: int) -> tuple[Gemm, .
 
 
 def _feed_forward_gemms(feed_forward: FeedForward, hidden_size: int) -> tuple[Gemm, ...]:
+    if isinstance(feed_forward, NoFeedForward):
+        return ()
     if not isinstance(feed_forward, MixtureFeedForward):
         return _ffn_gemms("ffn", hidden_size, feed_forward.ffn_size, gated=feed_forward.gated)
     routed = tuple(

@@ -37,7 +37,8 @@ class Gemm:
     groups). `split` says which size tensor parallelism divides. `shares_input`: an earlier product
     reads the same rows; `fused_outer_size` is the width of all that read them, where they are one.
     `in_16_bits`: it stays in 16 bits under fp8, as routers and heads do. `ends_block`: a residual
-    alone reads what it puts out, so that backward needs none of it.
+    alone reads what it puts out, so that backward needs none of it. `weightless`: both sides are
+    activations, inside a fused scan.
     """
 
     name: str
@@ -50,6 +51,7 @@ class Gemm:
     fused_outer_size: int | None = None
     in_16_bits: bool = False
     ends_block: bool = False
+    weightless: bool = False
 
     def flop_per_token(self) -> float:
         """Return forward FLOPs per token on one device without parallelism."""

@@ -4,7 +4,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from planner.schema.model import Block, CrossAttention, MixtureFeedForward, ModelGraph
+from planner.schema.model import (
+    Block,
+    CrossAttention,
+    MixtureFeedForward,
+    ModelGraph,
+    NoAttention,
+)
 from planner.workload.activations import (
     block_activations,
     embedding_activations,
@@ -72,7 +78,8 @@ def _runs(graph: ModelGraph, run_again: frozenset[str]) -> tuple[tuple[LayerWork
 def _block(
     block: Block, hidden_size: int, *, name: str, run_again: frozenset[str]
 ) -> LayerWorkload:
-    own = not isinstance(block.attention, CrossAttention)
+    attention = block.attention
+    own = None if isinstance(attention, CrossAttention | NoAttention) else attention
     gemms = block_gemms(block, hidden_size)
     feed_forward = block.feed_forward
     chosen = feed_forward.experts_per_token if isinstance(feed_forward, MixtureFeedForward) else 0
@@ -81,7 +88,7 @@ def _block(
         hidden_size=hidden_size,
         parameters=block_parameters(block, hidden_size),
         gemms=gemms,
-        attention=attention_core(block.attention) if own else None,
+        attention=None if own is None else attention_core(own),
         elementwise=elementwise_traffic(block, hidden_size),
         activations=block_activations(block, hidden_size, run_again=run_again),
         selective_recompute_ratio=recomputed_ratio(gemms),

@@ -12,10 +12,13 @@ from planner.schema.model import (
     LatentAttention,
     MixtureFeedForward,
     ModelGraph,
+    NoAttention,
+    NoFeedForward,
     Norm,
 )
 from planner.workload.flops import norm_count
 from planner.workload.layer import ParameterCounts
+from planner.workload.mixers import mixer_parameters
 
 
 def block_parameters(block: Block, hidden_size: int) -> ParameterCounts:
@@ -23,6 +26,8 @@ def block_parameters(block: Block, hidden_size: int) -> ParameterCounts:
     attentions = [_attention_parameters(block.attention, hidden_size)]
     if block.cross_attention is not None:
         attentions.append(_attention_parameters(block.cross_attention, hidden_size))
+    if block.mixer is not None:
+        attentions.append(mixer_parameters(block.mixer, hidden_size))
     feed_forward = _feed_forward_parameters(block.feed_forward, hidden_size)
     norms = norm_count(block) * norm_parameters(block.norm, hidden_size)
     return ParameterCounts(
@@ -70,6 +75,8 @@ def _attention_parameters(attention: Attention, hidden_size: int) -> ParameterCo
         return _latent_parameters(attention, hidden_size)
     if isinstance(attention, CrossAttention):
         return _cross_parameters(attention, hidden_size)
+    if isinstance(attention, NoAttention):
+        return ParameterCounts(sharded=0, replicated=0)
     return _grouped_query_parameters(attention, hidden_size)
 
 
@@ -79,13 +86,19 @@ def _grouped_query_parameters(
     query_width = attention.head_count * attention.head_size
     key_value_width = 2 * attention.key_value_head_count * attention.head_size
     sharded = hidden_size * (query_width + key_value_width) + query_width * hidden_size
+    if attention.values_are_keys:
+        key_value_width //= 2
+        sharded -= hidden_size * key_value_width
+    if attention.output_gate:
+        sharded += (hidden_size + attention.query_key_value_bias) * query_width
     if attention.query_key_value_bias:
         sharded += query_width + key_value_width // (1 if attention.key_bias else 2)
     if attention.sink:
         sharded += attention.head_count
     replicated = hidden_size if attention.output_bias else 0
     if attention.query_key_norm:
-        spanned = query_width + key_value_width // 2
+        key_width = attention.key_value_head_count * attention.head_size
+        spanned = query_width + key_width
         spans = attention.query_key_norm_spans_heads
         replicated += spanned if spans else 2 * attention.head_size
     return ParameterCounts(sharded=sharded, replicated=replicated)
@@ -123,6 +136,8 @@ def _latent_parameters(attention: LatentAttention, hidden_size: int) -> Paramete
 
 
 def _feed_forward_parameters(feed_forward: FeedForward, hidden_size: int) -> ParameterCounts:
+    if isinstance(feed_forward, NoFeedForward):
+        return ParameterCounts(sharded=0, replicated=0)
     matrices = 3 if feed_forward.gated else 2
     if isinstance(feed_forward, MixtureFeedForward):
         expert = matrices * hidden_size * feed_forward.expert_ffn_size
@@ -131,6 +146,7 @@ def _feed_forward_parameters(feed_forward: FeedForward, hidden_size: int) -> Par
         return ParameterCounts(
             sharded=matrices * hidden_size * feed_forward.shared_ffn_size,
             replicated=(hidden_size + feed_forward.router_bias) * feed_forward.expert_count
+            + feed_forward.scale_elements
             + (hidden_size if feed_forward.shared_gate else 0),
             expert=feed_forward.expert_count * expert,
         )

@@ -2,8 +2,8 @@
 
 torchtitan's per-operator policy, as it stood through 2025 and as our executor applies it: attention
 keeps its output, every second matrix product too, counted in order of execution; all else is run
-again. The grouped products of routed experts are not among the operators that it knows, so they
-are neither counted nor kept.
+again. The grouped products of routed experts and the kernels of scans are not among the operators
+that it knows, so they are neither counted nor kept.
 
 Source: `torchtitan/distributed/activation_checkpoint.py`, `_apply_op_sac`.
 """
@@ -36,4 +36,4 @@ def kept_products(gemms: tuple[Gemm, ...]) -> ActivationElements:
 
 
 def _kept(gemms: tuple[Gemm, ...]) -> tuple[Gemm, ...]:
-    return tuple(gemm for gemm in gemms if not gemm.expert_count)[::2]
+    return tuple(gemm for gemm in gemms if not gemm.expert_count and not gemm.weightless)[::2]

@@ -22,7 +22,12 @@ EXAMPLES = {fields["name"]: fields for fields in map(yaml.safe_load, FENCE.finda
 
 
 def test_there_is_an_example_of_each_kind_of_chain():
-    assert set(EXAMPLES) == {"small-alternating", "small-vision-language", "small-translator"}
+    assert set(EXAMPLES) == {
+        "small-alternating",
+        "small-vision-language",
+        "small-translator",
+        "small-hybrid",
+    }
 
 
 @pytest.mark.parametrize("name", EXAMPLES)

@@ -21,20 +21,36 @@ SIZES = {
     "intermediate_size": 96,
     "num_hidden_layers": 4,
     "num_attention_heads": 32,
-    "vocab_size": 40_000,  # above every type's special tokens
+    "vocab_size": 200_100,  # above every type's special tokens
 }
 GPT2_SIZES = {"n_embd": 64, "n_head": 4, "n_layer": 3, "vocab_size": 128}
 FULL, SLIDING = "full_attention", "sliding_attention"
 # These have parts of their own: `test_towers_and_encoders.py`.
-WITH_TOWERS = {"gemma3", "llava", "mllama", "mt5", "qwen2_5_vl", "qwen2_vl", "t5", "whisper"}
-DECODERS = sorted(set(model_types()) - WITH_TOWERS)
+WITH_TOWERS = {
+    "gemma3",
+    "gemma4",
+    "llava",
+    "mllama",
+    "mt5",
+    "qwen2_5_vl",
+    "qwen2_vl",
+    "qwen3_5",
+    "qwen3_5_moe",
+    "t5",
+    "whisper",
+}
+WITHOUT_A_CLASS = {"kimi_k2"}
+DECODERS = sorted(set(model_types()) - WITH_TOWERS - WITHOUT_A_CLASS)
+NEEDED = {
+    "deepseek_v2": {"num_experts_per_tok": 2},
+    "gemma4_text": {"hidden_size_per_layer_input": 0},
+}
 
 
 def least_fields(model_type: str) -> dict[str, Any]:
     """Return a configuration that leaves out all that has a default."""
     sizes = GPT2_SIZES if model_type == "gpt2" else SIZES
-    chosen = {"num_experts_per_tok": 2} if model_type == "deepseek_v2" else {}
-    return {"model_type": model_type, **sizes, **chosen}
+    return {"model_type": model_type, **sizes, **NEEDED.get(model_type, {})}
 
 
 def parameter_count(fields: dict[str, Any]) -> int:
@@ -134,7 +150,7 @@ def varied(model_type: str) -> st.SearchStrategy[dict[str, Any]]:
             optional={**optional, "tie_word_embeddings": st.booleans()},
         )
     flags = ["attention_bias", "qkv_bias", "tie_word_embeddings"]
-    if model_type != "deepseek_v2":  # refused there
+    if model_type not in {"deepseek_v2", "nemotron_h"}:  # refused there
         flags.append("mlp_bias")
     optional: dict[str, st.SearchStrategy[Any]] = {flag: st.booleans() for flag in flags}
     optional["num_key_value_heads"] = st.sampled_from([1, 4, 32])
@@ -150,8 +166,29 @@ def varied(model_type: str) -> st.SearchStrategy[dict[str, Any]]:
     optional["n_shared_experts"] = st.sampled_from([1, 3])
     if not model_type.startswith(("deepseek", "phi3")):
         optional["head_dim"] = st.sampled_from([8, 16])
-    experts = {"mixtral": "num_local_experts", "deepseek_v3": "n_routed_experts"}
-    optional[experts.get(model_type, "num_experts")] = st.sampled_from([8, 16])
+    experts = {
+        "mixtral": "num_local_experts",
+        "deepseek_v3": "n_routed_experts",
+        "glm4_moe": "n_routed_experts",
+        "granitemoehybrid": "num_local_experts",
+        "llama4_text": "num_local_experts",
+        "minimax_m2": "num_local_experts",
+        "nemotron_h": "n_routed_experts",
+    }
+    optional["mamba_n_groups"] = st.sampled_from([1, 4])
+    optional["mamba_d_state"] = st.just(16)
+    optional["mamba_conv_bias"] = st.booleans()
+    optional["mamba_proj_bias"] = st.booleans()
+    optional["mamba_rms_norm"] = st.booleans()
+    optional["projectors_bias"] = st.booleans()
+    optional["use_bias"] = st.booleans()
+    optional["linear_num_key_heads"] = st.sampled_from([2, 4])
+    optional["use_qk_norm"] = st.booleans()
+    optional["no_rope_layers"] = st.just([1, 0, 0, 1])
+    optional["moe_layers"] = st.sampled_from([[1], [0, 2, 3]])
+    optional["attention_k_eq_v"] = st.booleans()
+    optional["num_global_key_value_heads"] = st.sampled_from([1, 2])
+    optional[experts.get(model_type, "num_experts")] = st.sampled_from([16, 24])
     least = least_fields(model_type)
     return st.fixed_dictionaries(
         {key: st.just(value) for key, value in least.items()},

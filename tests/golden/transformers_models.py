@@ -21,6 +21,8 @@ _CLASSES = {
     "mt5": AutoModelForSeq2SeqLM,
     "qwen2_5_vl": AutoModelForImageTextToText,
     "qwen2_vl": AutoModelForImageTextToText,
+    "qwen3_5": AutoModelForImageTextToText,
+    "qwen3_5_moe": AutoModelForImageTextToText,
     "t5": AutoModelForSeq2SeqLM,
     "whisper": AutoModelForSpeechSeq2Seq,
 }

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from planner.errors import UnsupportedModelError
 from planner.importers.huggingface import model_types
 from planner.importers.models import model_from_fields
 from planner.schema.model import (
@@ -236,3 +237,54 @@ def test_keys_that_change_no_shape_are_passed_over():
 
 def test_whole_float_is_a_whole_number():
     assert graph_of("llama", hidden_size=64.0) == graph_of("llama")
+
+
+def test_layers_of_a_nemotron_are_paired_into_blocks():
+    """M, then M with its feed-forward, then attention with its experts."""
+    graph = model_from_fields(
+        {
+            "model_type": "nemotron_h",
+            "hidden_size": 64,
+            "vocab_size": 128,
+            "num_attention_heads": 8,
+            "hybrid_override_pattern": "MM-*E",
+        },
+        name="it",
+    )
+    kinds = [(run.block.attention.kind, run.block.feed_forward.kind) for run in graph.runs]
+    assert kinds == [("none", "none"), ("none", "dense"), ("grouped_query", "mixture")]
+
+
+def test_a_nemotron_with_two_feed_forwards_in_a_row_is_refused():
+    fields = {"model_type": "nemotron_h", "hidden_size": 64, "vocab_size": 128}
+    with pytest.raises(UnsupportedModelError, match="feed-forward at layer 2"):
+        model_from_fields(
+            {**fields, "num_attention_heads": 8, "hybrid_override_pattern": "M--"}, name="it"
+        )
+
+
+def test_a_gemma4_whose_layers_have_inputs_of_their_own_is_refused():
+    fields = {"model_type": "gemma4_text", "hidden_size": 64, "vocab_size": 128}
+    with pytest.raises(UnsupportedModelError, match="hidden_size_per_layer_input"):
+        model_from_fields({**fields, "num_hidden_layers": 2}, name="it")
+
+
+def test_what_is_known_but_not_priced_is_said_to_be():
+    with pytest.raises(UnsupportedModelError, match="hyper-connections cannot be priced"):
+        model_from_fields({"model_type": "deepseek_v4"}, name="it")
+
+
+def test_a_kimi_says_as_what_it_was_read():
+    graph = model_from_fields(
+        {
+            "model_type": "kimi_k2",
+            "hidden_size": 64,
+            "intermediate_size": 96,
+            "num_hidden_layers": 4,
+            "num_attention_heads": 8,
+            "vocab_size": 128,
+            "auto_map": {"AutoConfig": "configuration_deepseek.DeepseekV3Config"},
+        },
+        name="it",
+    )
+    assert any("read as a deepseek_v3" in said for said in graph.assumptions)

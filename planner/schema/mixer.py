@@ -1,0 +1,81 @@
+"""Mixer: what carries a state along the sequence instead of attending to all of it.
+
+Either runs through a sequence in chunks: products within a chunk, and a state from chunk to chunk.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from planner.schema.document import Part, PositiveCount
+
+
+class StateSpaceMixer(Part):
+    """A Mamba-2 layer (arXiv:2405.21060): a scalar decay per head, keys and queries per group.
+
+    Each of `group_count` groups has the two rows of `state_size` that its heads share. A short
+    convolution of `convolution_width` passes over heads and groups. `gated_norm` is the norm after
+    the scan, with which the gate is multiplied.
+    """
+
+    kind: Literal["state_space"] = "state_space"
+    head_count: PositiveCount
+    head_size: PositiveCount
+    group_count: PositiveCount
+    state_size: PositiveCount
+    convolution_width: PositiveCount = 4
+    chunk_tokens: PositiveCount = 256
+    convolution_bias: bool = True
+    input_bias: bool = False
+    output_bias: bool = False
+    gated_norm: bool = True
+
+    @property
+    def inner_width(self) -> int:
+        """Return the width of all heads."""
+        return self.head_count * self.head_size
+
+    @property
+    def convolved_width(self) -> int:
+        """Return the width that the short convolution passes over: heads, and both rows."""
+        return self.inner_width + 2 * self.group_count * self.state_size
+
+    @property
+    def input_width(self) -> int:
+        """Return what the input projection puts out: gate, convolved row, a step per head."""
+        return self.inner_width + self.convolved_width + self.head_count
+
+
+class GatedDeltaMixer(Part):
+    """A gated delta net (arXiv:2412.06464): linear attention whose state forgets and corrects.
+
+    Keys and queries have `key_head_count` heads, which values' heads share.
+    """
+
+    kind: Literal["gated_delta"] = "gated_delta"
+    key_head_count: PositiveCount
+    value_head_count: PositiveCount
+    key_head_size: PositiveCount
+    value_head_size: PositiveCount
+    convolution_width: PositiveCount = 4
+    chunk_tokens: PositiveCount = 64
+
+    @property
+    def inner_width(self) -> int:
+        """Return the width of all values' heads."""
+        return self.value_head_count * self.value_head_size
+
+    @property
+    def convolved_width(self) -> int:
+        """Return the width that the short convolution passes over: queries, keys and values."""
+        return 2 * self.key_head_count * self.key_head_size + self.inner_width
+
+    @property
+    def input_width(self) -> int:
+        """Return what the input projections put out: gate, convolved row, two numbers per head."""
+        return self.inner_width + self.convolved_width + 2 * self.value_head_count
+
+
+Mixer = Annotated[StateSpaceMixer | GatedDeltaMixer, Field(discriminator="kind")]
