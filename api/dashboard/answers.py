@@ -8,6 +8,7 @@ from fastapi import Depends, Request
 
 from api.caller import Caller
 from api.deps import PlanId, Plans, Reader
+from api.services.analyses import AnalysisService
 from api.services.plan_table import PlanTableService
 from api.services.plans import PlanService
 from planner.errors import InputError
@@ -46,5 +47,11 @@ async def _table(request: Request) -> PlanTableService:
     return PlanTableService(request.app.state.database)
 
 
+async def _analyses(request: Request) -> AnalysisService:
+    state = request.app.state
+    return AnalysisService(state.database, state.pool, state.solves)
+
+
+Analyses = Annotated[AnalysisService, Depends(_analyses)]
 Table = Annotated[PlanTableService, Depends(_table)]
 ThePlan = Annotated[Plan, Depends(the_plan)]

@@ -1,6 +1,7 @@
 """The tables. What is asked for by field is a column; documents are kept as their JSON text."""
 
 from api.tables.agents import AgentRow, EnrolmentTokenRow
+from api.tables.analyses import AnalysisRow
 from api.tables.audit import AuditEventRow
 from api.tables.idempotency import IdempotencyKeyRow
 from api.tables.keys import ApiKeyRow
@@ -16,6 +17,7 @@ __all__ = [
     "NAMING",
     "SEQUENCE",
     "AgentRow",
+    "AnalysisRow",
     "ApiKeyRow",
     "AuditEventRow",
     "Base",

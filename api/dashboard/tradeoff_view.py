@@ -1,0 +1,158 @@
+"""What the page of trade-offs shows: every pair of degrees, and the Pareto front."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from api.dashboard.analysis_view import Asked, asked, strategy_url
+from api.dashboard.charts import Figure
+from api.dashboard.quantities import change, memory, seconds
+from api.dashboard.scatter import Spot, scatter
+from api.services.analyses import Analysis
+from planner.schema.frontier import AlternativePlan, Frontier, FrontierPoint
+from planner.schema.plan import Plan
+from planner.schema.reasons import Heatmap, HeatmapCell
+
+_HEAT_STEPS = (0.005, 0.05, 0.15, 0.4)
+_SHORT = {"illegal": "not legal", "does_not_fit": "does not fit", "out_of_time": "not solved"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HeatCell:
+    """A pair of degrees: its step, or in short why there is none, and the reason in full."""
+
+    colour_class: str
+    text: str
+    note: str
+    reason: str
+    is_the_plan: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HeatRow:
+    """The cells of one degree of the rows' axis."""
+
+    degree: int
+    cells: tuple[HeatCell, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FrontRow:
+    """A point of the front with its number in the chart."""
+
+    label: str
+    point: FrontierPoint
+    url: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OtherRow:
+    """The best plan of other degrees."""
+
+    plan: AlternativePlan
+    url: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TradeoffView:
+    """What else could be had, arranged for its page."""
+
+    plan: Plan
+    heatmap: Asked[Heatmap]
+    columns: tuple[int, ...]
+    rows: tuple[HeatRow, ...]
+    frontier: Asked[Frontier]
+    points: tuple[FrontRow, ...]
+    others: tuple[OtherRow, ...]
+    figure: Figure | None
+    is_running: bool
+
+
+def tradeoff_view(plan: Plan, analyses: Sequence[Analysis]) -> TradeoffView:
+    """Return what was worked out about the plan's neighbours."""
+    heatmap = asked(analyses, "heatmap", Heatmap)
+    frontier = asked(analyses, "frontier", Frontier)
+    front = frontier.answer
+    points = () if front is None else tuple(_points(plan, front))
+    return TradeoffView(
+        plan=plan,
+        heatmap=heatmap,
+        columns=() if heatmap.answer is None else heatmap.answer.columns,
+        rows=() if heatmap.answer is None else tuple(_rows(plan, heatmap.answer)),
+        frontier=frontier,
+        points=points,
+        others=()
+        if front is None
+        else tuple(
+            OtherRow(plan=other, url=strategy_url(plan.id, other.strategy))
+            for other in front.alternatives
+        ),
+        figure=_figure(plan, points) if points else None,
+        is_running=any(asked_one.state == "running" for asked_one in (heatmap, frontier)),
+    )
+
+
+def _rows(plan: Plan, heatmap: Heatmap) -> list[HeatRow]:
+    own = (plan.strategy.tensor_parallel_degree, plan.strategy.pipeline_parallel_degree)
+    cells = {(cell.row, cell.column): cell for cell in heatmap.cells}
+    return [
+        HeatRow(
+            degree=row,
+            cells=tuple(
+                _cell(cells[row, column], is_the_plan=(row, column) == own)
+                for column in heatmap.columns
+            ),
+        )
+        for row in heatmap.rows
+    ]
+
+
+def _cell(cell: HeatmapCell, *, is_the_plan: bool) -> HeatCell:
+    if cell.step_seconds is None:
+        missing = "" if cell.missing_bytes is None else f"{memory(cell.missing_bytes)} short"
+        return HeatCell(
+            colour_class="heat-none",
+            text=_SHORT.get(cell.status, cell.status),
+            note=missing,
+            reason=cell.reason or "",
+            is_the_plan=False,
+        )
+    ratio = cell.slower_ratio or 0.0
+    level = sum(ratio > step for step in _HEAT_STEPS)
+    return HeatCell(
+        colour_class=f"heat-{level}",
+        text=seconds(cell.step_seconds),
+        note=change(ratio) + ("" if cell.proven else ", not proven"),
+        reason=cell.description or "",
+        is_the_plan=is_the_plan,
+    )
+
+
+def _points(plan: Plan, front: Frontier) -> list[FrontRow]:
+    device_count = plan.cluster.resolved.device_count
+    return [
+        FrontRow(
+            label=str(number),
+            point=point,
+            url=strategy_url(plan.id, point.strategy)
+            if point.device_count == device_count
+            else None,
+        )
+        for number, point in enumerate(front.points, start=1)
+    ]
+
+
+def _figure(plan: Plan, rows: Sequence[FrontRow]) -> Figure:
+    spots = [
+        Spot(
+            label=row.label,
+            words=f"{row.point.description} on {row.point.device_count:,} devices",
+            step_seconds=row.point.step_seconds,
+            peak_memory_bytes=row.point.peak_memory_bytes,
+            cost_per_million_tokens=row.point.cost_per_million_tokens,
+        )
+        for row in rows
+    ]
+    capacity = min(stage.capacity_bytes for stage in plan.prediction.stages)
+    return scatter(spots, capacity_bytes=capacity)

@@ -1,0 +1,162 @@
+"""Analyses: questions about a plan whose answers need searches, worked out once and kept.
+
+They run in the solvers' pool under a time limit of their own. A process that dies leaves its
+analysis to expire; whoever asks again starts it again.
+"""
+
+from __future__ import annotations
+
+import json
+from concurrent.futures import Future
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import structlog
+from sqlalchemy.exc import IntegrityError
+
+from api.caller import Caller
+from api.db import Database
+from api.errors import problem_of
+from api.pool import SolverPool
+from api.repositories.analyses import AnalysisRepository
+from api.repositories.plans import PlanRepository
+from api.schemas import Problem
+from api.services.analysis_work import Told, analyse
+from api.services.solves import Solves
+from api.tables import AnalysisRow
+
+SECONDS_LIMIT = 60.0
+_PATIENCE_SECONDS = 120.0
+
+log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Analysis:
+    """A question about a plan: `state` is running, succeeded or failed."""
+
+    kind: str
+    asked: str
+    state: str
+    phase: str
+    done: int
+    total: int
+    document_json: str | None
+    problem: Problem | None
+
+
+class AnalysisService:
+    """What can be asked about plans that exist."""
+
+    def __init__(self, database: Database, pool: SolverPool, solves: Solves) -> None:
+        self._database = database
+        self._pool = pool
+        self._solves = solves
+
+    def of_plan(self, caller: Caller, plan_id: str) -> tuple[Analysis, ...]:
+        """Return what was asked about the plan, the newest question first."""
+        with self._database.reading() as session:
+            rows = AnalysisRepository(session, caller.project_id).of_plan(plan_id)
+            return tuple(_analysis(row) for row in rows)
+
+    def start(self, caller: Caller, plan_id: str, kind: str, *, asked: str = "") -> None:
+        """Have the question worked out, unless it is answered or at work already.
+
+        Raises:
+            BusyError: if too many solves wait.
+        """
+        self._solves.check_capacity()
+        at = datetime.now(UTC)
+        try:
+            plan_json = self._claim(caller, plan_id, kind, asked=asked, at=at)
+        except IntegrityError:  # somebody asked the same at the same time
+            return
+        if plan_json is None:
+            return
+        outcome = _Outcome(self._database, caller.project_id, (plan_id, kind, asked), at)
+        answer = self._pool.submit(
+            analyse, kind, plan_json, asked, seconds=SECONDS_LIMIT, on_progress=outcome.tell
+        )
+        answer.add_done_callback(outcome.store)
+
+    def _claim(
+        self, caller: Caller, plan_id: str, kind: str, *, asked: str, at: datetime
+    ) -> str | None:
+        """Return the plan if the question is ours to answer now."""
+        with self._database.writing() as session:
+            analyses = AnalysisRepository(session, caller.project_id)
+            known = analyses.get(plan_id, kind, asked)
+            if known is not None and _is_settled(known, at):
+                return None
+            if known is not None:
+                session.delete(known)
+                session.flush()
+            analyses.add(
+                AnalysisRow(
+                    project_id=caller.project_id,
+                    plan_id=plan_id,
+                    kind=kind,
+                    asked=asked,
+                    state="running",
+                    created_at=at,
+                    expires_at=at + timedelta(seconds=SECONDS_LIMIT + _PATIENCE_SECONDS),
+                )
+            )
+            plan = PlanRepository(session, caller.project_id).get(plan_id)
+            return None if plan is None else plan.document
+
+
+class _Outcome:
+    """Writes down how far an analysis is, and what came of it."""
+
+    def __init__(
+        self, database: Database, project_id: str, key: tuple[str, str, str], started_at: datetime
+    ) -> None:
+        self._database = database
+        self._project_id = project_id
+        self._key = key
+        self._started_at = started_at
+
+    def tell(self, told: Told) -> None:
+        """Take progress."""
+        self._write(progress=json.dumps(told))
+
+    def store(self, answer: Future[str]) -> None:
+        """Take the end."""
+        try:
+            document = answer.result()
+        except BaseException as error:  # noqa: BLE001 - whatever it was, the analysis says so
+            kind = error if isinstance(error, Exception) else RuntimeError("the service stopped")
+            self._write(state="failed", problem=problem_of(kind).model_dump_json())
+        else:
+            self._write(state="succeeded", document=document)
+
+    def _write(self, **values: Any) -> None:
+        try:
+            with self._database.writing() as session:
+                analyses = AnalysisRepository(session, self._project_id)
+                row = analyses.get(*self._key)
+                if row is not None:
+                    analyses.change(row, started_at=self._started_at, **values)
+        except Exception:
+            log.exception("analysis not stored", plan_id=self._key[0], kind=self._key[1])
+
+
+def _is_settled(row: AnalysisRow, at: datetime) -> bool:
+    return row.state == "succeeded" or (row.state == "running" and row.expires_at > at)
+
+
+def _analysis(row: AnalysisRow) -> Analysis:
+    phase, done, total = json.loads(row.progress) if row.progress else ("waiting", 0, 1)
+    is_left = row.state == "running" and row.expires_at <= datetime.now(UTC)
+    return Analysis(
+        kind=row.kind,
+        asked=row.asked,
+        state="failed" if is_left else row.state,
+        phase=phase,
+        done=done,
+        total=total,
+        document_json=row.document,
+        problem=None if row.problem is None else Problem.model_validate_json(row.problem),
+    )

@@ -1,0 +1,91 @@
+"""The work of analyses: what a process of the pool does for each kind of question."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from planner.alternatives import best_of_other_degrees
+from planner.errors import InputError, VerificationError
+from planner.frontier import frontier
+from planner.heatmap import heatmap
+from planner.inquiry import Inquiry
+from planner.objection import why_not_degrees
+from planner.reasons import planned_of, reasons
+from planner.schema.document import Part
+from planner.schema.job import DegreeLimit
+from planner.schema.plan import Plan
+from planner.verify import verify
+
+KINDS = ("reasons", "heatmap", "frontier", "why-not")
+_POINT_COUNT = 6
+_ALTERNATIVES = 6
+
+Told = tuple[str, int, int]
+
+
+def analyse(
+    kind: str,
+    plan_json: str,
+    asked: str,
+    *,
+    seconds: float,
+    on_progress: Callable[[Told], None] | None = None,
+) -> str:
+    """Return the document that answers the question, as JSON; `asked` is `name=degree,...`.
+
+    Raises:
+        InputError: if what was asked cannot be fixed, or the plan is of another cost model.
+        SolverError: if the solver fails.
+    """
+
+    def listen(phase: str, done: int, total: int) -> None:
+        if on_progress is not None:
+            on_progress((phase, done, total))
+
+    plan = Plan.model_validate_json(plan_json)
+    _check(plan)
+    return _ANSWERS[kind](plan, asked, Inquiry.within(seconds, listen=listen)).model_dump_json()
+
+
+def _check(plan: Plan) -> None:
+    """Refuse a plan that this planner prices otherwise: its neighbours would not compare."""
+    try:
+        verify(plan)
+    except VerificationError as error:
+        raise InputError(
+            "was made with another version of the cost model",
+            field="plan",
+            value=plan.id,
+            remedy=f"plan again, then ask about the new plan ({error})",
+        ) from None
+
+
+def _reasons(plan: Plan, _: str, inquiry: Inquiry) -> Part:
+    return reasons(plan, inquiry=inquiry)
+
+
+def _heatmap(plan: Plan, _: str, inquiry: Inquiry) -> Part:
+    planned = planned_of(plan)
+    return heatmap(planned.request, best_seconds=planned.step_seconds, inquiry=inquiry)
+
+
+def _frontier(plan: Plan, _: str, inquiry: Inquiry) -> Part:
+    request = planned_of(plan).request
+    others = best_of_other_degrees(request, _ALTERNATIVES, inquiry=inquiry)
+    return frontier(request, inquiry=inquiry, point_count=_POINT_COUNT, alternatives=others)
+
+
+def _why_not(plan: Plan, asked: str, inquiry: Inquiry) -> Part:
+    fixed = {
+        name: DegreeLimit(min=int(degree), max=int(degree)).model_dump()
+        for name, _, degree in (part.partition("=") for part in asked.split(","))
+    }
+    return why_not_degrees(planned_of(plan), fixed, asked=asked, inquiry=inquiry)
+
+
+_ANSWERS: dict[str, Callable[[Plan, str, Inquiry], Part]] = {
+    "reasons": _reasons,
+    "heatmap": _heatmap,
+    "frontier": _frontier,
+    "why-not": _why_not,
+}
