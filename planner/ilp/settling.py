@@ -20,7 +20,7 @@ from planner.ilp.sharpening import Tables
 from planner.ilp.transitions import steps_of
 
 _EVEN = (0.0, 0.5, 1.0)
-_LOADS_MOST = 2000
+_LOADS_MOST = 8000
 _SUMS_MOST = 300
 _EASING = 1e-9
 
