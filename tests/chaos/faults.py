@@ -1,0 +1,133 @@
+"""Faults: what befalls a fleet while a run goes on. Each ends with everything back in service."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+
+from executor.agent.run_folder import RunFolder
+from tests.chaos.fleet import Fleet, Node
+
+# As shares of a lease: shorter and longer than what agents and server may be silent for.
+_SHORT = (0.02, 0.4)
+_ANY = (0.02, 1.6)
+
+
+class Faults:
+    """Does one of the faults to a fleet, drawn from `chance`."""
+
+    def __init__(self, fleet: Fleet, chance: random.Random, *, lease_seconds: float) -> None:
+        self._fleet = fleet
+        self._chance = chance
+        self._lease_seconds = lease_seconds
+        self.kinds: dict[str, Callable[[str, Path], None]] = {
+            "nothing": _nothing,
+            "rank killed": self._kill_rank,
+            "rank stopped": self._stop_rank,
+            "keeper killed": self._kill_keeper,
+            "keeper stopped": self._stop_keeper,
+            "agent killed": self._kill_agent,
+            "agent stopped": self._stop_agent,
+            "agent terminated": self._terminate_agent,
+            "node lost power": self._lose_node,
+            "server killed": self._kill_server,
+            "server stopped": self._stop_server,
+            "network cut": self._cut_network,
+            "requests lost, doubled, disordered": self._spoil,
+            "cancelled": self._cancel,
+        }
+
+    def _node(self) -> Node:
+        return self._chance.choice(self._fleet.nodes)
+
+    def _pause(self, shares: tuple[float, float]) -> None:
+        time.sleep(self._chance.uniform(*shares) * self._lease_seconds)
+
+    def _rank_pid(self, marks: Path) -> int | None:
+        """Return a rank that was alive when it last wrote."""
+        found = sorted(marks.glob("*-*.txt"), key=lambda path: path.stat().st_mtime)
+        return int(found[-1].read_text().split()[1]) if found else None
+
+    def _keeper_pid(self) -> int | None:
+        for path in self._node().folder.glob("runs/*"):
+            if not (path / "closed").exists() and (path / "keeper.json").exists():
+                mark = RunFolder(path).read_keeper()
+                return None if mark is None else mark.pid
+        return None
+
+    def _kill_rank(self, _run: str, marks: Path) -> None:
+        _send(self._rank_pid(marks), signal.SIGKILL)
+
+    def _stop_rank(self, _run: str, marks: Path) -> None:
+        self._stop(self._rank_pid(marks), _ANY)
+
+    def _kill_keeper(self, _run: str, _marks: Path) -> None:
+        _send(self._keeper_pid(), signal.SIGKILL)
+
+    def _stop_keeper(self, _run: str, _marks: Path) -> None:
+        self._stop(self._keeper_pid(), _ANY)
+
+    def _stop(self, pid: int | None, shares: tuple[float, float]) -> None:
+        _send(pid, signal.SIGSTOP)
+        self._pause(shares)
+        _send(pid, signal.SIGCONT)
+
+    def _kill_agent(self, _run: str, _marks: Path) -> None:
+        node = self._node()
+        node.kill()
+        self._pause(_ANY)
+        node.start()
+
+    def _stop_agent(self, _run: str, _marks: Path) -> None:
+        node = self._node()
+        node.send(signal.SIGSTOP)
+        self._pause(_ANY)
+        node.send(signal.SIGCONT)
+
+    def _terminate_agent(self, _run: str, _marks: Path) -> None:
+        node = self._node()
+        node.stop()
+        self._pause(_SHORT)
+        node.start()
+
+    def _lose_node(self, _run: str, _marks: Path) -> None:
+        node = self._node()
+        node.die()
+        self._pause(_ANY)
+        node.start()
+
+    def _kill_server(self, _run: str, _marks: Path) -> None:
+        self._fleet.server.kill()
+        self._pause(_SHORT)
+        self._fleet.server.start()
+
+    def _stop_server(self, _run: str, _marks: Path) -> None:
+        pid = self._fleet.server.pid
+        self._stop(pid, _ANY)
+
+    def _cut_network(self, _run: str, _marks: Path) -> None:
+        with self._node().proxy.cut():
+            self._pause(_ANY)
+
+    def _spoil(self, _run: str, _marks: Path) -> None:
+        one, other = self._fleet.nodes[:2]
+        with one.proxy.spoiled(0.4), other.proxy.spoiled(0.4):
+            self._pause((0.3, 1.0))
+
+    def _cancel(self, run: str, _marks: Path) -> None:
+        self._fleet.server.ask("POST", f"/v1/runs/{run}/cancel", allowed={409})
+
+
+def _nothing(_run: str, _marks: Path) -> None:
+    """Let the run alone."""
+
+
+def _send(pid: int | None, number: signal.Signals) -> None:
+    if pid is not None:
+        with suppress(ProcessLookupError):
+            os.kill(pid, number)
