@@ -8,9 +8,9 @@ from urllib.parse import urlencode
 
 from pydantic import ConfigDict, Field
 
-from api.repositories.plan_table import SortField, TableQuery
 from api.schemas import WirePart
 from api.services.plan_table import PAGE_LENGTH, TablePage
+from api.table_query import SortField, TableQuery
 
 _HEADINGS: tuple[tuple[SortField, str, bool], ...] = (
     ("model", "Model and strategy", False),

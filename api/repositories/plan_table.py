@@ -7,36 +7,13 @@ rows. The index of a project's plans keeps that to the project's own.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any, Literal
 
 from sqlalchemy import JSON, ColumnElement, cast, func, or_, select, type_coerce
 from sqlalchemy.orm import Session
 
+from api.table_query import SortField, TableQuery
 from api.tables import PlanRow
-
-SortField = Literal[
-    "created",
-    "model",
-    "cluster",
-    "step_seconds",
-    "tokens_per_second_per_device",
-    "model_flop_utilization",
-    "peak_memory_bytes",
-    "cost_per_million_tokens",
-]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TableQuery:
-    """Which rows of the table, in which order; what is `None` or empty matches all."""
-
-    text: str = ""
-    model: str | None = None
-    cluster: str | None = None
-    status: str | None = None
-    sort: SortField = "created"
-    descending: bool = True
 
 
 class PlanTable:

@@ -6,8 +6,9 @@ from dataclasses import dataclass
 
 from api.caller import Caller
 from api.db import Database
-from api.repositories.plan_table import PlanTable, TableQuery
+from api.repositories.plan_table import PlanTable
 from api.schemas import PlanSummary
+from api.table_query import TableQuery
 
 PAGE_LENGTH = 50
 
