@@ -34,7 +34,7 @@ from planner.schema.agent import (
 from planner.schema.lease import Lease
 
 # An agent asks again as soon as a poll has ended; it is counted on for this much longer.
-_BETWEEN_POLLS_SECONDS = 5.0
+_BETWEEN_POLLS_SECONDS = 10.0
 
 
 class AgentService:
