@@ -1,7 +1,7 @@
 """Measured regret: how far the chosen plan's step is from the best that was measured, by model.
 
     python -m benchmarks.regret [--cluster cluster.json] [--seconds 60] [--models NAME ...]
-        [--rounds 2] [--final-rounds 10] [--out rows.json] [--write]
+        [--rounds 1] [--final-rounds 10] [--out rows.json] [--write]
     python -m benchmarks.regret --from rows.json ... [--cluster cluster.json] [--write]
 
 Four ranks of this machine are profiled (or `--cluster` is what `meshwright profile` wrote), six
@@ -20,7 +20,6 @@ from __future__ import annotations
 
 import argparse
 import os
-import statistics
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -31,7 +30,7 @@ from benchmarks.regret_grid import RANK_COUNT, Entrant, entrants
 from benchmarks.regret_models import Contest, contests
 from benchmarks.regret_ranks import measured_rows
 from benchmarks.regret_results import Finish, Result, details, meets_bars, table
-from benchmarks.regret_rows import MeasuredModel, read_rows, write_rows
+from benchmarks.regret_rows import MeasuredModel, read_rows, typical_seconds, write_rows
 from planner.cli.machine_profile import measured_cluster
 from planner.cli.profile import measured_figures
 from planner.errors import InputError
@@ -41,6 +40,7 @@ from planner.resolution import cluster_document, model_document
 from planner.schema.cluster import Cluster
 from planner.schema.job import Job, Limits, Precision
 from planner.schema.plan import Plan, ResolvedCluster, ResolvedModel
+from planner.schema.strategy import Strategy
 
 PAGE = DOCS / "regret.md"
 
@@ -81,10 +81,11 @@ def measured(contest: Contest, cluster: Cluster, options: argparse.Namespace) ->
     listed = entrants(model, where, job_of(contest))
     if options.most is not None:
         listed = _spread(listed, options.most)
-    strategies = dict.fromkeys([answer.strategy, *(item.strategy for item in listed)])
+    others = (item.strategy for item in listed if _alike(item.strategy) != _alike(answer.strategy))
+    strategies = [answer.strategy, *others]
     rows = measured_rows(
         answer,
-        list(strategies),
+        strategies,
         rank_count=RANK_COUNT,
         rounds=options.rounds,
         final_rounds=options.final_rounds,
@@ -107,25 +108,29 @@ def judged(contest: Contest, measured: MeasuredModel) -> Result:
     model = model_document(contest.graph.name, contest.graph)
     where = cluster_document(measured.cluster.name, measured.cluster)
     job = job_of(contest)
-    ran = [row for row in measured.rows if row.refusal is None]
-    answers = estimates(model, where, job, [row.strategy for row in ran])
+    ran = [
+        (row.strategy, seconds)
+        for row, seconds in zip(measured.rows, typical_seconds(measured.rows), strict=True)
+        if seconds is not None
+    ]
+    answers = estimates(model, where, job, [strategy for strategy, _ in ran])
     priced = [
         (
-            Entrant(strategy=row.strategy, predicted_seconds=answer.prediction.step_seconds.p50),
-            statistics.median(row.step_seconds),
+            Entrant(strategy=strategy, predicted_seconds=answer.prediction.step_seconds.p50),
+            seconds,
         )
-        for row, answer in zip(ran, answers, strict=True)
+        for (strategy, seconds), answer in zip(ran, answers, strict=True)
         if not isinstance(answer, InputError)
     ]
-    chosen = _planned(model, where, job).strategy
-    refusals = {row.strategy: row.refusal for row in measured.rows if row.refusal is not None}
+    chosen = _alike(_planned(model, where, job).strategy)
+    refusals = {_alike(row.strategy): row.refusal for row in measured.rows if row.refusal}
     if chosen in refusals:
         raise RuntimeError(f"{contest.name}: the executor refuses the plan: {refusals[chosen]}")
-    was_run = any(entrant.strategy == chosen for entrant, _ in priced)
+    was_run = any(_alike(entrant.strategy) == chosen for entrant, _ in priced)
     if not was_run:
-        chosen = min(priced, key=lambda pair: pair[0].predicted_seconds)[0].strategy
+        chosen = _alike(min(priced, key=lambda pair: pair[0].predicted_seconds)[0].strategy)
     finishes = (
-        Finish(entrant=entrant, seconds=seconds, is_chosen=entrant.strategy == chosen)
+        Finish(entrant=entrant, seconds=seconds, is_chosen=_alike(entrant.strategy) == chosen)
         for entrant, seconds in priced
     )
     return Result(
@@ -134,6 +139,14 @@ def judged(contest: Contest, measured: MeasuredModel) -> Result:
         refusals=tuple(refusals.values()),
         plan_was_run=was_run,
     )
+
+
+def _alike(strategy: Strategy) -> Strategy:
+    """Return the strategy without the names of device groups, of which there is one."""
+    stages = tuple(
+        stage.model_copy(update={"device_group": None}) for stage in strategy.stages or ()
+    )
+    return strategy.model_copy(update={"stages": stages})
 
 
 def job_of(contest: Contest) -> Job:
@@ -228,7 +241,7 @@ def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.regret", description=__doc__)
     parser.add_argument("--cluster", type=Path, help="what `meshwright profile --ranks 4` wrote")
     parser.add_argument("--seconds", type=float, default=60.0, help="of profiling, without it")
-    parser.add_argument("--rounds", type=int, default=2, help="timed steps of each strategy")
+    parser.add_argument("--rounds", type=int, default=1, help="timed steps of each strategy")
     parser.add_argument("--final-rounds", type=int, default=10, help="more of those close to best")
     parser.add_argument("--from", dest="rows", nargs="+", type=Path, default=[], metavar="ROWS")
     parser.add_argument("--out", type=Path, metavar="ROWS", help="every step, for --from")

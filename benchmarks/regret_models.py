@@ -44,7 +44,7 @@ def contests() -> tuple[Contest, ...]:
         Contest(
             name="dense-deep",
             graph=_graph(
-                "dense-deep", hidden=128, blocks=16, feed_forward=DenseFeedForward(ffn_size=384)
+                "dense-deep", hidden=128, blocks=8, feed_forward=DenseFeedForward(ffn_size=384)
             ),
             sequence_length=128,
         ),

@@ -2,7 +2,7 @@
 
 All plans of a model live side by side, so that whatever else the machine does meets them alike.
 Those that come close to the fastest, and the chosen one, run further rounds: the least of many
-medians of few steps would be a lucky one.
+medians of few steps would be a lucky one. What is far off needs one step to be told from the rest.
 """
 
 from __future__ import annotations
@@ -40,8 +40,10 @@ from planner.schema.plan import Plan
 from planner.schema.strategy import Strategy
 
 _TIMEOUT = timedelta(minutes=5)
-_WARM_UP_STEPS = 2
-_CLOSE_RATIO = 1.25  # of the least median: beyond the bar of the worst regret and noise
+_WARM_UP_STEPS = 1
+# Of the least median: who runs heats, and who the final rounds, beyond the worst regret's bar.
+_HEAT_RATIO, _FINAL_RATIO = 1.6, 1.25
+_HEATS = 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -138,10 +140,11 @@ def _raced(runners: Sequence[_Runner | str], outing: Outing) -> list[list[float]
     able = [place for place, runner in enumerate(runners) if isinstance(runner, _Runner)]
     _turns(runners, able, [[] for _ in runners], count=_WARM_UP_STEPS)
     _turns(runners, able, times, count=outing.rounds)
-    medians = {place: statistics.median(times[place]) for place in able}
-    limit = _CLOSE_RATIO * min(medians.values(), default=0.0)
-    close = [place for place in able if medians[place] <= limit or place == 0]
-    _turns(runners, close, times, count=outing.final_rounds)
+    for ratio, count in ((_HEAT_RATIO, _HEATS), (_FINAL_RATIO, outing.final_rounds)):
+        medians = {place: statistics.median(times[place]) for place in able}
+        limit = ratio * min(medians.values(), default=0.0)
+        able = [place for place in able if medians[place] <= limit or place == 0]
+        _turns(runners, able, times, count=count)
     return times
 
 

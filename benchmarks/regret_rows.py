@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+import statistics
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -29,6 +30,28 @@ class MeasuredModel(Part):
     cluster: Cluster
     conditions: str
     rows: Annotated[tuple[MeasuredRow, ...], Field(min_length=1)]
+
+
+def typical_seconds(rows: Sequence[MeasuredRow]) -> list[float | None]:
+    """Return the median step of each row, `None` where it was refused.
+
+    Steps are in the order of rounds. What else the machine does slows some rounds as a whole, of
+    which rows that ran in few of them would be seen to be faster or slower than others: each step
+    is scaled to a usual round, by the median of the rows that ran in all.
+    """
+    count = max(len(row.step_seconds) for row in rows)
+    always = [row.step_seconds for row in rows if len(row.step_seconds) == count]
+    rounds = [statistics.median(steps) for steps in zip(*always, strict=True)]
+    usual = statistics.median(rounds) if rounds else 0.0
+    return [
+        statistics.median(
+            seconds * usual / paced
+            for seconds, paced in zip(row.step_seconds, rounds, strict=False)
+        )
+        if row.step_seconds
+        else None
+        for row in rows
+    ]
 
 
 def read_rows(paths: Iterable[Path]) -> list[MeasuredModel]:

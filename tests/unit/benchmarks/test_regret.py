@@ -10,6 +10,7 @@ from benchmarks.regret import job_of
 from benchmarks.regret_grid import Entrant, entrants
 from benchmarks.regret_models import contests
 from benchmarks.regret_results import Finish, Result, label, meets_bars, spearman, table
+from benchmarks.regret_rows import MeasuredRow, typical_seconds
 from planner.importers.clusters import cluster_from_short_form
 from planner.resolution import cluster_document, model_document
 from planner.schema.strategy import Strategy
@@ -90,3 +91,16 @@ def test_a_label_says_what_tells_strategies_apart() -> None:
         activation_checkpointing="full",
     ).resolved(block_count=4, global_batch_size=8)
     assert label(strategy) == "tp2 pp2 zero0 ac-full blocks 2/2 mb2x4"
+
+
+def test_a_slow_round_does_not_favour_those_that_missed_it() -> None:
+    """The second round took twice as long for all that ran in it."""
+    strategy = Strategy(data_parallel_degree=4)
+    rows = [
+        MeasuredRow(strategy=strategy, step_seconds=steps)
+        for steps in ((1.0, 2.0), (1.2, 2.4), (1.1,))
+    ]
+    refused = MeasuredRow(strategy=strategy, refusal="cannot be")
+    found = typical_seconds([*rows, refused])
+    assert found[:3] == [pytest.approx(1.5), pytest.approx(1.8), pytest.approx(1.65)]
+    assert found[3] is None
