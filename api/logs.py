@@ -36,7 +36,7 @@ def configure(log_format: Literal["text", "json"]) -> None:
     structlog.configure(
         processors=[*shared, *last],
         wrapper_class=structlog.make_filtering_bound_logger(logging.INFO),
-        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
+        logger_factory=lambda *_: structlog.PrintLogger(sys.stderr),
     )
     _take_over_standard_logs(shared, last)
 
@@ -52,8 +52,15 @@ def _hidden(value: Any) -> Any:
     return _SECRETS.sub(lambda found: (found[found.lastgroup or 0] or "") + HIDDEN, value)
 
 
+class _StderrHandler(logging.Handler):
+    """Writes to what is stderr at that moment."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        print(self.format(record), file=sys.stderr, flush=True)  # noqa: T201 - this is the log
+
+
 def _take_over_standard_logs(shared: list[Processor], last: list[Processor]) -> None:
-    handler = logging.StreamHandler(sys.stderr)
+    handler = _StderrHandler()
     handler.setFormatter(
         structlog.stdlib.ProcessorFormatter(
             foreign_pre_chain=shared,
