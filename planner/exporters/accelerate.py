@@ -28,13 +28,14 @@ Fields = dict[str, object]
 
 def export_accelerate(plan: Plan, target: str) -> Export:
     """Return the YAML file; machine_rank and main_process_ip are each machine's to set."""
-    draft = settled_fully_sharded(plan, target)
+    draft = _checkpointing_unsaid(settled_fully_sharded(plan, target))
     strategy, job = draft.strategy, plan.job.resolved
     lines = [
         f"# Plan {plan.id} for Accelerate 1.15.",
         *(f"# Not as planned: {loss}." for loss in draft.losses),
         f"# per_device_train_batch_size: {strategy.micro_batch_size}",
         f"# gradient_accumulation_steps: {strategy.micro_batch_count}",
+        f"# gradient_checkpointing: {str(_is_checkpointed(draft)).lower()}",
         f"# sequence length: {job.sequence_length}",
         *_lines(accelerate_fields(draft)),
     ]
@@ -43,6 +44,21 @@ def export_accelerate(plan: Plan, target: str) -> Export:
         files=(ExportedFile(name="accelerate.yaml", text="\n".join(lines) + "\n"),),
         losses=draft.losses,
         strategy=strategy,
+    )
+
+
+def _is_checkpointed(draft: Draft) -> bool:
+    kept = next(layer_groups(draft.strategy)).activation_checkpointing
+    return kept is ActivationCheckpointing.FULL and not is_sharded(draft)
+
+
+def _checkpointing_unsaid(draft: Draft) -> Draft:
+    """Say that plain replicas are checkpointed by the program, not by the file."""
+    if not _is_checkpointed(draft):
+        return draft
+    return draft.losing(
+        "the file does not switch checkpointing on: call the model's "
+        "gradient_checkpointing_enable in the program"
     )
 
 

@@ -12,7 +12,8 @@ def canonical(strategy: Strategy) -> Strategy:
 
     Neighbouring groups that are treated alike are one. Without tensor parallelism there is no
     sequence to split. Where model states are shared by one rank (shard x context degree 1), their
-    ZeRO stage says nothing, and where no state of any layer is sharded, a shard group is replicas.
+    ZeRO stage says nothing. Where no state of any layer is sharded, a shard group is replicas, but
+    experts are spread over shard groups: with these, replicas are a shard group.
     """
     shared = strategy.shard_degree * strategy.context_parallel_degree
     stages = tuple(_merged(stage, lone=shared == 1) for stage in strategy.stages or ())
@@ -24,14 +25,19 @@ def canonical(strategy: Strategy) -> Strategy:
     if strategy.tensor_parallel_degree == 1:
         update["sequence_parallel"] = False
     whole = strategy.model_copy(update=update)
-    return whole if shards_anything(whole) else _replicated(whole)
+    return whole if shards_states(whole) else _unsharded(whole)
 
 
 def shards_anything(strategy: Strategy) -> bool:
     """Return whether any layer's states are sharded, or experts need the shard group."""
+    return shards_states(strategy) or strategy.expert_parallel_degree > 1
+
+
+def shards_states(strategy: Strategy) -> bool:
+    """Return whether any layer's states, or an end's, are sharded."""
     zero = [group.zero_stage for group in layer_groups(strategy)]
     zero += [edge.zero_stage for edge in (strategy.embedding, strategy.head) if edge is not None]
-    return any(zero) or strategy.expert_parallel_degree > 1
+    return any(zero)
 
 
 def layer_groups(strategy: Strategy) -> Iterator[LayerGroup]:
@@ -40,10 +46,14 @@ def layer_groups(strategy: Strategy) -> Iterator[LayerGroup]:
         yield from stage.layers
 
 
-def _replicated(strategy: Strategy) -> Strategy:
+def _unsharded(strategy: Strategy) -> Strategy:
     data = strategy.shard_degree * strategy.replicate_degree
+    shard = data if strategy.expert_parallel_degree > 1 else 1
     return strategy.model_copy(
-        update={"data_parallel_shard_degree": 1, "data_parallel_replicate_degree": data}
+        update={
+            "data_parallel_shard_degree": shard,
+            "data_parallel_replicate_degree": data // shard,
+        }
     )
 
 

@@ -16,6 +16,7 @@ from planner.exporters.draft import (
     offloads,
     refusal,
     with_everywhere,
+    with_experts_split,
     with_offload_of_all,
     with_one_checkpointing,
     with_one_zero_stage,
@@ -49,7 +50,7 @@ def settled_for_deepspeed(plan: Plan, target: str) -> Draft:
     """
     draft = first_draft(plan, target)
     _refuse_axes(draft)
-    draft = _one_shard_group(draft)
+    draft = _one_shard_group(with_experts_split(draft, "DeepSpeed"))
     draft = _checkpointed(draft)
     draft = _offloaded(draft)
     if draft.shares_states:
@@ -153,12 +154,8 @@ def _offloaded(draft: Draft) -> Draft:
     for item in Offload:
         draft = with_offload_of_all(draft, item, why="DeepSpeed offloads of all layers or none")
     kept = offloads(draft.strategy)
-    if Offload.OPTIMIZER in kept and draft.shares_states and 0 in zero_stages(draft.strategy):
-        least = max(1, *zero_stages(draft.strategy))
-        draft = draft.losing(
-            f"DeepSpeed offloads a sharded optimizer only: ZeRO stage {least}, less memory",
-            with_everywhere(draft.strategy, zero_stage=least),
-        )
+    if Offload.OPTIMIZER in kept:
+        draft = _sharded_optimizer(draft)
     checkpointing = next(layer_groups(draft.strategy)).activation_checkpointing
     if Offload.ACTIVATIONS in kept and checkpointing is not ActivationCheckpointing.FULL:
         raise refusal(
@@ -170,6 +167,20 @@ def _offloaded(draft: Draft) -> Draft:
             "limits.offload",
         )
     return draft
+
+
+def _sharded_optimizer(draft: Draft) -> Draft:
+    """Return the draft with the optimizer sharded, as DeepSpeed has it to offload it."""
+    strategy = draft.strategy
+    data = strategy.shard_degree * strategy.replicate_degree
+    if data * strategy.context_parallel_degree == 1 or 0 not in zero_stages(strategy):
+        return draft
+    least = max(1, *zero_stages(strategy))
+    group = {"data_parallel_shard_degree": data, "data_parallel_replicate_degree": 1}
+    return draft.losing(
+        f"DeepSpeed offloads a sharded optimizer only: ZeRO stage {least}, less memory",
+        with_everywhere(strategy.model_copy(update=group), zero_stage=least),
+    )
 
 
 def deepspeed_fields(draft: Draft) -> dict[str, object]:
@@ -200,11 +211,13 @@ def deepspeed_fields(draft: Draft) -> dict[str, object]:
 
 def _zero(draft: Draft) -> dict[str, object]:
     strategy = draft.strategy
+    kept = offloads(strategy)
     (stage,) = zero_stages(strategy)
+    if Offload.OPTIMIZER in kept:
+        stage = max(stage, 1)  # a lone rank shards nothing, and needs the stage to offload
     fields: dict[str, object] = {"stage": stage}
     if stage:
         fields |= {"overlap_comm": True, "contiguous_gradients": True}
-    kept = offloads(strategy)
     if Offload.OPTIMIZER in kept:
         fields["offload_optimizer"] = _store(draft)
     if Offload.PARAMETERS in kept:

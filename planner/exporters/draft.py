@@ -193,6 +193,40 @@ def with_offload(strategy: Strategy, item: Offload) -> Strategy:
     return canonical(strategy.model_copy(update=update))
 
 
+def with_all_states_offloaded(draft: Draft, name: str) -> Draft:
+    """Return the draft with all model states sharded and offloaded if any layer offloads some.
+
+    That is what `CPUOffloadPolicy` of torch's `fully_shard` does.
+    """
+    used = offloads(draft.strategy)
+    if not used:
+        return draft
+    both = (Offload.OPTIMIZER, Offload.PARAMETERS)
+    whole = with_everywhere(draft.strategy, zero_stage=3, offload=both)
+    if whole == draft.strategy:
+        return draft
+    given = " and ".join(sorted(item.value for item in used))
+    return draft.losing(
+        f"{name} offloads optimizer and parameters of all layers together, sharded as in ZeRO "
+        f"stage 3, where the plan offloads {given} of some: more transfers and host memory, no "
+        "more device memory",
+        whole,
+    )
+
+
+def with_experts_split(draft: Draft, name: str) -> Draft:
+    """Return the draft with experts split like all else where there is tensor parallelism."""
+    strategy = draft.strategy
+    tensor = strategy.tensor_parallel_degree
+    if strategy.expert_tensor_parallel_degree in {None, tensor}:
+        return draft
+    return draft.losing(
+        f"{name} splits experts over the {tensor} tensor-parallel ranks, where the plan has them "
+        "whole: less memory, more collectives",
+        strategy.model_copy(update={"expert_tensor_parallel_degree": tensor}),
+    )
+
+
 def refuse_offload(draft: Draft, item: Offload, *, why: str) -> None:
     """Raise if any layer offloads what the target cannot: without it the plan may not fit.
 

@@ -13,12 +13,11 @@ from planner.exporters.draft import (
     offloads,
     refusal,
     refuse_offload,
+    with_all_states_offloaded,
     with_everywhere,
-    with_offload,
-    with_offload_of_all,
+    with_experts_split,
     with_one_checkpointing,
     with_one_zero_stage,
-    zero_stages,
 )
 from planner.schema.plan import Plan
 from planner.schema.strategy import ActivationCheckpointing, ContextParallelKind, Offload
@@ -34,7 +33,7 @@ def settled_fully_sharded(plan: Plan, target: str) -> Draft:
     """
     draft = first_draft(plan, target)
     _refuse_axes(draft)
-    draft = _context(draft)
+    draft = _context(with_experts_split(draft, "Accelerate"))
     draft = _offloaded(draft)
     draft = _sharded(draft)
     return _checkpointed(draft)
@@ -44,7 +43,7 @@ def is_sharded(draft: Draft) -> bool:
     """Return whether the run goes through `fully_shard`: without it, it is plain replicas."""
     strategy = draft.strategy
     several = strategy.tensor_parallel_degree * strategy.context_parallel_degree > 1
-    return several or (draft.shares_states and shards_anything(strategy))
+    return several or bool(offloads(strategy)) or shards_anything(strategy)
 
 
 def transformer_layer(plan: Plan) -> str | None:
@@ -108,19 +107,7 @@ def _context(draft: Draft) -> Draft:
 def _offloaded(draft: Draft) -> Draft:
     """Keep: `offload_params` moves parameters, gradients and optimizer together."""
     refuse_offload(draft, Offload.ACTIVATIONS, why="Accelerate offloads no activations")
-    if not offloads(draft.strategy):
-        return draft
-    why = "Accelerate offloads parameters and optimizer of all layers together"
-    if zero_stages(draft.strategy) != {3}:
-        draft = draft.losing(
-            f"{why}, which are then sharded: ZeRO stage 3",
-            with_everywhere(draft.strategy, zero_stage=3),
-        )
-    for item in (Offload.OPTIMIZER, Offload.PARAMETERS):
-        if item not in offloads(draft.strategy):
-            draft = draft.losing(f"{why}: {item.value} as well", with_offload(draft.strategy, item))
-        draft = with_offload_of_all(draft, item, why=why)
-    return draft
+    return with_all_states_offloaded(draft, "Accelerate")
 
 
 def _sharded(draft: Draft) -> Draft:
@@ -141,6 +128,8 @@ def _sharded(draft: Draft) -> Draft:
                 update={"data_parallel_shard_degree": data, "data_parallel_replicate_degree": 1}
             ),
         )
+    if draft.strategy.world_size == 1:
+        return draft
     if not draft.shares_states:
         raise refusal(
             draft,

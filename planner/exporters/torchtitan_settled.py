@@ -9,12 +9,10 @@ from planner.exporters.canonical import shards_anything
 from planner.exporters.draft import (
     Draft,
     first_draft,
-    offloads,
     refusal,
     refuse_offload,
+    with_all_states_offloaded,
     with_everywhere,
-    with_offload,
-    with_offload_of_all,
     with_one_checkpointing,
     with_one_zero_stage,
     zero_stages,
@@ -159,19 +157,7 @@ def _context(draft: Draft) -> Draft:
 def _offloaded(draft: Draft) -> Draft:
     """Keep: `enable_cpu_offload` moves parameters, gradients and optimizer together."""
     refuse_offload(draft, Offload.ACTIVATIONS, why="torchtitan offloads no activations")
-    if not offloads(draft.strategy):
-        return draft
-    why = "torchtitan offloads parameters and optimizer of all layers together"
-    if zero_stages(draft.strategy) != {3}:
-        draft = draft.losing(
-            f"{why}, which are then sharded: ZeRO stage 3",
-            with_everywhere(draft.strategy, zero_stage=3),
-        )
-    for item in (Offload.OPTIMIZER, Offload.PARAMETERS):
-        if item not in offloads(draft.strategy):
-            draft = draft.losing(f"{why}: {item.value} as well", with_offload(draft.strategy, item))
-        draft = with_offload_of_all(draft, item, why=why)
-    return draft
+    return with_all_states_offloaded(draft, "torchtitan")
 
 
 def _sharded(draft: Draft) -> Draft:

@@ -1,0 +1,127 @@
+"""torchtitan in Python: the fields that a configuration function writes out, without running it.
+
+Understood are the calls `ParallelismConfig(...)`, `TrainingConfig(...)`, `CompileConfig(...)` and
+`replace(config.parallelism, ...)`, assignments such as `config.training.seq_len = 8192`, and what
+stands for activation checkpointing: `SelectiveAC.Config()`, `FullAC.Config()` or None.
+"""
+
+from __future__ import annotations
+
+import ast
+from typing import Any
+
+from planner.errors import DocumentError
+
+_CLASSES = {
+    "ParallelismConfig": "parallelism",
+    "TrainingConfig": "training",
+    "CompileConfig": "compile",
+}
+_SECTIONS = frozenset({*_CLASSES.values()})
+_CHECKPOINTING = {"SelectiveAC": "selective", "FullAC": "full", "MemoryBudgetAC": "memory_budget"}
+_FIELD = "activation_checkpoint"
+
+Sections = dict[str, dict[str, Any]]
+
+
+def sections_of_python(text: str, *, source: str, function: str | None = None) -> Sections:
+    """Return the fields by section that `function`, or the only one, writes out.
+
+    Raises:
+        DocumentError: if the file is no Python, or says several configurations or none.
+    """
+    try:
+        tree = ast.parse(text)
+    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+        raise DocumentError(
+            f"is not valid Python: {error}", field=source, remedy="mend the syntax"
+        ) from None
+    found = {
+        node.name: sections
+        for node in tree.body
+        if isinstance(node, ast.FunctionDef) and (sections := _sections(node))
+    }
+    if function is not None:
+        found = {name: sections for name, sections in found.items() if name == function}
+    if len(found) == 1:
+        return next(iter(found.values()))
+    names = ", ".join(list(found)[:12])
+    raise DocumentError(
+        "has several functions with a configuration" if found else "has no such configuration",
+        field=source if function is None else f"{source}:{function}",
+        value=names or None,
+        remedy=f"name one: {source}:FUNCTION"
+        if found
+        else "give a function that writes ParallelismConfig(...) out",
+    )
+
+
+def _sections(function: ast.FunctionDef) -> Sections:
+    """Return what the function writes, later lines over earlier ones."""
+    sections: Sections = {}
+    for node in ast.walk(function):
+        if isinstance(node, ast.Call):
+            _read_call(node, sections)
+        elif isinstance(node, ast.Assign) and len(node.targets) == 1:
+            _read_assignment(node.targets[0], node.value, sections)
+    return sections
+
+
+def _read_call(call: ast.Call, sections: Sections) -> None:
+    name = _last_name(call.func)
+    section = _CLASSES.get(name)
+    if name == "replace" and call.args:
+        changed = _last_name(call.args[0])
+        section = changed if changed in _SECTIONS else None
+    for keyword in call.keywords:
+        if section is not None and keyword.arg is not None:
+            path = f"{section}.{keyword.arg}"
+            sections.setdefault(section, {})[keyword.arg] = _literal(keyword.value, path)
+        elif keyword.arg == _FIELD:
+            sections[_FIELD] = {"mode": _checkpointing(keyword.value)}
+
+
+def _read_assignment(target: ast.expr, value: ast.expr, sections: Sections) -> None:
+    if not isinstance(target, ast.Attribute):
+        return
+    if target.attr == _FIELD:
+        sections[_FIELD] = {"mode": _checkpointing(value)}
+        return
+    section = _last_name(target.value)
+    if section in _SECTIONS:
+        path = f"{section}.{target.attr}"
+        sections.setdefault(section, {})[target.attr] = _literal(value, path)
+
+
+def _last_name(node: ast.expr) -> str:
+    if isinstance(node, ast.Attribute):
+        return node.attr
+    return node.id if isinstance(node, ast.Name) else ""
+
+
+def _checkpointing(node: ast.expr) -> str:
+    """Return the mode that an expression such as `SelectiveAC.Config()` or None stands for."""
+    if isinstance(node, ast.Constant) and node.value is None:
+        return "none"
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+        owner = _last_name(node.func.value)
+        if owner in _CHECKPOINTING:
+            return _CHECKPOINTING[owner]
+    raise DocumentError(
+        "is computed, not written out",
+        field=_FIELD,
+        value=ast.unparse(node)[:80],
+        remedy="write SelectiveAC.Config(), FullAC.Config() or None",
+    )
+
+
+def _literal(node: ast.expr, path: str) -> Any:
+    try:
+        return ast.literal_eval(node)
+    except (ValueError, TypeError, SyntaxError, MemoryError, RecursionError):
+        raise DocumentError(
+            "is computed, not written out",
+            field=path,
+            value=ast.unparse(node)[:80],
+            remedy="write its value: the file is read, not run",
+        ) from None

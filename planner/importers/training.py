@@ -1,0 +1,124 @@
+"""Training configurations of other software as strategies, whichever they are.
+
+Recognised are torchtitan's TOML and Python, Megatron-LM's arguments in a text or a shell script,
+Megatron-Bridge's overrides, DeepSpeed's JSON, Accelerate's YAML and the JSON of Hugging Face's
+`TrainingArguments`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from planner.errors import DocumentError
+from planner.importers.training_bridge import is_bridge, read_bridge
+from planner.importers.training_config import Setting, TrainingConfig
+from planner.importers.training_deepspeed import is_deepspeed, read_deepspeed
+from planner.importers.training_hugging_face import (
+    is_accelerate,
+    is_trainer,
+    read_accelerate,
+    read_trainer,
+)
+from planner.importers.training_megatron import read_megatron
+from planner.importers.training_torchtitan import read_torchtitan_python, read_torchtitan_toml
+from planner.schema.document import DOCUMENT_BYTES_LIMIT, parse_fields
+from planner.schema.strategy import Strategy
+
+_FLAG = re.compile(r"(?:^|\s)--[a-z][a-z0-9-]+", re.MULTILINE)
+_FUNCTION = re.compile(r"(.+\.py):([A-Za-z_]\w*)")
+_REMEDY = (
+    "give a strategy or plan, torchtitan's TOML or Python, Megatron's arguments, DeepSpeed's JSON "
+    "or Accelerate's YAML"
+)
+
+
+def strategy_from(path: Path, setting: Setting) -> TrainingConfig:
+    """Return the strategy that the configuration file at `path` says, in whichever format.
+
+    `FILE.py:FUNCTION` names one function of a Python file.
+
+    Raises:
+        DocumentError: if it cannot be read, or a field of it is bad.
+    """
+    match = _FUNCTION.fullmatch(str(path))
+    file, function = (Path(match[1]), match[2]) if match else (path, None)
+    text = _text(file)
+    return config_from_text(
+        text, setting, source=str(file), suffix=file.suffix.lower(), function=function
+    )
+
+
+def config_from_text(
+    text: str,
+    setting: Setting,
+    *,
+    source: str,
+    suffix: str = "",
+    function: str | None = None,
+) -> TrainingConfig:
+    """Return the strategy that `text` says; `suffix` is its file's.
+
+    Raises:
+        DocumentError: if it is in no format that is read, or a field of it is bad.
+    """
+    if suffix == ".toml":
+        return read_torchtitan_toml(text, setting, source=source)
+    if suffix == ".py":
+        return read_torchtitan_python(text, setting, source=source, function=function)
+    if suffix in {".json", ".yaml", ".yml"}:
+        yaml = suffix != ".json"
+        fields = parse_fields(text.encode(), source=source, yaml_allowed=yaml)
+        return config_from_fields(fields, setting, source=source, text=text)
+    if is_bridge(text):
+        return read_bridge(text, setting, source=source)
+    if _FLAG.search(text):
+        return read_megatron(text, setting, source=source)
+    raise DocumentError("is in no format that is read", field=source, remedy=_REMEDY)
+
+
+def config_from_fields(
+    fields: Mapping[str, Any], setting: Setting, *, source: str, text: str = ""
+) -> TrainingConfig:
+    """Return the strategy that a mapping says: of ours, DeepSpeed, Accelerate or the Trainer.
+
+    Raises:
+        DocumentError: if it is none of these, or a field of it is bad.
+    """
+    if is_deepspeed(fields):
+        return read_deepspeed(fields, setting)
+    if is_accelerate(fields):
+        return read_accelerate(fields, setting, text=text)
+    if is_trainer(fields):
+        return read_trainer(fields, setting)
+    nested = fields.get("strategy")
+    chosen = nested if isinstance(nested, dict) else fields
+    return TrainingConfig(
+        format="meshwright", strategy=Strategy.from_fields(chosen, source=source), job={}
+    )
+
+
+def _text(path: Path) -> str:
+    try:
+        size = path.stat().st_size
+        if size > DOCUMENT_BYTES_LIMIT:
+            raise DocumentError(
+                f"file is larger than {DOCUMENT_BYTES_LIMIT} bytes",
+                field=str(path),
+                value=f"{size} bytes",
+                remedy="give the configuration alone",
+            )
+        return path.read_bytes().decode("utf-8-sig")
+    except FileNotFoundError:
+        raise DocumentError("no such file", field=str(path), remedy="check the path") from None
+    except UnicodeDecodeError as error:
+        raise DocumentError(
+            "is not UTF-8 text", field=str(path), value=f"byte {error.start}", remedy=_REMEDY
+        ) from None
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else str(error)
+        raise DocumentError(
+            f"cannot be read: {reason}", field=str(path), remedy="give a readable file"
+        ) from None

@@ -1,0 +1,236 @@
+"""DeepSpeed: the strategy that its JSON configuration says.
+
+Keys and defaults are of DeepSpeed 0.19.8, `runtime/config.py` and `zero/config.py`. Its top level
+takes unknown keys in silence, and `offload_param` below stage 3 as well: both are refused here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from difflib import get_close_matches
+from typing import Any
+
+from planner.errors import DocumentError
+from planner.importers.fields import Fields
+from planner.importers.training_config import (
+    Setting,
+    TrainingConfig,
+    data_parallel_degree,
+)
+from planner.schema.strategy import (
+    ActivationCheckpointing,
+    ContextParallelKind,
+    Offload,
+    Strategy,
+)
+
+NAMES = {
+    "tensor_parallel_degree": "tensor_parallel.autotp_size",
+    "context_parallel_degree": "sequence_parallel_size",
+    "micro_batch_size": "train_micro_batch_size_per_gpu",
+    "micro_batch_count": "gradient_accumulation_steps",
+    "global_batch_size": "train_batch_size",
+    "zero_stage": "zero_optimization.stage",
+    "activation_checkpointing": "activation_checkpointing",
+    "offload": "zero_optimization.offload_optimizer",
+}
+_BATCH, _MICRO = "train_batch_size", "train_micro_batch_size_per_gpu"
+_ACCUMULATION = "gradient_accumulation_steps"
+_READ = (
+    _BATCH,
+    _MICRO,
+    _ACCUMULATION,
+    "zero_optimization",
+    "bf16",
+    "fp16",
+    "gradient_clipping",
+    "tensor_parallel",
+    "sequence_parallel_size",
+    "activation_checkpointing",
+    "optimizer",
+    "scheduler",
+)
+
+
+def is_deepspeed(fields: Mapping[str, Any]) -> bool:
+    """Return whether the fields are a DeepSpeed configuration."""
+    return any(name in fields for name in (_BATCH, _MICRO, "zero_optimization"))
+
+
+def read_deepspeed(fields: Mapping[str, Any], setting: Setting) -> TrainingConfig:
+    """Return the strategy and the job that the configuration says.
+
+    Raises:
+        DocumentError: naming the key, its value and the remedy.
+    """
+    return _Reading(fields=fields, setting=setting).config()
+
+
+@dataclass(slots=True, kw_only=True)
+class _Reading:
+    fields: Mapping[str, Any]
+    setting: Setting
+    assumptions: list[str] = field(default_factory=list)
+
+    def config(self) -> TrainingConfig:
+        """Return all that the configuration says."""
+        self._require_spelled()
+        own = Fields(self.fields)
+        tensor = self._section("tensor_parallel").size("autotp_size", 1, minimum=0) or 1
+        context = own.size("sequence_parallel_size", 1)
+        data = data_parallel_degree(
+            self.setting,
+            {"tensor_parallel.autotp_size": tensor, "sequence_parallel_size": context},
+        )
+        batch, micro = self._batch(data)
+        zero = self._section("zero_optimization")
+        stage = zero.size("stage", 0, minimum=0, limit=3)
+        kept, activations = self._checkpointing()
+        strategy = Strategy(
+            tensor_parallel_degree=tensor,
+            context_parallel_degree=context,
+            context_parallel_kind=ContextParallelKind.ALL_TO_ALL
+            if context > 1
+            else ContextParallelKind.RING,
+            data_parallel_shard_degree=data,
+            micro_batch_size=micro,
+            zero_stage=stage,
+            activation_checkpointing=kept,
+            offload=(*self._offload(zero, stage), *activations),
+        )
+        return TrainingConfig(
+            format="deepspeed",
+            strategy=strategy,
+            job=self._job(batch),
+            assumptions=tuple(self.assumptions),
+            names=NAMES,
+        )
+
+    def _require_spelled(self) -> None:
+        for name in self.fields:
+            near = get_close_matches(str(name), _READ, n=1, cutoff=0.9)
+            if near and name not in _READ:
+                raise DocumentError(
+                    "is no key of DeepSpeed's, which ignores it in silence",
+                    field=str(name),
+                    remedy=f"did you mean {near[0]}?",
+                )
+        if "pipeline" in self.fields:
+            self.assumptions.append("pipeline: the program makes stages, which are not priced")
+
+    def _section(self, name: str) -> Fields:
+        value = self.fields.get(name) or {}
+        if not isinstance(value, Mapping):
+            raise DocumentError(
+                "must be a mapping of fields", field=name, value=value, remedy="write an object"
+            )
+        return Fields(value, section=name)
+
+    def _number(self, name: str) -> int | None:
+        """Return the number under `name`, None where it is absent or left to the program."""
+        if self.fields.get(name) in {None, "auto"}:
+            return None
+        return Fields(self.fields).size(name)
+
+    def _batch(self, data: int) -> tuple[int, int]:
+        """Return the sequences of a step and of a micro-batch; two of three keys say the third."""
+        batch, micro = self._number(_BATCH), self._number(_MICRO)
+        steps = self._number(_ACCUMULATION)
+        if batch is not None and micro is not None and steps is not None:
+            self._require_product(batch, micro, steps, data)
+        micro = self.setting.micro_batch_size or micro
+        if micro is None and batch is not None:
+            micro = self._micro_batch(batch, steps or 1, data)
+        if micro is None:
+            raise DocumentError(
+                "is left open, and the batch cannot be known without it",
+                field=_MICRO,
+                value=self.fields.get(_MICRO),
+                remedy="write its number: `auto` is filled in by the training program",
+            )
+        return batch or micro * (steps or 1) * data, micro
+
+    def _require_product(self, batch: int, micro: int, steps: int, data: int) -> None:
+        if batch != micro * steps * data:
+            raise DocumentError(
+                f"is not {_MICRO} {micro} x {_ACCUMULATION} {steps} x {data} data-parallel ranks "
+                f"= {micro * steps * data}",
+                field=_BATCH,
+                value=batch,
+                remedy="correct one of them, or give the cluster that the file is for",
+            )
+
+    def _micro_batch(self, batch: int, steps: int, data: int) -> int:
+        if batch % (steps * data):
+            raise DocumentError(
+                f"is not a multiple of {_ACCUMULATION} {steps} x {data} data-parallel ranks",
+                field=_BATCH,
+                value=batch,
+                remedy=f"use a multiple of {steps * data}",
+            )
+        return batch // (steps * data)
+
+    def _offload(self, zero: Fields, stage: int) -> tuple[Offload, ...]:
+        found = []
+        for name, item, least in (
+            ("offload_optimizer", Offload.OPTIMIZER, 1),
+            ("offload_param", Offload.PARAMETERS, 3),
+        ):
+            if self._device(zero, name) == "none":
+                continue
+            if stage < least:
+                raise DocumentError(
+                    f"needs stage {least} or more, and DeepSpeed ignores it in silence below",
+                    field=f"zero_optimization.{name}",
+                    value=f"stage {stage}",
+                    remedy=f"use stage {least}, or remove it",
+                )
+            found.append(item)
+        if zero.size("zero_hpz_partition_size", 1) > 1:
+            self.assumptions.append(
+                "zero_optimization.zero_hpz_partition_size: the second copy of parameters within "
+                "a node is not priced"
+            )
+        return tuple(found)
+
+    def _device(self, zero: Fields, name: str) -> str:
+        section = (self.fields.get("zero_optimization") or {}).get(name)
+        if section is None:
+            return "none"
+        device = zero.section(name).text("device") or "none"
+        if device not in {"none", "cpu", "nvme"}:
+            raise DocumentError(
+                "is no place to offload to",
+                field=f"zero_optimization.{name}.device",
+                value=device,
+                remedy="use none, cpu or nvme",
+            )
+        return device
+
+    def _checkpointing(self) -> tuple[ActivationCheckpointing, tuple[Offload, ...]]:
+        own = self._section("activation_checkpointing")
+        moved = own.flag("cpu_checkpointing", False)
+        if moved or own.optional_size("number_checkpoints") is not None:
+            return ActivationCheckpointing.FULL, (Offload.ACTIVATIONS,) if moved else ()
+        self.assumptions.append(
+            "the file does not say whether the program checkpoints: none is assumed; "
+            "activation_checkpointing.number_checkpoints says that it does"
+        )
+        return ActivationCheckpointing.NONE, ()
+
+    def _job(self, batch: int) -> dict[str, object]:
+        zero = self._section("zero_optimization")
+        precision = "fp32"
+        for name in ("fp16", "bf16"):
+            if self.fields.get(name) is not None and self._section(name).flag("enabled", False):
+                precision = name
+        job: dict[str, object] = {
+            "stack": "deepspeed",
+            "global_batch_size": batch,
+            "precision": precision,
+            "gradient_clipping": bool(self.fields.get("gradient_clipping")),
+        }
+        if "nvme" in {self._device(zero, name) for name in ("offload_optimizer", "offload_param")}:
+            job["offload_to"] = "nvme"
+        return job

@@ -1,0 +1,81 @@
+"""Round trip: what an export says is what importing it gives, over many random plans."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+
+import pytest
+
+from planner.errors import InputError
+from planner.exporters.canonical import canonical
+from planner.exporters.registry import export
+from planner.importers.training import config_from_text
+from planner.importers.training_config import Setting
+from tests.unit.exporters.plans import plan_of, resolved_model
+from tests.unit.exporters.strategies import BATCH, DEVICES, random_strategy
+
+SUFFIXES = {
+    "torchtitan": ".py",
+    "torchtitan-0.2": ".toml",
+    "megatron-lm": ".sh",
+    "megatron-bridge": "",
+    "deepspeed": ".json",
+    "accelerate": ".yaml",
+    "hf-trainer": ".json",
+}
+LEAST_EXPRESSED = {
+    "torchtitan": 60,
+    "torchtitan-0.2": 60,
+    "megatron-lm": 40,
+    "megatron-bridge": 40,
+    "deepspeed": 12,
+    "accelerate": 16,
+    "hf-trainer": 16,
+}
+PLANS = 160
+
+
+def imported(made, plan):
+    """The strategy that the export's file gives, spelled out."""
+    graph = plan.model.resolved
+    setting = Setting(graph=graph, device_count=DEVICES)
+    found = config_from_text(
+        made.files[0].text, setting, source=made.files[0].name, suffix=SUFFIXES[made.target]
+    )
+    whole = found.strategy.resolved(block_count=graph.block_count, global_batch_size=BATCH)
+    return found, canonical(whole)
+
+
+def exported(plan, target):
+    """The export, or None where the target refuses the plan."""
+    try:
+        return export(plan, target)
+    except InputError:
+        return None
+
+
+@pytest.mark.parametrize(("model", "experts"), [("llama-3-8b", 1), ("mixtral-8x7b", 8)])
+@pytest.mark.parametrize("target", SUFFIXES)
+def test_importing_an_export_gives_its_strategy(target, model, experts):
+    rng = random.Random(20261121)  # noqa: S311
+    seen: Counter[str] = Counter()
+    blocks = resolved_model(model).resolved.block_count
+    for _ in range(PLANS):
+        strategy = random_strategy(rng, block_count=blocks, experts=experts)
+        plan = plan_of(
+            strategy, model=model, cluster="2x8xh100-sxm5-80gb", batch=BATCH, sequence=8192
+        )
+        made = exported(plan, target)
+        if made is None:
+            continue
+        seen["expressed"] += 1
+        found, whole = imported(made, plan)
+        assert whole == canonical(made.strategy)
+        assert found.job["global_batch_size"] == BATCH
+        if not made.losses:
+            own = canonical(plan.strategy)
+            assert whole.model_copy(update={"stages": None}) == own.model_copy(
+                update={"stages": None}
+            )
+    assert seen["expressed"] >= LEAST_EXPRESSED[target] // (2 if experts > 1 else 1)
