@@ -1,4 +1,4 @@
-"""A strategy that somebody pastes to see it beside plans: read, priced, and carried in a URL.
+"""A config that somebody pastes to see it beside plans: read, priced, and carried in a URL.
 
 In links it is packed (zlib, base64url), so that a page with it can be sent to others and nothing
 has to be stored; a short one may stand there as it is.
@@ -8,18 +8,26 @@ from __future__ import annotations
 
 import base64
 import binascii
+import re
 import zlib
 from dataclasses import dataclass
 
 from planner.errors import InputError
+from planner.importers.training import config_from_text
+from planner.importers.training_config import Setting, TrainingConfig
 from planner.planning import estimate
-from planner.schema.document import parse_fields
+from planner.schema.job import Job
 from planner.schema.plan import Estimate, Plan
-from planner.schema.strategy import Strategy
 
 TEXT_LENGTH_LIMIT = 100_000
 _PACKED_LENGTH_LIMIT = 6_000
 _MARK = "z."
+_SIGNS = (
+    (".toml", re.compile(r"^\s*\[[A-Za-z_.]+\]\s*$", re.MULTILINE)),
+    (".py", re.compile(r"^(def|from|import) \w", re.MULTILINE)),
+    ("", re.compile(r"(?:^|\s)--[a-z][a-z0-9-]+")),
+    ("", re.compile(r"^\s*\w+\.\w[\w.]*=", re.MULTILINE)),
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,37 +37,47 @@ class PastedConfig:
     text: str = ""
     estimate: Estimate | None = None
     problem: InputError | None = None
+    format: str = ""
+    assumptions: tuple[str, ...] = ()
 
 
 def pasted_config(text: str, baseline: Plan) -> PastedConfig:
     """Return the text with its price in the baseline's place, or with what is wrong with it."""
     try:
-        return PastedConfig(text=text, estimate=priced_config(text, baseline))
+        config, price = priced_config(text, baseline)
+        return PastedConfig(
+            text=text, estimate=price, format=config.format, assumptions=config.assumptions
+        )
     except InputError as error:
         return PastedConfig(text=text, problem=error)
 
 
-def priced_config(text: str, baseline: Plan) -> Estimate:
-    """Return what the pasted strategy costs, for the baseline's model, cluster and job.
+def priced_config(text: str, baseline: Plan) -> tuple[TrainingConfig, Estimate]:
+    """Return what was pasted and what it costs, on the baseline's cluster.
+
+    What the config says of the job (its batch, say) holds; the rest is as in the baseline.
 
     Raises:
         InputError: if it cannot be read, or is not legal there.
     """
-    job = baseline.job.resolved
-    return estimate(baseline.model, baseline.cluster, job, read_config(text))
-
-
-def read_config(text: str) -> Strategy:
-    """Return the strategy that was pasted.
-
-    Raises:
-        InputError: if it cannot be read.
-    """
+    setting = Setting(
+        graph=baseline.model.resolved,
+        device_count=baseline.cluster.resolved.device_count,
+        global_batch_size=None if "batch" in text else baseline.job.resolved.global_batch_size,
+    )
     if not text.strip():
-        raise InputError("is empty", field="config", remedy="paste a strategy as JSON")
-    fields = parse_fields(text.encode(errors="replace"), source="config", yaml_allowed=True)
-    nested = fields.get("strategy")
-    return Strategy.from_fields(nested if isinstance(nested, dict) else fields, source="config")
+        raise InputError("is empty", field="config", remedy="paste a strategy or training config")
+    config = config_from_text(text, setting, source="config", suffix=_suffix(text))
+    fields = {**baseline.job.resolved.model_dump(mode="json"), **config.job}
+    job = Job.from_fields(fields, source="config")
+    return config, estimate(baseline.model, baseline.cluster, job, config.strategy)
+
+
+def _suffix(text: str) -> str:
+    """Return how a file of such a text is called: what distinguishes the formats."""
+    if text.lstrip().startswith("{"):
+        return ".json"
+    return next((suffix for suffix, sign in _SIGNS if sign.search(text)), ".yaml")
 
 
 def packed(text: str) -> str:

@@ -40,6 +40,13 @@
     }
   };
 
+  document.addEventListener("figure", (event) => {
+    const chart = charts.find(({ target }) => target.id === event.detail.id);
+    if (chart !== undefined) {
+      chart.figure = event.detail.figure;
+      draw();
+    }
+  });
   draw();
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", draw);
 })();

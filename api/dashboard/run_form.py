@@ -1,0 +1,58 @@
+"""The form that starts a run: which command, with which arguments, and what to do when it fails."""
+
+from __future__ import annotations
+
+import json
+from typing import Annotated
+
+from pydantic import ConfigDict, Field
+
+from api.schemas import WirePart
+from planner.errors import InputError
+from planner.schema.agent import CommandName
+from planner.schema.run import RunRequest
+
+
+class RunForm(WirePart):
+    """What was typed: arguments are `name=value`, one a line."""
+
+    model_config = ConfigDict(extra="ignore")
+
+    command: CommandName = "train"
+    arguments: Annotated[str, Field(max_length=20_000)] = ""
+    restart_limit: Annotated[int, Field(ge=0, le=1_000_000)] = 3
+    replan: str = ""
+
+
+def run_request(plan_id: str, form: RunForm) -> RunRequest:
+    """Return the request that the form spells.
+
+    Raises:
+        InputError: if a line of the arguments is no `name=value`.
+    """
+    fields = {
+        "plan_id": plan_id,
+        "command": form.command,
+        "arguments": dict(_argument(line) for line in form.arguments.splitlines() if line.strip()),
+        "restart_limit": form.restart_limit,
+        "replan": bool(form.replan),
+    }
+    return RunRequest.model_validate(fields)
+
+
+def _argument(line: str) -> tuple[str, str | bool | int | float]:
+    name, found, text = line.strip().partition("=")
+    if not found or not name.strip():
+        raise InputError(
+            "is no argument", field="arguments", value=line, remedy="write name=value, one a line"
+        )
+    return name.strip(), _value(text.strip())
+
+
+def _value(text: str) -> str | bool | int | float:
+    """Return a number or truth value where the text is one as JSON has it, else the text."""
+    try:
+        value = json.loads(text)
+    except ValueError:
+        return text
+    return value if isinstance(value, bool | int | float) else text

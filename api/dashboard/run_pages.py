@@ -1,0 +1,159 @@
+"""Pages of runs and agents: lists, start a run from a plan, watch it, read its logs, cancel it."""
+# ruff: noqa: FAST003 - `ThePlan` reads plan_id from the path
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import APIRouter, Form, Query, Response
+from fastapi.responses import JSONResponse, RedirectResponse
+
+from api.caller import Caller
+from api.dashboard.answers import ThePlan
+from api.dashboard.page_route import PageRoute
+from api.dashboard.rendering import page
+from api.dashboard.run_form import RunForm, run_request
+from api.dashboard.run_view import RunView, badge_of, memory_of, run_view
+from api.deps import Administrator, Reader, RunCaller
+from api.deps_agents import Agents, RunId, RunMeasurements, Runs
+from api.errors import NotFoundError
+from api.run_queries import RunLogQuery, RunMetricsQuery, RunQuery
+from api.services.run_measurements import RunMeasurementService
+from api.services.runs import RunService
+from planner.errors import InputError
+from planner.schema.agent import EnrolmentTokenRequest
+from planner.schema.lifecycle import RunState
+
+_SEE_OTHER = 303
+_ROWS_LIMIT = 10_000
+
+router = APIRouter(route_class=PageRoute, include_in_schema=False)
+
+
+@router.get("/runs")
+def show_runs(
+    caller: Reader,
+    runs: Runs,
+    state: RunState | None = None,
+    cursor: Annotated[str | None, Query(max_length=64)] = None,
+) -> Response:
+    """Show the runs, the newest first."""
+    found = runs.list(caller, RunQuery(state=state, cursor=cursor, limit=50))
+    return page(
+        "runs.html", found=found, state=state, states=RunState, cursor=cursor, badge_of=badge_of
+    )
+
+
+@router.get("/agents")
+def show_agents(caller: Reader, agents: Agents) -> Response:
+    """Show the agents and what they offer."""
+    return page("agents.html", agents=agents.list(caller).items, memory_of=memory_of, token=None)
+
+
+@router.post("/agents/tokens")
+def make_token(
+    caller: Administrator,
+    agents: Agents,
+    note: Annotated[str, Form(max_length=200)] = "",
+) -> Response:
+    """Show a new one-time token, this once."""
+    token = agents.make_enrolment_token(caller, EnrolmentTokenRequest(note=note))
+    found = agents.list(caller).items
+    response = page("agents.html", agents=found, memory_of=memory_of, token=token)
+    response.headers["Cache-Control"] = "no-store"
+    return response
+
+
+@router.get("/plans/{plan_id}/runs")
+def show_plan_runs(caller: Reader, plan: ThePlan, runs: Runs, agents: Agents) -> Response:
+    """Show the runs of a plan, and the form that starts one."""
+    return _start_page(caller, plan, runs, agents)
+
+
+@router.post("/plans/{plan_id}/runs")
+def start_run(
+    caller: RunCaller, plan: ThePlan, runs: Runs, form: Annotated[RunForm, Form()]
+) -> Response:
+    """Queue a run of the plan and show it."""
+    run = runs.create(caller, run_request(plan.id, form))
+    return RedirectResponse(f"/runs/{run.id}", status_code=_SEE_OTHER)
+
+
+@router.get("/runs/{run_id}")
+def show_run(caller: Reader, run_id: RunId, runs: Runs, measurements: RunMeasurements) -> Response:
+    """Show a run: its state, measured beside predicted, its history and logs."""
+    view = _view(caller, run_id, runs, measurements)
+    logs = [_log_head(caller, view, measurements, lease.node_rank) for lease in view.run.leases]
+    return page(
+        "run.html", view=view, logs=[log for log in logs if log is not None], badge_of=badge_of
+    )
+
+
+@router.get("/runs/{run_id}/live.json")
+def show_live(caller: Reader, run_id: RunId, runs: Runs, measurements: RunMeasurements) -> Response:
+    """Return what changes on the page of a run while it goes on."""
+    view = _view(caller, run_id, runs, measurements)
+    content = {
+        "state": view.run.state.value,
+        "badge": view.badge,
+        "step": view.run.step,
+        "waiting_for": view.run.waiting_for,
+        "is_over": view.is_over,
+        "event_count": len(view.history),
+        "beside": [
+            {"predicted": row.predicted, "measured": row.measured, "ratio": row.ratio}
+            for row in view.beside
+        ],
+        "figures": {"step-chart": view.step_figure, "loss-chart": view.loss_figure},
+    }
+    return JSONResponse(content, headers={"Cache-Control": "no-store"})
+
+
+@router.get("/runs/{run_id}/log.txt")
+def show_log(
+    caller: Reader,
+    run_id: RunId,
+    measurements: RunMeasurements,
+    query: Annotated[RunLogQuery, Query()],
+) -> Response:
+    """Return a piece of a node's log as text; the header says where the next piece starts."""
+    piece = measurements.log(caller, run_id, query)
+    headers = {"X-End-Offset": str(piece.end_offset), "Cache-Control": "no-store"}
+    return Response(piece.text, media_type="text/plain; charset=utf-8", headers=headers)
+
+
+@router.post("/runs/{run_id}/cancel")
+def cancel_run(caller: RunCaller, run_id: RunId, runs: Runs) -> Response:
+    """Have the run end, and show it."""
+    runs.cancel(caller, run_id)
+    return RedirectResponse(f"/runs/{run_id}", status_code=_SEE_OTHER)
+
+
+def _start_page(caller: Caller, plan: ThePlan, runs: RunService, agents: Agents) -> Response:
+    query = RunQuery(plan_id=plan.id, limit=50)
+    offered = agents.list(caller).items
+    commands = sorted({name for agent in offered for name in agent.report.commands})
+    return page(
+        "plan_runs.html",
+        plan=plan,
+        runs=runs.list(caller, query).items,
+        agents=offered,
+        commands=commands,
+        badge_of=badge_of,
+    )
+
+
+def _view(
+    caller: Caller, run_id: str, runs: RunService, measurements: RunMeasurementService
+) -> RunView:
+    metrics = measurements.metrics(caller, run_id, RunMetricsQuery(limit=_ROWS_LIMIT))
+    return run_view(runs.get(caller, run_id), runs.history(caller, run_id).items, metrics)
+
+
+def _log_head(
+    caller: Caller, view: RunView, measurements: RunMeasurementService, node: int
+) -> object:
+    try:
+        return measurements.log(caller, view.run.id, RunLogQuery(node=node))
+    except (NotFoundError, InputError):
+        return None
