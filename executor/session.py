@@ -35,6 +35,7 @@ from executor.models.declaration import ModelDeclaration
 from executor.models.declared import subject
 from executor.models.own import Declaration
 from executor.planned import check_planned, planned_batch
+from executor.randomness import Draws
 from executor.state_differences import state_differences
 from executor.step_rows import StepRows
 from executor.trainer import Trainer
@@ -140,11 +141,16 @@ class Session:
             held,
             declaration=chain,
             mesh=self.mesh,
-            device=self.device,
             schedule=self._schedule(stages, chain, scaled),
             step_end=StepEnd(
                 updates=updates_of(held, self._residences, optimizer_function, device=self.device),
                 gradients=gradients,
+            ),
+            draws=Draws.of(
+                self.mesh,
+                seed=seed,
+                splits_sequence=self.strategy.sequence_parallel,
+                device=self.device,
             ),
         )
         self.trainer.step_rows = StepRows.wanted(

@@ -20,6 +20,7 @@ from executor.data import DataPosition, StatefulLoader
 from executor.gradients import LossScale
 from executor.mesh import PIPELINE, RankMesh
 from executor.models.declaration import ModelDeclaration
+from executor.randomness import Draws
 from executor.step_rows import StepRows
 from executor.telemetry import MemoryMeter
 from executor.updates import StepEnd, Update, state_tensors
@@ -49,9 +50,9 @@ class Trainer:
         *,
         declaration: ModelDeclaration,
         mesh: RankMesh,
-        device: torch.device,
         schedule: Schedule,
         step_end: StepEnd,
+        draws: Draws,
     ) -> None:
         self.model = model
         self.declaration = declaration
@@ -59,10 +60,11 @@ class Trainer:
         self.step_count = 0
         self.position = DataPosition()
         self._mesh = mesh
-        self._device = device
+        self._device = draws.device
         self._schedule = schedule
         self._step_end = step_end
-        self._meter = MemoryMeter(device)
+        self._draws = draws
+        self._meter = MemoryMeter(draws.device)
         self._metered_peak_bytes: int | None = None
         self.step_rows: StepRows | None = None
 
@@ -161,7 +163,7 @@ class Trainer:
             for parameter in self.model.parameters():
                 parameter.grad = None
             scale = self._step_end.scale
-            with loss_parallel():
+            with self._draws.of_step(self.step_count), loss_parallel():
                 loss = self._schedule.run(inputs, targets)
             treated = self._step_end.run()
         mean_loss = self._global_loss(loss) / scale

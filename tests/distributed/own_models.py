@@ -102,6 +102,23 @@ class Placed(Words):
         return self.head(self.norm(hidden))
 
 
+class Dropping(Words):
+    """The same with dropout in every layer and behind the embedding."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.drop = nn.Dropout(0.2)
+        for layer in self.trunk.layers:
+            layer.mlp = nn.Sequential(layer.mlp, nn.Dropout(0.2))
+
+    def forward(self, tokens: torch.Tensor) -> torch.Tensor:
+        """Return logits."""
+        hidden = self.drop(self.embed(tokens))
+        for layer in self.trunk.layers:
+            hidden = layer(hidden)
+        return self.head(self.norm(hidden))
+
+
 class Pictures(nn.Module):
     """Convolutions, of which nothing is a list of blocks; two of them share a weight."""
 
@@ -136,6 +153,7 @@ KINDS: dict[str, tuple[Callable[[], nn.Module], Declaration | None]] = {
     "placed": (Placed, Declaration(blocks="trunk.layers")),
     "pictures": (Pictures, None),
     "undeclared": (Words, None),
+    "dropping": (Dropping, Declaration(blocks="trunk.layers")),
 }
 
 
@@ -195,6 +213,39 @@ def own_parity(*, strategy: dict[str, Any], kind: str) -> dict[str, Any]:
         "parameter_error": float(largest),
         "differences": list(session.report().differences_from_plan),
     }
+
+
+def own_draws(*, strategy: dict[str, Any], directory: str) -> dict[str, Any]:
+    """Train a module with dropout at one go, and again with a stop and other draws in between."""
+    whole, _ = _drawn(strategy, "dropping", 4)
+    first, is_undisturbed = _drawn(strategy, "dropping", 2, save=directory)
+    torch.manual_seed(99)
+    second, _ = _drawn(strategy, "dropping", 4, load=directory)
+    without, _ = _drawn(strategy, "words", 1)
+    parts = [*first, *second]
+    return {"whole": whole, "parts": parts, "undisturbed": is_undisturbed, "without": without}
+
+
+def _drawn(
+    strategy: dict[str, Any],
+    kind: str,
+    steps: int,
+    *,
+    load: str | None = None,
+    save: str | None = None,
+) -> tuple[list[float], bool]:
+    """Return the losses up to step `steps`, and whether the script's own draws go on as before."""
+    build, declaration = KINDS[kind]
+    session = Session(cpu_plan(**strategy), device=torch.device("cpu"))
+    trainer = session.parallelize(build, loss, adamw, declaration=declaration, seed=SEED)
+    if load is not None:
+        trainer.load(load)
+    before = torch.get_rng_state()
+    losses = [trainer.step(*batch).loss for batch in session.shard(global_batches(0, steps))]
+    is_undisturbed = bool((torch.get_rng_state() == before).all())
+    if save is not None:
+        trainer.save(save)
+    return losses, is_undisturbed
 
 
 def own_refusal(*, strategy: dict[str, Any], kind: str) -> dict[str, Any]:

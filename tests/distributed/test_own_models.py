@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -84,3 +85,20 @@ def test_a_degree_that_needs_a_declaration_is_refused(
     assert refusal["kind"] == "UnsupportedPlanError"
     assert said in refusal["message"]
     assert "limited to 1" in refusal["message"]
+
+
+@pytest.mark.parametrize(
+    "strategy",
+    [
+        {"data_parallel_degree": 2},
+        {"data_parallel_degree": 2, "zero_stage": 3, "activation_checkpointing": "full"},
+    ],
+    ids=["dp2", "zero3-full"],
+)
+def test_a_run_that_goes_on_draws_as_one_that_never_stopped(
+    two_ranks: RankGroup, strategy: dict[str, Any], tmp_path: Path
+) -> None:
+    answer = two_ranks.run("own_draws", strategy=strategy, directory=str(tmp_path / "saved"))
+    assert answer["parts"] == answer["whole"]
+    assert answer["undisturbed"]
+    assert answer["whole"][0] != pytest.approx(answer["without"][0], rel=1e-4)
