@@ -10,12 +10,11 @@ import typer
 
 from planner.cli.console import print_document, stdout
 from planner.cli.failures import NEGATIVE_ANSWER
+from planner.cli.given import read_given
 from planner.cli.inputs import (
-    read_job_of,
     read_plan,
     read_resolved_cluster,
     read_resolved_model,
-    read_strategy,
 )
 from planner.cli.options import (
     BatchOption,
@@ -36,7 +35,7 @@ from planner.errors import InputError
 
 def check(  # noqa: PLR0913 - one parameter per option; tests freeze the surface
     plan_or_strategy: Annotated[
-        Path, typer.Argument(metavar="PLAN_OR_STRATEGY", help="A plan or strategy (JSON or YAML).")
+        Path, typer.Argument(metavar="PLAN_OR_STRATEGY", help="A plan, a strategy or your config.")
     ],
     model: ModelArgument,
     cluster: ClusterArgument,
@@ -75,22 +74,25 @@ def check(  # noqa: PLR0913 - one parameter per option; tests freeze the surface
             value=max_slowdown,
             remedy="write 0.02 to allow two per cent",
         )
-    own = None if job is not None else read_job_of(plan_or_strategy)
+    named = read_resolved_model(model), read_resolved_cluster(cluster)
+    given = read_given(plan_or_strategy, *named)
+    own = None if job is not None else given.job
     wanted = read_job(job, fields=fields, limits={}, fallback=own, calibration=calibration)
     from planner import check as checking
     from planner.cli.plan import write_text
     from planner.cli.views.check import check_view, junit_report
     from planner.resolution import resolved_request
 
-    request = resolved_request(read_resolved_model(model), read_resolved_cluster(cluster), wanted)
+    request = resolved_request(*named, wanted)
     check_calibrates(wanted, request.cluster.resolved.devices)
     report = checking.check(
         request,
-        read_strategy(plan_or_strategy),
+        given.strategy,
         source=str(plan_or_strategy),
         baseline=None if baseline is None else read_plan(baseline),
         max_slowdown_ratio=max_slowdown,
     )
+    report = given.reported(report)
     if junit is not None:
         write_text(junit, junit_report(report), option="--junit")
     if json:

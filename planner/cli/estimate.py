@@ -11,11 +11,11 @@ import typer
 
 from planner.cli.console import print_document, stdout
 from planner.cli.failures import ERROR, NEGATIVE_ANSWER, error_fields
+from planner.cli.given import Given, read_given
 from planner.cli.inputs import (
     read_resolved_cluster,
     read_resolved_model,
     read_strategies,
-    read_strategy,
 )
 from planner.cli.options import (
     BatchOption,
@@ -40,7 +40,6 @@ if TYPE_CHECKING:
 
     from planner.schema.job import Job
     from planner.schema.plan import Estimate, ResolvedCluster, ResolvedModel
-    from planner.schema.strategy import Strategy
 
     Priced = tuple[int, Estimate | InputError]
 
@@ -50,7 +49,7 @@ def estimate(  # noqa: PLR0913 - one parameter per option; tests freeze the surf
     cluster: ClusterArgument,
     strategy: Annotated[
         Path | None,
-        typer.Option("--strategy", metavar="FILE", help="A strategy or plan (JSON or YAML)."),
+        typer.Option("--strategy", metavar="FILE", help="A strategy, a plan or your config."),
     ] = None,
     strategies: Annotated[
         Path | None,
@@ -77,25 +76,28 @@ def estimate(  # noqa: PLR0913 - one parameter per option; tests freeze the surf
         "optimizer": optimizer,
         "stack": stack,
     }
+    named = read_resolved_model(model), read_resolved_cluster(cluster)
+    given = None if strategy is None else read_given(strategy, *named)
+    own = given.job if given is not None and given.names and job is None else None
     request = (
-        read_resolved_model(model),
-        read_resolved_cluster(cluster),
-        read_job(job, fields=fields, limits={}, calibration=calibration),
+        *named,
+        read_job(job, fields=fields, limits={}, fallback=own, calibration=calibration),
     )
     check_calibrates(request[2], request[1].resolved.devices)
-    if strategy is not None:
-        _estimate_one(request, read_strategy(strategy), as_json=json)
+    if given is not None:
+        _estimate_one(request, given, as_json=json)
     elif strategies is not None:
         _estimate_all(request, strategies, as_json=json)
 
 
 def _estimate_one(
-    request: tuple[ResolvedModel, ResolvedCluster, Job], strategy: Strategy, *, as_json: bool
+    request: tuple[ResolvedModel, ResolvedCluster, Job], given: Given, *, as_json: bool
 ) -> None:
     from planner import planning
     from planner.cli.views.plan import estimate_view
 
-    found = planning.estimate(*request, strategy)
+    with given.words():
+        found = planning.estimate(*request, given.strategy)
     if as_json:
         print_document(found)
     else:

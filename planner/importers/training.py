@@ -51,6 +51,11 @@ def strategy_from(path: Path, setting: Setting) -> TrainingConfig:
     )
 
 
+def is_foreign(fields: Mapping[str, Any]) -> bool:
+    """Return whether a mapping is a configuration of other software."""
+    return is_deepspeed(fields) or is_accelerate(fields) or is_trainer(fields)
+
+
 def config_from_text(
     text: str,
     setting: Setting,

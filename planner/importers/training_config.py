@@ -110,10 +110,12 @@ def data_parallel_degree(setting: Setting, degrees: Mapping[str, int]) -> int:
     for degree in degrees.values():
         product *= degree
     if setting.device_count % product:
-        words = " x ".join(f"{name} {degree}" for name, degree in degrees.items() if degree > 1)
+        above = {name: degree for name, degree in degrees.items() if degree > 1}
+        words = " x ".join(f"{name} {degree}" for name, degree in above.items())
+        shown = f"and the others, {words} = {product}, do" if len(above) > 1 else "does"
         raise DocumentError(
-            f"{words} = {product} does not divide the cluster's {setting.device_count} devices",
-            field=next(iter(degrees)),
+            f"{shown} not divide the cluster's {setting.device_count} devices",
+            field=next(iter(above)),
             value=product,
             remedy="give the cluster that the file is for, or degrees that divide it",
         )

@@ -120,7 +120,8 @@ class _Reading:
             self.assumptions.append("pipeline: the program makes stages, which are not priced")
 
     def _section(self, name: str) -> Fields:
-        value = self.fields.get(name) or {}
+        value = self.fields.get(name)
+        value = {} if value is None else value
         if not isinstance(value, Mapping):
             raise DocumentError(
                 "must be a mapping of fields", field=name, value=value, remedy="write an object"
@@ -195,8 +196,7 @@ class _Reading:
         return tuple(found)
 
     def _device(self, zero: Fields, name: str) -> str:
-        section = (self.fields.get("zero_optimization") or {}).get(name)
-        if section is None:
+        if name not in zero or self.fields["zero_optimization"][name] is None:
             return "none"
         device = zero.section(name).text("device") or "none"
         if device not in {"none", "cpu", "nvme"}:

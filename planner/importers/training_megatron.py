@@ -94,7 +94,7 @@ _FLAGS = {
 }
 _KNOWN = _NUMBERS | set(_WORDS) | _LISTS | _FLAGS
 _ASSIGNMENT = re.compile(
-    r"^\s*(?:export\s+|local\s+)?([A-Za-z_]\w*)=([^\s()]*)\s*;?\s*$", re.MULTILINE
+    r"^\s*(?:export\s+|local\s+)?([A-Za-z_]\w*)=([^\s()]*)\s*;?\s*(?:#.*)?$", re.MULTILINE
 )
 _VARIABLE = re.compile(r"\$(?:(\w+)|\{(\w+)(?::?-([^}]*))?\})")
 _FSDP_STAGES = {"no_shard": 0, "optim": 1, "optim_grads": 2, "optim_grads_params": 3}
