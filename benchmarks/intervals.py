@@ -2,9 +2,9 @@
 
 The half width's logarithm is linear in what the job is (see `planner.cost.intervals`). It is the
 80 % quantile of log |ln(measured / predicted)|, fitted by iterated least squares on the check
-function, with a small ridge on all but the intercept. Runs of one family speak for one another: n
-of them count as n / (1 + (n - 1) / 2). Every family is left out once, and the widths fitted on the
-others are held against its runs.
+function, with a small ridge on all but the intercept. Predictions are held out: each run's is at
+rates that were chosen without its family (`benchmarks.leave_out`). Every family is then left out
+of the widths once as well, and those fitted on the others are held against its runs.
 
 Source: Koenker and Bassett 1978, doi:10.2307/1913643.
 """
@@ -13,30 +13,25 @@ from __future__ import annotations
 
 import argparse
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
-from planner.calibration.fit import family_weights
-from planner.cost.intervals import EXPONENTS, step_traits
-from planner.hardware import stack_profile
+from benchmarks.leave_out import errors_of
+from planner.calibration.row import sorted_rows
+from planner.cost.intervals import EXPONENTS, LARGE_WIDTH, step_traits
 from planner.importers.measured_runs import read_measured_runs
-from planner.schema.job import Stack
-from planner.schema.measured_run import MeasuredRun
-from planner.validation.case import case_of
 from planner.validation.comparison import Comparison, Pair, compare
 from planner.validation.measurement import BULK_TIER
-from planner.validation.reasons import Unpriced
 from planner.validation.subsets import SUBSETS
 
 Floats = NDArray[np.float64]
 
 _COVERAGE = 0.8
-_RIDGE = 0.02
-_STACKS = (Stack.MEGATRON, Stack.TORCH, Stack.DEEPSPEED)
+_RIDGE = 0.002
 _LEAST_ERROR = 0.01  # nearer than that is as near as can be
 _ROUNDS = 300
 _SMOOTHING = (0.5, 0.95, 1e-4)  # first, factor a round, least
@@ -44,7 +39,7 @@ _SMOOTHING = (0.5, 0.95, 1e-4)  # first, factor a round, least
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
-    """A run's traits (intercept, two stacks, four traits), how far off it was, and its width."""
+    """A run's traits (intercept, those of its step), how far off it was, and its width."""
 
     family: str
     subsets: tuple[str, ...]
@@ -53,43 +48,33 @@ class Row:
     shipped: float
 
 
-def rows_of(path: Path) -> list[Row]:
-    """Return a row of every run whose step is compared, bulk ones left out."""
-    found = (_row(run) for run in read_measured_runs(path) if run.tier != BULK_TIER)
-    return [row for row in found if row is not None]
-
-
-def _row(run: MeasuredRun) -> Row | None:
-    try:
-        compared = compare(case_of(run))
-    except Unpriced:
-        return None
-    step = compared.step
-    if not isinstance(step, Pair):
-        return None
-    return Row(
-        family=run.family_name,
-        subsets=tuple(name for name, chosen in SUBSETS.items() if chosen(compared)),
-        traits=_traits(compared),
-        error=abs(math.log(step.measured / step.predicted)),
-        shipped=math.log(step.p90 / step.predicted),
-    )
+def rows_of(path: Path) -> Iterator[Row]:
+    """Yield a row of every run whose step is compared, bulk ones left out."""
+    for rows in sorted_rows(read_measured_runs(path)).rows.values():
+        for run, _, error in errors_of(rows):
+            compared = compare(run.case)
+            step = compared.step
+            if run.case.run.tier == BULK_TIER or not isinstance(step, Pair):
+                continue
+            yield Row(
+                family=run.family,
+                subsets=tuple(name for name, chosen in SUBSETS.items() if chosen(compared)),
+                traits=_traits(compared),
+                error=abs(math.log1p(error)),
+                shipped=math.log(step.p90 / step.predicted),
+            )
 
 
 def _traits(compared: Comparison) -> tuple[float, ...]:
     prediction, case = compared.prediction, compared.case
     host = prediction.breakdown_seconds.host / prediction.step_seconds.p50
-    stack = (float(case.job.stack is name) for name in _STACKS[1:])
-    adapted = case.job.adapters is not None
-    return (1.0, *stack, *step_traits(case.workload, host_ratio=host, adapted=adapted))
+    return (1.0, *step_traits(case.workload, case.job, host_ratio=host))
 
 
 def fitted(rows: Sequence[Row]) -> Floats:
     """Return the weights of traits, [traits]."""
     traits = np.array([row.traits for row in rows])
     errors = np.log(np.maximum([row.error for row in rows], _LEAST_ERROR))
-    counts = family_weights([row.family for row in rows])
-    counts = counts / counts.sum()
     ridge = np.diag([1e-9, *[_RIDGE] * (traits.shape[1] - 1)])
     weights = np.zeros(traits.shape[1])
     weights[0] = float(np.quantile(errors, _COVERAGE))
@@ -97,7 +82,7 @@ def fitted(rows: Sequence[Row]) -> Floats:
     for _ in range(_ROUNDS):
         rest = errors - traits @ weights
         sides = np.where(rest > 0.0, _COVERAGE, 1.0 - _COVERAGE)
-        trusted = counts * sides / np.maximum(np.abs(rest), smoothing)
+        trusted = sides / np.maximum(np.abs(rest), smoothing) / len(rows)
         curvature = (traits.T * trusted) @ traits + ridge
         weights = np.linalg.solve(curvature, traits.T @ (trusted * errors))
         smoothing = max(smoothing * factor, least)
@@ -122,12 +107,9 @@ def left_out(rows: Sequence[Row]) -> Floats:
 
 def _print_weights(weights: Floats) -> None:
     print("fitted here, and shipped:")
-    for place, stack in enumerate(_STACKS):
-        base = weights[0] + (weights[place] if place else 0.0)
-        shipped = stack_profile(stack).step_interval_ratio
-        print(f"  {stack.value} step_interval_ratio {math.expm1(math.exp(base)):.3f}, {shipped}")
-    names = ("mixture a", "small b", "host c", "adapters d")
-    for name, value, shipped in zip(names, weights[len(_STACKS) :], EXPONENTS, strict=True):
+    print(f"  width {math.exp(weights[0]):.3f}, {LARGE_WIDTH}")
+    names = ("mixture a", "small b", "host c", "adapters d", "fp16 e", "fp8 f")
+    for name, value, shipped in zip(names, weights[1:], EXPONENTS, strict=True):
         print(f"  {name} {value:.2f}, {shipped}")
 
 
@@ -160,7 +142,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Print the fit, and what intervals hold by subset and family."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.intervals", description=__doc__)
     parser.add_argument("runs", type=Path, help="measured runs, one JSON object a line")
-    rows = rows_of(parser.parse_args(arguments).runs)
+    rows = list(rows_of(parser.parse_args(arguments).runs))
     _print_weights(fitted(rows))
     _print_coverage(rows, left_out(rows))
     return 0

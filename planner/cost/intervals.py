@@ -2,49 +2,55 @@
 
 A step's interval holds 80 % of runs. Its half width, in logarithms, depends on what the job is:
 
-    w = ln(1 + r) exp(a x mixture + b x log10(P0 / P) + c x host + d x adapters) x calibrated
+    w = W exp(a x mixture + b x log10(P0 / P) + c x host + d x adapters + e x fp16 + f x fp8)
+        x calibrated
 
-with r the stack's ratio for large dense models, P the model's parameters where below P0 = 10e9,
-host the share of the step that waits for the host, one half at most, and `calibrated` what runs
-left out of a calibration were off by, over what was shipped.
+with W that of large dense models in bf16, P the model's parameters where below P0 = 10e9, host the
+share of the step that waits for the host, one half at most, and `calibrated` what runs left out of
+a calibration were off by, over what was shipped.
 
-Source: `python -m benchmarks.intervals`, a quantile regression on published runs; it prints r and a
-to d, and which share of runs lies within when their family is left out.
+Source: `python -m benchmarks.intervals`, a quantile regression on published runs, each predicted
+with constants that its source had no part in; it prints W and a to f, and which share of runs lies
+within when their family is left out of this fit too.
 """
 
 from __future__ import annotations
 
 import math
 
-from planner.hardware import ClusterHardware, stack_profile
-from planner.schema.job import Job
+from planner.hardware import ClusterHardware
+from planner.schema.job import Job, Precision
 from planner.schema.plan import Interval
 from planner.workload.layer import ModelWorkload
 
 LARGE_PARAMETERS = 10e9
 HOST_RATIO_MOST = 0.5
 SLACK_AT_THE_LIMIT = 0.018
-EXPONENTS = (0.48, 0.52, 0.41, 0.43)  # a, b, c, d
+LARGE_WIDTH = 0.099  # W
+EXPONENTS = (0.61, 0.37, 1.15, 0.67, 0.63, 0.21)  # a to f
 
 
 def step_width(
     workload: ModelWorkload, hardware: ClusterHardware, job: Job, *, host_ratio: float
 ) -> float:
     """Return the half width of a step's interval, in logarithms."""
-    adapted = job.adapters is not None
-    traits = step_traits(workload, host_ratio=host_ratio, adapted=adapted)
+    traits = step_traits(workload, job, host_ratio=host_ratio)
     exponent = sum(weight * trait for weight, trait in zip(EXPONENTS, traits, strict=True))
-    width = math.log1p(stack_profile(job.stack).step_interval_ratio) * math.exp(exponent)
-    return width * _calibrated(hardware, job)
+    return LARGE_WIDTH * math.exp(exponent) * _calibrated(hardware, job)
 
 
-def step_traits(
-    workload: ModelWorkload, *, host_ratio: float, adapted: bool
-) -> tuple[float, float, float, float]:
-    """Return what makes a step less certain: a mixture, few parameters, a busy host, adapters."""
+def step_traits(workload: ModelWorkload, job: Job, *, host_ratio: float) -> tuple[float, ...]:
+    """Return what makes a step less certain, in the order of `EXPONENTS`."""
     mixture = any(layer.experts_per_token for layer, _ in workload.runs)
     small = max(math.log10(LARGE_PARAMETERS / workload.parameter_count), 0.0)
-    return float(mixture), small, min(host_ratio, HOST_RATIO_MOST), float(adapted)
+    return (
+        float(mixture),
+        small,
+        min(host_ratio, HOST_RATIO_MOST),
+        float(job.adapters is not None),
+        float(job.precision is Precision.FP16),
+        float(job.precision is Precision.FP8),
+    )
 
 
 def _calibrated(hardware: ClusterHardware, job: Job) -> float:

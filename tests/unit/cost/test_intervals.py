@@ -9,15 +9,16 @@ import pytest
 
 from planner.cost.intervals import (
     EXPONENTS,
+    LARGE_WIDTH,
     fits_probability,
     peak_at_the_limit,
     step_interval,
     step_width,
 )
-from planner.hardware import cluster_hardware, stack_profile
+from planner.hardware import cluster_hardware
 from planner.importers.clusters import cluster_from_short_form
 from planner.importers.models import read_model
-from planner.schema.job import Adapters, Calibration, Stack
+from planner.schema.job import Adapters, Calibration, Precision, Stack
 from planner.schema.scalars import Scalars
 from planner.workload.model import model_workload
 from tests.builders import a_job
@@ -32,11 +33,18 @@ def a_width(model: str = "llama-3-70b", *, host: float = 0.0, **job: Any) -> flo
     """Return the half width of a step on eight H100."""
     workload = model_workload(read_model(model)[1])
     hardware = cluster_hardware(cluster_from_short_form("1x8xh100-sxm5-80gb"))
-    return step_width(workload, hardware, a_job(stack=Stack.TORCH, **job), host_ratio=host)
+    fields = {"stack": Stack.TORCH, **job}
+    return step_width(workload, hardware, a_job(**fields), host_ratio=host)
 
 
-def test_a_large_dense_model_is_as_certain_as_its_stack() -> None:
-    assert a_width() == pytest.approx(math.log1p(stack_profile(Stack.TORCH).step_interval_ratio))
+def test_a_large_dense_model_in_bf16_has_the_least_width_on_any_stack() -> None:
+    assert a_width() == LARGE_WIDTH
+    assert a_width(stack=Stack.DEEPSPEED) == LARGE_WIDTH
+
+
+@pytest.mark.parametrize(("precision", "place"), [(Precision.FP16, 4), (Precision.FP8, 5)])
+def test_a_number_format_has_a_width_of_its_own(precision: Precision, place: int) -> None:
+    assert a_width(precision=precision) == pytest.approx(LARGE_WIDTH * math.exp(EXPONENTS[place]))
 
 
 def test_a_mixture_is_less_certain_than_a_dense_model_of_its_size() -> None:
