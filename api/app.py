@@ -87,6 +87,7 @@ def create_app(settings: Settings | None = None, *, planner: Planner | None = No
             sweeper=agent_services.sweeper,
             pruning=Pruning(database, settings),
         ),
+        generate_unique_id_function=lambda route: route.name,
         docs_url=None,
         redoc_url=None,
     )

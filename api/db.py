@@ -9,7 +9,8 @@ from __future__ import annotations
 import sqlite3
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from threading import Lock
 from typing import Any
 
 from sqlalchemy import Connection, Engine, create_engine, event, make_url
@@ -33,6 +34,10 @@ class Database:
         reading = self.engine.execution_options(**{_READ_ONLY: True})
         self._reading = sessionmaker(reading, expire_on_commit=False)
         self._writing = sessionmaker(self.engine, expire_on_commit=False)
+        # SQLite has one writer at a time, and has others sleep and look again, for up to 100 ms:
+        # threads of one process wait for each other here instead, and go on at once.
+        embedded = self.engine.dialect.name == "sqlite"
+        self._turn: AbstractContextManager[object] = Lock() if embedded else nullcontext()
 
     @contextmanager
     def reading(self) -> Iterator[Session]:
@@ -43,7 +48,7 @@ class Database:
     @contextmanager
     def writing(self) -> Iterator[Session]:
         """Open a unit of work and commit it at the end."""
-        with self._writing.begin() as session:
+        with self._turn, self._writing.begin() as session:
             yield session
 
     def close(self) -> None:
@@ -55,9 +60,8 @@ def _engine(given: str) -> Engine:
     url = _url(given)
     if url.get_backend_name() != "sqlite":
         return create_engine(url, pool_pre_ping=True)
-    engine = create_engine(
-        url, connect_args={"timeout": _SQLITE_BUSY_SECONDS, "check_same_thread": False}
-    )
+    waits = {} if "timeout" in url.query else {"timeout": _SQLITE_BUSY_SECONDS}
+    engine = create_engine(url, connect_args={**waits, "check_same_thread": False})
     event.listen(engine, "connect", _prepare_sqlite)
     event.listen(engine, "begin", _begin_sqlite)
     return engine

@@ -49,7 +49,6 @@ class Settings(BaseSettings):
     queued_solve_limit: Annotated[int, Field(ge=0, le=100_000)] = 64
     lease_seconds: Annotated[float, Field(gt=0, le=3600)] = 30.0
     body_bytes_limit: Annotated[int, Field(ge=1, le=DOCUMENT_BYTES_LIMIT)] = DOCUMENT_BYTES_LIMIT
-    model_runs_limit: Annotated[int, Field(ge=1, le=1024)] = 1024
     finished_operation_days: Annotated[float, Field(gt=0, le=3650)] = 30.0
     idempotency_key_days: Annotated[float, Field(gt=0, le=3650)] = 2.0
     log_format: Literal["text", "json"] = "text"

@@ -25,6 +25,6 @@ def is_ready(health: HealthChecks) -> Health:
 
 
 @router.get("/metrics", response_class=Response, responses=documented())
-def read_metrics(metrics: MetricsOfApp) -> Response:
+def read_service_metrics(metrics: MetricsOfApp) -> Response:
     """Return the metrics in Prometheus' text format."""
     return Response(metrics.text(), media_type=CONTENT_TYPE)

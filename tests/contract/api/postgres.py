@@ -51,3 +51,23 @@ def running_server(programs: Path) -> Iterator[str]:
     finally:
         shutil.rmtree(home)
         (home.parent / f"{home.name}.log").unlink()
+
+
+@contextmanager
+def restarted(programs: Path, url: str) -> Iterator[None]:
+    """Stop the server behind `url`, and start it again at the end."""
+    home = Path(url.partition("?host=")[2])
+    account = {"user": "postgres", "group": "postgres", "extra_groups": []}
+    as_account = account if os.geteuid() == 0 else {}
+
+    def control(*arguments: str) -> None:
+        command = [str(programs / "pg_ctl"), *arguments, "-D", str(home / "data")]
+        with (home / "control.log").open("ab") as log:
+            subprocess.run(command, check=True, cwd="/", stdout=log, stderr=log, **as_account)
+
+    control("stop", "-m", "fast")
+    try:
+        yield
+    finally:
+        options = f"-k {home} -c listen_addresses= {_UNSAFE_BUT_QUICK}"
+        control("start", "-w", "-l", str(home / "server.log"), "-o", options)

@@ -18,6 +18,7 @@ from schemathesis.specs.openapi.checks import (
 )
 
 from api.app import create_app
+from api.caller import Scope
 from api.migrate import upgrade_url
 from api.settings import Settings
 from tests.contract.api.solvers import a_planner, plan_at_once
@@ -57,7 +58,7 @@ def described(tmp_path_factory):
     url = f"sqlite:///{tmp_path_factory.mktemp('fuzzing')}/meshwright.db"
     upgrade_url(url)
     app = create_app(
-        Settings(database_url=url, allowed_hosts=("testserver",)),
+        Settings(database_url=url, allowed_hosts=("testserver",), anonymous_scopes=tuple(Scope)),
         planner=a_planner(plan=plan_at_once),
     )
     with TestClient(app) as client:
@@ -94,6 +95,14 @@ def test_no_generated_job_breaks_the_service(described, path):
 
     answers_as_documented()
     assert statuses & {200, 201}
+
+
+@pytest.mark.slow
+def test_no_sequence_of_requests_breaks_the_service(described):
+    """What one answer names, the next request asks for: made, read, listed, revoked, read again."""
+    machine = described.as_state_machine()
+
+    machine.run(settings=settings(BOUNDED, max_examples=8, stateful_step_count=5))
 
 
 def _started_once(app):

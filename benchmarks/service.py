@@ -1,0 +1,229 @@
+"""How the service does under load: `python -m benchmarks.service`.
+
+Each part prints what it measured. `--write` puts the figures into docs/service.md; `--soak-minutes
+30` is the long form of the soak.
+
+    load    50 clients ask for the same plan, which is stored, as fast as they are answered
+    reads   a list, a plan and its page, ten times a second each, while four solves run
+    soak    all of it in turns, and what memory and file handles do meanwhile
+
+The clients share the machine's cores with the service, so the figures are upper bounds.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import socket
+import tempfile
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import httpx
+
+from benchmarks.page import put
+from benchmarks.service_process import ServiceProcess, running_service
+
+PAGE = Path(__file__).resolve().parent.parent / "docs" / "service.md"
+CLIENT_COUNT = 50
+SOLVE_COUNT = 4
+KNOWN = {
+    "model": "llama-3-8b",
+    "cluster": "8xh100-sxm5-80gb",
+    "job": {"global_batch_size": 512, "sequence_length": 8192},
+}
+HEAVY = {"model": "deepseek-v3", "cluster": "64x8xh100-sxm5-80gb"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Latencies:
+    """How long each of a number of requests took."""
+
+    seconds: tuple[float, ...]
+    wall_seconds: float
+
+    def quantile_seconds(self, ratio: float) -> float:
+        """Return the time within which `ratio` of the requests were answered (nearest rank)."""
+        ordered = sorted(self.seconds)
+        return ordered[min(len(ordered) - 1, int(ratio * len(ordered)))]
+
+    def row(self, name: str, bar: str) -> str:
+        """Return the line of the table that shows them."""
+        rate = len(self.seconds) / self.wall_seconds
+        shown = " | ".join(f"{self.quantile_seconds(at) * 1e3:.1f}" for at in (0.5, 0.95, 0.99))
+        return f"| {name} | {len(self.seconds)} | {rate:.0f} | {shown} | {bar} |"
+
+
+async def cached_plans(service: ServiceProcess, *, seconds: float) -> Latencies:
+    """Return how long a stored plan takes while 50 clients ask for it."""
+    await _store(service)
+
+    async def ask(client: httpx.AsyncClient) -> None:
+        answer = await client.post("/v1/plans", json=KNOWN)
+        assert answer.status_code == httpx.codes.OK, answer.text
+
+    return await _hammer(service, [ask] * CLIENT_COUNT, seconds=seconds, pause_seconds=0)
+
+
+async def reads_while_solving(service: ServiceProcess, *, seconds: float) -> Latencies:
+    """Return how long reads take while four solves run."""
+    plan_id = await _store(service)
+    operations = await _begin_solves(service)
+    paths = ("/v1/plans?limit=20", f"/v1/plans/{plan_id}", f"/plans/{plan_id}")
+
+    def reader(path: str) -> Callable[[httpx.AsyncClient], Awaitable[None]]:
+        async def read(client: httpx.AsyncClient) -> None:
+            answer = await client.get(path)
+            assert answer.status_code == httpx.codes.OK, answer.text
+
+        return read
+
+    found = await _hammer(
+        service, [reader(path) for path in paths], seconds=seconds, pause_seconds=0.1
+    )
+    async with _client(service) as client:
+        still = [(await client.get(f"/v1/operations/{name}")).json() for name in operations]
+        for name in operations:
+            await client.delete(f"/v1/operations/{name}")
+    running = sum(operation["state"] == "running" for operation in still)
+    assert running == SOLVE_COUNT, f"only {running} solves ran to the end of the measurement"
+    return found
+
+
+async def soak(service: ServiceProcess, *, minutes: float) -> list[tuple[float, int, int]]:
+    """Return minutes, resident bytes and file handles, again and again, under mixed load."""
+    plan_id = await _store(service)
+    samples: list[tuple[float, int, int]] = []
+    started = time.monotonic()
+    number = 0
+    while (elapsed := time.monotonic() - started) < minutes * 60:
+        async with _client(service) as client:
+            await asyncio.gather(*(_mixed(client, plan_id, number + at) for at in range(10)))
+        number += 10
+        if number % 50 == 0:
+            samples.append((elapsed / 60, service.resident_bytes(), service.file_handle_count()))
+    return samples
+
+
+async def _mixed(client: httpx.AsyncClient, plan_id: str, number: int) -> None:
+    """Read, plan anew, begin and cancel, and go wrong, as `number` has it."""
+    match number % 5:
+        case 0:
+            await client.get(f"/plans/{plan_id}")
+        case 1:
+            await client.post("/v1/plans", json=KNOWN)
+        case 2:
+            await client.get("/v1/plans?limit=50")
+        case 3:
+            await client.post("/v1/plans", json={"model": "none", "cluster": "none"})
+        case _:
+            request = {**HEAVY, "job": {"global_batch_size": 1024 + number}}
+            begun = await client.post("/v1/plans", json=request, headers={"Prefer": "wait=0"})
+            if begun.status_code == httpx.codes.ACCEPTED:
+                await client.delete(f"/v1/operations/{begun.json()['id']}")
+
+
+async def _store(service: ServiceProcess) -> str:
+    async with _client(service) as client:
+        answer = await client.post("/v1/plans", json=KNOWN, headers={"Prefer": "wait=30"})
+        answer.raise_for_status()
+        identifier: str = answer.json()["id"]
+        return identifier
+
+
+async def _begin_solves(service: ServiceProcess) -> list[str]:
+    async with _client(service) as client:
+        found = []
+        for number in range(SOLVE_COUNT):
+            request = {**HEAVY, "job": {"global_batch_size": 4096 + 512 * number}}
+            answer = await client.post("/v1/plans", json=request, headers={"Prefer": "wait=0"})
+            answer.raise_for_status()
+            found.append(answer.json()["id"])
+        return found
+
+
+async def _hammer(
+    service: ServiceProcess,
+    requests: Sequence[Callable[[httpx.AsyncClient], Awaitable[None]]],
+    *,
+    seconds: float,
+    pause_seconds: float,
+) -> Latencies:
+    """Return the latencies of requests that go on side by side, each on a connection of its own."""
+    found: list[float] = []
+    started = time.monotonic()
+
+    async def repeat(request: Callable[[httpx.AsyncClient], Awaitable[None]]) -> None:
+        async with _client(service) as client:
+            await request(client)  # the connection is made before anything is measured
+            while time.monotonic() < started + seconds:
+                begun = time.perf_counter()
+                await request(client)
+                found.append(time.perf_counter() - begun)
+                await asyncio.sleep(pause_seconds)
+
+    await asyncio.gather(*(repeat(request) for request in requests))
+    return Latencies(seconds=tuple(found), wall_seconds=time.monotonic() - started)
+
+
+def _client(service: ServiceProcess) -> httpx.AsyncClient:
+    return httpx.AsyncClient(base_url=service.url, timeout=60)
+
+
+def _free_port() -> int:
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        port: int = found.getsockname()[1]
+        return port
+
+
+def measure(*, seconds: float, soak_minutes: float) -> list[str]:
+    """Return the lines of the table of figures."""
+    with tempfile.TemporaryDirectory() as home:
+        directory = Path(home)
+        with running_service(
+            directory, port=_free_port(), MESHWRIGHT_SOLVER_PROCESSES=str(SOLVE_COUNT)
+        ) as service:
+            cached = asyncio.run(cached_plans(service, seconds=seconds))
+            print(cached.row("stored plan, 50 clients", "p99 < 50 ms"), flush=True)
+            reads = asyncio.run(reads_while_solving(service, seconds=seconds))
+            print(reads.row("reads while 4 solves run", "p99 < 100 ms"), flush=True)
+            samples = asyncio.run(soak(service, minutes=soak_minutes))
+    return [
+        "| what | requests | per second | p50 (ms) | p95 (ms) | p99 (ms) | bar |",
+        "|---|---|---|---|---|---|---|",
+        cached.row("stored plan, 50 clients", "p99 < 50 ms"),
+        reads.row("reads while 4 solves run", "p99 < 100 ms"),
+        "",
+        _soak_line(samples),
+    ]
+
+
+def _soak_line(samples: Sequence[tuple[float, int, int]]) -> str:
+    settled = samples[len(samples) // 4 :]
+    (begun, first_bytes, first_handles), (ended, last_bytes, last_handles) = settled[0], settled[-1]
+    return (
+        f"Soak: from minute {begun:.1f} to {ended:.1f} of mixed load, memory went from "
+        f"{first_bytes / 2**20:.0f} to {last_bytes / 2**20:.0f} MiB and file handles from "
+        f"{first_handles} to {last_handles}."
+    )
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Measure, print, and write the page where that is asked for."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.service", description=__doc__)
+    parser.add_argument("--seconds", type=float, default=20.0, help="of each load (default 20)")
+    parser.add_argument("--soak-minutes", type=float, default=1.0, help="default 1")
+    parser.add_argument("--write", action="store_true", help="put the figures into the page")
+    given = parser.parse_args(arguments)
+    lines = measure(seconds=given.seconds, soak_minutes=given.soak_minutes)
+    print("\n".join(lines))
+    if given.write:
+        put("load", lines, page=PAGE)
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
