@@ -51,27 +51,27 @@ def tagged(prefix: str, spared: frozenset[int] = frozenset()) -> list[int]:
     return [pid for pid in _process_numbers() if pid not in left_out and _has_variable(pid, wanted)]
 
 
-def end_all(prefix: str, *, grace_seconds: float, spared: frozenset[int] = frozenset()) -> None:
+def end_all(prefix: str, *, grace_seconds: float) -> None:
     """End every process whose tag begins with `prefix`: asked first, then killed.
 
     Returns when none is left, which takes `grace_seconds` and some milliseconds at most unless the
     kernel cannot end one.
     """
-    for pid in tagged(prefix, spared):
+    for pid in tagged(prefix):
         _signal(pid, signal.SIGTERM)
         _signal(pid, signal.SIGCONT)
     deadline = time.monotonic() + grace_seconds
-    while tagged(prefix, spared) and time.monotonic() < deadline:
+    while tagged(prefix) and time.monotonic() < deadline:
         time.sleep(_POLL_SECONDS)
-    kill_all(prefix, spared)
+    kill_all(prefix)
 
 
-def kill_all(prefix: str, spared: frozenset[int] = frozenset()) -> None:
+def kill_all(prefix: str) -> None:
     """Kill every process whose tag begins with `prefix`, and those that they start meanwhile."""
     unseen = 0
     # A process that is between fork and exec can be missed once.
     while unseen < 2:
-        found = tagged(prefix, spared)
+        found = tagged(prefix)
         unseen = 0 if found else unseen + 1
         for pid in found:
             _signal(pid, signal.SIGKILL)

@@ -29,12 +29,15 @@ def main(arguments: list[str]) -> int:
     """Run this node's command; return its exit status."""
     folder = Path(arguments[0])
     task = json.loads((folder / "task.json").read_text(encoding="utf-8"))
-    command = _placed(task["commands"][int(os.environ["SLURM_NODEID"])])
+    node = os.environ["SLURM_NODEID"]
+    command = _placed(task["commands"][int(node)])
+    # Slurm's own processes carry the job's tag; ours have one of this node.
+    tag = f"{os.environ[TAG]}{node}/"
     signal.signal(signal.SIGTERM, _ask_stop)
     child = subprocess.Popen(
         command["argv"],
         cwd=command["directory"],
-        env={**os.environ, **command["environment"]},
+        env={**os.environ, **command["environment"], TAG: tag},
         stdin=subprocess.DEVNULL,
         start_new_session=True,
     )
@@ -43,7 +46,7 @@ def main(arguments: list[str]) -> int:
         time.sleep(_POLL_SECONDS)
     grace = command["grace_seconds"] if _stop else 0.0
     status = child.poll()
-    end_all(os.environ[TAG], grace_seconds=grace, spared=_parents())
+    end_all(tag, grace_seconds=grace)
     child.wait()
     return 1 if status is None or status < 0 else status
 
@@ -91,16 +94,6 @@ def _first_host() -> str:
         check=True,
     )
     return answer.stdout.split()[0]
-
-
-def _parents() -> frozenset[int]:
-    """Return this process's ancestors: Slurm's own carry the job's environment too."""
-    found, pid = set(), os.getpid()
-    while pid > 1:
-        stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
-        pid = int(stat.rpartition(")")[2].split()[1])
-        found.add(pid)
-    return frozenset(found)
 
 
 def _ask_stop(_number: int, _frame: FrameType | None) -> None:

@@ -263,15 +263,15 @@ class Fleet:
     def plan(self, request: Mapping[str, Any]) -> str:
         """Return the number of a plan that the server made."""
         answer = self.server.ask("POST", "/v1/plans", request)
-        if "status" in answer and "plan_id" in answer:
+        if not str(answer["id"]).startswith("operation-"):
+            return str(answer["id"])
 
-            def done() -> Any:
-                found = self.server.ask("GET", f"/v1/operations/{answer['id']}")
-                assert found["status"] not in {"failed", "cancelled", "infeasible"}, found
-                return found.get("plan_id")
+        def made() -> Any:
+            found = self.server.ask("GET", f"/v1/operations/{answer['id']}")
+            assert found["state"] not in {"failed", "cancelled"}, found
+            return found["plan_id"]
 
-            return str(wait_until(done, START_SECONDS, "the plan is not made"))
-        return str(answer["id"])
+        return str(wait_until(made, START_SECONDS, "the plan is not made"))
 
     def run(self, plan_id: str, *, command: str, **fields: Any) -> str:
         """Queue a run; return its number."""
