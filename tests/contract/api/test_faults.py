@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import shutil
+import resource
 import sqlite3
 import threading
 import time
@@ -10,9 +10,8 @@ import time
 import httpx
 import pytest
 
-from api.migrate import upgrade_url
 from tests.contract.api.postgres import restarted, running_server, server_programs
-from tests.contract.api.processes import serving
+from tests.contract.api.processes import Running, serving
 
 pytestmark = pytest.mark.slow
 UNAVAILABLE = "urn:meshwright:problem:database-unavailable"
@@ -88,39 +87,31 @@ def test_a_solve_that_was_killed_with_its_service_says_so(tmp_path):
     assert operation["problem"]["type"] == "urn:meshwright:problem:solve-abandoned"
 
 
-@pytest.mark.skipif(shutil.which("prlimit") is None, reason="no prlimit to bound files with")
 def test_a_full_disk_refuses_writes_and_goes_on_reading(tmp_path):
-    """A limit on the size of files stands for the disk: SQLite gets the same errors."""
-    url = f"sqlite:///{tmp_path}/meshwright.db?timeout=2"
-    upgrade_url(url)
-    limit = ("prlimit", f"--fsize={512 * 1024}")
-    acknowledged: dict[str, bytes] = {}
-    with (
-        serving(tmp_path / "files", database_url=url, prefix=limit) as service,
-        service.client() as client,
-    ):
-        for number in range(1, 200):
-            answer = client.post("/v1/plans", json=a_request(number), headers={"Prefer": "wait=5"})
-            if answer.status_code != 201:
-                break
-            acknowledged[answer.json()["id"]] = answer.content
-        refused = client.post("/v1/plans", json=a_request(999), headers={"Prefer": "wait=0"})
-        while refused.status_code == 202:  # there was room for an operation, and none for its plan
-            number += 1
-            refused = client.post(
-                "/v1/plans", json=a_request(number + 999), headers={"Prefer": "wait=0"}
-            )
+    """A limit on the size of the service's files stands for the disk; then there is room again."""
+    url = f"sqlite:///{tmp_path}/meshwright.db"
+    with serving(tmp_path / "files", database_url=url) as service, service.client() as client:
+        first = [stored(client, number) for number in (1, 2)]
+        acknowledged = {answer.json()["id"]: answer.content for answer in first}
+        _bound_files(service, 4096)
+
+        refused = stored(client, 3)
+        ready = client.get("/readyz")
+        found = the_plans(client, acknowledged)
+        _bound_files(service, resource.RLIM_INFINITY)
 
         assert refused.status_code == 503
         assert refused.json()["type"] == UNAVAILABLE
         assert "Retry-After" in refused.headers
-        assert acknowledged
-        assert the_plans(client, acknowledged) == acknowledged
-        assert "Traceback" not in refused.text
+        assert ready.status_code == 200
+        assert found == acknowledged
+        assert stored(client, 3).status_code == 201
 
-    with serving(tmp_path / "more", database_url=url) as service, service.client() as client:
-        assert the_plans(client, acknowledged) == acknowledged
-        assert stored(client, 500).status_code == 201
+
+def _bound_files(service: Running, size_bytes: int) -> None:
+    """Have the service's writes beyond that size fail."""
+    limits = (size_bytes, resource.RLIM_INFINITY)
+    resource.prlimit(service.process.pid, resource.RLIMIT_FSIZE, limits)
 
 
 def test_a_locked_database_is_waited_for_and_then_said_to_be_unavailable(tmp_path):
