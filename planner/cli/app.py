@@ -20,6 +20,7 @@ from planner.cli import (
     catalogue,
     check,
     compare,
+    discover,
     estimate,
     explain,
     export,
@@ -78,6 +79,7 @@ app.command("validate")(validate.validate)
 app.command("calibrate")(calibrate.calibrate)
 app.command("run", context_settings={"allow_interspersed_args": True})(run.run)
 app.command("profile")(profile.profile)
+app.command("discover")(discover.discover)
 app.command("trace")(trace.trace)
 app.command("serve")(service.serve)
 app.add_typer(agent.agent, name="agent")

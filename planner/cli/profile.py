@@ -47,7 +47,7 @@ def profile(
 
     figures = measured_figures(ranks=ranks, device=device, seconds=seconds)
     cluster = measured_cluster(figures)
-    _write(out, cluster.to_json())
+    write_cluster(out, cluster.to_json())
     if as_json:
         print_document(cluster)
         return
@@ -112,7 +112,12 @@ def summary_lines(cluster: Cluster, figures: MachineFigures) -> list[str]:
     ]
 
 
-def _write(path: Path, text: str) -> None:
+def write_cluster(path: Path, text: str) -> None:
+    """Write a cluster file.
+
+    Raises:
+        InputError: if it cannot be written there.
+    """
     try:
         path.write_text(text, encoding="utf-8")
     except OSError as error:

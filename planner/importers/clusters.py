@@ -10,10 +10,13 @@ from typing import Any
 from pydantic import JsonValue
 
 from planner.errors import InputError
+from planner.importers.discovered import TEXT_LIMIT
 from planner.schema.cluster import DEVICE_LIMIT, Cluster, NodeGroup
 from planner.schema.document import read_fields
 
 _SHORT_FORM = re.compile(r"(?:(-?[0-9]{1,9})x)?(-?[0-9]{1,9})x([A-Za-z][A-Za-z0-9._-]{0,60})")
+_DOCUMENTS = frozenset({".json", ".yaml", ".yml"})
+_KUBERNETES = frozenset({"List", "NodeList", "Node"})
 _REMEDY = "write for example 8xh100-sxm5-80gb, 16x8xh100-sxm5-80gb, or give a YAML or JSON file"
 
 
@@ -24,15 +27,33 @@ def read_cluster(reference: str) -> tuple[JsonValue, Cluster]:
         InputError: if it is neither a short form nor a readable, valid document.
     """
     if _names_a_file(reference):
-        fields = read_fields(Path(reference))
-        return fields, cluster_from_fields(fields, source=reference)
+        return _read_file(Path(reference))
     return reference, cluster_from_short_form(reference)
+
+
+def _read_file(path: Path) -> tuple[JsonValue, Cluster]:
+    """Return the cluster in a file: our document, or what a tool has printed.
+
+    A tool's output is recorded as the cluster that it was read as.
+    """
+    if path.suffix in _DOCUMENTS:
+        fields = read_fields(path)
+        if fields.get("kind") not in _KUBERNETES:
+            return fields, cluster_from_fields(fields, source=str(path))
+    elif path.is_dir():
+        read_fields(path)  # says that it is one
+    from planner.importers.cluster_formats import cluster_from_output  # noqa: PLC0415
+
+    with path.open("rb") as file:
+        content = file.read(TEXT_LIMIT + 1)
+    cluster = cluster_from_output(content, source=str(path)).cluster
+    return cluster.model_dump(mode="json"), cluster
 
 
 def _names_a_file(reference: str) -> bool:
     path = Path(reference)
     try:
-        return path.exists() or path.suffix in {".json", ".yaml", ".yml"}
+        return path.exists() or path.suffix in _DOCUMENTS
     except (OSError, ValueError):  # longer than any file's name, or no name at all
         return False
 

@@ -6,6 +6,7 @@ import json
 import os
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -21,38 +22,53 @@ PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
 FENCE = re.compile(r"^```console\n(.*?)^```", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"\]\((?!https?://|#)([^)#]+)")
 OPTION = re.compile(r"(?<![\w-])--[a-z][a-z-]+")
-COMMANDS = [
-    line.removeprefix("$ ")
-    for page in PAGES
-    for block in FENCE.findall(page.read_text(encoding="utf-8"))
-    for line in block.splitlines()
-    if line.startswith("$ ")
-]
+SAMPLES = ROOT / "tests/unit/importers/samples"
+GIVEN = {  # files that a page's commands name and no command of it writes
+    "all_reduce-8.txt": SAMPLES / "all_reduce-8.txt",
+    "all_reduce-32.txt": SAMPLES / "all_reduce-32.txt",
+    "config.json": ROOT / "profiles/models/llama-3-8b.json",
+    "nodes.json": SAMPLES / "nodes.json",
+    "nodes.txt": SAMPLES / "scontrol-show-node.txt",
+    "topo.txt": SAMPLES / "topo-nvlink.txt",
+    "topo.xml": SAMPLES / "nccl-topology.xml",
+}
+
+
+def commands_of(page):
+    """Return the commands of a page's consoles, in order."""
+    blocks = FENCE.findall(page.read_text(encoding="utf-8"))
+    lines = (line for block in blocks for line in block.splitlines())
+    return [line.removeprefix("$ ") for line in lines if line.startswith("$ ")]
+
+
+WITH_COMMANDS = [page for page in PAGES if commands_of(page)]
 
 
 def test_there_are_commands_to_run():
-    assert len(COMMANDS) >= 3
+    assert sum(len(commands_of(page)) for page in WITH_COMMANDS) >= 20
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("command", COMMANDS)
-def test_documented_command_runs_and_prints_something(command, tmp_path):
-    program, *words = shlex.split(command)
-    assert program == "meshwright"
-    if "runs.jsonl" in words:
-        lines = map(json.dumps, measured_fields(TRUTH, noise=0.03))
-        (tmp_path / "runs.jsonl").write_text("\n".join(lines), encoding="utf-8")
-    done = subprocess.run(
-        [sys.executable, "-m", "planner.cli", *words],
-        cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=120,
-    )
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.strip()
+@pytest.mark.parametrize("page", WITH_COMMANDS, ids=lambda page: page.stem)
+def test_documented_commands_run_in_order_and_print_something(page, tmp_path):
+    lines = map(json.dumps, measured_fields(TRUTH, noise=0.03))
+    (tmp_path / "runs.jsonl").write_text("\n".join(lines), encoding="utf-8")
+    for name, source in GIVEN.items():
+        shutil.copy(source, tmp_path / name)
+    for command in commands_of(page):
+        program, *words = shlex.split(command)
+        assert program == "meshwright"
+        done = subprocess.run(
+            [sys.executable, "-m", "planner.cli", *words],
+            cwd=tmp_path,
+            env={**os.environ, "PYTHONPATH": str(ROOT)},
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=120,
+        )
+        assert done.returncode == 0, f"{command}\n{done.stderr}"
+        assert done.stdout.strip(), command
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())

@@ -1,0 +1,163 @@
+"""`meshwright discover`: a cluster file from this machine, or from what a tool has printed."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from planner.cli.options import JsonOption
+from planner.errors import InputError
+
+if TYPE_CHECKING:
+    from planner.importers.cluster_formats import ClusterFormat, Told
+    from planner.importers.discovered import Discovered
+    from planner.schema.cluster import Cluster
+
+FORMAT_NAMES = ("nvidia-smi", "slurm", "kubernetes", "nccl-topology", "nccl-tests")
+
+
+def discover(  # noqa: PLR0913  (one parameter per option)
+    out: Annotated[
+        Path, typer.Option("--out", metavar="FILE", help="Write the cluster file there.")
+    ] = Path("cluster.json"),
+    sources: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--from",
+            metavar="FILE",
+            help="A tool's output, - for standard input; several tables of nccl-tests may be "
+            "given. Default: look at this machine.",
+        ),
+    ] = None,
+    form: Annotated[
+        str | None,
+        typer.Option(
+            "--format", metavar="NAME", help=f"{', '.join(FORMAT_NAMES)}; default: as it looks."
+        ),
+    ] = None,
+    device: Annotated[
+        str | None,
+        typer.Option("--device", metavar="NAME", help="The profile of its devices."),
+    ] = None,
+    nodes: Annotated[
+        int,
+        typer.Option("--nodes", min=1, max=131_072, metavar="N", help="Nodes alike; default: one."),
+    ] = 1,
+    devices_per_node: Annotated[
+        int | None,
+        typer.Option(
+            "--devices-per-node", min=1, max=1024, metavar="N", help="Where nothing says it."
+        ),
+    ] = None,
+    collective: Annotated[
+        str | None,
+        typer.Option(
+            "--collective", metavar="NAME", help="What nccl-tests measured, where it is not said."
+        ),
+    ] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Describe this machine, or a cluster whose tools' output is given, as a cluster file."""
+    from planner.cli.console import print_document
+    from planner.cli.profile import write_cluster
+    from planner.hardware import cluster_hardware
+    from planner.importers.cluster_formats import Told
+
+    told = Told(device=device, node_count=nodes, devices_per_node=devices_per_node)
+    found = _found(sources or [], form=_checked(form), told=told, collective=collective)
+    hardware = cluster_hardware(found.cluster)  # refuses a device that has no profile
+    write_cluster(out, found.cluster.to_json())
+    if as_json:
+        print_document(found.cluster)
+        return
+    typer.echo(f"{found.cluster.name}: {hardware.device_count} devices")
+    for line in (*_groups(found.cluster), *found.notes, f"written to {out}"):
+        typer.echo(line)
+
+
+def _found(
+    sources: list[str], *, form: ClusterFormat | None, told: Told, collective: str | None
+) -> Discovered:
+    from planner.importers.cluster_formats import cluster_from_output, format_of
+    from planner.importers.discovered import text_of
+    from planner.importers.this_machine import discover_here
+
+    if not sources:
+        return discover_here(device=told.device)
+    contents = [(source, _content(source)) for source in sources]
+    first_source, first = contents[0]
+    known = form or format_of(text_of(first, source=first_source), source=first_source)
+    if known == "nccl-tests":
+        return _fitted(contents, device=told.device, collective=collective)
+    if len(contents) > 1:
+        raise InputError(
+            "may be given once, but for tables of nccl-tests",
+            field="--from",
+            value=f"{len(contents)} files",
+            remedy="give one file, or put Slurm's records into one",
+        )
+    return cluster_from_output(first, source=first_source, form=known, told=told)
+
+
+def _fitted(
+    contents: list[tuple[str, bytes]], *, device: str | None, collective: str | None
+) -> Discovered:
+    from planner.cli.collective_fit import fitted_cluster
+    from planner.importers.discovered import Discovered, device_called, text_of
+    from planner.importers.nccl_tests import collective_table
+
+    tables = [
+        collective_table(text_of(content, source=source), source=source, collective=collective)
+        for source, content in contents
+    ]
+    names = ", ".join(Path(source).name for source, _ in contents)
+    known = device or device_called(tables[0].product, field=contents[0][0])
+    cluster, error = fitted_cluster(tables, name=names[:100], device=known, source=names[:100])
+    kinds = ", ".join(sorted({table.figures[0].kind for table in tables}))
+    measured = sum(len(table.figures) for table in tables)
+    said = (
+        f"fitted to {measured} measurements of {kinds} over {tables[0].rank_count} ranks; mean "
+        f"error {error:.0%}"
+    )
+    return Discovered(cluster=cluster, notes=(said,))
+
+
+def _content(source: str) -> bytes:
+    from planner.importers.discovered import TEXT_LIMIT
+
+    try:
+        if source == "-":
+            return sys.stdin.buffer.read(TEXT_LIMIT + 1)
+        with Path(source).open("rb") as file:
+            return file.read(TEXT_LIMIT + 1)
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else str(error)
+        raise InputError(
+            f"cannot be read: {reason}", field="--from", value=source, remedy="give a readable file"
+        ) from None
+
+
+def _checked(form: str | None) -> ClusterFormat | None:
+    from typing import cast
+
+    if form is not None and form not in FORMAT_NAMES:
+        raise InputError(
+            "is no format that can be read",
+            field="--format",
+            value=form,
+            remedy=f"use one of {', '.join(FORMAT_NAMES)}",
+        )
+    return cast("ClusterFormat | None", form)
+
+
+def _groups(cluster: Cluster) -> list[str]:
+    lines = []
+    for group in cluster.node_groups:
+        memory = group.host_memory_bytes
+        host = "" if memory is None else f", {memory / 2**30:.0f} GiB of host memory each"
+        nodes = "1 node" if group.node_count == 1 else f"{group.node_count} nodes"
+        lines.append(f"{nodes} of {group.devices_per_node} x {group.device}{host}")
+    return lines

@@ -1,0 +1,118 @@
+"""Formats: which tool's output a text is, and the cluster that it describes."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal, get_args
+
+from planner.errors import DocumentError, InputError
+from planner.importers.discovered import Discovered, text_of
+from planner.schema.document import parse_fields
+
+ClusterFormat = Literal["nvidia-smi", "slurm", "kubernetes", "nccl-topology", "nccl-tests"]
+FORMATS: tuple[str, ...] = get_args(ClusterFormat)
+
+_MARKS: tuple[tuple[ClusterFormat, str], ...] = (
+    ("slurm", r"^(NodeName|SwitchName|BlockName)="),
+    ("nccl-topology", r"\A\s*(<\?xml[^>]*>\s*)?(<!--[^>]{0,4096}-->\s*)?<(!DOCTYPE|system\b)"),
+    ("nccl-tests", r"^#\s+Rank\s+[0-9]+\s|^#.*\bnccl-tests\b|\"nccl_version\"\s*:"),
+    ("kubernetes", r"\"kind\"\s*:\s*\"(List|NodeList|Node)\"|^kind:\s*(List|NodeList|Node)\s*$"),
+    ("nvidia-smi", r"^\s*GPU0\s"),
+)
+_HEAD = 2**20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Told:
+    """What a user adds to an output that does not say it."""
+
+    device: str | None = None
+    node_count: int = 1
+    devices_per_node: int | None = None
+
+
+def format_of(text: str, *, source: str) -> ClusterFormat:
+    """Return which tool's output `text` is.
+
+    Raises:
+        InputError: if it looks like none of them.
+    """
+    for name, mark in _MARKS:
+        if re.search(mark, text[:_HEAD], re.MULTILINE):
+            return name
+    raise InputError(
+        "is no output that is known",
+        field=source,
+        value=text.strip()[:60],
+        remedy=f"say what it is with --format: {', '.join(FORMATS)}",
+    )
+
+
+def cluster_from_output(
+    content: bytes, *, source: str, form: ClusterFormat | None = None, told: Told | None = None
+) -> Discovered:
+    """Return the cluster that a tool's output describes, without what nccl-tests measured.
+
+    Raises:
+        InputError: naming what cannot be read, or what must be told.
+    """
+    text, told = text_of(content, source=source), told or Told()
+    form = form or format_of(text, source=source)
+    name = source.rsplit("/", maxsplit=1)[-1][:100] or "cluster"
+    if form == "slurm":
+        return slurm(text, name, told)
+    if form == "kubernetes":
+        return kubernetes(text, name, told)
+    if form == "nvidia-smi":
+        from planner.importers.nvidia_smi import cluster_from_matrix  # noqa: PLC0415
+
+        return cluster_from_matrix(
+            text, source=name, device=told.device, node_count=told.node_count
+        )
+    if form == "nccl-topology":
+        from planner.importers.nccl_topology import cluster_from_nccl_topology  # noqa: PLC0415
+
+        return cluster_from_nccl_topology(
+            text, source=name, device=told.device, node_count=told.node_count
+        )
+    raise InputError(
+        "is a table of measurements, not of nodes",
+        field=source,
+        remedy="run `meshwright discover --from FILE` on it, and plan for the file that it writes",
+    )
+
+
+def slurm(text: str, name: str, told: Told) -> Discovered:
+    """Return the cluster of Slurm's records."""
+    from planner.importers.slurm import cluster_from_slurm  # noqa: PLC0415
+
+    return cluster_from_slurm(
+        text, source=name, device=told.device, devices_per_node=told.devices_per_node
+    )
+
+
+def kubernetes(text: str, name: str, told: Told) -> Discovered:
+    """Return the cluster of Kubernetes nodes, listed in JSON or YAML."""
+    from planner.importers.kubernetes import cluster_from_kubernetes  # noqa: PLC0415
+
+    if text.lstrip().startswith("{"):
+        fields = _json(text, name)
+    else:
+        fields = parse_fields(text.encode(), source=name, yaml_allowed=True)
+    return cluster_from_kubernetes(fields, source=name, device=told.device)
+
+
+def _json(text: str, name: str) -> Mapping[str, Any]:
+    """Return the object in `text`, which may be larger than a document: nodes say much else."""
+    try:
+        fields = json.loads(text)
+    except (ValueError, RecursionError):
+        fields = None
+    if not isinstance(fields, dict):
+        raise DocumentError(
+            "is not valid JSON of an object", field=name, remedy="is the file whole?"
+        )
+    return fields

@@ -1,0 +1,158 @@
+"""Discovered: what tools say of a cluster, before it is a document.
+
+Tools name products (NVIDIA H100 80GB HBM3); profiles have names of their own (h100-sxm5-80gb).
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from planner.errors import DocumentError, InputError
+from planner.schema.cluster import Cluster, NodeGroup
+
+TEXT_LIMIT = 32 * 2**20
+
+_Kind = tuple[str, int, int | None]
+
+# Patterns over a product's name in lower case, its signs as single spaces. The first that is found
+# counts. Sources: NVIDIA's product pages; names as `nvidia-smi -L` and GPU feature discovery print
+# them.
+_PRODUCTS = (
+    (r"\bgb300\b", "gb300-nvl72"),
+    (r"\bgb200\b", "gb200-nvl72"),
+    (r"\bgh200\b", "gh200-96gb"),
+    (r"\bb300\b", "b300-sxm-288gb"),
+    (r"\bb200\b", "b200-sxm-180gb"),
+    (r"\bh200 nvl\b", None),
+    (r"\bh200\b", "h200-sxm5-141gb"),
+    (r"\bh100 nvl\b", None),
+    (r"\bh100\b.*\bpcie\b", "h100-pcie-80gb"),
+    (r"\bh100\b", "h100-sxm5-80gb"),
+    (r"\bh800\b.*\bpcie\b", None),
+    (r"\bh800\b", "h800-sxm5-80gb"),
+    (r"\ba100\b.*\bpcie\b", None),
+    (r"\ba100\b.*\b40gb\b", "a100-sxm4-40gb"),
+    (r"\ba100\b", "a100-sxm4-80gb"),
+    (r"\ba800\b.*\bpcie\b", None),
+    (r"\ba800\b", "a800-sxm4-80gb"),
+    (r"\ba10g\b", "a10g-24gb"),
+    (r"\bl40s\b", "l40s-48gb"),
+    (r"\bl4\b", "l4-24gb"),
+    (r"\brtx 3090\b", "rtx-3090-24gb"),
+    (r"\brtx 4090\b", "rtx-4090-24gb"),
+    (r"\brtx a6000\b", "rtx-a6000-48gb"),
+    (r"\bt4\b", "t4-16gb"),
+    (r"\bv100\b.*\b32gb\b", "v100-sxm2-32gb"),
+    (r"\bmi300x\b", "mi300x-192gb"),
+    (r"\bmi325x\b", "mi325x-256gb"),
+    (r"\bmi355x\b", "mi355x-288gb"),
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Discovered:
+    """A cluster document, and in words what was assumed or could not be read."""
+
+    cluster: Cluster
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Node:
+    """One node as a tool names it; `host_memory_bytes` is the node's, where it is known."""
+
+    name: str
+    device: str
+    device_count: int
+    host_memory_bytes: int | None = None
+
+
+def device_called(product: str, *, field: str) -> str:
+    """Return the profile's name of the device that a tool calls `product`.
+
+    Raises:
+        InputError: if no profile is known for it.
+    """
+    words = " ".join(re.split(r"[^a-z0-9]+", product.lower())).strip()
+    for pattern, name in _PRODUCTS:
+        if re.search(pattern, words):
+            if name is not None:
+                return name
+            break
+    raise InputError(
+        "is a device that no profile is known for",
+        field=field,
+        value=product,
+        remedy="say which profile stands for it with --device; `meshwright devices` lists them",
+    )
+
+
+def discovered(nodes: Iterable[Node], *, name: str, notes: Iterable[str] = ()) -> Discovered:
+    """Return the cluster of `nodes`, those alike as one group.
+
+    Raises:
+        DocumentError: if there is no node with a device.
+    """
+    alike = Counter((n.device, n.device_count, n.host_memory_bytes) for n in nodes)
+    if not alike:
+        raise DocumentError(
+            "names no node that has a device and is in service",
+            field=name,
+            remedy="give the whole output; for nodes without GPUs write a cluster file by hand",
+        )
+    groups = []
+    for index, ((device, count, memory), nodes_alike) in enumerate(_ordered(alike)):
+        groups.append(
+            NodeGroup(
+                name=device if len(alike) == 1 else f"{device}-{index}",
+                device=device,
+                node_count=nodes_alike,
+                devices_per_node=count,
+                host_memory_bytes=memory,
+            )
+        )
+    cluster = Cluster.from_fields(
+        {"name": name, "node_groups": [group.model_dump() for group in groups]}, source=name
+    )
+    return Discovered(cluster=cluster, notes=tuple(notes))
+
+
+def _ordered(alike: Counter[_Kind]) -> list[tuple[_Kind, int]]:
+    return sorted(alike.items(), key=lambda item: (-item[1], repr(item[0])))
+
+
+def text_of(content: bytes, *, source: str) -> str:
+    """Return the text of a tool's output, without a terminal's colours and line ends.
+
+    Raises:
+        DocumentError: if it is too large, empty, or no text.
+    """
+    if len(content) > TEXT_LIMIT:
+        raise DocumentError(
+            f"is larger than {TEXT_LIMIT} bytes",
+            field=source,
+            value=f"{len(content)} bytes",
+            remedy="give the output of one command alone",
+        )
+    encoding = "utf-16" if content[:2] in {b"\xff\xfe", b"\xfe\xff"} else "utf-8-sig"
+    try:
+        text = content.decode(encoding)
+    except UnicodeDecodeError as error:
+        raise DocumentError(
+            "is not text",
+            field=source,
+            value=f"byte {error.start}",
+            remedy="give the command's output as UTF-8 text",
+        ) from None
+    plain = _TERMINAL.sub("", text).replace("\r\n", "\n").replace("\0", "")
+    if not plain.strip():
+        raise DocumentError(
+            "is empty", field=source, remedy="give the output of the command; did it fail?"
+        )
+    return plain
+
+
+_TERMINAL = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")

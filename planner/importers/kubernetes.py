@@ -1,0 +1,129 @@
+"""Output of `kubectl get nodes -o json|yaml` -> a cluster, by the labels of GPU feature discovery.
+
+`nvidia.com/gpu.product`, `.count`, `.memory`, `.clique` and `mig.strategy` are read; nodes that are
+not ready, that take no new pods, or whose GPUs are cut up or shared are left out, and said to be.
+
+Source: NVIDIA/k8s-device-plugin, docs/gpu-feature-discovery/README.md.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Mapping
+from typing import Any
+
+from planner.errors import DocumentError
+from planner.importers.discovered import Discovered, Node, device_called, discovered
+
+_UNITS = {
+    "Ki": 2**10,
+    "Mi": 2**20,
+    "Gi": 2**30,
+    "Ti": 2**40,
+    "k": 10**3,
+    "M": 10**6,
+    "G": 10**9,
+    "": 1,
+}
+_QUANTITY = re.compile(r"([0-9]{1,18})(Ki|Mi|Gi|Ti|k|M|G|)")
+_PRODUCT, _COUNT, _CLIQUE = (
+    "nvidia.com/gpu.product",
+    "nvidia.com/gpu.count",
+    "nvidia.com/gpu.clique",
+)
+_RESOURCE = "nvidia.com/gpu"
+_COUNT_LIMIT = 1024
+
+
+def cluster_from_kubernetes(
+    fields: Mapping[str, Any], *, source: str, device: str | None
+) -> Discovered:
+    """Return the cluster of the nodes in a list, or of the one node, that `fields` describe.
+
+    Raises:
+        InputError: if they are no nodes, or a product has no profile.
+    """
+    left_out: Counter[str] = Counter()
+    cliques: Counter[str] = Counter()
+    nodes = []
+    for index, item in enumerate(_items(fields, source)):
+        labels, where = _labels(item), f"{source}: items.{index}"
+        why = _why_out(item, labels)
+        if why is not None:
+            left_out[why] += 1
+            continue
+        nodes.append(_node(item, labels, device=device, where=where))
+        if labels.get(_CLIQUE):
+            cliques[str(labels[_CLIQUE])] += 1
+    notes = [f"left out, {why}: {count}" for why, count in left_out.items()]
+    if cliques:
+        sizes = " or ".join(str(size) for size in sorted(set(cliques.values())))
+        notes.append(
+            f"{len(cliques)} NVLink domains of {sizes} nodes by their cliques; the profile's own "
+            "domain is used"
+        )
+    return discovered(nodes, name=source, notes=notes)
+
+
+def _items(fields: Mapping[str, Any], source: str) -> list[Mapping[str, Any]]:
+    items = fields.get("items") if "items" in fields else [fields]
+    if not isinstance(items, list) or not all(
+        isinstance(item, Mapping) and item.get("kind", "Node") == "Node" for item in items
+    ):
+        raise DocumentError(
+            "holds something else than nodes",
+            field=source,
+            value=fields.get("kind"),
+            remedy="give the output of `kubectl get nodes -o json`",
+        )
+    return items
+
+
+def _labels(item: Mapping[str, Any]) -> Mapping[str, Any]:
+    return _mapping(_mapping(item.get("metadata")).get("labels"))
+
+
+def _mapping(value: object) -> Mapping[str, Any]:
+    return value if isinstance(value, Mapping) else {}
+
+
+def _why_out(item: Mapping[str, Any], labels: Mapping[str, Any]) -> str | None:
+    """Return why the node cannot be planned with, None if it can."""
+    spec, status = _mapping(item.get("spec")), _mapping(item.get("status"))
+    if spec.get("unschedulable") is True:
+        return "cordoned"
+    conditions = status.get("conditions")
+    for condition in conditions if isinstance(conditions, list) else []:
+        if _mapping(condition).get("type") == "Ready" and condition.get("status") != "True":
+            return "not ready"
+    if _device_count(item, labels) is None:
+        return "no GPUs"
+    product = str(labels.get(_PRODUCT, ""))
+    if "-MIG-" in product or labels.get("nvidia.com/mig.strategy") == "mixed":
+        return "GPUs cut into instances (MIG)"
+    return "GPUs shared in time" if product.endswith("-SHARED") else None
+
+
+def _device_count(item: Mapping[str, Any], labels: Mapping[str, Any]) -> int | None:
+    """Return how many GPUs pods can have: what the node offers, else what it has."""
+    offered = _mapping(_mapping(item.get("status")).get("allocatable")).get(_RESOURCE)
+    for value in (offered, labels.get(_COUNT)):
+        text = str(value)
+        if text.isdigit() and 1 <= int(text[:6]) <= _COUNT_LIMIT:
+            return int(text)
+    return None
+
+
+def _node(
+    item: Mapping[str, Any], labels: Mapping[str, Any], *, device: str | None, where: str
+) -> Node:
+    status = _mapping(item.get("status"))
+    memory = _QUANTITY.fullmatch(str(_mapping(status.get("capacity")).get("memory")))
+    product = str(labels.get(_PRODUCT, ""))
+    return Node(
+        name=str(_mapping(item.get("metadata")).get("name", where)),
+        device=device or device_called(product, field=f"{where}.metadata.labels.{_PRODUCT}"),
+        device_count=_device_count(item, labels) or 1,
+        host_memory_bytes=int(memory[1]) * _UNITS[memory[2]] if memory and int(memory[1]) else None,
+    )

@@ -1,0 +1,136 @@
+"""Output of `nvidia-smi topo -m` -> a cluster of one such node, or of several alike.
+
+The matrix is separated by tabs (or by spaces where it was pasted): a header of GPUs and NICs, a row
+for each, affinities after a GPU's row, and two legends. NV18 stands for 18 bonded links, PIX to SYS
+for paths over PCIe; it names no product, so that the device has to be told.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from dataclasses import dataclass
+
+from planner.errors import DocumentError, InputError
+from planner.importers.discovered import Discovered, Node, discovered
+
+_CELL = re.compile(r"X|NV[0-9]{1,3}|PIX|PXB|PHB|NODE|SYS|N/A|C2C")
+_NAME = re.compile(r"(GPU|NIC)[0-9]{1,4}|[a-z][a-z0-9_]*[0-9](?:_[0-9]+)?")
+_DEVICE_LIMIT = 1024
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopologyMatrix:
+    """How the GPUs and NICs of a node reach one another: `cells[row][column]` by name."""
+
+    gpus: tuple[str, ...]
+    nics: tuple[str, ...]
+    cells: dict[str, dict[str, str]]
+    numa: dict[str, str]
+
+    def links(self) -> Counter[str]:
+        """Return how many pairs of GPUs have each kind of path."""
+        return Counter(
+            self.cells[first][second]
+            for index, first in enumerate(self.gpus)
+            for second in self.gpus[index + 1 :]
+        )
+
+
+def cluster_from_matrix(
+    text: str, *, source: str, device: str | None, node_count: int = 1
+) -> Discovered:
+    """Return `node_count` nodes such as the matrix shows, of the device that is told.
+
+    Raises:
+        InputError: if no device is told, or the matrix cannot be read.
+    """
+    matrix = topology_matrix(text, source=source)
+    if device is None:
+        raise InputError(
+            "names no product",
+            field=source,
+            value=f"{len(matrix.gpus)} GPUs",
+            remedy="say which with --device; `nvidia-smi -L` prints it, `meshwright devices` "
+            "lists the profiles",
+        )
+    node = Node(name=source, device=device, device_count=len(matrix.gpus))
+    return discovered([node] * node_count, name=source, notes=_notes(matrix))
+
+
+def topology_matrix(text: str, *, source: str) -> TopologyMatrix:
+    """Return the matrix in the output.
+
+    Raises:
+        DocumentError: if there is no header, or a GPU's row is missing or cut short.
+    """
+    header, rows = _lines(text, source=source)
+    names = [word for word in header if _NAME.fullmatch(word)]
+    gpus = tuple(name for name in names if name.startswith("GPU"))
+    if len(gpus) > _DEVICE_LIMIT or len(set(names)) != len(names):
+        raise DocumentError(
+            "has a header with a name twice, or with too many",
+            field=source,
+            value=len(gpus),
+            remedy="give the output of one node",
+        )
+    cells: dict[str, dict[str, str]] = {}
+    numa: dict[str, str] = {}
+    for name, *words in rows:
+        if name not in names or len(words) < len(names):
+            continue
+        row = words[: len(names)]
+        if all(_CELL.fullmatch(word) for word in row):
+            cells[name] = dict(zip(names, row, strict=True))
+            numa[name] = words[len(names) + 1] if len(words) > len(names) + 1 else ""
+    for gpu in gpus:
+        if gpu not in cells or cells[gpu][gpu] != "X":
+            raise DocumentError(
+                f"has no whole row for {gpu}",
+                field=source,
+                remedy="give all of the output of `nvidia-smi topo -m`",
+            )
+    nics = tuple(name for name in names if name not in gpus)
+    return TopologyMatrix(gpus=gpus, nics=nics, cells=cells, numa=numa)
+
+
+def _lines(text: str, *, source: str) -> tuple[list[str], list[list[str]]]:
+    lines = [line.split() for line in text.splitlines() if line.strip()]
+    for index, words in enumerate(lines):
+        if words and words[0] == "GPU0" and (len(words) == 1 or words[1] != "X"):
+            return words, lines[index + 1 :]
+    raise DocumentError(
+        "has no header that begins with GPU0",
+        field=source,
+        remedy="give the output of `nvidia-smi topo -m`",
+    )
+
+
+def _notes(matrix: TopologyMatrix) -> list[str]:
+    """Return in words what the matrix says beyond the number of devices."""
+    links = matrix.links()
+    bonded = sorted(kind for kind in links if kind.startswith("NV"))
+    over_pcie = sum(count for kind, count in links.items() if not kind.startswith("NV"))
+    notes = []
+    if bonded and not over_pcie:
+        kinds = ", ".join(bonded)
+        notes.append(f"all GPUs reach one another over NVLink ({kinds}), as the profile assumes")
+    elif len(matrix.gpus) > 1:
+        paths = ", ".join(f"{kind} {count}" for kind, count in sorted(links.items()))
+        notes.append(
+            f"pairs of GPUs by path: {paths}; where the device's profile assumes NVLink between "
+            "all, its levels do not hold: measure them with `meshwright profile` or nccl-tests"
+        )
+    if matrix.nics:
+        near = sum(
+            any(matrix.cells[gpu][nic] in {"PIX", "PXB"} for nic in matrix.nics)
+            for gpu in matrix.gpus
+        )
+        notes.append(
+            f"{len(matrix.nics)} NICs, {near} of {len(matrix.gpus)} GPUs with one behind the same "
+            "PCIe switch; their speed is not stated, and the profile's is used"
+        )
+    sides = {matrix.numa[gpu] for gpu in matrix.gpus if matrix.numa.get(gpu)}
+    if len(sides) > 1:
+        notes.append(f"GPUs on NUMA nodes {', '.join(sorted(sides))}")
+    return notes

@@ -1,0 +1,280 @@
+"""Outputs of tools -> clusters: what each sample says, and what is refused of broken ones."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from planner.errors import DocumentError, InputError
+from planner.hardware import cluster_hardware, device_names
+from planner.importers.cluster_formats import FORMATS, Told, cluster_from_output, format_of
+from planner.importers.clusters import read_cluster
+from planner.importers.discovered import device_called, text_of
+from planner.importers.nccl_tests import collective_table
+from planner.importers.nccl_topology import node_topology
+from planner.importers.nvidia_smi import topology_matrix
+from planner.importers.slurm import hosts
+from planner.importers.this_machine import discover_here
+
+SAMPLES = Path(__file__).parent / "samples"
+KINDS = {
+    "topo-nvlink.txt": "nvidia-smi",
+    "topo-pcie.txt": "nvidia-smi",
+    "scontrol-show-node.txt": "slurm",
+    "scontrol-show-topology.txt": "slurm",
+    "scontrol-show-topology-block.txt": "slurm",
+    "nodes.json": "kubernetes",
+    "nodes-gb200.yaml": "kubernetes",
+    "nccl-topology.xml": "nccl-topology",
+    "all_reduce-8.txt": "nccl-tests",
+    "all_reduce-32.txt": "nccl-tests",
+    "all_gather-8.json": "nccl-tests",
+}
+H100 = Told(device="h100-sxm5-80gb", devices_per_node=8)
+
+
+def sample(name):
+    """Return the bytes of a sample."""
+    return (SAMPLES / name).read_bytes()
+
+
+def read(name, told=None):
+    """Return what a sample is read as."""
+    return cluster_from_output(sample(name), source=name, told=told)
+
+
+def groups(name, told=None):
+    """Return (nodes, devices per node, device) of each group of a sample."""
+    found = read(name, told).cluster.node_groups
+    return [(g.node_count, g.devices_per_node, g.device) for g in found]
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_each_output_is_known_by_its_looks(name):
+    assert format_of(text_of(sample(name), source=name), source=name) == KINDS[name]
+
+
+def test_there_is_a_sample_of_every_format():
+    assert set(KINDS.values()) == set(FORMATS)
+
+
+def test_matrix_of_eight_gpus_is_read_with_its_coloured_header_and_nics():
+    matrix = topology_matrix(text_of(sample("topo-nvlink.txt"), source="it"), source="it")
+    assert (len(matrix.gpus), len(matrix.nics)) == (8, 8)
+    assert matrix.links() == {"NV18": 28}
+    assert matrix.cells["GPU3"]["NIC3"] == "PIX"
+    assert (matrix.numa["GPU3"], matrix.numa["GPU4"]) == ("0", "1")
+
+
+def test_matrix_gives_as_many_nodes_as_are_told():
+    told = Told(device="h100-sxm5-80gb", node_count=4)
+    assert groups("topo-nvlink.txt", told) == [(4, 8, "h100-sxm5-80gb")]
+
+
+def test_matrix_without_nvlink_says_that_the_profile_may_not_hold():
+    notes = read("topo-pcie.txt", Told(device="a100-sxm4-80gb")).notes
+    assert any("PIX 2, SYS 4" in note and "levels do not hold" in note for note in notes)
+
+
+def test_matrix_asks_for_the_device_that_it_does_not_name():
+    with pytest.raises(InputError, match="--device"):
+        read("topo-nvlink.txt")
+
+
+def test_slurm_nodes_in_service_are_counted_and_others_said():
+    found = read("scontrol-show-node.txt")
+    assert groups("scontrol-show-node.txt") == [(4, 8, "h100-sxm5-80gb")]
+    assert found.cluster.node_groups[0].host_memory_bytes == 2_063_000 * 2**20
+    assert found.notes == (
+        "left out, state DRAIN: 1",
+        "left out, state DOWN: 1",
+        "left out, no GPUs in Gres: 1",
+    )
+
+
+def test_slurm_topology_beside_nodes_is_said():
+    both = sample("scontrol-show-node.txt") + sample("scontrol-show-topology.txt")
+    notes = cluster_from_output(both, source="it").notes
+    assert any(note.startswith("2 leaf switches of 2 nodes") for note in notes)
+
+
+def test_slurm_topology_alone_needs_to_be_told_of_devices():
+    assert groups("scontrol-show-topology.txt", H100) == [(4, 8, "h100-sxm5-80gb")]
+    with pytest.raises(InputError, match="--devices-per-node"):
+        read("scontrol-show-topology.txt")
+
+
+def test_slurm_blocks_are_read():
+    told = Told(device="gb200-nvl72", devices_per_node=4)
+    assert groups("scontrol-show-topology-block.txt", told) == [(36, 4, "gb200-nvl72")]
+
+
+def test_gres_without_a_type_asks_for_the_device():
+    text = sample("scontrol-show-node.txt").replace(b"gpu:h100:8(S:0-1)", b"gpu:8")
+    with pytest.raises(InputError, match=r"names no type.*--device"):
+        cluster_from_output(text, source="it")
+    assert cluster_from_output(text, source="it", told=H100).cluster.device_count == 32
+
+
+@pytest.mark.parametrize(
+    ("expression", "names"),
+    [
+        ("tux1", ["tux1"]),
+        ("tux[0-2,7],login", ["tux0", "tux1", "tux2", "tux7", "login"]),
+        ("n[08-11]", ["n08", "n09", "n10", "n11"]),
+        ("r[1-2]n[1-2]", ["r1n1", "r1n2", "r2n1", "r2n2"]),
+    ],
+)
+def test_hostlist_stands_for_its_names(expression, names):
+    assert list(hosts(expression, source="it")) == names
+
+
+@pytest.mark.parametrize("expression", ["n[0-99999999]", "n[0-99999]m[0-99999]", "n[1"])
+def test_absurd_hostlist_is_refused(expression):
+    with pytest.raises(DocumentError):
+        hosts(expression, source="it")
+
+
+def test_kubernetes_nodes_that_can_be_used_are_counted_and_others_said():
+    assert groups("nodes.json") == [(3, 8, "a100-sxm4-80gb")]
+    assert set(read("nodes.json").notes) == {
+        "left out, cordoned: 1",
+        "left out, not ready: 1",
+        "left out, GPUs cut into instances (MIG): 1",
+        "left out, no GPUs: 1",
+    }
+
+
+def test_kubernetes_yaml_with_cliques_is_read():
+    assert groups("nodes-gb200.yaml") == [(18, 4, "gb200-nvl72")]
+    assert any("1 NVLink domains of 18 nodes" in note for note in read("nodes-gb200.yaml").notes)
+
+
+def test_nccl_topology_counts_gpus_links_and_ports():
+    node = node_topology(sample("nccl-topology.xml").decode(), source="it")
+    assert node.capabilities == ("90",) * 8
+    assert node.nvlink_counts == (18,) * 8
+    assert node.port_bytes_per_second == (50e9,) * 8
+
+
+BOMB = (
+    '<?xml version="1.0"?><!DOCTYPE system [<!ENTITY a "aaaaaaaaaa"><!ENTITY b "&a;&a;&a;">]>'
+    '<system version="1"><gpu sm="&b;"/></system>'
+)
+
+
+def test_entities_are_refused_before_anything_is_parsed():
+    with pytest.raises(DocumentError, match="never read"):
+        cluster_from_output(BOMB.encode(), source="it")
+    utf16 = BOMB.replace('version="1.0"', 'version="1.0" encoding="utf-16"').encode("utf-16")
+    with pytest.raises(DocumentError, match="never read"):
+        cluster_from_output(utf16, source="it", form="nccl-topology")
+
+
+def test_topology_without_gpus_is_refused():
+    with pytest.raises(DocumentError, match="no gpu element"):
+        node_topology('<system version="1"><cpu numaid="0"/></system>', source="it")
+
+
+def test_table_of_nccl_tests_names_hosts_product_and_collective():
+    table = collective_table(sample("all_reduce-32.txt").decode(), source="it")
+    assert (table.rank_count, table.host_count) == (32, 4)
+    assert table.product == "NVIDIA H100 80GB HBM3"
+    assert {figure.kind for figure in table.figures} == {"all_reduce"}
+    first = table.figures[0]
+    assert (first.message_bytes, first.seconds) == (2**20, pytest.approx(95.6e-6, abs=1e-6))
+
+
+def test_json_of_nccl_tests_names_the_collective_in_its_arguments():
+    table = collective_table(sample("all_gather-8.json").decode(), source="it")
+    assert {figure.kind for figure in table.figures} == {"all_gather"}
+    assert len(table.figures) == 13
+
+
+def test_table_of_two_possible_collectives_asks_which():
+    text = sample("all_reduce-8.txt").decode().replace("   sum ", "  none ")
+    with pytest.raises(InputError, match="--collective"):
+        collective_table(text, source="it")
+    told = collective_table(text, source="it", collective="alltoall")
+    assert told.figures[0].kind == "all_to_all"
+
+
+@pytest.mark.parametrize(
+    ("product", "name"),
+    [
+        ("NVIDIA H100 80GB HBM3", "h100-sxm5-80gb"),
+        ("NVIDIA H100 PCIe", "h100-pcie-80gb"),
+        ("NVIDIA-A100-SXM4-40GB", "a100-sxm4-40gb"),
+        ("Tesla V100-SXM2-32GB", "v100-sxm2-32gb"),
+        ("NVIDIA L40S", "l40s-48gb"),
+        ("NVIDIA GeForce RTX 4090", "rtx-4090-24gb"),
+        ("AMD Instinct MI300X", "mi300x-192gb"),
+        ("h200", "h200-sxm5-141gb"),
+    ],
+)
+def test_product_has_a_profile(product, name):
+    assert device_called(product, field="it") == name
+    assert name in device_names()
+
+
+@pytest.mark.parametrize("product", ["NVIDIA H100 NVL", "NVIDIA A100 80GB PCIe", "TPU v5p", ""])
+def test_product_without_a_profile_is_refused_rather_than_taken_for_its_kin(product):
+    with pytest.raises(InputError, match="--device"):
+        device_called(product, field="it")
+
+
+def outcome(content, form):
+    """Return what is said against an output, and how many devices it is read as."""
+    try:
+        found = cluster_from_output(content, source="it", form=form, told=H100)
+    except InputError as error:
+        return str(error), 0
+    return "", found.cluster.device_count
+
+
+@pytest.mark.parametrize("name", KINDS)
+@pytest.mark.parametrize("keep", [0.0, 0.01, 0.3, 0.7, 0.97])
+def test_truncated_output_is_read_or_refused_in_one_line(name, keep):
+    content = sample(name)
+    said, count = outcome(content[: int(len(content) * keep)], KINDS[name])
+    assert bool(said) != bool(count)
+    assert "\n" not in said
+
+
+@pytest.mark.parametrize("form", FORMATS)
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        b"\x00\xff\xfe\x80" * 50,
+        b"\xff\xfe" + "GPU0\n".encode("utf-16-le"),
+        b"{" * 100_000,
+        b"<system>" * 5000,
+        b"NodeName=a Gres=gpu:h100:8 RealMemory=" + b"9" * 400,
+        b'{"kind": "List", "items": [1, null, {"kind": "Pod"}]}',
+        b'{"results": [{"size": "x"}], "devices": {}}',
+        b"kind: List\nitems: &a [*a]\n",
+        b"GPU0 GPU1\nGPU0 X NV18\n",
+        b"        8    2   float   sum  -1   nan  inf 1e999 0",
+    ],
+)
+def test_hostile_output_is_one_clear_error(form, content):
+    said, count = outcome(content, form)
+    readable = form == "slurm" and content.startswith(b"NodeName")
+    assert (count == 8) if readable else said
+    assert "\n" not in said
+
+
+def test_cluster_argument_takes_an_output_as_it_is():
+    given, cluster = read_cluster(str(SAMPLES / "scontrol-show-node.txt"))
+    assert cluster.device_count == 32
+    assert isinstance(given, dict)
+    assert read_cluster(str(SAMPLES / "nodes.json"))[1].device_count == 24
+
+
+def test_this_machine_is_a_cluster_that_can_be_planned_for():
+    found = discover_here()
+    hardware = cluster_hardware(found.cluster)
+    assert hardware.device_count >= 1
+    assert found.notes
