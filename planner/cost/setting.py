@@ -87,6 +87,12 @@ class Setting:
         return 1 if in_8_bits else self.compute_bytes
 
     @property
+    def copies_whole_gradients(self) -> bool:
+        """Return whether the optimizer steps with all of a rank's gradients in 32 bits at once."""
+        narrow = self.narrow_states or self.job.precision is Precision.FP32
+        return self.job.parameter_broadcasts and not narrow
+
+    @property
     def narrow_gradients(self) -> bool:
         """Return whether the stack's gradient buffers are of 16 bits in place of 32."""
         wide = self.job.precision is Precision.FP32

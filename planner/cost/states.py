@@ -23,6 +23,7 @@ from planner.hardware_profiles import StateBytes
 from planner.schema.job import Precision
 from planner.workload.layer import ParameterCounts
 
+_COPY_BYTES = 4.0
 _Sharing = Callable[..., Floats]  # an all_gather or a reduce_scatter
 
 
@@ -110,6 +111,8 @@ def state_memory(local: LocalParameters, choices: Choices, setting: Setting) -> 
     if local.frozen is not None:
         stored, base = _frozen_bytes(local.frozen, choices, setting)
         parameters, gathered = parameters + stored, gathered + base
+    if setting.copies_whole_gradients:
+        gradients = gradients + np.where(choices.zero_stage == 3, _COPY_BYTES * shard, 0.0)
     kept = np.where(choices.zero_stage == 0, whole, shard)
     optimizer = kept * setting.optimizer_state_bytes
     hosted = np.where(choices.offload_optimizer, optimizer, 0.0)

@@ -173,7 +173,8 @@ class Job(Document):
 
     `overlapped_gradients` says whether gradients that are reduced once a step are so under
     backward; without it, they are where the stack does that by default. `parameter_broadcasts`:
-    of the ranks that share a step of the optimizer each sends what it has updated by itself.
+    of the ranks that share a step of the optimizer each copies all of its gradients to 32 bits,
+    and sends what it has updated by itself.
 
     `states_in_16_bits`: parameters, gradients and the optimizer's states all have 16 bits, without
     copies in 32, as where a model is converted to bf16 whole.
