@@ -168,6 +168,7 @@ class Execution:
             if not uploads.all_sent.wait(_LOOK_SECONDS):
                 self._around.show(self._held)
                 continue
+            self._held.is_result_sent = True
             try:
                 answer = self._around.client.result(self._lease.id, result)
             except AwayError as error:

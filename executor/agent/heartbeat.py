@@ -47,8 +47,9 @@ class Heartbeat(threading.Thread):
             held.is_away = True
             return backoff.pause_seconds(error.retry_seconds)
         except (StaleError, RefusedError) as error:
-            held.lose(str(error))
-            return 0.0
+            if not held.is_result_sent:
+                held.lose(str(error))
+            return self._interval
         held.is_away = False
         backoff.reset()
         self._hear(answer, sent_at)

@@ -17,8 +17,9 @@ LiveState = Literal[LeaseState.PREPARING, LeaseState.READY, LeaseState.RUNNING]
 class HeldLease:
     """A lease while this node works on it.
 
-    `is_lost` is final: nothing may run or be written under it any more. `changed` wakes the
-    heartbeat, `news` whoever waits for what the server says.
+    `is_lost` is final: nothing may run or be written under it any more. Once `is_result_sent`, a
+    server that calls the lease over may just have taken the result. `changed` wakes the heartbeat,
+    `news` whoever waits for what the server says.
     """
 
     lease: Lease
@@ -27,6 +28,7 @@ class HeldLease:
     master_port: int | None = None
     answer: HeartbeatAnswer | None = None
     is_lost: bool = False
+    is_result_sent: bool = False
     lost_reason: str = ""
     is_away: bool = False
     step: int | None = None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import math
 import sys
 import tempfile
 import time
@@ -16,6 +17,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.chaos", description=__doc__)
     parser.add_argument("--rounds", type=int, default=200)
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--minutes", type=float, default=math.inf, help="no round begins later")
     parser.add_argument("--fault", action="append", help="only these; repeat")
     parser.add_argument("--keep", type=Path, help="a folder for logs and the database")
     given = parser.parse_args()
@@ -25,6 +27,7 @@ def main() -> int:
         folder.mkdir(parents=True, exist_ok=True)
         tally = play(
             folder, rounds=given.rounds, seed=given.seed, kinds=given.fault,
+            seconds_limit=given.minutes * 60,
             say=lambda text: print(text, flush=True),  # noqa: T201
         )  # fmt: skip
     print("\n".join(tally.lines()))  # noqa: T201

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 import sys
 import time
@@ -67,14 +68,18 @@ def play(
     seed: int,
     say: Callable[[str], None] = lambda _: None,
     kinds: Sequence[str] | None = None,
+    seconds_limit: float = math.inf,
 ) -> Tally:
-    """Return the tally of `rounds` rounds of faults, drawn from `seed`."""
+    """Return the tally of `rounds` rounds of faults, drawn from `seed`; fewer if time runs out."""
+    until = time.monotonic() + seconds_limit
     fleet = Fleet(folder, tempo=TEMPO)
     tally = Tally()
     try:
         fleet.start(commands(folder), node_count=2, seed=seed)
         plan_id = fleet.plan(TWO_NODES)
         for number in range(rounds):
+            if time.monotonic() > until:
+                break
             chance = random.Random(f"{seed}/{number}")  # noqa: S311 - to be drawn again
             one_round(fleet, plan_id, tally, chance=chance, say=say, kinds=kinds)
     finally:
