@@ -224,7 +224,11 @@ def _write(
     if is_part or not all(result.plan_was_run for result in results):
         raise SystemExit("not written: not all strategies, or not all chosen plans, were run")
     conditions = [f"{model.name}: {model.conditions}." for model in models]
-    put("regret", [*lines, "", *conditions], page=PAGE)
+    missing = sorted({contest.name for contest in contests()} - {model.name for model in models})
+    if missing:
+        conditions.append(f"Not measured: {', '.join(missing)}.")
+    paragraphs = [text for condition in conditions for text in ("", condition)]
+    put("regret", [*lines, *paragraphs], page=PAGE)
 
 
 def _said(result: Result) -> Result:
