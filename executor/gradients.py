@@ -203,7 +203,7 @@ def _sum_together(mesh: DeviceMesh, parameters: Sequence[nn.Parameter]) -> None:
     parts = [plain(parameter.grad) for parameter in parameters if parameter.grad is not None]
     buffer = torch.cat([part.reshape(-1) for part in parts])
     distributed.all_reduce(buffer, group=mesh.get_group())
-    sums = buffer.split([part.numel() for part in parts])
+    sums = torch.split(buffer, [part.numel() for part in parts])
     for parameter, part, total in zip(parameters, parts, sums, strict=True):
         parameter.grad = DTensor.from_local(
             total.view(part.shape), mesh, (Replicate(),), run_check=False
