@@ -102,6 +102,13 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
 
 
 @pytest.fixture
+def client(service: Service) -> Iterator[httpx.Client]:
+    """What speaks REST with the service: an agent, say."""
+    with httpx.Client(base_url=service.url, timeout=30) as client:
+        yield client
+
+
+@pytest.fixture
 def watch() -> Iterator[Watch]:
     """Nothing may be asked of another host, and no console may complain."""
     watch = Watch()

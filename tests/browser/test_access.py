@@ -6,18 +6,11 @@ import re
 import pytest
 from playwright.sync_api import Page, expect
 
+from tests.browser.pages import PAGES
 from tests.browser.serve import GATED_BATCH
 from tests.browser.test_stories import CONFIG, fill_form, submit
 
 pytestmark = pytest.mark.browser
-
-PAGES = [
-    "/",
-    "/plans/new",
-    "/plans/plan-proven",
-    "/plans/plan-infeasible",
-    "/compare?plan=plan-proven&plan=plan-wide&plan=plan-third",
-]
 
 
 def focused(page: Page) -> str:
