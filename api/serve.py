@@ -12,6 +12,8 @@ from api.settings import check_address, read_settings
 from api.telemetry import instrument
 
 _GRACE_SECONDS = 5
+# Longer than agents pause between heartbeats, so that none meets a connection that is just closed.
+_KEEP_ALIVE_SECONDS = 75
 
 
 def main() -> int:
@@ -34,6 +36,7 @@ def main() -> int:
         log_config=None,
         server_header=False,
         timeout_graceful_shutdown=_GRACE_SECONDS,
+        timeout_keep_alive=_KEEP_ALIVE_SECONDS,
     )
     if end_telemetry is not None:
         end_telemetry()

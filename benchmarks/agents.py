@@ -112,7 +112,7 @@ class SimulatedAgent:
         text = f"step {self.row_count} of a run that is none\n" * 20
         body: dict[str, Any] = {"epoch": epoch, "offset": self.log_bytes, "text": text}
         answer = await self._call("log", "POST", f"{path}/logs", body)
-        self.log_bytes = answer.json()["acknowledged_offset"]
+        self.log_bytes = answer.json().get("acknowledged_offset", self.log_bytes)
         rows = [
             {"rank": rank, "step": self.row_count + step, "step_seconds": 0.3, "loss": 3.0}
             for step in range(10)
@@ -120,14 +120,17 @@ class SimulatedAgent:
         ]
         body = {"epoch": epoch, "sequence": self.row_count, "rows": rows}
         answer = await self._call("metrics", "POST", f"{path}/metrics", body)
-        self.row_count = answer.json()["acknowledged_sequence"]
+        self.row_count = answer.json().get("acknowledged_sequence", self.row_count)
         await self._call("poll", "POST", f"/v1/agents/{self.agent_id}/leases?wait=0", None)
 
     async def _call(
         self, kind: str, method: str, path: str, body: dict[str, Any] | None
     ) -> httpx.Response:
         started = time.perf_counter()
-        answer = await self.client.request(method, path, json=body, headers=self.headers)
+        try:
+            answer = await self.client.request(method, path, json=body, headers=self.headers)
+        except httpx.TransportError as error:
+            answer = httpx.Response(599, json={"acknowledged": repr(error)})
         self.measured.call_seconds[kind].append(time.perf_counter() - started)
         if answer.status_code != 200:
             self.measured.refused.append(f"{kind}: {answer.status_code} {answer.text[:200]}")
@@ -203,7 +206,7 @@ def _measure(database_url: str, agent_count: int, seconds: float) -> Measured:
 
 async def _simulate(address: str, agent_count: int, seconds: float) -> Measured:
     measured = Measured()
-    limits = httpx.Limits(max_connections=None)
+    limits = httpx.Limits(max_connections=None, keepalive_expiry=60)
     async with httpx.AsyncClient(base_url=address, timeout=60, limits=limits) as client:
         await _ready(client)
         request = {"model": _MODEL, "cluster": _CLUSTER, "job": _JOB}
