@@ -1,0 +1,60 @@
+"""Plans whose exports the frameworks' own parsers read, and where unpacked frameworks lie."""
+
+from __future__ import annotations
+
+import random
+import sys
+from pathlib import Path
+
+import pytest
+
+from planner.errors import InputError
+from planner.exporters.canonical import canonical
+from planner.exporters.registry import export
+from planner.importers.training import config_from_text
+from planner.importers.training_config import Setting
+from tests.unit.exporters.plans import plan_of
+from tests.unit.exporters.strategies import BATCH, DEVICES, random_strategy
+
+MODELS = (("llama-3-8b", 1), ("mixtral-8x7b", 8))
+UNPACKED = Path(sys.prefix) / "unpacked"
+
+
+def unpacked(name: str) -> Path:
+    """The folder of an unpacked framework; the test is skipped where there is none."""
+    folder = UNPACKED / name
+    if not folder.is_dir():
+        pytest.skip(f"needs {name}, which `make test-exports` unpacks")
+    return folder
+
+
+@pytest.fixture
+def exports_to():
+    """Exports of random plans to a target, with their plans."""
+
+    def made(target: str, *, count: int, models=MODELS):
+        found = []
+        for model, experts in models:
+            rng = random.Random(20261121)  # noqa: S311
+            tried, wanted = 0, len(found) + count
+            while len(found) < wanted and tried < 40 * count:
+                tried += 1
+                strategy = random_strategy(rng, block_count=32, experts=experts)
+                plan = plan_of(strategy, model=model, cluster="2x8xh100-sxm5-80gb", batch=BATCH)
+                try:
+                    found.append((export(plan, target), plan))
+                except InputError:
+                    continue
+        assert len(found) >= count
+        return found
+
+    return made
+
+
+def imports_again(made, plan, suffix: str) -> bool:
+    """Whether importing the file gives the strategy that the export says."""
+    graph = plan.model.resolved
+    setting = Setting(graph=graph, device_count=DEVICES)
+    found = config_from_text(made.files[0].text, setting, source=made.files[0].name, suffix=suffix)
+    whole = found.strategy.resolved(block_count=graph.block_count, global_batch_size=BATCH)
+    return canonical(whole) == canonical(made.strategy)
