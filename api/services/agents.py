@@ -12,6 +12,7 @@ from api.caller import Caller
 from api.db import Database
 from api.errors import AgentTokenError, NotFoundError, OtherAgentError
 from api.repositories.agents import AgentRepository, EnrolmentTokenRepository
+from api.repositories.audit import AuditRepository
 from api.repositories.clock import current_time
 from api.repositories.leases import LeaseRepository
 from api.repositories.runs import RunRepository
@@ -64,6 +65,9 @@ class AgentService:
                 expires_at=at + timedelta(seconds=request.valid_seconds),
             )
             EnrolmentTokenRepository(session).add(row)
+            AuditRepository(session).add(
+                caller, action="enrolment_token.create", subject=row.id, details={"note": row.note}
+            )
         return EnrolmentToken(id=row.id, token=token, note=row.note, expires_at=row.expires_at)
 
     def enrol(self, request: EnrolmentRequest) -> Enrolment:
@@ -90,6 +94,8 @@ class AgentService:
                 last_seen_at=at,
             )
             AgentRepository(session).add(row)
+            agent = Caller(project_id=project_id, name=row.name, scopes=frozenset(), key_id=None)
+            AuditRepository(session).add(agent, action="agent.enrol", subject=row.id)
         return Enrolment(agent_id=row.id, token=token, intervals=self._intervals)
 
     def authenticated(self, token: str | None) -> str:
@@ -166,6 +172,7 @@ class AgentService:
             agents = AgentRepository(session)
             if not agents.revoke(agent_id, project_id=caller.project_id, at=at):
                 raise NotFoundError("agent", agent_id)
+            AuditRepository(session).add(caller, action="agent.revoke", subject=agent_id)
 
     def _asked(self, agent_id: str, wait_seconds: float) -> Lease | None:
         """Count on the agent while it waits, and lease what was waiting for it."""

@@ -9,7 +9,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
+from planner.errors import InputError
+from planner.importers.discovered import device_called
 from planner.schema.agent import AgentReport
 from planner.schema.cluster import Cluster, NodeGroup
 from planner.schema.plan import Plan
@@ -59,7 +62,7 @@ class Assignment:
 
 def candidate(agent_id: str, report: AgentReport) -> Candidate:
     """Return what placement needs to know of an agent."""
-    kinds = Counter(device.profile or device.name for device in report.devices)
+    kinds = Counter(device.profile or _profile_called(device.name) for device in report.devices)
     return Candidate(
         agent_id=agent_id,
         address=report.address,
@@ -68,6 +71,18 @@ def candidate(agent_id: str, report: AgentReport) -> Candidate:
         commands=frozenset(report.commands),
         node_count=report.node_count,
     )
+
+
+@lru_cache(maxsize=256)
+def _profile_called(name: str) -> str:
+    """Return the profile that the driver's name of a device means; a name that means none, itself.
+
+    Such a one is a plan's device only where a cluster document has a profile of that name.
+    """
+    try:
+        return device_called(name, field="devices")
+    except InputError:
+        return name
 
 
 def needs(plan: Plan) -> tuple[Need, ...]:

@@ -87,6 +87,15 @@ def test_no_token_is_kept_as_it_is(client, database):
     assert not any(secret in row for row in kept for secret in (token, enrolment_token))
 
 
+def test_who_let_an_agent_in_stands_in_the_audit_log(client):
+    agent = AgentAtWork.enrolled(client)
+    client.delete(f"/v1/agents/{agent.agent_id}")
+
+    actions = [event["action"] for event in client.get("/v1/audit-events").json()["items"]]
+
+    assert actions == ["agent.revoke", "agent.enrol", "enrolment_token.create"]
+
+
 @pytest.mark.parametrize("headers", [{}, {"Authorization": "Bearer mwa_no-such-token-at-all"}])
 def test_who_has_no_agents_token_gets_no_lease(client, headers):
     agent = AgentAtWork.enrolled(client)

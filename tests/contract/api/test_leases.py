@@ -316,6 +316,15 @@ def test_a_node_with_too_few_devices_is_given_nothing(client):
     assert state_of(client, a_run(client)) == "queued"
 
 
+def test_the_drivers_name_of_a_device_will_do(client):
+    names = ["NVIDIA H100 80GB HBM3"] * 4
+    devices = [{"index": index, "name": name} for index, name in enumerate(names)]
+    for name in ("node-a", "node-b"):
+        AgentAtWork.enrolled(client, name, devices=devices).poll()
+
+    assert state_of(client, a_run(client)) == "starting"
+
+
 def test_agents_of_one_place_are_leased_together(client):
     for name, rack in [("n1", "r2"), ("n2", "r1"), ("n3", "r2"), ("n4", "r1")]:
         AgentAtWork.enrolled(client, name, topology={"location": [rack]}).poll()
