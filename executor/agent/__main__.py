@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 
 from executor.agent.commands import check_template
 from executor.agent.configuration import STARTER, AgentConfiguration, read_configuration
-from executor.agent.enrolment import enrol, read_credentials
+from executor.agent.enrolment import Credentials, enrol, read_credentials
 from executor.agent.errors import AgentError
 from executor.agent.loop import Agent, default_configuration_path
 from executor.agent.status import StatusLine
@@ -38,9 +38,27 @@ def main(arguments: Sequence[str]) -> int:
 
 def _enrol(parsed: argparse.Namespace) -> None:
     path: Path = parsed.configuration
-    if not path.exists():
+    is_new = not path.exists()
+    if is_new:
         _write_starter(path, parsed)
+    try:
+        configuration, credentials = _enrolled(path, parsed)
+    except MeshwrightError:
+        if is_new:
+            path.unlink()  # so that the next try begins like this one
+        raise
+    if is_new:
         print(f"wrote {path}: look at it, above all at what it allows to run")  # noqa: T201
+    print(f"enrolled as {credentials.agent_id}; its token is in {configuration.token_path}")  # noqa: T201
+    print("now: meshwright agent run")  # noqa: T201
+
+
+def _enrolled(path: Path, parsed: argparse.Namespace) -> tuple[AgentConfiguration, Credentials]:
+    """Return the configuration at `path`, and the credentials that its server gave.
+
+    Raises:
+        AgentError: if they do not fit, or the server refuses.
+    """
     configuration = _checked(path)
     if parsed.server.rstrip("/") != configuration.server.rstrip("/"):
         raise AgentError(
@@ -49,9 +67,7 @@ def _enrol(parsed: argparse.Namespace) -> None:
             value=parsed.server,
             remedy=f"correct one of them ({path})",
         )
-    credentials = enrol(configuration, parsed.token)
-    print(f"enrolled as {credentials.agent_id}; its token is in {configuration.token_path}")  # noqa: T201
-    print("now: meshwright agent run")  # noqa: T201
+    return configuration, enrol(configuration, parsed.token)
 
 
 def _run(parsed: argparse.Namespace) -> None:

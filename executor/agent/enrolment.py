@@ -8,11 +8,14 @@ import stat
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from pydantic import ValidationError
+
 from executor.agent.client import Client
 from executor.agent.configuration import AgentConfiguration
 from executor.agent.devices import node_report
 from executor.agent.errors import AgentError, AwayError, RefusedError, ServerError
 from planner.schema.agent import EnrolmentRequest
+from planner.schema.document import document_error
 
 _TOKEN_MODE = 0o600
 
@@ -40,7 +43,7 @@ def enrol(configuration: AgentConfiguration, one_time_token: str) -> Credentials
             remedy="remove the file to enrol it anew, as another agent to the server",
         )
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-    request = EnrolmentRequest(enrolment_token=one_time_token, **dict(node_report(configuration)))
+    request = _request(configuration, one_time_token)
     client = Client(configuration.server)
     try:
         answer = client.enrol(request)
@@ -90,6 +93,21 @@ def read_credentials(configuration: AgentConfiguration) -> Credentials:
             remedy="correct the configuration, or enrol at the new server",
         )
     return credentials
+
+
+def _request(configuration: AgentConfiguration, one_time_token: str) -> EnrolmentRequest:
+    report = node_report(configuration).model_dump()
+    try:
+        return EnrolmentRequest.model_validate({**report, "enrolment_token": one_time_token})
+    except ValidationError as error:
+        found = document_error(error, source="this node's report")
+        if found.field != "enrolment_token":
+            raise found from None
+        raise AgentError(
+            f"is no one-time token: {found.problem}",
+            field="--token",
+            remedy="copy the whole `token` that POST /v1/enrolment-tokens answers",
+        ) from None
 
 
 def _write(path: Path, credentials: Credentials) -> None:
