@@ -85,6 +85,15 @@ class AgentRepository:
             .execution_options(populate_existing=True)
         ).all()
 
+    def idle_ids(self, *, at: datetime) -> Sequence[str]:
+        """Return the agents of all projects that may be leased."""
+        live = select(LeaseRow.agent_id).where(LeaseRow.ended_at.is_(None))
+        return self._session.scalars(
+            select(AgentRow.id)
+            .where(AgentRow.available_until > at, AgentRow.id.not_in(live))
+            .order_by(AgentRow.id)
+        ).all()
+
     def heard_of(self, agent_id: str, *, at: datetime, available_until: datetime | None) -> None:
         """Note that the agent lives, and until when it may be leased."""
         self._session.execute(

@@ -40,13 +40,25 @@ class Gangs:
         self._database = database
         self._settings = settings
         self._woken = woken
+        self._tried: tuple[tuple[str, ...], tuple[str, ...]] = ((), ())
 
-    def lease_queued(self, project_id: str | None = None) -> None:
-        """Lease every queued run that finds its agents, the one that waits longest first."""
+    def lease_queued(self, project_id: str) -> None:
+        """Lease each queued run of a project that finds its agents, the longest waiting first."""
         with self._database.reading() as session:
             waiting = RunRepository(session).ids_in(RunState.QUEUED, project_id=project_id)
         for run_id in waiting:
             self.lease(run_id)
+
+    def lease_queued_anew(self) -> None:
+        """Lease queued runs of all projects if other runs or agents wait than at the last time."""
+        with self._database.reading() as session:
+            waiting = tuple(RunRepository(session).ids_in(RunState.QUEUED))
+            idle = tuple(AgentRepository(session).idle_ids(at=current_time(session)))
+        if (waiting, idle) == self._tried:
+            return
+        for run_id in waiting:
+            self.lease(run_id)
+        self._tried = (waiting, idle)
 
     def lease(self, run_id: str) -> bool:
         """Lease the run if it is queued and all of its agents are idle; return whether it was."""

@@ -97,7 +97,7 @@ class Sweeper:
         self._watch.keep()
         self._wake_waiting()
         self.expire()
-        self._gangs.lease_queued()
+        self._gangs.lease_queued_anew()
         self._replanning.advance_all()
         self._replanning.give_up_waiting()
 

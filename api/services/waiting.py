@@ -7,6 +7,7 @@ sweeper asks the database once for all that wait here. Nobody waits in a loop of
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import threading
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
@@ -31,7 +32,7 @@ class Place:
 
     def wake(self) -> None:
         """Wake the request, from any thread; one whose server has gone needs it no more."""
-        if not self._loop.is_closed():
+        with contextlib.suppress(RuntimeError):
             self._loop.call_soon_threadsafe(self._event.set)
 
 
