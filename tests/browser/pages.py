@@ -1,6 +1,6 @@
 """The kinds of pages that there are, over the seeds."""
 
-CONFIG_LINK = "%7B%22tensor_parallel_degree%22%3A4%2C%22data_parallel_degree%22%3A2%7D"
+CONFIG_LINK = "%7B%22tensor_parallel_degree%22%3A2%2C%22data_parallel_degree%22%3A4%7D"
 PAGES = [
     "/",
     "/?q=no+such+plan",

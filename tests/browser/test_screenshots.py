@@ -1,0 +1,125 @@
+"""The pictures of docs/dashboard.md, taken where MESHWRIGHT_SCREENSHOTS names a folder for them.
+
+Plans are of the real planner, so that the pictures show what a user sees.
+"""
+
+import os
+import re
+from pathlib import Path
+
+import httpx
+import pytest
+
+from tests.browser.agents_of_tests import an_agent, measure, take_lease
+
+FOLDER = os.environ.get("MESHWRIGHT_SCREENSHOTS")
+pytestmark = [
+    pytest.mark.browser,
+    pytest.mark.skipif(FOLDER is None, reason="MESHWRIGHT_SCREENSHOTS names no folder"),
+]
+MODEL, CLUSTER = "llama-3-8b", "8xh100-sxm5-80gb"
+WIDE, MIDDLE, NARROW = 1440, 1024, 390
+FIXED = (
+    {},
+    {"tensor_parallel_degree": 2, "pipeline_parallel_degree": 2},
+    {"pipeline_parallel_degree": 4},
+)
+MINE = (
+    "tensor_parallel_degree: 4\nsequence_parallel: true\ndata_parallel_degree: 2\nzero_stage: 1\n"
+)
+
+
+@pytest.fixture(scope="module")
+def plans(service):
+    """Three plans of one job: the best, and the best under two limits."""
+    found = []
+    with httpx.Client(base_url=service.url, timeout=120) as client:
+        for fixed in FIXED:
+            limits = {name: {"min": degree, "max": degree} for name, degree in fixed.items()}
+            body = {
+                "model": MODEL,
+                "cluster": CLUSTER,
+                "job": {"global_batch_size": 512, "limits": limits},
+            }
+            answer = client.post("/v1/plans", json=body, headers={"Prefer": "wait=30"})
+            found.append(answer.json()["id"])
+    return found
+
+
+@pytest.fixture
+def shoot(make_page):
+    """Take a picture of a page: `shoot(name, path)`, and `act` before it."""
+
+    def taken(name, path, *, width=WIDE, scheme="light", act=None):
+        page = make_page(
+            viewport={"width": width, "height": 900},
+            color_scheme=scheme,
+            reduced_motion="reduce",
+        )
+        page.goto(path)
+        if act is not None:
+            act(page)
+        page.wait_for_load_state("networkidle")
+        page.wait_for_timeout(400)
+        Path(FOLDER).mkdir(parents=True, exist_ok=True)
+        page.screenshot(path=Path(FOLDER) / f"{name}.png", full_page=True)
+
+    return taken
+
+
+def test_plans_and_comparisons(shoot, plans):
+    query = "&".join(f"plan={plan}" for plan in plans)
+    best = plans[0]
+    shoot("plans", "/")
+    shoot("plans-dark", "/", width=MIDDLE, scheme="dark")
+    shoot("plans-narrow", "/", width=NARROW)
+    shoot("plan", f"/plans/{best}")
+    shoot("plan-dark-narrow", f"/plans/{best}", width=NARROW, scheme="dark")
+    shoot("compare", f"/compare?{query}")
+    shoot("compare-dark", f"/compare?{query}", width=MIDDLE, scheme="dark")
+    shoot("placement", f"/plans/{plans[1]}/placement")
+    shoot("exports", f"/plans/{best}/exports/torchtitan")
+    shoot("new-plan", "/plans/new?model_source=config")
+    shoot("infeasible", "/plans/plan-infeasible")
+
+
+def test_ones_own_config(shoot, plans):
+    def paste(page):
+        page.get_by_role("textbox", name="Your strategy").fill(MINE)
+        page.get_by_role("button", name="Price it and compare").click()
+        page.wait_for_url(re.compile("config="))
+
+    shoot("compare-config", f"/compare?plan={plans[0]}", act=paste)
+
+
+def test_reasons_and_tradeoffs(shoot, plans):
+    def ask(button, answer):
+        def act(page):
+            page.get_by_role("button", name=button).click()
+            page.get_by_role("table", name=re.compile(answer)).wait_for(timeout=90_000)
+
+        return act
+
+    def both(page):
+        ask("Solve every pair", "Best step by")(page)
+        ask("Find the Pareto front", "The Pareto front")(page)
+
+    shoot("why", f"/plans/{plans[0]}/why", act=ask("Work it out", "What one more GiB"))
+    shoot("trade-offs", f"/plans/{plans[0]}/trade-offs", act=both)
+
+
+def test_a_run(shoot, plans, client):
+    agent = an_agent(client)
+    agent.poll()
+    run = client.post("/v1/runs", json={"plan_id": plans[0], "arguments": {"steps": 200}}).json()
+    take_lease(agent)
+    measure(agent, 1, 24, seconds=33.4)
+    agent.log(0, "".join(f"step {n}: loss {4 - n / 10:.2f}\n" for n in range(1, 25)))
+    assert agent.beat("running", progress={"step": 24}).status_code == 200
+    shoot("start-a-run", f"/plans/{plans[0]}/runs")
+    shoot("agents", "/agents")
+    page = f"/runs/{run['id']}"
+    shoot("run", page)
+    shoot("run-dark", page, width=MIDDLE, scheme="dark")
+    agent.result("succeeded")
+    shoot("runs", "/runs")

@@ -1,0 +1,67 @@
+"""What a comparison comes to, and what it is put down to."""
+
+import pytest
+
+from api.dashboard.comparison_cards import metrics
+from api.dashboard.comparison_view import comparison_view
+from planner.schema.plan import StepBreakdown
+from tests.browser.seeds import a_proven_plan, a_wide_plan
+from tests.builders import a_plan, a_prediction
+
+
+def the_finding(*plans):
+    """Return what the second plan comes to against the first."""
+    return comparison_view(plans, shown="differences").findings[0]
+
+
+def test_a_faster_plan_is_said_to_be_faster_and_by_how_much():
+    found = the_finding(a_proven_plan(), a_wide_plan())
+    assert (found.letter, found.verdict) == ("B", "better")
+    assert found.headline == "200 ms a step faster than A (\N{MINUS SIGN}20.0%)"
+
+
+def test_the_largest_change_comes_first_with_the_settings_behind_it():
+    first = the_finding(a_proven_plan(), a_wide_plan()).causes[0]
+    assert (first.part.label, first.text) == ("Bubble", "\N{MINUS SIGN}120 ms")
+    assert "pipeline parallel 2 → 1" in first.settings
+
+
+def test_changes_of_the_causes_sum_to_the_change_of_the_step():
+    figure = the_finding(a_proven_plan(), a_wide_plan()).figure
+    *causes, step = figure["data"][0]["x"]
+    assert sum(causes) == pytest.approx(step)
+
+
+def test_more_memory_is_a_cost_and_says_on_what():
+    (memory, *_) = the_finding(a_proven_plan(), a_wide_plan()).costs
+    assert memory.startswith("65 GiB more on the fullest device")
+
+
+def test_money_is_told_for_a_trillion_tokens():
+    dearer = a_plan(id="plan-dear", prediction=a_prediction(cost_per_million_tokens=3.0))
+    assert the_finding(a_plan(), dearer).costs == (
+        "$3 instead of $2.5 per million tokens: $500,000 more for a trillion",
+    )
+
+
+def test_equal_plans_are_as_fast_and_have_no_causes():
+    found = the_finding(a_plan(), a_plan(id="plan-twin"))
+    assert (found.verdict, found.causes, found.costs) == ("same", (), ())
+
+
+def test_a_change_that_nobody_sees_is_no_cause():
+    parts = a_prediction().breakdown_seconds.model_dump()
+    slower = StepBreakdown(**{**parts, "host": parts["host"] + 1e-5})
+    other = a_plan(id="plan-other", prediction=a_prediction(breakdown_seconds=slower))
+    assert the_finding(a_plan(), other).causes == ()
+
+
+def test_cards_judge_each_number_in_its_own_direction():
+    cards = metrics(a_wide_plan(), a_proven_plan())
+    verdicts = {metric.label: metric.cell.verdict for metric in cards}
+    assert verdicts == {
+        "Step": "better",
+        "Throughput per device": "same",
+        "Peak memory": "worse",
+        "Cost per million tokens": "same",
+    }

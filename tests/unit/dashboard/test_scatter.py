@@ -1,0 +1,32 @@
+"""The scatter of step, memory and cost."""
+
+from api.dashboard.scatter import Spot, scatter, undominated
+from planner.units import GIB
+
+
+def a_spot(label, step, gib, cost=1.0):
+    return Spot(
+        label=label,
+        words=label,
+        step_seconds=step,
+        peak_memory_bytes=gib * GIB,
+        cost_per_million_tokens=cost,
+    )
+
+
+def test_what_is_worse_in_everything_is_beaten():
+    spots = [a_spot("A", 1.0, 10.0), a_spot("B", 2.0, 5.0), a_spot("C", 2.0, 12.0)]
+    assert [spot.label for spot in undominated(spots)] == ["A", "B"]
+
+
+def test_a_cheaper_spot_is_not_beaten():
+    spots = [a_spot("A", 1.0, 10.0), a_spot("B", 2.0, 12.0, cost=0.5)]
+    assert [spot.label for spot in undominated(spots)] == ["A", "B"]
+
+
+def test_beaten_spots_are_hollow_and_the_capacity_is_a_line():
+    spots = [a_spot("A", 1.0, 10.0), a_spot("B", 2.0, 12.0)]
+    figure = scatter(spots, capacity_bytes=70.0 * GIB)
+    symbols = {trace["name"]: trace["marker"]["symbol"] for trace in figure["data"]}
+    assert symbols == {"Not beaten": "circle", "Beaten": "circle-open"}
+    assert figure["layout"]["shapes"][0]["y0"] == 70.0
