@@ -79,4 +79,6 @@ def become_module(module: str, arguments: Sequence[str]) -> Never:
         )
     sys.stdout.flush()
     sys.stderr.flush()
-    os.execv(sys.executable, [sys.executable, "-m", module, *arguments])  # noqa: S606
+    # A folder called api that happens to lie in the current one is not the service.
+    flags = ["-P"] if module == "api" else []
+    os.execv(sys.executable, [sys.executable, *flags, "-m", module, *arguments])  # noqa: S606

@@ -74,4 +74,4 @@ def test_serve_becomes_the_service_with_its_settings(command, started, monkeypat
         for name in ("HOST", "PORT", "DATABASE_URL")
     }
     assert environment == {"HOST": "before", "PORT": "8123", "DATABASE_URL": "sqlite:///x.db"}
-    assert started == [[sys.executable, "-m", "api"]]
+    assert started == [[sys.executable, "-P", "-m", "api"]]

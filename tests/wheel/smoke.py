@@ -1,0 +1,158 @@
+"""The wheel, as a user meets it: built, looked into, installed into a clean environment, used.
+
+    python tests/wheel/smoke.py [--keep FOLDER]
+
+Needs the network, or whatever pip is configured with, for the runtime's dependencies. Prints one
+line a step and ends with status 0, or with the first thing that does not hold.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+import venv
+import zipfile
+from collections.abc import Iterator, Sequence
+from email.parser import Parser
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+PACKAGES = {"planner", "api", "executor", "profiles", "migrations"}
+USE = """
+from planner.planning import plan, resolved_cluster, resolved_model
+from planner.schema.job import Job
+job = Job(global_batch_size=64, sequence_length=4096)
+answer = plan(resolved_model("llama-3-8b"), resolved_cluster("8xh100-sxm5-80gb"), job)
+assert answer.certificate.gap_ratio == 0, answer.certificate
+import sys
+heavy = {"torch", "fastapi", "sqlalchemy"} & set(sys.modules)
+assert not heavy, heavy
+"""
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run all steps; return the exit status."""
+    parser = argparse.ArgumentParser(description="Build, install and use the wheel.")
+    parser.add_argument("--keep", type=Path, help="Leave wheel and environment there.")
+    kept = parser.parse_args(arguments).keep
+    if kept is not None:
+        kept.mkdir(parents=True, exist_ok=True)
+        _steps(kept)
+        return 0
+    with tempfile.TemporaryDirectory(prefix="meshwright-wheel-") as directory:
+        _steps(Path(directory))
+    return 0
+
+
+def _steps(home: Path) -> None:
+    started = time.monotonic()
+    wheel = _built(home / "dist")
+    _check_content(wheel)
+    _say(started, f"built {wheel.name}, {wheel.stat().st_size // 1024} KiB")
+    python = _installed(wheel, home / "venv")
+    _say(started, "installed into a clean environment")
+    _check_beside_others(python)
+    _check_used(python, home)
+    _say(started, "planned from another folder, by command and from Python")
+
+
+def _built(folder: Path) -> Path:
+    """Return the wheel of the tree, built with the tools at hand."""
+    command = [sys.executable, "-m", "pip", "wheel", "--no-deps", "--no-build-isolation", "--quiet"]
+    _run([*command, "--wheel-dir", str(folder), str(ROOT)])
+    (wheel,) = folder.glob("meshwright-*.whl")
+    return wheel
+
+
+def _check_content(wheel: Path) -> None:
+    """Raise unless the wheel has the packages, their data files and metadata, and nothing else."""
+    with zipfile.ZipFile(wheel) as archive:
+        names = archive.namelist()
+        (metadata,) = (name for name in names if name.endswith(".dist-info/METADATA"))
+        fields = Parser().parsestr(archive.read(metadata).decode())
+    tops = {name.split("/")[0] for name in names if ".dist-info" not in name}
+    _require(tops == PACKAGES, f"top-level packages are {sorted(tops)}")
+    for data in (
+        "profiles/devices/h100-sxm5-80gb.yaml",
+        "profiles/models/llama-3-8b.json",
+        "planner/py.typed",
+    ):
+        _require(data in names, f"{data} is missing")
+    _require(not any("__pycache__" in name for name in names), "has compiled files")
+    _require(any(name.endswith("LICENSE") for name in names), "has no license")
+    for field in ("Summary", "Requires-Python", "Description-Content-Type"):
+        _require(bool(fields.get(field)), f"metadata have no {field}")
+    _require({"service", "executor"} <= set(fields.get_all("Provides-Extra") or ()), "extras")
+
+
+def _installed(wheel: Path, home: Path) -> Path:
+    """Return the interpreter of a new environment that has the wheel and its dependencies."""
+    venv.create(home, with_pip=True)
+    python = home / "bin" / "python"
+    command = [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+    _run([*command, "--constraint", str(ROOT / "constraints.txt"), str(wheel)])
+    _run([str(python), "-m", "pip", "check"])
+    return python
+
+
+def _check_beside_others(python: Path) -> None:
+    """Raise if another installed package has a file of ours."""
+    program = (
+        "import json, importlib.metadata as m; print(json.dumps({d.metadata['Name']: "
+        "[str(f) for f in d.files or ()] for d in m.distributions()}))"
+    )
+    files = json.loads(_run([str(python), "-c", program]))
+    own = {file for file in files.pop("meshwright") if not file.startswith("../")}
+    for name, others in files.items():
+        shared = own & set(others)
+        _require(not shared, f"{name} has the same files: {sorted(shared)[:3]}")
+
+
+def _check_used(python: Path, home: Path) -> None:
+    """Raise unless the command and the library work where packages of the same names lie about."""
+    elsewhere = home / "elsewhere"
+    for package in ("api", "migrations", "profiles"):
+        (elsewhere / package).mkdir(parents=True, exist_ok=True)
+        (elsewhere / package / "__init__.py").write_text("raise ImportError('not ours')\n")
+    command = str(python.parent / "meshwright")
+    for arguments in _commands():
+        _require(bool(_run([command, *arguments], cwd=elsewhere)), f"{arguments} says nothing")
+    _run([str(python), "-P", "-c", USE], cwd=elsewhere)
+
+
+def _commands() -> Iterator[list[str]]:
+    yield ["--version"]
+    yield ["models"]
+    yield ["devices"]
+    plan = ["plan", "llama-3-8b", "8xh100-sxm5-80gb", "--global-batch-size", "64"]
+    yield [*plan, "--out", "plan.json"]
+    yield ["verify", "plan.json"]
+    yield ["discover", "--out", "cluster.json"]
+
+
+def _run(command: Sequence[str], cwd: Path | None = None) -> str:
+    environment = {k: v for k, v in os.environ.items() if not k.startswith("PYTHON")}
+    done = subprocess.run(
+        command, cwd=cwd, env=environment, capture_output=True, text=True, check=False
+    )
+    _require(done.returncode == 0, f"{' '.join(command)}\n{done.stdout}{done.stderr}")
+    return done.stdout
+
+
+def _require(holds: bool, problem: str) -> None:
+    if not holds:
+        sys.exit(f"wheel: {problem}")
+
+
+def _say(started: float, what: str) -> None:
+    sys.stdout.write(f"{time.monotonic() - started:5.1f} s  {what}\n")
+    sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
