@@ -19,9 +19,24 @@ def describe(app: FastAPI) -> None:
         schema = original()
         if not known:
             _add_problem(schema)
+            _add_keys(schema)
         return schema
 
     app.openapi = described  # type: ignore[method-assign]
+
+
+def _add_keys(schema: dict[str, Any]) -> None:
+    """Say how callers say who they are; on a loopback address some of it needs no key."""
+    schema["components"]["securitySchemes"] = {
+        "Key": {
+            "type": "http",
+            "scheme": "bearer",
+            "description": "An API key (`mw_...`), or an agent's own token where agents ask.",
+        }
+    }
+    for path, item in schema["paths"].items():
+        for operation in item.values():
+            operation["security"] = [{"Key": []}, {}] if path.startswith("/v1/") else []
 
 
 def _add_problem(schema: dict[str, Any]) -> None:

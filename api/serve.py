@@ -26,7 +26,7 @@ def main() -> int:
     if first is not None:
         print(announcement(first, settings), flush=True)  # noqa: T201 - for the terminal alone
     app = create_app(settings)
-    end_telemetry = instrument(app, app.state.database.engine)
+    end_telemetry = instrument(app)
     app.state.pool.warm_up()
     uvicorn.run(
         app,

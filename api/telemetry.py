@@ -1,4 +1,4 @@
-"""OpenTelemetry: traces of requests and statements, where an exporter is configured.
+"""OpenTelemetry: traces of requests, where an exporter is configured.
 
 Everything is configured as OpenTelemetry itself says: `OTEL_EXPORTER_OTLP_ENDPOINT`,
 `OTEL_SERVICE_NAME`, `OTEL_TRACES_SAMPLER`, and the like.
@@ -11,7 +11,6 @@ from collections.abc import Callable
 from importlib.util import find_spec
 
 from fastapi import FastAPI
-from sqlalchemy import Engine
 
 from planner.errors import InputError
 
@@ -21,8 +20,8 @@ _NOT_TRACED = "healthz,readyz,metrics"
 _SERVICE_NAME = "meshwright"
 
 
-def instrument(app: FastAPI, engine: Engine) -> Callable[[], None] | None:
-    """Have requests and statements traced; return what sends the last traces, at the end.
+def instrument(app: FastAPI) -> Callable[[], None] | None:
+    """Have requests traced; return what sends the last traces, at the end.
 
     Nothing happens, and nothing is returned, where no endpoint is configured.
 
@@ -39,15 +38,14 @@ def instrument(app: FastAPI, engine: Engine) -> Callable[[], None] | None:
             value=os.environ[configured],
             remedy="pip install 'meshwright[telemetry]', or leave the variable out",
         )
-    return _instrumented(app, engine)
+    return _instrumented(app)
 
 
-def _instrumented(app: FastAPI, engine: Engine) -> Callable[[], None]:
+def _instrumented(app: FastAPI) -> Callable[[], None]:
     from opentelemetry.exporter.otlp.proto.http.trace_exporter import (  # noqa: PLC0415
         OTLPSpanExporter,
     )
     from opentelemetry.instrumentation.fastapi import FastAPIInstrumentor  # noqa: PLC0415
-    from opentelemetry.instrumentation.sqlalchemy import SQLAlchemyInstrumentor  # noqa: PLC0415
     from opentelemetry.sdk.resources import Resource  # noqa: PLC0415
     from opentelemetry.sdk.trace import TracerProvider  # noqa: PLC0415
     from opentelemetry.sdk.trace.export import BatchSpanProcessor  # noqa: PLC0415
@@ -58,5 +56,4 @@ def _instrumented(app: FastAPI, engine: Engine) -> Callable[[], None]:
     FastAPIInstrumentor.instrument_app(
         app, tracer_provider=provider, excluded_urls=_NOT_TRACED, exclude_spans=["receive", "send"]
     )
-    SQLAlchemyInstrumentor().instrument(engine=engine, tracer_provider=provider)
     return provider.shutdown

@@ -12,6 +12,8 @@ from typing import Any
 Description = dict[str, Any]
 _METHODS = ("get", "put", "post", "delete", "patch", "head", "options")
 _KINDS = ("type", "$ref", "const", "format")
+_FLOORS = ("minimum", "exclusiveMinimum", "minLength", "minItems")
+_CEILINGS = ("maximum", "exclusiveMaximum", "maxLength", "maxItems")
 
 
 def breaking_changes(old: Description, new: Description) -> list[str]:
@@ -25,6 +27,8 @@ def _operation_changes(old: Description, new: Description) -> Iterator[str]:
         if name not in known:
             yield f"{name} is gone"
             continue
+        if operation.get("operationId") != known[name].get("operationId"):
+            yield f"{name} is called {known[name].get('operationId')} in generated clients"
         yield from _response_changes(name, operation, known[name])
         yield from _parameter_changes(name, operation, known[name])
         if known[name].get("requestBody", {}).get("required") and "requestBody" not in operation:
@@ -47,6 +51,9 @@ def _parameter_changes(name: str, old: Description, new: Description) -> Iterato
     after = {(item["in"], item["name"]): item for item in new.get("parameters", ())}
     for place, parameter in before.keys() - after.keys():
         yield f"{name} has lost the {place} parameter {parameter}"
+    for key in before.keys() & after.keys():
+        for narrowing in _tighter(before[key].get("schema", {}), after[key].get("schema", {})):
+            yield f"{name} takes less of the {key[0]} parameter {key[1]}: {narrowing}"
     for key, item in after.items():
         if item.get("required") and not before.get(key, {}).get("required"):
             yield f"{name} demands the {key[0]} parameter {key[1]}"
@@ -84,6 +91,23 @@ def _narrowings(name: str, old: Description, new: Description) -> Iterator[str]:
         yield f"{name}.{field} is demanded"
     for value in set(old.get("enum", ())) - set(new.get("enum", ())):
         yield f"{name} no longer takes {value}"
+
+    for field, shape in old.get("properties", {}).items():
+        for narrowing in _tighter(shape, new.get("properties", {}).get(field, {})):
+            yield f"{name}.{field} takes less: {narrowing}"
+
+
+def _tighter(old: Description, new: Description) -> Iterator[str]:
+    """Yield which limits of a value that is sent have become narrower."""
+    for keyword in (*_FLOORS, *_CEILINGS):
+        before, after = old.get(keyword), new.get(keyword)
+        if after is None or after == before:
+            continue
+        is_floor = keyword in _FLOORS
+        if before is None or (after > before if is_floor else after < before):
+            yield f"{keyword} {after}"
+    if new.get("pattern") not in {None, old.get("pattern")}:
+        yield f"pattern {new['pattern']}"
 
 
 def _required(schema: Description) -> set[str]:

@@ -93,6 +93,22 @@ def removed_enum_value(description):
     description["components"]["schemas"]["Precision"]["enum"].remove("fp8")
 
 
+def renamed_operation(description):
+    description["paths"][PLANS]["post"]["operationId"] = "make_plan"
+
+
+def lower_limit_of_parameter(description):
+    (limit,) = [
+        item for item in description["paths"][PLANS]["get"]["parameters"] if item["name"] == "limit"
+    ]
+    limit["schema"]["maximum"] = 50
+
+
+def higher_floor_of_field(description):
+    fields = description["components"]["schemas"]["ApiKeyRequest"]["properties"]
+    fields["scopes"]["minItems"] = 2
+
+
 @pytest.mark.parametrize(
     ("change", "told"),
     [
@@ -107,6 +123,12 @@ def removed_enum_value(description):
         (other_kind_of_field, "PlanSummary.device_count is of another kind"),
         (demanded_field_of_request, "PlanRequest.job is demanded"),
         (removed_enum_value, "Precision no longer takes fp8"),
+        (renamed_operation, "POST /v1/plans is called make_plan in generated clients"),
+        (
+            lower_limit_of_parameter,
+            "GET /v1/plans takes less of the query parameter limit: maximum 50",
+        ),
+        (higher_floor_of_field, "ApiKeyRequest.scopes takes less: minItems 2"),
     ],
 )
 def test_a_breaking_change_is_seen(current, change, told):
