@@ -49,24 +49,28 @@ def main() -> int:
     """Print the tables; return 1 where a bar is missed or nothing could be compared."""
     options = _options()
     wanted = [c for c in contests() if not options.models or c.name in options.models]
+    named = {contest.name: contest for contest in wanted}
     if options.rows:
-        named = {contest.name: contest for contest in wanted}
-        models = [model for model in read_rows(options.rows) if model.name in named]
-        models = [_on(model, options.cluster) for model in models]
+        kept = [model for model in read_rows(options.rows) if model.name in named]
+        models = [_on(model, options.cluster) for model in kept]
     else:
-        cluster = _cluster(options.cluster, options.seconds)
-        named = {contest.name: contest for contest in wanted}
-        models = []
-        for contest in wanted:
-            models.append(measured(contest, cluster, options))
-            if options.out is not None:
-                write_rows(options.out, models)
+        models = _measured_models(wanted, options)
     results = [_said(judged(named[model.name], model)) for model in models]
     lines = [*table(results), "", *details(results)]
     print("\n".join(lines))
     if options.write:
         _write(models, results, lines, is_part=options.most is not None)
     return 0 if meets_bars(results) else 1
+
+
+def _measured_models(wanted: Sequence[Contest], options: argparse.Namespace) -> list[MeasuredModel]:
+    """Measure one model after another, and keep what there is after each."""
+    cluster, models = _cluster(options.cluster, options.seconds), []
+    for contest in wanted:
+        models.append(measured(contest, cluster, options))
+        if options.out is not None:
+            write_rows(options.out, models)
+    return models
 
 
 def measured(contest: Contest, cluster: Cluster, options: argparse.Namespace) -> MeasuredModel:
