@@ -65,7 +65,8 @@ def main() -> int:
 
 def _measured_models(wanted: Sequence[Contest], options: argparse.Namespace) -> list[MeasuredModel]:
     """Measure one model after another, and keep what there is after each."""
-    cluster, models = _cluster(options.cluster, options.seconds), []
+    cluster = _cluster(options.cluster, options.seconds)
+    models: list[MeasuredModel] = []
     for contest in wanted:
         models.append(measured(contest, cluster, options))
         if options.out is not None:
