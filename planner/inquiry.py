@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 
 from planner.cost.step import predict, predict_simulated
 from planner.errors import VerificationError
+from planner.ilp.parts import search_parts
 from planner.ilp.problem import Problem
 from planner.ilp.result import Found, NotFound
 from planner.ilp.search import ProgressCallback, search
@@ -19,6 +20,7 @@ from planner.resolution import Request
 from planner.schema.job import Objective
 from planner.schema.plan import Certificate, Prediction
 from planner.schema.strategy import Strategy
+from planner.space.frameworks import framework_limits
 from planner.verify import differences_from_prediction
 
 Listener = Callable[[str, int, int], None]
@@ -177,18 +179,25 @@ class Inquiry:
         self._allowed_seconds = min(self.seconds_left * share, job.limits.solver_seconds)
         if self._allowed_seconds <= 0.0:
             return NotFound(configurations_total=0, refused={}, shortfalls=(), proven=False)
-        limits = job.limits.model_copy(update={"solver_seconds": self._allowed_seconds})
         self.search_count += 1
-        return search(
-            Problem(
-                graph=request.model.resolved,
-                workload=request.workload,
-                hardware=request.hardware,
-                job=job.model_copy(update={"limits": limits, "objective": Objective.THROUGHPUT}),
+        return search_parts(
+            framework_limits(job),
+            lambda limits, cutoff: search(
+                Problem(
+                    graph=request.model.resolved,
+                    workload=request.workload,
+                    hardware=request.hardware,
+                    job=job.model_copy(
+                        update={"limits": limits, "objective": Objective.THROUGHPUT}
+                    ),
+                ),
+                on_progress=self.on_progress,
+                solver=self.solver,
+                stop_at_first=stop_at_first,
+                cutoff_seconds=cutoff,
+                group_count=group_count,
             ),
-            on_progress=self.on_progress,
-            solver=self.solver,
-            stop_at_first=stop_at_first,
+            seconds=self._allowed_seconds,
             cutoff_seconds=cutoff_seconds,
             group_count=group_count,
         )

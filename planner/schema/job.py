@@ -47,6 +47,26 @@ class Stack(StrEnum):
     DEEPSPEED = "deepspeed"
 
 
+class Framework(StrEnum):
+    """The training program whose configuration must be able to say a plan."""
+
+    TORCHTITAN = "torchtitan"
+    MEGATRON_LM = "megatron-lm"
+    DEEPSPEED = "deepspeed"
+    ACCELERATE = "accelerate"
+
+    @property
+    def stack(self) -> Stack:
+        """Return the stack whose overheads it has."""
+        return _FRAMEWORK_STACKS.get(self, Stack.TORCH)
+
+
+_FRAMEWORK_STACKS = {
+    Framework.MEGATRON_LM: Stack.MEGATRON,
+    Framework.DEEPSPEED: Stack.DEEPSPEED,
+}
+
+
 class Objective(StrEnum):
     """What is least or most in the chosen plan."""
 
@@ -161,6 +181,9 @@ class Calibration(Part):
 class Job(Document):
     """A training job. What is `None` is resolved from the model and the cluster and then stated.
 
+    A `framework` has only that planned which its own configuration can say (`planner.space`), and
+    is of a stack.
+
     Three flags say what the training program keeps in memory. `fused_attention` false: it writes
     the scores of attention and keeps them, which takes time as well. `fused_loss`: it writes the
     gradient of the logits over them, and makes no copy in 32 bits. `dropout`: it keeps masks. A
@@ -196,6 +219,7 @@ class Job(Document):
     precision: Precision = Precision.BF16
     optimizer: Optimizer = Optimizer.ADAMW
     stack: Stack = Stack.TORCH
+    framework: Framework | None = None
     objective: Objective = Objective.THROUGHPUT
     fused_attention: bool = True
     fused_loss: bool = False
@@ -216,6 +240,25 @@ class Job(Document):
     adapters: Adapters | None = None
     limits: Limits = Limits.model_construct()  # the defaults, without a validator at import
     calibration: Calibration | None = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _stack_of_the_framework(cls, value: object) -> object:
+        """Fill in the stack of the framework where none is given."""
+        if not isinstance(value, dict) or value.get("framework") is None or "stack" in value:
+            return value
+        name = value["framework"]
+        known = name in {item.value for item in Framework}
+        return {**value, "stack": Framework(name).stack} if known else value
+
+    @model_validator(mode="after")
+    def _framework_of_its_stack(self) -> Self:
+        if self.framework is not None and self.framework.stack is not self.stack:
+            raise ValueError(
+                f"framework {self.framework} is of the stack {self.framework.stack}, the job's is"
+                f" {self.stack}: leave one of them out"
+            )
+        return self
 
     @model_validator(mode="after")
     def _calibrated_for_its_stack(self) -> Self:

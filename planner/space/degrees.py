@@ -21,6 +21,7 @@ from planner.space.divisibility import (
     has_experts,
     sequence_parallel_obstacle,
 )
+from planner.space.frameworks import splits_experts_as_it_must
 from planner.space.legality import needs_sequence_parallel
 from planner.space.meshes import Mesh, MeshRequest, meshes
 from planner.space.refusals import Indivisible, Outside, Refusal, worded
@@ -162,6 +163,11 @@ class _Space:
         lost: list[Refusal] = []
         for split in splits:
             for degree in divisors(experts):
+                if not splits_experts_as_it_must(
+                    self.job.framework, tensor=tensor, expert=degree, split=split
+                ):
+                    lost.append(f"{self.job.framework} splits experts in another way")
+                    continue
                 reason = self._expert_obstacle(degree, split, holders=tensor * ranks // split)
                 if reason is None:
                     rows.append((degree, split))
