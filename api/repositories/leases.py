@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from datetime import datetime
 
-from sqlalchemy import select
+from sqlalchemy import select, tuple_
 from sqlalchemy.orm import Session
 
 from api.tables import LeaseRow
@@ -57,11 +57,11 @@ class LeaseRepository:
 
     def of_runs(self, keys: Collection[tuple[str, int]]) -> Sequence[LeaseRow]:
         """Return the leases of runs, each in its epoch, by node."""
-        run_ids = {run_id for run_id, _ in keys}
-        rows = self._session.scalars(
-            select(LeaseRow).where(LeaseRow.run_id.in_(run_ids)).order_by(LeaseRow.node_rank)
-        )
-        return [row for row in rows if (row.run_id, row.epoch) in keys]
+        return self._session.scalars(
+            select(LeaseRow)
+            .where(tuple_(LeaseRow.run_id, LeaseRow.epoch).in_(keys))
+            .order_by(LeaseRow.node_rank)
+        ).all()
 
     def overdue(self, *, at: datetime) -> Sequence[LeaseRow]:
         """Return the live leases whose time has passed."""

@@ -75,7 +75,8 @@ class Sweeper:
         self._replanning = replanning
         self._waiting = waiting
         self._settings = settings
-        gap_seconds = max(settings.agent_lease_seconds / 4, 2 * settings.sweep_seconds)
+        # Agents speak every quarter of a lease: after a gap of half a lease there is one left.
+        gap_seconds = max(settings.agent_lease_seconds / 2, 4 * settings.sweep_seconds)
         self._watch = Watch(gap_seconds=gap_seconds)
         self._closing = threading.Event()
         self._thread = threading.Thread(target=self._sweep_on, name="sweeper", daemon=True)
