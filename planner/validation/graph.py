@@ -8,6 +8,8 @@ squared ReLU is Nemotron's (layer norms, no biases), gated ones are Llama's (RMS
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from pydantic import ValidationError
 
 from planner.importers.models import model_names, read_model
@@ -147,7 +149,7 @@ def _latent_attention(run: MeasuredRun) -> LatentAttention:
     raise Unpriced(Unpriceable.ATTENTION, f"ranks of {run.model}'s latent attention")
 
 
-def _feed_forwards(run: MeasuredRun, count: int, *, norm: Norm) -> list[FeedForward]:
+def _feed_forwards(run: MeasuredRun, count: int, *, norm: Norm) -> Sequence[FeedForward]:
     """Return the feed-forward of every layer, in order."""
     gated = _activation(run) in _GATED
     if not run.moe_experts:
