@@ -30,6 +30,7 @@ def node_report(configuration: AgentConfiguration) -> AgentReport:
         name=configuration.name,
         address=configuration.address,
         devices=devices,
+        host_memory_bytes=host_memory_bytes(),
         topology=AgentTopology(location=configuration.location, links=links),
         versions=AgentVersions(
             agent=_version("meshwright") or "unknown",

@@ -14,6 +14,7 @@ Identifier = Annotated[str, Field(pattern=r"^[A-Za-z0-9._-]{1,64}$")]
 CommandName = Annotated[str, Field(pattern=r"^[A-Za-z0-9._-]{1,100}$")]
 Address = Annotated[str, Field(pattern=r"^[A-Za-z0-9._:\[\]-]{1,253}$")]
 BODY = ConfigDict(defer_build=False)  # of requests: built when the server starts
+MemoryBytes = Annotated[int, Field(ge=0, le=2**50)]
 Moment = Annotated[float, Field(gt=0, le=86_400)]
 
 
@@ -27,7 +28,7 @@ class AgentDevice(Part):
     index: Count
     name: Name
     profile: Name | None = None
-    memory_bytes: Count | None = None
+    memory_bytes: MemoryBytes | None = None
     uuid: Name | None = None
 
 
@@ -59,6 +60,7 @@ class AgentReport(Document):
     `address` is where other nodes reach it for the rendezvous of a run. `commands` are the names
     that its own configuration allows: it is given no other. `node_count` is 1, or for an agent
     that submits to a scheduler, how many nodes with these devices it may ask for.
+    `host_memory_bytes` is the node's own memory.
     """
 
     model_config = BODY
@@ -66,6 +68,7 @@ class AgentReport(Document):
     name: Name
     address: Address
     devices: Annotated[tuple[AgentDevice, ...], Field(min_length=1, max_length=1024)]
+    host_memory_bytes: MemoryBytes | None = None
     topology: AgentTopology = Field(default_factory=AgentTopology)
     versions: AgentVersions
     commands: Annotated[tuple[CommandName, ...], Field(min_length=1, max_length=100)]

@@ -66,6 +66,7 @@ def test_without_a_gpu_the_ranks_of_the_cpu_are_reported(tmp_path: Path) -> None
     assert report.commands == ("train",)
     assert report.launcher == "local"
     assert report.versions.python is not None
+    assert report.host_memory_bytes
 
 
 def test_gpus_that_are_not_there_are_an_error(tmp_path: Path) -> None:
