@@ -9,18 +9,15 @@ from planner.exporters.registry import TARGETS, ExportedFile, export
 from planner.schema.plan import Plan
 
 _LABELS = {
-    "torchrun": "torchrun",
     "megatron-lm": "Megatron-LM",
-    "megatron": "Megatron-LM",
-    "torchtitan": "torchtitan",
+    "megatron-bridge": "Megatron-Bridge",
+    "torchtitan-0.2": "torchtitan 0.2",
     "deepspeed": "DeepSpeed",
     "accelerate": "Accelerate",
+    "hf-trainer": "HF Trainer",
     "slurm": "Slurm",
     "kubeflow": "Kubeflow",
-    "axolotl": "Axolotl",
     "skypilot": "SkyPilot",
-    "dstack": "dstack",
-    "nanotron": "nanotron",
 }
 
 

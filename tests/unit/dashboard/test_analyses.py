@@ -1,0 +1,93 @@
+"""Questions about a plan: what the pool works out, and how pages show it."""
+
+import pytest
+
+from api.dashboard.tradeoff_view import tradeoff_view
+from api.dashboard.why_view import why_view
+from api.services.analyses import Analysis
+from api.services.analysis_work import analyse
+from planner.errors import InputError
+from planner.planning import plan
+from planner.resolution import resolved_cluster, resolved_model
+from planner.schema.job import Job
+from planner.schema.reasons import Heatmap, HeatmapCell, Objection
+from planner.units import GIB
+from tests.builders import a_cluster, a_model, a_plan
+
+ASKED = "tensor_parallel_degree=3"
+
+
+@pytest.fixture(scope="module")
+def planned():
+    """A plan of the real planner for the tiny model."""
+    model = resolved_model(a_model().model_dump(mode="json"))
+    cluster = resolved_cluster(a_cluster().model_dump(mode="json"))
+    return plan(model, cluster, Job(global_batch_size=16, sequence_length=128))
+
+
+def an_analysis(kind="why-not", asked=ASKED, **changes):
+    fields = {
+        "kind": kind,
+        "asked": asked,
+        "state": "succeeded",
+        "phase": "",
+        "done": 0,
+        "total": 1,
+        "document_json": None,
+        "problem": None,
+    }
+    return Analysis(**{**fields, **changes})
+
+
+def test_degrees_that_cannot_be_are_answered_with_the_rules_they_break(planned):
+    text = analyse("why-not", planned.model_dump_json(), ASKED, seconds=20.0)
+    answer = Objection.model_validate_json(text)
+    assert answer.verdict == "illegal"
+    assert any("heads" in rule for rule in answer.rules)
+
+
+def test_progress_is_told_while_pairs_are_solved(planned):
+    told = []
+    analyse("heatmap", planned.model_dump_json(), "", seconds=20.0, on_progress=told.append)
+    assert told[0][:2] == ("heatmap", 0)
+
+
+def test_a_plan_of_another_cost_model_is_refused_with_what_to_do():
+    with pytest.raises(InputError, match="plan again"):
+        analyse("reasons", a_plan().model_dump_json(), "", seconds=1.0)
+
+
+def test_an_objection_reads_as_words_and_shows_its_answer():
+    answer = Objection(asked=ASKED, verdict="illegal", answer="no", rules=("a", "b"))
+    view = why_view(a_plan(), [an_analysis(document_json=answer.model_dump_json())])
+    (shown,) = view.objections
+    assert (shown.asked, shown.answer, view.is_running) == ("tensor parallel 3", answer, False)
+
+
+def test_a_question_at_work_makes_the_page_watch():
+    assert why_view(a_plan(), [an_analysis("reasons", "", state="running")]).is_running
+    assert tradeoff_view(a_plan(), [an_analysis("heatmap", "", state="running")]).is_running
+
+
+def test_every_cell_of_the_heatmap_has_a_step_or_a_reason():
+    cells = (
+        HeatmapCell(row=1, column=1, status="illegal", reason="too few heads"),
+        HeatmapCell(row=1, column=2, status="does_not_fit", missing_bytes=2.0 * GIB, reason="x"),
+        HeatmapCell(row=2, column=1, status="solved", step_seconds=1.2, slower_ratio=0.2),
+        HeatmapCell(
+            row=2, column=2, status="solved", step_seconds=1.0, slower_ratio=0.0, proven=True
+        ),
+    )
+    heatmap = Heatmap(row_field="tp", column_field="pp", rows=(1, 2), columns=(1, 2), cells=cells)
+    analysis = an_analysis("heatmap", "", document_json=heatmap.model_dump_json())
+    first, second = tradeoff_view(a_plan(), [analysis]).rows
+    assert [(cell.text, cell.note) for cell in first.cells] == [
+        ("not legal", ""),
+        ("does not fit", "2 GiB short"),
+    ]
+    assert first.cells[0].reason == "too few heads"
+    assert [(cell.note, cell.colour_class) for cell in second.cells] == [
+        ("+20.0%, not proven", "heat-3"),
+        ("±0%", "heat-0"),
+    ]
+    assert [cell.is_the_plan for cell in second.cells] == [False, True]
