@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 _NAME_LENGTH_LIMIT = 200
 _DEFAULT_NAME = "model"
-_SUFFIXES = {".json", ".yaml", ".yml"}
+_SUFFIXES = {".json", ".yaml", ".yml", ".pt2"}
 
 
 def _models() -> Traversable:
@@ -61,6 +61,11 @@ def read_model(reference: str) -> tuple[JsonValue, ModelGraph]:
     path = _existing_path(reference)
     if path.is_dir() and (path / "config.json").is_file():
         path /= "config.json"
+    if path.suffix == ".pt2":
+        from planner.importers.exported_program import graph_from_archive  # noqa: PLC0415
+
+        graph = graph_from_archive(path, name=path.stem[:_NAME_LENGTH_LIMIT] or _DEFAULT_NAME)
+        return graph.model_dump(mode="json"), graph
     fields = read_fields(path)
     name = path.parent.resolve().name if path.stem == "config" else path.stem
     return fields, model_from_fields(fields, name=name)

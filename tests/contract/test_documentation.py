@@ -20,6 +20,7 @@ from tests.calibration_rows import TRUTH, measured_fields
 ROOT = Path(__file__).parents[2]
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
 FENCE = re.compile(r"^```console\n(.*?)^```", re.MULTILINE | re.DOTALL)
+PYTHON = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"\]\((?!https?://|#)([^)#]+)")
 OPTION = re.compile(r"(?<![\w-])--[a-z][a-z-]+")
 SAMPLES = ROOT / "tests/unit/importers/samples"
@@ -49,12 +50,14 @@ def test_there_are_commands_to_run():
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(600)
 @pytest.mark.parametrize("page", WITH_COMMANDS, ids=lambda page: page.stem)
 def test_documented_commands_run_in_order_and_print_something(page, tmp_path):
     lines = map(json.dumps, measured_fields(TRUTH, noise=0.03))
     (tmp_path / "runs.jsonl").write_text("\n".join(lines), encoding="utf-8")
     for name, source in GIVEN.items():
         shutil.copy(source, tmp_path / name)
+    shutil.copytree(ROOT / "examples", tmp_path / "examples")
     for command in commands_of(page):
         program, *words = shlex.split(command)
         assert program == "meshwright"
@@ -65,10 +68,31 @@ def test_documented_commands_run_in_order_and_print_something(page, tmp_path):
             capture_output=True,
             text=True,
             check=False,
-            timeout=120,
+            timeout=400,
         )
         assert done.returncode == 0, f"{command}\n{done.stderr}"
         assert done.stdout.strip(), command
+
+
+@pytest.mark.slow
+def test_examples_in_python_run_in_order(tmp_path):
+    """What the page of the Python interface shows, as one program."""
+    page = (ROOT / "docs/python-api.md").read_text(encoding="utf-8")
+    examples = PYTHON.findall(page)
+    assert len(examples) >= 5
+    program = tmp_path / "program.py"
+    program.write_text("\n".join(examples), encoding="utf-8")
+    done = subprocess.run(
+        [sys.executable, str(program)],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "optimal" in done.stdout
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
@@ -85,8 +109,11 @@ def test_every_command_has_its_section():
 
 def test_every_option_that_the_page_names_exists():
     known = {"--help"}
-    for command in typer.main.get_group(app).commands.values():
+    commands = list(typer.main.get_group(app).commands.values())
+    while commands:
+        command = commands.pop()
         known |= {name for parameter in command.params for name in parameter.opts}
+        commands.extend(getattr(command, "commands", {}).values())
     page = (ROOT / "docs/cli.md").read_text(encoding="utf-8")
     scripts_own = {"--lr"}
     assert set(OPTION.findall(page)) - known - scripts_own == set()
