@@ -32,7 +32,7 @@ def export_slurm(plan: Plan, target: str) -> Export:
 # account and time limit.
 set -euo pipefail
 export MESHWRIGHT_PLAN="$SLURM_SUBMIT_DIR/{PLAN_FILE}"
-MASTER_ADDR=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)
+read -r MASTER_ADDR < <(scontrol show hostnames "$SLURM_JOB_NODELIST")
 export MASTER_ADDR
 srun --kill-on-bad-exit=1 bash -c 'exec {" ".join(words)} "$@"' bash "${{@:-train.py}}"
 """

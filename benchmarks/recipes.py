@@ -1,0 +1,226 @@
+"""Published recipes: their parallel configurations checked, priced and held against our plans.
+
+    python -m benchmarks.recipes ../shared/data/measured_runs.jsonl
+
+writes docs/recipes.md. A recipe is the first run of each model and GPU that a publisher's page
+lists and that can be priced, on 8 to 64 GPUs. Only facts are taken over, each with its source.
+"""
+
+from __future__ import annotations
+
+import argparse
+import datetime as dt
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from planner import planning
+from planner.check import check
+from planner.errors import InputError
+from planner.explain import describe_strategy
+from planner.exporters.registry import export
+from planner.importers.measured_runs import read_measured_runs
+from planner.objection import step_causes
+from planner.resolution import cluster_document, model_document, resolved_request
+from planner.schema.check import CheckReport
+from planner.schema.job import Framework, Job, Stack
+from planner.schema.measured_run import MeasuredRun
+from planner.schema.plan import Infeasible, Plan, Prediction
+from planner.validation.case import Case, case_of
+from planner.validation.reasons import Unpriced
+
+PAGE = Path(__file__).parents[1] / "docs" / "recipes.md"
+SOURCES = (
+    "NVIDIA-NeMo/Megatron-Bridge",
+    "NVIDIA/NeMo ",
+    "NVIDIA/dgxc-benchmarking",
+    "pytorch/torchtitan",
+    "NVIDIA/NeMo-Framework-Launcher",
+    "mlcommons/training_results",
+    "bigscience-workshop",
+)
+_FRAMEWORKS = {Stack.MEGATRON: Framework.MEGATRON_LM, Stack.DEEPSPEED: None}
+_SAME = 0.01
+_EACH = 3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recipe:
+    """A recipe with its check and the plan for the same model, GPUs and job."""
+
+    case: Case
+    report: CheckReport
+    answer: Plan | Infeasible
+
+
+def main() -> None:
+    """Write the page from the file that is named."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("runs", type=Path)
+    parser.add_argument("--most", type=int, default=16, help="how many recipes")
+    parser.add_argument("--seconds", type=float, default=6.0, help="of search for each")
+    given = parser.parse_args()
+    recipes = []
+    for case in _cases(given.runs, given.most):
+        recipes.append(_recipe(case, given.seconds))
+        print(_row(recipes[-1]), flush=True)
+    PAGE.write_text(_page(recipes, given.seconds), encoding="utf-8")
+    print(f"written to {PAGE}")
+
+
+def _cases(path: Path, most: int) -> Iterator[Case]:
+    """Yield the first priced run of each model and GPU of a publisher, three of each publisher."""
+    seen: set[tuple[str, str | None, str | None]] = set()
+    for run in read_measured_runs(path):
+        key = (_publisher(run), run.model, run.gpu)
+        alike = sum(publisher == key[0] for publisher, *_ in seen)
+        if key in seen or not _is_recipe(run) or alike >= _EACH or len(seen) >= most:
+            continue
+        try:
+            case = case_of(run)
+        except Unpriced:
+            continue
+        seen.add(key)
+        yield case
+
+
+def _is_recipe(run: MeasuredRun) -> bool:
+    source = run.source or ""
+    sized = 8 <= (run.num_gpus or 0) <= 64
+    return sized and source.startswith(SOURCES)
+
+
+def _publisher(run: MeasuredRun) -> str:
+    return (run.source or "").split("@")[0].split(" ")[0]
+
+
+def _recipe(case: Case, seconds: float) -> Recipe:
+    limits = case.job.limits.model_copy(update={"solver_seconds": seconds})
+    framework = _FRAMEWORKS.get(case.job.stack, Framework.TORCHTITAN)
+    job = case.job.model_copy(update={"limits": limits, "framework": framework})
+    model = model_document(None, case.graph)
+    cluster = cluster_document(None, case.cluster)
+    report = check(
+        resolved_request(model, cluster, case.job), case.strategy, source=case.run.id or "recipe"
+    )
+    return Recipe(case=case, report=report, answer=planning.plan(model, cluster, job))
+
+
+def _row(recipe: Recipe) -> str:
+    run, answer = recipe.case.run, recipe.answer
+    own = recipe.report.prediction or recipe.case.price()
+    start = (
+        f"| {run.model} | {run.num_gpus} x {run.gpu} | {describe_strategy(recipe.case.strategy)}"
+    )
+    measured = _measured(run)
+    verdict = _verdict(recipe.report)
+    if isinstance(answer, Infeasible):
+        ours, step, why = "none that fits", "", answer.binding[0].reason if answer.binding else ""
+    else:
+        ours = describe_strategy(answer.strategy)
+        step, why = _difference(own, answer.prediction), _why(own, answer)
+    return f"{start} | {verdict} | {measured} | {_seconds(own)} | {ours} | {step} | {why} |"
+
+
+def _measured(run: MeasuredRun) -> str:
+    return "" if run.step_time_s is None else f"{run.step_time_s:.3g} s"
+
+
+def _seconds(prediction: Prediction) -> str:
+    return f"{prediction.step_seconds.p50:.3g} s"
+
+
+def _verdict(report: CheckReport) -> str:
+    failed = [one for one in report.results if one.outcome == "failed"]
+    return (
+        "legal, fits"
+        if not failed
+        else "; ".join(f"not {one.name}: {one.detail}" for one in failed)
+    )
+
+
+def _difference(own: Prediction, ours: Prediction) -> str:
+    ratio = ours.step_seconds.p50 / own.step_seconds.p50 - 1.0
+    overlap = (
+        ours.step_seconds.p90 >= own.step_seconds.p10
+        and own.step_seconds.p90 >= ours.step_seconds.p10
+    )
+    return f"{ratio:+.1%}" + (" (intervals overlap)" if overlap else "")
+
+
+def _why(own: Prediction, plan: Plan) -> str:
+    if abs(plan.prediction.step_seconds.p50 / own.step_seconds.p50 - 1.0) < _SAME:
+        return "as fast"
+    causes = [
+        f"{cause.name.replace('_', ' ')} {cause.difference_seconds:+.2g} s"
+        for cause in step_causes(own, plan.prediction)
+    ]
+    return ", ".join(causes[:3])
+
+
+def _losses(recipes: list[Recipe]) -> int:
+    """Return how many plans are exported to their framework without a loss."""
+    count = 0
+    for recipe in recipes:
+        job: Job = recipe.answer.job.resolved
+        if isinstance(recipe.answer, Plan) and job.framework is not None:
+            try:
+                count += not export(recipe.answer, job.framework.value).losses
+            except InputError:
+                continue
+    return count
+
+
+def _page(recipes: list[Recipe], seconds: float) -> str:
+    today = dt.datetime.now(tz=dt.UTC).date().isoformat()
+    plans = [r.answer for r in recipes if isinstance(r.answer, Plan)]
+    sources = dict.fromkeys(
+        f"- {r.case.run.model} on {r.case.run.num_gpus} x {r.case.run.gpu}: {r.case.run.source}"
+        for r in recipes
+    )
+    return _PAGE.format(
+        today=today,
+        seconds=seconds,
+        count=len(recipes),
+        planned=len(plans),
+        proven=sum(plan.certificate.status == "optimal" for plan in plans),
+        exported=_losses(recipes),
+        rows="\n".join(_row(recipe) for recipe in recipes),
+        sources="\n".join(sources),
+    )
+
+
+_PAGE = """# Published recipes
+
+{count} parallel configurations that their publishers ran, each checked, priced, and held against
+the plan for the same model, GPUs, batch, precision and framework. Made on {today} by
+
+    python -m benchmarks.recipes RUNS
+
+where `RUNS` is a [file of measured runs](measured-runs.md); the search had {seconds:g} s for each.
+A recipe is the first run of a model on a GPU that a publisher lists and that can be priced, on 8 to
+64 GPUs, three of each publisher; none was left out for its result.
+
+**Nobody ran our plans on these machines.** The step that was measured is the publisher's; the other
+two are predictions of one cost model, whose errors are in [accuracy](accuracy.md). A difference
+inside the intervals of the two (p10 to p90) says nothing, and is marked. The last column has the
+parts of the step that differ most.
+
+A plan was found for {planned}; for {proven} it is proven that nothing the framework's configuration
+can say is predicted faster, and {exported} are exported to Megatron-LM or torchtitan without a
+loss.
+
+| model | GPUs | recipe | check | measured | predicted | our plan | difference | because |
+|---|---|---|---|---|---|---|---|---|
+{rows}
+
+A recipe may be found illegal or not to fit and have run all the same: the row may leave open what
+the run did (its recomputing, its offload), or the memory of the model may be overestimated.
+
+## Sources
+
+{sources}
+"""
+
+if __name__ == "__main__":
+    main()
