@@ -80,12 +80,15 @@ class SimulatedAgent:
         self.heartbeat_seconds = enrolment["intervals"]["heartbeat_seconds"]
 
     async def wait_for_lease(self) -> None:
-        """Poll until there is a lease."""
+        """Poll until there is a lease, and acknowledge it."""
         while not self.lease:
             path = f"/v1/agents/{self.agent_id}/leases?wait=20"
             answer = await self.client.post(path, headers=self.headers)
             if answer.status_code == 200:
                 self.lease = answer.json()
+                body = {"epoch": self.lease["epoch"], "state": "preparing"}
+                path = f"/v1/leases/{self.lease['id']}"
+                await self.client.patch(path, json=body, headers=self.headers)
 
     async def work(self, *, until: float) -> None:
         """Send heartbeats when they are due, with a log, metrics and a poll each, to the end."""
