@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from executor import environment
+from executor import variables as names
 from executor.agent.configuration import ArgumentRule, CommandTemplate
 from executor.agent.errors import AgentError
 from executor.agent.run_folder import Command, RunFolder
@@ -59,9 +59,9 @@ def command_of(
     for element in template.argv:
         argv += _launcher(lease, values) if element == _LAUNCHER else [_filled(element, values)]
     variables = {
-        environment.METRICS_PATH: str(folder.path / place.metrics_name),
-        environment.CHECKPOINT_FOLDER: str(checkpoint),
-        environment.RESUME: values["resume"],
+        names.METRICS_PATH: str(folder.path / place.metrics_name),
+        names.CHECKPOINT_FOLDER: str(checkpoint),
+        names.RESUME: values["resume"],
         "PYTHONUNBUFFERED": "1",
         **{name: _filled(value, values) for name, value in template.environment.items()},
     }

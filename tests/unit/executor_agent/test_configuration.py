@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -98,3 +100,13 @@ def test_a_token_of_another_server_is_refused(tmp_path: Path) -> None:
 def test_an_agent_that_is_not_enrolled_is_told_how(tmp_path: Path) -> None:
     with pytest.raises(AgentError, match="meshwright agent enrol --server URL --token TOKEN"):
         read_credentials(configured(tmp_path))
+
+
+@pytest.mark.slow
+def test_the_agent_runs_without_torch() -> None:
+    code = "import sys, executor.agent.__main__, executor.agent.keeper, executor.agent.slurm_task\n"
+    code += "print([name for name in sys.modules if name.partition('.')[0] == 'torch'])"
+    answer = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    )
+    assert answer.stdout == "[]\n"
