@@ -66,7 +66,7 @@ def discover(  # noqa: PLR0913  (one parameter per option)
     from planner.hardware import cluster_hardware
     from planner.importers.cluster_formats import Told
 
-    told = Told(device=device, node_count=nodes, devices_per_node=devices_per_node)
+    told = Told(device=_profile_of(device), node_count=nodes, devices_per_node=devices_per_node)
     found = _found(sources or [], form=_checked(form), told=told, collective=collective)
     hardware = cluster_hardware(found.cluster)  # refuses a device that has no profile
     write_cluster(out, found.cluster.to_json())
@@ -78,6 +78,16 @@ def discover(  # noqa: PLR0913  (one parameter per option)
         typer.echo(line)
 
 
+def _profile_of(device: str | None) -> str | None:
+    """Return the profile that is told, by its own name or by that of a product."""
+    from planner.hardware import device_names
+    from planner.importers.discovered import device_called
+
+    if device is None or device in device_names():
+        return device
+    return device_called(device, field="--device")
+
+
 def _found(
     sources: list[str], *, form: ClusterFormat | None, told: Told, collective: str | None
 ) -> Discovered:
@@ -87,7 +97,9 @@ def _found(
 
     if not sources:
         return discover_here(device=told.device)
-    contents = [(source, _content(source)) for source in sources]
+    contents = [
+        ("standard input" if source == "-" else source, _content(source)) for source in sources
+    ]
     first_source, first = contents[0]
     known = form or format_of(text_of(first, source=first_source), source=first_source)
     if known == "nccl-tests":

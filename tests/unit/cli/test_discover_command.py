@@ -66,7 +66,7 @@ def test_json_on_stdout_is_the_cluster(tmp_path, capsys):
     [
         (["--from", "missing.txt"], "cannot be read"),
         (["--from", str(SAMPLES / "topo-nvlink.txt")], "--device"),
-        (["--from", str(SAMPLES / "topo-nvlink.txt"), "--device", "h101"], "has no profile"),
+        (["--from", str(SAMPLES / "topo-nvlink.txt"), "--device", "h101"], "no profile is known"),
         (["--from", str(SAMPLES / "nodes.json"), "--format", "toml"], "no format"),
         (["--from", __file__], "no output that is known"),
         (["--from", str(SAMPLES / "nodes.json")] * 2, "may be given once"),
@@ -77,3 +77,10 @@ def test_what_cannot_be_read_is_told_in_one_line(arguments, said, tmp_path, caps
     (line,) = capsys.readouterr().err.splitlines()
     assert said in line
     assert not (tmp_path / "c.json").exists()
+
+
+def test_device_may_be_told_by_its_product(tmp_path, capsys):
+    out = str(tmp_path / "c.json")
+    source = str(SAMPLES / "topo-nvlink.txt")
+    assert invoke(["discover", "--from", source, "--device", "H100", "--out", out]) == 0
+    assert "1 node of 8 x h100-sxm5-80gb" in capsys.readouterr().out
