@@ -15,7 +15,7 @@ import pytest
 from tests.chaos.fleet import ROOT, Fleet, Tempo, wait_until
 from tests.chaos.rounds import TWO_NODES, settle
 
-pytestmark = pytest.mark.distributed
+pytestmark = [pytest.mark.distributed, pytest.mark.timeout(600)]
 
 LIMIT_SECONDS = 240.0
 TEMPO = Tempo(heartbeat=0.5, lease=8.0, poll=2.0, acknowledge=8.0, replan_after=1.0)
