@@ -7,6 +7,7 @@ bars: less than 200 ms of server time, and less than 300 KB for the first page w
 
 from __future__ import annotations
 
+import logging
 import re
 import statistics
 import sys
@@ -14,6 +15,7 @@ import tempfile
 import time
 from collections.abc import Iterator
 
+import structlog
 from fastapi.testclient import TestClient
 from sqlalchemy import insert
 
@@ -41,11 +43,13 @@ _COLUMNS = [column.key for column in PlanRow.__table__.columns if column.key != 
 
 def main() -> None:
     """Fill, ask and print."""
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.WARNING))
     plan_count = int(sys.argv[1]) if len(sys.argv) > 1 else PLAN_COUNT
     with tempfile.TemporaryDirectory() as folder:
         url = f"sqlite:///{folder}/meshwright.db"
         fill(url, plan_count)
-        with TestClient(create_app(Settings(database_url=url))) as client:
+        app = create_app(Settings(database_url=url))
+        with TestClient(app, base_url="http://127.0.0.1:8000") as client:
             print(f"{plan_count:,} plans, {ROUNDS} rounds: median and slowest server time")
             for name, path in pages(client):
                 times = [_seconds(client, path) for _ in range(ROUNDS)]

@@ -12,7 +12,7 @@ from typing import Any, Literal
 from sqlalchemy import JSON, ColumnElement, cast, func, or_, select, type_coerce
 from sqlalchemy.orm import Session
 
-from api.table_query import SortField, TableQuery
+from api.table_query import TableQuery
 from api.tables import PlanRow
 
 
@@ -25,12 +25,10 @@ class PlanTable:
 
     def page(self, query: TableQuery, *, offset: int, limit: int) -> Sequence[str]:
         """Return at most `limit` summaries as JSON; rows without the sorted value come last."""
-        key = self._key(query.sort)
-        ordered = key.desc() if query.descending else key.asc()
         wanted = (
             select(PlanRow.summary)
             .where(*self._where(query))
-            .order_by(key.is_(None), ordered, PlanRow.sequence.desc())
+            .order_by(*self._order(query))
             .offset(offset)
             .limit(limit)
         )
@@ -66,14 +64,20 @@ class PlanTable:
             found.append(or_(*(place.icontains(word, autoescape=True) for place in places)))
         return found
 
-    def _key(self, sort: SortField) -> ColumnElement[Any]:
+    def _order(self, query: TableQuery) -> tuple[ColumnElement[Any], ...]:
+        """Return what to sort by. Columns are never null, so that indices give their order."""
         columns = {
             "created": PlanRow.sequence,
             "model": PlanRow.model_name,
             "cluster": PlanRow.cluster_name,
         }
-        column = columns.get(sort)
-        return self._field(sort).as_float() if column is None else column.expression
+        column = columns.get(query.sort)
+        key = self._field(query.sort).as_float() if column is None else column.expression
+        ordered = key.desc() if query.descending else key.asc()
+        if query.sort == "created":
+            return (ordered,)
+        latest = PlanRow.sequence.desc() if query.descending else PlanRow.sequence.asc()
+        return (ordered, latest) if column is not None else (key.is_(None), ordered, latest)
 
     def _field(self, name: str) -> Any:
         """Return a field of the summary; PostgreSQL must be told that the text is JSON."""

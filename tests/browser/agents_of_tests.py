@@ -27,10 +27,17 @@ def take_lease(agent: AgentAtWork) -> None:
     launch(agent)
 
 
-def measure(agent: AgentAtWork, first: int, last: int, *, seconds: float = 1.1) -> None:
+def measure(
+    agent: AgentAtWork, first: int, last: int, *, seconds: float = 1.1, **changes: float
+) -> None:
     """Report steps `first` to `last`; the first one of a run has sequence number 0."""
     for step in range(first, last + 1):
-        row = a_row(step, rank=agent.lease["ranks"][0], step_seconds=seconds + 0.01 * (step % 3))
+        row = a_row(
+            step,
+            rank=agent.lease["ranks"][0],
+            step_seconds=seconds * (1 + 0.01 * (step % 3)),
+            **changes,
+        )
         body = {"epoch": agent.lease["epoch"], "sequence": step - 1, "rows": [row]}
         path = f"/v1/leases/{agent.lease['id']}/metrics"
         assert agent.client.post(path, json=body, headers=agent.headers).status_code == 200

@@ -66,7 +66,7 @@ def test_a_finished_run_reads_without_javascript(make_page, client):
     page.get_by_role("link", name=run_id[:16]).click()
     expect(page.get_by_role("heading", level=1)).to_contain_text("succeeded")
     expect(
-        page.get_by_role("row", name=re.compile(r"Step \(median\) 1 s 1\.1. s 1\.1"))
+        page.get_by_role("row", name=re.compile(r"Step \(median\) 1 s 1\.111 s 1\.11"))
     ).to_be_visible()
     page.get_by_text("The last steps as a table").click()
     expect(page.get_by_role("row", name=re.compile("^1 8 "))).to_be_visible()
