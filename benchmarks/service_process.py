@@ -15,7 +15,7 @@ from pathlib import Path
 import httpx
 
 ROOT = Path(__file__).resolve().parent.parent
-START_SECONDS_LIMIT = 60.0
+START_SECONDS_LIMIT = 180.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
