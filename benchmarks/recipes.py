@@ -23,7 +23,7 @@ from planner.importers.measured_runs import read_measured_runs
 from planner.objection import step_causes
 from planner.resolution import cluster_document, model_document, resolved_request
 from planner.schema.check import CheckReport
-from planner.schema.job import Framework, Job, Stack
+from planner.schema.job import Framework, Stack
 from planner.schema.measured_run import MeasuredRun
 from planner.schema.plan import Infeasible, Plan, Prediction
 from planner.validation.case import Case, case_of
@@ -46,11 +46,11 @@ _EACH = 3
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recipe:
-    """A recipe with its check and the plan for the same model, GPUs and job."""
+    """A recipe with its check and the plan for the same model, GPUs and job, None in no time."""
 
     case: Case
     report: CheckReport
-    answer: Plan | Infeasible
+    answer: Plan | Infeasible | None
 
 
 def main() -> None:
@@ -103,7 +103,13 @@ def _recipe(case: Case, seconds: float) -> Recipe:
     report = check(
         resolved_request(model, cluster, case.job), case.strategy, source=case.run.id or "recipe"
     )
-    return Recipe(case=case, report=report, answer=planning.plan(model, cluster, job))
+    try:
+        answer = planning.plan(model, cluster, job)
+    except InputError as error:
+        if error.field != "job.limits.solver_seconds":
+            raise
+        return Recipe(case=case, report=report, answer=None)
+    return Recipe(case=case, report=report, answer=answer)
 
 
 def _row(recipe: Recipe) -> str:
@@ -114,7 +120,9 @@ def _row(recipe: Recipe) -> str:
     )
     measured = _measured(run)
     verdict = _verdict(recipe.report)
-    if isinstance(answer, Infeasible):
+    if answer is None:
+        ours, step, why = "none found in time", "", ""
+    elif isinstance(answer, Infeasible):
         ours, step, why = "none that fits", "", answer.binding[0].reason if answer.binding else ""
     else:
         ours = describe_strategy(answer.strategy)
@@ -162,12 +170,11 @@ def _losses(recipes: list[Recipe]) -> int:
     """Return how many plans are exported to their framework without a loss."""
     count = 0
     for recipe in recipes:
-        job: Job = recipe.answer.job.resolved
-        if isinstance(recipe.answer, Plan) and job.framework is not None:
-            try:
-                count += not export(recipe.answer, job.framework.value).losses
-            except InputError:
-                continue
+        if not isinstance(recipe.answer, Plan):
+            continue
+        framework = recipe.answer.job.resolved.framework
+        if framework is not None:
+            count += not export(recipe.answer, framework.value).losses
     return count
 
 
