@@ -229,9 +229,15 @@ def measure(*, seconds: float, soak_minutes: float) -> list[str]:
         "",
         _soak_line(samples),
         "",
-        f"The machine had {os.cpu_count()} cores and, when this was begun, {busy:.0f} other "
-        "processes that wanted one (load average of a minute).",
+        _machine_line(busy),
     ]
+
+
+def _machine_line(busy: float) -> str:
+    return (
+        f"The machine had {os.cpu_count()} cores and, when this was begun, {busy:.0f} other "
+        "processes that wanted one (load average of a minute)."
+    )
 
 
 def _soak_line(samples: Sequence[tuple[float, int, int]]) -> str:
