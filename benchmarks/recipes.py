@@ -160,10 +160,14 @@ def _why(own: Prediction, plan: Plan) -> str:
     if abs(plan.prediction.step_seconds.p50 / own.step_seconds.p50 - 1.0) < _SAME:
         return "as fast"
     causes = [
-        f"{cause.name.replace('_', ' ')} {cause.difference_seconds:+.2g} s"
+        f"{cause.name.replace('_', ' ')} {_signed(cause.difference_seconds)}"
         for cause in step_causes(own, plan.prediction)
     ]
     return ", ".join(causes[:3])
+
+
+def _signed(seconds: float) -> str:
+    return f"{seconds:+.2f} s" if abs(seconds) < 10.0 else f"{seconds:+.0f} s"
 
 
 def _losses(recipes: list[Recipe]) -> int:
@@ -211,7 +215,7 @@ A recipe is the first run of a model on a GPU that a publisher lists and that ca
 **Nobody ran our plans on these machines.** The step that was measured is the publisher's; the other
 two are predictions of one cost model, whose errors are in [accuracy](accuracy.md). A difference
 inside the intervals of the two (p10 to p90) says nothing, and is marked. The last column has the
-parts of the step that differ most.
+parts of the step that differ most. An empty cell is a step that the source does not state.
 
 A plan was found for {planned}; for {proven} it is proven that nothing the framework's configuration
 can say is predicted faster, and {exported} are exported to Megatron-LM or torchtitan without a
