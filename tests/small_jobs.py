@@ -110,7 +110,7 @@ def small_problem(seed: int, **changed_limits: Any) -> Problem:
         stack=str(numbers.choice(STACKS)),
         limits={**limits, "solver_seconds": 600.0, **changed_limits},
     )
-    hardware = _mixed(numbers) if mixed else _alike(numbers)
+    hardware = _mixed(numbers) if mixed else _alike(numbers, shares_cores=seed % 2 == 1)
     kinds = tuple(_tight(kind, numbers, job) for kind in hardware.kinds)
     return Problem(
         graph=graph,
@@ -147,11 +147,13 @@ def _model(numbers: np.random.Generator) -> ModelGraph:
     )
 
 
-def _alike(numbers: np.random.Generator) -> ClusterHardware:
-    """One, two or, mostly, four ranks of one node."""
+def _alike(numbers: np.random.Generator, *, shares_cores: bool) -> ClusterHardware:
+    """One, two or, mostly, four ranks of one node, which may share cores."""
     count = int(numbers.choice([1, 2, 2, 4, 4, 4]))
     group = NodeGroup(name="ranks", device="cpu-gloo", node_count=1, devices_per_node=count)
-    return cluster_hardware(a_cluster(name="ranks", node_groups=(group,)))
+    (kind,) = cluster_hardware(a_cluster(name="ranks", node_groups=(group,))).kinds
+    speed = {"lone_speed_ratio": 2.0 if shares_cores else 1.0}
+    return ClusterHardware(kinds=(replace(kind, profile=kind.profile.model_copy(update=speed)),))
 
 
 def _mixed(numbers: np.random.Generator) -> ClusterHardware:
