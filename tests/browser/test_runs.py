@@ -41,7 +41,7 @@ def test_a_run_is_started_from_its_plan_watched_and_cancelled(page, client):
     chart = page.get_by_role("img", name=re.compile("Measured and predicted time"))
     expect(chart.locator("svg.main-svg").first).to_be_visible()
     row = page.get_by_role("row", name=re.compile(r"Step \(median\) 1 s"))
-    expect(row).to_contain_text("1.11 s")
+    expect(row).to_contain_text("1.111 s")
     measure(agent, 5, 8, seconds=2.0)
     expect(row).to_contain_text("2 s")
     agent.log(0, "loss falls\n")
