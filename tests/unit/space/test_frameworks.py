@@ -30,7 +30,9 @@ def planned(framework):
     """The plan of a tiny model for a framework."""
     model = model_document(*read_model("tiny-llama-cpu"))
     cluster = cluster_document(*read_cluster("4xcpu-gloo"))
-    return planning.plan(model, cluster, job_for(framework, precision="fp32"))
+    return planning.plan(
+        model, cluster, job_for(framework, precision="fp32", limits={"solver_seconds": 600})
+    )
 
 
 @pytest.mark.parametrize("framework", list(Framework))
