@@ -111,9 +111,9 @@ def _added(instance: Instance, cuts: tuple[int, ...]) -> Numbers:
     extras = instance.extras
     if extras is None:
         return added
-    blocks = _blocks(instance)
+    classes = [group for group, count in instance.classes or instance.chain for _ in range(count)]
     for place in range(len(instance.holders) - 1):
-        before = blocks[cuts[place + 1] - 1]
+        before = classes[cuts[place + 1] - 1]
         near, far = instance.holders[place], instance.holders[place + 1]
         seconds = (extras.pace[place, before], extras.fill[place, before])
         added[near] += (*seconds, extras.first_bytes[place, before])

@@ -21,6 +21,7 @@ from planner.cost.schedule import (
 from planner.cost.timing import ScheduleTiming, schedule_timing
 from planner.hardware import ClusterHardware
 from planner.ilp.instance import CutExtras, Instance, Kind, undominated
+from planner.ilp.merging import merged
 from planner.schema.job import Stack
 
 
@@ -149,7 +150,7 @@ def instance_of(
     """Return the numbers of row `index` of the tables (one a kind of device).
 
     Choices of blocks that are not `allowed` [choices], and those that are dominated on every rank,
-    are dropped.
+    are dropped; kinds that cost the same become one.
     """
     devices = np.array(shape.device_kinds)
     first, last = shape.holders[0], shape.holders[-1]
@@ -163,7 +164,7 @@ def instance_of(
     kinds.append(_kind([t.head for t in tables], index, shape, count=1, pinned_stage=last))
     boundaries = _boundaries(tables, index, shape)
     limits = [table.limits for table in tables]
-    return Instance(
+    made = Instance(
         repeat_count=shape.repeat_count,
         stage_pace=boundaries.pace,
         stage_fill=boundaries.fill,
@@ -177,6 +178,7 @@ def instance_of(
         chain=tuple((kind + 1, count) for kind, count in tables[0].chain),
         extras=boundaries.extras,
     )
+    return merged(made)
 
 
 def _kind(

@@ -84,7 +84,7 @@ def added_by_cuts(
                 continue
             values = extras.pace if part == "pace" else held
             for segment in segments:
-                value = float(values[place, segment.kind])
+                value = float(values[place, segment.group])
                 if segment.column is None:
                     constant += value
                 elif value:

@@ -1,10 +1,10 @@
 """Edges: what the cuts at both ends of a rank cost it, where that differs by place.
 
-A cut costs more behind some kinds of blocks than behind others (`planner.ilp.instance.CutExtras`).
-A rank between two cuts then holds an edge of each beside its layers: a layer with one choice, whose
-kind says on which side the cut is and what block lies before it. To knapsacks, patterns and bounds
-an edge is a layer like any other. A load with its edges ends with two more numbers, the edge where
-the rank begins and the one where it ends: 1 + the kind of the block before the cut, 0 where the
+A cut costs more behind some classes of blocks than behind others (`instance.CutExtras`). A rank
+between two cuts then holds an edge of each beside its layers: a layer with one choice, whose kind
+says on which side the cut is and what block lies before it. To knapsacks, patterns and bounds an
+edge is a layer like any other. A load with its edges ends with two more numbers, the edge where
+the rank begins and the one where it ends: 1 + the class of the block before the cut, 0 where the
 chain itself begins or ends.
 """
 
@@ -24,12 +24,12 @@ from planner.ilp.patterns import Columns
 
 def edge_kind_count(instance: Instance) -> int:
     """Return how many kinds of edges there are: none where all cuts cost the same."""
-    return 0 if instance.extras is None else 2 * len(instance.kinds)
+    return 0 if instance.extras is None else 2 * instance.extras.pace.shape[1]
 
 
 def edges_at(instance: Instance, places: Integers) -> Integers:
     """Return the edges of cuts behind so many blocks, of the shape of `places`."""
-    before = instance.block_kinds[np.maximum(places, 1) - 1]
+    before = instance.block_classes[np.maximum(places, 1) - 1]
     is_cut = (places > 0) & (places < instance.block_count)
     return np.asarray(np.where(is_cut, 1 + before, 0))
 
@@ -61,10 +61,10 @@ def loads_with_edges(
 
 def held_edges(instance: Instance, load: Load) -> list[int]:
     """Return the edges of a load by kind of edge, 1 where it has one; nothing where none has."""
-    kinds = edge_kind_count(instance) // 2
-    if not kinds:
+    classes = edge_kind_count(instance) // 2
+    if not classes:
         return []
-    return [int(edge == 1 + kind) for edge in load[-2:] for kind in range(kinds)]
+    return [int(edge == 1 + group) for edge in load[-2:] for group in range(classes)]
 
 
 def with_edges(instance: Instance, rank: int, columns: Columns) -> Columns:
@@ -90,7 +90,7 @@ def with_edges(instance: Instance, rank: int, columns: Columns) -> Columns:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Extras:
-    """What one cut adds by the kind of the block before it, each [kinds]."""
+    """What one cut adds by the class of the block before it, each [classes]."""
 
     pace: Floats
     fill: Floats
@@ -100,9 +100,9 @@ class _Extras:
 
 def _extras_at(extras: CutExtras, cut: int) -> _Extras:
     """Return what a cut adds, nothing where there is no such cut."""
-    cuts, kinds = extras.pace.shape
+    cuts, classes = extras.pace.shape
     if not 0 <= cut < cuts:
-        nothing = np.zeros(kinds)
+        nothing = np.zeros(classes)
         return _Extras(pace=nothing, fill=nothing, first_bytes=nothing, second_bytes=nothing)
     return _Extras(
         pace=extras.pace[cut],

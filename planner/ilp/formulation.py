@@ -61,11 +61,14 @@ class Scale:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CutSegment:
-    """A cut in one run of the chain: places first to last; `column` is y, None if it is certain."""
+    """A cut in one run of the chain: places first to last; `column` is y, None if it is certain.
+
+    `group` is the class of the run's blocks, which says what the cut adds.
+    """
 
     first: int
     last: int
-    kind: int
+    group: int
     column: int | None
 
 
@@ -143,22 +146,22 @@ def _segments(made: Formulation, j: int, earliest: int, latest: int) -> list[Cut
     """
     found: list[tuple[int, int, int]] = []
     start = 0
-    for kind, count in made.instance.chain:
+    for group, count in made.instance.runs:
         first, last = max(start + 1, earliest), min(start + count, latest)
         if first <= last:
-            found.append((first, last, kind))
+            found.append((first, last, group))
         start += count
     certain = len(found) == 1
     return [
         CutSegment(
             first=first,
             last=last,
-            kind=kind,
+            group=group,
             column=None
             if certain
             else made.program.add(Variable(name=f"y[{j},{first}]", upper=1.0, is_integer=True)),
         )
-        for first, last, kind in found
+        for first, last, group in found
     ]
 
 
@@ -170,7 +173,7 @@ def _add_objective(made: Formulation) -> None:
     if instance.extras is not None:
         for place, segments in enumerate(made.segments):
             for segment in segments:
-                extra = 2.0 * float(instance.extras.fill[place, segment.kind]) / unit
+                extra = 2.0 * float(instance.extras.fill[place, segment.group]) / unit
                 if segment.column is not None and extra:
                     made.program.objective.append((segment.column, extra))
     made.program.objective.append((made.repeated_pace, 1.0))
@@ -184,5 +187,5 @@ def constant_fill(made: Formulation) -> float:
     if extras is not None:
         for place, segments in enumerate(made.segments):
             if segments[0].column is None:
-                total += 2.0 * float(extras.fill[place, segments[0].kind])
+                total += 2.0 * float(extras.fill[place, segments[0].group])
     return total

@@ -42,9 +42,9 @@ class Kind:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CutExtras:
-    """What a cut adds beyond the cheapest place for it, by the kind of the block before it.
+    """What a cut adds beyond the cheapest place for it, by the class of the block before it.
 
-    Arrays are [cuts, kinds]; both neighbours pay. `first_bytes` is on the rank before the cut,
+    Arrays are [cuts, classes]; both neighbours pay. `first_bytes` is on the rank before the cut,
     `second_bytes` on the one behind it.
     """
 
@@ -59,7 +59,9 @@ class Instance:
     """One configuration's numbers; stage arrays are [stages]. It equals itself alone.
 
     `least_blocks` is what every rank must hold, one for each of its virtual stages. `chain` is the
-    order of the free kinds as (kind, blocks); `extras` is None where all cuts cost the same.
+    order of the free kinds as (kind, blocks); `extras` is None where all cuts cost the same. Blocks
+    behind which a cut costs the same are of one class: `classes` is the chain's order of these as
+    (class, blocks), None where classes are the kinds.
     """
 
     repeat_count: float
@@ -74,6 +76,7 @@ class Instance:
     kinds: tuple[Kind, ...]
     chain: tuple[tuple[int, int], ...]
     extras: CutExtras | None = None
+    classes: tuple[tuple[int, int], ...] | None = None
 
     @property
     def stage_count(self) -> int:
@@ -103,7 +106,20 @@ class Instance:
     @cached_property
     def block_kinds(self) -> Integers:
         """Return the kind of every block of the chain, [blocks]."""
-        return np.repeat([kind for kind, _ in self.chain], [count for _, count in self.chain])
+        return _unrolled(self.chain)
+
+    @cached_property
+    def block_classes(self) -> Integers:
+        """Return the class of every block of the chain, which says what a cut adds, [blocks]."""
+        return self.block_kinds if self.classes is None else _unrolled(self.classes)
+
+    @cached_property
+    def runs(self) -> tuple[tuple[int, int], ...]:
+        """Return (class, blocks) of the chain's parts in which kinds and classes are the same."""
+        kinds, classes = self.block_kinds, self.block_classes
+        ends = (np.diff(kinds) != 0) | (np.diff(classes) != 0)
+        starts = np.concatenate([[0], np.flatnonzero(ends) + 1, [len(kinds)]])
+        return tuple(zip(classes[starts[:-1]].tolist(), np.diff(starts).tolist(), strict=True))
 
     @cached_property
     def prefix_counts(self) -> Integers:
@@ -111,6 +127,11 @@ class Instance:
         one_hot = self.block_kinds[:, None] == np.arange(len(self.kinds))[None, :]
         start = np.zeros((1, len(self.kinds)), dtype=np.int64)
         return np.concatenate([start, np.cumsum(one_hot, axis=0)])
+
+
+def _unrolled(runs: tuple[tuple[int, int], ...]) -> Integers:
+    """Return one number for every block of the runs, [blocks]."""
+    return np.repeat([number for number, _ in runs], [count for _, count in runs])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -171,15 +192,15 @@ def _add_extras(
 ) -> None:
     """Add what the cuts cost where they are."""
     for place, cut in enumerate(cuts[1:-1]):
-        kind = instance.block_kinds[cut - 1]
+        group = instance.block_classes[cut - 1]
         sides = (
             (instance.holders[place], extras.first_bytes),
             (instance.holders[place + 1], extras.second_bytes),
         )
         for rank, held in sides:
-            pace[rank] += extras.pace[place, kind]
-            fill[rank] += extras.fill[place, kind]
-            memory[rank] += held[place, kind]
+            pace[rank] += extras.pace[place, group]
+            fill[rank] += extras.fill[place, group]
+            memory[rank] += held[place, group]
 
 
 def fits(instance: Instance, evaluation: Evaluation) -> bool:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from planner.cost.configuration import Integers
-from planner.ilp.edges import edges_at
+from planner.ilp.edges import edge_kind_count, edges_at
 from planner.ilp.instance import Instance
 from planner.ilp.loads import Load, load_weights
 from planner.ilp.patterns import TooManyError
@@ -100,7 +100,7 @@ def _chain_codes(instance: Instance) -> tuple[Integers, Integers, Integers]:
     places = np.arange(instance.block_count + 1)
     if instance.extras is None:
         return load_weights(instance), np.zeros_like(places), np.zeros_like(places)
-    base = instance.block_count + len(instance.kinds) + 1
+    base = instance.block_count + edge_kind_count(instance) + 1
     weights: Integers = base ** np.arange(len(instance.free_kinds) + 2, dtype=np.int64)
     edges = edges_at(instance, places)
     return weights, weights[-2] * edges, weights[-1] * edges
