@@ -396,7 +396,5 @@ def _halves(mask: Booleans, loads: Sequence[Load], at: int) -> tuple[Booleans, B
             continue
         border = min(max(int(column[at]) - 1, int(own.min())), int(own.max()) - 1)
         return mask & (column <= border), mask & (column > border)
-    half = np.flatnonzero(mask)[: int(mask.sum()) // 2]
-    first = np.zeros(len(mask), dtype=bool)
-    first[half] = True
+    first = mask & (np.cumsum(mask) <= int(mask.sum()) // 2)
     return first, mask & ~first
