@@ -27,7 +27,7 @@ DEVELOPMENT := $(VENV)/.installed-development
 export OMP_NUM_THREADS ?= 1
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo serve test test-chaos test-parity test-wheel check check-all format lint types imports bench clean
+.PHONY: help install demo serve test test-chaos test-exports test-parity test-wheel check check-all format lint types imports bench clean
 
 help:  ## say what there is to make
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 20
@@ -48,6 +48,10 @@ test-parity: $(DEVELOPMENT)  ## run the whole parity matrix, the long half too
 
 test-chaos: $(DEVELOPMENT)  ## play 200 rounds of faults on a service and two agents (ROUNDS, SEED)
 	$(BIN)/python -m tests.chaos --rounds $(or $(ROUNDS),200) --seed $(or $(SEED),1)
+
+test-exports:  ## hold exports against the frameworks' own parsers, in an environment of theirs
+	bash tests/exports/environment.sh .venv-exports $(PYTHON)
+	.venv-exports/bin/python -m pytest tests/exports -p no:cacheprovider -W default $(PYTEST_ARGS)
 
 test-wheel: $(DEVELOPMENT)  ## build the wheel, install it into a clean environment, plan with it
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check 'hatchling>=1.27'
