@@ -17,12 +17,15 @@ from sqlalchemy import Connection, Engine, create_engine, event, make_url
 from sqlalchemy.engine import URL
 from sqlalchemy.exc import ArgumentError
 from sqlalchemy.orm import Session, sessionmaker
+from sqlalchemy.pool import QueuePool
 
 from planner.errors import InputError
 
 _READ_ONLY = "meshwright_read_only"
 _SQLITE_BUSY_SECONDS = 30
 _SQLITE_RETRY_SECONDS = 0.01
+_CLOSING_SECONDS = 10
+_CLOSING_LOOK_SECONDS = 0.01
 _SQLITE_PRAGMAS = ("PRAGMA synchronous = NORMAL", "PRAGMA foreign_keys = ON")
 
 
@@ -52,7 +55,14 @@ class Database:
             yield session
 
     def close(self) -> None:
-        """Give all connections back."""
+        """Give all connections back, those last that threads still work with.
+
+        A thread outlives the task that waits for it: what it holds would else be left open.
+        """
+        deadline = time.monotonic() + _CLOSING_SECONDS
+        pool = self.engine.pool
+        while isinstance(pool, QueuePool) and pool.checkedout() and time.monotonic() < deadline:
+            time.sleep(_CLOSING_LOOK_SECONDS)
         self.engine.dispose()
 
 

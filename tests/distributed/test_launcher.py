@@ -153,7 +153,7 @@ def test_a_plan_for_gpus_is_refused_where_there_are_none(tmp_path: Path) -> None
     )
     result, _ = _launch(tmp_path, plan.model_copy(update={"cluster": gpus}))
     assert result.returncode == 1
-    assert "device: the plan has 1 ranks on h100-sxm5-80gb" in result.stderr
+    assert "device: the plan has 1 ranks here on h100-sxm5-80gb" in result.stderr
     assert "--device cpu" in result.stderr
 
 

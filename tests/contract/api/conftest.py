@@ -22,6 +22,9 @@ from api.settings import Settings
 from tests.contract.api.postgres import running_server, server_programs
 from tests.contract.api.solvers import a_planner
 
+# A busy machine may take longer for a small solve than the service waits unasked.
+PATIENT = {"Prefer": "wait=30"}
+
 
 @pytest.fixture(scope="session")
 def postgres_server() -> Iterator[str]:
@@ -108,13 +111,13 @@ def make_app(database: Database) -> Iterator[Callable[..., FastAPI]]:
 @pytest.fixture
 def make_client(make_app: Callable[..., FastAPI]) -> Callable[..., TestClient]:
     """Make clients of applications with settings of their own; enter them to start."""
-    return lambda **changes: TestClient(make_app(**changes))
+    return lambda **changes: TestClient(make_app(**changes), headers=PATIENT)
 
 
 @pytest.fixture
 def client(make_app: Callable[..., FastAPI]) -> Iterator[TestClient]:
     """A client of such an application."""
-    with TestClient(make_app()) as client:
+    with TestClient(make_app(), headers=PATIENT) as client:
         yield client
 
 
