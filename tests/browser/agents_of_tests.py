@@ -6,19 +6,34 @@ import uuid
 
 import httpx
 
+from planner.schema.lifecycle import FINAL_RUN_STATES
 from tests.contract.api.agents_at_work import DEVICE, AgentAtWork, a_report, a_row, launch
 
 
 def an_agent(
     client: httpx.Client, *, token: str | None = None, name: str = "node-a"
 ) -> AgentAtWork:
-    """Enrol an agent with eight H100, with a token that somebody made or one of its own."""
+    """Enrol an agent with eight H100, with a token that somebody made or one of its own.
+
+    What earlier tests left ends first: an agent that still counts as idle would be given the run
+    that this one waits for, and a run that still waits would be given to this one.
+    """
+    end_what_is_left(client)
     token = token or client.post("/v1/enrolment-tokens", json={}).json()["token"]
     devices = [{"index": i, "name": "NVIDIA H100", "profile": DEVICE} for i in range(8)]
     report = a_report(f"{name}-{uuid.uuid4().hex[:6]}", devices=devices)
     enrolment = client.post("/v1/agents", json={**report, "enrolment_token": token}).json()
     headers = {"Authorization": f"Bearer {enrolment['token']}"}
     return AgentAtWork(client, enrolment["agent_id"], headers)
+
+
+def end_what_is_left(client: httpx.Client) -> None:
+    """Cancel every run that is not over, and revoke every agent."""
+    for run in client.get("/v1/runs", params={"limit": 100}).json()["items"]:
+        if run["state"] not in FINAL_RUN_STATES:
+            assert client.post(f"/v1/runs/{run['id']}/cancel").status_code == 200
+    for agent in client.get("/v1/agents").json()["items"]:
+        assert client.delete(f"/v1/agents/{agent['id']}").status_code == 204
 
 
 def take_lease(agent: AgentAtWork) -> None:
