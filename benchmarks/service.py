@@ -1,12 +1,14 @@
 """How the service does under load: `python -m benchmarks.service`.
 
-Each part prints what it measured. `--write` puts the figures into docs/service.md; `--soak-minutes
-30` is the long form of the soak.
+Each part prints what it measured. `--write` puts the figures into docs/service.md; `--only load` or
+`--only soak` leaves the other part and its figures alone; `--soak-minutes 30` is the long form of
+the soak.
 
     paced   50 clients ask for the same plan, which is stored, each twice a second
     flood   the same clients ask again as soon as they are answered
     reads   a list, a plan and its page, ten times a second each, while four solves run
-    soak    all of it in turns, and what memory and file handles do meanwhile
+    soak    pages, lists, stored plans, errors, solves that are cancelled: ten requests each
+            `--soak-pause` seconds, and what memory and file handles do meanwhile
 
 The clients share the machine's cores with the service, so the figures are upper bounds.
 """
@@ -20,14 +22,17 @@ import os
 import socket
 import tempfile
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 
 import httpx
 
 from benchmarks.page import put
 from benchmarks.service_process import ServiceProcess, running_service
+from benchmarks.service_soak import soak, soak_line
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "service.md"
 CLIENT_COUNT = 50
@@ -94,39 +99,6 @@ async def reads_while_solving(service: ServiceProcess, *, seconds: float) -> Lat
     solving.cancel()
     await asyncio.wait({solving})
     return found
-
-
-async def soak(service: ServiceProcess, *, minutes: float) -> list[tuple[float, int, int]]:
-    """Return minutes, resident bytes and file handles, again and again, under mixed load."""
-    plan_id = await _store(service)
-    samples: list[tuple[float, int, int]] = []
-    started = time.monotonic()
-    number = 0
-    while (elapsed := time.monotonic() - started) < minutes * 60:
-        async with _client(service) as client:
-            await asyncio.gather(*(_mixed(client, plan_id, number + at) for at in range(10)))
-        number += 10
-        if number % 50 == 0:
-            samples.append((elapsed / 60, service.resident_bytes(), service.file_handle_count()))
-    return samples
-
-
-async def _mixed(client: httpx.AsyncClient, plan_id: str, number: int) -> None:
-    """Read, plan anew, begin and cancel, and go wrong, as `number` has it."""
-    match number % 5:
-        case 0:
-            await client.get(f"/plans/{plan_id}")
-        case 1:
-            await client.post("/v1/plans", json=KNOWN)
-        case 2:
-            await client.get("/v1/plans?limit=50")
-        case 3:
-            await client.post("/v1/plans", json={"model": "none", "cluster": "none"})
-        case _:
-            request = {**HEAVY, "job": {"global_batch_size": 1024 + number}}
-            begun = await client.post("/v1/plans", json=request, headers={"Prefer": "wait=0"})
-            if begun.status_code == httpx.codes.ACCEPTED:
-                await client.delete(f"/v1/operations/{begun.json()['id']}")
 
 
 async def _store(service: ServiceProcess) -> str:
@@ -205,21 +177,26 @@ def _free_port() -> int:
         return port
 
 
-def measure(*, seconds: float, soak_minutes: float) -> list[str]:
+@contextmanager
+def _measured_service() -> Iterator[ServiceProcess]:
+    with (
+        tempfile.TemporaryDirectory() as home,
+        running_service(
+            Path(home), port=_free_port(), MESHWRIGHT_SOLVER_PROCESSES=str(SOLVE_COUNT)
+        ) as service,
+    ):
+        yield service
+
+
+def measured_load(*, seconds: float) -> list[str]:
     """Return the lines of the table of figures."""
     busy = os.getloadavg()[0]
-    with tempfile.TemporaryDirectory() as home:
-        directory = Path(home)
-        with running_service(
-            directory, port=_free_port(), MESHWRIGHT_SOLVER_PROCESSES=str(SOLVE_COUNT)
-        ) as service:
-            paced = asyncio.run(cached_plans(service, seconds=seconds, pause_seconds=PAUSE_SECONDS))
-            print("paced", flush=True)
-            flood = asyncio.run(cached_plans(service, seconds=seconds / 2, pause_seconds=0))
-            print("flood", flush=True)
-            reads = asyncio.run(reads_while_solving(service, seconds=seconds))
-            print("reads", flush=True)
-            samples = asyncio.run(soak(service, minutes=soak_minutes))
+    with _measured_service() as service:
+        paced = asyncio.run(cached_plans(service, seconds=seconds, pause_seconds=PAUSE_SECONDS))
+        print("paced", flush=True)
+        flood = asyncio.run(cached_plans(service, seconds=seconds / 2, pause_seconds=0))
+        print("flood", flush=True)
+        reads = asyncio.run(reads_while_solving(service, seconds=seconds))
     return [
         "| what | requests | per second | p50 (ms) | p95 (ms) | p99 (ms) | bar |",
         "|---|---|---|---|---|---|---|",
@@ -227,40 +204,48 @@ def measure(*, seconds: float, soak_minutes: float) -> list[str]:
         flood.row("stored plan, 50 clients without a pause", "none"),
         reads.row("reads while 4 solves run", "p99 < 100 ms"),
         "",
-        _soak_line(samples),
-        "",
         _machine_line(busy),
     ]
 
 
+def measured_soak(*, minutes: float, pause_seconds: float) -> list[str]:
+    """Return the line that says what a soak found."""
+    busy = os.getloadavg()[0]
+    with _measured_service() as service:
+        soaking = soak(
+            service, minutes=minutes, pause_seconds=pause_seconds, known=KNOWN, heavy=HEAVY
+        )
+        samples = asyncio.run(soaking)
+    return [soak_line(samples), "", _machine_line(busy)]
+
+
 def _machine_line(busy: float) -> str:
+    today = datetime.now(tz=UTC).date()
     return (
-        f"The machine had {os.cpu_count()} cores and, when this was begun, {busy:.0f} other "
-        "processes that wanted one (load average of a minute)."
-    )
-
-
-def _soak_line(samples: Sequence[tuple[float, int, int]]) -> str:
-    settled = samples[len(samples) // 4 :]
-    (begun, first_bytes, first_handles), (ended, last_bytes, last_handles) = settled[0], settled[-1]
-    return (
-        f"Soak: from minute {begun:.1f} to {ended:.1f} of mixed load, memory went from "
-        f"{first_bytes / 2**20:.0f} to {last_bytes / 2**20:.0f} MiB and file handles from "
-        f"{first_handles} to {last_handles}."
+        f"Measured on {today}. The machine had {os.cpu_count()} cores and, when this was begun, "
+        f"{busy:.0f} other processes that wanted one (load average of a minute)."
     )
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Measure, print, and write the page where that is asked for."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.service", description=__doc__)
+    parser.add_argument("--only", choices=("load", "soak"), help="one part alone")
     parser.add_argument("--seconds", type=float, default=20.0, help="of each load (default 20)")
     parser.add_argument("--soak-minutes", type=float, default=1.0, help="default 1")
+    parser.add_argument("--soak-pause", type=float, default=0.0, help="seconds (default 0)")
     parser.add_argument("--write", action="store_true", help="put the figures into the page")
     given = parser.parse_args(arguments)
-    lines = measure(seconds=given.seconds, soak_minutes=given.soak_minutes)
-    print("\n".join(lines))
-    if given.write:
-        put("load", lines, page=PAGE)
+    parts: dict[str, Callable[[], list[str]]] = {
+        "load": lambda: measured_load(seconds=given.seconds),
+        "soak": lambda: measured_soak(minutes=given.soak_minutes, pause_seconds=given.soak_pause),
+    }
+    for mark, measured in parts.items():
+        if given.only in (None, mark):
+            lines = measured()
+            print("\n".join(lines), flush=True)
+            if given.write:
+                put(mark, lines, page=PAGE)
     return 0
 
 

@@ -29,6 +29,10 @@ class ServiceProcess:
         """Return how many files, sockets and pipes the service has open."""
         return len(os.listdir(f"/proc/{self.process.pid}/fd"))  # noqa: PTH208 - no entries needed
 
+    def thread_count(self) -> int:
+        """Return how many threads the service's own process has."""
+        return len(os.listdir(f"/proc/{self.process.pid}/task"))  # noqa: PTH208 - as above
+
     def resident_bytes(self) -> int:
         """Return the memory that the service's own process has in RAM."""
         pages = Path(f"/proc/{self.process.pid}/statm").read_text(encoding="ascii").split()[1]
