@@ -26,6 +26,7 @@ from planner.cli.options import (
     OptimizerOption,
     PrecisionOption,
     SequenceOption,
+    SettingsOption,
     StackOption,
     check_calibrates,
     read_job,
@@ -57,6 +58,7 @@ def check(  # noqa: PLR0913 - one parameter per option; tests freeze the surface
     optimizer: OptimizerOption = None,
     stack: StackOption = None,
     calibration: CalibrationOption = None,
+    settings: SettingsOption = None,
     json: JsonOption = False,
 ) -> None:
     """Check that a plan or strategy is legal, fits and is not slower; exit 3 if not."""
@@ -77,7 +79,9 @@ def check(  # noqa: PLR0913 - one parameter per option; tests freeze the surface
     named = read_resolved_model(model), read_resolved_cluster(cluster)
     given = read_given(plan_or_strategy, *named)
     own = None if job is not None else given.job
-    wanted = read_job(job, fields=fields, limits={}, fallback=own, calibration=calibration)
+    wanted = read_job(
+        job, fields=fields, limits={}, fallback=own, calibration=calibration, settings=settings
+    )
     from planner import check as checking
     from planner.cli.plan import write_text
     from planner.cli.views.check import check_view, junit_report

@@ -27,6 +27,7 @@ from planner.cli.options import (
     OptimizerOption,
     PrecisionOption,
     SequenceOption,
+    SettingsOption,
     StackOption,
     check_calibrates,
     read_job,
@@ -62,6 +63,7 @@ def estimate(  # noqa: PLR0913 - one parameter per option; tests freeze the surf
     optimizer: OptimizerOption = None,
     stack: StackOption = None,
     calibration: CalibrationOption = None,
+    settings: SettingsOption = None,
     json: JsonOption = False,
 ) -> None:
     """Price one strategy, or a file of them, one result a line."""
@@ -81,7 +83,9 @@ def estimate(  # noqa: PLR0913 - one parameter per option; tests freeze the surf
     own = given.job if given is not None and given.names and job is None else None
     request = (
         *named,
-        read_job(job, fields=fields, limits={}, fallback=own, calibration=calibration),
+        read_job(
+            job, fields=fields, limits={}, fallback=own, calibration=calibration, settings=settings
+        ),
     )
     check_calibrates(request[2], request[1].resolved.devices)
     if given is not None:

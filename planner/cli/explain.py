@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from planner.cli.console import print_document, stdout, work_progress
+from planner.cli.degrees import degree_interval
 from planner.cli.inputs import read_plan, read_strategy
 from planner.cli.options import (
     JsonOption,
     PlanArgument,
     SolverSecondsOption,
-    degree_interval,
     read_job,
 )
 from planner.errors import InputError

@@ -19,6 +19,7 @@ from planner.cli.options import (
     OptimizerOption,
     PrecisionOption,
     SequenceOption,
+    SettingsOption,
     SolverSecondsOption,
     StackOption,
     check_calibrates,
@@ -44,6 +45,7 @@ def frontier(  # noqa: PLR0913 - one parameter per option; tests freeze the surf
     optimizer: OptimizerOption = None,
     stack: StackOption = None,
     calibration: CalibrationOption = None,
+    settings: SettingsOption = None,
     solver_seconds: SolverSecondsOption = None,
     json: JsonOption = False,
 ) -> None:
@@ -56,7 +58,7 @@ def frontier(  # noqa: PLR0913 - one parameter per option; tests freeze the surf
         "stack": stack,
     }
     limits = {"solver_seconds": solver_seconds}
-    wanted = read_job(job, fields=fields, limits=limits, calibration=calibration)
+    wanted = read_job(job, fields=fields, limits=limits, calibration=calibration, settings=settings)
     given_model, given_cluster = read_resolved_model(model), read_resolved_cluster(cluster)
     check_calibrates(wanted, given_cluster.resolved.devices)
     from planner.alternatives import best_of_other_degrees

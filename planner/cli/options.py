@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
+from planner.cli.degrees import degree_interval
 from planner.errors import InputError
 
 if TYPE_CHECKING:
@@ -70,12 +70,18 @@ CalibrationOption = Annotated[
         "--calibration", metavar="PROFILE", help="Price with what `meshwright calibrate` wrote."
     ),
 ]
+SettingsOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set",
+        metavar="FIELD=VALUE",
+        help="Any field of the job, such as limits.context_parallel_degree=1..4; may be repeated.",
+    ),
+]
 SolverSecondsOption = Annotated[
     float | None,
     typer.Option("--solver-seconds", metavar="SECONDS", help="Stop searching after this long."),
 ]
-
-_DEGREE = re.compile(r"(?P<min>\d{1,7})(\.\.(?P<max>\d{1,7}))?")
 
 
 def read_job(
@@ -85,8 +91,9 @@ def read_job(
     limits: Mapping[str, object],
     fallback: Mapping[str, object] | None = None,
     calibration: Path | None = None,
+    settings: Iterable[str] | None = None,
 ) -> Job:
-    """Return the job in `path` with the given options in place of its own.
+    """Return the job in `path` with the given options, then `settings`, in place of its own.
 
     Without a path the `fallback` holds, or the default job. The job carries the scalars that the
     profile at `calibration` has for its stack.
@@ -106,6 +113,10 @@ def read_job(
     if limited:
         own = document.get("limits", {})
         merged["limits"] = {**own, **limited} if isinstance(own, dict) else own
+    if settings:
+        from planner.cli.settings import with_settings
+
+        merged = with_settings(merged, settings)
     source = str(path) if path is not None else "the options"
     if calibration is None:
         return Job.from_fields(merged, source=source)
@@ -157,21 +168,3 @@ def _limit(name: str, value: object) -> object:
     if not isinstance(value, str):
         return value
     return degree_interval(value, field=f"--{name.replace('_', '-')}")
-
-
-def degree_interval(text: str, *, field: str) -> dict[str, int]:
-    """Return the interval of degrees that `8` or `2..8` stands for.
-
-    Raises:
-        InputError: if the text is neither.
-    """
-    match = _DEGREE.fullmatch(text.strip())
-    if match is None:
-        raise InputError(
-            "is not a degree or an interval of degrees",
-            field=field,
-            value=text,
-            remedy="write a positive whole number such as 8, or an interval such as 2..8",
-        )
-    low = int(match["min"])
-    return {"min": low, "max": int(match["max"] or low)}

@@ -21,6 +21,7 @@ from planner.cli.options import (
     OptimizerOption,
     PrecisionOption,
     SequenceOption,
+    SettingsOption,
     StackOption,
     check_calibrates,
     read_job,
@@ -44,6 +45,7 @@ def plan(  # noqa: PLR0913 - one parameter per option; tests freeze the surface
     optimizer: OptimizerOption = None,
     stack: StackOption = None,
     calibration: CalibrationOption = None,
+    settings: SettingsOption = None,
     objective: ObjectiveOption = None,
     tensor_parallel_degree: DegreeText = None,
     pipeline_parallel_degree: DegreeText = None,
@@ -83,7 +85,7 @@ def plan(  # noqa: PLR0913 - one parameter per option; tests freeze the surface
     }
     if out is not None:
         check_place(out, option="--out")
-    wanted = read_job(job, fields=fields, limits=limits, calibration=calibration)
+    wanted = read_job(job, fields=fields, limits=limits, calibration=calibration, settings=settings)
     given_model, given_cluster = read_resolved_model(model), read_resolved_cluster(cluster)
     check_calibrates(wanted, given_cluster.resolved.devices)
     from planner import planning

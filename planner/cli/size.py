@@ -18,6 +18,7 @@ from planner.cli.options import (
     OptimizerOption,
     PrecisionOption,
     SequenceOption,
+    SettingsOption,
     SolverSecondsOption,
     StackOption,
     check_calibrates,
@@ -54,6 +55,7 @@ def size(  # noqa: PLR0913 - one parameter per option; tests freeze the surface
     optimizer: OptimizerOption = None,
     stack: StackOption = None,
     calibration: CalibrationOption = None,
+    settings: SettingsOption = None,
     solver_seconds: SolverSecondsOption = None,
     json: JsonOption = False,
 ) -> None:
@@ -75,7 +77,7 @@ def size(  # noqa: PLR0913 - one parameter per option; tests freeze the surface
         "max_devices": max_devices,
     }
     limits = {"solver_seconds": solver_seconds}
-    wanted = read_job(job, fields=fields, limits=limits, calibration=calibration)
+    wanted = read_job(job, fields=fields, limits=limits, calibration=calibration, settings=settings)
     check_calibrates(wanted, wish["devices"])
     from planner import capacity
     from planner.cli.views.sizing import sizing_view

@@ -232,13 +232,15 @@ def document_error(error: ValidationError, *, source: str) -> DocumentError:
     remedy = _REMEDIES.get(first["type"], f"mend it in {source}")
     count = error.error_count()
     more = "" if count == 1 else f" ({count - 1} more after this)"
-    message = first["msg"].removeprefix("Value error, ")
+    message = _MESSAGES.get(first["type"], first["msg"].removeprefix("Value error, "))
     value = None if first["type"] == "missing" else first["input"]
     plain = value is None or isinstance(value, (str, int, float, bool))
     shown = value if plain else type(value).__name__
     return DocumentError(message + more, field=field, value=shown, remedy=remedy)
 
 
+# pydantic names classes here, which say nothing to who wrote the document
+_MESSAGES = dict.fromkeys(("model_type", "dict_type"), "must be an object of fields and values")
 _REMEDIES = {
     "missing": "add the field",
     "extra_forbidden": "remove the field or correct its spelling",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from enum import StrEnum
 from typing import Annotated, Literal, Self
 
@@ -120,6 +121,9 @@ class DegreeLimit(Part):
     def _bare_number_fixes(cls, value: object) -> object:
         if isinstance(value, int) and not isinstance(value, bool):
             return {"min": value, "max": value}
+        if not isinstance(value, (Mapping, cls)):
+            what = "must be a degree such as 8, or an interval such as {min: 2, max: 8}"
+            raise ValueError(what)  # noqa: TRY004 - pydantic takes no other
         return value
 
     @model_validator(mode="after")

@@ -9,7 +9,7 @@ from planner.schema.job import Job, Optimizer, Precision, Stack
 
 JOB_OPTIONS = {
     "--job", "--global-batch-size", "--sequence-length", "--precision", "--optimizer", "--stack",
-    "--calibration",
+    "--calibration", "--set",
 }  # fmt: skip
 SURFACE = {
     "plan": JOB_OPTIONS
@@ -112,7 +112,7 @@ def test_words_that_options_offer_are_those_of_the_job_document(offered, underst
 
 def test_job_options_are_fields_of_the_job_document():
     fields = {f"--{name.replace('_', '-')}" for name in Job.model_fields}
-    assert JOB_OPTIONS - {"--job"} <= fields
+    assert JOB_OPTIONS - {"--job", "--set"} <= fields
 
 
 @pytest.mark.parametrize("name", ["plan", "estimate", "check", "explain", "frontier", "size"])
