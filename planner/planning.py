@@ -1,4 +1,8 @@
-"""Planning: a model, a cluster and a job in; a proven plan, or why there is none, out."""
+"""Planning: a model, a cluster and a job in; a proven plan, or why there is none, out.
+
+The cost model and the search are imported by the first call that needs them: whoever imports this
+to read a request, or to ask for help, does not wait for them.
+"""
 
 from __future__ import annotations
 
@@ -8,11 +12,7 @@ from dataclasses import replace
 from itertools import islice
 from typing import TYPE_CHECKING
 
-from planner.cost.arrangement import arranged
-from planner.cost.step import predict_simulated, predictions
 from planner.errors import InputError, VerificationError
-from planner.explain import describe, explanation
-from planner.ilp.result import Found, NotFound
 from planner.resolution import (
     Request,
     resolved_cluster,
@@ -30,11 +30,10 @@ from planner.schema.plan import (
     ResolvedModel,
 )
 from planner.schema.strategy import Strategy
-from planner.space.legality import check_strategy
-from planner.verify import differences_from_prediction, verify
 from planner.version import planner_version
 
 if TYPE_CHECKING:
+    from planner.ilp.result import Found, NotFound
     from planner.ilp.search import ProgressCallback
     from planner.ilp.solver import SolverName
     from planner.inquiry import Inquiry
@@ -63,7 +62,8 @@ def plan(
         SolverError: if the solver fails.
         VerificationError: if the plan does not survive its own recomputation.
     """
-    from planner.inquiry import Inquiry  # noqa: PLC0415  (the search: who estimates has no need)
+    from planner.ilp.result import NotFound  # noqa: PLC0415  (see the module's docstring)
+    from planner.inquiry import Inquiry  # noqa: PLC0415
     from planner.objectives import attained  # noqa: PLC0415
 
     request = resolved_request(model, cluster, job)
@@ -84,6 +84,8 @@ def estimate(
     Raises:
         InputError: if the request is bad or the strategy is illegal.
     """
+    from planner.cost.step import predict_simulated  # noqa: PLC0415
+
     request = resolved_request(model, cluster, job)
     whole = _checked(request, strategy)
     if isinstance(whole, InputError):
@@ -103,6 +105,8 @@ def estimates(
     Raises:
         InputError: if the request is bad.
     """
+    from planner.cost.step import predictions  # noqa: PLC0415
+
     request = resolved_request(model, cluster, job)
     waiting = iter(strategies)
     while some := list(islice(waiting, _ESTIMATED_AT_ONCE)):
@@ -118,6 +122,8 @@ def estimates(
 
 def _checked(request: Request, strategy: Strategy) -> Strategy | InputError:
     """Return the strategy with its defaults filled in, or why it is illegal."""
+    from planner.space.legality import check_strategy  # noqa: PLC0415
+
     try:
         whole = _resolved_strategy(request, strategy)
         check_strategy(request.model.resolved, request.hardware, request.job.resolved, whole)
@@ -149,6 +155,10 @@ def request_id(request: Request) -> str:
 
 
 def _plan(result: Attained, *, name: str) -> Plan:
+    from planner.cost.step import predict_simulated  # noqa: PLC0415
+    from planner.explain import explanation  # noqa: PLC0415
+    from planner.verify import differences_from_prediction, verify  # noqa: PLC0415
+
     request, found = result.request, _arranged(result.request, result.found)
     prediction = predict_simulated(
         request.workload, request.hardware, request.job.resolved, found.strategy
@@ -176,6 +186,8 @@ def _arranged(request: Request, found: Found) -> Found:
 
     Where memory is the objective its proof is of the blocks as they are.
     """
+    from planner.cost.arrangement import arranged  # noqa: PLC0415
+
     job = request.job.resolved
     if job.objective is Objective.MEMORY:
         return found
@@ -214,6 +226,8 @@ def _infeasible(request: Request, missing: NotFound, inquiry: Inquiry) -> Infeas
 
 def _binding(missing: NotFound) -> tuple[Overflow, ...]:
     """Return what binds: memory by configuration, or the rules that leave no configuration."""
+    from planner.explain import describe  # noqa: PLC0415
+
     memory = tuple(
         Overflow(
             description=describe(shortfall.configuration),
