@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from pydantic import TypeAdapter
 
 from api.schemas import Operation, OperationEvent, OperationState, PlanSummary, Problem
-from api.tables import OperationEventRow, OperationRow, PlanRow
+from api.tables import SORTED_FIGURES, OperationEventRow, OperationRow, PlanRow
 from planner.explain import describe_strategy
 from planner.schema.plan import Infeasible, Plan
 
@@ -50,6 +50,8 @@ def plan_row(answer: Plan | Infeasible, *, request_digest: str) -> PlanRow:
         cluster_name=column_text(summary.cluster),
         created_at=created_at,
         etag=hashlib.sha256(document.encode()).hexdigest(),
+        searched_text=_searched_text(summary),
+        **{name: getattr(summary, name) for name in SORTED_FIGURES},
         summary=summary.model_dump_json(),
         document=document,
     )
@@ -57,7 +59,7 @@ def plan_row(answer: Plan | Infeasible, *, request_digest: str) -> PlanRow:
 
 def column_text(name: str) -> str:
     """Return `name` as every database can keep and compare it."""
-    return name.replace("\0", "\N{REPLACEMENT CHARACTER}")[:_NAME_LENGTH_LIMIT]
+    return _without_nul(name)[:_NAME_LENGTH_LIMIT]
 
 
 def summary_of(row: PlanRow) -> PlanSummary:
@@ -81,6 +83,17 @@ def operation_of(row: OperationRow) -> Operation:
 def event_of(row: OperationEventRow) -> OperationEvent:
     """Return what a row of events says."""
     return OperationEvent.model_validate({"number": row.number, "kind": row.kind, "data": row.data})
+
+
+def _searched_text(summary: PlanSummary) -> str:
+    """Return the names in which words are searched, in lower case, one a line."""
+    names = (summary.model, summary.cluster, summary.strategy or "", summary.id)
+    return _without_nul("\n".join(names)).lower()
+
+
+def _without_nul(text: str) -> str:
+    """Return `text` without the character that PostgreSQL refuses."""
+    return text.replace("\0", "\N{REPLACEMENT CHARACTER}")
 
 
 def _summary(answer: Plan | Infeasible, *, created_at: datetime) -> PlanSummary:

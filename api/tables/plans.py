@@ -4,16 +4,26 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from sqlalchemy import ForeignKey, Index, String, Text, UniqueConstraint
+from sqlalchemy import Float, ForeignKey, Index, String, Text, UniqueConstraint
 from sqlalchemy.orm import Mapped, mapped_column
 
 from api.tables.metadata import SEQUENCE, Base, UtcDateTime
+
+SORTED_FIGURES = (
+    "step_seconds",
+    "tokens_per_second_per_device",
+    "model_flop_utilization",
+    "peak_memory_bytes",
+    "cost_per_million_tokens",
+)
 
 
 class PlanRow(Base):
     """An answer: a plan or an infeasible job. `sequence` orders them by arrival.
 
-    `id` follows from the request, so that two projects may each have a plan of the same id.
+    `id` follows from the request, so that two projects may each have a plan of the same id. What
+    the table of plans is sorted by and searched in stands before the long texts, because SQLite
+    reads a row from its start; an infeasible answer has none of the figures.
     """
 
     __tablename__ = "plans"
@@ -23,6 +33,7 @@ class PlanRow(Base):
         Index("ix_plans_project_id", "project_id", "sequence"),
         Index("ix_plans_model_name", "project_id", "model_name", "sequence"),
         Index("ix_plans_cluster_name", "project_id", "cluster_name", "sequence"),
+        *(Index(f"ix_plans_{name}", "project_id", name, "sequence") for name in SORTED_FIGURES),
         {"sqlite_autoincrement": True},
     )
 
@@ -35,5 +46,11 @@ class PlanRow(Base):
     cluster_name: Mapped[str] = mapped_column(String(200))
     created_at: Mapped[datetime] = mapped_column(UtcDateTime)
     etag: Mapped[str] = mapped_column(String(64))
+    step_seconds: Mapped[float | None] = mapped_column(Float)
+    tokens_per_second_per_device: Mapped[float | None] = mapped_column(Float)
+    model_flop_utilization: Mapped[float | None] = mapped_column(Float)
+    peak_memory_bytes: Mapped[float | None] = mapped_column(Float)
+    cost_per_million_tokens: Mapped[float | None] = mapped_column(Float)
+    searched_text: Mapped[str] = mapped_column(Text, server_default="")
     summary: Mapped[str] = mapped_column(Text)
     document: Mapped[str] = mapped_column(Text)

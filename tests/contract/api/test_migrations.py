@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from concurrent.futures import ThreadPoolExecutor
 
 from alembic.autogenerate import compare_metadata
@@ -85,6 +86,46 @@ def test_what_was_stored_before_projects_is_kept_both_ways(database):
         assert len(_rows(database, f"SELECT * FROM {table}")) == 1, table  # noqa: S608
     upgrade(database)
     assert _rows(database, "SELECT project_id, id FROM plans") == [("default", "p")]
+
+
+def test_stored_plans_can_be_sorted_and_searched_after_the_upgrade_and_are_kept_back(database):
+    """Figures and words come from summaries; an infeasible answer has none; all else stays."""
+    downgrade(database, "0004")
+    plan = {"id": "p-1", "model": "Gpt\0", "cluster": "C", "strategy": "TP 2", "step_seconds": 1.5}
+    infeasible = {"id": "p-2", "model": "Gpt", "cluster": "C", "strategy": None}
+    add = text(
+        "INSERT INTO plans (project_id, id, request_digest, status, model_name, cluster_name, "
+        "created_at, etag, summary, document) VALUES ('default', :id, :id, 'planned', 'm', 'c', "
+        "'2026-01-01 00:00:00', 'e', :summary, '{}')"
+    )
+    with database.engine.begin() as connection:
+        for summary in (plan, infeasible):
+            connection.execute(add, {"id": summary["id"], "summary": json.dumps(summary)})
+    before = _rows(database, "SELECT * FROM plans ORDER BY sequence")
+
+    upgrade(database)
+
+    found = "SELECT id, step_seconds, peak_memory_bytes, searched_text FROM plans ORDER BY sequence"
+    assert _rows(database, found) == [
+        ("p-1", 1.5, None, "gpt\N{REPLACEMENT CHARACTER}\nc\ntp 2\np-1"),
+        ("p-2", None, None, "gpt\nc\np-2"),
+    ]
+    downgrade(database, "0004")
+    assert _rows(database, "SELECT * FROM plans ORDER BY sequence") == before
+    upgrade(database)
+    assert len(_rows(database, found)) == 2
+
+
+def test_a_service_of_the_version_before_can_still_store_plans(database):
+    """While replicas are replaced one by one, a plan without the new columns is sorted last."""
+    _execute(
+        database,
+        "INSERT INTO plans (project_id, id, request_digest, status, model_name, cluster_name, "
+        "created_at, etag, summary, document) VALUES ('default', 'p', 'd', 'planned', 'm', 'c', "
+        "'2026-01-01 00:00:00', 'e', '{}', '{}')",
+    )
+
+    assert _rows(database, "SELECT searched_text, step_seconds FROM plans") == [("", None)]
 
 
 def _execute(database: Database, *statements: str) -> None:
