@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+
 import uvicorn
 
 from api import logs
@@ -14,6 +16,8 @@ from api.telemetry import instrument
 _GRACE_SECONDS = 5
 # Longer than agents pause between heartbeats, so that none meets a connection that is just closed.
 _KEEP_ALIVE_SECONDS = 75
+# How long a thread that renders a page may hold the interpreter while answers wait (CPython: 5 ms).
+_SWITCH_SECONDS = 0.001
 
 
 def main() -> int:
@@ -28,6 +32,7 @@ def main() -> int:
     app = create_app(settings)
     end_telemetry = instrument(app)
     app.state.pool.warm_up()
+    sys.setswitchinterval(_SWITCH_SECONDS)
     uvicorn.run(
         app,
         host=settings.host,

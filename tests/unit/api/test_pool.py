@@ -194,3 +194,7 @@ def _runs(process_id: int) -> bool:
     except FileNotFoundError:
         return False
     return status.rpartition(")")[2].split()[0] != "Z"
+
+
+def test_a_solve_leaves_the_cores_to_those_who_answer(pool):
+    assert pool.submit(os.nice, 0).result() == min(19, os.nice(0) + 10)
