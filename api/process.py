@@ -17,8 +17,8 @@ from typing import Any, Self
 from api.errors import SolveError
 
 _END_SECONDS = 5.0
-# A solve wants a core for seconds, an answer one for milliseconds: on shared cores answers go first.
-# 10 is what nice(1) adds where nobody says how much.
+# A solve wants a core for seconds, an answer one for milliseconds: where they share cores, answers
+# go first. 10 is what nice(1) adds where nobody says how much.
 _NICENESS = 10
 
 
