@@ -14,7 +14,7 @@ from planner.schema.job import Limits
 from planner.schema.strategy import ActivationCheckpointing, Offload
 from planner.space.choices import block_choices, edge_choices
 from planner.space.degrees import enumerate_configurations
-from planner.space.schedules import refuses_checkpointing
+from planner.space.schedules import skips_checkpointing
 
 NEIGHBOURS_LOOKED_AT = 64
 NEIGHBOURS_MOST = 20000
@@ -61,10 +61,10 @@ class Moves:
         )
 
     def choices(self, configuration: Configuration) -> Sequence[Choice]:
-        """Return the choices of a block that go with the configuration's schedule."""
-        stack = self.request.job.resolved.stack
-        if configuration.pipeline_parallel_degree == 1 or not refuses_checkpointing(
-            stack, configuration.pipeline_schedule
+        """Return the choices of a block that are searched under the configuration's schedule."""
+        job = self.request.job.resolved
+        if configuration.pipeline_parallel_degree == 1 or not skips_checkpointing(
+            job, configuration.pipeline_schedule
         ):
             return self.blocks
         none = ActivationCheckpointing.NONE

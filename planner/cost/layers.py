@@ -9,7 +9,7 @@ import numpy as np
 
 from planner.cost.adapters import kept_elements, with_adapters
 from planner.cost.compute import ComputeSeconds, compute_seconds
-from planner.cost.configuration import Choices, Floats
+from planner.cost.configuration import Booleans, Choices, Floats
 from planner.cost.layer_costs import (
     LayerBytes,
     LayerCosts,
@@ -184,10 +184,23 @@ def _micro_batch_seconds(
         "host": windows.host + zero,
     }
     total = np.asarray(sum(parts.values()))
-    weights = np.minimum(compute.weight_gradient + zero, total - forward)
+    weights = np.where(_is_undivided(choices), zero, compute.weight_gradient)
+    weights = np.minimum(weights, total - forward)
     return MicroBatchSeconds(
         **parts, forward_share=_share(forward, total), weight_gradient_share=_share(weights, total)
     )
+
+
+def _is_undivided(choices: Choices) -> Booleans:
+    """Return for which choices weights' gradients come with the inputs', [choices].
+
+    V-shaped schedules take them apart, which a checkpointed block would be computed again for,
+    once for its inputs and once for each of its matrices (11 forwards of a block with nine
+    parameters where one backward takes 2, measured with torch 2.13), and which parameters that
+    ZeRO-3 has freed would be gathered again for. The executor runs such a backward whole.
+    """
+    undivided: Booleans = choices.selective | choices.full | (choices.zero_stage == 3)
+    return undivided
 
 
 def _share(part: Floats, total: Floats) -> Floats:

@@ -39,7 +39,7 @@ from planner.schema.strategy import (
     Offload,
     PipelineSchedule,
 )
-from planner.space.schedules import refuses_checkpointing
+from planner.space.schedules import skips_checkpointing
 
 _QUICK_BLOCK = 8192
 _BLOCK = 2048
@@ -146,7 +146,7 @@ class Pricing:
         blocks = self._choices.blocks
         if (blocks.selective | blocks.full).all():
             for schedule in PipelineSchedule:
-                if refuses_checkpointing(self._problem.job.stack, schedule):
+                if skips_checkpointing(self._problem.job, schedule):
                     bounds[self._configurations.pipeline_schedule == schedule] = np.inf
         return bounds[asked]
 
@@ -244,18 +244,18 @@ class Pricing:
         return instance_of(prices, 0, shape, allowed=self._allowed(index))
 
     def _allowed(self, index: int) -> Booleans | None:
-        """Return which block choices go with the schedule, [choices], None if all do."""
+        """Return which block choices the schedule is searched with, [choices], None if all."""
         schedule = PipelineSchedule(self._configurations.pipeline_schedule[index])
-        if not refuses_checkpointing(self._problem.job.stack, schedule):
+        if not skips_checkpointing(self._problem.job, schedule):
             return None
         return ~(self._choices.blocks.selective | self._choices.blocks.full)
 
     def _refused(self, part: Integers) -> Booleans:
-        """Return which block choices do not go with the schedules, [choices, rows]."""
-        blocks, stack = self._choices.blocks, self._problem.job.stack
+        """Return which block choices are not searched under the schedules, [choices, rows]."""
+        blocks, job = self._choices.blocks, self._problem.job
         checkpointing = blocks.selective | blocks.full
         schedules = self._configurations.pipeline_schedule[part]
-        refusing = [str(s) for s in PipelineSchedule if refuses_checkpointing(stack, s)]
+        refusing = [str(s) for s in PipelineSchedule if skips_checkpointing(job, s)]
         refused: Booleans = np.isin(schedules, refusing) & checkpointing[:, None]
         return refused
 

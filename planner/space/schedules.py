@@ -11,7 +11,9 @@
   deepspeed/runtime/pipe/schedule.py of DeepSpeed edaa722.
 
 Legal and yet not searched, unless a limit of the job asks for it: GPipe where 1F1B may run, since
-it holds every micro-batch and gains no more than some of the exchanges; more than 8 virtual stages
+it holds every micro-batch and gains no more than some of the exchanges; checkpointed blocks under
+V-shaped schedules where another may run, since their backward is not divided and then idles (p - 1)
+times as long as it takes, of which interleaved virtual stages halve all; more than 8 virtual stages
 on a rank, and virtual stages that divide no rank's blocks of an even split, since a rank whose
 virtual stages differ waits in every round.
 """
@@ -22,7 +24,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from math import ceil, floor
 
-from planner.schema.job import DegreeLimit, Job, Limits, Stack
+from planner.schema.job import DegreeLimit, Framework, Job, Limits, Stack
 from planner.schema.strategy import (
     V_SCHEDULES,
     ActivationCheckpointing,
@@ -63,14 +65,21 @@ def stack_schedules(stack: Stack) -> tuple[PipelineSchedule, ...]:
     return _STACK_SCHEDULES[stack]
 
 
-def refuses_checkpointing(stack: Stack, schedule: PipelineSchedule) -> bool:
+def skips_checkpointing(job: Job, schedule: PipelineSchedule) -> bool:
+    """Return whether checkpointed blocks under the schedule are legal, and yet not searched."""
+    others = set(job.limits.pipeline_schedules) & set(stack_schedules(job.stack)) - V_SCHEDULES
+    return schedule in V_SCHEDULES and (bool(others) or _refuses_checkpointing(job, schedule))
+
+
+def _refuses_checkpointing(job: Job, schedule: PipelineSchedule) -> bool:
     """Return whether blocks cannot be checkpointed under the schedule at a bearable cost.
 
-    torch recomputes a checkpointed block for its input gradients, and again for each of its
-    matrices when it takes weight gradients apart from them: 11 forwards of a block with nine
-    parameters where one backward takes 2, measured with 2.13.
+    torch's own stages recompute a checkpointed block for its input gradients, and again for each
+    of its matrices when they take weight gradients apart from them: 11 forwards of a block with
+    nine parameters where one backward takes 2, measured with 2.13. The executor's run the backward
+    of such a block whole.
     """
-    return stack is Stack.TORCH and schedule in V_SCHEDULES
+    return job.framework is Framework.TORCHTITAN and schedule in V_SCHEDULES
 
 
 def schedule_options(
@@ -109,8 +118,8 @@ def _options_of(
         reason = f"micro-batches of {schedule.value}: {obstacle.rule}"
         return ScheduleOptions(options=(), refused=(reason,))
     kept = job.limits.activation_checkpointing
-    if refuses_checkpointing(job.stack, schedule) and ActivationCheckpointing.NONE not in kept:
-        reason = f"checkpointing under {schedule.value}, which {job.stack.value} cannot bear"
+    if skips_checkpointing(job, schedule) and ActivationCheckpointing.NONE not in kept:
+        reason = f"checkpointing under {schedule.value}, which idles more than other schedules"
         return ScheduleOptions(options=(), refused=(reason,))
     return _virtual_options(schedule, job.limits, blocks_per_rank)
 
@@ -239,8 +248,8 @@ def schedule_breaches(job: Job, strategy: Strategy, block_count: int) -> Iterato
         return
     yield from _virtual_stages(strategy, block_count)
     yield from _micro_batches(job, strategy)
-    if refuses_checkpointing(job.stack, schedule):
-        yield from _checkpointing(job, strategy)
+    if _refuses_checkpointing(job, schedule):
+        yield from _checkpointing(strategy)
 
 
 def _lone_rank(strategy: Strategy) -> Iterator[Breach]:
@@ -288,14 +297,14 @@ def _micro_batches(job: Job, strategy: Strategy) -> Iterator[Breach]:
         )
 
 
-def _checkpointing(job: Job, strategy: Strategy) -> Iterator[Breach]:
+def _checkpointing(strategy: Strategy) -> Iterator[Breach]:
     for stage in strategy.stages or ():
         for index, group in enumerate(stage.layers):
             if group.activation_checkpointing is not ActivationCheckpointing.NONE:
                 yield Breach(
                     field=f"stages.{stage.stage}.layers.{index}.activation_checkpointing",
                     value=group.activation_checkpointing.value,
-                    problem=f"{strategy.pipeline_schedule.value} of {job.stack.value} would "
-                    "recompute the block again for each of its matrices",
+                    problem=f"{strategy.pipeline_schedule.value} of torchtitan would recompute "
+                    "the block again for each of its matrices",
                     remedy="use none, or schedule interleaved_1f1b or 1f1b",
                 )

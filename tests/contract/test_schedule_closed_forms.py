@@ -29,6 +29,8 @@ INTERLEAVED = PipelineSchedule.INTERLEAVED
 ZB_V, DUALPIPE_V = PipelineSchedule.ZB_V, PipelineSchedule.DUALPIPE_V
 
 USUAL_RATIOS = ((1.0, 1.0, 1.0), (1.0, 2.0, 1.0), (1.0, 1.3, 0.8), (1.0, 3.0, 1.0), (1.0, 1.0, 0.5))
+UNDIVIDED = (1.0, 3.0, 0.0)
+"""A checkpointed block whose weights' gradients come with the inputs'."""
 OTHER_RATIOS = ((0.9, 1.0, 1.1), (1.2, 1.0, 1.0))
 """Forward, input gradient with recompute, weight gradient; usual is F <= I and W <= I."""
 
@@ -116,7 +118,7 @@ def test_even_stages_are_exact(schedule: PipelineSchedule, degree: int) -> None:
     errors = [
         error(case, even(case, ratio))
         for case in cases(schedule, (degree,))
-        for ratio in USUAL_RATIOS
+        for ratio in (*USUAL_RATIOS, UNDIVIDED)
     ]
     assert errors == pytest.approx([0.0] * len(errors), abs=1e-9)
 

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from planner.cost.compute import compute_seconds
-from planner.cost.configuration import Configuration, Configurations
+from planner.cost.configuration import Choice, Choices, Configuration, Configurations
+from planner.cost.layers import layer_seconds, no_extras
 from planner.cost.model_parallel import ModelParallelSeconds, model_parallel_seconds
 from planner.cost.products import product_seconds
 from planner.cost.setting import Setting, setting
@@ -16,6 +17,7 @@ from planner.hardware import cluster_hardware
 from planner.importers.clusters import cluster_from_short_form
 from planner.importers.models import read_model
 from planner.schema.job import Stack
+from planner.schema.strategy import ActivationCheckpointing
 from planner.workload.layer import LayerWorkload
 from planner.workload.model import model_workload
 from tests.builders import a_job
@@ -77,3 +79,25 @@ def test_the_reduction_that_ends_a_block_is_spared_with_its_product() -> None:
     again, forward = torch.tensor_recompute_full.item(), torch.tensor_forward.item()
     assert again == pytest.approx(forward / 2)
     assert megatron.tensor_recompute_full.item() == megatron.tensor_forward.item()
+
+
+@pytest.mark.parametrize(
+    ("choice", "is_divided"),
+    [
+        (Choice(), True),
+        (Choice(zero_stage=2), True),
+        (Choice(zero_stage=3), False),
+        (Choice(activation_checkpointing=ActivationCheckpointing.SELECTIVE), False),
+        (Choice(activation_checkpointing=ActivationCheckpointing.FULL), False),
+    ],
+)
+def test_weights_gradients_of_what_is_recomputed_or_freed_come_with_the_inputs(
+    choice: Choice, is_divided: bool
+) -> None:
+    """Of products a third is weights' gradients; attention and norms have none."""
+    here = a_setting()
+    seconds = layer_seconds(
+        a_layer(), "block", choices=Choices.of([choice]), setting=here, extras=no_extras(here)
+    )
+    share = float(seconds.micro_batch_seconds.weight_gradient_share.item())
+    assert (0.05 < share < 1.0 / 3.0) if is_divided else share == 0.0

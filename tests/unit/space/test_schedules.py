@@ -12,10 +12,8 @@ from planner.space.breach import Breach
 from planner.space.schedules import (
     ScheduleOptions,
     micro_batch_obstacle,
-    refuses_checkpointing,
     schedule_breaches,
     schedule_options,
-    stack_schedules,
 )
 from tests.builders import a_job
 
@@ -42,7 +40,9 @@ def listed(found: ScheduleOptions) -> list[tuple[str, int]]:
     return [(o.schedule.value, o.virtual_pipeline_degree) for o in found.options]
 
 
-def breaches(stack: str = "torch", blocks: int = 32, **changes: Any) -> list[Breach]:
+def breaches(
+    stack: str = "torch", blocks: int = 32, framework: str | None = None, **changes: Any
+) -> list[Breach]:
     """Breaches of a strategy of four ranks and sixteen micro-batches."""
     fields: dict[str, Any] = {
         "pipeline_parallel_degree": 4,
@@ -51,7 +51,7 @@ def breaches(stack: str = "torch", blocks: int = 32, **changes: Any) -> list[Bre
         "micro_batch_count": 16,
     }
     strategy = Strategy(**{**fields, **changes}).resolved(block_count=blocks, global_batch_size=16)
-    return list(schedule_breaches(a_job(stack=stack), strategy, blocks))
+    return list(schedule_breaches(a_job(stack=stack, framework=framework), strategy, blocks))
 
 
 def test_torch_is_searched_for_all_schedules_but_gpipe_beside_1f1b() -> None:
@@ -117,10 +117,16 @@ def test_a_limit_that_no_schedule_of_the_stack_meets_is_named() -> None:
     )
 
 
-def test_v_schedules_of_torch_are_not_searched_where_every_block_is_checkpointed() -> None:
-    found = options(activation_checkpointing=["full"])
+def test_checkpointing_is_searched_under_v_schedules_where_no_other_may_run() -> None:
+    """It is legal everywhere, but idles more than under the interleaved schedule."""
+    full = {"activation_checkpointing": ["full"]}
+    found = options(**full)
     assert {name for name, _ in listed(found)} == {"1f1b", "interleaved_1f1b"}
-    assert "checkpointing under zb_v, which torch cannot bear" in found.refused
+    rule = "checkpointing under zb_v, which idles more than other schedules"
+    assert rule in found.refused
+    alone = options(**full, pipeline_schedules=["zb_v", "dualpipe_v"])
+    assert {name for name, _ in listed(alone)} == {"zb_v", "dualpipe_v"}
+    assert not breaches(pipeline_schedule="zb_v", activation_checkpointing="full")
 
 
 @pytest.mark.parametrize(
@@ -222,7 +228,11 @@ def test_legal_strategies_break_no_rule(changes: dict[str, Any]) -> None:
             "not a multiple of pipeline stages",
         ),
         (
-            {"pipeline_schedule": "zb_v", "activation_checkpointing": "full"},
+            {
+                "framework": "torchtitan",
+                "pipeline_schedule": "zb_v",
+                "activation_checkpointing": "full",
+            },
             "stages.0.layers.0.activation_checkpointing",
             "recompute the block again",
         ),
@@ -264,9 +274,3 @@ def test_what_is_searched_breaks_no_rule(stack: Stack) -> None:
                     pipeline_schedule=option.schedule,
                     virtual_pipeline_degree=option.virtual_pipeline_degree,
                 )
-
-
-def test_only_torch_splits_backward_and_recomputes_too_much() -> None:
-    refusing = {s for s in PipelineSchedule if refuses_checkpointing(Stack.TORCH, s)}
-    assert refusing == {PipelineSchedule.ZB_V, PipelineSchedule.DUALPIPE_V}
-    assert set(stack_schedules(Stack.TORCH)) == set(PipelineSchedule)
