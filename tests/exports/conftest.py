@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import importlib
 import random
 import sys
 from pathlib import Path
+from types import ModuleType
+from typing import NoReturn
 
 import pytest
 
@@ -20,11 +23,26 @@ MODELS = (("llama-3-8b", 1), ("mixtral-8x7b", 8))
 UNPACKED = Path(sys.prefix) / "unpacked"
 
 
+def missing(name: str) -> NoReturn:
+    """Skip what needs a framework that is not there; in its own environment this is a failure."""
+    if UNPACKED.is_dir():
+        pytest.fail(f"{name} is missing in {sys.prefix}")
+    pytest.skip(f"needs {name}: make test-exports", allow_module_level=True)
+
+
+def needed(name: str) -> ModuleType:
+    """The module of a framework."""
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError:
+        missing(name)
+
+
 def unpacked(name: str) -> Path:
-    """The folder of an unpacked framework; the test is skipped where there is none."""
+    """The folder of an unpacked framework."""
     folder = UNPACKED / name
     if not folder.is_dir():
-        pytest.skip(f"needs {name}, which `make test-exports` unpacks")
+        missing(name)
     return folder
 
 

@@ -8,9 +8,9 @@ import json
 
 import pytest
 
-from tests.exports.conftest import imports_again
+from tests.exports.conftest import imports_again, needed
 
-pytest.importorskip("accelerate", reason="needs accelerate: make test-exports")
+needed("accelerate")
 LLAMA = (("llama-3-8b", 1),)
 SIZES = ("dp_replicate_size", "dp_shard_size", "tp_size", "cp_size")
 

@@ -8,11 +8,9 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
+from tests.exports.conftest import imports_again, needed, unpacked
 
-from tests.exports.conftest import imports_again, unpacked
-
-pytest.importorskip("torch", reason="needs torch: make test-exports")
+needed("torch")
 PARSER = Path(__file__).with_name("megatron_parser.py")
 
 

@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.exports.conftest import imports_again, unpacked
+from tests.exports.conftest import imports_again, needed, unpacked
 
-pytest.importorskip("torchtitan", reason="needs torchtitan: make test-exports")
+needed("torchtitan")
 
 BASES = {
     "llama-3-8b": "torchtitan.models.llama3.config_registry:llama3_8b",
