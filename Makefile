@@ -49,8 +49,8 @@ test-parity: $(DEVELOPMENT)  ## run the whole parity matrix, the long half too
 test-chaos: $(DEVELOPMENT)  ## play 200 rounds of faults on a service and two agents (ROUNDS, SEED)
 	$(BIN)/python -m tests.chaos --rounds $(or $(ROUNDS),200) --seed $(or $(SEED),1)
 
-test-exports:  ## hold exports against the frameworks' own parsers, in an environment of theirs
-	bash tests/exports/environment.sh .venv-exports $(PYTHON)
+test-exports: $(DEVELOPMENT)  ## hold exports against the frameworks' own parsers, beside .venv
+	bash tests/exports/environment.sh .venv-exports $(BIN)/python
 	.venv-exports/bin/python -m pytest tests/exports -p no:cacheprovider -W default $(PYTEST_ARGS)
 
 test-wheel: $(DEVELOPMENT)  ## build the wheel, install it into a clean environment, plan with it
