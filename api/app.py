@@ -18,6 +18,7 @@ from api.dashboard import pages, sign_in
 from api.db import Database
 from api.deps import Services
 from api.description import describe
+from api.fleet_metrics import FleetCollector
 from api.metrics import Metrics
 from api.middleware import BodyLimit, HostCheck, RequestRecord
 from api.pool import SolverPool
@@ -72,10 +73,11 @@ def create_app(settings: Settings | None = None, *, planner: Planner | None = No
     solves = Solves(database, pool, planner.plan, settings=settings)
     operation_service = OperationService(database, solves)
     health_service = HealthService(database)
+    limits = RateLimits(settings)
     key_service = KeyService(database)
     sessions = SessionService(database, key_service, settings)
     plan_service = PlanService(database, planner, solves, operation_service)
-    agent_services = agent_services_of(database, plan_service, settings)
+    agent_services = agent_services_of(database, plan_service, limits, settings)
     app = FastAPI(
         title="Meshwright",
         summary="Splits a training job over GPUs and proves the plan.",
@@ -100,12 +102,14 @@ def create_app(settings: Settings | None = None, *, planner: Planner | None = No
         keys=key_service,
         audit=AuditService(database),
         sessions=sessions,
-        authentication=Authentication(key_service, sessions, RateLimits(settings), settings),
+        authentication=Authentication(key_service, sessions, limits, settings),
     )
     app.state.agent_services = agent_services
     app.state.database, app.state.pool, app.state.solves = database, pool, solves
     app.state.metrics = Metrics(
-        running_count=lambda: len(pool.process_ids()), waiting_count=lambda: pool.waiting_count
+        running_count=lambda: len(pool.process_ids()),
+        waiting_count=lambda: pool.waiting_count,
+        collectors=(FleetCollector(database),),
     )
     _assemble(app, settings)
     return app

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Annotated, cast
 
@@ -53,45 +54,25 @@ class SubmissionOptions:
     idempotency_key: str | None
 
 
+def client_address(request: Request) -> str:
+    """Return the address that the request comes from."""
+    return request.client.host if request.client else "unknown"
+
+
 def services(request: Request) -> Services:
     """Return the services of the application that the request came to."""
     return cast("Services", request.app.state.services)
 
 
-async def _plans(request: Request) -> PlanService:
-    return services(request).plans
+class Part:
+    """The dependency that gives what `find` takes from the application of a request."""
 
+    def __init__(self, find: Callable[[Request], object]) -> None:
+        self._find = find
 
-async def _operations(request: Request) -> OperationService:
-    return services(request).operations
-
-
-async def _estimates(request: Request) -> EstimateService:
-    return services(request).estimates
-
-
-async def _catalogue(request: Request) -> CatalogueService:
-    return services(request).catalogue
-
-
-async def _health(request: Request) -> HealthService:
-    return services(request).health
-
-
-async def _keys(request: Request) -> KeyService:
-    return services(request).keys
-
-
-async def _audit(request: Request) -> AuditService:
-    return services(request).audit
-
-
-async def _sessions(request: Request) -> SessionService:
-    return services(request).sessions
-
-
-async def _metrics(request: Request) -> Metrics:
-    return cast("Metrics", request.app.state.metrics)
+    async def __call__(self, request: Request) -> object:
+        """Return it, without a thread."""
+        return self._find(request)
 
 
 def preferred_wait_seconds(prefer: str | None) -> float:
@@ -110,19 +91,23 @@ def last_event_number(last_event_id: str | None) -> int:
     return int(last_event_id)
 
 
+IdempotencyKey = Annotated[
+    str | None,
+    Header(
+        alias="Idempotency-Key",
+        pattern=r"^[\x21-\x7e]{1,200}$",
+        description="A client's own name for the request; the same key with another request is "
+        "refused.",
+    ),
+]
+
+
 async def _submission_options(
     prefer: Annotated[
         str | None,
         Header(description="`wait=N`: answer with the plan if it is found within N seconds."),
     ] = None,
-    idempotency_key: Annotated[
-        str | None,
-        Header(
-            pattern=r"^[\x21-\x7e]{1,200}$",
-            description="A client's own name for the request; the same key with another request "
-            "is refused.",
-        ),
-    ] = None,
+    idempotency_key: IdempotencyKey = None,
 ) -> SubmissionOptions:
     return SubmissionOptions(
         wait_seconds=preferred_wait_seconds(prefer), idempotency_key=idempotency_key
@@ -201,15 +186,17 @@ PlanCaller = Annotated[Caller, Depends(caller_with(Scope.PLAN))]
 RunCaller = Annotated[Caller, Depends(caller_with(Scope.RUN))]
 Administrator = Annotated[Caller, Depends(caller_with(Scope.ADMIN))]
 
-Plans = Annotated[PlanService, Depends(_plans)]
-Operations = Annotated[OperationService, Depends(_operations)]
-Estimates = Annotated[EstimateService, Depends(_estimates)]
-Catalogue = Annotated[CatalogueService, Depends(_catalogue)]
-HealthChecks = Annotated[HealthService, Depends(_health)]
-Keys = Annotated[KeyService, Depends(_keys)]
-AuditLog = Annotated[AuditService, Depends(_audit)]
-Sessions = Annotated[SessionService, Depends(_sessions)]
-MetricsOfApp = Annotated[Metrics, Depends(_metrics)]
+Plans = Annotated[PlanService, Depends(Part(lambda request: services(request).plans))]
+Operations = Annotated[
+    OperationService, Depends(Part(lambda request: services(request).operations))
+]
+Estimates = Annotated[EstimateService, Depends(Part(lambda request: services(request).estimates))]
+Catalogue = Annotated[CatalogueService, Depends(Part(lambda request: services(request).catalogue))]
+HealthChecks = Annotated[HealthService, Depends(Part(lambda request: services(request).health))]
+Keys = Annotated[KeyService, Depends(Part(lambda request: services(request).keys))]
+AuditLog = Annotated[AuditService, Depends(Part(lambda request: services(request).audit))]
+Sessions = Annotated[SessionService, Depends(Part(lambda request: services(request).sessions))]
+MetricsOfApp = Annotated[Metrics, Depends(Part(lambda request: request.app.state.metrics))]
 
 SubmissionHeaders = Annotated[SubmissionOptions, Depends(_submission_options)]
 LastEventNumber = Annotated[int, Depends(_last_event)]

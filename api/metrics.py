@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
 from prometheus_client import (
     CollectorRegistry,
@@ -12,17 +12,24 @@ from prometheus_client import (
     ProcessCollector,
     generate_latest,
 )
+from prometheus_client.registry import Collector
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 
 class Metrics:
-    """Requests by route and status, and the solves that run or wait."""
+    """Requests by route and status, the solves that run or wait, and what `collectors` add."""
 
     def __init__(
-        self, *, running_count: Callable[[], float], waiting_count: Callable[[], float]
+        self,
+        *,
+        running_count: Callable[[], float],
+        waiting_count: Callable[[], float],
+        collectors: Collection[Collector] = (),
     ) -> None:
         self._registry = CollectorRegistry()
+        for collector in collectors:
+            self._registry.register(collector)
         self._requests = Counter(
             "meshwright_requests",
             "Requests answered.",

@@ -25,8 +25,11 @@ class Settings(BaseSettings):
 
     An agent that was not heard of for `agent_lease_seconds` has lost its lease; one that was
     offered a lease acknowledges it within `agent_acknowledge_seconds`. A run whose agents stay away
-    for `replan_after_seconds` is planned for those that are there. Each process looks for what is
-    to be done about agents and runs every `sweep_seconds`.
+    for `replan_after_seconds` is planned for those that are there; one that goes on with fewer
+    devices gets its first plan back `grow_after_seconds` after it was leased, if all it needs is
+    idle. For a run that has waited for `reserve_after_seconds` idle agents are kept, so that small
+    runs do not overtake it for ever. Each process looks for what is to be done about agents and
+    runs every `sweep_seconds`. Logs and metrics of a run are forgotten so many days after its end.
     """
 
     model_config = SettingsConfigDict(
@@ -43,6 +46,7 @@ class Settings(BaseSettings):
     session_seconds_limit: Annotated[int, Field(ge=60, le=30 * 86400)] = 12 * 3600
     requests_per_minute: Annotated[int, Field(ge=1, le=1_000_000)] = 6000
     plans_per_minute: Annotated[int, Field(ge=1, le=1_000_000)] = 600
+    agent_requests_per_minute: Annotated[int, Field(ge=1, le=1_000_000)] = 3000
     rate_limit_storage: str = "memory://"
     solver_processes: Annotated[int, Field(ge=1, le=256)] = 2
     solve_seconds_limit: Annotated[float, Field(gt=0, le=86400)] = 300.0
@@ -51,12 +55,16 @@ class Settings(BaseSettings):
     body_bytes_limit: Annotated[int, Field(ge=1, le=DOCUMENT_BYTES_LIMIT)] = DOCUMENT_BYTES_LIMIT
     finished_operation_days: Annotated[float, Field(gt=0, le=3650)] = 30.0
     idempotency_key_days: Annotated[float, Field(gt=0, le=3650)] = 2.0
+    run_log_days: Annotated[float, Field(gt=0, le=36500)] = 90.0
+    run_metric_days: Annotated[float, Field(gt=0, le=36500)] = 365.0
     log_format: Literal["text", "json"] = "text"
     agent_heartbeat_seconds: Annotated[float, Field(gt=0, le=600)] = 3.0
     agent_lease_seconds: Annotated[float, Field(gt=0, le=86400)] = 60.0
     agent_poll_seconds: Annotated[float, Field(gt=0, le=60)] = 20.0
     agent_acknowledge_seconds: Annotated[float, Field(gt=0, le=3600)] = 15.0
     replan_after_seconds: Annotated[float, Field(ge=0, le=86400)] = 60.0
+    grow_after_seconds: Annotated[float, Field(ge=0, le=30 * 86400)] = 600.0
+    reserve_after_seconds: Annotated[float, Field(ge=0, le=365 * 86400)] = 600.0
     sweep_seconds: Annotated[float, Field(gt=0, le=60)] = 0.5
 
     @field_validator("allowed_hosts", "anonymous_scopes", mode="before")

@@ -12,7 +12,7 @@ from starlette.concurrency import run_in_threadpool
 from api.dashboard.page_route import PageRoute
 from api.dashboard.rendering import page
 from api.dashboard.visit import keep
-from api.deps import SESSION_COOKIE, Sessions, services
+from api.deps import SESSION_COOKIE, Sessions, client_address, services
 from api.services.sessions import Session
 
 _SEE_OTHER = 303
@@ -44,8 +44,7 @@ async def log_in(request: Request, sessions: Sessions) -> Response:
     """Sign in with the key that the form gives."""
     form = await request.form()
     key, then = str(form.get("key", "")).strip(), str(form.get("next", "/"))
-    address = request.client.host if request.client else "unknown"
-    services(request).authentication.check_login(address)
+    services(request).authentication.check_login(client_address(request))
     session = await run_in_threadpool(sessions.sign_in, key[:_KEY_LENGTH_LIMIT])
     if session is None:
         return _login_page(then, complaint="No such key, or it has expired or was revoked.")

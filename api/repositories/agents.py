@@ -61,6 +61,14 @@ class AgentRepository:
         )
         return {row.id: row.name for row in rows}
 
+    def of_ids(self, agent_ids: Collection[str]) -> Sequence[AgentRow]:
+        """Return these agents but the revoked, by name."""
+        return self._session.scalars(
+            select(AgentRow)
+            .where(AgentRow.id.in_(agent_ids), AgentRow.revoked_at.is_(None))
+            .order_by(AgentRow.name, AgentRow.id)
+        ).all()
+
     def of_project(self, project_id: str) -> Sequence[AgentRow]:
         """Return the project's agents, by name."""
         return self._session.scalars(
@@ -83,6 +91,17 @@ class AgentRepository:
             .order_by(AgentRow.name, AgentRow.id)
             .with_for_update(skip_locked=True)
             .execution_options(populate_existing=True)
+        ).all()
+
+    def busy(self, project_id: str) -> Sequence[AgentRow]:
+        """Return the agents that hold leases."""
+        live = select(LeaseRow.agent_id).where(LeaseRow.ended_at.is_(None))
+        return self._session.scalars(
+            select(AgentRow).where(
+                AgentRow.project_id == project_id,
+                AgentRow.revoked_at.is_(None),
+                AgentRow.id.in_(live),
+            )
         ).all()
 
     def idle_ids(self, *, at: datetime) -> Sequence[str]:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 
-from sqlalchemy import select, tuple_
+from sqlalchemy import or_, select, tuple_
 from sqlalchemy.orm import Session
 
 from api.tables import LeaseRow
@@ -63,8 +63,9 @@ class LeaseRepository:
             .order_by(LeaseRow.node_rank)
         ).all()
 
-    def overdue(self, *, at: datetime) -> Sequence[LeaseRow]:
-        """Return the live leases whose time has passed."""
+    def overdue(self, *, at: datetime, longest: timedelta) -> Sequence[LeaseRow]:
+        """Return the live leases whose time has passed, or is further off than `longest`."""
+        untrue = or_(LeaseRow.expires_at < at, LeaseRow.expires_at > at + longest)
         return self._session.scalars(
-            select(LeaseRow).where(LeaseRow.ended_at.is_(None), LeaseRow.expires_at < at)
+            select(LeaseRow).where(LeaseRow.ended_at.is_(None), untrue)
         ).all()

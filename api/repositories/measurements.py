@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from datetime import datetime
 
-from sqlalchemy import func, select
+from sqlalchemy import delete, func, select
 from sqlalchemy.orm import Session
 
-from api.tables import LeaseLogRow, LeaseMetricRow
+from api.tables import LeaseLogRow, LeaseMetricRow, LeaseRow, RunRow
+
+Measured = type[LeaseLogRow] | type[LeaseMetricRow]
 
 
 class MeasurementRepository:
@@ -35,6 +38,28 @@ class MeasurementRepository:
             .order_by(LeaseLogRow.position)
             .limit(limit)
         ).all()
+
+    def leases_with(self, kind: Measured, *, ended_before: datetime) -> Sequence[str]:
+        """Return the leases with such rows whose runs, and so they themselves, ended before."""
+        return self._session.scalars(
+            select(LeaseRow.id)
+            .join(RunRow, RunRow.id == LeaseRow.run_id)
+            .where(
+                RunRow.finished_at < ended_before,
+                LeaseRow.ended_at.is_not(None),
+                select(kind.lease_id).where(kind.lease_id == LeaseRow.id).exists(),
+            )
+            .order_by(RunRow.finished_at)
+        ).all()
+
+    def forget(self, kind: Measured, lease_id: str, *, limit: int) -> int:
+        """Remove at most `limit` of a lease's rows; return how many those were."""
+        place = LeaseLogRow.position if kind is LeaseLogRow else LeaseMetricRow.number
+        some = select(place).where(kind.lease_id == lease_id).order_by(place).limit(limit)
+        gone = self._session.execute(
+            delete(kind).where(kind.lease_id == lease_id, place.in_(some)).returning(place)
+        )
+        return len(gone.all())
 
     def metrics(self, lease_id: str, *, start: int, limit: int) -> Sequence[LeaseMetricRow]:
         """Return the lease's rows from number `start` on, at most `limit` of them."""

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import datetime
 
-from sqlalchemy import func, select
+from sqlalchemy import and_, func, or_, select
 from sqlalchemy.orm import Session
 
 from api.tables import RunEventRow, RunPlanRow, RunRow
+
+# How many of those that wait are looked at for one that agents are to be kept for.
+_AHEAD_LIMIT = 16
 
 
 class RunRepository:
@@ -49,6 +53,36 @@ class RunRepository:
         if project_id is not None:
             wanted = wanted.where(RunRow.project_id == project_id)
         return self._session.scalars(wanted.order_by(RunRow.queued_at, RunRow.sequence)).all()
+
+    def ids_shrunk(self) -> Sequence[str]:
+        """Return the runs under way that may be replanned and do not follow their first plan."""
+        return self._session.scalars(
+            select(RunRow.id)
+            .where(
+                RunRow.state == "running",
+                RunRow.replan.is_(True),
+                RunRow.plan_id != RunRow.first_plan_id,
+            )
+            .order_by(RunRow.sequence)
+        ).all()
+
+    def waiting_before(self, run: RunRow, *, since: datetime) -> Sequence[RunRow]:
+        """Return the queued runs of its project ahead of `run` that have waited `since` then."""
+        return self._session.scalars(
+            select(RunRow)
+            .where(
+                RunRow.state == "queued",
+                RunRow.project_id == run.project_id,
+                RunRow.id != run.id,
+                RunRow.queued_at <= since,
+                or_(
+                    RunRow.queued_at < run.queued_at,
+                    and_(RunRow.queued_at == run.queued_at, RunRow.sequence < run.sequence),
+                ),
+            )
+            .order_by(RunRow.queued_at, RunRow.sequence)
+            .limit(_AHEAD_LIMIT)
+        ).all()
 
     def page(
         self,

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Query, Response
 
 from api.deps import Administrator, Reader
-from api.deps_agents import AgentId, Agents, AgentToken
+from api.deps_agents import AgentId, Agents, AgentToken, ClientAddress
 from api.problems import documented
 from api.routes.documents import DocumentRoute
 from planner.schema.agent import (
@@ -39,9 +39,9 @@ def create_enrolment_token(
 
 
 @router.post("/agents", status_code=201, responses=documented(413, 415))
-def enrol_agent(request: EnrolmentRequest, agents: Agents) -> Enrolment:
+def enrol_agent(request: EnrolmentRequest, agents: Agents, source: ClientAddress) -> Enrolment:
     """Enrol an agent by a one-time token; its own token is shown in this answer alone."""
-    return agents.enrol(request)
+    return agents.enrol(request, address=source)
 
 
 @router.get("/agents", responses=documented())

@@ -8,8 +8,8 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Depends, Query, Response
 from fastapi.sse import EventSourceResponse, ServerSentEvent
 
-from api.deps import LastEventNumber, Reader, RunCaller
-from api.deps_agents import IdempotencyKey, RunId, RunMeasurements, Runs
+from api.deps import IdempotencyKey, LastEventNumber, Reader, RunCaller
+from api.deps_agents import RunId, RunMeasurements, Runs
 from api.problems import documented
 from api.routes.documents import DocumentRoute
 from api.run_queries import RunLogQuery, RunMetricsQuery, RunQuery

@@ -18,6 +18,7 @@ from api.repositories.leases import LeaseRepository
 from api.repositories.runs import RunRepository
 from api.services.gangs import Gangs
 from api.services.intervals import intervals
+from api.services.limits import RateLimits
 from api.services.run_records import lease_document
 from api.services.tokens import AGENT_PREFIX, ENROLMENT_PREFIX, new_token, token_hash
 from api.services.waiting import WaitingAgents
@@ -42,9 +43,16 @@ class AgentService:
     """What can be asked about agents, and what they ask for."""
 
     def __init__(
-        self, database: Database, settings: Settings, gangs: Gangs, waiting: WaitingAgents
+        self,
+        database: Database,
+        settings: Settings,
+        gangs: Gangs,
+        waiting: WaitingAgents,
+        *,
+        limits: RateLimits,
     ) -> None:
         self._database = database
+        self._limits = limits
         self._gangs = gangs
         self._waiting = waiting
         self._intervals = intervals(settings)
@@ -70,12 +78,14 @@ class AgentService:
             )
         return EnrolmentToken(id=row.id, token=token, note=row.note, expires_at=row.expires_at)
 
-    def enrol(self, request: EnrolmentRequest) -> Enrolment:
+    def enrol(self, request: EnrolmentRequest, *, address: str) -> Enrolment:
         """Return the agent's id and token; its one-time token is used up in the same moment.
 
         Raises:
             AgentTokenError: if the one-time token is unknown, used or too old.
+            RateLimitError: if too many tried to enrol from `address`.
         """
+        self._limits.check_enrolment(address)
         token = new_token(AGENT_PREFIX)
         report = AgentReport.model_validate(request.model_dump(exclude={"enrolment_token"}))
         with self._database.writing() as session:
@@ -103,6 +113,7 @@ class AgentService:
 
         Raises:
             AgentTokenError: if it is none's.
+            RateLimitError: if the agent asked too often.
         """
         if not token:
             raise AgentTokenError("give the agent's own token as `Authorization: Bearer TOKEN`")
@@ -110,6 +121,7 @@ class AgentService:
             row = AgentRepository(session).holding(token_hash(token))
         if row is None:
             raise AgentTokenError("the token is no agent's, or was withdrawn; enrol again")
+        self._limits.check_agent(row.id)
         return row.id
 
     def report(self, holder_id: str, agent_id: str, report: AgentReport) -> Agent:

@@ -19,7 +19,14 @@ from api.repositories.agents import AgentRepository
 from api.repositories.clock import current_time
 from api.repositories.leases import LeaseRepository
 from api.repositories.runs import RunRepository
-from api.services.placement import Assignment, Candidate, assignments, candidate, shortfall
+from api.services.placement import (
+    Assignment,
+    Candidate,
+    agents_towards,
+    assignments,
+    candidate,
+    shortfall,
+)
 from api.services.run_moves import move, tell
 from api.settings import Settings
 from api.tables import AgentRow, LeaseRow, RunRow
@@ -40,10 +47,15 @@ class Gangs:
         self._database = database
         self._settings = settings
         self._woken = woken
+        self._patience = timedelta(seconds=settings.reserve_after_seconds)
         self._tried: tuple[tuple[str, ...], tuple[str, ...]] = ((), ())
 
     def lease_queued(self, project_id: str) -> None:
-        """Lease each queued run of a project that finds its agents, the longest waiting first."""
+        """Lease each queued run of a project that finds its agents, the longest waiting first.
+
+        A small run may overtake one that waits for more agents, until that one has waited so long
+        that agents are kept for it.
+        """
         with self._database.reading() as session:
             waiting = RunRepository(session).ids_in(RunState.QUEUED, project_id=project_id)
         for run_id in waiting:
@@ -72,13 +84,15 @@ class Gangs:
     def _claim(self, session: Session, run: RunRow) -> list[str]:
         """Return the agents that the run is leased to now."""
         at = current_time(session)
-        plan = Plan.model_validate_json(
-            RunRepository(session).plan_of(run.id, run.epoch + 1).document
-        )
+        plan = next_plan(session, run)
         idle = idle_candidates(session, run.project_id, at=at)
-        placed = assignments(plan, idle, command=run.command)
+        kept = reserved(session, run, idle, at=at, patience=self._patience)
+        free = [agent for agent in idle if agent.agent_id not in kept]
+        placed = assignments(plan, free, command=run.command)
         if placed is None:
-            waiting_for = shortfall(plan, idle, command=run.command)
+            waiting_for = shortfall(plan, free, command=run.command)
+            if kept:
+                waiting_for += f"; {len(kept)} idle agents are kept for a run that waits longer"
             if run.waiting_for != waiting_for:
                 run.waiting_for = waiting_for
             return []
@@ -108,13 +122,41 @@ class Gangs:
         move(session, run, RunState.STARTING, actor=Actor.SERVICE, text=text, at=at)
 
 
+def next_plan(session: Session, run: RunRow) -> Plan:
+    """Return the plan that the run follows when it is leased the next time."""
+    row = RunRepository(session).plan_of(run.id, run.epoch + 1)
+    return Plan.model_validate_json(row.document)
+
+
 def idle_candidates(session: Session, project_id: str, *, at: datetime) -> list[Candidate]:
     """Return the project's idle agents, locked."""
     rows = AgentRepository(session).idle(project_id, at=at)
-    return [_candidate(row) for row in rows]
+    return [stored_candidate(row) for row in rows]
 
 
-def _candidate(row: AgentRow) -> Candidate:
+def reserved(
+    session: Session, run: RunRow, idle: Sequence[Candidate], *, at: datetime, patience: timedelta
+) -> frozenset[str]:
+    """Return the idle agents that are kept for a run which has waited for longer than `patience`.
+
+    Only one run at a time has agents kept for it: the first in the queue before `run` whose needs
+    the project's agents could meet if all were idle. What nobody could meet holds nobody up.
+    """
+    for ahead in RunRepository(session).waiting_before(run, since=at - patience):
+        plan = next_plan(session, ahead)
+        everybody = [*idle, *busy_candidates(session, run.project_id)]
+        if assignments(plan, everybody, command=ahead.command) is not None:
+            return agents_towards(plan, idle, command=ahead.command)
+    return frozenset()
+
+
+def busy_candidates(session: Session, project_id: str) -> list[Candidate]:
+    """Return the project's agents that hold leases."""
+    return [stored_candidate(row) for row in AgentRepository(session).busy(project_id)]
+
+
+def stored_candidate(row: AgentRow) -> Candidate:
+    """Return what placement needs to know of an agent, from its report."""
     return candidate(row.id, AgentReport.model_validate_json(row.report))
 
 

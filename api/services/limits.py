@@ -27,6 +27,7 @@ class RateLimits:
         )
         self._requests = RateLimitItemPerMinute(settings.requests_per_minute)
         self._plans = RateLimitItemPerMinute(settings.plans_per_minute)
+        self._agents = RateLimitItemPerMinute(settings.agent_requests_per_minute)
         self._logins = RateLimitItemPerMinute(_LOGIN_ATTEMPTS_PER_MINUTE)
 
     def check(self, caller: Caller, scope: Scope) -> None:
@@ -40,6 +41,22 @@ class RateLimits:
         self._count(self._requests, "requests", caller.key_id)
         if scope is Scope.PLAN:
             self._count(self._plans, "plans", caller.key_id)
+
+    def check_agent(self, agent_id: str) -> None:
+        """Count a request of an agent.
+
+        Raises:
+            RateLimitError: if it has used up what it may ask for.
+        """
+        self._count(self._agents, "agent", agent_id)
+
+    def check_enrolment(self, address: str) -> None:
+        """Count an attempt to enrol from `address`, behind which may be a whole cluster.
+
+        Raises:
+            RateLimitError: if there were too many.
+        """
+        self._count(self._agents, "enrolments", address)
 
     def check_login(self, address: str) -> None:
         """Count an attempt to sign in from `address`.

@@ -114,6 +114,17 @@ def assignments(
     return tuple(made)
 
 
+def agents_towards(plan: Plan, candidates: Sequence[Candidate], *, command: str) -> frozenset[str]:
+    """Return who of `candidates` would run a part of `plan`, as far as they go."""
+    free = sorted(candidates, key=lambda agent: agent.location)
+    taken: set[str] = set()
+    for need in needs(plan):
+        left = [agent for agent in free if agent.agent_id not in taken]
+        placed = _placed(need, left, command=command, first_node=0)
+        taken.update(assignment.candidate.agent_id for assignment in placed)
+    return frozenset(taken)
+
+
 def remaining_cluster(
     cluster: Cluster, candidates: Collection[Candidate], *, command: str
 ) -> Cluster | None:

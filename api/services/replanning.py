@@ -144,26 +144,26 @@ class Replanning:
 
 
 def _adopt(session: Session, run: RunRow, stored: StoredPlan, at: datetime) -> None:
-    """Have the run follow the new plan, and say what the change costs."""
+    """Have the run follow the plan that was found, if one was."""
     answer = stored.answer
     if isinstance(answer, Infeasible):
         _end(session, run, f"no plan fits what is left: {_why(answer)}", at)
         return
-    runs = RunRepository(session)
-    old = Plan.model_validate_json(runs.plan_of(run.id, run.epoch).document)
-    change = _change(run, old, answer)
-    runs.add_plan(
-        RunPlanRow(
-            run_id=run.id,
-            from_epoch=run.epoch + 1,
-            plan_id=answer.id,
-            document=stored.document_json,
-        )
-    )
-    run.plan_id = answer.id
-    tell(session, run, kind="replanned", text=_in_words(change), at=at, change=change)
+    follow(session, run, answer, document=stored.document_json, at=at)
     text = "to be started again under the new plan"
     move(session, run, RunState.QUEUED, actor=Actor.SERVICE, text=text, at=at)
+
+
+def follow(session: Session, run: RunRow, plan: Plan, *, document: str, at: datetime) -> None:
+    """Have the run follow another plan from the next attempt on, and say what the change costs."""
+    runs = RunRepository(session)
+    old = Plan.model_validate_json(runs.plan_of(run.id, run.epoch).document)
+    change = _change(run, old, plan)
+    runs.add_plan(
+        RunPlanRow(run_id=run.id, from_epoch=run.epoch + 1, plan_id=plan.id, document=document)
+    )
+    run.plan_id = plan.id
+    tell(session, run, kind="replanned", text=_in_words(change), at=at, change=change)
 
 
 def _end(session: Session, run: RunRow, reason: str, at: datetime) -> None:

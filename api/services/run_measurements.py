@@ -83,12 +83,15 @@ class RunMeasurementService:
                 lease.id, offset=query.offset, limit=_LOG_PIECES
             )
             text, end = _piece(rows, query.offset)
+            over = lease.ended_at is not None
+            removed = over and not rows and query.offset < lease.log_offset
             return RunLog(
                 attempt=attempt,
                 node_rank=query.node,
                 offset=query.offset,
                 end_offset=end,
-                complete=lease.ended_at is not None and end >= lease.log_offset,
+                complete=over and (removed or end >= lease.log_offset),
+                removed=removed,
                 text=text,
             )
 

@@ -6,14 +6,15 @@ several processes may sweep the same database.
 
 A process that could not have heard of agents must not hold their silence against them: it lets
 leases expire only after it has swept for the length of a lease without a gap. After a restart, a
-pause, or an outage of the database, agents have that long to be heard of again.
+pause, or an outage of the database, agents have that long to be heard of again. The same holds when
+the database's clock is set: time that did not pass lets nothing expire.
 """
 
 from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from datetime import datetime, timedelta
 
 import structlog
 from sqlalchemy.exc import DBAPIError
@@ -24,38 +25,16 @@ from api.repositories.clock import current_time
 from api.repositories.leases import LeaseRepository
 from api.repositories.runs import RunRepository
 from api.services.gangs import Gangs
+from api.services.growing import Growing
 from api.services.replanning import Replanning
 from api.services.run_moves import AfterStop, Ending, end_lease
 from api.services.waiting import WaitingAgents
+from api.services.watch import Watch
 from api.settings import Settings
 from api.tables import LeaseRow
 from planner.schema.lifecycle import Actor, LeaseState
 
 log = structlog.get_logger(__name__)
-
-
-class Watch:
-    """Since when a process has been able to hear of agents without a gap."""
-
-    def __init__(self, *, gap_seconds: float, clock: Callable[[], float] = time.monotonic) -> None:
-        self._gap_seconds = gap_seconds
-        self._clock = clock
-        self._since = self._last = clock()
-
-    def keep(self) -> None:
-        """Note that the process is there; a gap since the last time starts the watch anew."""
-        now = self._clock()
-        if now - self._last > self._gap_seconds:
-            self._since = now
-        self._last = now
-
-    def break_off(self) -> None:
-        """Start the watch anew: the database could not be reached."""
-        self._since = self._last = self._clock()
-
-    def has_lasted(self, seconds: float) -> bool:
-        """Return whether the watch is at least so long."""
-        return self._last - self._since >= seconds
 
 
 class Sweeper:
@@ -68,16 +47,20 @@ class Sweeper:
         replanning: Replanning,
         waiting: WaitingAgents,
         *,
+        growing: Growing,
         settings: Settings,
     ) -> None:
         self._database = database
         self._gangs = gangs
         self._replanning = replanning
         self._waiting = waiting
+        self._growing = growing
         self._settings = settings
         # Agents speak every quarter of a lease: after a gap of half a lease there is one left.
         gap_seconds = max(settings.agent_lease_seconds / 2, 4 * settings.sweep_seconds)
-        self._watch = Watch(gap_seconds=gap_seconds)
+        self._watch = Watch(gap_seconds=gap_seconds, step_seconds=settings.agent_lease_seconds / 8)
+        longest = max(settings.agent_lease_seconds, settings.agent_acknowledge_seconds)
+        self._longest = timedelta(seconds=longest)
         self._closing = threading.Event()
         self._thread = threading.Thread(target=self._sweep_on, name="sweeper", daemon=True)
 
@@ -101,14 +84,22 @@ class Sweeper:
         self._gangs.lease_queued_anew()
         self._replanning.advance_all()
         self._replanning.give_up_waiting()
+        self._growing.look()
 
     def expire(self) -> None:
-        """End the leases whose time has passed, if this process could have heard of them."""
+        """End the leases whose time has passed, if this process could have heard of them.
+
+        Those that would last longer than any lease may are shortened on the way.
+        """
+        before = time.monotonic()
         with self._database.reading() as session:
-            overdue = LeaseRepository(session).overdue(at=current_time(session))
+            at = current_time(session)
+            after = time.monotonic()
+            overdue = LeaseRepository(session).overdue(at=at, longest=self._longest)
+        self._watch.compare(at, before=before, after=after)
         for lease in overdue:
             if self._watch.has_lasted(self._needed_seconds(lease)):
-                self._expire(lease.id, lease.run_id)
+                self._expire(lease.id, lease.run_id, at=at)
 
     def _sweep_on(self) -> None:
         while not self._closing.wait(self._settings.sweep_seconds):
@@ -125,11 +116,14 @@ class Sweeper:
             return self._settings.agent_acknowledge_seconds
         return self._settings.agent_lease_seconds
 
-    def _expire(self, lease_id: str, run_id: str) -> None:
+    def _expire(self, lease_id: str, run_id: str, *, at: datetime) -> None:
+        """End the lease if it was overdue `at` that moment, by a clock that was compared."""
         with self._database.writing() as session:
             run = RunRepository(session).locked(run_id)
             lease = LeaseRepository(session).locked(lease_id)
-            at = current_time(session)
+            if lease.ended_at is None and lease.expires_at > at + self._longest:
+                # The database's clock was set back: nothing is leased for longer than that.
+                lease.expires_at = at + self._longest
             if lease.ended_at is not None or lease.expires_at >= at:
                 return
             AgentRepository(session).withdraw([lease.agent_id])

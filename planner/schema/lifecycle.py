@@ -85,7 +85,7 @@ RUN_TRANSITIONS: tuple[Transition, ...] = (
     _move(
         RunState.RUNNING,
         RunState.STOPPING,
-        "cancelled, a rank failed, or an agent is silent",
+        "cancelled, a rank failed, an agent is silent, or lost devices are back",
         Actor.USER,
         Actor.AGENT,
         Actor.SERVICE,

@@ -206,6 +206,7 @@ class RunLog(Part):
     """A piece of what one node wrote in one attempt, from byte `offset` on.
 
     `end_offset` is where the next piece starts; `complete` says that none will come any more.
+    `removed` says that there was a log, and it was too old to be kept.
     """
 
     attempt: PositiveCount
@@ -213,6 +214,7 @@ class RunLog(Part):
     offset: Count
     end_offset: Count
     complete: bool
+    removed: bool = False
     text: str
 
 

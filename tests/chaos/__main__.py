@@ -9,7 +9,9 @@ import tempfile
 import time
 from pathlib import Path
 
+from tests.chaos.databases import Kind
 from tests.chaos.rounds import play
+from tests.contract.api.postgres import server_programs
 
 
 def main() -> int:
@@ -19,6 +21,10 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--minutes", type=float, default=math.inf, help="no round begins later")
     parser.add_argument("--fault", action="append", help="only these; repeat")
+    parser.add_argument(
+        "--database", action="append", choices=("sqlite", "postgres"),
+        help="a fleet on each; repeat. Without it: both, or SQLite twice without PostgreSQL",
+    )  # fmt: skip
     parser.add_argument("--keep", type=Path, help="a folder for logs and the database")
     given = parser.parse_args()
     began = time.monotonic()
@@ -27,12 +33,17 @@ def main() -> int:
         folder.mkdir(parents=True, exist_ok=True)
         tally = play(
             folder, rounds=given.rounds, seed=given.seed, kinds=given.fault,
-            seconds_limit=given.minutes * 60,
+            seconds_limit=given.minutes * 60, databases=given.database or databases(),
             say=lambda text: print(text, flush=True),  # noqa: T201
         )  # fmt: skip
     print("\n".join(tally.lines()))  # noqa: T201
     print(f"seed {given.seed}, {time.monotonic() - began:.0f} s")  # noqa: T201
     return 1 if tally.losses else 0
+
+
+def databases() -> tuple[Kind, Kind]:
+    """Return what two fleets work on: rounds mostly wait, so two play at the same time."""
+    return ("sqlite", "postgres") if server_programs() else ("sqlite", "sqlite")
 
 
 if __name__ == "__main__":

@@ -38,6 +38,7 @@ def violations(fleet: Fleet, run_id: str, marks_folder: Path) -> list[str]:
         *_losses(fleet, run_id),
         *_illegal_moves(fleet, run_id),
         *_survivors(fleet),
+        *_half_made(fleet),
     ]
 
 
@@ -65,7 +66,9 @@ def _untrue_ends(fleet: Fleet, run_id: str, marks: list[Marks]) -> Iterator[str]
     run = fleet.state(run_id)
     if run["state"] not in FINAL:
         yield f"the run is lost in state {run['state']}"
-    live = fleet.server.query("select id from leases where run_id = ? and ended_at is null", run_id)
+    live = fleet.database.query(
+        "select id from leases where run_id = :run and ended_at is null", run=run_id
+    )
     if run["state"] in FINAL and live:
         yield f"it has ended, and leases are live: {live}"
     last = [mark for mark in marks if mark.epoch == run["epoch"]]
@@ -93,8 +96,9 @@ def _overlaps(marks: list[Marks]) -> Iterator[str]:
 
 def _losses(fleet: Fleet, run_id: str) -> Iterator[str]:
     """Yield what was acknowledged and is not stored, or stored otherwise than it was written."""
-    leases = fleet.server.query(
-        "select id, epoch, state, log_offset, metric_sequence from leases where run_id = ?", run_id
+    leases = fleet.database.query(
+        "select id, epoch, state, log_offset, metric_sequence from leases where run_id = :run",
+        run=run_id,
     )
     for lease_id, epoch, state, log_bytes, row_count in leases:
         heard_bytes = max(n.proxy.acknowledged.log_bytes.get(lease_id, 0) for n in fleet.nodes)
@@ -104,6 +108,9 @@ def _losses(fleet: Fleet, run_id: str) -> Iterator[str]:
                 f"{lease_id}: acknowledged {heard_bytes} bytes and {heard_rows} rows, "
                 f"stored {log_bytes} and {row_count}"
             )
+        heard = {n.proxy.acknowledged.results.get(lease_id, state) for n in fleet.nodes}
+        if heard != {state}:
+            yield f"{lease_id}: acknowledged as {heard - {state}}, stored as {state}"
         text, rows = _stored(fleet, lease_id)
         if len(text.encode()) != log_bytes or len(rows) != row_count:
             yield (
@@ -116,11 +123,12 @@ def _losses(fleet: Fleet, run_id: str) -> Iterator[str]:
 
 
 def _stored(fleet: Fleet, lease_id: str) -> tuple[str, list[tuple[int, int]]]:
-    pieces = fleet.server.query(
-        "select text from lease_logs where lease_id = ? order by position", lease_id
+    pieces = fleet.database.query(
+        "select text from lease_logs where lease_id = :lease order by position", lease=lease_id
     )
-    rows = fleet.server.query(
-        "select rank, step from lease_metrics where lease_id = ? order by number", lease_id
+    rows = fleet.database.query(
+        "select rank, step from lease_metrics where lease_id = :lease order by number",
+        lease=lease_id,
     )
     return "".join(piece[0] for piece in pieces), [tuple(row) for row in rows]
 
@@ -163,3 +171,16 @@ def _survivors(fleet: Fleet) -> Iterator[str]:
     for node in fleet.nodes:
         if left := tagged(f"{node.agent_id}/"):
             yield f"{node.name} still has processes {left}"
+
+
+def _half_made(fleet: Fleet) -> Iterator[str]:
+    """Yield runs that nobody was told of, or that are gone, and other surprises of the fleet."""
+    stored = {row[0] for row in fleet.database.query("select id from runs")}
+    if stored != fleet.run_ids:
+        yield (
+            f"runs that nobody was told of: {stored - fleet.run_ids}; runs that are gone: "
+            f"{fleet.run_ids - stored}"
+        )
+        fleet.run_ids |= stored
+    yield from fleet.surprises
+    fleet.surprises.clear()

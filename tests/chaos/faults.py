@@ -16,6 +16,7 @@ from tests.chaos.fleet import Fleet, Node
 # As shares of a lease: shorter and longer than what agents and server may be silent for.
 _SHORT = (0.02, 0.4)
 _ANY = (0.02, 1.6)
+DAY_SECONDS = 86_400.0
 
 
 class Faults:
@@ -40,7 +41,11 @@ class Faults:
             "network cut": self._cut_network,
             "requests lost, doubled, disordered": self._spoil,
             "cancelled": self._cancel,
+            "database away": self._lose_database,
         }
+        if fleet.clock.can_be_set:
+            self.kinds["server's clock set"] = self._set_clock
+            self.kinds["agent's clock set"] = self._set_agents_clock
 
     def _node(self) -> Node:
         return self._chance.choice(self._fleet.nodes)
@@ -118,6 +123,25 @@ class Faults:
         one, other = self._fleet.nodes[:2]
         with one.proxy.spoiled(0.4), other.proxy.spoiled(0.4):
             self._pause((0.3, 1.0))
+
+    def _lose_database(self, run: str, _marks: Path) -> None:
+        """Have the database away; what is asked for meanwhile is refused, and leaves nothing."""
+        plan_id = self._fleet.state(run)["plan_id"]
+        with self._fleet.database.away(self._chance) as answers:
+            if answers:
+                body = {"plan_id": plan_id, "command": "work"}
+                status = self._fleet.server.status_of("POST", "/v1/runs", body)
+                if status not in {None, 503}:
+                    self._fleet.surprises.append(f"without a database a run was answered {status}")
+            self._pause(_ANY)
+
+    def _set_clock(self, _run: str, _marks: Path) -> None:
+        """Set the clock of the server and its database by up to many leases, either way."""
+        leases = self._chance.choice([-1, 1]) * 10 ** self._chance.uniform(-0.5, 3)
+        self._fleet.clock.set_by(leases * self._lease_seconds)
+
+    def _set_agents_clock(self, _run: str, _marks: Path) -> None:
+        self._node().clock.set_by(self._chance.uniform(-DAY_SECONDS, DAY_SECONDS))
 
     def _cancel(self, run: str, _marks: Path) -> None:
         self._fleet.server.ask("POST", f"/v1/runs/{run}/cancel", allowed={409})

@@ -1,163 +1,44 @@
-"""Fleet: a server on SQLite and agents with work folders of their own, as real processes."""
+"""Fleet: a server and agents with work folders of their own, as real processes."""
 
 from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
-import socket
-import sqlite3
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Mapping
-from contextlib import suppress
-from dataclasses import dataclass
+import tempfile
+import uuid
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import httpx
-
 from executor.agent.processes import TAG, kill_all
+from tests.chaos.clocks import Clock
+from tests.chaos.databases import ChaosDatabase, Kind, PostgresDatabase, SqliteDatabase
 from tests.chaos.proxy import Proxy
+from tests.chaos.server import ROOT, START_SECONDS, Server, Tempo, free_port, wait_until
 
-ROOT = Path(__file__).resolve().parents[2]
-PLACES = {"python": sys.executable, "root": str(ROOT)}
-START_SECONDS = 90.0
 FINAL = {"succeeded", "failed", "cancelled"}
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Tempo:
-    """How often agents speak and how long a lease lasts, in seconds."""
-
-    heartbeat: float = 0.5
-    lease: float = 4.0
-    poll: float = 2.0
-    acknowledge: float = 3.0
-    replan_after: float = 2.0
-
-
-class Server:
-    """`python -m api` on SQLite; survives kills with the same port and database."""
-
-    def __init__(self, folder: Path, tempo: Tempo) -> None:
-        self._folder = folder
-        self._tempo = tempo
-        self.port = free_port()
-        self.database = folder / "meshwright.db"
-        self._process: subprocess.Popen[bytes] | None = None
-        self._url = f"sqlite:///{self.database}"
-        self._http = httpx.Client(base_url=f"http://127.0.0.1:{self.port}", timeout=30.0)
-
-    def start(self) -> None:
-        """Start, and wait until it is ready."""
-        variables = {
-            "MESHWRIGHT_DATABASE_URL": self._url,
-            "MESHWRIGHT_PORT": str(self.port),
-            "MESHWRIGHT_FIRST_KEY": "false",
-            "MESHWRIGHT_SOLVER_PROCESSES": "1",
-            "MESHWRIGHT_REQUESTS_PER_MINUTE": "1000000",
-            "MESHWRIGHT_AGENT_HEARTBEAT_SECONDS": str(self._tempo.heartbeat),
-            "MESHWRIGHT_AGENT_LEASE_SECONDS": str(self._tempo.lease),
-            "MESHWRIGHT_AGENT_POLL_SECONDS": str(self._tempo.poll),
-            "MESHWRIGHT_AGENT_ACKNOWLEDGE_SECONDS": str(self._tempo.acknowledge),
-            "MESHWRIGHT_REPLAN_AFTER_SECONDS": str(self._tempo.replan_after),
-            "MESHWRIGHT_SWEEP_SECONDS": "0.2",
-        }
-        with (self._folder / "server.log").open("ab") as log:
-            self._process = subprocess.Popen(
-                [sys.executable, "-m", "api"],
-                cwd=ROOT,
-                env={**os.environ, **variables},
-                stdout=log,
-                stderr=log,
-                start_new_session=True,
-            )
-        self.wait_ready()
-
-    def wait_ready(self) -> None:
-        """Wait until requests are answered."""
-        wait_until(self._is_ready, START_SECONDS, "the server does not start")
-
-    def let_in(self) -> None:
-        """Make a key for this harness."""
-        answer = subprocess.run(
-            [sys.executable, "-m", "planner.cli", "keys", "create", "--name", "chaos", "--json",
-             *(f"--scope={scope}" for scope in ("read", "plan", "run", "admin")),
-             "--database-url", self._url],
-            cwd=ROOT, capture_output=True, text=True, check=True,
-        )  # fmt: skip
-        self._http.headers["Authorization"] = f"Bearer {json.loads(answer.stdout)['key']}"
-
-    @property
-    def pid(self) -> int:
-        """Return the process's number."""
-        assert self._process is not None
-        return self._process.pid
-
-    def kill(self) -> None:
-        """Kill it as an outage would, with its solvers."""
-        if self._process is not None:
-            with suppress(ProcessLookupError):
-                os.killpg(self._process.pid, signal.SIGKILL)
-            self._process.wait()
-            self._process = None
-
-    def ask(
-        self,
-        method: str,
-        path: str,
-        body: Mapping[str, Any] | None = None,
-        *,
-        allowed: frozenset[int] | set[int] = frozenset(),
-    ) -> Any:
-        """Return the JSON answer, a success or `allowed`; asks again while the server is away."""
-        deadline = time.monotonic() + START_SECONDS
-        while True:
-            try:
-                response = self._http.request(method, path, json=body)
-            except httpx.HTTPError:
-                response = None
-            if response is not None and (
-                response.status_code < 400 or response.status_code in allowed
-            ):
-                return response.json() if response.content else None
-            said = "no answer" if response is None else f"{response.status_code} {response.text}"
-            away = response is None or response.status_code in {429, 503}
-            assert away, f"{method} {path}: {said}"
-            assert time.monotonic() < deadline, f"{method} {path}: {said}"
-            time.sleep(0.1)
-
-    def query(self, sql: str, *values: Any) -> list[Any]:
-        """Return rows of the database, read beside the server."""
-        connection = sqlite3.connect(f"file:{self.database}?mode=ro", uri=True, timeout=30)
-        try:
-            return connection.execute(sql, values).fetchall()
-        finally:
-            connection.close()
-
-    def close(self) -> None:
-        """End it."""
-        self.kill()
-        self._http.close()
-
-    def _is_ready(self) -> bool:
-        assert self._process is not None
-        assert self._process.poll() is None, (self._folder / "server.log").read_text()[-2000:]
-        try:
-            return self._http.get("/readyz").status_code == 200
-        except httpx.HTTPError:
-            return False
 
 
 class Node:
     """An agent behind a proxy, with a folder of its own."""
 
     def __init__(
-        self, name: str, folder: Path, *, server: Server, commands: str, seed: int, ranks: int = 2
+        self,
+        name: str,
+        folder: Path,
+        *,
+        server: Server,
+        commands: str,
+        seed: int,
+        clock: Clock,
+        ranks: int = 2,
     ) -> None:
         self.name = name
+        self.clock = clock
         self.folder = folder / name
         self.folder.mkdir()
         self.proxy = Proxy(server.port, seed=seed)
@@ -198,8 +79,8 @@ class Node:
             self._process = subprocess.Popen(
                 [sys.executable, "-m", "executor.agent", "run", "--config",
                  str(self._configuration)],
-                cwd=ROOT, env={**variables, "OMP_NUM_THREADS": "1"}, stdout=log, stderr=log,
-                start_new_session=True,
+                cwd=ROOT, env={**variables, **self.clock.environment, "OMP_NUM_THREADS": "1"},
+                stdout=log, stderr=log, start_new_session=True,
             )  # fmt: skip
 
     @property
@@ -241,12 +122,30 @@ class Node:
 
 
 class Fleet:
-    """A server, agents, and a plan for them."""
+    """A server, agents, and a plan for them. Each has a wall clock of its own."""
 
-    def __init__(self, folder: Path, *, tempo: Tempo | None = None) -> None:
+    def __init__(
+        self, folder: Path, *, tempo: Tempo | None = None, database: Kind = "sqlite"
+    ) -> None:
         self.folder = folder
-        self.server = Server(folder, tempo or Tempo())
+        # Where the account of the database's server can read.
+        self._clocks = Path(tempfile.mkdtemp(prefix="mw-clocks-"))
+        self._clocks.chmod(0o755)
+        self.clock = Clock(self._clocks, "server")
+        self.database: ChaosDatabase = (
+            SqliteDatabase(folder)
+            if database == "sqlite"
+            else PostgresDatabase(self.clock.environment)
+        )
+        self.server = Server(
+            folder,
+            tempo or Tempo(),
+            database_url=self.database.url,
+            environment=self.clock.environment,
+        )
         self.nodes: list[Node] = []
+        self.run_ids: set[str] = set()
+        self.surprises: list[str] = []
 
     def start(self, commands: str, *, node_count: int, seed: int = 0) -> None:
         """Start the server and agents that allow `commands` (TOML)."""
@@ -255,7 +154,7 @@ class Fleet:
         for index in range(node_count):
             node = Node(
                 f"node-{index}", self.folder, server=self.server, commands=commands,
-                seed=seed * 1000 + index,
+                seed=seed * 1000 + index, clock=Clock(self._clocks, f"node-{index}"),
             )  # fmt: skip
             self.nodes.append(node)
             node.enrol(self.server)
@@ -275,9 +174,12 @@ class Fleet:
         return str(wait_until(made, START_SECONDS, "the plan is not made"))
 
     def run(self, plan_id: str, *, command: str, **fields: Any) -> str:
-        """Queue a run; return its number."""
+        """Queue a run; return its number. Asked again, it is the same run."""
         body = {"plan_id": plan_id, "command": command, **fields}
-        return str(self.server.ask("POST", "/v1/runs", body)["id"])
+        key = {"Idempotency-Key": uuid.uuid4().hex}
+        run_id = str(self.server.ask("POST", "/v1/runs", body, headers=key)["id"])
+        self.run_ids.add(run_id)
+        return run_id
 
     def state(self, run_id: str) -> dict[str, Any]:
         """Return the run as the server shows it."""
@@ -304,23 +206,5 @@ class Fleet:
         for node in self.nodes:
             node.close()
         self.server.close()
-
-
-def wait_until(happened: Callable[[], Any], seconds: float, otherwise: str) -> Any:
-    """Return what `happened` says once it is true.
-
-    Raises:
-        AssertionError: if that takes longer than `seconds`.
-    """
-    deadline = time.monotonic() + seconds
-    while not (found := happened()):
-        assert time.monotonic() < deadline, otherwise
-        time.sleep(0.05)
-    return found
-
-
-def free_port() -> int:
-    """Return a port that nobody listens on."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+        self.database.close()
+        shutil.rmtree(self._clocks)

@@ -33,10 +33,11 @@ class Request:
 
 @dataclass(slots=True)
 class Acknowledged:
-    """The highest that the agent was ever told is stored, by lease."""
+    """The highest that the agent was ever told is stored, and how its lease ended, by lease."""
 
     log_bytes: dict[str, int] = field(default_factory=dict)
     metric_rows: dict[str, int] = field(default_factory=dict)
+    results: dict[str, str] = field(default_factory=dict)
 
 
 class Proxy:
@@ -150,6 +151,8 @@ class Proxy:
                 (self.acknowledged.log_bytes, "acknowledged_offset"),
                 (self.acknowledged.metric_rows, "acknowledged_sequence"),
             ):
+                if parts[4:] == ["result"]:
+                    self.acknowledged.results[parts[3]] = fields["state"]
                 if name in fields:
                     kind[parts[3]] = max(kind.get(parts[3], 0), fields[name])
 

@@ -5,21 +5,24 @@ from __future__ import annotations
 import math
 import random
 import sys
+import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from tests.chaos.checks import violations
-from tests.chaos.faults import Faults
-from tests.chaos.fleet import FINAL, Fleet, Tempo, wait_until
+from tests.chaos.databases import Kind
+from tests.chaos.faults import DAY_SECONDS, Faults
+from tests.chaos.fleet import FINAL, Fleet
+from tests.chaos.server import Tempo, wait_until
 
 TEMPO = Tempo(heartbeat=0.5, lease=4.0, poll=2.0, acknowledge=4.0)
-STEP_COUNT = 60
+STEP_COUNT = 40
 STEP_SECONDS = 0.05
-ROUND_SECONDS = 150.0
-_QUIET_SECONDS = 30.0
+ROUND_SECONDS = 240.0
+_QUIET_SECONDS = 60.0
 _SECOND_FAULT_RATIO = 0.35
 _WHILE_TRAINING_RATIO = 0.8
 WORKER = Path(__file__).with_name("worker.py")
@@ -39,22 +42,45 @@ TWO_NODES = {
 }  # fmt: skip
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Played:
+    """What came of a round: how its run ended, after how many epochs, and what was lost."""
+
+    faults: tuple[str, ...]
+    state: str
+    epochs: int
+    seconds: float
+    losses: tuple[str, ...]
+
+
 @dataclass(slots=True)
 class Tally:
     """What happened in all rounds."""
 
     rounds: int = 0
+    databases: Counter[str] = field(default_factory=Counter)
     faults: Counter[str] = field(default_factory=Counter)
     ends: Counter[str] = field(default_factory=Counter)
     epochs: int = 0
     losses: list[str] = field(default_factory=list)
 
+    def add(self, number: int, played: Played, database: str) -> None:
+        """Count a round."""
+        self.rounds += 1
+        self.databases[database] += 1
+        self.faults.update(played.faults)
+        self.ends[played.state] += 1
+        self.epochs += played.epochs
+        faults = ", ".join(played.faults)
+        self.losses += [f"round {number} ({faults}): {text}" for text in played.losses]
+
     def lines(self) -> list[str]:
         """Return it for people."""
+        databases = ", ".join(f"{name} {count}" for name, count in sorted(self.databases.items()))
         faults = ", ".join(f"{kind} {count}" for kind, count in sorted(self.faults.items()))
         ends = ", ".join(f"{state} {count}" for state, count in sorted(self.ends.items()))
         return [
-            f"rounds {self.rounds}, epochs {self.epochs}, ends: {ends}",
+            f"rounds {self.rounds} ({databases}), epochs {self.epochs}, ends: {ends}",
             f"faults {sum(self.faults.values())}: {faults}",
             f"losses {len(self.losses)}",
             *self.losses,
@@ -69,34 +95,79 @@ def play(
     say: Callable[[str], None] = lambda _: None,
     kinds: Sequence[str] | None = None,
     seconds_limit: float = math.inf,
+    databases: Sequence[Kind] = ("sqlite",),
 ) -> Tally:
-    """Return the tally of `rounds` rounds of faults, drawn from `seed`; fewer if time runs out."""
-    until = time.monotonic() + seconds_limit
-    fleet = Fleet(folder, tempo=TEMPO)
-    tally = Tally()
-    try:
-        fleet.start(commands(folder), node_count=2, seed=seed)
-        plan_id = fleet.plan(TWO_NODES)
-        for number in range(rounds):
-            if time.monotonic() > until:
-                break
-            chance = random.Random(f"{seed}/{number}")  # noqa: S311 - to be drawn again
-            one_round(fleet, plan_id, tally, chance=chance, say=say, kinds=kinds)
-    finally:
-        fleet.close()
-    return tally
+    """Return the tally of `rounds` rounds of faults, drawn from `seed`; fewer if time runs out.
+
+    There is a fleet for each of `databases`, and they play at the same time: rounds mostly wait.
+    What befalls a round follows from its number, whichever fleet plays it.
+    """
+    lanes = _Lanes(
+        tally=Tally(), numbers=iter(range(rounds)), seed=seed, say=say, kinds=kinds,
+        until=time.monotonic() + seconds_limit,
+    )  # fmt: skip
+    threads = []
+    for index, database in enumerate(databases):
+        own = folder / f"{index}-{database}"
+        own.mkdir()
+        thread = threading.Thread(target=lanes.play, args=(own, database))
+        thread.start()
+        threads.append(thread)
+    for thread in threads:
+        thread.join()
+    return lanes.tally
+
+
+@dataclass(slots=True, kw_only=True)
+class _Lanes:
+    """Fleets that take rounds from one queue."""
+
+    tally: Tally
+    numbers: Iterator[int]
+    seed: int
+    say: Callable[[str], None]
+    kinds: Sequence[str] | None
+    until: float
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def play(self, folder: Path, database: Kind) -> None:
+        """Play rounds with a fleet in `folder` until none is left; what ends it is a loss."""
+        fleet = Fleet(folder, tempo=TEMPO, database=database)
+        try:
+            fleet.start(commands(folder), node_count=2, seed=self.seed)
+            plan_id = fleet.plan(TWO_NODES)
+            for node, days in zip(fleet.nodes, (-0.7, 0.9), strict=True):
+                node.clock.set_by(days * DAY_SECONDS)
+            while (number := self._next()) is not None:
+                chance = random.Random(f"{self.seed}/{number}")  # noqa: S311 - to be drawn again
+                played = one_round(fleet, plan_id, chance=chance, kinds=self.kinds)
+                self._add(number, played, database)
+        except Exception as error:  # noqa: BLE001 - whatever it was, it is told
+            with self.lock:
+                self.tally.losses.append(f"the fleet on {database} ended: {error!r}")
+        finally:
+            fleet.close()
+
+    def _next(self) -> int | None:
+        with self.lock:
+            return None if time.monotonic() > self.until else next(self.numbers, None)
+
+    def _add(self, number: int, played: Played, database: Kind) -> None:
+        faults = ", ".join(played.faults)
+        with self.lock:
+            self.tally.add(number, played, database)
+            self.say(
+                f"round {number} on {database}: {faults}; {played.state}; {played.seconds:.1f} s; "
+                f"{len(played.losses)} losses"
+            )
+            for text in played.losses:
+                self.say(f"  {text}")
 
 
 def one_round(
-    fleet: Fleet,
-    plan_id: str,
-    tally: Tally,
-    *,
-    chance: random.Random,
-    say: Callable[[str], None],
-    kinds: Sequence[str] | None,
-) -> None:
-    """Play one round, and add it to the tally."""
+    fleet: Fleet, plan_id: str, *, chance: random.Random, kinds: Sequence[str] | None
+) -> Played:
+    """Play one round, and return what came of it."""
     began = time.monotonic()
     faults = Faults(fleet, chance, lease_seconds=TEMPO.lease)
     run_id = fleet.run(plan_id, command="work", restart_limit=1000, replan=False)
@@ -112,25 +183,21 @@ def one_round(
             )
         time.sleep(chance.uniform(0.0, 0.9 * STEP_COUNT * STEP_SECONDS))
         faults.kinds[kind](run_id, marks)
-    found: list[str] = []
+    state, epochs = "lost", 0
     try:
         run = wait_until(lambda: ended(fleet, run_id), ROUND_SECONDS, f"{run_id} does not end")
-        tally.ends[run["state"]] += 1
-        tally.epochs += run["epoch"]
+        state, epochs = run["state"], run["epoch"]
         settle(fleet)
         found = violations(fleet, run_id, marks)
     except AssertionError as error:
         found = [f"{run_id}: {error}"]
-        tally.ends["lost"] += 1
-    tally.rounds += 1
-    tally.faults.update(drawn)
-    tally.losses += [
-        f"round {tally.rounds} ({', '.join(drawn)}) {run_id}: {text}" for text in found
-    ]
-    took = time.monotonic() - began
-    say(f"round {tally.rounds}: {', '.join(drawn)}; {took:.1f} s; {len(found)} losses")
-    for text in found:
-        say(f"  {text}")
+    return Played(
+        faults=tuple(drawn),
+        state=state,
+        epochs=epochs,
+        seconds=time.monotonic() - began,
+        losses=tuple(found),
+    )
 
 
 def ended(fleet: Fleet, run_id: str) -> dict[str, object] | None:

@@ -12,8 +12,9 @@ from typing import Any
 
 import pytest
 
-from tests.chaos.fleet import ROOT, Fleet, Tempo, wait_until
+from tests.chaos.fleet import Fleet
 from tests.chaos.rounds import TWO_NODES, settle
+from tests.chaos.server import ROOT, Tempo, wait_until
 
 pytestmark = [pytest.mark.distributed, pytest.mark.timeout(600)]
 

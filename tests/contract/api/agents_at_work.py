@@ -15,7 +15,8 @@ from sqlalchemy import select
 from api.caller import DEFAULT_PROJECT
 from api.repositories.plans import PlanRepository
 from api.services.records import plan_row
-from api.services.sweeper import Sweeper, Watch
+from api.services.sweeper import Sweeper
+from api.services.watch import Watch
 from api.tables import AgentRow, LeaseRow, RunRow
 from planner.schema.cluster import Cluster, NodeGroup
 from planner.schema.job import Job
@@ -223,6 +224,7 @@ def age(client: TestClient, seconds: float, *, but: tuple[AgentAtWork, ...] = ()
         for lease in session.scalars(select(LeaseRow)):
             if lease.agent_id not in spared:
                 lease.expires_at -= span
+                lease.offered_at -= span
         for agent in session.scalars(select(AgentRow)):
             if agent.id not in spared and agent.available_until is not None:
                 agent.available_until -= span

@@ -6,9 +6,10 @@ import os
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from types import MappingProxyType
 
 USER = "meshwright"
 _UNSAFE_BUT_QUICK = "-c fsync=off -c synchronous_commit=off -c full_page_writes=off"
@@ -26,7 +27,12 @@ def server_programs() -> Path | None:
 
 
 @contextmanager
-def running_server(programs: Path) -> Iterator[str]:
+def running_server(
+    programs: Path,
+    *,
+    settings: str = _UNSAFE_BUT_QUICK,
+    environment: Mapping[str, str] = MappingProxyType({}),
+) -> Iterator[str]:
     """Start a server and yield the URL of its first database; root starts it as `postgres`."""
     home = Path(tempfile.mkdtemp(prefix="mw-pg-"))
     account = {"user": "postgres", "group": "postgres", "extra_groups": []}
@@ -37,10 +43,13 @@ def running_server(programs: Path) -> Iterator[str]:
     def run(program: str, *arguments: str) -> None:
         command = [str(programs / program), *arguments]
         with (home.parent / f"{home.name}.log").open("ab") as log:
-            subprocess.run(command, check=True, cwd="/", stdout=log, stderr=log, **as_account)
+            subprocess.run(
+                command, check=True, cwd="/", stdout=log, stderr=log, **as_account,
+                env={**os.environ, **environment},
+            )  # fmt: skip
 
     data = str(home / "data")
-    options = f"-k {home} -c listen_addresses= {_UNSAFE_BUT_QUICK}"
+    options = f"-k {home} -c listen_addresses= {settings}"
     try:
         run("initdb", "-D", data, "-U", USER, "-A", "trust", "-E", "UTF8", "--no-sync")
         run("pg_ctl", "start", "-w", "-D", data, "-l", str(home / "server.log"), "-o", options)
@@ -54,20 +63,39 @@ def running_server(programs: Path) -> Iterator[str]:
 
 
 @contextmanager
-def restarted(programs: Path, url: str) -> Iterator[None]:
-    """Stop the server behind `url`, and start it again at the end."""
-    home = Path(url.partition("?host=")[2])
+def restarted(
+    programs: Path,
+    url: str,
+    *,
+    mode: str = "fast",
+    settings: str = _UNSAFE_BUT_QUICK,
+    environment: Mapping[str, str] = MappingProxyType({}),
+) -> Iterator[None]:
+    """Stop the server behind `url` in that mode of `pg_ctl`, and start it again at the end."""
+    home = _home(url)
     account = {"user": "postgres", "group": "postgres", "extra_groups": []}
     as_account = account if os.geteuid() == 0 else {}
 
     def control(*arguments: str) -> None:
         command = [str(programs / "pg_ctl"), *arguments, "-D", str(home / "data")]
         with (home / "control.log").open("ab") as log:
-            subprocess.run(command, check=True, cwd="/", stdout=log, stderr=log, **as_account)
+            subprocess.run(
+                command, check=True, cwd="/", stdout=log, stderr=log, **as_account,
+                env={**os.environ, **environment},
+            )  # fmt: skip
 
-    control("stop", "-m", "fast")
+    control("stop", "-m", mode)
     try:
         yield
     finally:
-        options = f"-k {home} -c listen_addresses= {_UNSAFE_BUT_QUICK}"
+        options = f"-k {home} -c listen_addresses= {settings}"
         control("start", "-w", "-l", str(home / "server.log"), "-o", options)
+
+
+def postmaster_id(url: str) -> int:
+    """Return the number of the first process of the server behind `url`."""
+    return int((_home(url) / "data" / "postmaster.pid").read_text().split()[0])
+
+
+def _home(url: str) -> Path:
+    return Path(url.partition("?host=")[2])

@@ -7,6 +7,13 @@ from fastapi.testclient import TestClient
 from api.app import create_app
 from api.migrate import downgrade, upgrade
 from api.settings import Settings
+from tests.contract.api.agents_at_work import (
+    QUIET,
+    AgentAtWork,
+    a_run,
+    plan_by_devices,
+    running,
+)
 from tests.contract.api.solvers import a_planner
 from tests.contract.api.solving import a_stored_plan
 
@@ -46,3 +53,33 @@ def test_metrics_count_requests_by_route(client):
 
     line = 'meshwright_requests_total{method="GET",route="/v1/plans/{plan_id}",status="200"} 1.0'
     assert line in client.get("/metrics").text
+
+
+def test_metrics_count_agents_leases_and_runs_by_state(make_client):
+    with make_client(planner=a_planner(plan=plan_by_devices), **QUIET) as client:
+        running(client)
+        AgentAtWork.enrolled(client, "node-c")
+        a_run(client)
+        text = client.get("/metrics").text
+
+    for line in (
+        'meshwright_agents{state="busy"} 2.0',
+        'meshwright_agents{state="away"} 1.0',
+        'meshwright_leases{state="running"} 2.0',
+        'meshwright_runs{state="running"} 1.0',
+        'meshwright_runs{state="queued"} 1.0',
+        'meshwright_runs{state="failed"} 0.0',
+    ):
+        assert line in text.splitlines()
+    assert "meshwright_run_longest_wait_seconds " in text
+
+
+def test_metrics_are_there_while_the_database_is_not(tmp_path):
+    url = f"sqlite:///{tmp_path}/no-such-directory/meshwright.db"
+    app = create_app(Settings(database_url=url, allowed_hosts=("testserver",)), planner=a_planner())
+
+    answer = TestClient(app).get("/metrics")
+
+    assert answer.status_code == 200
+    assert "meshwright_solves_running" in answer.text
+    assert "meshwright_runs" not in answer.text

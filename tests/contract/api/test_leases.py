@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import random
 from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
 from itertools import pairwise
 
 import pytest
 from fastapi.testclient import TestClient
 from sqlalchemy import select
 
+from api.repositories.clock import current_time
+from api.services.watch import Watch
 from api.tables import LeaseRow
 from planner.schema.plan import Plan
 from tests.contract.api.agents_at_work import (
@@ -26,10 +29,12 @@ from tests.contract.api.agents_at_work import (
     state_of,
     sweeper_of,
     two_agents,
+    two_nodes,
 )
 from tests.contract.api.solvers import a_planner
 
 PLANNER = a_planner(plan=plan_by_devices)
+SMALL_JOB = {"global_batch_size": 16, "sequence_length": 128}
 
 
 @pytest.fixture
@@ -373,3 +378,85 @@ def test_a_launch_that_is_seen_ready_by_two_at_once_starts(client):
 
     assert state_of(client, run_id) == "running"
     launch(first, second)
+
+
+def a_small_run(client):
+    """Ask for a run on one node."""
+    group = {**two_nodes()["node_groups"][0], "node_count": 1}
+    request = {"model": "tiny", "cluster": two_nodes(node_groups=[group]), "job": SMALL_JOB}
+    answer = client.post("/v1/plans", json=request, headers={"Prefer": "wait=30"})
+    return a_run(client, answer.json()["id"])
+
+
+def test_a_small_run_overtakes_a_gang_that_waits_for_agents(client):
+    agent = AgentAtWork.enrolled(client)
+    agent.poll()
+    gang = a_run(client)
+    small = a_small_run(client)
+
+    assert (state_of(client, gang), state_of(client, small)) == ("queued", "starting")
+
+
+def test_a_gang_that_has_waited_long_has_agents_kept_for_it(client):
+    """One node after the other comes free, and small runs do not take them for ever."""
+    first, second = two_agents(client)
+    busy = a_small_run(client)
+    holder, idle = sorted((first, second), key=lambda agent: agent.poll().status_code)
+    gang = a_run(client)
+    age(client, 601)
+    idle.poll()
+
+    small = a_small_run(client)
+
+    assert (state_of(client, gang), state_of(client, small)) == ("queued", "queued")
+    waiting = client.get(f"/v1/runs/{small}").json()["waiting_for"]
+    assert "1 idle agents are kept for a run that waits longer" in waiting
+    launch(holder)
+    holder.result("succeeded")
+    assert state_of(client, busy) == "succeeded"
+    holder.poll()
+    assert (state_of(client, gang), state_of(client, small)) == ("starting", "queued")
+
+
+def test_a_run_that_no_agents_could_ever_take_holds_nobody_up(client):
+    agent = AgentAtWork.enrolled(client)
+    agent.poll()
+    gang = a_run(client)
+    age(client, 601)
+    agent.poll()
+
+    small = a_small_run(client)
+
+    assert (state_of(client, gang), state_of(client, small)) == ("queued", "starting")
+
+
+@pytest.mark.parametrize("set_by_seconds", [-3600, 3600])
+def test_no_lease_expires_because_the_services_clock_was_set(client, database, set_by_seconds):
+    """Time that nobody lived through takes no lease, and what was set back prolongs none."""
+    run_id, first, second = running(client)
+    sweeper = sweeper_of(client)
+    sweeper._watch = Watch(gap_seconds=1e9, step_seconds=5)
+    sweeper.sweep()
+    age(client, set_by_seconds)
+    sweeper._watch._ahead_seconds -= set_by_seconds
+    sweeper._watch._since -= 61
+
+    sweeper.sweep()
+
+    assert state_of(client, run_id) == "running"
+    if set_by_seconds < 0:
+        sweeper._watch._since -= 61
+        sweeper.sweep()
+        with database.reading() as session:
+            ends = session.scalars(select(LeaseRow.expires_at)).all()
+            assert max(ends) <= current_time(session) + timedelta(seconds=60)
+    assert [agent.beat("running").status_code for agent in (first, second)] == [200, 200]
+
+
+def test_an_agent_that_asks_too_often_is_told_to_wait(make_client):
+    with make_client(planner=PLANNER, agent_requests_per_minute=3, **QUIET) as client:
+        agent = AgentAtWork.enrolled(client)
+        answers = [agent.poll() for _ in range(4)]
+
+    assert [answer.status_code for answer in answers] == [204, 204, 204, 429]
+    assert int(answers[3].headers["Retry-After"]) >= 1

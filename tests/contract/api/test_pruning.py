@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 
+import pytest
 from sqlalchemy import func, select
 
 from api.repositories.operations import OperationRepository
@@ -11,8 +12,16 @@ from api.repositories.plans import IdempotencyKeyRepository
 from api.services.pruning import Pruning
 from api.settings import Settings
 from api.tables import IdempotencyKeyRow, OperationEventRow, OperationRow
+from tests.contract.api.agents_at_work import QUIET, a_run, launch, plan_by_devices, running
+from tests.contract.api.solvers import a_planner
 
 NOW = datetime(2026, 6, 1, tzinfo=UTC)
+
+
+@pytest.fixture
+def client(make_client):
+    with make_client(planner=a_planner(plan=plan_by_devices), **QUIET) as client:
+        yield client
 
 
 def an_operation(database, name: str, *, days_ago: float | None) -> None:
@@ -61,6 +70,52 @@ def test_more_than_a_batch_goes_at_once(database):
         )
 
     assert Pruning(database, Settings()).prune(NOW + timedelta(days=31)) == 1001
+
+
+def test_logs_and_metrics_of_runs_that_ended_long_ago_go_and_runs_stay(client):
+    """A live run keeps all it ever wrote."""
+    ended, *agents = running(client)
+    write(*agents)
+    for agent in agents:
+        agent.result("succeeded")
+        agent.poll()
+    live = a_run(client)
+    for agent in agents:
+        agent.poll()
+    launch(*sorted(agents, key=lambda agent: agent.lease["node_rank"]))
+    write(*agents)
+    pruning = Pruning(client.app.state.database, Settings(run_log_days=90, run_metric_days=365))
+
+    pruning.prune(datetime.now(UTC) + timedelta(days=89))
+    assert log_of(client, ended)["text"] == "line\n"
+    pruning.prune(datetime.now(UTC) + timedelta(days=91))
+    assert log_of(client, ended) == {
+        "attempt": 1,
+        "node_rank": 0,
+        "offset": 0,
+        "end_offset": 0,
+        "text": "",
+        "complete": True,
+        "removed": True,
+    }
+    assert len(client.get(f"/v1/runs/{ended}/metrics").json()["items"]) == 4
+    pruning.prune(datetime.now(UTC) + timedelta(days=366))
+
+    assert client.get(f"/v1/runs/{ended}/metrics").json()["items"] == []
+    assert client.get(f"/v1/runs/{ended}").json()["state"] == "succeeded"
+    assert len(client.get(f"/v1/runs/{live}/metrics").json()["items"]) == 4
+    assert (log_of(client, live)["text"], log_of(client, live)["removed"]) == ("line\n", False)
+
+
+def write(*agents):
+    """A line and two steps of each."""
+    for agent in agents:
+        agent.log(0, "line\n")
+        agent.metrics(0, 1, 2)
+
+
+def log_of(client, run_id):
+    return client.get(f"/v1/runs/{run_id}/logs").json()
 
 
 def test_old_idempotency_keys_may_be_used_anew(database):

@@ -19,6 +19,7 @@ from tests.contract.api.agents_at_work import (
     a_row,
     a_run,
     age,
+    launch,
     leased,
     pass_time,
     plan_by_devices,
@@ -251,6 +252,54 @@ def test_a_run_without_replan_waits_for_its_agents(client):
     first.poll()
     second.poll()
     assert state_of(client, run_id) == "starting"
+
+
+def test_a_run_grows_back_when_its_lost_node_is_idle_again(client):
+    run_id, first, second = running(client)
+    lose_second_node(client, first)
+    assert first.poll().status_code == 204
+    replanned(client, run_id)
+    first.poll()
+    launch(first)
+    first.beat("running", progress={"step": 40, "checkpoint_step": 30})
+
+    second.poll()
+    pass_time(client, 599, but=(first, second))
+    assert state_of(client, run_id) == "running"  # the lease was offered a moment ago
+    age(client, 601)
+    first.beat("running")
+    second.poll()
+    sweeper_of(client).sweep()
+
+    assert first.beat("running").json()["stop"]
+    first.result("stopped")
+    assert (first.poll().status_code, second.poll().status_code) == (200, 200)
+    run = run_of(client, run_id)
+    assert run["plan_id"] == run["first_plan_id"]
+    assert (run["restart_count"], run["checkpoint_step"]) == (1, 30)
+    assert [len(lease["ranks"]) for lease in run["leases"]] == [4, 4]
+    change = [e["change"] for e in history(client, run_id) if e["kind"] == "replanned"][-1]
+    assert (change["old_device_count"], change["new_device_count"]) == (4, 8)
+
+
+@pytest.mark.parametrize("hindrance", ["no checkpoint", "another run waits"])
+def test_a_run_does_not_grow_at_others_cost_or_its_own(client, hindrance):
+    run_id, first, second = running(client)
+    lose_second_node(client, first)
+    assert first.poll().status_code == 204
+    replanned(client, run_id)
+    first.poll()
+    launch(first)
+    if hindrance != "no checkpoint":
+        first.beat("running", progress={"step": 40, "checkpoint_step": 30})
+        a_run(client)
+    age(client, 601)
+    first.beat("running")
+    second.poll()
+
+    sweeper_of(client).sweep()
+
+    assert state_of(client, run_id) == "running"
 
 
 def test_an_agent_that_comes_back_is_used_again(client):

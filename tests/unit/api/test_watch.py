@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime, timedelta
+
 import pytest
 
-from api.services.sweeper import Watch
+from api.services.watch import Watch
 
 
 @pytest.fixture
@@ -14,7 +16,7 @@ def clock():
 
 @pytest.fixture
 def watch(clock):
-    return Watch(gap_seconds=5, clock=lambda: clock[0])
+    return Watch(gap_seconds=5, step_seconds=2, clock=lambda: clock[0])
 
 
 def kept_until(watch, clock, end, step=1.0):
@@ -45,3 +47,32 @@ def test_an_outage_starts_it_anew(watch, clock):
     watch.break_off()
 
     assert not watch.has_lasted(1)
+
+
+def compared(watch, clock, wall):
+    watch.compare(wall, before=clock[0] - 0.1, after=clock[0])
+
+
+@pytest.mark.parametrize("step_seconds", [-3600, -3, 3, 3600])
+def test_a_database_whose_clock_is_set_starts_it_anew(watch, clock, step_seconds):
+    wall = datetime(2026, 6, 1, tzinfo=UTC)
+    compared(watch, clock, wall)
+    kept_until(watch, clock, 160)
+    compared(watch, clock, wall + timedelta(seconds=60 + step_seconds))
+
+    assert not watch.has_lasted(1)
+    kept_until(watch, clock, 220)
+    compared(watch, clock, wall + timedelta(seconds=120 + step_seconds))
+    assert watch.has_lasted(60)
+
+
+def test_a_clock_that_is_a_little_off_or_slow_to_read_does_not(watch, clock):
+    wall = datetime(2026, 6, 1, tzinfo=UTC)
+    compared(watch, clock, wall)
+    kept_until(watch, clock, 160)
+    compared(watch, clock, wall + timedelta(seconds=61.5))
+    clock[0] += 4
+    watch.keep()
+    watch.compare(wall + timedelta(seconds=60), before=clock[0] - 4, after=clock[0])
+
+    assert watch.has_lasted(60)
