@@ -13,6 +13,7 @@ from planner.cli.options import (
     BatchOption,
     CalibrationOption,
     ClusterArgument,
+    FrameworkOption,
     JobOption,
     JsonOption,
     ModelArgument,
@@ -44,6 +45,7 @@ def frontier(  # noqa: PLR0913 - one parameter per option; tests freeze the surf
     precision: PrecisionOption = None,
     optimizer: OptimizerOption = None,
     stack: StackOption = None,
+    framework: FrameworkOption = None,
     calibration: CalibrationOption = None,
     settings: SettingsOption = None,
     solver_seconds: SolverSecondsOption = None,
@@ -56,6 +58,7 @@ def frontier(  # noqa: PLR0913 - one parameter per option; tests freeze the surf
         "precision": precision,
         "optimizer": optimizer,
         "stack": stack,
+        "framework": framework,
     }
     limits = {"solver_seconds": solver_seconds}
     wanted = read_job(job, fields=fields, limits=limits, calibration=calibration, settings=settings)

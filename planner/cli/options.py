@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 PrecisionName = Literal["bf16", "fp16", "fp32", "fp8"]
 OptimizerName = Literal["adamw", "adam8bit", "sgd", "adafactor", "muon"]
 StackName = Literal["torch", "megatron", "deepspeed"]
+FrameworkName = Literal["torchtitan", "megatron-lm", "deepspeed", "accelerate"]
 ObjectiveName = Literal["throughput", "cost", "memory", "devices"]
 
 ModelArgument = Annotated[
@@ -55,6 +56,15 @@ OptimizerOption = Annotated[
 ]
 StackOption = Annotated[
     StackName | None, typer.Option("--stack", metavar="NAME", help="torch, megatron or deepspeed.")
+]
+FrameworkOption = Annotated[
+    FrameworkName | None,
+    typer.Option(
+        "--framework",
+        metavar="NAME",
+        help="Plan only what its configuration can say: torchtitan, megatron-lm, deepspeed or"
+        " accelerate.",
+    ),
 ]
 ObjectiveOption = Annotated[
     ObjectiveName | None,

@@ -14,6 +14,7 @@ from planner.cli.options import (
     BatchOption,
     CalibrationOption,
     ClusterArgument,
+    FrameworkOption,
     JobOption,
     JsonOption,
     ModelArgument,
@@ -44,6 +45,7 @@ def plan(  # noqa: PLR0913 - one parameter per option; tests freeze the surface
     precision: PrecisionOption = None,
     optimizer: OptimizerOption = None,
     stack: StackOption = None,
+    framework: FrameworkOption = None,
     calibration: CalibrationOption = None,
     settings: SettingsOption = None,
     objective: ObjectiveOption = None,
@@ -71,6 +73,7 @@ def plan(  # noqa: PLR0913 - one parameter per option; tests freeze the surface
         "precision": precision,
         "optimizer": optimizer,
         "stack": stack,
+        "framework": framework,
         "objective": objective,
     }
     limits = {

@@ -12,6 +12,7 @@ from planner.cli.inputs import read_resolved_model
 from planner.cli.options import (
     BatchOption,
     CalibrationOption,
+    FrameworkOption,
     JobOption,
     JsonOption,
     ModelArgument,
@@ -54,6 +55,7 @@ def size(  # noqa: PLR0913 - one parameter per option; tests freeze the surface
     precision: PrecisionOption = None,
     optimizer: OptimizerOption = None,
     stack: StackOption = None,
+    framework: FrameworkOption = None,
     calibration: CalibrationOption = None,
     settings: SettingsOption = None,
     solver_seconds: SolverSecondsOption = None,
@@ -66,6 +68,7 @@ def size(  # noqa: PLR0913 - one parameter per option; tests freeze the surface
         "precision": precision,
         "optimizer": optimizer,
         "stack": stack,
+        "framework": framework,
     }
     wish: dict[str, Any] = {
         "tokens": tokens,

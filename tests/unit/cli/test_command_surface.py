@@ -4,8 +4,8 @@ import pytest
 import typer
 
 from planner.cli.app import app
-from planner.cli.options import OptimizerName, PrecisionName, StackName
-from planner.schema.job import Job, Optimizer, Precision, Stack
+from planner.cli.options import FrameworkName, OptimizerName, PrecisionName, StackName
+from planner.schema.job import Framework, Job, Optimizer, Precision, Stack
 
 JOB_OPTIONS = {
     "--job", "--global-batch-size", "--sequence-length", "--precision", "--optimizer", "--stack",
@@ -14,6 +14,7 @@ JOB_OPTIONS = {
 SURFACE = {
     "plan": JOB_OPTIONS
     | {
+        "--framework",
         "--objective",
         "--tensor-parallel-degree",
         "--pipeline-parallel-degree",
@@ -28,9 +29,11 @@ SURFACE = {
     },
     "estimate": JOB_OPTIONS | {"--strategy", "--strategies", "--json"},
     "explain": {"--why-not", "--heatmap", "--axes", "--solver-seconds", "--json"},
-    "frontier": JOB_OPTIONS | {"--points", "--alternatives", "--solver-seconds", "--json"},
+    "frontier": JOB_OPTIONS
+    | {"--framework", "--points", "--alternatives", "--solver-seconds", "--json"},
     "size": JOB_OPTIONS
     | {
+        "--framework",
         "--device",
         "--tokens",
         "--days",
@@ -104,7 +107,12 @@ def test_every_command_says_what_it_does(name, command):
 
 @pytest.mark.parametrize(
     ("offered", "understood"),
-    [(PrecisionName, Precision), (OptimizerName, Optimizer), (StackName, Stack)],
+    [
+        (PrecisionName, Precision),
+        (OptimizerName, Optimizer),
+        (StackName, Stack),
+        (FrameworkName, Framework),
+    ],
 )
 def test_words_that_options_offer_are_those_of_the_job_document(offered, understood):
     assert set(offered.__args__) == {item.value for item in understood}
@@ -124,7 +132,12 @@ def test_help_shows_every_option_whole_at_a_hundred_columns(name, command, monke
 
 @pytest.mark.parametrize(
     ("words", "enumeration"),
-    [(PrecisionName, Precision), (OptimizerName, Optimizer), (StackName, Stack)],
+    [
+        (PrecisionName, Precision),
+        (OptimizerName, Optimizer),
+        (StackName, Stack),
+        (FrameworkName, Framework),
+    ],
 )
 def test_help_names_the_words_that_an_option_takes(words, enumeration, command, monkeypatch):
     monkeypatch.setenv("COLUMNS", "120")
