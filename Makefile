@@ -34,14 +34,14 @@ help:  ## say what there is to make
 
 install: $(RUNTIME)  ## make .venv with the planner, the service and the executor
 
-demo: $(RUNTIME)  ## plan, store, compare, run and measure, in one minute
+demo: $(RUNTIME)  ## plan, store, compare, profile this machine, train on it, and measure
 	@$(BIN)/meshwright demo
 
 serve: $(RUNTIME)  ## serve the REST interface and the dashboard
 	@$(BIN)/meshwright serve
 
 test: $(DEVELOPMENT)  ## run all tests
-	$(BIN)/python -m pytest $(TESTS) --numprocesses $(WORKERS) $(PYTEST_ARGS)
+	$(BIN)/python -m pytest $(TESTS) --numprocesses $(WORKERS) --dist worksteal $(PYTEST_ARGS)
 
 test-parity: $(DEVELOPMENT)  ## run the whole parity matrix, the long half too
 	$(BIN)/python -m pytest tests/distributed -m "distributed or parity_full" $(PYTEST_ARGS)

@@ -21,7 +21,9 @@ if TYPE_CHECKING:
     from planner.schema.plan import Plan
     from planner.schema.run import RunReport
 
-STEP_COUNT = 5
+STEP_COUNT = 6
+RANK_COUNT = 4
+PROFILE_SECONDS = 10.0
 TRAINING_STEP_COUNT = 20
 # The story must end within a minute even where a proof takes longer; the gap is then shown.
 SEARCH_LIMITS = {"solver_seconds": 12.0}
@@ -44,20 +46,11 @@ GPU_REQUESTS: tuple[tuple[str, dict[str, Any]], ...] = (
     ),
 )
 CPU_MODEL = "tiny-llama-cpu"
-CPU_CLUSTER = "4xcpu-gloo"
-# What the executor runs: it has neither virtual stages nor context or expert groups nor offload.
-EXECUTOR_LIMITS = {
-    "pipeline_schedules": ["gpipe", "1f1b"],
-    "virtual_pipeline_degree": 1,
-    "context_parallel_degree": 1,
-    "expert_parallel_degree": 1,
-    "offload": [],
-}
 CPU_JOB = {
     "global_batch_size": 16,
     "sequence_length": 128,
     "precision": "fp32",
-    "limits": {**SEARCH_LIMITS, **EXECUTOR_LIMITS},
+    "limits": SEARCH_LIMITS,
 }
 
 
@@ -74,7 +67,7 @@ def demo(
     ] = Path(".demo"),
     as_json: JsonOption = False,
 ) -> None:
-    """Plan, store, compare, run and measure, in one minute."""
+    """Plan, store, compare, profile this machine, train on it, and measure."""
     from planner.cli.demo.service import running_service
     from planner.cli.demo.steps import Steps
 
@@ -118,13 +111,16 @@ def _plan_for_gpus(service: Service, steps: Steps, console: Console) -> tuple[li
 
 
 def _train_here(steps: Steps, console: Console, directory: Path) -> RunReport:
+    from planner.cli.demo.machine import measured_cluster_file
     from planner.cli.demo.training import train
     from planner.cli.plan import write_document
     from planner.cli.views.demo import losses_line, measured_table, plans_table
 
     plan_path = directory / "plan.json"
-    with steps.step(f"plan {CPU_MODEL} on the four CPU ranks of this machine"):
-        plan = _cpu_plan()
+    with steps.step("measure the four CPU ranks of this machine"):
+        cluster = measured_cluster_file(directory, rank_count=RANK_COUNT, seconds=PROFILE_SECONDS)
+    with steps.step(f"plan {CPU_MODEL} on them"):
+        plan = _cpu_plan(cluster)
         write_document(plan_path, plan)
     with steps.step(f"train {TRAINING_STEP_COUNT} steps on four ranks over gloo"):
         report = train(plan_path, step_count=TRAINING_STEP_COUNT, directory=directory)
@@ -135,14 +131,14 @@ def _train_here(steps: Steps, console: Console, directory: Path) -> RunReport:
     return report
 
 
-def _cpu_plan() -> Plan:
+def _cpu_plan(cluster: Path) -> Plan:
     from planner import planning
     from planner.cli.demo.steps import DemoError
     from planner.cli.inputs import read_resolved_cluster, read_resolved_model
     from planner.schema.job import Job
 
     job = Job.from_fields(CPU_JOB, source="the demo")
-    answer = planning.plan(read_resolved_model(CPU_MODEL), read_resolved_cluster(CPU_CLUSTER), job)
+    answer = planning.plan(read_resolved_model(CPU_MODEL), read_resolved_cluster(str(cluster)), job)
     if answer.status == "infeasible":
-        raise DemoError(f"{CPU_MODEL} does not fit on {CPU_CLUSTER}")
+        raise DemoError(f"{CPU_MODEL} does not fit on the ranks of {cluster}")
     return answer

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import os
-import signal
-import subprocess
 import sys
 from pathlib import Path
 
+from planner.cli.demo.process import ended_with
 from planner.cli.demo.service import last_line
 from planner.cli.demo.steps import DemoError
 from planner.schema.run import RunReport
@@ -25,7 +23,7 @@ def train(plan_path: Path, *, step_count: int, directory: Path) -> RunReport:
     report_path.unlink(missing_ok=True)
     command = [sys.executable, "-m", "planner.cli", "run", str(plan_path)]
     command += ["--steps", str(step_count), "--report", str(report_path)]
-    code = _run(command, log)
+    code = ended_with(command, log=log, seconds_limit=RUN_SECONDS_LIMIT)
     if code != 0:
         raise DemoError(f"`meshwright run` ended with code {code}: {last_line(log)}; see {log}")
     report = RunReport.read(report_path)
@@ -35,24 +33,3 @@ def train(plan_path: Path, *, step_count: int, directory: Path) -> RunReport:
         first, last = report.losses[0], report.losses[-1]
         raise DemoError(f"the loss did not fall: {first:.3f} at first, {last:.3f} at last")
     return report
-
-
-def _run(command: list[str], log: Path) -> int:
-    """Run `command` with its messages in `log`; nothing of it survives an interrupt."""
-    with log.open("wb") as messages:
-        process = subprocess.Popen(
-            command,
-            env={**os.environ, "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", "1")},
-            stdin=subprocess.DEVNULL,
-            stdout=messages,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
-        )
-    try:
-        return process.wait(RUN_SECONDS_LIMIT)
-    except subprocess.TimeoutExpired:
-        raise DemoError(f"it took more than {RUN_SECONDS_LIMIT:.0f} s; see {log}") from None
-    finally:
-        if process.poll() is None:
-            os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
