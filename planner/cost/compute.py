@@ -39,6 +39,7 @@ _NORMS = 2  # modules with parameters beside products
 _SPLIT_OPERATORS = 7
 _UNFUSED_CORE_KERNELS = 8  # transpose queries, keys and values, scale, mask, softmax, and back
 _DROPOUT_KERNELS = 3
+_FOLLOWING = ("expert_", "shared_", "ffn_")  # products that follow attention and routing
 _BACKWARD_ELEMENTWISE_RATIO = 2.0  # reads what forward kept beside the gradients
 
 # A launch that waits for its kernel over one that does not. BLOOM's grids under
@@ -82,9 +83,11 @@ def compute_seconds(layer: LayerWorkload, setting: Setting) -> ComputeSeconds:
         + attention_backward
         + _BACKWARD_ELEMENTWISE_RATIO * elementwise
         + casts_backward
+        + _seconds_again(layer, setting)
     )
     launches = _kernel_count(layer, setting) * setting.host_seconds_per_kernel
     backward_launches = launches * setting.stack.backward_kernel_ratio
+    backward_launches += _kernel_count_again(layer, setting) * setting.host_seconds_per_kernel
     if frozen(layer, setting.job):  # no products for weights' gradients
         backward_launches -= len(layer.gemms) * setting.host_seconds_per_kernel
     hooks = (len(layer.gemms) + _NORMS) * setting.host_seconds_per_gathered_module
@@ -130,8 +133,32 @@ def _split_seconds(layer: LayerWorkload, setting: Setting) -> Floats:
     return np.where(setting.tensor > 1.0, each, 0.0)
 
 
+def _seconds_again(layer: LayerWorkload, setting: Setting) -> Floats:
+    """Return what parts of the layer that are recomputed by themselves add to backward."""
+    again, seconds = layer.again, np.zeros_like(setting.tokens)
+    if again is None:
+        return seconds
+    tokens = layer_tokens(layer, setting)
+    for gemm in layer.gemms:
+        if gemm.name in again.gemms:
+            seconds = seconds + product_seconds(gemm, tokens, setting).forward
+    return seconds + _moving_seconds(_moved_elements(again.elementwise, tokens, setting), setting)
+
+
+def _kernel_count_again(layer: LayerWorkload, setting: Setting) -> int:
+    if layer.again is None or setting.job.attention_graphs:
+        return 0
+    return len(layer.again.gemms) + layer.again.elementwise.kernel_count
+
+
 def _kernel_count(layer: LayerWorkload, setting: Setting) -> int:
-    """Return how many kernels forward launches, those for other parts' tokens included."""
+    """Return how many kernels forward launches, those for other parts' tokens included.
+
+    Where attention and routing are captured, only those that follow them in a block.
+    """
+    if setting.job.attention_graphs and not setting.host_is_device and layer.attention is not None:
+        following = sum(gemm.name.startswith(_FOLLOWING) for gemm in layer.gemms)
+        return following + layer.elementwise.feed_forward_kernel_count
     parts: tuple[LayerWorkload | SourceWorkload, ...] = (layer, *layer.sources)
     count = sum(len(part.gemms) + part.elementwise.kernel_count for part in parts)
     cores = sum(part.attention is not None for part in parts)
@@ -207,7 +234,11 @@ def _elementwise_seconds(layer: LayerWorkload, setting: Setting) -> Floats:
     for source in layer.sources:
         tokens = source_tokens(source, setting)
         moved = moved + _moved_elements(source.elementwise, tokens, setting)
-    moved_bytes = moved * setting.compute_bytes * setting.stack.elementwise_ratio
+    return _moving_seconds(moved, setting)
+
+
+def _moving_seconds(elements: Floats, setting: Setting) -> Floats:
+    moved_bytes = elements * setting.compute_bytes * setting.stack.elementwise_ratio
     return moved_bytes / setting.hardware.memory_bytes_per_second
 
 

@@ -208,8 +208,9 @@ class Job(Document):
 
     `adapters` are trained in place of the model; without any, all parameters are.
 
-    Seven say what else takes time. `cuda_graphs`: the whole step is captured, so that the host
-    launches no kernel. `blocking_launches`: the host waits for each kernel, as it does under
+    Eight say what else takes time. `cuda_graphs`: the whole step is captured, so that the host
+    launches no kernel. `attention_graphs`: attention and routing are, and the host launches what
+    follows them in a block. `blocking_launches`: the host waits for each kernel, as it does under
     CUDA_LAUNCH_BLOCKING. `overlapped_experts`: dispatch to experts and combination run beside the
     compute of another micro-batch. `expert_load_ratio`: the tokens of the fullest expert-parallel
     rank over their mean; memory is counted as if routing were even. `fused_elementwise`: norms and
@@ -234,6 +235,7 @@ class Job(Document):
     overlapped_gradients: bool | None = None
     parameter_broadcasts: bool = False
     cuda_graphs: bool = False
+    attention_graphs: bool = False
     blocking_launches: bool = False
     overlapped_experts: bool = False
     expert_load_ratio: Annotated[float, Field(ge=1, le=1024)] = 1.0

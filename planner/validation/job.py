@@ -53,7 +53,8 @@ _OPTIMIZERS = (
     ("sgd", Optimizer.SGD),
 )
 
-# Options of Megatron-Core as rows state them; `transformer_engine` captures parts of a layer alone.
+# Options of Megatron-Core as rows state them; `transformer_engine` captures parts of a layer alone,
+# and routing by itself is a small one.
 _WHOLE_GRAPHS = re.compile(
     r"\b(cuda_graph_impl=(full_iteration|local)|(MCORE|LAYER)_CUDA_GRAPH=(1|True))\b"
 )
@@ -61,6 +62,7 @@ _WHOLE_GRAPHS = re.compile(
 _NEMO_CONFIGURATION = re.compile(r"\bconfig_[\w-]*tp\d+pp\d+")
 _BLOCKING = re.compile(r"\bCUDA_LAUNCH_BLOCKING=1\b(?P<nodes> on multi-node runs)?")
 _ADAPTER_RANK = re.compile(r"\brank[ =](\d+)\b", re.IGNORECASE)
+_ATTENTION_GRAPHS = re.compile(r"\bcuda_graph_scope=\[[^\]]*'attn'[^\]]*'moe_router'")
 _OVERLAPPED_EXPERTS = re.compile(r"\bmoe_a2a_overlap=True\b")
 
 
@@ -91,6 +93,7 @@ def job_of(run: MeasuredRun) -> tuple[Job, tuple[Assumption, ...]]:
         states_in_16_bits=_states_in_16_bits(run),
         adapters=_adapters(run, stack, assumptions),
         cuda_graphs=_WHOLE_GRAPHS.search(run.notes or "") is not None,
+        attention_graphs=_ATTENTION_GRAPHS.search(run.notes or "") is not None,
         overlapped_experts=_OVERLAPPED_EXPERTS.search(run.notes or "") is not None,
     )
     return job, tuple(assumptions)

@@ -18,6 +18,11 @@ from planner.schema.model import (
     Norm,
     NormPlacement,
 )
+from planner.workload.launches import (
+    LATENT_KERNELS,
+    feed_forward_kernel_count,
+    mixture_kernel_count,
+)
 from planner.workload.layer import AttentionCore, ElementwiseTraffic, Gemm
 from planner.workload.mixers import mixer_gemms, mixer_traffic
 
@@ -36,10 +41,8 @@ _UNFUSED_ROTARY_PASSES = 6
 _NORM_KERNELS = {Norm.RMS: 5, Norm.RMS_FLOAT32: 5, Norm.LAYER: 1}
 _ROTARY_KERNELS = 10  # negate, concatenate, two products and a sum, for queries and for keys
 _FUSED_ROTARY_KERNELS = 2
-_LATENT_KERNELS = 18  # the same interleaved, and queries and keys put together
 _RESIDUAL_KERNELS = 1
 _GATE_KERNELS = 2  # sigmoid and product, where attention's output is gated
-_ROUTING_KERNELS = 19  # softmax, top-k, sort, count, gather, weigh, scatter
 
 
 def block_gemms(block: Block, hidden_size: int) -> tuple[Gemm, ...]:
@@ -152,6 +155,7 @@ def elementwise_traffic(block: Block, hidden_size: int) -> ElementwiseTraffic:
         unfused_replicated=float(unfused_whole),
         unfused_sharded=float(unfused_divided),
         unfused_kernel_count=_unfused_kernel_count(block),
+        feed_forward_kernel_count=feed_forward_kernel_count(block),
     )
 
 
@@ -213,10 +217,10 @@ def _kernel_count(block: Block) -> int:
     if _gate_width(attention):
         count += _GATE_KERNELS
     if isinstance(attention, LatentAttention):
-        count += _LATENT_KERNELS
+        count += LATENT_KERNELS
     elif _rotates(attention):
         count += _ROTARY_KERNELS
-    return count + (_ROUTING_KERNELS if isinstance(feed_forward, MixtureFeedForward) else 0)
+    return count + mixture_kernel_count(block)
 
 
 def _unfused_kernel_count(block: Block) -> int:
@@ -228,7 +232,7 @@ def _unfused_kernel_count(block: Block) -> int:
     spared = norm_count(block) * (_NORM_KERNELS[block.norm] - 1)
     spared += inside * (_NORM_KERNELS[Norm.RMS] - 1) + int(_is_gated(block.feed_forward))
     if isinstance(attention, LatentAttention):
-        return spared + _LATENT_KERNELS - _FUSED_ROTARY_KERNELS
+        return spared + LATENT_KERNELS - _FUSED_ROTARY_KERNELS
     return spared + (_ROTARY_KERNELS - _FUSED_ROTARY_KERNELS if _rotates(attention) else 0)
 
 

@@ -150,6 +150,7 @@ class ElementwiseTraffic:
 
     `unfused_replicated` and `unfused_sharded` are what plain torch moves beside, which runs each
     step of a norm and of rotary as a kernel of its own: `unfused_kernel_count` of all kernels.
+    `feed_forward_kernel_count` of them follow attention and routing.
     """
 
     replicated: float
@@ -158,6 +159,18 @@ class ElementwiseTraffic:
     unfused_replicated: float = 0.0
     unfused_sharded: float = 0.0
     unfused_kernel_count: int = 0
+    feed_forward_kernel_count: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunAgain:
+    """What backward runs again before its own kernels, whatever is checkpointed: products by name.
+
+    `elementwise` is what runs again beside them.
+    """
+
+    gemms: frozenset[str]
+    elementwise: ElementwiseTraffic
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -212,7 +225,8 @@ class LayerWorkload:
 
     `tokens_per_sequence` None stands for the job's sequence length. `boundary` is what crosses a
     cut after it. `selective_recompute_ratio` is the share of the layer's forward GEMM FLOPs that
-    selective checkpointing runs again; its elementwise work is run again whole.
+    selective checkpointing runs again; its elementwise work is run again whole. `again` are parts
+    that are recomputed by themselves.
     """
 
     name: str
@@ -227,6 +241,7 @@ class LayerWorkload:
     tokens_per_sequence: int | None = None
     sources: tuple[SourceWorkload, ...] = ()
     boundary: Boundary = Boundary(streams=())
+    again: RunAgain | None = None
 
     def token_count(self, sequence_length: int) -> int:
         """Return the layer's tokens in one sequence of a job."""

@@ -17,6 +17,7 @@ from planner.workload.activations import (
     head_activations,
     source_activations,
 )
+from planner.workload.again import run_again_of
 from planner.workload.chain import boundaries
 from planner.workload.ends import end_sources
 from planner.workload.flops import (
@@ -94,6 +95,7 @@ def _block(
         selective_recompute_ratio=recomputed_ratio(gemms),
         experts_per_token=chosen,
         sources=tuple(_source(cross) for cross in cross_attentions(block)),
+        again=run_again_of(block, hidden_size, run_again),
     )
 
 

@@ -50,6 +50,13 @@ def test_graphs_spare_the_host_its_launches() -> None:
     assert graphs.forward.item() == waits.forward.item()
 
 
+def test_graphs_of_attention_and_routing_leave_the_experts_launches() -> None:
+    """Three products of experts, 15 that move rows, two of the gate and a residual: 21 of 62."""
+    waits = compute_seconds(LAYER, a_setting(length=16, attention_graphs=True))
+    forward = waits.forward_host.item() + waits.forward.item()
+    assert forward == pytest.approx(21 * 55e-6)
+
+
 def test_a_processor_without_kernels_has_no_graphs() -> None:
     """Where the host is the device, what it launches takes its own time."""
     plain, graphs = (

@@ -31,6 +31,20 @@ def test_notes_name_graphs_of_all_kernels_and_hidden_exchanges(
 
 
 @pytest.mark.parametrize(
+    ("scope", "captured"),
+    [
+        ("['attn', 'moe_router', 'moe_preprocess']", True),
+        ("['moe_router', 'moe_preprocess']", False),
+        ("['attn']", False),
+        ("[]", False),
+    ],
+)
+def test_notes_name_graphs_of_attention_and_routing(scope: str, captured: bool) -> None:
+    notes = f"cuda_graph_impl=transformer_engine, cuda_graph_scope={scope}"
+    assert case_of(a_run(MIXTURE, notes=notes)).job.attention_graphs is captured
+
+
+@pytest.mark.parametrize(
     ("words", "gpus", "blocking"),
     [
         ("Omni-Path; CUDA_LAUNCH_BLOCKING=1 on multi-node runs", 16, True),

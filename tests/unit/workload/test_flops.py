@@ -179,7 +179,7 @@ def test_norms_inside_attention_are_unfused_too():
     assert inside.unfused_sharded == 6 * 96 + 14 * 96 + 192
     latent = elementwise_traffic(Block(attention=LATENT, feed_forward=DENSE), 64)
     assert latent.unfused_replicated == 2 * 14 * 64 + 14 * (24 + 20)
-    assert latent.unfused_kernel_count == 2 * 4 + 2 * 4 + 16 + 1
+    assert latent.unfused_kernel_count == 2 * 4 + 2 * 4 + (29 - 2) + 1
 
 
 def test_norms_of_queries_and_keys_pass_over_every_head():
