@@ -25,6 +25,7 @@ from planner.errors import MeshwrightError
 MEDIA_TYPE = "application/problem+json"
 _RETRY_SECONDS = "5"
 _RETRIED = frozenset({429, 503})
+_NOT_ALLOWED = 405
 _EVERYWHERE = (401, 403, 421, 422, 429, 500, 503)
 
 
@@ -84,5 +85,17 @@ async def _on_invalid_request(request: Request, error: Exception) -> Response:
 async def _on_http_exception(request: Request, error: Exception) -> Response:
     refusal = cast("HTTPException", error)
     problem = http_problem(refusal.status_code, str(refusal.detail))
-    headers = dict(refusal.headers) if refusal.headers else None
+    headers = dict(refusal.headers) if refusal.headers else {}
+    if refusal.status_code == _NOT_ALLOWED:
+        headers.update(_allow_header(request))
     return problem_response(problem, instance=request.url.path, headers=headers)
+
+
+def _allow_header(request: Request) -> dict[str, str]:
+    """Return the header that names every method of the request's path, where it is described.
+
+    Starlette's own names those of the first route alone; a path has a route for each method.
+    """
+    path = getattr(request.scope.get("route"), "path", None)
+    methods = request.app.openapi()["paths"].get(path, {})
+    return {"Allow": ", ".join(sorted(map(str.upper, methods)))} if methods else {}
