@@ -27,7 +27,7 @@ DEVELOPMENT := $(VENV)/.installed-development
 export OMP_NUM_THREADS ?= 1
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo serve test test-chaos test-exports test-parity test-wheel check check-all format lint types imports bench clean
+.PHONY: help install demo serve test test-chaos test-exports test-fuzz test-parity test-wheel check check-all format lint types imports bench clean
 
 help:  ## say what there is to make
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 20
@@ -53,13 +53,18 @@ test-exports: $(DEVELOPMENT)  ## hold exports against the frameworks' own parser
 	bash tests/exports/environment.sh .venv-exports $(BIN)/python
 	.venv-exports/bin/python -m pytest tests/exports -p no:cacheprovider -W default $(PYTEST_ARGS)
 
+test-fuzz: $(DEVELOPMENT)  ## send the service generated requests by the thousand (EXAMPLES each)
+	MESHWRIGHT_FUZZ_EXAMPLES=$(or $(EXAMPLES),200) $(BIN)/python -m pytest \
+	    tests/contract/api/test_fuzzing.py tests/contract/api/test_fuzzing_coverage.py \
+	    tests/contract/api/test_agent_fuzzing.py -m "slow or fuzz_full" $(PYTEST_ARGS)
+
 test-wheel: $(DEVELOPMENT)  ## build the wheel, install it into a clean environment, plan with it
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check 'hatchling>=1.27'
 	$(BIN)/python tests/wheel/smoke.py
 
 check: format lint types imports  ## what every change must pass, in under three minutes
 	$(BIN)/python -m pytest tests/unit tests/golden tests/contract --numprocesses 2 \
-	    -m "not distributed and not browser and not parity_full" \
+	    -m "not distributed and not browser and not parity_full and not fuzz_full" \
 	    --cov --cov-report term:skip-covered --cov-fail-under $(COVERAGE_FLOOR) $(PYTEST_ARGS)
 
 check-all: format lint types imports test  ## check, and the distributed and browser tests

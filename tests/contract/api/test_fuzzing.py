@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -42,8 +43,10 @@ CHECKS = [
     content_type_conformance,
     response_schema_conformance,
 ]
+# The bounds of every field are sent elsewhere: these find what nobody thought of.
+EXAMPLES = int(os.environ.get("MESHWRIGHT_FUZZ_EXAMPLES", "12"))
 BOUNDED = settings(
-    max_examples=20,
+    max_examples=EXAMPLES,
     derandomize=True,
     deadline=None,
     database=None,
@@ -108,7 +111,9 @@ def test_no_sequence_of_requests_breaks_the_service(described):
         def validate_response(self, response, case, **_):
             case.validate_response(response, checks=CHECKS)
 
-    Workflow.run(settings=settings(BOUNDED, max_examples=8, stateful_step_count=5))
+    Workflow.run(
+        settings=settings(BOUNDED, max_examples=max(8, EXAMPLES // 4), stateful_step_count=5)
+    )
 
 
 def _started_once(app):

@@ -19,6 +19,13 @@ from planner.resolution import resolved_cluster, resolved_model
 from tests.contract.api.solvers import a_planner, plan_at_once
 from tests.contract.api.test_fuzzing import OPERATIONS, _started_once
 
+# What takes seconds: their documents have very many fields. That of plans stands for them all.
+LONG = {("/v1/estimates", "post"), ("/v1/agents", "post"), ("/v1/agents/{agent_id}", "put")}
+CASES = [
+    pytest.param(path, method, marks=[pytest.mark.fuzz_full] * ((path, method) in LONG))
+    for path, method, _ in OPERATIONS
+]
+
 
 @pytest.fixture(scope="module")
 def named(tmp_path_factory):
@@ -41,7 +48,7 @@ def named(tmp_path_factory):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("path", "method"), [operation[:2] for operation in OPERATIONS])
+@pytest.mark.parametrize(("path", "method"), CASES)
 def test_what_the_description_names_is_answered_as_described(named, path, method):
     schema = named.include(path=path, method=method)
     schema.config.phases.update(phases=["examples", "coverage"])
