@@ -39,6 +39,16 @@ _ALIASES = {
     "llama3.1-8b": "llama-3-8b",
     "llama3.1-70b": "llama-3-70b",
 }
+# Of queries in latent attention, none where they are not compressed; first match decides. All else
+# is alike in these models. Source: their `config.json` on Hugging Face (`q_lora_rank`).
+_QUERY_RANKS: tuple[tuple[str, int | None], ...] = (
+    ("v2-lite", None),
+    ("moonlight", None),
+    ("deepseek-v2", 1536),
+    ("deepseek-v3", 1536),
+    ("deepseek-r1", 1536),
+    ("kimi-k2", 1536),
+)
 _FEW_DENSE_RATIO = 0.25  # below it dense layers come first (DeepSeek), above they alternate
 
 
@@ -48,6 +58,8 @@ def graph_of(run: MeasuredRun) -> tuple[ModelGraph, tuple[Assumption, ...]]:
     Raises:
         Unpriced: if a size is missing, or a layer is of a kind that no graph can say.
     """
+    if (run.arch_note or "").lower().startswith("hybrid"):
+        raise Unpriced(Unpriceable.ATTENTION, f"state-space layers of {run.model}")
     if run.layers is None or run.hidden_size is None:
         shipped = _shipped(run)
         if shipped is None:
@@ -140,12 +152,21 @@ def _attention(run: MeasuredRun, *, norm: Norm) -> Attention:
 
 
 def _latent_attention(run: MeasuredRun) -> LatentAttention:
-    """Return the latent attention of the shipped model of that name: no key states its ranks."""
-    shipped = _shipped(run)
-    found = () if shipped is None else (part.block.attention for part in shipped.runs)
-    for attention in found:
-        if isinstance(attention, LatentAttention):
-            return attention
+    """Return the latent attention that published models of that name have.
+
+    No key states its ranks.
+    """
+    name = (run.model or "").lower()
+    for part, query_rank in _QUERY_RANKS:
+        if part in name:
+            return LatentAttention(
+                head_count=_stated(run, "heads"),
+                query_rank=query_rank,
+                key_value_rank=512,
+                no_position_head_size=128,
+                rotary_head_size=64,
+                value_head_size=128,
+            )
     raise Unpriced(Unpriceable.ATTENTION, f"ranks of {run.model}'s latent attention")
 
 

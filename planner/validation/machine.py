@@ -140,17 +140,30 @@ def _device(run: MeasuredRun) -> tuple[str, float | None]:
     name = run.gpu.strip().lower()
     if name == "mixed":
         raise Unpriced(Unpriceable.MIXED_DEVICES, run.gpu_raw or run.gpu)
-    device = name if name in device_names() else _PROFILES.get(name)
+    short, size = _short_name(name)
+    device = name if name in device_names() else _PROFILES.get(short)
     if device is None or device not in device_names():
         raise Unpriced(Unpriceable.DEVICE, run.gpu)
-    if run.gpu_mem_gb is None:
+    stated = size if run.gpu_mem_gb is None else run.gpu_mem_gb
+    if stated is None:
         return device, None
-    gib = run.gpu_mem_gb if run.gpu_mem_gb < _MEBIBYTES_FROM else run.gpu_mem_gb / 1024.0
+    gib = stated if stated < _MEBIBYTES_FROM else stated / 1024.0
     device = _SMALLER.get((device, round(gib)), device)
     nominal = _nominal_gib(device)
     if nominal is not None and abs(gib / nominal - 1.0) <= _ALIKE_RATIO:
         return device, None
     return device, _USABLE_RATIO * gib * GIB
+
+
+def _short_name(name: str) -> tuple[str, float | None]:
+    """Return a GPU's name without vendor, memory and generation of its socket, and the memory.
+
+    "NVIDIA A100-SXM4-80GB" is an a100-sxm of 80 GB.
+    """
+    words = re.sub(r"[\s_]+", "-", name).removeprefix("nvidia-").removeprefix("amd-").split("-")
+    sizes = [float(word[:-2]) for word in words if re.fullmatch(r"\d{1,4}gb", word)]
+    kept = [re.sub(r"^sxm\d$", "sxm", word) for word in words if not re.fullmatch(r"\d+gb", word)]
+    return "-".join(kept), sizes[0] if sizes else None
 
 
 def _nominal_gib(device: str) -> float | None:

@@ -47,7 +47,42 @@ def test_a_name_that_ships_stands_for_all_sizes() -> None:
     assert the_case(**shape).graph.block_count == 32
 
 
-def test_latent_attention_comes_from_the_shipped_model() -> None:
+@pytest.mark.parametrize(
+    ("name", "query_rank"),
+    [("DeepSeek-V2-Lite", None), ("deepseek-v2", 1536), ("kimi-k2-instruct", 1536)],
+)
+def test_latent_attention_has_the_ranks_of_published_models(
+    name: str, query_rank: int | None
+) -> None:
+    case = the_case(MIXTURE, model=name, attention_kind="mla", layers=4, heads=16)
+    attention = case.graph.runs[0].block.attention
+    assert isinstance(attention, LatentAttention)
+    assert (attention.query_rank, attention.key_value_rank) == (query_rank, 512)
+    assert attention.head_count == 16
+
+
+@pytest.mark.parametrize(
+    ("gpu", "device"),
+    [
+        ("NVIDIA A100-SXM4-40GB", "a100-sxm4-40gb"),
+        ("H100-80GB-SXM", "h100-sxm5-80gb"),
+        ("H200 SXM5 141GB", "h200-sxm5-141gb"),
+        ("AMD MI300X", "mi300x-192gb"),
+        ("l40s-48gb", "l40s-48gb"),
+    ],
+)
+def test_names_of_gpus_may_have_vendor_memory_and_socket(gpu: str, device: str) -> None:
+    assert the_case(MIXTURE, gpu=gpu, gpu_mem_gb=None).hardware.kinds[0].device == device
+
+
+@pytest.mark.parametrize("gpu", ["TPU-v5p", "Trainium2", "gb", "-80gb", "A100-PCIe"])
+def test_what_has_no_profile_is_named(gpu: str) -> None:
+    with pytest.raises(Unpriced, match=gpu) as caught:
+        the_case(MIXTURE, gpu=gpu)
+    assert caught.value.reason is Unpriceable.DEVICE
+
+
+def test_latent_attention_comes_from_the_model_of_that_name() -> None:
     case = the_case(MIXTURE, model="deepseek-v3", attention_kind="mla", layers=61)
     attention = case.graph.runs[0].block.attention
     assert isinstance(attention, LatentAttention)
@@ -221,6 +256,7 @@ def test_a_rack_is_used_in_equal_parts(devices: int, domain: int) -> None:
         ({"vocab": None}, Unpriceable.SHAPE),
         ({"attention_kind": "mamba"}, Unpriceable.ATTENTION),
         ({"attention_kind": "mla", "model": "mine"}, Unpriceable.ATTENTION),
+        ({"arch_note": "hybrid MEMEM*EMEMEM*E"}, Unpriceable.ATTENTION),
         ({"activation": None}, Unpriceable.FEED_FORWARD),
         ({"tp": None}, Unpriceable.LAYOUT),
         ({"tp": 8}, Unpriceable.PRODUCT),
