@@ -211,6 +211,9 @@ _LATER_PARTS = {
     "values_are_keys",
     "scale_elements",
     "mixer",
+    "residual_stream_count",
+    "layer_input_size",
+    "shares_keys",
 }
 
 

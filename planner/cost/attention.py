@@ -60,7 +60,7 @@ def attention_seconds(layer: LayerWorkload, setting: Setting) -> tuple[Floats, F
             flop = flop / _head_ratio(core, setting)
             once, back = _fused_seconds(flop, _kernel_length(core, queries, keys), setting)
         else:
-            once, back = _unfused_seconds(core, tokens * keys, setting)
+            once, back = _unfused_seconds(core, tokens * core.all_keys(keys), setting)
         forward, backward = forward + once, backward + back
     return forward, backward
 

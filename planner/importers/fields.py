@@ -114,6 +114,25 @@ class Fields:
             return default
         return None if self._value(name) is None else self.size(name, limit=limit)
 
+    def number(self, name: str, default: float) -> float:
+        """Return the positive number under `name`, or `default` where it is absent or null.
+
+        Raises:
+            DocumentError: if it is no number, or none that is finite and positive.
+        """
+        value = self._value(name)
+        if value is None:
+            return default
+        is_number = isinstance(value, int | float) and not isinstance(value, bool)
+        if not is_number or not 0 < value < SIZE_LIMIT:
+            raise DocumentError(
+                "must be a positive number",
+                field=self.spelling(name),
+                value=_shown(value) if isinstance(value, int) else value,
+                remedy="write a number above 0",
+            )
+        return float(value)
+
     def text(self, name: str) -> str | None:
         """Return the word under `name`, or None where it is absent, null or no word."""
         value = self._value(name)

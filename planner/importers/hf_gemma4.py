@@ -1,78 +1,121 @@
-"""Gemma-4 of Hugging Face, its decoder: wider heads where all is seen, experts beside a dense part.
+"""Gemma-4 of Hugging Face: wider heads where all is seen, experts beside a dense part, a tower.
 
-Defaults are those of `configuration_gemma4.py` of transformers 5.23. The small ones, whose layers
-have inputs of their own or share keys and values, cannot be priced, and are refused.
+Layers of the small ones have inputs of their own, from a second embedding, and the last of them
+share keys and values. Defaults are those of `configuration_gemma4.py` of transformers 5.23.
 """
 
 from __future__ import annotations
 
-from planner.errors import UnsupportedModelError
+from collections.abc import Sequence
+
+from planner.errors import DocumentError
 from planner.importers.fields import POSITION_LIMIT, Fields, require_at_most, require_divides
 from planner.importers.hf_attention import grouped_query, layer_count, layer_kinds
 from planner.importers.hf_decoder import rotary_decoder
+from planner.importers.hf_gemma4_tower import gemma4_tower
+from planner.importers.hf_towers import joined
 from planner.schema.model import (
     Block,
     DenseFeedForward,
+    Entry,
     FeedForward,
     GroupedQueryAttention,
     MixtureFeedForward,
     ModelGraph,
     Norm,
     NormPlacement,
+    Product,
 )
 
 _FULL, _SLIDING = "full_attention", "sliding_attention"
 _PERIOD = 6  # five layers slide, the sixth sees all
-_UNPRICED = (
-    ("hidden_size_per_layer_input", 256, "inputs of each layer's own, from a second embedding,"),
-    ("num_kv_shared_layers", 0, "layers that use an earlier layer's keys and values"),
-)
 
 
 def gemma4(fields: Fields, name: str) -> ModelGraph:
-    """Return the decoder of a gemma4, and say that its towers are left out."""
+    """Return a gemma4: its vision tower and decoder; that its audio tower is left out is said."""
     text = fields.section("text_config", defaults={"model_type": "gemma4_text"})
     graph = gemma4_text(text, name)
-    towers = [word for word in ("vision", "audio") if fields.is_mapping(f"{word}_config")]
-    said = tuple(f"the {word} tower is left out: its cost is not counted" for word in towers)
+    said = []
+    if fields.is_mapping("audio_config"):
+        said.append("the audio tower is left out: its cost is not counted")
     tied = fields.flag("tie_word_embeddings", graph.tied_embeddings)
-    return graph.model_copy(
-        update={"architecture": "gemma4", "tied_embeddings": tied, "assumptions": said}
+    graph = graph.model_copy(
+        update={"architecture": "gemma4", "tied_embeddings": tied, "assumptions": tuple(said)}
     )
+    if not fields.is_mapping("vision_config"):
+        return graph
+    tower, image = gemma4_tower(fields, graph)
+    return joined(fields, graph, tower, image=image, tied=tied)
 
 
 def gemma4_text(fields: Fields, name: str) -> ModelGraph:
-    """Return the decoder: norms before and after each part, keys that may be values as well.
-
-    Raises:
-        UnsupportedModelError: if layers have inputs of their own, or share keys and values.
-    """
-    for field, default, what in _UNPRICED:
-        value = fields.size(field, default, minimum=0)
-        if value:
-            raise UnsupportedModelError(
-                f"{what} cannot be priced",
-                field=fields.spelling(field),
-                value=value,
-                remedy="trace the model with `meshwright trace`, or set it to 0 for a model "
-                "without",
-            )
+    """Return the decoder: norms before and after each part, keys that may be values as well."""
     count = layer_count(fields)
     default_kinds = [_SLIDING if (index + 1) % _PERIOD else _FULL for index in range(count)]
     kinds = [*layer_kinds(fields, default_kinds, known=(_FULL, _SLIDING))]
     kinds[-1] = _FULL  # as its class forces
-    attentions = {_SLIDING: _sliding(fields), _FULL: _seeing_all(fields)}
-    feed_forward = _feed_forward(fields)
+    first_sharing = count - _sharing_count(fields, kinds)
     blocks = [
-        Block(
-            attention=attentions[kind],
-            feed_forward=feed_forward,
-            norm=Norm.RMS_FLOAT32,
-            norm_placement=NormPlacement.BOTH,
-        )
-        for kind in kinds
+        _block(fields, kind, sharing=index >= first_sharing) for index, kind in enumerate(kinds)
     ]
-    return rotary_decoder(fields, name, blocks, positions=131_072, tied=True)
+    graph = rotary_decoder(fields, name, blocks, positions=131_072, tied=True)
+    return _with_layer_inputs(fields, graph, kinds if first_sharing < count else ())
+
+
+def _block(fields: Fields, kind: str, *, sharing: bool) -> Block:
+    attention = _sliding(fields) if kind == _SLIDING else _seeing_all(fields)
+    doubled = sharing and fields.flag("use_double_wide_mlp", False)
+    return Block(
+        attention=attention.model_copy(update={"shares_keys": sharing}),
+        feed_forward=_feed_forward(fields, doubled=doubled),
+        norm=Norm.RMS_FLOAT32,
+        norm_placement=NormPlacement.BOTH,
+        layer_input_size=_layer_input_size(fields),
+    )
+
+
+def _sharing_count(fields: Fields, kinds: Sequence[str]) -> int:
+    """Return how many of the last layers read an earlier layer's keys and values.
+
+    Raises:
+        DocumentError: if a kind of layer among them has no layer before to read.
+    """
+    count = fields.size("num_kv_shared_layers", 0, minimum=0)
+    if count and set(kinds[: max(len(kinds) - count, 0)]) != set(kinds):
+        raise DocumentError(
+            "leaves no layer of each kind whose keys and values the last ones could read",
+            field=fields.spelling("num_kv_shared_layers"),
+            value=count,
+            remedy="use fewer, or 0",
+        )
+    return count
+
+
+def _layer_input_size(fields: Fields) -> int | None:
+    return fields.size("hidden_size_per_layer_input", 256, minimum=0) or None
+
+
+def _with_layer_inputs(fields: Fields, graph: ModelGraph, sharing: Sequence[str]) -> ModelGraph:
+    """Return the decoder with its second embedding, and with what travels to later layers.
+
+    All layers' inputs are made at the start, as their class makes them; the last layers' `sharing`
+    kinds read the keys and values of one layer each.
+    """
+    size = _layer_input_size(fields)
+    width = graph.block_count * (size or 0)
+    carried = width + sum(_key_value_width(fields, kind) for kind in set(sharing))
+    runs = [run.model_copy(update={"carried_width": carried}) for run in graph.runs]
+    if size is not None:
+        rows = fields.size("vocab_size_per_layer_input", 262_144)
+        product = Product(inner_size=graph.hidden_size, outer_size=width)
+        entry = Entry(products=(product,), norm=Norm.RMS, table_elements=rows * width + size)
+        runs[0] = runs[0].model_copy(update={"entry": entry})
+    return ModelGraph.from_fields({**dict(graph), "runs": tuple(runs)}, source=graph.name)
+
+
+def _key_value_width(fields: Fields, kind: str) -> int:
+    attention = _sliding(fields) if kind == _SLIDING else _seeing_all(fields)
+    return 2 * attention.key_value_head_count * attention.head_size
 
 
 def _attention(fields: Fields) -> GroupedQueryAttention:
@@ -117,12 +160,14 @@ def _seeing_all(fields: Fields) -> GroupedQueryAttention:
     )
 
 
-def _feed_forward(fields: Fields) -> FeedForward:
+def _feed_forward(fields: Fields, *, doubled: bool) -> FeedForward:
     """Return the dense part, with `enable_moe_block` as the shared expert of a mixture.
+
+    It is `doubled` in width where layers share keys, if `use_double_wide_mlp` says so.
 
     Beside the mixture stand three norms more, a scale of the router's row and one per expert.
     """
-    width = fields.size("intermediate_size")
+    width = fields.size("intermediate_size") * (2 if doubled else 1)
     if not fields.flag("enable_moe_block", False):
         return DenseFeedForward(ffn_size=width)
     count, chosen = fields.size("num_experts"), fields.size("top_k_experts")

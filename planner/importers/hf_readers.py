@@ -7,11 +7,13 @@ from dataclasses import dataclass, field
 
 from planner.importers import (
     hf_alternating,
+    hf_deepseek_v4,
     hf_dense,
     hf_encoder,
     hf_gemma4,
     hf_glm,
     hf_hybrid,
+    hf_llama4,
     hf_mixture,
     hf_mllama,
     hf_nemotron,
@@ -35,6 +37,9 @@ class Reader:
 READERS: Mapping[str, Reader] = {
     "deepseek_v2": Reader(read=hf_mixture.deepseek_v2, aliases=hf_mixture.DEEPSEEK_ALIASES),
     "deepseek_v3": Reader(read=hf_mixture.deepseek_v3, aliases=hf_mixture.DEEPSEEK_ALIASES),
+    "deepseek_v4": Reader(
+        read=hf_deepseek_v4.deepseek_v4, aliases=hf_deepseek_v4.DEEPSEEK_V4_ALIASES
+    ),
     "falcon_h1": Reader(read=hf_hybrid.falcon_h1),
     "gemma": Reader(read=hf_dense.gemma),
     "gemma2": Reader(read=hf_alternating.gemma2),
@@ -50,6 +55,7 @@ READERS: Mapping[str, Reader] = {
     "granitemoehybrid": Reader(read=hf_hybrid.granitemoehybrid, aliases=hf_hybrid.GRANITE_ALIASES),
     "kimi_k2": Reader(read=hf_mixture.kimi_k2, aliases=hf_mixture.DEEPSEEK_ALIASES),
     "llama": Reader(read=hf_dense.llama),
+    "llama4": Reader(read=hf_llama4.llama4),
     "llama4_text": Reader(read=hf_positions.llama4_text, aliases=hf_positions.LLAMA4_ALIASES),
     "llava": Reader(read=hf_vision.llava),
     "minimax_m2": Reader(read=hf_glm.minimax_m2, aliases=hf_glm.MINIMAX_M2_ALIASES),

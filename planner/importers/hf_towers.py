@@ -56,12 +56,17 @@ class Tower:
 
 
 def clip_tower(fields: Fields) -> Tower:
-    """Return a CLIP vision tower: a class token before the patches, a norm before the blocks."""
+    """Return a CLIP vision tower, whose positions are learned."""
+    return class_token_tower(fields, rotary=False)
+
+
+def class_token_tower(fields: Fields, *, rotary: bool) -> Tower:
+    """Return a tower with a class token beside the patches and a norm before the blocks."""
     width = fields.size("hidden_size")
     pixels, patches = _patches(fields, image=224, patch=32)
     tokens = patches + 1
     return Tower(
-        block=_block(fields),
+        block=_block(fields, rotary=rotary),
         block_count=fields.size("num_hidden_layers", limit=LAYER_LIMIT),
         hidden_size=width,
         image_pixels=pixels,
@@ -99,7 +104,7 @@ def siglip_tower(fields: Fields) -> Tower:
     )
 
 
-def _block(fields: Fields) -> Block:
+def _block(fields: Fields, *, rotary: bool = False) -> Block:
     """Return a block that sees all patches, with biases everywhere."""
     width, heads = fields.size("hidden_size"), fields.size("num_attention_heads")
     require_divides(
@@ -112,7 +117,7 @@ def _block(fields: Fields) -> Block:
             head_size=width // heads,
             query_key_value_bias=True,
             output_bias=True,
-            rotary=False,
+            rotary=rotary,
             causal=False,
         ),
         feed_forward=DenseFeedForward(

@@ -42,6 +42,10 @@ _LLAMA_SIZES = {
 }
 
 
+# What configuration_gemma3.py fills in: the released gemma-3-4b leaves it out.
+_GEMMA3_SIZES = {"model_type": "gemma3_text", "num_attention_heads": 8, "vocab_size": 262_208}
+
+
 def llava(fields: Fields, name: str) -> ModelGraph:
     """Return a llava: a CLIP or SigLIP tower, two products with an activation, a decoder.
 
@@ -73,9 +77,7 @@ def gemma3(fields: Fields, name: str) -> ModelGraph:
 
     Attention among an image's tokens is counted as causal, as that among text is.
     """
-    text = hf_alternating.gemma3_text(
-        fields.section("text_config", defaults={"model_type": "gemma3_text"}), name
-    )
+    text = hf_alternating.gemma3_text(fields.section("text_config", defaults=_GEMMA3_SIZES), name)
     tower = _tower(fields, default="siglip_vision_model")
     tokens = fields.size("mm_tokens_per_image", 256)
     _require_pooling(fields, tower, tokens)

@@ -24,9 +24,7 @@ if TYPE_CHECKING:
 
 _LENGTH_LIMIT = 64  # nothing longer is near a model type
 _UNPRICED = {
-    "deepseek_v4": "its compressed sparse attention and hyper-connections cannot be priced",
     "kimi_linear": "its attention, whose state decays per channel, cannot be priced",
-    "llama4": "its vision tower cannot be read; its text_config alone can be, as llama4_text",
 }
 
 

@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import Field, model_validator
 
 from planner.errors import DocumentError
+from planner.schema.compressed import CompressedAttention
 from planner.schema.document import Count, Part, PositiveCount
 from planner.schema.mixer import Mixer
 
@@ -55,7 +56,8 @@ class GroupedQueryAttention(Part):
     `query_key_norm_spans_heads` the row of all heads. `key_bias` false leaves keys out of
     `query_key_value_bias`. `sink` is a learned score per head (gpt-oss). `output_gate`: the query
     projection is twice as wide and its other half gates the output (Qwen3-Next).
-    `values_are_keys`: one projection gives both (Gemma-4).
+    `values_are_keys`: one projection gives both (Gemma-4). `shares_keys`: an earlier block's keys
+    and values are read, and there is no projection for them (small Gemma-4).
     """
 
     kind: Literal["grouped_query"] = "grouped_query"
@@ -74,6 +76,7 @@ class GroupedQueryAttention(Part):
     sink: bool = later(False)
     output_gate: bool = later(False)
     values_are_keys: bool = later(False)
+    shares_keys: bool = later(False)
 
 
 class LatentAttention(Part):
@@ -148,7 +151,7 @@ class MixtureFeedForward(Part):
 
 
 Attention = Annotated[
-    GroupedQueryAttention | LatentAttention | CrossAttention | NoAttention,
+    GroupedQueryAttention | LatentAttention | CompressedAttention | CrossAttention | NoAttention,
     Field(discriminator="kind"),
 ]
 FeedForward = Annotated[
@@ -161,6 +164,10 @@ class Block(Part):
 
     Each has a residual, and norms where `norm_placement` says. A `mixer` stands in for attention of
     kind `none`, or beside another: then both read the same row and share a residual.
+
+    `residual_stream_count` rows of the residual go side by side, collapsed into one before each
+    part and mixed after it (hyper-connections, DeepSeek-V4). `layer_input_size` is the width of a
+    row of the block's own that gates a last part, after the feed-forward (small Gemma-4).
     """
 
     attention: Attention
@@ -169,6 +176,8 @@ class Block(Part):
     norm_placement: NormPlacement = later(NormPlacement.BEFORE)
     cross_attention: CrossAttention | None = later(None)
     mixer: Mixer | None = later(None)
+    residual_stream_count: PositiveCount = later(1)
+    layer_input_size: PositiveCount | None = later(None)
 
     @model_validator(mode="after")
     def _mixes(self) -> Self:

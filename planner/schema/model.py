@@ -30,6 +30,7 @@ from planner.schema.block import (
     TokenCount,
     later,
 )
+from planner.schema.compressed import CompressedAttention, KeyCompression, KeyIndex
 from planner.schema.document import Count, Document, Name, Part, PositiveCount
 from planner.schema.measured import MeasuredPart
 from planner.schema.mixer import GatedDeltaMixer, Mixer, StateSpaceMixer
@@ -38,6 +39,7 @@ __all__ = [
     "Attention",
     "Block",
     "BlockRun",
+    "CompressedAttention",
     "CrossAttention",
     "DenseFeedForward",
     "Entry",
@@ -45,6 +47,8 @@ __all__ = [
     "FeedForward",
     "GatedDeltaMixer",
     "GroupedQueryAttention",
+    "KeyCompression",
+    "KeyIndex",
     "LatentAttention",
     "Mixer",
     "MixtureFeedForward",
@@ -116,7 +120,7 @@ class BlockRun(Part):
     A decoder's runs have the model's hidden size and the job's sequence length. An encoder's may
     have their own `hidden_size` and `tokens_per_sequence` (patches, source tokens); one with an
     `entry` begins a tower of its own. `carried_width` counts elements a token of earlier blocks'
-    outputs that travel beside its rows, because the exit reads them too.
+    outputs that travel beside its rows, because the exit or later blocks read them too.
     """
 
     block: Block = later(STAND_IN)

@@ -7,6 +7,7 @@ from math import gcd
 
 from planner.schema.model import (
     Block,
+    CompressedAttention,
     DenseFeedForward,
     LatentAttention,
     MixtureFeedForward,
@@ -41,6 +42,9 @@ def _block_sizes(block: Block) -> dict[str, int]:
         if key_value_heads != heads:
             sizes[f"{key_value_heads} key-value heads"] = key_value_heads
     sizes.update(_mixer_sizes(block))
+    if isinstance(block.attention, CompressedAttention):
+        groups = block.attention.output_group_count
+        sizes[f"{groups} groups of attention's output"] = groups
     feed_forward = block.feed_forward
     if isinstance(feed_forward, MixtureFeedForward):
         sizes["columns of an expert"] = feed_forward.expert_ffn_size
@@ -69,9 +73,9 @@ def _mixer_sizes(block: Block) -> dict[str, int]:
 
 
 def _heads(block: Block) -> Iterator[tuple[int, int]]:
-    """Yield heads and key-value heads of each attention; latent attention expands to all."""
+    """Yield heads and key-value heads of each attention; latent ones have one per head."""
     for attention in (block.attention, block.cross_attention):
-        if isinstance(attention, LatentAttention):
+        if isinstance(attention, LatentAttention | CompressedAttention):
             yield attention.head_count, attention.head_count
         elif attention is not None and not isinstance(attention, NoAttention):
             yield attention.head_count, attention.key_value_head_count
@@ -140,6 +144,8 @@ def _undivided(graph: ModelGraph, context: int) -> str | None:
         return "cannot divide the sequence of traced blocks"
     if any(run.block.mixer is not None for run in graph.runs):
         return "cannot divide a sequence along which blocks carry a state"
+    if any(isinstance(run.block.attention, CompressedAttention) for run in graph.runs):
+        return "cannot divide a sequence whose keys are compressed window by window"
     for tokens in tower_lengths(graph):
         if tokens % context:
             return f"does not divide the {tokens} tokens of a tower"

@@ -19,6 +19,7 @@ from dataclasses import fields
 from planner.schema.model import (
     Attention,
     Block,
+    CompressedAttention,
     CrossAttention,
     Entry,
     FeedForward,
@@ -30,6 +31,7 @@ from planner.schema.model import (
     Norm,
     NormPlacement,
 )
+from planner.workload.compressed import compressed_activations, stream_activations
 from planner.workload.flops import attention_core, block_gemms, source_gemms, sublayer_count
 from planner.workload.layer import ActivationElements, LayerActivations
 from planner.workload.mixers import mixer_activations
@@ -40,6 +42,7 @@ from planner.workload.selection import kept_products
 # row (two where it is still wide); LayerNorm is one kernel and keeps its input alone.
 _COPIED_BY_NORM = {Norm.RMS: 2.0, Norm.RMS_FLOAT32: 3.0, Norm.LAYER: 0.0}
 _KINDS = tuple(field.name for field in fields(ActivationElements))
+_LAYER_INPUT_ROWS = 4  # the gate, it activated, the row of the block's own, their product
 _TOKEN_INDEX_WORDS = 2.0  # an int64, in words of 4 bytes
 _ROUTING_WORDS_PER_CHOICE = 10.0  # weight, its normed copy, and int64 index, order, inverse, expert
 
@@ -53,7 +56,7 @@ def block_activations(
     """
     parts = part_activations(block, hidden_size)
     spared = _sum(*(parts[name] for name in run_again if name in parts))
-    block_input = _elements(replicated=hidden_size)
+    block_input = _elements(replicated=block.residual_stream_count * hidden_size)
     cross = block.cross_attention
     attentions = (block.attention,) if cross is None else (block.attention, cross)
     return LayerActivations(
@@ -64,6 +67,8 @@ def block_activations(
                 *(_attention(attention, _head_norm(block)) for attention in attentions),
                 _feed_forward(block.feed_forward, hidden_size),
                 *(() if block.mixer is None else (mixer_activations(block.mixer),)),
+                stream_activations(block, hidden_size, sublayer_count(block)),
+                _layer_input(block, hidden_size),
             ),
             spared,
         ),
@@ -172,10 +177,12 @@ def _attention(attention: Attention, head_norm: Norm) -> ActivationElements:
         return _latent(attention)
     if isinstance(attention, NoAttention):
         return _elements()
+    if isinstance(attention, CompressedAttention):
+        return _sum(compressed_activations(attention), _attention_output(attention))
     core = attention_core(attention)
     own = core.head_count * core.key_head_size
     normed_heads = normed_rows = attention.head_count
-    if not isinstance(attention, CrossAttention):
+    if isinstance(attention, GroupedQueryAttention) and not attention.shares_keys:
         own += core.key_value_width
         normed_heads += attention.key_value_head_count
         normed_rows = 2 if attention.query_key_norm_spans_heads else normed_heads
@@ -192,6 +199,15 @@ def _attention(attention: Attention, head_norm: Norm) -> ActivationElements:
             float32=normed_rows,
         ),
     )
+
+
+def _layer_input(block: Block, hidden_size: int) -> ActivationElements:
+    """Return what the part that a row of the block's own gates keeps, and the norm after it."""
+    size = block.layer_input_size
+    if size is None:
+        return _elements()
+    rows = _elements(replicated=hidden_size + _LAYER_INPUT_ROWS * size)
+    return _sum(rows, _normed(block.norm, hidden_size))
 
 
 def _latent(attention: LatentAttention) -> ActivationElements:

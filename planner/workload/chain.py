@@ -53,6 +53,7 @@ def _streams(graph: ModelGraph, index: int, last_readers: dict[Stream, int]) -> 
     tokens, width = _input(run, graph)
     if run.measured is not None:
         width = run.measured.output_size
+    width *= run.block.residual_stream_count
     streams = [(tokens, width + run.carried_width)]
     if run.part is RunPart.ENCODER:
         streams.append((None, graph.hidden_size))

@@ -8,6 +8,7 @@ from typing import Literal
 from planner.schema.model import (
     Attention,
     Block,
+    CompressedAttention,
     CrossAttention,
     FeedForward,
     GroupedQueryAttention,
@@ -17,6 +18,13 @@ from planner.schema.model import (
     NoFeedForward,
     Norm,
     NormPlacement,
+)
+from planner.workload.compressed import (
+    compressed_core,
+    compressed_gemms,
+    compressed_traffic,
+    stream_gemms,
+    stream_traffic,
 )
 from planner.workload.launches import (
     LATENT_KERNELS,
@@ -43,24 +51,31 @@ _ROTARY_KERNELS = 10  # negate, concatenate, two products and a sum, for queries
 _FUSED_ROTARY_KERNELS = 2
 _RESIDUAL_KERNELS = 1
 _GATE_KERNELS = 2  # sigmoid and product, where attention's output is gated
+_LAYER_INPUT_KERNELS = 3  # activation, product with the block's own row, residual
+_LAYER_INPUT_PASSES = 5  # read and write the activation, read both rows, write their product
 
 
 def block_gemms(block: Block, hidden_size: int) -> tuple[Gemm, ...]:
     """Return the matrix products of one block over its own tokens, in order of execution."""
     cross = block.cross_attention
+    mix = stream_gemms(block, hidden_size, 1)
     *others, last = (
+        *mix,
         *(() if block.mixer is None else mixer_gemms(block.mixer, hidden_size)),
         *_attention_gemms(block.attention, hidden_size),
         *(() if cross is None else _attention_gemms(cross, hidden_size)),
+        *mix,
         *_feed_forward_gemms(block.feed_forward, hidden_size),
+        *_layer_input_gemms(block, hidden_size),
     )
     return (*others, replace(last, ends_block=_ends_with_a_product(block)))
 
 
 def _ends_with_a_product(block: Block) -> bool:
     """Return whether a residual alone reads the last product: no norm, and no router's weights."""
-    dense = not isinstance(block.feed_forward, MixtureFeedForward)
-    return dense and block.norm_placement is NormPlacement.BEFORE
+    if isinstance(block.feed_forward, MixtureFeedForward) or block.layer_input_size is not None:
+        return False
+    return block.norm_placement is NormPlacement.BEFORE
 
 
 def source_gemms(cross: CrossAttention) -> tuple[Gemm, ...]:
@@ -86,13 +101,16 @@ def sublayer_count(block: Block) -> int:
 
 def norm_count(block: Block) -> int:
     """Return the norms over the block's hidden row."""
-    return sublayer_count(block) * (2 if block.norm_placement is NormPlacement.BOTH else 1)
+    count = sublayer_count(block) * (2 if block.norm_placement is NormPlacement.BOTH else 1)
+    return count if block.layer_input_size is None else count + 1
 
 
 def attention_core(
-    attention: GroupedQueryAttention | LatentAttention | CrossAttention,
+    attention: GroupedQueryAttention | LatentAttention | CompressedAttention | CrossAttention,
 ) -> AttentionCore:
     """Return what of attention depends on the sequence."""
+    if isinstance(attention, CompressedAttention):
+        return compressed_core(attention)
     if isinstance(attention, CrossAttention):
         return AttentionCore(
             head_count=attention.head_count,
@@ -130,7 +148,7 @@ def elementwise_traffic(block: Block, hidden_size: int) -> ElementwiseTraffic:
     attention, feed_forward = block.attention, block.feed_forward
     whole = (norm_count(block) * _NORM_PASSES + sublayer_count(block) * 3) * hidden_size
     divided = _rotated_width(attention) * 4
-    if isinstance(attention, LatentAttention):
+    if isinstance(attention, LatentAttention | CompressedAttention):
         whole += _NORM_PASSES * sum(_normed_inside(attention))
     else:
         divided += _NORM_PASSES * sum(_normed_inside(attention))
@@ -149,7 +167,7 @@ def elementwise_traffic(block: Block, hidden_size: int) -> ElementwiseTraffic:
         divided += passes * feed_forward.ffn_size
     unfused_whole, unfused_divided = _unfused_elements(block, hidden_size)
     return ElementwiseTraffic(
-        replicated=float(whole),
+        replicated=float(whole) + _later_traffic(block, hidden_size).replicated,
         sharded=float(divided) + mixed,
         kernel_count=_kernel_count(block),
         unfused_replicated=float(unfused_whole),
@@ -165,9 +183,22 @@ def _unfused_elements(block: Block, hidden_size: int) -> tuple[int, int]:
     whole = norm_count(block) * _UNFUSED_NORM_PASSES[block.norm] * hidden_size
     inside = _UNFUSED_NORM_PASSES[Norm.RMS] * sum(_normed_inside(attention))
     divided = _rotated_width(attention) * _UNFUSED_ROTARY_PASSES
-    if isinstance(attention, LatentAttention):
+    if isinstance(attention, LatentAttention | CompressedAttention):
         return whole + inside, divided
     return whole, divided + inside + _repeated_width(attention)
+
+
+def _later_traffic(block: Block, hidden_size: int) -> ElementwiseTraffic:
+    """Return what compressed keys, further rows of residual and a row of the block's own move."""
+    traffic = stream_traffic(block, hidden_size, sublayer_count(block))
+    moved, kernels = traffic.replicated, traffic.kernel_count
+    if isinstance(block.attention, CompressedAttention):
+        windows = compressed_traffic(block.attention)
+        moved, kernels = moved + windows.replicated, kernels + windows.kernel_count
+    if block.layer_input_size is not None:
+        moved += _LAYER_INPUT_PASSES * block.layer_input_size + 3.0 * hidden_size
+        kernels += _LAYER_INPUT_KERNELS
+    return replace(traffic, replicated=moved, kernel_count=kernels)
 
 
 def _is_gated(feed_forward: FeedForward) -> bool:
@@ -216,7 +247,8 @@ def _kernel_count(block: Block) -> int:
         count += mixer_traffic(block.mixer).kernel_count
     if _gate_width(attention):
         count += _GATE_KERNELS
-    if isinstance(attention, LatentAttention):
+    count += _later_traffic(block, 1).kernel_count
+    if isinstance(attention, LatentAttention | CompressedAttention):
         count += LATENT_KERNELS
     elif _rotates(attention):
         count += _ROTARY_KERNELS
@@ -231,7 +263,8 @@ def _unfused_kernel_count(block: Block) -> int:
         inside += len(_normed_inside(block.cross_attention))
     spared = norm_count(block) * (_NORM_KERNELS[block.norm] - 1)
     spared += inside * (_NORM_KERNELS[Norm.RMS] - 1) + int(_is_gated(block.feed_forward))
-    if isinstance(attention, LatentAttention):
+    spared += _later_traffic(block, 1).unfused_kernel_count
+    if isinstance(attention, LatentAttention | CompressedAttention):
         return spared + LATENT_KERNELS - _FUSED_ROTARY_KERNELS
     return spared + (_ROTARY_KERNELS - _FUSED_ROTARY_KERNELS if _rotates(attention) else 0)
 
@@ -245,11 +278,14 @@ def _normed_inside(attention: Attention) -> tuple[int, ...]:
     if isinstance(attention, LatentAttention):
         ranks = (attention.query_rank, attention.key_value_rank)
         return tuple(rank for rank in ranks if rank is not None)
+    if isinstance(attention, CompressedAttention):
+        return (attention.query_rank, attention.head_size)
     if isinstance(attention, NoAttention) or not attention.query_key_norm:
         return ()
     if isinstance(attention, CrossAttention):
         return (attention.head_count * attention.head_size,)
-    heads = (attention.head_count, attention.key_value_head_count)
+    own_keys = not attention.shares_keys
+    heads = (attention.head_count, attention.key_value_head_count * own_keys)
     return tuple(count * attention.head_size for count in heads)
 
 
@@ -258,6 +294,8 @@ def _rotated_width(attention: Attention) -> int:
     if isinstance(attention, LatentAttention):
         key_size = attention.no_position_head_size + attention.rotary_head_size
         return 2 * attention.head_count * key_size
+    if isinstance(attention, CompressedAttention):  # queries, and the output turned back
+        return 2 * attention.head_count * attention.head_size
     if not isinstance(attention, GroupedQueryAttention) or not attention.rotary:
         return 0
     return (attention.head_count + attention.key_value_head_count) * attention.head_size
@@ -266,6 +304,8 @@ def _rotated_width(attention: Attention) -> int:
 def _attention_gemms(attention: Attention, hidden_size: int) -> tuple[Gemm, ...]:
     if isinstance(attention, LatentAttention):
         return _latent_gemms(attention, hidden_size)
+    if isinstance(attention, CompressedAttention):
+        return compressed_gemms(attention, hidden_size)
     if isinstance(attention, NoAttention):
         return ()
     query_width = attention.head_count * attention.head_size
@@ -275,6 +315,11 @@ def _attention_gemms(attention: Attention, hidden_size: int) -> tuple[Gemm, ...]
             _gemm("cross_output", query_width, hidden_size, "inner"),
         )
     key_value_width = attention.key_value_head_count * attention.head_size
+    if attention.shares_keys:
+        return (
+            _gemm("query", hidden_size, query_width, "outer"),
+            _gemm("output", query_width, hidden_size, "inner"),
+        )
     rows = ("key",) if attention.values_are_keys else ("key", "value")
     return (
         *_fused(
@@ -307,6 +352,17 @@ def _latent_gemms(attention: LatentAttention, hidden_size: int) -> tuple[Gemm, .
         _gemm("key_value_down", hidden_size, compressed, "none", shares_input=True),
         _gemm("key_value_up", attention.key_value_rank, expanded, "outer"),
         _gemm("output", value_width, hidden_size, "inner"),
+    )
+
+
+def _layer_input_gemms(block: Block, hidden_size: int) -> tuple[Gemm, ...]:
+    """Return the products to and from a row of the block's own, whole on every rank."""
+    size = block.layer_input_size
+    if size is None:
+        return ()
+    return (
+        _gemm("layer_input_gate", hidden_size, size, "none"),
+        _gemm("layer_input_output", size, hidden_size, "none"),
     )
 
 

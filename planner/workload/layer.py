@@ -67,6 +67,8 @@ class AttentionCore:
     V per key token (what context parallelism has to exchange). A window is `window_tokens` keys to
     the left, and as many to the right where nothing is masked as causal, the token itself counted
     in both; tokens of one of the consecutive chunks of `chunk_tokens` see that chunk alone.
+    Beside a window, a query may see one compressed entry for every `entry_tokens` before it, at
+    most `entry_limit` of them, which products of `index_width` with all of them choose.
     """
 
     head_count: int
@@ -76,13 +78,20 @@ class AttentionCore:
     window_tokens: int | None = None
     causal: bool = True
     chunk_tokens: int | None = None
+    entry_tokens: int | None = None
+    entry_limit: int | None = None
+    index_width: int = 0
 
     def mean_keys(self, key_count: int) -> float:
         """Return the mean number of keys, of `key_count`, that a query attends to.
 
         With s keys, as many queries, and a window w: causal (s + 1) / 2, or w - w (w - 1) / (2 s)
         for w < s; else s, or 2 w - 1 - w (w - 1) / s. Chunks: the mean over them, by length.
+        Entries of m tokens: the mean of min(floor(t / m), limit) over t = 1 to s.
         """
+        if self.entry_tokens is not None:
+            entries = self._mean_entries(key_count, self.entry_limit)
+            return self._mean_keys_of_one(key_count) + entries
         chunk = self.chunk_tokens
         if chunk is None or chunk >= key_count:
             return self._mean_keys_of_one(key_count)
@@ -98,10 +107,23 @@ class AttentionCore:
             return w - w * (w - 1) / (2 * s)
         return 2 * w - 1 - w * (w - 1) / s
 
+    def all_keys(self, key_count: int) -> int:
+        """Return the keys that a query has before masking, compressed entries among them."""
+        return key_count + (key_count // self.entry_tokens if self.entry_tokens else 0)
+
     def flop_per_token(self, key_count: int) -> float:
         """Return forward FLOPs per query token that has `key_count` keys before masking."""
         width = self.head_count * (self.key_head_size + self.value_head_size)
-        return 2.0 * width * self.mean_keys(key_count)
+        chosen = self.index_width * self._mean_entries(key_count, None) if self.index_width else 0.0
+        return 2.0 * (width * self.mean_keys(key_count) + chosen)
+
+    def _mean_entries(self, key_count: int, limit: int | None) -> float:
+        """Return the mean number of whole entries before a query, itself among their tokens."""
+        tokens = self.entry_tokens or key_count
+        length = key_count if limit is None else min(key_count, (limit + 1) * tokens - 1)
+        whole, rest = divmod(length, tokens)
+        total = tokens * whole * (whole - 1) // 2 + whole * (rest + 1)
+        return (total + (limit or 0) * (key_count - length)) / key_count
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

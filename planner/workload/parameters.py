@@ -5,6 +5,7 @@ from __future__ import annotations
 from planner.schema.model import (
     Attention,
     Block,
+    CompressedAttention,
     CrossAttention,
     Entry,
     FeedForward,
@@ -16,7 +17,12 @@ from planner.schema.model import (
     NoFeedForward,
     Norm,
 )
-from planner.workload.flops import norm_count
+from planner.workload.compressed import (
+    collapse_parameters,
+    compressed_parameters,
+    stream_parameters,
+)
+from planner.workload.flops import norm_count, sublayer_count
 from planner.workload.layer import ParameterCounts
 from planner.workload.mixers import mixer_parameters
 
@@ -30,9 +36,14 @@ def block_parameters(block: Block, hidden_size: int) -> ParameterCounts:
         attentions.append(mixer_parameters(block.mixer, hidden_size))
     feed_forward = _feed_forward_parameters(block.feed_forward, hidden_size)
     norms = norm_count(block) * norm_parameters(block.norm, hidden_size)
+    beside = stream_parameters(block, hidden_size, sublayer_count(block))
+    beside += 2 * hidden_size * (block.layer_input_size or 0)
     return ParameterCounts(
         sharded=sum(part.sharded for part in attentions) + feed_forward.sharded,
-        replicated=sum(part.replicated for part in attentions) + feed_forward.replicated + norms,
+        replicated=sum(part.replicated for part in attentions)
+        + feed_forward.replicated
+        + norms
+        + beside,
         expert=feed_forward.expert,
     )
 
@@ -61,7 +72,9 @@ def head_parameters(graph: ModelGraph) -> ParameterCounts:
     own = 0 if graph.tied_embeddings else graph.vocabulary_size * graph.hidden_size
     bias = graph.vocabulary_size if graph.head_bias else 0
     return ParameterCounts(
-        sharded=own + bias, replicated=norm_parameters(graph.final_norm, graph.hidden_size)
+        sharded=own + bias,
+        replicated=norm_parameters(graph.final_norm, graph.hidden_size)
+        + collapse_parameters(graph.runs[-1].block, graph.hidden_size),
     )
 
 
@@ -73,6 +86,8 @@ def norm_parameters(norm: Norm, width: int) -> int:
 def _attention_parameters(attention: Attention, hidden_size: int) -> ParameterCounts:
     if isinstance(attention, LatentAttention):
         return _latent_parameters(attention, hidden_size)
+    if isinstance(attention, CompressedAttention):
+        return compressed_parameters(attention, hidden_size)
     if isinstance(attention, CrossAttention):
         return _cross_parameters(attention, hidden_size)
     if isinstance(attention, NoAttention):
@@ -84,7 +99,8 @@ def _grouped_query_parameters(
     attention: GroupedQueryAttention, hidden_size: int
 ) -> ParameterCounts:
     query_width = attention.head_count * attention.head_size
-    key_value_width = 2 * attention.key_value_head_count * attention.head_size
+    own_keys = not attention.shares_keys
+    key_value_width = 2 * attention.key_value_head_count * attention.head_size * own_keys
     sharded = hidden_size * (query_width + key_value_width) + query_width * hidden_size
     if attention.values_are_keys:
         key_value_width //= 2
@@ -97,10 +113,10 @@ def _grouped_query_parameters(
         sharded += attention.head_count
     replicated = hidden_size if attention.output_bias else 0
     if attention.query_key_norm:
-        key_width = attention.key_value_head_count * attention.head_size
+        key_width = attention.key_value_head_count * attention.head_size * own_keys
         spanned = query_width + key_width
         spans = attention.query_key_norm_spans_heads
-        replicated += spanned if spans else 2 * attention.head_size
+        replicated += spanned if spans else (1 + own_keys) * attention.head_size
     return ParameterCounts(sharded=sharded, replicated=replicated)
 
 

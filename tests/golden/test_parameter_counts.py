@@ -29,6 +29,7 @@ FULL, SLIDING = "full_attention", "sliding_attention"
 WITH_TOWERS = {
     "gemma3",
     "gemma4",
+    "llama4",
     "llava",
     "mllama",
     "mt5",
@@ -41,10 +42,7 @@ WITH_TOWERS = {
 }
 WITHOUT_A_CLASS = {"kimi_k2"}
 DECODERS = sorted(set(model_types()) - WITH_TOWERS - WITHOUT_A_CLASS)
-NEEDED = {
-    "deepseek_v2": {"num_experts_per_tok": 2},
-    "gemma4_text": {"hidden_size_per_layer_input": 0},
-}
+NEEDED = {"deepseek_v2": {"num_experts_per_tok": 2}}
 
 
 def least_fields(model_type: str) -> dict[str, Any]:
@@ -150,7 +148,7 @@ def varied(model_type: str) -> st.SearchStrategy[dict[str, Any]]:
             optional={**optional, "tie_word_embeddings": st.booleans()},
         )
     flags = ["attention_bias", "qkv_bias", "tie_word_embeddings"]
-    if model_type not in {"deepseek_v2", "nemotron_h"}:  # refused there
+    if model_type not in {"deepseek_v2", "deepseek_v4", "nemotron_h"}:  # refused there
         flags.append("mlp_bias")
     optional: dict[str, st.SearchStrategy[Any]] = {flag: st.booleans() for flag in flags}
     optional["num_key_value_heads"] = st.sampled_from([1, 4, 32])
@@ -159,7 +157,7 @@ def varied(model_type: str) -> st.SearchStrategy[dict[str, Any]]:
     optional["decoder_sparse_step"] = st.sampled_from([1, 2])
     optional["mlp_only_layers"] = st.sampled_from([None, [], [0], [1, 3]])
     optional["first_k_dense_replace"] = st.sampled_from([0, 2, 9])
-    optional["q_lora_rank"] = st.sampled_from([None, 24])
+    optional["q_lora_rank"] = st.sampled_from([24] if model_type == "deepseek_v4" else [None, 24])
     optional["kv_lora_rank"] = st.just(40)
     optional["v_head_dim"] = st.just(24)
     optional["shared_expert_intermediate_size"] = st.just(56)
@@ -169,6 +167,7 @@ def varied(model_type: str) -> st.SearchStrategy[dict[str, Any]]:
     experts = {
         "mixtral": "num_local_experts",
         "deepseek_v3": "n_routed_experts",
+        "deepseek_v4": "n_routed_experts",
         "glm4_moe": "n_routed_experts",
         "granitemoehybrid": "num_local_experts",
         "llama4_text": "num_local_experts",
@@ -186,6 +185,7 @@ def varied(model_type: str) -> st.SearchStrategy[dict[str, Any]]:
     optional["use_qk_norm"] = st.booleans()
     optional["no_rope_layers"] = st.just([1, 0, 0, 1])
     optional["moe_layers"] = st.sampled_from([[1], [0, 2, 3]])
+    optional["hidden_size_per_layer_input"] = st.sampled_from([0, 8])
     optional["attention_k_eq_v"] = st.booleans()
     optional["num_global_key_value_heads"] = st.sampled_from([1, 2])
     optional[experts.get(model_type, "num_experts")] = st.sampled_from([16, 24])

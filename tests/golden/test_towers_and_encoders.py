@@ -50,6 +50,25 @@ CLIP = {"model_type": "clip_vision_model", **VISION}
 SIGLIP = {"model_type": "siglip_vision_model", **VISION}
 QWEN_VISION = {"depth": 3, "embed_dim": 64, "num_heads": 4, "hidden_size": 128}
 LLAMA = {"model_type": "llama", **TEXT}
+GEMMA4_VISION = {
+    "hidden_size": 64,
+    "intermediate_size": 96,
+    "num_attention_heads": 4,
+    "num_hidden_layers": 3,
+    "head_dim": 16,
+    "position_embedding_size": 40,
+}
+LLAMA4_VISION = {
+    "hidden_size": 64,
+    "intermediate_size": 256,  # four patches of 64
+    "num_attention_heads": 4,
+    "num_hidden_layers": 3,
+    "image_size": 32,
+    "patch_size": 4,
+    "projector_input_dim": 96,
+    "projector_output_dim": 96,
+    "vision_output_dim": 96,
+}
 CASES: dict[str, dict[str, Any]] = {
     "t5": {"model_type": "t5", **T5},
     "t5_gated": {"model_type": "t5", **T5, "feed_forward_proj": "gated-gelu"},
@@ -88,6 +107,27 @@ CASES: dict[str, dict[str, Any]] = {
         "text_config": TEXT,
         "vision_config": {**SIGLIP, "vision_use_head": False},
         "mm_tokens_per_image": 16,
+    },
+    "gemma3_as_released": {  # heads and vocabulary are left to the class
+        "model_type": "gemma3",
+        "text_config": {"hidden_size": 128, "intermediate_size": 336, "num_hidden_layers": 7},
+        "vision_config": {**SIGLIP, "vision_use_head": False},
+        "mm_tokens_per_image": 16,
+    },
+    "gemma4": {
+        "model_type": "gemma4",
+        "text_config": {**TEXT, "num_hidden_layers": 7, "num_kv_shared_layers": 1},
+        "vision_config": {**GEMMA4_VISION, "num_key_value_heads": 2},
+    },
+    "gemma4_without_layer_inputs": {
+        "model_type": "gemma4",
+        "text_config": {**TEXT, "hidden_size_per_layer_input": 0},
+        "vision_config": {**GEMMA4_VISION, "num_key_value_heads": 4},
+    },
+    "llama4": {
+        "model_type": "llama4",
+        "text_config": {**TEXT, "intermediate_size_mlp": 200},
+        "vision_config": LLAMA4_VISION,
     },
     "mllama": {
         "model_type": "mllama",
@@ -213,6 +253,15 @@ def test_flop_of_a_tower_and_its_decoder_is_what_torch_counts(case):
     tokens = torch.cat([torch.full((images,), 7), torch.arange(100, 140)])[None]
     counted = counted_flop(fields, input_ids=tokens, pixel_values=torch.randn(1, 3, 32, 32))
     assert expected_flop(fields, images + 40) == pytest.approx(counted, rel=0.01)
+
+
+def test_flop_of_a_llama4_is_what_torch_counts_but_for_idle_experts():
+    """32 x 32 pixels in patches of 4: 64, and a class token; 16 after they are merged."""
+    text = {**TEXT, "num_local_experts": 1, "intermediate_size_mlp": 200}
+    fields = {**CASES["llama4"], "text_config": text, "image_token_index": 7}
+    tokens = torch.cat([torch.full((16,), 7), torch.arange(100, 140)])[None]
+    counted = counted_flop(fields, input_ids=tokens, pixel_values=torch.randn(1, 3, 32, 32))
+    assert expected_flop(fields, 56) == pytest.approx(counted, rel=0.01)
 
 
 def saved_bytes(layer: torch.nn.Module, left_out: list[torch.Tensor], *args: Any) -> float:

@@ -16,6 +16,8 @@ from transformers import (
 
 _CLASSES = {
     "gemma3": AutoModelForImageTextToText,
+    "gemma4": AutoModelForImageTextToText,
+    "llama4": AutoModelForImageTextToText,
     "llava": AutoModelForImageTextToText,
     "mllama": AutoModelForImageTextToText,
     "mt5": AutoModelForSeq2SeqLM,

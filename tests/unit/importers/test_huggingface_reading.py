@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from planner.errors import UnsupportedModelError
+from planner.errors import DocumentError, InputError, UnsupportedModelError
 from planner.importers.huggingface import model_types
 from planner.importers.models import model_from_fields
 from planner.schema.model import (
@@ -263,15 +263,69 @@ def test_a_nemotron_with_two_feed_forwards_in_a_row_is_refused():
         )
 
 
-def test_a_gemma4_whose_layers_have_inputs_of_their_own_is_refused():
-    fields = {"model_type": "gemma4_text", "hidden_size": 64, "vocab_size": 128}
-    with pytest.raises(UnsupportedModelError, match="hidden_size_per_layer_input"):
-        model_from_fields({**fields, "num_hidden_layers": 2}, name="it")
+GEMMA4 = {
+    "model_type": "gemma4_text",
+    "hidden_size": 64,
+    "intermediate_size": 96,
+    "vocab_size": 128,
+    "num_hidden_layers": 12,
+    "num_attention_heads": 8,
+}
 
 
-def test_what_is_known_but_not_priced_is_said_to_be():
-    with pytest.raises(UnsupportedModelError, match="hyper-connections cannot be priced"):
-        model_from_fields({"model_type": "deepseek_v4"}, name="it")
+def test_the_last_layers_of_a_gemma4_read_keys_of_earlier_ones():
+    """Two rows of 12 x 256 inputs; of either kind four key and value heads, of 256 and of 512."""
+    graph = model_from_fields({**GEMMA4, "num_kv_shared_layers": 6}, name="it")
+    shares = [(run.block.attention.shares_keys, run.block_count) for run in graph.runs]
+    assert shares == [(False, 5), (False, 1), (True, 5), (True, 1)]
+    assert {run.carried_width for run in graph.runs} == {12 * 256 + 2 * 4 * (256 + 512)}
+
+
+def test_a_gemma4_needs_a_layer_of_each_kind_whose_keys_are_read():
+    with pytest.raises(DocumentError, match="num_kv_shared_layers"):
+        model_from_fields({**GEMMA4, "num_kv_shared_layers": 7}, name="it")
+
+
+DEEPSEEK_V4 = {
+    "model_type": "deepseek_v4",
+    "hidden_size": 64,
+    "num_hidden_layers": 4,
+    "vocab_size": 128,
+}
+
+
+@pytest.mark.parametrize(
+    ("changes", "tokens"),
+    [
+        ({}, [128, 128, 128, 4]),
+        ({"compress_ratios": [0, 128, 4, 0, 4]}, [None, 128, 4, None]),
+        ({"compress_rate_csa": 8, "compress_rate_hca": 32}, [32, 32, 32, 8]),
+        ({"compress_rates": {"compressed_sparse_attention": 16}}, [128, 128, 128, 16]),
+    ],
+)
+def test_layers_of_a_deepseek_v4_compress_as_their_kind_says(changes, tokens):
+    graph = model_from_fields({**DEEPSEEK_V4, **changes}, name="it")
+    compressions = [
+        run.block.attention.compression for run in graph.runs for _ in range(run.block_count)
+    ]
+    assert [None if one is None else one.tokens for one in compressions] == tokens
+
+
+@pytest.mark.parametrize(
+    ("changes", "field"),
+    [
+        ({"compress_ratios": [0, 64, 4, 0]}, "compress_ratios"),
+        ({"compress_ratios": [4]}, "compress_ratios"),
+        ({"layer_types": ["full_attention"] * 4}, "layer_types"),
+        ({"o_groups": 7}, "o_groups"),
+        ({"hc_mult": 0}, "hc_mult"),
+        ({"mlp_bias": True}, "mlp_bias"),
+        ({"compress_rates": {"heavily_compressed_attention": "128"}}, "compress_rates"),
+    ],
+)
+def test_a_bad_field_of_a_deepseek_v4_is_named(changes, field):
+    with pytest.raises(InputError, match=field):
+        model_from_fields({**DEEPSEEK_V4, **changes}, name="it")
 
 
 def test_a_kimi_says_as_what_it_was_read():

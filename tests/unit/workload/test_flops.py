@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -118,6 +120,20 @@ def test_mean_keys_is_the_mean_over_all_queries_of_the_mask(length, window):
     """Query i sees itself and what is before it, no more than a window of them."""
     seen = [min(query + 1, window or length) for query in range(length)]
     assert a_core(window).mean_keys(length) == pytest.approx(sum(seen) / length)
+
+
+@given(length=st.integers(1, 60), tokens=st.integers(1, 9), limit=st.none() | st.integers(1, 9))
+def test_compressed_keys_are_the_whole_windows_before_a_query_as_many_as_are_chosen(
+    length, tokens, limit
+):
+    entries = [(query + 1) // tokens for query in range(length)]
+    chosen = sum(count if limit is None else min(count, limit) for count in entries) / length
+    core = replace(a_core(3), entry_tokens=tokens, entry_limit=limit, index_width=5)
+    alone = a_core(3)
+    assert core.mean_keys(length) == pytest.approx(alone.mean_keys(length) + chosen)
+    indexed = 2 * 5 * sum(entries) / length
+    products = alone.flop_per_token(length) / alone.mean_keys(length) * core.mean_keys(length)
+    assert core.flop_per_token(length) == pytest.approx(products + indexed)
 
 
 def test_window_reaches_the_core_from_the_graph():
