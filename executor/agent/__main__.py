@@ -50,7 +50,8 @@ def _enrol(parsed: argparse.Namespace) -> None:
     if is_new:
         print(f"wrote {path}: look at it, above all at what it allows to run")  # noqa: T201
     print(f"enrolled as {credentials.agent_id}; its token is in {configuration.token_path}")  # noqa: T201
-    print("now: meshwright agent run")  # noqa: T201
+    given = "" if path == default_configuration_path() else f" --config {path}"
+    print(f"now: meshwright agent run{given}")  # noqa: T201
 
 
 def _enrolled(path: Path, parsed: argparse.Namespace) -> tuple[AgentConfiguration, Credentials]:

@@ -40,7 +40,8 @@ def enrol(configuration: AgentConfiguration, one_time_token: str) -> Credentials
         raise AgentError(
             "this agent is enrolled already",
             field=str(path),
-            remedy="remove the file to enrol it anew, as another agent to the server",
+            remedy="remove the file to enrol it anew, as another agent to the server; a second "
+            "agent on this machine needs a --config in another folder",
         )
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     request = _request(configuration, one_time_token)

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+import time
 from pathlib import Path
 
 import pytest
 
+from tests.chaos.clocks import Clock
 from tests.chaos.rounds import play
 
 pytestmark = pytest.mark.slow
@@ -15,9 +19,30 @@ SEED = 7
 @pytest.mark.timeout(600)
 def test_rounds_of_faults_lose_no_run_no_row_and_no_line(tmp_path: Path) -> None:
     """Kinds of faults are drawn; every round ends in a true state."""
-    kinds = ["rank killed", "agent killed", "server killed", "network cut", "cancelled"]
+    kinds = [
+        *("rank killed", "agent killed", "server killed", "network cut", "cancelled"),
+        "database away",
+    ]
     said: list[str] = []
     tally = play(tmp_path, rounds=4, seed=SEED, kinds=kinds, say=said.append)
     assert tally.rounds == 4
     assert tally.losses == [], "\n".join(said)
     assert sum(tally.ends[state] for state in ("succeeded", "cancelled")) == 4
+
+
+def test_a_clock_that_is_set_is_read_by_processes_and_moves_nothing_else(tmp_path: Path) -> None:
+    clock = Clock(tmp_path, "clock")
+    if not clock.can_be_set:
+        pytest.skip("there is no C compiler")
+    clock.set_by(-3600)
+    clock.set_by(90)
+    program = "import time; print(time.time(), time.monotonic())"
+
+    answer = subprocess.run(
+        [sys.executable, "-S", "-c", program],
+        env=clock.environment, capture_output=True, text=True, check=True,
+    )  # fmt: skip
+
+    wall, monotonic = map(float, answer.stdout.split())
+    assert -4000 < wall - time.time() < -3500
+    assert 0 <= time.monotonic() - monotonic < 500
