@@ -51,8 +51,17 @@ class WirePart(Part):
     model_config = ConfigDict(defer_build=False)
 
 
+_EXAMPLE = {
+    "model": "llama-3-8b",
+    "cluster": "8xh100-sxm5-80gb",
+    "job": {"global_batch_size": 512, "sequence_length": 8192},
+}
+
+
 class PlanRequest(WirePart):
     """What to plan."""
+
+    model_config = ConfigDict(json_schema_extra={"examples": [_EXAMPLE]})
 
     model: ModelReference
     cluster: ClusterReference
@@ -61,6 +70,12 @@ class PlanRequest(WirePart):
 
 class EstimateRequest(PlanRequest):
     """What to price."""
+
+    model_config = ConfigDict(
+        json_schema_extra={
+            "examples": [{**_EXAMPLE, "strategy": {"tensor_parallel_degree": 8}}],
+        }
+    )
 
     strategy: Strategy
 
@@ -159,6 +174,12 @@ class OperationEvent(WirePart):
 
 class ApiKeyRequest(WirePart):
     """A key to be made, of the caller's own project."""
+
+    model_config = ConfigDict(
+        json_schema_extra={
+            "examples": [{"name": "ci", "scopes": ["read", "plan"], "expires_in_days": 90}]
+        }
+    )
 
     name: ListedName
     scopes: Annotated[tuple[Scope, ...], Field(min_length=1, max_length=4)]

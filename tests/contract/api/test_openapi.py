@@ -10,8 +10,9 @@ import pytest
 
 from api.app import create_app
 from api.settings import Settings
+from planner.resolution import resolved_cluster, resolved_model
 from tests.contract.api.compatibility import breaking_changes
-from tests.contract.api.solvers import a_planner
+from tests.contract.api.solvers import a_planner, plan_at_once
 
 COMMITTED = Path(__file__).parents[3] / "docs" / "openapi.json"
 PLANS, PLAN = "/v1/plans", "/v1/plans/{plan_id}"
@@ -145,3 +146,18 @@ def test_an_addition_breaks_nothing(current):
     changed["components"]["schemas"]["Precision"]["enum"].append("fp4")
 
     assert breaking_changes(current, changed) == []
+
+
+@pytest.mark.parametrize("path", [PLANS, "/v1/estimates", "/v1/keys"])
+def test_the_examples_of_the_description_are_accepted(make_client, current, path):
+    planner = a_planner(
+        plan=plan_at_once, resolved_model=resolved_model, resolved_cluster=resolved_cluster
+    )
+    body = current["paths"][path]["post"]["requestBody"]["content"]["application/json"]["schema"]
+    examples = current["components"]["schemas"][body["$ref"].rpartition("/")[2]]["examples"]
+
+    with make_client(planner=planner) as client:
+        statuses = [client.post(path, json=example).status_code for example in examples]
+
+    assert statuses
+    assert set(statuses) <= {200, 201}
