@@ -1,19 +1,18 @@
 """Flags of Megatron-LM in a text: those that say how a model is split, with their values.
 
 Names and values are those of Megatron-LM 0.19.2, `megatron/training/arguments.py`. The text may be
-a shell script: flags are looked for wherever they stand, and variables that it sets to a plain
-value are put in.
+a shell script: flags are looked for wherever they stand (`planner.importers.shell_words`).
 """
 
 from __future__ import annotations
 
 import re
-import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
 
 from planner.errors import DocumentError
+from planner.importers.shell_words import shell_words
 
 _NUMBERS = {
     "--tensor-model-parallel-size",
@@ -59,50 +58,43 @@ _FLAGS = {
     "--optimizer-cpu-offload",
 }
 _KNOWN = _NUMBERS | set(_WORDS) | _LISTS | _FLAGS
-_ASSIGNMENT = re.compile(
-    r"^\s*(?:export\s+|local\s+)?([A-Za-z_]\w*)=([^\s()]*)\s*;?\s*(?:#.*)?$", re.MULTILINE
-)
-_VARIABLE = re.compile(r"\$(?:(\w+)|\{(\w+)(?::?-([^}]*))?\})")
 _LIMIT = 2**24
 
 
-def flags_in(text: str, *, source: str) -> dict[str, list[str]]:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FoundFlags:
+    """The words after each known flag, and what was assumed to find them."""
+
+    values: Mapping[str, list[str]]
+    assumptions: tuple[str, ...]
+
+
+def flags_in(text: str, *, source: str) -> FoundFlags:
     """Return the words after each known flag in `text`; the last of a repeated flag holds.
 
     Raises:
         DocumentError: if quotes are open, or a flag is all but one that is known.
     """
-    try:
-        words = shlex.split(_substituted(text.replace("\\\n", " ")), comments=True)
-    except ValueError as error:
-        raise DocumentError(
-            f"cannot be read as arguments: {error}",
-            field=source,
-            remedy="close the quotes, or give a file with the arguments alone",
-        ) from None
+    given = shell_words(text, source=source)
     found: dict[str, list[str]] = {}
     current: list[str] | None = None
-    for word in words:
+    for word in given.words:
         if word.startswith("--") and len(word) > 2:
             name, _, value = word.partition("=")
+            name = name.rstrip(")")
             _require_spelled(name)
             current = found[name] = [value] if value else []
         elif current is not None:
             current.append(word)
-    return {name: values for name, values in found.items() if name in _KNOWN}
-
-
-def _substituted(text: str) -> str:
-    """Return the text with variables that it sets to plain values put in, one in another too."""
-    known = {name: value.strip("'\"") for name, value in _ASSIGNMENT.findall(text)}
-
-    def value(match: re.Match[str]) -> str:
-        name = match[1] or match[2]
-        return known.get(name) or (match[3] if match[3] is not None else match[0])
-
-    for _ in range(3):
-        text = _VARIABLE.sub(value, text)[: 4 * 2**20]
-    return text
+    said = [
+        f"{name} stands under a condition of the script: taken as given"
+        for name in found
+        if name in _KNOWN and name in given.conditional
+    ]
+    return FoundFlags(
+        values={name: values for name, values in found.items() if name in _KNOWN},
+        assumptions=(*given.assumptions, *said),
+    )
 
 
 def _require_spelled(name: str) -> None:

@@ -1,13 +1,14 @@
 """Training configurations of other software as strategies, whichever they are.
 
-Recognised are torchtitan's TOML and Python, Megatron-LM's arguments in a text or a shell script,
-Megatron-Bridge's overrides, DeepSpeed's JSON, Accelerate's YAML and the JSON of Hugging Face's
-`TrainingArguments`.
+Recognised are torchtitan's TOML and Python, Megatron-LM's arguments in a text, a shell script or
+YAML, Megatron-Bridge's overrides, DeepSpeed's JSON, Accelerate's YAML and the JSON of Hugging
+Face's `TrainingArguments`.
 """
 
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -53,7 +54,12 @@ def strategy_from(path: Path, setting: Setting) -> TrainingConfig:
 
 def is_foreign(fields: Mapping[str, Any]) -> bool:
     """Return whether a mapping is a configuration of other software."""
-    return is_deepspeed(fields) or is_accelerate(fields) or is_trainer(fields)
+    return (
+        is_deepspeed(fields)
+        or is_accelerate(fields)
+        or is_trainer(fields)
+        or bool(_megatron_arguments(fields))
+    )
 
 
 def config_from_text(
@@ -98,11 +104,27 @@ def config_from_fields(
         return read_accelerate(fields, setting, text=text)
     if is_trainer(fields):
         return read_trainer(fields, setting)
+    if _megatron_arguments(fields):
+        return read_megatron(_megatron_arguments(fields), setting, source=source)
     nested = fields.get("strategy")
     chosen = nested if isinstance(nested, dict) else fields
     return TrainingConfig(
         format="meshwright", strategy=Strategy.from_fields(chosen, source=source), job={}
     )
+
+
+def _megatron_arguments(fields: Mapping[str, Any]) -> str:
+    """Return the arguments of a mapping by flags, of Megatron's test recipes, '' if it is none."""
+    own = fields.get("MODEL_ARGS", fields)
+    if not isinstance(own, Mapping):
+        return ""
+    words: list[str] = []
+    for name, value in own.items():
+        if not str(name).startswith("--") or value is False or value is None:
+            continue
+        given = [] if value is True else value if isinstance(value, list) else [value]
+        words += [str(name), *(shlex.quote(str(one)) for one in given)]
+    return " ".join(words)
 
 
 def _text(path: Path) -> str:

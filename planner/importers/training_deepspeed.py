@@ -99,10 +99,11 @@ class _Reading:
             activation_checkpointing=kept,
             offload=(*self._offload(zero, stage), *activations),
         )
+        job = self._job(batch)
         return TrainingConfig(
             format="deepspeed",
             strategy=strategy,
-            job=self._job(batch),
+            job=job,
             assumptions=tuple(self.assumptions),
             names=NAMES,
         )
@@ -130,7 +131,7 @@ class _Reading:
 
     def _number(self, name: str) -> int | None:
         """Return the number under `name`, None where it is absent or left to the program."""
-        if self.fields.get(name) in {None, "auto"}:
+        if self.fields.get(name) in (None, "auto"):
             return None
         return Fields(self.fields).size(name)
 
@@ -143,12 +144,15 @@ class _Reading:
         micro = self.setting.micro_batch_size or micro
         if micro is None and batch is not None:
             micro = self._micro_batch(batch, steps or 1, data)
+        if micro is None and self.fields.get(_MICRO) == "auto":
+            micro = 1
+            self.assumptions.append(f"{_MICRO} is auto, which the training program fills in: 1")
         if micro is None:
             raise DocumentError(
                 "is left open, and the batch cannot be known without it",
                 field=_MICRO,
                 value=self.fields.get(_MICRO),
-                remedy="write its number: `auto` is filled in by the training program",
+                remedy="write its number",
             )
         return batch or micro * (steps or 1) * data, micro
 
@@ -221,16 +225,26 @@ class _Reading:
 
     def _job(self, batch: int) -> dict[str, object]:
         zero = self._section("zero_optimization")
-        precision = "fp32"
-        for name in ("fp16", "bf16"):
-            if self.fields.get(name) is not None and self._section(name).flag("enabled", False):
-                precision = name
         job: dict[str, object] = {
             "stack": "deepspeed",
             "global_batch_size": batch,
-            "precision": precision,
+            "precision": self._precision(),
             "gradient_clipping": bool(self.fields.get("gradient_clipping")),
         }
         if "nvme" in {self._device(zero, name) for name in ("offload_optimizer", "offload_param")}:
             job["offload_to"] = "nvme"
         return job
+
+    def _precision(self) -> str:
+        """Return the precision that is switched on; of two left to the program, bf16."""
+        given = {name: self._section(name) for name in ("fp16", "bf16") if self.fields.get(name)}
+        left = [name for name, own in given.items() if self.fields[name].get("enabled") == "auto"]
+        on = [
+            name for name, own in given.items() if name not in left and own.flag("enabled", False)
+        ]
+        if on or not left:
+            return on[-1] if on else "fp32"
+        self.assumptions.append(
+            f"{left[-1]}.enabled is auto, which the training program fills in: {left[-1]}"
+        )
+        return left[-1]

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from planner.errors import DocumentError
+from planner.importers.accelerate_plugins import PLUGINS, read_plugin
 from planner.importers.fields import Fields
 from planner.importers.training_config import Setting, TrainingConfig
 from planner.schema.strategy import ActivationCheckpointing, Offload, Strategy
@@ -45,7 +46,19 @@ _TRAINER_NAMES = {
     "global_batch_size": "gradient_accumulation_steps",
 }
 _PLAIN = {"NO", "MULTI_GPU", "MULTI_CPU"}
-_STRATEGIES = {"FULL_SHARD": 3, "SHARD_GRAD_OP": 2, "NO_SHARD": 0, "1": 3, "2": 2, "3": 0}
+_STRATEGIES = {
+    "FULL_SHARD": 3,
+    "SHARD_GRAD_OP": 2,
+    "NO_SHARD": 0,
+    "HYBRID_SHARD": 3,
+    "HYBRID_SHARD_ZERO2": 2,
+    "1": 3,
+    "2": 2,
+    "3": 0,
+    "4": 3,
+    "5": 2,
+}
+_HYBRIDS = {"HYBRID_SHARD", "HYBRID_SHARD_ZERO2", "4", "5"}
 
 
 def is_accelerate(fields: Mapping[str, Any]) -> bool:
@@ -78,7 +91,12 @@ def read_accelerate(
             value=ranks,
             remedy="give the cluster that the file is for",
         )
-    reading = _Reading(setting=setting, names=_ACCELERATE_NAMES)
+    nodes = own.size("num_machines", 1)
+    reading = _Reading(setting=setting, names=_ACCELERATE_NAMES, node_count=nodes)
+    if kind in PLUGINS:
+        micro = reading.micro_batch(said.get("per_device_train_batch_size"))
+        found = read_plugin(fields, setting, kind=kind, micro_batch_size=micro)
+        return replace(found, assumptions=(*reading.assumptions, *found.assumptions))
     if kind == "FSDP":
         strategy = reading.sharded(_section(own, fields, "fsdp_config"), _axes(own, fields))
     elif kind in _PLAIN:
@@ -88,7 +106,7 @@ def read_accelerate(
             "is not read",
             field="distributed_type",
             value=kind,
-            remedy="use FSDP or MULTI_GPU; give a DeepSpeed configuration its own JSON file",
+            remedy=f"use FSDP, MULTI_GPU, {' or '.join(PLUGINS)}",
         )
     micro = reading.micro_batch(said.get("per_device_train_batch_size"))
     data = strategy.shard_degree * strategy.replicate_degree
@@ -180,12 +198,13 @@ def _axes(own: Fields, fields: Mapping[str, Any]) -> _Axes:
 class _Reading:
     setting: Setting
     names: Mapping[str, str]
+    node_count: int = 1
     assumptions: list[str] = field(default_factory=list)
 
     def sharded(self, own: Fields, axes: _Axes) -> Strategy:
         """Return the strategy of a fully sharded run."""
         tensor, context = axes.size("tp") or 1, axes.size("cp") or 1
-        replicate = axes.size("dp_replicate") or 1
+        replicate = axes.size("dp_replicate", None) or self._node_replicas(own)
         if (axes.size("sp") or 1) > 1:
             raise DocumentError(
                 "exchanges heads through DeepSpeed",
@@ -207,6 +226,12 @@ class _Reading:
             else ActivationCheckpointing.NONE,
             offload=self._offload(own, stage),
         )
+
+    def _node_replicas(self, own: Fields) -> int:
+        """Return the copies of the model that version 1 keeps: one a node in the hybrids."""
+        sharding = (own.text("fsdp_sharding_strategy") or "").upper()
+        hybrid = sharding in _HYBRIDS and "fsdp_reshard_after_forward" not in own
+        return self.node_count if hybrid else 1
 
     def _shard(self, axes: _Axes, others: int) -> int:
         stated = axes.size("dp_shard", None)
@@ -235,7 +260,7 @@ class _Reading:
                     "is not read",
                     field="fsdp_config.fsdp_sharding_strategy",
                     value=sharding,
-                    remedy="use fsdp_version 2 with fsdp_reshard_after_forward",
+                    remedy=f"use one of {', '.join(n for n in _STRATEGIES if len(n) > 1)}",
                 )
             return stage
         return 3 if own.flag(self._own("reshard_after_forward", own), True) else 2

@@ -7,7 +7,7 @@ Flags (`planner.importers.megatron_flags`), defaults and what they mean are of M
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from planner.errors import DocumentError
 from planner.importers.megatron_flags import Flags, flags_in
@@ -55,7 +55,9 @@ def read_megatron(text: str, setting: Setting, *, source: str) -> TrainingConfig
     Raises:
         DocumentError: naming the flag, its value and the remedy.
     """
-    return megatron_config(flags_in(text, source=source), setting)
+    found = flags_in(text, source=source)
+    config = megatron_config(found.values, setting)
+    return replace(config, assumptions=(*found.assumptions, *config.assumptions))
 
 
 def megatron_config(

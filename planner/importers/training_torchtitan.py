@@ -13,6 +13,7 @@ from typing import Any
 
 from planner.errors import DocumentError
 from planner.importers.fields import Fields
+from planner.importers.torchtitan_older import older_names
 from planner.importers.torchtitan_python import sections_of_python
 from planner.importers.torchtitan_stages import stage_counts
 from planner.importers.training_config import (
@@ -52,7 +53,7 @@ _SCHEDULES = {
     "zbvzerobubble": PipelineSchedule.ZB_V,
     "dualpipev": PipelineSchedule.DUALPIPE_V,
 }
-_SECTIONS = ("training", "parallelism", "activation_checkpoint", "compile")
+_SECTIONS = ("training", "parallelism", "activation_checkpoint", "compile", "experimental")
 
 
 def read_torchtitan_toml(text: str, setting: Setting, *, source: str) -> TrainingConfig:
@@ -67,7 +68,9 @@ def read_torchtitan_toml(text: str, setting: Setting, *, source: str) -> Trainin
         raise DocumentError(
             f"is not valid TOML: {error}", field=source, remedy="mend the syntax"
         ) from None
-    return _Reading(fields=_checked(fields), setting=setting, legacy=True).config()
+    sections = _checked(fields)
+    moved = older_names(sections)
+    return _Reading(fields=sections, setting=setting, legacy=True, assumptions=moved).config()
 
 
 def read_torchtitan_python(
@@ -90,7 +93,7 @@ def _checked(fields: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
             raise DocumentError(
                 "must be a section of fields", field=name, value=value, remedy=f"write [{name}]"
             )
-        sections[name] = value
+        sections[name] = dict(value)
     return sections
 
 

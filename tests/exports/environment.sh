@@ -17,9 +17,9 @@ site_of=(-c 'import sysconfig; print(sysconfig.get_paths()["purelib"])')
 shared=$("$python" "${site_of[@]}")
 echo "import site; site.addsitedir('$shared')" >"$("$folder/bin/python" "${site_of[@]}")/shared.pth"
 pip=("$python" -m pip --disable-pip-version-check --quiet)
-"${pip[@]}" --python "$folder/bin/python" install --no-deps -r "$here/requirements.txt"
+"${pip[@]}" --python "$folder/bin/python" install --no-deps --no-compile -r "$here/requirements.txt"
 grep -v '^#' "$here/requirements-unpacked.txt" | while read -r pin; do
-    "${pip[@]}" install --no-deps --only-binary=:all: --python-version 3.12 --upgrade \
+    "${pip[@]}" install --no-deps --no-compile --only-binary=:all: --python-version 3.12 --upgrade \
         --target "$folder/unpacked/${pin%%=*}" "$pin"
 done
 echo "$wanted" >"$folder/.made"

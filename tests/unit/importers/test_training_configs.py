@@ -206,7 +206,7 @@ def test_bridge_overrides_are_megatrons_arguments():
         ("def f():\n    ParallelismConfig(tensor_parallel_degree=degree())", ".py",
          "parallelism.tensor_parallel_degree"),
         (json.dumps(DEEPSPEED | {"train_batch_size": 63}), ".json", "train_batch_size"),
-        ('{"train_batch_size": "auto", "train_micro_batch_size_per_gpu": "auto"}', ".json",
+        ('{"train_batch_size": "auto", "zero_optimization": {}}', ".json",
          "train_micro_batch_size_per_gpu"),
         (json.dumps(BELOW_THREE), ".json", "zero_optimization.offload_param"),
         ('{"train_micro_batch_size_per_gpu": 1, "zero_optimisation": {"stage": 3}}', ".json",
