@@ -1,10 +1,14 @@
-"""`python -m api` migrates and serves; `... upgrade` only migrates; `... keys` manages keys."""
+"""`python -m api` migrates and serves; `... upgrade` only migrates; `... keys` manages keys.
+
+`... audit` shows who did what.
+"""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
 
+from api.audit_command import main as audit
 from api.keys_command import main as keys
 from api.migrate import main as upgrade
 from api.serve import main as serve
@@ -28,8 +32,10 @@ def _run(arguments: Sequence[str]) -> int:
             return upgrade()
         case ["keys", *rest]:
             return keys(rest)
+        case ["audit", *rest]:
+            return audit(rest)
     raise InputError(
-        "takes no argument, or `upgrade`, or `keys`",
+        "takes no argument, or `upgrade`, `keys` or `audit`",
         field="python -m api",
         value=" ".join(arguments),
         remedy="set MESHWRIGHT_* variables for everything else",

@@ -1,4 +1,7 @@
-"""`meshwright keys`: who may use the service, decided where its database is."""
+"""`meshwright keys` and `meshwright audit`: who may use the service, and who did what.
+
+Both work where its database is.
+"""
 
 from __future__ import annotations
 
@@ -62,6 +65,28 @@ def revoke(
 ) -> None:
     """Have a key let nobody in any more."""
     _become_command(["revoke", key], database_url, as_json=json)
+
+
+def audit(
+    project: Annotated[str, typer.Option("--project", help="Whose log.")] = "default",
+    action: Annotated[
+        str | None, typer.Option("--action", help="One kind of entry alone, e.g. key.create.")
+    ] = None,
+    limit: Annotated[int, typer.Option("--limit", min=1, max=100, metavar="N")] = 20,
+    cursor: Annotated[
+        str | None, typer.Option("--cursor", help="Where an earlier page ended.")
+    ] = None,
+    database_url: DatabaseOption = None,
+    json: JsonOption = False,
+) -> None:
+    """List who did what in a project of the service, the newest first."""
+    arguments = ["--project", project, "--limit", str(limit)]
+    if action is not None:
+        arguments += ["--action", action]
+    if cursor is not None:
+        arguments.append(f"--cursor={cursor}")  # it may begin with a dash
+    set_environment(MESHWRIGHT_DATABASE_URL=database_url)
+    become_module("api", ["audit", *arguments, *(["--json"] if json else [])])
 
 
 def _become_command(arguments: list[str], database_url: str | None, *, as_json: bool) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from api.__main__ import main
@@ -55,6 +57,28 @@ def test_keys_are_made_listed_and_revoked_at_the_command_line(monkeypatch, capsy
     assert "team-a" in listed
     assert key not in listed
     assert '"revoked_at": "2' in capsys.readouterr().out
+
+
+def test_who_did_what_is_listed_at_the_command_line(monkeypatch, capsys, tmp_path):
+    monkeypatch.setenv("MESHWRIGHT_DATABASE_URL", f"sqlite:///{tmp_path}/x.db")
+    for name, project in (("ci", "team-a"), ("nightly", "team-a"), ("other", "team-b")):
+        main(["keys", "create", "--name", name, "--project", project])
+    capsys.readouterr()
+
+    assert main(["audit", "--project", "team-a"]) == 0
+    lines = capsys.readouterr().out.splitlines()[1:]
+    main(["audit", "--project", "team-a", "--action", "key.revoke", "--json"])
+
+    assert ["nightly" in lines[0], "ci" in lines[1], len(lines)] == [True, True, 2]
+    assert all("operator" in line and "key.create" in line for line in lines)
+    assert json.loads(capsys.readouterr().out) == {"items": [], "next_cursor": None}
+
+
+@pytest.mark.parametrize("arguments", [("--limit", "0"), ("--project", "A B"), ("--cursor", "x")])
+def test_what_cannot_be_listed_is_one_line(failure, tmp_path, arguments):
+    line = failure("audit", *arguments, DATABASE_URL=f"sqlite:///{tmp_path}/x.db")
+
+    assert line.startswith("error: ")
 
 
 @pytest.mark.parametrize(

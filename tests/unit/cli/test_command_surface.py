@@ -68,6 +68,7 @@ SURFACE = {
     "agent": set(),
     "db": set(),
     "keys": set(),
+    "audit": {"--project", "--action", "--limit", "--cursor", "--database-url", "--json"},
     "models": {"--json"},
     "devices": {"--json"},
     "demo": {"--keep-serving", "--no-keep-serving", "--directory", "--json"},
