@@ -20,12 +20,14 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from executor.models.own import Declaration as Declaration
+    from executor.models.positions import SequencePart as SequencePart
     from executor.session import start as start
     from executor.tracing import trace as trace
 
-__all__ = ["Declaration", "start", "trace"]
+__all__ = ["Declaration", "SequencePart", "start", "trace"]
 _HOMES = {
     "Declaration": "executor.models.own",
+    "SequencePart": "executor.models.positions",
     "start": "executor.session",
     "trace": "executor.tracing",
 }

@@ -78,6 +78,7 @@ class SharedAttention(TorchFunctionMode):
 
     def __init__(self, group: ProcessGroup, kind: ContextParallelKind) -> None:
         super().__init__()
+        self.answered = 0
         self._group = group
         self._kind = kind
 
@@ -92,6 +93,7 @@ class SharedAttention(TorchFunctionMode):
         del types
         if function is not functional.scaled_dot_product_attention:
             return function(*args, **(kwargs or {}))
+        self.answered += 1
         asked = _Asked(*args, **(kwargs or {}))
         _check_sharable(asked)
         tensors = (asked.query, asked.key, asked.value)
@@ -186,8 +188,18 @@ def _forward_sharing(
     *arguments: Any,
     **named: Any,
 ) -> Any:
-    with SharedAttention(group, kind):
-        return forward(*arguments, **named)
+    with SharedAttention(group, kind) as shared:
+        result = forward(*arguments, **named)
+    if shared.answered == 0:
+        raise UnsupportedPlanError(
+            "ranks cannot share a sequence when a block does not call torch's "
+            "scaled_dot_product_attention: its attention would be to this rank's tokens alone",
+            field="strategy.context_parallel_degree",
+            value=group.size(),
+            remedy="compute attention by torch.nn.functional.scaled_dot_product_attention, or plan "
+            "with context_parallel_degree limited to 1",
+        )
+    return result
 
 
 def _check_sharable(asked: _Asked) -> None:

@@ -134,9 +134,9 @@ class _RingAttention(torch.autograd.Function):
     def backward(context: Any, *gradients: Any) -> Any:
         query, key, value, mixed, logsumexp = context.saved_tensors
         ring: Ring = context.ring
-        query_gradient = torch.zeros_like(query, dtype=torch.float32)
+        query_gradient = torch.zeros_like(query, dtype=_wide(query))
         held = torch.stack((key, value))
-        behind = Passing([], torch.zeros_like(held, dtype=torch.float32))
+        behind = Passing([], torch.zeros_like(held, dtype=_wide(query)))
         for step in range(ring.degree):
             passing = ring.start_pass(held) if step + 1 < ring.degree else None
             block = _Block.of(
@@ -160,12 +160,12 @@ class _RingAttention(torch.autograd.Function):
 
 
 class _Merged:
-    """Partial outputs, merged in fp32."""
+    """Partial outputs, merged in fp32, or in fp64 where queries are."""
 
     def __init__(self, query: torch.Tensor) -> None:
-        self.out = torch.zeros_like(query, dtype=torch.float32)
+        self.out = torch.zeros_like(query, dtype=_wide(query))
         self.logsumexp = torch.full(
-            query.shape[:-1], -torch.inf, dtype=torch.float32, device=query.device
+            query.shape[:-1], -torch.inf, dtype=_wide(query), device=query.device
         )
 
     def add(self, more: Gathered, queries: slice) -> None:
@@ -175,6 +175,10 @@ class _Merged:
         kept = self.out[:, :, queries] * (before - after).exp().unsqueeze(-1)
         self.out[:, :, queries] = kept + more.out * (more.logsumexp - after).exp().unsqueeze(-1)
         self.logsumexp[:, :, queries] = after
+
+
+def _wide(query: torch.Tensor) -> torch.dtype:
+    return torch.promote_types(query.dtype, torch.float32)
 
 
 def _rows(tensor: torch.Tensor, rows: slice) -> torch.Tensor:

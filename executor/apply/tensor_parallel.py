@@ -123,7 +123,7 @@ def shard_embedding_gradient(model: nn.Module, declaration: ModelDeclaration) ->
     weight it does so itself.
     """
     embedding = part(model, declaration.embedding)
-    weight = None if embedding is None else embedding.weight
+    weight = getattr(embedding, "weight", None)
     if isinstance(weight, DTensor) and weight.device_mesh.mesh_dim_names == (TENSOR,):
         placements = weight.placements
         weight.register_hook(  # type: ignore[no-untyped-call]

@@ -104,6 +104,7 @@ def _own(model: OwnModel, strategy: Strategy, job: Job) -> Subject:
     model.check_tensor_parallel(
         strategy.tensor_parallel_degree, sequence_parallel=strategy.sequence_parallel
     )
+    model.check_context_parallel(strategy.context_parallel_degree, strategy.context_parallel_kind)
     chain = model.module
     if strategy.pipeline_parallel_degree > 1:
         tokens = (strategy.micro_batch_size, job.sequence_length or 1)

@@ -43,7 +43,8 @@ def check_trainable(config: Any) -> None:
             )
     if getattr(config, "output_router_logits", False):
         raise UnsupportedPlanError(
-            "the executor adds no load-balancing loss",
+            "the load-balancing loss multiplies the experts' shares over all layers and the whole "
+            "batch, which no stage and no micro-batch knows before its backward",
             field="config.output_router_logits",
             value=True,
             remedy="build with output_router_logits=False",

@@ -8,13 +8,14 @@
 
 `blocks` alone is enough for ZeRO by layer group, and for activation checkpointing. A pipeline needs
 the four parts, and a forward that does nothing between them but hand one tensor on: this is checked
-by following a forward on the meta device. Tensor parallelism needs the linears by name.
+by following a forward on the meta device. Tensor parallelism needs the linears by name, context
+parallelism a `tell_sequence_part`.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 import torch
@@ -28,6 +29,8 @@ from executor.models.declaration import (
     part,
 )
 from executor.models.initial_state import InitialState
+from executor.models.positions import SequencePart
+from planner.schema.strategy import ContextParallelKind
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,6 +41,10 @@ class Declaration:
     `norms` treat each token alone. `gathered` modules need the whole sequence: path to the name of
     the argument, `None` where it is the only one; left out, they are the parents of `column`.
     `head_count` and `key_value_head_count` must be divided by the tensor-parallel degree.
+
+    `tell_sequence_part(module, part)` is called where ranks share sequences, and says that nothing
+    but torch's `scaled_dot_product_attention`, in every block, looks at more than one token. A
+    module that knows positions takes those of its tokens from `part.positions(length, device)`.
     """
 
     blocks: str
@@ -50,6 +57,7 @@ class Declaration:
     gathered: Mapping[str, str | None] | None = field(default=None)
     head_count: int | None = None
     key_value_head_count: int | None = None
+    tell_sequence_part: Callable[[nn.Module, SequencePart], None] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,7 +89,21 @@ class OwnModel:
             block_count=len(self._blocks()),
             initial_value=self.initial_state.value,
             restore_buffers=self.initial_state.restore_buffers,
+            tell_sequence_part=own.tell_sequence_part,
         )
+
+    def check_context_parallel(self, degree: int, kind: ContextParallelKind) -> None:
+        """Return if ranks can share sequences by what is declared.
+
+        Raises:
+            UnsupportedPlanError: naming what of the declaration is missing.
+        """
+        names = ["tell_sequence_part"]
+        if kind is ContextParallelKind.ALL_TO_ALL:
+            names.append("head_count")
+        for name in names if degree > 1 else ():
+            if not getattr(self.declaration, name):
+                raise _undeclared("context_parallel_degree", degree, name)
 
     def check_tensor_parallel(self, degree: int, *, sequence_parallel: bool) -> None:
         """Return if tensor parallelism can be applied from what is declared.
@@ -94,7 +116,7 @@ class OwnModel:
         own = self.declaration
         for name in ("column", "row", "head_count", "embedding", "head", "final_norm"):
             if not getattr(own, name):
-                raise _undeclared(degree, name)
+                raise _undeclared("tensor_parallel_degree", degree, name)
         for name, kind in (("embedding", nn.Embedding), ("head", nn.Linear)):
             found = part(self.module, str(getattr(own, name)))
             if not isinstance(found, kind):
@@ -353,12 +375,12 @@ def _linear(block: nn.Module, path: str) -> nn.Linear:
     return found
 
 
-def _undeclared(degree: int, name: str) -> UnsupportedPlanError:
+def _undeclared(field: str, degree: int, name: str) -> UnsupportedPlanError:
     return UnsupportedPlanError(
         f"needs the model's {name}, which the declaration leaves out",
-        field="strategy.tensor_parallel_degree",
+        field=f"strategy.{field}",
         value=degree,
-        remedy=f"declare {name}=..., or plan with tensor_parallel_degree limited to 1",
+        remedy=f"declare {name}=..., or plan with {field} limited to 1",
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -12,6 +13,7 @@ from torch.nn import functional
 
 from executor.apply.materialise import unsplit_name
 from executor.models.own import Declaration
+from executor.models.positions import SequencePart
 from executor.session import Session
 from planner.errors import InputError
 from tests.distributed.plans import BLOCK_COUNT, GLOBAL_BATCH_SIZE, SEQUENCE_LENGTH, cpu_plan
@@ -102,6 +104,52 @@ class Placed(Words):
         return self.head(self.norm(hidden))
 
 
+class Told(Words):
+    """The same with learned positions in the layers' common input, of the tokens that it has."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embed = PlacedEmbedding()
+
+
+class PlacedEmbedding(nn.Module):
+    """Words and positions; which tokens are here it is told."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.words = nn.Embedding(VOCABULARY, WIDTH)
+        self.places = nn.Embedding(SEQUENCE_LENGTH, WIDTH)
+        self.part = SequencePart()
+
+    def forward(self, tokens: torch.Tensor) -> torch.Tensor:
+        """Return the tokens' vectors."""
+        return self.words(tokens) + self.places(self.part.positions(tokens.shape[1]))
+
+
+def tell(module: nn.Module, part: SequencePart) -> None:
+    """Tell the embedding which tokens it has, where it knows places and is on this rank."""
+    if isinstance(getattr(module, "embed", None), PlacedEmbedding):
+        module.embed.part = part
+
+
+class ByHand(Words):
+    """The same with attention that torch's attention does not compute."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        for layer in self.trunk.layers:
+            layer.attention = AttentionByHand()
+
+
+class AttentionByHand(Attention):
+    """One head, and no mask."""
+
+    def forward(self, hidden: torch.Tensor) -> torch.Tensor:
+        """Return what each token gathers."""
+        scores = self.query(hidden) @ self.key(hidden).transpose(1, 2)
+        return self.out(scores.softmax(-1) @ self.value(hidden))
+
+
 class Dropping(Words):
     """The same with dropout in every layer and behind the embedding."""
 
@@ -150,6 +198,10 @@ WORDS = Declaration(
 
 KINDS: dict[str, tuple[Callable[[], nn.Module], Declaration | None]] = {
     "words": (Words, WORDS),
+    "told": (Told, replace(WORDS, tell_sequence_part=tell)),
+    "unplaced": (Words, replace(WORDS, tell_sequence_part=tell)),
+    "told-bare": (Told, Declaration(blocks="trunk.layers", tell_sequence_part=tell)),
+    "by-hand": (ByHand, Declaration(blocks="trunk.layers", tell_sequence_part=tell)),
     "placed": (Placed, Declaration(blocks="trunk.layers")),
     "pictures": (Pictures, None),
     "undeclared": (Words, None),
@@ -253,7 +305,8 @@ def own_refusal(*, strategy: dict[str, Any], kind: str) -> dict[str, Any]:
     session = Session(cpu_plan(**strategy), device=torch.device("cpu"))
     build, declaration = KINDS[kind]
     try:
-        session.parallelize(build, loss, adamw, declaration=declaration)
+        trainer = session.parallelize(build, loss, adamw, declaration=declaration)
+        trainer.step(*next(session.shard(batches(kind))))
     except InputError as error:
         return {"kind": type(error).__name__, "message": str(error)}
     return {"kind": None, "message": ""}

@@ -31,6 +31,16 @@ DECLARED: dict[str, tuple[str, dict[str, Any]]] = {
     "tp2": ("words", {"tensor_parallel_degree": 2, "micro_batch_size": 4}),
     "tp2-sp": ("words", {"tensor_parallel_degree": 2, "sequence_parallel": True}),
     "pp2": ("words", {"pipeline_parallel_degree": 2, "micro_batch_size": 2}),
+    "ring2-zero3": ("told", {"context_parallel_degree": 2, "zero_stage": 3}),
+    "exchange2-full": (
+        "told",
+        {
+            "context_parallel_degree": 2,
+            "context_parallel_kind": "all_to_all",
+            "micro_batch_size": 2,
+            "activation_checkpointing": "full",
+        },
+    ),
     "blocks-alone-zero3": ("placed", {"data_parallel_degree": 2, "zero_stage": 3}),
     "blocks-alone-zero0": ("placed", {"data_parallel_degree": 2}),
 }
@@ -76,6 +86,13 @@ def test_what_an_undeclared_module_cannot_follow_is_stated(two_ranks: RankGroup)
         ("undeclared", {"pipeline_parallel_degree": 2}, "Words declares none"),
         ("placed", {"pipeline_parallel_degree": 2}, "no embedding declared"),
         ("placed", {"tensor_parallel_degree": 2}, "declaration leaves out"),
+        ("words", {"context_parallel_degree": 2}, "the model's tell_sequence_part"),
+        (
+            "told-bare",
+            {"context_parallel_degree": 2, "context_parallel_kind": "all_to_all"},
+            "the model's head_count",
+        ),
+        ("by-hand", {"context_parallel_degree": 2}, "does not call torch's scaled_dot_product"),
     ],
 )
 def test_a_degree_that_needs_a_declaration_is_refused(
@@ -85,6 +102,35 @@ def test_a_degree_that_needs_a_declaration_is_refused(
     assert refusal["kind"] == "UnsupportedPlanError"
     assert said in refusal["message"]
     assert "limited to 1" in refusal["message"]
+
+
+BESIDE_CONTEXT: dict[str, tuple[str, dict[str, Any]]] = {
+    "ring2-pp2": ("told", {"context_parallel_degree": 2, "pipeline_parallel_degree": 2}),
+    "exchange2-tp2-zero2": (
+        "unplaced",
+        {
+            "context_parallel_degree": 2,
+            "context_parallel_kind": "all_to_all",
+            "tensor_parallel_degree": 2,
+            "zero_stage": 2,
+        },
+    ),
+    "ring2-dp2-zero1": (
+        "told",
+        {"context_parallel_degree": 2, "data_parallel_degree": 2, "zero_stage": 1},
+    ),
+}
+
+
+@pytest.mark.parity_full
+@pytest.mark.parametrize("name", BESIDE_CONTEXT)
+def test_sequences_are_shared_beside_other_dimensions(four_ranks: RankGroup, name: str) -> None:
+    kind, strategy = BESIDE_CONTEXT[name]
+    fields = {"micro_batch_size": 2, **strategy}
+    answer = four_ranks.run("own_parity", strategy=fields, kind=kind)
+    assert answer["losses"] == pytest.approx(answer["plain_losses"], rel=TRAINED_TOLERANCE)
+    assert answer["parameter_error"] <= TRAINED_TOLERANCE
+    assert answer["differences"] == []
 
 
 @pytest.mark.parametrize(
