@@ -23,6 +23,7 @@ from planner.exporters.draft import (
     zero_stages,
 )
 from planner.exporters.export import Export, ExportedFile
+from planner.exporters.precision import without_float8
 from planner.schema.job import OffloadStore, Precision
 from planner.schema.plan import Plan
 from planner.schema.strategy import ActivationCheckpointing, ContextParallelKind, Offload
@@ -48,7 +49,7 @@ def settled_for_deepspeed(plan: Plan, target: str) -> Draft:
     Raises:
         InputError: if it can express nothing like it.
     """
-    draft = first_draft(plan, target)
+    draft = without_float8(first_draft(plan, target), "DeepSpeed's configuration")
     _refuse_axes(draft)
     draft = _one_shard_group(with_experts_split(draft, "DeepSpeed"))
     draft = _checkpointed(draft)

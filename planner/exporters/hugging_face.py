@@ -12,6 +12,7 @@ from planner.exporters.canonical import layer_groups
 from planner.exporters.draft import Draft, offloads, zero_stages
 from planner.exporters.export import Export, ExportedFile
 from planner.exporters.fully_sharded import is_sharded, settled_fully_sharded, transformer_layer
+from planner.exporters.precision import without_float8
 from planner.schema.job import Precision
 from planner.schema.plan import Plan
 from planner.schema.strategy import ActivationCheckpointing, Offload
@@ -21,7 +22,7 @@ Fields = dict[str, object]
 
 def export_hugging_face(plan: Plan, target: str) -> Export:
     """Return the arguments as JSON."""
-    draft = settled_fully_sharded(plan, target)
+    draft = without_float8(settled_fully_sharded(plan, target), "TrainingArguments")
     text = json.dumps(trainer_fields(draft), indent=2) + "\n"
     return Export(
         target=target,

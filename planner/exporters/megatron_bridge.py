@@ -11,6 +11,7 @@ from planner.exporters.draft import Draft, block_count, offloads, zero_stages
 from planner.exporters.export import Export, ExportedFile
 from planner.exporters.megatron import is_even, pipeline_layout, recomputed_first_blocks
 from planner.exporters.megatron_settled import settled_for_megatron
+from planner.exporters.precision import with_the_recipes_precision
 from planner.schema.plan import Plan
 from planner.schema.strategy import (
     ActivationCheckpointing,
@@ -24,7 +25,7 @@ _FULL = ActivationCheckpointing.FULL
 
 def export_bridge(plan: Plan, target: str) -> Export:
     """Return the overrides, for `recipe.py $(cat megatron_bridge.overrides)`."""
-    draft = settled_for_megatron(plan, target)
+    draft = with_the_recipes_precision(settled_for_megatron(plan, target))
     lines = [f"{name}={value}" for name, value in overrides(draft).items()]
     return Export(
         target=target,

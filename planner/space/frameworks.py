@@ -22,7 +22,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from planner.schema.job import DegreeLimit, Framework, Job, Limits
+from planner.errors import InputError
+from planner.schema.job import DegreeLimit, Framework, Job, Limits, Precision
 from planner.schema.strategy import ActivationCheckpointing, ContextParallelKind
 
 _ONE = DegreeLimit(min=1, max=1)
@@ -91,9 +92,19 @@ def framework_limits(job: Job) -> tuple[Limits, ...]:
 
     They are the job's own, narrowed; parts that these leave empty are left out. A job that names no
     framework has its own limits alone.
+
+    Raises:
+        InputError: if the framework has nothing in the job's precision.
     """
     if job.framework is None:
         return (job.limits,)
+    if job.framework is Framework.TORCHTITAN and job.precision is Precision.FP16:
+        raise InputError(
+            "torchtitan has no loss scale and no float16",
+            field="job.precision",
+            value=job.precision.value,
+            remedy="plan for bf16, or for another framework",
+        )
     kept = [c for c in _CHECKPOINTING[job.framework] if c in job.limits.activation_checkpointing]
     return tuple(
         limits

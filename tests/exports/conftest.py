@@ -17,7 +17,7 @@ from planner.exporters.registry import export
 from planner.importers.training import config_from_text
 from planner.importers.training_config import Setting
 from tests.unit.exporters.plans import plan_of
-from tests.unit.exporters.strategies import BATCH, DEVICES, random_strategy
+from tests.unit.exporters.strategies import BATCH, random_strategy
 
 MODELS = (("llama-3-8b", 1), ("mixtral-8x7b", 8))
 UNPACKED = Path(sys.prefix) / "unpacked"
@@ -72,7 +72,8 @@ def exports_to():
 def imports_again(made, plan, suffix: str) -> bool:
     """Whether importing the file gives the strategy that the export says."""
     graph = plan.model.resolved
-    setting = Setting(graph=graph, device_count=DEVICES)
+    setting = Setting(graph=graph, device_count=plan.strategy.world_size)
     found = config_from_text(made.files[0].text, setting, source=made.files[0].name, suffix=suffix)
-    whole = found.strategy.resolved(block_count=graph.block_count, global_batch_size=BATCH)
+    batch = plan.job.resolved.global_batch_size
+    whole = found.strategy.resolved(block_count=graph.block_count, global_batch_size=batch)
     return canonical(whole) == canonical(made.strategy)
