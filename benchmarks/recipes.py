@@ -57,8 +57,8 @@ def main() -> None:
     """Write the page from the file that is named."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("runs", type=Path)
-    parser.add_argument("--most", type=int, default=16, help="how many recipes")
-    parser.add_argument("--seconds", type=float, default=6.0, help="of search for each")
+    parser.add_argument("--most", type=int, default=18, help="how many recipes")
+    parser.add_argument("--seconds", type=float, default=40.0, help="of search for each")
     given = parser.parse_args()
     recipes = []
     for case in _cases(given.runs, given.most):
