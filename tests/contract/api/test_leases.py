@@ -380,33 +380,35 @@ def test_a_launch_that_is_seen_ready_by_two_at_once_starts(client):
     launch(first, second)
 
 
-def a_small_run(client):
-    """Ask for a run on one node."""
+def a_small_plan(client):
+    """Return a plan for one node; made before agents wait, who are not waited for long."""
     group = {**two_nodes()["node_groups"][0], "node_count": 1}
     request = {"model": "tiny", "cluster": two_nodes(node_groups=[group]), "job": SMALL_JOB}
     answer = client.post("/v1/plans", json=request, headers={"Prefer": "wait=30"})
-    return a_run(client, answer.json()["id"])
+    return answer.json()["id"]
 
 
 def test_a_small_run_overtakes_a_gang_that_waits_for_agents(client):
+    small_plan = a_small_plan(client)
     agent = AgentAtWork.enrolled(client)
     agent.poll()
     gang = a_run(client)
-    small = a_small_run(client)
+    small = a_run(client, small_plan)
 
     assert (state_of(client, gang), state_of(client, small)) == ("queued", "starting")
 
 
 def test_a_gang_that_has_waited_long_has_agents_kept_for_it(client):
     """One node after the other comes free, and small runs do not take them for ever."""
+    small_plan = a_small_plan(client)
     first, second = two_agents(client)
-    busy = a_small_run(client)
+    busy = a_run(client, small_plan)
     holder, idle = sorted((first, second), key=lambda agent: agent.poll().status_code)
     gang = a_run(client)
     age(client, 601)
     idle.poll()
 
-    small = a_small_run(client)
+    small = a_run(client, small_plan)
 
     assert (state_of(client, gang), state_of(client, small)) == ("queued", "queued")
     waiting = client.get(f"/v1/runs/{small}").json()["waiting_for"]
@@ -419,13 +421,14 @@ def test_a_gang_that_has_waited_long_has_agents_kept_for_it(client):
 
 
 def test_a_run_that_no_agents_could_ever_take_holds_nobody_up(client):
+    small_plan = a_small_plan(client)
     agent = AgentAtWork.enrolled(client)
     agent.poll()
     gang = a_run(client)
     age(client, 601)
     agent.poll()
 
-    small = a_small_run(client)
+    small = a_run(client, small_plan)
 
     assert (state_of(client, gang), state_of(client, small)) == ("queued", "starting")
 
