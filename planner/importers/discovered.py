@@ -125,7 +125,7 @@ def _ordered(alike: Counter[_Kind]) -> list[tuple[_Kind, int]]:
 
 
 def text_of(content: bytes, *, source: str) -> str:
-    """Return the text of a tool's output, without a terminal's colours and line ends.
+    """Return a tool's output without a terminal's colours and line ends, and without mpirun's tags.
 
     Raises:
         DocumentError: if it is too large, empty, or no text.
@@ -148,6 +148,7 @@ def text_of(content: bytes, *, source: str) -> str:
             remedy="give the command's output as UTF-8 text",
         ) from None
     plain = _TERMINAL.sub("", text).replace("\r\n", "\n").replace("\0", "")
+    plain = _RANK.sub("", plain)
     if not plain.strip():
         raise DocumentError(
             "is empty", field=source, remedy="give the output of the command; did it fail?"
@@ -156,3 +157,4 @@ def text_of(content: bytes, *, source: str) -> str:
 
 
 _TERMINAL = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
+_RANK = re.compile(r"^\[\d{1,9},\d{1,9}\]<std(?:out|err)>:", re.MULTILINE)  # mpirun --tag-output

@@ -82,7 +82,7 @@ def topology_matrix(text: str, *, source: str) -> TopologyMatrix:
         row = words[: len(names)]
         if all(_CELL.fullmatch(word) for word in row):
             cells[name] = dict(zip(names, row, strict=True))
-            numa[name] = words[len(names) + 1] if len(words) > len(names) + 1 else ""
+            numa[name] = words[len(names) + 1].split(",")[0] if len(words) > len(names) + 1 else ""
     for gpu in gpus:
         if gpu not in cells or cells[gpu][gpu] != "X":
             raise DocumentError(

@@ -1,7 +1,8 @@
 """Output of `scontrol show node` and `scontrol show topology` -> a cluster.
 
 Records of KEY=VALUE, one a node, lines indented; values may have blanks. Gres names a type and a
-count: gpu:h100:8(S:0-1). Nodes that are down, drained or without GPUs are left out, and said to be.
+count: gpu:h100:8(S:0-1). Nodes that are down, drained, without GPUs or with GPUs cut into instances
+are left out, and said to be.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from planner.units import MIB
 _KEY = re.compile(r"(?:^|\s)([A-Za-z][A-Za-z0-9_/:]*)=")
 _RECORD = re.compile(r"^(?=NodeName=|SwitchName=|BlockName=)", re.MULTILINE)
 _GRES = re.compile(r"gpu(?::([A-Za-z][A-Za-z0-9_.-]*))?:([0-9]{1,4})")
+_INSTANCE = re.compile(r"gpu:[A-Za-z0-9_.-]*[0-9]g[._][0-9]+gb", re.IGNORECASE)  # gpu:a100_1g.5gb:7
 _OUT = frozenset({"DOWN", "DRAIN", "DRAINED", "DRAINING", "FAIL", "FAILING", "FUTURE", "UNKNOWN"})
 _RANGES = r"[0-9]{1,9}(?:-[0-9]{1,9})?(?:,[0-9]{1,9}(?:-[0-9]{1,9})?)*"
 _HOST = re.compile(rf"(?:[A-Za-z0-9_.-]+|\[{_RANGES}\])+")
@@ -52,6 +54,7 @@ def cluster_from_slurm(
             switches, notes, source=source, device=device, devices_per_node=devices_per_node
         )
     left_out: dict[str, int] = {}
+    mixed = 0
     used = []
     for record in nodes:
         why = _why_out(record)
@@ -59,6 +62,9 @@ def cluster_from_slurm(
             left_out[why] = left_out.get(why, 0) + 1
             continue
         used.append(_node(record, device, source))
+        mixed += len(_GRES.findall(record["Gres"])) > 1
+    if mixed:
+        notes = [f"GPUs of several types in a node, the first in Gres was read: {mixed}", *notes]
     notes = [*(f"left out, {why}: {count}" for why, count in left_out.items()), *notes]
     return discovered(used, name=source, notes=notes)
 
@@ -122,6 +128,8 @@ def _why_out(record: Mapping[str, str]) -> str | None:
     down = sorted(states & _OUT)
     if down:
         return f"state {down[0]}"
+    if _INSTANCE.search(record.get("Gres", "")):
+        return "GPUs cut into instances (MIG)"
     return None if _GRES.search(record.get("Gres", "")) else "no GPUs in Gres"
 
 

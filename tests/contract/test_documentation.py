@@ -21,6 +21,7 @@ ROOT = Path(__file__).parents[2]
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
 FENCE = re.compile(r"^```console\n(.*?)^```", re.MULTILINE | re.DOTALL)
 PYTHON = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
+OTHER = re.compile(r"^```(?:toml|yaml)?\n(.*?)^```", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"\]\((?!https?://|#)([^)#]+)")
 OPTION = re.compile(r"(?<![\w-])--[a-z][a-z-]+")
 SAMPLES = ROOT / "tests/unit/importers/samples"
@@ -32,6 +33,13 @@ GIVEN = {  # files that a page's commands name and no command of it writes
     "nodes.txt": SAMPLES / "scontrol-show-node.txt",
     "topo.txt": SAMPLES / "topo-nvlink.txt",
     "topo.xml": SAMPLES / "nccl-topology.xml",
+}
+
+
+RUN_ELSEWHERE = {  # commands that a page shows outside its consoles, and who runs them
+    "check": "tests/contract/test_ci_example.py",
+    "audit": "tests/unit/api/test_commands.py",
+    "keys": "tests/unit/api/test_commands.py",
 }
 
 
@@ -72,6 +80,20 @@ def test_documented_commands_run_in_order_and_print_something(page, tmp_path):
         )
         assert done.returncode == 0, f"{command}\n{done.stderr}"
         assert done.stdout.strip(), command
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
+def test_a_command_that_no_console_shows_is_run_by_another_test(page):
+    """A console's are run above; others need a service, or a repository of their own."""
+    text = page.read_text(encoding="utf-8")
+    lines = [
+        line.strip().lstrip("- ") for block in OTHER.findall(text) for line in block.splitlines()
+    ]
+    shown = {line.removeprefix("run: ") for line in lines if "meshwright " in line}
+    names = {line.split()[1] for line in shown if line.startswith("meshwright ")}
+    assert names <= set(RUN_ELSEWHERE)
+    for name in names:
+        assert f'"{name}"' in (ROOT / RUN_ELSEWHERE[name]).read_text(encoding="utf-8")
 
 
 @pytest.mark.slow

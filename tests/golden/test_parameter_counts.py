@@ -198,7 +198,7 @@ def varied(model_type: str) -> st.SearchStrategy[dict[str, Any]]:
 
 @pytest.mark.parametrize("model_type", DECODERS)
 def test_any_configuration_has_the_parameters_of_the_reference_class(model_type):
-    @settings(max_examples=12, deadline=None, suppress_health_check=list(HealthCheck))
+    @settings(max_examples=8, deadline=None, suppress_health_check=list(HealthCheck))
     @given(fields=varied(model_type))
     def check(fields):
         assert parameter_count(fields) == reference_parameter_count(fields)

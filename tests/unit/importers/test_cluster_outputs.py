@@ -21,6 +21,7 @@ SAMPLES = Path(__file__).parent / "samples"
 KINDS = {
     "topo-nvlink.txt": "nvidia-smi",
     "topo-pcie.txt": "nvidia-smi",
+    "topo-grace.txt": "nvidia-smi",
     "scontrol-show-node.txt": "slurm",
     "scontrol-show-topology.txt": "slurm",
     "scontrol-show-topology-block.txt": "slurm",
@@ -91,6 +92,52 @@ def test_slurm_nodes_in_service_are_counted_and_others_said():
         "left out, state DOWN: 1",
         "left out, no GPUs in Gres: 1",
     )
+
+
+def test_matrix_of_a_grace_node_names_its_processors_without_the_gpus_own_memory():
+    """NUMA affinity 0,2-9 is the processor's node, and nodes of the GPU's memory."""
+    found = read("topo-grace.txt", Told(device="gb200-192gb", node_count=18))
+    assert [(g.node_count, g.devices_per_node) for g in found.cluster.node_groups] == [(18, 4)]
+    assert "GPUs on NUMA nodes 0, 1" in found.notes
+
+
+def slurm_nodes(gres):
+    """Return two records, of which the second has whole GPUs of one type."""
+    record = "NodeName={} Arch=x86_64 Gres={} RealMemory=2063000 State=IDLE\n"
+    return (record.format("n1", gres) + record.format("n2", "gpu:h100:8")).encode()
+
+
+@pytest.mark.parametrize(
+    "gres", ["gpu:nvidia_a100_1g.5gb:56(S:0-1)", "gpu:1g.10gb:7", "gpu:A100_2g.20gb:4"]
+)
+def test_slurm_nodes_whose_gpus_are_cut_into_instances_are_left_out(gres):
+    found = cluster_from_output(slurm_nodes(gres), source="it")
+    assert [(g.node_count, g.device) for g in found.cluster.node_groups] == [(1, "h100-sxm5-80gb")]
+    assert found.notes == ("left out, GPUs cut into instances (MIG): 1",)
+
+
+def test_slurm_node_with_gpus_of_two_types_is_said_to_be_read_by_the_first():
+    found = cluster_from_output(slurm_nodes("gpu:l40s:4,gpu:a100:2"), source="it")
+    read_groups = {(g.device, g.devices_per_node) for g in found.cluster.node_groups}
+    assert read_groups == {("l40s-48gb", 4), ("h100-sxm5-80gb", 8)}
+    assert any(note.startswith("GPUs of several types in a node") for note in found.notes)
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        lambda text: text.replace("\n", "\r\n"),
+        lambda text: "\ufeff" + text,
+        lambda text: text.replace("\t", "    "),
+        lambda text: text.replace("GPU3\tNV18", "\x1b[1mGPU3\x1b[0m\tNV18"),
+        lambda text: "$ nvidia-smi topo -m\n" + text,
+    ],
+    ids=["carriage returns", "byte-order mark", "blanks", "colours", "a prompt"],
+)
+def test_matrix_is_read_as_it_was_pasted(changed):
+    text = changed(sample("topo-nvlink.txt").decode())
+    found = cluster_from_output(text.encode(), source="it", told=H100)
+    assert [(g.node_count, g.devices_per_node) for g in found.cluster.node_groups] == [(1, 8)]
 
 
 def test_slurm_topology_beside_nodes_is_said():
@@ -184,6 +231,16 @@ def test_table_of_nccl_tests_names_hosts_product_and_collective():
     assert {figure.kind for figure in table.figures} == {"all_reduce"}
     first = table.figures[0]
     assert (first.message_bytes, first.seconds) == (2**20, pytest.approx(95.6e-6, abs=1e-6))
+
+
+def test_table_of_nccl_tests_is_read_with_the_tags_of_mpirun():
+    plain = sample("all_reduce-8.txt").decode()
+    tagged = "".join(f"[1,0]<stdout>:{line}\n" for line in plain.splitlines())
+    tables = [
+        collective_table(text_of(text.encode(), source="it"), source="it")
+        for text in (plain, tagged)
+    ]
+    assert tables[0] == tables[1]
 
 
 def test_json_of_nccl_tests_names_the_collective_in_its_arguments():
