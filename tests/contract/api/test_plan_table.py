@@ -1,0 +1,115 @@
+"""The table of plans, on both databases: sorted, searched, filtered and paged alike."""
+
+from __future__ import annotations
+
+from typing import get_args
+
+import pytest
+
+from api.caller import DEFAULT_PROJECT, Caller, Scope
+from api.repositories.plans import PlanRepository
+from api.services.plan_table import PAGE_LENGTH, PlanTableService
+from api.services.records import plan_row
+from api.table_query import SortField, TableQuery
+from tests.builders import a_plan
+from tests.contract.api.solvers import an_infeasible
+
+CALLER = Caller(
+    project_id=DEFAULT_PROJECT, name="reader", scopes=frozenset({Scope.READ}), key_id=None
+)
+FIGURES = sorted(set(get_args(SortField)) - {"created", "model", "cluster"})
+
+
+def store(database, *answers):
+    """Keep answers as a solve does; the last is the newest."""
+    with database.writing() as session:
+        plans = PlanRepository(session, DEFAULT_PROJECT)
+        for answer in answers:
+            plans.add(plan_row(answer, request_digest=answer.id))
+
+
+def shown(database, *, number=1, **query):
+    """Return the ids on a page of the table."""
+    page = PlanTableService(database).page(CALLER, TableQuery(**query), number=number)
+    return [plan.id for plan in page.plans]
+
+
+def scaled_plan(plan, name, factor):
+    """Return `plan` under another id, whose every figure of the table is `factor` times as high."""
+    found = plan.prediction
+    step = found.step_seconds
+    scaled = {
+        name: getattr(found, name) * factor
+        for name in ("tokens_per_second_per_device", "model_flop_utilization")
+    }
+    stages = tuple(
+        stage.model_copy(update={"peak_memory_bytes": stage.peak_memory_bytes * factor})
+        for stage in found.stages
+    )
+    changed = found.model_copy(
+        update={
+            **scaled,
+            "stages": stages,
+            "step_seconds": step.model_copy(update={"p50": step.p50 * factor}),
+            "cost_per_million_tokens": 3.0 * factor,
+        }
+    )
+    return plan.model_copy(update={"id": name, "prediction": changed})
+
+
+@pytest.fixture
+def stocked(database):
+    """A database with three plans, made in another order than their figures have, and a refusal."""
+    plan = a_plan()
+    store(
+        database,
+        scaled_plan(plan, "plan-middle", 0.5),
+        an_infeasible(id="infeasible-1"),
+        scaled_plan(plan, "plan-high", 0.75),
+        scaled_plan(plan, "plan-low", 0.25),
+    )
+    return database
+
+
+@pytest.mark.parametrize("figure", FIGURES)
+def test_what_has_no_figure_comes_last_in_either_order(stocked, figure):
+    up = shown(stocked, sort=figure, descending=False)
+    down = shown(stocked, sort=figure, descending=True)
+
+    assert up == ["plan-low", "plan-middle", "plan-high", "infeasible-1"]
+    assert down == ["plan-high", "plan-middle", "plan-low", "infeasible-1"]
+
+
+def test_equal_names_are_in_the_order_of_their_making(stocked):
+    made = ["plan-middle", "infeasible-1", "plan-high", "plan-low"]
+
+    for column in ("created", "model", "cluster"):
+        assert shown(stocked, sort=column, descending=False) == made
+        assert shown(stocked, sort=column, descending=True) == made[::-1]
+
+
+@pytest.mark.parametrize("text", ["PLAN-LOW", "low plan", "  plan-low "])
+def test_words_are_found_in_any_case_and_order(stocked, text):
+    assert shown(stocked, text=text) == ["plan-low"]
+
+
+@pytest.mark.parametrize("text", ["%", "_____", "\\", "plan%low", "' OR 1=1 --"])
+def test_what_means_something_to_a_database_is_text(stocked, text):
+    assert shown(stocked, text=text) == []
+
+
+def test_states_are_told_apart(stocked):
+    assert shown(stocked, status="infeasible") == ["infeasible-1"]
+    assert len(shown(stocked, status="planned")) == 3
+
+
+def test_pages_hold_every_plan_once(database):
+    plan = a_plan()
+    names = [f"plan-{number:03d}" for number in range(PAGE_LENGTH + 3)]
+    store(database, *(plan.model_copy(update={"id": name}) for name in names))
+
+    pages = [shown(database, number=number, sort="step_seconds") for number in (1, 2)]
+
+    assert [len(page) for page in pages] == [PAGE_LENGTH, 3]
+    assert sorted(pages[0] + pages[1]) == names
+    assert shown(database, number=9) == shown(database, number=2)
