@@ -21,7 +21,7 @@ ROOT = Path(__file__).parents[2]
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
 FENCE = re.compile(r"^```console\n(.*?)^```", re.MULTILINE | re.DOTALL)
 PYTHON = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
-OTHER = re.compile(r"^```(?:toml|yaml)?\n(.*?)^```", re.MULTILINE | re.DOTALL)
+ANY_FENCE = re.compile(r"^```(\w*)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"\]\((?!https?://|#)([^)#]+)")
 OPTION = re.compile(r"(?<![\w-])--[a-z][a-z-]+")
 SAMPLES = ROOT / "tests/unit/importers/samples"
@@ -86,9 +86,8 @@ def test_documented_commands_run_in_order_and_print_something(page, tmp_path):
 def test_a_command_that_no_console_shows_is_run_by_another_test(page):
     """A console's are run above; others need a service, or a repository of their own."""
     text = page.read_text(encoding="utf-8")
-    lines = [
-        line.strip().lstrip("- ") for block in OTHER.findall(text) for line in block.splitlines()
-    ]
+    blocks = [block for kind, block in ANY_FENCE.findall(text) if kind != "console"]
+    lines = [line.strip().lstrip("- ") for block in blocks for line in block.splitlines()]
     shown = {line.removeprefix("run: ") for line in lines if "meshwright " in line}
     names = {line.split()[1] for line in shown if line.startswith("meshwright ")}
     assert names <= set(RUN_ELSEWHERE)
