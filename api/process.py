@@ -27,6 +27,7 @@ class SolverProcess:
 
     def __init__(self, process: BaseProcess, connection: Connection) -> None:
         self._process = process
+        self._pid = process.pid or 0
         self._connection = connection
         self._killed = False
 
@@ -42,7 +43,7 @@ class SolverProcess:
     @property
     def pid(self) -> int:
         """Return the operating system's number for the process."""
-        return self._process.pid or 0
+        return self._pid
 
     @property
     def alive(self) -> bool:
@@ -81,8 +82,15 @@ class SolverProcess:
             self._process.kill()
 
     def close(self) -> None:
-        """Give the pipe back; nothing can be sent or received afterwards."""
+        """Give pipes back, after a kill; nothing can be sent or received afterwards.
+
+        An error that is kept keeps its frames, and this object with them: what is left open here
+        would stay open until the garbage collector finds the cycle.
+        """
         self._connection.close()
+        self._process.join(_END_SECONDS)
+        if self._process.exitcode is not None:
+            self._process.close()
 
     def ending(self) -> str:
         """Return how the process ended, for a message."""

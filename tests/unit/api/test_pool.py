@@ -198,3 +198,24 @@ def _runs(process_id: int) -> bool:
 
 def test_a_solve_leaves_the_cores_to_those_who_answer(pool):
     assert pool.submit(os.nice, 0).result() == min(19, os.nice(0) + 10)
+
+
+def test_a_killed_solve_leaves_no_pipe_open(pool):
+    """Also while somebody keeps its error."""
+
+    def killed() -> Exception | None:
+        begun = threading.Event()
+        future = pool.submit(plan_forever, on_progress=lambda _: begun.set())
+        assert begun.wait(60)
+        pool.kill(future)
+        return future.exception(60)
+
+    def open_count() -> int:
+        return len(list(Path("/proc/self/fd").iterdir()))
+
+    kept = [killed()]
+    before = open_count()
+    kept += [killed() for _ in range(3)]
+
+    assert all(isinstance(error, SolveCancelledError) for error in kept)
+    assert open_count() <= before
