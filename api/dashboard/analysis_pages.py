@@ -28,12 +28,24 @@ FormDegree = Annotated[
 ]
 
 
+Kind = Literal["reasons", "why-not", "heatmap", "frontier"]
+
+
+class Asked(WirePart):
+    """A question as it was stored: its kind, and the degrees that a "why not?" fixes."""
+
+    model_config = ConfigDict(extra="ignore")
+
+    kind: Kind
+    asked: Annotated[str, Field(max_length=200)] = ""
+
+
 class Question(WirePart):
     """What a form asks to be worked out; degrees are for `why-not`."""
 
     model_config = ConfigDict(extra="ignore")
 
-    kind: Literal["reasons", "why-not", "heatmap", "frontier"]
+    kind: Kind
     tensor_parallel_degree: FormDegree = None
     pipeline_parallel_degree: FormDegree = None
     context_parallel_degree: FormDegree = None
@@ -77,6 +89,19 @@ def ask(
     """Have a question worked out, and show the page that it belongs to."""
     analyses.start(caller, plan.id, question.kind, asked=question.asked())
     where = f"/plans/{plan.id}/{_PAGES[question.kind]}#{question.kind}"
+    return RedirectResponse(where, status_code=_SEE_OTHER)
+
+
+@router.post("/plans/{plan_id}/analyses/cancel")
+def cancel(
+    caller: PlanCaller,
+    plan: ThePlan,
+    analyses: Analyses,
+    given: Annotated[Asked, Form()],
+) -> Response:
+    """End the search for an answer, and show the page with the question unasked."""
+    analyses.cancel(caller, plan.id, given.kind, asked=given.asked)
+    where = f"/plans/{plan.id}/{_PAGES[given.kind]}#{given.kind}"
     return RedirectResponse(where, status_code=_SEE_OTHER)
 
 

@@ -48,8 +48,12 @@ async def _table(request: Request) -> PlanTableService:
 
 
 async def _analyses(request: Request) -> AnalysisService:
+    """Return the application's one service: it knows which searches it can end."""
     state = request.app.state
-    return AnalysisService(state.database, state.pool, state.solves)
+    known: AnalysisService | None = getattr(state, "analyses", None)
+    if known is None:
+        known = state.analyses = AnalysisService(state.database, state.pool, state.solves)
+    return known
 
 
 Analyses = Annotated[AnalysisService, Depends(_analyses)]

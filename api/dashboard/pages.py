@@ -8,7 +8,7 @@ from typing import Annotated
 from fastapi import APIRouter, Query, Request, Response
 from fastapi.responses import FileResponse, RedirectResponse
 
-from api.dashboard import analysis_pages, compare_pages, plan_pages, run_pages
+from api.dashboard import access_pages, analysis_pages, compare_pages, plan_pages, run_pages
 from api.dashboard.answers import Table
 from api.dashboard.infeasible_view import infeasible_view
 from api.dashboard.page_route import PageRoute
@@ -37,7 +37,7 @@ _FOR_A_YEAR = {"Cache-Control": "public, max-age=31536000, immutable"}
 
 router = APIRouter(route_class=PageRoute, include_in_schema=False)
 
-for pages in (plan_pages, compare_pages, analysis_pages, run_pages):
+for pages in (plan_pages, compare_pages, analysis_pages, run_pages, access_pages):
     router.include_router(pages.router)
 
 

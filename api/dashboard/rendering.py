@@ -14,7 +14,7 @@ from fastapi.responses import HTMLResponse
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from api.dashboard.quantities import FILTERS
-from api.dashboard.visit import form_token_field, is_signed_in
+from api.dashboard.visit import form_token_field, is_administrator, is_signed_in, visitor
 from api.schemas import Problem
 from planner.errors import shorten
 
@@ -79,7 +79,9 @@ def _environment() -> Environment:
         plotly_url=_plotly_url,
         plotly_style_ids=plotly_style_ids,
         form_token_field=form_token_field,
+        is_administrator=is_administrator,
         is_signed_in=is_signed_in,
+        visitor=visitor,
     )
     return environment
 

@@ -9,6 +9,7 @@ from fastapi import Request, Response
 from markupsafe import Markup
 from starlette.concurrency import run_in_threadpool
 
+from api.caller import Caller, Scope
 from api.deps import SESSION_COOKIE, credentials, services
 from api.errors import ForeignSiteError
 from api.services.sessions import Session, SessionService
@@ -22,6 +23,7 @@ _VISIT: ContextVar[Visit | None] = ContextVar("visit", default=None)
 class Visit:
     """`to_be_kept` is set once the browser must keep the session for what it was shown."""
 
+    request: Request
     session: Session
     form_token: str
     to_be_kept: bool = False
@@ -34,9 +36,7 @@ class Visit:
 
 async def begin_visit(request: Request) -> Visit:
     """Return the visit that the request belongs to, a new one if its browser has none."""
-    visit = await run_in_threadpool(
-        _visit, services(request).sessions, request.cookies.get(SESSION_COOKIE)
-    )
+    visit = await run_in_threadpool(_visit, request, services(request).sessions)
     _VISIT.set(visit)
     return visit
 
@@ -82,6 +82,18 @@ def is_signed_in() -> bool:
     return visit is not None and visit.is_signed_in
 
 
-def _visit(sessions: SessionService, cookie: str | None) -> Visit:
-    session = sessions.read(cookie) or sessions.begin()
-    return Visit(session=session, form_token=sessions.form_token(session))
+def visitor() -> Caller | None:
+    """Return who the page is for, once the request was found to be allowed."""
+    visit = _VISIT.get()
+    return None if visit is None else getattr(visit.request.state, "caller", None)
+
+
+def is_administrator() -> bool:
+    """Return whether the page is for somebody who may see keys and the audit log."""
+    caller = visitor()
+    return caller is not None and Scope.ADMIN in caller.scopes
+
+
+def _visit(request: Request, sessions: SessionService) -> Visit:
+    session = sessions.read(request.cookies.get(SESSION_COOKIE)) or sessions.begin()
+    return Visit(request=request, session=session, form_token=sessions.form_token(session))

@@ -1,12 +1,14 @@
 """Analyses: questions about a plan whose answers need searches, worked out once and kept.
 
 They run in the solvers' pool under a time limit of their own. A process that dies leaves its
-analysis to expire; whoever asks again starts it again.
+analysis to expire; whoever asks again starts it again. Cancelling one forgets it: the process that
+works on it ends its search at once, or with its next progress where another process was told.
 """
 
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -17,7 +19,7 @@ from sqlalchemy.exc import IntegrityError
 
 from api.caller import Caller
 from api.db import Database
-from api.errors import problem_of
+from api.errors import NotFoundError, problem_of
 from api.pool import SolverPool
 from api.repositories.analyses import AnalysisRepository
 from api.repositories.plans import PlanRepository
@@ -28,6 +30,8 @@ from api.tables import AnalysisRow
 
 SECONDS_LIMIT = 60.0
 _PATIENCE_SECONDS = 120.0
+
+Key = tuple[str, str, str, str]
 
 log = structlog.get_logger(__name__)
 
@@ -53,6 +57,12 @@ class AnalysisService:
         self._database = database
         self._pool = pool
         self._solves = solves
+        self._at_work: dict[Key, Future[str]] = {}
+
+    @property
+    def at_work_count(self) -> int:
+        """Return how many searches of this process wait or run."""
+        return len(self._at_work)
 
     def of_plan(self, caller: Caller, plan_id: str) -> tuple[Analysis, ...]:
         """Return what was asked about the plan, the newest question first."""
@@ -74,11 +84,36 @@ class AnalysisService:
             return
         if plan_json is None:
             return
-        outcome = _Outcome(self._database, caller.project_id, (plan_id, kind, asked), at)
+        key = (caller.project_id, plan_id, kind, asked)
+        outcome = _Outcome(self._database, key, at)
         answer = self._pool.submit(
             analyse, kind, plan_json, asked, seconds=SECONDS_LIMIT, on_progress=outcome.tell
         )
+        outcome.when_forgotten = lambda: self._pool.kill(answer)
+        self._at_work[key] = answer
         answer.add_done_callback(outcome.store)
+        answer.add_done_callback(lambda done: self._ended(key, done))
+
+    def cancel(self, caller: Caller, plan_id: str, kind: str, *, asked: str = "") -> None:
+        """Forget the question if it is at work; one that is settled, or that nobody asked, stays.
+
+        Raises:
+            NotFoundError: if the project has no such plan.
+        """
+        with self._database.writing() as session:
+            if PlanRepository(session, caller.project_id).get(plan_id) is None:
+                raise NotFoundError("plan", plan_id)
+            known = AnalysisRepository(session, caller.project_id).get(plan_id, kind, asked)
+            if known is None or known.state != "running":
+                return
+            session.delete(known)
+        answer = self._at_work.get((caller.project_id, plan_id, kind, asked))
+        if answer is not None:
+            self._pool.kill(answer)
+
+    def _ended(self, key: Key, answer: Future[str]) -> None:
+        if self._at_work.get(key) is answer:
+            del self._at_work[key]
 
     def _claim(
         self, caller: Caller, plan_id: str, kind: str, *, asked: str, at: datetime
@@ -110,17 +145,18 @@ class AnalysisService:
 class _Outcome:
     """Writes down how far an analysis is, and what came of it."""
 
-    def __init__(
-        self, database: Database, project_id: str, key: tuple[str, str, str], started_at: datetime
-    ) -> None:
+    when_forgotten: Callable[[], None] | None = None
+
+    def __init__(self, database: Database, key: Key, started_at: datetime) -> None:
         self._database = database
-        self._project_id = project_id
-        self._key = key
+        self._project_id, *self._key = key
         self._started_at = started_at
 
     def tell(self, told: Told) -> None:
-        """Take progress."""
-        self._write(progress=json.dumps(told))
+        """Take progress; where nobody waits for the answer any more, end the search."""
+        is_ours = self._write(progress=json.dumps(told))
+        if is_ours is False and self.when_forgotten is not None:
+            self.when_forgotten()
 
     def store(self, answer: Future[str]) -> None:
         """Take the end."""
@@ -132,15 +168,18 @@ class _Outcome:
         else:
             self._write(state="succeeded", document=document)
 
-    def _write(self, **values: Any) -> None:
+    def _write(self, **values: Any) -> bool | None:
+        """Return whether the analysis is still the one that was started, `None` if unknown."""
         try:
             with self._database.writing() as session:
                 analyses = AnalysisRepository(session, self._project_id)
                 row = analyses.get(*self._key)
-                if row is not None:
-                    analyses.change(row, started_at=self._started_at, **values)
+                return row is not None and analyses.change(
+                    row, started_at=self._started_at, **values
+                )
         except Exception:
             log.exception("analysis not stored", plan_id=self._key[0], kind=self._key[1])
+            return None
 
 
 def _is_settled(row: AnalysisRow, at: datetime) -> bool:

@@ -17,5 +17,7 @@ PAGES = [
     "/compare?plan=plan-proven",
     "/runs",
     "/agents",
+    "/keys",
+    "/audit",
     "/login",
 ]

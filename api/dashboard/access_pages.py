@@ -1,0 +1,102 @@
+"""Pages of an administrator: the keys of the project, and its audit log."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Annotated
+
+from fastapi import APIRouter, Query, Request, Response
+from fastapi.responses import RedirectResponse
+from pydantic import ConfigDict, Field
+from starlette.concurrency import run_in_threadpool
+
+from api.caller import Caller, Scope
+from api.dashboard.key_form import SCOPE_MEANINGS, KeyForm, read_key_form
+from api.dashboard.page_route import PageRoute
+from api.dashboard.rendering import page
+from api.deps import Administrator, AuditLog, KeyId, Keys
+from api.schemas import ApiKey, AuditQuery, NewApiKey, WirePart
+from api.services.keys import KeyService
+
+_SEE_OTHER = 303
+_UNPROCESSABLE = 422
+_PAGE_LENGTH = 50
+
+router = APIRouter(route_class=PageRoute, include_in_schema=False)
+
+
+class LogQuery(WirePart):
+    """What the address of the audit log says; an empty action matches all."""
+
+    model_config = ConfigDict(extra="ignore")
+
+    action: Annotated[str, Field(pattern=r"^[a-z_.-]{0,64}$")] = ""
+    cursor: Annotated[str | None, Field(max_length=64)] = None
+
+    def audit_query(self) -> AuditQuery:
+        """Return which entries are wanted."""
+        return AuditQuery(action=self.action or None, cursor=self.cursor, limit=_PAGE_LENGTH)
+
+
+@router.get("/keys")
+def show_keys(caller: Administrator, keys: Keys) -> Response:
+    """Show the keys of the project, and the form that makes one."""
+    return _keys_page(caller, keys)
+
+
+@router.post("/keys")
+async def make_key(caller: Administrator, request: Request, keys: Keys) -> Response:
+    """Show a new key, this once; or the form again with what is wrong."""
+    form = read_key_form(await request.form())
+    if form.request is None:
+        return await run_in_threadpool(_keys_page, caller, keys, form=form, status=_UNPROCESSABLE)
+    made = await run_in_threadpool(keys.create, caller, form.request)
+    response = await run_in_threadpool(_keys_page, caller, keys, made=made)
+    response.headers["Cache-Control"] = "no-store"
+    return response
+
+
+@router.post("/keys/{key_id}/revoke")
+def revoke_key(caller: Administrator, keys: Keys, key_id: KeyId) -> Response:
+    """Have a key let nobody in any more, and show the others."""
+    keys.revoke(caller, key_id)
+    return RedirectResponse("/keys", status_code=_SEE_OTHER)
+
+
+@router.get("/audit")
+def show_audit_log(
+    caller: Administrator, audit: AuditLog, asked: Annotated[LogQuery, Query()]
+) -> Response:
+    """Show who did what in the project, the newest first."""
+    found = audit.list(caller, asked.audit_query())
+    return page("audit.html", found=found, asked=asked, caller=caller)
+
+
+def _keys_page(
+    caller: Caller,
+    keys: KeyService,
+    *,
+    form: KeyForm | None = None,
+    made: NewApiKey | None = None,
+    status: int = 200,
+) -> Response:
+    newest_first = reversed(keys.list(caller).items)
+    return page(
+        "keys.html",
+        status=status,
+        keys=sorted(newest_first, key=lambda key: key_state(key)[1] == "bad"),
+        key_state=key_state,
+        caller=caller,
+        form=form or KeyForm(),
+        made=made,
+        scopes=[(scope, SCOPE_MEANINGS[scope]) for scope in Scope if scope in caller.scopes],
+    )
+
+
+def key_state(key: ApiKey) -> tuple[str, str]:
+    """Return whether the key lets its holder in, in words, and the kind of its badge."""
+    if key.revoked_at is not None:
+        return "revoked", "bad"
+    if key.expires_at is not None and key.expires_at <= datetime.now(UTC):
+        return "expired", "bad"
+    return "holds", "good"

@@ -1,0 +1,126 @@
+"""Pages of an administrator over HTTP, and analyses that are cancelled there."""
+
+import re
+import time
+
+import pytest
+from fastapi.testclient import TestClient
+
+from api.app import create_app
+from api.caller import Scope
+from api.schemas import ApiKeyRequest
+from api.services.keys import operator
+from api.settings import Settings
+from tests.browser.seeds import a_proven_plan, store
+
+
+@pytest.fixture
+def app(tmp_path):
+    """A service that everybody may administer, with one plan and one process for searches."""
+    url = f"sqlite:///{tmp_path}/meshwright.db"
+    store(url, a_proven_plan())
+    settings = Settings(
+        database_url=url,
+        allowed_hosts=("testserver",),
+        anonymous_scopes=tuple(Scope),
+        solver_processes=1,
+    )
+    app = create_app(settings)
+    yield app
+    app.state.pool.shutdown(cancel_futures=True)
+    app.state.database.close()
+
+
+@pytest.fixture
+def client(app):
+    return TestClient(app)
+
+
+def sent(client: TestClient, path: str, **fields: object):
+    """Return what follows a form with these fields and the visit's token."""
+    (token,) = set(
+        re.findall(r'name="form_token" value="([0-9a-f]{64})"', client.get("/keys").text)
+    )
+    return client.post(path, data={**fields, "form_token": token})
+
+
+def test_a_new_key_is_shown_once_and_lets_its_holder_in(client):
+    made = sent(client, "/keys", name="ci", scopes=["read"], expires_in_days="30")
+    (key,) = re.findall(r"mw_[a-z0-9]{8}_[A-Za-z0-9_-]{43}", made.text)
+    assert made.headers["cache-control"] == "no-store"
+    caller = client.get("/v1/caller", headers={"Authorization": f"Bearer {key}"}).json()
+    assert (caller["name"], caller["scopes"]) == ("ci", ["read"])
+    again = client.get("/keys").text
+    assert key not in again
+    assert key[:11] in again
+
+
+@pytest.mark.parametrize(
+    ("fields", "told"),
+    [
+        ({"name": " ", "scopes": ["read"]}, "1 to 200 characters"),
+        ({"name": "x"}, "at least one"),
+        ({"name": "x", "scopes": ["read"], "expires_in_days": "soon"}, "whole number from 1"),
+        ({"name": "x", "scopes": ["read"], "expires_in_days": "9" * 5000}, "whole number from 1"),
+        ({"name": "x", "scopes": ["everything"]}, "at least one"),
+    ],
+)
+def test_a_key_that_cannot_be_is_told_at_its_field(client, fields, told):
+    refused = sent(client, "/keys", **fields)
+    assert refused.status_code == 422
+    assert told in refused.text
+    assert client.get("/v1/keys").json()["items"] == []
+
+
+def test_a_revoked_key_lets_nobody_in_and_the_log_says_who_did_it(client):
+    made = client.post("/v1/keys", json={"name": "old", "scopes": ["read"]}).json()
+    shown = sent(client, f"/keys/{made['id']}/revoke")
+    assert "revoked" in shown.text
+    refused = client.get("/v1/caller", headers={"Authorization": f"Bearer {made['key']}"})
+    assert refused.status_code == 401
+    log = client.get("/audit", params={"action": "key.revoke"}).text
+    assert made["id"] in log
+    assert "key.create" not in re.findall(r"action=([a-z.]+)\"", log)
+
+
+def test_the_log_is_read_to_its_end_page_by_page(client):
+    for number in range(51):
+        client.post("/v1/keys", json={"name": f"key {number}", "scopes": ["read"]})
+    first = client.get("/audit").text
+    (older,) = re.findall(r'href="(/audit\?cursor=[^"]+)"', first)
+    assert first.count("key.create</a>") == 50
+    assert client.get(older).text.count("key.create</a>") == 1
+
+
+def test_an_action_that_cannot_be_is_refused(client):
+    assert client.get("/audit", params={"action": "a b"}).status_code == 422
+
+
+def test_who_is_no_administrator_sees_no_link_and_no_keys(app, client):
+    key = app.state.services.keys.create(
+        operator(), ApiKeyRequest(name="reader", scopes=(Scope.READ,))
+    )
+    headers = {"Authorization": f"Bearer {key.key}"}
+    assert 'href="/keys"' not in client.get("/", headers=headers).text
+    assert "project default as reader" in client.get("/", headers=headers).text
+    for path in ("/keys", "/audit"):
+        assert client.get(path, headers=headers).status_code == 403
+
+
+def test_a_cancelled_question_is_unasked_again_and_its_search_ends(app, client):
+    """The one process is busy, so that the search cannot end by itself before."""
+    pool = app.state.pool
+    busy = pool.submit(time.sleep, 600)
+    path = "/plans/plan-proven"
+    assert "Cancel" in sent(client, f"{path}/analyses", kind="reasons").text
+    assert app.state.analyses.at_work_count == 1
+    assert "Work it out" in sent(client, f"{path}/analyses/cancel", kind="reasons").text
+    assert client.get(f"{path}/analyses").json() == []
+    assert app.state.analyses.at_work_count == 0
+    pool.kill(busy)
+
+
+def test_cancelling_what_nobody_asked_changes_nothing(client):
+    answer = sent(client, "/plans/plan-proven/analyses/cancel", kind="heatmap")
+    assert answer.status_code == 200
+    assert "Solve every pair" in answer.text
