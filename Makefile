@@ -51,7 +51,8 @@ test-chaos: $(DEVELOPMENT)  ## play 200 rounds of faults on a service and two ag
 
 test-exports: $(DEVELOPMENT)  ## hold exports against the frameworks' own parsers, beside .venv
 	bash tests/exports/environment.sh .venv-exports $(BIN)/python
-	.venv-exports/bin/python -m pytest tests/exports -p no:cacheprovider -W default $(PYTEST_ARGS)
+	.venv-exports/bin/python -m pytest tests/exports --numprocesses $(WORKERS) -p no:cacheprovider \
+	    --timeout 900 -W default $(PYTEST_ARGS)
 
 test-fuzz: $(DEVELOPMENT)  ## send the service generated requests by the thousand (EXAMPLES each)
 	MESHWRIGHT_FUZZ_EXAMPLES=$(or $(EXAMPLES),200) $(BIN)/python -m pytest \

@@ -29,7 +29,7 @@ def parsed(made, folder: Path) -> list[dict]:
     ]  # fmt: skip
     done = subprocess.run(
         [sys.executable, str(PARSER), str(folder)],
-        input=json.dumps(requests), capture_output=True, text=True, check=False, timeout=240,
+        input=json.dumps(requests), capture_output=True, text=True, check=False, timeout=600,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr[-3000:]
     return json.loads(done.stdout.splitlines()[-1])
