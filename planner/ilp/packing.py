@@ -11,18 +11,17 @@ memory cannot be brought to the room for what is left of the gap is dropped on t
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
-from functools import cached_property
+from dataclasses import dataclass
 
 import numpy as np
 
 from planner.cost.configuration import Floats, Integers
 from planner.ilp.knapsack import Knapsack, hull_slopes
+from planner.ilp.labels import Labels, Shelf, bases_alone, labels_within
 
 _LABELS_MOST = 3000
 _ROUNDING = 1e-12
 _WHOLE = 1e-9
-_NEVER = 1e200
 _SHARES = (1.0 / 64.0, 1.0 / 8.0, 1.0)
 
 
@@ -43,7 +42,9 @@ def least_cost(
 ) -> Packing:
     """Return the cheapest packing of `layers` [kinds] if it costs less than `upper`.
 
-    With less `effort`, the sets of layers looked at at a time, bounds are weaker.
+    With less `effort`, the sets of layers looked at at a time, bounds are weaker. Where one largest
+    transient is not looked into to the end, the bound is what was looked at: others are looked into
+    as far as that and no further, as more would not raise it.
     """
     held = np.array(layers, dtype=np.int64)
     best = Packing(lower=upper, cost=float("inf"))
@@ -55,7 +56,8 @@ def least_cost(
         if limit - bound <= _ROUNDING * abs(limit) or not np.isfinite(bound):
             lower = min(lower, bound)
             break
-        found = _under(knapsack, held, place, float(prices[place]), upper=limit, effort=effort)
+        within = _Within(upper=limit, enough=lower, effort=effort)
+        found = _under(knapsack, held, (place, float(prices[place])), within)
         lower = min(lower, found.lower)
         if found.cost < best.cost:
             best = found
@@ -63,26 +65,17 @@ def least_cost(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Labels:
-    """Sets of layers other than the bases: their reduced cost, layers [labels, kinds].
+class _Within:
+    """What a packing is below, how far a lower bound is of use, and how many sets at a time."""
 
-    `which` [labels, columns] counts them; `taken` [labels, limits] is what they take of the limits.
-    """
-
-    reduced: Floats
-    taken: Floats
-    held: Integers
-    which: Integers
-
-    def of(self, rows: Integers) -> _Labels:
-        """Return some of the labels."""
-        return _Labels(**{field.name: getattr(self, field.name)[rows] for field in fields(self)})
+    upper: float
+    enough: float
+    effort: int
 
 
-def _under(
-    knapsack: Knapsack, held: Integers, place: int, price: float, *, upper: float, effort: int
-) -> Packing:
+def _under(knapsack: Knapsack, held: Integers, at: tuple[int, float], within: _Within) -> Packing:
     """Return the cheapest packing with no transient above a threshold, given the best price."""
+    place, price = at
     transient = float(knapsack.thresholds[place])
     columns = knapsack.under(transient)
     columns = columns[held[knapsack.kind[columns]] > 0]
@@ -101,10 +94,10 @@ def _under(
         held=held,
         room=room,
         price=price,
-        effort=effort,
+        effort=within.effort,
         bound=float(held[used] @ least[used]) - price * room,
     )
-    return search.run(upper)
+    return search.run(within.upper, within.enough)
 
 
 def _best_price(
@@ -138,210 +131,86 @@ class _Search:
     effort: int
     bound: float
 
-    @cached_property
-    def taken(self) -> Floats:
-        """Return what a layer takes of the memory and of every other limit, [limits, columns]."""
-        memory = self.knapsack.memory[None, self.columns]
-        return np.concatenate([memory, self.knapsack.taken[:, self.columns]])
+    def run(self, upper: float, enough: float) -> Packing:
+        """Return the cheapest packing below `upper`, after a look at the bases alone.
 
-    @cached_property
-    def limits(self) -> Floats:
-        """Return the limits, the memory's first, [limits]."""
-        room = self.room + _ROUNDING * abs(self.room)
-        return np.concatenate([np.array([room]), self.knapsack.limits])
-
-    @cached_property
-    def lightest(self) -> Floats:
-        """Return the least that a layer of each kind takes, [kinds, limits]; 0 of absent kinds."""
-        least = np.full((len(self.held), len(self.limits)), np.inf)
-        np.minimum.at(least, self.kinds, self.taken.T)
-        return np.where(np.isfinite(least), least, 0.0)
-
-    def run(self, upper: float) -> Packing:
-        """Return the cheapest packing below `upper`, after a look at the bases alone."""
-        bases, filler = self._bases()
+        Nothing is looked at beyond `enough`, nor further where there were too many sets.
+        """
+        shelf = self._shelf()
         best = Packing(lower=upper, cost=float("inf"))
-        found = self._filled(self._nothing(), bases, filler)
+        found = self._filled(bases_alone(shelf))
         if found is not None and found.cost < best.cost:
             best = found
         looked = 0.0
         for share in _SHARES:
-            gap = (min(upper, best.cost) - self.bound) * (1.0 + _WHOLE)
+            gap = (min(upper, best.cost, enough) - self.bound) * (1.0 + _WHOLE)
             if looked >= gap:
                 break
-            labels, looked = self._labels(bases, filler, share * gap)
-            found = self._filled(labels, bases, filler)
+            labels, looked = labels_within(shelf, share * gap, most=self.effort)
+            found = self._filled(labels)
             if found is not None and found.cost < best.cost:
                 best = found
-        gap = min(upper, best.cost) - self.bound
+            if looked < share * gap:
+                break
+        gap = min(upper, best.cost, enough) - self.bound
         lower = min(self.bound + min(gap, looked), best.cost)
         if best.cost >= upper:
             return Packing(lower=lower, cost=float("inf"))
         return Packing(lower=lower, cost=best.cost, counts=best.counts)
 
-    def _bases(self) -> tuple[list[int], tuple[int, int]]:
-        """Return the free-of-charge column of each kind, and the two of the filler.
+    def _shelf(self) -> Shelf:
+        """Return the choices with the free-of-charge column of each kind, and the filler's two.
 
         The filler has the widest pair; its corners are those beside what is left for each layer.
         """
-        flat = self.reduced <= _ROUNDING * max(float(np.abs(self._cost()).max()), 1e-300)
-        memory = self.knapsack.memory[self.columns]
-        bases: dict[int, int] = {}
-        widest, filler = -1.0, (0, 0)
+        memory, cost = (each[self.columns] for each in (self.knapsack.memory, self.knapsack.cost))
+        flat = self.reduced <= _ROUNDING * max(float(np.abs(cost).max()), 1e-300)
+        bases = np.zeros(len(self.held), dtype=np.int64)
+        widest, filler, lighter = -1.0, 0, 0
         for k in np.flatnonzero(self.held).tolist():
             own = np.flatnonzero(flat & (self.kinds == k))
             heavy, light = int(own[memory[own].argmax()]), int(own[memory[own].argmin()])
             bases[k] = heavy
             width = float(memory[heavy] - memory[light]) * self.held[k]
             if width > widest:
-                widest, filler = width, (heavy, light)
-        return list(bases.values()), filler
-
-    def _cost(self) -> Floats:
-        return self.knapsack.cost[self.columns]
-
-    def _labels(
-        self, bases: Sequence[int], filler: tuple[int, int], gap: float
-    ) -> tuple[_Labels, float]:
-        """Return all sets of other layers with a reduced cost within `gap`, or within less.
-
-        Where there are too many, only those within a smaller gap are kept, which is returned.
-        """
-        labels = self._nothing()
-        known = {*bases, *filler}
-        order = [p for p in np.argsort(self.reduced, kind="stable").tolist() if p not in known]
-        waste = self._waste(order, bases, filler)
-        for turn, place in enumerate(order):
-            if self.reduced[place] > gap:
-                break
-            labels = self._with(labels, place, gap)
-            labels = labels.of(np.flatnonzero(waste.of(labels, self.held, turn) <= gap))
-            if len(labels.reduced) > self.effort:
-                rank = self.effort // 4
-                gap = float(np.partition(labels.reduced, rank)[rank])
-                labels = labels.of(np.flatnonzero(labels.reduced < gap))
-        return labels, gap
-
-    def _waste(self, order: Sequence[int], bases: Sequence[int], filler: tuple[int, int]) -> _Waste:
-        """Return what labels pay for memory after each turn of `order`."""
-        memory = self.taken[0]
-        heaviest = np.zeros(len(self.held))
-        for place in bases:
-            heaviest[self.kinds[place]] = memory[place]
-        lightest = heaviest.copy()
-        lightest[self.kinds[filler[1]]] = memory[filler[1]]
-        cost, less, more = self.reduced[list(order)], [np.inf], [self.price]
-        added = memory[list(order)] - heaviest[self.kinds[list(order)]]
-        saved = lightest[self.kinds[list(order)]] - memory[list(order)]
-        for turn in range(len(order) - 1, 0, -1):
-            rate = cost[turn] / saved[turn] if saved[turn] > 0.0 else np.inf
-            less.append(min(less[-1], rate))
-            rate = cost[turn] / added[turn] if added[turn] > 0.0 else np.inf
-            more.append(min(more[-1], rate))
-        return _Waste(
-            room=self.limits[0],
-            heaviest=heaviest,
-            lightest=lightest,
-            less=np.array(less[::-1]),
-            more=np.array(more[::-1]),
+                widest, filler, lighter = width, k, light
+        return Shelf(
+            kinds=self.kinds,
+            cost=cost,
+            memory=memory,
+            taken=self.knapsack.taken[:, self.columns],
+            limits=self.knapsack.limits,
+            reduced=self.reduced,
+            held=self.held,
+            room=self.room,
+            price=self.price,
+            bases=bases,
+            filler=filler,
+            light=lighter,
         )
 
-    def _nothing(self) -> _Labels:
-        """Return the one label of no other layers at all."""
-        return _Labels(
-            reduced=np.zeros(1),
-            taken=np.zeros((1, len(self.limits))),
-            held=np.zeros((1, len(self.held)), dtype=np.int64),
-            which=np.zeros((1, len(self.columns)), dtype=np.int64),
-        )
-
-    def _with(self, labels: _Labels, place: int, gap: float) -> _Labels:
-        """Return the labels with any number of layers of one more column that the gap pays."""
-        kind = int(self.kinds[place])
-        cost = float(self.reduced[place])
-        most = int(self.held[kind])
-        if cost > 0.0:
-            most = min(most, int(gap / cost))
-        numbers = np.arange(1, most + 1)
-        rows, number = np.divmod(np.arange(len(labels.reduced) * most), max(most, 1))
-        number = numbers[number] if most else number
-        reduced = labels.reduced[rows] + number * cost
-        kept = (reduced <= gap) & (labels.held[rows, kind] + number <= self.held[kind])
-        rows, number, reduced = rows[kept], number[kept], reduced[kept]
-        taken = labels.taken[rows] + number[:, None] * self.taken[:, place]
-        left = self.held - labels.held[rows]
-        left[:, kind] -= number
-        kept = (taken + left @ self.lightest <= self.limits).all(axis=1)
-        rows, number = rows[kept], number[kept]
-        more = labels.of(rows)
-        more.held[:, kind] += number
-        more.which[:, place] += number
-        added = _Labels(
-            reduced=reduced[kept],
-            taken=taken[kept],
-            held=more.held,
-            which=more.which,
-        )
-        return _Labels(
-            **{
-                field.name: np.concatenate(
-                    [getattr(labels, field.name), getattr(added, field.name)]
-                )
-                for field in fields(_Labels)
-            }
-        )
-
-    def _filled(
-        self, labels: _Labels, bases: Sequence[int], filler: tuple[int, int]
-    ) -> Packing | None:
+    def _filled(self, labels: Labels) -> Packing | None:
         """Return the cheapest label filled up with the bases, None where none fits."""
-        heavy, light = filler
-        which = labels.which.copy()
-        left = self.held - labels.held
-        for place in (place for place in bases if self.kinds[place] != self.kinds[heavy]):
-            which[:, place] += left[:, self.kinds[place]]
-        which[:, heavy] += left[:, self.kinds[heavy]]
-        memory = self.knapsack.memory[self.columns]
-        lighter = _needed(which @ memory - self.room, memory[heavy] - memory[light])
-        most = left[:, self.kinds[heavy]].astype(np.float64)
-        taken = self.knapsack.taken[:, self.columns]
-        for own, limit in zip(taken, self.knapsack.limits.tolist(), strict=True):
-            lighter, most = _narrowed(which @ own - limit, own[light] - own[heavy], lighter, most)
+        shelf = labels.shelf
+        heavy, light = int(shelf.bases[shelf.filler]), shelf.light
+        saved = float(shelf.memory[heavy] - shelf.memory[light])
+        lighter, most = _needed(labels.memory() - self.room, saved), labels.filled()
+        for place, filled in zip(labels.binding.tolist(), labels.taken(), strict=True):
+            added = float(shelf.taken[place, light] - shelf.taken[place, heavy])
+            over = filled - shelf.limits[place]
+            lighter, most = _narrowed(over, added, lighter, most)
         fits = lighter <= most
         if not fits.any():
             return None
         lighter = np.where(fits, lighter, 0.0)
-        cost = which @ self._cost() + lighter * (self._cost()[light] - self._cost()[heavy])
-        place = int(np.where(fits, cost, np.inf).argmin())
+        cost = labels.cost() + lighter * (shelf.cost[light] - shelf.cost[heavy])
+        label = int(np.where(fits, cost, np.inf).argmin())
+        own = labels.counts(label)
+        own[heavy] -= int(lighter[label])
+        own[light] += int(lighter[label])
         counts = np.zeros(len(self.knapsack.cost), dtype=np.int64)
-        counts[self.columns] = which[place]
-        counts[self.columns[heavy]] -= int(lighter[place])
-        counts[self.columns[light]] += int(lighter[place])
-        return Packing(lower=self.bound, cost=float(cost[place]), counts=counts)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Waste:
-    """What memory that is left free, or missing, costs a label at the least.
-
-    `heaviest` and `lightest` [kinds] are the bytes of a layer that the bases fill up with; `less`
-    and `more` [turns] the least reduced cost of a byte by the choices whose turn is yet to come.
-    """
-
-    room: float
-    heaviest: Floats
-    lightest: Floats
-    less: Floats
-    more: Floats
-
-    def of(self, labels: _Labels, held: Integers, turn: int) -> Floats:
-        """Return the reduced cost that labels come to at the least, [labels]."""
-        left = (held - labels.held).astype(np.float64)
-        free = self.room - (labels.taken[:, 0] + left @ self.heaviest)
-        over = labels.taken[:, 0] + left @ self.lightest - self.room
-        paid = np.maximum(free, 0.0) * self.more[turn]
-        paid += np.maximum(over, 0.0) * min(float(self.less[turn]), _NEVER)
-        return np.asarray(labels.reduced + paid)
+        counts[self.columns] = own
+        return Packing(lower=self.bound, cost=float(own @ shelf.cost), counts=counts)
 
 
 def _needed(over: Floats, saved: float) -> Floats:
