@@ -7,6 +7,7 @@ from enum import StrEnum
 from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, ConfigDict, Field, JsonValue
+from pydantic.config import JsonDict
 
 from api.caller import Scope
 from planner.schema.document import Part
@@ -51,7 +52,7 @@ class WirePart(Part):
     model_config = ConfigDict(defer_build=False)
 
 
-_EXAMPLE = {
+_EXAMPLE: JsonDict = {
     "model": "llama-3-8b",
     "cluster": "8xh100-sxm5-80gb",
     "job": {"global_batch_size": 512, "sequence_length": 8192},
