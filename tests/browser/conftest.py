@@ -12,7 +12,15 @@ from pathlib import Path
 
 import httpx
 import pytest
-from playwright.sync_api import Browser, BrowserContext, Page, Request, Route, sync_playwright
+from playwright.sync_api import (
+    Browser,
+    BrowserContext,
+    Page,
+    Request,
+    Route,
+    expect,
+    sync_playwright,
+)
 
 from tests.browser.seeds import store, the_seeds
 
@@ -25,6 +33,8 @@ CHROMIUM = next(
     ),
     None,
 )
+# What a page must show comes at once on a quiet machine, and late on one that tests two at a time.
+PATIENCE_MS = 30_000
 ARGUMENTS = [
     "--headless",
     "--no-sandbox",
@@ -71,6 +81,7 @@ def browser() -> Iterator[Browser]:
     """A Chromium that ends with its module: while it runs, no test can run a loop of its own."""
     if CHROMIUM is None:
         pytest.skip("no Chromium is installed: apt-get install chromium")
+    expect.set_options(timeout=PATIENCE_MS)
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=CHROMIUM, args=ARGUMENTS)
         yield browser
@@ -127,6 +138,7 @@ def make_page(browser: Browser, service: Service, watch: Watch) -> Iterator[Call
             base_url=service.url, java_script_enabled=javascript, **options
         )
         contexts.append(context)
+        context.set_default_timeout(2 * PATIENCE_MS)
         context.route("**/*", lambda route, request: _guard(route, request, service, watch))
         page = context.new_page()
         page.on("console", lambda message: watch.console(message.type, message.text))

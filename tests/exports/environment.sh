@@ -19,7 +19,8 @@ echo "import site; site.addsitedir('$shared')" >"$("$folder/bin/python" "${site_
 pip=("$python" -m pip --disable-pip-version-check --quiet)
 "${pip[@]}" --python "$folder/bin/python" install --no-deps --no-compile -r "$here/requirements.txt"
 grep -v '^#' "$here/requirements-unpacked.txt" | while read -r pin; do
-    "${pip[@]}" install --no-deps --no-compile --only-binary=:all: --python-version 3.12 --upgrade \
+    "${pip[@]}" install --no-deps --no-compile --only-binary=:all: --python-version 3.12 \
+        --ignore-requires-python --upgrade \
         --target "$folder/unpacked/${pin%%=*}" "$pin"
 done
 echo "$wanted" >"$folder/.made"
