@@ -233,14 +233,18 @@ def document_error(error: ValidationError, *, source: str) -> DocumentError:
     count = error.error_count()
     more = "" if count == 1 else f" ({count - 1} more after this)"
     message = _MESSAGES.get(first["type"], first["msg"].removeprefix("Value error, "))
-    value = None if first["type"] == "missing" else first["input"]
+    value = first["input"]
     plain = value is None or isinstance(value, (str, int, float, bool))
-    shown = value if plain else type(value).__name__
+    shown = value if plain else _KINDS.get(type(value), type(value).__name__)
+    # what a rule over several fields was given is all of them, which shows nothing
+    if first["type"] == "missing" or (first["type"] == "value_error" and not plain):
+        shown = None
     return DocumentError(message + more, field=field, value=shown, remedy=remedy)
 
 
 # pydantic names classes here, which say nothing to who wrote the document
 _MESSAGES = dict.fromkeys(("model_type", "dict_type"), "must be an object of fields and values")
+_KINDS: dict[type, str] = {dict: "an object", list: "a list", tuple: "a list"}
 _REMEDIES = {
     "missing": "add the field",
     "extra_forbidden": "remove the field or correct its spelling",
