@@ -14,7 +14,7 @@ from fastapi.staticfiles import StaticFiles
 from starlette.concurrency import run_in_threadpool
 
 from api.agent_services import agent_services_of
-from api.dashboard import pages, sign_in
+from api.dashboard import pages, rendering, sign_in
 from api.db import Database
 from api.deps import Services
 from api.description import describe
@@ -128,6 +128,7 @@ def _lifespan(
         await run_in_threadpool(health_service.ready)
         await run_in_threadpool(solves.open)
         await run_in_threadpool(sweeper.open)
+        await run_in_threadpool(rendering.prepare)
         prunes = asyncio.create_task(_prune_hourly(pruning))
         yield
         prunes.cancel()

@@ -87,6 +87,15 @@ def _environment() -> Environment:
 
 
 @cache
+def prepare() -> None:
+    """Compile all pages and read what they share, which the first visitor would wait for."""
+    environment = _environment()
+    for name in environment.list_templates():
+        environment.get_template(name)
+    plotly_style_ids()
+
+
+@cache
 def _asset(name: str) -> str:
     """Return the URL of a static file, different whenever its content is."""
     content = (_HERE / "static" / name).read_bytes()
