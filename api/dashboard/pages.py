@@ -28,7 +28,7 @@ from api.schemas import OperationState, Problem
 from api.services.plans import Answered
 from planner.errors import InputError
 from planner.schema.document import DOCUMENT_BYTES_LIMIT
-from planner.schema.job import Optimizer, Precision, Stack
+from planner.schema.job import Framework, Objective, Optimizer, Precision, Stack
 from planner.schema.plan import Infeasible
 
 _WAIT_SECONDS = 0.5
@@ -147,7 +147,13 @@ def _form(
         problem=problem,
         models=[item.name for item in catalogue.models().items],
         devices=[item.name for item in catalogue.devices().items],
-        choices={"precision": Precision, "optimizer": Optimizer, "stack": Stack},
+        choices={
+            "precision": Precision,
+            "optimizer": Optimizer,
+            "stack": Stack,
+            "framework": Framework,
+            "objective": Objective,
+        },
     )
 
 

@@ -18,8 +18,9 @@ from planner.errors import InputError, shorten
 from planner.hardware import cluster_hardware
 from planner.resolution import resolved_cluster, resolved_model, resolved_request
 from planner.schema.document import parse_fields
-from planner.schema.job import Job, Limits, Optimizer, Precision, Stack
+from planner.schema.job import Job, Limits, Objective, Optimizer, Precision
 from planner.schema.plan import Infeasible, Plan, ResolvedCluster, ResolvedModel
+from planner.schema.yaml_text import to_yaml
 
 Resolved = TypeVar("Resolved", ResolvedModel, ResolvedCluster)
 
@@ -34,7 +35,10 @@ DEFAULTS: dict[str, str] = {
     "sequence_length": "",
     "precision": Precision.BF16.value,
     "optimizer": Optimizer.ADAMW.value,
-    "stack": Stack.TORCH.value,
+    "stack": "",
+    "framework": "",
+    "objective": Objective.THROUGHPUT.value,
+    "job_rest": "",
     "tensor_parallel_min": "",
     "tensor_parallel_max": "",
     "pipeline_parallel_min": "",
@@ -55,6 +59,8 @@ _RULES: dict[str, tuple[str, str]] = {
     "precision": ("is not a known precision", "choose one of the list"),
     "optimizer": ("is not a known optimizer", "choose one of the list"),
     "stack": ("is not a known stack", "choose one of the list"),
+    "framework": ("is not a known framework", "choose one of the list"),
+    "objective": ("is not a known objective", "choose one of the list"),
     "tensor_parallel": (
         "must be whole numbers from 1, the least not above the most",
         "give degrees such as 1 and 8, or leave them empty",
@@ -72,6 +78,16 @@ _RULES: dict[str, tuple[str, str]] = {
         "give the seconds that the search may take, such as 60",
     ),
 }
+# Fields of a job that the form has one of its own for; the others stand in `job_rest`.
+_OWN = (
+    "global_batch_size",
+    "sequence_length",
+    "precision",
+    "optimizer",
+    "stack",
+    "framework",
+    "objective",
+)
 _LIMITS = {
     "tensor_parallel_degree": "tensor_parallel",
     "pipeline_parallel_degree": "pipeline_parallel",
@@ -109,20 +125,39 @@ def typed(given: Mapping[str, Any]) -> dict[str, str]:
 def values_of(answer: Plan | Infeasible) -> dict[str, str]:
     """Return the form's values that ask for `answer` again."""
     job = answer.job.given if isinstance(answer.job.given, dict) else {}
-    limits = job.get("limits") if isinstance(job.get("limits"), dict) else {}
+    given = job.get("limits")
+    limits = given if isinstance(given, dict) else {}
     read = Limits.model_validate(limits)
-    plain = ("global_batch_size", "sequence_length", "precision", "optimizer", "stack")
     return typed(
         {
             **_reference(answer.model.given, "model", "name", "config"),
             **_reference(answer.cluster.given, "cluster", "short", "document"),
-            **{name: str(job[name]) for name in plain if job.get(name) is not None},
+            **{name: str(job[name]) for name in _OWN if job.get(name) is not None},
             **_bounds("tensor_parallel", read.tensor_parallel_degree.model_dump()),
             **_bounds("pipeline_parallel", read.pipeline_parallel_degree.model_dump()),
             "memory_headroom_percent": f"{read.memory_headroom_ratio * 100:g}",
             "solver_seconds": f"{read.solver_seconds:g}",
+            "job_rest": _rest_of(job, limits),
         }
     )
+
+
+def _rest_of(job: Mapping[str, Any], limits: Mapping[str, Any]) -> str:
+    """Return in YAML what a job says beside its defaults that no field of the form's own has."""
+    usual = Job().model_dump(mode="json")
+    rest = {
+        name: value
+        for name, value in job.items()
+        if name not in (*_OWN, "limits") and value != usual.get(name)
+    }
+    own_limits = {
+        name: value
+        for name, value in limits.items()
+        if name not in _LIMITS and value != usual["limits"].get(name)
+    }
+    if own_limits:
+        rest["limits"] = own_limits
+    return to_yaml(rest) if rest else ""
 
 
 def read_submission(values: Mapping[str, str]) -> Submission:
@@ -165,11 +200,12 @@ def form_field(name: str, values: Mapping[str, str]) -> str | None:
         return model_field(values)
     if root in {"cluster", "node_groups", "device"}:
         return cluster_field(values)
-    if root == "job" and path:
+    of_job = root == "job" and bool(path)
+    if of_job:
         root, *path = path
     if root == "limits" and path:
-        return _LIMITS.get(path[0])
-    return root if root in _RULES else _LIMITS.get(root)
+        return _LIMITS.get(path[0], "job_rest")
+    return root if root in _RULES else _LIMITS.get(root, "job_rest" if of_job else None)
 
 
 def model_field(values: Mapping[str, str]) -> str:
@@ -227,23 +263,48 @@ def _complaint(error: InputError) -> Complaint:
 
 
 def _job(values: Mapping[str, str], complaints: dict[str, Complaint]) -> Job | None:
-    fields: dict[str, Any] = {
-        name: values[name].strip()
-        for name in ("global_batch_size", "sequence_length", "precision", "optimizer", "stack")
-        if values[name].strip()
-    }
-    fields["limits"] = _limits(values)
+    fields = _job_rest(values, complaints)
+    if fields is None:
+        return None
+    fields |= {name: values[name].strip() for name in _OWN if values[name].strip()}
+    rest = fields.get("limits", {})
+    fields["limits"] = {**rest, **_limits(values)} if isinstance(rest, Mapping) else rest
     try:
         return Job.model_validate(fields)
     except ValidationError as error:
         for item in error.errors(include_url=False):
-            where = form_field(".".join(str(step) for step in item["loc"]), values)
-            if where is not None:
-                problem, remedy = _RULES[where]
-                complaints[where] = Complaint(
-                    problem=problem, value=_typed_at(where, values), remedy=remedy
-                )
+            where, complaint = _job_complaint(item["loc"], item["msg"], values)
+            complaints.setdefault(where, complaint)
         return None
+
+
+def _job_rest(values: Mapping[str, str], complaints: dict[str, Complaint]) -> dict[str, Any] | None:
+    """Return the fields that were typed in beside the form's own, or `None` and a complaint."""
+    text = values["job_rest"].strip()
+    if not text:
+        return {}
+    try:
+        content = text.encode(errors="replace")
+        return parse_fields(content, source="further job fields", yaml_allowed=True)
+    except InputError as error:
+        complaints["job_rest"] = _complaint(error)
+        return None
+
+
+def _job_complaint(
+    location: tuple[int | str, ...], message: str, values: Mapping[str, str]
+) -> tuple[str, Complaint]:
+    """Return at which field of the form to say what is wrong with the job at `location`."""
+    path = ".".join(str(step) for step in location)
+    if not path:  # a rule over several fields; those of the form are about the framework
+        said = message.removeprefix("Value error, ")
+        return "framework", Complaint(problem=said, value=None, remedy="change one of them")
+    where = form_field(f"job.{path}", values) or "job_rest"
+    if where in _RULES:
+        problem, remedy = _RULES[where]
+        return where, Complaint(problem=problem, value=_typed_at(where, values), remedy=remedy)
+    problem = f"{path}: {message.removeprefix('Value error, ')}"
+    return where, Complaint(problem=problem, value=None, remedy="mend it, or leave it out")
 
 
 def _limits(values: Mapping[str, str]) -> dict[str, Any]:

@@ -7,7 +7,7 @@ import pytest
 from api.dashboard.submission import read_submission, refused, typed, values_of
 from api.errors import problem_of
 from planner.errors import InputError
-from planner.schema.job import DegreeLimit, Limits
+from planner.schema.job import DegreeLimit, Job, Limits
 from planner.schema.plan import ResolvedCluster, ResolvedJob, ResolvedModel
 from tests.builders import a_cluster, a_job, a_model, a_plan
 
@@ -81,6 +81,61 @@ def test_job_fields_are_read():
     assert job.limits.pipeline_parallel_degree == DegreeLimit(min=2)
     assert job.limits.memory_headroom_ratio == pytest.approx(0.1)
     assert job.limits.solver_seconds == 2.5
+
+
+def test_a_framework_brings_its_stack_and_an_objective_is_taken():
+    job = read_submission(a_form(framework="megatron-lm", objective="memory")).request.job
+    assert (job.framework, job.stack, job.objective) == ("megatron-lm", "megatron", "memory")
+
+
+def test_a_framework_of_another_stack_is_told_at_it():
+    found = complaint("framework", framework="megatron-lm", stack="deepspeed")
+    assert "is of the stack megatron" in found.problem
+
+
+def test_further_fields_are_read_and_the_forms_own_win():
+    rest = "{gradient_clipping: false, sequence_length: 17, limits: {micro_batch_size: {max: 2}}}"
+    job = read_submission(
+        a_form(job_rest=rest, sequence_length="2048", tensor_parallel_max="4")
+    ).request.job
+    assert (job.gradient_clipping, job.sequence_length) == (False, 2048)
+    assert job.limits.micro_batch_size == DegreeLimit(max=2)
+    assert job.limits.tensor_parallel_degree == DegreeLimit(min=1, max=4)
+
+
+@pytest.mark.parametrize(
+    ("rest", "said"),
+    [
+        (
+            "limits: {context_parallel_degree: many}",
+            "limits.context_parallel_degree: must be a degree",
+        ),
+        ("limits: 3", "limits: Input should be a valid dictionary"),
+        ("nonsense: 3", "nonsense: Extra inputs are not permitted"),
+        ("[1", "further job fields: is not valid YAML"),
+        ("just words", "further job fields"),
+    ],
+)
+def test_what_is_wrong_with_further_fields_is_told_there(rest, said):
+    assert complaint("job_rest", job_rest=rest).problem.startswith(said)
+
+
+def test_a_job_with_more_than_the_form_has_is_asked_for_again_whole():
+    asked = {
+        "global_batch_size": 64, "sequence_length": 512, "objective": "memory",
+        "gradient_clipping": False,
+        "limits": {"zero_stages": [0, 1], "tensor_parallel_degree": {"min": 1, "max": 2}},
+    }  # fmt: skip
+    job = Job.model_validate(asked)
+    given = ResolvedJob(given=asked, resolved=job, digest=job.digest())
+    again = read_submission(values_of(a_plan(job=given)) | {"model_name": "gpt2"}).request.job
+    assert again == job
+
+
+def test_defaults_do_not_fill_the_further_fields():
+    job = a_job()
+    given = ResolvedJob(given=job.model_dump(mode="json"), resolved=job, digest=job.digest())
+    assert values_of(a_plan(job=given))["job_rest"] == ""
 
 
 def test_broken_json_is_told_with_its_place():
