@@ -57,7 +57,8 @@ test-exports: $(DEVELOPMENT)  ## hold exports against the frameworks' own parser
 test-fuzz: $(DEVELOPMENT)  ## send the service generated requests by the thousand (EXAMPLES each)
 	MESHWRIGHT_FUZZ_EXAMPLES=$(or $(EXAMPLES),200) $(BIN)/python -m pytest \
 	    tests/contract/api/test_fuzzing.py tests/contract/api/test_fuzzing_coverage.py \
-	    tests/contract/api/test_agent_fuzzing.py -m "slow or fuzz_full" $(PYTEST_ARGS)
+	    tests/contract/api/test_agent_fuzzing.py tests/contract/test_fuzzed_documents.py \
+	    -m "slow or fuzz_full" $(PYTEST_ARGS)
 
 test-wheel: $(DEVELOPMENT)  ## build the wheel, install it into a clean environment, plan with it
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check 'hatchling>=1.27'
