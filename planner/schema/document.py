@@ -47,6 +47,8 @@ Seconds = Annotated[float, BeforeValidator(_seconds_or_text), Field(ge=0, le=1e9
 Count = Annotated[int, Field(ge=0, le=2**40)]
 PositiveCount = Annotated[int, Field(ge=1, le=2**40)]
 Degree = Annotated[int, Field(ge=1, le=2**20)]
+# 0 and "yes" are no truth values, here as in the JSON schema
+Flag = Annotated[bool, Field(strict=True)]
 Ratio = Annotated[float, Field(ge=0, le=1)]
 Name = Annotated[str, Field(min_length=1, max_length=200)]
 

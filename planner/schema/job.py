@@ -8,7 +8,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
-from planner.schema.document import Degree, Document, Name, Part, PositiveCount
+from planner.schema.document import Degree, Document, Flag, Name, Part, PositiveCount
 from planner.schema.scalars import Scalars
 from planner.schema.strategy import (
     ActivationCheckpointing,
@@ -100,7 +100,7 @@ class Adapters(Part):
 
     rank: Annotated[int, Field(ge=1, le=65536)]
     targets: AdapterTargets = AdapterTargets.ALL
-    trains_ends: bool = False
+    trains_ends: Flag = False
     base_bits: Literal[4, 8, 16] = 16
 
     @property
@@ -159,7 +159,7 @@ class Limits(Part):
     data_parallel_replicate_degree: DegreeLimit = _ANY_DEGREE
     data_parallel_shard_degree: DegreeLimit = _ANY_DEGREE
     micro_batch_size: DegreeLimit = _ANY_DEGREE
-    sequence_parallel: bool | None = None
+    sequence_parallel: Flag | None = None
     zero_stages: Annotated[tuple[ZeroStage, ...], Field(min_length=1)] = (0, 1, 2, 3)
     activation_checkpointing: Annotated[
         tuple[ActivationCheckpointing, ...], Field(min_length=1)
@@ -226,23 +226,23 @@ class Job(Document):
     stack: Stack = Stack.TORCH
     framework: Framework | None = None
     objective: Objective = Objective.THROUGHPUT
-    fused_attention: bool = True
-    fused_loss: bool = False
-    dropout: bool = False
-    gradients_in_16_bits: bool = False
-    gradient_clipping: bool = True
+    fused_attention: Flag = True
+    fused_loss: Flag = False
+    dropout: Flag = False
+    gradients_in_16_bits: Flag = False
+    gradient_clipping: Flag = True
     offload_to: OffloadStore = OffloadStore.HOST
-    overlapped_gradients: bool | None = None
-    parameter_broadcasts: bool = False
-    cuda_graphs: bool = False
-    attention_graphs: bool = False
-    blocking_launches: bool = False
-    overlapped_experts: bool = False
+    overlapped_gradients: Flag | None = None
+    parameter_broadcasts: Flag = False
+    cuda_graphs: Flag = False
+    attention_graphs: Flag = False
+    blocking_launches: Flag = False
+    overlapped_experts: Flag = False
     expert_load_ratio: Annotated[float, Field(ge=1, le=1024)] = 1.0
-    fused_elementwise: bool = False
-    first_flash_attention: bool = False
-    row_scaled_fp8: bool = False
-    states_in_16_bits: bool = False
+    fused_elementwise: Flag = False
+    first_flash_attention: Flag = False
+    row_scaled_fp8: Flag = False
+    states_in_16_bits: Flag = False
     adapters: Adapters | None = None
     limits: Limits = Limits.model_construct()  # the defaults, without a validator at import
     calibration: Calibration | None = None

@@ -7,7 +7,7 @@ from typing import Annotated, Self
 
 from pydantic import Field, model_validator
 
-from planner.schema.document import Count, Degree, Document, Name, Part, PositiveCount
+from planner.schema.document import Count, Degree, Document, Flag, Name, Part, PositiveCount
 
 
 class PipelineSchedule(StrEnum):
@@ -92,7 +92,7 @@ class Strategy(Document):
     """
 
     tensor_parallel_degree: Degree = 1
-    sequence_parallel: bool = False
+    sequence_parallel: Flag = False
     pipeline_parallel_degree: Degree = 1
     virtual_pipeline_degree: Degree = 1
     pipeline_schedule: PipelineSchedule = PipelineSchedule.ONE_F_ONE_B

@@ -110,3 +110,9 @@ def test_inverted_interval_is_refused_with_both_ends():
 def test_job_refuses_what_cannot_be_meant(fields):
     with pytest.raises(DocumentError):
         Job.from_fields(fields, source="job.yaml")
+
+
+@pytest.mark.parametrize("value", [0, 1, 0.0, "true", "yes", None])
+def test_what_is_no_truth_value_is_refused(value):
+    with pytest.raises(DocumentError, match="gradient_clipping: .*boolean"):
+        Job.from_fields({"gradient_clipping": value}, source="job")

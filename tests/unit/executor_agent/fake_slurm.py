@@ -26,6 +26,7 @@ def sbatch(arguments):
     variables = {
         **os.environ,
         "SLURM_JOB_ID": number,
+        "FAKE_SLURM_JOBS": str(JOBS),
         "SLURM_JOB_NUM_NODES": options["--nodes"],
         "SLURM_JOB_NODELIST": "node[1-2]",
     }
@@ -67,9 +68,15 @@ def sacct(_arguments):
 
 
 def scancel(arguments):
-    pid = int((JOBS / arguments[-1]).read_text().split()[0])
-    number = signal.SIGKILL if "--signal=KILL" in arguments else signal.SIGTERM
-    for process in descendants(pid):
+    if "--signal=KILL" in arguments:
+        while processes := of_job(arguments[-1]):  # what one of them began meanwhile ends too
+            signal_all(processes, signal.SIGKILL)
+        return
+    signal_all(of_job(arguments[-1]), signal.SIGTERM)
+
+
+def signal_all(processes, number):
+    for process in processes:
         try:
             os.kill(process, number)
         except ProcessLookupError:
@@ -80,16 +87,18 @@ def scontrol(_arguments):
     print("127.0.0.1\n127.0.0.2")
 
 
-def descendants(pid):
-    found = [pid]
+def of_job(number):
+    """The job's live processes, whoever their parents are, as a control group would have them."""
+    wanted = {f"SLURM_JOB_ID={number}", f"FAKE_SLURM_JOBS={JOBS}"}
+    found = []
     for entry in os.listdir("/proc"):
-        if entry.isdigit():
+        if entry.isdigit() and alive(int(entry)):
             try:
-                stat = Path(f"/proc/{entry}/stat").read_text()
+                variables = Path(f"/proc/{entry}/environ").read_bytes().decode(errors="replace")
             except OSError:
                 continue
-            if int(stat.rpartition(")")[2].split()[1]) == pid:
-                found += descendants(int(entry))
+            if wanted <= set(variables.split("\0")):
+                found.append(int(entry))
     return found
 
 
