@@ -114,5 +114,5 @@ def test_job_refuses_what_cannot_be_meant(fields):
 
 @pytest.mark.parametrize("value", [0, 1, 0.0, "true", "yes", None])
 def test_what_is_no_truth_value_is_refused(value):
-    with pytest.raises(DocumentError, match="gradient_clipping: .*boolean"):
+    with pytest.raises(DocumentError, match=r"gradient_clipping: .*boolean"):
         Job.from_fields({"gradient_clipping": value}, source="job")
