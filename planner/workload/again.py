@@ -14,7 +14,7 @@ from planner.workload.launches import LATENT_KERNELS
 from planner.workload.layer import ElementwiseTraffic, RunAgain
 
 _LATENT_PRODUCTS = frozenset({"query_up", "key_value_up"})
-# As in forward: `planner.workload.flops`
+# As in forward: `planner.workload.elementwise`
 _NORM_PASSES, _NORM_KERNELS = 4, 5
 _ROTARY_PASSES = 4
 _GATE_PASSES, _GATE_KERNELS = 5, 2

@@ -19,14 +19,13 @@ from planner.workload.activations import (
 )
 from planner.workload.again import run_again_of
 from planner.workload.chain import boundaries
+from planner.workload.elementwise import elementwise_traffic, source_traffic
 from planner.workload.ends import end_sources
 from planner.workload.flops import (
     attention_core,
     block_gemms,
     cross_attentions,
-    elementwise_traffic,
     source_gemms,
-    source_traffic,
 )
 from planner.workload.layer import (
     Boundary,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from planner.importers.models import read_model
 from planner.schema.model import Block, DenseFeedForward, LatentAttention, MixtureFeedForward
 from planner.workload.again import run_again_of
-from planner.workload.flops import elementwise_traffic
+from planner.workload.elementwise import elementwise_traffic
 from planner.workload.layer import LayerWorkload
 from planner.workload.model import model_workload
 

@@ -17,7 +17,8 @@ from planner.schema.model import (
     MixtureFeedForward,
     Norm,
 )
-from planner.workload.flops import attention_core, block_gemms, elementwise_traffic
+from planner.workload.elementwise import elementwise_traffic
+from planner.workload.flops import attention_core, block_gemms
 from planner.workload.layer import AttentionCore
 from planner.workload.model import model_workload
 from tests.builders import a_model
