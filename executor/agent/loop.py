@@ -15,7 +15,7 @@ from pydantic import ValidationError
 from executor.agent.backoff import Backoff
 from executor.agent.client import Client
 from executor.agent.configuration import AgentConfiguration
-from executor.agent.devices import node_report
+from executor.agent.devices import introduction
 from executor.agent.enrolment import Credentials
 from executor.agent.errors import AgentError, AwayError, RefusedError, StaleError
 from executor.agent.execution import Execution, Surroundings
@@ -95,7 +95,8 @@ class Agent:
     def _introduce(self) -> None:
         """Tell the server what this node has now."""
         backoff = Backoff()
-        report = node_report(self._configuration)
+        report, words = introduction(self._configuration)
+        self._status.say(words)
         while not self._shutdown.is_set():
             try:
                 self._client.report(report)

@@ -14,6 +14,8 @@ from executor.agent.spool import as_text
 from planner.schema.lifecycle import RUN_TRANSITIONS, RunState
 from tests.chaos.fleet import FINAL, Fleet
 
+# docs/agent-protocol.md: agents kill their ranks after three quarters of a lease.
+GIVE_UP_RATIO = 0.75
 _MOVES = {(move.source, move.target) for move in RUN_TRANSITIONS}
 
 
@@ -29,12 +31,13 @@ class Marks:
     is_done: bool
 
 
-def violations(fleet: Fleet, run_id: str, marks_folder: Path) -> list[str]:
+def violations(fleet: Fleet, run_id: str, marks_folder: Path, *, lease_seconds: float) -> list[str]:
     """Return what does not hold of a run that has ended."""
     marks = read_marks(marks_folder)
     return [
         *_untrue_ends(fleet, run_id, marks),
         *_overlaps(marks),
+        *_early_ends(fleet, run_id, lease_seconds=lease_seconds),
         *_losses(fleet, run_id),
         *_illegal_moves(fleet, run_id),
         *_survivors(fleet),
@@ -92,6 +95,18 @@ def _overlaps(marks: list[Marks]) -> Iterator[str]:
                     f"epochs {one.epoch} and {other.epoch} ran at once for "
                     f"{one.last - other.first:.3f} s"
                 )
+
+
+def _early_ends(fleet: Fleet, run_id: str, *, lease_seconds: float) -> Iterator[str]:
+    """Yield leases that expired although their agents were heard and may still run."""
+    expired = fleet.database.query(
+        "select id from leases where run_id = :run and state = 'expired'", run=run_id
+    )
+    for (lease_id,) in expired:
+        for node in fleet.nodes:
+            silence = node.proxy.acknowledged.refused_after.get(lease_id)
+            if silence is not None and silence < GIVE_UP_RATIO * lease_seconds:
+                yield f"{lease_id} expired {silence:.1f} s after a heartbeat that was answered"
 
 
 def _losses(fleet: Fleet, run_id: str) -> Iterator[str]:

@@ -7,15 +7,20 @@ import random
 import signal
 import time
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
 
 from executor.agent.run_folder import RunFolder
-from tests.chaos.fleet import Fleet, Node
+from tests.chaos.fleet import FINAL, Fleet, Node
+from tests.chaos.server import wait_until
 
 # As shares of a lease: shorter and longer than what agents and server may be silent for.
 _SHORT = (0.02, 0.4)
 _ANY = (0.02, 1.6)
+_LONG = (1.3, 2.0)
+# How long a run may wait for a node that is gone before others have it, in leases: some would do,
+# but the machine may be busy.
+_TAKEN_OVER_LEASES = 25
 DAY_SECONDS = 86_400.0
 
 
@@ -39,6 +44,7 @@ class Faults:
             "server killed": self._kill_server,
             "server stopped": self._stop_server,
             "network cut": self._cut_network,
+            "network cut for long": self._cut_network_for_long,
             "requests lost, doubled, disordered": self._spoil,
             "cancelled": self._cancel,
             "database away": self._lose_database,
@@ -46,9 +52,19 @@ class Faults:
         if fleet.clock.can_be_set:
             self.kinds["server's clock set"] = self._set_clock
             self.kinds["agent's clock set"] = self._set_agents_clock
+            self.kinds["network cut, server's clock set"] = self._cut_and_set_clock
+            self.kinds["network cut, agent's clock set"] = self._cut_and_set_agents_clock
+            self.kinds["node lost, server's clock set back"] = self._lose_node_and_time
+
+    @property
+    def outlast_runs(self) -> frozenset[str]:
+        """Return the kinds that show something only while their run goes on."""
+        return frozenset(kind for kind in self.kinds if "clock" in kind or "for long" in kind)
 
     def _node(self) -> Node:
-        return self._chance.choice(self._fleet.nodes)
+        """Return a node that works if there is one."""
+        working = [node for node in self._fleet.nodes if node.is_at_work]
+        return self._chance.choice(working or self._fleet.nodes)
 
     def _pause(self, shares: tuple[float, float]) -> None:
         time.sleep(self._chance.uniform(*shares) * self._lease_seconds)
@@ -119,9 +135,14 @@ class Faults:
         with self._node().proxy.cut():
             self._pause(_ANY)
 
+    def _cut_network_for_long(self, _run: str, _marks: Path) -> None:
+        with self._node().proxy.cut():
+            self._pause(_LONG)
+
     def _spoil(self, _run: str, _marks: Path) -> None:
-        one, other = self._fleet.nodes[:2]
-        with one.proxy.spoiled(0.4), other.proxy.spoiled(0.4):
+        with ExitStack() as stack:
+            for node in self._fleet.nodes:
+                stack.enter_context(node.proxy.spoiled(0.4))
             self._pause((0.3, 1.0))
 
     def _lose_database(self, run: str, _marks: Path) -> None:
@@ -142,6 +163,41 @@ class Faults:
 
     def _set_agents_clock(self, _run: str, _marks: Path) -> None:
         self._node().clock.set_by(self._chance.uniform(-DAY_SECONDS, DAY_SECONDS))
+
+    def _cut_and_set_clock(self, _run: str, _marks: Path) -> None:
+        """Cut off a node whose ranks live on, and set the server's clock ahead by many leases."""
+        with self._node().proxy.cut():
+            self._fleet.clock.set_by(self._chance.uniform(2, 1000) * self._lease_seconds)
+            self._pause(_LONG)
+
+    def _cut_and_set_agents_clock(self, _run: str, _marks: Path) -> None:
+        """Cut off a node whose ranks live on, and set its clock back."""
+        node = self._node()
+        with node.proxy.cut():
+            node.clock.set_by(-self._chance.uniform(0.1, 1) * DAY_SECONDS)
+            self._pause(_LONG)
+
+    def _lose_node_and_time(self, run: str, _marks: Path) -> None:
+        """Lose a node while the server's clock is set back: others must have the run all the same.
+
+        The node is started when they have it.
+        """
+        before = self._fleet.state(run)["epoch"]
+        node = self._node()
+        node.die()
+        self._fleet.clock.set_by(-self._chance.uniform(100, 1000) * self._lease_seconds)
+
+        def went_on() -> bool:
+            found = self._fleet.state(run)
+            return found["epoch"] > before or found["state"] in FINAL
+
+        try:
+            seconds = _TAKEN_OVER_LEASES * self._lease_seconds
+            wait_until(went_on, seconds, f"{node.name} was lost, and its lease does not expire")
+        except AssertionError as error:
+            self._fleet.surprises.append(str(error))
+        finally:
+            node.start()
 
     def _cancel(self, run: str, _marks: Path) -> None:
         self._fleet.server.ask("POST", f"/v1/runs/{run}/cancel", allowed={409})

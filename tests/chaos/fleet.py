@@ -35,9 +35,11 @@ class Node:
         commands: str,
         seed: int,
         clock: Clock,
+        root: Path = ROOT,
         ranks: int = 2,
     ) -> None:
         self.name = name
+        self._root = root
         self.clock = clock
         self.folder = folder / name
         self.folder.mkdir()
@@ -59,6 +61,11 @@ class Node:
         return str(json.loads((self.folder / "token.json").read_text())["agent_id"])
 
     @property
+    def is_at_work(self) -> bool:
+        """Return whether it has a lease that it is not done with."""
+        return any(not (path / "closed").exists() for path in self.folder.glob("runs/*"))
+
+    @property
     def log(self) -> str:
         """Return what the agent printed."""
         return (self.folder / "agent.log").read_text()
@@ -69,7 +76,7 @@ class Node:
         subprocess.run(
             [sys.executable, "-m", "executor.agent", "enrol", "--server", self.proxy.url,
              "--token", token, "--config", str(self._configuration)],
-            cwd=ROOT, check=True, capture_output=True,
+            cwd=self._root, check=True, capture_output=True,
         )  # fmt: skip
 
     def start(self) -> None:
@@ -79,7 +86,7 @@ class Node:
             self._process = subprocess.Popen(
                 [sys.executable, "-m", "executor.agent", "run", "--config",
                  str(self._configuration)],
-                cwd=ROOT, env={**variables, **self.clock.environment, "OMP_NUM_THREADS": "1"},
+                cwd=self._root, env={**variables, **self.clock.environment, "OMP_NUM_THREADS": "1"},
                 stdout=log, stderr=log, start_new_session=True,
             )  # fmt: skip
 
@@ -122,12 +129,21 @@ class Node:
 
 
 class Fleet:
-    """A server, agents, and a plan for them. Each has a wall clock of its own."""
+    """A server, agents, and a plan for them. Each has a wall clock of its own.
+
+    All run the sources that lie in `root`.
+    """
 
     def __init__(
-        self, folder: Path, *, tempo: Tempo | None = None, database: Kind = "sqlite"
+        self,
+        folder: Path,
+        *,
+        tempo: Tempo | None = None,
+        database: Kind = "sqlite",
+        root: Path = ROOT,
     ) -> None:
         self.folder = folder
+        self._root = root
         # Where the account of the database's server can read.
         self._clocks = Path(tempfile.mkdtemp(prefix="mw-clocks-"))
         self._clocks.chmod(0o755)
@@ -142,6 +158,7 @@ class Fleet:
             tempo or Tempo(),
             database_url=self.database.url,
             environment=self.clock.environment,
+            root=root,
         )
         self.nodes: list[Node] = []
         self.run_ids: set[str] = set()
@@ -155,6 +172,7 @@ class Fleet:
             node = Node(
                 f"node-{index}", self.folder, server=self.server, commands=commands,
                 seed=seed * 1000 + index, clock=Clock(self._clocks, f"node-{index}"),
+                root=self._root,
             )  # fmt: skip
             self.nodes.append(node)
             node.enrol(self.server)

@@ -33,11 +33,16 @@ class Request:
 
 @dataclass(slots=True)
 class Acknowledged:
-    """The highest that the agent was ever told is stored, and how its lease ended, by lease."""
+    """The highest that the agent was ever told is stored, and how its lease ended, by lease.
+
+    `refused_after` is how long after the last heartbeat that the server took it first refused one,
+    in seconds of this process's clock.
+    """
 
     log_bytes: dict[str, int] = field(default_factory=dict)
     metric_rows: dict[str, int] = field(default_factory=dict)
     results: dict[str, str] = field(default_factory=dict)
+    refused_after: dict[str, float] = field(default_factory=dict)
 
 
 class Proxy:
@@ -50,6 +55,7 @@ class Proxy:
         self._server_port = server_port
         self._random = random.Random(seed)  # noqa: S311 - to be drawn again
         self._older: list[Request] = []
+        self._beats: dict[str, float] = {}
         self._lock = threading.Lock()
         self._http = _Server(("127.0.0.1", 0), _Handler)
         self._http.proxy = self
@@ -97,10 +103,12 @@ class Proxy:
             self._send_older()
         if fault == "stalled":
             time.sleep(self._random.uniform(0.1, 1.5))
+        sent_at = time.monotonic()
         answer = self._forward(request)
         if fault == "doubled":
             answer = self._forward(request)
         self._remember(request)
+        self._note_beat(request, answer, sent_at)
         if fault == "answer lost" or self.is_cut or answer is None:
             return None
         self._note(request, answer)
@@ -140,6 +148,20 @@ class Proxy:
             connection.close()
         headers = {k: v for k, v in response.getheaders() if k.lower() not in _HOP_HEADERS}
         return response.status, headers, body
+
+    def _note_beat(
+        self, request: Request, answer: tuple[int, dict[str, str], bytes] | None, sent_at: float
+    ) -> None:
+        """Note when a heartbeat was sent that the server took, or how long after it refused one."""
+        if answer is None or request.method != "PATCH":
+            return
+        lease_id = request.path.rpartition("/")[2]
+        with self._lock:
+            if answer[0] == 200:
+                self._beats[lease_id] = sent_at
+            elif answer[0] == 409 and lease_id in self._beats:
+                silence = time.monotonic() - self._beats[lease_id]
+                self.acknowledged.refused_after.setdefault(lease_id, silence)
 
     def _note(self, request: Request, answer: tuple[int, dict[str, str], bytes]) -> None:
         parts = request.path.split("/")

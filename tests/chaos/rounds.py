@@ -1,4 +1,8 @@
-"""Rounds: a run on two agents in each, with one or two faults, and then the checks."""
+"""Rounds: a run on two of three agents in each, with one or two faults, and then the checks.
+
+The third agent is there to be given what is not the others' any more: a run that is leased too
+early then runs twice at once.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +20,7 @@ from tests.chaos.checks import violations
 from tests.chaos.databases import Kind
 from tests.chaos.faults import DAY_SECONDS, Faults
 from tests.chaos.fleet import FINAL, Fleet
-from tests.chaos.server import Tempo, wait_until
+from tests.chaos.server import ROOT, Tempo, wait_until
 
 TEMPO = Tempo(heartbeat=0.5, lease=4.0, poll=2.0, acknowledge=4.0)
 STEP_COUNT = 40
@@ -25,6 +29,7 @@ ROUND_SECONDS = 240.0
 _QUIET_SECONDS = 60.0
 _SECOND_FAULT_RATIO = 0.35
 _WHILE_TRAINING_RATIO = 0.8
+_HELD_RATIO = 0.5
 WORKER = Path(__file__).with_name("worker.py")
 TWO_NODES = {
     "model": {
@@ -96,6 +101,7 @@ def play(
     kinds: Sequence[str] | None = None,
     seconds_limit: float = math.inf,
     databases: Sequence[Kind] = ("sqlite",),
+    root: Path = ROOT,
 ) -> Tally:
     """Return the tally of `rounds` rounds of faults, drawn from `seed`; fewer if time runs out.
 
@@ -104,7 +110,7 @@ def play(
     """
     lanes = _Lanes(
         tally=Tally(), numbers=iter(range(rounds)), seed=seed, say=say, kinds=kinds,
-        until=time.monotonic() + seconds_limit,
+        until=time.monotonic() + seconds_limit, root=root,
     )  # fmt: skip
     threads = []
     for index, database in enumerate(databases):
@@ -128,15 +134,16 @@ class _Lanes:
     say: Callable[[str], None]
     kinds: Sequence[str] | None
     until: float
+    root: Path
     lock: threading.Lock = field(default_factory=threading.Lock)
 
     def play(self, folder: Path, database: Kind) -> None:
         """Play rounds with a fleet in `folder` until none is left; what ends it is a loss."""
-        fleet = Fleet(folder, tempo=TEMPO, database=database)
+        fleet = Fleet(folder, tempo=TEMPO, database=database, root=self.root)
         try:
-            fleet.start(commands(folder), node_count=2, seed=self.seed)
+            fleet.start(commands(folder), node_count=3, seed=self.seed)
             plan_id = fleet.plan(TWO_NODES)
-            for node, days in zip(fleet.nodes, (-0.7, 0.9), strict=True):
+            for node, days in zip(fleet.nodes, (-0.7, 0.9, 0.1), strict=True):
                 node.clock.set_by(days * DAY_SECONDS)
             while (number := self._next()) is not None:
                 chance = random.Random(f"{self.seed}/{number}")  # noqa: S311 - to be drawn again
@@ -175,6 +182,10 @@ def one_round(
     drawn = [chance.choice(list(kinds or faults.kinds))]
     if chance.random() < _SECOND_FAULT_RATIO:
         drawn.append(chance.choice(list(kinds or faults.kinds)))
+    hold = marks.with_suffix(".hold")
+    if chance.random() < _HELD_RATIO or not faults.outlast_runs.isdisjoint(drawn):
+        hold.parent.mkdir(exist_ok=True)
+        hold.touch()
     for kind in drawn:
         # Mostly while it trains; else at any moment: queued, being leased, ending.
         if chance.random() < _WHILE_TRAINING_RATIO:
@@ -183,12 +194,13 @@ def one_round(
             )
         time.sleep(chance.uniform(0.0, 0.9 * STEP_COUNT * STEP_SECONDS))
         faults.kinds[kind](run_id, marks)
+    hold.unlink(missing_ok=True)
     state, epochs = "lost", 0
     try:
         run = wait_until(lambda: ended(fleet, run_id), ROUND_SECONDS, f"{run_id} does not end")
         state, epochs = run["state"], run["epoch"]
         settle(fleet)
-        found = violations(fleet, run_id, marks)
+        found = violations(fleet, run_id, marks, lease_seconds=TEMPO.lease)
     except AssertionError as error:
         found = [f"{run_id}: {error}"]
     return Played(
@@ -210,8 +222,7 @@ def settle(fleet: Fleet) -> None:
     """Wait until no agent works on anything: what is left of the run must end by itself."""
 
     def idle() -> bool:
-        folders = [path for node in fleet.nodes for path in node.folder.glob("runs/*")]
-        return all((path / "closed").exists() for path in folders)
+        return not any(node.is_at_work for node in fleet.nodes)
 
     wait_until(idle, _QUIET_SECONDS, "agents do not finish with a run that is over")
 

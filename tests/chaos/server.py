@@ -35,7 +35,7 @@ class Tempo:
 
 
 class Server:
-    """`python -m api`; survives kills with the same port and database."""
+    """`python -m api` of the sources in `root`; survives kills with the same port and database."""
 
     def __init__(
         self,
@@ -44,7 +44,9 @@ class Server:
         *,
         database_url: str,
         environment: Mapping[str, str] = MappingProxyType({}),
+        root: Path = ROOT,
     ) -> None:
+        self._root = root
         self._folder = folder
         self._tempo = tempo
         self._environment = environment
@@ -72,7 +74,7 @@ class Server:
         with (self._folder / "server.log").open("ab") as log:
             self._process = subprocess.Popen(
                 [sys.executable, "-m", "api"],
-                cwd=ROOT,
+                cwd=self._root,
                 env={**os.environ, **variables, **self._environment},
                 stdout=log,
                 stderr=log,
@@ -90,7 +92,7 @@ class Server:
             [sys.executable, "-m", "planner.cli", "keys", "create", "--name", "chaos", "--json",
              *(f"--scope={scope}" for scope in ("read", "plan", "run", "admin")),
              "--database-url", self._url],
-            cwd=ROOT, capture_output=True, text=True, check=True,
+            cwd=self._root, capture_output=True, text=True, check=True,
         )  # fmt: skip
         self._http.headers["Authorization"] = f"Bearer {json.loads(answer.stdout)['key']}"
 

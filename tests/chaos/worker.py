@@ -4,7 +4,7 @@
 
 It behaves as torch's launcher does: its one rank has a session of its own. The rank goes on from
 the checkpoint, writes one after every five steps (on node 0), and appends the machine's time to
-its marks before and after each step.
+its marks before and after each step. It goes on beyond its last step as long as DIR.hold is there.
 """
 
 from __future__ import annotations
@@ -45,7 +45,9 @@ def train(given: argparse.Namespace) -> None:
     first = 0
     if os.environ["MESHWRIGHT_RESUME"] == "1" and checkpoint.exists():
         first = json.loads(checkpoint.read_text())["step"]
-    for step in range(first + 1, given.steps + 1):
+    step, hold = first, Path(f"{given.marks}.hold")
+    while step < given.steps or hold.exists():
+        step += 1
         time.sleep(given.step_seconds)
         mark(marks, f"step {step}")
         row = {
@@ -56,7 +58,7 @@ def train(given: argparse.Namespace) -> None:
         }
         os.write(rows, json.dumps(row).encode() + b"\n")
         print(f"epoch {given.epoch} node {given.node} step {step} é", flush=True)  # noqa: T201
-        if given.node == 0 and (step % CHECKPOINT_STEPS == 0 or step == given.steps):
+        if given.node == 0 and (step % CHECKPOINT_STEPS == 0 or step >= given.steps):
             draft = checkpoint.with_suffix(".draft")
             draft.write_text(json.dumps({"step": step}))
             os.replace(draft, checkpoint)  # noqa: PTH105

@@ -228,7 +228,7 @@ def test_a_nul_in_a_log_keeps_its_byte(client):
 
 @pytest.mark.parametrize("seed", range(5))
 def test_logs_in_any_order_end_up_whole_when_sent_from_what_is_acknowledged(client, seed):
-    """An agent that goes by acknowledgements loses nothing to doubled and reordered requests."""
+    """Pieces come twice, overlap, or overtake those before them: none that leaves a gap counts."""
     chance = random.Random(seed)  # noqa: S311
     _, first, _ = running(client)
     content = "".join(chance.choice("aé日\n") for _ in range(60))
@@ -236,11 +236,11 @@ def test_logs_in_any_order_end_up_whole_when_sent_from_what_is_acknowledged(clie
     bounds = [len(content[:i].encode()) for i in range(len(content) + 1)]
     stored = 0
     while stored < len(data):
-        start = chance.choice([b for b in bounds if b <= stored] + [stored] * 3)
+        start = chance.choice([*bounds[:-1], *[stored] * 20])
         end = chance.choice([b for b in bounds if b > start])
         answer = first.log(start, data[start:end].decode())
-        assert answer.json()["acknowledged_offset"] == max(stored, end)
-        stored = max(stored, end)
+        stored = max(stored, end) if start <= stored else stored
+        assert answer.json()["acknowledged_offset"] == stored
 
     log = client.get(f"/v1/runs/{first.lease['run_id']}/logs").json()
     assert log["text"] == content

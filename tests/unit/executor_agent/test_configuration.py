@@ -72,7 +72,7 @@ def test_without_a_gpu_the_ranks_of_the_cpu_are_reported(tmp_path: Path) -> None
 
 
 def test_gpus_that_are_not_there_are_an_error(tmp_path: Path) -> None:
-    with pytest.raises(AgentError, match=r"devices\.count: the driver shows fewer GPUs"):
+    with pytest.raises(AgentError, match=r"devices\.count: this node has fewer GPUs"):
         node_report(configured(tmp_path, '[devices]\nkind = "cuda"\ncount = 1024\n'))
 
 

@@ -141,6 +141,7 @@ def test_another_agent_takes_up_what_runs_and_starts_nothing_twice(
     successor.stop()
     assert tagged(tag) == []
     assert first.ending() == successor.ending()
+    assert folder.claim() is None
 
 
 def test_a_command_that_cannot_be_started_fails_with_the_reason(tmp_path: Path, tag: str) -> None:
