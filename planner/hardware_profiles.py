@@ -124,6 +124,8 @@ class StackProfile(Part):
     all its experts there.
     `recomputes_to_the_last_kept`: full checkpointing runs a block again up to the last thing that
     backward needs, and no further.
+    `counted_host_ratio` is what launching a kernel takes in a mixture's layer whose experts take a
+    fixed number of tokens, over one whose host waits for their counts.
     `gather_host_us_per_module` is the host's time around a module whose parameters are gathered.
     `gathers_in_8_bits`: under fp8, parameters are gathered once a step as products read them.
     `syncs_under_compute`: what is synced once a step hides under backward and the next forward.
@@ -142,6 +144,7 @@ class StackProfile(Part):
     recomputes_to_the_last_kept: bool
     elementwise_ratio: Positive
     host_us_per_kernel: NotNegative
+    counted_host_ratio: Share = 1.0
     gather_host_us_per_module: NotNegative
     backward_kernel_ratio: Positive
     runtime_gib: NotNegative

@@ -85,11 +85,12 @@ def compute_seconds(layer: LayerWorkload, setting: Setting) -> ComputeSeconds:
         + casts_backward
         + _seconds_again(layer, setting)
     )
-    launches = _kernel_count(layer, setting) * setting.host_seconds_per_kernel
+    each = _launch_seconds(layer, setting)
+    launches = _kernel_count(layer, setting) * each
     backward_launches = launches * setting.stack.backward_kernel_ratio
-    backward_launches += _kernel_count_again(layer, setting) * setting.host_seconds_per_kernel
+    backward_launches += _kernel_count_again(layer, setting) * each
     if frozen(layer, setting.job):  # no products for weights' gradients
-        backward_launches -= len(layer.gemms) * setting.host_seconds_per_kernel
+        backward_launches -= len(layer.gemms) * each
     hooks = (len(layer.gemms) + _NORMS) * setting.host_seconds_per_gathered_module
     selective, kernels_again = products.again + elementwise, _SELECTIVE_KERNEL_RATIO * launches
     if not setting.job.fused_attention:  # its scores are not kept, and are worked out again
@@ -110,6 +111,19 @@ def compute_seconds(layer: LayerWorkload, setting: Setting) -> ComputeSeconds:
         attention_forward=attention_forward,
         weight_gradient=products.weight_gradient,
     )
+
+
+def _launch_seconds(layer: LayerWorkload, setting: Setting) -> float:
+    """Return the host's time to launch one kernel of the layer.
+
+    Where experts take as many tokens as come, the host waits for the device to count them; where
+    they take a fixed number, it runs ahead.
+    """
+    own = setting.host_seconds_per_kernel
+    counted = layer.experts_per_token > 0 and setting.job.fixed_expert_tokens
+    if counted and not setting.host_is_device:
+        return own * setting.stack.counted_host_ratio
+    return own
 
 
 def _host_seconds(launches: float, kernels: Floats, setting: Setting) -> Floats:

@@ -208,12 +208,14 @@ class Job(Document):
 
     `adapters` are trained in place of the model; without any, all parameters are.
 
-    Eight say what else takes time. `cuda_graphs`: the whole step is captured, so that the host
+    Nine say what else takes time. `cuda_graphs`: the whole step is captured, so that the host
     launches no kernel. `attention_graphs`: attention and routing are, and the host launches what
     follows them in a block. `blocking_launches`: the host waits for each kernel, as it does under
     CUDA_LAUNCH_BLOCKING. `overlapped_experts`: dispatch to experts and combination run beside the
     compute of another micro-batch. `expert_load_ratio`: the tokens of the fullest expert-parallel
-    rank over their mean; memory is counted as if routing were even. `fused_elementwise`: norms and
+    rank over their mean; memory is counted as if routing were even. `fixed_expert_tokens`: every
+    expert takes as many tokens, the rest is dropped or padded, and `expert_load_ratio` is the
+    capacity factor; the host need not wait for counts. `fused_elementwise`: norms and
     rotary are single kernels under torch too, compiled or written by hand.
     `first_flash_attention`: fused attention is of FlashAttention's first generation.
     `row_scaled_fp8`: products in 8 bits have a scale for every row, not one for a tensor.
@@ -239,6 +241,7 @@ class Job(Document):
     blocking_launches: Flag = False
     overlapped_experts: Flag = False
     expert_load_ratio: Annotated[float, Field(ge=1, le=1024)] = 1.0
+    fixed_expert_tokens: Flag = False
     fused_elementwise: Flag = False
     first_flash_attention: Flag = False
     row_scaled_fp8: Flag = False

@@ -63,6 +63,9 @@ _NEMO_CONFIGURATION = re.compile(r"\bconfig_[\w-]*tp\d+pp\d+")
 _BLOCKING = re.compile(r"\bCUDA_LAUNCH_BLOCKING=1\b(?P<nodes> on multi-node runs)?")
 _ADAPTER_RANK = re.compile(r"\brank[ =](\d+)\b", re.IGNORECASE)
 _ATTENTION_GRAPHS = re.compile(r"\bcuda_graph_scope=\[[^\]]*'attn'[^\]]*'moe_router'")
+_FIXED_EXPERT_TOKENS = re.compile(
+    r"\bvariant tokendrop\b|\bmoe_pad_expert_input_to_capacity=True\b"
+)
 _OVERLAPPED_EXPERTS = re.compile(r"\bmoe_a2a_overlap=True\b")
 
 
@@ -94,6 +97,7 @@ def job_of(run: MeasuredRun) -> tuple[Job, tuple[Assumption, ...]]:
         adapters=_adapters(run, stack, assumptions),
         cuda_graphs=_WHOLE_GRAPHS.search(run.notes or "") is not None,
         attention_graphs=_ATTENTION_GRAPHS.search(run.notes or "") is not None,
+        fixed_expert_tokens=_FIXED_EXPERT_TOKENS.search(run.notes or "") is not None,
         overlapped_experts=_OVERLAPPED_EXPERTS.search(run.notes or "") is not None,
     )
     return job, tuple(assumptions)

@@ -26,6 +26,7 @@ from planner.workload.model import model_workload
 from tests.builders import a_job
 
 LAYER: LayerWorkload = model_workload(read_model("qwen3-30b-a3b")[1]).runs[0][0]
+DENSE_LAYER: LayerWorkload = model_workload(read_model("llama-3-8b")[1]).runs[0][0]
 NAMES = {"h100": "1x8xh100-sxm5-80gb", "cpu": "1x8xcpu-gloo"}
 
 
@@ -55,6 +56,17 @@ def test_graphs_of_attention_and_routing_leave_the_experts_launches() -> None:
     waits = compute_seconds(LAYER, a_setting(length=16, attention_graphs=True))
     forward = waits.forward_host.item() + waits.forward.item()
     assert forward == pytest.approx(21 * 55e-6)
+
+
+def test_a_host_that_waits_for_no_counts_launches_a_mixture_in_half_the_time() -> None:
+    """62 launches of 27.5 microseconds; a dense layer's launches take what they took."""
+    seconds = compute_seconds(LAYER, a_setting(length=16, fixed_expert_tokens=True))
+    assert seconds.forward_host.item() + seconds.forward.item() == pytest.approx(62 * 27.5e-6)
+    counted, fixed = (
+        compute_seconds(DENSE_LAYER, a_setting(length=16, fixed_expert_tokens=flag))
+        for flag in (False, True)
+    )
+    assert counted.forward_host.item() == fixed.forward_host.item() > 0.0
 
 
 def test_a_processor_without_kernels_has_no_graphs() -> None:

@@ -45,6 +45,21 @@ def test_notes_name_graphs_of_attention_and_routing(scope: str, captured: bool) 
 
 
 @pytest.mark.parametrize(
+    ("notes", "fixed"),
+    [
+        ("container 25.09; variant tokendrop; router force-balanced", True),
+        ("moe_pad_expert_input_to_capacity=True", True),
+        ("container 25.09; variant dropless", False),
+        (None, False),
+    ],
+)
+def test_notes_say_that_tokens_beyond_a_capacity_are_dropped(
+    notes: str | None, fixed: bool
+) -> None:
+    assert case_of(a_run(MIXTURE, notes=notes)).job.fixed_expert_tokens is fixed
+
+
+@pytest.mark.parametrize(
     ("words", "gpus", "blocking"),
     [
         ("Omni-Path; CUDA_LAUNCH_BLOCKING=1 on multi-node runs", 16, True),
