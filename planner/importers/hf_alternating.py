@@ -1,4 +1,4 @@
-"""Decoders of Hugging Face with norms or windows of their own: gemma2 and 3, gpt_oss, olmo2 and 3.
+"""Decoders of Hugging Face with norms or windows of their own: gemma2 and 3, gpt_oss, the olmos.
 
 Each reader states the defaults of its configuration class (`configuration_<type>.py` of
 transformers 5.23).
@@ -25,6 +25,7 @@ from planner.schema.model import (
 )
 
 GPT_OSS_ALIASES = {"num_experts": "num_local_experts"}
+OLMOE_ALIASES = {"num_local_experts": "num_experts"}
 
 _GEMMA3_PERIOD = 6  # five layers slide, the sixth sees all
 _OLMO3_PERIOD = 4
@@ -58,15 +59,7 @@ def olmo3(fields: Fields, name: str) -> ModelGraph:
 
 
 def _olmo(fields: Fields, name: str, windows: Windows) -> ModelGraph:
-    bias = fields.flag("attention_bias", False)
-    attention = grouped_query(fields).model_copy(
-        update={
-            "query_key_value_bias": bias,
-            "output_bias": bias,
-            "query_key_norm": True,
-            "query_key_norm_spans_heads": True,
-        }
-    )
+    attention = _wholly_normed(fields)
     feed_forward = DenseFeedForward(ffn_size=fields.size("intermediate_size"))
     blocks = [
         Block(
@@ -78,6 +71,24 @@ def _olmo(fields: Fields, name: str, windows: Windows) -> ModelGraph:
         for window in windows
     ]
     return rotary_decoder(fields, name, blocks, positions=2048)
+
+
+def olmoe(fields: Fields, name: str) -> ModelGraph:
+    """Return an olmoe: every layer routes, queries and keys normed over all heads."""
+    count = fields.size("num_experts", 64)
+    chosen = fields.size("num_experts_per_tok", 8)
+    require_at_most(
+        "num_experts_per_tok", chosen, limit_name=fields.spelling("num_experts"), limit=count
+    )
+    block = Block(
+        attention=_wholly_normed(fields),
+        feed_forward=MixtureFeedForward(
+            expert_count=count,
+            experts_per_token=chosen,
+            expert_ffn_size=fields.size("intermediate_size"),
+        ),
+    )
+    return rotary_decoder(fields, name, (block,) * layer_count(fields), positions=4096)
 
 
 def gpt_oss(fields: Fields, name: str) -> ModelGraph:
@@ -106,6 +117,19 @@ def gpt_oss(fields: Fields, name: str) -> ModelGraph:
         for window in periodic_windows(fields, window=128, period=2)
     ]
     return rotary_decoder(fields, name, blocks, positions=131_072)
+
+
+def _wholly_normed(fields: Fields) -> GroupedQueryAttention:
+    """Return attention that norms the row of all heads of queries, and that of keys."""
+    bias = fields.flag("attention_bias", False)
+    return grouped_query(fields).model_copy(
+        update={
+            "query_key_value_bias": bias,
+            "output_bias": bias,
+            "query_key_norm": True,
+            "query_key_norm_spans_heads": True,
+        }
+    )
 
 
 def _gemma_blocks(

@@ -16,9 +16,20 @@ _OLDER_KINDS = {"mamba": "linear_attention", "attention": _FULL}
 _SHOWN_LENGTH = 80
 
 
-def layer_count(fields: Fields) -> int:
+def layer_count(fields: Fields, name: str = "num_hidden_layers") -> int:
     """Return the number of decoder layers."""
-    return fields.size("num_hidden_layers", limit=LAYER_LIMIT)
+    return fields.size(name, limit=LAYER_LIMIT)
+
+
+def multi_head(
+    fields: Fields, heads: str = "num_attention_heads", width: str = "hidden_size"
+) -> GroupedQueryAttention:
+    """Return attention whose heads divide the width, each with keys and values of its own."""
+    count, hidden_size = fields.size(heads), fields.size(width)
+    require_divides(fields.spelling(heads), count, fields.spelling(width), hidden_size)
+    return GroupedQueryAttention(
+        head_count=count, key_value_head_count=count, head_size=hidden_size // count
+    )
 
 
 def grouped_query(

@@ -10,12 +10,18 @@ from planner.schema.model import Block, BlockRun, ModelGraph
 
 
 def rotary_decoder(
-    fields: Fields, name: str, blocks: Sequence[Block], *, positions: int, tied: bool = False
+    fields: Fields,
+    name: str,
+    blocks: Sequence[Block],
+    *,
+    positions: int,
+    tied: bool = False,
+    width: str = "hidden_size",
 ) -> ModelGraph:
     """Return a decoder of `blocks` with rotary positions, its final norm that of the blocks.
 
     `positions` and `tied` are the type's defaults of `max_position_embeddings` and
-    `tie_word_embeddings`.
+    `tie_word_embeddings`; `width` is the field of the hidden size.
 
     Raises:
         DocumentError: if a field is bad, or the blocks fall into too many runs.
@@ -24,7 +30,7 @@ def rotary_decoder(
         {
             "name": name,
             "architecture": fields.text("model_type") or "decoder",
-            "hidden_size": fields.size("hidden_size"),
+            "hidden_size": fields.size(width),
             "vocabulary_size": fields.size("vocab_size"),
             "final_norm": blocks[0].norm,
             "tied_embeddings": fields.flag("tie_word_embeddings", tied),

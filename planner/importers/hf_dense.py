@@ -1,4 +1,4 @@
-"""Dense decoders of Hugging Face: llama and its kin, mistral, phi3, qwen, gemma and gpt2.
+"""Dense decoders of Hugging Face: llama and its kin, mistral, phi3, qwen, gemma and seed_oss.
 
 Each reader states the defaults of its configuration class (`configuration_<type>.py` of
 transformers 5.23) where they differ from llama's.
@@ -6,8 +6,7 @@ transformers 5.23) where they differ from llama's.
 
 from __future__ import annotations
 
-from planner.errors import UnsupportedModelError
-from planner.importers.fields import LAYER_LIMIT, POSITION_LIMIT, Fields, require_divides
+from planner.importers.fields import Fields
 from planner.importers.hf_attention import (
     Windows,
     grouped_query,
@@ -18,19 +17,11 @@ from planner.importers.hf_attention import (
 from planner.importers.hf_decoder import rotary_decoder
 from planner.schema.model import (
     Block,
-    BlockRun,
     DenseFeedForward,
     GroupedQueryAttention,
     ModelGraph,
     Norm,
 )
-
-GPT2_ALIASES = {
-    "hidden_size": "n_embd",
-    "max_position_embeddings": "n_positions",
-    "num_attention_heads": "n_head",
-    "num_hidden_layers": "n_layer",
-}
 
 
 def llama(fields: Fields, name: str) -> ModelGraph:
@@ -96,48 +87,24 @@ def qwen3(fields: Fields, name: str) -> ModelGraph:
     return rotary_decoder(fields, name, blocks, positions=32768)
 
 
-def gpt2(fields: Fields, name: str) -> ModelGraph:
-    """Return a gpt2: LayerNorm, biases everywhere, learned positions, tied embeddings.
+def seed_oss(fields: Fields, name: str) -> ModelGraph:
+    """Return a seed_oss: biases on queries, keys and values, on the output where told."""
+    attention = grouped_query(fields, key_value_heads=8, head_size=128).model_copy(
+        update={
+            "query_key_value_bias": fields.flag("attention_bias", True),
+            "output_bias": fields.flag("attention_out_bias", False),
+        }
+    )
+    feed_forward = _gated(fields, bias=fields.flag("mlp_bias", False))
+    block = Block(attention=attention, feed_forward=feed_forward)
+    return rotary_decoder(fields, name, (block,) * layer_count(fields), positions=524_288)
 
-    Raises:
-        UnsupportedModelError: if it attends to an encoder.
-    """
-    if fields.flag("add_cross_attention", False):
-        raise UnsupportedModelError(
-            "cross-attention cannot be priced",
-            field="add_cross_attention",
-            value=True,
-            remedy="leave it out for a decoder alone",
-        )
-    hidden_size = fields.size("n_embd")
-    head_count = fields.size("n_head")
-    require_divides(fields.spelling("n_head"), head_count, fields.spelling("n_embd"), hidden_size)
-    block = Block(
-        attention=GroupedQueryAttention(
-            head_count=head_count,
-            key_value_head_count=head_count,
-            head_size=hidden_size // head_count,
-            query_key_value_bias=True,
-            output_bias=True,
-            rotary=False,
-        ),
-        feed_forward=DenseFeedForward(
-            ffn_size=fields.size("n_inner", 4 * hidden_size), gated=False, bias=True
-        ),
-        norm=Norm.LAYER,
-    )
-    positions = fields.size("n_positions", 1024, limit=POSITION_LIMIT)
-    return ModelGraph(
-        name=name,
-        architecture="gpt2",
-        hidden_size=hidden_size,
-        vocabulary_size=fields.size("vocab_size"),
-        tied_embeddings=fields.flag("tie_word_embeddings", True),
-        learned_position_count=positions,
-        final_norm=Norm.LAYER,
-        maximum_sequence_length=positions,
-        runs=(BlockRun(block=block, block_count=fields.size("n_layer", limit=LAYER_LIMIT)),),
-    )
+
+def ministral3(fields: Fields, name: str) -> ModelGraph:
+    """Return a ministral3: a mistral that slides only where told, with heads of 128."""
+    attention = grouped_query(fields, key_value_heads=8, head_size=128)
+    blocks = _windowed(attention, _gated(fields), uniform_windows(fields))
+    return rotary_decoder(fields, name, blocks, positions=262_144)
 
 
 def _gated(fields: Fields, *, bias: bool = False) -> DenseFeedForward:

@@ -12,6 +12,7 @@ from planner.errors import DocumentError
 from planner.importers.fields import POSITION_LIMIT, Fields, require_at_most, require_divides
 from planner.importers.hf_attention import grouped_query, layer_count, layer_kinds
 from planner.importers.hf_decoder import rotary_decoder
+from planner.importers.hf_gemma4_audio import audio_parameter_count
 from planner.importers.hf_gemma4_tower import gemma4_tower
 from planner.importers.hf_towers import joined
 from planner.schema.model import (
@@ -37,7 +38,11 @@ def gemma4(fields: Fields, name: str) -> ModelGraph:
     graph = gemma4_text(text, name)
     said = []
     if fields.is_mapping("audio_config"):
-        said.append("the audio tower is left out: its cost is not counted")
+        left_out = audio_parameter_count(fields, graph.hidden_size)
+        said.append(
+            f"the audio tower is left out: neither the memory of its {left_out:,} parameters nor "
+            "their work is counted"
+        )
     tied = fields.flag("tie_word_embeddings", graph.tied_embeddings)
     graph = graph.model_copy(
         update={"architecture": "gemma4", "tied_embeddings": tied, "assumptions": tuple(said)}

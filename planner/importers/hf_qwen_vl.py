@@ -1,4 +1,4 @@
-"""Vision-language models of the Qwen family: qwen2_vl, qwen2_5_vl, qwen3_5 and qwen3_5_moe.
+"""Vision-language models of the Qwen family: qwen2_vl, qwen2_5_vl, qwen3_vl, qwen3_5, with experts.
 
 Their towers have rotary positions and take images of any size, so that one is assumed. A merger
 makes one token of a square of patches. Defaults are those of `configuration_<type>.py` of
@@ -11,7 +11,7 @@ from collections.abc import Callable
 from itertools import groupby
 
 from planner.errors import DocumentError
-from planner.importers import hf_dense, hf_qwen_linear
+from planner.importers import hf_dense, hf_mixture, hf_qwen_linear
 from planner.importers.fields import LAYER_LIMIT, Fields, require_divides
 from planner.importers.hf_towers import joined
 from planner.schema.model import (
@@ -29,6 +29,15 @@ from planner.schema.model import (
 
 _IMAGE_PIXELS = 448
 _FULL_ATTENTION_BLOCKS = frozenset({7, 15, 23, 31})
+_KEPT_BLOCKS = (8, 16, 24)
+_QWEN3_VL_TEXT = {"model_type": "qwen3_vl_text", "max_position_embeddings": 128_000}
+_QWEN3_VL_MOE_TEXT = {
+    "model_type": "qwen3_vl_moe_text",
+    "max_position_embeddings": 128_000,
+    "num_key_value_heads": 16,
+    "moe_intermediate_size": 1408,
+    "num_experts_per_tok": 4,
+}
 
 
 def qwen2_vl(fields: Fields, name: str) -> ModelGraph:
@@ -69,6 +78,31 @@ def qwen2_5_vl(fields: Fields, name: str) -> ModelGraph:
     return _model(fields, text, blocks, width=width, output_field="out_hidden_size")
 
 
+def qwen3_vl(fields: Fields, name: str) -> ModelGraph:
+    """Return a qwen3_vl: what some blocks of its tower put out goes to the decoder as well.
+
+    Each of them has a merger of its own, and its rows are added to those of the decoder's first
+    layers, which is left out of what kernels move.
+    """
+    text = hf_dense.qwen3(fields.section("text_config", defaults=_QWEN3_VL_TEXT), name)
+    return _newer(fields, text, kept=_kept_blocks(fields))
+
+
+def qwen3_vl_moe(fields: Fields, name: str) -> ModelGraph:
+    """Return a qwen3_vl_moe: the same tower before a decoder whose layers route."""
+    section = fields.section(
+        "text_config", aliases=hf_mixture.QWEN3_MOE_ALIASES, defaults=_QWEN3_VL_MOE_TEXT
+    )
+    text = hf_mixture.qwen3_moe(section, name)
+    return _newer(fields, text, kept=_kept_blocks(fields))
+
+
+def _kept_blocks(fields: Fields) -> tuple[int, ...]:
+    vision = _vision(fields)
+    absent = "deepstack_visual_indexes" not in vision
+    return _KEPT_BLOCKS if absent else vision.counts("deepstack_visual_indexes")
+
+
 def qwen3_5(fields: Fields, name: str) -> ModelGraph:
     """Return a qwen3_5: a tower with a table of positions before its decoder."""
     return _qwen3_5(fields, name, hf_qwen_linear.qwen3_5_text)
@@ -86,6 +120,11 @@ def _qwen3_5(fields: Fields, name: str, decoder: Callable[[Fields, str], ModelGr
     tied = fields.flag("tie_word_embeddings", text.tied_embeddings)
     if not fields.is_mapping("vision_config"):
         return text.model_copy(update={"architecture": model_type, "tied_embeddings": tied})
+    return _newer(fields, text)
+
+
+def _newer(fields: Fields, text: ModelGraph, *, kept: tuple[int, ...] = ()) -> ModelGraph:
+    """Return the tower of the third generation before `text`; `kept` are blocks with a merger."""
     vision = _vision(fields)
     width = vision.size("hidden_size", 1152)
     block = Block(
@@ -96,10 +135,7 @@ def _qwen3_5(fields: Fields, name: str, decoder: Callable[[Fields, str], ModelGr
         norm=Norm.LAYER,
     )
     blocks = [block] * vision.size("depth", 27, limit=LAYER_LIMIT)
-    table = vision.size("num_position_embeddings", 2304) * width
-    return _model(
-        fields, text, blocks, width=width, output_field="out_hidden_size", table_elements=table
-    )
+    return _model(fields, text, blocks, width=width, output_field="out_hidden_size", kept=kept)
 
 
 def _decoder(fields: Fields, name: str) -> ModelGraph:
@@ -108,12 +144,15 @@ def _decoder(fields: Fields, name: str) -> ModelGraph:
 
 
 def _vision(fields: Fields) -> Fields:
-    newer = (fields.text("model_type") or "").startswith("qwen3_5")
     return fields.section(
         "vision_config",
         aliases={"in_chans": "in_channels", "num_attention_heads": "num_heads"},
-        defaults={"patch_size": 16} if newer else None,
+        defaults={"patch_size": 16} if _is_newer(fields) else None,
     )
+
+
+def _is_newer(fields: Fields) -> bool:
+    return (fields.text("model_type") or "").startswith("qwen3")
 
 
 def _attention(vision: Fields, width_field: str, width: int) -> GroupedQueryAttention:
@@ -136,11 +175,11 @@ def _model(
     *,
     width: int,
     output_field: str,
-    table_elements: int = 0,
+    kept: tuple[int, ...] = (),
 ) -> ModelGraph:
     """Return the tower before its decoder, in as many runs as its blocks alternate.
 
-    A tower with a table of positions has a bias in its patch embedding as well.
+    What the blocks `kept` put out travels to its end, where each has a merger.
 
     Raises:
         DocumentError: if the tower does not put out what the decoder takes.
@@ -155,6 +194,7 @@ def _model(
             remedy="make both equal",
         )
     patches = max(_IMAGE_PIXELS // vision.size("patch_size", 14), 1) ** 2
+    carried = [sum(before < index for before in kept) for index in range(len(blocks))]
     runs = [
         BlockRun(
             block=block,
@@ -162,25 +202,37 @@ def _model(
             part=RunPart.ENCODER,
             hidden_size=width,
             tokens_per_sequence=patches,
+            carried_width=count * width,
         )
-        for block, same in groupby(blocks)
+        for (block, count), same in groupby(zip(blocks, carried, strict=True))
     ]
-    runs[0] = runs[0].model_copy(update={"entry": _entry(vision, width, table_elements)})
-    merger = _merger(vision, blocks[0].norm, width=width, patches=patches, output=given)
+    runs[0] = runs[0].model_copy(update={"entry": _entry(fields, width)})
+    merger = _merger(
+        vision, blocks[0].norm, width=width, patches=patches, output=given, kept_count=len(kept)
+    )
     runs[-1] = runs[-1].model_copy(update={"exit": merger})
     image = f"{_IMAGE_PIXELS} pixels ({patches} patches)"
     return joined(fields, text, *runs, image=image, tied=text.tied_embeddings)
 
 
-def _entry(vision: Fields, width: int, table_elements: int) -> Entry:
-    """Return the patch embedding, over the frames of `temporal_patch_size`."""
+def _entry(fields: Fields, width: int) -> Entry:
+    """Return the patch embedding, over the frames of `temporal_patch_size`.
+
+    The third generation's has a bias, and a table of positions.
+    """
+    vision = _vision(fields)
     pixels = vision.size("in_channels", 3) * vision.size("temporal_patch_size", 2)
     patch = vision.size("patch_size", 14)
-    product = Product(inner_size=pixels * patch**2, outer_size=width, bias=table_elements > 0)
-    return Entry(products=(product,), table_elements=table_elements)
+    newer = _is_newer(fields)
+    product = Product(inner_size=pixels * patch**2, outer_size=width, bias=newer)
+    positions = vision.size("num_position_embeddings", 2304) if newer else 0
+    return Entry(products=(product,), table_elements=positions * width)
 
 
-def _merger(vision: Fields, norm: Norm, *, width: int, patches: int, output: int) -> Exit:
+def _merger(
+    vision: Fields, norm: Norm, *, width: int, patches: int, output: int, kept_count: int
+) -> Exit:
+    """Return the merger after the last block, and one for each that is kept, which norms merged."""
     merged = vision.size("spatial_merge_size", 2) ** 2
     tokens = max(patches // merged, 1)
     return Exit(
@@ -188,10 +240,10 @@ def _merger(vision: Fields, norm: Norm, *, width: int, patches: int, output: int
             Product(
                 inner_size=merged * width, outer_size=outer, bias=True, tokens_per_sequence=tokens
             )
-            for outer in (merged * width, output)
+            for outer in (merged * width, output) * (1 + kept_count)
         ),
         norm=norm,
-        norm_widths=(width,),
+        norm_widths=(width, *(merged * width,) * kept_count),
         output_size=output,
         output_tokens_per_sequence=tokens,
     )

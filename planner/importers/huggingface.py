@@ -23,9 +23,6 @@ if TYPE_CHECKING:
     from planner.importers.hf_readers import Reader
 
 _LENGTH_LIMIT = 64  # nothing longer is near a model type
-_UNPRICED = {
-    "kimi_linear": "its attention, whose state decays per channel, cannot be priced",
-}
 
 
 @cache
@@ -50,13 +47,6 @@ def graph_from_huggingface(config: Mapping[str, Any], *, name: str) -> ModelGrap
     """
     model_type = config.get("model_type")
     reader = _readers().get(model_type) if isinstance(model_type, str) else None
-    if reader is None and isinstance(model_type, str) and model_type in _UNPRICED:
-        raise UnsupportedModelError(
-            f"is known, but {_UNPRICED[model_type]}",
-            field="model_type",
-            value=model_type,
-            remedy="trace the model with `meshwright trace`, or describe it as a model graph",
-        )
     if reader is None:
         from difflib import get_close_matches  # noqa: PLC0415  (20 ms: only errors need it)
 

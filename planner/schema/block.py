@@ -39,12 +39,14 @@ class Norm(StrEnum):
 class NormPlacement(StrEnum):
     """Where a block norms: what attention and feed-forward read, what they write, or both.
 
-    `before` is Llama, `after` OLMo-2, `both` Gemma-2.
+    `before` is Llama, `after` OLMo-2, `both` Gemma-2. `shared`: attention and feed-forward read the
+    row of one norm before them, side by side (GPT-J, Falcon, Phi-2, Command R).
     """
 
     BEFORE = "before"
     AFTER = "after"
     BOTH = "both"
+    SHARED = "shared"
 
 
 class GroupedQueryAttention(Part):

@@ -51,7 +51,9 @@ class StateSpaceMixer(Part):
 class GatedDeltaMixer(Part):
     """A gated delta net (arXiv:2412.06464): linear attention whose state forgets and corrects.
 
-    Keys and queries have `key_head_count` heads, which values' heads share.
+    Keys and queries have `key_head_count` heads, which values' heads share. With `gate_rank` each
+    channel of a key decays by itself, and both decay and output gate come by way of a row of that
+    width (Kimi Delta Attention, arXiv:2510.26692 section 3); without, a head decays as one.
     """
 
     kind: Literal["gated_delta"] = "gated_delta"
@@ -61,6 +63,7 @@ class GatedDeltaMixer(Part):
     value_head_size: PositiveCount
     convolution_width: PositiveCount = 4
     chunk_tokens: PositiveCount = 64
+    gate_rank: PositiveCount | None = Field(default=None, exclude_if=lambda rank: rank is None)
 
     @property
     def inner_width(self) -> int:
@@ -74,8 +77,19 @@ class GatedDeltaMixer(Part):
 
     @property
     def input_width(self) -> int:
-        """Return what the input projections put out: gate, convolved row, two numbers per head."""
+        """Return what the input projections put out: gate, convolved row, two numbers per head.
+
+        Gate and decay by way of a rank are not among it, and leave one number per head.
+        """
+        if self.gate_rank is not None:
+            return self.convolved_width + self.value_head_count
         return self.inner_width + self.convolved_width + 2 * self.value_head_count
+
+    @property
+    def decay_width(self) -> int:
+        """Return the numbers that a token's decay has: one per head, or per channel of its keys."""
+        heads = self.value_head_count
+        return heads if self.gate_rank is None else heads * self.key_head_size
 
 
 Mixer = Annotated[StateSpaceMixer | GatedDeltaMixer, Field(discriminator="kind")]

@@ -1,4 +1,8 @@
-"""YAML text -> plain values. Loaded for the first YAML document only: most commands read none."""
+"""YAML text -> plain values. Loaded for the first YAML document only: most commands read none.
+
+Anchors and merge keys are read, as users' files have them. What they stand for is counted before
+anything is built of it, so that a small file cannot stand for a huge one, or for itself.
+"""
 
 from __future__ import annotations
 
@@ -8,27 +12,73 @@ import yaml
 
 from planner.errors import DocumentError
 
+EXPANDED_LIMIT = 100_000
+"""How many values a document may have where aliases are written out; Kubernetes' have thousands."""
+_CHARACTERS = 100  # of a text that count as a value more
 
-class _PlainLoader(yaml.SafeLoader):
-    """Safe YAML without aliases, which let a small file stand for a huge one."""
+
+class _CountingLoader(yaml.SafeLoader):
+    """Safe YAML whose aliases, written out, come to no more than `EXPANDED_LIMIT` values."""
+
+    has_aliases = False
 
     def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
         if self.check_event(yaml.AliasEvent):
-            mark = self.peek_event().start_mark  # type: ignore[no-untyped-call]
-            raise yaml.MarkedYAMLError(problem="aliases are not allowed", problem_mark=mark)
+            self.has_aliases = True
         return super().compose_node(parent, index)
+
+    def get_single_node(self) -> yaml.Node | None:
+        node = super().get_single_node()
+        if node is not None and self.has_aliases:
+            _check_expanded(node, {})
+        return node
+
+
+def _check_expanded(node: yaml.Node, counts: dict[int, int | None]) -> int:
+    """Return how many values `node` stands for; `counts` has those known, None within their own.
+
+    Raises:
+        MarkedYAMLError: if it stands for too many, or for itself.
+    """
+    key = id(node)
+    known = counts.get(key, 0)
+    if known is None:
+        raise _refused(node, "an alias stands for what it is a part of")
+    if known:
+        return known
+    counts[key] = None
+    text = len(node.value) // _CHARACTERS if isinstance(node, yaml.ScalarNode) else 0
+    total = 1 + text + sum(_check_expanded(part, counts) for part in _parts(node))
+    if total > EXPANDED_LIMIT:
+        raise _refused(node, f"aliases stand for more than {EXPANDED_LIMIT:,} values")
+    counts[key] = total
+    return total
+
+
+def _parts(node: yaml.Node) -> list[yaml.Node]:
+    if isinstance(node, yaml.MappingNode):
+        return [part for pair in node.value for part in pair]
+    return list(node.value) if isinstance(node, yaml.SequenceNode) else []
+
+
+def _refused(node: yaml.Node, problem: str) -> yaml.MarkedYAMLError:
+    return yaml.MarkedYAMLError(problem=problem, problem_mark=node.start_mark)
 
 
 def from_yaml(text: str, *, source: str) -> object:
     """Return the value that `text` spells; `source` names where it came from in errors.
 
+    No part of it is the same object as another: each alias has its own copy.
+
     Raises:
-        DocumentError: if it is malformed or has aliases.
+        DocumentError: if it is malformed, or its aliases stand for too much.
         RecursionError: if it is nested too deep.
         ValueError: if it has a number or a date that is none.
     """
+    loader = _CountingLoader(text)
     try:
-        return yaml.load(text, Loader=_PlainLoader)  # noqa: S506  (a SafeLoader)
+        value = loader.get_single_data()
+        return _unshared(value) if loader.has_aliases else value
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         raise DocumentError(
@@ -37,6 +87,15 @@ def from_yaml(text: str, *, source: str) -> object:
             value=f"line {mark.line + 1}" if mark is not None else "unknown place",
             remedy="mend the syntax; is the file whole?",
         ) from None
+    finally:
+        loader.dispose()  # type: ignore[no-untyped-call]
+
+
+def _unshared(value: Any) -> Any:
+    """Return a copy of `value` no two parts of which are one object."""
+    if isinstance(value, dict):
+        return {key: _unshared(item) for key, item in value.items()}
+    return [_unshared(item) for item in value] if isinstance(value, list) else value
 
 
 def to_yaml(fields: dict[str, Any]) -> str:

@@ -32,7 +32,13 @@ from planner.schema.model import (
     NormPlacement,
 )
 from planner.workload.compressed import compressed_activations, stream_activations
-from planner.workload.flops import attention_core, block_gemms, source_gemms, sublayer_count
+from planner.workload.flops import (
+    attention_core,
+    block_gemms,
+    read_row_count,
+    source_gemms,
+    sublayer_count,
+)
 from planner.workload.layer import ActivationElements, LayerActivations
 from planner.workload.mixers import mixer_activations
 from planner.workload.selection import kept_products
@@ -62,7 +68,7 @@ def block_activations(
     return LayerActivations(
         none=_less(
             _sum(
-                *(_norms(block, hidden_size) for _ in range(sublayer_count(block))),
+                *(_norms(block, hidden_size) for _ in range(read_row_count(block))),
                 _elements(masks=sublayer_count(block) * hidden_size),
                 *(_attention(attention, _head_norm(block)) for attention in attentions),
                 _feed_forward(block.feed_forward, hidden_size),
@@ -87,7 +93,7 @@ def part_activations(block: Block, hidden_size: int) -> dict[str, ActivationElem
 
     Source: Megatron-LM `megatron/training/arguments.py`, `--recompute-modules`.
     """
-    parts = {"layernorm": _elements(gathered=sublayer_count(block) * hidden_size)}
+    parts = {"layernorm": _elements(gathered=read_row_count(block) * hidden_size)}
     if isinstance(block.feed_forward, MixtureFeedForward):
         rows = _feed_forward(block.feed_forward, hidden_size)
         parts["moe_act"] = _elements(products=rows.products, row_copies=rows.row_copies)
@@ -149,7 +155,7 @@ def _norms(block: Block, width: int) -> ActivationElements:
 
     The output of a norm after it goes into the residual sum, which keeps nothing.
     """
-    if block.norm_placement is NormPlacement.BEFORE:
+    if block.norm_placement in {NormPlacement.BEFORE, NormPlacement.SHARED}:
         return _norm(block.norm, width)
     after = _normed(block.norm, width)
     if block.norm_placement is NormPlacement.AFTER:

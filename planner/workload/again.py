@@ -9,7 +9,7 @@ Source: Megatron-LM `megatron/training/arguments.py`; `core/transformer/multi_la
 from __future__ import annotations
 
 from planner.schema.model import Block, LatentAttention, MixtureFeedForward
-from planner.workload.flops import sublayer_count
+from planner.workload.flops import read_row_count
 from planner.workload.launches import LATENT_KERNELS
 from planner.workload.layer import ElementwiseTraffic, RunAgain
 
@@ -42,7 +42,7 @@ def run_again_of(block: Block, hidden_size: int, names: frozenset[str]) -> RunAg
 
 def _norms(block: Block, hidden_size: int) -> RunAgain:
     """Return the norms before attention and feed-forward."""
-    count = sublayer_count(block)
+    count = read_row_count(block)
     return _part(replicated=count * _NORM_PASSES * hidden_size, kernels=count * _NORM_KERNELS)
 
 

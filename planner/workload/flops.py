@@ -49,7 +49,7 @@ def _ends_with_a_product(block: Block) -> bool:
     """Return whether a residual alone reads the last product: no norm, and no router's weights."""
     if isinstance(block.feed_forward, MixtureFeedForward) or block.layer_input_size is not None:
         return False
-    return block.norm_placement is NormPlacement.BEFORE
+    return block.norm_placement in {NormPlacement.BEFORE, NormPlacement.SHARED}
 
 
 def source_gemms(cross: CrossAttention) -> tuple[Gemm, ...]:
@@ -73,9 +73,15 @@ def sublayer_count(block: Block) -> int:
     return count if block.cross_attention is None else count + 1
 
 
+def read_row_count(block: Block) -> int:
+    """Return how many rows the block's parts read: one less where two of them share a norm."""
+    count = sublayer_count(block)
+    return max(count - 1, 1) if block.norm_placement is NormPlacement.SHARED else count
+
+
 def norm_count(block: Block) -> int:
     """Return the norms over the block's hidden row."""
-    count = sublayer_count(block) * (2 if block.norm_placement is NormPlacement.BOTH else 1)
+    count = read_row_count(block) * (2 if block.norm_placement is NormPlacement.BOTH else 1)
     return count if block.layer_input_size is None else count + 1
 
 

@@ -26,6 +26,7 @@ _GATED_DELTA_KERNELS = 14  # convolution, two norms, four of decay and step, six
 _CONVOLUTION_PASSES = 2
 _GATED_NORM_PASSES = 3  # read the scan's output and the gate, write
 _HEAD_NORM_PASSES = 4
+_CHANNEL_DECAY_PASSES = 4  # written and read in fp32, as its running sum in a chunk
 
 
 def mixer_gemms(mixer: Mixer, hidden_size: int) -> tuple[Gemm, ...]:
@@ -33,6 +34,7 @@ def mixer_gemms(mixer: Mixer, hidden_size: int) -> tuple[Gemm, ...]:
     scan = _state_space_scan(mixer) if isinstance(mixer, StateSpaceMixer) else _delta_scan(mixer)
     return (
         _gemm("mixer_in", hidden_size, mixer.input_width),
+        *_ranked_gemms(mixer, hidden_size),
         *(replace(product, weightless=True, in_16_bits=True) for product in scan),
         replace(_gemm("mixer_out", mixer.inner_width, hidden_size), split="inner"),
     )
@@ -47,8 +49,12 @@ def mixer_parameters(mixer: Mixer, hidden_size: int) -> ParameterCounts:
     sharded = hidden_size * (mixer.input_width + mixer.inner_width)
     sharded += mixer.convolution_width * mixer.convolved_width
     if isinstance(mixer, GatedDeltaMixer):
+        rank = mixer.gate_rank or 0
+        own = mixer.value_head_count + mixer.decay_width  # a rate per head, an offset per decay
+        expanded = rank * (mixer.decay_width + mixer.inner_width)
         return ParameterCounts(
-            sharded=sharded + 2 * mixer.value_head_count, replicated=mixer.value_head_size
+            sharded=sharded + own + expanded,
+            replicated=mixer.value_head_size + 2 * rank * hidden_size,
         )
     sharded += 3 * mixer.head_count
     sharded += mixer.convolved_width if mixer.convolution_bias else 0
@@ -71,6 +77,8 @@ def mixer_traffic(mixer: Mixer) -> ElementwiseTraffic:
         moved += 2 * (keys + mixer.inner_width)  # corrected keys and values, written and read
         states = 2 * mixer.inner_width * mixer.key_head_size // mixer.chunk_tokens
         kernels = _GATED_DELTA_KERNELS
+        if mixer.gate_rank is not None:
+            moved += _CHANNEL_DECAY_PASSES * mixer.decay_width
     return ElementwiseTraffic(replicated=0.0, sharded=float(moved + states), kernel_count=kernels)
 
 
@@ -79,7 +87,8 @@ def mixer_activations(mixer: Mixer) -> ActivationElements:
 
     The state-space kernel keeps what the input projection put out and the scan's output, and runs
     the convolution again. The gated delta net keeps the rows before and after the convolution, the
-    gate, a chunk's solved matrix, the output before and after its norm, and two numbers per head.
+    gate, a chunk's solved matrix, the output before and after its norm, and two numbers per head:
+    a step, and a decay with its sum, which may have as many as its keys have channels.
     """
     if isinstance(mixer, StateSpaceMixer):
         return ActivationElements(
@@ -90,10 +99,23 @@ def mixer_activations(mixer: Mixer) -> ActivationElements:
         )
     chunk = mixer.chunk_tokens * mixer.value_head_count
     return ActivationElements(
-        gathered=0.0,
+        gathered=float(2 * (mixer.gate_rank or 0)),
         replicated=0.0,
         sharded=float(2 * mixer.convolved_width + 3 * mixer.inner_width + chunk),
-        float32=float(3 * mixer.value_head_count),
+        float32=float(2 * mixer.decay_width + mixer.value_head_count),
+    )
+
+
+def _ranked_gemms(mixer: Mixer, hidden_size: int) -> tuple[Gemm, ...]:
+    """Return the products of a decay and an output gate that go by way of a narrow row."""
+    if not isinstance(mixer, GatedDeltaMixer) or mixer.gate_rank is None:
+        return ()
+    rank = mixer.gate_rank
+    return (
+        replace(_gemm("decay_down", hidden_size, rank), split="none", shares_input=True),
+        _gemm("decay_up", rank, mixer.decay_width),
+        replace(_gemm("gate_down", hidden_size, rank), split="none", shares_input=True),
+        _gemm("gate_up", rank, mixer.inner_width),
     )
 
 

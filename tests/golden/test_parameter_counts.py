@@ -24,25 +24,56 @@ SIZES = {
     "vocab_size": 200_100,  # above every type's special tokens
 }
 GPT2_SIZES = {"n_embd": 64, "n_head": 4, "n_layer": 3, "vocab_size": 128}
-FULL, SLIDING = "full_attention", "sliding_attention"
+FULL, SLIDING, LINEAR = "full_attention", "sliding_attention", "linear_attention"
 # These have parts of their own: `test_towers_and_encoders.py`.
 WITH_TOWERS = {
     "gemma3",
     "gemma4",
     "llama4",
     "llava",
+    "mistral3",
     "mllama",
     "mt5",
     "qwen2_5_vl",
     "qwen2_vl",
     "qwen3_5",
     "qwen3_5_moe",
+    "qwen3_vl",
+    "qwen3_vl_moe",
     "t5",
     "whisper",
 }
 WITHOUT_A_CLASS = {"kimi_k2"}
 DECODERS = sorted(set(model_types()) - WITH_TOWERS - WITHOUT_A_CLASS)
-NEEDED = {"deepseek_v2": {"num_experts_per_tok": 2}}
+NEEDED = {"deepseek_v2": {"num_experts_per_tok": 2}, "opt": {"ffn_dim": 96}}
+WITHOUT_HEAD_DIM = ("bloom", "cohere2", "deepseek", "falcon", "gpt_neox", "olmoe", "opt", "phi3")
+WITHOUT_POSITIONS = {"bloom"}
+OWN: dict[str, dict[str, st.SearchStrategy[Any]]] = {
+    "ernie4_5_moe": {
+        "moe_k": st.sampled_from([1, 3]),
+        "moe_layer_start_index": st.sampled_from([0, 2]),
+        "moe_layer_end_index": st.sampled_from([-1, 2]),
+        "moe_layer_interval": st.sampled_from([1, 2]),
+        "moe_num_shared_experts": st.sampled_from([0, 1]),
+    },
+    "falcon": {
+        "bias": st.booleans(),
+        "multi_query": st.booleans(),
+        "new_decoder_architecture": st.booleans(),
+        "num_kv_heads": st.sampled_from([4, 8]),
+        "num_ln_in_parallel_attn": st.sampled_from([None, 1, 2]),
+        "parallel_attn": st.booleans(),
+    },
+    "cohere": {"use_qk_norm": st.booleans()},
+    "kimi_linear": {
+        "linear_num_heads": st.sampled_from([2, 4]),
+        "linear_head_dim": st.just(16),
+        "mlp_layer_types": st.just(["dense", "sparse", "dense", "sparse"]),
+        "layer_types": st.just([LINEAR, FULL, FULL, LINEAR]),
+    },
+    "opt": {"enable_bias": st.booleans(), "max_position_embeddings": st.just(16)},
+    "seed_oss": {"attention_out_bias": st.booleans()},
+}
 
 
 def least_fields(model_type: str) -> dict[str, Any]:
@@ -98,7 +129,8 @@ def test_absent_keys_take_the_defaults_of_the_reference_class(model_type):
     graph = model_from_fields(fields, name="it")
     reference = reference_config(fields)
     assert parameter_count(fields) == reference_parameter_count(fields)
-    assert graph.maximum_sequence_length == reference.max_position_embeddings
+    if model_type not in WITHOUT_POSITIONS:
+        assert graph.maximum_sequence_length == reference.max_position_embeddings
     assert graph.tied_embeddings == reference.tie_word_embeddings
 
 
@@ -162,13 +194,14 @@ def varied(model_type: str) -> st.SearchStrategy[dict[str, Any]]:
     optional["v_head_dim"] = st.just(24)
     optional["shared_expert_intermediate_size"] = st.just(56)
     optional["n_shared_experts"] = st.sampled_from([1, 3])
-    if not model_type.startswith(("deepseek", "phi3")):
+    if model_type == "falcon_h1" or not model_type.startswith(WITHOUT_HEAD_DIM):
         optional["head_dim"] = st.sampled_from([8, 16])
     experts = {
         "mixtral": "num_local_experts",
         "deepseek_v3": "n_routed_experts",
         "deepseek_v4": "n_routed_experts",
         "glm4_moe": "n_routed_experts",
+        "ernie4_5_moe": "moe_num_experts",
         "granitemoehybrid": "num_local_experts",
         "llama4_text": "num_local_experts",
         "minimax_m2": "num_local_experts",
@@ -180,7 +213,8 @@ def varied(model_type: str) -> st.SearchStrategy[dict[str, Any]]:
     optional["mamba_proj_bias"] = st.booleans()
     optional["mamba_rms_norm"] = st.booleans()
     optional["projectors_bias"] = st.booleans()
-    optional["use_bias"] = st.booleans()
+    if model_type != "ernie4_5_moe":  # refused there
+        optional["use_bias"] = st.booleans()
     optional["linear_num_key_heads"] = st.sampled_from([2, 4])
     optional["use_qk_norm"] = st.booleans()
     optional["no_rope_layers"] = st.just([1, 0, 0, 1])
@@ -189,6 +223,7 @@ def varied(model_type: str) -> st.SearchStrategy[dict[str, Any]]:
     optional["attention_k_eq_v"] = st.booleans()
     optional["num_global_key_value_heads"] = st.sampled_from([1, 2])
     optional[experts.get(model_type, "num_experts")] = st.sampled_from([16, 24])
+    optional.update(OWN.get(model_type, {}))
     least = least_fields(model_type)
     return st.fixed_dictionaries(
         {key: st.just(value) for key, value in least.items()},

@@ -50,6 +50,15 @@ CLIP = {"model_type": "clip_vision_model", **VISION}
 SIGLIP = {"model_type": "siglip_vision_model", **VISION}
 QWEN_VISION = {"depth": 3, "embed_dim": 64, "num_heads": 4, "hidden_size": 128}
 LLAMA = {"model_type": "llama", **TEXT}
+MISTRAL = {"model_type": "mistral", **TEXT}
+PIXTRAL = {"model_type": "pixtral", **VISION, "image_size": 64}
+QWEN3_VISION = {
+    "depth": 3,
+    "hidden_size": 64,
+    "intermediate_size": 96,
+    "num_heads": 4,
+    "out_hidden_size": 128,
+}
 GEMMA4_VISION = {
     "hidden_size": 64,
     "intermediate_size": 96,
@@ -164,6 +173,26 @@ CASES: dict[str, dict[str, Any]] = {
             "out_hidden_size": 128,
         },
     },
+    "qwen3_vl": {
+        "model_type": "qwen3_vl",
+        "text_config": TEXT,
+        "vision_config": {**QWEN3_VISION, "deepstack_visual_indexes": [0, 2]},
+    },
+    "qwen3_vl_moe": {
+        "model_type": "qwen3_vl_moe",
+        "text_config": {**TEXT, "num_experts": 4, "num_experts_per_tok": 2},
+        "vision_config": {**QWEN3_VISION, "depth": 9, "deepstack_visual_indexes": [8]},
+        "tie_word_embeddings": False,
+    },
+    "mistral3": {"model_type": "mistral3", "text_config": MISTRAL, "vision_config": PIXTRAL},
+    "mistral3_two_layers": {
+        "model_type": "mistral3",
+        "text_config": {**MISTRAL, "model_type": "ministral3", "tie_word_embeddings": True},
+        "vision_config": {**PIXTRAL, "num_attention_heads": 2},
+        "vision_feature_layer": [-2, -1],
+        "spatial_merge_size": 4,
+        "multimodal_projector_bias": True,
+    },
     "qwen2_vl_flat": {
         "model_type": "qwen2_vl",
         **{k: v for k, v in TEXT.items() if k != "head_dim"},
@@ -178,6 +207,16 @@ def test_parameters_are_those_of_the_reference_class(case):
     fields = CASES[case]
     count = model_workload(model_from_fields(fields, name="it")).parameter_count
     assert count == reference_parameter_count(fields)
+
+
+@pytest.mark.parametrize(
+    "audio", [{}, {"hidden_size": 64, "num_hidden_layers": 2, "conv_kernel_size": 3}]
+)
+def test_what_a_gemma4_says_it_leaves_out_is_what_the_reference_class_has_more(audio):
+    fields = {**CASES["gemma4"], "audio_config": {"subsampling_conv_channels": [16, 8], **audio}}
+    graph = model_from_fields(fields, name="it")
+    missing = reference_parameter_count(fields) - model_workload(graph).parameter_count
+    assert any(f"its {missing:,} parameters" in said for said in graph.assumptions)
 
 
 @pytest.mark.parametrize("case", CASES)
@@ -262,6 +301,33 @@ def test_flop_of_a_llama4_is_what_torch_counts_but_for_idle_experts():
     tokens = torch.cat([torch.full((16,), 7), torch.arange(100, 140)])[None]
     counted = counted_flop(fields, input_ids=tokens, pixel_values=torch.randn(1, 3, 32, 32))
     assert expected_flop(fields, 56) == pytest.approx(counted, rel=0.01)
+
+
+def test_flop_of_a_mistral3_is_what_torch_counts():
+    """64 x 64 pixels in patches of 8: 64, of which squares of four are merged into 16 tokens."""
+    fields = {**CASES["mistral3"], "image_token_index": 7}
+    tokens = torch.cat([torch.full((16,), 7), torch.arange(100, 140)])[None]
+    counted = counted_flop(
+        fields,
+        input_ids=tokens,
+        pixel_values=torch.randn(1, 3, 64, 64),
+        image_sizes=torch.tensor([[64, 64]]),
+    )
+    assert expected_flop(fields, 56) == pytest.approx(counted, rel=0.01)
+
+
+def test_flop_of_a_qwen3_vl_is_what_torch_counts():
+    """448 x 448 pixels in patches of 16: 28 x 28, of which squares of four are merged into 196."""
+    fields = {**CASES["qwen3_vl"], "image_token_id": 7, "vision_start_token_id": 8}
+    tokens = torch.cat([torch.tensor([8]), torch.full((196,), 7), torch.arange(100, 143)])[None]
+    counted = counted_flop(
+        fields,
+        input_ids=tokens,
+        pixel_values=torch.randn(784, 3 * 2 * 16 * 16),
+        image_grid_thw=torch.tensor([[1, 28, 28]]),
+        mm_token_type_ids=(tokens == 7).long(),
+    )
+    assert expected_flop(fields, 240) == pytest.approx(counted, rel=0.01)
 
 
 def saved_bytes(layer: torch.nn.Module, left_out: list[torch.Tensor], *args: Any) -> float:

@@ -90,8 +90,30 @@ def test_yaml_aliases_are_refused_before_they_multiply():
     lines = ["a0: &a0 [x, x]"]
     lines += [f"a{n}: &a{n} [*a{n - 1}, *a{n - 1}, *a{n - 1}]" for n in range(1, 40)]
     error = failure_of("\n".join(lines).encode(), yaml_allowed=True)
-    assert error.problem == "is not valid YAML: aliases are not allowed"
-    assert error.value == "line 2"
+    assert error.problem == "is not valid YAML: aliases stand for more than 100,000 values"
+    assert error.value == "line 11"
+
+
+def test_a_long_text_is_not_repeated_by_aliases_without_end():
+    text = f"a: &a {'x' * 100_000}\nb: [{', '.join(['*a'] * 200)}]\n"
+    assert "more than 100,000 values" in failure_of(text.encode(), yaml_allowed=True).problem
+
+
+@pytest.mark.parametrize("text", ["a: &a [*a]", "a: &a {b: *a}", "a: &a\n  <<: *a\n"])
+def test_yaml_that_stands_for_itself_is_refused(text):
+    error = failure_of(text.encode(), yaml_allowed=True)
+    assert error.problem == "is not valid YAML: an alias stands for what it is a part of"
+
+
+def test_yaml_anchors_and_merge_keys_are_read_each_use_a_copy_of_its_own():
+    text = b"a: &a {n: 1, items: [1, 2]}\nb: *a\nc:\n  <<: *a\n  n: 3\n"
+    fields = parse_fields(text, source="it", yaml_allowed=True)
+    assert fields == {
+        "a": {"n": 1, "items": [1, 2]},
+        "b": {"n": 1, "items": [1, 2]},
+        "c": {"n": 3, "items": [1, 2]},
+    }
+    assert fields["a"]["items"] is not fields["b"]["items"] is not fields["c"]["items"]
 
 
 def test_yaml_cannot_make_python_objects():

@@ -134,7 +134,7 @@ def test_unknown_model_type_lists_neighbours_and_all_known_types():
     assert error.field == "model_type"
     assert error.value == "lama"
     assert "did you mean llama" in error.remedy
-    assert "deepseek_v3, deepseek_v4, falcon_h1, gemma" in error.remedy
+    assert "deepseek_v3, deepseek_v4, ernie4_5, ernie4_5_moe, falcon" in error.remedy
 
 
 @pytest.mark.parametrize("model_type", ["", None, 7, [], {"llama": 1}, "L" * 10_000_000])

@@ -1,0 +1,138 @@
+"""Mistral Small 3.1 of Hugging Face (mistral3): a Pixtral tower before a mistral or ministral3.
+
+Defaults are those of `configuration_mistral3.py` and of what it fills in for its parts, of
+transformers 5.23. The tower takes images of any shape up to `image_size`; one is assumed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from planner.errors import UnsupportedModelError
+from planner.importers import hf_dense
+from planner.importers.fields import Fields, require_divides
+from planner.importers.hf_attention import layer_count
+from planner.importers.hf_towers import joined
+from planner.schema.model import (
+    Block,
+    BlockRun,
+    DenseFeedForward,
+    Entry,
+    Exit,
+    GroupedQueryAttention,
+    ModelGraph,
+    Norm,
+    Product,
+    RunPart,
+)
+
+_IMAGE_PIXELS = 448
+_SIDE_LIMIT = 2**14
+_TEXT_READERS: Mapping[str, Callable[[Fields, str], ModelGraph]] = {
+    "ministral3": hf_dense.ministral3,
+    "mistral": hf_dense.mistral,
+}
+# What configuration_mistral3.py fills in where a part is left out whole.
+_TEXT = {
+    "model_type": "mistral",
+    "hidden_size": 5120,
+    "intermediate_size": 32768,
+    "num_hidden_layers": 40,
+    "num_attention_heads": 32,
+    "num_key_value_heads": 8,
+    "head_dim": 128,
+    "vocab_size": 131_072,
+    "sliding_window": None,
+}
+_VISION = {
+    "hidden_size": 1024,
+    "intermediate_size": 4096,
+    "num_hidden_layers": 24,
+    "num_attention_heads": 16,
+}
+
+
+def mistral3(fields: Fields, name: str) -> ModelGraph:
+    """Return a mistral3: a tower, a product that merges squares of patches, two more, a decoder."""
+    text = _decoder(fields, name)
+    vision = fields.section("vision_config", defaults=_VISION)
+    width = vision.size("hidden_size")
+    merge = fields.size("spatial_merge_size", 2, limit=_SIDE_LIMIT)
+    patch = vision.size("patch_size", 16, limit=_SIDE_LIMIT)
+    side = max(min(_IMAGE_PIXELS, vision.size("image_size", 1024)) // (patch * merge), 1)
+    tower = BlockRun(
+        block=_block(vision),
+        block_count=layer_count(vision),
+        part=RunPart.ENCODER,
+        hidden_size=width,
+        tokens_per_sequence=(side * merge) ** 2,
+        entry=Entry(
+            products=(
+                Product(inner_size=vision.size("num_channels", 3) * patch**2, outer_size=width),
+            ),
+            norm=Norm.RMS,
+            norm_widths=(width,),
+        ),
+        exit=_projection(fields, text, width=width, merge=merge, tokens=side**2),
+    )
+    image = f"{side * merge * patch} pixels"
+    return joined(fields, text, tower, image=image, tied=True)
+
+
+def _decoder(fields: Fields, name: str) -> ModelGraph:
+    """Return the decoder of `text_config`, a mistral unless it says otherwise.
+
+    Raises:
+        UnsupportedModelError: if its type cannot be read.
+    """
+    if not fields.is_mapping("text_config"):
+        return hf_dense.mistral(Fields(_TEXT, section="text_config"), name)
+    given = fields.section("text_config").text("model_type") or "mistral"
+    reader = _TEXT_READERS.get(given)
+    if reader is None:
+        raise UnsupportedModelError(
+            "is not a decoder that can be read behind this tower",
+            field=f"{fields.spelling('text_config')}.model_type",
+            value=given,
+            remedy=f"known decoders are {', '.join(sorted(_TEXT_READERS))}; or describe the model "
+            "as a model graph",
+        )
+    return reader(fields.section("text_config", defaults={"model_type": given}), name)
+
+
+def _projection(fields: Fields, text: ModelGraph, *, width: int, merge: int, tokens: int) -> Exit:
+    """Return a norm of the patches, the product that merges them, and two to the decoder's width.
+
+    Where `vision_feature_layer` names several layers, what they put out travels to the end
+    uncounted.
+    """
+    bias = fields.flag("multimodal_projector_bias", False)
+    output = text.hidden_size
+    read = width * max(fields.length("vision_feature_layer"), 1)
+    return Exit(
+        products=(
+            Product(inner_size=merge**2 * width, outer_size=width, tokens_per_sequence=tokens),
+            Product(inner_size=read, outer_size=output, bias=bias, tokens_per_sequence=tokens),
+            Product(inner_size=output, outer_size=output, bias=bias, tokens_per_sequence=tokens),
+        ),
+        norm=Norm.RMS,
+        norm_widths=(width,),
+        output_size=output,
+        output_tokens_per_sequence=tokens,
+    )
+
+
+def _block(vision: Fields) -> Block:
+    width, heads = vision.size("hidden_size"), vision.size("num_attention_heads")
+    require_divides(
+        vision.spelling("num_attention_heads"), heads, vision.spelling("hidden_size"), width
+    )
+    return Block(
+        attention=GroupedQueryAttention(
+            head_count=heads,
+            key_value_head_count=heads,
+            head_size=width // heads,
+            causal=False,
+        ),
+        feed_forward=DenseFeedForward(ffn_size=vision.size("intermediate_size")),
+    )
