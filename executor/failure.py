@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import signal
 from pathlib import Path
 
@@ -9,6 +10,10 @@ from torch.distributed.elastic.multiprocessing.errors import ChildFailedError, P
 
 from executor.errors import RankFailedError
 from executor.outcome import outcome_path, read_outcome
+
+_LOST_PEER = re.compile(
+    r"Connection (?:closed|reset) by (?:remote )?peer|Broken pipe", re.IGNORECASE
+)
 
 
 def root_failure(error: ChildFailedError, directory: Path) -> RankFailedError:
@@ -31,9 +36,17 @@ def root_failure(error: ChildFailedError, directory: Path) -> RankFailedError:
     for _, rank in spoken:
         outcome = read_outcome(directory, rank)
         if outcome is not None and outcome.error is not None:
-            return RankFailedError(rank, outcome.error)
+            return RankFailedError(rank, _plain(outcome.error))
     rank, failure = error.get_first_failure()
     return RankFailedError(rank, _death(failure.exitcode))
+
+
+def _plain(error: str) -> str:
+    """Return an error; of a lost connection, what it is a sign of instead of gloo's own places."""
+    reset = _LOST_PEER.search(error)
+    if reset is None:
+        return error
+    return f"lost its connection to another rank, which may have ended first ({reset[0]})"
 
 
 def _death(exit_code: int) -> str:

@@ -23,7 +23,13 @@ from executor.agent.errors import AgentError, AwayError, RefusedError, StaleErro
 from executor.agent.heartbeat import Heartbeat
 from executor.agent.held_lease import HeldLease
 from executor.agent.launching import Launching
-from executor.agent.results import read_result, result_of, stopped_result, write_result
+from executor.agent.results import (
+    killed_rank,
+    read_result,
+    result_of,
+    stopped_result,
+    write_result,
+)
 from executor.agent.run_folder import Command, Ending, RunFolder, machine_seconds
 from executor.agent.slurm import FIRST_HOST
 from executor.agent.slurm_rows import node_metrics_name
@@ -135,6 +141,8 @@ class Execution:
                 return self._result(ending)
             why = self._why_stop()
             if why is not None:
+                if (own := killed_rank(self._folder)) is not None:
+                    why = f"{own}; {why}"
                 self._around.say(f"stopping: {why}")
                 self._launching.stop()
                 return self._result(self._launching.ending() or _STOPPED, why)

@@ -22,7 +22,9 @@ _OUTCOMES = {
     "stopped": LeaseState.STOPPED,
     "lease_lost": LeaseState.STOPPED,
 }
-_FAILED_RANK = re.compile(r"rank (\d+) failed")
+_FAILED_RANK = re.compile(r"rank (\d+) failed(?:: )?")
+# Asked to end, launchers say that ranks were killed by SIGTERM: that is no cause.
+_KILLED_RANK = re.compile(r"rank \d+ failed: was killed by SIG(?!TERM)\w+")
 
 
 def result_of(
@@ -38,6 +40,8 @@ def result_of(
         )
     said = _last_error(folder)
     found = _FAILED_RANK.search(said or "")
+    if said and found:
+        said = said[found.end() :] or said
     return LeaseResult.model_validate(
         {
             "epoch": lease.epoch,
@@ -47,6 +51,15 @@ def result_of(
             "exit_code": ending.exit_status,
         }
     )
+
+
+def killed_rank(folder: RunFolder) -> str | None:
+    """Return which rank of this node the log says was killed, `None` if it says nothing of it.
+
+    Ranks of other nodes fail on their connections to it, and may be heard of first.
+    """
+    found = _KILLED_RANK.search(_last_error(folder) or "")
+    return found[0] if found else None
 
 
 def stopped_result(lease: Lease, why: str | None, checkpoint_step: int | None) -> LeaseResult:

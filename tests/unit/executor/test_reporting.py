@@ -113,3 +113,13 @@ def test_the_first_error_counts_unless_a_rank_was_killed(
     os.utime(tmp_path / "rank-1.json", ns=(1, 1))
     failures = {rank: a_failure(tmp_path, rank, code) for rank, code in exit_codes.items()}
     assert str(root_failure(ChildFailedError("ranks", failures), tmp_path)) == message
+
+
+def test_a_lost_connection_points_at_the_other_ranks(tmp_path: Path) -> None:
+    error = "RuntimeError: [/p/gloo/pair.cc:537] Read error [::1]:99: Connection reset by peer. Hm!"
+    write_outcome(tmp_path, RankOutcome(rank=0, error=error))
+    failures = {0: a_failure(tmp_path, 0, 1)}
+    assert str(root_failure(ChildFailedError("ranks", failures), tmp_path)) == (
+        "rank 0 failed: lost its connection to another rank, which may have ended first "
+        "(Connection reset by peer)"
+    )
