@@ -8,16 +8,18 @@ Source: Megatron-LM `megatron/training/arguments.py`; `core/transformer/multi_la
 
 from __future__ import annotations
 
-from planner.schema.model import Block, LatentAttention, MixtureFeedForward
+from planner.schema.model import Block, LatentAttention, MixtureFeedForward, Norm
+from planner.workload.elementwise import (
+    NORM_KERNELS,
+    NORM_PASSES,
+    ROTARY_PASSES,
+    activation_passes,
+)
 from planner.workload.flops import read_row_count
-from planner.workload.launches import LATENT_KERNELS
+from planner.workload.launches import LATENT_KERNELS, activation_kernel_count
 from planner.workload.layer import ElementwiseTraffic, RunAgain
 
 _LATENT_PRODUCTS = frozenset({"query_up", "key_value_up"})
-# As in forward: `planner.workload.elementwise`
-_NORM_PASSES, _NORM_KERNELS = 4, 5
-_ROTARY_PASSES = 4
-_GATE_PASSES, _GATE_KERNELS = 5, 2
 
 
 def run_again_of(block: Block, hidden_size: int, names: frozenset[str]) -> RunAgain | None:
@@ -43,7 +45,8 @@ def run_again_of(block: Block, hidden_size: int, names: frozenset[str]) -> RunAg
 def _norms(block: Block, hidden_size: int) -> RunAgain:
     """Return the norms before attention and feed-forward."""
     count = read_row_count(block)
-    return _part(replicated=count * _NORM_PASSES * hidden_size, kernels=count * _NORM_KERNELS)
+    kernels = count * NORM_KERNELS[block.norm]
+    return _part(replicated=count * NORM_PASSES * hidden_size, kernels=kernels)
 
 
 def _expert_gates(block: Block) -> RunAgain | None:
@@ -52,7 +55,8 @@ def _expert_gates(block: Block) -> RunAgain | None:
     if not isinstance(mixture, MixtureFeedForward):
         return None
     width = mixture.experts_per_token * mixture.expert_ffn_size
-    return _part(sharded=_GATE_PASSES * width, kernels=_GATE_KERNELS)
+    passes, kernels = activation_passes(mixture), activation_kernel_count(mixture)
+    return _part(sharded=passes * width, kernels=kernels)
 
 
 def _expansion(block: Block) -> RunAgain | None:
@@ -65,9 +69,9 @@ def _expansion(block: Block) -> RunAgain | None:
     norms = 1 if attention.query_rank is None else 2
     return _part(
         gemms=_LATENT_PRODUCTS,
-        replicated=_NORM_PASSES * ranks,
-        sharded=_ROTARY_PASSES * 2 * attention.head_count * key_size,
-        kernels=LATENT_KERNELS + norms * _NORM_KERNELS,
+        replicated=NORM_PASSES * ranks,
+        sharded=ROTARY_PASSES * 2 * attention.head_count * key_size,
+        kernels=LATENT_KERNELS + norms * NORM_KERNELS[Norm.RMS],
     )
 
 

@@ -24,13 +24,15 @@ from planner.workload.compressed import (
 from planner.workload.flops import gate_width, norm_count, sublayer_count
 from planner.workload.launches import (
     LATENT_KERNELS,
+    activation_kernel_count,
     feed_forward_kernel_count,
     mixture_kernel_count,
 )
 from planner.workload.layer import ElementwiseTraffic
 from planner.workload.mixers import mixer_traffic
 
-_NORM_PASSES = 4  # read for the mean square, read, scale in fp32, write
+NORM_PASSES = 4  # read for the mean square, read, scale in fp32, write
+ROTARY_PASSES = 4  # read and write queries and keys twice
 
 # What plain torch moves beside, in passes over a row of 16 bits. An RMSNorm copies to fp32,
 # squares, sums, scales, copies back and multiplies in kernels of their own: 36 bytes an element, of
@@ -40,7 +42,7 @@ _UNFUSED_ROTARY_PASSES = 6
 
 # Kernels that eager torch launches beside products and attention, counted in transformers' layers.
 # RMSNorm: 8 in plain torch, 1 fused; between them
-_NORM_KERNELS = {Norm.RMS: 5, Norm.RMS_FLOAT32: 5, Norm.LAYER: 1}
+NORM_KERNELS = {Norm.RMS: 5, Norm.RMS_FLOAT32: 5, Norm.LAYER: 1}
 _ROTARY_KERNELS = 10  # negate, concatenate, two products and a sum, for queries and for keys
 _FUSED_ROTARY_KERNELS = 2
 _RESIDUAL_KERNELS = 1
@@ -52,24 +54,24 @@ _LAYER_INPUT_PASSES = 5  # read and write the activation, read both rows, write 
 def elementwise_traffic(block: Block, hidden_size: int) -> ElementwiseTraffic:
     """Return the elements per token that norms, residuals, rotary and activations move.
 
-    A norm passes over its row `_NORM_PASSES` times, each residual addition reads two rows and
+    A norm passes over its row `NORM_PASSES` times, each residual addition reads two rows and
     writes one; rotary reads and writes queries and keys twice; a gated activation reads gate,
     writes silu, reads silu and up, writes the product.
     """
     attention, feed_forward = block.attention, block.feed_forward
-    whole = (norm_count(block) * _NORM_PASSES + sublayer_count(block) * 3) * hidden_size
-    divided = _rotated_width(attention) * 4
+    whole = (norm_count(block) * NORM_PASSES + sublayer_count(block) * 3) * hidden_size
+    divided = _rotated_width(attention) * ROTARY_PASSES
     if isinstance(attention, LatentAttention | CompressedAttention):
-        whole += _NORM_PASSES * sum(_normed_inside(attention))
+        whole += NORM_PASSES * sum(_normed_inside(attention))
     else:
-        divided += _NORM_PASSES * sum(_normed_inside(attention))
+        divided += NORM_PASSES * sum(_normed_inside(attention))
     if block.cross_attention is not None:
-        divided += _NORM_PASSES * sum(_normed_inside(block.cross_attention))
+        divided += NORM_PASSES * sum(_normed_inside(block.cross_attention))
     mixed = 0.0
     if block.mixer is not None:
         mixed = mixer_traffic(block.mixer).sharded
     divided += 3 * gate_width(attention)
-    passes = 5 if _is_gated(feed_forward) else 2
+    passes = activation_passes(feed_forward)
     if isinstance(feed_forward, MixtureFeedForward):
         chosen = feed_forward.experts_per_token
         divided += passes * (chosen * feed_forward.expert_ffn_size + feed_forward.shared_ffn_size)
@@ -112,6 +114,11 @@ def _later_traffic(block: Block, hidden_size: int) -> ElementwiseTraffic:
     return replace(traffic, replicated=moved, kernel_count=kernels)
 
 
+def activation_passes(feed_forward: FeedForward) -> int:
+    """Return how often the row inside a feed-forward is read or written by its activation."""
+    return 5 if _is_gated(feed_forward) else 2
+
+
 def _is_gated(feed_forward: FeedForward) -> bool:
     return not isinstance(feed_forward, NoFeedForward) and feed_forward.gated
 
@@ -133,8 +140,8 @@ def source_traffic(cross: CrossAttention) -> ElementwiseTraffic:
     normed = cross.key_value_head_count * cross.head_size if cross.query_key_norm else 0
     return ElementwiseTraffic(
         replicated=0.0,
-        sharded=float(_NORM_PASSES * normed),
-        kernel_count=_NORM_KERNELS[Norm.RMS] if normed else 0,
+        sharded=float(NORM_PASSES * normed),
+        kernel_count=NORM_KERNELS[Norm.RMS] if normed else 0,
     )
 
 
@@ -143,10 +150,9 @@ def _kernel_count(block: Block) -> int:
     inside = len(_normed_inside(attention))
     if block.cross_attention is not None:
         inside += len(_normed_inside(block.cross_attention))
-    count = norm_count(block) * _NORM_KERNELS[block.norm] + inside * _NORM_KERNELS[Norm.RMS]
+    count = norm_count(block) * NORM_KERNELS[block.norm] + inside * NORM_KERNELS[Norm.RMS]
     count += sublayer_count(block) * _RESIDUAL_KERNELS
-    if not isinstance(feed_forward, NoFeedForward):
-        count += 2 if feed_forward.gated else 1
+    count += activation_kernel_count(feed_forward)
     if block.mixer is not None:
         count += mixer_traffic(block.mixer).kernel_count
     if gate_width(attention):
@@ -165,8 +171,8 @@ def _unfused_kernel_count(block: Block) -> int:
     inside = len(_normed_inside(attention))
     if block.cross_attention is not None:
         inside += len(_normed_inside(block.cross_attention))
-    spared = norm_count(block) * (_NORM_KERNELS[block.norm] - 1)
-    spared += inside * (_NORM_KERNELS[Norm.RMS] - 1) + int(_is_gated(block.feed_forward))
+    spared = norm_count(block) * (NORM_KERNELS[block.norm] - 1)
+    spared += inside * (NORM_KERNELS[Norm.RMS] - 1) + int(_is_gated(block.feed_forward))
     spared += _later_traffic(block, 1).unfused_kernel_count
     if isinstance(attention, LatentAttention | CompressedAttention):
         return spared + LATENT_KERNELS - _FUSED_ROTARY_KERNELS

@@ -6,7 +6,13 @@ rotary of latent attention launches is counted in Megatron-Core, whose tables ar
 
 from __future__ import annotations
 
-from planner.schema.model import Block, LatentAttention, MixtureFeedForward, NoFeedForward
+from planner.schema.model import (
+    Block,
+    FeedForward,
+    LatentAttention,
+    MixtureFeedForward,
+    NoFeedForward,
+)
 
 # Concatenate, cosine and sine with their scale and type, negate, stack, two products and a sum,
 # concatenate: 13 for queries and for keys each. Then queries, keys and values are put together.
@@ -30,6 +36,13 @@ def mixture_kernel_count(block: Block) -> int:
     return _ROUTING_KERNELS + groups + _permuting_kernel_count(feed_forward)
 
 
+def activation_kernel_count(feed_forward: FeedForward) -> int:
+    """Return how many kernels the activation of a feed-forward is, with its gate's product."""
+    if isinstance(feed_forward, NoFeedForward):
+        return 0
+    return 2 if feed_forward.gated else 1
+
+
 def feed_forward_kernel_count(block: Block) -> int:
     """Return how many kernels beside products follow attention's, and the router where it is one.
 
@@ -38,7 +51,7 @@ def feed_forward_kernel_count(block: Block) -> int:
     feed_forward = block.feed_forward
     if isinstance(feed_forward, NoFeedForward):
         return 0
-    count = 1 + (2 if feed_forward.gated else 1)
+    count = 1 + activation_kernel_count(feed_forward)
     if isinstance(feed_forward, MixtureFeedForward):
         count += _permuting_kernel_count(feed_forward)
     return count
