@@ -23,10 +23,12 @@ LIMIT_SECONDS = 120
 
 
 def test_the_shipped_training_reports_falling_losses_and_every_rank(tmp_path: Path) -> None:
+    """With --json the report alone stands on stdout, and what ranks print on stderr."""
     plan = cpu_plan(tensor_parallel_degree=1, pipeline_parallel_degree=2, micro_batch_size=4)
-    result, report = _launch(tmp_path, plan, "--steps", "6")
+    result, report = _launch(tmp_path, plan, "--steps", "6", "--json")
     assert result.returncode == 0, result.stderr
     assert report is not None
+    assert RunReport.model_validate_json(result.stdout) == report
     assert report.status == "completed"
     assert report.world_size == 2
     assert len(report.losses) == 6
@@ -36,19 +38,7 @@ def test_the_shipped_training_reports_falling_losses_and_every_rank(tmp_path: Pa
     assert all(rank.differences_from_plan == () for rank in report.ranks)
     assert report.median_step_seconds > 0
     assert report.predicted_step_seconds == plan.prediction.step_seconds.p50
-    assert "step   6/6  loss" in result.stdout
-
-
-def test_with_json_the_report_alone_stands_on_stdout(tmp_path: Path) -> None:
-    """What ranks print goes to stderr; a failure is JSON too."""
-    plan = cpu_plan(data_parallel_degree=2)
-    result, report = _launch(tmp_path, plan, "--steps", "2", "--json")
-    assert result.returncode == 0, result.stderr
-    assert RunReport.model_validate_json(result.stdout) == report
-    assert "step   2/2  loss" in result.stderr
-    failed, _ = _launch(tmp_path, plan, "--json", "--", _script(tmp_path, RAISES))
-    assert failed.returncode == 1
-    assert json.loads(failed.stdout)["error"]["kind"] == "RankFailedError"
+    assert "step   6/6  loss" in result.stderr
 
 
 def test_the_example_script_trains_under_a_plan(tmp_path: Path) -> None:
@@ -132,11 +122,14 @@ def test_ranks_of_another_launcher_are_told_once_how_many_the_plan_has(tmp_path:
 
 
 def test_a_killed_rank_is_named_with_its_signal(tmp_path: Path) -> None:
+    """As JSON, when that is asked for."""
     plan, script = cpu_plan(data_parallel_degree=2), _script(tmp_path, DIES)
-    result, report = _launch(tmp_path, plan, "--", script)
+    result, report = _launch(tmp_path, plan, "--json", "--", script)
     assert result.returncode == 1
     assert report is None
-    assert result.stderr.endswith("error: rank 1 failed: was killed by SIGKILL\n")
+    error = json.loads(result.stdout)["error"]
+    assert error["kind"] == "RankFailedError"
+    assert error["message"] == "rank 1 failed: was killed by SIGKILL"
 
 
 def test_a_script_that_never_starts_the_executor_is_told_so(tmp_path: Path) -> None:
