@@ -1,9 +1,10 @@
 """Output of nccl-tests, its table or its JSON -> collectives as they were measured.
 
-The table's columns are size, count, type, redop, root, then time (us), algbw, busbw and #wrong out
-of place, and the same in place. Its head names each rank's host and product; which collective it
-was is on a line of its own in newer versions, and follows from busbw over algbw in older ones,
-where it must be told if two are possible. Sizes are those of the whole message.
+The table's columns are size, count, type, redop, root (not in versions of before 2022), then time
+(us), algbw, busbw and #wrong out of place, and the same in place. A launcher may label each line
+with the rank (`srun --label`, `mpirun --tag-output`). Its head names each rank's host and product;
+which collective it was is on a line of its own in newer versions, and follows from busbw over algbw
+in older ones, where it must be told if two are possible. Sizes are those of the whole message.
 
 Source: NVIDIA/nccl-tests, doc/PERFORMANCE.md (bus bandwidth) and src/common.cu (the table).
 """
@@ -20,8 +21,9 @@ from planner.errors import DocumentError, InputError
 from planner.schema.figures import Collective, CollectiveFigure
 
 _ROW = re.compile(
-    r"^[ \t]*([0-9]{1,15})\s+([0-9]{1,15})\s+(\w+)\s+(\w+)\s+(-?[0-9]+)\s+(\S.*)$", re.MULTILINE
+    r"^[ \t]*([0-9]{1,15})[ \t]+([0-9]{1,15})[ \t]+(\w+)[ \t]+(\w+)[ \t]+(\S.*)$", re.MULTILINE
 )
+_LABEL = re.compile(r"^(?:\[[0-9,]{1,15}\](?:<stdout>)?:?|[0-9]{1,7}:)[ \t]?", re.MULTILINE)
 _RANK = re.compile(
     r"^#\s+Rank\s+([0-9]{1,7})\s.*?\bon\s+(\S+)\s+device\s+[0-9]+\s+\[[^\]]*\]\s*(.*?)\s*$",
     re.MULTILINE,
@@ -71,6 +73,7 @@ def collective_table(text: str, *, source: str, collective: str | None = None) -
     if text.lstrip().startswith("{"):
         return _from_json(text, source=source, told=collective)
     text = "\n".join(line for line in text.splitlines() if len(line) <= _LINE_LIMIT)
+    text = _LABEL.sub("", text)
     ranks = {int(rank): (host, product) for rank, host, product in _RANK.findall(text)}
     rows = [row for match in _ROW.finditer(text) if (row := _row(match)) is not None]
     started = _STARTED.search(text)
@@ -80,7 +83,9 @@ def collective_table(text: str, *, source: str, collective: str | None = None) -
 
 def _row(match: re.Match[str]) -> _Row | None:
     """Return a row of the table, None where it is cut short or of no size."""
-    words = match.group(6).split()
+    words = match.group(5).split()
+    if len(words) % 2:  # the root, beside as many columns in place as out of place
+        words = words[1:]
     try:
         microseconds, algorithm, bus = (float(word) for word in words[:3])
     except ValueError:
