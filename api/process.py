@@ -17,8 +17,7 @@ from typing import Any, Self
 from api.errors import SolveError
 
 _END_SECONDS = 5.0
-# A solve wants a core for seconds, an answer one for milliseconds: where they share cores, answers
-# go first. 10 is what nice(1) adds where nobody says how much.
+# What nice(1) adds where nobody says how much.
 _NICENESS = 10
 
 
@@ -104,7 +103,7 @@ class SolverProcess:
 def _serve(connection: Connection) -> None:
     """Answer calls until the other side is gone."""
     os.setpgid(0, 0)
-    os.nice(_NICENESS)
+    _yield_to_answers()
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=_end_with_parent, daemon=True).start()
     while True:
@@ -115,6 +114,18 @@ def _serve(connection: Connection) -> None:
         if reports:
             kwargs["on_progress"] = _Reporter(connection)
         connection.send(_outcome(function, args, kwargs))
+
+
+def _yield_to_answers() -> None:
+    """Let answers go first where they share cores with solves.
+
+    A solve wants a core for seconds, an answer one for milliseconds. Under Linux's idle policy a
+    solve leaves its core as soon as the service wakes up (sched(7)); a mere niceness lets it finish
+    its turn first, and stands where a kernel or a container does not allow the policy.
+    """
+    os.nice(_NICENESS)
+    with contextlib.suppress(AttributeError, OSError):
+        os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
 
 
 def _end_with_parent() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import lru_cache
 from typing import Annotated
 
 from fastapi import APIRouter, Query, Request, Response
@@ -10,10 +11,10 @@ from fastapi.responses import FileResponse, RedirectResponse
 
 from api.dashboard import access_pages, analysis_pages, compare_pages, plan_pages, run_pages
 from api.dashboard.answers import Table
-from api.dashboard.infeasible_view import infeasible_view
+from api.dashboard.infeasible_view import InfeasibleView, infeasible_view
 from api.dashboard.page_route import PageRoute
 from api.dashboard.plan_list import ListQuery, plan_list
-from api.dashboard.plan_view import plan_view
+from api.dashboard.plan_view import PlanView, plan_view
 from api.dashboard.rendering import page, plotly_script, problem_page
 from api.dashboard.submission import (
     Submission,
@@ -26,6 +27,7 @@ from api.deps import Catalogue, OperationId, Operations, PlanCaller, PlanId, Pla
 from api.errors import AlreadyFinishedError, BusyError, FailedSolveError, problem_of
 from api.schemas import OperationState, Problem
 from api.services.plans import Answered
+from api.services.records import StoredPlan
 from planner.errors import InputError
 from planner.schema.document import DOCUMENT_BYTES_LIMIT
 from planner.schema.job import Framework, Objective, Optimizer, Precision, Stack
@@ -33,6 +35,7 @@ from planner.schema.plan import Infeasible
 
 _WAIT_SECONDS = 0.5
 _SEE_OTHER = 303
+_REMEMBERED_VIEWS = 32
 _FOR_A_YEAR = {"Cache-Control": "public, max-age=31536000, immutable"}
 
 router = APIRouter(route_class=PageRoute, include_in_schema=False)
@@ -88,10 +91,8 @@ async def submit_form(
 @router.get("/plans/{plan_id}")
 def show_plan(caller: Reader, plan_id: PlanId, plans: Plans) -> Response:
     """Show a plan, or why there is none and what would help."""
-    answer = plans.get(caller, plan_id).answer
-    if isinstance(answer, Infeasible):
-        return page("infeasible.html", view=infeasible_view(answer))
-    return page("plan.html", view=plan_view(answer))
+    view = _view(plans.get(caller, plan_id))
+    return page("plan.html" if isinstance(view, PlanView) else "infeasible.html", view=view)
 
 
 @router.get("/plans/{plan_id}/document.json")
@@ -130,6 +131,13 @@ def cancel(caller: PlanCaller, operation_id: OperationId, operations: Operations
 def plotly() -> Response:
     """Return plotly's script, which its wheel brings along."""
     return FileResponse(plotly_script(), media_type="text/javascript", headers=_FOR_A_YEAR)
+
+
+@lru_cache(maxsize=_REMEMBERED_VIEWS)
+def _view(stored: StoredPlan) -> PlanView | InfeasibleView:
+    """Return what the page shows; a plan does not change, and its timeline is simulated."""
+    answer = stored.answer
+    return infeasible_view(answer) if isinstance(answer, Infeasible) else plan_view(answer)
 
 
 def _form(

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from datetime import datetime
 
 from sqlalchemy import Select, delete, select
-from sqlalchemy.orm import Session
+from sqlalchemy.orm import Session, defer
 
 from api.tables import IdempotencyKeyRow, PlanRow
 
@@ -41,8 +41,12 @@ class PlanRepository:
         before: int | None,
         limit: int,
     ) -> Sequence[PlanRow]:
-        """Return at most `limit` answers that match, the newest first, older than `before`."""
-        wanted = self._all().order_by(PlanRow.sequence.desc())
+        """Return at most `limit` answers that match, the newest first, older than `before`.
+
+        They come without their documents, which a list does not show.
+        """
+        wanted = self._all().options(defer(PlanRow.document, raiseload=True))
+        wanted = wanted.order_by(PlanRow.sequence.desc())
         for column, value in (
             (PlanRow.model_name, model),
             (PlanRow.cluster_name, cluster),

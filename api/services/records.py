@@ -6,6 +6,7 @@ import hashlib
 import json
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import lru_cache
 
 from pydantic import TypeAdapter
 
@@ -16,6 +17,8 @@ from planner.schema.plan import Infeasible, Plan
 
 _ANSWER: TypeAdapter[Plan | Infeasible] = TypeAdapter(Plan | Infeasible)
 _NAME_LENGTH_LIMIT = 200
+_REMEMBERED_COUNT = 64
+_REMEMBERED_LENGTH = 65_536
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,8 +31,15 @@ class StoredPlan:
 
     @property
     def answer(self) -> Plan | Infeasible:
-        """Return the document, read."""
-        return _ANSWER.validate_json(self.document_json)
+        """Return the document, read; one that is asked for again and again is read once."""
+        if len(self.document_json) > _REMEMBERED_LENGTH:
+            return _ANSWER.validate_json(self.document_json)
+        return _remembered(self.document_json)
+
+
+@lru_cache(maxsize=_REMEMBERED_COUNT)
+def _remembered(document_json: str) -> Plan | Infeasible:
+    return _ANSWER.validate_json(document_json)
 
 
 def stored_plan(row: PlanRow) -> StoredPlan:

@@ -200,6 +200,11 @@ def test_a_solve_leaves_the_cores_to_those_who_answer(pool):
     assert pool.submit(os.nice, 0).result() == min(19, os.nice(0) + 10)
 
 
+@pytest.mark.skipif(not hasattr(os, "SCHED_IDLE"), reason="a policy of Linux")
+def test_a_solve_leaves_its_core_as_soon_as_an_answer_needs_it(pool):
+    assert pool.submit(os.sched_getscheduler, 0).result() == os.SCHED_IDLE
+
+
 def test_a_killed_solve_leaves_no_pipe_open(pool):
     """Also while somebody keeps its error."""
 
