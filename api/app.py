@@ -19,6 +19,7 @@ from api.db import Database
 from api.deps import Services
 from api.description import describe
 from api.fleet_metrics import FleetCollector
+from api.head_requests import HeadRequests
 from api.metrics import Metrics
 from api.middleware import BodyLimit, HostCheck, RequestRecord
 from api.pool import SolverPool
@@ -168,6 +169,7 @@ def _assemble(app: FastAPI, settings: Settings) -> None:
     app.mount("/static", StaticFiles(directory=STATIC), name="static")
     add_handlers(app)
     describe(app)
+    app.add_middleware(HeadRequests)
     app.add_middleware(BodyLimit, limit_bytes=settings.body_bytes_limit)
     app.add_middleware(HostCheck, settings=settings)
     app.add_middleware(RequestRecord, metrics=app.state.metrics)

@@ -97,5 +97,7 @@ def _allow_header(request: Request) -> dict[str, str]:
     Starlette's own names those of the first route alone; a path has a route for each method.
     """
     path = getattr(request.scope.get("route"), "path", None)
-    methods = request.app.openapi()["paths"].get(path, {})
-    return {"Allow": ", ".join(sorted(map(str.upper, methods)))} if methods else {}
+    methods = {method.upper() for method in request.app.openapi()["paths"].get(path, {})}
+    if "GET" in methods:
+        methods.add("HEAD")  # by `HeadRequests`
+    return {"Allow": ", ".join(sorted(methods))} if methods else {}

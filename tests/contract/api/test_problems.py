@@ -42,9 +42,10 @@ def test_an_unknown_path_is_a_problem(client):
 @pytest.mark.parametrize(
     ("path", "allowed"),
     [
-        ("/v1/plans", {"GET", "POST"}),
-        ("/v1/plans/plan-0", {"GET", "DELETE"}),
-        ("/v1/plans/compare", {"GET"}),
+        ("/v1/plans", {"GET", "HEAD", "POST"}),
+        ("/v1/plans/plan-0", {"GET", "HEAD", "DELETE"}),
+        ("/v1/plans/compare", {"GET", "HEAD"}),
+        ("/v1/estimates", {"POST"}),
     ],
 )
 def test_a_method_that_is_not_allowed_is_a_problem(client, path, allowed):
