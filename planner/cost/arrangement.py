@@ -16,8 +16,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate, permutations
 
+from planner.cost.figures import LayerFigures
 from planner.cost.priced import PricedStrategy, choice_of, edge_choice, edges_of, priced_strategies
-from planner.cost.stage import HeldLayers, virtual_stage_seconds
 from planner.cost.step import predict_simulated
 from planner.hardware import ClusterHardware
 from planner.schema.job import Job
@@ -131,9 +131,9 @@ def _rank(rank: int, priced: PricedStrategy) -> _Rank:
     first, last = (priced.edges[edge_choice(edge)] for edge in edges_of(priced.strategy))
     edges = [0.0] * len(own)
     if own[0] == 0:
-        edges[0] = _seconds(HeldLayers(costs=table.embedding, choice=first, count=1))
+        edges[0] = _seconds(priced.figures(table.embedding, first))
     if own[-1] == len(priced.stages) - 1:
-        edges[-1] = _seconds(HeldLayers(costs=table.head, choice=last, count=1))
+        edges[-1] = _seconds(priced.figures(table.head, last))
     return _Rank(
         blocks=tuple(blocks),
         seconds=tuple(each[group] for group in blocks),
@@ -144,11 +144,11 @@ def _rank(rank: int, priced: PricedStrategy) -> _Rank:
 
 def _block_seconds(group: LayerGroup, rank: int, priced: PricedStrategy) -> float:
     table, choice = priced.tables[priced.rank_kinds[rank]], priced.choices[choice_of(group)]
-    return _seconds(HeldLayers(costs=table.blocks[0], choice=choice, count=1))
+    return _seconds(priced.figures(table.blocks[0], choice))
 
 
-def _seconds(held: HeldLayers) -> float:
-    return virtual_stage_seconds([held]).total
+def _seconds(figures: LayerFigures) -> float:
+    return sum(figures.split_seconds)
 
 
 def _strategy_of(ranks: Sequence[_Rank], priced: PricedStrategy) -> Strategy:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 
 from planner.cost.boundary import boundary_places
-from planner.cost.configuration import Choice
 from planner.cost.layer_costs import CostTable
 from planner.cost.priced import PricedStrategy, choice_of, edge_choice, edges_of
 from planner.cost.stage import Boundary, HeldLayers
@@ -18,11 +17,11 @@ def held_layers(index: int, priced: PricedStrategy) -> list[HeldLayers]:
     first_edge, last_edge = (priced.edges[edge_choice(edge)] for edge in edges_of(priced.strategy))
     layers: list[HeldLayers] = []
     if index == 0:
-        layers.append(HeldLayers(costs=table.embedding, choice=first_edge, count=1))
+        layers.append(HeldLayers(figures=priced.figures(table.embedding, first_edge), count=1))
     for group in priced.stages[index].layers:
-        layers.extend(_group_layers(group, table, priced.choices))
+        layers.extend(_group_layers(group, table, priced))
     if index == len(priced.stages) - 1:
-        layers.append(HeldLayers(costs=table.head, choice=last_edge, count=1))
+        layers.append(HeldLayers(figures=priced.figures(table.head, last_edge), count=1))
     return layers
 
 
@@ -68,17 +67,16 @@ def _kind_of(block: int, table: CostTable) -> int:
     raise ValueError(f"the model has no block {block}")
 
 
-def _group_layers(
-    group: LayerGroup, table: CostTable, choices: Mapping[Choice, int]
-) -> list[HeldLayers]:
+def _group_layers(group: LayerGroup, table: CostTable, priced: PricedStrategy) -> list[HeldLayers]:
     """Return the group's blocks by the kind that each is of."""
     held = []
     first_of_run = 0
-    index = choices[choice_of(group)]
+    choice = priced.choices[choice_of(group)]
     end = group.first_block + group.block_count
     for kind, count in table.chain:
         inside = min(end, first_of_run + count) - max(group.first_block, first_of_run)
         if inside > 0:
-            held.append(HeldLayers(costs=table.blocks[kind], choice=index, count=inside))
+            figures = priced.figures(table.blocks[kind], choice)
+            held.append(HeldLayers(figures=figures, count=inside))
         first_of_run += count
     return held

@@ -245,6 +245,11 @@ def _row(columns: _Columns, index: int) -> _Columns:
 
 def _rows(columns: _Columns, rows: Integers | slice) -> _Columns:
     """Return the columns of some configurations."""
-    return type(columns)(
-        **{field.name: getattr(columns, field.name)[rows] for field in fields(columns)}
-    )
+    kind = type(columns)
+    return kind(**{name: getattr(columns, name)[rows] for name in _NAMES[kind]})
+
+
+_NAMES: dict[type, tuple[str, ...]] = {
+    kind: tuple(field.name for field in fields(kind))
+    for kind in (MicroBatchSeconds, StepEndSeconds, LayerBytes, StageFixed)
+}

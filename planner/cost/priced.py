@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from planner.cost.configuration import (
     Choice,
@@ -12,7 +12,8 @@ from planner.cost.configuration import (
     Configurations,
     LayerChoices,
 )
-from planner.cost.layer_costs import CostTable
+from planner.cost.figures import LayerFigures, figures_of
+from planner.cost.layer_costs import CostTable, LayerCosts
 from planner.cost.schedule import rank_of_virtual_stage
 from planner.cost.table import cost_table
 from planner.hardware import ClusterHardware
@@ -37,6 +38,16 @@ class PricedStrategy:
     tables: tuple[CostTable, ...]
     rank_kinds: tuple[int, ...]
     stack: Stack
+    known: dict[tuple[int, int], LayerFigures] = field(
+        default_factory=dict, compare=False, repr=False
+    )
+
+    def figures(self, costs: LayerCosts, choice: int) -> LayerFigures:
+        """Return what a layer of these tables takes under a choice, read once for all ranks."""
+        key = (id(costs), choice)
+        if key not in self.known:
+            self.known[key] = figures_of(costs, choice)
+        return self.known[key]
 
     def rank_of(self, virtual_stage: int) -> int:
         """Return the pipeline rank that holds a virtual stage."""

@@ -2,29 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from operator import itemgetter
 
-from planner.cost.configuration import Floats
+from planner.cost.figures import LayerFigures
 from planner.cost.holdings import Holding, peak_activation_bytes
-from planner.cost.layer_costs import LayerCosts, MemoryLimits, MicroBatchSeconds, StepEndSeconds
+from planner.cost.layer_costs import MemoryLimits
 from planner.cost.schedule import BoundaryShares, FillWeights
 from planner.cost.simulate import VirtualStageSeconds
 from planner.schema.plan import MemoryBreakdown
 
-_SHARES = ("forward_share", "weight_gradient_share")
-_MICRO_BATCH_PARTS = tuple(
-    field.name for field in fields(MicroBatchSeconds) if field.name not in _SHARES
-)
-_STEP_END_PARTS = tuple(field.name for field in fields(StepEndSeconds))
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HeldLayers:
-    """`count` equal layers that a rank holds: priced by `costs` under the choice at `choice`."""
+    """`count` equal layers that a rank holds, and what one of them takes."""
 
-    costs: LayerCosts
-    choice: int
+    figures: LayerFigures
     count: int
 
 
@@ -90,29 +84,20 @@ def stage_totals(
     step_end_seconds: float,
     limits: MemoryLimits,
 ) -> StageTotals:
-    """Return what the rank that holds `held` takes; costs are of one configuration, [1, choices].
-
-    `held` is by virtual stage.
-    """
+    """Return what the rank that holds `held`, by virtual stage, takes."""
     every = [layers for stage in held for layers in stage]
-    micro_batch = {
-        name: sum(h.count * _at(h.costs.micro_batch_seconds, name, h.choice) for h in every)
-        for name in _MICRO_BATCH_PARTS
-    }
+    micro_batch = _sums([(h.count, h.figures.micro_batch_seconds) for h in every])
     exchange = sum(boundary.seconds for boundary in boundaries)
     paced = schedule.shares.pace * exchange
     micro_batch["pipeline_point_to_point"] += paced
-    step_end = {
-        name: sum(h.count * _at(h.costs.step_end_seconds, name, h.choice) for h in every)
-        for name in _STEP_END_PARTS
-    }
+    step_end = _sums([(h.count, h.figures.step_end_seconds) for h in every])
     step_end["optimizer"] += step_end_seconds
-    fill = sum(h.count * _fill_seconds(h, schedule.weights) for h in every)
+    fill = sum(h.count * schedule.weights.of_one(*h.figures.split_seconds) for h in every)
     buffers = sum(schedule.in_flight * b.sent_bytes + b.buffer_bytes for b in boundaries)
     kept = [_sum_bytes(stage, "activations") for stage in held]
     return StageTotals(
         micro_batch_seconds=micro_batch,
-        forward_seconds=sum(_forward_seconds(h) for h in every) + paced / 2.0,
+        forward_seconds=sum(h.count * h.figures.split_seconds[0] for h in every) + paced / 2.0,
         fill_seconds=fill + schedule.shares.fill * exchange,
         step_end_seconds=step_end,
         memory=_memory(every, limits, activations=schedule.kept_bytes(kept), boundary=buffers),
@@ -123,7 +108,7 @@ def stage_totals(
 
 def virtual_stage_seconds(held: Sequence[HeldLayers]) -> VirtualStageSeconds:
     """Return the forward, input-gradient and weight-gradient seconds of one micro-batch."""
-    parts = [_split_seconds(h) for h in held]
+    parts = [h.figures.split_seconds for h in held]
     counts = [h.count for h in held]
     forward, inputs, weights = (
         sum(count * part[place] for count, part in zip(counts, parts, strict=True))
@@ -132,42 +117,21 @@ def virtual_stage_seconds(held: Sequence[HeldLayers]) -> VirtualStageSeconds:
     return VirtualStageSeconds(forward=forward, input_gradient=inputs, weight_gradient=weights)
 
 
-def _fill_seconds(held: HeldLayers, weights: FillWeights) -> float:
-    """Return what one layer adds to the fill and drain."""
-    return weights.of_one(*_split_seconds(held))
-
-
-def _split_seconds(held: HeldLayers) -> tuple[float, float, float]:
-    """Return one layer's seconds of forward, of inputs' gradients and of weights' gradients."""
-    seconds = held.costs.micro_batch_seconds
-    total = sum(_at(seconds, name, held.choice) for name in _MICRO_BATCH_PARTS)
-    forward = total * _at(seconds, "forward_share", held.choice)
-    weight_gradient = total * _at(seconds, "weight_gradient_share", held.choice)
-    return forward, total - forward - weight_gradient, weight_gradient
-
-
-def _at(part: object, name: str, choice: int) -> float:
-    values: Floats = getattr(part, name)
-    return float(values[0, choice])
-
-
-def _forward_seconds(held: HeldLayers) -> float:
-    seconds = held.costs.micro_batch_seconds
-    total = sum(_at(seconds, name, held.choice) for name in _MICRO_BATCH_PARTS)
-    return held.count * total * float(seconds.forward_share[0, held.choice])
+def _sums(parts: Sequence[tuple[int, Mapping[str, float]]]) -> dict[str, float]:
+    """Return the sum of each part, so many times each, by name."""
+    return {name: sum(count * own[name] for count, own in parts) for name in parts[0][1]}
 
 
 def _sum_bytes(held: Sequence[HeldLayers], name: str) -> float:
-    return sum(h.count * _at(h.costs.bytes, name, h.choice) for h in held)
+    return sum(h.count * h.figures.bytes[name] for h in held)
 
 
 def _memory(
     held: Sequence[HeldLayers], limits: MemoryLimits, *, activations: float, boundary: float
 ) -> MemoryBreakdown:
     """Return the peak by cause: what is always held, activations in flight, largest transient."""
-    largest = max(held, key=lambda h: _at(h.costs.bytes, "transient", h.choice))
-    transient = _at(largest.costs.bytes, "transient", largest.choice)
-    logits = _at(largest.costs.bytes, "logits", largest.choice)
+    largest = max((h.figures.bytes for h in held), key=itemgetter("transient"))
+    transient, logits = largest["transient"], largest["logits"]
     parts = {
         name: _sum_bytes(held, name)
         for name in ("parameters", "gradients", "optimizer", "communication_buffers")
