@@ -26,8 +26,8 @@ from planner.workload.layer import ModelWorkload
 LARGE_PARAMETERS = 10e9
 HOST_RATIO_MOST = 0.5
 SLACK_AT_THE_LIMIT = 0.018
-LARGE_WIDTH = 0.099  # W
-EXPONENTS = (0.61, 0.37, 1.15, 0.67, 0.63, 0.21)  # a to f
+LARGE_WIDTH = 0.100  # W
+EXPONENTS = (0.46, 0.36, 1.04, 0.66, 0.63, 0.25)  # a to f
 
 
 def step_width(
