@@ -20,7 +20,7 @@ _ANY = (0.02, 1.6)
 _LONG = (1.3, 2.0)
 # How long a run may wait for a node that is gone before others have it, in leases: some would do,
 # but the machine may be busy.
-_TAKEN_OVER_LEASES = 25
+_TAKEN_OVER_LEASES = 20
 DAY_SECONDS = 86_400.0
 
 

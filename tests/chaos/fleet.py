@@ -11,7 +11,9 @@ import sys
 import tempfile
 import uuid
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from executor.agent.processes import TAG, kill_all
@@ -21,6 +23,17 @@ from tests.chaos.proxy import Proxy
 from tests.chaos.server import ROOT, START_SECONDS, Server, Tempo, free_port, wait_until
 
 FINAL = {"succeeded", "failed", "cancelled"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """Where a node is: `prefix` starts its processes there, and its server is at `server_host`."""
+
+    prefix: tuple[str, ...] = ()
+    server_host: str = "127.0.0.1"
+
+
+HERE = Place()
 
 
 class Node:
@@ -36,14 +49,16 @@ class Node:
         seed: int,
         clock: Clock,
         root: Path = ROOT,
+        place: Place = HERE,
         ranks: int = 2,
     ) -> None:
         self.name = name
+        self._prefix = place.prefix
         self._root = root
         self.clock = clock
         self.folder = folder / name
         self.folder.mkdir()
-        self.proxy = Proxy(server.port, seed=seed)
+        self.proxy = Proxy(server.port, seed=seed, host=place.server_host)
         self._configuration = self.folder / "agent.toml"
         # Below the ports that systems give to outgoing connections.
         first = 20_000 + 40 * (free_port() % 200)
@@ -73,18 +88,21 @@ class Node:
     def enrol(self, server: Server) -> None:
         """Take it into the fleet with a one-time token."""
         token = server.ask("POST", "/v1/enrolment-tokens", {"note": self.name})["token"]
-        subprocess.run(
-            [sys.executable, "-m", "executor.agent", "enrol", "--server", self.proxy.url,
-             "--token", token, "--config", str(self._configuration)],
-            cwd=self._root, check=True, capture_output=True,
-        )  # fmt: skip
+        command = [
+            *self._prefix, sys.executable, "-m", "executor.agent", "enrol",
+            "--server", self.proxy.url, "--token", token, "--config", str(self._configuration),
+        ]  # fmt: skip
+        answer = subprocess.run(
+            command, cwd=self._root, check=False, capture_output=True, text=True
+        )
+        assert answer.returncode == 0, answer.stderr
 
     def start(self) -> None:
         """Start the agent."""
         variables = {name: value for name, value in os.environ.items() if name != TAG}
         with (self.folder / "agent.log").open("ab") as log:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "executor.agent", "run", "--config",
+                [*self._prefix, sys.executable, "-m", "executor.agent", "run", "--config",
                  str(self._configuration)],
                 cwd=self._root, env={**variables, **self.clock.environment, "OMP_NUM_THREADS": "1"},
                 stdout=log, stderr=log, start_new_session=True,
@@ -164,15 +182,22 @@ class Fleet:
         self.run_ids: set[str] = set()
         self.surprises: list[str] = []
 
-    def start(self, commands: str, *, node_count: int, seed: int = 0) -> None:
-        """Start the server and agents that allow `commands` (TOML)."""
+    def start(
+        self,
+        commands: str,
+        *,
+        node_count: int,
+        seed: int = 0,
+        places: Mapping[int, Place] = MappingProxyType({}),
+    ) -> None:
+        """Start the server and agents that allow `commands` (TOML), some in other `places`."""
         self.server.start()
         self.server.let_in()
         for index in range(node_count):
             node = Node(
                 f"node-{index}", self.folder, server=self.server, commands=commands,
                 seed=seed * 1000 + index, clock=Clock(self._clocks, f"node-{index}"),
-                root=self._root,
+                root=self._root, place=places.get(index, HERE),
             )  # fmt: skip
             self.nodes.append(node)
             node.enrol(self.server)

@@ -21,7 +21,7 @@ from tests.chaos.rounds import play
 from tests.chaos.server import ROOT
 
 _COPIED = ("api", "executor", "planner", "tests")
-_ROUNDS = 3
+_SEEDS = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,11 +98,12 @@ def _by_test(guard: Guard, root: Path) -> str:
 
 def _by_rounds(guard: Guard, root: Path) -> str:
     """Return the first loss of a few rounds, nothing if there is none."""
-    folder = root.parent / "fleet"
-    folder.mkdir()
-    tally = play(folder, rounds=_ROUNDS, seed=0, kinds=[guard.fault], root=root)
-    for loss in tally.losses:
-        return f"{guard.fault}: {loss.partition('): ')[2] or loss}"[:160]
+    for seed in range(_SEEDS):
+        folder = root.parent / f"fleet-{seed}"
+        folder.mkdir()
+        tally = play(folder, rounds=1, seed=seed, kinds=[guard.fault], root=root)
+        for loss in tally.losses:
+            return f"{guard.fault}: {loss.partition('): ')[2] or loss}"[:160]
     return ""
 
 

@@ -48,7 +48,7 @@ class Acknowledged:
 class Proxy:
     """A proxy on a port of its own; `cut`, `spoil` and `calm` change what it does."""
 
-    def __init__(self, server_port: int, *, seed: int) -> None:
+    def __init__(self, server_port: int, *, seed: int, host: str = "127.0.0.1") -> None:
         self.acknowledged = Acknowledged()
         self.is_cut = False
         self.spoiled_ratio = 0.0
@@ -57,7 +57,7 @@ class Proxy:
         self._older: list[Request] = []
         self._beats: dict[str, float] = {}
         self._lock = threading.Lock()
-        self._http = _Server(("127.0.0.1", 0), _Handler)
+        self._http = _Server((host, 0), _Handler)
         self._http.proxy = self
         self._thread = threading.Thread(
             target=self._http.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True
@@ -67,7 +67,8 @@ class Proxy:
     @property
     def url(self) -> str:
         """Return where an agent finds its server."""
-        return f"http://127.0.0.1:{self._http.server_address[1]}"
+        host, port = self._http.server_address[:2]
+        return f"http://{host!s}:{port}"
 
     def close(self) -> None:
         """Stop listening."""

@@ -13,21 +13,21 @@ from tests.chaos.clocks import Clock
 from tests.chaos.rounds import play
 
 pytestmark = pytest.mark.slow
-SEED = 7
+SEED = 11
 
 
 @pytest.mark.timeout(600)
 def test_rounds_of_faults_lose_no_run_no_row_and_no_line(tmp_path: Path) -> None:
     """Kinds of faults are drawn; every round ends in a true state."""
     kinds = [
-        *("rank killed", "agent killed", "server killed", "network cut", "cancelled"),
-        "database away",
+        *("rank killed", "agent killed", "server killed", "cancelled", "database away"),
+        "network cut, server's clock set",
     ]
     said: list[str] = []
-    tally = play(tmp_path, rounds=4, seed=SEED, kinds=kinds, say=said.append)
-    assert tally.rounds == 4
+    tally = play(tmp_path, rounds=3, seed=SEED, kinds=kinds, say=said.append)
+    assert tally.rounds == 3
     assert tally.losses == [], "\n".join(said)
-    assert sum(tally.ends[state] for state in ("succeeded", "cancelled")) == 4
+    assert sum(tally.ends[state] for state in ("succeeded", "cancelled")) == 3
 
 
 def test_a_clock_that_is_set_is_read_by_processes_and_moves_nothing_else(tmp_path: Path) -> None:
