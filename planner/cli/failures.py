@@ -20,6 +20,7 @@ from typing import Any
 import typer
 from typer import TyperException
 
+from planner.cli.neighbours import neighbours_said
 from planner.errors import InputError, MeshwrightError, VerificationError, shorten
 
 ERROR = 1
@@ -87,10 +88,18 @@ def _message(error: Exception) -> str:
         return "aborted"
     if isinstance(error, OSError):
         return f"{error.filename or 'system'}: {error.strerror or _one_line(error)}"
+    return _unexpected(error)
+
+
+def _unexpected(error: Exception) -> str:
+    """Return what to say of what no user did: another distribution's files, or a bug."""
+    what = f"unexpected {type(error).__name__}: {shorten(str(error) or 'no message')}"
+    beside = neighbours_said()
+    if beside:
+        return f"{what}; {beside}"
     return (
-        f"unexpected {type(error).__name__}: {shorten(str(error) or 'no message')}; this is a bug "
-        f"in meshwright {version('meshwright')}: please report the command with what "
-        "MESHWRIGHT_DEBUG=1 prints"
+        f"{what}; this is a bug in meshwright {version('meshwright')}: please report the command "
+        "with what MESHWRIGHT_DEBUG=1 prints"
     )
 
 

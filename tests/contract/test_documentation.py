@@ -1,4 +1,7 @@
-"""Documentation: its commands run, its links lead somewhere, and it knows every command."""
+"""Documentation: its commands run, its links lead somewhere, and it knows every command.
+
+What pages show outside their consoles (curl, make, docker) is `test_documented_shell.py`'s.
+"""
 
 from __future__ import annotations
 

@@ -59,6 +59,8 @@ def _steps(home: Path) -> None:
     _check_beside_others(python)
     _check_used(python, home)
     _say(started, "planned from another folder, by command and from Python")
+    _check_overwritten(python)
+    _say(started, "named the neighbour that overwrote a module")
 
 
 def _built(folder: Path) -> Path:
@@ -123,6 +125,32 @@ def _check_used(python: Path, home: Path) -> None:
     for arguments in _commands():
         _require(bool(_run([command, *arguments], cwd=elsewhere)), f"{arguments} says nothing")
     _run([str(python), "-P", "-c", USE], cwd=elsewhere)
+
+
+def _check_overwritten(python: Path) -> None:
+    """Raise unless a command that fails names the distribution that has overwritten its module.
+
+    A wheel written by hand is installed for it: pip asks nobody.
+    """
+    wheel = python.parents[2] / "neighbour-1.0-py3-none-any.whl"
+    files = {
+        "profiles/devices/h100-sxm5-80gb.yaml": "not: ours\n",
+        "planner/planning.py": "raise RuntimeError('not ours')\n",
+        "neighbour-1.0.dist-info/METADATA": "Metadata-Version: 2.1\n"
+        "Name: neighbour\nVersion: 1.0\n",
+        "neighbour-1.0.dist-info/WHEEL": "Wheel-Version: 1.0\nGenerator: hand\n"
+        "Root-Is-Purelib: true\nTag: py3-none-any\n",
+    }
+    record = "".join(f"{name},,\n" for name in [*files, "neighbour-1.0.dist-info/RECORD"])
+    with zipfile.ZipFile(wheel, "w") as archive:
+        for name, text in {**files, "neighbour-1.0.dist-info/RECORD": record}.items():
+            archive.writestr(name, text)
+    _run([str(python), "-m", "pip", "install", "--quiet", "--no-deps", "--no-index", str(wheel)])
+    arguments = ["plan", "llama-3-8b", "8xh100-sxm5-80gb", "--global-batch-size", "64"]
+    command = [str(python.parent / "meshwright"), *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    _require(done.returncode == 1, f"an overwritten module is no failure: {done.stdout}")
+    _require("neighbour has files in `planner`" in done.stderr, done.stderr)
 
 
 def _commands() -> Iterator[list[str]]:
