@@ -77,7 +77,7 @@ def _program(path: Path) -> object:
                 raise DocumentError(
                     f"holds {len(found)} programs, and one is needed",
                     field=str(path),
-                    remedy="give what torch.export.save wrote",
+                    remedy="give what torch.export.save wrote; anything pickled stays closed",
                 )
             with archive.open(found[0]) as file:
                 content = file.read(MODEL_BYTES_LIMIT + 1)

@@ -52,8 +52,9 @@ def graph_from_huggingface(config: Mapping[str, Any], *, name: str) -> ModelGrap
 
         near = get_close_matches(str(model_type)[:_LENGTH_LIMIT], _readers(), n=3)
         hint = f"did you mean {', '.join(near)}? " if near else ""
+        code = ", and the code that auto_map names is never run" if "auto_map" in config else ""
         raise UnsupportedModelError(
-            "is not a model type that can be read",
+            f"is not a model type that can be read{code}",
             field="model_type",
             value=model_type,
             remedy=f"{hint}known types are {', '.join(model_types())}; or trace the model with "

@@ -26,6 +26,9 @@ if TYPE_CHECKING:
 _NAME_LENGTH_LIMIT = 200
 _DEFAULT_NAME = "model"
 _SUFFIXES = {".json", ".yaml", ".yml", ".pt2"}
+_CLOSED = frozenset(
+    {".bin", ".ckpt", ".gguf", ".h5", ".pickle", ".pkl", ".pt", ".pth", ".safetensors"}
+)
 
 
 def _models() -> Traversable:
@@ -66,6 +69,13 @@ def read_model(reference: str) -> tuple[JsonValue, ModelGraph]:
 
         graph = graph_from_archive(path, name=path.stem[:_NAME_LENGTH_LIMIT] or _DEFAULT_NAME)
         return graph.model_dump(mode="json"), graph
+    if path.suffix in _CLOSED:
+        raise InputError(
+            "is a file of weights or pickles, which are never opened",
+            field="model",
+            value=reference,
+            remedy="give the config.json beside it, or what torch.export.save wrote (.pt2)",
+        )
     fields = read_fields(path)
     name = path.parent.resolve().name if path.stem == "config" else path.stem
     return fields, model_from_fields(fields, name=name)

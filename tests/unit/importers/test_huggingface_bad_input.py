@@ -137,6 +137,12 @@ def test_unknown_model_type_lists_neighbours_and_all_known_types():
     assert "deepseek_v3, deepseek_v4, ernie4_5, ernie4_5_moe, falcon" in error.remedy
 
 
+def test_a_type_of_its_own_code_is_told_that_it_is_never_run():
+    fields = {**SIZES, "model_type": "own", "auto_map": {"AutoModel": "modeling.Own"}}
+    with pytest.raises(UnsupportedModelError, match="the code that auto_map names is never run"):
+        model_from_fields(fields, name="it")
+
+
 @pytest.mark.parametrize("model_type", ["", None, 7, [], {"llama": 1}, "L" * 10_000_000])
 def test_model_type_that_is_none_is_refused(model_type):
     with pytest.raises(UnsupportedModelError) as caught:

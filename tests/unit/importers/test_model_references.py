@@ -142,3 +142,13 @@ def test_own_document_with_more_chosen_experts_than_experts_is_refused():
     }
     with pytest.raises(DocumentError, match=r"experts_per_token: exceeds expert_count 4"):
         model_from_fields(fields, name="it")
+
+
+@pytest.mark.parametrize("name", ["model.pt", "pytorch_model.bin", "model.safetensors"])
+def test_weights_and_pickles_are_never_opened(tmp_path, name):
+    """The file would tell: whoever unpickled it would raise an error of its own."""
+    path = tmp_path / name
+    path.write_bytes(b"cbuiltins\nexec\n(S'raise SystemExit(7)'\ntR.")
+    with pytest.raises(InputError, match="which are never opened") as caught:
+        read_model(str(path))
+    assert "config.json" in caught.value.remedy
