@@ -58,6 +58,10 @@ def read_plan(path: Path) -> Plan:
             value="infeasible",
             remedy="plan again with one of the relaxations that it names",
         )
+    if "strategy" not in fields and "certificate" not in fields:
+        raise InputError(
+            "is no plan", field=str(path), remedy="give what `meshwright plan --out FILE` wrote"
+        )
     return Plan.from_fields(fields, source=str(path))
 
 

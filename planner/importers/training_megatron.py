@@ -56,6 +56,12 @@ def read_megatron(text: str, setting: Setting, *, source: str) -> TrainingConfig
         DocumentError: naming the flag, its value and the remedy.
     """
     found = flags_in(text, source=source)
+    if not found.values:
+        raise DocumentError(
+            "has no flag that says a batch or a parallelism to Megatron-LM",
+            field=source,
+            remedy="give the arguments of pretrain_gpt.py, --micro-batch-size among them",
+        )
     config = megatron_config(found.values, setting)
     return replace(config, assumptions=(*found.assumptions, *config.assumptions))
 

@@ -227,7 +227,7 @@ def test_place_that_cannot_be_written_is_refused(tmp_path):
 def test_plan_commands_refuse_what_is_no_plan(written, name):
     path = written("plan.json", {"schema_version": 1})
     words = [path, path] if name == "compare" else [path]
-    refused(run_command(name, *words), "add the field")
+    refused(run_command(name, *words), "is no plan", "--out FILE")
 
 
 @pytest.mark.parametrize("name", ["compare", "verify", "run"])

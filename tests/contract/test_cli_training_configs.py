@@ -66,6 +66,24 @@ def test_compare_prices_a_configuration_on_the_jobs_of_the_plan(files):
     assert not found["jobs_differ"]
 
 
+def test_a_text_with_flags_of_another_program_is_no_configuration(files):
+    (files / "Makefile").write_text("test:\n\tpytest --numprocesses 2 --dist worksteal\n")
+    code, _, said = run("estimate", *TINY, *JOB, "--strategy", files / "Makefile")
+    assert code == 1
+    assert "has no flag that says a batch or a parallelism to Megatron-LM" in said
+
+
+def test_accelerate_s_yaml_may_have_anchors(files):
+    (files / "accelerate.yaml").write_text(
+        "shared: &fsdp\n  fsdp_version: 2\n  fsdp_reshard_after_forward: true\n"
+        "distributed_type: FSDP\nfsdp_config:\n  <<: *fsdp\nnum_processes: 2\n"
+    )
+    code, out, _ = run("estimate", *TINY, *JOB, "--strategy", files / "accelerate.yaml", "--json")
+    assert code == 0
+    (stage,) = json.loads(out)["strategy"]["stages"]
+    assert {group["zero_stage"] for group in stage["layers"]} == {3}
+
+
 def test_export_writes_files_and_says_what_it_lost(files):
     out = files / "launch"
     code, printed, _ = run("export", files / "plan.json", "--to", "slurm", "--out", out)
