@@ -79,8 +79,10 @@ def compiler_differences(
 def why_not_compiled(strategy: Strategy, declaration: ModelDeclaration) -> str | None:
     """Return why torch 2.13 cannot compile the blocks of a plan, `None` where it can.
 
-    Tensor parallelism was tried and fails to trace; DualPipeV was tried and gave no answer within
-    minutes. The others have not been tried.
+    What is refused was tried on two busy cores: tensor parallelism fails to trace; a ring of ranks
+    fails where its code resumes; experts on ranks of their own were compiled anew for each count of
+    tokens until torch gave up; DualPipeV, experts on data ranks, and inductor where heads are
+    exchanged (aot_eager trains alike there) gave no answer within two to four minutes.
     """
     if declaration.is_whole:
         return "the model declares no blocks"
