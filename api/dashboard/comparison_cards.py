@@ -73,7 +73,7 @@ def _range(compared: Compared) -> str:
 def _capacity(compared: Compared) -> str:
     fullest = max(compared.prediction.stages, key=lambda stage: stage.peak_memory_bytes)
     chance = compared.prediction.fits_probability
-    return f"of {quantities.memory(fullest.capacity_bytes)} usable, {chance:.0%} chance to fit"
+    return f"{chance:.0%} chance to fit into {quantities.memory(fullest.capacity_bytes)}"
 
 
 _KINDS = (

@@ -34,8 +34,8 @@ Shown = Literal["differences", "all"]
 
 LETTERS = "ABCDEFGHIJKLMNOP"
 _SECTIONS = {
-    "prediction": "Prediction",
     "strategy": "Strategy",
+    "prediction": "Prediction",
     "breakdown_seconds": "Where the step goes",
     "memory": "Memory per device",
     "certificate": "Certificate",
@@ -61,6 +61,10 @@ class Column:
     baseline_url: str | None
     without_url: str | None
 
+    def metric(self, label: str) -> Metric | None:
+        """Return the number of that name; nothing where the plan does not say it."""
+        return next((metric for metric in self.metrics if metric.label == label), None)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
@@ -85,6 +89,7 @@ class ComparisonView:
     comparison: Comparison
     shown: Shown
     columns: tuple[Column, ...]
+    metric_labels: tuple[str, ...]
     sections: tuple[Section, ...]
     findings: tuple[Finding, ...]
     scatter_figure: Figure
@@ -115,6 +120,9 @@ def comparison_view(
         comparison=comparison,
         shown=shown,
         columns=columns,
+        metric_labels=tuple(
+            dict.fromkeys(metric.label for column in columns for metric in column.metrics)
+        ),
         sections=_sections(facts),
         findings=findings(compared, comparison.differences, letters=LETTERS),
         scatter_figure=_scatter(columns),

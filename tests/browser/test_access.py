@@ -51,7 +51,7 @@ def test_plans_are_compared_without_javascript(make_page):
     page.get_by_role("checkbox", name=re.compile("TP 4 x DP 2")).check()
     page.get_by_role("checkbox", name=re.compile("TP 2 x PP 2 x DP 2")).first.check()
     page.get_by_role("button", name="Compare").click()
-    expect(page.get_by_role("table", name=re.compile("Deltas"))).to_contain_text("better")
+    expect(page.get_by_role("table", name=re.compile("^Compared plans"))).to_contain_text("better")
 
 
 def test_a_plan_is_made_without_javascript(make_page, service):

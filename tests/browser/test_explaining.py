@@ -61,7 +61,9 @@ def test_a_pasted_config_is_priced_and_compared_at_an_address_of_its_own(page, p
     ).to_be_visible()
     expect(page.get_by_role("row", name="Tensor parallel 1 4")).to_have_count(1)
     page.goto(page.url)
-    expect(page.get_by_role("list", name="Compared plans")).to_contain_text("Your config")
+    expect(page.get_by_role("table", name=re.compile("^Compared plans"))).to_contain_text(
+        "Your config"
+    )
 
 
 def test_a_config_that_is_not_legal_is_told_at_its_field_and_kept(page, watch):

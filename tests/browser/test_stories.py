@@ -94,6 +94,20 @@ def test_comparison_shows_differences_and_on_demand_the_rest(page):
     expect(page.get_by_role("row", name=re.compile("^Micro-batch size"))).to_have_count(0)
 
 
+def test_three_plans_are_judged_at_a_glance_and_the_rest_unfolds(page):
+    page.goto("/compare?plan=plan-proven&plan=plan-wide&plan=plan-third")
+    overview = page.get_by_role("table", name=re.compile("^Compared plans"))
+    wide = overview.get_by_role("row", name=re.compile("^B "))
+    expect(wide).to_contain_text(
+        re.compile("800 ms.*20.0% better.*Bubble.*pipeline parallel 2 → 1")
+    )
+    expect(overview.get_by_role("row").last).to_be_in_viewport()
+    chart = page.get_by_role("img", name=re.compile("^Change of the step of B"))
+    expect(chart).to_be_hidden()
+    page.get_by_text("200 ms a step faster than A").click()
+    expect(chart.locator("svg.main-svg").first).to_be_visible()
+
+
 def test_another_plan_becomes_the_baseline(page):
     page.goto("/compare?plan=plan-proven&plan=plan-wide")
     page.get_by_role("link", name="Make baseline plan B").click()

@@ -32,6 +32,9 @@
   const draw = () => {
     const style = getComputedStyle(document.documentElement);
     for (const { target, figure } of charts) {
+      if (target.closest("details:not([open])") !== null) {
+        continue; // it has no width before it is unfolded
+      }
       const { data, layout } = resolved(figure, style);
       if (target.clientWidth < NARROW_PIXELS) {
         layout.annotations = [];
@@ -48,5 +51,6 @@
     }
   });
   draw();
+  document.addEventListener("toggle", draw, true);
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", draw);
 })();
