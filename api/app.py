@@ -46,6 +46,7 @@ from api.services.limits import RateLimits
 from api.services.operations import OperationService
 from api.services.planner import Planner, the_planner
 from api.services.plans import PlanService
+from api.services.projects import ProjectService
 from api.services.pruning import Pruning
 from api.services.sessions import SessionService
 from api.services.solves import Solves
@@ -101,6 +102,7 @@ def create_app(settings: Settings | None = None, *, planner: Planner | None = No
         catalogue=CatalogueService(planner),
         health=health_service,
         keys=key_service,
+        projects=ProjectService(database, key_service),
         audit=AuditService(database),
         sessions=sessions,
         authentication=Authentication(key_service, sessions, limits, settings),

@@ -21,6 +21,7 @@ from api.services.health import HealthService
 from api.services.keys import KeyService
 from api.services.operations import OperationService
 from api.services.plans import DEFAULT_WAIT_SECONDS, PlanService
+from api.services.projects import ProjectService
 from api.services.sessions import SessionService
 
 WAIT_SECONDS_LIMIT = 30.0
@@ -41,6 +42,7 @@ class Services:
     catalogue: CatalogueService
     health: HealthService
     keys: KeyService
+    projects: ProjectService
     audit: AuditService
     sessions: SessionService
     authentication: Authentication
@@ -194,6 +196,7 @@ Estimates = Annotated[EstimateService, Depends(Part(lambda request: services(req
 Catalogue = Annotated[CatalogueService, Depends(Part(lambda request: services(request).catalogue))]
 HealthChecks = Annotated[HealthService, Depends(Part(lambda request: services(request).health))]
 Keys = Annotated[KeyService, Depends(Part(lambda request: services(request).keys))]
+Projects = Annotated[ProjectService, Depends(Part(lambda request: services(request).projects))]
 AuditLog = Annotated[AuditService, Depends(Part(lambda request: services(request).audit))]
 Sessions = Annotated[SessionService, Depends(Part(lambda request: services(request).sessions))]
 MetricsOfApp = Annotated[Metrics, Depends(Part(lambda request: request.app.state.metrics))]

@@ -1,7 +1,8 @@
-"""Pages of an administrator: the keys of the project, and its audit log."""
+"""Pages of an administrator: the keys of the project, its audit log, and the projects."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Annotated
 
@@ -11,12 +12,20 @@ from pydantic import ConfigDict, Field
 from starlette.concurrency import run_in_threadpool
 
 from api.caller import Caller, Scope
-from api.dashboard.key_form import SCOPE_MEANINGS, KeyForm, read_key_form
+from api.dashboard.key_form import (
+    SCOPE_MEANINGS,
+    KeyForm,
+    ProjectForm,
+    read_key_form,
+    read_project_form,
+)
 from api.dashboard.page_route import PageRoute
 from api.dashboard.rendering import page
-from api.deps import Administrator, AuditLog, KeyId, Keys
+from api.deps import Administrator, AuditLog, KeyId, Keys, Projects
 from api.schemas import ApiKey, AuditQuery, NewApiKey, WirePart
 from api.services.keys import KeyService
+from api.services.projects import ProjectService, oversees
+from planner.errors import InputError
 
 _SEE_OTHER = 303
 _UNPROCESSABLE = 422
@@ -70,6 +79,52 @@ def show_audit_log(
     """Show who did what in the project, the newest first."""
     found = audit.list(caller, asked.audit_query())
     return page("audit.html", found=found, asked=asked, caller=caller)
+
+
+@router.get("/projects")
+def show_projects(caller: Administrator, projects: Projects) -> Response:
+    """Show the projects that the caller may know of, and who has keys of them."""
+    return _projects_page(caller, projects)
+
+
+@router.post("/projects")
+async def make_project(caller: Administrator, request: Request, projects: Projects) -> Response:
+    """Make a project and show its first key, this once; or the form again with what is wrong."""
+    form = read_project_form(await request.form())
+    return await run_in_threadpool(_project_made, caller, projects, form)
+
+
+def _project_made(caller: Caller, projects: ProjectService, form: ProjectForm) -> Response:
+    if form.complaints:
+        return _projects_page(caller, projects, form=form, status=_UNPROCESSABLE)
+    try:
+        made = projects.create(caller, form.project, holder=form.holder)
+    except InputError as error:
+        again = replace(form, complaints={"project": f"{error.problem}: {error.remedy}"})
+        return _projects_page(caller, projects, form=again, status=_UNPROCESSABLE)
+    response = _projects_page(caller, projects, made=made)
+    response.headers["Cache-Control"] = "no-store"
+    return response
+
+
+def _projects_page(
+    caller: Caller,
+    projects: ProjectService,
+    *,
+    form: ProjectForm | None = None,
+    made: NewApiKey | None = None,
+    status: int = 200,
+) -> Response:
+    return page(
+        "projects.html",
+        status=status,
+        projects=projects.list(caller),
+        key_state=key_state,
+        oversees=oversees(caller),
+        caller=caller,
+        form=form or ProjectForm(),
+        made=made,
+    )
 
 
 def _keys_page(

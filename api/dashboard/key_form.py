@@ -1,7 +1,8 @@
-"""The form that makes a key: what was typed, and what is wrong with it, field by field."""
+"""The forms that make a key or a project: what was typed, and what is wrong, field by field."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -10,6 +11,7 @@ from starlette.datastructures import FormData
 
 from api.caller import Scope
 from api.schemas import ApiKeyRequest
+from api.services.keys import PROJECT_PATTERN
 
 SCOPE_MEANINGS: Mapping[Scope, str] = {
     Scope.READ: "see plans, runs and agents",
@@ -17,6 +19,7 @@ SCOPE_MEANINGS: Mapping[Scope, str] = {
     Scope.RUN: "start and cancel runs",
     Scope.ADMIN: "make and revoke keys and agents, read the audit log, delete plans",
 }
+_NAME_LENGTH_LIMIT = 200
 _RULES = {
     "name": "must be 1 to 200 characters: say who or what will hold the key",
     "scopes": "must be at least one: tick what the holder may do",
@@ -33,6 +36,28 @@ class KeyForm:
     expires_in_days: str = ""
     request: ApiKeyRequest | None = None
     complaints: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProjectForm:
+    """A new project and who will administer it; `complaints` are by field."""
+
+    project: str = ""
+    holder: str = ""
+    complaints: Mapping[str, str] = field(default_factory=dict)
+
+
+def read_project_form(form: FormData) -> ProjectForm:
+    """Return what the form asks for, and what must be mended in it."""
+    project, holder = (str(form.get(name, "")).strip() for name in ("project", "holder"))
+    complaints = {}
+    if not re.fullmatch(PROJECT_PATTERN, project):
+        complaints["project"] = (
+            "must be 1 to 64 of a-z, 0-9, '.', '_' and '-', beginning with one of a-z, 0-9"
+        )
+    if not 1 <= len(holder) <= _NAME_LENGTH_LIMIT:
+        complaints["holder"] = _RULES["name"]
+    return ProjectForm(project=project, holder=holder, complaints=complaints)
 
 
 def read_key_form(form: FormData) -> KeyForm:

@@ -66,6 +66,15 @@ class ProjectRepository:
     def __init__(self, session: Session) -> None:
         self._session = session
 
+    def all(self) -> Sequence[ProjectRow]:
+        """Return the projects by name."""
+        return self._session.scalars(select(ProjectRow).order_by(ProjectRow.id)).all()
+
+    def add(self, project_id: str, *, at: datetime) -> None:
+        """Store a new project; the database refuses a name that is taken."""
+        self._session.add(ProjectRow(id=project_id, created_at=at))
+        self._session.flush()
+
     def ensure(self, project_id: str, *, at: datetime) -> None:
         """Have the project exist."""
         if self._session.get(ProjectRow, project_id) is None:

@@ -26,7 +26,7 @@ from planner.errors import InputError
 
 OPERATOR = "operator"
 _KEY = re.compile(r"(mw_[a-z0-9]{8})_[A-Za-z0-9_-]{43}")
-_PROJECT = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
+PROJECT_PATTERN = r"[a-z0-9][a-z0-9._-]{0,63}"
 _PREFIX_ALPHABET = "abcdefghijkmnpqrstuvwxyz23456789"
 _PREFIX_LENGTH = 8
 _SECRET_BYTES = 32
@@ -92,19 +92,19 @@ class KeyService:
                 subject=row.id,
                 details={"name": row.name, "prefix": prefix, "scopes": row.scopes},
             )
-        return NewApiKey(**_shown(row).model_dump(), key=text)
+        return NewApiKey(**shown_key(row).model_dump(), key=text)
 
     def list(self, caller: Caller) -> ApiKeyList:
         """Return the keys of the caller's project."""
         with self._database.reading() as session:
             rows = KeyRepository(session).all(project_id=caller.project_id)
-        return ApiKeyList(items=tuple(_shown(row) for row in rows))
+        return ApiKeyList(items=tuple(shown_key(row) for row in rows))
 
     def list_all(self) -> ApiKeyList:
         """Return the keys of all projects, for who runs the service."""
         with self._database.reading() as session:
             rows = KeyRepository(session).all()
-        return ApiKeyList(items=tuple(_shown(row) for row in rows))
+        return ApiKeyList(items=tuple(shown_key(row) for row in rows))
 
     def revoke(self, caller: Caller, key_id: str) -> ApiKey:
         """Have the key let nobody in any more, at once; twice is the same as once.
@@ -122,7 +122,7 @@ class KeyService:
                     caller, action="key.revoke", subject=key_id, details={"prefix": row.prefix}
                 )
             session.refresh(row)
-            return _shown(row)
+            return shown_key(row)
 
     def revoke_by_name(self, given: str) -> ApiKey:
         """Revoke the key with that id or visible prefix, for who runs the service.
@@ -144,7 +144,7 @@ def operator(project_id: str = DEFAULT_PROJECT) -> Caller:
     Raises:
         InputError: if no project can have that name.
     """
-    if not _PROJECT.fullmatch(project_id):
+    if not re.fullmatch(PROJECT_PATTERN, project_id):
         raise InputError(
             "is not a name for a project",
             field="--project",
@@ -170,7 +170,8 @@ def _caller(row: ApiKeyRow) -> Caller | None:
     )
 
 
-def _shown(row: ApiKeyRow) -> ApiKey:
+def shown_key(row: ApiKeyRow) -> ApiKey:
+    """Return what may be shown of a key: all but its secret."""
     return ApiKey(
         id=row.id,
         project=row.project_id,

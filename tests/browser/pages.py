@@ -19,5 +19,6 @@ PAGES = [
     "/agents",
     "/keys",
     "/audit",
+    "/projects",
     "/login",
 ]

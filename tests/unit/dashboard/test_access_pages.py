@@ -8,6 +8,7 @@ from fastapi.testclient import TestClient
 
 from api.app import create_app
 from api.caller import Scope
+from api.errors import ForbiddenError
 from api.schemas import ApiKeyRequest
 from api.services.keys import operator
 from api.settings import Settings
@@ -92,6 +93,45 @@ def test_the_log_is_read_to_its_end_page_by_page(client):
     assert client.get(older).text.count("key.create</a>") == 1
 
 
+def test_a_new_project_has_a_key_that_administers_it_and_nothing_else(client):
+    made = sent(client, "/projects", project="vision", holder="Ada")
+    (key,) = re.findall(r"mw_[a-z0-9]{8}_[A-Za-z0-9_-]{43}", made.text)
+    assert made.headers["cache-control"] == "no-store"
+    ada = {"Authorization": f"Bearer {key}"}
+    assert client.get("/v1/caller", headers=ada).json()["project"] == "vision"
+    assert client.get("/v1/plans", headers=ada).json()["items"] == []
+    assert "project.create" in client.get("/audit").text
+    assert "Ada" in client.get("/projects").text
+
+
+def test_an_administrator_of_another_project_sees_its_own_alone_and_makes_none(app, client):
+    key = app.state.services.projects.create(operator(), "vision", holder="Ada").key
+    ada = {"Authorization": f"Bearer {key}"}
+    shown = client.get("/projects", headers=ada).text
+    assert "<strong>vision</strong>" in shown
+    assert "<strong>default</strong>" not in shown
+    assert "Make a project" not in shown
+    with pytest.raises(ForbiddenError):
+        app.state.services.projects.create(
+            app.state.services.keys.identified(key), "speech", holder="Ada"
+        )
+
+
+@pytest.mark.parametrize(
+    ("fields", "told"),
+    [
+        ({"project": "Vision!", "holder": "Ada"}, "1 to 64 of a-z"),
+        ({"project": "vision\n", "holder": ""}, "1 to 200 characters"),
+        ({"project": "default", "holder": "Ada"}, "is the name of a project that exists"),
+    ],
+)
+def test_a_project_that_cannot_be_is_told_at_its_field(client, fields, told):
+    refused = sent(client, "/projects", **fields)
+    assert refused.status_code == 422
+    assert told in refused.text
+    assert client.get("/v1/keys").json()["items"] == []
+
+
 def test_an_action_that_cannot_be_is_refused(client):
     assert client.get("/audit", params={"action": "a b"}).status_code == 422
 
@@ -103,7 +143,7 @@ def test_who_is_no_administrator_sees_no_link_and_no_keys(app, client):
     headers = {"Authorization": f"Bearer {key.key}"}
     assert 'href="/keys"' not in client.get("/", headers=headers).text
     assert "project default as reader" in client.get("/", headers=headers).text
-    for path in ("/keys", "/audit"):
+    for path in ("/keys", "/audit", "/projects"):
         assert client.get(path, headers=headers).status_code == 403
 
 
