@@ -7,7 +7,8 @@ transformers 5.23). The job's sequence_length counts the decoder's tokens.
 from __future__ import annotations
 
 from planner.errors import DocumentError
-from planner.importers.fields import LAYER_LIMIT, POSITION_LIMIT, Fields, require_divides
+from planner.importers.fields import LAYER_LIMIT, POSITION_LIMIT, Fields
+from planner.importers.hf_attention import multi_head
 from planner.schema.model import (
     Block,
     BlockRun,
@@ -123,13 +124,13 @@ def whisper(fields: Fields, name: str) -> ModelGraph:
     hidden_size = fields.size("d_model")
     source_tokens = fields.size("max_source_positions", 1500, limit=POSITION_LIMIT)
     target_tokens = fields.size("max_target_positions", 448, limit=POSITION_LIMIT)
-    attention = _whisper_attention(fields, "encoder_attention_heads", hidden_size)
+    attention = _whisper_attention(fields, "encoder_attention_heads")
     encoder = Block(
         attention=attention.model_copy(update={"causal": False}),
         feed_forward=_whisper_feed_forward(fields, "encoder_ffn_dim"),
         norm=Norm.LAYER,
     )
-    own = _whisper_attention(fields, "decoder_attention_heads", hidden_size)
+    own = _whisper_attention(fields, "decoder_attention_heads")
     cross = CrossAttention(
         head_count=own.head_count,
         key_value_head_count=own.head_count,
@@ -187,17 +188,14 @@ def _spectrum_entry(fields: Fields, hidden_size: int, tokens: int) -> Entry:
     )
 
 
-def _whisper_attention(fields: Fields, heads: str, hidden_size: int) -> GroupedQueryAttention:
-    count = fields.size(heads)
-    require_divides(fields.spelling(heads), count, fields.spelling("d_model"), hidden_size)
-    return GroupedQueryAttention(
-        head_count=count,
-        key_value_head_count=count,
-        head_size=hidden_size // count,
-        query_key_value_bias=True,
-        key_bias=False,
-        output_bias=True,
-        rotary=False,
+def _whisper_attention(fields: Fields, heads: str) -> GroupedQueryAttention:
+    return multi_head(fields, heads, "d_model").model_copy(
+        update={
+            "query_key_value_bias": True,
+            "key_bias": False,
+            "output_bias": True,
+            "rotary": False,
+        }
     )
 
 

@@ -10,8 +10,8 @@ from collections.abc import Callable, Mapping
 
 from planner.errors import UnsupportedModelError
 from planner.importers import hf_dense
-from planner.importers.fields import Fields, require_divides
-from planner.importers.hf_attention import layer_count
+from planner.importers.fields import Fields
+from planner.importers.hf_attention import layer_count, multi_head
 from planner.importers.hf_towers import joined
 from planner.schema.model import (
     Block,
@@ -19,7 +19,6 @@ from planner.schema.model import (
     DenseFeedForward,
     Entry,
     Exit,
-    GroupedQueryAttention,
     ModelGraph,
     Norm,
     Product,
@@ -123,16 +122,7 @@ def _projection(fields: Fields, text: ModelGraph, *, width: int, merge: int, tok
 
 
 def _block(vision: Fields) -> Block:
-    width, heads = vision.size("hidden_size"), vision.size("num_attention_heads")
-    require_divides(
-        vision.spelling("num_attention_heads"), heads, vision.spelling("hidden_size"), width
-    )
     return Block(
-        attention=GroupedQueryAttention(
-            head_count=heads,
-            key_value_head_count=heads,
-            head_size=width // heads,
-            causal=False,
-        ),
+        attention=multi_head(vision).model_copy(update={"causal": False}),
         feed_forward=DenseFeedForward(ffn_size=vision.size("intermediate_size")),
     )

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from planner.importers.fields import LAYER_LIMIT, Fields, require_at_most, require_divides
+from planner.importers.fields import LAYER_LIMIT, Fields, require_at_most
+from planner.importers.hf_attention import multi_head
 from planner.schema.model import (
     Block,
     BlockRun,
     DenseFeedForward,
     Entry,
     Exit,
-    GroupedQueryAttention,
     ModelGraph,
     Norm,
     Product,
@@ -106,19 +106,14 @@ def siglip_tower(fields: Fields) -> Tower:
 
 def _block(fields: Fields, *, rotary: bool = False) -> Block:
     """Return a block that sees all patches, with biases everywhere."""
-    width, heads = fields.size("hidden_size"), fields.size("num_attention_heads")
-    require_divides(
-        fields.spelling("num_attention_heads"), heads, fields.spelling("hidden_size"), width
-    )
     return Block(
-        attention=GroupedQueryAttention(
-            head_count=heads,
-            key_value_head_count=heads,
-            head_size=width // heads,
-            query_key_value_bias=True,
-            output_bias=True,
-            rotary=rotary,
-            causal=False,
+        attention=multi_head(fields).model_copy(
+            update={
+                "query_key_value_bias": True,
+                "output_bias": True,
+                "rotary": rotary,
+                "causal": False,
+            }
         ),
         feed_forward=DenseFeedForward(
             ffn_size=fields.size("intermediate_size"), gated=False, bias=True

@@ -88,7 +88,7 @@ def from_yaml(text: str, *, source: str) -> object:
             remedy="mend the syntax; is the file whole?",
         ) from None
     finally:
-        loader.dispose()  # type: ignore[no-untyped-call]
+        loader.dispose()
 
 
 def _unshared(value: Any) -> Any:
