@@ -25,12 +25,13 @@ from planner.validation.subsets import SUBSETS
 
 Floats = NDArray[np.float64]
 
+_RATE = 0  # of all kernels: attention and products in 8 bits go with it
 _GRID = np.arange(-0.3, 0.301, 0.01)  # logarithms of factors on the time of kernels
 
 
 def errors_of(rows: Sequence[Row]) -> Iterator[tuple[Row, float, float]]:
     """Yield rows of one device and stack with their errors: shipped, and their family left out."""
-    parts = parts_of(rows, np.zeros(COUNT))
+    parts = parts_of(rows, np.zeros(COUNT), moved=[_RATE])
     shipped = _errors(parts, 0.0)
     families = np.array([row.family for row in rows])
     by_factor = np.array([np.abs(_errors(parts, factor)) for factor in _GRID])
@@ -52,7 +53,7 @@ def _best(by_factor: Floats, families: NDArray[np.str_], name: str) -> float:
 def _errors(parts: Parts, factor: float) -> Floats:
     """Return predicted over measured, less 1, with kernels exp(factor) times as long, [rows]."""
     factors = np.zeros(COUNT)
-    factors[0] = factor
+    factors[_RATE] = factor
     return np.asarray(np.expm1(parts.log_errors(factors)[0]))
 
 

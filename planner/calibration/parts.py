@@ -94,10 +94,15 @@ class Parts:
         return np.log(seconds / self.measured), scaled @ _EXPONENTS / seconds[:, None]
 
 
-def parts_of(rows: Sequence[Row], at: Floats) -> Parts:
-    """Return the steps of `rows` near the point `at`, from 5 to 7 prices each."""
+def parts_of(rows: Sequence[Row], at: Floats, *, moved: Sequence[int] = range(COUNT)) -> Parts:
+    """Return the steps of `rows` near the point `at`, from 5 to 7 prices each.
+
+    With `moved` only what those factors scale is taken out of the rest, at a price each.
+    """
     steps = np.array([priced_seconds(row, at) for row in rows])
-    slopes = np.array([_slopes(row, at, step) for row, step in zip(rows, steps, strict=True)])
+    slopes = np.array(
+        [_slopes(row, at, step, moved) for row, step in zip(rows, steps, strict=True)]
+    )
     parts = slopes.copy()
     parts[:, _COMPUTE] -= slopes[:, _FP8] + slopes[:, _ATTENTION]
     return Parts(
@@ -108,15 +113,15 @@ def parts_of(rows: Sequence[Row], at: Floats) -> Parts:
     )
 
 
-def _slopes(row: Row, at: Floats, step: float) -> Floats:
-    """Return the derivatives of a row's step by each factor, [scalars]."""
+def _slopes(row: Row, at: Floats, step: float, moved: Sequence[int]) -> Floats:
+    """Return the derivatives of a row's step by each factor of `moved`, [scalars]."""
     slopes = np.zeros(COUNT)
-    for place in range(COUNT):
+    for place in moved:
         if place == _FP8 and row.case.job.precision is not Precision.FP8:
             continue
         if place == _ATTENTION and not row.case.job.fused_attention:
             continue
-        moved = at.copy()
-        moved[place] += _DIFFERENCE
-        slopes[place] = (priced_seconds(row, moved) - step) / math.expm1(_DIFFERENCE)
+        near = at.copy()
+        near[place] += _DIFFERENCE
+        slopes[place] = (priced_seconds(row, near) - step) / math.expm1(_DIFFERENCE)
     return slopes

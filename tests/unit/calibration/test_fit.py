@@ -53,6 +53,19 @@ def test_slopes_of_the_sum_are_those_of_prices(precision):
     assert (slopes[0, NAMES.index("fp8_efficiency_ratio")] > 0.3) == (precision == "fp8")
 
 
+def test_parts_of_the_rate_alone_price_other_rates_as_all_parts_do():
+    """In 8 bits, whose products and attention go with two factors each."""
+    rows = rows_of([{**TORCHTITAN, "gpu": "H100-SXM", "precision": "fp8"}])
+    rate = np.zeros(COUNT)
+    rate[NAMES.index("compute_efficiency_ratio")] = 0.2
+    every, alone = (
+        parts_of(rows, np.zeros(COUNT), moved=moved).log_errors(rate)[0]
+        for moved in (range(COUNT), [NAMES.index("compute_efficiency_ratio")])
+    )
+    assert alone == pytest.approx(every, abs=1e-9)
+    assert alone[0] > parts_of(rows, np.zeros(COUNT)).log_errors(np.zeros(COUNT))[0][0] + 0.05
+
+
 def test_the_fit_finds_the_scalars_that_made_the_runs():
     rows = rows_of(measured_fields(TRUTH, noise=NOISE))
     fit, _ = fitted(rows)
