@@ -75,10 +75,8 @@ def from_yaml(text: str, *, source: str) -> object:
         RecursionError: if it is nested too deep.
         ValueError: if it has a number or a date that is none.
     """
-    loader = _CountingLoader(text)
     try:
-        value = loader.get_single_data()
-        return _unshared(value) if loader.has_aliases else value
+        return _read(text)
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         raise DocumentError(
@@ -87,6 +85,13 @@ def from_yaml(text: str, *, source: str) -> object:
             value=f"line {mark.line + 1}" if mark is not None else "unknown place",
             remedy="mend the syntax; is the file whole?",
         ) from None
+
+
+def _read(text: str) -> object:
+    loader = _CountingLoader(text)
+    try:
+        value = loader.get_single_data()
+        return _unshared(value) if loader.has_aliases else value
     finally:
         loader.dispose()
 
