@@ -317,17 +317,19 @@ def test_flop_of_a_mistral3_is_what_torch_counts():
 
 
 def test_flop_of_a_qwen3_vl_is_what_torch_counts():
-    """448 x 448 pixels in patches of 16: 28 x 28, of which squares of four are merged into 196."""
-    fields = {**CASES["qwen3_vl"], "image_token_id": 7, "vision_start_token_id": 8}
-    tokens = torch.cat([torch.tensor([8]), torch.full((196,), 7), torch.arange(100, 143)])[None]
+    """448 x 448 pixels in patches of 32: 14 x 14, of which squares of four are merged into 49."""
+    vision = {**CASES["qwen3_vl"]["vision_config"], "patch_size": 32}
+    fields = {**CASES["qwen3_vl"], "vision_config": vision, "image_token_id": 7}
+    fields["vision_start_token_id"] = 8
+    tokens = torch.cat([torch.tensor([8]), torch.full((49,), 7), torch.arange(100, 140)])[None]
     counted = counted_flop(
         fields,
         input_ids=tokens,
-        pixel_values=torch.randn(784, 3 * 2 * 16 * 16),
-        image_grid_thw=torch.tensor([[1, 28, 28]]),
+        pixel_values=torch.randn(196, 3 * 2 * 32 * 32),
+        image_grid_thw=torch.tensor([[1, 14, 14]]),
         mm_token_type_ids=(tokens == 7).long(),
     )
-    assert expected_flop(fields, 240) == pytest.approx(counted, rel=0.01)
+    assert expected_flop(fields, 90) == pytest.approx(counted, rel=0.01)
 
 
 def saved_bytes(layer: torch.nn.Module, left_out: list[torch.Tensor], *args: Any) -> float:
