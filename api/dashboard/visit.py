@@ -77,9 +77,10 @@ def form_token_field() -> Markup:
 
 
 def is_signed_in() -> bool:
-    """Return whether the page is for somebody who signed in."""
-    visit = _VISIT.get()
-    return visit is not None and visit.is_signed_in
+    """Return whether the page is for somebody who signed in, with a key that still holds."""
+    visit, caller = _VISIT.get(), visitor()
+    let_in = caller is None or caller.key_id is not None
+    return visit is not None and visit.is_signed_in and let_in
 
 
 def visitor() -> Caller | None:

@@ -84,6 +84,15 @@ def test_a_revoked_key_lets_nobody_in_and_the_log_says_who_did_it(client):
     assert "key.create" not in re.findall(r"action=([a-z.]+)\"", log)
 
 
+def test_who_signed_in_with_a_key_that_was_revoked_is_not_signed_in(app, client):
+    made = client.post("/v1/keys", json={"name": "old", "scopes": ["read"]}).json()
+    holder = TestClient(app)
+    sent(holder, "/login", key=made["key"])
+    assert "Sign out" in holder.get("/").text
+    client.delete(f"/v1/keys/{made['id']}")
+    assert "Sign out" not in holder.get("/").text
+
+
 def test_the_log_is_read_to_its_end_page_by_page(client):
     for number in range(51):
         client.post("/v1/keys", json={"name": f"key {number}", "scopes": ["read"]})
