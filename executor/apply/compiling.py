@@ -16,7 +16,7 @@ from executor.apply.virtual_stages import VirtualStage
 from executor.errors import UnsupportedPlanError
 from executor.models.declaration import ModelDeclaration
 from planner.schema.job import Job
-from planner.schema.strategy import V_SCHEDULES, Strategy
+from planner.schema.strategy import V_SCHEDULES, ContextParallelKind, Strategy
 
 NO_COMPILER = "none"
 USUAL_COMPILER = "inductor"
@@ -81,8 +81,7 @@ def why_not_compiled(strategy: Strategy, declaration: ModelDeclaration) -> str |
 
     What is refused was tried on two busy cores: tensor parallelism fails to trace; a ring of ranks
     fails where its code resumes; experts on ranks of their own were compiled anew for each count of
-    tokens until torch gave up; DualPipeV, experts on data ranks, and inductor where heads are
-    exchanged (aot_eager trains alike there) gave no answer within two to four minutes.
+    tokens until torch gave up; DualPipeV and experts on data ranks gave no answer within minutes.
     """
     if declaration.is_whole:
         return "the model declares no blocks"
@@ -90,8 +89,9 @@ def why_not_compiled(strategy: Strategy, declaration: ModelDeclaration) -> str |
         return "tracing fails on the sharded tensors of tensor parallelism"
     if strategy.pipeline_parallel_degree > 1 and strategy.pipeline_schedule in V_SCHEDULES:
         return f"{strategy.pipeline_schedule.value} divides backward, which compiled code does not"
-    if strategy.context_parallel_degree > 1:
-        return "attention over several ranks takes the place of torch's while forward runs"
+    ring = strategy.context_parallel_kind is ContextParallelKind.RING
+    if strategy.context_parallel_degree > 1 and ring:
+        return "attention around a ring takes the place of torch's while forward runs"
     if declaration.shapes.expert_count > 0:
         return "how many tokens an expert gets is known only while forward runs"
     return None

@@ -408,6 +408,7 @@ COMPILED: dict[str, Fields] = {
         "pipeline_schedule": "interleaved_1f1b",
     },
     "offloaded": {**TWO, "zero_stage": 3, "offload": ["activations", "parameters"]},
+    "all-to-all": {"context_parallel_degree": 2, "context_parallel_kind": "all_to_all"},
 }
 
 

@@ -25,6 +25,7 @@ from tests.builders import a_plan, a_prediction, a_strategy
 from tests.contract.api.solvers import (
     Listener,
     _resolved,
+    a_planner,
     an_infeasible,
     request_id,
     resolved_cluster,
@@ -97,6 +98,11 @@ def a_report(name: str = "node-a", **changes: Any) -> dict[str, Any]:
         "commands": ["train"],
     }
     return {**fields, **changes}
+
+
+PLANNER = a_planner(plan=plan_by_devices)
+# What a module calls APPLICATION to have its client work so.
+AT_WORK = {"planner": PLANNER, **QUIET}
 
 
 @dataclass

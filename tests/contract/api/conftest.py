@@ -115,9 +115,12 @@ def make_client(make_app: Callable[..., FastAPI]) -> Callable[..., TestClient]:
 
 
 @pytest.fixture
-def client(make_app: Callable[..., FastAPI]) -> Iterator[TestClient]:
-    """A client of such an application."""
-    with TestClient(make_app(), headers=PATIENT) as client:
+def client(
+    make_app: Callable[..., FastAPI], request: pytest.FixtureRequest
+) -> Iterator[TestClient]:
+    """A client of such an application, made as the module's APPLICATION says."""
+    changes: dict[str, Any] = getattr(request.module, "APPLICATION", {})
+    with TestClient(make_app(**changes), headers=PATIENT) as client:
         yield client
 
 

@@ -42,7 +42,7 @@ def a_running_solve(client: TestClient) -> str:
 
 def ended(client: TestClient, operation_id: str) -> Operation:
     """Return the operation once it has ended."""
-    return asyncio.run(service(client).finished(LOCAL, operation_id, wait_seconds=30))
+    return asyncio.run(service(client).finished(LOCAL, operation_id, wait_seconds=120))
 
 
 def service(client: TestClient) -> OperationService:

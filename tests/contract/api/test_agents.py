@@ -9,25 +9,18 @@ from fastapi.testclient import TestClient
 from sqlalchemy import text
 
 from tests.contract.api.agents_at_work import (
-    QUIET,
+    AT_WORK,
+    PLANNER,
     AgentAtWork,
     a_report,
     a_run,
     age,
     pass_time,
-    plan_by_devices,
     running,
     sweeper_of,
 )
-from tests.contract.api.solvers import a_planner
 
-PLANNER = a_planner(plan=plan_by_devices)
-
-
-@pytest.fixture
-def client(make_client):
-    with make_client(planner=PLANNER, **QUIET) as client:
-        yield client
+APPLICATION = AT_WORK
 
 
 def a_token(client, **changes):

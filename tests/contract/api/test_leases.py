@@ -16,7 +16,7 @@ from api.services.watch import Watch
 from api.tables import LeaseRow
 from planner.schema.plan import Plan
 from tests.contract.api.agents_at_work import (
-    QUIET,
+    AT_WORK,
     AgentAtWork,
     a_gang_plan,
     a_run,
@@ -24,23 +24,15 @@ from tests.contract.api.agents_at_work import (
     launch,
     leased,
     pass_time,
-    plan_by_devices,
     running,
     state_of,
     sweeper_of,
     two_agents,
     two_nodes,
 )
-from tests.contract.api.solvers import a_planner
 
-PLANNER = a_planner(plan=plan_by_devices)
+APPLICATION = AT_WORK
 SMALL_JOB = {"global_batch_size": 16, "sequence_length": 128}
-
-
-@pytest.fixture
-def client(make_client):
-    with make_client(planner=PLANNER, **QUIET) as client:
-        yield client
 
 
 def test_a_run_on_two_nodes_is_not_leased_to_one(client):
@@ -342,7 +334,7 @@ def test_agents_of_one_place_are_leased_together(client):
 @pytest.mark.slow
 def test_claims_at_once_by_several_processes_lease_nothing_twice(make_app, database):
     """Ten runs of two nodes, six agents, three applications with four threads each."""
-    apps = [make_app(planner=PLANNER, **QUIET) for _ in range(3)]
+    apps = [make_app(**AT_WORK) for _ in range(3)]
     clients = [TestClient(app) for app in apps]
     agents = [AgentAtWork.enrolled(clients[i % 3], f"node-{i}") for i in range(6)]
     with clients[0] as started:
@@ -457,7 +449,7 @@ def test_no_lease_expires_because_the_services_clock_was_set(client, database, s
 
 
 def test_an_agent_that_asks_too_often_is_told_to_wait(make_client):
-    with make_client(planner=PLANNER, agent_requests_per_minute=3, **QUIET) as client:
+    with make_client(agent_requests_per_minute=3, **AT_WORK) as client:
         agent = AgentAtWork.enrolled(client)
         answers = [agent.poll() for _ in range(4)]
 

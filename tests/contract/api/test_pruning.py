@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 
-import pytest
 from sqlalchemy import func, select
 
 from api.repositories.operations import OperationRepository
@@ -12,16 +11,10 @@ from api.repositories.plans import IdempotencyKeyRepository
 from api.services.pruning import Pruning
 from api.settings import Settings
 from api.tables import IdempotencyKeyRow, OperationEventRow, OperationRow
-from tests.contract.api.agents_at_work import QUIET, a_run, launch, plan_by_devices, running
-from tests.contract.api.solvers import a_planner
+from tests.contract.api.agents_at_work import AT_WORK, a_run, launch, running
 
+APPLICATION = AT_WORK
 NOW = datetime(2026, 6, 1, tzinfo=UTC)
-
-
-@pytest.fixture
-def client(make_client):
-    with make_client(planner=a_planner(plan=plan_by_devices), **QUIET) as client:
-        yield client
 
 
 def an_operation(database, name: str, *, days_ago: float | None) -> None:

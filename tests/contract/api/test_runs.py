@@ -12,6 +12,7 @@ from api.repositories.plans import PlanRepository
 from api.services.records import plan_row
 from planner.importers.measured_runs import read_measured_runs
 from tests.contract.api.agents_at_work import (
+    AT_WORK,
     NEEDS_ALL,
     QUIET,
     AgentAtWork,
@@ -22,7 +23,6 @@ from tests.contract.api.agents_at_work import (
     launch,
     leased,
     pass_time,
-    plan_by_devices,
     running,
     state_of,
     sweeper_of,
@@ -31,13 +31,7 @@ from tests.contract.api.agents_at_work import (
 from tests.contract.api.solvers import a_planner, an_infeasible, plan_forever
 from tests.contract.api.solving import ended
 
-PLANNER = a_planner(plan=plan_by_devices)
-
-
-@pytest.fixture
-def client(make_client):
-    with make_client(planner=PLANNER, **QUIET) as client:
-        yield client
+APPLICATION = AT_WORK
 
 
 def run_of(client, run_id):
@@ -338,7 +332,7 @@ def test_a_solve_that_died_with_its_service_is_asked_again(make_client):
         sweeper_of(client).sweep()
         operation_id = run_of(client, run_id)["operation_id"]
         assert operation_id is not None
-    with make_client(planner=PLANNER, **QUIET) as client:
+    with make_client(**AT_WORK) as client:
         sweeper_of(client).sweep()
 
         run = replanned(client, run_id)
@@ -535,7 +529,7 @@ def test_what_cannot_be_written_is_refused_with_503_and_leaves_no_half_state(cli
 
 
 def test_who_may_not_run_may_not_run(make_client):
-    with make_client(planner=PLANNER, anonymous_scopes=("read", "plan"), **QUIET) as client:
+    with make_client(anonymous_scopes=("read", "plan"), **AT_WORK) as client:
         request = {"plan_id": a_gang_plan(client)}
 
         assert client.post("/v1/runs", json=request).status_code in {401, 403}
