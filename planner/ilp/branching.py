@@ -24,6 +24,7 @@ from planner.ilp.instance import Assignment, evaluate, fits
 from planner.ilp.loads import Load
 from planner.ilp.nearby import Effort, patterns_below
 from planner.ilp.patterns import TooManyError
+from planner.ilp.planes import WeightSearch
 from planner.ilp.rank import Caps, Parts
 from planner.ilp.sweep import swept
 from planner.ilp.transitions import levelled_loads
@@ -217,10 +218,9 @@ class Branching:
         """Return the best bound that is known how to get, None if it is at the limit."""
         decomposition, box, allowed = self.decomposition, region.box, region.allowed
         rounds = _ROUNDS_FIRST if self.count == 1 else _ROUNDS
-        bounded = decomposition.improved(
+        search = WeightSearch(decomposition=decomposition, box=box, allowed=allowed)
+        bounded = search.best(
             decomposition.bounded(region.weights, box, allowed),
-            box,
-            allowed,
             target=self.limit,
             rounds=rounds,
             deadline=self.deadline,

@@ -9,6 +9,7 @@ where C_r is the least of phi + rho y_r t + z_r u of rank r (`planner.ilp.rank`)
 within the limits that are known of every plan below the cutoff. The first minimum keeps what is
 hard about ranks, whole layers and the largest transient, and shares out the layers exactly
 by dynamic programming (`planner.ilp.transitions`): it is no less than the relaxed program's.
+`planner.ilp.planes` looks for the weights with the best bound.
 Source: Geoffrion 1974, Lagrangean relaxation for integer programming, doi:10.1007/BFb0120690.
 """
 
@@ -51,6 +52,10 @@ class Box:
 
     def least(self, pace_price: float, end_price: float) -> tuple[float, float]:
         """Return the V and U with the least pace_price V + end_price U."""
+        return min(self.corners(), key=lambda at: pace_price * at[0] + end_price * at[1])
+
+    def corners(self) -> list[tuple[float, float]]:
+        """Return the corners of what V and U lie in."""
         corners = [
             corner
             for pace in (self.least_pace, self.most_pace)
@@ -67,8 +72,7 @@ class Box:
                 (min(self.most_pace, self.most_both - end), end),
             )
         ]
-        inside = [corner for corner in corners if self._holds(*corner)]
-        return min(inside, key=lambda at: pace_price * at[0] + end_price * at[1])
+        return [corner for corner in corners if self._holds(*corner)]
 
     def caps(self, repeat_count: float) -> Caps:
         """Return what no rank may exceed."""

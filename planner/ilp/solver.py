@@ -1,4 +1,6 @@
-"""Solver: a program handed to HiGHS or CBC through PuLP. The only module that knows either.
+"""Solver: a program handed to HiGHS or CBC through PuLP.
+
+The only module that knows either, but for the small programs of `planner.ilp.master`.
 
 Facts about PuLP 3.3 that this code rests on: a time limit with an incumbent reads as status
 "Optimal" on both solvers, so proof needs `sol_status`; HiGHS stops at a relative gap of 1e-4 unless
