@@ -20,7 +20,7 @@ def sizing_view(sizing: Sizing) -> RenderableType:
         Rule(f"[bold]{escape(sizing.model.resolved.name)}[/]: {_wish(sizing.wish)}", align="left"),
         *(_nothing(sizing) if sizing.answer is None else _found(sizing, sizing.answer)),
         "",
-        _trials(sizing.trials),
+        _trials(sizing),
         *_ranges(sizing),
     )
 
@@ -69,26 +69,49 @@ def _outcome(trial: SizingTrial) -> str:
     return f"{head}: {trial.days:.4g} days, {trial.cost or 0.0:,.0f} in all{sure}"
 
 
-def _trials(trials: tuple[SizingTrial, ...]) -> Table:
+def _trials(sizing: Sizing) -> Table:
+    """Return the counts with a plan one by one, and the others by kind and what became of them."""
     table = Table(title="Tried", title_justify="left", box=None, pad_edge=False)
     for heading in ("devices", "kind", "verdict", "step", "days", "cost"):
         table.add_column(heading, justify="left" if heading in {"kind", "verdict"} else "right")
-    for trial in trials:
-        step = trial.step_seconds
-        over = "" if trial.cutoff_seconds is None else f"> {format_seconds(trial.cutoff_seconds)}"
-        table.add_row(
-            str(trial.device_count),
-            escape(trial.device),
-            _verdict(trial),
-            over if step is None else format_seconds(step),
-            "" if trial.days is None else f"{trial.days:.3g}",
-            "" if trial.cost is None else f"{trial.cost:,.0f}",
-        )
+    for trial in sizing.trials:
+        if trial.step_seconds is not None:
+            table.add_row(
+                str(trial.device_count),
+                escape(trial.device),
+                _verdict(sizing, trial),
+                format_seconds(trial.step_seconds),
+                "" if trial.days is None else f"{trial.days:.3g}",
+                "" if trial.cost is None else f"{trial.cost:,.0f}",
+            )
+    without: dict[tuple[str, str], list[SizingTrial]] = {}
+    for trial in sizing.trials:
+        if trial.step_seconds is None:
+            without.setdefault((trial.device, _verdict(sizing, trial)), []).append(trial)
+    for (device, verdict), trials in without.items():
+        table.add_row(_counts(trials), escape(device), verdict, _over(trials), "", "")
     return table
 
 
-def _verdict(trial: SizingTrial) -> str:
+def _counts(trials: list[SizingTrial]) -> str:
+    counts = [trial.device_count for trial in trials]
+    if len(counts) == 1:
+        return str(counts[0])
+    return f"{len(counts)} counts, {min(counts)} to {max(counts)}"
+
+
+def _over(trials: list[SizingTrial]) -> str:
+    """Return what the steps are over at the least, where that is known."""
+    over = [trial.cutoff_seconds for trial in trials if trial.cutoff_seconds is not None]
+    return f"> {format_seconds(min(over))}" if over else ""
+
+
+def _verdict(sizing: Sizing, trial: SizingTrial) -> str:
+    """Return the verdict; where the cheapest was sought, others were asked to cost less than it."""
     words = trial.verdict.replace("_", " ")
+    is_dearer = trial.verdict == "misses" and trial.limited_by == "budget"
+    if is_dearer and sizing.wish.goal == "cheapest" and sizing.answer is not None:
+        return "dearer"
     return words if trial.limited_by is None else f"{words} ({trial.limited_by})"
 
 

@@ -236,6 +236,21 @@ def test_cheapest_size_says_what_was_dearer():
     assert "each other one was solved and is dearer" in words_of(sizing_view(a_sizing(wish=wish)))
 
 
+def test_size_tells_counts_without_a_plan_together():
+    """The cheapest was sought below what is known, which is no word on the budget."""
+    wish = SizingWish(tokens=1e9, days=2.0, budget=5000.0, devices=(H100,), goal="cheapest")
+    trials = (
+        a_trial(device_count=16, step_seconds=1.5, verdict="meets", limited_by=None),
+        a_trial(device_count=24, limited_by="budget", cutoff_seconds=1.25),
+        a_trial(device_count=40, limited_by="budget", cutoff_seconds=0.75),
+        a_trial(device_count=56, verdict="cannot_run", limited_by="legality"),
+    )
+    words = words_of(sizing_view(a_sizing(wish=wish, trials=trials)))
+    assert f"16 {H100} meets" in words
+    assert f"2 counts, 24 to 40 {H100} dearer > 750 ms" in words
+    assert f"56 {H100} cannot run (legality)" in words
+
+
 @pytest.mark.parametrize(
     ("changes", "part"),
     [
