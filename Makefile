@@ -27,7 +27,7 @@ DEVELOPMENT := $(VENV)/.installed-development
 export OMP_NUM_THREADS ?= 1
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo serve test test-chaos test-exports test-fuzz test-parity test-wheel check check-all format lint types imports bench clean
+.PHONY: help install demo serve test test-chaos test-exports test-fuzz test-guards test-parity test-wheel check check-all format lint types imports bench clean
 
 help:  ## say what there is to make
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 20
@@ -48,6 +48,9 @@ test-parity: $(DEVELOPMENT)  ## run the whole parity matrix, the long half too
 
 test-chaos: $(DEVELOPMENT)  ## play 200 rounds of faults on a service and two agents (ROUNDS, SEED)
 	$(BIN)/python -m tests.chaos --rounds $(or $(ROUNDS),200) --seed $(or $(SEED),1)
+
+test-guards: $(DEVELOPMENT)  ## take each guard of the agents' protocol out, and see its tests fail
+	$(BIN)/python -m tests.chaos.mutants
 
 test-exports: $(DEVELOPMENT)  ## hold exports against the frameworks' own parsers, beside .venv
 	bash tests/exports/environment.sh .venv-exports $(BIN)/python
