@@ -9,11 +9,19 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cache
 from pathlib import Path
-from typing import Annotated, Any, Self, cast
+from typing import Annotated, Any, Self, cast, get_args
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    ValidationError,
+    model_validator,
+)
 
 from planner.errors import DocumentError
 from planner.units import parse_bytes, parse_seconds
@@ -63,6 +71,43 @@ class Part(BaseModel):
         protected_namespaces=(),
         defer_build=True,  # validators are built when they are first used: an import needs none
     )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _no_truth_values_for_numbers(cls, fields: Any) -> Any:
+        """Have true and false refused where numbers are due: Python counts them as 1 and 0."""
+        if not isinstance(fields, dict):
+            return fields
+        wrong = [name for name, value in fields.items() if _has_truth_value(value)]
+        spelled = {name: _spelled(fields[name]) for name in wrong if name in _numbers_of(cls)}
+        return {**fields, **spelled} if spelled else fields
+
+
+def _has_truth_value(value: object) -> bool:
+    """Return whether a value is true or false, or a list with one of them."""
+    items = value if isinstance(value, (list, tuple)) else (value,)
+    return any(item is True or item is False for item in items)
+
+
+def _spelled(value: Any) -> Any:
+    """Return words in the place of truth values, which no number is read from."""
+    if isinstance(value, (list, tuple)):
+        return [_spelled(item) for item in value]
+    return str(value).lower() if isinstance(value, bool) else value
+
+
+@cache
+def _numbers_of(part: type[Part]) -> frozenset[str]:
+    """Return the fields of a part that hold numbers and no truth values."""
+    kinds = {name: set(_plain_types(field.annotation)) for name, field in part.model_fields.items()}
+    return frozenset(name for name, own in kinds.items() if own & {int, float} and bool not in own)
+
+
+def _plain_types(annotation: Any) -> Iterator[Any]:
+    """Yield the types that an annotation is made of."""
+    yield annotation
+    for argument in get_args(annotation):
+        yield from _plain_types(argument)
 
 
 class Document(Part):

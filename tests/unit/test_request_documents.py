@@ -112,6 +112,21 @@ def test_job_refuses_what_cannot_be_meant(fields):
         Job.from_fields(fields, source="job.yaml")
 
 
+@pytest.mark.parametrize(
+    ("fields", "name"),
+    [
+        ({"global_batch_size": True}, "global_batch_size"),
+        ({"limits": {"memory_headroom_ratio": False}}, "limits.memory_headroom_ratio"),
+        ({"limits": {"zero_stages": [2, False]}}, "limits.zero_stages.1"),
+        ({"limits": {"tensor_parallel_degree": {"max": True}}}, "limits.tensor_parallel_degree"),
+    ],
+)
+def test_true_and_false_are_no_numbers(fields, name):
+    with pytest.raises(DocumentError) as caught:
+        Job.from_fields(fields, source="job.yaml")
+    assert caught.value.field.startswith(name)
+
+
 @pytest.mark.parametrize("value", [0, 1, 0.0, "true", "yes", None])
 def test_what_is_no_truth_value_is_refused(value):
     with pytest.raises(DocumentError, match=r"gradient_clipping: .*boolean"):
