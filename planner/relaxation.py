@@ -40,7 +40,7 @@ _NODE_COUNT_LIMIT = 2**17
 _LEAST_SEQUENCE = 128
 _BATCHES_TRIED = 8
 _SECONDS_A_SEARCH = 5.0
-_NEVER_LIFTED = {"solver_seconds", "memory_headroom_ratio"}
+_NEVER_LIFTED = {"solver_seconds", "accepted_gap_ratio", "memory_headroom_ratio"}
 _LEANER = (Optimizer.ADAM8BIT, Optimizer.MUON, Optimizer.ADAFACTOR, Optimizer.SGD)
 
 

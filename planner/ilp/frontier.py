@@ -241,6 +241,10 @@ class Frontier:
 
     def lower_bound(self) -> float:
         """Return what no plan can beat: the least key that waits or is open, or the best plan."""
+        return min(self.least_left(), self.incumbent_seconds())
+
+    def least_left(self) -> float:
+        """Return the least key that waits or is open, inf where none does."""
         others = [*self.left_open, *self.waiting]
         left = min((self.keys[index] for index in others), default=float("inf"))
-        return min(self.next_key(), left, self.incumbent_seconds())
+        return min(self.next_key(), left)

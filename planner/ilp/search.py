@@ -109,7 +109,8 @@ def _refine(state: State, on_progress: ProgressCallback | None, *, stop_at_first
     frontier = state.frontier
     while (least := (first := frontier.pop()) or frontier.pop_waiting()) is not None:
         key, index = least
-        if state.seconds_left <= 0.0 or (stop_at_first and frontier.best):
+        is_enough = (stop_at_first and frontier.best) or state.is_close_enough(key)
+        if state.seconds_left <= 0.0 or is_enough:
             frontier.push(index, key)
             return False
         now = time.perf_counter()

@@ -50,6 +50,14 @@ class State:
     scouting_at: int = 2
     milp_count: int = 0
 
+    def is_close_enough(self, key: float) -> bool:
+        """Return whether no plan, from `key` or left, is better by more than the job accepts."""
+        accepted = self.problem.job.limits.accepted_gap_ratio
+        if accepted <= 0.0 or not self.frontier.best:
+            return False
+        least = min(key, self.frontier.least_left())
+        return least >= self.frontier.limit_seconds() * (1.0 - accepted)
+
     @property
     def seconds_left(self) -> float:
         """Return the seconds until the job's limit."""
