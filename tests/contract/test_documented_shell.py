@@ -10,6 +10,7 @@ import json
 import os
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 import textwrap
@@ -45,6 +46,7 @@ OTHERS_TOOLS = {  # on machines with GPUs, a Slurm or a Kubernetes: their output
     "kubectl": "nodes.json",
     "NCCL_TOPO_DUMP_FILE=": "nccl-topology.xml",
 }
+NEEDS_CURL = pytest.mark.skipif(shutil.which("curl") is None, reason="curl is not installed")
 RESULTS = ("loss ", "rounds ")  # what the demo and the rounds of faults print, with no command
 MADE_IN_CI = {"test", "test-exports", "test-wheel"}
 
@@ -149,6 +151,7 @@ def planned(line: str, url: str) -> dict:
     pytest.fail(f"no plan in six waits: {answer}")
 
 
+@NEEDS_CURL
 @pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_the_service_answers_as_its_page_shows(tmp_path):
@@ -167,6 +170,7 @@ def test_the_service_answers_as_its_page_shows(tmp_path):
                 assert said.strip(), line
 
 
+@NEEDS_CURL
 @pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_an_operator_gets_from_a_database_to_a_run_as_the_page_shows(tmp_path):
