@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
 _FEASIBILITY_TOLERANCE = 1e-9
 _RELAXED_SECONDS = 5.0
+# It took 2.3 s to tell HiGHS a program of 308,000 terms through PuLP, on two EPYC cores.
+_SECONDS_A_TERM = 7e-6
 
 
 class SolverName(StrEnum):
@@ -78,13 +80,16 @@ def default_solver() -> SolverName:
 
 
 def solve(program: Program, *, solver: SolverName, seconds: float) -> Solution:
-    """Return the best values found within `seconds`.
+    """Return the best values found within `seconds`, which it takes some of to tell the program.
 
     Where the solver fails, or gives up before its time, the other one is asked.
 
     Raises:
         SolverError: if none answers, or the program is unbounded (which would be a bug).
     """
+    seconds -= _SECONDS_A_TERM * sum(len(row.terms) for row in program.rows)
+    if seconds <= 0.0:
+        return Solution(status=Status.LIMIT, values=())
     failures: list[SolverError] = []
     for name in (solver, *(other for other in available_solvers() if other is not solver)):
         try:

@@ -106,3 +106,16 @@ def test_no_time_at_all_is_a_limit_or_an_answer(solver: SolverName) -> None:
 def test_the_same_program_gives_the_same_values(solver: SolverName) -> None:
     first = solve(a_knapsack(weight=3.0), solver=solver, seconds=10.0)
     assert solve(a_knapsack(weight=3.0), solver=solver, seconds=10.0) == first
+
+
+@both
+def test_a_program_that_takes_longer_to_tell_than_there_is_time_is_not_begun(
+    solver: SolverName,
+) -> None:
+    """Sixty thousand terms are not told in a hundredth of a second; with more time they are."""
+    program = a_knapsack(weight=3.0)
+    for row in range(30_000):
+        program.require(f"again{row}", [(0, 2.0), (1, 1.0)], ">=", 3.0)
+    assert solve(program, solver=solver, seconds=0.01).status is Status.LIMIT
+    solution = solve(program, solver=solver, seconds=60.0)
+    assert (solution.status, solution.values) == (Status.OPTIMAL, (1.0, 1.0))
