@@ -15,7 +15,6 @@ Source: Geoffrion 1974, Lagrangean relaxation for integer programming, doi:10.10
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -25,10 +24,6 @@ from planner.cost.configuration import Booleans, Floats
 from planner.ilp.instance import Instance
 from planner.ilp.rank import Caps, Parts, PricedRank, Rank
 from planner.ilp.transitions import Step, best_loads, sums_through
-
-_SLOW = 0.5
-_SIZE_LEAST = 0.02
-_GAIN_LEAST = 0.02
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -162,33 +157,6 @@ class Decomposition:
     def best(self, bounded: Bounded) -> tuple[int, ...]:
         """Return the place of every rank's load in the sharing that sets the bound."""
         return best_loads(self.steps, bounded.tables)
-
-    def improved(
-        self,
-        bounded: Bounded,
-        box: Box,
-        allowed: Sequence[Booleans],
-        *,
-        target: float,
-        rounds: int,
-        deadline: float = float("inf"),
-    ) -> Bounded:
-        """Return the best bound on a subgradient path towards `target` (Polyak 1969)."""
-        best, size = bounded, 1.0
-        for _ in range(rounds):
-            left = target - best.lower
-            if time.perf_counter() > deadline:
-                break
-            if not 0.0 < left < float("inf") or size < _SIZE_LEAST:
-                break
-            weights = self.moved(best.weights, self.divided(best), box, reach=size * left)
-            if weights is None:
-                break
-            now = self.bounded(weights, box, allowed)
-            if not now.lower - best.lower > _GAIN_LEAST * left:
-                size *= _SLOW
-            best = now if now.lower > best.lower else best
-        return best
 
     def divided(self, bounded: Bounded) -> list[Parts]:
         """Return the parts of the ranks that set the bound, where layers may be divided."""

@@ -6,6 +6,7 @@ PuLP hands a program over as a whole, which takes longer than to solve one of th
 from __future__ import annotations
 
 from functools import cache
+from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -19,11 +20,7 @@ if TYPE_CHECKING:
 @cache
 def is_available() -> bool:
     """Return whether HiGHS can be talked to."""
-    try:
-        import highspy  # noqa: F401, PLC0415
-    except ImportError:
-        return False
-    return True
+    return find_spec("highspy") is not None
 
 
 class Master:

@@ -38,14 +38,12 @@ class WeightSearch:
     ) -> Bounded:
         """Return the best bound found in some rounds, or as soon as it reaches `target`.
 
-        It ends too where the planes leave little of the way to the target. Without HiGHS the
-        weights climb along subgradients.
+        It ends too where the planes leave little of the way to the target. Where HiGHS is missing,
+        and CBC solves programs, the weights stay as they are.
         """
         decomposition, box, allowed = self.decomposition, self.box, self.allowed
         if not is_available():
-            return decomposition.improved(
-                bounded, box, allowed, target=target, rounds=rounds, deadline=deadline
-            )
+            return bounded
         planes = _Planes(decomposition, box, is_apart=all(mask.sum() == 1 for mask in allowed))
         best = latest = bounded
         for _ in range(rounds):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from planner.ilp import planes
 from planner.ilp.branching import Branching, Region
 from planner.ilp.master import Master
 from planner.ilp.planes import WeightSearch
@@ -58,6 +59,16 @@ def test_no_weights_bound_a_plan_from_above(block: int) -> None:
         assert start.lower <= found.lower
         assert min(found.lower, branching.limit) <= step * (1.0 + 1e-9)
     assert looked_at > 10
+
+
+def test_weights_stay_as_they_are_without_highs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(planes, "is_available", lambda: False)
+    branching, region, _ = next(known for seed in range(30) if (known := _whole(seed)))
+    search = WeightSearch(
+        decomposition=branching.decomposition, box=region.box, allowed=region.allowed
+    )
+    start = branching.decomposition.bounded(region.weights, region.box, region.allowed)
+    assert search.best(start, target=branching.limit, rounds=24) is start
 
 
 def test_planes_find_better_weights_than_even_ones() -> None:
