@@ -49,11 +49,15 @@ def apply_checkpointing(model: nn.Module, *, declaration: ModelDeclaration, stag
 def checkpointed(
     block: nn.Module, mode: ActivationCheckpointing, *, offloads: bool = False
 ) -> nn.Module:
-    """Return `block` in a wrapper that keeps what `mode` says, on the host if it `offloads`."""
+    """Return `block` in a wrapper that keeps what `mode` says, on the host if it `offloads`.
+
+    What is computed again draws what it drew before: other dropout masks would give gradients of
+    another function.
+    """
     if mode is ActivationCheckpointing.FULL:
-        return checkpoint_wrapper(block, preserve_rng_state=False)
+        return checkpoint_wrapper(block, preserve_rng_state=True)
     contexts = _offloaded_contexts if offloads else _selective_contexts
-    return checkpoint_wrapper(block, preserve_rng_state=False, context_fn=contexts)
+    return checkpoint_wrapper(block, preserve_rng_state=True, context_fn=contexts)
 
 
 def _offloaded_contexts() -> Any:

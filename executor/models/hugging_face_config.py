@@ -36,7 +36,7 @@ def check_trainable(config: Any) -> None:
         chance = getattr(config, name, None)
         if chance:
             raise UnsupportedPlanError(
-                "what is random in forward differs from rank to rank, and when it runs again",
+                "what is random in forward differs from rank to rank",
                 field=f"config.{name}",
                 value=chance,
                 remedy=f"build with {name}=0.0",

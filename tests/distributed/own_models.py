@@ -278,6 +278,14 @@ def own_draws(*, strategy: dict[str, Any], directory: str) -> dict[str, Any]:
     return {"whole": whole, "parts": parts, "undisturbed": is_undisturbed, "without": without}
 
 
+def own_recomputed_draws(*, strategy: dict[str, Any]) -> dict[str, Any]:
+    """Return the losses of a module with dropout by how its blocks are checkpointed."""
+    return {
+        mode: _drawn({**strategy, "activation_checkpointing": mode}, "dropping", STEP_COUNT)[0]
+        for mode in ("none", "selective", "full")
+    }
+
+
 def _drawn(
     strategy: dict[str, Any],
     kind: str,

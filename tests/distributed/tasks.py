@@ -26,7 +26,7 @@ from executor.trainer import Trainer
 from planner.errors import InputError
 from tests.distributed.checkpoint_tasks import CHECKPOINT_TASKS
 from tests.distributed.mixture import mixture_model
-from tests.distributed.own_models import own_draws, own_parity, own_refusal
+from tests.distributed.own_models import own_draws, own_parity, own_recomputed_draws, own_refusal
 from tests.distributed.plans import WIDE_SEQUENCE_LENGTH, cpu_plan, wide_model, wide_plan
 from tests.distributed.reference import (
     SEED,
@@ -258,6 +258,7 @@ TASKS: dict[str, Callable[..., dict[str, Any]]] = {
         own_parity,
         own_refusal,
         own_draws,
+        own_recomputed_draws,
         *STATE_TASKS,
         *CHECKPOINT_TASKS,
     )

@@ -133,6 +133,13 @@ def test_sequences_are_shared_beside_other_dimensions(four_ranks: RankGroup, nam
     assert answer["differences"] == []
 
 
+def test_what_is_computed_again_draws_what_it_drew_before(two_ranks: RankGroup) -> None:
+    strategy = {"data_parallel_degree": 2, "zero_stage": 3, "micro_batch_size": 1}
+    answer = two_ranks.run("own_recomputed_draws", strategy=strategy)
+    assert answer["selective"] == pytest.approx(answer["none"], rel=TRAINED_TOLERANCE)
+    assert answer["full"] == pytest.approx(answer["none"], rel=TRAINED_TOLERANCE)
+
+
 @pytest.mark.parametrize(
     "strategy",
     [
