@@ -11,6 +11,7 @@ from contextlib import ExitStack, suppress
 from pathlib import Path
 
 from executor.agent.run_folder import RunFolder
+from planner.schema.lifecycle import FINAL_LEASE_STATES
 from tests.chaos.fleet import FINAL, Fleet, Node
 from tests.chaos.server import wait_until
 
@@ -65,6 +66,16 @@ class Faults:
         """Return a node that works if there is one."""
         working = [node for node in self._fleet.nodes if node.is_at_work]
         return self._chance.choice(working or self._fleet.nodes)
+
+    def _holder(self, run: str) -> Node:
+        """Return a node that has a part of the run, as the server knows; any if none has one.
+
+        A node that was cut off works on what others have by now until it hears of that.
+        """
+        leases = self._fleet.state(run)["leases"]
+        live = {item["agent_id"] for item in leases if item["state"] not in FINAL_LEASE_STATES}
+        holding = [node for node in self._fleet.nodes if node.agent_id in live]
+        return self._chance.choice(holding) if holding else self._node()
 
     def _pause(self, shares: tuple[float, float]) -> None:
         time.sleep(self._chance.uniform(*shares) * self._lease_seconds)
@@ -183,7 +194,7 @@ class Faults:
         The node is started when they have it.
         """
         before = self._fleet.state(run)["epoch"]
-        node = self._node()
+        node = self._holder(run)
         node.die()
         self._fleet.clock.set_by(-self._chance.uniform(100, 1000) * self._lease_seconds)
 
