@@ -34,6 +34,7 @@ from api.routes import (
     leases,
     operations,
     plans,
+    projects,
     runs,
 )
 from api.services.audit import AuditService
@@ -102,7 +103,7 @@ def create_app(settings: Settings | None = None, *, planner: Planner | None = No
         catalogue=CatalogueService(planner),
         health=health_service,
         keys=key_service,
-        projects=ProjectService(database, key_service),
+        projects=ProjectService(database),
         audit=AuditService(database),
         sessions=sessions,
         authentication=Authentication(key_service, sessions, limits, settings),
@@ -162,6 +163,7 @@ def _assemble(app: FastAPI, settings: Settings) -> None:
         estimates,
         catalogue,
         keys,
+        projects,
         audit,
         health,
     ):

@@ -9,6 +9,15 @@ from pydantic.json_schema import models_json_schema
 
 from api.schemas import Problem
 
+_IF_NONE_MATCH = {
+    "name": "if-none-match",
+    "in": "header",
+    "required": False,
+    "schema": {"anyOf": [{"type": "string"}, {"type": "null"}], "title": "If-None-Match"},
+    "description": "The ETag of an answer that the client has.",
+}
+_TAG = {"schema": {"type": "string"}, "description": "Names this content (RFC 9110)."}
+
 
 def describe(app: FastAPI) -> None:
     """Have `app.openapi()` include the problem that every route can answer with."""
@@ -20,6 +29,7 @@ def describe(app: FastAPI) -> None:
         if not known:
             _add_problem(schema)
             _add_keys(schema)
+            _add_tags(schema)
         return schema
 
     app.openapi = described  # type: ignore[method-assign]
@@ -37,6 +47,19 @@ def _add_keys(schema: dict[str, Any]) -> None:
     for path, item in schema["paths"].items():
         for operation in item.values():
             operation["security"] = [{"Key": []}, {}] if path.startswith("/v1/") else []
+
+
+def _add_tags(schema: dict[str, Any]) -> None:
+    """Say that whoever has an answer need not be sent it again; streams of events have no tag."""
+    for path, item in schema["paths"].items():
+        read = item.get("get")
+        if read is None or not path.startswith("/v1/"):
+            continue
+        if "text/event-stream" in read["responses"]["200"]["content"]:
+            continue
+        read["parameters"] = [*read.get("parameters", ()), _IF_NONE_MATCH]
+        read["responses"]["304"] = {"description": "The client has it already."}
+        read["responses"]["200"]["headers"] = {"ETag": _TAG}
 
 
 def _add_problem(schema: dict[str, Any]) -> None:

@@ -2,7 +2,8 @@
 
     MeshwrightError (planner.errors)
     ├── InputError
-    │   └── UnsupportedMediaTypeError a body that is not JSON
+    │   ├── UnsupportedMediaTypeError a body that is not JSON
+    │   └── ProjectExistsError        a name that a project has already
     └── ServiceError
         ├── NotFoundError             no such plan or operation
         ├── UnauthenticatedError      no key, or one that is no good
@@ -69,6 +70,18 @@ class UnsupportedMediaTypeError(InputError):
             field="Content-Type",
             value=media_type,
             remedy="send application/json",
+        )
+
+
+class ProjectExistsError(InputError):
+    """A project of that name exists; who is in it decides who else may be."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(
+            "is the name of a project that exists",
+            field="name",
+            value=name,
+            remedy="choose another name, or ask an administrator of that project for a key",
         )
 
 
@@ -216,6 +229,7 @@ _STATUSES: tuple[tuple[type[Exception], HTTPStatus, str], ...] = (
     (SolveAbandonedError, HTTPStatus.SERVICE_UNAVAILABLE, "solve-abandoned"),
     (SolverDiedError, HTTPStatus.SERVICE_UNAVAILABLE, "solver-died"),
     (UnsupportedMediaTypeError, HTTPStatus.UNSUPPORTED_MEDIA_TYPE, "unsupported-media-type"),
+    (ProjectExistsError, HTTPStatus.CONFLICT, "project-exists"),
     (InputError, HTTPStatus.UNPROCESSABLE_ENTITY, "invalid-input"),
     (DBAPIError, HTTPStatus.SERVICE_UNAVAILABLE, "database-unavailable"),
     (PoolTimeoutError, HTTPStatus.SERVICE_UNAVAILABLE, "database-unavailable"),

@@ -1,4 +1,4 @@
-"""What lists and pages of runs are asked for with."""
+"""What lists and pages of runs and agents are asked for with."""
 
 from __future__ import annotations
 
@@ -20,6 +20,13 @@ class RunQuery(WirePart):
     plan_id: Identifier | None = None
     cursor: Annotated[str | None, Field(max_length=64)] = None
     limit: Annotated[int, Field(ge=1, le=100)] = 20
+
+
+class AgentQuery(WirePart):
+    """Which agents to list."""
+
+    cursor: Annotated[str | None, Field(max_length=128)] = None
+    limit: Annotated[int, Field(ge=1, le=100)] = 100
 
 
 class RunMetricsQuery(WirePart):

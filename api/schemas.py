@@ -23,6 +23,7 @@ def _name_or_fields(value: object) -> object:
 
 
 _NAME_LENGTH_LIMIT = 200
+_IDENTIFIER_PATTERN = r"^[A-Za-z0-9._-]{1,64}$"
 Given = Annotated[
     Annotated[str, Field(min_length=1, max_length=_NAME_LENGTH_LIMIT)] | dict[str, Any],
     BeforeValidator(_name_or_fields),
@@ -50,6 +51,13 @@ class WirePart(Part):
     """A document of the service alone, built when the server starts."""
 
     model_config = ConfigDict(defer_build=False)
+
+
+# what is written where people read it: no control characters, which not every database keeps
+HolderName = Annotated[
+    str,
+    Field(min_length=1, max_length=_NAME_LENGTH_LIMIT, pattern=r"^[^\x00-\x1f\x7f]*$"),
+]
 
 
 _EXAMPLE: JsonDict = {
@@ -182,9 +190,17 @@ class ApiKeyRequest(WirePart):
         }
     )
 
-    name: ListedName
+    name: HolderName
     scopes: Annotated[tuple[Scope, ...], Field(min_length=1, max_length=4)]
     expires_in_days: Annotated[int | None, Field(ge=1, le=3650)] = None
+
+
+class KeyQuery(WirePart):
+    """Which keys to list: all, or those alone that let somebody in now."""
+
+    usable: bool = False
+    cursor: Annotated[str | None, Field(max_length=128)] = None
+    limit: Annotated[int, Field(ge=1, le=100)] = 100
 
 
 class ApiKey(WirePart):
@@ -207,9 +223,10 @@ class NewApiKey(ApiKey):
 
 
 class ApiKeyList(WirePart):
-    """The keys of a project."""
+    """Keys of a project, the oldest first; `next_cursor` asks for the ones after them."""
 
     items: tuple[ApiKey, ...]
+    next_cursor: str | None
 
 
 class CallerInfo(WirePart):
@@ -222,9 +239,11 @@ class CallerInfo(WirePart):
 
 
 class AuditQuery(WirePart):
-    """Which entries of the audit log to list."""
+    """Which entries of the audit log to list: of an action, of a key, about a subject."""
 
     action: Annotated[str | None, Field(pattern=r"^[a-z_.-]{1,64}$")] = None
+    key_id: Annotated[str | None, Field(pattern=_IDENTIFIER_PATTERN)] = None
+    subject: ListedName | None = None
     cursor: Annotated[str | None, Field(max_length=64)] = None
     limit: Annotated[int, Field(ge=1, le=100)] = 20
 

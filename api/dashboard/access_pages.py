@@ -22,10 +22,11 @@ from api.dashboard.key_form import (
 from api.dashboard.page_route import PageRoute
 from api.dashboard.rendering import page
 from api.deps import Administrator, AuditLog, KeyId, Keys, Projects
+from api.errors import ProjectExistsError
+from api.project_schemas import ProjectQuery
 from api.schemas import ApiKey, AuditQuery, NewApiKey, WirePart
 from api.services.keys import KeyService
 from api.services.projects import ProjectService, oversees
-from planner.errors import InputError
 
 _SEE_OTHER = 303
 _UNPROCESSABLE = 422
@@ -82,9 +83,13 @@ def show_audit_log(
 
 
 @router.get("/projects")
-def show_projects(caller: Administrator, projects: Projects) -> Response:
+def show_projects(
+    caller: Administrator,
+    projects: Projects,
+    cursor: Annotated[str | None, Query(max_length=128)] = None,
+) -> Response:
     """Show the projects that the caller may know of, and who has keys of them."""
-    return _projects_page(caller, projects)
+    return _projects_page(caller, projects, cursor=cursor)
 
 
 @router.post("/projects")
@@ -95,12 +100,12 @@ async def make_project(caller: Administrator, request: Request, projects: Projec
 
 
 def _project_made(caller: Caller, projects: ProjectService, form: ProjectForm) -> Response:
-    if form.complaints:
+    if form.request is None:
         return _projects_page(caller, projects, form=form, status=_UNPROCESSABLE)
     try:
-        made = projects.create(caller, form.project, holder=form.holder)
-    except InputError as error:
-        again = replace(form, complaints={"project": f"{error.problem}: {error.remedy}"})
+        made = projects.create(caller, form.request).first_key
+    except ProjectExistsError as error:
+        again = replace(form, complaints={"name": f"{error.problem}: {error.remedy}"})
         return _projects_page(caller, projects, form=again, status=_UNPROCESSABLE)
     response = _projects_page(caller, projects, made=made)
     response.headers["Cache-Control"] = "no-store"
@@ -113,12 +118,14 @@ def _projects_page(
     *,
     form: ProjectForm | None = None,
     made: NewApiKey | None = None,
+    cursor: str | None = None,
     status: int = 200,
 ) -> Response:
     return page(
         "projects.html",
         status=status,
-        projects=projects.list(caller),
+        found=projects.list(caller, ProjectQuery(cursor=cursor, limit=_PAGE_LENGTH)),
+        cursor=cursor,
         key_state=key_state,
         oversees=oversees(caller),
         caller=caller,
@@ -135,7 +142,7 @@ def _keys_page(
     made: NewApiKey | None = None,
     status: int = 200,
 ) -> Response:
-    newest_first = reversed(keys.list(caller).items)
+    newest_first = reversed(keys.of_project(caller))
     return page(
         "keys.html",
         status=status,

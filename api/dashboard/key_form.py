@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -10,20 +9,23 @@ from pydantic import ValidationError
 from starlette.datastructures import FormData
 
 from api.caller import Scope
+from api.project_schemas import ProjectRequest
 from api.schemas import ApiKeyRequest
-from api.services.keys import PROJECT_PATTERN
 
 SCOPE_MEANINGS: Mapping[Scope, str] = {
     Scope.READ: "see plans, runs and agents",
-    Scope.PLAN: "ask for plans and analyses",
+    Scope.PLAN: "ask for plans and analyses, delete plans",
     Scope.RUN: "start and cancel runs",
-    Scope.ADMIN: "make and revoke keys and agents, read the audit log, delete plans",
+    Scope.ADMIN: "make and revoke keys and agents, read the audit log",
 }
-_NAME_LENGTH_LIMIT = 200
 _RULES = {
-    "name": "must be 1 to 200 characters: say who or what will hold the key",
+    "name": "must be 1 to 200 printable characters: say who or what will hold the key",
     "scopes": "must be at least one: tick what the holder may do",
     "expires_in_days": "must be a whole number from 1 to 3,650, or empty for a key without an end",
+}
+_PROJECT_RULES = {
+    "name": "must be 1 to 64 of a-z, 0-9, '.', '_' and '-', beginning with one of a-z, 0-9",
+    "holder": _RULES["name"],
 }
 
 
@@ -40,24 +42,24 @@ class KeyForm:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProjectForm:
-    """A new project and who will administer it; `complaints` are by field."""
+    """A new project and who will administer it: as `KeyForm`, of a project."""
 
     project: str = ""
     holder: str = ""
+    request: ProjectRequest | None = None
     complaints: Mapping[str, str] = field(default_factory=dict)
 
 
 def read_project_form(form: FormData) -> ProjectForm:
-    """Return what the form asks for, and what must be mended in it."""
+    """Return what the form asks for, or what must be mended in it."""
     project, holder = (str(form.get(name, "")).strip() for name in ("project", "holder"))
-    complaints = {}
-    if not re.fullmatch(PROJECT_PATTERN, project):
-        complaints["project"] = (
-            "must be 1 to 64 of a-z, 0-9, '.', '_' and '-', beginning with one of a-z, 0-9"
-        )
-    if not 1 <= len(holder) <= _NAME_LENGTH_LIMIT:
-        complaints["holder"] = _RULES["name"]
-    return ProjectForm(project=project, holder=holder, complaints=complaints)
+    request, complaints = None, {}
+    try:
+        request = ProjectRequest(name=project, holder=holder)
+    except ValidationError as error:
+        wrong = {str(each["loc"][0]) for each in error.errors()}
+        complaints = {each: rule for each, rule in _PROJECT_RULES.items() if each in wrong}
+    return ProjectForm(project=project, holder=holder, request=request, complaints=complaints)
 
 
 def read_key_form(form: FormData) -> KeyForm:

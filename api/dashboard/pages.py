@@ -95,6 +95,13 @@ def show_plan(caller: Reader, plan_id: PlanId, plans: Plans) -> Response:
     return page("plan.html" if isinstance(view, PlanView) else "infeasible.html", view=view)
 
 
+@router.post("/plans/{plan_id}/delete")
+def delete_plan(caller: PlanCaller, plan_id: PlanId, plans: Plans) -> Response:
+    """Remove a plan or an infeasible answer, and show the others."""
+    plans.delete(caller, plan_id)
+    return _see("/")
+
+
 @router.get("/plans/{plan_id}/document.json")
 def download_plan(caller: Reader, plan_id: PlanId, plans: Plans) -> Response:
     """Return the document as a file, indented for readers and version control."""

@@ -8,24 +8,26 @@ from typing import Annotated
 from fastapi import APIRouter, Form, Query, Response
 from fastapi.responses import JSONResponse, RedirectResponse
 
-from api.caller import Caller
+from api.caller import Caller, Scope
 from api.dashboard.answers import ThePlan
 from api.dashboard.page_route import PageRoute
 from api.dashboard.rendering import page
 from api.dashboard.run_form import RunForm, run_request
 from api.dashboard.run_view import RunView, badge_of, memory_of, run_view
 from api.deps import Administrator, Reader, RunCaller
-from api.deps_agents import Agents, RunId, RunMeasurements, Runs
+from api.deps_agents import AgentId, Agents, RunId, RunMeasurements, Runs
 from api.errors import NotFoundError
-from api.run_queries import RunLogQuery, RunMetricsQuery, RunQuery
+from api.run_queries import AgentQuery, RunLogQuery, RunMetricsQuery, RunQuery
+from api.services.agents import AgentService
 from api.services.run_measurements import RunMeasurementService
 from api.services.runs import RunService
 from planner.errors import InputError
-from planner.schema.agent import EnrolmentTokenRequest
+from planner.schema.agent import EnrolmentToken, EnrolmentTokenRequest
 from planner.schema.lifecycle import RunState
 
 _SEE_OTHER = 303
 _ROWS_LIMIT = 10_000
+_AGENTS_LIMIT = 50
 
 router = APIRouter(route_class=PageRoute, include_in_schema=False)
 
@@ -45,9 +47,13 @@ def show_runs(
 
 
 @router.get("/agents")
-def show_agents(caller: Reader, agents: Agents) -> Response:
+def show_agents(
+    caller: Reader,
+    agents: Agents,
+    cursor: Annotated[str | None, Query(max_length=128)] = None,
+) -> Response:
     """Show the agents and what they offer."""
-    return page("agents.html", agents=agents.list(caller).items, memory_of=memory_of, token=None)
+    return _agents_page(caller, agents, cursor=cursor)
 
 
 @router.post("/agents/tokens")
@@ -58,10 +64,16 @@ def make_token(
 ) -> Response:
     """Show a new one-time token, this once."""
     token = agents.make_enrolment_token(caller, EnrolmentTokenRequest(note=note))
-    found = agents.list(caller).items
-    response = page("agents.html", agents=found, memory_of=memory_of, token=token)
+    response = _agents_page(caller, agents, token=token)
     response.headers["Cache-Control"] = "no-store"
     return response
+
+
+@router.post("/agents/{agent_id}/revoke")
+def revoke_agent(caller: Administrator, agents: Agents, agent_id: AgentId) -> Response:
+    """Make an agent's token void, and show the others."""
+    agents.revoke(caller, agent_id)
+    return RedirectResponse("/agents", status_code=_SEE_OTHER)
 
 
 @router.get("/plans/{plan_id}/runs")
@@ -129,9 +141,26 @@ def cancel_run(caller: RunCaller, run_id: RunId, runs: Runs) -> Response:
     return RedirectResponse(f"/runs/{run_id}", status_code=_SEE_OTHER)
 
 
+def _agents_page(
+    caller: Caller,
+    agents: AgentService,
+    *,
+    cursor: str | None = None,
+    token: EnrolmentToken | None = None,
+) -> Response:
+    return page(
+        "agents.html",
+        found=agents.list(caller, AgentQuery(cursor=cursor, limit=_AGENTS_LIMIT)),
+        cursor=cursor,
+        may_revoke=Scope.ADMIN in caller.scopes,
+        memory_of=memory_of,
+        token=token,
+    )
+
+
 def _start_page(caller: Caller, plan: ThePlan, runs: RunService, agents: Agents) -> Response:
     query = RunQuery(plan_id=plan.id, limit=50)
-    offered = agents.list(caller).items
+    offered = agents.of_project(caller)
     commands = sorted({name for agent in offered for name in agent.report.commands})
     return page(
         "plan_runs.html",

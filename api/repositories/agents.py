@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from datetime import datetime
 
-from sqlalchemy import select, update
+from sqlalchemy import Select, select, update
 from sqlalchemy.orm import Session
 
 from api.tables import AgentRow, EnrolmentTokenRow, LeaseRow
@@ -71,11 +71,15 @@ class AgentRepository:
 
     def of_project(self, project_id: str) -> Sequence[AgentRow]:
         """Return the project's agents, by name."""
-        return self._session.scalars(
-            select(AgentRow)
-            .where(AgentRow.project_id == project_id, AgentRow.revoked_at.is_(None))
-            .order_by(AgentRow.name, AgentRow.id)
-        ).all()
+        return self._session.scalars(_by_name(project_id)).all()
+
+    def page(self, project_id: str, *, after: AgentRow | None, limit: int) -> Sequence[AgentRow]:
+        """Return at most `limit` of the project's agents, by name, that come after `after`."""
+        wanted = _by_name(project_id)
+        if after is not None:
+            behind, alike = AgentRow.name > after.name, AgentRow.name == after.name
+            wanted = wanted.where(behind | (alike & (AgentRow.id > after.id)))
+        return self._session.scalars(wanted.limit(limit)).all()
 
     def idle(self, project_id: str, *, at: datetime) -> Sequence[AgentRow]:
         """Return, locked, the agents that may be leased; those that another claims are skipped."""
@@ -140,3 +144,11 @@ class AgentRepository:
             .returning(AgentRow.id)
         )
         return revoked.first() is not None
+
+
+def _by_name(project_id: str) -> Select[AgentRow]:
+    return (
+        select(AgentRow)
+        .where(AgentRow.project_id == project_id, AgentRow.revoked_at.is_(None))
+        .order_by(AgentRow.name, AgentRow.id)
+    )

@@ -46,7 +46,14 @@ class AuditRepository:
         self._session.flush()
 
     def page(
-        self, project_id: str, *, action: str | None, before: int | None, limit: int
+        self,
+        project_id: str,
+        *,
+        action: str | None,
+        key_id: str | None,
+        subject: str | None,
+        before: int | None,
+        limit: int,
     ) -> Sequence[AuditEventRow]:
         """Return at most `limit` entries of the project, the newest first, older than `before`."""
         wanted = (
@@ -54,8 +61,13 @@ class AuditRepository:
             .where(AuditEventRow.project_id == project_id)
             .order_by(AuditEventRow.sequence.desc())
         )
-        if action is not None:
-            wanted = wanted.where(AuditEventRow.action == action)
+        for column, value in (
+            (AuditEventRow.action, action),
+            (AuditEventRow.key_id, key_id),
+            (AuditEventRow.subject, subject),
+        ):
+            if value is not None:
+                wanted = wanted.where(column == value)
         if before is not None:
             wanted = wanted.where(AuditEventRow.sequence < before)
         return self._session.scalars(wanted.limit(limit)).all()

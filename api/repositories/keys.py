@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from datetime import datetime
 
-from sqlalchemy import func, select, update
+from sqlalchemy import ColumnElement, func, select, update
 from sqlalchemy.orm import Session
 
 from api.tables import ApiKeyRow, ProjectRow
@@ -30,22 +30,39 @@ class KeyRepository:
         """Return the key with that visible part."""
         return self._session.scalar(select(ApiKeyRow).where(ApiKeyRow.prefix == prefix))
 
-    def all(self, *, project_id: str | None = None) -> Sequence[ApiKeyRow]:
-        """Return the keys, or those of one project, the oldest first."""
+    def all(self, *, project_ids: Collection[str] | None = None) -> Sequence[ApiKeyRow]:
+        """Return the keys, or those of some projects, the oldest first."""
         wanted = select(ApiKeyRow).order_by(ApiKeyRow.created_at, ApiKeyRow.id)
-        if project_id is not None:
-            wanted = wanted.where(ApiKeyRow.project_id == project_id)
+        if project_ids is not None:
+            wanted = wanted.where(ApiKeyRow.project_id.in_(project_ids))
         return self._session.scalars(wanted).all()
+
+    def page(
+        self, project_id: str, *, usable_at: datetime | None, after: ApiKeyRow | None, limit: int
+    ) -> Sequence[ApiKeyRow]:
+        """Return at most `limit` keys of the project, the oldest first, made after `after`.
+
+        Where `usable_at` is given, only those that let somebody in at that instant.
+        """
+        wanted = (
+            select(ApiKeyRow)
+            .where(ApiKeyRow.project_id == project_id)
+            .order_by(ApiKeyRow.created_at, ApiKeyRow.id)
+        )
+        if usable_at is not None:
+            wanted = wanted.where(*_usable(usable_at))
+        if after is not None:
+            later, together = (
+                ApiKeyRow.created_at > after.created_at,
+                ApiKeyRow.created_at == after.created_at,
+            )
+            wanted = wanted.where(later | (together & (ApiKeyRow.id > after.id)))
+        return self._session.scalars(wanted.limit(limit)).all()
 
     def count_usable(self, *, at: datetime) -> int:
         """Return how many keys let somebody in at that instant."""
         found = self._session.scalar(
-            select(func.count())
-            .select_from(ApiKeyRow)
-            .where(
-                ApiKeyRow.revoked_at.is_(None),
-                ApiKeyRow.expires_at.is_(None) | (ApiKeyRow.expires_at > at),
-            )
+            select(func.count()).select_from(ApiKeyRow).where(*_usable(at))
         )
         return found or 0
 
@@ -60,15 +77,30 @@ class KeyRepository:
         return changed.first() is not None
 
 
+def _usable(at: datetime) -> tuple[ColumnElement[bool], ...]:
+    """Return what holds of keys that let somebody in at that instant."""
+    return (
+        ApiKeyRow.revoked_at.is_(None),
+        ApiKeyRow.expires_at.is_(None) | (ApiKeyRow.expires_at > at),
+    )
+
+
 class ProjectRepository:
     """Projects."""
 
     def __init__(self, session: Session) -> None:
         self._session = session
 
-    def all(self) -> Sequence[ProjectRow]:
-        """Return the projects by name."""
-        return self._session.scalars(select(ProjectRow).order_by(ProjectRow.id)).all()
+    def page(
+        self, *, only: str | None = None, after: str | None = None, limit: int
+    ) -> Sequence[ProjectRow]:
+        """Return at most `limit` projects by name, behind `after`; at most one if it is named."""
+        wanted = select(ProjectRow).order_by(ProjectRow.id)
+        if only is not None:
+            wanted = wanted.where(ProjectRow.id == only)
+        if after is not None:
+            wanted = wanted.where(ProjectRow.id > after)
+        return self._session.scalars(wanted.limit(limit)).all()
 
     def add(self, project_id: str, *, at: datetime) -> None:
         """Store a new project; the database refuses a name that is taken."""

@@ -10,6 +10,7 @@ from api.deps import Administrator, Reader
 from api.deps_agents import AgentId, Agents, AgentToken, ClientAddress
 from api.problems import documented
 from api.routes.documents import DocumentRoute
+from api.run_queries import AgentQuery
 from planner.schema.agent import (
     Agent,
     AgentPage,
@@ -45,9 +46,9 @@ def enrol_agent(request: EnrolmentRequest, agents: Agents, source: ClientAddress
 
 
 @router.get("/agents", responses=documented())
-def list_agents(caller: Reader, agents: Agents) -> AgentPage:
+def list_agents(caller: Reader, agents: Agents, query: Annotated[AgentQuery, Query()]) -> AgentPage:
     """List agents, by name."""
-    return agents.list(caller)
+    return agents.list(caller, query)
 
 
 @router.get("/agents/{agent_id}", responses=documented(404))

@@ -8,9 +8,10 @@ from fastapi import APIRouter, Query
 
 from api.deps import Administrator, AuditLog
 from api.problems import documented
+from api.routes.documents import DocumentRoute
 from api.schemas import AuditPage, AuditQuery
 
-router = APIRouter(prefix="/v1/audit-events", tags=["audit"])
+router = APIRouter(prefix="/v1/audit-events", tags=["audit"], route_class=DocumentRoute)
 
 
 @router.get("", responses=documented())

@@ -6,9 +6,10 @@ from fastapi import APIRouter
 
 from api.deps import Catalogue, Reader
 from api.problems import documented
+from api.routes.documents import DocumentRoute
 from api.schemas import DeviceList, ModelList
 
-router = APIRouter(prefix="/v1", tags=["catalogue"])
+router = APIRouter(prefix="/v1", tags=["catalogue"], route_class=DocumentRoute)
 
 
 @router.get("/models", responses=documented())

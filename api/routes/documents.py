@@ -1,4 +1,7 @@
-"""Bodies are documents: JSON of bounded depth with finite numbers, checked before all else."""
+"""Bodies are documents: JSON of bounded depth with finite numbers, checked before all else.
+
+What is read has an entity tag.
+"""
 
 from __future__ import annotations
 
@@ -11,15 +14,22 @@ from fastapi.routing import APIRoute
 
 from api.deps import CallerWith
 from api.errors import UnsupportedMediaTypeError
+from api.routes.entity_tags import unless_known
 from planner.schema.document import parse_fields
 
 
 class DocumentRoute(APIRoute):
-    """A route whose body, if it takes one, must be a document."""
+    """A route whose body, if it takes one, must be a document, and whose answers have tags."""
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
         """Return the handler, behind the check."""
         handle = super().get_route_handler()
+        if "GET" in (self.methods or ()):
+
+            async def tagged(request: Request) -> Response:
+                return unless_known(request, await handle(request))
+
+            return tagged
         if self.body_field is None:
             return handle
         guards = _guards(self.dependant)

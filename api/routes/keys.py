@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from fastapi import APIRouter
+from typing import Annotated
+
+from fastapi import APIRouter, Query
 
 from api.deps import Administrator, KeyId, Keys, Reader
 from api.problems import documented
 from api.routes.documents import DocumentRoute
-from api.schemas import ApiKey, ApiKeyList, ApiKeyRequest, CallerInfo, NewApiKey
+from api.schemas import ApiKey, ApiKeyList, ApiKeyRequest, CallerInfo, KeyQuery, NewApiKey
 
 router = APIRouter(prefix="/v1", tags=["keys"], route_class=DocumentRoute)
 
@@ -24,9 +26,9 @@ async def read_caller(caller: Reader) -> CallerInfo:
 
 
 @router.get("/keys", responses=documented())
-def list_keys(caller: Administrator, keys: Keys) -> ApiKeyList:
-    """List the keys of the project, revoked ones too."""
-    return keys.list(caller)
+def list_keys(caller: Administrator, keys: Keys, query: Annotated[KeyQuery, Query()]) -> ApiKeyList:
+    """List the keys of the project, the oldest first, revoked ones too."""
+    return keys.list(caller, query)
 
 
 @router.post("/keys", status_code=201, responses=documented(413, 415))

@@ -10,9 +10,10 @@ from fastapi.sse import EventSourceResponse, ServerSentEvent
 
 from api.deps import LastEventNumber, OperationId, Operations, PlanCaller, Reader
 from api.problems import documented
+from api.routes.documents import DocumentRoute
 from api.schemas import Operation
 
-router = APIRouter(prefix="/v1/operations", tags=["operations"])
+router = APIRouter(prefix="/v1/operations", tags=["operations"], route_class=DocumentRoute)
 
 
 def _operation(caller: Reader, operation_id: OperationId, operations: Operations) -> Operation:

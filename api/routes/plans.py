@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Header, Query, Response
+from fastapi import APIRouter, Query, Response
 
 from api.deps import PlanCaller, PlanId, Plans, Reader, SubmissionHeaders
 from api.problems import documented
@@ -18,7 +18,6 @@ from planner.schema.plan import Infeasible, Plan
 router = APIRouter(prefix="/v1/plans", tags=["plans"], route_class=DocumentRoute)
 
 Answer = Plan | Infeasible
-_NOT_MODIFIED = 304
 _CREATED: dict[int | str, dict[str, Any]] = {
     200: {"model": Answer, "description": "The answer was known before."},
     202: {"model": Operation, "description": "The solve goes on: see Location."},
@@ -63,19 +62,11 @@ def compare_plans(
 @router.get(
     "/{plan_id}",
     response_model=Answer,
-    responses={304: {"description": "The client has it already."}, **documented(404)},
+    responses=documented(404),
 )
-def read_plan(
-    caller: Reader,
-    plan_id: PlanId,
-    plans: Plans,
-    if_none_match: Annotated[str | None, Header()] = None,
-) -> Response:
+def read_plan(caller: Reader, plan_id: PlanId, plans: Plans) -> Response:
     """Return a plan or an infeasible answer."""
-    stored = plans.get(caller, plan_id)
-    if _matches(stored.etag, if_none_match):
-        return Response(status_code=_NOT_MODIFIED, headers={"ETag": stored.etag})
-    return _plan_response(stored, status=200)
+    return _plan_response(plans.get(caller, plan_id), status=200)
 
 
 @router.delete("/{plan_id}", status_code=204, responses=documented(404))
@@ -100,9 +91,3 @@ def _plan_response(stored: StoredPlan, *, status: int) -> Response:
         media_type="application/json",
         headers={"ETag": stored.etag, "Location": f"/v1/plans/{stored.id}"},
     )
-
-
-def _matches(etag: str, if_none_match: str | None) -> bool:
-    """Return whether the client's copy is current, by weak comparison (RFC 9110, 13.1.2)."""
-    tags = [tag.strip().removeprefix("W/") for tag in (if_none_match or "").split(",")]
-    return etag in tags or "*" in tags

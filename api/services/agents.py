@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import uuid
+from collections.abc import Sequence
 from datetime import datetime, timedelta
 
 from sqlalchemy.orm import Session
 from starlette.concurrency import run_in_threadpool
 
 from api.caller import Caller
+from api.cursors import foreign_cursor, identifier, identifier_cursor
 from api.db import Database
 from api.errors import AgentTokenError, NotFoundError, OtherAgentError
 from api.repositories.agents import AgentRepository, EnrolmentTokenRepository
@@ -16,6 +18,7 @@ from api.repositories.audit import AuditRepository
 from api.repositories.clock import current_time
 from api.repositories.leases import LeaseRepository
 from api.repositories.runs import RunRepository
+from api.run_queries import AgentQuery
 from api.services.gangs import Gangs
 from api.services.intervals import intervals
 from api.services.limits import RateLimits
@@ -153,14 +156,29 @@ class AgentService:
                 lease = await run_in_threadpool(self._held, agent_id)
         return lease
 
-    def list(self, caller: Caller) -> AgentPage:
-        """Return the project's agents."""
+    def list(self, caller: Caller, query: AgentQuery) -> AgentPage:
+        """Return a page of the project's agents, by name.
+
+        Raises:
+            InputError: if the cursor is none of ours.
+        """
         with self._database.reading() as session:
-            at = current_time(session)
-            rows = AgentRepository(session).of_project(caller.project_id)
-            held = LeaseRepository(session).live_of_agents([row.id for row in rows])
-            leases = {lease.agent_id: lease for lease in held}
-            return AgentPage(items=tuple(_agent(row, leases.get(row.id), at) for row in rows))
+            after = None
+            if query.cursor is not None:
+                after = session.get(AgentRow, identifier(query.cursor))
+                if after is None or after.project_id != caller.project_id:
+                    raise foreign_cursor(query.cursor)
+            rows = AgentRepository(session).page(
+                caller.project_id, after=after, limit=query.limit + 1
+            )
+            page = rows[: query.limit]
+            more = identifier_cursor(page[-1].id) if len(rows) > query.limit else None
+            return AgentPage(items=_agents(session, page), next_cursor=more)
+
+    def of_project(self, caller: Caller) -> tuple[Agent, ...]:
+        """Return all of the project's agents, by name."""
+        with self._database.reading() as session:
+            return _agents(session, AgentRepository(session).of_project(caller.project_id))
 
     def get(self, caller: Caller, agent_id: str) -> Agent:
         """Return the agent.
@@ -230,6 +248,13 @@ def _stored(report: AgentReport) -> str:
 
 def _column_text(name: str) -> str:
     return name.replace("\0", "\N{REPLACEMENT CHARACTER}")
+
+
+def _agents(session: Session, rows: Sequence[AgentRow]) -> tuple[Agent, ...]:
+    at = current_time(session)
+    held = LeaseRepository(session).live_of_agents([row.id for row in rows])
+    leases = {lease.agent_id: lease for lease in held}
+    return tuple(_agent(row, leases.get(row.id), at) for row in rows)
 
 
 def _agent(row: AgentRow, lease: LeaseRow | None, at: datetime) -> Agent:

@@ -9,6 +9,7 @@ from api.cursors import cursor, position
 from api.db import Database
 from api.repositories.audit import AuditRepository
 from api.schemas import AuditEvent, AuditPage, AuditQuery
+from api.services.records import column_text
 from api.tables import AuditEventRow
 
 
@@ -27,7 +28,12 @@ class AuditService:
         before = None if query.cursor is None else position(query.cursor)
         with self._database.reading() as session:
             rows = AuditRepository(session).page(
-                caller.project_id, action=query.action, before=before, limit=query.limit + 1
+                caller.project_id,
+                action=query.action,
+                key_id=query.key_id,
+                subject=None if query.subject is None else column_text(query.subject),
+                before=before,
+                limit=query.limit + 1,
             )
         page = rows[: query.limit]
         more = cursor(page[-1].sequence) if len(rows) > query.limit else None

@@ -15,18 +15,21 @@ import secrets
 import uuid
 from datetime import UTC, datetime, timedelta
 
+from sqlalchemy.orm import Session
+
 from api.caller import DEFAULT_PROJECT, Caller, Scope
+from api.cursors import foreign_cursor, identifier, identifier_cursor
 from api.db import Database
 from api.errors import ForbiddenError, NotFoundError
+from api.project_schemas import PROJECT_PATTERN
 from api.repositories.audit import AuditRepository
 from api.repositories.keys import KeyRepository, ProjectRepository
-from api.schemas import ApiKey, ApiKeyList, ApiKeyRequest, NewApiKey
+from api.schemas import ApiKey, ApiKeyList, ApiKeyRequest, KeyQuery, NewApiKey
 from api.tables import ApiKeyRow
 from planner.errors import InputError
 
 OPERATOR = "operator"
 _KEY = re.compile(r"(mw_[a-z0-9]{8})_[A-Za-z0-9_-]{43}")
-PROJECT_PATTERN = r"[a-z0-9][a-z0-9._-]{0,63}"
 _PREFIX_ALPHABET = "abcdefghijkmnpqrstuvwxyz23456789"
 _PREFIX_LENGTH = 8
 _SECRET_BYTES = 32
@@ -66,45 +69,44 @@ class KeyService:
         Raises:
             ForbiddenError: if the key would be allowed more than the caller is.
         """
-        more = set(request.scopes) - caller.scopes
-        if more:
-            raise ForbiddenError(", ".join(sorted(more)), caller=caller.name)
-        now = datetime.now(UTC)
-        prefix = "mw_" + "".join(secrets.choice(_PREFIX_ALPHABET) for _ in range(_PREFIX_LENGTH))
-        text = f"{prefix}_{secrets.token_urlsafe(_SECRET_BYTES)}"
-        expires = request.expires_in_days
-        row = ApiKeyRow(
-            id=f"key-{uuid.uuid4().hex}",
-            project_id=caller.project_id,
-            name=request.name,
-            prefix=prefix,
-            secret_hash=_hash(text),
-            scopes=",".join(sorted(set(request.scopes))),
-            created_at=now,
-            expires_at=None if expires is None else now + timedelta(days=expires),
-        )
         with self._database.writing() as session:
-            ProjectRepository(session).ensure(caller.project_id, at=now)
-            KeyRepository(session).add(row)
-            AuditRepository(session).add(
-                caller,
-                action="key.create",
-                subject=row.id,
-                details={"name": row.name, "prefix": prefix, "scopes": row.scopes},
-            )
-        return NewApiKey(**shown_key(row).model_dump(), key=text)
+            ProjectRepository(session).ensure(caller.project_id, at=datetime.now(UTC))
+            return create_key(session, caller, request)
 
-    def list(self, caller: Caller) -> ApiKeyList:
-        """Return the keys of the caller's project."""
+    def list(self, caller: Caller, query: KeyQuery) -> ApiKeyList:
+        """Return a page of the keys of the caller's project, the oldest first.
+
+        Raises:
+            InputError: if the cursor is none of ours.
+        """
         with self._database.reading() as session:
-            rows = KeyRepository(session).all(project_id=caller.project_id)
-        return ApiKeyList(items=tuple(shown_key(row) for row in rows))
+            keys = KeyRepository(session)
+            after = None
+            if query.cursor is not None:
+                after = keys.get(identifier(query.cursor))
+                if after is None or after.project_id != caller.project_id:
+                    raise foreign_cursor(query.cursor)
+            rows = keys.page(
+                caller.project_id,
+                usable_at=datetime.now(UTC) if query.usable else None,
+                after=after,
+                limit=query.limit + 1,
+            )
+        page = rows[: query.limit]
+        more = identifier_cursor(page[-1].id) if len(rows) > query.limit else None
+        return ApiKeyList(items=tuple(shown_key(row) for row in page), next_cursor=more)
+
+    def of_project(self, caller: Caller) -> tuple[ApiKey, ...]:
+        """Return all keys of the caller's project, the oldest first."""
+        with self._database.reading() as session:
+            rows = KeyRepository(session).all(project_ids=(caller.project_id,))
+        return tuple(shown_key(row) for row in rows)
 
     def list_all(self) -> ApiKeyList:
         """Return the keys of all projects, for who runs the service."""
         with self._database.reading() as session:
             rows = KeyRepository(session).all()
-        return ApiKeyList(items=tuple(shown_key(row) for row in rows))
+        return ApiKeyList(items=tuple(shown_key(row) for row in rows), next_cursor=None)
 
     def revoke(self, caller: Caller, key_id: str) -> ApiKey:
         """Have the key let nobody in any more, at once; twice is the same as once.
@@ -136,6 +138,39 @@ class KeyService:
         if row is None:
             raise NotFoundError("key", given)
         return self.revoke(operator(row.project_id), row.id)
+
+
+def create_key(session: Session, caller: Caller, request: ApiKeyRequest) -> NewApiKey:
+    """Make a key of the caller's project, which exists, and write down that it was made.
+
+    Raises:
+        ForbiddenError: if the key would be allowed more than the caller is.
+    """
+    more = set(request.scopes) - caller.scopes
+    if more:
+        raise ForbiddenError(", ".join(sorted(more)), caller=caller.name)
+    now = datetime.now(UTC)
+    prefix = "mw_" + "".join(secrets.choice(_PREFIX_ALPHABET) for _ in range(_PREFIX_LENGTH))
+    text = f"{prefix}_{secrets.token_urlsafe(_SECRET_BYTES)}"
+    expires = request.expires_in_days
+    row = ApiKeyRow(
+        id=f"key-{uuid.uuid4().hex}",
+        project_id=caller.project_id,
+        name=request.name,
+        prefix=prefix,
+        secret_hash=_hash(text),
+        scopes=",".join(sorted(set(request.scopes))),
+        created_at=now,
+        expires_at=None if expires is None else now + timedelta(days=expires),
+    )
+    KeyRepository(session).add(row)
+    AuditRepository(session).add(
+        caller,
+        action="key.create",
+        subject=row.id,
+        details={"name": row.name, "prefix": prefix, "scopes": row.scopes},
+    )
+    return NewApiKey(**shown_key(row).model_dump(), key=text)
 
 
 def operator(project_id: str = DEFAULT_PROJECT) -> Caller:

@@ -7,29 +7,19 @@ others are in already.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from sqlalchemy.exc import IntegrityError
 
 from api.caller import DEFAULT_PROJECT, Caller
+from api.cursors import identifier, identifier_cursor
 from api.db import Database
-from api.errors import ForbiddenError
+from api.errors import ForbiddenError, ProjectExistsError
+from api.project_schemas import NewProject, Project, ProjectPage, ProjectQuery, ProjectRequest
 from api.repositories.audit import AuditRepository
 from api.repositories.keys import KeyRepository, ProjectRepository
-from api.schemas import ApiKey, ApiKeyRequest, NewApiKey
-from api.services.keys import KeyService, shown_key
-from planner.errors import InputError
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Project:
-    """A project and the keys that were made for it, the oldest first."""
-
-    name: str
-    created_at: datetime
-    keys: tuple[ApiKey, ...]
+from api.schemas import ApiKeyRequest
+from api.services.keys import create_key, shown_key
 
 
 def oversees(caller: Caller) -> bool:
@@ -40,47 +30,56 @@ def oversees(caller: Caller) -> bool:
 class ProjectService:
     """What an administrator can ask of projects."""
 
-    def __init__(self, database: Database, keys: KeyService) -> None:
+    def __init__(self, database: Database) -> None:
         self._database = database
-        self._keys = keys
 
-    def list(self, caller: Caller) -> Sequence[Project]:
-        """Return the projects that the administrator `caller` may know of, by name."""
+    def list(self, caller: Caller, query: ProjectQuery) -> ProjectPage:
+        """Return a page of the projects that the administrator `caller` may know of, by name.
+
+        Raises:
+            InputError: if the cursor is none of ours.
+        """
         with self._database.reading() as session:
-            rows = ProjectRepository(session).all()
-            keys = [shown_key(row) for row in KeyRepository(session).all()]
-        return [
+            rows = ProjectRepository(session).page(
+                only=None if oversees(caller) else caller.project_id,
+                after=None if query.cursor is None else identifier(query.cursor),
+                limit=query.limit + 1,
+            )
+            page = rows[: query.limit]
+            names = [row.id for row in page]
+            keys = [shown_key(row) for row in KeyRepository(session).all(project_ids=names)]
+        items = tuple(
             Project(
                 name=row.id,
                 created_at=row.created_at,
                 keys=tuple(key for key in keys if key.project == row.id),
             )
-            for row in rows
-            if oversees(caller) or row.id == caller.project_id
-        ]
+            for row in page
+        )
+        more = identifier_cursor(names[-1]) if len(rows) > query.limit else None
+        return ProjectPage(items=items, next_cursor=more)
 
-    def create(self, caller: Caller, name: str, *, holder: str) -> NewApiKey:
-        """Make the project `name`, and the key that lets `holder` administer it.
+    def create(self, caller: Caller, request: ProjectRequest) -> NewProject:
+        """Make a project, and the key that lets its holder administer it, both or neither.
 
         The key may do there what the caller may do in its own project.
 
         Raises:
             ForbiddenError: if the caller is no administrator of the project `default`.
-            InputError: if no project can have that name, or one has it already.
+            ProjectExistsError: if one has that name already.
         """
         if not oversees(caller):
             raise ForbiddenError(f"admin of the project {DEFAULT_PROJECT}", caller=caller.name)
-        theirs = Caller(project_id=name, name=caller.name, scopes=caller.scopes, key_id=None)
-        request = ApiKeyRequest(name=holder, scopes=tuple(sorted(caller.scopes)))
+        theirs = Caller(
+            project_id=request.name, name=caller.name, scopes=caller.scopes, key_id=None
+        )
+        first = ApiKeyRequest(name=request.holder, scopes=tuple(sorted(caller.scopes)))
+        now = datetime.now(UTC)
         try:
             with self._database.writing() as session:
-                ProjectRepository(session).add(name, at=datetime.now(UTC))
-                AuditRepository(session).add(caller, action="project.create", subject=name)
+                ProjectRepository(session).add(request.name, at=now)
+                AuditRepository(session).add(caller, action="project.create", subject=request.name)
+                key = create_key(session, theirs, first)
         except IntegrityError:
-            raise InputError(
-                "is the name of a project that exists",
-                field="project",
-                value=name,
-                remedy="choose another name, or ask an administrator of that project for a key",
-            ) from None
-        return self._keys.create(theirs, request)
+            raise ProjectExistsError(request.name) from None
+        return NewProject(name=request.name, created_at=now, first_key=key)

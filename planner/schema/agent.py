@@ -142,6 +142,7 @@ class Agent(Part):
 
 
 class AgentPage(Part):
-    """All agents, by name."""
+    """Some agents, by name; `next_cursor` asks for the ones after them."""
 
     items: tuple[Agent, ...]
+    next_cursor: str | None

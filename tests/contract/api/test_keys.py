@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -26,6 +27,8 @@ GUARDED = (
     ("POST", "/v1/estimates"),
     ("GET", "/v1/models"),
     ("GET", "/v1/keys"),
+    ("GET", "/v1/projects"),
+    ("POST", "/v1/projects"),
     ("GET", "/v1/audit-events"),
     ("GET", "/v1/caller"),
     ("DELETE", "/v1/plans/x"),
@@ -214,3 +217,45 @@ def test_a_name_that_is_not_ours_is_not_answered(client):
 def test_names_of_this_machine_are_answered(client):
     for host in ("localhost:8000", "127.0.0.1", "[::1]:8000", "LOCALHOST"):
         assert client.get("/v1/plans", headers={"Host": host}).status_code == 200
+
+
+def test_keys_are_read_in_pages_the_oldest_first(client, database):
+    keys = [a_key(database) for _ in range(3)]
+
+    first = client.get("/v1/keys?limit=2").json()
+    rest = client.get("/v1/keys", params={"cursor": first["next_cursor"]}).json()
+
+    assert [key["id"] for key in (*first["items"], *rest["items"])] == [key.id for key in keys]
+    assert rest["next_cursor"] is None
+
+
+def test_keys_that_let_nobody_in_can_be_left_out(client, database):
+    usable, revoked, expired = (a_key(database) for _ in range(3))
+    client.delete(f"/v1/keys/{revoked.id}")
+    with database.writing() as session:
+        past = datetime.now(UTC) - timedelta(seconds=1)
+        session.execute(update(ApiKeyRow).where(ApiKeyRow.id == expired.id).values(expires_at=past))
+
+    found = client.get("/v1/keys?usable=true").json()["items"]
+
+    assert [key["id"] for key in found] == [usable.id]
+
+
+def test_a_cursor_of_another_list_or_project_is_refused(client, database):
+    theirs = [a_key(database, project="team-a") for _ in range(2)]
+    page = client.get("/v1/keys?limit=1", headers=bearer(theirs[0])).json()
+
+    for given in (page["next_cursor"], "bm9uZQ", "!", "w6Q"):
+        answer = client.get("/v1/keys", params={"cursor": given})
+
+        assert answer.status_code == 422, given
+        assert answer.json()["errors"][0]["field"] == "cursor"
+
+
+@pytest.mark.parametrize("name", ["a\0b", "\ud800", "ключ \U0001f511", "<script>"])
+def test_any_text_may_name_a_key_or_is_refused(client, name):
+    body = json.dumps({"name": name, "scopes": ["read"]})
+
+    answer = client.post("/v1/keys", content=body, headers={"Content-Type": "application/json"})
+
+    assert answer.status_code in {201, 422}, answer.text

@@ -66,7 +66,8 @@ def removed_media_type(description):
 
 
 def removed_parameter(description):
-    description["paths"][PLANS]["get"]["parameters"].pop()
+    listed = description["paths"][PLANS]["get"]
+    listed["parameters"] = [item for item in listed["parameters"] if item["name"] != "limit"]
 
 
 def demanded_parameter(description):

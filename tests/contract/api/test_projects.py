@@ -122,3 +122,110 @@ def test_the_database_itself_keeps_the_audit_log_as_it_is(database, statement):
         database.engine.begin() as connection,
     ):
         connection.execute(text(statement))
+
+
+def test_a_new_project_comes_with_the_key_that_administers_it(client, database):
+    overseer = a_key(database, "read", "plan", "admin", name="root")
+
+    answer = client.post(
+        "/v1/projects", json={"name": "vision", "holder": "Ada"}, headers=bearer(overseer)
+    )
+
+    made = answer.json()
+    assert answer.status_code == 201
+    first = {"Authorization": f"Bearer {made['first_key']['key']}"}
+    caller = client.get("/v1/caller", headers=first).json()
+    assert (caller["project"], caller["name"]) == ("vision", "Ada")
+    assert caller["scopes"] == ["admin", "plan", "read"]
+    seen = client.get("/v1/projects", headers=first).json()["items"]
+    assert [project["name"] for project in seen] == ["vision"]
+    assert [key["name"] for key in seen[0]["keys"]] == ["Ada"]
+    assert "key" not in seen[0]["keys"][0]
+
+
+def test_a_new_project_is_in_the_logs_of_both(client, database):
+    overseer = bearer(a_key(database, name="root"))
+    made = client.post("/v1/projects", json={"name": "vision", "holder": "Ada"}, headers=overseer)
+    first = {"Authorization": f"Bearer {made.json()['first_key']['key']}"}
+
+    told = client.get("/v1/audit-events?action=project.create", headers=overseer).json()["items"]
+    (theirs,) = client.get("/v1/audit-events", headers=first).json()["items"]
+
+    assert [(event["actor"], event["subject"]) for event in told] == [("root", "vision")]
+    assert (theirs["actor"], theirs["action"]) == ("root", "key.create")
+
+
+def test_a_name_that_is_taken_is_refused_and_nothing_is_made(client, teams, database):
+    overseer = bearer(a_key(database))
+
+    answer = client.post("/v1/projects", json={"name": "team-a", "holder": "x"}, headers=overseer)
+
+    assert answer.status_code == 409
+    assert answer.json()["type"] == "urn:meshwright:problem:project-exists"
+    assert answer.json()["errors"][0]["field"] == "name"
+    assert len(client.get("/v1/keys", headers=teams[0]).json()["items"]) == 1
+    told = client.get("/v1/audit-events?action=project.create", headers=overseer).json()
+    assert told["items"] == []
+
+
+@pytest.mark.parametrize(
+    ("fields", "field"),
+    [
+        ({"name": "Team A", "holder": "x"}, "name"),
+        ({"name": "-a", "holder": "x"}, "name"),
+        ({"name": "a" * 65, "holder": "x"}, "name"),
+        ({"name": "a\n", "holder": "x"}, "name"),
+        ({"name": "team-a", "holder": ""}, "holder"),
+        ({"name": "team-a"}, "holder"),
+    ],
+)
+def test_a_project_that_cannot_be_names_the_field(client, fields, field):
+    answer = client.post("/v1/projects", json=fields)
+
+    assert answer.status_code == 422
+    assert answer.json()["errors"][0]["field"] == field
+    found = client.get("/v1/projects").json()["items"]
+    assert [project["name"] for project in found] == ["default"]
+
+
+def test_only_an_administrator_of_the_first_project_sees_all_and_makes_more(
+    client, database, teams
+):
+    overseer, reader = bearer(a_key(database)), bearer(a_key(database, "read"))
+
+    def names(header):
+        return [item["name"] for item in client.get("/v1/projects", headers=header).json()["items"]]
+
+    assert names(overseer) == ["default", "team-a", "team-b"]
+    assert names(teams[1]) == ["team-b"]
+    assert client.get("/v1/projects", headers=reader).status_code == 403
+    asked = {"name": "team-c", "holder": "x"}
+    assert client.post("/v1/projects", json=asked, headers=teams[0]).status_code == 403
+    assert client.post("/v1/projects", json=asked, headers=overseer).status_code == 201
+
+
+def test_projects_are_read_in_pages(client, database, teams):
+    overseer = bearer(a_key(database))
+
+    first = client.get("/v1/projects?limit=2", headers=overseer).json()
+    cursor = {"cursor": first["next_cursor"]}
+    rest = client.get("/v1/projects", params=cursor, headers=overseer).json()
+
+    found = [project["name"] for project in (*first["items"], *rest["items"])]
+    assert found == ["default", "team-a", "team-b"]
+    assert rest["next_cursor"] is None
+    assert client.get("/v1/projects", params=cursor, headers=teams[0]).json()["items"] == []
+
+
+def test_the_audit_log_tells_of_one_key_or_one_thing(client, database):
+    key = a_key(database, name="cleaner")
+    client.delete("/v1/plans/none", headers=bearer(key))
+    made = client.post("/v1/keys", json={"name": "x", "scopes": ["read"]}, headers=bearer(key))
+
+    by_key = client.get("/v1/audit-events", params={"key_id": key.id}).json()["items"]
+    about = client.get("/v1/audit-events", params={"subject": key.id}).json()["items"]
+
+    assert [(event["action"], event["subject"]) for event in by_key] == [
+        ("key.create", made.json()["id"])
+    ]
+    assert [(event["actor"], event["action"]) for event in about] == [("operator", "key.create")]

@@ -9,6 +9,7 @@ from fastapi.testclient import TestClient
 from api.app import create_app
 from api.caller import Scope
 from api.errors import ForbiddenError
+from api.project_schemas import ProjectRequest
 from api.schemas import ApiKeyRequest
 from api.services.keys import operator
 from api.settings import Settings
@@ -59,7 +60,7 @@ def test_a_new_key_is_shown_once_and_lets_its_holder_in(client):
 @pytest.mark.parametrize(
     ("fields", "told"),
     [
-        ({"name": " ", "scopes": ["read"]}, "1 to 200 characters"),
+        ({"name": " ", "scopes": ["read"]}, "1 to 200 printable characters"),
         ({"name": "x"}, "at least one"),
         ({"name": "x", "scopes": ["read"], "expires_in_days": "soon"}, "whole number from 1"),
         ({"name": "x", "scopes": ["read"], "expires_in_days": "9" * 5000}, "whole number from 1"),
@@ -114,23 +115,22 @@ def test_a_new_project_has_a_key_that_administers_it_and_nothing_else(client):
 
 
 def test_an_administrator_of_another_project_sees_its_own_alone_and_makes_none(app, client):
-    key = app.state.services.projects.create(operator(), "vision", holder="Ada").key
+    asked = ProjectRequest(name="vision", holder="Ada")
+    key = app.state.services.projects.create(operator(), asked).first_key.key
     ada = {"Authorization": f"Bearer {key}"}
     shown = client.get("/projects", headers=ada).text
     assert "<strong>vision</strong>" in shown
     assert "<strong>default</strong>" not in shown
     assert "Make a project" not in shown
     with pytest.raises(ForbiddenError):
-        app.state.services.projects.create(
-            app.state.services.keys.identified(key), "speech", holder="Ada"
-        )
+        app.state.services.projects.create(app.state.services.keys.identified(key), asked)
 
 
 @pytest.mark.parametrize(
     ("fields", "told"),
     [
         ({"project": "Vision!", "holder": "Ada"}, "1 to 64 of a-z"),
-        ({"project": "vision\n", "holder": ""}, "1 to 200 characters"),
+        ({"project": "vision\n", "holder": ""}, "1 to 200 printable characters"),
         ({"project": "default", "holder": "Ada"}, "is the name of a project that exists"),
     ],
 )
