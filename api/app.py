@@ -26,9 +26,11 @@ from api.pool import SolverPool
 from api.problems import add_handlers
 from api.routes import (
     agents,
+    analyses,
     audit,
     catalogue,
     estimates,
+    exports,
     health,
     keys,
     leases,
@@ -37,6 +39,7 @@ from api.routes import (
     projects,
     runs,
 )
+from api.services.analyses import AnalysisService
 from api.services.audit import AuditService
 from api.services.authentication import Authentication
 from api.services.catalogue import CatalogueService
@@ -98,6 +101,7 @@ def create_app(settings: Settings | None = None, *, planner: Planner | None = No
     )
     app.state.services = Services(
         plans=plan_service,
+        analyses=AnalysisService(database, pool, solves),
         operations=operation_service,
         estimates=EstimateService(planner),
         catalogue=CatalogueService(planner),
@@ -156,6 +160,8 @@ async def _prune_hourly(pruning: Pruning) -> None:
 def _assemble(app: FastAPI, settings: Settings) -> None:
     for routes in (
         plans,
+        exports,
+        analyses,
         operations,
         runs,
         agents,

@@ -13,6 +13,7 @@ from structlog.contextvars import bind_contextvars
 
 from api.caller import Caller, Scope
 from api.metrics import Metrics
+from api.services.analyses import AnalysisService
 from api.services.audit import AuditService
 from api.services.authentication import Authentication, Credentials
 from api.services.catalogue import CatalogueService
@@ -37,6 +38,7 @@ class Services:
     """The services of one application."""
 
     plans: PlanService
+    analyses: AnalysisService
     operations: OperationService
     estimates: EstimateService
     catalogue: CatalogueService
@@ -189,6 +191,7 @@ RunCaller = Annotated[Caller, Depends(caller_with(Scope.RUN))]
 Administrator = Annotated[Caller, Depends(caller_with(Scope.ADMIN))]
 
 Plans = Annotated[PlanService, Depends(Part(lambda request: services(request).plans))]
+Analyses = Annotated[AnalysisService, Depends(Part(lambda request: services(request).analyses))]
 Operations = Annotated[
     OperationService, Depends(Part(lambda request: services(request).operations))
 ]

@@ -3,6 +3,7 @@
     MeshwrightError (planner.errors)
     ├── InputError
     │   ├── UnsupportedMediaTypeError a body that is not JSON
+    │   ├── NoStrategyError           an infeasible answer where a plan is needed
     │   └── ProjectExistsError        a name that a project has already
     └── ServiceError
         ├── NotFoundError             no such plan or operation
@@ -70,6 +71,18 @@ class UnsupportedMediaTypeError(InputError):
             field="Content-Type",
             value=media_type,
             remedy="send application/json",
+        )
+
+
+class NoStrategyError(InputError):
+    """An infeasible answer was named where a plan is needed."""
+
+    def __init__(self, plan_id: str) -> None:
+        super().__init__(
+            "is an infeasible answer: it has no strategy",
+            field="plan",
+            value=plan_id,
+            remedy="read what would help in it, or name another plan",
         )
 
 

@@ -3,32 +3,27 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated
 
 from fastapi import APIRouter, Form, Response
 from fastapi.responses import JSONResponse, RedirectResponse
 from pydantic import BeforeValidator, ConfigDict, Field
 
-from api.dashboard.answers import Analyses, ThePlan
+from api.dashboard.answers import ThePlan
 from api.dashboard.page_route import PageRoute
 from api.dashboard.rendering import page
 from api.dashboard.tradeoff_view import tradeoff_view
 from api.dashboard.why_view import why_view
-from api.deps import PlanCaller, Reader
+from api.deps import Analyses, PlanCaller, Reader
+from api.plan_schemas import AnalysisKind, AnalysisRequest, FixedDegree
 from api.schemas import WirePart
-from planner.errors import InputError
 
 _SEE_OTHER = 303
 _PAGES = {"reasons": "why", "why-not": "why", "heatmap": "trade-offs", "frontier": "trade-offs"}
 
 router = APIRouter(route_class=PageRoute, include_in_schema=False)
 
-FormDegree = Annotated[
-    Annotated[int, Field(ge=1, le=2**20)] | None, BeforeValidator(lambda text: text or None)
-]
-
-
-Kind = Literal["reasons", "why-not", "heatmap", "frontier"]
+FormDegree = Annotated[FixedDegree, BeforeValidator(lambda text: text or None)]
 
 
 class Asked(WirePart):
@@ -36,35 +31,19 @@ class Asked(WirePart):
 
     model_config = ConfigDict(extra="ignore")
 
-    kind: Kind
+    kind: AnalysisKind
     asked: Annotated[str, Field(max_length=200)] = ""
 
 
-class Question(WirePart):
-    """What a form asks to be worked out; degrees are for `why-not`."""
+class Question(AnalysisRequest):
+    """What a form asks to be worked out: what is left empty is not fixed."""
 
     model_config = ConfigDict(extra="ignore")
 
-    kind: Kind
     tensor_parallel_degree: FormDegree = None
     pipeline_parallel_degree: FormDegree = None
     context_parallel_degree: FormDegree = None
     expert_parallel_degree: FormDegree = None
-
-    def asked(self) -> str:
-        """Return the degrees that are fixed as `name=degree,...`.
-
-        Raises:
-            InputError: if a "why not?" fixes none.
-        """
-        if self.kind != "why-not":
-            return ""
-        degrees = self.model_dump(exclude={"kind"}, exclude_none=True)
-        if not degrees:
-            raise InputError(
-                "names no degree", field="why not", remedy="fill in at least one degree"
-            )
-        return ",".join(f"{name}={degree}" for name, degree in degrees.items())
 
 
 @router.get("/plans/{plan_id}/why")

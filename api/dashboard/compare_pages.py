@@ -8,7 +8,6 @@ from fastapi import APIRouter, Form, Query, Response
 from fastapi.responses import RedirectResponse
 
 from api.caller import Caller
-from api.dashboard.answers import stored_plan_of
 from api.dashboard.comparison_view import Shown, compare_url, comparison_view
 from api.dashboard.page_route import PageRoute
 from api.dashboard.pasted_config import (
@@ -69,7 +68,7 @@ def _chosen(caller: Caller, plans: PlanService, ids: tuple[str, ...]) -> list[Pl
             value=f"{len(ids)} selected",
             remedy="go back to the plans and select others",
         )
-    return [stored_plan_of(plans, caller, plan_id) for plan_id in dict.fromkeys(ids)]
+    return [plans.planned(caller, plan_id) for plan_id in dict.fromkeys(ids)]
 
 
 def _choice(

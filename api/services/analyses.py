@@ -19,7 +19,8 @@ from sqlalchemy.exc import IntegrityError
 
 from api.caller import Caller
 from api.db import Database
-from api.errors import NotFoundError, problem_of
+from api.errors import NoStrategyError, NotFoundError, problem_of
+from api.plan_schemas import PlanAnalysis, PlanAnalysisList
 from api.pool import SolverPool
 from api.repositories.analyses import AnalysisRepository
 from api.repositories.plans import PlanRepository
@@ -30,6 +31,13 @@ from api.tables import AnalysisRow
 
 SECONDS_LIMIT = 60.0
 _PATIENCE_SECONDS = 120.0
+
+_ANSWER_FIELDS = {
+    "reasons": "reasons",
+    "why-not": "objection",
+    "heatmap": "heatmap",
+    "frontier": "frontier",
+}
 
 Key = tuple[str, str, str, str]
 
@@ -70,10 +78,37 @@ class AnalysisService:
             rows = AnalysisRepository(session, caller.project_id).of_plan(plan_id)
             return tuple(_analysis(row) for row in rows)
 
+    def documents(self, caller: Caller, plan_id: str) -> PlanAnalysisList:
+        """Return what was asked about the plan, the newest question first, with the answers.
+
+        Raises:
+            NotFoundError: if the project has no such plan.
+        """
+        with self._database.reading() as session:
+            if PlanRepository(session, caller.project_id).get(plan_id) is None:
+                raise NotFoundError("plan", plan_id)
+        return PlanAnalysisList(
+            items=tuple(_document(each) for each in self.of_plan(caller, plan_id))
+        )
+
+    def document(self, caller: Caller, plan_id: str, kind: str, *, asked: str = "") -> PlanAnalysis:
+        """Return the question and what came of it so far.
+
+        Raises:
+            NotFoundError: if nobody asked it, or it was cancelled.
+        """
+        with self._database.reading() as session:
+            row = AnalysisRepository(session, caller.project_id).get(plan_id, kind, asked)
+            if row is None:
+                raise NotFoundError("analysis", f"{kind} {asked}".strip())
+            return _document(_analysis(row))
+
     def start(self, caller: Caller, plan_id: str, kind: str, *, asked: str = "") -> None:
         """Have the question worked out, unless it is answered or at work already.
 
         Raises:
+            NotFoundError: if the project has no such plan.
+            NoStrategyError: if it is an infeasible answer.
             BusyError: if too many solves wait.
         """
         self._solves.check_capacity()
@@ -120,6 +155,11 @@ class AnalysisService:
     ) -> str | None:
         """Return the plan if the question is ours to answer now."""
         with self._database.writing() as session:
+            plan = PlanRepository(session, caller.project_id).get(plan_id)
+            if plan is None:
+                raise NotFoundError("plan", plan_id)
+            if plan.status == "infeasible":
+                raise NoStrategyError(plan_id)
             analyses = AnalysisRepository(session, caller.project_id)
             known = analyses.get(plan_id, kind, asked)
             if known is not None and _is_settled(known, at):
@@ -138,8 +178,7 @@ class AnalysisService:
                     expires_at=at + timedelta(seconds=SECONDS_LIMIT + _PATIENCE_SECONDS),
                 )
             )
-            plan = PlanRepository(session, caller.project_id).get(plan_id)
-            return None if plan is None else plan.document
+            return plan.document
 
 
 class _Outcome:
@@ -198,4 +237,20 @@ def _analysis(row: AnalysisRow) -> Analysis:
         total=total,
         document_json=row.document,
         problem=None if row.problem is None else Problem.model_validate_json(row.problem),
+    )
+
+
+def _document(analysis: Analysis) -> PlanAnalysis:
+    answer = None if analysis.document_json is None else json.loads(analysis.document_json)
+    return PlanAnalysis.model_validate(
+        {
+            "kind": analysis.kind,
+            "asked": analysis.asked,
+            "state": analysis.state,
+            "phase": analysis.phase,
+            "done": analysis.done,
+            "total": analysis.total,
+            _ANSWER_FIELDS[analysis.kind]: answer,
+            "problem": analysis.problem,
+        }
     )

@@ -14,7 +14,13 @@ from starlette.concurrency import run_in_threadpool
 from api.caller import Caller
 from api.cursors import cursor, position
 from api.db import Database
-from api.errors import FailedSolveError, KeyReusedError, NotFoundError, SolveCancelledError
+from api.errors import (
+    FailedSolveError,
+    KeyReusedError,
+    NoStrategyError,
+    NotFoundError,
+    SolveCancelledError,
+)
 from api.repositories.audit import AuditRepository
 from api.repositories.operations import OperationRepository
 from api.repositories.plans import IdempotencyKeyRepository, PlanRepository
@@ -90,6 +96,18 @@ class PlanService:
             raise NotFoundError("plan", plan_id)
         return stored_plan(row)
 
+    def planned(self, caller: Caller, plan_id: str) -> Plan:
+        """Return the plan with that id.
+
+        Raises:
+            NotFoundError: if the caller's project has none.
+            NoStrategyError: if it is an infeasible answer, of which there is nothing more to show.
+        """
+        answer = self.get(caller, plan_id).answer
+        if isinstance(answer, Infeasible):
+            raise NoStrategyError(plan_id)
+        return answer
+
     def delete(self, caller: Caller, plan_id: str) -> None:
         """Remove the plan.
 
@@ -115,7 +133,7 @@ class PlanService:
                 value=f"{len(plan_ids)} plans",
                 remedy="name each as ?plan=ID&plan=ID",
             )
-        return compare([self._planned(caller, plan_id) for plan_id in plan_ids])
+        return compare([self.planned(caller, plan_id) for plan_id in plan_ids])
 
     async def submit(
         self,
@@ -144,17 +162,6 @@ class PlanService:
         if operation.state is OperationState.RUNNING:
             return operation
         return await run_in_threadpool(self._outcome, caller, operation)
-
-    def _planned(self, caller: Caller, plan_id: str) -> Plan:
-        answer = self.get(caller, plan_id).answer
-        if isinstance(answer, Infeasible):
-            raise InputError(
-                "is an infeasible answer: it has no strategy to compare",
-                field="plan",
-                value=plan_id,
-                remedy="leave it out",
-            )
-        return answer
 
     def _outcome(self, caller: Caller, operation: Operation) -> Answered:
         if operation.plan_id is not None:

@@ -162,10 +162,10 @@ def test_a_cancelled_question_is_unasked_again_and_its_search_ends(app, client):
     busy = pool.submit(time.sleep, 600)
     path = "/plans/plan-proven"
     assert "Cancel" in sent(client, f"{path}/analyses", kind="reasons").text
-    assert app.state.analyses.at_work_count == 1
+    assert app.state.services.analyses.at_work_count == 1
     assert "Work it out" in sent(client, f"{path}/analyses/cancel", kind="reasons").text
     assert client.get(f"{path}/analyses").json() == []
-    assert app.state.analyses.at_work_count == 0
+    assert app.state.services.analyses.at_work_count == 0
     pool.kill(busy)
 
 
