@@ -14,9 +14,11 @@ from planner.schema.measured_run import MeasuredRun
 def read_measured_runs(path: Path) -> Iterator[MeasuredRun]:
     """Yield the runs of the file at `path`, one a line; empty lines are passed over.
 
+    A run with a bad field says so itself (`unreadable`).
+
     Raises:
-        DocumentError: if the file cannot be read or has no run, or at the first bad line, naming
-            the line, the field, its value and the remedy.
+        DocumentError: if the file cannot be read or has no run, or at the first line that is no
+            JSON object, naming the line and the remedy.
     """
     found = False
     for number, line in _numbered_lines(path):

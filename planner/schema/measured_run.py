@@ -1,8 +1,9 @@
 """Measured run: one published or reported training run, one JSON object a line.
 
-Most keys may be missing or null, which means "not stated": what a use of the row needs is decided
-by that use. Keys that stand here are checked; others are ignored, because whoever reports runs may
-record more than we read (columns of checks, raw spellings), and rows must not be refused for it.
+All keys may be missing or null, which means "not stated": what a use of the row needs is decided by
+that use. Keys that stand here are checked, and what is wrong with one is said in `unreadable`, so
+that a single row does not keep a whole file from being read; others are ignored, because whoever
+reports runs may record more than we read (columns of checks, raw spellings).
 
 Units stand in the names as the format has them: `*_s` seconds, `*_gib` GiB, `*_gb` as printed,
 `*_b` billions. `dp` excludes `cp`: dp x tp x pp x cp = num_gpus.
@@ -34,7 +35,8 @@ class _Columns(BaseModel):
 class RunIdentity(_Columns):
     """Which run it is, where it stands, and what it may be used for.
 
-    `ready_*` false says that whoever made the row does not trust it for that use.
+    `ready_*` false says that whoever made the row does not trust it for that use; `unreadable` what
+    its reader could not make out.
     """
 
     id: Named | None = None
@@ -51,6 +53,7 @@ class RunIdentity(_Columns):
     flags: tuple[Text, ...] | None = None
     notes: Text | None = None
     verbatim: Any = None
+    unreadable: Text | None = None
 
 
 class ModelColumns(_Columns):
@@ -82,7 +85,7 @@ class ModelColumns(_Columns):
 class MachineColumns(_Columns):
     """What the run ran on and with."""
 
-    gpu: Named
+    gpu: Named | None = None
     gpu_raw: Text | None = None
     gpu_mem_gb: Positive | None = None
     gpus_per_node: Annotated[int, Field(ge=1, le=1024)] | None = None
@@ -91,7 +94,7 @@ class MachineColumns(_Columns):
     framework: Text | None = None
     precision: Text | None = None
     precision_raw: Text | None = None
-    seq_len: Annotated[PositiveCount, Field(le=2**24)]
+    seq_len: Annotated[PositiveCount, Field(le=2**24)] | None = None
 
 
 class LayoutColumns(_Columns):
@@ -174,19 +177,22 @@ class MeasuredRun(
     MeasuredColumns,
     DerivedColumns,
 ):
-    """One row: `gpu` and `seq_len` are required, what else a use needs it asks for by name."""
+    """One row: nothing is required, and what a use needs it asks for by name."""
 
     @classmethod
     def from_fields(cls, fields: dict[str, Any], *, source: str) -> Self:
-        """Return the run with `fields`; `source` names the line that they came from in errors.
+        """Return the run with `fields`, less those that are not as they must be.
 
-        Raises:
-            DocumentError: naming the first bad field, its value and the remedy.
+        Of these `unreadable` names the first, its value and the remedy; `source` is the line that
+        they came from.
         """
         try:
             return cls.model_validate(fields)
         except ValidationError as error:
-            raise document_error(error, source=source) from None
+            bad = {str(item["loc"][0]) for item in error.errors(include_url=False)}
+            kept = {name: value for name, value in fields.items() if name not in bad}
+            said = str(document_error(error, source=source))
+            return cls.model_validate({**kept, "unreadable": said})
 
     @property
     def family_name(self) -> str:

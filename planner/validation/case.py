@@ -64,6 +64,8 @@ def case_of(run: MeasuredRun, calibration: CalibrationProfile | None = None) -> 
     Raises:
         Unpriced: with the reason, if there is no honest price for it.
     """
+    if run.unreadable is not None:
+        raise Unpriced(Unpriceable.FIELD, run.unreadable)
     job, of_job = job_of(run)
     cluster = cluster_of(run)
     hardware = hardware_of(run, cluster)

@@ -8,7 +8,9 @@ squared ReLU is Nemotron's (layer norms, no biases), gated ones are Llama's (RMS
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
+from itertools import cycle
 
 from pydantic import ValidationError
 
@@ -30,6 +32,9 @@ from planner.validation.reasons import Assumption, Unpriceable, Unpriced
 
 _GATED = frozenset({"swiglu", "geglu", "reglu", "silu"})
 _PLAIN = frozenset({"gelu", "relu", "squared_relu", "gelu_new", "quick_gelu"})
+# Every second block from the first on has a window, as in gpt-oss. Source: its `config.json`
+# (`layer_types`).
+_ALTERNATING = re.compile(r"(?P<kind>[a-z_]+)\+alternating_sliding_window_(?P<window>[1-9]\d{0,6})")
 _HEADS = frozenset({"mha", "gqa", "mqa", "mha_bidirectional", "gqa_bidirectional"})
 _ALIASES = {
     "llama2-7b": "llama-2-7b",
@@ -49,6 +54,8 @@ _QUERY_RANKS: tuple[tuple[str, int | None], ...] = (
     ("deepseek-r1", 1536),
     ("kimi-k2", 1536),
 )
+# Layers of state spaces take turns with attention, and no key says which.
+_HYBRID = re.compile(r"^hybrid|\bmamba|\bjamba|\bnemotron-?(h|3)\b", re.IGNORECASE)
 _FEW_DENSE_RATIO = 0.25  # below it dense layers come first (DeepSeek), above they alternate
 
 
@@ -58,7 +65,7 @@ def graph_of(run: MeasuredRun) -> tuple[ModelGraph, tuple[Assumption, ...]]:
     Raises:
         Unpriced: if a size is missing, or a layer is of a kind that no graph can say.
     """
-    if (run.arch_note or "").lower().startswith("hybrid"):
+    if _HYBRID.search(run.arch_note or "") or _HYBRID.search(run.model or ""):
         raise Unpriced(Unpriceable.ATTENTION, f"state-space layers of {run.model}")
     if run.layers is None or run.hidden_size is None:
         shipped = _shipped(run)
@@ -84,7 +91,6 @@ def _graph_from_shape(
     vocabulary = _stated(run, "vocab")
     norm = _norm(run)
     learned = (run.position or "").startswith("learned")
-    attention = _attention(run, norm=norm)
     assumptions = [Assumption.NORMS_FROM_ACTIVATION]
     if run.tied_embeddings is None:
         assumptions.append(Assumption.UNTIED)
@@ -93,8 +99,12 @@ def _graph_from_shape(
     if run.moe_experts:
         assumptions.append(Assumption.EXPERTS_BALANCED)
     blocks = [
-        Block(attention=attention, feed_forward=part, norm=norm)
-        for part in _feed_forwards(run, layers + (run.mtp_layers or 0), norm=norm)
+        Block(attention=part, feed_forward=feed_forward, norm=norm)
+        for part, feed_forward in zip(
+            cycle(_attentions(run, norm=norm)),
+            _feed_forwards(run, layers + (run.mtp_layers or 0), norm=norm),
+            strict=False,
+        )
     ]
     graph = ModelGraph(
         name=(run.model or "model")[:200],
@@ -102,9 +112,9 @@ def _graph_from_shape(
         hidden_size=hidden_size,
         vocabulary_size=vocabulary,
         tied_embeddings=bool(run.tied_embeddings),
-        learned_position_count=run.seq_len if learned else 0,
+        learned_position_count=_stated(run, "seq_len") if learned else 0,
         final_norm=norm,
-        maximum_sequence_length=run.seq_len,
+        maximum_sequence_length=_stated(run, "seq_len"),
         runs=_runs(blocks),
     )
     return graph, tuple(assumptions)
@@ -132,10 +142,19 @@ def _has_biases(run: MeasuredRun) -> bool:
     return (run.position or "").startswith("learned") and _activation(run) in _PLAIN
 
 
-def _attention(run: MeasuredRun, *, norm: Norm) -> Attention:
-    kind = run.attention_kind or "mha"
+def _attentions(run: MeasuredRun, *, norm: Norm) -> tuple[Attention, ...]:
+    """Return the attentions that blocks have in turn: one, or one with a window and one without."""
+    kind = (run.attention_kind or "mha").lower()
     if kind == "mla":
-        return _latent_attention(run)
+        return (_latent_attention(run),)
+    windowed = _ALTERNATING.fullmatch(kind)
+    whole = _attention(run, windowed["kind"] if windowed else kind, norm=norm)
+    if windowed is None:
+        return (whole,)
+    return (whole.model_copy(update={"sliding_window_tokens": int(windowed["window"])}), whole)
+
+
+def _attention(run: MeasuredRun, kind: str, *, norm: Norm) -> GroupedQueryAttention:
     if kind not in _HEADS:
         raise Unpriced(Unpriceable.ATTENTION, f"attention_kind {run.attention_kind}")
     heads = _stated(run, "heads")

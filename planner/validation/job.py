@@ -16,9 +16,9 @@ from planner.schema.job import (
 from planner.schema.measured_run import MeasuredRun
 from planner.validation.reasons import Assumption, Unpriceable, Unpriced
 
-# First match decides: Megatron-DeepSpeed shards states as DeepSpeed does, as does InternEvo
-# (16-bit parameters, fp32 masters in the optimizer) and GPT-NeoX, which runs on it; NVIDIA's
-# containers of MLPerf hold NeMo.
+# First match decides: Megatron-DeepSpeed shards states as DeepSpeed does, as do InternEvo,
+# Colossal-AI and BMTrain (16-bit parameters, fp32 masters in the optimizer) and GPT-NeoX, which
+# runs on it; NVIDIA's containers of MLPerf hold NeMo.
 _STACKS = (
     ("deepspeed", Stack.DEEPSPEED),
     ("neox", Stack.DEEPSPEED),
@@ -32,19 +32,36 @@ _STACKS = (
     ("fsdp", Stack.TORCH),
     ("nanotron", Stack.TORCH),
     ("internevo", Stack.DEEPSPEED),
+    ("colossal", Stack.DEEPSPEED),
+    ("bmtrain", Stack.DEEPSPEED),
     ("trainer", Stack.TORCH),
     ("accelerate", Stack.TORCH),
     ("litgpt", Stack.TORCH),
     ("lightning", Stack.TORCH),
     ("meshwright", Stack.TORCH),
 )
-_PRECISIONS = {
-    "bf16": Precision.BF16,
-    "fp16": Precision.FP16,
-    "fp32": Precision.FP32,
-    "fp8": Precision.FP8,
-    "mxfp8": Precision.FP8,
-}
+# Where no name decides, how states are sharded does.
+_STACKS_OF_SHARDING = (
+    ("deepspeed", Stack.DEEPSPEED),
+    ("fsdp", Stack.TORCH),
+    ("distributed_optimizer", Stack.MEGATRON),
+    ("zero", Stack.DEEPSPEED),
+)
+# They run transformers' Trainer, which runs DeepSpeed where it is configured.
+_TRAINERS = re.compile(r"transformers|trainer|swift|axolotl|factory|unsloth|\btrl\b|\bpeft\b")
+# As rows and frameworks spell them; "mixed" and "true" say where copies in 32 bits are kept, and
+# kinds of 8-bit formats and scales are told apart elsewhere.
+_PRECISIONS = (
+    (r"bf16|bfloat16", Precision.BF16),
+    (r"fp16|float16|half|16|amp", Precision.FP16),
+    (r"tf32|fp32|float32|32", Precision.FP32),
+    (r"mxfp8|fp8|float8", Precision.FP8),
+)
+_FOUR_BITS = re.compile(r"w4a16|nf4|int4|fp4|4[- _]?bit|bnb")  # of frozen weights under adapters
+_PRECISION_WORDS = re.compile(
+    r"[-_:+ ](mixed|true|amp|o[12]|hybrid|e4m3|e5m2|delayed|current|blockwise|tensorwise|rowwise"
+    r"|subchannel|mx|cs|ds|sc)\b"
+)
 _OPTIMIZERS = (
     ("8bit", Optimizer.ADAM8BIT),
     ("adafactor", Optimizer.ADAFACTOR),
@@ -73,9 +90,11 @@ def job_of(run: MeasuredRun) -> tuple[Job, tuple[Assumption, ...]]:
     """Return the job of `run`, and what was assumed for it.
 
     Raises:
-        Unpriced: if the batch, format or optimizer cannot be said.
+        Unpriced: if the batch, sequence, format or optimizer cannot be said.
     """
     assumptions: list[Assumption] = []
+    if run.seq_len is None:
+        raise Unpriced(Unpriceable.SEQUENCE, "seq_len")
     stack = _stack(run, assumptions)
     job = Job(
         global_batch_size=_global_batch_size(run),
@@ -116,12 +135,16 @@ def _global_batch_size(run: MeasuredRun) -> int:
 
 def _stack(run: MeasuredRun, assumptions: list[Assumption]) -> Stack:
     framework = (run.framework or "").lower()
-    if "transformers" in framework or "trainer" in framework:
+    if _TRAINERS.search(framework):
         return Stack.DEEPSPEED if "deepspeed" in (run.sharding or "") else Stack.TORCH
     if _NEMO_CONFIGURATION.search(run.source or ""):
         return Stack.MEGATRON
     for word, stack in _STACKS:
         if word in framework:
+            return stack
+    for word, stack in _STACKS_OF_SHARDING:
+        if word in (run.sharding or "").lower():
+            assumptions.append(Assumption.STACK_OF_SHARDING)
             return stack
     assumptions.append(Assumption.STACK_TORCH)
     return Stack.TORCH
@@ -278,13 +301,15 @@ def _precision(run: MeasuredRun, assumptions: list[Assumption]) -> Precision:
         assumptions.append(Assumption.PRECISION_16_BIT)
         return Precision.BF16
     name = run.precision.lower()
-    if run.task == "qlora" and name == "w4a16":
+    if run.task == "qlora" and _FOUR_BITS.match(name):
         return Precision.BF16
-    if name not in _PRECISIONS:
-        raise Unpriced(Unpriceable.PRECISION, run.precision)
-    if name.startswith("mx"):
-        assumptions.append(Assumption.MICROSCALED)
-    return _PRECISIONS[name]
+    plain = _PRECISION_WORDS.sub("", name)
+    for spelling, precision in _PRECISIONS:
+        if re.fullmatch(spelling, plain):
+            if "mx" in name:
+                assumptions.append(Assumption.MICROSCALED)
+            return precision
+    raise Unpriced(Unpriceable.PRECISION, run.precision)
 
 
 def _optimizer(run: MeasuredRun, assumptions: list[Assumption]) -> Optimizer:

@@ -17,16 +17,23 @@ from planner.validation.reasons import Unpriceable, Unpriced
 _PROFILES = {
     "a100-sxm": "a100-sxm4-80gb",
     "a100": "a100-sxm4-80gb",
+    "a100-pcie": "a100-pcie-80gb",
     "a800-sxm": "a800-sxm4-80gb",
     "a800": "a800-sxm4-80gb",
     "a10g": "a10g-24gb",
+    "a6000": "rtx-a6000-48gb",
     "b200": "b200-sxm-180gb",
+    "b200-sxm": "b200-sxm-180gb",
     "b300": "b300-sxm-288gb",
+    "b300-sxm": "b300-sxm-288gb",
     "gb200": "gb200-nvl72",
     "gb300": "gb300-nvl72",
     "gh200": "gh200-96gb",
+    "h20": "h20-sxm-96gb",
+    "h20-sxm": "h20-sxm-96gb",
     "h100-sxm": "h100-sxm5-80gb",
     "h100": "h100-sxm5-80gb",
+    "h100-nvl": "h100-nvl-94gb",
     "h100-pcie": "h100-pcie-80gb",
     "h200-sxm": "h200-sxm5-141gb",
     "h200": "h200-sxm5-141gb",
@@ -34,17 +41,27 @@ _PROFILES = {
     "h800": "h800-sxm5-80gb",
     "l4": "l4-24gb",
     "l40s": "l40s-48gb",
+    "mi250x": "mi250x-128gb",
     "mi300x": "mi300x-192gb",
     "mi325x": "mi325x-256gb",
+    "mi350x": "mi350x-288gb",
     "mi355x": "mi355x-288gb",
     "rtx-3090": "rtx-3090-24gb",
     "rtx-4090": "rtx-4090-24gb",
+    "rtx-6000-ada": "rtx-6000-ada-48gb",
     "rtx-a6000": "rtx-a6000-48gb",
     "t4": "t4-16gb",
+    "titan-rtx": "titan-rtx-24gb",
     "v100-sxm": "v100-sxm2-32gb",
     "v100": "v100-sxm2-32gb",
 }
 _SMALLER = {("a100-sxm4-80gb", 40): "a100-sxm4-40gb"}
+
+# Words of a GPU's printed name that tell nothing apart, and those that state its memory. Names of
+# whole racks and nodes stand for the GPUs in them.
+_BRANDS = re.compile(r"\b(nvidia|amd|instinct|tesla|geforce|quadro|hgx|dgx)\b|\bgpu\b")
+_MEMORY_SIZE = re.compile(r"(\d{2,3})(?:gb|gib)?")
+_MEMORY_WORD = re.compile(r"\d{2,3}(?:gb|gib)?|hbm\de?|nvl72")
 
 _MEBIBYTES_FROM = 1000.0  # no device has as many gigabytes: such a figure is the driver's, in MiB
 _USABLE_RATIO = 0.985  # of the nominal size; an A100 and an H100 of 80 GB leave 79.1 GiB
@@ -137,6 +154,8 @@ def network_bytes_per_second(text: str, devices_per_node: int) -> float | None:
 
 def _device(run: MeasuredRun) -> tuple[str, float | None]:
     """Return the profile's name, and the memory of one GPU where it is not the profile's."""
+    if run.gpu is None:
+        raise Unpriced(Unpriceable.DEVICE, "gpu")
     name = run.gpu.strip().lower()
     if name == "mixed":
         raise Unpriced(Unpriceable.MIXED_DEVICES, run.gpu_raw or run.gpu)
@@ -158,12 +177,13 @@ def _device(run: MeasuredRun) -> tuple[str, float | None]:
 def _short_name(name: str) -> tuple[str, float | None]:
     """Return a GPU's name without vendor, memory and generation of its socket, and the memory.
 
-    "NVIDIA A100-SXM4-80GB" is an a100-sxm of 80 GB.
+    "NVIDIA A100-SXM4-80GB" and "A100-80" are of 80 GB; "NVIDIA H100 80GB HBM3" is an h100.
     """
-    words = re.sub(r"[\s_]+", "-", name).removeprefix("nvidia-").removeprefix("amd-").split("-")
-    sizes = [float(word[:-2]) for word in words if re.fullmatch(r"\d{1,4}gb", word)]
-    kept = [re.sub(r"^sxm\d$", "sxm", word) for word in words if not re.fullmatch(r"\d+gb", word)]
-    return "-".join(kept), sizes[0] if sizes else None
+    spaced = re.sub(r"\b(rtx)(\d)", r"\1-\2", re.sub(r"[\s_/]+", "-", _BRANDS.sub("", name)))
+    words = [word for word in spaced.split("-") if word]
+    sizes = [float(found[1]) for word in words[1:] if (found := _MEMORY_SIZE.fullmatch(word))]
+    kept = words[:1] + [word for word in words[1:] if not _MEMORY_WORD.fullmatch(word)]
+    return "-".join(re.sub(r"^sxm\d$", "sxm", word) for word in kept), sizes[0] if sizes else None
 
 
 def _nominal_gib(device: str) -> float | None:

@@ -46,6 +46,10 @@ def time_is_from_flop(case: Case) -> bool:
     return _stated(case) is None and _from_rate(case) is None and _from_flop(case) is not None
 
 
+def _sequence_length(case: Case) -> int:
+    return case.job.sequence_length or 1  # a case always has one
+
+
 def _stated(case: Case) -> float | None:
     return case.run.step_time_s
 
@@ -53,7 +57,7 @@ def _stated(case: Case) -> float | None:
 def _from_rate(case: Case) -> float | None:
     run = case.run
     batch = case.job.global_batch_size or 1
-    tokens = batch * run.seq_len / case.hardware.device_count
+    tokens = batch * _sequence_length(case) / case.hardware.device_count
     if run.tokens_per_s_per_gpu is not None:
         return tokens / run.tokens_per_s_per_gpu
     if run.samples_per_s is not None:
@@ -70,7 +74,7 @@ def _from_flop(case: Case) -> float | None:
         return None
     if case.job.adapters is not None:  # sources differ in what they count of frozen weights
         return None
-    flop = (case.job.global_batch_size or 1) * run.seq_len * _flop_per_token(case)
+    flop = (case.job.global_batch_size or 1) * _sequence_length(case) * _flop_per_token(case)
     if run.tflops_counts == "hardware" and run.recompute == "full":
         flop *= _RECOMPUTED_RATIO
     return flop / (run.tflops_per_gpu * 1e12 * case.hardware.device_count)
@@ -84,7 +88,7 @@ def _flop_per_token(case: Case) -> float:
     widths = sum(
         part.block_count * _attention_width(part.block.attention) for part in case.graph.runs
     )
-    return 3.0 * products + 12.0 * widths * case.run.seq_len
+    return 3.0 * products + 12.0 * widths * _sequence_length(case)
 
 
 def _attention_width(attention: object) -> int:

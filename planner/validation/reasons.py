@@ -8,7 +8,8 @@ from enum import StrEnum
 class Unpriceable(StrEnum):
     """Why there is no honest price for a row, in the words that a report shows."""
 
-    DEVICE = "the GPU has no profile"
+    FIELD = "a field holds what the format does not know"
+    DEVICE = "the GPU is not stated, or has no profile"
     MIXED_DEVICES = "several kinds of GPUs, and the format does not state which stage sits where"
     DEVICE_COUNT = "the number of GPUs is not stated, or is not whole nodes"
     SHAPE = "a size of the model is not stated, and no shipped model has its name"
@@ -19,6 +20,7 @@ class Unpriceable(StrEnum):
     EXPERTS = "the experts cannot be spread as the layout says"
     STAGES = "there are more pipeline stages than layers"
     MICRO_BATCH = "the micro-batch is not stated"
+    SEQUENCE = "the sequence's length is not stated"
     BATCH = "the global batch is not stated"
     BATCH_DIVISION = "the micro-batches do not make up the global batch"
     PRECISION = "the number format is not modelled"
@@ -44,6 +46,7 @@ class Assumption(StrEnum):
     MICROSCALED = "block-scaled 8-bit numbers: priced as fp8"
     OPTIMIZER_ADAMW = "optimizer not stated: AdamW"
     STACK_TORCH = "framework not known: torch"
+    STACK_OF_SHARDING = "framework not known: the one that shards states as the row says"
     ADAPTER_RANK = "adapters' rank not stated: 16 for attention under Megatron, else 64 for all"
     UNTIED = "tied embeddings not stated: not tied"
     NORMS_FROM_ACTIVATION = "norms and biases: as usual for the activation function"

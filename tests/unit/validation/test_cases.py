@@ -8,7 +8,13 @@ import pytest
 
 from planner.hardware import device_names
 from planner.schema.job import Precision, Stack
-from planner.schema.model import DenseFeedForward, LatentAttention, MixtureFeedForward, Norm
+from planner.schema.model import (
+    DenseFeedForward,
+    GroupedQueryAttention,
+    LatentAttention,
+    MixtureFeedForward,
+    Norm,
+)
 from planner.schema.strategy import ActivationCheckpointing, Offload, PipelineSchedule
 from planner.units import GIB
 from planner.validation.case import Case, case_of
@@ -69,13 +75,23 @@ def test_latent_attention_has_the_ranks_of_published_models(
         ("H200 SXM5 141GB", "h200-sxm5-141gb"),
         ("AMD MI300X", "mi300x-192gb"),
         ("l40s-48gb", "l40s-48gb"),
+        ("A100-40", "a100-sxm4-40gb"),
+        ("A100-PCIe", "a100-pcie-80gb"),
+        ("NVIDIA H100 80GB HBM3", "h100-sxm5-80gb"),
+        ("H100 NVL", "h100-nvl-94gb"),
+        ("DGX B200", "b200-sxm-180gb"),
+        ("GB200 NVL72", "gb200-nvl72"),
+        ("AMD Instinct MI250X", "mi250x-128gb"),
+        ("GeForce RTX4090", "rtx-4090-24gb"),
+        ("RTX 6000 Ada", "rtx-6000-ada-48gb"),
+        ("Tesla-V100-SXM2-32GB", "v100-sxm2-32gb"),
     ],
 )
 def test_names_of_gpus_may_have_vendor_memory_and_socket(gpu: str, device: str) -> None:
     assert the_case(MIXTURE, gpu=gpu, gpu_mem_gb=None).hardware.kinds[0].device == device
 
 
-@pytest.mark.parametrize("gpu", ["TPU-v5p", "Trainium2", "gb", "-80gb", "A100-PCIe"])
+@pytest.mark.parametrize("gpu", ["TPU-v5p", "Trainium2", "gb", "-80gb", "40", "MI300A"])
 def test_what_has_no_profile_is_named(gpu: str) -> None:
     with pytest.raises(Unpriced, match=gpu) as caught:
         the_case(MIXTURE, gpu=gpu)
@@ -176,9 +192,87 @@ def test_a_submission_to_mlperf_with_nvidias_configuration_runs_nemo() -> None:
 
 
 def test_an_unknown_framework_is_taken_for_torch_and_said() -> None:
-    case = the_case(framework="an own program")
+    case = the_case(framework="an own program", sharding=None)
     assert case.job.stack is Stack.TORCH
     assert Assumption.STACK_TORCH in case.assumptions
+
+
+@pytest.mark.parametrize(
+    ("sharding", "stack"),
+    [
+        ("deepspeed_zero2", Stack.DEEPSPEED),
+        ("zero1 over all ranks", Stack.DEEPSPEED),
+        ("fsdp:FULL_SHARD", Stack.TORCH),
+        ("distributed_optimizer", Stack.MEGATRON),
+    ],
+)
+def test_an_unknown_framework_is_taken_for_one_that_shards_alike(
+    sharding: str, stack: Stack
+) -> None:
+    case = the_case(framework="an own program", sharding=sharding)
+    assert case.job.stack is stack
+    assert Assumption.STACK_OF_SHARDING in case.assumptions
+
+
+@pytest.mark.parametrize(
+    ("framework", "stack"),
+    [
+        ("ColossalAI", Stack.DEEPSPEED),
+        ("BMTrain", Stack.DEEPSPEED),
+        ("ms-swift", Stack.TORCH),
+        ("litgpt", Stack.TORCH),
+    ],
+)
+def test_frameworks_are_known_by_their_names(framework: str, stack: Stack) -> None:
+    case = the_case(framework=framework, sharding=None)
+    assert case.job.stack is stack
+    assert Assumption.STACK_TORCH not in case.assumptions or framework == "ms-swift"
+
+
+@pytest.mark.parametrize(
+    ("spelling", "precision"),
+    [
+        ("bfloat16", Precision.BF16),
+        ("bf16-mixed", Precision.BF16),
+        ("16-mixed", Precision.FP16),
+        ("float16", Precision.FP16),
+        ("tf32", Precision.FP32),
+        ("fp8:blockwise", Precision.FP8),
+        ("MXFP8", Precision.FP8),
+    ],
+)
+def test_number_formats_have_several_spellings(spelling: str, precision: Precision) -> None:
+    assert the_case(precision=spelling).job.precision is precision
+
+
+@pytest.mark.parametrize("spelling", ["nvfp4", "mxfp4", "int8", "nf4", "b"])
+def test_number_formats_that_are_not_modelled_are_named(spelling: str) -> None:
+    with pytest.raises(Unpriced, match=spelling) as caught:
+        the_case(precision=spelling)
+    assert caught.value.reason is Unpriceable.PRECISION
+
+
+def test_every_second_block_has_the_window_that_a_row_states() -> None:
+    graph = the_case(attention_kind="gqa+alternating_sliding_window_128").graph
+    attentions = [run.block.attention for run in graph.runs]
+    windows = [a.sliding_window_tokens for a in attentions if isinstance(a, GroupedQueryAttention)]
+    assert windows == [128, None] * 16
+
+
+@pytest.mark.parametrize("model", ["nemotron-3-nano", "Nemotron-H-56B", "falcon-mamba-7b"])
+def test_models_whose_names_say_state_spaces_are_not_priced_as_attention(model: str) -> None:
+    assert the_reason(model=model) is Unpriceable.ATTENTION
+
+
+def test_what_a_row_does_not_state_is_the_reason() -> None:
+    assert the_reason(gpu=None) is Unpriceable.DEVICE
+    assert the_reason(seq_len=None) is Unpriceable.SEQUENCE
+
+
+def test_a_field_that_cannot_be_read_is_the_reason() -> None:
+    with pytest.raises(Unpriced, match=r"recompute: .*got some") as caught:
+        the_case(recompute="some")
+    assert caught.value.reason is Unpriceable.FIELD
 
 
 def test_block_scaled_numbers_are_fp8_and_said() -> None:
