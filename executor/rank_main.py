@@ -75,8 +75,6 @@ def train_on_corpus() -> None:
         metrics = trainer.step(inputs, targets)
         _print_progress(index, step_count, metrics.loss, metrics.seconds)
         resumption.after_step(trainer, is_last=index + 1 == step_count)
-    for inputs, targets in islice(batches, 1):
-        trainer.metered_step(inputs, targets)
 
 
 def die_with_launcher() -> None:
@@ -113,14 +111,20 @@ def _outcome(rank: int) -> RankOutcome:
             value=sys.argv[0],
             remedy="call executor.start() and train with session.parallelize()",
         )
+    losses = _losses(session)
+    # A script may have ended its process group, as scripts do.
+    is_connected = distributed.is_initialized()
+    if is_connected and session.trainer is not None:
+        session.trainer.meter_last()
     outcome = RankOutcome(
         rank=rank,
         report=session.report(),
-        losses=_losses(session),
-        backend=distributed.get_backend(),
+        losses=losses,
+        backend=session.backend,
         torch_version=str(torch.__version__),
     )
-    distributed.barrier()
+    if is_connected:
+        distributed.barrier()
     return outcome
 
 

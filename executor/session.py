@@ -64,7 +64,10 @@ class Session:
         self.compiler = chosen_compiler(plan.job.resolved, compiler)
         self.plan = plan
         self.device = device
+        self.rank = distributed.get_rank()
+        self.backend = distributed.get_backend()
         self.mesh = mesh or RankMesh.of(plan.strategy, device.type)
+        self._stage = self.mesh.stage
         self.trainer: Trainer | None = None
         self._differences: tuple[str, ...] = ()
         self._residences: list[Residence] = []
@@ -155,7 +158,7 @@ class Session:
         )
         self.trainer.step_rows = StepRows.wanted(
             os.environ,
-            rank=distributed.get_rank(),
+            rank=self.rank,
             tokens_per_step=self._global_batch_size() * (job.sequence_length or 0),
         )
         return self.trainer
@@ -197,8 +200,8 @@ class Session:
                 remedy="call session.parallelize() and train with what it returns",
             )
         return RankReport(
-            rank=distributed.get_rank(),
-            stage=self.mesh.stage,
+            rank=self.rank,
+            stage=self._stage,
             mesh=self.mesh.reported_degrees,
             blocks=held_blocks(self.trainer.model, self.trainer.declaration),
             placements=placements(self.trainer.model),

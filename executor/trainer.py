@@ -66,6 +66,7 @@ class Trainer:
         self._draws = draws
         self._meter = MemoryMeter(draws.device)
         self._metered_peak_bytes: int | None = None
+        self._last_batch: tuple[torch.Tensor, torch.Tensor] | None = None
         self.step_rows: StepRows | None = None
 
     @property
@@ -87,6 +88,7 @@ class Trainer:
         """Train on this rank's rows of one global batch: all micro-batches, then the optimizer."""
         metrics = self._timed_step(inputs, targets, nullcontext())
         self.history.append(metrics)
+        self._last_batch = inputs, targets
         return metrics
 
     def metered_step(self, inputs: torch.Tensor, targets: torch.Tensor) -> StepMetrics:
@@ -98,6 +100,15 @@ class Trainer:
         metrics = self._timed_step(inputs, targets, metering)
         self._metered_peak_bytes = metrics.peak_memory_bytes
         return metrics
+
+    def meter_last(self) -> None:
+        """Train once more on the last step's batch to meter it, where no step has been metered.
+
+        It is for the end of a run, when nobody needs the parameters any more. All ranks must call
+        it.
+        """
+        if self._last_batch is not None and self.peak_memory_bytes() is None:
+            self.metered_step(*self._last_batch)
 
     def parameter_bytes(self) -> int:
         """Return the bytes of the parameter shards that this rank holds."""

@@ -20,6 +20,7 @@ class Gpt2Backbone(nn.Module):
         super().__init__()
         self.wte = model.wte
         self.wpe = model.wpe
+        self.drop = model.drop
         self.h = nn.ModuleDict({str(index): block for index, block in enumerate(model.h)})
         self.ln_f = model.ln_f
 
@@ -40,6 +41,7 @@ class Gpt2Chain(nn.Module):
             self._check_length(hidden.shape[1] * self.sequence_part.count)
             positions = self.sequence_part.positions(hidden.shape[1], hidden.device)
             hidden = self.transformer.wte(hidden) + self.transformer.wpe(positions)
+            hidden = self.transformer.drop(hidden)
         for block in self.transformer.h.values():
             hidden = block(hidden)
         if self.lm_head is not None:

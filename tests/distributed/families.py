@@ -51,11 +51,10 @@ HUGGING_FACE_FIELDS: dict[str, dict[str, Any]] = {
 }
 
 
-def hugging_face_model(family: str, *, tied: bool) -> nn.Module:
-    """Return a model with fresh weights, in fp32."""
-    config = AutoConfig.for_model(
-        family, **HUGGING_FACE_FIELDS[family], tie_word_embeddings=tied, use_cache=False
-    )
+def hugging_face_model(family: str, *, tied: bool, **changes: Any) -> nn.Module:
+    """Return a model with fresh weights, in fp32; `changes` are to the fields of its family."""
+    fields = {**HUGGING_FACE_FIELDS[family], **changes}
+    config = AutoConfig.for_model(family, **fields, tie_word_embeddings=tied, use_cache=False)
     model: nn.Module = AutoModelForCausalLM.from_config(
         config, attn_implementation="sdpa", experts_implementation="eager"
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -16,6 +17,7 @@ from executor.models.own import Declaration
 from executor.models.positions import SequencePart
 from executor.session import Session
 from planner.errors import InputError
+from tests.distributed.families import hugging_face_model
 from tests.distributed.plans import BLOCK_COUNT, GLOBAL_BATCH_SIZE, SEQUENCE_LENGTH, cpu_plan
 from tests.distributed.reference import SEED, STEP_COUNT, adamw, global_batches
 
@@ -206,6 +208,14 @@ KINDS: dict[str, tuple[Callable[[], nn.Module], Declaration | None]] = {
     "pictures": (Pictures, None),
     "undeclared": (Words, None),
     "dropping": (Dropping, Declaration(blocks="trunk.layers")),
+    # As transformers configures it where nothing is said.
+    "gpt2-dropping": (
+        partial(
+            hugging_face_model, "gpt2", tied=True, embd_pdrop=0.1, resid_pdrop=0.1, attn_pdrop=0.1
+        ),
+        None,
+    ),
+    "gpt2": (partial(hugging_face_model, "gpt2", tied=True), None),
 }
 
 
@@ -278,10 +288,10 @@ def own_draws(*, strategy: dict[str, Any], directory: str) -> dict[str, Any]:
     return {"whole": whole, "parts": parts, "undisturbed": is_undisturbed, "without": without}
 
 
-def own_recomputed_draws(*, strategy: dict[str, Any]) -> dict[str, Any]:
+def own_recomputed_draws(*, strategy: dict[str, Any], kind: str) -> dict[str, Any]:
     """Return the losses of a module with dropout by how its blocks are checkpointed."""
     return {
-        mode: _drawn({**strategy, "activation_checkpointing": mode}, "dropping", STEP_COUNT)[0]
+        mode: _drawn({**strategy, "activation_checkpointing": mode}, kind, STEP_COUNT)[0]
         for mode in ("none", "selective", "full")
     }
 

@@ -133,11 +133,33 @@ def test_sequences_are_shared_beside_other_dimensions(four_ranks: RankGroup, nam
     assert answer["differences"] == []
 
 
-def test_what_is_computed_again_draws_what_it_drew_before(two_ranks: RankGroup) -> None:
-    strategy = {"data_parallel_degree": 2, "zero_stage": 3, "micro_batch_size": 1}
-    answer = two_ranks.run("own_recomputed_draws", strategy=strategy)
+@pytest.mark.parametrize(
+    ("kind", "strategy"),
+    [
+        ("dropping", {"data_parallel_degree": 2, "zero_stage": 3, "micro_batch_size": 1}),
+        ("gpt2-dropping", {"pipeline_parallel_degree": 2, "micro_batch_size": 2}),
+    ],
+)
+def test_what_is_computed_again_draws_what_it_drew_before(
+    two_ranks: RankGroup, kind: str, strategy: dict[str, Any]
+) -> None:
+    answer = two_ranks.run("own_recomputed_draws", strategy=strategy, kind=kind)
     assert answer["selective"] == pytest.approx(answer["none"], rel=TRAINED_TOLERANCE)
     assert answer["full"] == pytest.approx(answer["none"], rel=TRAINED_TOLERANCE)
+
+
+def test_gpt2_drops_as_its_configuration_says(two_ranks: RankGroup) -> None:
+    strategy = {"data_parallel_degree": 2}
+    dropping = two_ranks.run("own_recomputed_draws", strategy=strategy, kind="gpt2-dropping")
+    whole = two_ranks.run("own_recomputed_draws", strategy=strategy, kind="gpt2")
+    assert dropping["none"][0] != pytest.approx(whole["none"][0], rel=1e-4)
+
+
+def test_dropped_attention_is_not_shared_between_ranks(two_ranks: RankGroup) -> None:
+    strategy = {"context_parallel_degree": 2}
+    refusal = two_ranks.run("own_refusal", strategy=strategy, kind="gpt2-dropping")
+    assert refusal["kind"] == "UnsupportedPlanError"
+    assert "without attention dropout" in refusal["message"]
 
 
 @pytest.mark.parametrize(

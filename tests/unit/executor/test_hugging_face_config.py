@@ -39,8 +39,6 @@ def a_model(family: str, *, attention: str = "sdpa", **changes: Any) -> Any:
 @pytest.mark.parametrize(
     ("family", "changes", "field"),
     [
-        ("gpt2", {}, "config.attn_pdrop"),
-        ("gpt2", {"attn_pdrop": 0.0}, "config.embd_pdrop"),
         ("qwen3", {"attention_dropout": 0.1}, "config.attention_dropout"),
         ("mixtral", {"router_jitter_noise": 0.1}, "config.router_jitter_noise"),
         ("mixtral", {"output_router_logits": True}, "config.output_router_logits"),
