@@ -16,7 +16,10 @@ ClusterFormat = Literal["nvidia-smi", "slurm", "kubernetes", "nccl-topology", "n
 FORMATS: tuple[str, ...] = get_args(ClusterFormat)
 
 _MARKS: tuple[tuple[ClusterFormat, str], ...] = (
-    ("slurm", r"^(NodeName|SwitchName|BlockName)="),
+    (
+        "slurm",
+        r"(?i)^[ \t]*(NodeName|SwitchName|BlockName)=|\A\s*\{[^{}]*\"(meta|nodes|sinfo)\"\s*:",
+    ),
     ("nccl-topology", r"\A\s*(<\?xml[^>]*>\s*)?(<!--[^>]{0,4096}-->\s*)?<(!DOCTYPE|system\b)"),
     ("nccl-tests", r"^#\s+Rank\s+[0-9]+\s|^#.*\bnccl-tests\b|\"nccl_version\"\s*:"),
     ("kubernetes", r"\"kind\"\s*:\s*\"(List|NodeList|Node)\"|^kind:\s*(List|NodeList|Node)\s*$"),
@@ -87,6 +90,10 @@ def cluster_from_output(
 
 def slurm(text: str, name: str, told: Told) -> Discovered:
     """Return the cluster of Slurm's records."""
+    if text.lstrip().startswith("{"):
+        from planner.importers.slurm_json import cluster_from_slurm_json  # noqa: PLC0415
+
+        return cluster_from_slurm_json(_json(text, name), source=name, device=told.device)
     from planner.importers.slurm import cluster_from_slurm  # noqa: PLC0415
 
     return cluster_from_slurm(

@@ -38,7 +38,7 @@ def _read_file(path: Path) -> tuple[JsonValue, Cluster]:
     """
     if path.suffix in _DOCUMENTS:
         fields = read_fields(path)
-        if fields.get("kind") not in _KUBERNETES:
+        if fields.get("kind") not in _KUBERNETES and not isinstance(fields.get("nodes"), list):
             return fields, cluster_from_fields(fields, source=str(path))
     elif path.is_dir():
         read_fields(path)  # says that it is one

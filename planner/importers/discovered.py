@@ -34,7 +34,7 @@ _PRODUCTS = (
     (r"\bh800\b.*\bpcie\b", None),
     (r"\bh800\b", "h800-sxm5-80gb"),
     (r"\ba100\b.*\bpcie\b", None),
-    (r"\ba100\b.*\b40gb\b", "a100-sxm4-40gb"),
+    (r"\ba100\b.*\b40 ?(g|gb)?\b", "a100-sxm4-40gb"),
     (r"\ba100\b", "a100-sxm4-80gb"),
     (r"\ba800\b.*\bpcie\b", None),
     (r"\ba800\b", "a800-sxm4-80gb"),
@@ -50,6 +50,9 @@ _PRODUCTS = (
     (r"\bmi325x\b", "mi325x-256gb"),
     (r"\bmi355x\b", "mi355x-288gb"),
 )
+
+
+_FAMILIES = frozenset({"a100", "h100"})  # of several memories or sockets
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,17 +93,26 @@ def device_called(product: str, *, field: str) -> str:
     )
 
 
+def assumed_product(product: str, device: str) -> list[str]:
+    """Return what is to be said where `product` names a family, and `device` is one of it."""
+    if product.lower() not in _FAMILIES:
+        return []
+    return [f"{product} is read as {device}; --device names another"]
+
+
 def discovered(nodes: Iterable[Node], *, name: str, notes: Iterable[str] = ()) -> Discovered:
     """Return the cluster of `nodes`, those alike as one group.
 
     Raises:
         DocumentError: if there is no node with a device.
     """
+    notes = tuple(notes)
     alike = Counter((n.device, n.device_count, n.host_memory_bytes) for n in nodes)
     if not alike:
         raise DocumentError(
             "names no node that has a device and is in service",
             field=name,
+            value="; ".join(notes) or None,
             remedy="give the whole output; for nodes without GPUs write a cluster file by hand",
         )
     groups = []
@@ -117,7 +129,7 @@ def discovered(nodes: Iterable[Node], *, name: str, notes: Iterable[str] = ()) -
     cluster = Cluster.from_fields(
         {"name": name, "node_groups": [group.model_dump() for group in groups]}, source=name
     )
-    return Discovered(cluster=cluster, notes=tuple(notes))
+    return Discovered(cluster=cluster, notes=notes)
 
 
 def _ordered(alike: Counter[_Kind]) -> list[tuple[_Kind, int]]:

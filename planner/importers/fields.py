@@ -16,7 +16,8 @@ _SHOWN_DIGITS = 30
 class Fields:
     """A foreign mapping, read field by field.
 
-    `aliases` maps other spellings of a field to the name that it is read by; the proper name wins.
+    `aliases` maps other spellings of a field to the name that it is read by; where both are there,
+    they have to agree.
     `section` names the field that the mapping stands under, for messages.
     """
 
@@ -29,6 +30,8 @@ class Fields:
     ) -> None:
         self._values = values
         self._prefix = f"{section}." if section else ""
+        for alias, name in (aliases or {}).items():
+            self._require_agreement(alias, name)
         self._spelling = {
             name: alias
             for alias, name in (aliases or {}).items()
@@ -139,14 +142,16 @@ class Fields:
         return value if isinstance(value, str) else None
 
     def flag(self, name: str, default: bool) -> bool:
-        """Return the boolean under `name`, or `default` where it is absent or null.
+        """Return the boolean under `name`, `default` where it is absent, and false where null.
 
         Raises:
             DocumentError: if it is not a boolean.
         """
+        if name not in self:
+            return default
         value = self._value(name)
         if value is None:
-            return default
+            return False
         if not isinstance(value, bool):
             raise DocumentError(
                 "must be true or false",
@@ -177,6 +182,10 @@ class Fields:
     def is_mapping(self, name: str) -> bool:
         """Return whether a mapping stands under `name`."""
         return isinstance(self._value(name), Mapping)
+
+    def is_list(self, name: str) -> bool:
+        """Return whether a list stands under `name`, be it empty."""
+        return isinstance(self._value(name), list | tuple)
 
     def length(self, name: str) -> int:
         """Return how many items the list under `name` has, 0 where it is absent or no list."""
@@ -218,6 +227,16 @@ class Fields:
                 remedy="write a list of integers, or leave it out",
             )
         return frozenset(value)
+
+    def _require_agreement(self, alias: str, name: str) -> None:
+        first, second = self._values.get(name), self._values.get(alias)
+        if first is not None and second is not None and first != second:
+            raise DocumentError(
+                f"contradicts {self._prefix}{name}, which it is another name of",
+                field=f"{self._prefix}{alias}",
+                value=second,
+                remedy="leave one of them out",
+            )
 
     def _value(self, name: str) -> Any:
         return self._values.get(self._key(name))

@@ -37,8 +37,8 @@ def grouped_query(
 ) -> GroupedQueryAttention:
     """Return attention without biases, norms or window, with Hugging Face's defaults.
 
-    `key_value_heads` and `head_size` are the type's own defaults where it has them; else as many
-    key-value heads as heads (also where null), and hidden_size / num_attention_heads.
+    `key_value_heads` and `head_size` are the type's own defaults where it has them; else, and where
+    the field is null, as many key-value heads as heads, and hidden_size / num_attention_heads.
     """
     hidden_size = fields.size("hidden_size")
     head_count = fields.size("num_attention_heads")
@@ -49,7 +49,7 @@ def grouped_query(
     require_divides(
         fields.spelling("num_key_value_heads"), key_value_head_count, heads_name, head_count
     )
-    size = fields.optional_size("head_dim") or head_size
+    size = fields.optional_size("head_dim", head_size)
     if size is None:
         require_divides(heads_name, head_count, fields.spelling("hidden_size"), hidden_size)
         size = hidden_size // head_count
@@ -115,8 +115,9 @@ def periodic_windows(fields: Fields, *, window: int | None, period: int) -> Wind
 
 
 def _switched_window(fields: Fields) -> int | None:
-    window = fields.optional_size("sliding_window", 4096, limit=POSITION_LIMIT)
-    return window if fields.flag("use_sliding_window", False) else None
+    if not fields.flag("use_sliding_window", False):
+        return None  # whatever the window says: the class writes 0 then
+    return fields.optional_size("sliding_window", 4096, limit=POSITION_LIMIT)
 
 
 def _typed_windows(fields: Fields, window: int | None, slides: Sequence[bool]) -> Windows:

@@ -117,9 +117,7 @@ def cohere2(fields: Fields, name: str) -> ModelGraph:
     period = fields.size("sliding_window_pattern", _COHERE2_PERIOD)
     default = [_SLIDING if (index + 1) % period else _FULL for index in range(layer_count(fields))]
     window = fields.optional_size("sliding_window", 4096, limit=POSITION_LIMIT)
-    heads = multi_head(fields)  # its class divides the width by the heads, whatever head_dim says
-    own = grouped_query(fields).model_copy(update={"head_size": heads.head_size})
-    attention = _cohere_attention(fields, own)
+    attention = _cohere_attention(fields, grouped_query(fields))
     blocks = [
         _cohere_block(
             fields,

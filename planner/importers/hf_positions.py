@@ -99,7 +99,7 @@ def _rotary_layers(fields: Fields) -> list[bool]:
 
 def _llama4_routed(fields: Fields) -> frozenset[int]:
     """Return the layers that route: `moe_layers`, else every `interleave_moe_layer_step`th."""
-    if fields.length("moe_layers"):
+    if fields.is_list("moe_layers"):
         return fields.indices("moe_layers")
     step = fields.size("interleave_moe_layer_step", 1)
     return frozenset(range(step - 1, layer_count(fields), step))

@@ -117,8 +117,8 @@ def _qwen3_5(fields: Fields, name: str, decoder: Callable[[Fields, str], ModelGr
     """Return the tower and its decoder; without a `vision_config` the decoder alone."""
     model_type = fields.text("model_type") or "qwen3_5"
     text = decoder(fields.section("text_config", defaults={"model_type": model_type}), name)
-    tied = fields.flag("tie_word_embeddings", text.tied_embeddings)
     if not fields.is_mapping("vision_config"):
+        tied = fields.flag("tie_word_embeddings", text.tied_embeddings)
         return text.model_copy(update={"architecture": model_type, "tied_embeddings": tied})
     return _newer(fields, text)
 
@@ -212,7 +212,8 @@ def _model(
     )
     runs[-1] = runs[-1].model_copy(update={"exit": merger})
     image = f"{_IMAGE_PIXELS} pixels ({patches} patches)"
-    return joined(fields, text, *runs, image=image, tied=text.tied_embeddings)
+    forwarded = not _is_newer(fields) and text.tied_embeddings
+    return joined(fields, text, *runs, image=image, text_ties=forwarded)
 
 
 def _entry(fields: Fields, width: int) -> Entry:

@@ -151,11 +151,17 @@ def _patch_product(fields: Fields, *, patch: int, patches: int, bias: bool) -> P
 
 
 def joined(
-    fields: Fields, text: ModelGraph, *tower: BlockRun, image: str, tied: bool = False
+    fields: Fields,
+    text: ModelGraph,
+    *tower: BlockRun,
+    image: str,
+    tied: bool = False,
+    text_ties: bool = False,
 ) -> ModelGraph:
-    """Return the tower before its decoder; the outer `tie_word_embeddings` wins where it is true.
+    """Return the tower before its decoder, tied as the outer `tie_word_embeddings` has it.
 
-    `tied` is what the outer configuration says where it says nothing.
+    `tied` is what that is where it is absent. What the decoder says of itself is nothing to most
+    classes; those that take it from there pass it on as `text_ties`.
     """
     outer = fields.flag("tie_word_embeddings", tied)
     output, _ = tower[-1].output(text.hidden_size)
@@ -164,7 +170,7 @@ def joined(
         **{
             **dict(text),
             "architecture": fields.text("model_type") or text.architecture,
-            "tied_embeddings": outer or text.tied_embeddings,
+            "tied_embeddings": outer or text_ties,
             "runs": (*tower, *text.runs),
             "assumptions": (*text.assumptions, said),
         }

@@ -69,7 +69,8 @@ def llava(fields: Fields, name: str) -> ModelGraph:
         output_size=output,
         output_tokens_per_sequence=tokens,
     )
-    return joined(fields, text, tower.run(exit_), image=f"{tower.image_pixels} pixels")
+    image = f"{tower.image_pixels} pixels"
+    return joined(fields, text, tower.run(exit_), image=image, text_ties=text.tied_embeddings)
 
 
 def gemma3(fields: Fields, name: str) -> ModelGraph:

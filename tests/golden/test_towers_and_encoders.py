@@ -184,6 +184,24 @@ CASES: dict[str, dict[str, Any]] = {
         "vision_config": {**QWEN3_VISION, "depth": 9, "deepstack_visual_indexes": [8]},
         "tie_word_embeddings": False,
     },
+    "qwen3_vl_moe_saved_again": {
+        "model_type": "qwen3_vl_moe",
+        "text_config": {
+            **TEXT,
+            "num_experts": 4,
+            "num_experts_per_tok": 2,
+            "tie_word_embeddings": True,
+        },
+        "vision_config": {**QWEN3_VISION, "deepstack_visual_indexes": [0, 2]},
+        "tie_word_embeddings": False,
+    },
+    "gemma3_untied": {
+        "model_type": "gemma3",
+        "text_config": {**TEXT, "tie_word_embeddings": True},
+        "vision_config": SIGLIP,
+        "mm_tokens_per_image": 4,
+        "tie_word_embeddings": False,
+    },
     "mistral3": {"model_type": "mistral3", "text_config": MISTRAL, "vision_config": PIXTRAL},
     "mistral3_two_layers": {
         "model_type": "mistral3",

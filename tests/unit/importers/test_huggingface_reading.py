@@ -342,3 +342,33 @@ def test_a_kimi_says_as_what_it_was_read():
         name="it",
     )
     assert any("read as a deepseek_v3" in said for said in graph.assumptions)
+
+
+def test_null_stands_for_no_head_size_and_absence_for_the_types_own():
+    assert only_block(graph_of("seed_oss")).attention.head_size == 128
+    assert only_block(graph_of("seed_oss", head_dim=None)).attention.head_size == 16
+
+
+def test_null_is_false_where_the_types_default_is_true():
+    assert only_block(graph_of("gpt_neox")).attention.output_bias
+    assert not only_block(graph_of("gpt_neox", attention_bias=None)).attention.output_bias
+
+
+def test_cohere2_has_heads_of_the_size_that_is_told():
+    assert graph_of("cohere2", head_dim=32).runs[0].block.attention.head_size == 32
+
+
+def test_an_empty_list_of_layers_that_route_is_none_of_them():
+    graph = graph_of("llama4_text", moe_layers=[])
+    assert all(isinstance(run.block.feed_forward, DenseFeedForward) for run in graph.runs)
+
+
+def test_a_window_of_nothing_that_is_switched_off_is_no_window():
+    graph = graph_of("qwen2_moe", sliding_window=0, use_sliding_window=False)
+    assert run_windows(graph) == [(None, 4)]
+
+
+def test_two_names_of_one_field_have_to_agree():
+    assert graph_of("qwen3_moe", num_experts=16, num_local_experts=16).architecture == "qwen3_moe"
+    with pytest.raises(DocumentError, match="num_local_experts: contradicts num_experts"):
+        graph_of("qwen3_moe", num_experts=16, num_local_experts=8)
