@@ -9,12 +9,13 @@ from importlib.metadata import version
 from pathlib import Path
 
 import structlog
-from fastapi import FastAPI
+from fastapi import FastAPI, Request, Response
 from fastapi.staticfiles import StaticFiles
 from starlette.concurrency import run_in_threadpool
 
 from api.agent_services import agent_services_of
 from api.dashboard import pages, rendering, sign_in
+from api.dashboard.page_route import is_for_a_page, missing_page
 from api.db import Database
 from api.deps import Services
 from api.description import describe
@@ -23,7 +24,7 @@ from api.head_requests import HeadRequests
 from api.metrics import Metrics
 from api.middleware import BodyLimit, HostCheck, RequestRecord
 from api.pool import SolverPool
-from api.problems import add_handlers
+from api.problems import add_handlers, on_http_exception
 from api.routes import (
     agents,
     analyses,
@@ -157,6 +158,13 @@ async def _prune_hourly(pruning: Pruning) -> None:
         await asyncio.sleep(_PRUNING_SECONDS)
 
 
+async def _on_missing(request: Request, error: Exception) -> Response:
+    """Answer for an address that nothing has: to a browser with a page."""
+    if is_for_a_page(request):
+        return await missing_page(request)
+    return await on_http_exception(request, error)
+
+
 def _assemble(app: FastAPI, settings: Settings) -> None:
     for routes in (
         plans,
@@ -178,6 +186,7 @@ def _assemble(app: FastAPI, settings: Settings) -> None:
     app.include_router(pages.router, include_in_schema=False)
     app.mount("/static", StaticFiles(directory=STATIC), name="static")
     add_handlers(app)
+    app.add_exception_handler(404, _on_missing)
     describe(app)
     app.add_middleware(HeadRequests)
     app.add_middleware(BodyLimit, limit_bytes=settings.body_bytes_limit)

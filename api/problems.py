@@ -59,7 +59,7 @@ def add_handlers(app: FastAPI) -> None:
     for kind in (MeshwrightError, DBAPIError, PoolTimeoutError):
         app.add_exception_handler(kind, _on_error)
     app.add_exception_handler(RequestValidationError, _on_invalid_request)
-    app.add_exception_handler(HTTPException, _on_http_exception)
+    app.add_exception_handler(HTTPException, on_http_exception)
 
 
 async def _on_error(request: Request, error: Exception) -> Response:
@@ -82,7 +82,8 @@ async def _on_invalid_request(request: Request, error: Exception) -> Response:
     return problem_response(invalid_request_problem(complaints), instance=request.url.path)
 
 
-async def _on_http_exception(request: Request, error: Exception) -> Response:
+async def on_http_exception(request: Request, error: Exception) -> Response:
+    """Answer with the problem for a status that the web framework decided on."""
     refusal = cast("HTTPException", error)
     problem = http_problem(refusal.status_code, str(refusal.detail))
     headers = dict(refusal.headers) if refusal.headers else {}

@@ -20,6 +20,7 @@ from api.deps import SESSION_COOKIE
 from api.errors import UnauthenticatedError, http_problem, invalid_request_problem, problem_of
 from api.problems import error_headers
 from api.schemas import Problem
+from planner.errors import shorten
 
 log = structlog.get_logger(__name__)
 
@@ -46,6 +47,20 @@ class PageRoute(APIRoute):
             return response
 
         return shown
+
+
+async def missing_page(request: Request) -> Response:
+    """Return the page that says that there is none at this address."""
+    await begin_visit(request)
+    return problem_page(
+        http_problem(HTTPStatus.NOT_FOUND, f"there is no page {shorten(request.url.path)!r}")
+    )
+
+
+def is_for_a_page(request: Request) -> bool:
+    """Return whether a person asks, with a browser, and not for a document of the interface."""
+    accepted = request.headers.get("accept", "")
+    return "text/html" in accepted and not request.url.path.startswith("/v1/")
 
 
 def _sign_in(request: Request) -> Response:

@@ -12,6 +12,7 @@ from typing import Any
 
 from fastapi.responses import HTMLResponse
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from structlog.contextvars import get_contextvars
 
 from api.dashboard.quantities import FILTERS
 from api.dashboard.visit import form_token_field, is_administrator, is_signed_in, visitor
@@ -38,7 +39,8 @@ def page(template: str, *, status: int = 200, **context: Any) -> HTMLResponse:
 
 def problem_page(problem: Problem) -> HTMLResponse:
     """Return the page that tells a person what is wrong and what to do."""
-    return page("problem.html", status=problem.status, problem=problem)
+    request_id = get_contextvars().get("request_id")
+    return page("problem.html", status=problem.status, problem=problem, request_id=request_id)
 
 
 @cache

@@ -260,7 +260,7 @@ class Job(Document):
         if not isinstance(value, dict) or value.get("framework") is None or "stack" in value:
             return value
         name = value["framework"]
-        known = name in {item.value for item in Framework}
+        known = isinstance(name, str) and name in {item.value for item in Framework}
         return {**value, "stack": Framework(name).stack} if known else value
 
     @model_validator(mode="after")

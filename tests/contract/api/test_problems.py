@@ -39,6 +39,16 @@ def test_an_unknown_path_is_a_problem(client):
     assert found["instance"] == "/v1/nothing"
 
 
+def test_a_browser_is_told_of_an_unknown_path_in_a_page(client):
+    answer = client.get("/nothing<b>", headers={"Accept": "text/html,*/*"})
+
+    assert answer.status_code == 404
+    assert answer.headers["content-type"].startswith("text/html")
+    assert "there is no page &#39;/nothing&lt;b&gt;&#39;" in answer.text
+    assert answer.headers["x-request-id"] in answer.text
+    assert problem(client.get("/v1/nothing", headers={"Accept": "text/html"}))["status"] == 404
+
+
 @pytest.mark.parametrize(
     ("path", "allowed"),
     [
@@ -121,6 +131,9 @@ def test_a_body_that_is_no_document_is_refused(client, body, told):
         (a_request(cluster=None), "cluster", None),
         (a_request(colour="blue"), "colour", "blue"),
         (a_request(job={"precision": "fp5"}), "job.precision", "fp5"),
+        (a_request(job={"framework": {}}), "job.framework", None),
+        (a_request(job={"framework": [{}]}), "job.framework", None),
+        (a_request(job={"framework": "jax"}), "job.framework", "jax"),
         (a_request(job={"global_batch_size": 0}), "job.global_batch_size", 0),
         (a_request(job={"limits": {"offload": ["disk"]}}), "job.limits.offload.0", "disk"),
         ({"model": "tiny"}, "cluster", None),
