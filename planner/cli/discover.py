@@ -119,11 +119,14 @@ def _fitted(
 ) -> Discovered:
     from planner.cli.collective_fit import fitted_cluster
     from planner.importers.discovered import Discovered, device_called, text_of
-    from planner.importers.nccl_tests import collective_table
+    from planner.importers.nccl_tests import collective_tables
 
     tables = [
-        collective_table(text_of(content, source=source), source=source, collective=collective)
+        table
         for source, content in contents
+        for table in collective_tables(
+            text_of(content, source=source), source=source, collective=collective
+        )
     ]
     names = ", ".join(Path(source).name for source, _ in contents)
     known = device or device_called(tables[0].product, field=contents[0][0])

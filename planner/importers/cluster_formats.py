@@ -23,9 +23,10 @@ _MARKS: tuple[tuple[ClusterFormat, str], ...] = (
     ("nccl-topology", r"\A\s*(<\?xml[^>]*>\s*)?(<!--[^>]{0,4096}-->\s*)?<(!DOCTYPE|system\b)"),
     ("nccl-tests", r"^#\s+Rank\s+[0-9]+\s|^#.*\bnccl-tests\b|\"nccl_version\"\s*:"),
     ("kubernetes", r"\"kind\"\s*:\s*\"(List|NodeList|Node)\"|^kind:\s*(List|NodeList|Node)\s*$"),
-    ("nvidia-smi", r"^\s*GPU0\s"),
+    ("nvidia-smi", r"^\s*GPU[0-9]+\s|^\s*GPU [0-9]+: .*\(UUID:"),
 )
 _HEAD = 2**20
+_ROCM = "ROCm System Management Interface"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,6 +44,12 @@ def format_of(text: str, *, source: str) -> ClusterFormat:
     Raises:
         InputError: if it looks like none of them.
     """
+    if _ROCM in text[:_HEAD]:
+        raise InputError(
+            "is an output of rocm-smi, which is not read",
+            field=source,
+            remedy="write the cluster as nodes x GPUs x device, for example 4x8xmi300x-192gb",
+        )
     for name, mark in _MARKS:
         if re.search(mark, text[:_HEAD], re.MULTILINE):
             return name

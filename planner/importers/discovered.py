@@ -28,12 +28,16 @@ _PRODUCTS = (
     (r"\bb200\b", "b200-sxm-180gb"),
     (r"\bh200 nvl\b", None),
     (r"\bh200\b", "h200-sxm5-141gb"),
-    (r"\bh100 nvl\b", None),
+    (r"\bh100 nvl\b", "h100-nvl-94gb"),
     (r"\bh100\b.*\bpcie\b", "h100-pcie-80gb"),
     (r"\bh100\b", "h100-sxm5-80gb"),
     (r"\bh800\b.*\bpcie\b", None),
     (r"\bh800\b", "h800-sxm5-80gb"),
-    (r"\ba100\b.*\bpcie\b", None),
+    (r"\bh20\b.*\b141gb\b", None),
+    (r"\bh20\b", "h20-sxm-96gb"),
+    (r"\ba100\b.*\bpcie\b.*\b40 ?(g|gb)?\b", None),
+    (r"\ba100\b.*\b40 ?(g|gb)?\b.*\bpcie\b", None),
+    (r"\ba100\b.*\bpcie\b", "a100-pcie-80gb"),
     (r"\ba100\b.*\b40 ?(g|gb)?\b", "a100-sxm4-40gb"),
     (r"\ba100\b", "a100-sxm4-80gb"),
     (r"\ba800\b.*\bpcie\b", None),
@@ -44,10 +48,14 @@ _PRODUCTS = (
     (r"\brtx 3090\b", "rtx-3090-24gb"),
     (r"\brtx 4090\b", "rtx-4090-24gb"),
     (r"\brtx a6000\b", "rtx-a6000-48gb"),
+    (r"\brtx 6000 ada\b", "rtx-6000-ada-48gb"),
+    (r"\btitan rtx\b", "titan-rtx-24gb"),
     (r"\bt4\b", "t4-16gb"),
     (r"\bv100\b.*\b32gb\b", "v100-sxm2-32gb"),
+    (r"\bmi250x\b", "mi250x-128gb"),
     (r"\bmi300x\b", "mi300x-192gb"),
     (r"\bmi325x\b", "mi325x-256gb"),
+    (r"\bmi350x\b", "mi350x-288gb"),
     (r"\bmi355x\b", "mi355x-288gb"),
 )
 
@@ -168,5 +176,5 @@ def text_of(content: bytes, *, source: str) -> str:
     return plain
 
 
-_TERMINAL = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
+_TERMINAL = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|[\ufffd\u241b]?\[(?:0|1|4|24)?m")  # or pasted
 _RANK = re.compile(r"^\[\d{1,9},\d{1,9}\]<std(?:out|err)>:", re.MULTILINE)  # mpirun --tag-output

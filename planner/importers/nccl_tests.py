@@ -1,10 +1,11 @@
 """Output of nccl-tests, its table or its JSON -> collectives as they were measured.
 
-The table's columns are size, count, type, redop, root (not in versions of before 2022), then time
-(us), algbw, busbw and #wrong out of place, and the same in place. A launcher may label each line
-with the rank (`srun --label`, `mpirun --tag-output`). Its head names each rank's host and product;
-which collective it was is on a line of its own in newer versions, and follows from busbw over algbw
-in older ones, where it must be told if two are possible. Sizes are those of the whole message.
+The table's columns are size, count, type, redop (older versions: nothing where there is none), root
+(not in versions of before 2022), then time (us), algbw, busbw and #wrong out of place, and the same
+in place. A launcher may label each line with the rank (`srun --label`, `mpirun --tag-output`). Its
+head names each rank's host and product; which collective it was is on a line of its own in newer
+versions, and follows from busbw over algbw in older ones, where it must be told if two are
+possible. Sizes are those of the whole message. A file may hold several runs, one after the other.
 
 Source: NVIDIA/nccl-tests, doc/PERFORMANCE.md (bus bandwidth) and src/common.cu (the table).
 """
@@ -21,8 +22,11 @@ from planner.errors import DocumentError, InputError
 from planner.schema.figures import Collective, CollectiveFigure
 
 _ROW = re.compile(
-    r"^[ \t]*([0-9]{1,15})[ \t]+([0-9]{1,15})[ \t]+(\w+)[ \t]+(\w+)[ \t]+(\S.*)$", re.MULTILINE
+    r"^[ \t]*([0-9]{1,15})[ \t]+([0-9]{1,15})[ \t]+([a-z]\w*)[ \t]+(?:([a-z]\w*)[ \t]+)?"
+    r"([0-9-].*)$",
+    re.MULTILINE,
 )
+_RUN = re.compile(r"^#\s*(?:Collective test starting:.*\n(?:#.*\n)*?)?#?\s*nThread\b", re.MULTILINE)
 _LABEL = re.compile(r"^(?:\[[0-9,]{1,15}\](?:<stdout>)?:?|[0-9]{1,7}:)[ \t]?", re.MULTILINE)
 _RANK = re.compile(
     r"^#\s+Rank\s+([0-9]{1,7})\s.*?\bon\s+(\S+)\s+device\s+[0-9]+\s+\[[^\]]*\]\s*(.*?)\s*$",
@@ -59,13 +63,30 @@ class CollectiveTable:
 class _Row:
     size: int
     reduces: bool
+    of_all_in_place: bool
     microseconds: float
     algorithm_rate: float
     bus_rate: float
 
 
+def collective_tables(
+    text: str, *, source: str, collective: str | None = None
+) -> tuple[CollectiveTable, ...]:
+    """Return what a JSON file of nccl-tests or the tables in `text` hold, one for each run.
+
+    Raises:
+        InputError: if one holds no measurement, or a collective must be told and is not.
+    """
+    if text.lstrip().startswith("{"):
+        return (collective_table(text, source=source, collective=collective),)
+    text = _LABEL.sub("", text)
+    starts = [match.start() for match in _RUN.finditer(text)]
+    parts = [text[a:b] for a, b in zip(starts, [*starts[1:], len(text)], strict=True)] or [text]
+    return tuple(collective_table(part, source=source, collective=collective) for part in parts)
+
+
 def collective_table(text: str, *, source: str, collective: str | None = None) -> CollectiveTable:
-    """Return what a table or a JSON file of nccl-tests holds.
+    """Return what the table or the JSON file of one run holds.
 
     Raises:
         InputError: if it holds no measurement, or the collective must be told and is not.
@@ -84,8 +105,9 @@ def collective_table(text: str, *, source: str, collective: str | None = None) -
 def _row(match: re.Match[str]) -> _Row | None:
     """Return a row of the table, None where it is cut short or of no size."""
     words = match.group(5).split()
+    root = "-1"
     if len(words) % 2:  # the root, beside as many columns in place as out of place
-        words = words[1:]
+        root, *words = words
     try:
         microseconds, algorithm, bus = (float(word) for word in words[:3])
     except ValueError:
@@ -94,7 +116,8 @@ def _row(match: re.Match[str]) -> _Row | None:
         return None
     return _Row(
         size=int(match.group(1)),
-        reduces=match.group(4) != "none",
+        reduces=match.group(4) not in {None, "none"},
+        of_all_in_place=root == "-1" and words[-1] != "N/A",
         microseconds=microseconds,
         algorithm_rate=algorithm,
         bus_rate=bus,
@@ -147,6 +170,7 @@ def _json_row(result: object) -> _Row | None:
     return _Row(
         size=int(size),
         reduces=result.get("redop") not in {None, "", "none"},
+        of_all_in_place=result.get("root", -1) == -1,
         microseconds=microseconds,
         algorithm_rate=algorithm,
         bus_rate=bus,
@@ -184,7 +208,8 @@ def _kind(rows: Sequence[_Row], ranks: int, *, source: str, told: str | None) ->
     """Return the collective: as it is told, else by the factor between the two bandwidths.
 
     2(n - 1)/n is an all_reduce, (n - 1)/n a reduce_scatter where there is an operation, and an
-    all_gather or an all_to_all where there is none.
+    all_gather or an all_to_all where there is none. Over two ranks a send and a reduce have the
+    factor of an all_reduce, but the one no result in place to check, and the other a root.
     """
     if told is not None:
         if told not in _NAMES:
@@ -199,7 +224,8 @@ def _kind(rows: Sequence[_Row], ranks: int, *, source: str, told: str | None) ->
     if fast.algorithm_rate >= _LEAST_RATE:
         ratio = fast.bus_rate / fast.algorithm_rate
         part = (ranks - 1) / ranks
-        if abs(ratio / (2 * part) - 1) < _RATIO_TOLERANCE and fast.reduces:
+        doubled = abs(ratio / (2 * part) - 1) < _RATIO_TOLERANCE
+        if doubled and fast.reduces and fast.of_all_in_place:
             return "all_reduce"
         if abs(ratio / part - 1) < _RATIO_TOLERANCE and fast.reduces:
             return "reduce_scatter"

@@ -1,8 +1,9 @@
-"""Output of `nvidia-smi topo -m` -> a cluster of one such node, or of several alike.
+"""Output of `nvidia-smi topo -m`, `-L` or both -> a cluster of one such node, or of several alike.
 
 The matrix is separated by tabs (or by spaces where it was pasted): a header of GPUs and NICs, a row
 for each, affinities after a GPU's row, and two legends. NV18 stands for 18 bonded links, PIX to SYS
-for paths over PCIe; it names no product, so that the device has to be told.
+for paths over PCIe. It names no product: `nvidia-smi -L` does, in the same file, or the device has
+to be told.
 """
 
 from __future__ import annotations
@@ -12,11 +13,19 @@ from collections import Counter
 from dataclasses import dataclass
 
 from planner.errors import DocumentError, InputError
-from planner.importers.discovered import Discovered, Node, discovered
+from planner.importers.discovered import Discovered, Node, device_called, discovered
 
 _CELL = re.compile(r"X|NV[0-9]{1,3}|PIX|PXB|PHB|NODE|SYS|N/A|C2C")
 _NAME = re.compile(r"(GPU|NIC)[0-9]{1,4}|[a-z][a-z0-9_]*[0-9](?:_[0-9]+)?")
+_TOUCHING = re.compile(r"(?<=[0-9])(?=NIC[0-9])")  # NIC11NIC12, of eight columns each
+_LISTED = re.compile(r"^\s*GPU [0-9]{1,4}: (.+?) \(UUID:", re.MULTILINE)  # of `nvidia-smi -L`
+_INSTANCE = re.compile(r"^\s*MIG [0-9]", re.MULTILINE)
+_HEADER = re.compile(r"GPU[0-9]{1,4}")
 _DEVICE_LIMIT = 1024
+_NO_MATRIX = (
+    "how GPUs reach one another is not stated, and the profile's levels are used; add the output "
+    "of `nvidia-smi topo -m`"
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,19 +52,45 @@ def cluster_from_matrix(
     """Return `node_count` nodes such as the matrix shows, of the device that is told.
 
     Raises:
-        InputError: if no device is told, or the matrix cannot be read.
+        InputError: if no device is told or listed, or the matrix cannot be read.
     """
-    matrix = topology_matrix(text, source=source)
+    products = _LISTED.findall(text)
+    if _INSTANCE.search(text):
+        raise DocumentError(
+            "has GPUs cut into instances (MIG), which cannot be planned for",
+            field=source,
+            remedy="switch MIG off with `nvidia-smi -mig 0`",
+        )
+    matrix = None if products and not _has_header(text) else topology_matrix(text, source=source)
+    count = len(products) if matrix is None else len(matrix.gpus)
+    device = device or _product(products, source)
     if device is None:
         raise InputError(
             "names no product",
             field=source,
-            value=f"{len(matrix.gpus)} GPUs",
-            remedy="say which with --device; `nvidia-smi -L` prints it, `meshwright devices` "
-            "lists the profiles",
+            value=f"{count} GPUs",
+            remedy="say which with --device, or put the output of `nvidia-smi -L` into the same "
+            "file; `meshwright devices` lists the profiles",
         )
-    node = Node(name=source, device=device, device_count=len(matrix.gpus))
-    return discovered([node] * node_count, name=source, notes=_notes(matrix))
+    node = Node(name=source, device=device, device_count=count)
+    notes = [_NO_MATRIX] if matrix is None else _notes(matrix)
+    return discovered([node] * node_count, name=source, notes=notes)
+
+
+def _product(products: list[str], source: str) -> str | None:
+    """Return the device that `nvidia-smi -L` lists, None where it is not in the output.
+
+    Raises:
+        InputError: if it lists several, or one without a profile.
+    """
+    if len(set(products)) > 1:
+        raise DocumentError(
+            "has GPUs of several kinds in one node, which cannot be planned for",
+            field=source,
+            value=", ".join(sorted(set(products))),
+            remedy="leave out those that the job does not use",
+        )
+    return device_called(products[0], field=source) if products else None
 
 
 def topology_matrix(text: str, *, source: str) -> TopologyMatrix:
@@ -94,13 +129,17 @@ def topology_matrix(text: str, *, source: str) -> TopologyMatrix:
     return TopologyMatrix(gpus=gpus, nics=nics, cells=cells, numa=numa)
 
 
+def _has_header(text: str) -> bool:
+    return any(_HEADER.fullmatch(line.split()[0]) for line in text.splitlines() if line.strip())
+
+
 def _lines(text: str, *, source: str) -> tuple[list[str], list[list[str]]]:
     lines = [line.split() for line in text.splitlines() if line.strip()]
     for index, words in enumerate(lines):
-        if words and words[0] == "GPU0" and (len(words) == 1 or words[1] != "X"):
-            return words, lines[index + 1 :]
+        if _HEADER.fullmatch(words[0]) and not any(_CELL.fullmatch(word) for word in words):
+            return _TOUCHING.sub(" ", " ".join(words)).split(), lines[index + 1 :]
     raise DocumentError(
-        "has no header that begins with GPU0",
+        "has no header that names GPUs",
         field=source,
         remedy="give the output of `nvidia-smi topo -m`",
     )

@@ -271,6 +271,10 @@ def test_table_of_two_possible_collectives_asks_which():
         ("NVIDIA GeForce RTX 4090", "rtx-4090-24gb"),
         ("AMD Instinct MI300X", "mi300x-192gb"),
         ("h200", "h200-sxm5-141gb"),
+        ("NVIDIA H100 NVL", "h100-nvl-94gb"),
+        ("NVIDIA A100 80GB PCIe", "a100-pcie-80gb"),
+        ("NVIDIA H20", "h20-sxm-96gb"),
+        ("NVIDIA RTX 6000 Ada Generation", "rtx-6000-ada-48gb"),
         ("a100_40g", "a100-sxm4-40gb"),
         ("A100-40", "a100-sxm4-40gb"),
         ("a100_80gb", "a100-sxm4-80gb"),
@@ -281,7 +285,9 @@ def test_product_has_a_profile(product, name):
     assert name in device_names()
 
 
-@pytest.mark.parametrize("product", ["NVIDIA H100 NVL", "NVIDIA A100 80GB PCIe", "TPU v5p", ""])
+@pytest.mark.parametrize(
+    "product", ["NVIDIA H200 NVL", "NVIDIA A100-PCIE-40GB", "NVIDIA H20 141GB", "TPU v5p", ""]
+)
 def test_product_without_a_profile_is_refused_rather_than_taken_for_its_kin(product):
     with pytest.raises(InputError, match="--device"):
         device_called(product, field="it")

@@ -10,8 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from planner.errors import InputError
 from planner.importers.cluster_formats import Told, cluster_from_output
-from planner.importers.nccl_tests import collective_table
+from planner.importers.nccl_tests import collective_table, collective_tables
 from planner.importers.nccl_topology import node_topology
 from planner.importers.nvidia_smi import topology_matrix
 from planner.importers.slurm import cluster_from_slurm
@@ -155,3 +156,101 @@ def test_a_real_topology_is_a_tree_of_seven_nodes():
     found = cluster_from_slurm(text, source="it", device="h100-sxm5-80gb", devices_per_node=8)
     (group,) = found.cluster.node_groups
     assert group.node_count == 7
+
+
+def test_names_of_five_letters_touch_where_columns_are_of_eight():
+    """vllm-project/vllm#31594: eight B200 whose header ends in NIC11NIC12."""
+    columns = ["GPU0", "GPU1", *(f"NIC{i}" for i in range(13))]
+    rows = {
+        gpu: ["X" if name == gpu else "NV18" if name[0] == "G" else "SYS" for name in columns]
+        for gpu in columns[:2]
+    }
+    text = pasted(columns, rows, {"GPU0": "0-15    0    N/A", "GPU1": "16-31    1    N/A"})
+    matrix = topology_matrix(text.replace("NIC11   NIC12", "NIC11NIC12"), source="it")
+    assert len(matrix.nics) == 13
+    assert (matrix.numa["GPU0"], matrix.numa["GPU1"]) == ("0", "1")
+
+
+def test_a_gpu_without_nvlink_among_others_with_it_is_said():
+    """vllm-project/vllm#16336: eight B200, the third over PCIe alone."""
+    gpus = [f"GPU{i}" for i in range(4)]
+    rows = {
+        a: ["X" if a == b else "NODE" if "GPU2" in (a, b) else "NV18" for b in gpus] for a in gpus
+    }
+    text = pasted(gpus, rows, dict.fromkeys(gpus, "0-55,112-167    0    N/A"))
+    found = cluster_from_output(text.encode(), source="it", told=Told(device="b200-sxm-180gb"))
+    assert found.notes[0].startswith("pairs of GPUs by path: NODE 3, NV18 3")
+
+
+LISTED = "".join(f"GPU {i}: NVIDIA H200 (UUID: GPU-0{i})\n" for i in range(2))
+UNDERLINED = "\t[4mGPU0\tGPU1\tCPU Affinity\tNUMA Affinity[0m\n"
+MATRIX = "GPU0\t X \tNV18\t0-51\t0\nGPU1\tNV18\t X \t0-51\t0\n"
+
+
+def test_the_list_of_gpus_names_the_product_of_a_matrix_in_the_same_file():
+    found = cluster_from_output((LISTED + UNDERLINED + MATRIX).encode(), source="it")
+    (group,) = found.cluster.node_groups
+    assert (group.device, group.devices_per_node) == ("h200-sxm5-141gb", 2)
+    assert found.notes[0].startswith("all GPUs reach one another over NVLink")
+
+
+def test_the_list_of_gpus_alone_is_a_node_whose_paths_are_assumed():
+    found = cluster_from_output(LISTED.encode(), source="it", told=Told(node_count=4))
+    assert found.cluster.device_count == 8
+    assert "not stated" in found.notes[0]
+
+
+def test_instances_in_the_list_of_gpus_are_refused():
+    text = LISTED + "  MIG 1g.18gb     Device  0: (UUID: MIG-1)\n"
+    with pytest.raises(InputError, match="cut into instances"):
+        cluster_from_output(text.encode(), source="it")
+
+
+def test_rocm_smi_is_refused_with_what_to_write_instead():
+    text = (
+        "===== ROCm System Management Interface =====\n       GPU0         GPU1\nGPU0   0  XGMI\n"
+    )
+    with pytest.raises(InputError, match="4x8xmi300x-192gb"):
+        cluster_from_output(text.encode(), source="it")
+
+
+def measured(row, *, ranks=2, hosts=2):
+    """Return a table of one row, over NVIDIA A40 as NVIDIA/nccl-tests#214 has them."""
+    devices = "".join(
+        f"#  Rank {i:2d} Group  0 Pid 1478{i} on   gpu{23 + i % hosts} device  0 [0x31] NVIDIA A40\n"
+        for i in range(ranks)
+    )
+    return f"# nThread 1 nGpus 1 minBytes 256\n#\n# Using devices\n{devices}#\n{row}\n"
+
+
+def test_a_send_over_two_ranks_is_not_taken_for_an_all_reduce():
+    """NVIDIA/nccl-tests#214 (its rates are not): a send has nothing in place to check."""
+    half = "   {0}   9.87   9.87"
+    row = f"  1073741824     268435456     float     sum      -1{half}  0{half}  {{1}}"
+    text = measured(row.format("108785", "N/A"))
+    with pytest.raises(InputError, match="--collective"):
+        collective_tables(text, source="it")
+    (table,) = collective_tables(text, source="it", collective="sendrecv")
+    assert table.figures[0].kind == "send_recv"
+    (table,) = collective_tables(measured(row.format("108785", "0")), source="it")
+    assert table.figures[0].kind == "all_reduce"
+
+
+def test_an_old_table_without_an_operation_has_its_time_where_that_would_stand():
+    half = "   1244800    1.05    0.92  0e+00"
+    row = f" 1310720000     40960000   float{half}{half}"
+    (table,) = collective_tables(measured(row, ranks=8), source="it", collective="all_gather")
+    assert table.figures[0].seconds == pytest.approx(1.2448)
+
+
+def test_each_run_in_a_file_is_a_table_of_its_own():
+    row = "  8388608  {}  float  {}  -1  702.6  11.94  {}  0  700.2  11.98  {}  0"
+    reduced = measured(row.format(2097152, "sum", 20.90, 20.97), ranks=8)
+    gathered = measured(row.format(262144, "none", 10.45, 10.48), ranks=8)
+    text = (
+        f"# Collective test starting: all_reduce_perf\n{reduced}"
+        f"# Collective test starting: all_gather_perf\n{gathered}"
+    )
+    tables = collective_tables(text, source="it")
+    assert [table.figures[0].kind for table in tables] == ["all_reduce", "all_gather"]
+    assert [len(table.figures) for table in tables] == [1, 1]
