@@ -18,5 +18,6 @@ WORKDIR /var/lib/meshwright
 ENV MESHWRIGHT_HOST=0.0.0.0 \
     MESHWRIGHT_LOG_FORMAT=json
 EXPOSE 8000
-HEALTHCHECK CMD ["python", "-c", "import urllib.request as r; r.urlopen('http://127.0.0.1:8000/readyz')"]
+HEALTHCHECK --interval=5s --timeout=5s --start-period=60s --retries=6 CMD ["python", "-c", \
+    "import os, urllib.request as r; r.urlopen(f'http://127.0.0.1:{os.environ.get(\"MESHWRIGHT_PORT\", 8000)}/readyz')"]
 CMD ["python", "-m", "api"]

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import json
+import os
 import re
 import shlex
 import subprocess
 import sys
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
+from threading import Thread
 
 import pytest
 import yaml
@@ -73,7 +77,10 @@ def test_two_processes_of_the_service_stand_behind_a_proxy():
     assert SERVICES["api"]["deploy"]["replicas"] == 2
     assert "ports" not in SERVICES["api"]
     assert SERVICES["proxy"]["ports"] == ["127.0.0.1:8000:8080"]
-    assert "server api:8000;" in proxy
+    assert "server api:8000 resolve;" in proxy
+    # without these nginx keeps the addresses that it began with, and refuses `resolve`
+    assert re.search(r"resolver 127\.0\.0\.11 ", proxy)
+    assert re.search(r"upstream api \{\s+zone ", proxy)
     assert "listen 8080;" in proxy
     assert proxy.count("{") == proxy.count("}")
 
@@ -146,3 +153,31 @@ def test_an_image_runs_without_privileges(image):
 
 def test_the_agents_script_is_one_that_a_shell_reads():
     subprocess.run(["/bin/sh", "-n", str(ROOT / "deploy" / "agent.sh")], check=True)
+
+
+@pytest.mark.parametrize(("status", "is_healthy"), [(200, True), (503, False)])
+def test_the_image_tells_its_health_by_readyz(status, is_healthy):
+    asked = []
+
+    class Service(BaseHTTPRequestHandler):
+        def do_GET(self):
+            asked.append(self.path)
+            self.send_response(status)
+            self.end_headers()
+
+        def log_message(self, *_):
+            """Keep quiet."""
+
+    (check,) = (rest for name, rest in instructions("Dockerfile") if name == "HEALTHCHECK")
+    program, *arguments = json.loads(check.partition("CMD ")[2])
+    with HTTPServer(("127.0.0.1", 0), Service) as server:
+        Thread(target=server.serve_forever, daemon=True).start()
+        environment = {**os.environ, "MESHWRIGHT_PORT": str(server.server_port)}
+        done = subprocess.run(
+            [sys.executable, *arguments], env=environment, capture_output=True, check=False
+        )
+        server.shutdown()
+
+    assert program == "python"
+    assert asked == ["/readyz"]
+    assert (done.returncode == 0) == is_healthy
