@@ -14,6 +14,7 @@ from benchmarks.service_process import ServiceProcess
 
 BATCH_COUNT = 10
 CYCLE_COUNT = 40
+REMEMBERED_REQUESTS = 256  # by `api.services.requests`
 PATIENT = {"Prefer": "wait=30"}
 
 
@@ -47,9 +48,11 @@ async def soak(
     """Return samples, one each few seconds, under mixed load.
 
     Every `pause_seconds` ten requests are sent at once over connections of their own: pages, lists,
-    stored plans, estimates that go wrong; one in forty begins a solve and cancels it.
+    stored plans, estimates that go wrong; one in forty begins a solve and cancels it. Before it,
+    what the service remembers of requests is filled, so that what grows afterwards is a leak.
     """
     plan_id = await _stored(service, known)
+    await _fill_what_is_remembered(service, heavy)
     samples: list[Sample] = []
     started = time.monotonic()
     number = 0
@@ -115,6 +118,19 @@ async def _stored(service: ServiceProcess, known: dict[str, Any]) -> str:
         return identifier
 
 
+async def _fill_what_is_remembered(service: ServiceProcess, heavy: dict[str, Any]) -> None:
+    async with httpx.AsyncClient(base_url=service.url, timeout=60) as client:
+        for number in range(REMEMBERED_REQUESTS):
+            job = {"global_batch_size": 2**20 + number}
+            await _begun_and_cancelled(client, {**heavy, "job": job})
+
+
+async def _begun_and_cancelled(client: httpx.AsyncClient, request: dict[str, Any]) -> None:
+    begun = await client.post("/v1/plans", json=request, headers={"Prefer": "wait=0"})
+    if begun.status_code == httpx.codes.ACCEPTED:
+        await client.delete(f"/v1/operations/{begun.json()['id']}")
+
+
 async def _mixed(
     client: httpx.AsyncClient,
     number: int,
@@ -125,10 +141,7 @@ async def _mixed(
 ) -> None:
     """Read, plan anew, go wrong, or begin and cancel, as `number` has it."""
     if number % CYCLE_COUNT == CYCLE_COUNT - 1:
-        request = {**heavy, "job": {"global_batch_size": 1024 + number}}
-        begun = await client.post("/v1/plans", json=request, headers={"Prefer": "wait=0"})
-        if begun.status_code == httpx.codes.ACCEPTED:
-            await client.delete(f"/v1/operations/{begun.json()['id']}")
+        await _begun_and_cancelled(client, {**heavy, "job": {"global_batch_size": 1024 + number}})
         return
     match number % 6:
         case 0:
