@@ -8,12 +8,13 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from planner.errors import DocumentError, InputError
 from planner.schema.cluster import Cluster, NodeGroup
 
 TEXT_LIMIT = 32 * 2**20
+_MEMORY_MARGIN = 1.02
 
 _Kind = tuple[str, int, int | None]
 
@@ -33,7 +34,7 @@ _PRODUCTS = (
     (r"\bh100\b", "h100-sxm5-80gb"),
     (r"\bh800\b.*\bpcie\b", None),
     (r"\bh800\b", "h800-sxm5-80gb"),
-    (r"\bh20\b.*\b141gb\b", None),
+    (r"\bh20\b.*\b(141gb|3e)\b", None),
     (r"\bh20\b", "h20-sxm-96gb"),
     (r"\ba100\b.*\bpcie\b.*\b40 ?(g|gb)?\b", None),
     (r"\ba100\b.*\b40 ?(g|gb)?\b.*\bpcie\b", None),
@@ -115,7 +116,7 @@ def discovered(nodes: Iterable[Node], *, name: str, notes: Iterable[str] = ()) -
         DocumentError: if there is no node with a device.
     """
     notes = tuple(notes)
-    alike = Counter((n.device, n.device_count, n.host_memory_bytes) for n in nodes)
+    alike = Counter((n.device, n.device_count, n.host_memory_bytes) for n in _of_one_memory(nodes))
     if not alike:
         raise DocumentError(
             "names no node that has a device and is in service",
@@ -138,6 +139,27 @@ def discovered(nodes: Iterable[Node], *, name: str, notes: Iterable[str] = ()) -
         {"name": name, "node_groups": [group.model_dump() for group in groups]}, source=name
     )
     return Discovered(cluster=cluster, notes=notes)
+
+
+def _of_one_memory(nodes: Iterable[Node]) -> list[Node]:
+    """Return `nodes`, those whose host memory is nearly the same with the least of it.
+
+    What a kernel leaves of the same modules differs by some pages from boot to boot.
+    """
+    kept: list[Node] = []
+    for node in sorted(nodes, key=lambda n: (n.device, n.device_count, n.host_memory_bytes or 0)):
+        memory = node.host_memory_bytes
+        before = kept[-1] if kept else None
+        same = before is not None and (before.device, before.device_count) == (
+            node.device,
+            node.device_count,
+        )
+        least = before.host_memory_bytes if before is not None and same else None
+        if memory is not None and least is not None and memory <= least * _MEMORY_MARGIN:
+            kept.append(replace(node, host_memory_bytes=least))
+        else:
+            kept.append(node)
+    return kept
 
 
 def _ordered(alike: Counter[_Kind]) -> list[tuple[_Kind, int]]:

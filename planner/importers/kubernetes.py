@@ -1,7 +1,8 @@
 """Output of `kubectl get nodes -o json|yaml` -> a cluster, by the labels of GPU feature discovery.
 
-`nvidia.com/gpu.product`, `.count`, `.memory`, `.clique` and `mig.strategy` are read; nodes that are
-not ready, that take no new pods, or whose GPUs are cut up or shared are left out, and said to be.
+`nvidia.com/gpu.product`, `.count`, `.clique`, `.replicas` and `mig.strategy` are read, and labels
+of clouds where the first is missing. Nodes that are not ready, that take no new pods, or whose GPUs
+are cut up or shared are left out, and said to be.
 
 Source: NVIDIA/k8s-device-plugin, docs/gpu-feature-discovery/README.md.
 """
@@ -15,6 +16,7 @@ from typing import Any
 
 from planner.errors import DocumentError
 from planner.importers.discovered import Discovered, Node, device_called, discovered
+from planner.importers.kubernetes_products import PRODUCT, product_of
 
 _UNITS = {
     "Ki": 2**10,
@@ -27,12 +29,9 @@ _UNITS = {
     "": 1,
 }
 _QUANTITY = re.compile(r"([0-9]{1,18})(Ki|Mi|Gi|Ti|k|M|G|)")
-_PRODUCT, _COUNT, _CLIQUE = (
-    "nvidia.com/gpu.product",
-    "nvidia.com/gpu.count",
-    "nvidia.com/gpu.clique",
-)
-_RESOURCE = "nvidia.com/gpu"
+_COUNT, _CLIQUE = "nvidia.com/gpu.count", "nvidia.com/gpu.clique"
+_RESOURCES = ("nvidia.com/gpu", "amd.com/gpu")
+_REPLICAS = "nvidia.com/gpu.replicas"
 _COUNT_LIMIT = 1024
 
 
@@ -99,16 +98,18 @@ def _why_out(item: Mapping[str, Any], labels: Mapping[str, Any]) -> str | None:
             return "not ready"
     if _device_count(item, labels) is None:
         return "no GPUs"
-    product = str(labels.get(_PRODUCT, ""))
+    product = str(labels.get(PRODUCT, ""))
     if "-MIG-" in product or labels.get("nvidia.com/mig.strategy") == "mixed":
         return "GPUs cut into instances (MIG)"
-    return "GPUs shared in time" if product.endswith("-SHARED") else None
+    shared = product.endswith("-SHARED") or str(labels.get(_REPLICAS, "1")) not in {"0", "1"}
+    return "GPUs shared in time" if shared else None
 
 
 def _device_count(item: Mapping[str, Any], labels: Mapping[str, Any]) -> int | None:
     """Return how many GPUs pods can have: what the node offers, else what it has."""
-    offered = _mapping(_mapping(item.get("status")).get("allocatable")).get(_RESOURCE)
-    for value in (offered, labels.get(_COUNT)):
+    allocatable = _mapping(_mapping(item.get("status")).get("allocatable"))
+    offered = [allocatable[name] for name in _RESOURCES if name in allocatable]
+    for value in offered or [labels.get(_COUNT)]:
         text = str(value)
         if text.isdigit() and 1 <= int(text[:6]) <= _COUNT_LIMIT:
             return int(text)
@@ -120,10 +121,10 @@ def _node(
 ) -> Node:
     status = _mapping(item.get("status"))
     memory = _QUANTITY.fullmatch(str(_mapping(status.get("capacity")).get("memory")))
-    product = str(labels.get(_PRODUCT, ""))
+    label, product = product_of(labels)
     return Node(
         name=str(_mapping(item.get("metadata")).get("name", where)),
-        device=device or device_called(product, field=f"{where}.metadata.labels.{_PRODUCT}"),
+        device=device or device_called(product, field=f"{where}.metadata.labels.{label}"),
         device_count=_device_count(item, labels) or 1,
         host_memory_bytes=int(memory[1]) * _UNITS[memory[2]] if memory and int(memory[1]) else None,
     )

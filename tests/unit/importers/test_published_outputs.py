@@ -217,7 +217,7 @@ def test_rocm_smi_is_refused_with_what_to_write_instead():
 def measured(row, *, ranks=2, hosts=2):
     """Return a table of one row, over NVIDIA A40 as NVIDIA/nccl-tests#214 has them."""
     devices = "".join(
-        f"#  Rank {i:2d} Group  0 Pid 1478{i} on   gpu{23 + i % hosts} device  0 [0x31] NVIDIA A40\n"
+        f"#  Rank {i:2d} Group  0 Pid 1478{i} on   gpu{23 + i % hosts} device  0 [0x31] A40\n"
         for i in range(ranks)
     )
     return f"# nThread 1 nGpus 1 minBytes 256\n#\n# Using devices\n{devices}#\n{row}\n"
