@@ -242,8 +242,9 @@ def _kept_bytes(layer: LayerWorkload, kept: _Kept, setting: Setting) -> Floats:
 def _bytes_of(elements: ActivationElements, tokens: Floats, setting: Setting) -> Floats:
     """Return the bytes of `elements` for each of `tokens` on one device, [configurations, 1].
 
-    The stack says whether fused kernels spare copies, whether inputs of column-split products are
-    gathered anew in backward, and whether products keep what they read in 8 bits under fp8.
+    The stack and the job say whether fused kernels spare copies and whether inputs of column-split
+    products are gathered anew in backward, the stack whether products keep what they read in 8
+    bits under fp8.
     """
     keeps, spread = (
         setting.stack.activations,
@@ -251,9 +252,12 @@ def _bytes_of(elements: ActivationElements, tokens: Floats, setting: Setting) ->
     )
     narrow = elements.replicated / spread + elements.sharded / setting.tensor
     narrow = narrow + np.where(setting.tensor > 1.0, elements.reduced / spread, 0.0)
+    if setting.unfused:
+        narrow = narrow + elements.norm_copies / spread
     if not keeps.fused:
-        narrow = narrow + elements.norm_copies / spread + elements.row_copies / setting.tensor
-    read = elements.gathered / (spread if keeps.gathers_again else 1.0)
+        narrow = narrow + elements.row_copies / setting.tensor
+    again = keeps.gathers_again or setting.job.regathered_rows
+    read = elements.gathered / (spread if again else 1.0)
     read = read + elements.products / setting.tensor
     routed = elements.routed / 2.0 * setting.expert_tensor / setting.tensor
     narrow, read = narrow + routed, read + routed

@@ -219,7 +219,9 @@ class Job(Document):
     rank over their mean; memory is counted as if routing were even. `fixed_expert_tokens`: every
     expert takes as many tokens, the rest is dropped or padded, and `expert_load_ratio` is the
     capacity factor; the host need not wait for counts. `fused_elementwise`: norms and
-    rotary are single kernels under torch too, compiled or written by hand.
+    rotary are single kernels under torch too, compiled or written by hand, and norms keep their
+    inputs alone. `regathered_rows`: under sequence parallelism, inputs of column-split products are
+    kept divided and gathered anew in backward under torch too.
     `first_flash_attention`: fused attention is of FlashAttention's first generation.
     `row_scaled_fp8`: products in 8 bits have a scale for every row, not one for a tensor.
     """
@@ -246,6 +248,7 @@ class Job(Document):
     expert_load_ratio: Annotated[float, Field(ge=1, le=1024)] = 1.0
     fixed_expert_tokens: Flag = False
     fused_elementwise: Flag = False
+    regathered_rows: Flag = False
     first_flash_attention: Flag = False
     row_scaled_fp8: Flag = False
     states_in_16_bits: Flag = False

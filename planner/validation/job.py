@@ -105,6 +105,7 @@ def job_of(run: MeasuredRun) -> tuple[Job, tuple[Assumption, ...]]:
         fused_attention=_fused_attention(run, assumptions),
         fused_loss=_fused_loss(run),
         fused_elementwise=_fused_elementwise(run),
+        regathered_rows=_is_nanotron(run),
         first_flash_attention=_first_flash_attention(run),
         dropout=_dropout(run),
         gradients_in_16_bits=_gradients_in_16_bits(run),
@@ -164,7 +165,15 @@ def _fused_elementwise(run: MeasuredRun) -> bool:
     Source: nanotron `nn/layer_norm.py` (TritonRMSNorm) and `models/llama.py` (flash-attention's
     rotary).
     """
-    return run.compile is True or "nanotron" in (run.framework or "").lower()
+    return run.compile is True or _is_nanotron(run)
+
+
+def _is_nanotron(run: MeasuredRun) -> bool:
+    """Return whether nanotron ran, which gathers rows anew in backward unless told otherwise.
+
+    Source: nanotron `config/parallelism_config.py` (`tp_recompute_allgather`).
+    """
+    return "nanotron" in (run.framework or "").lower()
 
 
 def _first_flash_attention(run: MeasuredRun) -> bool:

@@ -24,6 +24,7 @@ from planner.validation.reasons import Assumption, Unpriceable, Unpriced
 _BATCH_TOLERANCE_RATIO = 0.01
 _SCHEDULES = {
     "gpipe": PipelineSchedule.GPIPE,
+    "afab": PipelineSchedule.GPIPE,  # all forwards, all backwards: nanotron's word
     "1f1b": PipelineSchedule.ONE_F_ONE_B,
     "1f1b (deepspeed)": PipelineSchedule.ONE_F_ONE_B,
     "interleaved-1f1b": PipelineSchedule.INTERLEAVED,

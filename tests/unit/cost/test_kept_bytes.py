@@ -80,6 +80,21 @@ def test_a_gpt_block_with_dropout_keeps_34_bytes_a_hidden_element() -> None:
     assert kept - LOG_SUM_EXP == 34 * HIDDEN
 
 
+def test_fused_norms_of_torch_keep_their_inputs_alone() -> None:
+    """Each of two norms: no copy in 32 bits, two elements of 16 for each of its input."""
+    plain = kept_per_token(LLAMA, {"stack": Stack.TORCH})
+    fused = kept_per_token(LLAMA, {"stack": Stack.TORCH, "fused_elementwise": True})
+    assert plain - fused == 2 * 2 * 2 * HIDDEN
+
+
+def test_torch_keeps_whole_gathered_rows_unless_they_are_gathered_anew() -> None:
+    """Attention and feed-forward each read one of 2 bytes an element."""
+    split = {"tensor_parallel_degree": 4, "sequence_parallel": True}
+    whole = kept_per_token(LLAMA, {"stack": Stack.TORCH}, **split)
+    again = kept_per_token(LLAMA, {"stack": Stack.TORCH, "regathered_rows": True}, **split)
+    assert whole - again == 3 / 4 * 2 * 2 * HIDDEN
+
+
 def test_sequence_parallel_divides_all_of_it_where_rows_are_gathered_again() -> None:
     kept = kept_per_token(GPT, {"dropout": True}, tensor_parallel_degree=2, sequence_parallel=True)
     assert kept - LOG_SUM_EXP / 2 == 17 * HIDDEN

@@ -22,6 +22,12 @@ def test_megatron_s_gpt_has_dropout_and_here_unfused_attention() -> None:
     assert flags_of(KORTHIKANTI) == (False, False, True, False)
 
 
+def test_nanotron_gathers_rows_anew_and_fuses_norms() -> None:
+    job = case_of(a_run(TORCHTITAN, framework="nanotron")).job
+    assert (job.regathered_rows, job.fused_elementwise) == (True, True)
+    assert not case_of(a_run(TORCHTITAN)).job.regathered_rows
+
+
 def test_llamas_have_no_dropout() -> None:
     assert flags_of(TORCHTITAN) == (True, False, False, False)
 
