@@ -6,6 +6,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import typer
+
 from planner.errors import DocumentError, InputError
 
 if TYPE_CHECKING:
@@ -29,7 +31,7 @@ def read_resolved_model(reference: str) -> ResolvedModel:
 
 
 def read_resolved_cluster(reference: str) -> ResolvedCluster:
-    """Return the cluster behind a short form or a path.
+    """Return the cluster behind a short form or a path; what was assumed of it is told on stderr.
 
     Raises:
         InputError: if the form or the file's content is bad.
@@ -37,7 +39,9 @@ def read_resolved_cluster(reference: str) -> ResolvedCluster:
     from planner.importers.clusters import read_cluster
     from planner.resolution import cluster_document
 
-    given, cluster = read_cluster(reference)
+    given, cluster, notes = read_cluster(reference)
+    for note in notes:
+        typer.echo(f"{Path(reference).name}: {note}", err=True)
     return cluster_document(given, cluster)
 
 

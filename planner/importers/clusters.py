@@ -20,34 +20,35 @@ _KUBERNETES = frozenset({"List", "NodeList", "Node"})
 _REMEDY = "write for example 8xh100-sxm5-80gb, 16x8xh100-sxm5-80gb, or give a YAML or JSON file"
 
 
-def read_cluster(reference: str) -> tuple[JsonValue, Cluster]:
-    """Return what to record of, and the cluster that, a short form or a path stands for.
+def read_cluster(reference: str) -> tuple[JsonValue, Cluster, tuple[str, ...]]:
+    """Return what to record of, the cluster of, and what was assumed of a short form or a path.
 
     Raises:
         InputError: if it is neither a short form nor a readable, valid document.
     """
     if _names_a_file(reference):
         return _read_file(Path(reference))
-    return reference, cluster_from_short_form(reference)
+    return reference, cluster_from_short_form(reference), ()
 
 
-def _read_file(path: Path) -> tuple[JsonValue, Cluster]:
+def _read_file(path: Path) -> tuple[JsonValue, Cluster, tuple[str, ...]]:
     """Return the cluster in a file: our document, or what a tool has printed.
 
-    A tool's output is recorded as the cluster that it was read as.
+    A tool's output is recorded as the cluster that it was read as, and what was left out of it or
+    assumed is told.
     """
     if path.suffix in _DOCUMENTS:
         fields = read_fields(path)
         if fields.get("kind") not in _KUBERNETES and not isinstance(fields.get("nodes"), list):
-            return fields, cluster_from_fields(fields, source=str(path))
+            return fields, cluster_from_fields(fields, source=str(path)), ()
     elif path.is_dir():
         read_fields(path)  # says that it is one
     from planner.importers.cluster_formats import cluster_from_output  # noqa: PLC0415
 
     with path.open("rb") as file:
         content = file.read(TEXT_LIMIT + 1)
-    cluster = cluster_from_output(content, source=str(path)).cluster
-    return cluster.model_dump(mode="json"), cluster
+    found = cluster_from_output(content, source=str(path))
+    return found.cluster.model_dump(mode="json"), found.cluster, found.notes
 
 
 def _names_a_file(reference: str) -> bool:

@@ -106,7 +106,7 @@ def assumed_product(product: str, device: str) -> list[str]:
     """Return what is to be said where `product` names a family, and `device` is one of it."""
     if product.lower() not in _FAMILIES:
         return []
-    return [f"{product} is read as {device}; --device names another"]
+    return [f"{product} is read as {device}; `discover --device` names another"]
 
 
 def discovered(nodes: Iterable[Node], *, name: str, notes: Iterable[str] = ()) -> Discovered:

@@ -93,7 +93,7 @@ def test_slurm_nodes_in_service_are_counted_and_others_said():
         "left out, state DRAIN: 1",
         "left out, state DOWN: 1",
         "left out, no GPUs in Gres: 1",
-        "h100 is read as h100-sxm5-80gb; --device names another",
+        "h100 is read as h100-sxm5-80gb; `discover --device` names another",
     )
 
 
@@ -336,7 +336,7 @@ def test_hostile_output_is_one_clear_error(form, content):
 
 
 def test_cluster_argument_takes_an_output_as_it_is():
-    given, cluster = read_cluster(str(SAMPLES / "scontrol-show-node.txt"))
+    given, cluster, _ = read_cluster(str(SAMPLES / "scontrol-show-node.txt"))
     assert cluster.device_count == 32
     assert isinstance(given, dict)
     assert read_cluster(str(SAMPLES / "nodes.json"))[1].device_count == 24

@@ -48,7 +48,7 @@ def test_a_yaml_document_is_read_and_recorded(tmp_path: Path) -> None:
         "name: two\nnode_groups:\n"
         "  - {name: h100, device: h100-sxm5-80gb, node_count: 2, devices_per_node: 8}\n"
     )
-    given, cluster = read_cluster(str(path))
+    given, cluster, _ = read_cluster(str(path))
     assert isinstance(given, dict)
     assert cluster.device_count == 16
 
@@ -103,7 +103,7 @@ EXAMPLES = Path(__file__).parents[3] / "examples" / "clusters"
     ],
 )
 def test_examples_have_the_networks_that_they_describe(name, domains):
-    _, cluster = read_cluster(str(EXAMPLES / f"{name}.yaml"))
+    _, cluster, _ = read_cluster(str(EXAMPLES / f"{name}.yaml"))
     kinds = cluster_hardware(cluster).kinds
     assert [[level.device_count for level in kind.levels] for kind in kinds] == domains
 

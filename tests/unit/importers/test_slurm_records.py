@@ -63,7 +63,7 @@ def test_gres_gives_the_type_and_all_of_its_count(gres, count, device):
 
 def test_a_family_of_several_memories_is_said_to_be_read_as_one_of_them():
     found = cluster_from_output(printed("gpu:a100:8").encode(), source="it")
-    assert found.notes == ("a100 is read as a100-sxm4-80gb; --device names another",)
+    assert found.notes == ("a100 is read as a100-sxm4-80gb; `discover --device` names another",)
 
 
 @pytest.mark.parametrize("state", ["IDLE*", "IDLE+NOT_RESPONDING", "ERROR", "INVAL", "MIXED+DRAIN"])
@@ -126,3 +126,9 @@ def test_json_of_scontrol_is_a_cluster_as_it_is(tmp_path):
 def test_json_without_nodes_is_one_clear_error(nodes):
     with pytest.raises(InputError, match="no list of nodes"):
         groups(json.dumps({"nodes": nodes}))
+
+
+def test_what_is_left_out_of_an_output_is_told(tmp_path):
+    path = tmp_path / "nodes.txt"
+    path.write_text(printed() + printed(state="DOWN"))
+    assert read_cluster(str(path))[2] == ("left out, state DOWN: 1",)
