@@ -66,6 +66,8 @@ _OPTIMIZERS = (
     ("8bit", Optimizer.ADAM8BIT),
     ("adafactor", Optimizer.ADAFACTOR),
     ("adam", Optimizer.ADAMW),
+    ("lamb", Optimizer.ADAMW),  # two moments as well
+    ("lion", Optimizer.SGD),  # one moment as well
     ("muon", Optimizer.MUON),
     ("sgd", Optimizer.SGD),
 )
@@ -97,7 +99,7 @@ def job_of(run: MeasuredRun) -> tuple[Job, tuple[Assumption, ...]]:
         raise Unpriced(Unpriceable.SEQUENCE, "seq_len")
     stack = _stack(run, assumptions)
     job = Job(
-        global_batch_size=_global_batch_size(run),
+        global_batch_size=_global_batch_size(run, assumptions),
         sequence_length=run.seq_len,
         precision=_precision(run, assumptions),
         optimizer=_optimizer(run, assumptions),
@@ -123,12 +125,18 @@ def job_of(run: MeasuredRun) -> tuple[Job, tuple[Assumption, ...]]:
     return job, tuple(assumptions)
 
 
-def _global_batch_size(run: MeasuredRun) -> int:
+def _global_batch_size(run: MeasuredRun, assumptions: list[Assumption]) -> int:
+    """Return the sequences of a step; without accumulation where none is stated, nor a pipeline."""
     if run.gbs is not None:
         return run.gbs
-    if run.mbs is None or run.grad_accum is None or run.dp is None:
+    rounds = run.grad_accum
+    if rounds is None and (run.pp or 1) == 1:
+        assumptions.append(Assumption.NO_ACCUMULATION)
+        rounds = 1
+    ranks = 1 if run.num_gpus == 1 else run.dp
+    if run.mbs is None or rounds is None or ranks is None:
         raise Unpriced(Unpriceable.BATCH, "gbs")
-    batch = run.mbs * run.grad_accum * run.dp
+    batch = run.mbs * rounds * ranks
     if batch > GLOBAL_BATCH_LIMIT:
         raise Unpriced(Unpriceable.LIMITS, f"mbs x grad_accum x dp = {batch}")
     return batch

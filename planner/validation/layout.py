@@ -27,14 +27,16 @@ _SCHEDULES = {
     "afab": PipelineSchedule.GPIPE,  # all forwards, all backwards: nanotron's word
     "1f1b": PipelineSchedule.ONE_F_ONE_B,
     "1f1b (deepspeed)": PipelineSchedule.ONE_F_ONE_B,
+    "interleaved": PipelineSchedule.INTERLEAVED,
     "interleaved-1f1b": PipelineSchedule.INTERLEAVED,
     "1f1b-interleaved": PipelineSchedule.INTERLEAVED,
-    "interleaved_1f1b": PipelineSchedule.INTERLEAVED,
-    "zb_v": PipelineSchedule.ZB_V,
+    "zb-v": PipelineSchedule.ZB_V,
     "zbv": PipelineSchedule.ZB_V,
-    "dualpipe_v": PipelineSchedule.DUALPIPE_V,
+    "dualpipe-v": PipelineSchedule.DUALPIPE_V,
     "dualpipev": PipelineSchedule.DUALPIPE_V,
 }
+# Programs that shard states and split no layer
+_SHARDS_ALONE = re.compile(r"trainer|fsdp1?\b|fsdp:|zero|foundry|litgpt|torchtune|swift|accelerate")
 _LAYERS_OFFLOADED = re.compile(r"(\d+) layers")
 # Megatron's modules whose products run again; `mlp` is that of dense layers, few in mixtures
 _HEAVY_SELECTIVE = re.compile(r"\bmlp\b")
@@ -57,8 +59,8 @@ def layout_of(run: MeasuredRun, graph: ModelGraph, job: Job) -> Layout:
         Unpriced: if a degree or the micro-batch is missing, the degrees do not go together, or a
             technique cannot be said in a strategy.
     """
-    degrees = _degrees(run, graph)
     notes = _Notes(run=run, job=job)
+    degrees = _degrees(run, graph, notes)
     batch, count = _batch(run, job, degrees.data, notes)
     schedule = _schedule(run, degrees, count)
     shard = _shard_degree(run, degrees.data)
@@ -100,26 +102,27 @@ class _Degrees:
     data: int
 
 
-def _degrees(run: MeasuredRun, graph: ModelGraph) -> _Degrees:
+def _degrees(run: MeasuredRun, graph: ModelGraph, notes: _Notes) -> _Degrees:
     """Return the degrees as stated, data parallelism from the rest where it is not.
 
     Raises:
         Unpriced: if one is missing, or they do not multiply to the GPUs.
     """
-    if run.tp is None or run.pp is None or run.num_gpus is None:
-        raise Unpriced(Unpriceable.LAYOUT, "tp or pp")
+    if run.num_gpus is None:
+        raise Unpriced(Unpriceable.LAYOUT, "num_gpus")
+    tensor, pipeline = notes.model_parallel(run.num_gpus)
     context = run.cp or 1
-    others = run.tp * run.pp * context
+    others = tensor * pipeline * context
     data = run.dp if run.dp is not None else run.num_gpus // others
     if others * data != run.num_gpus:
         raise Unpriced(Unpriceable.PRODUCT, f"{others} x dp {data} for {run.num_gpus} GPUs")
     degrees = _Degrees(
-        tensor=run.tp,
-        pipeline=run.pp,
+        tensor=tensor,
+        pipeline=pipeline,
         virtual=_virtual_degree(run, graph.block_count),
         context=context,
         expert=run.ep or 1,
-        expert_tensor=run.etp or run.tp,
+        expert_tensor=run.etp or tensor,
         data=data,
     )
     _check_experts(degrees, graph)
@@ -179,7 +182,7 @@ def _batch(run: MeasuredRun, job: Job, data: int, notes: _Notes) -> tuple[int, i
         Unpriced: if the micro-batch is unknown, or does not make up the batch within 1 %.
     """
     stated = job.global_batch_size or 1
-    size = run.mbs
+    size = 1 if run.mbs is None and stated == data else run.mbs
     if size is None:
         if run.grad_accum is None or stated % (run.grad_accum * data):
             raise Unpriced(Unpriceable.MICRO_BATCH, "mbs")
@@ -204,7 +207,7 @@ def _schedule(run: MeasuredRun, degrees: _Degrees, count: int) -> PipelineSchedu
     if degrees.pipeline == 1:
         return PipelineSchedule.ONE_F_ONE_B
     stated = (run.pp_schedule or "1f1b").lower()
-    found = _SCHEDULES.get(stated)
+    found = _SCHEDULES.get(re.sub(r"[_\s]+(?!\()", "-", stated))
     if found is None:
         raise Unpriced(Unpriceable.SCHEDULE, stated)
     if found is PipelineSchedule.ONE_F_ONE_B and degrees.virtual > 1:
@@ -224,6 +227,23 @@ class _Notes:
     run: MeasuredRun
     job: Job
     assumptions: list[Assumption] = field(default_factory=list)
+
+    def model_parallel(self, device_count: int) -> tuple[int, int]:
+        """Return the degrees of tensor and pipeline parallelism.
+
+        One device has none; nor have frameworks that shard states alone, where no row says so.
+        """
+        run = self.run
+        if run.tp is not None and run.pp is not None:
+            return run.tp, run.pp
+        stated = run.tp or run.pp or 1
+        if stated == 1 and device_count in {1, run.dp}:
+            return 1, 1
+        words = f"{run.framework or ''} {run.sharding or ''}".lower()
+        if stated > 1 or _SHARDS_ALONE.search(words) is None:
+            raise Unpriced(Unpriceable.LAYOUT, "tp or pp")
+        self.assumptions.append(Assumption.DATA_PARALLEL_ALONE)
+        return 1, 1
 
     def sequence_parallel(self, tensor: int) -> bool:
         if tensor == 1:

@@ -63,6 +63,7 @@ _BRANDS = re.compile(r"\b(nvidia|amd|instinct|tesla|geforce|quadro|hgx|dgx)\b|\b
 _MEMORY_SIZE = re.compile(r"(\d{2,3})(?:gb|gib)?")
 _MEMORY_WORD = re.compile(r"\d{2,3}(?:gb|gib)?|hbm\de?|nvl72")
 
+_USUAL_NODE = 8
 _MEBIBYTES_FROM = 1000.0  # no device has as many gigabytes: such a figure is the driver's, in MiB
 _USABLE_RATIO = 0.985  # of the nominal size; an A100 and an H100 of 80 GB leave 79.1 GiB
 _ALIKE_RATIO = 0.1  # a size that differs by less is another way to print the profile's own
@@ -89,7 +90,7 @@ def cluster_of(run: MeasuredRun) -> Cluster:
     device, memory_bytes = _device(run)
     if run.num_gpus is None:
         raise Unpriced(Unpriceable.DEVICE_COUNT, "num_gpus")
-    node = min(run.gpus_per_node or 8, run.num_gpus)
+    node = min(run.gpus_per_node or _usual_node(run.num_gpus), run.num_gpus)
     if run.num_gpus % node:
         raise Unpriced(Unpriceable.DEVICE_COUNT, f"{run.num_gpus} GPUs in nodes of {node}")
     try:
@@ -104,6 +105,13 @@ def cluster_of(run: MeasuredRun) -> Cluster:
         first = error.errors(include_url=False)[0]
         raise Unpriced(Unpriceable.LIMITS, f"{first['loc'][-1]}: {first['msg']}") from None
     return Cluster(name=f"{run.num_gpus}x{device}", node_groups=(group,))
+
+
+def _usual_node(device_count: int) -> int:
+    """Return the devices of a node that does not state them: 8, or 4 or 2 where these divide."""
+    if device_count < _USUAL_NODE:
+        return device_count
+    return next(size for size in (_USUAL_NODE, 4, 2, 1) if device_count % size == 0)
 
 
 def hardware_of(run: MeasuredRun, cluster: Cluster) -> ClusterHardware:

@@ -57,6 +57,8 @@ class Assumption(StrEnum):
     VIRTUAL_STAGES_MOST = (
         "virtual stages not stated: a layer each, as NeMo's recipes mostly have it"
     )
+    NO_ACCUMULATION = "global batch not stated: one micro-batch on each rank"
+    DATA_PARALLEL_ALONE = "degrees not stated: data parallelism alone, as the framework has it"
     BATCH_ROUNDED = "global batch rounded to whole micro-batches"
 
 

@@ -127,6 +127,56 @@ def test_data_parallelism_follows_from_the_other_degrees() -> None:
     assert (strategy.shard_degree, strategy.micro_batch_count) == (2, 64)
 
 
+def test_one_device_is_not_split() -> None:
+    alone = {"num_gpus": 1, "gpus_per_node": None, "dp": None, "gbs": 8}
+    strategy = the_case(**alone, tp=None, pp=None).strategy
+    assert (strategy.tensor_parallel_degree, strategy.pipeline_parallel_degree) == (1, 1)
+
+
+def test_programs_that_shard_states_alone_have_data_parallelism_alone() -> None:
+    stated = {"tp": None, "pp": None, "dp": None, "sharding": None}
+    case = the_case(**stated, framework="HF Trainer")
+    assert (case.strategy.shard_degree, case.strategy.tensor_parallel_degree) == (64, 1)
+    assert Assumption.DATA_PARALLEL_ALONE in case.assumptions
+    assert the_reason(**stated, framework="NeMo") is Unpriceable.LAYOUT
+
+
+def test_a_batch_that_is_not_stated_is_a_micro_batch_on_each_rank_without_a_pipeline() -> None:
+    case = the_case(gbs=None, grad_accum=None, dp=64, mbs=2)
+    assert case.job.global_batch_size == 128
+    assert Assumption.NO_ACCUMULATION in case.assumptions
+    assert the_reason(KORTHIKANTI, gbs=None, grad_accum=None) is Unpriceable.BATCH
+
+
+def test_a_sequence_on_each_rank_is_a_micro_batch_of_one() -> None:
+    strategy = the_case(mbs=None, grad_accum=None, gbs=64).strategy
+    assert (strategy.micro_batch_size, strategy.micro_batch_count) == (1, 1)
+
+
+def test_nodes_that_are_not_stated_are_of_eight_or_as_many_as_divide() -> None:
+    sizes = [
+        the_case(num_gpus=count, gpus_per_node=None, dp=None, gbs=count)
+        .cluster.node_groups[0]
+        .devices_per_node
+        for count in (6, 12, 64)
+    ]
+    assert sizes == [6, 4, 8]
+
+
+@pytest.mark.parametrize(
+    ("words", "schedule"),
+    [
+        ("Interleaved 1F1B", PipelineSchedule.INTERLEAVED),
+        ("ZB_V", PipelineSchedule.ZB_V),
+        ("1f1b (deepspeed)", PipelineSchedule.ONE_F_ONE_B),
+        ("AFAB", PipelineSchedule.GPIPE),
+    ],
+)
+def test_schedules_have_several_spellings(words: str, schedule: PipelineSchedule) -> None:
+    case = the_case(KORTHIKANTI, pp_schedule=words, vpp=None)
+    assert case.strategy.pipeline_schedule is schedule
+
+
 def test_a_shard_group_leaves_replicas() -> None:
     strategy = the_case(shard_group_size=8).strategy
     assert (strategy.shard_degree, strategy.replicate_degree) == (8, 8)
@@ -352,17 +402,17 @@ def test_a_rack_is_used_in_equal_parts(devices: int, domain: int) -> None:
         ({"attention_kind": "mla", "model": "mine"}, Unpriceable.ATTENTION),
         ({"arch_note": "hybrid MEMEM*EMEMEM*E"}, Unpriceable.ATTENTION),
         ({"activation": None}, Unpriceable.FEED_FORWARD),
-        ({"tp": None}, Unpriceable.LAYOUT),
+        ({"tp": None, "dp": None, "sharding": None, "framework": "NeMo"}, Unpriceable.LAYOUT),
         ({"tp": 8}, Unpriceable.PRODUCT),
         ({"ep": 8}, Unpriceable.EXPERTS),
         ({"pp": 64, "dp": 1, "gbs": 64}, Unpriceable.STAGES),
-        ({"mbs": None}, Unpriceable.MICRO_BATCH),
-        ({"gbs": None}, Unpriceable.BATCH),
+        ({"mbs": None, "gbs": 128}, Unpriceable.MICRO_BATCH),
+        ({"gbs": None, "mbs": None}, Unpriceable.BATCH),
         ({"gbs": 100}, Unpriceable.BATCH_DIVISION),
         ({"precision": "nvfp4"}, Unpriceable.PRECISION),
         ({"recompute": "partial"}, Unpriceable.RECOMPUTE),
         ({"offload": "activations_cpu:fine_grained"}, Unpriceable.OFFLOAD),
-        ({"optimizer": "lion"}, Unpriceable.OPTIMIZER),
+        ({"optimizer": "shampoo"}, Unpriceable.OPTIMIZER),
         ({"layers": 4096, "hidden_size": 2**30, "ffn_size": 2**30}, Unpriceable.LIMITS),
     ],
 )

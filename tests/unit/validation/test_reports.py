@@ -47,7 +47,8 @@ def test_fits_are_counted_by_prediction_and_outcome() -> None:
 
 
 def test_every_run_is_counted_once() -> None:
-    runs = [a_run(), a_run(KORTHIKANTI), a_run(precision="nvfp4"), a_run(mbs=None), a_run(gbs=None)]
+    unsaid = [a_run(mbs=None, gbs=128), a_run(KORTHIKANTI, gbs=None)]
+    runs = [a_run(), a_run(KORTHIKANTI), a_run(precision="nvfp4"), *unsaid]
     report = validation_report(compared(runs))
     assert report.run_count == 5
     assert report.priced_count == 2
