@@ -309,4 +309,36 @@ SHAPES: dict[str, Shape] = {
         moe_intermediate_size=1024,
     ),
     "ministral-3-8b": of_type("ministral3", llama(4096, 14336, 34, 32, 8, 131072), head_dim=128),
+    "glm-4-9b-chat": of_type("glm", llama(4096, 13696, 40, 32, 2, 151552)),
+    "exaone-4.0-32b": of_type("exaone4", llama(5120, 27392, 64, 40, 8, 102400)),
+    "hunyuan-7b": of_type("hunyuan_v1_dense", llama(4096, 14336, 32, 32, 8, 128167), head_dim=128),
+    "dots-llm1": of_type(
+        "dots1",
+        llama(4096, 10944, 62, 32, 32, 152064),
+        n_routed_experts=128,
+        n_shared_experts=2,
+        num_experts_per_tok=6,
+        first_k_dense_replace=1,
+        moe_intermediate_size=1408,
+    ),
+    "granite-3.0-3b-a800m": of_type(
+        "granitemoe",
+        llama(1536, 512, 32, 24, 8, 49155),
+        num_local_experts=40,
+        num_experts_per_tok=8,
+        tie_word_embeddings=True,
+    ),
+    "minitron-8b": of_type("nemotron", llama(4096, 16384, 32, 48, 8, 256000), head_dim=128),
+    "stablelm-2-1.6b": of_type(
+        "stablelm", llama(2048, 5632, 24, 32, 32, 100352), use_qkv_bias=True
+    ),
+    "afm-4.5b": of_type("arcee", llama(2560, 18432, 36, 20, 4, 128004), head_dim=128),
+    "cwm-32b": of_type("cwm", llama(6144, 21504, 64, 48, 8, 128256)),
+    "helium-1-2b": of_type("helium", llama(2560, 7040, 24, 20, 20, 48000)),
+    "ministral-8b": of_type(
+        "ministral", llama(4096, 12288, 36, 32, 8, 131072), head_dim=128, sliding_window=32768
+    ),
+    "solar-open-100b": of_type("solar_open", llama(4096, 10240, 48, 64, 8, 196608)),
+    "glm-4.7-flash": of_type("glm4_moe_lite", llama(2048, 10240, 47, 20, 20, 154880)),
+    "flex-olmo-7x7b": of_type("flex_olmo", llama(4096, 11008, 32, 32, 32, 100352)),
 }

@@ -47,3 +47,28 @@ def test_rates_are_as_published(tp: int, mbs: int, published: float) -> None:
     measured = step_seconds(case)
     assert measured is not None
     assert case.price().step_seconds.p50 == pytest.approx(measured, rel=TOLERANCE)
+
+
+@pytest.mark.parametrize(
+    ("tp", "mbs", "sequence_parallel"),
+    [
+        (2, 4, True),
+        (4, 10, True),
+        (8, 20, True),
+        (16, 40, True),
+        (32, 100, True),
+        (2, 3, False),
+        (4, 8, False),
+        (8, 12, False),
+        (16, 16, False),
+        (32, 20, False),
+    ],
+)
+def test_the_largest_published_micro_batches_fit(
+    tp: int, mbs: int, sequence_parallel: bool
+) -> None:
+    """Its figures "TP" and "TP with sequence parallelism" state the largest that do."""
+    layout = {"tp": tp, "num_gpus": tp, "mbs": mbs, "gbs": mbs}
+    changes = {**SHAPE, **layout, "tied_embeddings": True, "sequence_parallel": sequence_parallel}
+    case = case_of(a_run(TORCHTITAN, **changes))
+    assert case.price().fits_probability > 0.5
