@@ -1,8 +1,8 @@
 """BLOOM's prequel: steps of GPTs of 177B to 182B on 384 A100 under several layouts.
 
 bigscience-workshop/bigscience train/tr11-176B-ml/chronicles-prequel.md@9e64edec2a (figures copied
-by hand): 2,048 sequences of 2,048 tokens, Megatron-DeepSpeed, full checkpointing, unfused attention.
-Tolerance: 8 %.
+by hand): 2,048 sequences of 2,048 tokens, Megatron-DeepSpeed, full checkpointing, attention
+not fused. Tolerance: 8 %.
 """
 
 from __future__ import annotations
