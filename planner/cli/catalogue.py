@@ -11,14 +11,16 @@ from planner.cli.options import JsonOption
 
 
 def models(json: JsonOption = False) -> None:
-    """List the models that are known by name."""
+    """List the models that are known by name, and the types of config.json that can be read."""
     from planner.cli.views.catalogue import model_facts, models_view
+    from planner.importers.huggingface import model_types
 
-    facts = model_facts()
+    facts, types = model_facts(), model_types()
     if json:
-        typer.echo(json_format.dumps({"models": facts}, indent=2))
-    else:
-        stdout().print(models_view(facts))
+        typer.echo(json_format.dumps({"models": facts, "model_types": types}, indent=2))
+        return
+    stdout().print(models_view(facts))
+    typer.echo(f"\nconfig.json of {len(types)} types can be read: {', '.join(types)}")
 
 
 def devices(json: JsonOption = False) -> None:

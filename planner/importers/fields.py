@@ -29,6 +29,8 @@ class Fields:
         section: str = "",
     ) -> None:
         self._values = values
+        self._aliases = aliases
+        self._section = section
         self._prefix = f"{section}." if section else ""
         for alias, name in (aliases or {}).items():
             self._require_agreement(alias, name)
@@ -41,6 +43,11 @@ class Fields:
     def __contains__(self, name: str) -> bool:
         """Return whether the field is there, be it null."""
         return self._key(name) in self._values
+
+    def filled(self, defaults: Mapping[str, Any]) -> Fields:
+        """Return the same fields, those absent under every name taken from `defaults`."""
+        absent = {name: value for name, value in defaults.items() if name not in self}
+        return Fields({**absent, **self._values}, aliases=self._aliases, section=self._section)
 
     def spelling(self, name: str) -> str:
         """Return how the configuration spells `name`, with the section that it stands in."""

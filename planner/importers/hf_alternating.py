@@ -59,7 +59,7 @@ def olmo3(fields: Fields, name: str) -> ModelGraph:
 
 
 def _olmo(fields: Fields, name: str, windows: Windows) -> ModelGraph:
-    attention = _wholly_normed(fields)
+    attention = wholly_normed(fields)
     feed_forward = DenseFeedForward(ffn_size=fields.size("intermediate_size"))
     blocks = [
         Block(
@@ -81,7 +81,7 @@ def olmoe(fields: Fields, name: str) -> ModelGraph:
         "num_experts_per_tok", chosen, limit_name=fields.spelling("num_experts"), limit=count
     )
     block = Block(
-        attention=_wholly_normed(fields),
+        attention=wholly_normed(fields),
         feed_forward=MixtureFeedForward(
             expert_count=count,
             experts_per_token=chosen,
@@ -119,7 +119,7 @@ def gpt_oss(fields: Fields, name: str) -> ModelGraph:
     return rotary_decoder(fields, name, blocks, positions=131_072)
 
 
-def _wholly_normed(fields: Fields) -> GroupedQueryAttention:
+def wholly_normed(fields: Fields) -> GroupedQueryAttention:
     """Return attention that norms the row of all heads of queries, and that of keys."""
     bias = fields.flag("attention_bias", False)
     return grouped_query(fields).model_copy(

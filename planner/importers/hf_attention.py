@@ -92,6 +92,17 @@ def late_windows(fields: Fields, *, first_default: int = 28) -> Windows:
     return _typed_windows(fields, _switched_window(fields), slides)
 
 
+def late_layers(fields: Fields, *, window: int, first: int) -> Windows:
+    """Return windows by `layer_types`, else for layers from `max_window_layers` on (dots1).
+
+    `window` and `first` are what the two fields are where they are absent.
+    """
+    begins = fields.size("max_window_layers", first, minimum=0)
+    slides = [index >= begins for index in range(layer_count(fields))]
+    given = fields.optional_size("sliding_window", window, limit=POSITION_LIMIT)
+    return _typed_windows(fields, given, slides)
+
+
 def alternate_windows(fields: Fields) -> Windows:
     """Return windows by `layer_types`, else for every second of the first layers (qwen2_moe).
 

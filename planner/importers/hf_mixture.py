@@ -38,7 +38,7 @@ DEEPSEEK_ALIASES = {
 
 def mixtral(fields: Fields, name: str) -> ModelGraph:
     """Return a mixtral: every layer routes, and its experts are `intermediate_size` wide."""
-    mixture = _mixture(
+    mixture = routed_experts(
         fields,
         expert_count=("num_local_experts", 8),
         experts_per_token=2,
@@ -54,7 +54,7 @@ def mixtral(fields: Fields, name: str) -> ModelGraph:
 
 def qwen2_moe(fields: Fields, name: str) -> ModelGraph:
     """Return a qwen2_moe: a gated shared expert beside the routed ones."""
-    mixture = _mixture(
+    mixture = routed_experts(
         fields,
         expert_count=("num_experts", 60),
         experts_per_token=4,
@@ -81,7 +81,7 @@ def qwen2_moe(fields: Fields, name: str) -> ModelGraph:
 
 def qwen3_moe(fields: Fields, name: str) -> ModelGraph:
     """Return a qwen3_moe: queries and keys normed per head, no shared expert."""
-    mixture = _mixture(
+    mixture = routed_experts(
         fields,
         expert_count=("num_experts", 128),
         experts_per_token=8,
@@ -115,15 +115,15 @@ def deepseek_v2(fields: Fields, name: str) -> ModelGraph:
             value=True,
             remedy="set it to false or leave it out",
         )
-    mixture = _mixture(
+    mixture = routed_experts(
         fields,
         expert_count=("n_routed_experts", 64),
         experts_per_token=None,
         expert_ffn_size=fields.size("moe_intermediate_size", 1407),
     )
-    blocks = _deepseek_blocks(
+    blocks = latent_blocks(
         fields,
-        _with_shared(mixture, fields.size("n_shared_experts", 2, minimum=0)),
+        with_shared(mixture, fields.size("n_shared_experts", 2, minimum=0)),
         dense_count=fields.size("first_k_dense_replace", 0, minimum=0),
     )
     return rotary_decoder(fields, name, blocks, positions=2048)
@@ -135,15 +135,15 @@ def deepseek_v3(fields: Fields, name: str) -> ModelGraph:
     The router's correction bias is a buffer, no parameter. Multi-token prediction is left out, as
     transformers leaves it out, and said to be.
     """
-    mixture = _mixture(
+    mixture = routed_experts(
         fields,
         expert_count=("n_routed_experts", 256),
         experts_per_token=8,
         expert_ffn_size=fields.size("moe_intermediate_size", 2048),
     )
-    blocks = _deepseek_blocks(
+    blocks = latent_blocks(
         fields,
-        _with_shared(mixture, fields.size("n_shared_experts", 1, minimum=0)),
+        with_shared(mixture, fields.size("n_shared_experts", 1, minimum=0)),
         dense_count=fields.size("first_k_dense_replace", 3, minimum=0),
     )
     graph = rotary_decoder(fields, name, blocks, positions=4096)
@@ -162,10 +162,10 @@ def kimi_k2(fields: Fields, name: str) -> ModelGraph:
     return graph.model_copy(update={"assumptions": (*graph.assumptions, said)})
 
 
-def _mixture(
+def routed_experts(
     fields: Fields,
     *,
-    expert_count: tuple[str, int],
+    expert_count: tuple[str, int | None],
     experts_per_token: int | None,
     expert_ffn_size: int,
 ) -> MixtureFeedForward:
@@ -183,7 +183,7 @@ def _mixture(
     )
 
 
-def _with_shared(mixture: MixtureFeedForward, count: int) -> MixtureFeedForward:
+def with_shared(mixture: MixtureFeedForward, count: int) -> MixtureFeedForward:
     """Return `mixture` with `count` shared experts, which DeepSeek runs as one wide one."""
     return mixture.model_copy(update={"shared_ffn_size": count * mixture.expert_ffn_size})
 
@@ -203,7 +203,7 @@ def _stepped_routes(fields: Fields) -> Callable[[int], bool]:
     return lambda index: index not in dense_only and (index + 1) % step == 0
 
 
-def _deepseek_blocks(
+def latent_blocks(
     fields: Fields, mixture: MixtureFeedForward, *, dense_count: int
 ) -> Sequence[Block]:
     """Return `dense_count` dense blocks, then routed ones."""

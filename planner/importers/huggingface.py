@@ -57,8 +57,8 @@ def graph_from_huggingface(config: Mapping[str, Any], *, name: str) -> ModelGrap
             f"is not a model type that can be read{code}",
             field="model_type",
             value=model_type,
-            remedy=f"{hint}known types are {', '.join(model_types())}; or trace the model with "
-            "`meshwright trace`, or describe it as a model graph",
+            remedy=f"{hint}`meshwright models` lists the {len(_readers())} types that can be; or "
+            "trace the model with `meshwright trace`, or describe it as a model graph",
         )
     try:
         return reader.read(Fields(config, aliases=reader.aliases), name)
