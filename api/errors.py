@@ -320,8 +320,8 @@ def _problem(error: Exception, status: HTTPStatus, name: str) -> Problem:
 
 _DETAILS = {
     "database-unavailable": "the database cannot be reached at the moment; try again later",
-    "internal-error": "the service failed in a way that it did not expect; its log has the "
-    "request's id",
+    "internal-error": "the service failed in a way that it did not expect; its log tells how, "
+    "beside the id of the request, operation or plan",
 }
 
 

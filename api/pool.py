@@ -19,7 +19,14 @@ from typing import Any
 from api.errors import SolveCancelledError, SolveError, SolverDiedError, SolveTimeLimitError
 from api.process import SolverProcess
 
-PRELOADED_MODULES = ("api.process", "planner.planning", "pulp", "highspy")
+# all that tasks import, so that a process that starts later runs the code that this one does
+PRELOADED_MODULES = (
+    "api.process",
+    "api.services.analysis_work",
+    "planner.planning",
+    "pulp",
+    "highspy",
+)
 _PATIENCE_SECONDS = 0.5
 
 

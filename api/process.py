@@ -7,6 +7,7 @@ import os
 import pickle
 import signal
 import threading
+import traceback
 from collections.abc import Callable
 from multiprocessing import parent_process
 from multiprocessing.connection import Connection
@@ -15,6 +16,7 @@ from multiprocessing.process import BaseProcess
 from typing import Any, Self
 
 from api.errors import SolveError
+from planner.errors import MeshwrightError
 
 _END_SECONDS = 5.0
 # What nice(1) adds where nobody says how much.
@@ -151,7 +153,10 @@ def _outcome(
 ) -> tuple[str, Any]:
     try:
         return "result", function(*args, **kwargs)
+    except MeshwrightError as error:
+        return "error", _portable(error)
     except Exception as error:  # noqa: BLE001 - it is raised again on the other side
+        error.add_note("".join(traceback.format_exception(error)))  # frames do not go along
         return "error", _portable(error)
 
 

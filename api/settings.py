@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import difflib
 import ipaddress
+import os
 from typing import Annotated, Literal
 
 from pydantic import Field, SecretStr, ValidationError, field_validator
@@ -13,6 +15,9 @@ from planner.errors import InputError
 from planner.schema.document import DOCUMENT_BYTES_LIMIT, document_error
 
 ENVIRONMENT_PREFIX = "MESHWRIGHT_"
+_RESEMBLANCE = 0.9
+_SECRET_LENGTH = 32
+_SECRET = "session_secret"  # noqa: S105 - the name of a field
 
 
 class Settings(BaseSettings):
@@ -73,6 +78,13 @@ class Settings(BaseSettings):
         """Return the words of a list that is written with commas or spaces."""
         return value.replace(",", " ").split() if isinstance(value, str) else value
 
+    @field_validator("session_secret")
+    @classmethod
+    def _not_guessed(cls, value: SecretStr | None) -> SecretStr | None:
+        if value is not None and len(value.get_secret_value()) < _SECRET_LENGTH:
+            raise ValueError(f"must have at least {_SECRET_LENGTH} characters that nobody guesses")
+        return value
+
     @property
     def local(self) -> bool:
         """Return whether only this machine can reach the service."""
@@ -97,6 +109,7 @@ def read_settings() -> Settings:
     Raises:
         InputError: naming the first variable that cannot be understood.
     """
+    _check_names()
     try:
         return Settings()
     except ValidationError as error:
@@ -104,9 +117,26 @@ def read_settings() -> Settings:
         raise InputError(
             found.problem,
             field=ENVIRONMENT_PREFIX + found.field.upper(),
-            value=found.value,
+            value=None if found.field == _SECRET else found.value,
             remedy="correct the variable or leave it out",
         ) from None
+
+
+def _check_names() -> None:
+    """Refuse a variable that is all but a setting: whoever set it thinks that it is in force.
+
+    Raises:
+        InputError: naming it, and the setting that it resembles.
+    """
+    known = [ENVIRONMENT_PREFIX + name.upper() for name in Settings.model_fields]
+    for name in sorted(os.environ):
+        if not name.startswith(ENVIRONMENT_PREFIX) or name in known:
+            continue
+        resembled = difflib.get_close_matches(name, known, n=1, cutoff=_RESEMBLANCE)
+        if resembled:
+            raise InputError(
+                "is no setting", field=name, remedy=f"write {resembled[0]}, or leave it out"
+            )
 
 
 def check_address(settings: Settings) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from concurrent.futures import Future
+from concurrent.futures import CancelledError, Future
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -19,7 +19,7 @@ from sqlalchemy.exc import IntegrityError
 
 from api.caller import Caller
 from api.db import Database
-from api.errors import NoStrategyError, NotFoundError, problem_of
+from api.errors import NoStrategyError, NotFoundError, SolveAbandonedError, problem_of
 from api.plan_schemas import PlanAnalysis, PlanAnalysisList
 from api.pool import SolverPool
 from api.repositories.analyses import AnalysisRepository
@@ -28,6 +28,7 @@ from api.schemas import Problem
 from api.services.analysis_work import Told, analyse
 from api.services.solves import Solves
 from api.tables import AnalysisRow
+from planner.errors import MeshwrightError
 
 SECONDS_LIMIT = 60.0
 _PATIENCE_SECONDS = 120.0
@@ -201,11 +202,18 @@ class _Outcome:
         """Take the end."""
         try:
             document = answer.result()
-        except BaseException as error:  # noqa: BLE001 - whatever it was, the analysis says so
-            kind = error if isinstance(error, Exception) else RuntimeError("the service stopped")
-            self._write(state="failed", problem=problem_of(kind).model_dump_json())
+        except CancelledError:
+            self._fail(SolveAbandonedError("the service that worked on it stopped"))
+        except MeshwrightError as error:
+            self._fail(error)
+        except Exception as error:
+            log.exception("analysis failed", plan_id=self._key[0], kind=self._key[1])
+            self._fail(error)
         else:
             self._write(state="succeeded", document=document)
+
+    def _fail(self, error: Exception) -> None:
+        self._write(state="failed", problem=problem_of(error).model_dump_json())
 
     def _write(self, **values: Any) -> bool | None:
         """Return whether the analysis is still the one that was started, `None` if unknown."""

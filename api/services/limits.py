@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import time
+from typing import cast
 
 from limits import RateLimitItem, RateLimitItemPerMinute
-from limits.storage import storage_from_string
+from limits.errors import ConfigurationError, StorageError
+from limits.storage import Storage, storage_from_string
 from limits.strategies import SlidingWindowCounterRateLimiter
 
 from api.caller import Caller, Scope
-from api.errors import RateLimitError
+from api.errors import NotReadyError, RateLimitError
 from api.settings import Settings
+from planner.errors import InputError
 
 _LOGIN_ATTEMPTS_PER_MINUTE = 30
 
@@ -22,9 +25,7 @@ class RateLimits:
     """
 
     def __init__(self, settings: Settings) -> None:
-        self._limiter = SlidingWindowCounterRateLimiter(
-            storage_from_string(settings.rate_limit_storage)
-        )
+        self._limiter = SlidingWindowCounterRateLimiter(_storage(settings.rate_limit_storage))
         self._requests = RateLimitItemPerMinute(settings.requests_per_minute)
         self._plans = RateLimitItemPerMinute(settings.plans_per_minute)
         self._agents = RateLimitItemPerMinute(settings.agent_requests_per_minute)
@@ -67,8 +68,28 @@ class RateLimits:
         self._count(self._logins, "logins", address)
 
     def _count(self, limit: RateLimitItem, kind: str, who: str) -> None:
-        if self._limiter.hit(limit, kind, who):
-            return
-        window = self._limiter.get_window_stats(limit, kind, who)
+        try:
+            if self._limiter.hit(limit, kind, who):
+                return
+            window = self._limiter.get_window_stats(limit, kind, who)
+        except StorageError as error:
+            raise NotReadyError("the storage of rate limits cannot be reached") from error
         wait_seconds = max(1, round(window.reset_time - time.time()))
         raise RateLimitError(kind, per_minute=limit.amount, retry_seconds=wait_seconds)
+
+
+def _storage(uri: str) -> Storage:
+    """Return the storage that counts.
+
+    Raises:
+        InputError: if there is none of that kind, or the package that it needs is not there.
+    """
+    try:
+        return cast("Storage", storage_from_string(uri, wrap_exceptions=True))
+    except (ConfigurationError, ValueError) as error:
+        raise InputError(
+            f"is no storage that can count requests: {error}",
+            field="MESHWRIGHT_RATE_LIMIT_STORAGE",
+            value=uri,
+            remedy="leave it out, or write redis://HOST:PORT and install the package redis",
+        ) from None

@@ -26,6 +26,7 @@ from api.services.records import plan_row
 from api.services.requests import ResolvedRequest
 from api.services.transitions import move
 from api.settings import Settings
+from planner.errors import MeshwrightError
 from planner.schema.plan import Infeasible, Plan
 from planner.schema.progress import Progress
 
@@ -135,8 +136,11 @@ class Solves:
                 return
             log.info("solve cancelled", operation_id=operation_id, reason=str(error))
             self._end(operation_id, OperationState.CANCELLED)
-        except Exception as error:  # noqa: BLE001 - whatever it was, the operation says so
+        except MeshwrightError as error:
             log.warning("solve failed", operation_id=operation_id, reason=str(error))
+            self._fail(operation_id, error)
+        except Exception as error:
+            log.exception("solve failed", operation_id=operation_id)
             self._fail(operation_id, error)
 
     def _store(self, operation_id: str, answer: Plan | Infeasible, digest: str) -> None:

@@ -122,12 +122,16 @@ def test_what_only_the_solve_finds_wrong_is_told_like_any_bad_input(client):
     ]
 
 
-def test_a_broken_solve_keeps_its_inner_workings_to_itself(client):
+def test_a_broken_solve_keeps_its_inner_workings_to_itself_and_the_log(client, capsys):
     answer = client.post("/v1/plans", json=a_request(BROKEN))
 
     assert answer.status_code == 500
     assert answer.json()["type"] == "urn:meshwright:problem:internal-error"
     assert "secret" not in answer.text
+    logged = "".join(capsys.readouterr())
+    assert "solve failed" in logged
+    # with the frames of the process that failed, where the fault is
+    assert "in plan_by_batch" in logged
 
 
 def test_a_solver_that_dies_fails_its_own_request_alone(client):

@@ -148,7 +148,7 @@ def test_a_link_signs_in_once_clicked(browser, database):
 
 def test_a_forged_link_does_not(browser, database):
     key = a_key(database)
-    forger = SessionService(database, KeyService(database), Settings(session_secret="guessed"))
+    forger = SessionService(database, KeyService(database), Settings(session_secret="guessed" * 5))
 
     answer = browser.get("/login", params={"token": forger.login_token(key.id)})
 

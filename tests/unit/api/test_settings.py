@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from importlib.util import find_spec
+
 import pytest
 
 from api.caller import Scope
+from api.services.limits import RateLimits
 from api.settings import Settings, check_address, check_keys, read_settings
 from planner.errors import InputError
 
@@ -63,9 +66,9 @@ def test_the_environment_decides(monkeypatch):
 
 
 def test_a_secret_is_not_shown(monkeypatch):
-    monkeypatch.setenv("MESHWRIGHT_SESSION_SECRET", "do-not-tell")
+    monkeypatch.setenv("MESHWRIGHT_SESSION_SECRET", "do-not-tell-this-to-anybody-at-all")
 
-    assert "do-not-tell" not in repr(read_settings())
+    assert "do-not-tell-this-to-anybody-at-all" not in repr(read_settings())
 
 
 @pytest.mark.parametrize(
@@ -97,3 +100,41 @@ def test_a_scope_that_does_not_exist_is_named(monkeypatch):
         read_settings()
 
     assert caught.value.field.startswith("MESHWRIGHT_ANONYMOUS_SCOPES")
+
+
+def test_a_secret_that_can_be_guessed_is_refused_and_not_shown(monkeypatch):
+    monkeypatch.setenv("MESHWRIGHT_SESSION_SECRET", "hunter2")
+
+    with pytest.raises(InputError, match="at least 32") as caught:
+        read_settings()
+
+    assert caught.value.field == "MESHWRIGHT_SESSION_SECRET"
+    assert "hunter2" not in str(caught.value)
+
+
+@pytest.mark.parametrize("name", ["ANONYMOUS_SCOPE", "ANONYMUS_SCOPES", "DATABASE_URI"])
+def test_a_variable_that_is_misspelt_is_told_with_the_one_that_was_meant(monkeypatch, name):
+    monkeypatch.setenv(f"MESHWRIGHT_{name}", "")
+
+    with pytest.raises(InputError, match=r"MESHWRIGHT_(ANONYMOUS_SCOPES|DATABASE_URL)") as caught:
+        read_settings()
+
+    assert caught.value.field == f"MESHWRIGHT_{name}"
+
+
+@pytest.mark.parametrize("name", ["MESHWRIGHT_SERVER", "MESHWRIGHT_CHECKPOINT_STEPS", "PORTS"])
+def test_variables_of_other_programs_are_left_alone(monkeypatch, name):
+    monkeypatch.setenv(name, "7")
+
+    assert read_settings() == Settings()
+
+
+@pytest.mark.parametrize("uri", ["foo://x", "redis", "redis://127.0.0.1:1"])
+def test_a_storage_that_cannot_count_is_named(uri):
+    if uri.startswith("redis:") and find_spec("redis") is not None:
+        pytest.skip("the package redis is installed, and connects when it counts")
+    with pytest.raises(InputError) as caught:
+        RateLimits(Settings(rate_limit_storage=uri))
+
+    assert caught.value.field == "MESHWRIGHT_RATE_LIMIT_STORAGE"
+    assert uri in str(caught.value)
