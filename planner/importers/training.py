@@ -24,6 +24,7 @@ from planner.importers.training_hugging_face import (
     read_trainer,
 )
 from planner.importers.training_megatron import read_megatron
+from planner.importers.training_nemo import is_nemo, read_nemo
 from planner.importers.training_torchtitan import read_torchtitan_python, read_torchtitan_toml
 from planner.schema.document import DOCUMENT_BYTES_LIMIT, parse_fields
 from planner.schema.strategy import Strategy
@@ -59,6 +60,7 @@ def is_foreign(fields: Mapping[str, Any]) -> bool:
         or is_accelerate(fields)
         or is_trainer(fields)
         or bool(_megatron_arguments(fields))
+        or is_nemo(fields)
     )
 
 
@@ -93,7 +95,7 @@ def config_from_text(
 def config_from_fields(
     fields: Mapping[str, Any], setting: Setting, *, source: str, text: str = ""
 ) -> TrainingConfig:
-    """Return the strategy that a mapping says: of ours, DeepSpeed, Accelerate or the Trainer.
+    """Return the strategy that a mapping says: ours, DeepSpeed's, Accelerate's or another's.
 
     Raises:
         DocumentError: if it is none of these, or a field of it is bad.
@@ -106,6 +108,8 @@ def config_from_fields(
         return read_trainer(fields, setting)
     if _megatron_arguments(fields):
         return read_megatron(_megatron_arguments(fields), setting, source=source)
+    if is_nemo(fields):
+        return read_nemo(fields, setting)
     nested = fields.get("strategy")
     chosen = nested if isinstance(nested, dict) else fields
     return TrainingConfig(

@@ -12,7 +12,7 @@ from difflib import get_close_matches
 from typing import Any
 
 from planner.errors import DocumentError
-from planner.importers.fields import Fields
+from planner.importers.fields import Fields, require_divides
 from planner.importers.training_config import (
     Setting,
     TrainingConfig,
@@ -43,6 +43,7 @@ _READ = (
     _ACCUMULATION,
     "zero_optimization",
     "bf16",
+    "bfloat16",
     "fp16",
     "gradient_clipping",
     "tensor_parallel",
@@ -51,6 +52,12 @@ _READ = (
     "optimizer",
     "scheduler",
 )
+
+
+_OFFLOAD = "offload_optimizer"
+_OLDER_OFFLOAD = {"offload_optimizer": "cpu_offload", "offload_param": "cpu_offload_params"}
+_MICS_STAGE = 3
+_OPTIMIZERS = {"adam": "adamw", "adamw": "adamw", "muon": "muon", "sgd": "sgd"}
 
 
 def is_deepspeed(fields: Mapping[str, Any]) -> bool:
@@ -86,6 +93,7 @@ class _Reading:
         batch, micro = self._batch(data)
         zero = self._section("zero_optimization")
         stage = zero.size("stage", 0, minimum=0, limit=3)
+        sharded = self._sharded(zero, stage, data)
         kept, activations = self._checkpointing()
         strategy = Strategy(
             tensor_parallel_degree=tensor,
@@ -93,7 +101,8 @@ class _Reading:
             context_parallel_kind=ContextParallelKind.ALL_TO_ALL
             if context > 1
             else ContextParallelKind.RING,
-            data_parallel_shard_degree=data,
+            data_parallel_replicate_degree=data // sharded,
+            data_parallel_shard_degree=sharded,
             micro_batch_size=micro,
             zero_stage=stage,
             activation_checkpointing=kept,
@@ -119,6 +128,8 @@ class _Reading:
                 )
         if "pipeline" in self.fields:
             self.assumptions.append("pipeline: the program makes stages, which are not priced")
+        if self._section("amp").flag("enabled", False):
+            self.assumptions.append("amp.enabled: Apex's mixture is not priced; fp32 is")
 
     def _section(self, name: str) -> Fields:
         value = self.fields.get(name)
@@ -176,6 +187,19 @@ class _Reading:
             )
         return batch // (steps * data)
 
+    def _sharded(self, zero: Fields, stage: int, data: int) -> int:
+        """Return over how many ranks states are sharded: all, or those of a group of MiCS."""
+        group = zero.size("mics_shard_size", -1, minimum=-1)
+        if group < 1:
+            return data
+        field = "zero_optimization.mics_shard_size"
+        if stage < _MICS_STAGE:
+            raise DocumentError(
+                "needs stage 3", field=field, value=f"stage {stage}", remedy="use stage 3"
+            )
+        require_divides(field, group, "the data-parallel ranks", data)
+        return group
+
     def _offload(self, zero: Fields, stage: int) -> tuple[Offload, ...]:
         found = []
         for name, item, least in (
@@ -192,16 +216,33 @@ class _Reading:
                     remedy=f"use stage {least}, or remove it",
                 )
             found.append(item)
+        self._say_what_is_not_priced(zero)
+        return tuple(found)
+
+    def _say_what_is_not_priced(self, zero: Fields) -> None:
+        section = "zero_optimization"
         if zero.size("zero_hpz_partition_size", 1) > 1:
             self.assumptions.append(
                 "zero_optimization.zero_hpz_partition_size: the second copy of parameters within "
                 "a node is not priced"
             )
-        return tuple(found)
+        for name in ("zero_quantized_weights", "zero_quantized_gradients"):
+            if zero.flag(name, False):
+                self.assumptions.append(f"{section}.{name}: messages are priced at full width")
+        if zero.is_mapping("zenflow"):
+            self.assumptions.append(f"{section}.zenflow: its updates on the device are not priced")
+        if self._device(zero, "offload_optimizer") == "none" or not zero.is_mapping(_OFFLOAD):
+            return
+        own = zero.section(_OFFLOAD)
+        ratio = own.number("ratio", 1.0)
+        if ratio < 1:
+            self.assumptions.append(f"{section}.{_OFFLOAD}.ratio {ratio:g} is priced as 1")
+        if own.flag("super_offload", False):
+            self.assumptions.append(f"{section}.{_OFFLOAD}.super_offload is not priced")
 
     def _device(self, zero: Fields, name: str) -> str:
         if name not in zero or self.fields["zero_optimization"][name] is None:
-            return "none"
+            return "cpu" if zero.flag(_OLDER_OFFLOAD[name], False) else "none"
         device = zero.section(name).text("device") or "none"
         if device not in {"none", "cpu", "nvme"}:
             raise DocumentError(
@@ -231,16 +272,31 @@ class _Reading:
             "precision": self._precision(),
             "gradient_clipping": bool(self.fields.get("gradient_clipping")),
         }
+        optimizer = self._section("optimizer").text("type")
+        if optimizer is not None:
+            job["optimizer"] = self._optimizer(optimizer)
         if "nvme" in {self._device(zero, name) for name in ("offload_optimizer", "offload_param")}:
             job["offload_to"] = "nvme"
         return job
 
+    def _optimizer(self, given: str) -> str:
+        if given.lower() in _OPTIMIZERS:
+            return _OPTIMIZERS[given.lower()]
+        self.assumptions.append(f"optimizer.type {given} is priced as adamw")
+        return "adamw"
+
     def _precision(self) -> str:
         """Return the precision that is switched on; of two left to the program, bf16."""
-        given = {name: self._section(name) for name in ("fp16", "bf16") if self.fields.get(name)}
-        left = [name for name, own in given.items() if self.fields[name].get("enabled") == "auto"]
+        given = {
+            name.replace("bfloat16", "bf16"): self.fields[name]
+            for name in ("fp16", "bfloat16", "bf16")
+            if self.fields.get(name) and self._section(name)
+        }
+        left = [name for name, own in given.items() if own.get("enabled") == "auto"]
         on = [
-            name for name, own in given.items() if name not in left and own.flag("enabled", False)
+            name
+            for name, own in given.items()
+            if name not in left and Fields(own, section=name).flag("enabled", False)
         ]
         if on or not left:
             return on[-1] if on else "fp32"
