@@ -7,6 +7,7 @@ collective calls, and an error on one rank is raised on all.
 
 from __future__ import annotations
 
+import shutil
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -37,6 +38,7 @@ from executor.checkpoint_record import (
 from executor.errors import CheckpointError
 from executor.models.declaration import ModelDeclaration
 from executor.updates import Update
+from planner.units import format_bytes
 
 _LOADER_STATE = "loader.pt"
 _OPTIMIZER = "optimizer."
@@ -87,25 +89,13 @@ def save_checkpoint(directory: Path, trained: Trained, progress: Progress) -> No
         CheckpointError: if it cannot be written; the last checkpoint is then untouched.
     """
     folder = from_first_rank(f"step-{progress.step:08d}-{uuid.uuid4().hex[:8]}")
-    path = directory / folder
-    failed = partial(_not_written, directory)
-    together(lambda: path.mkdir(parents=True, exist_ok=True), failed)
-    together(lambda: _write_tensors(path, trained, progress), failed)
-    sums = everyone(together(lambda: file_sums(path, part=_rank(), parts=_ranks()), failed))
-    record = CheckpointRecord(
-        folder=folder,
-        step=progress.step,
-        batches=progress.batches,
-        parameters=_merged(everyone(_shapes(trained))),
-        optimizers=tuple(
-            sorted({name for names in everyone(trained.optimizer_names()) for name in names})
-        ),
-        files=_merged(sums),
-        loss_scale=progress.loss_scale,
-        good_steps=progress.good_steps,
-        extra=dict(progress.extra),
-    )
-    together(lambda: _commit(directory, record), failed)
+    try:
+        _save(directory, folder, trained, progress)
+    except CheckpointError:
+        # What is half written would take the room that the next one needs.
+        if _rank() == 0:
+            shutil.rmtree(directory / folder, ignore_errors=True)
+        raise
 
 
 def load_checkpoint(directory: Path, trained: Trained) -> Progress:
@@ -130,6 +120,28 @@ def load_checkpoint(directory: Path, trained: Trained) -> Progress:
         loader_state=loader_state,
         extra=record.extra,
     )
+
+
+def _save(directory: Path, folder: str, trained: Trained, progress: Progress) -> None:
+    path = directory / folder
+    failed = partial(_not_written, directory)
+    together(lambda: path.mkdir(parents=True, exist_ok=True), failed)
+    together(lambda: _write_tensors(path, trained, progress), failed)
+    sums = everyone(together(lambda: file_sums(path, part=_rank(), parts=_ranks()), failed))
+    record = CheckpointRecord(
+        folder=folder,
+        step=progress.step,
+        batches=progress.batches,
+        parameters=_merged(everyone(_shapes(trained))),
+        optimizers=tuple(
+            sorted({name for names in everyone(trained.optimizer_names()) for name in names})
+        ),
+        files=_merged(sums),
+        loss_scale=progress.loss_scale,
+        good_steps=progress.good_steps,
+        extra=dict(progress.extra),
+    )
+    together(lambda: _commit(directory, record), failed)
 
 
 def _write_tensors(path: Path, trained: Trained, progress: Progress) -> None:
@@ -263,8 +275,12 @@ def _optimizer_key(name: str, kind: str) -> str:
 
 
 def _not_written(directory: Path, reason: str) -> CheckpointError:
+    try:
+        room = f" with {format_bytes(shutil.disk_usage(directory).free)} free there"
+    except OSError:
+        room = ""
     return CheckpointError(
-        f"cannot be written: {reason}",
+        f"cannot be written{room}: {reason}",
         field="directory",
         value=str(directory),
         remedy="give a directory with room that every rank can write to; what was saved there "

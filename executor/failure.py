@@ -20,8 +20,9 @@ def root_failure(error: ChildFailedError, directory: Path) -> RankFailedError:
     """Return the failure that came first.
 
     A rank that was killed left no outcome, and its peers then failed on their connections: so a
-    death without a word goes before errors, and of errors the earliest counts. Death by SIGTERM is
-    what torch's agent gives the others once one has failed, and goes behind all errors.
+    death without a word goes before errors, and of errors the earliest counts. One that exited by
+    itself without a word goes before lost connections. Death by SIGTERM is what torch's agent gives
+    the others once one has failed, and goes behind all errors.
     """
     failures: dict[int, ProcessFailure] = dict(error.failures)
     silent = [rank for rank in failures if not outcome_path(directory, rank).is_file()]
@@ -33,10 +34,15 @@ def root_failure(error: ChildFailedError, directory: Path) -> RankFailedError:
         for rank in failures
         if (path := outcome_path(directory, rank)).is_file()
     )
+    exited = [rank for rank in silent if failures[rank].exitcode > 0]
     for _, rank in spoken:
         outcome = read_outcome(directory, rank)
         if outcome is not None and outcome.error is not None:
+            if exited and _LOST_PEER.search(outcome.error):
+                break
             return RankFailedError(rank, _plain(outcome.error))
+    for rank in exited:
+        return RankFailedError(rank, _death(failures[rank].exitcode))
     rank, failure = error.get_first_failure()
     return RankFailedError(rank, _death(failure.exitcode))
 

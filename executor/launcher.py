@@ -86,6 +86,7 @@ def launch(request: LaunchRequest) -> RunReport:
     """
     plan = Plan.read(request.plan_path)
     check_strategy(plan.strategy, plan.job.resolved)
+    _check_script(request.script)
     local_ranks = request.place.local_ranks(plan.strategy.world_size)
     device_type = chosen_device(plan, request.device_type, local_ranks=local_ranks)
     if request.report_path is not None:
@@ -122,6 +123,16 @@ def chosen_device(plan: Plan, asked: str | None, *, local_ranks: int) -> str:
             "CPU ranks with --device cpu",
         )
     return device_type
+
+
+def _check_script(script: Sequence[str]) -> None:
+    if script and not Path(script[0]).is_file():
+        raise LaunchError(
+            "is no file",
+            field="script",
+            value=script[0],
+            remedy="give the path of a Python script after --",
+        )
 
 
 def _run_ranks(

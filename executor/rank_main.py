@@ -18,7 +18,13 @@ import torch
 from torch import distributed, nn
 
 from executor.data import BYTE_VALUES, corpus_batches
-from executor.environment import LAUNCHER_PROCESS, OUTCOME_DIRECTORY, STEP_COUNT
+from executor.environment import (
+    DEFAULT_TIMEOUT_SECONDS,
+    LAUNCHER_PROCESS,
+    OUTCOME_DIRECTORY,
+    STEP_COUNT,
+    TIMEOUT_SECONDS,
+)
 from executor.errors import LaunchError, ModelMismatchError, UnsupportedPlanError
 from executor.losses import next_token_loss
 from executor.models.decoder import Decoder
@@ -46,6 +52,9 @@ def main(arguments: Sequence[str]) -> int:
         else:
             train_on_corpus()
         outcome = _outcome(rank)
+    except SystemExit as stop:
+        write_outcome(directory, RankOutcome(rank=rank, error=_of_exit(stop)))
+        return stop.code if isinstance(stop.code, int) else 1
     except Exception as error:  # noqa: BLE001 - whatever a user's script raises is reported
         write_outcome(directory, RankOutcome(rank=rank, error=_in_one_line(error)))
         return 1
@@ -99,7 +108,11 @@ def die_with_launcher() -> None:
 def _run_script(arguments: Sequence[str]) -> None:
     sys.argv = list(arguments)
     sys.path.insert(0, str(Path(arguments[0]).resolve().parent))
-    runpy.run_path(arguments[0], run_name="__main__")
+    try:
+        runpy.run_path(arguments[0], run_name="__main__")
+    except SystemExit as stop:
+        if stop.code not in {None, 0}:
+            raise
 
 
 def _outcome(rank: int) -> RankOutcome:
@@ -114,6 +127,8 @@ def _outcome(rank: int) -> RankOutcome:
     losses = _losses(session)
     # A script may have ended its process group, as scripts do.
     is_connected = distributed.is_initialized()
+    if is_connected and session.ending is not None:
+        session.ending.wait(float(os.environ.get(TIMEOUT_SECONDS, DEFAULT_TIMEOUT_SECONDS)))
     if is_connected and session.trainer is not None:
         session.trainer.meter_last()
     outcome = RankOutcome(
@@ -175,6 +190,11 @@ def _print_progress(index: int, step_count: int, loss: float, seconds: float) ->
 def _print_resumed(step: int) -> None:
     if distributed.get_rank() == 0:
         print(f"resumed from the checkpoint of step {step}", flush=True)  # noqa: T201 - progress
+
+
+def _of_exit(stop: SystemExit) -> str:
+    is_status = isinstance(stop.code, int)
+    return f"the script ended with exit status {stop.code}" if is_status else str(stop.code)
 
 
 def _in_one_line(error: Exception) -> str:

@@ -24,6 +24,7 @@ from executor.apply.virtual_stages import VirtualStage, rank_model
 from executor.apply.zero import compute_dtype
 from executor.cores import keep_to_own_cores
 from executor.data import Batch, DataPosition, DataShare, shard
+from executor.ending import Ending
 from executor.environment import COMPILER, RankEnvironment
 from executor.errors import ModelMismatchError
 from executor.excepthook import speak_once
@@ -58,6 +59,7 @@ class Session:
         device: torch.device,
         mesh: RankMesh | None = None,
         compiler: str | None = None,
+        ending: Ending | None = None,
     ) -> None:
         """Make the session of `plan`; `mesh` is one of another session with the same degrees."""
         check_strategy(plan.strategy, plan.job.resolved)
@@ -69,6 +71,7 @@ class Session:
         self.mesh = mesh or RankMesh.of(plan.strategy, device.type)
         self._stage = self.mesh.stage
         self.trainer: Trainer | None = None
+        self.ending = ending
         self._differences: tuple[str, ...] = ()
         self._residences: list[Residence] = []
 
@@ -156,6 +159,7 @@ class Session:
                 device=self.device,
             ),
         )
+        self.trainer.ending = self.ending
         self.trainer.step_rows = StepRows.wanted(
             os.environ,
             rank=self.rank,
@@ -290,7 +294,8 @@ def start(compiler: str | None = None) -> Session:
             device_id=device if device.type == "cuda" else None,
         )
     asked = compiler or os.environ.get(COMPILER)
-    session = Session(plan, device=device, compiler=asked)
+    ending = _started[-1].ending if _started else Ending.of_process()
+    session = Session(plan, device=device, compiler=asked, ending=ending)
     _started.append(session)
     return session
 

@@ -17,6 +17,7 @@ from torch.distributed.tensor.parallel import loss_parallel
 from executor.apply.schedule import Schedule
 from executor.checkpoint import Progress, Trained, load_checkpoint, save_checkpoint
 from executor.data import DataPosition, StatefulLoader
+from executor.ending import Ending
 from executor.gradients import LossScale
 from executor.mesh import PIPELINE, RankMesh
 from executor.models.declaration import ModelDeclaration
@@ -68,6 +69,7 @@ class Trainer:
         self._metered_peak_bytes: int | None = None
         self._last_batch: tuple[torch.Tensor, torch.Tensor] | None = None
         self.step_rows: StepRows | None = None
+        self.ending: Ending | None = None
 
     @property
     def optimizers(self) -> tuple[torch.optim.Optimizer, ...]:
@@ -168,6 +170,8 @@ class Trainer:
         targets: torch.Tensor,
         metering: AbstractContextManager[None],
     ) -> StepMetrics:
+        if self.ending is not None:
+            self.ending.step_begins()
         self._meter.start()
         start = time.perf_counter()
         with metering:

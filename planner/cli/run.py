@@ -11,7 +11,7 @@ import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Never
+from typing import Annotated, Literal, Never
 
 import typer
 
@@ -32,6 +32,10 @@ def run(
     report: Annotated[
         Path | None, typer.Option("--report", metavar="FILE", help="Write the run report there.")
     ] = None,
+    device: Annotated[
+        Literal["cpu", "cuda"] | None,
+        typer.Option("--device", help="Kind of devices to run on; default: the plan's."),
+    ] = None,
     as_json: Annotated[
         bool,
         typer.Option("--json", help="Print the run report on stdout; ranks print on stderr."),
@@ -40,6 +44,8 @@ def run(
     """Train with a plan on this machine: the reference model, or your own script."""
     read_plan(plan)
     arguments = launcher_arguments(plan, script, steps, report)
+    if device is not None:
+        arguments = ["--device", device, *arguments]
     become_module("executor.launcher", ["--json", *arguments] if as_json else arguments)
 
 

@@ -274,7 +274,17 @@ def _check_text(text: str, *, source: str, path: tuple[str, ...]) -> None:
 
 def document_error(error: ValidationError, *, source: str) -> DocumentError:
     """Return the first of pydantic's complaints as one of ours."""
-    first = error.errors(include_url=False)[0]
+    found = error.errors(include_url=False)
+    for each in found:
+        if each["type"] == "less_than_equal" and each["loc"][-1:] == ("schema_version",):
+            return DocumentError(
+                f"{source} is of a later version than {each['ctx']['le']}, the last that is known "
+                "here",
+                field=field_path(each["loc"]),
+                value=each["input"],
+                remedy="upgrade Meshwright, or make the document anew with this one",
+            )
+    first = found[0]
     field = field_path(first["loc"]) or source
     remedy = _REMEDIES.get(first["type"], f"mend it in {source}")
     count = error.error_count()

@@ -394,6 +394,16 @@ def test_a_directory_that_cannot_be_written_is_refused_by_every_rank(
     assert "cannot be written: NotADirectoryError" in messages[0]
 
 
+def test_a_save_that_failed_leaves_nothing_in_the_way(two_ranks: RankGroup, tmp_path: Path) -> None:
+    """The record cannot be put in its place once the tensors are written."""
+    (tmp_path / "checkpoint.json").mkdir()
+    messages = two_ranks.run("refusals", strategy=REPLICATED, directory=str(tmp_path), verb="save")[
+        "messages"
+    ]
+    assert "free there: IsADirectoryError" in messages[0]
+    assert not list(tmp_path.glob("step-*"))
+
+
 def test_a_directory_without_a_checkpoint_is_refused(two_ranks: RankGroup, tmp_path: Path) -> None:
     answer = two_ranks.run("refused_load", strategy=REPLICATED, directory=str(tmp_path / "nothing"))
     assert answer["error"] == "CheckpointError"

@@ -102,6 +102,42 @@ def test_what_does_not_go_with_the_plan_is_one_line_and_every_rank_ends(
     assert "Traceback" not in result.stderr
 
 
+@pytest.mark.parametrize(
+    ("way", "said"),
+    [
+        ("break", "rank 1 failed: ModelMismatchError: script: the script has ended here after 1"),
+        ("sys.exit(0)", "rank 1 failed: ModelMismatchError: script: the script has ended here"),
+        ("sys.exit(3)", "rank 1 failed: the script ended with exit status 3"),
+        ("sys.exit('no data')", "rank 1 failed: no data"),
+    ],
+)
+def test_a_script_that_ends_on_one_rank_alone_ends_all(tmp_path: Path, way: str, said: str) -> None:
+    plan = cpu_plan(data_parallel_degree=2)
+    result, _ = _launch(tmp_path, plan, "--", _script(tmp_path, STOPS.replace("WAY", way)))
+    assert result.returncode == 1
+    assert said in result.stderr
+    assert "Traceback" not in result.stderr
+
+
+def test_a_script_may_exit_at_its_end(tmp_path: Path) -> None:
+    plan = cpu_plan(data_parallel_degree=2)
+    result, report = _launch(
+        tmp_path, plan, "--", _script(tmp_path, f"{TRAINS}\nraise SystemExit(0)\n")
+    )
+    assert result.returncode == 0, result.stderr
+    assert report is not None
+    assert report.losses
+
+
+def test_a_script_that_is_no_file_is_told_before_ranks_start(tmp_path: Path) -> None:
+    result, _ = _launch(tmp_path, cpu_plan(), "--", "train_nowhere.py")
+    assert result.returncode == 1
+    assert result.stderr == (
+        "error: script: is no file (got train_nowhere.py); give the path of a Python script "
+        "after --\n"
+    )
+
+
 def test_ranks_of_another_launcher_are_told_once_how_many_the_plan_has(tmp_path: Path) -> None:
     plan_path = _written(tmp_path, cpu_plan(data_parallel_degree=4))
     words = ["torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
@@ -189,6 +225,23 @@ if CHECKPOINT is not None:
     trainer.load(CHECKPOINT)
 tokens = torch.zeros((BATCH, SEQUENCE), dtype=torch.long)
 for inputs, targets in session.shard([(tokens, tokens)] * 2):
+    trainer.step(inputs, targets)
+"""
+
+STOPS = """
+import sys
+import torch
+import executor
+from executor.losses import next_token_loss
+from executor.models.decoder import Decoder
+
+session = executor.start()
+graph = session.plan.model.resolved
+trainer = session.parallelize(lambda: Decoder(graph), next_token_loss, torch.optim.AdamW)
+tokens = torch.zeros((8, 16), dtype=torch.long)
+for inputs, targets in session.shard([(tokens, tokens)] * 3):
+    if trainer.step_count == 1 and session.mesh.data_index == 1:
+        WAY
     trainer.step(inputs, targets)
 """
 

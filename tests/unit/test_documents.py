@@ -209,3 +209,13 @@ def test_any_json_is_a_job_or_a_document_error(value):
     except DocumentError as error:
         found = error
     assert isinstance(found, (Job, DocumentError))
+
+
+def test_a_document_of_a_later_version_is_told_apart_from_a_wrong_one(tmp_path):
+    path = tmp_path / "later.json"
+    path.write_text('{"schema_version": 2, "unheard_of": 1, "global_batch_size": "many"}')
+    with pytest.raises(DocumentError) as caught:
+        Job.read(path)
+    assert caught.value.field == "schema_version"
+    assert "is of a later version than 1" in str(caught.value)
+    assert "upgrade Meshwright" in str(caught.value)

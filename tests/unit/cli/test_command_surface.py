@@ -51,7 +51,7 @@ SURFACE = {
     "verify": {"--json"},
     "validate": {"--by", "--rows", "--calibration", "--json"},
     "calibrate": {"--out", "--device", "--stack", "--json"},
-    "run": {"--steps", "--report", "--json"},
+    "run": {"--steps", "--report", "--device", "--json"},
     "discover": {
         "--out",
         "--from",

@@ -115,6 +115,15 @@ def test_the_first_error_counts_unless_a_rank_was_killed(
     assert str(root_failure(ChildFailedError("ranks", failures), tmp_path)) == message
 
 
+def test_a_rank_that_exited_goes_before_those_that_lost_their_connection(tmp_path: Path) -> None:
+    error = "RuntimeError: Connection reset by peer"
+    write_outcome(tmp_path, RankOutcome(rank=0, error=error))
+    failures = {0: a_failure(tmp_path, 0, 1), 1: a_failure(tmp_path, 1, 5)}
+    assert str(root_failure(ChildFailedError("ranks", failures), tmp_path)) == (
+        "rank 1 failed: ended with exit status 5 and no message"
+    )
+
+
 def test_a_lost_connection_points_at_the_other_ranks(tmp_path: Path) -> None:
     error = "RuntimeError: [/p/gloo/pair.cc:537] Read error [::1]:99: Connection reset by peer. Hm!"
     write_outcome(tmp_path, RankOutcome(rank=0, error=error))

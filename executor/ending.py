@@ -1,0 +1,80 @@
+"""Ending: ranks whose script is over wait for the others, and learn if these go on without them.
+
+A rank that ends early leaves the others waiting in a collective until it times out. What it would
+meet them in here is a collective too, and of another kind: so ranks tell the launch's store which
+step they have begun, and who has ended looks there first.
+"""
+
+from __future__ import annotations
+
+import time
+
+from torch import distributed
+from torch.distributed.distributed_c10d import Store, _get_default_store
+
+from executor.errors import ModelMismatchError
+
+_BEGUN = "meshwright/begun"
+_ENDED = "meshwright/ended"
+# Two are enough: who has ended looks at one that is not itself.
+_TELLING_RANKS = 2
+_LOOK_SECONDS = 0.05
+
+
+class Ending:
+    """What this rank and others tell of the steps that they have begun."""
+
+    def __init__(self, store: Store, *, rank: int, world_size: int) -> None:
+        self._store = store
+        self._rank = rank
+        self._world_size = world_size
+        self._begun = 0
+
+    @staticmethod
+    def of_process() -> Ending:
+        """Return the ending of a rank of the initialised process group."""
+        return Ending(
+            _get_default_store(),
+            rank=distributed.get_rank(),
+            world_size=distributed.get_world_size(),
+        )
+
+    def step_begins(self) -> None:
+        """Note that this rank begins a step, and tell the others."""
+        self._begun += 1
+        if self._rank < _TELLING_RANKS:
+            self._store.set(f"{_BEGUN}/{self._rank}", str(self._begun))
+
+    def wait(self, seconds: float) -> None:
+        """Return once all ranks have ended after the same step.
+
+        Raises:
+            ModelMismatchError: if others have begun a step that this rank never will, or have not
+                ended after so many seconds.
+        """
+        self._store.set(f"{_ENDED}/{self._rank}", str(self._begun))
+        ended = [f"{_ENDED}/{rank}" for rank in range(self._world_size)]
+        until = time.monotonic() + seconds
+        while not self._store.check(ended):
+            if self._told_begun() > self._begun:
+                raise _ended_early(self._begun, "and other ranks have begun another step")
+            if time.monotonic() > until:
+                raise _ended_early(self._begun, f"and others have not for {seconds:.0f} s")
+            time.sleep(_LOOK_SECONDS)
+        if any(int(self._store.get(key)) != self._begun for key in ended):
+            raise _ended_early(self._begun, "and others after more or fewer")
+
+    def _told_begun(self) -> int:
+        """Return the last step that another rank has told of, 0 before its first."""
+        other = 1 if self._rank == 0 else 0
+        key = f"{_BEGUN}/{other}"
+        return int(self._store.get(key)) if self._store.check([key]) else 0
+
+
+def _ended_early(steps: int, what: str) -> ModelMismatchError:
+    return ModelMismatchError(
+        f"the script has ended here after {steps} steps, {what}",
+        field="script",
+        remedy="take as many steps on every rank: let all of them see the same batches, and leave "
+        "the loop for the same reason",
+    )
