@@ -11,6 +11,7 @@ from planner.schema.model import (
     BlockRun,
     DenseFeedForward,
     GroupedQueryAttention,
+    MixtureFeedForward,
     ModelGraph,
 )
 from planner.schema.plan import Plan, ResolvedCluster, ResolvedJob, ResolvedModel
@@ -86,10 +87,20 @@ def wide_model() -> ModelGraph:
     )
 
 
-def wide_plan(*, global_batch_size: int = GLOBAL_BATCH_SIZE, **strategy: Any) -> Plan:
-    """The plan of `strategy` for the wide model on CPU ranks, in bf16."""
+def wide_mixture() -> ModelGraph:
+    """The wide model with eight experts in every block, of which a token takes two."""
+    (run,) = wide_model().runs
+    experts = MixtureFeedForward(expert_count=8, experts_per_token=2, expert_ffn_size=160)
+    block = run.block.model_copy(update={"feed_forward": experts})
+    return wide_model().model_copy(update={"runs": (run.model_copy(update={"block": block}),)})
+
+
+def wide_plan(
+    *, global_batch_size: int = GLOBAL_BATCH_SIZE, mixture: bool = False, **strategy: Any
+) -> Plan:
+    """The plan of `strategy` for the wide model or mixture on CPU ranks, in bf16."""
     return _plan(
-        wide_model(),
+        wide_mixture() if mixture else wide_model(),
         a_job(global_batch_size=global_batch_size, sequence_length=WIDE_SEQUENCE_LENGTH),
         strategy,
     )

@@ -27,7 +27,7 @@ from planner.errors import InputError
 from tests.distributed.checkpoint_tasks import CHECKPOINT_TASKS
 from tests.distributed.mixture import mixture_model
 from tests.distributed.own_models import own_draws, own_parity, own_recomputed_draws, own_refusal
-from tests.distributed.plans import WIDE_SEQUENCE_LENGTH, cpu_plan, wide_model, wide_plan
+from tests.distributed.plans import WIDE_SEQUENCE_LENGTH, cpu_plan, wide_plan
 from tests.distributed.reference import (
     SEED,
     STEP_COUNT,
@@ -130,11 +130,14 @@ def held(*, strategy: dict[str, Any], kind: str = "decoder") -> dict[str, Any]:
     return {"ranks": everyone}
 
 
-def wide_peaks(*, strategy: dict[str, Any], global_batch_size: int) -> dict[str, Any]:
+def wide_peaks(
+    *, strategy: dict[str, Any], global_batch_size: int, mixture: bool = False
+) -> dict[str, Any]:
     """Return every rank's stage and the peak of live bytes in a second step of the wide model."""
-    plan = wide_plan(global_batch_size=global_batch_size, **strategy)
+    plan = wide_plan(global_batch_size=global_batch_size, mixture=mixture, **strategy)
     session = Session(plan, device=torch.device("cpu"))
-    trainer = session.parallelize(lambda: Decoder(wide_model()), next_token_loss, adamw, seed=SEED)
+    graph = plan.model.resolved
+    trainer = session.parallelize(lambda: Decoder(graph), next_token_loss, adamw, seed=SEED)
     batches = corpus_batches(
         global_batch_size=global_batch_size, sequence_length=WIDE_SEQUENCE_LENGTH
     )
