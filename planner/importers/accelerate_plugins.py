@@ -101,7 +101,10 @@ def _deepspeed_fields(fields: Mapping[str, Any], micro_batch_size: int) -> dict[
         if device is not None:
             zero[name] = {"device": device}
     word = _precision(fields)
+    parallel = fields.get("parallelism_config")
+    axes = Fields(parallel if isinstance(parallel, Mapping) else {}, section="parallelism_config")
     return {
+        "sequence_parallel_size": axes.size("parallelism_config_sp_size", 1),
         "train_micro_batch_size_per_gpu": micro_batch_size,
         "gradient_accumulation_steps": own.size("gradient_accumulation_steps", 1),
         "zero_optimization": zero,

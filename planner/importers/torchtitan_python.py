@@ -8,6 +8,7 @@ stands for activation checkpointing: `SelectiveAC.Config()`, `FullAC.Config()` o
 from __future__ import annotations
 
 import ast
+from collections.abc import Mapping
 from typing import Any
 
 from planner.errors import DocumentError
@@ -36,10 +37,11 @@ def sections_of_python(text: str, *, source: str, function: str | None = None) -
         raise DocumentError(
             f"is not valid Python: {error}", field=source, remedy="mend the syntax"
         ) from None
+    functions = {node.name: node for node in tree.body if isinstance(node, ast.FunctionDef)}
     found = {
-        node.name: sections
-        for node in tree.body
-        if isinstance(node, ast.FunctionDef) and (sections := _sections(node))
+        name: sections
+        for name, node in functions.items()
+        if (sections := _sections(node, functions, frozenset({name})))
     }
     if function is not None:
         found = {name: sections for name, sections in found.items() if name == function}
@@ -56,15 +58,48 @@ def sections_of_python(text: str, *, source: str, function: str | None = None) -
     )
 
 
-def _sections(function: ast.FunctionDef) -> Sections:
-    """Return what the function writes, later lines over earlier ones."""
+def _sections(
+    function: ast.FunctionDef, functions: Mapping[str, ast.FunctionDef], seen: frozenset[str]
+) -> Sections:
+    """Return what the function writes, over what those of the file that it calls write.
+
+    `seen` are the functions that led here, which are not entered again.
+    """
     sections: Sections = {}
+    for name in _called(function):
+        if name in functions and name not in seen:
+            for section, values in _sections(functions[name], functions, seen | {name}).items():
+                sections[section] = {**sections.get(section, {}), **values}
     for node in ast.walk(function):
         if isinstance(node, ast.Call):
             _read_call(node, sections)
         elif isinstance(node, ast.Assign) and len(node.targets) == 1:
             _read_assignment(node.targets[0], node.value, sections)
     return sections
+
+
+def _called(function: ast.FunctionDef) -> list[str]:
+    """Return the names of the functions that are called without an owner."""
+    calls = (node for node in ast.walk(function) if isinstance(node, ast.Call))
+    return [call.func.id for call in calls if isinstance(call.func, ast.Name)]
+
+
+def bases_elsewhere(text: str, function: str | None) -> list[str]:
+    """Return the functions of other files whose configuration `function`, or any, changes."""
+    functions = [node for node in ast.parse(text).body if isinstance(node, ast.FunctionDef)]
+    own = {node.name for node in functions}
+    return [
+        value.func.id
+        for node in functions
+        if function is None or node.name == function
+        for statement in ast.walk(node)
+        if isinstance(statement, ast.Assign)
+        and isinstance(value := statement.value, ast.Call)
+        and isinstance(value.func, ast.Name)
+        and value.func.id.islower()
+        and not (value.args or value.keywords)
+        and value.func.id not in own
+    ]
 
 
 def _read_call(call: ast.Call, sections: Sections) -> None:

@@ -15,6 +15,12 @@ from typing import Any
 from planner.errors import DocumentError
 from planner.importers.accelerate_plugins import PLUGINS, read_plugin
 from planner.importers.fields import Fields
+from planner.importers.trainer_options import (
+    fsdp_options,
+    optimizer_of,
+    read_trainers_deepspeed,
+    require_fsdp_keys,
+)
 from planner.importers.training_config import Setting, TrainingConfig
 from planner.schema.strategy import ActivationCheckpointing, Offload, Strategy
 
@@ -97,8 +103,18 @@ def read_accelerate(
         micro = reading.micro_batch(said.get("per_device_train_batch_size"))
         found = read_plugin(fields, setting, kind=kind, micro_batch_size=micro)
         return replace(found, assumptions=(*reading.assumptions, *found.assumptions))
+    if fields.get("tp_config"):
+        raise DocumentError(
+            "is not read",
+            field="tp_config",
+            remedy="write parallelism_config.parallelism_config_tp_size",
+        )
     if kind == "FSDP":
-        strategy = reading.sharded(_section(own, fields, "fsdp_config"), _axes(own, fields))
+        section = _section(own, fields, "fsdp_config")
+        require_fsdp_keys(fields.get("fsdp_config"))
+        strategy = reading.sharded(section, _axes(own, fields))
+        if full:
+            strategy = _checkpointed(strategy)
     elif kind in _PLAIN:
         strategy = _replicas(ranks, full=full)
     else:
@@ -133,6 +149,9 @@ def read_trainer(fields: Mapping[str, Any], setting: Setting) -> TrainingConfig:
     """
     own = Fields(fields)
     reading = _Reading(setting=setting, names=_TRAINER_NAMES)
+    full = own.flag("gradient_checkpointing", False)
+    if isinstance(fields.get("deepspeed"), Mapping):
+        return read_trainers_deepspeed(fields, setting, full=full)
     if fields.get("deepspeed"):
         raise DocumentError(
             "has a file of its own",
@@ -142,9 +161,11 @@ def read_trainer(fields: Mapping[str, Any], setting: Setting) -> TrainingConfig:
         )
     if fields.get("fsdp"):
         axes = _section(own, fields, "parallelism_config")
-        strategy = reading.sharded(_section(own, fields, "fsdp_config"), _Axes(fields=axes))
+        sharded = fsdp_options(fields, _section(own, fields, "fsdp_config"))
+        strategy = reading.sharded(sharded, _Axes(fields=axes))
+        if full:
+            strategy = _checkpointed(strategy)
     else:
-        full = own.flag("gradient_checkpointing", False)
         strategy = _replicas(setting.device_count, full=full)
     micro = reading.micro_batch(own.size("per_device_train_batch_size", 8))
     steps = own.size("gradient_accumulation_steps", 1)
@@ -157,6 +178,7 @@ def read_trainer(fields: Mapping[str, Any], setting: Setting) -> TrainingConfig:
             "stack": "torch",
             "precision": "bf16" if own.flag("bf16", False) else fp16,
             "global_batch_size": micro * steps * data,
+            **optimizer_of(own, reading.assumptions),
         },
         assumptions=tuple(reading.assumptions),
         names=_TRAINER_NAMES,
@@ -170,6 +192,10 @@ def _replicas(ranks: int, *, full: bool) -> Strategy:
         if full
         else ActivationCheckpointing.NONE,
     )
+
+
+def _checkpointed(strategy: Strategy) -> Strategy:
+    return strategy.model_copy(update={"activation_checkpointing": ActivationCheckpointing.FULL})
 
 
 def _section(own: Fields, fields: Mapping[str, Any], name: str) -> Fields:

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from planner.errors import DocumentError
 from planner.importers.fields import Fields
 from planner.importers.torchtitan_older import older_names
-from planner.importers.torchtitan_python import sections_of_python
+from planner.importers.torchtitan_python import bases_elsewhere, sections_of_python
 from planner.importers.torchtitan_stages import stage_counts
 from planner.importers.training_config import (
     Setting,
@@ -69,8 +69,16 @@ def read_torchtitan_toml(text: str, setting: Setting, *, source: str) -> Trainin
             f"is not valid TOML: {error}", field=source, remedy="mend the syntax"
         ) from None
     sections = _checked(fields)
-    moved = older_names(sections)
-    return _Reading(fields=sections, setting=setting, legacy=True, assumptions=moved).config()
+    said = [*older_names(sections), *_converters(fields)]
+    return _Reading(fields=sections, setting=setting, legacy=True, assumptions=said).config()
+
+
+def _converters(fields: Mapping[str, Any]) -> list[str]:
+    """Return that what converters of the model make of products is not priced."""
+    model = fields.get("model")
+    given = model.get("converters") if isinstance(model, dict) else None
+    names = ", ".join(map(str, given)) if isinstance(given, list) else ""
+    return [f"model.converters {names}: products are priced in bf16"] if names else []
 
 
 def read_torchtitan_python(
@@ -82,7 +90,12 @@ def read_torchtitan_python(
         DocumentError: naming the field, its value and the remedy.
     """
     sections = sections_of_python(text, source=source, function=function)
-    return _Reading(fields=_checked(sections), setting=setting, legacy=False).config()
+    config = _Reading(fields=_checked(sections), setting=setting, legacy=False).config()
+    said = [
+        f"what {name}() of another file writes is not read: torchtitan's defaults are assumed"
+        for name in bases_elsewhere(text, function)
+    ]
+    return replace(config, assumptions=(*said, *config.assumptions))
 
 
 def _checked(fields: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
@@ -174,6 +187,14 @@ class _Reading:
         word = self.section("parallelism").text("pipeline_parallel_schedule") or "1F1B"
         if pipeline == 1:
             return PipelineSchedule.ONE_F_ONE_B
+        file = self.section("parallelism").text("pipeline_parallel_schedule_csv")
+        if file:
+            raise DocumentError(
+                "has a schedule in a file of its own, which is not modelled",
+                field="parallelism.pipeline_parallel_schedule_csv",
+                value=file,
+                remedy="name a schedule as parallelism.pipeline_parallel_schedule",
+            )
         found = _SCHEDULES.get(word.lower())
         if found is None:
             raise DocumentError(

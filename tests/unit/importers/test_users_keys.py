@@ -120,3 +120,114 @@ def test_a_bad_key_of_nemos_is_named_with_its_path(old, new, field):
         read(NEMO.replace(old, new), ".yaml")
     assert field in caught.value.field
     assert caught.value.remedy
+
+
+ACCELERATE = "mixed_precision: bf16\nnum_machines: 2\nnum_processes: 16\n"
+TRAINER = {"per_device_train_batch_size": 2, "gradient_accumulation_steps": 4, "bf16": True}
+REGISTRY = """
+def llama3_8b():
+    return Trainer.Config(
+        training=TrainingConfig(local_batch_size=2, seq_len=8192),
+        parallelism=ParallelismConfig(tensor_parallel_degree=2, pipeline_parallel_degree=2),
+        activation_checkpoint=FullAC.Config(),
+    )
+def wider():
+    config = llama3_8b()
+    config.parallelism.tensor_parallel_degree = 4
+    return config
+def elsewhere():
+    config = llama3_70b()
+    config.parallelism.tensor_parallel_degree = 8
+    return config
+"""
+
+
+def trainer(**more):
+    """What `TrainingArguments` with these keywords say."""
+    return read(json.dumps({**TRAINER, **more}), ".json")
+
+
+def of_function(name):
+    """What a function of torchtitan's registry says."""
+    setting = Setting(graph=LLAMA, device_count=16)
+    return config_from_text(REGISTRY, setting, source="r.py", suffix=".py", function=name)
+
+
+def test_a_function_has_what_the_one_that_it_changes_writes():
+    config = of_function("wider")
+    assert config.strategy.tensor_parallel_degree == 4
+    assert config.strategy.pipeline_parallel_degree == 2
+    assert config.job["sequence_length"] == 8192
+    assert config.assumptions == ()
+
+
+def test_a_function_of_another_file_is_said_not_to_be_read():
+    assert any("llama3_70b()" in said for said in of_function("elsewhere").assumptions)
+
+
+def test_converters_of_a_model_are_said_not_to_be_priced():
+    config = read("[model]\nconverters=['float8']\n[training]\nlocal_batch_size=1\n", ".toml")
+    assert "model.converters float8: products are priced in bf16" in config.assumptions
+
+
+def test_a_schedule_in_a_file_of_its_own_is_refused():
+    text = "[parallelism]\npipeline_parallel_degree=4\npipeline_parallel_schedule_csv='s.csv'\n"
+    with pytest.raises(DocumentError, match="pipeline_parallel_schedule_csv"):
+        read(text, ".toml")
+
+
+@pytest.mark.parametrize("fsdp", [True, "full_shard auto_wrap"])
+def test_the_trainer_checkpoints_sharded_models_too(fsdp):
+    strategy = trainer(fsdp=fsdp, gradient_checkpointing=True).strategy
+    assert strategy.activation_checkpointing == "full"
+    assert strategy.zero_stage == 3
+
+
+def test_the_trainers_words_of_fsdp_say_what_is_sharded_and_moved():
+    assert trainer(fsdp="shard_grad_op auto_wrap").strategy.zero_stage == 2
+    moved = trainer(fsdp="full_shard offload").strategy
+    assert moved.offload == (Offload.OPTIMIZER, Offload.PARAMETERS)
+
+
+@pytest.mark.parametrize("fsdp", ["hybrid_shard auto_wrap", "full_shart"])
+def test_words_of_fsdp_that_leave_something_open_are_refused(fsdp):
+    with pytest.raises(DocumentError, match="fsdp: "):
+        trainer(fsdp=fsdp)
+
+
+def test_the_trainers_deepspeed_has_its_auto_filled_in():
+    automatic = {
+        "zero_optimization": {"stage": 2},
+        "bf16": {"enabled": "auto"},
+        "train_batch_size": "auto",
+        "train_micro_batch_size_per_gpu": "auto",
+    }
+    config = trainer(deepspeed=automatic, gradient_checkpointing=True)
+    assert config.strategy.zero_stage == 2
+    assert config.strategy.micro_batch_size == 2
+    assert config.strategy.activation_checkpointing == "full"
+    assert (config.job["precision"], config.job["global_batch_size"]) == ("bf16", 2 * 4 * 16)
+    assert config.assumptions == ()
+
+
+@pytest.mark.parametrize(
+    ("given", "priced"), [("adamw_torch_fused", "adamw"), ("paged_adamw_8bit", "adam8bit")]
+)
+def test_the_trainers_optimizer_is_priced(given, priced):
+    assert trainer(optim=given).job["optimizer"] == priced
+
+
+def test_accelerates_heads_are_exchanged_through_deepspeed():
+    text = f"distributed_type: DEEPSPEED\n{ACCELERATE}deepspeed_config: {{zero_stage: 3}}\n"
+    config = read(text + "parallelism_config: {parallelism_config_sp_size: 4}\n", ".yaml")
+    assert config.strategy.context_parallel_degree == 4
+    assert config.strategy.data_parallel_shard_degree == 4
+
+
+@pytest.mark.parametrize(
+    "more", ["fsdp_config: {fsdp_reshard_after_foward: true}\n", "tp_config: {tp_size: 4}\n"]
+)
+def test_accelerates_keys_that_would_be_passed_over_are_refused(more):
+    with pytest.raises(DocumentError) as caught:
+        read(f"distributed_type: FSDP\n{ACCELERATE}{more}", ".yaml")
+    assert caught.value.remedy
