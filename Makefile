@@ -57,11 +57,12 @@ test-exports: $(DEVELOPMENT)  ## hold exports against the frameworks' own parser
 	.venv-exports/bin/python -m pytest tests/exports --numprocesses $(WORKERS) -p no:cacheprovider \
 	    --timeout 900 -W default $(PYTEST_ARGS)
 
-test-fuzz: $(DEVELOPMENT)  ## send the service generated requests by the thousand (EXAMPLES each)
+test-fuzz: $(DEVELOPMENT)  ## send the service generated requests by the thousand (EXAMPLES, SECONDS)
 	MESHWRIGHT_FUZZ_EXAMPLES=$(or $(EXAMPLES),200) $(BIN)/python -m pytest \
 	    tests/contract/api/test_fuzzing.py tests/contract/api/test_fuzzing_coverage.py \
 	    tests/contract/api/test_agent_fuzzing.py tests/contract/test_fuzzed_documents.py \
-	    -m "slow or fuzz_full" $(PYTEST_ARGS)
+	    -m "slow or fuzz_full" --numprocesses $(WORKERS) --dist worksteal \
+	    --session-timeout $(or $(SECONDS),3600) $(PYTEST_ARGS)
 
 test-wheel: $(DEVELOPMENT)  ## build the wheel, install it into a clean environment, plan with it
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check 'hatchling>=1.27'

@@ -32,7 +32,7 @@ class Asked(WirePart):
     model_config = ConfigDict(extra="ignore")
 
     kind: AnalysisKind
-    asked: Annotated[str, Field(max_length=200)] = ""
+    asked: Annotated[str, Field(max_length=200, pattern=r"^[a-z0-9_=,]*$")] = ""
 
 
 class Question(AnalysisRequest):

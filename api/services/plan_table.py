@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from api.caller import Caller
 from api.db import Database
 from api.repositories.plan_table import PlanTable
 from api.schemas import PlanSummary
+from api.services.records import column_text
 from api.table_query import TableQuery
 
 PAGE_LENGTH = 50
@@ -33,6 +34,7 @@ class PlanTableService:
 
     def page(self, caller: Caller, query: TableQuery, *, number: int) -> TablePage:
         """Return one page of the caller's project; a number past the end gives the last page."""
+        query = _as_kept(query)
         with self._database.reading() as session:
             table = PlanTable(session, caller.project_id)
             plan_count = table.count(query)
@@ -48,3 +50,13 @@ class PlanTableService:
             models=tuple(models),
             clusters=tuple(clusters),
         )
+
+
+def _as_kept(query: TableQuery) -> TableQuery:
+    """Return the query with its words as the database keeps words."""
+    return replace(
+        query,
+        text=column_text(query.text),
+        model=None if query.model is None else column_text(query.model),
+        cluster=None if query.cluster is None else column_text(query.cluster),
+    )

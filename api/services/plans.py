@@ -91,7 +91,7 @@ class PlanService:
             NotFoundError: if the caller's project has none.
         """
         with self._database.reading() as session:
-            row = PlanRepository(session, caller.project_id).get(plan_id)
+            row = PlanRepository(session, caller.project_id).get(column_text(plan_id))
         if row is None:
             raise NotFoundError("plan", plan_id)
         return stored_plan(row)
