@@ -36,6 +36,7 @@ from executor.checkpoint_record import (
     write_record,
 )
 from executor.errors import CheckpointError
+from executor.host_memory import HOST, plain
 from executor.models.declaration import ModelDeclaration
 from executor.updates import Update
 from planner.units import format_bytes
@@ -184,7 +185,7 @@ def _read_into(
     """Yield parameters and states by key, twice where a rank has two copies of a tied weight."""
     for name, parameter, optimizer, taken in trained.parameters():
         yield _parameter_key(name), parameter.detach()
-        empty = _empty_states(stored.get(name, {}), taken)
+        empty = empty_states(stored.get(name, {}), taken, optimizer)
         optimizer.state[taken] = empty
         for kind, value in empty.items():
             yield _optimizer_key(name, kind), value
@@ -243,17 +244,32 @@ def _states_by_parameter(
     return states
 
 
-def _empty_states(
-    stored: dict[str, TensorStorageMetadata], parameter: nn.Parameter
+def empty_states(
+    stored: dict[str, TensorStorageMetadata],
+    parameter: nn.Parameter,
+    optimizer: torch.optim.Optimizer,
 ) -> dict[str, torch.Tensor]:
     """Return tensors to read the parameter's stored optimizer states into, by kind.
 
-    States of the parameter's shape are sharded as it is; others (the step count) are whole.
+    States of the parameter's shape are sharded as it is; others are whole. They lie beside the
+    parameter, but for the count of steps, which most optimizers keep on the host.
+
+    Source: `torch.optim.Optimizer.load_state_dict` of torch 2.13, for where the count lies.
     """
+    local = plain(parameter)
+    counts_on_host = not any(
+        group.get("fused") or group.get("capturable")
+        for group in optimizer.param_groups
+        if any(item is parameter for item in group["params"])
+    )
     return {
         kind: torch.zeros_like(parameter.detach(), dtype=item.properties.dtype)
         if item.size == parameter.shape
-        else torch.zeros(item.size, dtype=item.properties.dtype)
+        else torch.zeros(
+            item.size,
+            dtype=item.properties.dtype,
+            device=HOST if kind == "step" and counts_on_host else local.device,
+        )
         for kind, item in stored.items()
     }
 

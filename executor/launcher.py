@@ -145,7 +145,7 @@ def _run_ranks(
     """
     local_ranks = request.place.local_ranks(plan.strategy.world_size)
     config = launch_config(request.place, local_ranks=local_ranks, log_directory=directory)
-    variables = _rank_variables(request, device_type, directory)
+    variables = rank_variables(request, device_type, directory, local_ranks=local_ranks)
     command = elastic_launch(config, sys.executable)
     with _environment(variables), _quiet_elastic():
         try:
@@ -163,7 +163,9 @@ def _run_ranks(
     return found
 
 
-def _rank_variables(request: LaunchRequest, device_type: str, directory: Path) -> dict[str, str]:
+def rank_variables(
+    request: LaunchRequest, device_type: str, directory: Path, *, local_ranks: int
+) -> dict[str, str]:
     """Return what ranks find in their environment."""
     package_root = str(Path(__file__).resolve().parent.parent)
     search_path = [package_root, *filter(None, [os.environ.get("PYTHONPATH")])]
@@ -177,8 +179,9 @@ def _rank_variables(request: LaunchRequest, device_type: str, directory: Path) -
         "PYTHONPATH": os.pathsep.join(search_path),
         "TORCH_CPP_LOG_LEVEL": os.environ.get("TORCH_CPP_LOG_LEVEL", "FATAL"),
     }
-    if device_type == "cpu":
-        variables["OMP_NUM_THREADS"] = os.environ.get("OMP_NUM_THREADS", "1")
+    # What is offloaded is updated by threads of the host, which GPU ranks share.
+    threads = 1 if device_type == "cpu" else max(1, (os.cpu_count() or 1) // local_ranks)
+    variables["OMP_NUM_THREADS"] = os.environ.get("OMP_NUM_THREADS", str(threads))
     return variables
 
 

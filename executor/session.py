@@ -245,7 +245,11 @@ class Session:
             schedule=self.strategy.pipeline_schedule,
             micro_batch_count=count,
             tied=TiedPair.of(
-                stages, declaration=declaration, strategy=self.strategy, mesh=self.mesh
+                stages,
+                declaration=declaration,
+                strategy=self.strategy,
+                mesh=self.mesh,
+                device=self.device,
             ),
         )
 

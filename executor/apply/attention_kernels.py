@@ -17,6 +17,10 @@ import torch
 
 _ATEN = torch.ops.aten
 _NARROW = (torch.bfloat16, torch.float16)
+# Source: aten/src/ATen/native/transformers/cuda/flash_attn/flash_api.cpp of torch (TORCH_CHECKs).
+_FLASH_HEAD_MULTIPLE = 8
+_FLASH_HEAD_LIMIT = 256
+_FLASH_CAPABILITY = (8, 0)
 Gradients = tuple[torch.Tensor, torch.Tensor, torch.Tensor]
 
 
@@ -37,8 +41,15 @@ class Meeting:
 
     @property
     def has_cuda_flash(self) -> bool:
-        """Return whether torch's flash kernels for CUDA take these tensors."""
-        return self.query.device.type == "cuda" and self.query.dtype in _NARROW
+        """Return whether torch's flash kernels for CUDA take these tensors.
+
+        torch's public attention pads narrower heads before it calls them, and asks the device.
+        """
+        device, width = self.query.device, self.query.shape[-1]
+        if device.type != "cuda" or self.query.dtype not in _NARROW:
+            return False
+        is_wide_enough = width % _FLASH_HEAD_MULTIPLE == 0 and width <= _FLASH_HEAD_LIMIT
+        return is_wide_enough and torch.cuda.get_device_capability(device) >= _FLASH_CAPABILITY
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

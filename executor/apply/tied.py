@@ -14,6 +14,7 @@ from torch import distributed, nn
 from torch.distributed.tensor import DTensor
 
 from executor.apply.virtual_stages import VirtualStage, held_stages
+from executor.host_memory import HOST
 from executor.mesh import PIPELINE, RankMesh
 from executor.models.declaration import ModelDeclaration, part
 from planner.schema.strategy import Strategy
@@ -23,11 +24,13 @@ from planner.schema.strategy import Strategy
 class TiedPair:
     """A rank's copies of a weight that two stages hold: none, one or both.
 
-    Both are sharded alike, so the same piece of each meets in `group` where they are apart.
+    Both are sharded alike, so the same piece of each meets in `group` where they are apart, on
+    `device`: gradients of offloaded parameters lie on the host, where NCCL does not reach.
     """
 
     weights: tuple[nn.Parameter, ...] = ()
     group: distributed.ProcessGroup | None = None
+    device: torch.device = HOST
 
     @staticmethod
     def of(
@@ -36,6 +39,7 @@ class TiedPair:
         declaration: ModelDeclaration,
         strategy: Strategy,
         mesh: RankMesh,
+        device: torch.device,
     ) -> TiedPair:
         """Return the pair; a collective call on all ranks of a pipelined, tied model."""
         degree = mesh.degrees[PIPELINE]
@@ -46,7 +50,7 @@ class TiedPair:
         last = strategy.virtual_stage_count - 1
         (end,) = (rank for rank in range(degree) if last in held_stages(strategy, rank))
         group = None if end == 0 else _group(mesh, (0, end))
-        return TiedPair(weights=tuple(weights), group=group)
+        return TiedPair(weights=tuple(weights), group=group, device=device)
 
     def sum_gradients(self) -> None:
         """Give both copies the gradient of the one weight that they stand for."""
@@ -55,7 +59,7 @@ class TiedPair:
             first, second = gradients
             second.copy_(first.add_(second))
         elif gradients:
-            distributed.all_reduce(gradients[0], group=self.group)
+            _all_reduce(gradients[0], self.group, device=self.device)
 
 
 def second_copies(
@@ -66,6 +70,15 @@ def second_copies(
         return []
     ends = [stage for stage in stages if stage.is_last and not stage.is_first]
     return [_weight(stage.module, declaration.head) for stage in ends]
+
+
+def _all_reduce(
+    gradient: torch.Tensor, group: distributed.ProcessGroup | None, *, device: torch.device
+) -> None:
+    met = gradient.to(device)
+    distributed.all_reduce(met, group=group)
+    if met is not gradient:
+        gradient.copy_(met)
 
 
 def _group(mesh: RankMesh, places: tuple[int, int]) -> distributed.ProcessGroup | None:

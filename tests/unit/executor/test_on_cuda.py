@@ -1,0 +1,97 @@
+"""What is done otherwise for CUDA devices, by tensors without storage and by a device's facts."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.distributed.checkpoint.metadata import TensorProperties, TensorStorageMetadata
+
+from executor.apply.attention_kernels import Meeting
+from executor.checkpoint import empty_states
+from executor.launcher import LaunchRequest, rank_variables
+from executor.rendezvous import NodePlace
+
+
+def a_meeting(*, width: int, dtype: torch.dtype, device: str = "cuda") -> Meeting:
+    """Queries, keys and values on a device that need not be there."""
+    with FakeTensorMode():
+        query, key, value = (torch.empty(2, 3, 4, width, dtype=dtype, device=device),) * 3
+    return Meeting(query=query, key=key, value=value, scale=1.0, is_causal=True)
+
+
+@pytest.mark.parametrize(
+    ("width", "dtype", "capability", "is_taken"),
+    [
+        (64, torch.bfloat16, (8, 0), True),
+        (256, torch.float16, (9, 0), True),
+        (64, torch.float32, (9, 0), False),
+        (60, torch.bfloat16, (9, 0), False),
+        (264, torch.bfloat16, (9, 0), False),
+        (64, torch.float16, (7, 5), False),
+    ],
+)
+def test_the_flash_kernel_gets_only_heads_that_it_takes(
+    monkeypatch: pytest.MonkeyPatch,
+    width: int,
+    dtype: torch.dtype,
+    capability: tuple[int, int],
+    *,
+    is_taken: bool,
+) -> None:
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _device: capability)
+    assert a_meeting(width=width, dtype=dtype).has_cuda_flash is is_taken
+
+
+def stored(*size: int) -> TensorStorageMetadata:
+    """What a checkpoint knows of a state of this shape."""
+    properties = TensorProperties(dtype=torch.float32)
+    return TensorStorageMetadata(properties=properties, size=torch.Size(size), chunks=[])
+
+
+@pytest.mark.parametrize(
+    ("options", "counts_on"),
+    [({}, "cpu"), ({"capturable": True}, "meta"), ({"fused": True}, "meta")],
+)
+def test_a_count_of_steps_is_read_to_where_the_optimizer_keeps_it(
+    options: dict[str, bool], counts_on: str
+) -> None:
+    """The device that is not the host is the meta device here."""
+    parameter = nn.Parameter(torch.empty(4, 3, device="meta"))
+    optimizer = torch.optim.AdamW([parameter])
+    optimizer.param_groups[0].update(options)
+    kinds = {"step": stored(), "exp_avg": stored(4, 3), "row_var": stored(4, 1)}
+    states = empty_states(kinds, parameter, optimizer)
+    assert states["step"].device.type == counts_on
+    assert states["exp_avg"].device.type == "meta"
+    assert states["row_var"].device.type == "meta"
+    assert states["row_var"].shape == (4, 1)
+
+
+@pytest.mark.parametrize(
+    ("device", "cores", "given", "threads"),
+    [
+        ("cuda", 64, None, "8"),
+        ("cuda", 4, None, "1"),
+        ("cuda", 64, "3", "3"),
+        ("cpu", 64, None, "1"),
+    ],
+)
+def test_gpu_ranks_share_the_cores_of_their_host(
+    monkeypatch: pytest.MonkeyPatch,
+    *,
+    device: str,
+    cores: int,
+    given: str | None,
+    threads: str,
+) -> None:
+    monkeypatch.setattr("os.cpu_count", lambda: cores)
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    if given is not None:
+        monkeypatch.setenv("OMP_NUM_THREADS", given)
+    request = LaunchRequest(plan_path=Path("plan.json"), place=NodePlace())
+    variables = rank_variables(request, device, Path(), local_ranks=8)
+    assert variables["OMP_NUM_THREADS"] == threads
