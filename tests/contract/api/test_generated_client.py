@@ -40,7 +40,7 @@ def test_a_generated_client_plans_reads_and_is_told_what_is_wrong(generated, dat
     url = database.engine.url
     if url.get_backend_name() == "postgresql":
         url = url.set(drivername="postgresql")
-    key = a_key(database, "read", "plan")
+    key, overseer = a_key(database, "read", "plan"), a_key(database, "admin")
     models = generated("models")
     request = models.PlanRequest.from_dict(
         {
@@ -59,9 +59,22 @@ def test_a_generated_client_plans_reads_and_is_told_what_is_wrong(generated, dat
         )
         listed = generated("api.plans.list_plans").sync(client=client)
         refused = generated("api.keys.list_keys").sync(client=client)
+        with generated("client").AuthenticatedClient(
+            base_url=service.url, token=overseer.key
+        ) as theirs:
+            made_project = generated("api.projects.create_project").sync(
+                client=theirs, body=models.ProjectRequest(name="vision", holder="Ada")
+            )
+        project = generated("api.projects.create_project").sync(
+            client=client, body=models.ProjectRequest(name="vision", holder="Ada")
+        )
+        export = generated("api.plans.read_export").sync(made.id, "torchtitan", client=client)
         missing = generated("api.plans.read_plan").sync("plan-none", client=client)
 
     assert isinstance(made, models.Plan)
     assert [summary.id for summary in listed.items] == [made.id]
+    assert made_project.first_key.project == "vision"
+    assert export.target == "torchtitan"
+    assert project.status == 403
     assert isinstance(refused, models.Problem)
     assert (refused.status, missing.status) == (403, 404)
