@@ -37,6 +37,15 @@ ON_ONE_RANK: dict[str, dict[str, Any]] = {
     "accumulated": {"micro_batch_size": 2},
     "checkpointing-full": {"activation_checkpointing": "full", "micro_batch_size": 4},
     "checkpointing-selective": {"activation_checkpointing": "selective"},
+    "offloaded-states": {"offload": ["optimizer"]},
+    "offloaded-activations": {"offload": ["activations"], "micro_batch_size": 4},
+    "offloaded-selective": {
+        "offload": ["activations"],
+        "activation_checkpointing": "selective",
+        "micro_batch_size": 4,
+    },
+    "offloaded-parameters": {"offload": ["parameters"], "zero_stage": 3},
+    "offloaded": {"offload": ["optimizer", "parameters", "activations"], "zero_stage": 3},
 }
 
 
