@@ -232,7 +232,9 @@ def _by_blocks(strategy: Strategy, describe: Callable[[LayerGroup], str]) -> str
             counts[describe(group)] += group.block_count
     if len(counts) == 1:
         return next(iter(counts))
-    return ", ".join(f"{name} ({count} blocks)" for name, count in counts.items())
+    return ", ".join(
+        f"{name} ({count} {'block' if count == 1 else 'blocks'})" for name, count in counts.items()
+    )
 
 
 def _edge(strategy: Strategy, name: Literal["embedding", "head"]) -> str:

@@ -101,8 +101,8 @@ def test_mixed_layer_groups_are_summed_up_by_blocks():
         stages=(Stage(stage=0, layers=groups),),
     ).resolved(block_count=4, global_batch_size=16)
     found = rows(compare([a_plan(), a_plan(strategy=mixed)]))
-    assert found["strategy.zero_stage"].values == ("1", "1 (3 blocks), 3 (1 blocks)")
-    assert found["strategy.offload"].values == ("none", "none (3 blocks), optimizer (1 blocks)")
+    assert found["strategy.zero_stage"].values == ("1", "1 (3 blocks), 3 (1 block)")
+    assert found["strategy.offload"].values == ("none", "none (3 blocks), optimizer (1 block)")
 
 
 @pytest.mark.parametrize(
