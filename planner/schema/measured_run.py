@@ -5,23 +5,37 @@ that use. Keys that stand here are checked, and what is wrong with one is said i
 that a single row does not keep a whole file from being read; others are ignored, because whoever
 reports runs may record more than we read (columns of checks, raw spellings).
 
-Units stand in the names as the format has them: `*_s` seconds, `*_gib` GiB, `*_gb` as printed,
-`*_b` billions. `dp` excludes `cp`: dp x tp x pp x cp = num_gpus.
+Units stand in the names as the format has them: `*_s` seconds, `*_gib` GiB, `*_gb` as printed.
+`dp` excludes `cp`: dp x tp x pp x cp = num_gpus.
 """
 
 from __future__ import annotations
 
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
 from planner.schema.document import Count, Degree, PositiveCount, document_error
 
 Positive = Annotated[float, Field(gt=0, le=1e15)]
-NotNegative = Annotated[float, Field(ge=0, le=1e15)]
 Text = Annotated[str, Field(max_length=20_000)]
 Named = Annotated[str, Field(min_length=1, max_length=500)]
 MemoryClass = Literal["torch_allocated", "torch_reserved", "torch_active", "device_used", "unknown"]
+
+
+def _none_for_zero(value: object) -> object:
+    """Return `None` for 0, which tables print where there is nothing of a kind."""
+    return None if value == 0 and not isinstance(value, bool) else value
+
+
+def _in_small_letters(value: object) -> object:
+    return value.lower() if isinstance(value, str) else value
+
+
+AnyCount = Annotated[PositiveCount | None, BeforeValidator(_none_for_zero)]
+AnyMeasure = Annotated[Positive | None, BeforeValidator(_none_for_zero)]
+AnyDegree = Annotated[Degree | None, BeforeValidator(_none_for_zero)]
+_small = BeforeValidator(_in_small_letters)
 
 
 class _Columns(BaseModel):
@@ -42,17 +56,12 @@ class RunIdentity(_Columns):
     id: Named | None = None
     family: Named | None = None
     source: Text | None = None
-    source_kind: Text | None = None
-    provenance: Text | None = None
     tier: Text | None = None
-    compare_group: Text | None = None
     rank_group: Text | None = None
     ready_time: bool | None = None
     ready_memory: bool | None = None
     ready_fit: bool | None = None
-    flags: tuple[Text, ...] | None = None
     notes: Text | None = None
-    verbatim: Any = None
     unreadable: Text | None = None
 
 
@@ -60,26 +69,25 @@ class ModelColumns(_Columns):
     """The model by name and by shape; `moe_ffn` is of one routed expert."""
 
     model: Named | None = None
-    task: Literal["pretrain", "full_finetune", "lora", "qlora"] | None = None
+    task: Annotated[Literal["pretrain", "full_finetune", "lora", "qlora"] | None, _small] = None
     arch_note: Text | None = None
-    params_b: Positive | None = None
     layers: Annotated[int, Field(ge=1, le=4096)] | None = None
     hidden_size: PositiveCount | None = None
     ffn_size: PositiveCount | None = None
     heads: PositiveCount | None = None
-    kv_heads: PositiveCount | None = None
-    head_dim: PositiveCount | None = None
+    kv_heads: AnyCount = None
+    head_dim: AnyCount = None
     vocab: PositiveCount | None = None
     tied_embeddings: bool | None = None
     activation: Text | None = None
     attention_kind: Text | None = None
     position: Text | None = None
-    moe_experts: PositiveCount | None = None
-    moe_top_k: PositiveCount | None = None
-    moe_ffn: PositiveCount | None = None
+    moe_experts: AnyCount = None
+    moe_top_k: AnyCount = None
+    moe_ffn: AnyCount = None
     moe_shared_ffn: Count | None = None
-    moe_dense_layers: Count | None = None
-    mtp_layers: Count | None = None
+    moe_dense_layers: Annotated[int, Field(ge=0, le=4096)] | None = None
+    mtp_layers: Annotated[int, Field(ge=0, le=64)] | None = None
 
 
 class MachineColumns(_Columns):
@@ -87,7 +95,7 @@ class MachineColumns(_Columns):
 
     gpu: Named | None = None
     gpu_raw: Text | None = None
-    gpu_mem_gb: Positive | None = None
+    gpu_mem_gb: AnyMeasure = None
     gpus_per_node: Annotated[int, Field(ge=1, le=1024)] | None = None
     num_gpus: Degree | None = None
     interconnect: Text | None = None
@@ -103,25 +111,25 @@ class LayoutColumns(_Columns):
     dp: Degree | None = None
     tp: Degree | None = None
     pp: Degree | None = None
-    vpp: Degree | None = None
-    cp: Degree | None = None
-    ep: Degree | None = None
-    etp: Degree | None = None
+    vpp: AnyDegree = None
+    cp: AnyDegree = None
+    ep: AnyDegree = None
+    etp: AnyDegree = None
     sequence_parallel: bool | None = None
     zero_stage: Annotated[int, Field(ge=0, le=3)] | None = None
     sharding: Text | None = None
-    shard_group_size: Degree | None = None
+    shard_group_size: AnyDegree = None
     pp_schedule: Text | None = None
     mbs: PositiveCount | None = None
     gbs: Annotated[PositiveCount, Field(le=2**24)] | None = None
-    grad_accum: PositiveCount | None = None
+    grad_accum: AnyCount = None
 
 
 class MemoryKnobColumns(_Columns):
     """What was recomputed, offloaded, fused."""
 
     optimizer: Text | None = None
-    recompute: Literal["none", "selective", "full", "partial"] | None = None
+    recompute: Annotated[Literal["none", "selective", "full", "partial"] | None, _small] = None
     recompute_detail: Text | None = None
     offload: Text | None = None
     offload_params: bool | None = None
@@ -135,37 +143,22 @@ class MemoryKnobColumns(_Columns):
 class MeasuredColumns(_Columns):
     """What was measured. TFLOP/s count model FLOPs, or `hardware` with recomputed ones."""
 
-    outcome: Literal["ok", "oom", "failed"] | None = None
-    step_time_s: Positive | None = None
-    tokens_per_s_per_gpu: Positive | None = None
-    samples_per_s: Positive | None = None
-    tflops_per_gpu: Positive | None = None
-    tflops_counts: Literal["model", "hardware", "unknown"] | None = None
-    tflops_kind: Text | None = None
-    mfu: Positive | None = None
-    hfu: Positive | None = None
-    peak_mem_gib: Positive | None = None
-    peak_mem_gb: Positive | None = None
-    mem_unit: Text | None = None
-    mem_class: MemoryClass | None = None
-    mem_kind: Text | None = None
+    outcome: Annotated[Literal["ok", "oom", "failed"] | None, _small] = None
+    step_time_s: AnyMeasure = None
+    tokens_per_s_per_gpu: AnyMeasure = None
+    samples_per_s: AnyMeasure = None
+    tflops_per_gpu: AnyMeasure = None
+    tflops_counts: Annotated[Literal["model", "hardware", "unknown"] | None, _small] = None
+    peak_mem_gib: AnyMeasure = None
+    mem_class: Annotated[MemoryClass | None, _small] = None
     mem_scope: Text | None = None
-    static_mem_gb: NotNegative | None = None
 
 
 class DerivedColumns(_Columns):
     """What was computed from the others, never taken from a source."""
 
-    calc_tokens_per_s_per_gpu: NotNegative | None = None
-    calc_step_time_s: NotNegative | None = None
-    calc_params_b: NotNegative | None = None
-    calc_active_params_b: NotNegative | None = None
-    calc_model_tflops_full: NotNegative | None = None
-    calc_model_tflops_causal: NotNegative | None = None
-    calc_tflops_ratio: NotNegative | None = None
-    calc_mfu_ratio: NotNegative | None = None
-    calc_hw_util_causal: NotNegative | None = None
-    peak_tflops_used: NotNegative | None = None
+    calc_tokens_per_s_per_gpu: AnyMeasure = None
+    calc_step_time_s: AnyMeasure = None
 
 
 class MeasuredRun(

@@ -36,6 +36,22 @@ def test_nothing_is_required() -> None:
     assert run.unreadable is None
 
 
+def test_zeros_stand_for_nothing_of_a_kind_and_words_may_have_capitals() -> None:
+    run = MeasuredRun.from_fields(
+        {"moe_experts": 0, "ep": 0, "vpp": 0, "recompute": "Full", "outcome": "OOM"}, source="test"
+    )
+    assert run.unreadable is None
+    assert (run.moe_experts, run.ep, run.vpp) == (None, None, None)
+    assert (run.recompute, run.outcome) == ("full", "oom")
+
+
+def test_more_prediction_layers_than_any_model_has_are_named() -> None:
+    run = MeasuredRun.from_fields({"mtp_layers": 2**40}, source="a test")
+    assert run.mtp_layers is None
+    assert run.unreadable is not None
+    assert "mtp_layers" in run.unreadable
+
+
 def test_a_key_that_is_not_known_is_ignored() -> None:
     run = MeasuredRun.from_fields(
         {"gpu": "T4", "seq_len": 512, "chk_layout": "x1.5"}, source="a test"
