@@ -29,13 +29,16 @@ def compare(
     """Show only what differs, with deltas to the first plan."""
     from planner import comparison
     from planner.cli.views.comparison import comparison_view
+    from planner.schema.job import Limits
 
     base = read_plan(plans[0])
-    found = comparison.compare([base, *(_beside(base, path) for path in plans[1:])])
+    compared = [base, *(_beside(base, path) for path in plans[1:])]
+    found = comparison.compare(compared)
     if json:
         print_document(found)
     else:
-        stdout().print(comparison_view(found))
+        works = {plan.job.resolved.model_copy(update={"limits": Limits()}) for plan in compared}
+        stdout().print(comparison_view(found, one_work=len(works) == 1))
 
 
 def _beside(base: Plan, path: Path) -> Plan | Estimate:

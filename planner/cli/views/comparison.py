@@ -23,23 +23,27 @@ _SECTION_TITLES = {
 }
 
 
-def comparison_view(comparison: Comparison) -> RenderableType:
-    """Return the differences in sections, or that there are none."""
-    lines: list[RenderableType] = [*_warnings(comparison), _table(comparison)]
+def comparison_view(comparison: Comparison, *, one_work: bool = False) -> RenderableType:
+    """Return the differences in sections, or that there are none.
+
+    `one_work` is whether the jobs differ in their limits alone, if at all.
+    """
+    lines: list[RenderableType] = [*_warnings(comparison, one_work=one_work), _table(comparison)]
     equal = comparison.equal_fact_count
     closing = f"{equal} facts are the same in all" if comparison.differences else "no differences"
     return Group(*lines, f"[dim]{closing}[/]")
 
 
-def _warnings(comparison: Comparison) -> list[str]:
+def _warnings(comparison: Comparison, *, one_work: bool) -> list[str]:
     flags = {
         "models": comparison.models_differ,
         "clusters": comparison.clusters_differ,
-        "jobs": comparison.jobs_differ,
+        "jobs": comparison.jobs_differ and not one_work,
     }
     differing = [name for name, differs in flags.items() if differs]
     if not differing:
-        return []
+        within = comparison.jobs_differ and one_work
+        return ["[dim]the same job, searched within different limits[/]"] if within else []
     what = " and the ".join(differing)
     return [f"[yellow]the {what} differ: these plans answer different questions[/]"]
 

@@ -208,6 +208,13 @@ def test_comparison_warns_when_the_questions_differ():
     assert "the jobs differ" in text_of(comparison_view(compare([a_plan(), other])))
 
 
+def test_plans_of_one_job_within_other_limits_are_said_to_be_that():
+    other = a_plan(job=a_plan().job.model_copy(update={"digest": "x"}))
+    text = text_of(comparison_view(compare([a_plan(), other]), one_work=True))
+    assert "the same job, searched within different limits" in text
+    assert "different questions" not in text
+
+
 @pytest.mark.parametrize(
     ("value", "unit", "text"),
     [
