@@ -29,17 +29,21 @@ _SPEED = re.compile(r"[0-9]{1,9}(?:\.[0-9]{1,9})?")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeTopology:
-    """What one node has: GPUs by compute capability, NVLinks, and its ports' line rates."""
+    """What one node has: GPUs by compute capability, NVLinks, and its ports' line rates.
+
+    Where NVLink reaches several hosts the file has all of them: `host_gpu_counts` is of each.
+    """
 
     capabilities: tuple[str, ...]
     nvlink_counts: tuple[int, ...]
     port_bytes_per_second: tuple[float, ...]
+    host_gpu_counts: tuple[int, ...]
 
 
 def cluster_from_nccl_topology(
     text: str, *, source: str, device: str | None, node_count: int = 1
 ) -> Discovered:
-    """Return `node_count` nodes such as the file describes.
+    """Return `node_count` times what the file describes: a node, or the hosts of one NVLink domain.
 
     Raises:
         InputError: if it is no such file, has no GPU, or the device must be told and is not.
@@ -62,8 +66,8 @@ def cluster_from_nccl_topology(
             value=f"{len(node.capabilities)} GPUs of compute capability {capability}",
             remedy="say which with --device; `meshwright devices` lists the profiles",
         )
-    nodes = [Node(name=source, device=device, device_count=len(node.capabilities))] * node_count
-    return discovered(nodes, name=source, notes=_notes(node))
+    nodes = [Node(name=source, device=device, device_count=n) for n in node.host_gpu_counts]
+    return discovered(nodes * node_count, name=source, notes=_notes(node))
 
 
 def node_topology(text: str, *, source: str) -> NodeTopology:
@@ -72,7 +76,8 @@ def node_topology(text: str, *, source: str) -> NodeTopology:
     Raises:
         DocumentError: if it is no topology of NCCL's, or has no GPU.
     """
-    elements = list(_elements(_root(text, source), source))
+    root = _root(text, source)
+    elements = list(_elements(root, source))
     capabilities = tuple(e.get("sm", "unknown")[:8] for e in elements if e.tag == "gpu")
     if not capabilities:
         raise DocumentError(
@@ -81,7 +86,11 @@ def node_topology(text: str, *, source: str) -> NodeTopology:
             remedy="dump it while GPUs are in use: NCCL_TOPO_DUMP_FILE=topo.xml and any NCCL job; "
             "a file that lists NICs alone says nothing of GPUs",
         )
+    hosts: Counter[str] = Counter()
+    for cpu in root.iter("cpu"):
+        hosts[cpu.get("host_hash", "")] += sum(1 for _ in cpu.iter("gpu"))
     return NodeTopology(
+        host_gpu_counts=tuple(count for count in hosts.values() if count) or (len(capabilities),),
         capabilities=capabilities,
         nvlink_counts=tuple(_whole(e.get("count")) for e in elements if e.tag == "nvlink"),
         port_bytes_per_second=tuple(
@@ -148,6 +157,8 @@ def _speed(value: str | None) -> float:
 def _notes(node: NodeTopology) -> list[str]:
     count = len(node.capabilities)
     notes = []
+    if len(node.host_gpu_counts) > 1:
+        notes.append(f"{len(node.host_gpu_counts)} hosts in one NVLink domain")
     if node.nvlink_counts:
         links = sum(node.nvlink_counts) / count
         notes.append(f"{links:g} NVLinks a GPU, as the profile assumes that there are some")

@@ -254,3 +254,16 @@ def test_each_run_in_a_file_is_a_table_of_its_own():
     tables = collective_tables(text, source="it")
     assert [table.figures[0].kind for table in tables] == ["all_reduce", "all_gather"]
     assert [len(table.figures) for table in tables] == [1, 1]
+
+
+def test_hosts_of_one_nvlink_domain_are_nodes_of_their_own():
+    """NCCL tells them apart by host_hash, as NVIDIA/nccl#1505 shows it of one."""
+    cpu = (
+        '<cpu host_hash="{}" numaid="0" affinity="ff" arch="arm64"><pci busid="0008:01:00.0" '
+        'class="0x030200"><gpu dev="0" sm="100" rank="{}" gdr="1"/></pci></cpu>'
+    )
+    text = f'<system version="2">{cpu.format("0xa", 0)}{cpu.format("0xb", 1)}</system>'
+    found = cluster_from_output(text.encode(), source="it", told=Told(device="gb200-nvl72"))
+    (group,) = found.cluster.node_groups
+    assert (group.node_count, group.devices_per_node) == (2, 1)
+    assert "2 hosts in one NVLink domain" in found.notes
