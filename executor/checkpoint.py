@@ -8,8 +8,10 @@ collective calls, and an error on one rank is raised on all.
 from __future__ import annotations
 
 import shutil
+import time
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -43,6 +45,8 @@ from planner.units import format_bytes
 
 _LOADER_STATE = "loader.pt"
 _OPTIMIZER = "optimizer."
+# Network file systems may show a new file a moment later.
+_SEEN_SECONDS = 10.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,6 +103,26 @@ def save_checkpoint(directory: Path, trained: Trained, progress: Progress) -> No
         raise
 
 
+def check_shared(directory: Path) -> None:
+    """Make `directory`, and return if all ranks see there what rank 0 writes.
+
+    On nodes with a disk of their own each would keep a part of every checkpoint, and none could be
+    loaded once a node is gone.
+
+    Raises:
+        CheckpointError: if a rank does not, or nothing can be written there.
+    """
+    probe = directory / from_first_rank(f".shared-{uuid.uuid4().hex}")
+    failed = partial(_not_written, directory)
+    try:
+        together(lambda: _write_probe(probe), failed)
+        together(lambda: _see_probe(probe), failed)
+    finally:
+        if _rank() == 0:
+            with suppress(OSError):
+                probe.unlink(missing_ok=True)
+
+
 def load_checkpoint(directory: Path, trained: Trained) -> Progress:
     """Read this rank's shards from `directory`; return how far the run had come.
 
@@ -126,6 +150,7 @@ def load_checkpoint(directory: Path, trained: Trained) -> Progress:
 def _save(directory: Path, folder: str, trained: Trained, progress: Progress) -> None:
     path = directory / folder
     failed = partial(_not_written, directory)
+    check_shared(directory)
     together(lambda: path.mkdir(parents=True, exist_ok=True), failed)
     together(lambda: _write_tensors(path, trained, progress), failed)
     sums = everyone(together(lambda: file_sums(path, part=_rank(), parts=_ranks()), failed))
@@ -143,6 +168,26 @@ def _save(directory: Path, folder: str, trained: Trained, progress: Progress) ->
         extra=dict(progress.extra),
     )
     together(lambda: _commit(directory, record), failed)
+
+
+def _write_probe(probe: Path) -> None:
+    if _rank() == 0:
+        probe.parent.mkdir(parents=True, exist_ok=True)
+        probe.touch()
+
+
+def _see_probe(probe: Path) -> None:
+    until = time.monotonic() + _SEEN_SECONDS
+    while not probe.exists():
+        if time.monotonic() > until:
+            raise CheckpointError(
+                f"is not the same on all nodes: rank {_rank()} does not see what rank 0 wrote",
+                field="directory",
+                value=str(probe.parent),
+                remedy="give a directory that all nodes share, such as the checkpoint_folder of "
+                "agents on a shared file system",
+            )
+        time.sleep(0.1)
 
 
 def _write_tensors(path: Path, trained: Trained, progress: Progress) -> None:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from executor.agreement import from_first_rank
+from executor.checkpoint import check_shared
 from executor.checkpoint_record import RECORD_NAME
 from executor.environment import CHECKPOINT_FOLDER, CHECKPOINT_STEPS, RESUME
 from executor.errors import LaunchError
@@ -46,9 +47,12 @@ class Resumption:
         """Load the folder's checkpoint if the run goes on and there is one. A collective call.
 
         Raises:
-            CheckpointError: if there is one that cannot be loaded.
+            CheckpointError: if it cannot be loaded, or nodes do not share the folder.
         """
-        if self.folder is None or not self.is_continued:
+        if self.folder is None:
+            return False
+        check_shared(self.folder)
+        if not self.is_continued:
             return False
         is_there: bool = from_first_rank((self.folder / RECORD_NAME).is_file())
         if is_there:

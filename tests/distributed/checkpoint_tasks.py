@@ -89,6 +89,18 @@ def refusals(
     return {"messages": everyone([None])}
 
 
+def unshared_directory(*, directory: str) -> dict[str, Any]:
+    """Return the message of each rank where each has a directory of its own, and what is left."""
+    executor.checkpoint._SEEN_SECONDS = 0.2
+    own = Path(f"{directory}-{torch.distributed.get_rank()}")
+    message = None
+    try:
+        executor.checkpoint.check_shared(own)
+    except InputError as error:
+        message = str(error)
+    return {"messages": everyone([message]), "left": everyone([len(list(own.glob("*")))])}
+
+
 def weights_after_load(*, strategy: dict[str, Any], directory: str) -> dict[str, Any]:
     """Return the step of a checkpoint, and the next loss from there."""
     session, trainer = state_trainer(strategy, largest_norm=1.0)
@@ -140,5 +152,6 @@ CHECKPOINT_TASKS: tuple[Callable[..., dict[str, Any]], ...] = (
     go_on,
     dying_save,
     refusals,
+    unshared_directory,
     weights_after_load,
 )

@@ -394,6 +394,16 @@ def test_a_directory_that_cannot_be_written_is_refused_by_every_rank(
     assert "cannot be written: NotADirectoryError" in messages[0]
 
 
+def test_nodes_that_do_not_share_a_directory_are_refused_before_they_train(
+    two_ranks: RankGroup, tmp_path: Path
+) -> None:
+    answer = two_ranks.run("unshared_directory", directory=str(tmp_path / "own"))
+    first, second = answer["messages"]
+    assert first == second
+    assert "is not the same on all nodes: rank 1 does not see what rank 0 wrote" in first
+    assert answer["left"] == [0, 0]
+
+
 def test_a_save_that_failed_leaves_nothing_in_the_way(two_ranks: RankGroup, tmp_path: Path) -> None:
     """The record cannot be put in its place once the tensors are written."""
     (tmp_path / "checkpoint.json").mkdir()
