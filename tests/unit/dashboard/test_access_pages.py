@@ -14,6 +14,7 @@ from api.schemas import ApiKeyRequest
 from api.services.keys import operator
 from api.settings import Settings
 from tests.browser.seeds import a_proven_plan, store
+from tests.contract.api.agents_at_work import a_report
 
 
 @pytest.fixture
@@ -173,3 +174,28 @@ def test_cancelling_what_nobody_asked_changes_nothing(client):
     answer = sent(client, "/plans/plan-proven/analyses/cancel", kind="heatmap")
     assert answer.status_code == 200
     assert "Solve every pair" in answer.text
+
+
+def test_a_plan_is_deleted_from_its_page_by_who_may_plan(app, client):
+    reader = app.state.services.keys.create(
+        operator(), ApiKeyRequest(name="reader", scopes=(Scope.READ,))
+    )
+    header = {"Authorization": f"Bearer {reader.key}"}
+    assert "/plans/plan-proven/delete" not in client.get("/plans/plan-proven", headers=header).text
+    assert "/plans/plan-proven/delete" in client.get("/plans/plan-proven").text
+    assert client.post("/plans/plan-proven/delete").status_code == 403
+    shown = sent(client, "/plans/plan-proven/delete")
+    assert "No plans yet" in shown.text
+    assert client.get("/v1/plans/plan-proven").status_code == 404
+    assert "plan.delete" in client.get("/audit").text
+
+
+def test_an_agent_is_revoked_from_the_table(client):
+    token = client.post("/v1/enrolment-tokens", json={}).json()["token"]
+    enrolled = client.post("/v1/agents", json={**a_report("node-x"), "enrolment_token": token})
+    path = f"/agents/{enrolled.json()['agent_id']}/revoke"
+    assert path in client.get("/agents").text
+    assert client.post(path).status_code == 403
+    shown = sent(client, path)
+    assert "No agents yet" in shown.text
+    assert client.get("/v1/agents").json() == {"items": [], "next_cursor": None}
