@@ -227,3 +227,22 @@ def test_an_agent_that_stays_silent_is_given_nothing_until_it_polls(client):
     assert client.get(f"/v1/runs/{run_id}").json()["state"] == "queued"
     assert second.poll().status_code == 200
     assert (second.lease["epoch"], first.poll().json()["epoch"]) == (2, 2)
+
+
+def test_agents_are_read_in_pages_by_name_and_then_by_id(client):
+    for name in ("node-b", "node-a", "node-a"):
+        body = {**a_report(name), "enrolment_token": a_token(client)}
+        assert client.post("/v1/agents", json=body).status_code == 201
+
+    whole = client.get("/v1/agents").json()
+    pages, cursor = [], None
+    while cursor is not None or not pages:
+        asked = {"limit": 1} if cursor is None else {"limit": 1, "cursor": cursor}
+        page = client.get("/v1/agents", params=asked).json()
+        pages.append(page["items"])
+        cursor = page["next_cursor"]
+
+    assert [agent["report"]["name"] for agent in whole["items"]] == ["node-a", "node-a", "node-b"]
+    assert pages == [[agent] for agent in whole["items"]]
+    shown = client.get("/agents", params={"cursor": "bm9uZQ"})
+    assert shown.status_code == 422
