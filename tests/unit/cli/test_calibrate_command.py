@@ -142,7 +142,7 @@ def test_runs_of_one_device_can_be_chosen(command, runs, tmp_path):
 @pytest.mark.parametrize(
     ("content", "said"),
     [
-        ('{"gpu": "T4"}', "line 1, seq_len: Field required"),
+        ('{"gpu": "T4"}', "1 unpriced: sequence"),
         ("", "holds no run"),
         (json.dumps({**TORCHTITAN, "tokens_per_s_per_gpu": None}), "1 step: not_measured"),
         (json.dumps({**TORCHTITAN, "precision": "nvfp4"}), "1 unpriced: precision"),

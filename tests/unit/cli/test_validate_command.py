@@ -40,7 +40,8 @@ def test_a_file_without_a_price_is_a_negative_answer(command, tmp_path):
 
 def test_a_bad_line_is_one_message(command, tmp_path):
     path = tmp_path / "runs.jsonl"
-    path.write_text(json.dumps(TORCHTITAN) + '\n{"gpu": "T4"}\n')
+    path.write_text(json.dumps(TORCHTITAN) + '\n{"gpu": "T4"\n')
     done = command("validate", path)
     assert done.exit_code == 1
-    assert done.stderr == ("error: line 2, seq_len: Field required; add the field\n")
+    assert done.stderr.startswith("error: line 2")
+    assert done.stderr.count("\n") == 1
