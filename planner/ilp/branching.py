@@ -20,14 +20,13 @@ from planner.cost.configuration import Booleans, Floats, Integers
 from planner.ilp.cutting import cuts_with_loads
 from planner.ilp.decomposition import Bounded, Box, Decomposition, Weights, step_of
 from planner.ilp.edges import edge_kind_count
-from planner.ilp.instance import Assignment, evaluate, fits
+from planner.ilp.instance import Assignment, Instance, evaluate, fits
 from planner.ilp.loads import Load
 from planner.ilp.nearby import Effort, patterns_below
 from planner.ilp.patterns import TooManyError
 from planner.ilp.planes import WeightSearch
 from planner.ilp.rank import Caps, Parts
 from planner.ilp.sweep import swept
-from planner.ilp.transitions import levelled_loads
 
 _ROUNDS_FIRST = 16
 _ROUNDS = 8
@@ -86,8 +85,10 @@ class Branching:
     """
 
     decomposition: Decomposition
+    whole: Instance
     loads: Sequence[Sequence[Load]]
     floors: tuple[tuple[Floats, Floats], ...]
+    is_packed: tuple[Booleans, ...]
     fill_sum: float
     limit: float
     deadline: float = float("inf")
@@ -138,8 +139,6 @@ class Branching:
         region = self._narrowed(region)
         if region.box.is_empty():
             return
-        if self.count == 1:
-            self._offer_levelled(region)
         packed = self._bounded(region)
         if packed is None:
             return
@@ -148,6 +147,8 @@ class Branching:
             mask & (through + bounded.beyond < self.limit)
             for mask, through in zip(region.allowed, bounded.through, strict=True)
         )
+        if not all(mask.any() for mask in allowed):
+            return
         self.push(
             replace(
                 region,
@@ -170,16 +171,10 @@ class Branching:
         else:
             self._split(replace(region, packed=None, reach=_REACH_FIRST), packed)
 
-    def _offer_levelled(self, region: Region) -> None:
-        """Offer the plan whose ranks are level, each packed for its own share of the step."""
-        decomposition = self.decomposition
-        tables = [
-            np.where(mask, both, np.inf)
-            for (both, _), mask in zip(self.floors, region.allowed, strict=True)
-        ]
-        path = levelled_loads(decomposition.steps, tables)
+    def offer_packed(self, path: Sequence[int]) -> None:
+        """Offer the plan of some loads, each packed for its own share of the step."""
         counts = []
-        for rank, load in zip(decomposition.ranks, path, strict=True):
+        for rank, load in zip(self.decomposition.ranks, path, strict=True):
             priced = rank.priced(1.0, 1.0, Caps())
             packing = priced.packing(load, upper=self.limit, effort=_EFFORT_OPEN)
             if packing.counts is None:
@@ -313,8 +308,8 @@ class Branching:
         ends = np.cumsum([len(kind.choice) for kind in instance.kinds])[:-1]
         counts_by_kind = tuple(np.split(every[:, :width], ends, axis=1))
         assignment = Assignment(counts=counts_by_kind, cuts=cuts)
-        evaluation = evaluate(instance, assignment)
-        if not fits(instance, evaluation):
+        evaluation = evaluate(self.whole, assignment)
+        if not fits(self.whole, evaluation):
             return False
         if evaluation.step_seconds < self.limit:
             self.limit = self.best_seconds = evaluation.step_seconds

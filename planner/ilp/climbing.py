@@ -14,17 +14,30 @@ import numpy as np
 from planner.cost.configuration import Floats, Integers
 from planner.ilp.filling import Filling, filled
 from planner.ilp.heuristic import balanced_cuts, block_paces, pinned_layers
-from planner.ilp.instance import Assignment, Instance
+from planner.ilp.instance import Assignment, Instance, evaluate, fits
+from planner.ilp.places import at_cuts
 
 _MOVES_MOST = 60
+_WAYS_MOST = 4
 _STEEPNESS = 24
 
 
 def climbed(instance: Instance, cuts: tuple[int, ...], *, deadline: float) -> Assignment | None:
     """Return the best plan on the way up from `cuts`, None if nothing fits at the top.
 
+    What cuts add is taken from where they are at first, and then from where the last way ended.
     Ends at the deadline (of `perf_counter`) at the latest.
     """
+    for _ in range(_WAYS_MOST):
+        found = _climbed(at_cuts(instance, cuts), cuts, deadline=deadline)
+        if found is None or fits(instance, evaluate(instance, found)):
+            return found
+        cuts = found.cuts
+    return None
+
+
+def _climbed(instance: Instance, cuts: tuple[int, ...], *, deadline: float) -> Assignment | None:
+    """Return the best plan on the way up where all cuts cost the same."""
     place = np.array(cuts, dtype=np.int64)
     ranks = np.arange(instance.stage_count)
     filling = filled(instance, ranks, _held(instance, place))

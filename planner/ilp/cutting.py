@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from planner.ilp.instance import Instance
 from planner.ilp.loads import Load
+from planner.ilp.places import places_of
 
 _TRIES_MOST = 20_000
 
@@ -31,6 +32,7 @@ class _Search:
         self._prefix = [tuple(row) for row in instance.prefix_counts[:, free].tolist()]
         self._left = [list(load) for load in loads]
         self._parts = [instance.holders.count(rank) for rank in range(instance.stage_count)]
+        self._places: list[list[int]] = places_of(instance).T.tolist()
         self._dead: set[tuple[object, ...]] = set()
         self._tries = tries
         self.cuts = [0]
@@ -44,7 +46,10 @@ class _Search:
             return False
         self._tries -= 1
         rank = self._holders[stage]
+        earliest, latest = self._places[stage + 1]
         for length in self._lengths(rank):
+            if not earliest <= self.cuts[-1] + length <= latest:
+                continue
             taken = self._taken(length)
             if taken is None or any(t > a for t, a in zip(taken, self._left[rank], strict=True)):
                 continue

@@ -47,6 +47,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from planner.ilp.instance import Instance
+from planner.ilp.places import places_of
 from planner.ilp.program import Program, Variable
 from planner.ilp.reduction import Reduction
 
@@ -132,11 +133,8 @@ def cut_windows(made: Formulation) -> tuple[np.ndarray, np.ndarray]:
     cuts = made.reduction.windows.cuts
     if cuts is not None:
         return cuts[0], cuts[1]
-    count = len(made.instance.holders)
-    first = np.arange(count + 1)
-    last = made.instance.block_count - first[::-1]
-    first[-1], last[0] = made.instance.block_count, 0
-    return first, last
+    earliest, latest = places_of(made.instance)
+    return earliest, latest
 
 
 def _segments(made: Formulation, j: int, earliest: int, latest: int) -> list[CutSegment]:

@@ -10,6 +10,7 @@ import numpy as np
 from planner.cost.configuration import Floats, Integers
 from planner.ilp.filling import Filling, filled
 from planner.ilp.instance import Assignment, Instance, cuts_of, evaluate, fits
+from planner.ilp.places import at_cuts
 
 Tried = tuple[float, Assignment]
 
@@ -121,7 +122,8 @@ def _by_cuts(instance: Instance) -> Iterator[Assignment]:
 
 
 def filling_of_cuts(instance: Instance, cuts: tuple[int, ...]) -> Filling:
-    """Return choices for what the ranks hold between the cuts."""
+    """Return choices for what the ranks hold between the cuts, with what these add."""
+    instance = at_cuts(instance, cuts)
     held = pinned_layers(instance)
     prefix = instance.prefix_counts
     for j, rank in enumerate(instance.holders):

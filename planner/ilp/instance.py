@@ -61,7 +61,8 @@ class Instance:
     `least_blocks` is what every rank must hold, one for each of its virtual stages. `chain` is the
     order of the free kinds as (kind, blocks); `extras` is None where all cuts cost the same. Blocks
     behind which a cut costs the same are of one class: `classes` is the chain's order of these as
-    (class, blocks), None where classes are the kinds.
+    (class, blocks), None where classes are the kinds. `places` [2, virtual stages + 1] are the
+    earliest and the latest place of every cut, None where any will do.
     """
 
     repeat_count: float
@@ -77,6 +78,7 @@ class Instance:
     chain: tuple[tuple[int, int], ...]
     extras: CutExtras | None = None
     classes: tuple[tuple[int, int], ...] | None = None
+    places: Integers | None = None
 
     @property
     def stage_count(self) -> int:
@@ -107,6 +109,24 @@ class Instance:
     def block_kinds(self) -> Integers:
         """Return the kind of every block of the chain, [blocks]."""
         return _unrolled(self.chain)
+
+    @cached_property
+    def kind_regions(self) -> Integers:
+        """Return the region of every kind, [kinds], -1 of pinned ones.
+
+        A region is a part of the chain; kinds whose blocks lie between one another's share one.
+        """
+        spans = []
+        for kind in self.free_kinds:
+            own = np.flatnonzero(self.block_kinds == kind)
+            spans.append((int(own[0]), int(own[-1]), kind))
+        regions = np.full(len(self.kinds), -1, dtype=np.int64)
+        region, end = -1, -1
+        for first, last, kind in sorted(spans):
+            region += first > end
+            end = max(end, last)
+            regions[kind] = region
+        return regions
 
     @cached_property
     def block_classes(self) -> Integers:

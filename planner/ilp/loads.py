@@ -7,9 +7,10 @@ from itertools import product
 
 import numpy as np
 
-from planner.cost.configuration import Integers
+from planner.cost.configuration import Booleans, Integers
 from planner.ilp.instance import Instance
 from planner.ilp.levels import Windows
+from planner.ilp.places import places_of
 
 Load = tuple[int, ...]
 
@@ -23,7 +24,7 @@ def loads_of(instance: Instance, windows: Windows, *, most: int) -> list[list[Lo
         every = _by_cuts(instance, windows.cuts, most)
     else:
         every = _by_counts(instance, windows, most)
-    if every is None or _state_count(instance) > _STATES_MOST:
+    if every is None or (instance.places is None and _state_count(instance) > _STATES_MOST):
         return None
     return every
 
@@ -70,6 +71,24 @@ def _by_counts(instance: Instance, windows: Windows, most: int) -> list[list[Loa
         if total > most:
             return None
         found.append(own)
+    return found
+
+
+def loads_within(
+    instance: Instance, windows: Windows, loads: Sequence[Sequence[Load]]
+) -> list[Booleans]:
+    """Return which of every rank's loads its parts of the chain can have, by rank [loads].
+
+    All where they are too many to be listed.
+    """
+    weights = load_weights(instance)
+    found = []
+    for rank, own in enumerate(loads):
+        held = np.array(own, dtype=np.int64).reshape(len(own), len(weights))
+        blocks = held.sum(axis=1)
+        mask = (blocks >= windows.least[rank]) & (blocks <= windows.most[rank])
+        codes = _codes_of_rank(instance, rank, int(windows.most[rank]))
+        found.append(mask if codes is None else mask & np.isin(held @ weights, codes))
     return found
 
 
@@ -124,6 +143,8 @@ def _codes_of_rank(instance: Instance, rank: int, most: int) -> Integers | None:
     codes, sizes = np.zeros(1, dtype=np.int64), np.zeros(1, dtype=np.int64)
     for first, count in parts:
         left -= count
+        if not len(sizes):
+            return codes
         longest = most - left - int(sizes.min())
         segments, lengths = _segments(instance, first, count, longest)
         if len(codes) * len(segments) > _CODES_MOST:
@@ -155,14 +176,13 @@ def _segments(
 
     As many blocks as there are virtual stages lie before them at the least, and behind them.
     """
-    behind = len(instance.holders) - first - count
-    blocks = instance.block_count
+    earliest, latest = places_of(instance)
     prefix = instance.prefix_counts[:, list(instance.free_kinds)] @ load_weights(instance)
-    starts = np.arange(first, blocks - behind - count + 1) if first else np.zeros(1, dtype=np.int64)
-    lengths = np.arange(count, min(longest, blocks - first - behind) + 1)
+    starts = np.arange(earliest[first], latest[first] + 1)
+    lengths = np.arange(count, min(longest, int(latest[first + count] - earliest[first])) + 1)
     start, length = (side.ravel() for side in np.meshgrid(starts, lengths, indexing="ij"))
     end = start + length
-    inside = (end <= blocks - behind) if behind else (end == blocks)
+    inside = (end >= earliest[first + count]) & (end <= latest[first + count])
     start, end, length = start[inside], end[inside], length[inside]
     codes, places = np.unique(prefix[end] - prefix[start], return_index=True)
     return codes, length[places]

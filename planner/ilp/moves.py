@@ -43,27 +43,57 @@ def numbered(
     return moves, names
 
 
-def moves_by_sums(instance: Instance, loads: Sequence[Sequence[Load]]) -> list[Moves]:
+def moves_by_sums(
+    instance: Instance, loads: Sequence[Sequence[Load]], *, by_region: bool = False
+) -> list[Moves]:
     """Return every rank's moves where ranks share the layers of every kind as they like.
+
+    A state is kept if the ranks behind can hold what it leaves, kind by kind and in all. By region,
+    kinds that follow one another in turns are counted together, which leaves fewer states.
 
     Raises:
         TooManyError: if there are too many.
     """
-    weights = load_weights(instance)
-    totals = np.array([instance.kinds[k].count for k in instance.free_kinds])
+    free = list(instance.free_kinds)
+    joined = _regions(instance) if by_region else np.eye(len(free), dtype=np.int64)
+    totals = np.array([instance.kinds[k].count for k in free]) @ joined
+    weights = load_weights(instance)[: len(totals)]
     base = instance.block_count + 1
+    held = [np.array(own, dtype=np.int64).reshape(len(own), len(free)) @ joined for own in loads]
+    counted = [np.column_stack([own, own.sum(axis=1)]) for own in held]
+    least, most = _held_behind(counted)
+    whole = np.append(totals, totals.sum())
     states = np.zeros(1, dtype=np.int64)
     found = []
-    for own in loads:
-        held = np.array(own, dtype=np.int64).reshape(len(own), len(totals))
-        if held.size * len(states) > _CELLS_MOST:
+    for rank, own in enumerate(counted):
+        if own.size * len(states) > _CELLS_MOST:
             raise TooManyError
         before = states[:, None] // weights % base
-        inside = (before[:, None, :] + held[None, :, :] <= totals).all(axis=2)
+        left = (whole - np.column_stack([before, before.sum(axis=1)]))[:, None, :] - own[None, :, :]
+        inside = ((left >= least[rank]) & (left <= most[rank])).all(axis=2)
         start, load = np.nonzero(inside)
-        moves, states = numbered(start, states[start] + (held @ weights)[load], load, len(own))
+        after = states[start] + (held[rank] @ weights)[load]
+        moves, states = numbered(start, after, load, max(len(own), 1))
         found.append(moves)
     return _ended(found, np.flatnonzero(states == totals @ weights))
+
+
+def _regions(instance: Instance) -> Integers:
+    """Return which free kinds are counted together, [free kinds, regions] of 0 and 1."""
+    regions = instance.kind_regions[list(instance.free_kinds)]
+    return np.asarray(regions[:, None] == np.arange(regions.max() + 1), dtype=np.int64)
+
+
+def _held_behind(counted: Sequence[Integers]) -> tuple[list[Integers], list[Integers]]:
+    """Return the least and the most that the ranks behind each one hold, by rank [columns]."""
+    least = most = np.zeros(counted[0].shape[1], dtype=np.int64)
+    found = []
+    for own in reversed(counted):
+        found.append((least, most))
+        if len(own):
+            least, most = least + own.min(axis=0), most + own.max(axis=0)
+    lower, upper = zip(*reversed(found), strict=True)
+    return list(lower), list(upper)
 
 
 def moves_along_the_chain(

@@ -116,13 +116,11 @@ class Rank:
         offset = own.fill + paid * own.pace + end_weight * own.end
         return PricedRank(rank=self, knapsack=knapsack, offset=offset, bounds=bounds, prices=prices)
 
-    def without_fill(self, end_weight: float) -> Floats:
-        """Return lower bounds of rho t + end_weight u by load, [loads]."""
-        bare = replace(self, columns=replace(self.columns, fill=np.zeros(len(self.places))))
-        own = self.repeats * self.own.pace + end_weight * self.own.end
-        priced = bare.priced(1.0, end_weight, Caps())
-        least: Floats = priced.bounds.min(axis=1) + own
-        return least
+    def without_fill(self, end_weight: float = 1.0) -> PricedRank:
+        """Return the loads priced by rho t + end_weight u alone."""
+        columns = replace(self.columns, fill=np.zeros(len(self.places)))
+        bare = replace(self, columns=columns, own=replace(self.own, fill=0.0))
+        return bare.priced(1.0, end_weight, Caps())
 
     def parts(self, counts: Floats) -> Parts:
         """Return what layers by column add up to, with the rank's own."""

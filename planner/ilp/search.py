@@ -208,26 +208,28 @@ def _bound(state: State, index: int) -> None:
 
 
 def _sharpen(state: State, index: int) -> None:
-    """Pack single ranks exactly, for a closer bound and a better plan below the limit.
+    """Find a closer bound and a better plan below the limit, from the ranks apart."""
+    instance = state.pricing.instance(index)
+    if not (instance.is_uniform or instance.is_in_order) and index not in state.branchings:
+        _climb(state, index, instance)
+    if _is_far(state, index, instance) and decompose(state, index, instance, seconds=0.0):
+        return
+    state.frontier.stages[index] = Stage.SHARPENED
+    _pack(state, index, instance)
 
-    Where the key is far below the limit, a look at the ranks apart may bring it there at once.
-    """
+
+def _pack(state: State, index: int, instance: Instance) -> None:
+    """Pack single ranks exactly."""
     frontier = state.frontier
     key, limit = frontier.keys[index], frontier.limit_of(index)
-    instance = state.pricing.instance(index)
-    is_far = np.isfinite(limit) and limit > _FAR * key and index not in state.branchings
-    is_small = instance.stage_count * len(instance.free_kinds) <= _RANKS_LOOKED_AT
-    if is_far and is_small and decompose(state, index, instance, seconds=0.0):
-        return
-    frontier.stages[index] = Stage.SHARPENED
     cutoff = limit if np.isfinite(limit) else key * (1.0 + _SHARPENING_REACH)
     reduced = reduction(instance, cutoff_seconds=cutoff, bounds=state.bounds.get(index))
     if reduced is None:
         frontier.push(index, cutoff)
         return
+    if instance.is_in_order and not instance.is_uniform and instance.stage_count > 1:
+        _climb(state, index, instance)
     deadline = time.perf_counter() + min(state.seconds_left, _SHARPENING_SECONDS)
-    if not instance.is_uniform and instance.stage_count > 1:
-        _climb(state, index, instance, deadline)
     found = sharpened(instance, reduced, cutoff_seconds=cutoff, deadline=deadline)
     if found is None:
         frontier.push(index, key)
@@ -242,8 +244,20 @@ def _sharpen(state: State, index: int) -> None:
     frontier.push(index, min(found.bounds.step_seconds(), cutoff))
 
 
-def _climb(state: State, index: int, instance: Instance, deadline: float) -> None:
+def _is_far(state: State, index: int, instance: Instance) -> bool:
+    """Return whether a key is far below the limit, ranks are few, and nobody has branched on them.
+
+    Then a look at the ranks apart may bring the key there at once.
+    """
+    key, limit = state.frontier.keys[index], state.frontier.limit_of(index)
+    if not np.isfinite(limit) or limit <= _FAR * key or index in state.branchings:
+        return False
+    return instance.stage_count * len(instance.free_kinds) <= _RANKS_LOOKED_AT
+
+
+def _climb(state: State, index: int, instance: Instance) -> None:
     """Offer the best plan on the way up from balanced cuts."""
+    deadline = time.perf_counter() + min(state.seconds_left, _SHARPENING_SECONDS)
     cuts = starting_cuts(instance)
     found = None if cuts is None else climbed(instance, cuts, deadline=deadline)
     if found is not None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -12,17 +13,17 @@ from planner.ilp.branching import Branching, Region
 from planner.ilp.decomposition import Box, Decomposition, Weights
 from planner.ilp.edges import loads_with_edges
 from planner.ilp.instance import Instance
+from planner.ilp.levelling import levelled
 from planner.ilp.loads import Load, loads_of
 from planner.ilp.patterns import TooManyError
-from planner.ilp.rank import rank_of
+from planner.ilp.rank_loads import Linked, linked, packed_ranks, ranks_of
 from planner.ilp.reduction import Reduction, reduction
 from planner.ilp.sharpening import Tables
-from planner.ilp.transitions import steps_of
 
 _EVEN = (0.0, 0.5, 1.0)
 _LOADS_MOST = 8000
-_SUMS_MOST = 300
-_EASING = 1e-9
+EASING = 1e-9
+_LEVEL_SECONDS = 0.5
 
 
 def branching_of(
@@ -31,39 +32,73 @@ def branching_of(
     cutoff_seconds: float,
     bounds: ObjectiveBounds | None = None,
     tables: Tables | None = None,
+    seconds: float = float("inf"),
 ) -> Branching | None:
     """Return what is to be looked into for plans of at most the cutoff, maybe nothing at all.
 
     None where ranks may hold too many different loads, or where what a cut costs differs by place
-    and ranks hold several parts of the chain.
+    and ranks hold several parts of the chain (`planner.ilp.placing` does that). Ranks are levelled
+    for some `seconds` first.
     """
-    limit = cutoff_seconds * (1.0 + _EASING)
     reduced = reduction(instance, cutoff_seconds=cutoff_seconds, bounds=bounds)
     if reduced is None:
-        return _nothing(instance, limit)
+        return nothing(instance, cutoff_seconds)
     loads = _loads(instance, reduced, tables)
     if loads is None:
         return None
+    ranks = ranks_of(instance, reduced, loads)
+    if tables is not None:
+        ranks = packed_ranks(instance, ranks, tables)
     try:
-        steps = steps_of(instance, reduced.windows, loads, sums_most=_SUMS_MOST)
+        left = linked(instance, reduced, ranks, limit=cutoff_seconds * (1.0 + EASING))
     except TooManyError:
         return None
+    if left is None:
+        return nothing(instance, cutoff_seconds)
+    return branching_on(instance, reduced, left, cutoff_seconds=cutoff_seconds, seconds=seconds)
+
+
+def branching_on(
+    instance: Instance,
+    reduced: Reduction,
+    left: Linked,
+    *,
+    cutoff_seconds: float,
+    seconds: float = float("inf"),
+    whole: Instance | None = None,
+) -> Branching:
+    """Return what is to be looked into of plans whose ranks hold some of these loads.
+
+    Ranks are levelled for some `seconds` first. Plans are evaluated as ones of the `whole`.
+    """
+    limit = cutoff_seconds * (1.0 + EASING)
     box = _box(reduced, limit)
-    if steps is None or not all(loads) or box.is_empty():
-        return _nothing(instance, limit)
-    ranks = tuple(
-        rank_of(instance, rank, loads=own, most=reduced.most) for rank, own in enumerate(loads)
+    if box.is_empty():
+        return nothing(instance, cutoff_seconds)
+    ranks = left.ranks
+    decomposition = Decomposition(
+        instance=instance, ranks=tuple(own.rank for own in ranks), steps=left.steps
     )
-    decomposition = Decomposition(instance=instance, ranks=ranks, steps=tuple(steps))
-    floors = tuple((rank.without_fill(1.0), rank.without_fill(0.0)) for rank in ranks)
+    level = levelled(
+        decomposition,
+        [own.both for own in ranks],
+        [own.is_packed for own in ranks],
+        limit=box.most_both,
+        seconds=min(seconds, _LEVEL_SECONDS),
+    )
+    box = replace(box, least_both=max(box.least_both, level.value))
     branching = Branching(
         decomposition=decomposition,
-        loads=loads,
-        floors=floors,
+        whole=whole or instance,
+        loads=[own.loads for own in ranks],
+        floors=tuple((both, own.pace) for both, own in zip(level.floors, ranks, strict=True)),
+        is_packed=level.is_packed,
         fill_sum=reduced.bounds.fill_sum,
         limit=limit,
     )
-    branching.push(_everything(decomposition, box, floors, limit=limit))
+    if level.value < box.most_both:
+        branching.offer_packed(level.loads)
+        branching.push(_everything(decomposition, box, branching.floors, limit=limit))
     return branching
 
 
@@ -82,10 +117,17 @@ def _loads(
     return None if cuts is None else loads_with_edges(instance, cuts, loads, most=_LOADS_MOST)
 
 
-def _nothing(instance: Instance, limit: float) -> Branching:
+def nothing(instance: Instance, cutoff_seconds: float) -> Branching:
     """Return nothing to look into."""
-    decomposition = Decomposition(instance=instance, ranks=(), steps=())
-    return Branching(decomposition=decomposition, loads=(), floors=(), fill_sum=0.0, limit=limit)
+    return Branching(
+        decomposition=Decomposition(instance=instance, ranks=(), steps=()),
+        whole=instance,
+        loads=(),
+        floors=(),
+        is_packed=(),
+        fill_sum=0.0,
+        limit=cutoff_seconds * (1.0 + EASING),
+    )
 
 
 def _box(reduced: Reduction, limit: float) -> Box:

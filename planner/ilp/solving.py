@@ -10,9 +10,11 @@ import time
 
 import numpy as np
 
+from planner.ilp.branching import Branching
 from planner.ilp.instance import Instance
 from planner.ilp.offering import offer
 from planner.ilp.optimise import Optimum, enumerated, optimise
+from planner.ilp.placing import Placing, placing_of
 from planner.ilp.settling import branching_of
 from planner.ilp.solver import Status
 from planner.ilp.state import State
@@ -73,8 +75,7 @@ def decompose(state: State, index: int, instance: Instance, *, seconds: float) -
     if known is None:
         if not np.isfinite(limit):
             return False
-        bounds, tables = state.bounds.get(index), state.tables.get(index)
-        known = branching_of(instance, cutoff_seconds=limit, bounds=bounds, tables=tables)
+        known = _branching(state, index, instance, cutoff_seconds=limit)
         if known is None:
             return False
         state.branchings[index] = known
@@ -95,6 +96,21 @@ def decompose(state: State, index: int, instance: Instance, *, seconds: float) -
     if not known.is_taken:
         frontier.leave_open(index)
     return True
+
+
+def _branching(
+    state: State, index: int, instance: Instance, *, cutoff_seconds: float
+) -> Branching | Placing | None:
+    """Return what there is to look into below a cutoff, by what ranks hold and where cuts lie."""
+    if instance.extras is not None and not instance.is_in_order:
+        return placing_of(instance, cutoff_seconds=cutoff_seconds)
+    return branching_of(
+        instance,
+        cutoff_seconds=cutoff_seconds,
+        bounds=state.bounds.get(index),
+        tables=state.tables.get(index),
+        seconds=state.seconds_left,
+    )
 
 
 def _program(state: State, index: int, instance: Instance) -> None:
@@ -140,7 +156,8 @@ def _enumerate(state: State, index: int, instance: Instance) -> tuple[float, Opt
     Where it was too far several times, or took long, the configuration is branched on ever after.
     A lone rank is: packing it has said what there is to say.
     """
-    while state.too_far.get(index, 0) < _TOO_FAR_MOST and instance.stage_count > 1:
+    is_apt = instance.stage_count > 1 and instance.extras is None
+    while is_apt and state.too_far.get(index, 0) < _TOO_FAR_MOST:
         cutoff = _cutoff(state, index, state.step.get(index, _FIRST_STEP))
         seconds = _enumeration_seconds(state, index, instance)
         if not np.isfinite(cutoff) or seconds <= 0.0:

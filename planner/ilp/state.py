@@ -9,6 +9,7 @@ from planner.cost.configuration import Choice, Configurations
 from planner.ilp.bounds import ObjectiveBounds
 from planner.ilp.branching import Branching
 from planner.ilp.frontier import Frontier
+from planner.ilp.placing import Placing
 from planner.ilp.pricing import Pricing
 from planner.ilp.problem import Problem
 from planner.ilp.sharpening import Tables
@@ -42,7 +43,7 @@ class State:
     tables: dict[int, Tables] = field(default_factory=dict)
     too_far: dict[int, int] = field(default_factory=dict)
     spent: dict[int, float] = field(default_factory=dict)
-    branchings: dict[int, Branching] = field(default_factory=dict)
+    branchings: dict[int, Branching | Placing] = field(default_factory=dict)
     turns: dict[int, int] = field(default_factory=dict)
     branched: dict[int, int] = field(default_factory=dict)
     screened: list[int] = field(default_factory=list)

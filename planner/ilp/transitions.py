@@ -34,7 +34,12 @@ class Step:
 
 
 def steps_of(
-    instance: Instance, windows: Windows, loads: Sequence[Sequence[Load]], *, sums_most: int
+    instance: Instance,
+    windows: Windows,
+    loads: Sequence[Sequence[Load]],
+    *,
+    sums_most: int,
+    by_region: bool = False,
 ) -> list[Step] | None:
     """Return the steps of all ranks between states that lie on a whole way, None without any.
 
@@ -44,7 +49,7 @@ def steps_of(
     Raises:
         TooManyError: if there are too many.
     """
-    moves = _moves(instance, windows, loads, sums_most)
+    moves = _moves(instance, windows, loads, sums_most=sums_most, by_region=by_region)
     kept: list[Moves] = []
     alive = np.zeros(1, dtype=np.int64)
     for own in reversed(moves):
@@ -58,13 +63,18 @@ def steps_of(
 
 
 def _moves(
-    instance: Instance, windows: Windows, loads: Sequence[Sequence[Load]], sums_most: int
+    instance: Instance,
+    windows: Windows,
+    loads: Sequence[Sequence[Load]],
+    *,
+    sums_most: int,
+    by_region: bool,
 ) -> list[Moves]:
     """Return every rank's moves, in the order of the chain where that can be kept."""
     if windows.cuts is not None:
         return moves_along_the_chain(instance, windows.cuts, loads)
-    if instance.is_uniform:
-        return moves_by_sums(instance, loads)
+    if instance.is_uniform or instance.places is not None:
+        return moves_by_sums(instance, loads, by_region=by_region)
     by_chunks = moves_by_chunks(instance, windows, loads)
     if by_chunks is not None:
         return by_chunks

@@ -1,0 +1,125 @@
+"""Places: where the cuts of a chain may lie, and what they add at the least there.
+
+Where a cut costs more behind some classes of blocks than behind others, and ranks hold several
+parts of the chain, the classes are settled by splitting the windows of the cuts: between windows in
+which every cut has one class, what cuts add is a constant of each rank.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from planner.cost.configuration import Integers
+from planner.ilp.instance import Instance
+
+
+def everywhere(instance: Instance) -> Integers:
+    """Return the windows of all cuts: a block on every virtual stage, [2, virtual stages + 1]."""
+    count = len(instance.holders)
+    first = np.arange(count + 1)
+    last = instance.block_count - first[::-1]
+    first[-1], last[0] = instance.block_count, 0
+    return np.stack([first, last])
+
+
+def places_of(instance: Instance) -> Integers:
+    """Return the windows of the cuts of an instance, [2, virtual stages + 1]."""
+    return everywhere(instance) if instance.places is None else instance.places
+
+
+def placed(instance: Instance, places: Integers) -> Instance:
+    """Return the instance with its cuts within the windows, each at its least extras there."""
+    pace, fill = instance.stage_pace.copy(), instance.stage_fill.copy()
+    held = instance.stage_bytes.copy()
+    for cut, least in enumerate(_least(instance, places)):
+        for rank, added in zip(instance.holders[cut : cut + 2], least[2:], strict=True):
+            pace[rank] += least[0]
+            fill[rank] += least[1]
+            held[rank] += added
+    return replace(
+        instance,
+        stage_pace=pace,
+        stage_fill=fill,
+        stage_bytes=held,
+        extras=None,
+        classes=None,
+        places=places,
+    )
+
+
+def at_cuts(instance: Instance, cuts: Sequence[int]) -> Instance:
+    """Return the instance with what cuts at these places add as costs of the ranks themselves."""
+    if instance.extras is None:
+        return instance
+    return replace(placed(instance, np.array([cuts, cuts])), places=None)
+
+
+def _classes(instance: Instance, places: Integers, cut: int) -> Integers:
+    """Return the classes of the blocks that a cut may lie behind."""
+    earliest, latest = places[:, cut + 1]
+    return np.unique(instance.block_classes[earliest - 1 : latest])
+
+
+def _least(instance: Instance, places: Integers) -> list[list[float]]:
+    """Return what every cut adds at the least: pace, fill, bytes before and behind it."""
+    assert instance.extras is not None  # noqa: S101 - nothing to place otherwise
+    extras = instance.extras
+    columns = (extras.pace, extras.fill, extras.first_bytes, extras.second_bytes)
+    return [
+        [float(part[cut, _classes(instance, places, cut)].min()) for part in columns]
+        for cut in range(len(instance.holders) - 1)
+    ]
+
+
+def halves(instance: Instance, places: Integers) -> tuple[Integers, Integers] | None:
+    """Return the windows split at a cut that may have several classes, None where none has.
+
+    A cut that may lie in several regions of the chain goes first, as what ranks hold depends on it.
+    """
+    cuts = range(len(instance.holders) - 1)
+    for borders in (_region_borders(instance), _class_borders(instance)):
+        spanning = [cut for cut in cuts if _within(borders, places, cut).size]
+        if spanning:
+            cut = spanning[len(spanning) // 2]
+            border = _border(instance, _within(borders, places, cut), cut)
+            before, behind = places.copy(), places.copy()
+            before[1, cut + 1] = border
+            behind[0, cut + 1] = border + 1
+            return _tightened(before), _tightened(behind)
+    return None
+
+
+def _region_borders(instance: Instance) -> Integers:
+    """Return the places behind which another region of the chain begins."""
+    regions = instance.kind_regions[instance.block_kinds]
+    return np.asarray(np.flatnonzero(np.diff(regions)) + 1)
+
+
+def _class_borders(instance: Instance) -> Integers:
+    """Return the places behind which cuts have another class."""
+    return np.asarray(np.flatnonzero(np.diff(instance.block_classes)) + 1)
+
+
+def _within(borders: Integers, places: Integers, cut: int) -> Integers:
+    """Return the borders that leave places on both sides within a cut's window."""
+    return np.asarray(borders[(borders >= places[0, cut + 1]) & (borders < places[1, cut + 1])])
+
+
+def _border(instance: Instance, borders: Integers, cut: int) -> int:
+    """Return the border at which the extras of a cut change most."""
+    assert instance.extras is not None  # noqa: S101 - nothing to place otherwise
+    seconds = instance.repeat_count * instance.extras.pace[cut] + instance.extras.fill[cut]
+    classes = instance.block_classes
+    jump = np.abs(seconds[classes[borders]] - seconds[classes[borders - 1]])
+    return int(borders[jump.argmax()])
+
+
+def _tightened(places: Integers) -> Integers:
+    """Return the windows with a block at least between neighbouring cuts."""
+    order = np.arange(places.shape[1])
+    earliest = np.maximum.accumulate(places[0] - order) + order
+    latest = np.minimum.accumulate((places[1] - order)[::-1])[::-1] + order
+    return np.stack([earliest, latest])

@@ -1,0 +1,141 @@
+"""Rank loads: what every rank may hold, with bounds of what it costs, and which go together."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from planner.cost.configuration import Booleans, Floats
+from planner.ilp.instance import Instance
+from planner.ilp.loads import Load
+from planner.ilp.rank import Rank, rank_of
+from planner.ilp.reduction import Reduction
+from planner.ilp.sharpening import Tables
+from planner.ilp.transitions import Step, steps_of
+
+_SUMS_MOST = 300
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RankLoads:
+    """What a rank may hold, and lower bounds of rho t + u and of rho t, each [loads].
+
+    Where `is_packed` packings have raised the former as far as they can.
+    """
+
+    rank: Rank
+    loads: list[Load]
+    both: Floats
+    pace: Floats
+    is_packed: Booleans
+
+    def taken(self, mask: Booleans) -> RankLoads:
+        """Return those of the loads that a mask leaves."""
+        places = np.flatnonzero(mask)
+        return RankLoads(
+            rank=replace(self.rank, held=self.rank.held[places]),
+            loads=[self.loads[place] for place in places.tolist()],
+            both=self.both[places],
+            pace=self.pace[places],
+            is_packed=self.is_packed[places],
+        )
+
+    def shifted(self, instance: Instance, rank: int) -> RankLoads:
+        """Return the bounds of the same loads where the rank costs as much more by itself."""
+        repeats = instance.repeat_count
+        own = self.rank.own
+        pace = repeats * (float(instance.stage_pace[rank]) - own.pace)
+        end = float(instance.stage_end[rank]) - own.end
+        return replace(self, both=self.both + pace + end, pace=self.pace + pace)
+
+    def raised(self, known: RankLoads) -> RankLoads:
+        """Return the bounds raised to those that are known of the same loads in more plans."""
+        return replace(
+            self,
+            both=np.maximum(self.both, known.both),
+            pace=np.maximum(self.pace, known.pace),
+            is_packed=known.is_packed,
+        )
+
+
+def ranks_of(
+    instance: Instance, reduced: Reduction, loads: Sequence[Sequence[Load]]
+) -> list[RankLoads]:
+    """Return the loads of every rank with their linear bounds."""
+    found = []
+    for place, own in enumerate(loads):
+        rank = rank_of(instance, place, loads=own, most=reduced.most)
+        found.append(
+            RankLoads(
+                rank=rank,
+                loads=list(own),
+                both=rank.without_fill(1.0).least(),
+                pace=rank.without_fill(0.0).least(),
+                is_packed=np.zeros(len(own), dtype=bool),
+            )
+        )
+    return found
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Linked:
+    """The loads that ranks can have together, and how they follow one another, by rank."""
+
+    ranks: tuple[RankLoads, ...]
+    steps: tuple[Step, ...]
+
+
+def linked(
+    instance: Instance,
+    reduced: Reduction,
+    ranks: Sequence[RankLoads],
+    *,
+    limit: float,
+    by_region: bool = False,
+) -> Linked | None:
+    """Return what is left of the loads in plans of at most the limit, None where that is nothing.
+
+    By region, kinds that follow one another in turns are counted together where windows of the cuts
+    are known: fewer states, and loads that may not go together.
+
+    Raises:
+        TooManyError: if there are too many.
+    """
+    most = limit - reduced.bounds.fill_sum
+    slowest = most - reduced.bounds.largest_end
+    below = [own.taken((own.both <= most) & (own.pace <= slowest)) for own in ranks]
+    if not all(own.loads for own in below):
+        return None
+    steps = steps_of(
+        instance,
+        reduced.windows,
+        [own.loads for own in below],
+        sums_most=_SUMS_MOST,
+        by_region=by_region,
+    )
+    if steps is None:
+        return None
+    used = [np.unique(step.load) for step in steps]
+    return Linked(
+        ranks=tuple(
+            own.taken(np.isin(np.arange(len(own.loads)), places))
+            for own, places in zip(below, used, strict=True)
+        ),
+        steps=tuple(
+            replace(step, load=np.searchsorted(places, step.load))
+            for step, places in zip(steps, used, strict=True)
+        ),
+    )
+
+
+def packed_ranks(instance: Instance, ranks: Sequence[RankLoads], tables: Tables) -> list[RankLoads]:
+    """Return the loads with the bounds of packings; those of a lone rank count its fill too."""
+    free = len(instance.free_kinds)
+    found = []
+    for own, table in zip(ranks, tables.both, strict=True):
+        known = np.array([table[load[:free]] for load in own.loads])
+        both = own.both if instance.stage_count == 1 else np.maximum(own.both, known)
+        found.append(replace(own, both=both, is_packed=np.ones(len(own.loads), dtype=bool)))
+    return found
