@@ -8,7 +8,8 @@ the soak.
     flood   the same clients ask again as soon as they are answered
     reads   a list, a plan and its page, ten times a second each, while four solves run
     soak    pages, lists, stored plans, errors, solves that are cancelled: ten requests each
-            `--soak-pause` seconds, and what memory and file handles do meanwhile
+            `--soak-pause` seconds, what memory and file handles do meanwhile, and the answers by
+            status: one of 500 or more is an error, and nothing is written
 
 The clients share the machine's cores with the service, so the figures are upper bounds.
 """
@@ -215,8 +216,12 @@ def measured_soak(*, minutes: float, pause_seconds: float) -> list[str]:
         soaking = soak(
             service, minutes=minutes, pause_seconds=pause_seconds, known=KNOWN, heavy=HEAVY
         )
-        samples = asyncio.run(soaking)
-    return [soak_line(samples), "", _machine_line(busy)]
+        soaked = asyncio.run(soaking)
+    line = soak_line(soaked)
+    complaint = soaked.complaint()
+    if complaint is not None:
+        raise SystemExit(f"{line}\n{complaint}")
+    return [line, "", _machine_line(busy)]
 
 
 def _machine_line(busy: float) -> str:

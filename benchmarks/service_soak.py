@@ -1,10 +1,11 @@
-"""The soak: mixed load for as long as one likes, and what memory and file handles do meanwhile."""
+"""The soak: mixed load for as long as one likes; what memory and handles do, and the answers."""
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -37,6 +38,33 @@ class Sample:
         )
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Soaked:
+    """What a soak found: samples, and how many answers had each status, those of filling too."""
+
+    samples: tuple[Sample, ...]
+    answer_counts: Mapping[int, int]
+
+    def failures(self) -> dict[int, int]:
+        """Return how many answers had each status of 500 and more."""
+        return {status: count for status, count in self.answer_counts.items() if status >= 500}
+
+    def statuses(self) -> str:
+        """Return the answers by status, such as "200: 12, 503: 1"."""
+        return _shown(self.answer_counts)
+
+    def complaint(self) -> str | None:
+        """Return what the service may not answer under this load; None where all was well."""
+        failures = self.failures()
+        if not failures:
+            return None
+        return f"the service failed during the soak (status: answers): {_shown(failures)}"
+
+
+def _shown(counts: Mapping[int, int]) -> str:
+    return ", ".join(f"{status}: {counts[status]}" for status in sorted(counts))
+
+
 async def soak(
     service: ServiceProcess,
     *,
@@ -44,21 +72,23 @@ async def soak(
     pause_seconds: float,
     known: dict[str, Any],
     heavy: dict[str, Any],
-) -> list[Sample]:
-    """Return samples, one each few seconds, under mixed load.
+) -> Soaked:
+    """Return samples, one each few seconds and one at the end, under mixed load; and the answers.
 
     Every `pause_seconds` ten requests are sent at once over connections of their own: pages, lists,
     stored plans, estimates that go wrong; one in forty begins a solve and cancels it. Before it,
     what the service remembers of requests is filled, so that what grows afterwards is a leak.
     """
-    plan_id = await _stored(service, known)
-    await _fill_what_is_remembered(service, heavy)
+    answers: Counter[int] = Counter()
+    async with _client(service, answers) as client:
+        plan_id = await _stored(client, known)
+        await _fill_what_is_remembered(client, heavy)
     samples: list[Sample] = []
     started = time.monotonic()
     number = 0
     sampling_seconds = min(20.0, minutes * 60 / 20)
     while (elapsed := time.monotonic() - started) < minutes * 60:
-        async with httpx.AsyncClient(base_url=service.url, timeout=60) as client:
+        async with _client(service, answers) as client:
             requests = (
                 _mixed(client, number + at, plan_id=plan_id, known=known, heavy=heavy)
                 for at in range(BATCH_COUNT)
@@ -69,15 +99,26 @@ async def soak(
             samples.append(_sampled(service, minute=elapsed / 60, request_count=number))
             print(samples[-1].line(), flush=True)
         await asyncio.sleep(pause_seconds)
-    return samples
+    minute = (time.monotonic() - started) / 60
+    samples.append(_sampled(service, minute=minute, request_count=number))
+    return Soaked(samples=tuple(samples), answer_counts=answers)
 
 
-def soak_line(samples: Sequence[Sample]) -> str:
+def _client(service: ServiceProcess, answers: Counter[int]) -> httpx.AsyncClient:
+    """Return a client that counts whatever it is answered."""
+
+    async def count(answer: httpx.Response) -> None:
+        answers[answer.status_code] += 1
+
+    return httpx.AsyncClient(base_url=service.url, timeout=60, event_hooks={"response": [count]})
+
+
+def soak_line(soaked: Soaked) -> str:
     """Return what was found: the first tenth is the warming up, and is left out.
 
     Growth is the slope of the least-squares line through the samples, in MiB and handles an hour.
     """
-    settled = samples[len(samples) // 10 :]
+    settled = soaked.samples[len(soaked.samples) // 10 :]
     first, last = settled[0], settled[-1]
     count = last.request_count - first.request_count
     return (
@@ -87,7 +128,8 @@ def soak_line(samples: Sequence[Sample]) -> str:
         f"{_slope(settled, 'resident_bytes') / 2**20:+.1f} MiB an hour), file handles from "
         f"{first.file_handle_count} to {last.file_handle_count} "
         f"({_slope(settled, 'file_handle_count'):+.1f} an hour), threads from "
-        f"{first.thread_count} to {last.thread_count}."
+        f"{first.thread_count} to {last.thread_count}. Answers by status, from the beginning: "
+        f"{soaked.statuses()}."
     )
 
 
@@ -110,19 +152,17 @@ def _sampled(service: ServiceProcess, *, minute: float, request_count: int) -> S
     )
 
 
-async def _stored(service: ServiceProcess, known: dict[str, Any]) -> str:
-    async with httpx.AsyncClient(base_url=service.url, timeout=60) as client:
-        answer = await client.post("/v1/plans", json=known, headers=PATIENT)
-        answer.raise_for_status()
-        identifier: str = answer.json()["id"]
-        return identifier
+async def _stored(client: httpx.AsyncClient, known: dict[str, Any]) -> str:
+    answer = await client.post("/v1/plans", json=known, headers=PATIENT)
+    answer.raise_for_status()
+    identifier: str = answer.json()["id"]
+    return identifier
 
 
-async def _fill_what_is_remembered(service: ServiceProcess, heavy: dict[str, Any]) -> None:
-    async with httpx.AsyncClient(base_url=service.url, timeout=60) as client:
-        for number in range(REMEMBERED_REQUESTS):
-            job = {"global_batch_size": 2**20 + number}
-            await _begun_and_cancelled(client, {**heavy, "job": job})
+async def _fill_what_is_remembered(client: httpx.AsyncClient, heavy: dict[str, Any]) -> None:
+    for number in range(REMEMBERED_REQUESTS):
+        job = {"global_batch_size": 2**20 + number}
+        await _begun_and_cancelled(client, {**heavy, "job": job})
 
 
 async def _begun_and_cancelled(client: httpx.AsyncClient, request: dict[str, Any]) -> None:
