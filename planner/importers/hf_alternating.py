@@ -12,6 +12,7 @@ from planner.importers.hf_attention import (
     grouped_query,
     layer_count,
     periodic_windows,
+    require_as_wide_as_the_model,
 )
 from planner.importers.hf_decoder import rotary_decoder
 from planner.schema.model import (
@@ -74,14 +75,20 @@ def _olmo(fields: Fields, name: str, windows: Windows) -> ModelGraph:
 
 
 def olmoe(fields: Fields, name: str) -> ModelGraph:
-    """Return an olmoe: every layer routes, queries and keys normed over all heads."""
+    """Return an olmoe: every layer routes, queries and keys normed over all heads.
+
+    Raises:
+        DocumentError: if its heads together are not as wide as the model, as their norm needs.
+    """
+    attention = wholly_normed(fields)
+    require_as_wide_as_the_model(fields, attention)
     count = fields.size("num_experts", 64)
     chosen = fields.size("num_experts_per_tok", 8)
     require_at_most(
         "num_experts_per_tok", chosen, limit_name=fields.spelling("num_experts"), limit=count
     )
     block = Block(
-        attention=wholly_normed(fields),
+        attention=attention,
         feed_forward=MixtureFeedForward(
             expert_count=count,
             experts_per_token=chosen,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from planner.errors import UnsupportedModelError
+from planner.errors import DocumentError, UnsupportedModelError
 from planner.importers.fields import LAYER_LIMIT, POSITION_LIMIT, Fields, require_divides
 from planner.schema.model import GroupedQueryAttention, LatentAttention
 
@@ -56,6 +56,22 @@ def grouped_query(
     return GroupedQueryAttention(
         head_count=head_count, key_value_head_count=key_value_head_count, head_size=size
     )
+
+
+def require_as_wide_as_the_model(fields: Fields, attention: GroupedQueryAttention) -> None:
+    """Raise unless the heads together are as wide as the model, for classes that take them to be.
+
+    Raises:
+        DocumentError: naming the head size.
+    """
+    width = fields.size("hidden_size")
+    if attention.head_count * attention.head_size != width:
+        raise DocumentError(
+            f"must be {width}, the hidden_size, over num_attention_heads",
+            field=fields.spelling("head_dim"),
+            value=attention.head_size,
+            remedy="change one of the three",
+        )
 
 
 def latent(fields: Fields) -> LatentAttention:

@@ -22,10 +22,7 @@ from planner.schema.model import (
     ModelGraph,
 )
 
-DEEPSEEK_V4_ALIASES = {
-    "num_experts": "n_routed_experts",
-    "num_local_experts": "n_routed_experts",
-}
+DEEPSEEK_V4_ALIASES = {"num_local_experts": "n_routed_experts"}
 _SLIDING = "sliding_attention"
 _SPARSE = "compressed_sparse_attention"
 _HEAVY = "heavily_compressed_attention"

@@ -10,7 +10,7 @@ from math import isqrt
 
 from planner.errors import DocumentError
 from planner.importers.fields import LAYER_LIMIT, Fields
-from planner.importers.hf_positions import LLAMA4_ALIASES, llama4_text
+from planner.importers.hf_positions import llama4_text
 from planner.importers.hf_towers import Tower, class_token_tower, joined
 from planner.schema.model import Exit, ModelGraph, Product
 
@@ -22,9 +22,7 @@ _WHOLE = 1e-9  # how far from 1 rounding leaves a ratio times its number
 
 def llama4(fields: Fields, name: str) -> ModelGraph:
     """Return a llama4: a tower, a square of patches made one token, a decoder."""
-    given = fields.section(
-        "text_config", aliases=LLAMA4_ALIASES, defaults={"model_type": "llama4_text"}
-    )
+    given = fields.section("text_config", defaults={"model_type": "llama4_text"})
     text = llama4_text(given, name)
     if not fields.is_mapping("vision_config"):
         said = "there is no vision_config: the decoder alone was read"

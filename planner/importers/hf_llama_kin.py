@@ -6,13 +6,15 @@ states the defaults of its configuration class (`configuration_<type>.py` of tra
 
 from __future__ import annotations
 
-from planner.errors import DocumentError, UnsupportedModelError
+from planner.errors import UnsupportedModelError
 from planner.importers.fields import POSITION_LIMIT, Fields
 from planner.importers.hf_attention import (
     grouped_query,
     layer_count,
     layer_kinds,
+    multi_head,
     periodic_windows,
+    require_as_wide_as_the_model,
 )
 from planner.importers.hf_decoder import rotary_decoder
 from planner.schema.model import (
@@ -70,14 +72,7 @@ def helium(fields: Fields, name: str) -> ModelGraph:
     attention = grouped_query(fields, key_value_heads=20, head_size=128).model_copy(
         update={"query_key_value_bias": fields.flag("attention_bias", False)}
     )
-    width = fields.size("hidden_size")
-    if attention.head_count * attention.head_size != width:
-        raise DocumentError(
-            f"must be {width}, the hidden_size, over num_attention_heads",
-            field=fields.spelling("head_dim"),
-            value=attention.head_size,
-            remedy="change one of the three",
-        )
+    require_as_wide_as_the_model(fields, attention)
     block = Block(attention=attention, feed_forward=_gated(fields), norm=Norm.RMS_FLOAT32)
     return rotary_decoder(fields, name, (block,) * layer_count(fields), positions=4096)
 
@@ -134,6 +129,8 @@ def nemotron(fields: Fields, name: str) -> ModelGraph:
 def stablelm(fields: Fields, name: str) -> ModelGraph:
     """Return a stablelm: norms with biases; halves that run side by side share one.
 
+    Its class makes no product of `head_dim`, whatever that says.
+
     Raises:
         UnsupportedModelError: if every head has norms of its own, as those of 12B do.
     """
@@ -145,7 +142,10 @@ def stablelm(fields: Fields, name: str) -> ModelGraph:
             remedy="trace the model with `meshwright trace`",
         )
     attention = grouped_query(fields, key_value_heads=32).model_copy(
-        update={"query_key_value_bias": fields.flag("use_qkv_bias", False)}
+        update={
+            "head_size": multi_head(fields).head_size,
+            "query_key_value_bias": fields.flag("use_qkv_bias", False),
+        }
     )
     shared = fields.flag("use_parallel_residual", False)
     block = Block(

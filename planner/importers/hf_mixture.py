@@ -29,8 +29,8 @@ from planner.schema.model import (
 
 MIXTRAL_ALIASES = {"num_experts": "num_local_experts"}
 QWEN3_MOE_ALIASES = {"num_local_experts": "num_experts"}
-DEEPSEEK_ALIASES = {
-    "num_experts": "n_routed_experts",
+DEEPSEEK_V2_ALIASES = {"num_experts": "n_routed_experts"}
+DEEPSEEK_V3_ALIASES = {
     "num_local_experts": "n_routed_experts",
     "num_mtp_layers": "num_nextn_predict_layers",
 }

@@ -25,8 +25,8 @@ from planner.schema.model import (
     NormPlacement,
 )
 
-ROUTED_ALIASES = {"num_local_experts": "n_routed_experts", "num_experts": "n_routed_experts"}
-GRANITE_MOE_ALIASES = {"num_experts": "num_local_experts"}
+ROUTED_ALIASES = {"num_local_experts": "n_routed_experts"}
+GLM4_MOE_LITE_ALIASES = {**ROUTED_ALIASES, "head_dim": "qk_rope_head_dim"}
 FLEX_OLMO_ALIASES = {"num_local_experts": "num_experts"}
 
 _DENSE, _SPARSE = "dense", "sparse"

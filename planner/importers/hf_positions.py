@@ -12,8 +12,6 @@ from planner.importers.hf_attention import grouped_query, layer_count, layer_kin
 from planner.importers.hf_decoder import rotary_decoder
 from planner.schema.model import Block, DenseFeedForward, MixtureFeedForward, ModelGraph
 
-LLAMA4_ALIASES = {"num_experts": "num_local_experts"}
-
 _FULL, _SLIDING, _CHUNKED = "full_attention", "sliding_attention", "chunked_attention"
 
 

@@ -47,8 +47,8 @@ READERS: Mapping[str, Reader] = {
     "cohere": Reader(read=hf_parallel.cohere),
     "cohere2": Reader(read=hf_parallel.cohere2),
     "cwm": Reader(read=hf_llama_kin.cwm),
-    "deepseek_v2": Reader(read=hf_mixture.deepseek_v2, aliases=hf_mixture.DEEPSEEK_ALIASES),
-    "deepseek_v3": Reader(read=hf_mixture.deepseek_v3, aliases=hf_mixture.DEEPSEEK_ALIASES),
+    "deepseek_v2": Reader(read=hf_mixture.deepseek_v2, aliases=hf_mixture.DEEPSEEK_V2_ALIASES),
+    "deepseek_v3": Reader(read=hf_mixture.deepseek_v3, aliases=hf_mixture.DEEPSEEK_V3_ALIASES),
     "deepseek_v4": Reader(
         read=hf_deepseek_v4.deepseek_v4, aliases=hf_deepseek_v4.DEEPSEEK_V4_ALIASES
     ),
@@ -69,26 +69,22 @@ READERS: Mapping[str, Reader] = {
     "glm4": Reader(read=hf_glm.glm4),
     "glm4_moe": Reader(read=hf_glm.glm4_moe, aliases=hf_glm.GLM4_MOE_ALIASES),
     "glm4_moe_lite": Reader(
-        read=hf_mixture_kin.glm4_moe_lite, aliases=hf_mixture_kin.ROUTED_ALIASES
+        read=hf_mixture_kin.glm4_moe_lite, aliases=hf_mixture_kin.GLM4_MOE_LITE_ALIASES
     ),
     "gpt2": Reader(read=hf_layer_norm.gpt2, aliases=hf_layer_norm.GPT2_ALIASES),
     "gpt_neox": Reader(read=hf_parallel.gpt_neox),
     "gpt_oss": Reader(read=hf_alternating.gpt_oss, aliases=hf_alternating.GPT_OSS_ALIASES),
     "granite": Reader(read=hf_dense.llama),
-    "granitemoe": Reader(
-        read=hf_mixture_kin.granitemoe, aliases=hf_mixture_kin.GRANITE_MOE_ALIASES
-    ),
+    "granitemoe": Reader(read=hf_mixture_kin.granitemoe),
     "granitemoehybrid": Reader(read=hf_hybrid.granitemoehybrid, aliases=hf_hybrid.GRANITE_ALIASES),
-    "granitemoeshared": Reader(
-        read=hf_mixture_kin.granitemoeshared, aliases=hf_mixture_kin.GRANITE_MOE_ALIASES
-    ),
+    "granitemoeshared": Reader(read=hf_mixture_kin.granitemoeshared),
     "helium": Reader(read=hf_llama_kin.helium),
     "hunyuan_v1_dense": Reader(read=hf_llama_kin.hunyuan_v1_dense),
-    "kimi_k2": Reader(read=hf_mixture.kimi_k2, aliases=hf_mixture.DEEPSEEK_ALIASES),
+    "kimi_k2": Reader(read=hf_mixture.kimi_k2, aliases=hf_mixture.DEEPSEEK_V3_ALIASES),
     "kimi_linear": Reader(read=hf_kimi.kimi_linear, aliases=hf_kimi.KIMI_LINEAR_ALIASES),
     "llama": Reader(read=hf_dense.llama),
     "llama4": Reader(read=hf_llama4.llama4),
-    "llama4_text": Reader(read=hf_positions.llama4_text, aliases=hf_positions.LLAMA4_ALIASES),
+    "llama4_text": Reader(read=hf_positions.llama4_text),
     "llava": Reader(read=hf_vision.llava),
     "minimax_m2": Reader(read=hf_glm.minimax_m2, aliases=hf_glm.MINIMAX_M2_ALIASES),
     "ministral": Reader(read=hf_llama_kin.ministral),

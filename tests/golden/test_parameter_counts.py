@@ -24,6 +24,9 @@ SIZES = {
     "vocab_size": 200_100,  # above every type's special tokens
 }
 GPT2_SIZES = {"n_embd": 64, "n_head": 4, "n_layer": 3, "vocab_size": 128}
+# helium's own default of 20 heads of 128, each with keys of its own, fits no other width.
+HELIUM_SIZES = {**SIZES, "hidden_size": 2560, "num_attention_heads": 20}
+SIZES_OF = {"gpt2": GPT2_SIZES, "helium": HELIUM_SIZES}
 FULL, SLIDING, LINEAR = "full_attention", "sliding_attention", "linear_attention"
 # These have parts of their own: `test_towers_and_encoders.py`.
 WITH_TOWERS = {
@@ -45,8 +48,18 @@ WITH_TOWERS = {
 }
 WITHOUT_A_CLASS = {"kimi_k2"}
 DECODERS = sorted(set(model_types()) - WITH_TOWERS - WITHOUT_A_CLASS)
-NEEDED = {"deepseek_v2": {"num_experts_per_tok": 2}, "opt": {"ffn_dim": 96}}
-WITHOUT_HEAD_DIM = ("bloom", "cohere2", "deepseek", "falcon", "gpt_neox", "olmoe", "opt", "phi3")
+# Without these the reference class itself raises (it computes with the None that it has for
+# them), or has a default that goes with no small model.
+NEEDED = {
+    "deepseek_v2": {"num_experts_per_tok": 2},
+    "dots1": {"n_routed_experts": 16, "n_shared_experts": 1, "num_experts_per_tok": 2},
+    "hunyuan_v1_dense": {"head_dim": 8},
+    "ministral": {"head_dim": 8},
+    "nemotron": {"num_key_value_heads": 4},
+    "opt": {"ffn_dim": 96},
+}
+# falcon's class raises where it is given; olmoe's norm and its heads then differ in width.
+WITHOUT_HEAD_DIM = {"falcon", "olmoe"}
 WITHOUT_POSITIONS = {"bloom"}
 OWN: dict[str, dict[str, st.SearchStrategy[Any]]] = {
     "ernie4_5_moe": {
@@ -65,6 +78,7 @@ OWN: dict[str, dict[str, st.SearchStrategy[Any]]] = {
         "parallel_attn": st.booleans(),
     },
     "cohere": {"use_qk_norm": st.booleans()},
+    "helium": {"head_dim": st.just(128), "num_key_value_heads": st.sampled_from([1, 4, 20])},
     "kimi_linear": {
         "linear_num_heads": st.sampled_from([2, 4]),
         "linear_head_dim": st.just(16),
@@ -78,7 +92,7 @@ OWN: dict[str, dict[str, st.SearchStrategy[Any]]] = {
 
 def least_fields(model_type: str) -> dict[str, Any]:
     """Return a configuration that leaves out all that has a default."""
-    sizes = GPT2_SIZES if model_type == "gpt2" else SIZES
+    sizes = SIZES_OF.get(model_type, SIZES)
     return {"model_type": model_type, **sizes, **NEEDED.get(model_type, {})}
 
 
@@ -184,7 +198,8 @@ def varied(model_type: str) -> st.SearchStrategy[dict[str, Any]]:
         flags.append("mlp_bias")
     optional: dict[str, st.SearchStrategy[Any]] = {flag: st.booleans() for flag in flags}
     optional["num_key_value_heads"] = st.sampled_from([1, 4, 32])
-    optional["num_experts_per_tok"] = st.sampled_from([1, 3])
+    if model_type != "ernie4_5_moe":  # moe_k is drawn there, and is the same field
+        optional["num_experts_per_tok"] = st.sampled_from([1, 3])
     optional["moe_intermediate_size"] = st.sampled_from([8, 24])
     optional["decoder_sparse_step"] = st.sampled_from([1, 2])
     optional["mlp_only_layers"] = st.sampled_from([None, [], [0], [1, 3]])
@@ -194,11 +209,17 @@ def varied(model_type: str) -> st.SearchStrategy[dict[str, Any]]:
     optional["v_head_dim"] = st.just(24)
     optional["shared_expert_intermediate_size"] = st.just(56)
     optional["n_shared_experts"] = st.sampled_from([1, 3])
-    if model_type == "falcon_h1" or not model_type.startswith(WITHOUT_HEAD_DIM):
+    if model_type not in WITHOUT_HEAD_DIM:
         optional["head_dim"] = st.sampled_from([8, 16])
     experts = {
         "mixtral": "num_local_experts",
         "deepseek_v3": "n_routed_experts",
+        "dots1": "n_routed_experts",
+        "glm4_moe_lite": "n_routed_experts",
+        "granitemoe": "num_local_experts",
+        "granitemoeshared": "num_local_experts",
+        "mistral4": "n_routed_experts",
+        "solar_open": "n_routed_experts",
         "deepseek_v4": "n_routed_experts",
         "glm4_moe": "n_routed_experts",
         "ernie4_5_moe": "moe_num_experts",
@@ -226,7 +247,7 @@ def varied(model_type: str) -> st.SearchStrategy[dict[str, Any]]:
     optional.update(OWN.get(model_type, {}))
     least = least_fields(model_type)
     return st.fixed_dictionaries(
-        {key: st.just(value) for key, value in least.items()},
+        {key: optional.get(key, st.just(value)) for key, value in least.items()},
         optional={key: values for key, values in optional.items() if key not in least},
     )
 

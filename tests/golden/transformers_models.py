@@ -13,6 +13,7 @@ from transformers import (
     AutoModelForSpeechSeq2Seq,
     PretrainedConfig,
 )
+from transformers.models.mistral4.modeling_mistral4 import Mistral4ForCausalLM
 
 _CLASSES = {
     "gemma3": AutoModelForImageTextToText,
@@ -31,6 +32,8 @@ _CLASSES = {
     "t5": AutoModelForSeq2SeqLM,
     "whisper": AutoModelForSpeechSeq2Seq,
 }
+# Of these, transformers 5.23 has the class and no entry for it in its automatic ones.
+_WITHOUT_AN_ENTRY = {"mistral4": Mistral4ForCausalLM}
 
 
 def reference_config(fields: dict[str, Any]) -> PretrainedConfig:
@@ -43,9 +46,11 @@ def reference_model(
     fields: dict[str, Any], *, device: str = "meta", **options: Any
 ) -> torch.nn.Module:
     """Return transformers' own model, on the meta device unless told."""
-    known = _CLASSES.get(fields["model_type"], AutoModelForCausalLM)
+    model_type = fields["model_type"]
+    own = _WITHOUT_AN_ENTRY.get(model_type)
+    build = own._from_config if own else _CLASSES.get(model_type, AutoModelForCausalLM).from_config
     with torch.device(device):
-        return known.from_config(reference_config(fields), **options)
+        return build(reference_config(fields), **options)
 
 
 def reference_parameter_count(fields: dict[str, Any]) -> int:

@@ -98,6 +98,8 @@ def test_absent_shape_of_a_gpt2_is_required(field):
         ("qwen3_moe", {"decoder_sparse_step": 0}, "decoder_sparse_step"),
         ("deepseek_v2", {"num_experts_per_tok": None}, "num_experts_per_tok"),
         ("deepseek_v2", {"mlp_bias": True}, "mlp_bias"),
+        ("helium", {"head_dim": 24}, "head_dim"),
+        ("olmoe", {"head_dim": 24}, "head_dim"),
         ("deepseek_v3", {"first_k_dense_replace": -1}, "first_k_dense_replace"),
         ("deepseek_v3", {"q_lora_rank": 0}, "q_lora_rank"),
         ("deepseek_v3", {"n_shared_experts": "1"}, "n_shared_experts"),
