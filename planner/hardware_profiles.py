@@ -129,6 +129,8 @@ class StackProfile(Part):
     `gather_host_us_per_module` is the host's time around a module whose parameters are gathered.
     `gathers_in_8_bits`: under fp8, parameters are gathered once a step as products read them.
     `syncs_under_compute`: what is synced once a step hides under backward and the next forward.
+    `offloads_under_compute`: offloaded activations move on streams of their own beside compute, and
+    not on the stream that computes.
     `copies_gathered`: gathered parameters and gradients are copied between flat and own tensors.
     `autocasts`: where nothing is sharded, fp32 weights are cast for every micro-batch.
     `workspace_gib` of `runtime_gib` is tensors that libraries allocate through the framework.
@@ -156,6 +158,7 @@ class StackProfile(Part):
     overlap: OverlapProfile
     gathers_in_8_bits: bool = False
     syncs_under_compute: bool
+    offloads_under_compute: bool
     copies_gathered: bool
     autocasts: bool
     tensor_parallel_overlap_ratio: Annotated[float, Field(ge=0, lt=1)]

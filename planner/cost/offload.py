@@ -54,9 +54,10 @@ def offload_seconds(
 ) -> OffloadSeconds:
     """Return what the choices' offloads add; a choice without offload adds nothing.
 
-    Parameters are fetched for forward and again for backward; activations leave during forward
-    and come back during backward; the optimiser's gradients leave and its parameters come back
-    once a step, with the update on the host between them, none of it hidden.
+    Parameters are fetched for forward and again for backward, ahead of their use. Activations leave
+    during forward and come back during backward, beside compute or in its way, as the stack moves
+    them. The optimiser's gradients leave and its parameters come back once a step, with the update
+    on the host between them, none of it hidden.
 
     On NVMe the streams run beside those of the host, and the slower of the two counts: parameters
     are read as they are fetched, and once a step states are read and written, and parameters that
@@ -70,7 +71,6 @@ def offload_seconds(
     fetched = np.where(choices.offload_parameters, shard * per_fetched, 0.0)
     stored = np.where(choices.offload_activations, kept_bytes / down, 0.0)
     restored = np.where(choices.offload_activations, kept_bytes / up, 0.0)
-    overlap = setting.overlap
     trained = held.trained()
     own = shard if trained is held else sharded_parameters(trained, setting)
     updated = np.where(choices.zero_stage == 0, trained.total(), own)
@@ -84,10 +84,17 @@ def offload_seconds(
     on_drives = read + written / drives.write_bytes_per_second
     per_parameter = np.maximum(on_host, on_drives)
     return OffloadSeconds(
-        forward=exposed_seconds(fetched + stored, windows.forward, overlap),
-        backward=exposed_seconds(fetched + restored, windows.backward, overlap),
+        forward=_exposed(fetched, stored, windows.forward, setting),
+        backward=_exposed(fetched, restored, windows.backward, setting),
         step_end=np.where(choices.offload_optimizer, updated * per_parameter, 0.0),
     )
+
+
+def _exposed(fetched: Floats, moved: Floats, window: Floats, setting: Setting) -> Floats:
+    """Return what fetching parameters and moving activations add to a window."""
+    if setting.stack.offloads_under_compute:
+        return exposed_seconds(fetched + moved, window, setting.overlap)
+    return exposed_seconds(fetched, window, setting.overlap) + moved
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
