@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from http import HTTPStatus
 from importlib.metadata import version
 from pathlib import Path
 
@@ -15,10 +16,11 @@ from starlette.concurrency import run_in_threadpool
 
 from api.agent_services import agent_services_of
 from api.dashboard import pages, rendering, sign_in
-from api.dashboard.page_route import is_for_a_page, missing_page
+from api.dashboard.page_route import is_for_a_page, missing_page, readable_response
 from api.db import Database
 from api.deps import Services
 from api.description import describe
+from api.errors import http_problem
 from api.fleet_metrics import FleetCollector
 from api.head_requests import HeadRequests
 from api.metrics import Metrics
@@ -165,6 +167,17 @@ async def _on_missing(request: Request, error: Exception) -> Response:
     return await on_http_exception(request, error)
 
 
+async def _on_wrong_method(request: Request, error: Exception) -> Response:
+    """Answer for an address that is only sent to, which a browser opens all the same."""
+    if is_for_a_page(request):
+        return readable_response(
+            http_problem(HTTPStatus.METHOD_NOT_ALLOWED, "a form is sent here; there is no page"),
+            request,
+            dict(getattr(error, "headers", None) or {}),
+        )
+    return await on_http_exception(request, error)
+
+
 def _assemble(app: FastAPI, settings: Settings) -> None:
     for routes in (
         plans,
@@ -186,9 +199,10 @@ def _assemble(app: FastAPI, settings: Settings) -> None:
     app.include_router(pages.router, include_in_schema=False)
     app.mount("/static", StaticFiles(directory=STATIC), name="static")
     add_handlers(app)
-    app.add_exception_handler(404, _on_missing)
+    app.add_exception_handler(HTTPStatus.NOT_FOUND, _on_missing)
+    app.add_exception_handler(HTTPStatus.METHOD_NOT_ALLOWED, _on_wrong_method)
     describe(app)
     app.add_middleware(HeadRequests)
-    app.add_middleware(BodyLimit, limit_bytes=settings.body_bytes_limit)
-    app.add_middleware(HostCheck, settings=settings)
-    app.add_middleware(RequestRecord, metrics=app.state.metrics)
+    app.add_middleware(BodyLimit, limit_bytes=settings.body_bytes_limit, refuse=readable_response)
+    app.add_middleware(HostCheck, settings=settings, refuse=readable_response)
+    app.add_middleware(RequestRecord, metrics=app.state.metrics, refuse=readable_response)

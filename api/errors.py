@@ -45,6 +45,7 @@ from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 from api.schemas import Problem, ProblemField
 from planner.errors import InputError, MeshwrightError, shorten
 from planner.schema.document import field_path
+from planner.units import format_bytes
 
 PROBLEM_TYPE_PREFIX = "urn:meshwright:problem:"
 
@@ -304,7 +305,8 @@ def body_too_large_problem(limit_bytes: int) -> Problem:
     """Return the problem for a body above the limit."""
     status = HTTPStatus.REQUEST_ENTITY_TOO_LARGE
     return http_problem(
-        status, f"the body is larger than {limit_bytes} bytes; give the configuration alone"
+        status,
+        f"the body is larger than {format_bytes(limit_bytes)}; give the configuration alone",
     )
 
 

@@ -5,16 +5,22 @@ from __future__ import annotations
 import re
 import time
 import uuid
+from collections.abc import Callable
 
 import structlog
 from starlette.datastructures import Headers, MutableHeaders
+from starlette.requests import Request
+from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from structlog.contextvars import bind_contextvars, clear_contextvars
 
 from api.errors import body_too_large_problem, misdirected_problem, problem_of
 from api.metrics import Metrics
-from api.problems import problem_response
+from api.schemas import Problem
 from api.settings import Settings
+
+# What answers with a problem, beside further headers, as whoever asks can read it.
+Refuse = Callable[[Problem, Request, dict[str, str] | None], Response]
 
 _LOOPBACK_NAMES = ("localhost", "127.0.0.1", "[::1]")
 _SAFE_HEADERS = {
@@ -32,8 +38,8 @@ log = structlog.get_logger(__name__)
 class RequestRecord:
     """Names each request, logs and counts it, and answers where the application failed."""
 
-    def __init__(self, app: ASGIApp, metrics: Metrics) -> None:
-        self._app = app
+    def __init__(self, app: ASGIApp, metrics: Metrics, refuse: Refuse) -> None:
+        self._app, self._refuse = app, refuse
         self._metrics = metrics
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -63,7 +69,7 @@ class RequestRecord:
             log.exception("request failed", method=scope["method"], path=scope["path"])
             if status:
                 raise
-            response = problem_response(problem_of(error), instance=scope["path"])
+            response = self._refuse(problem_of(error), Request(scope), None)
             await response(scope, receive, named_send)
         finally:
             self._record(scope, status, time.perf_counter() - started)
@@ -82,8 +88,8 @@ class HostCheck:
     (DNS rebinding); the `Host` header still has its name.
     """
 
-    def __init__(self, app: ASGIApp, settings: Settings) -> None:
-        self._app = app
+    def __init__(self, app: ASGIApp, settings: Settings, refuse: Refuse) -> None:
+        self._app, self._refuse = app, refuse
         self._names = _host_names(settings)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -95,7 +101,7 @@ class HostCheck:
         if _host_name(host) in self._names:
             await self._app(scope, receive, send)
             return
-        response = problem_response(misdirected_problem(host), instance=scope["path"])
+        response = self._refuse(misdirected_problem(host), Request(scope), None)
         await response(scope, receive, send)
 
 
@@ -119,8 +125,8 @@ def _host_name(host: str) -> str:
 class BodyLimit:
     """Reads the body before the application does, and refuses one above the limit."""
 
-    def __init__(self, app: ASGIApp, limit_bytes: int) -> None:
-        self._app = app
+    def __init__(self, app: ASGIApp, limit_bytes: int, refuse: Refuse) -> None:
+        self._app, self._refuse = app, refuse
         self._limit_bytes = limit_bytes
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -131,9 +137,7 @@ class BodyLimit:
         body = await self._read(scope, receive)
         if body is None:
             problem = body_too_large_problem(self._limit_bytes)
-            response = problem_response(
-                problem, instance=scope["path"], headers={"Connection": "close"}
-            )
+            response = self._refuse(problem, Request(scope), {"Connection": "close"})
             await response(scope, receive, send)
             return
         given = False

@@ -18,7 +18,7 @@ from api.dashboard.rendering import problem_page
 from api.dashboard.visit import begin_visit, check_form, keep
 from api.deps import SESSION_COOKIE
 from api.errors import UnauthenticatedError, http_problem, invalid_request_problem, problem_of
-from api.problems import error_headers
+from api.problems import error_headers, problem_response
 from api.schemas import Problem
 from planner.errors import shorten
 
@@ -60,7 +60,18 @@ async def missing_page(request: Request) -> Response:
 def is_for_a_page(request: Request) -> bool:
     """Return whether a person asks, with a browser, and not for a document of the interface."""
     accepted = request.headers.get("accept", "")
-    return "text/html" in accepted and not request.url.path.startswith("/v1/")
+    return "text/html" in accepted and not request.scope["path"].startswith("/v1/")
+
+
+def readable_response(
+    problem: Problem, request: Request, headers: dict[str, str] | None = None
+) -> Response:
+    """Return `problem` as whoever asks can read it: a page for a person, else a document."""
+    if not is_for_a_page(request):
+        return problem_response(problem, instance=request.scope["path"], headers=headers)
+    response = problem_page(problem)
+    response.headers.update(headers or {})
+    return response
 
 
 def _sign_in(request: Request) -> Response:

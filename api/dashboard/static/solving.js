@@ -23,12 +23,12 @@
   const events = new EventSource(section.dataset.events);
   events.addEventListener("progress", (event) => {
     const progress = JSON.parse(event.data);
-    const decided = progress.configurations_total - progress.open_count;
-    bar.max = Math.max(progress.configurations_total, 1);
+    const total = progress.configurations_total;
+    const decided = total - progress.open_count;
+    bar.max = Math.max(total, 1);
     bar.value = decided;
     phase.textContent = progress.phase.replaceAll("_", " ");
-    show("decided", decided.toLocaleString("en"));
-    show("configurations_total", progress.configurations_total.toLocaleString("en"));
+    show("decided", total ? `${decided.toLocaleString("en")} of ${total.toLocaleString("en")}` : "n/a");
     show("milp_count", progress.milp_count.toLocaleString("en"));
     show("best_seconds", duration(progress.best_seconds));
     show("lower_bound_seconds", duration(progress.lower_bound_seconds));

@@ -71,7 +71,7 @@ def test_a_body_above_the_limit_is_refused(make_client, path):
         answer = client.post(path, content=b" " * 1001, headers=JSON)
 
         assert problem(answer)["status"] == 413
-        assert "1000 bytes" in answer.json()["detail"]
+        assert "1000 B;" in answer.json()["detail"]
 
 
 def test_a_body_without_a_length_is_refused_as_soon_as_it_is_too_long(make_client):
@@ -79,6 +79,29 @@ def test_a_body_without_a_length_is_refused_as_soon_as_it_is_too_long(make_clien
     chunks = (b" " * 400 for _ in range(3))
     with make_client(body_bytes_limit=1000) as client:
         assert problem(client.post("/v1/plans", content=chunks, headers=JSON))["status"] == 413
+
+
+@pytest.mark.parametrize(
+    ("sent", "status", "said"),
+    [
+        (("POST", "/plans/new", {}), 413, "the body is larger than 1000 B"),
+        (("GET", "/", {"Host": "elsewhere.example"}), 421, "is not a name of this service"),
+        (("GET", "/logout", {}), 405, "a form is sent here; there is no page"),
+    ],
+)
+def test_what_no_page_answered_is_a_page_for_a_browser(make_client, sent, status, said):
+    method, path, headers = sent
+    browser = {"Accept": "text/html,*/*", **headers}
+    content = b"x" * 1001 if method == "POST" else None
+    with make_client(body_bytes_limit=1000) as client:
+        answer = client.request(method, path, content=content, headers=browser)
+
+    assert answer.status_code == status
+    assert answer.headers["content-type"] == "text/html; charset=utf-8"
+    assert said in answer.text
+    assert "default-src 'self'" in answer.headers["content-security-policy"]
+    if status == 405:
+        assert answer.headers["allow"] == "POST"
 
 
 def test_a_body_at_the_limit_is_read(make_client):
