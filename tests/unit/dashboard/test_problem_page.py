@@ -1,0 +1,18 @@
+"""The page of a problem: what went wrong, and where to go from there."""
+
+from __future__ import annotations
+
+import pytest
+
+from api.dashboard.rendering import problem_page
+from api.errors import http_problem
+
+
+@pytest.mark.parametrize(("status", "signs_in"), [(401, True), (403, False), (429, False)])
+def test_only_who_is_not_known_is_sent_to_sign_in(status: int, signs_in: bool) -> None:
+    text = bytes(problem_page(http_problem(status, "why it was refused")).body).decode()
+    main = text.partition("<main")[2].partition("</main>")[0]
+
+    assert "why it was refused" in main
+    assert ('href="/login"' in main) is signs_in
+    assert main.count("button primary") == 1
