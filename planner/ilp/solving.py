@@ -72,6 +72,7 @@ def decompose(state: State, index: int, instance: Instance, *, seconds: float) -
     frontier = state.frontier
     limit = frontier.limit_of(index)
     known = state.branchings.get(index)
+    before = None if known is None else known.assignment
     if known is None:
         if not np.isfinite(limit):
             return False
@@ -79,7 +80,7 @@ def decompose(state: State, index: int, instance: Instance, *, seconds: float) -
         if known is None:
             return False
         state.branchings[index] = known
-    known.limit, before = min(known.limit, limit), known.assignment
+    known.limit = min(known.limit, limit)
     known.run(seconds=min(seconds, state.seconds_left), enough=frontier.next_key())
     if known.assignment is not None and known.assignment is not before:
         known.is_taken = offer(state, index, instance, known.assignment)
