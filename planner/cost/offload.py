@@ -57,7 +57,8 @@ def offload_seconds(
     Parameters are fetched for forward and again for backward, ahead of their use. Activations leave
     during forward and come back during backward, beside compute or in its way, as the stack moves
     them. The optimiser's gradients leave and its parameters come back once a step, with the update
-    on the host between them, none of it hidden.
+    on the host between them, none of it hidden. Parameters that are offloaded without it meet their
+    gradients on the device for the update: both leave and come back once a step.
 
     On NVMe the streams run beside those of the host, and the slower of the two counts: parameters
     are read as they are fetched, and once a step states are read and written, and parameters that
@@ -83,10 +84,12 @@ def offload_seconds(
     read = setting.optimizer_state_bytes / drives.read_bytes_per_second
     on_drives = read + written / drives.write_bytes_per_second
     per_parameter = np.maximum(on_host, on_drives)
+    per_brought = (setting.reduce_bytes + _MASTER_BYTES) / down + 2.0 * _MASTER_BYTES / up
+    brought = np.where(choices.offload_parameters, updated * per_brought, 0.0)
     return OffloadSeconds(
         forward=_exposed(fetched, stored, windows.forward, setting),
         backward=_exposed(fetched, restored, windows.backward, setting),
-        step_end=np.where(choices.offload_optimizer, updated * per_parameter, 0.0),
+        step_end=np.where(choices.offload_optimizer, updated * per_parameter, brought),
     )
 
 

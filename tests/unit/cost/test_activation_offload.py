@@ -61,3 +61,19 @@ def test_torch_fetches_parameters_under_compute_all_the_same() -> None:
     """4 bytes each, twice: a fifth of it slows compute; activations are waited for."""
     both = seconds(Stack.TORCH, Offload.PARAMETERS, Offload.ACTIVATIONS).offload_exposed.item()
     assert both == pytest.approx(0.2 * 2 * SHARD * 4 / UP + MOVED)
+
+
+def step_end(*offload: Offload) -> float:
+    """Return what a block of Llama-3-8B adds to the end of a step for moving its states."""
+    (kind,) = cluster_hardware(cluster_from_short_form("1x8xh100-sxm5-80gb")).kinds
+    rows = Configurations.of([Configuration(data_parallel_shard_degree=8)])
+    here = setting(a_job(sequence_length=8192, stack=Stack.TORCH), kind, rows)
+    choices = Choices.of([Choice(zero_stage=3, offload=offload)])
+    found = layer_seconds(LLAMA, "block", choices=choices, setting=here, extras=no_extras(here))
+    return float(found.step_end_seconds.offload_exposed.item())
+
+
+def test_parameters_alone_meet_their_gradients_on_the_device_once_a_step() -> None:
+    """Gradients leave in 4 bytes and come back, fp32 parameters come and leave: 27.3 M of each."""
+    assert step_end() == 0.0
+    assert step_end(Offload.PARAMETERS) == pytest.approx(SHARD * (8 / DOWN + 8 / UP))
