@@ -22,11 +22,12 @@ from planner.ilp.instance import Assignment, Instance
 from planner.ilp.loads import loads_of, loads_within
 from planner.ilp.patterns import TooManyError
 from planner.ilp.places import everywhere, halves, placed
-from planner.ilp.rank_loads import RankLoads, linked, ranks_of
+from planner.ilp.rank_loads import RankLoads, linked, loads_in_band, ranks_of
 from planner.ilp.reduction import Reduction, reduction
 from planner.ilp.settling import EASING, branching_on, nothing
 
-_LOADS_MOST = 20_000
+_LOADS_LISTED = 150_000
+_LOADS_PRICED = 20_000
 _LEAST_SECONDS = 0.05
 
 
@@ -110,6 +111,8 @@ class Placing:
         ranks = self._ranks(instance, reduced, node.ranks, by_region=by_region)
         if ranks is None:
             return None, None
+        if not ranks:
+            return nothing(instance, self.limit), None
         try:
             left = linked(instance, reduced, ranks, limit=self.limit, by_region=by_region)
         except TooManyError:
@@ -134,13 +137,19 @@ class Placing:
         *,
         by_region: bool,
     ) -> Sequence[RankLoads] | None:
-        """Return the loads of every rank, None where they are too many.
+        """Return the loads of every rank, none where one has none, None where they are too many.
 
         Those `known` of wider windows are priced again only if they may go together.
         """
         if known is None:
-            loads = loads_of(instance, reduced.windows, most=_LOADS_MOST)
-            return None if loads is None else ranks_of(instance, reduced, loads)
+            loads = loads_of(instance, reduced.windows, most=_LOADS_LISTED)
+            if loads is None:
+                return None
+            loads = loads_in_band(instance, loads, most=self.limit - reduced.bounds.fill_sum)
+            if not all(loads):
+                return []
+            is_much = sum(map(len, loads)) > _LOADS_PRICED
+            return None if is_much else ranks_of(instance, reduced, loads)
         masks = loads_within(instance, reduced.windows, [own.loads for own in known])
         before: Sequence[RankLoads] = [
             own.shifted(instance, place).taken(mask)
@@ -151,7 +160,7 @@ class Placing:
         except TooManyError:
             return before
         if left is None:
-            return [own.taken(np.zeros(len(own.loads), dtype=bool)) for own in before]
+            return []
         before = left.ranks
         ranks = ranks_of(instance, reduced, [own.loads for own in before])
         return [own.raised(other) for own, other in zip(ranks, before, strict=True)]

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from planner.cost.configuration import Booleans, Floats
+from planner.ilp.duals import scaled
 from planner.ilp.instance import Instance
 from planner.ilp.loads import Load
 from planner.ilp.rank import Rank, rank_of
@@ -16,6 +17,7 @@ from planner.ilp.sharpening import Tables
 from planner.ilp.transitions import Step, steps_of
 
 _SUMS_MOST = 300
+_ROUNDING = 1e-9
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,6 +79,32 @@ def ranks_of(
             )
         )
     return found
+
+
+def loads_in_band(
+    instance: Instance, loads: Sequence[Sequence[Load]], *, most: float
+) -> list[list[Load]]:
+    """Return the loads that plans with no rho t + u above `most` may have, by the cheapest choices.
+
+    With w_k the least omega of a layer of kind k on any rank, w times the loads of all ranks adds
+    up to the same in every plan: what a rank holds is at least what the others leave.
+    """
+    costs = [scaled(kind, instance.repeat_count) for kind in instance.kinds]
+    own = instance.repeat_count * instance.stage_pace + instance.stage_end
+    for kind, cost in zip(instance.kinds, costs, strict=True):
+        if kind.pinned_stage is not None:
+            own[kind.pinned_stage] += cost[kind.pinned_stage].min()
+    free = list(instance.free_kinds)
+    weights = np.array([costs[k].min() for k in free])
+    counts = np.array([instance.kinds[k].count for k in free])
+    least = float(own.sum() + weights @ counts) - (instance.stage_count - 1) * most
+    rounding = _ROUNDING * abs(most)
+    kept = []
+    for held, alone in zip(loads, own, strict=True):
+        cost = np.array(held, dtype=np.int64).reshape(len(held), len(free)) @ weights + alone
+        inside = (cost <= most + rounding) & (cost >= least - rounding)
+        kept.append([held[place] for place in np.flatnonzero(inside).tolist()])
+    return kept
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
