@@ -29,6 +29,7 @@ class Ending:
         self._rank = rank
         self._world_size = world_size
         self._begun = 0
+        self._has_ended = False
 
     @staticmethod
     def of_process() -> Ending:
@@ -40,7 +41,12 @@ class Ending:
         )
 
     def step_begins(self) -> None:
-        """Note that this rank begins a step, and tell the others."""
+        """Note that this rank begins a step, and tell the others.
+
+        What all ranks do together after the script is no step of it.
+        """
+        if self._has_ended:
+            return
         self._begun += 1
         if self._rank < _TELLING_RANKS:
             self._store.set(f"{_BEGUN}/{self._rank}", str(self._begun))
@@ -52,6 +58,7 @@ class Ending:
             ModelMismatchError: if others have begun a step that this rank never will, or have not
                 ended after so many seconds.
         """
+        self._has_ended = True
         self._store.set(f"{_ENDED}/{self._rank}", str(self._begun))
         ended = [f"{_ENDED}/{rank}" for rank in range(self._world_size)]
         until = time.monotonic() + seconds

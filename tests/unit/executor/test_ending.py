@@ -50,3 +50,13 @@ def test_ranks_that_have_all_ended_after_different_steps_are_told() -> None:
             ending.wait(0.0)
     with pytest.raises(ModelMismatchError, match="after 1 steps, and others after more or fewer"):
         third.wait(0.0)
+
+
+def test_what_a_rank_does_after_the_script_is_no_step_of_it() -> None:
+    """The first has ended and meters a step, while the second still looks for the third."""
+    first, second, _ = endings(3, 2, 2, 1)
+    with pytest.raises(ModelMismatchError, match="others have not"):
+        first.wait(0.0)
+    first.step_begins()
+    with pytest.raises(ModelMismatchError, match="others have not"):
+        second.wait(0.0)
