@@ -79,7 +79,9 @@ class Region:
 class Branching:
     """The regions that are left, and the best plan known below the limit.
 
-    `floors` are lower bounds of rho t + u and of rho t by rank, each [loads]; `unsettled` is the
+    Plans are evaluated as ones of `whole`, of which the decomposition's instance may be a part.
+    `floors` are lower bounds of rho t + u and of rho t by rank, each [loads], the former from
+    packings where `is_packed` [loads]; `unsettled` is the
     least bound of the regions that nothing can be done about. `is_taken` is for whoever asks: what
     became of the plan when it was offered.
     """

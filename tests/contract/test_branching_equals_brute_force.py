@@ -13,6 +13,7 @@ import pytest
 
 from planner.ilp.branching import Branching
 from planner.ilp.instance import Instance, evaluate, fits
+from planner.ilp.placing import Placing
 from planner.ilp.reduction import reduction
 from planner.ilp.settling import branching_of
 from planner.ilp.sharpening import sharpened
@@ -40,6 +41,16 @@ def is_left_alone(instance: Instance) -> bool:
     return instance.extras is not None and not has_cuts
 
 
+def assert_found_the_best(instance: Instance, found: Branching | Placing, best: float) -> None:
+    """What was found is a plan of the instance that fits, and as fast as the best."""
+    assert found.assignment is not None
+    assert_places_every_layer(instance, found.assignment)
+    evaluation = evaluate(instance, found.assignment)
+    assert fits(instance, evaluation)
+    assert evaluation.step_seconds == pytest.approx(best, rel=1e-9)
+    assert found.best_seconds == evaluation.step_seconds
+
+
 @pytest.mark.parametrize("above", [0.0, 0.02, 0.5])
 def test_branching_finds_the_optimum_below_a_cutoff(above: float) -> None:
     """At the optimum, a little above it and far above it; no bound on the way exceeds it."""
@@ -61,12 +72,7 @@ def test_branching_finds_the_optimum_below_a_cutoff(above: float) -> None:
         seen["settled" if not np.isfinite(found.lower()) else "left"] += 1
         if np.isfinite(found.lower()):
             continue
-        assert found.assignment is not None, f"instance {seed}"
-        assert_places_every_layer(instance, found.assignment)
-        evaluation = evaluate(instance, found.assignment)
-        assert fits(instance, evaluation)
-        assert evaluation.step_seconds == pytest.approx(best, rel=1e-9)
-        assert found.best_seconds == evaluation.step_seconds
+        assert_found_the_best(instance, found, best)
     assert seen["settled"] > 9 * seen["left"]
 
 
