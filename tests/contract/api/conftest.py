@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import shutil
 import uuid
 from collections.abc import Callable, Iterator
@@ -10,10 +11,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import structlog
 from fastapi import FastAPI
 from fastapi.testclient import TestClient
 from sqlalchemy import create_engine, text
 
+from api import logs
 from api.app import create_app
 from api.caller import Scope
 from api.db import Database
@@ -122,6 +125,19 @@ def client(
     changes: dict[str, Any] = getattr(request.module, "APPLICATION", {})
     with TestClient(make_app(**changes), headers=PATIENT) as client:
         yield client
+
+
+@pytest.fixture
+def json_logs(
+    capsys: pytest.CaptureFixture[str],
+) -> Iterator[pytest.CaptureFixture[str]]:
+    """What is written as a service writes logs; what was configured before comes back."""
+    before, root = structlog.get_config(), logging.getLogger()
+    handlers, level = root.handlers, root.level
+    logs.configure("json")
+    yield capsys
+    structlog.configure(**before)
+    root.handlers, root.level = handlers, level
 
 
 def _opened(url: str) -> Iterator[Database]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 from concurrent.futures import ThreadPoolExecutor
@@ -122,16 +123,16 @@ def test_what_only_the_solve_finds_wrong_is_told_like_any_bad_input(client):
     ]
 
 
-def test_a_broken_solve_keeps_its_inner_workings_to_itself_and_the_log(client, capsys):
+def test_a_broken_solve_keeps_its_inner_workings_to_itself_and_the_log(client, json_logs):
     answer = client.post("/v1/plans", json=a_request(BROKEN))
 
     assert answer.status_code == 500
     assert answer.json()["type"] == "urn:meshwright:problem:internal-error"
     assert "secret" not in answer.text
-    logged = "".join(capsys.readouterr())
-    assert "solve failed" in logged
+    lines = [json.loads(line) for line in json_logs.readouterr().err.splitlines()]
+    (logged,) = [line for line in lines if line["event"] == "solve failed"]
     # with the frames of the process that failed, where the fault is
-    assert "in plan_by_batch" in logged
+    assert "in plan_by_batch" in logged["exception"]
 
 
 def test_a_solver_that_dies_fails_its_own_request_alone(client):

@@ -5,24 +5,11 @@ from __future__ import annotations
 import json
 import logging
 
-import pytest
 import structlog
 
-from api import logs
 from api.first_key import ensure_key
 from api.settings import Settings
 from tests.contract.api.callers import a_key, bearer
-
-
-@pytest.fixture
-def json_logs(capsys):
-    """What is written as a service writes logs; what was configured before comes back."""
-    before, root = structlog.get_config(), logging.getLogger()
-    handlers, level = root.handlers, root.level
-    logs.configure("json")
-    yield capsys
-    structlog.configure(**before)
-    root.handlers, root.level = handlers, level
 
 
 def test_no_key_cookie_or_password_is_logged(make_client, database, json_logs):
