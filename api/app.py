@@ -17,6 +17,7 @@ from starlette.concurrency import run_in_threadpool
 from api.agent_services import agent_services_of
 from api.dashboard import pages, rendering, sign_in
 from api.dashboard.page_route import is_for_a_page, missing_page, readable_response
+from api.dashboard.visit import begin_visit
 from api.db import Database
 from api.deps import Services
 from api.description import describe
@@ -170,6 +171,7 @@ async def _on_missing(request: Request, error: Exception) -> Response:
 async def _on_wrong_method(request: Request, error: Exception) -> Response:
     """Answer for an address that is only sent to, which a browser opens all the same."""
     if is_for_a_page(request):
+        await begin_visit(request)
         return readable_response(
             http_problem(HTTPStatus.METHOD_NOT_ALLOWED, "a form is sent here; there is no page"),
             request,

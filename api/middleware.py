@@ -128,6 +128,7 @@ class BodyLimit:
     def __init__(self, app: ASGIApp, limit_bytes: int, refuse: Refuse) -> None:
         self._app, self._refuse = app, refuse
         self._limit_bytes = limit_bytes
+        self._discarded_bytes = 2 * limit_bytes
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass the request on with its body in one piece."""
@@ -152,9 +153,16 @@ class BodyLimit:
         await self._app(scope, whole_body, send)
 
     async def _read(self, scope: Scope, receive: Receive) -> bytes | None:
-        """Return the body, or nothing if it is too large."""
-        declared = Headers(scope=scope).get("content-length", "0")
-        if declared.isdecimal() and int(declared) > self._limit_bytes:
+        """Return the body, or nothing if it is too large.
+
+        What is too large is read on and thrown away, up to twice the limit: a connection that is
+        closed with bytes unread is reset, and neither a client nor a proxy then sees the answer.
+        """
+        headers = Headers(scope=scope)
+        declared = headers.get("content-length", "0")
+        declared_bytes = int(declared) if declared.isdecimal() else 0
+        too_large = declared_bytes > self._limit_bytes
+        if too_large and ("expect" in headers or declared_bytes > self._discarded_bytes):
             return None
         parts: list[bytes] = []
         length = 0
@@ -162,11 +170,12 @@ class BodyLimit:
             message = await receive()
             part = message.get("body", b"")
             length += len(part)
-            if length > self._limit_bytes:
-                return None
-            parts.append(part)
-            if message["type"] == "http.disconnect" or not message.get("more_body", False):
-                return b"".join(parts)
+            too_large = too_large or length > self._limit_bytes
+            if not too_large:
+                parts.append(part)
+            ended = message["type"] == "http.disconnect" or not message.get("more_body", False)
+            if ended or length > self._discarded_bytes:
+                return None if too_large else b"".join(parts)
 
 
 def _safe_headers(path: str) -> dict[str, str]:

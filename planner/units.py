@@ -26,6 +26,7 @@ _PREFIXES = {
     "Ti": float(TIB),
     "Pi": float(2**50),
 }
+_LEAST_SECONDS = 1e-12
 _BYTES = re.compile(r"^\s*([0-9.eE+-]+)\s*(Ki|Mi|Gi|Ti|Pi|k|M|G|T|P|)B(/s)?\s*$")
 _SECONDS = re.compile(r"^\s*([0-9.eE+-]+)\s*(ns|us|µs|ms|s|min|h|d)\s*$")
 _SECONDS_PER = {
@@ -68,19 +69,23 @@ def format_bytes(count: float) -> str:
     """Return `count` bytes for a reader, in binary units: `1.5 GiB`."""
     for unit, scale in (("TiB", TIB), ("GiB", GIB), ("MiB", MIB), ("KiB", KIB)):
         if abs(count) >= scale:
-            return f"{count / scale:.4g} {unit}"
+            return f"{_four_digits(count / scale)} {unit}"
     return f"{count:.0f} B"
 
 
 def format_seconds(seconds: float) -> str:
-    """Return `seconds` for a reader, in the unit that suits: `3.21 ms`."""
+    """Return `seconds` for a reader, in the unit that suits: `3.21 ms`.
+
+    What is under a picosecond is what rounding left of a difference, and reads `0 s`.
+    """
     if not math.isfinite(seconds):
         return str(seconds)
-    if seconds == 0.0:
+    rounded = float(f"{seconds:.4g}")
+    if abs(rounded) < _LEAST_SECONDS:
         return "0 s"
     for unit, scale in (("s", 1.0), ("ms", 1e-3), ("µs", 1e-6)):
-        if abs(seconds) >= scale:
-            return f"{seconds / scale:.4g} {unit}"
+        if abs(rounded) >= scale:
+            return f"{_four_digits(seconds / scale)} {unit}"
     return f"{seconds * 1e9:.4g} ns"
 
 
@@ -88,5 +93,10 @@ def format_count(count: float) -> str:
     """Return `count` for a reader with a decimal prefix: `8.03 G`."""
     for unit, scale in (("T", 1e12), ("G", 1e9), ("M", 1e6), ("k", 1e3)):
         if abs(count) >= scale:
-            return f"{count / scale:.4g} {unit}"
+            return f"{_four_digits(count / scale)} {unit}"
     return f"{count:.4g}"
+
+
+def _four_digits(value: float) -> str:
+    """Return `value` to four digits, and a longer one whole: never as a power of ten."""
+    return f"{value:.4g}" if abs(value) < 9999.5 else f"{value:.0f}"

@@ -15,7 +15,13 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from structlog.contextvars import get_contextvars
 
 from api.dashboard.quantities import FILTERS
-from api.dashboard.visit import form_token_field, is_administrator, is_signed_in, visitor
+from api.dashboard.visit import (
+    form_token_field,
+    is_administrator,
+    is_signed_in,
+    is_visited,
+    visitor,
+)
 from api.schemas import Problem
 from planner.errors import shorten
 
@@ -83,6 +89,7 @@ def _environment() -> Environment:
         form_token_field=form_token_field,
         is_administrator=is_administrator,
         is_signed_in=is_signed_in,
+        is_visited=is_visited,
         visitor=visitor,
     )
     return environment

@@ -83,6 +83,11 @@ def is_signed_in() -> bool:
     return visit is not None and visit.is_signed_in and let_in
 
 
+def is_visited() -> bool:
+    """Return whether it is known whose page this is, as it is not before a request is routed."""
+    return _VISIT.get() is not None
+
+
 def visitor() -> Caller | None:
     """Return who the page is for, once the request was found to be allowed."""
     visit = _VISIT.get()

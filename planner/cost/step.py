@@ -28,6 +28,7 @@ from planner.schema.strategy import Strategy
 from planner.workload.layer import ModelWorkload
 
 _PRICED_AT_ONCE = 256
+_ROUNDING_RATIO = 1e-12
 
 
 def predict(
@@ -207,7 +208,8 @@ def _breakdown(
     """Return the step by cause, on the stage that sets the pace; the rest is its bubble.
 
     m T and U are there by cause, and what the step exceeds them by is the bubble. Where ranks share
-    cores a slow stage has more than its share of them, so that the step may be less.
+    cores a slow stage has more than its share of them, so that the step may be less. What
+    rounding leaves is no bubble.
     """
     slowest = max(totals, key=lambda stage: stage.pace_seconds)
     last = max(totals, key=lambda stage: stage.end_seconds)
@@ -217,4 +219,5 @@ def _breakdown(
     parts = {name: count * s for name, s in slowest.micro_batch_seconds.items()}
     for name, value in last.step_end_seconds.items():
         parts[name] = parts.get(name, 0.0) + value
-    return StepBreakdown(**parts, bubble=max(step - sum(parts.values()), 0.0))
+    idle = step - sum(parts.values())
+    return StepBreakdown(**parts, bubble=idle if idle > _ROUNDING_RATIO * step else 0.0)

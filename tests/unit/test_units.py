@@ -63,6 +63,7 @@ def test_what_is_no_duration_is_refused(text):
         (1.5 * GIB, "1.5 GiB"),
         (-2 * GIB, "-2 GiB"),
         (3 * 2**40, "3 TiB"),
+        (20_000 * 2**40, "20000 TiB"),
     ],
 )
 def test_bytes_are_written_in_binary_units(count, text):
@@ -77,6 +78,11 @@ def test_bytes_are_written_in_binary_units(count, text):
         (0.00321, "3.21 ms"),
         (4.5e-6, "4.5 µs"),
         (3e-9, "3 ns"),
+        (2e-12, "0.002 ns"),
+        (3.469e-18, "0 s"),
+        (-8.9e-16, "0 s"),
+        (0.99996, "1 s"),
+        (12_345.6, "12346 s"),
         (math.inf, "inf"),
     ],
 )
@@ -86,7 +92,14 @@ def test_seconds_are_written_in_the_unit_that_suits(seconds, text):
 
 @pytest.mark.parametrize(
     ("count", "text"),
-    [(8_030_261_248, "8.03 G"), (671e9, "671 G"), (1_500, "1.5 k"), (12, "12"), (2e12, "2 T")],
+    [
+        (8_030_261_248, "8.03 G"),
+        (671e9, "671 G"),
+        (1_500, "1.5 k"),
+        (12, "12"),
+        (2e12, "2 T"),
+        (3e16, "30000 T"),
+    ],
 )
 def test_counts_are_written_with_a_decimal_prefix(count, text):
     assert format_count(count) == text

@@ -180,3 +180,15 @@ def test_pages_load_and_send_to_nowhere_else(browser):
     assert "frame-ancestors 'none'" in policy
     assert "unsafe" not in policy
     assert "http" not in policy
+
+
+@pytest.mark.parametrize(("path", "status"), [("/nowhere", 404), ("/logout", 405)])
+def test_whoever_signed_in_is_not_asked_to_on_pages_that_are_not_there(
+    browser, database, path, status
+):
+    sign_in(browser, a_key(database).key)
+    answer = browser.get(path, headers={"Accept": "text/html"})
+
+    assert answer.status_code == status
+    assert "Sign out" in answer.text
+    assert "Sign in" not in answer.text

@@ -219,3 +219,10 @@ def test_a_pipeline_that_is_too_long_is_not_simulated() -> None:
     )
     assert found.simulated is None
     assert found.step_seconds.p50 > 0.0
+
+
+@pytest.mark.parametrize("count", [1, 11, 22, 31, 44])
+def test_what_rounding_leaves_of_a_step_is_no_bubble(count: int) -> None:
+    """One stage waits for nobody; its causes add up to the step but for the last digit."""
+    found, _ = predicted(32, degree=1, count=count)
+    assert found.breakdown_seconds.bubble == 0.0

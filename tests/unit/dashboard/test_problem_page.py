@@ -15,4 +15,5 @@ def test_only_who_is_not_known_is_sent_to_sign_in(status: int, signs_in: bool) -
 
     assert "why it was refused" in main
     assert ('href="/login"' in main) is signs_in
+    assert "Sign in" not in text.partition("<main")[0], "the bar asks whoever has signed in"
     assert main.count("button primary") == 1
