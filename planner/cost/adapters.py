@@ -22,7 +22,7 @@ import numpy as np
 from planner.cost.configuration import Floats
 from planner.cost.setting import Setting
 from planner.cost.states import LocalParameters
-from planner.schema.job import Adapters, AdapterTargets, Job
+from planner.schema.job import Adapters, AdapterTargets, Job, Unpacking
 from planner.workload.layer import ActivationElements, Gemm, LayerWorkload, ModelWorkload
 
 _ENDS = frozenset({"embedding", "head"})
@@ -30,6 +30,12 @@ _FEED_FORWARD = ("ffn_", "shared_", "expert_", "router")
 _ADDITION_PASSES = 3.0  # two rows read, and one written
 _STEPS = 3  # dropout, scaling and addition, where each is a kernel
 _UNPACKED_BYTES = 2.0
+# Bytes that unpacking by steps reads and writes of each weight, tables that stay in caches aside;
+# beside them whether backward unpacks anew, or finds what forward left. auto_gptq shifts into 32
+# bits, casts to 8, masks, gathers zeros, subtracts, gathers scales and multiplies; torchao shifts
+# or masks, casts to 64 bits, looks up, spreads scales, multiplies and stacks.
+# Source: auto_gptq/nn_modules/qlinear/qlinear_cuda.py; torchao/dtypes/nf4tensor.py
+_STEPPED = {Unpacking.AUTO_GPTQ: (22.5, False), Unpacking.TORCHAO: (33.0, True)}
 
 
 def frozen(layer: LayerWorkload, job: Job) -> bool:
@@ -91,17 +97,20 @@ def addition_seconds(gemm: Gemm, tokens: Floats, setting: Setting) -> tuple[Floa
     )
 
 
-def unpacking_seconds(gemm: Gemm, layer: LayerWorkload, setting: Setting) -> Floats:
-    """Return the seconds to turn a frozen product's weights into 16 bits, for one reading."""
+def unpacking_seconds(gemm: Gemm, layer: LayerWorkload, setting: Setting) -> tuple[Floats, Floats]:
+    """Return the seconds to turn a frozen product's weights into 16 bits, forward and backward."""
     adapters = setting.job.adapters
+    zero = np.zeros_like(setting.tokens)
     if adapters is None or adapters.base_bits == 16 or layer.name in _ENDS:
-        return np.zeros_like(setting.tokens)
+        return zero, zero
     tensor = setting.expert_tensor if gemm.expert_count else setting.tensor
     copies = np.maximum(gemm.expert_count / setting.expert, 1.0)
     weights = copies * gemm.inner_size * gemm.outer_size * (not gemm.weightless)
     weights = weights / np.where(gemm.split == "none", 1.0, tensor)
-    moved = weights * (adapters.base_bytes + _UNPACKED_BYTES)
-    return np.asarray(moved / setting.hardware.memory_bytes_per_second)
+    one_kernel = (adapters.base_bytes + _UNPACKED_BYTES, True)
+    moved_bytes, anew = _STEPPED.get(adapters.unpacking, one_kernel)
+    seconds = np.asarray(weights * moved_bytes / setting.hardware.memory_bytes_per_second)
+    return seconds, seconds if anew else zero
 
 
 def added_kernel_count(layer: LayerWorkload, setting: Setting) -> int:

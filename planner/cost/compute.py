@@ -226,10 +226,15 @@ def _products(layer: LayerWorkload, setting: Setting) -> _Products:
 
 
 def _adapted(
-    gemm: Gemm, own: ProductSeconds, tokens: Floats, *, unpacked: Floats, setting: Setting
+    gemm: Gemm,
+    own: ProductSeconds,
+    tokens: Floats,
+    *,
+    unpacked: tuple[Floats, Floats],
+    setting: Setting,
 ) -> ProductSeconds:
     """Return the seconds of a frozen product with those of its adapter, if it has one."""
-    forward, inputs = own.forward + unpacked, own.input_gradient + unpacked
+    forward, inputs = own.forward + unpacked[0], own.input_gradient + unpacked[1]
     weights = np.zeros_like(own.weight_gradient)
     adapters = setting.job.adapters
     pair = () if adapters is None else adapters_of(gemm, adapters)

@@ -91,17 +91,27 @@ class AdapterTargets(StrEnum):
     ALL = "all"
 
 
+class Unpacking(StrEnum):
+    """What turns frozen weights of 4 or 8 bits into 16: one kernel, or a library's many in turn."""
+
+    KERNEL = "kernel"
+    AUTO_GPTQ = "auto_gptq"
+    TORCHAO = "torchao"
+
+
 class Adapters(Part):
     """Low-rank adapters (LoRA) in place of the model's parameters, which stay as they are.
 
     `trains_ends`: copies of embedding and head are trained whole. `base_bits` of 4 or 8: blocks are
-    stored in so many bits, with a scale of 16 for every 64 elements in 4 bits (QLoRA).
+    stored in so many bits, with a scale of 16 for every 64 elements in 4 bits (QLoRA). `unpacking`:
+    one kernel, as bitsandbytes has, or the many of auto_gptq's and torchao's eager 4-bit tensors.
     """
 
     rank: Annotated[int, Field(ge=1, le=65536)]
     targets: AdapterTargets = AdapterTargets.ALL
     trains_ends: Flag = False
     base_bits: Literal[4, 8, 16] = 16
+    unpacking: Unpacking = Unpacking.KERNEL
 
     @property
     def base_bytes(self) -> float:

@@ -6,14 +6,13 @@ import re
 
 from planner.schema.job import (
     GLOBAL_BATCH_LIMIT,
-    Adapters,
-    AdapterTargets,
     Job,
     Optimizer,
     Precision,
     Stack,
 )
 from planner.schema.measured_run import MeasuredRun
+from planner.validation.adapters import adapters_of
 from planner.validation.reasons import Assumption, Unpriceable, Unpriced
 
 # First match decides: Megatron-DeepSpeed shards states as DeepSpeed does, as do InternEvo,
@@ -37,6 +36,7 @@ _STACKS = (
     ("trainer", Stack.TORCH),
     ("accelerate", Stack.TORCH),
     ("litgpt", Stack.TORCH),
+    ("lit-gpt", Stack.TORCH),
     ("lightning", Stack.TORCH),
     ("meshwright", Stack.TORCH),
 )
@@ -79,8 +79,8 @@ _WHOLE_GRAPHS = re.compile(
 )
 # As submissions to MLPerf that run NVIDIA's implementation on NeMo name their configurations.
 _NEMO_CONFIGURATION = re.compile(r"\bconfig_[\w-]*tp\d+pp\d+")
+_IN_PLACE_LOSS = re.compile(r"foundry|composer|torchtune|lit-?gpt")
 _BLOCKING = re.compile(r"\bCUDA_LAUNCH_BLOCKING=1\b(?P<nodes> on multi-node runs)?")
-_ADAPTER_RANK = re.compile(r"\brank[ =](\d+)\b", re.IGNORECASE)
 _ATTENTION_GRAPHS = re.compile(r"\bcuda_graph_scope=\[[^\]]*'attn'[^\]]*'moe_router'")
 _FIXED_EXPERT_TOKENS = re.compile(
     r"\bvariant tokendrop\b|\bmoe_pad_expert_input_to_capacity=True\b"
@@ -116,7 +116,7 @@ def job_of(run: MeasuredRun) -> tuple[Job, tuple[Assumption, ...]]:
         parameter_broadcasts=_is_internevo(run),
         blocking_launches=_blocking_launches(run),
         states_in_16_bits=_states_in_16_bits(run),
-        adapters=_adapters(run, stack, assumptions),
+        adapters=adapters_of(run, stack, assumptions),
         cuda_graphs=_WHOLE_GRAPHS.search(run.notes or "") is not None,
         attention_graphs=_ATTENTION_GRAPHS.search(run.notes or "") is not None,
         fixed_expert_tokens=_FIXED_EXPERT_TOKENS.search(run.notes or "") is not None,
@@ -209,14 +209,15 @@ def _fused_attention(run: MeasuredRun, assumptions: list[Assumption]) -> bool:
 
 
 def _fused_loss(run: MeasuredRun) -> bool:
-    """Return whether the loss works in place of the logits.
+    """Return whether the loss works in place of the logits, or on a part of them at a time.
 
     llm-foundry's MPT takes flash-attention's fused cross entropy unless told otherwise, and
-    torchtitan compiles the loss with the model since 2025.
-    Source: `llmfoundry/models/mpt/modeling_mpt.py` (`loss_fn`); `torchtitan/components/loss.py`.
+    torchtitan compiles the loss with the model since 2025. torchtune and litgpt cut it in chunks.
+    Source: `llmfoundry/models/mpt/modeling_mpt.py` (`loss_fn`); `torchtitan/components/loss.py`;
+    `torchtune/modules/loss/ce_chunked_output_loss.py`; litgpt `utils.py` (`chunked_cross_entropy`).
     """
     framework = (run.framework or "").lower()
-    if "foundry" in framework or "composer" in framework:
+    if _IN_PLACE_LOSS.search(framework):
         return True
     return "torchtitan" in framework and run.compile is True and "2024" not in framework
 
@@ -231,29 +232,6 @@ def _gradients_in_16_bits(run: MeasuredRun) -> bool:
     if _NEMO_CONFIGURATION.search(run.source or ""):
         return True
     return any(name in framework for name in ("nemo", "megatron-bridge", "megatron bridge"))
-
-
-def _adapters(run: MeasuredRun, stack: Stack, assumptions: list[Assumption]) -> Adapters | None:
-    """Return the adapters that were trained in place of the model, if any.
-
-    NeMo's recipes adapt attention with a rank of 16, as MLPerf's benchmark has it; where weights
-    are in 4 bits, and in Qwen's scripts, all products of a block are adapted. Ranks that no row
-    states are taken as 64, as those scripts and QLoRA have it.
-    Source: QwenLM/Qwen `finetune.py`; Dettmers et al. 2023, arXiv:2305.14314, appendix B;
-    mlcommons/training `llama2_70b_lora`.
-    """
-    if run.task not in {"lora", "qlora"}:
-        return None
-    stated = _ADAPTER_RANK.search(f"{run.optimizer or ''}; {run.notes or ''}")
-    megatron = stack is Stack.MEGATRON
-    if stated is None:
-        assumptions.append(Assumption.ADAPTER_RANK)
-    return Adapters(
-        rank=int(stated[1]) if stated else 16 if megatron else 64,
-        targets=AdapterTargets.ATTENTION if megatron else AdapterTargets.ALL,
-        trains_ends="lora_emb" in (run.notes or ""),
-        base_bits=4 if run.task == "qlora" else 16,
-    )
 
 
 def _states_in_16_bits(run: MeasuredRun) -> bool:

@@ -47,7 +47,7 @@ class Assumption(StrEnum):
     OPTIMIZER_ADAMW = "optimizer not stated: AdamW"
     STACK_TORCH = "framework not known: torch"
     STACK_OF_SHARDING = "framework not known: the one that shards states as the row says"
-    ADAPTER_RANK = "adapters' rank not stated: 16 for attention under Megatron, else 64 for all"
+    ADAPTER_RANK = "adapters' rank not stated: as the program's recipes have it, 8, 16 or 64"
     UNTIED = "tied embeddings not stated: not tied"
     NORMS_FROM_ACTIVATION = "norms and biases: as usual for the activation function"
     EXTRA_PREDICTION_LAYER = "multi-token prediction: priced as blocks, without its own head"

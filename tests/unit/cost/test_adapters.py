@@ -15,7 +15,7 @@ from planner.cost.setting import Setting, setting
 from planner.hardware import cluster_hardware
 from planner.importers.clusters import cluster_from_short_form
 from planner.importers.models import read_model
-from planner.schema.job import Adapters, AdapterTargets, Stack
+from planner.schema.job import Adapters, AdapterTargets, Stack, Unpacking
 from planner.workload.layer import LayerWorkload
 from planner.workload.model import model_workload
 from tests.builders import a_job
@@ -99,6 +99,28 @@ def test_weights_in_four_bits_are_unpacked_for_every_reading() -> None:
     once = products * (4.25 / 8 + 2) / a_setting().hardware.memory_bytes_per_second
     assert (packed.forward - plain.forward).item() == pytest.approx(once)
     assert (packed.backward - plain.backward).item() == pytest.approx(once)
+
+
+@pytest.mark.parametrize(
+    ("unpacking", "moved_bytes", "readings"),
+    [(Unpacking.AUTO_GPTQ, 22.5, 1), (Unpacking.TORCHAO, 33.0, 2)],
+)
+def test_libraries_unpack_by_steps(unpacking: Unpacking, moved_bytes: float, readings: int) -> None:
+    """Of auto_gptq backward finds what forward unpacked; torchao unpacks anew."""
+    plain = compute_seconds(BLOCK, a_setting(adapters=ALL))
+    by_steps = Adapters(rank=16, base_bits=4, unpacking=unpacking)
+    packed = compute_seconds(BLOCK, a_setting(adapters=by_steps))
+    products = PARAMETERS - 2 * 4096
+    once = products * moved_bytes / a_setting().hardware.memory_bytes_per_second
+    assert (packed.forward - plain.forward).item() == pytest.approx(once)
+    backward = (packed.backward - plain.backward).item()
+    assert backward == pytest.approx((readings - 1) * once, abs=1e-12)
+
+
+def test_weights_in_16_bits_need_no_unpacking() -> None:
+    whole = compute_seconds(BLOCK, a_setting(adapters=ALL))
+    named = Adapters(rank=16, unpacking=Unpacking.TORCHAO)
+    assert compute_seconds(BLOCK, a_setting(adapters=named)).forward == whole.forward
 
 
 def test_only_adapters_are_reduced_and_updated() -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from planner.schema.job import Adapters, AdapterTargets
+from planner.schema.job import Adapters, AdapterTargets, Unpacking
 from planner.validation.case import case_of
 from planner.validation.reasons import Assumption
 from tests.measured_rows import KORTHIKANTI, MIXTURE, TORCHTITAN, a_run
@@ -77,10 +77,37 @@ def test_modules_that_a_row_runs_again_keep_nothing() -> None:
             Adapters(rank=16, targets=AdapterTargets.ATTENTION),
         ),
         ({"task": "qlora", "precision": "w4a16"}, Adapters(rank=64, base_bits=4)),
+        (
+            {"task": "qlora", "precision": "w4a16", "precision_raw": "int4 GPTQ weights + fp16"},
+            Adapters(rank=64, base_bits=4, unpacking=Unpacking.AUTO_GPTQ),
+        ),
+        ({"task": "lora", "framework": "torchtune"}, Adapters(rank=8)),
+        (
+            {"task": "qlora", "precision": "nf4", "framework": "torchtune"},
+            Adapters(rank=8, base_bits=4, unpacking=Unpacking.TORCHAO),
+        ),
+        (
+            {"task": "qlora", "precision": "nf4", "framework": "torchtune", "compile": True},
+            Adapters(rank=8, base_bits=4),
+        ),
+        (
+            {"task": "lora", "framework": "lit-gpt"},
+            Adapters(rank=8, targets=AdapterTargets.ATTENTION),
+        ),
+        ({"task": "lora", "framework": "ms-swift", "notes": "rank=32"}, Adapters(rank=32)),
+        ({"task": "lora", "framework": "LLaMA-Factory"}, Adapters(rank=8)),
     ],
 )
 def test_a_row_says_what_was_trained(changes: dict[str, Any], expected: Adapters | None) -> None:
     assert case_of(a_run(**changes)).job.adapters == expected
+
+
+@pytest.mark.parametrize(
+    ("framework", "fused"),
+    [("torchtune", True), ("litgpt", True), ("Lit-GPT", True), ("HF Trainer", False)],
+)
+def test_some_programs_take_the_loss_in_chunks(framework: str, fused: bool) -> None:
+    assert case_of(a_run(framework=framework)).job.fused_loss is fused
 
 
 def test_a_rank_that_no_row_states_is_an_assumption() -> None:
