@@ -64,12 +64,12 @@ class Ending:
         until = time.monotonic() + seconds
         while not self._store.check(ended):
             if self._told_begun() > self._begun:
-                raise _ended_early(self._begun, "and other ranks have begun another step")
+                raise self._ended_early("and other ranks have begun another step")
             if time.monotonic() > until:
-                raise _ended_early(self._begun, f"and others have not for {seconds:.0f} s")
+                raise self._ended_early(f"and others have not for {seconds:.0f} s")
             time.sleep(_LOOK_SECONDS)
         if any(int(self._store.get(key)) != self._begun for key in ended):
-            raise _ended_early(self._begun, "and others after more or fewer")
+            raise self._ended_early("and others after more or fewer")
 
     def _told_begun(self) -> int:
         """Return the last step that another rank has told of, 0 before its first."""
@@ -77,11 +77,10 @@ class Ending:
         key = f"{_BEGUN}/{other}"
         return int(self._store.get(key)) if self._store.check([key]) else 0
 
-
-def _ended_early(steps: int, what: str) -> ModelMismatchError:
-    return ModelMismatchError(
-        f"the script has ended here after {steps} steps, {what}",
-        field="script",
-        remedy="take as many steps on every rank: let all of them see the same batches, and leave "
-        "the loop for the same reason",
-    )
+    def _ended_early(self, what: str) -> ModelMismatchError:
+        return ModelMismatchError(
+            f"has ended on rank {self._rank} after {self._begun} steps, {what}",
+            field="script",
+            remedy="take as many steps on every rank: let all of them see the same batches, and "
+            "leave the loop for the same reason",
+        )

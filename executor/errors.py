@@ -6,6 +6,7 @@ MeshwrightError
 │   ├── UnsupportedPlanError    the plan asks for something that the executor cannot apply
 │   ├── ModelMismatchError      the model or the batch is not the one that was planned
 │   └── CheckpointError         a directory holds no checkpoint that fits
+├── RefusedError                ranks refused what they were given, with one of the above
 └── RankFailedError             a rank died or raised while training
 """
 
@@ -28,6 +29,10 @@ class ModelMismatchError(InputError):
 
 class CheckpointError(InputError):
     """A directory holds no checkpoint that this model can read."""
+
+
+class RefusedError(MeshwrightError):
+    """Ranks refused what they were given: an `InputError`'s message, which is all ranks' alike."""
 
 
 class RankFailedError(MeshwrightError):

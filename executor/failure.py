@@ -8,15 +8,16 @@ from pathlib import Path
 
 from torch.distributed.elastic.multiprocessing.errors import ChildFailedError, ProcessFailure
 
-from executor.errors import RankFailedError
+from executor.errors import RankFailedError, RefusedError
 from executor.outcome import outcome_path, read_outcome
+from planner.errors import MeshwrightError
 
 _LOST_PEER = re.compile(
     r"Connection (?:closed|reset) by (?:remote )?peer|Broken pipe", re.IGNORECASE
 )
 
 
-def root_failure(error: ChildFailedError, directory: Path) -> RankFailedError:
+def root_failure(error: ChildFailedError, directory: Path) -> MeshwrightError:
     """Return the failure that came first.
 
     A rank that was killed left no outcome, and its peers then failed on their connections: so a
@@ -40,6 +41,8 @@ def root_failure(error: ChildFailedError, directory: Path) -> RankFailedError:
         if outcome is not None and outcome.error is not None:
             if exited and _LOST_PEER.search(outcome.error):
                 break
+            if outcome.is_refusal:
+                return RefusedError(outcome.error)
             return RankFailedError(rank, _plain(outcome.error))
     for rank in exited:
         return RankFailedError(rank, _death(failures[rank].exitcode))

@@ -82,6 +82,7 @@ def launch(request: LaunchRequest) -> RunReport:
 
     Raises:
         InputError: if the plan cannot be read, applied, or run on this machine.
+        RefusedError: if ranks refused the script's model, batch or checkpoint.
         RankFailedError: if a rank of this node died or raised.
     """
     plan = Plan.read(request.plan_path)
@@ -141,6 +142,7 @@ def _run_ranks(
     """Run this node's ranks to their end and return what each left.
 
     Raises:
+        RefusedError: if they refused what the script gave them.
         RankFailedError: if one did not end well.
     """
     local_ranks = request.place.local_ranks(plan.strategy.world_size)

@@ -10,7 +10,10 @@ from planner.schema.run import RankReport
 
 
 class RankOutcome(Part):
-    """How one rank ended. Exactly one of `report` and `error` is given."""
+    """How one rank ended. Exactly one of `report` and `error` is given.
+
+    An error that `is_refusal` says field, value and remedy, and is every rank's alike.
+    """
 
     rank: int
     report: RankReport | None = None
@@ -18,6 +21,7 @@ class RankOutcome(Part):
     backend: str = ""
     torch_version: str = ""
     error: str | None = None
+    is_refusal: bool = False
 
 
 def write_outcome(directory: Path, outcome: RankOutcome) -> None:

@@ -10,6 +10,7 @@ import os
 import runpy
 import signal
 import sys
+import traceback
 from collections.abc import Sequence
 from itertools import islice
 from pathlib import Path
@@ -19,6 +20,7 @@ from torch import distributed, nn
 
 from executor.data import BYTE_VALUES, corpus_batches
 from executor.environment import (
+    DEBUG,
     DEFAULT_TIMEOUT_SECONDS,
     LAUNCHER_PROCESS,
     OUTCOME_DIRECTORY,
@@ -32,13 +34,14 @@ from executor.outcome import RankOutcome, write_outcome
 from executor.resumption import Resumption
 from executor.session import Session, start, started
 from executor.updates import OptimizerFunction
-from planner.errors import shorten
+from planner.errors import InputError, shorten
 from planner.schema.job import Job, Optimizer
 from planner.schema.model import ModelGraph
 
 DEFAULT_STEP_COUNT = 20
 LEARNING_RATE = 3e-3
 _PR_SET_PDEATHSIG = 1
+_PACKAGE = Path(__file__).resolve().parent
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -55,8 +58,14 @@ def main(arguments: Sequence[str]) -> int:
     except SystemExit as stop:
         write_outcome(directory, RankOutcome(rank=rank, error=_of_exit(stop)))
         return stop.code if isinstance(stop.code, int) else 1
+    except InputError as error:
+        write_outcome(directory, RankOutcome(rank=rank, error=str(error), is_refusal=True))
+        return 1
     except Exception as error:  # noqa: BLE001 - whatever a user's script raises is reported
-        write_outcome(directory, RankOutcome(rank=rank, error=_in_one_line(error)))
+        if os.environ.get(DEBUG, "") not in {"", "0"}:
+            traceback.print_exc()
+        said = _in_one_line(error) + (place_in(arguments[0], error) if arguments else "")
+        write_outcome(directory, RankOutcome(rank=rank, error=said))
         return 1
     write_outcome(directory, outcome)
     return 0
@@ -190,6 +199,17 @@ def _print_progress(index: int, step_count: int, loss: float, seconds: float) ->
 def _print_resumed(step: int) -> None:
     if distributed.get_rank() == 0:
         print(f"resumed from the checkpoint of step {step}", flush=True)  # noqa: T201 - progress
+
+
+def place_in(script: str, error: Exception) -> str:
+    """Return at which line the script, or a module beside it, was when `error` was raised."""
+    folder = Path(script).resolve().parent
+    for frame in reversed(traceback.extract_tb(error.__traceback__)):
+        file = Path(frame.filename).resolve()
+        is_installed = file.is_relative_to(_PACKAGE) or "site-packages" in file.parts
+        if file.is_relative_to(folder) and not is_installed:
+            return f" ({file.relative_to(folder)}, line {frame.lineno})"
+    return ""
 
 
 def _of_exit(stop: SystemExit) -> str:

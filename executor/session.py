@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import timedelta
 from pathlib import Path
@@ -301,6 +302,8 @@ def start(compiler: str | None = None) -> Session:
     ending = _started[-1].ending if _started else Ending.of_process()
     session = Session(plan, device=device, compiler=asked, ending=ending)
     _started.append(session)
+    if session.rank != 0:  # torch warns of a script's own module on every rank alike
+        warnings.filterwarnings("ignore", message="FSDP2-wrapped module .* returned a view tensor")
     return session
 
 

@@ -13,6 +13,8 @@ from planner.schema.model import (
     MixtureFeedForward,
     ModelGraph,
     NoAttention,
+    SelectiveScanMixer,
+    ShortConvolutionMixer,
     StateSpaceMixer,
 )
 from planner.schema.strategy import ContextParallelKind
@@ -28,7 +30,7 @@ def divisors(number: int) -> tuple[int, ...]:
 def tensor_parallel_sizes(graph: ModelGraph) -> dict[str, int]:
     """Return every size that the tensor-parallel degree has to divide, by what it counts."""
     if graph.is_measured:
-        return {"1 undivided copy of every traced block": 1}
+        return {"blocks, of which a trace knows totals alone": 1}
     sizes = {"entries of the vocabulary": graph.vocabulary_size}
     for run in graph.runs:
         sizes.update(_block_sizes(run.block))
@@ -66,6 +68,10 @@ def _mixer_sizes(block: Block) -> dict[str, int]:
             f"{mixer.head_count} state-space heads": mixer.head_count,
             f"{mixer.group_count} state-space groups": mixer.group_count,
         }
+    if isinstance(mixer, SelectiveScanMixer):
+        return {"1 copy of a selective scan, which ranks cannot share": 1}
+    if isinstance(mixer, ShortConvolutionMixer):
+        return {f"{mixer.inner_width} channels of a short convolution": mixer.inner_width}
     return {
         f"{mixer.value_head_count} linear-attention value heads": mixer.value_head_count,
         f"{mixer.key_head_count} linear-attention key heads": mixer.key_head_count,
@@ -83,6 +89,8 @@ def _heads(block: Block) -> Iterator[tuple[int, int]]:
 
 def tensor_parallel_obstacles(graph: ModelGraph, degree: int) -> tuple[str, ...]:
     """Return what of the model the tensor-parallel degree does not divide, in words."""
+    if graph.is_measured:
+        return tuple(what for what, size in tensor_parallel_sizes(graph).items() if size % degree)
     return tuple(
         what if what[0].isdigit() else f"{size} {what}"
         for what, size in tensor_parallel_sizes(graph).items()
@@ -141,15 +149,21 @@ def context_parallel_obstacle(
 def _undivided(graph: ModelGraph, context: int) -> str | None:
     """Return which tokens, beside the job's own sequences, context ranks cannot share."""
     if graph.is_measured:
-        return "cannot divide the sequence of traced blocks"
+        return "cannot divide the sequence of blocks of which a trace knows totals alone"
     if any(run.block.mixer is not None for run in graph.runs):
         return "cannot divide a sequence along which blocks carry a state"
     if any(isinstance(run.block.attention, CompressedAttention) for run in graph.runs):
         return "cannot divide a sequence whose keys are compressed window by window"
+    if any(_is_indexed(run.block) for run in graph.runs):
+        return "cannot divide a sequence of whose keys an index picks some"
     for tokens in tower_lengths(graph):
         if tokens % context:
             return f"does not divide the {tokens} tokens of a tower"
     return None
+
+
+def _is_indexed(block: Block) -> bool:
+    return isinstance(block.attention, LatentAttention) and block.attention.index is not None
 
 
 def sequence_parallel_obstacle(graph: ModelGraph, *, parts: int, length: int) -> str | None:

@@ -74,7 +74,7 @@ def _tensor(graph: ModelGraph, job: Job, strategy: Strategy) -> Iterator[Breach]
             field="tensor_parallel_degree",
             value=degree,
             problem=f"does not divide the model's {obstacle}",
-            remedy=f"use one of {_divisors_text(graph)}{padded}",
+            remedy=f"use one of {_divisors_text(graph)}{padded}{_shapes_remedy(graph)}",
         )
     undivided = sequence_parallel_obstacle(
         graph,
@@ -105,6 +105,12 @@ def _divisors_text(graph: ModelGraph) -> str:
     return ", ".join(str(d) for d in degrees[:12])
 
 
+def _shapes_remedy(graph: ModelGraph) -> str:
+    if not graph.is_measured:
+        return ""
+    return ", or describe the model by its shapes: a config.json or a model graph with blocks"
+
+
 def _context(graph: ModelGraph, job: Job, strategy: Strategy) -> Iterator[Breach]:
     degree = strategy.context_parallel_degree
 
@@ -124,7 +130,7 @@ def _context(graph: ModelGraph, job: Job, strategy: Strategy) -> Iterator[Breach
     smaller = [
         d for d in divisors(degree)[:-1] if obstacle(strategy.context_parallel_kind, d) is None
     ]
-    remedy = f"use context_parallel_degree {smaller[-1]}"
+    remedy = f"use context_parallel_degree {smaller[-1]}{_shapes_remedy(graph)}"
     if kinds:
         remedy += f", or context_parallel_kind {kinds[0]}"
     yield Breach(field="context_parallel_degree", value=degree, problem=problem, remedy=remedy)

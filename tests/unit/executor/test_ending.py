@@ -37,7 +37,9 @@ def test_who_ends_while_others_have_begun_another_step_is_told(
     steps: tuple[int, ...], early: int
 ) -> None:
     found = endings(len(steps), *steps)
-    with pytest.raises(ModelMismatchError, match="has ended here after 1 steps") as caught:
+    with pytest.raises(
+        ModelMismatchError, match=f"has ended on rank {early} after 1 steps"
+    ) as caught:
         found[early].wait(60.0)
     assert "other ranks have begun another step" in str(caught.value)
     assert "take as many steps on every rank" in str(caught.value)

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from torch.distributed.elastic.multiprocessing.errors import ChildFailedError, ProcessFailure
 
+from executor.errors import RefusedError
 from executor.failure import root_failure
 from executor.outcome import RankOutcome, read_outcome, write_outcome
 from executor.reporting import median_step_seconds, run_report, summary_lines
@@ -113,6 +114,23 @@ def test_the_first_error_counts_unless_a_rank_was_killed(
     os.utime(tmp_path / "rank-1.json", ns=(1, 1))
     failures = {rank: a_failure(tmp_path, rank, code) for rank, code in exit_codes.items()}
     assert str(root_failure(ChildFailedError("ranks", failures), tmp_path)) == message
+
+
+def test_what_ranks_refuse_is_said_without_a_rank(tmp_path: Path) -> None:
+    refusal = "loader: the plan has sequences of 16 tokens (got 12); plan for these"
+    write_outcome(tmp_path, RankOutcome(rank=1, error=refusal, is_refusal=True))
+    failures = {rank: a_failure(tmp_path, rank, 1) for rank in range(2)}
+    found = root_failure(ChildFailedError("ranks", failures), tmp_path)
+    assert isinstance(found, RefusedError)
+    assert str(found) == refusal
+
+
+def test_a_rank_that_was_killed_goes_before_what_others_refuse(tmp_path: Path) -> None:
+    write_outcome(tmp_path, RankOutcome(rank=1, error="loader: no", is_refusal=True))
+    failures = {0: a_failure(tmp_path, 0, -9), 1: a_failure(tmp_path, 1, 1)}
+    assert str(root_failure(ChildFailedError("ranks", failures), tmp_path)) == (
+        "rank 0 failed: was killed by SIGKILL"
+    )
 
 
 def test_a_rank_that_exited_goes_before_those_that_lost_their_connection(tmp_path: Path) -> None:
