@@ -11,7 +11,8 @@ What a dense product in 16 bits puts out is made in tiles of 128 by 128, T of th
 a device: it takes 1 + T0 / T - T0 / 2048 times as long, T0 being 25, since profiles' rates are of
 large products. Fused stacks make queries, keys and values as one, and gates with what they gate.
 Experts have few rows each, which fill tiles and processors less well: of theirs a product takes
-1 + M0 / M times as long.
+1 + M0 / M times as long. The products of a scan along the sequence are small ones inside kernels
+that do other things between them, at a tenth of the rate.
 
 A stack with buffers for gradients adds what it finds to what is there, which reads and writes them
 in every micro-batch: with few rows for each of many experts, that is most of the time.
@@ -34,6 +35,11 @@ from planner.workload.layer import Gemm
 # Over one scale a tensor. Published pairs of torchao (H100, B200, MI300X) and torchtitan (H100, 8B
 # and 70B) take 1.04 to 1.37 times as long with a scale a row; chosen on these 8 runs.
 _ROW_SCALED_RATE = 0.65
+
+# mamba_ssm's scan of 131,072 tokens with 8 heads and groups of 128, a state of 128 and chunks of 64
+# takes 6.3 ms forward on what is taken to be an A100 (flash-linear-attention, pull request 50). Of
+# these 2.0 ms are its states, 24 TFLOP/s the rest, where products reach 248.
+_SCAN_RATE = 0.1
 
 # With 512, 1024, 2048 and 4096 rows, N of 4 to 9 and K of 2 to 9 thousand, products in 16 bits have
 # 0.79 to 0.91, 0.90 to 0.98, 0.98 to 1.06 and 0.96 to 1.09 of the rate of larger ones, those in 8
@@ -104,6 +110,8 @@ def _plateau(gemm: Gemm, setting: Setting) -> tuple[float, float]:
     peak = setting.hardware.peak_flop_per_second[precision]
     if setting.job.row_scaled_fp8 and precision is Precision.FP8:
         peak = peak * _ROW_SCALED_RATE
+    if gemm.weightless and not setting.host_is_device:
+        peak = peak * _SCAN_RATE
     return peak * device.efficiency * setting.in_situ_efficiency, device.inner_size_half
 
 

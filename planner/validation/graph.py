@@ -43,6 +43,7 @@ _ALIASES = {
     "llama3.1-405b": "llama-3.1-405b",
     "llama3.1-8b": "llama-3-8b",
     "llama3.1-70b": "llama-3-70b",
+    "nemotron-3-nano": "nemotron-3-nano-30b-a3b",
 }
 # Of queries in latent attention, none where they are not compressed; first match decides. All else
 # is alike in these models. Source: their `config.json` on Hugging Face (`q_lora_rank`).
@@ -54,7 +55,7 @@ _QUERY_RANKS: tuple[tuple[str, int | None], ...] = (
     ("deepseek-r1", 1536),
     ("kimi-k2", 1536),
 )
-# Layers of state spaces take turns with attention, and no key says which.
+# Layers of state spaces take turns with attention, and no key says which, nor their sizes.
 _HYBRID = re.compile(r"^hybrid|\bmamba|\bjamba|\bnemotron-?(h|3)\b", re.IGNORECASE)
 _FEW_DENSE_RATIO = 0.25  # below it dense layers come first (DeepSeek), above they alternate
 
@@ -65,10 +66,11 @@ def graph_of(run: MeasuredRun) -> tuple[ModelGraph, tuple[Assumption, ...]]:
     Raises:
         Unpriced: if a size is missing, or a layer is of a kind that no graph can say.
     """
-    if _HYBRID.search(run.arch_note or "") or _HYBRID.search(run.model or ""):
-        raise Unpriced(Unpriceable.ATTENTION, f"state-space layers of {run.model}")
-    if run.layers is None or run.hidden_size is None:
+    hybrid = any(_HYBRID.search(words or "") for words in (run.arch_note, run.model))
+    if hybrid or run.layers is None or run.hidden_size is None:
         shipped = _shipped(run)
+        if hybrid and (shipped is None or not _has_mixers(shipped)):
+            raise Unpriced(Unpriceable.ATTENTION, f"state-space layers of {run.model}")
         if shipped is None:
             raise Unpriced(Unpriceable.SHAPE, f"model {run.model}: layers or hidden_size")
         return shipped, ()
@@ -77,6 +79,10 @@ def graph_of(run: MeasuredRun) -> tuple[ModelGraph, tuple[Assumption, ...]]:
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         raise Unpriced(Unpriceable.LIMITS, f"model: {first['msg']}") from None
+
+
+def _has_mixers(graph: ModelGraph) -> bool:
+    return any(part.block.mixer is not None for part in graph.runs)
 
 
 def _shipped(run: MeasuredRun) -> ModelGraph | None:

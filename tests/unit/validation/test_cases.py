@@ -309,9 +309,19 @@ def test_every_second_block_has_the_window_that_a_row_states() -> None:
     assert windows == [128, None] * 16
 
 
-@pytest.mark.parametrize("model", ["nemotron-3-nano", "Nemotron-H-56B", "falcon-mamba-7b"])
+@pytest.mark.parametrize("model", ["nemotron-3-super", "Nemotron-H-8B", "falcon-mamba-7b"])
 def test_models_whose_names_say_state_spaces_are_not_priced_as_attention(model: str) -> None:
     assert the_reason(model=model) is Unpriceable.ATTENTION
+
+
+@pytest.mark.parametrize(
+    ("model", "shipped"),
+    [("Nemotron-H-56B", "nemotron-h-56b"), ("nemotron-3-nano", "nemotron-3-nano-30b-a3b")],
+)
+def test_state_spaces_of_a_shipped_model_are_priced_by_its_name(model: str, shipped: str) -> None:
+    graph = the_case(model=model, framework="Megatron-LM").graph
+    assert graph.name == shipped
+    assert any(run.block.mixer is not None for run in graph.runs)
 
 
 def test_what_a_row_does_not_state_is_the_reason() -> None:
