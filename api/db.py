@@ -81,7 +81,7 @@ def _url(given: str) -> URL:
     try:
         url = make_url(given)
         backend = url.get_backend_name()
-    except ArgumentError:
+    except (ArgumentError, ValueError):  # the latter of a port that is no number
         backend = None
     if backend == "sqlite":
         return url

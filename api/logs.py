@@ -14,7 +14,7 @@ HIDDEN = "[hidden]"
 # keys, agents' and enrolment tokens; a password within a URL; what links and headers carry
 _SECRETS = re.compile(
     r"(?P<key>\bmw[a-z]?_[A-Za-z0-9]{4,12})_[A-Za-z0-9_-]{16,}"
-    r"|(?P<url>://[^/\s:@]+:)[^/\s@]+(?=@)"
+    r"|(?P<url>://[^/\s:@]*:)[^/\s@]+(?=@)"
     r"|(?P<named>\b(?:token|key|password|secret)=)[^&\s\"']+"
     r"|(?P<header>\bBearer )\S+"
 )
@@ -43,13 +43,15 @@ def configure(log_format: Literal["text", "json"]) -> None:
 
 def hide_secrets(_logger: Any, _method: str, event: EventDict) -> EventDict:
     """Return the event with every secret in its texts replaced."""
-    return {name: _hidden(value) for name, value in event.items()}
+    return {
+        name: without_secrets(value) if isinstance(value, str) else value
+        for name, value in event.items()
+    }
 
 
-def _hidden(value: Any) -> Any:
-    if not isinstance(value, str):
-        return value
-    return _SECRETS.sub(lambda found: (found[found.lastgroup or 0] or "") + HIDDEN, value)
+def without_secrets(text: str) -> str:
+    """Return `text` with every secret in it replaced."""
+    return _SECRETS.sub(lambda found: (found[found.lastgroup or 0] or "") + HIDDEN, text)
 
 
 class _StderrHandler(logging.Handler):

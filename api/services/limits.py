@@ -12,6 +12,7 @@ from limits.strategies import SlidingWindowCounterRateLimiter
 
 from api.caller import Caller, Scope
 from api.errors import NotReadyError, RateLimitError
+from api.logs import without_secrets
 from api.settings import Settings
 from planner.errors import InputError
 
@@ -88,8 +89,8 @@ def _storage(uri: str) -> Storage:
         return cast("Storage", storage_from_string(uri, wrap_exceptions=True))
     except (ConfigurationError, ValueError) as error:
         raise InputError(
-            f"is no storage that can count requests: {error}",
+            without_secrets(f"is no storage that can count requests: {error}"),
             field="MESHWRIGHT_RATE_LIMIT_STORAGE",
-            value=uri,
-            remedy="leave it out, or write redis://HOST:PORT and install the package redis",
+            value=without_secrets(uri),
+            remedy="leave it out, or write redis://HOST:PORT and install meshwright[redis]",
         ) from None

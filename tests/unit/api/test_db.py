@@ -50,7 +50,15 @@ def test_a_reader_sees_nothing_of_an_unfinished_unit_of_work(database):
 
 
 @pytest.mark.parametrize(
-    "url", ["", "nonsense", "mysql://host/name", "/path/file.db", "oracle://x"]
+    "url",
+    [
+        "",
+        "nonsense",
+        "mysql://host/name",
+        "/path/file.db",
+        "oracle://x",
+        "postgresql://host:x/name",
+    ],
 )
 def test_a_database_that_is_not_known_is_refused(url):
     with pytest.raises(InputError) as caught:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from importlib.util import find_spec
-
 import pytest
 
 from api.caller import Scope
@@ -129,12 +127,19 @@ def test_variables_of_other_programs_are_left_alone(monkeypatch, name):
     assert read_settings() == Settings()
 
 
-@pytest.mark.parametrize("uri", ["foo://x", "redis", "redis://127.0.0.1:1"])
+@pytest.mark.parametrize("uri", ["foo://x", "redis", "memcached://127.0.0.1:1"])
 def test_a_storage_that_cannot_count_is_named(uri):
-    if uri.startswith("redis:") and find_spec("redis") is not None:
-        pytest.skip("the package redis is installed, and connects when it counts")
     with pytest.raises(InputError) as caught:
         RateLimits(Settings(rate_limit_storage=uri))
 
     assert caught.value.field == "MESHWRIGHT_RATE_LIMIT_STORAGE"
     assert uri in str(caught.value)
+
+
+@pytest.mark.parametrize("user", ["", "counter"])
+def test_the_password_of_a_storage_is_not_repeated(user):
+    with pytest.raises(InputError) as caught:
+        RateLimits(Settings(rate_limit_storage=f"memcached://{user}:hunter2@127.0.0.1:1"))
+
+    assert "127.0.0.1:1" in str(caught.value)
+    assert "hunter2" not in str(caught.value)
