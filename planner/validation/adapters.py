@@ -4,11 +4,17 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from typing import Literal
 
 from planner.schema.job import Adapters, AdapterTargets, Stack, Unpacking
 from planner.schema.measured_run import MeasuredRun
 from planner.validation.reasons import Assumption
 
+_FOUR = 4
+_TASKS = frozenset({"lora", "qlora"})
+# How weights are stored that adapters leave as they are
+_FOUR_BITS = re.compile(r"w4a16|nf4|int4|fp4|4[- _]?bit|bnb")
+_EIGHT_BITS = re.compile(r"w8a16|int8|8[- _]?bit")
 _RANK = re.compile(r"\brank[ =](\d+)\b", re.IGNORECASE)
 
 
@@ -40,7 +46,7 @@ def adapters_of(run: MeasuredRun, stack: Stack, assumptions: list[Assumption]) -
 
     Where weights are in 4 bits, and in Qwen's scripts, all products of a block are adapted.
     """
-    if run.task not in {"lora", "qlora"}:
+    if run.task not in _TASKS:
         return None
     stated = _RANK.search(f"{run.optimizer or ''}; {run.notes or ''}")
     recipe = _recipe(run, stack)
@@ -50,9 +56,19 @@ def adapters_of(run: MeasuredRun, stack: Stack, assumptions: list[Assumption]) -
         rank=int(stated[1]) if stated else recipe.rank,
         targets=recipe.targets,
         trains_ends="lora_emb" in (run.notes or ""),
-        base_bits=4 if run.task == "qlora" else 16,
+        base_bits=frozen_bits(run),
         unpacking=_unpacking(run, recipe),
     )
+
+
+def frozen_bits(run: MeasuredRun) -> Literal[4, 8, 16]:
+    """Return in how many bits a parameter is stored that adapters leave as it is."""
+    name = (run.precision or "").lower()
+    if run.task in _TASKS and _EIGHT_BITS.match(name):
+        return 8
+    if run.task == "qlora" or (run.task == "lora" and _FOUR_BITS.match(name)):
+        return 4
+    return 16
 
 
 def _recipe(run: MeasuredRun, stack: Stack) -> _Recipe:
@@ -64,7 +80,7 @@ def _recipe(run: MeasuredRun, stack: Stack) -> _Recipe:
 
 def _unpacking(run: MeasuredRun, recipe: _Recipe) -> Unpacking:
     """Return what unpacks frozen weights: compiled, torchao's steps become one kernel."""
-    if run.task != "qlora":
+    if frozen_bits(run) != _FOUR:
         return Unpacking.KERNEL
     if "gptq" in f"{run.precision_raw or ''} {run.precision or ''}".lower():
         return Unpacking.AUTO_GPTQ

@@ -12,7 +12,7 @@ from planner.schema.job import (
     Stack,
 )
 from planner.schema.measured_run import MeasuredRun
-from planner.validation.adapters import adapters_of
+from planner.validation.adapters import adapters_of, frozen_bits
 from planner.validation.reasons import Assumption, Unpriceable, Unpriced
 
 # First match decides: Megatron-DeepSpeed shards states as DeepSpeed does, as do InternEvo,
@@ -57,7 +57,7 @@ _PRECISIONS = (
     (r"tf32|fp32|float32|32", Precision.FP32),
     (r"mxfp8|fp8|float8", Precision.FP8),
 )
-_FOUR_BITS = re.compile(r"w4a16|nf4|int4|fp4|4[- _]?bit|bnb")  # of frozen weights under adapters
+_WHOLE_BITS = 16
 _PRECISION_WORDS = re.compile(
     r"[-_:+ ](mixed|true|amp|o[12]|hybrid|e4m3|e5m2|delayed|current|blockwise|tensorwise|rowwise"
     r"|subchannel|mx|cs|ds|sc)\b"
@@ -296,14 +296,14 @@ def _precision(run: MeasuredRun, assumptions: list[Assumption]) -> Precision:
         assumptions.append(Assumption.PRECISION_16_BIT)
         return Precision.BF16
     name = run.precision.lower()
-    if run.task == "qlora" and _FOUR_BITS.match(name):
-        return Precision.BF16
     plain = _PRECISION_WORDS.sub("", name)
     for spelling, precision in _PRECISIONS:
         if re.fullmatch(spelling, plain):
             if "mx" in name:
                 assumptions.append(Assumption.MICROSCALED)
             return precision
+    if frozen_bits(run) < _WHOLE_BITS:  # how weights are stored, not what is computed in
+        return Precision.BF16
     raise Unpriced(Unpriceable.PRECISION, run.precision)
 
 

@@ -36,7 +36,11 @@ _SCHEDULES = {
     "dualpipev": PipelineSchedule.DUALPIPE_V,
 }
 # Programs that shard states and split no layer
-_SHARDS_ALONE = re.compile(r"trainer|fsdp1?\b|fsdp:|zero|foundry|litgpt|torchtune|swift|accelerate")
+_SHARDS_ALONE = re.compile(
+    r"trainer|fsdp1?\b|fsdp:|zero|gemini|foundry|lit-?gpt|torchtune|swift|accelerate|bmtrain|axolotl"
+    r"|factory|unsloth|\btrl\b"
+)
+_WITHOUT_PIPELINES = frozenset({2, 3})  # ZeRO stages
 _LAYERS_OFFLOADED = re.compile(r"(\d+) layers")
 # Megatron's modules whose products run again; `mlp` is that of dense layers, few in mixtures
 _HEAVY_SELECTIVE = re.compile(r"\bmlp\b")
@@ -231,7 +235,9 @@ class _Notes:
     def model_parallel(self, device_count: int) -> tuple[int, int]:
         """Return the degrees of tensor and pipeline parallelism.
 
-        One device has none; nor have frameworks that shard states alone, where no row says so.
+        One device has none. A single one that is not stated is what the others leave of all
+        devices. Frameworks that shard states alone have neither, where no row says so, nor have
+        ZeRO's stages 2 and 3.
         """
         run = self.run
         if run.tp is not None and run.pp is not None:
@@ -239,11 +245,21 @@ class _Notes:
         stated = run.tp or run.pp or 1
         if stated == 1 and device_count in {1, run.dp}:
             return 1, 1
-        words = f"{run.framework or ''} {run.sharding or ''}".lower()
-        if stated > 1 or _SHARDS_ALONE.search(words) is None:
+        if (run.tp is not None or run.pp is not None) and run.dp is not None:
+            rest, left = divmod(device_count, stated * run.dp * (run.cp or 1))
+            if left == 0:
+                return run.tp or rest, run.pp or rest
+        if stated > 1 or not self._shards_alone():
             raise Unpriced(Unpriceable.LAYOUT, "tp or pp")
         self.assumptions.append(Assumption.DATA_PARALLEL_ALONE)
         return 1, 1
+
+    def _shards_alone(self) -> bool:
+        run = self.run
+        words = f"{run.framework or ''} {run.sharding or ''}".lower()
+        if _SHARDS_ALONE.search(words) is not None:
+            return True
+        return self.job.stack is not Stack.MEGATRON and run.zero_stage in _WITHOUT_PIPELINES
 
     def sequence_parallel(self, tensor: int) -> bool:
         if tensor == 1:

@@ -141,6 +141,36 @@ def test_programs_that_shard_states_alone_have_data_parallelism_alone() -> None:
     assert the_reason(**stated, framework="NeMo") is Unpriceable.LAYOUT
 
 
+@pytest.mark.parametrize(
+    ("changes", "alone"),
+    [
+        ({"framework": "DeepSpeed", "zero_stage": 3}, True),
+        ({"framework": "DeepSpeed", "zero_stage": 2}, True),
+        ({"framework": "BMTrain", "zero_stage": None}, True),
+        ({"framework": "ColossalAI", "sharding": "gemini", "zero_stage": None}, True),
+        ({"framework": "Lit-GPT", "zero_stage": None}, True),
+        ({"framework": "DeepSpeed", "zero_stage": 1}, False),
+        ({"framework": "Megatron-LM", "zero_stage": 3}, False),
+    ],
+)
+def test_stages_2_and_3_of_zero_split_no_layer(changes: dict[str, Any], alone: bool) -> None:
+    stated = {"tp": None, "pp": None, "dp": None, "sharding": None, **changes}
+    if not alone:
+        assert the_reason(**stated) is Unpriceable.LAYOUT
+        return
+    case = the_case(**stated)
+    assert case.strategy.tensor_parallel_degree == case.strategy.pipeline_parallel_degree == 1
+    assert Assumption.DATA_PARALLEL_ALONE in case.assumptions
+
+
+def test_a_degree_that_is_not_stated_is_what_the_others_leave() -> None:
+    tensor = the_case(tp=None, pp=4, dp=8, gbs=64).strategy
+    pipeline = the_case(tp=4, pp=None, dp=8, gbs=64).strategy
+    assert (tensor.tensor_parallel_degree, tensor.pipeline_parallel_degree) == (2, 4)
+    assert (pipeline.tensor_parallel_degree, pipeline.pipeline_parallel_degree) == (4, 2)
+    assert the_reason(tp=3, pp=None, dp=8, framework="NeMo") is Unpriceable.LAYOUT
+
+
 def test_a_batch_that_is_not_stated_is_a_micro_batch_on_each_rank_without_a_pipeline() -> None:
     case = the_case(gbs=None, grad_accum=None, dp=64, mbs=2)
     assert case.job.global_batch_size == 128

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from planner.schema.job import Adapters, AdapterTargets, Unpacking
+from planner.schema.job import Adapters, AdapterTargets, Precision, Unpacking
 from planner.validation.case import case_of
 from planner.validation.reasons import Assumption
 from tests.measured_rows import KORTHIKANTI, MIXTURE, TORCHTITAN, a_run
@@ -81,6 +81,9 @@ def test_modules_that_a_row_runs_again_keep_nothing() -> None:
             {"task": "qlora", "precision": "w4a16", "precision_raw": "int4 GPTQ weights + fp16"},
             Adapters(rank=64, base_bits=4, unpacking=Unpacking.AUTO_GPTQ),
         ),
+        ({"task": "lora", "precision": "w4a16"}, Adapters(rank=64, base_bits=4)),
+        ({"task": "lora", "precision": "int8"}, Adapters(rank=64, base_bits=8)),
+        ({"task": "qlora", "precision": "fp16"}, Adapters(rank=64, base_bits=4)),
         ({"task": "lora", "framework": "torchtune"}, Adapters(rank=8)),
         (
             {"task": "qlora", "precision": "nf4", "framework": "torchtune"},
@@ -100,6 +103,21 @@ def test_modules_that_a_row_runs_again_keep_nothing() -> None:
 )
 def test_a_row_says_what_was_trained(changes: dict[str, Any], expected: Adapters | None) -> None:
     assert case_of(a_run(**changes)).job.adapters == expected
+
+
+@pytest.mark.parametrize(
+    ("task", "precision", "expected"),
+    [
+        ("qlora", "nf4", Precision.BF16),
+        ("qlora", "fp16", Precision.FP16),
+        ("lora", "8bit", Precision.BF16),
+        ("lora", "fp16", Precision.FP16),
+    ],
+)
+def test_how_weights_are_stored_is_not_what_is_computed_in(
+    task: str, precision: str, expected: Precision
+) -> None:
+    assert case_of(a_run(task=task, precision=precision)).job.precision is expected
 
 
 @pytest.mark.parametrize(
