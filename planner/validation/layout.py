@@ -126,11 +126,21 @@ def _degrees(run: MeasuredRun, graph: ModelGraph, notes: _Notes) -> _Degrees:
         virtual=_virtual_degree(run, graph.block_count),
         context=context,
         expert=run.ep or 1,
-        expert_tensor=run.etp or tensor,
+        expert_tensor=_expert_tensor_degree(run, holders=tensor * data * context, tensor=tensor),
         data=data,
     )
     _check_experts(degrees, graph)
     return degrees
+
+
+def _expert_tensor_degree(run: MeasuredRun, *, holders: int, tensor: int) -> int:
+    """Return the ranks that share an expert: as others do, or none where there are too few ranks.
+
+    Source: Megatron-Core `parallel_state.py` (`expert_tensor_parallel_size`).
+    """
+    if run.etp is not None:
+        return run.etp
+    return tensor if holders % ((run.ep or 1) * tensor) == 0 else 1
 
 
 def _virtual_degree(run: MeasuredRun, block_count: int) -> int:

@@ -163,6 +163,23 @@ def test_stages_2_and_3_of_zero_split_no_layer(changes: dict[str, Any], alone: b
     assert Assumption.DATA_PARALLEL_ALONE in case.assumptions
 
 
+def test_experts_that_leave_no_ranks_to_share_them_are_whole() -> None:
+    """Mixtral on 8 ranks of tensor parallel 2 and expert parallel 8: 16 would be too many."""
+    row = {
+        "num_gpus": 8,
+        "gpus_per_node": 8,
+        "tp": 2,
+        "pp": 1,
+        "dp": 4,
+        "ep": 8,
+        "etp": None,
+        "gbs": 4,
+    }
+    assert the_case(MIXTURE, **row).strategy.expert_tensor_parallel_degree == 1
+    assert the_case(MIXTURE, **{**row, "ep": 4}).strategy.expert_tensor_parallel_degree == 2
+    assert the_reason(MIXTURE, **{**row, "etp": 2}) is Unpriceable.EXPERTS
+
+
 def test_a_degree_that_is_not_stated_is_what_the_others_leave() -> None:
     tensor = the_case(tp=None, pp=4, dp=8, gbs=64).strategy
     pipeline = the_case(tp=4, pp=None, dp=8, gbs=64).strategy
