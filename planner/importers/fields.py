@@ -217,6 +217,24 @@ class Fields:
             )
         return tuple(value)
 
+    def pairs(self, name: str) -> tuple[tuple[tuple[str, ...], int], ...]:
+        """Return the list of pairs under `name`, each a list of words and how often it comes.
+
+        Raises:
+            DocumentError: if it is another list, or none.
+        """
+        value = self._value(name)
+        if value is None:
+            return ()
+        if not isinstance(value, list | tuple) or not all(map(_is_pair, value)):
+            raise DocumentError(
+                "must be a list of pairs: a list of words, and a whole number",
+                field=self.spelling(name),
+                value=value,
+                remedy="write such pairs, or leave it out",
+            )
+        return tuple((tuple(words), times) for words, times in value)
+
     def indices(self, name: str) -> frozenset[int]:
         """Return the list of layer indices under `name`, empty where it is absent or null.
 
@@ -280,6 +298,14 @@ def require_at_most(name: str, value: int, *, limit_name: str, limit: int) -> No
             value=value,
             remedy=f"use at most {limit}",
         )
+
+
+def _is_pair(item: object) -> bool:
+    if not isinstance(item, list | tuple) or len(item) != 2:
+        return False
+    words, times = item
+    listed = isinstance(words, list | tuple) and all(isinstance(word, str) for word in words)
+    return listed and _is_index(times)
 
 
 def _is_index(item: object) -> bool:

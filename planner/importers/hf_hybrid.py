@@ -1,4 +1,4 @@
-"""Hybrid decoders of Hugging Face with Mamba-2 layers: nemotron_h, granitemoehybrid, falcon_h1.
+"""Hybrid decoders of Hugging Face with Mamba-2 layers: bamba, granitemoehybrid and falcon_h1.
 
 Each reader states the defaults of its configuration class (`configuration_<type>.py` of
 transformers 5.23).
@@ -21,6 +21,7 @@ from planner.schema.model import (
 )
 
 GRANITE_ALIASES = {"layers_block_type": "layer_types"}
+BAMBA_ALIASES = {"layer_types": "layers_block_type"}
 
 _FULL, _LINEAR = "full_attention", "linear_attention"
 
@@ -48,6 +49,28 @@ def granitemoehybrid(fields: Fields, name: str) -> ModelGraph:
     attends = Block(attention=attention, feed_forward=feed_forward)
     blocks = [mixed if kind == _LINEAR else attends for kind in kinds]
     return rotary_decoder(fields, name, blocks, positions=2048)
+
+
+def bamba(fields: Fields, name: str) -> ModelGraph:
+    """Return a bamba: state space but for the layers of `attn_layer_indices`, which attend.
+
+    Its class computes `layers_block_type` of them, whatever a file says.
+    """
+    attends = fields.indices("attn_layer_indices")
+    bias = fields.flag("attention_bias", False)
+    attention = grouped_query(fields, key_value_heads=8).model_copy(
+        update={"query_key_value_bias": bias, "output_bias": bias}
+    )
+    biased = fields.flag("mamba_proj_bias", False)
+    mixer = _mamba(fields, fields.size("mamba_expand", 2) * fields.size("hidden_size"))
+    mixer = mixer.model_copy(update={"input_bias": biased, "output_bias": biased})
+    feed_forward = DenseFeedForward(
+        ffn_size=fields.size("intermediate_size"), bias=fields.flag("mlp_bias", False)
+    )
+    attended = Block(attention=attention, feed_forward=feed_forward)
+    mixed = Block(attention=NoAttention(), mixer=mixer, feed_forward=feed_forward)
+    blocks = [attended if i in attends else mixed for i in range(layer_count(fields))]
+    return rotary_decoder(fields, name, blocks, positions=262_144)
 
 
 def falcon_h1(fields: Fields, name: str) -> ModelGraph:

@@ -1,7 +1,8 @@
 """Dense decoders of Hugging Face that differ from llama's in one or two parts.
 
-arcee, cwm, exaone4, glm, helium, hunyuan_v1_dense, ministral, nemotron and stablelm; each reader
-states the defaults of its configuration class (`configuration_<type>.py` of transformers 5.23).
+apertus, arcee, cwm, exaone4, glm, helium, hunyuan_v1_dense, internlm3, ministral, nanochat,
+nemotron, olmo and stablelm; each reader states the defaults of its configuration class
+(`configuration_<type>.py` of transformers 5.23).
 """
 
 from __future__ import annotations
@@ -26,9 +27,51 @@ from planner.schema.model import (
     NormPlacement,
 )
 
+INTERNLM3_ALIASES = {"qkv_bias": "attention_bias", "bias": "mlp_bias"}
+
 _FULL, _SLIDING = "full_attention", "sliding_attention"
 _CWM_PERIOD = 4
 _EXAONE4_PERIOD = 4
+
+
+def apertus(fields: Fields, name: str) -> ModelGraph:
+    """Return an apertus: no gate, an activation with two weights, queries and keys normed."""
+    feed_forward = DenseFeedForward(
+        ffn_size=fields.size("intermediate_size"), gated=False, scale_elements=2
+    )
+    attention = _biased(fields).model_copy(update={"query_key_norm": True})
+    block = Block(attention=attention, feed_forward=feed_forward)
+    return rotary_decoder(fields, name, (block,) * layer_count(fields), positions=65536)
+
+
+def internlm3(fields: Fields, name: str) -> ModelGraph:
+    """Return an internlm3: a llama whose two kinds of biases go together, with heads of 128."""
+    fields = fields.filled({"num_key_value_heads": 2, "head_dim": 128})
+    block = Block(attention=_biased(fields), feed_forward=_gated(fields))
+    return rotary_decoder(fields, name, (block,) * layer_count(fields), positions=32768)
+
+
+def olmo(fields: Fields, name: str) -> ModelGraph:
+    """Return an olmo of the first generation: a llama whose norms have no weights."""
+    block = Block(
+        attention=_biased(fields),
+        feed_forward=_gated(fields, bias=False),
+        norm=Norm.WEIGHTLESS,
+    )
+    return rotary_decoder(fields, name, (block,) * layer_count(fields), positions=2048)
+
+
+def nanochat(fields: Fields, name: str) -> ModelGraph:
+    """Return a nanochat: no norm has weights, be it of queries and keys; no gate."""
+    attention = _biased(fields).model_copy(
+        update={"query_key_norm": True, "query_key_norm_weight": False}
+    )
+    block = Block(
+        attention=attention,
+        feed_forward=DenseFeedForward(ffn_size=fields.size("intermediate_size"), gated=False),
+        norm=Norm.WEIGHTLESS,
+    )
+    return rotary_decoder(fields, name, (block,) * layer_count(fields), positions=2048)
 
 
 def arcee(fields: Fields, name: str) -> ModelGraph:

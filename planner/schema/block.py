@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import Field, model_validator
 
 from planner.errors import DocumentError
-from planner.schema.compressed import CompressedAttention
+from planner.schema.compressed import CompressedAttention, KeyIndex
 from planner.schema.document import Count, Part, PositiveCount
 from planner.schema.mixer import Mixer
 
@@ -28,12 +28,13 @@ class Norm(StrEnum):
     """Which normalisation: `rms` has a weight, `layer` a weight and a bias.
 
     `rms_float32` is an rms whose weight multiplies before the row is narrowed from fp32 (Gemma,
-    OLMo-2), so that backward keeps the wide row.
+    OLMo-2), so that backward keeps the wide row. `weightless` has neither weight nor bias (OLMo).
     """
 
     RMS = "rms"
     RMS_FLOAT32 = "rms_float32"
     LAYER = "layer"
+    WEIGHTLESS = "weightless"
 
 
 class NormPlacement(StrEnum):
@@ -55,7 +56,8 @@ class GroupedQueryAttention(Part):
     `causal` queries see no later token. A window is `sliding_window_tokens` keys to the left (and
     right, where not causal), a chunk the whole group of `chunk_tokens` that a token lies in (the
     images of a sequence, each for itself). `query_key_norm` norms each head, or with
-    `query_key_norm_spans_heads` the row of all heads. `key_bias` false leaves keys out of
+    `query_key_norm_spans_heads` the row of all heads, by weights unless `query_key_norm_weight` is
+    false. `key_bias` false leaves keys out of
     `query_key_value_bias`. `sink` is a learned score per head (gpt-oss). `output_gate`: the query
     projection is twice as wide and its other half gates the output (Qwen3-Next).
     `values_are_keys`: one projection gives both (Gemma-4). `shares_keys`: an earlier block's keys
@@ -74,6 +76,7 @@ class GroupedQueryAttention(Part):
     causal: bool = later(True)
     chunk_tokens: PositiveCount | None = later(None)
     query_key_norm_spans_heads: bool = later(False)
+    query_key_norm_weight: bool = later(True)
     key_bias: bool = later(True)
     sink: bool = later(False)
     output_gate: bool = later(False)
@@ -82,7 +85,11 @@ class GroupedQueryAttention(Part):
 
 
 class LatentAttention(Part):
-    """Multi-head latent attention (DeepSeek-V2, arXiv:2405.04434 section 2.1)."""
+    """Multi-head latent attention (DeepSeek-V2, arXiv:2405.04434 section 2.1).
+
+    With an `index` a token attends to as many keys as that picks (DeepSeek-V3.2, arXiv:2512.02556
+    section 2.1); `picks_again` is false where it takes those that an earlier block's index picked.
+    """
 
     kind: Literal["latent"] = "latent"
     head_count: PositiveCount
@@ -92,6 +99,19 @@ class LatentAttention(Part):
     rotary_head_size: PositiveCount
     value_head_size: PositiveCount
     bias: bool = False
+    index: KeyIndex | None = later(None)
+    picks_again: bool = later(True)
+
+    @model_validator(mode="after")
+    def _picks(self) -> Self:
+        if self.index is not None and self.picks_again and self.query_rank is None:
+            raise DocumentError(
+                "is needed by the index, whose queries come of it",
+                field="query_rank",
+                value=None,
+                remedy="give a query_rank, or leave the index out",
+            )
+        return self
 
 
 class CrossAttention(Part):
@@ -120,12 +140,16 @@ class NoAttention(Part):
 
 
 class DenseFeedForward(Part):
-    """Two matrices, or three when gated (SwiGLU)."""
+    """Two matrices, or three when gated (SwiGLU).
+
+    `scale_elements` counts the weights that its activation has (xIELU).
+    """
 
     kind: Literal["dense"] = "dense"
     ffn_size: PositiveCount
     gated: bool = True
     bias: bool = False
+    scale_elements: Count = later(0)
 
 
 class NoFeedForward(Part):

@@ -1,6 +1,8 @@
 """Mixer: what carries a state along the sequence instead of attending to all of it.
 
-Either runs through a sequence in chunks: products within a chunk, and a state from chunk to chunk.
+State spaces and delta nets run through a sequence in chunks: products within a chunk, and a state
+from chunk to chunk. A selective scan goes token by token in one kernel; a short convolution sees
+the last few tokens alone.
 """
 
 from __future__ import annotations
@@ -92,4 +94,41 @@ class GatedDeltaMixer(Part):
         return heads if self.gate_rank is None else heads * self.key_head_size
 
 
-Mixer = Annotated[StateSpaceMixer | GatedDeltaMixer, Field(discriminator="kind")]
+class SelectiveScanMixer(Part):
+    """A Mamba layer of the first generation (arXiv:2312.00752): a decay per channel and state.
+
+    The step of each channel comes by way of a row of `step_rank`. `bias` is that of the projections
+    in and out. With `normed_rows`, step and both rows of `state_size` pass norms (Jamba).
+    """
+
+    kind: Literal["selective_scan"] = "selective_scan"
+    inner_width: PositiveCount
+    state_size: PositiveCount = 16
+    step_rank: PositiveCount
+    convolution_width: PositiveCount = 4
+    convolution_bias: bool = True
+    bias: bool = False
+    normed_rows: bool = False
+
+    @property
+    def row_width(self) -> int:
+        """Return what a channel's step and the state's two rows are made of."""
+        return self.step_rank + 2 * self.state_size
+
+
+class ShortConvolutionMixer(Part):
+    """A gated convolution over the last few tokens (LFM2): gate, convolve, gate.
+
+    `bias` is that of the projections in and out, and of the convolution.
+    """
+
+    kind: Literal["short_convolution"] = "short_convolution"
+    inner_width: PositiveCount
+    convolution_width: PositiveCount = 3
+    bias: bool = False
+
+
+Mixer = Annotated[
+    StateSpaceMixer | GatedDeltaMixer | SelectiveScanMixer | ShortConvolutionMixer,
+    Field(discriminator="kind"),
+]

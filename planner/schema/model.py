@@ -33,7 +33,13 @@ from planner.schema.block import (
 from planner.schema.compressed import CompressedAttention, KeyCompression, KeyIndex
 from planner.schema.document import Count, Document, Name, Part, PositiveCount
 from planner.schema.measured import MeasuredPart
-from planner.schema.mixer import GatedDeltaMixer, Mixer, StateSpaceMixer
+from planner.schema.mixer import (
+    GatedDeltaMixer,
+    Mixer,
+    SelectiveScanMixer,
+    ShortConvolutionMixer,
+    StateSpaceMixer,
+)
 
 __all__ = [
     "Attention",
@@ -59,6 +65,8 @@ __all__ = [
     "NormPlacement",
     "Product",
     "RunPart",
+    "SelectiveScanMixer",
+    "ShortConvolutionMixer",
     "StateSpaceMixer",
 ]
 

@@ -45,8 +45,9 @@ from planner.workload.selection import kept_products
 
 # Elements that a norm keeps beside its input and output, for each of its input: RMSNorm in plain
 # torch widens the row (an fp32 copy, two elements, in place of the input) and keeps the normalised
-# row (two where it is still wide); LayerNorm is one kernel and keeps its input alone.
-_COPIED_BY_NORM = {Norm.RMS: 2.0, Norm.RMS_FLOAT32: 3.0, Norm.LAYER: 0.0}
+# row (two where it is still wide); LayerNorm is one kernel and keeps its input alone, which OLMo
+# widens first.
+_COPIED_BY_NORM = {Norm.RMS: 2.0, Norm.RMS_FLOAT32: 3.0, Norm.LAYER: 0.0, Norm.WEIGHTLESS: 1.0}
 _KINDS = tuple(field.name for field in fields(ActivationElements))
 _LAYER_INPUT_ROWS = 4  # the gate, it activated, the row of the block's own, their product
 _TOKEN_INDEX_WORDS = 2.0  # an int64, in words of 4 bytes

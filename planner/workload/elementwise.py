@@ -36,13 +36,14 @@ ROTARY_PASSES = 4  # read and write queries and keys twice
 
 # What plain torch moves beside, in passes over a row of 16 bits. An RMSNorm copies to fp32,
 # squares, sums, scales, copies back and multiplies in kernels of their own: 36 bytes an element, of
-# which 8 are counted. Rotary negates, concatenates, multiplies twice and adds. A layer norm is one.
-_UNFUSED_NORM_PASSES = {Norm.RMS: 14, Norm.RMS_FLOAT32: 14, Norm.LAYER: 0}
+# which 8 are counted. Rotary negates, concatenates, multiplies twice and adds. A layer norm is one;
+# OLMo copies the row to fp32 before it and back after it.
+_UNFUSED_NORM_PASSES = {Norm.RMS: 14, Norm.RMS_FLOAT32: 14, Norm.LAYER: 0, Norm.WEIGHTLESS: 6}
 _UNFUSED_ROTARY_PASSES = 6
 
 # Kernels that eager torch launches beside products and attention, counted in transformers' layers.
 # RMSNorm: 8 in plain torch, 1 fused; between them
-NORM_KERNELS = {Norm.RMS: 5, Norm.RMS_FLOAT32: 5, Norm.LAYER: 1}
+NORM_KERNELS = {Norm.RMS: 5, Norm.RMS_FLOAT32: 5, Norm.LAYER: 1, Norm.WEIGHTLESS: 3}
 _ROTARY_KERNELS = 10  # negate, concatenate, two products and a sum, for queries and for keys
 _FUSED_ROTARY_KERNELS = 2
 _RESIDUAL_KERNELS = 1

@@ -100,12 +100,17 @@ def attention_core(
             causal=False,
         )
     if isinstance(attention, LatentAttention):
+        index = attention.index
         key_size = attention.no_position_head_size + attention.rotary_head_size
         return AttentionCore(
             head_count=attention.head_count,
             key_head_size=key_size,
             value_head_size=attention.value_head_size,
             key_value_width=attention.head_count * (key_size + attention.value_head_size),
+            window_tokens=None if index is None else index.entries_per_token,
+            index_width=index.head_count * index.head_size
+            if index and attention.picks_again
+            else 0,
         )
     return AttentionCore(
         head_count=attention.head_count,
@@ -175,7 +180,20 @@ def _latent_gemms(attention: LatentAttention, hidden_size: int) -> tuple[Gemm, .
         *query,
         _gemm("key_value_down", hidden_size, compressed, "none", shares_input=True),
         _gemm("key_value_up", attention.key_value_rank, expanded, "outer"),
+        *index_gemms(attention, hidden_size),
         _gemm("output", value_width, hidden_size, "inner"),
+    )
+
+
+def index_gemms(attention: LatentAttention, hidden_size: int) -> tuple[Gemm, ...]:
+    """Return the products of an index that picks keys, whole on every tensor-parallel rank."""
+    index = attention.index
+    if index is None or attention.query_rank is None or not attention.picks_again:
+        return ()
+    return (
+        _gemm("index_query", attention.query_rank, index.head_count * index.head_size, "none"),
+        _gemm("index_key", hidden_size, index.head_size, "none", shares_input=True),
+        _gemm("index_weight", hidden_size, index.head_count, "none", shares_input=True),
     )
 
 

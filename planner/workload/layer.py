@@ -68,7 +68,8 @@ class AttentionCore:
     the left, and as many to the right where nothing is masked as causal, the token itself counted
     in both; tokens of one of the consecutive chunks of `chunk_tokens` see that chunk alone.
     Beside a window, a query may see one compressed entry for every `entry_tokens` before it, at
-    most `entry_limit` of them, which products of `index_width` with all of them choose.
+    most `entry_limit` of them, which products of `index_width` with all of them choose. Without
+    entries these choose `window_tokens` of all keys before it.
     """
 
     head_count: int
@@ -114,8 +115,14 @@ class AttentionCore:
     def flop_per_token(self, key_count: int) -> float:
         """Return forward FLOPs per query token that has `key_count` keys before masking."""
         width = self.head_count * (self.key_head_size + self.value_head_size)
-        chosen = self.index_width * self._mean_entries(key_count, None) if self.index_width else 0.0
-        return 2.0 * (width * self.mean_keys(key_count) + chosen)
+        indexed = self.index_width * self._mean_indexed(key_count) if self.index_width else 0.0
+        return 2.0 * (width * self.mean_keys(key_count) + indexed)
+
+    def _mean_indexed(self, key_count: int) -> float:
+        """Return the mean number of entries, or of keys without them, that an index reads."""
+        if self.entry_tokens is None:
+            return (key_count + 1) / 2
+        return self._mean_entries(key_count, None)
 
     def _mean_entries(self, key_count: int, limit: int | None) -> float:
         """Return the mean number of whole entries before a query, itself among their tokens."""

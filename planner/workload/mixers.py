@@ -1,6 +1,7 @@
 """Mixers: what state-space layers and gated delta nets ask per token, as their fused kernels run.
 
-Both work through a sequence in chunks: products of a chunk's tokens with one another, and of each
+What selective scans and short convolutions ask is `planner.workload.row_mixers`'s business. These
+two work through a sequence in chunks: products of a chunk's tokens with one another, and of each
 token with the state that goes from chunk to chunk. Those products have no weights and keep no
 output; a chunk's matrices are counted whole, as kernels compute them. What elementwise kernels move
 and what is kept is derived from the kernels' sources and has not been measured.
@@ -13,16 +14,29 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from planner.schema.mixer import GatedDeltaMixer, Mixer, StateSpaceMixer
+from planner.schema.mixer import (
+    GatedDeltaMixer,
+    Mixer,
+    SelectiveScanMixer,
+    ShortConvolutionMixer,
+    StateSpaceMixer,
+)
 from planner.workload.layer import (
     ActivationElements,
     ElementwiseTraffic,
     Gemm,
     ParameterCounts,
 )
+from planner.workload.row_mixers import (
+    row_mixer_activations,
+    row_mixer_gemms,
+    row_mixer_parameters,
+    row_mixer_traffic,
+)
 
 _STATE_SPACE_KERNELS = 7  # convolution, five of the scan, gated norm
 _GATED_DELTA_KERNELS = 14  # convolution, two norms, four of decay and step, six of chunks, norm
+_STATE_PASSES = 6  # of 16 bits: written and read in 32, passed on and read in 16
 _CONVOLUTION_PASSES = 2
 _GATED_NORM_PASSES = 3  # read the scan's output and the gate, write
 _HEAD_NORM_PASSES = 4
@@ -31,6 +45,8 @@ _CHANNEL_DECAY_PASSES = 4  # written and read in fp32, as its running sum in a c
 
 def mixer_gemms(mixer: Mixer, hidden_size: int) -> tuple[Gemm, ...]:
     """Return the products of a mixer, in order of execution: in, those of the scan, out."""
+    if isinstance(mixer, SelectiveScanMixer | ShortConvolutionMixer):
+        return row_mixer_gemms(mixer, hidden_size)
     scan = _state_space_scan(mixer) if isinstance(mixer, StateSpaceMixer) else _delta_scan(mixer)
     return (
         _gemm("mixer_in", hidden_size, mixer.input_width),
@@ -46,6 +62,8 @@ def mixer_parameters(mixer: Mixer, hidden_size: int) -> ParameterCounts:
     The state-space layer has a skip per head beside, and norms all of its width; the gated delta
     net norms each head by the same weights.
     """
+    if isinstance(mixer, SelectiveScanMixer | ShortConvolutionMixer):
+        return row_mixer_parameters(mixer, hidden_size)
     sharded = hidden_size * (mixer.input_width + mixer.inner_width)
     sharded += mixer.convolution_width * mixer.convolved_width
     if isinstance(mixer, GatedDeltaMixer):
@@ -65,11 +83,13 @@ def mixer_parameters(mixer: Mixer, hidden_size: int) -> ParameterCounts:
 
 def mixer_traffic(mixer: Mixer) -> ElementwiseTraffic:
     """Return the elements per token that the kernels between the projections move."""
+    if isinstance(mixer, SelectiveScanMixer | ShortConvolutionMixer):
+        return row_mixer_traffic(mixer)
     moved = _CONVOLUTION_PASSES * mixer.convolved_width
     moved += _GATED_NORM_PASSES * mixer.inner_width
     moved += mixer.convolved_width + mixer.inner_width  # the scan reads its rows, writes its output
     if isinstance(mixer, StateSpaceMixer):
-        states = 2 * mixer.inner_width * mixer.state_size // mixer.chunk_tokens
+        states = _STATE_PASSES * mixer.inner_width * mixer.state_size // mixer.chunk_tokens
         kernels = _STATE_SPACE_KERNELS
     else:
         keys = mixer.value_head_count * mixer.key_head_size
@@ -90,6 +110,8 @@ def mixer_activations(mixer: Mixer) -> ActivationElements:
     gate, a chunk's solved matrix, the output before and after its norm, and two numbers per head:
     a step, and a decay with its sum, which may have as many as its keys have channels.
     """
+    if isinstance(mixer, SelectiveScanMixer | ShortConvolutionMixer):
+        return row_mixer_activations(mixer)
     if isinstance(mixer, StateSpaceMixer):
         return ActivationElements(
             gathered=0.0,

@@ -22,7 +22,7 @@ from planner.workload.compressed import (
     compressed_parameters,
     stream_parameters,
 )
-from planner.workload.flops import norm_count, sublayer_count
+from planner.workload.flops import index_gemms, norm_count, sublayer_count
 from planner.workload.layer import ParameterCounts
 from planner.workload.mixers import mixer_parameters
 
@@ -80,7 +80,7 @@ def head_parameters(graph: ModelGraph) -> ParameterCounts:
 
 def norm_parameters(norm: Norm, width: int) -> int:
     """Return the parameters of one normalisation over `width` elements."""
-    return 2 * width if norm is Norm.LAYER else width
+    return {Norm.LAYER: 2, Norm.WEIGHTLESS: 0}.get(norm, 1) * width
 
 
 def _attention_parameters(attention: Attention, hidden_size: int) -> ParameterCounts:
@@ -112,7 +112,7 @@ def _grouped_query_parameters(
     if attention.sink:
         sharded += attention.head_count
     replicated = hidden_size if attention.output_bias else 0
-    if attention.query_key_norm:
+    if attention.query_key_norm and attention.query_key_norm_weight:
         key_width = attention.key_value_head_count * attention.head_size * own_keys
         spanned = query_width + key_width
         spans = attention.query_key_norm_spans_heads
@@ -148,6 +148,10 @@ def _latent_parameters(attention: LatentAttention, hidden_size: int) -> Paramete
         sharded += attention.query_rank * query_width
     if attention.bias:
         replicated += compressed + hidden_size + (attention.query_rank or 0)
+    index = index_gemms(attention, hidden_size)
+    if attention.index is not None and index:
+        replicated += sum(gemm.inner_size * gemm.outer_size for gemm in index)
+        replicated += 2 * attention.index.head_size  # its keys' norm has a bias
     return ParameterCounts(sharded=sharded, replicated=replicated)
 
 
@@ -170,5 +174,5 @@ def _feed_forward_parameters(feed_forward: FeedForward, hidden_size: int) -> Par
     bias = feed_forward.bias
     return ParameterCounts(
         sharded=matrices * hidden_size * ffn_size + ((matrices - 1) * ffn_size if bias else 0),
-        replicated=hidden_size if bias else 0,
+        replicated=(hidden_size if bias else 0) + feed_forward.scale_elements,
     )

@@ -26,7 +26,16 @@ SIZES = {
 GPT2_SIZES = {"n_embd": 64, "n_head": 4, "n_layer": 3, "vocab_size": 128}
 # helium's own default of 20 heads of 128, each with keys of its own, fits no other width.
 HELIUM_SIZES = {**SIZES, "hidden_size": 2560, "num_attention_heads": 20}
-SIZES_OF = {"gpt2": GPT2_SIZES, "helium": HELIUM_SIZES}
+MAMBA2_SIZES = {"hidden_size": 64, "num_heads": 8, "head_dim": 16, "num_hidden_layers": 3}
+SIZES_OF = {
+    "gpt2": GPT2_SIZES,
+    "gpt_bigcode": GPT2_SIZES,
+    "gpt_neo": {"hidden_size": 64, "num_heads": 4, "num_layers": 24, "vocab_size": 128},
+    "gptj": GPT2_SIZES,
+    "helium": HELIUM_SIZES,
+    "mamba2": {**MAMBA2_SIZES, "vocab_size": 128},
+    "mpt": {"d_model": 64, "n_heads": 4, "n_layers": 3, "vocab_size": 128},
+}
 FULL, SLIDING, LINEAR = "full_attention", "sliding_attention", "linear_attention"
 # These have parts of their own: `test_towers_and_encoders.py`.
 WITH_TOWERS = {
@@ -54,14 +63,98 @@ NEEDED = {
     "deepseek_v2": {"num_experts_per_tok": 2},
     "dots1": {"n_routed_experts": 16, "n_shared_experts": 1, "num_experts_per_tok": 2},
     "hunyuan_v1_dense": {"head_dim": 8},
+    "hunyuan_v1_moe": {"head_dim": 8, "num_experts": 16},
+    "internlm3": {"attention_bias": False, "mlp_bias": False},
+    "jamba": {"attn_layer_period": 3, "attn_layer_offset": 1},
+    "lfm2_moe": {"layer_types": ["conv", "full_attention", "conv", "conv"]},
+    "mamba2": {"n_groups": 4},
     "ministral": {"head_dim": 8},
     "nemotron": {"num_key_value_heads": 4},
     "opt": {"ffn_dim": 96},
 }
 # falcon's class raises where it is given; olmoe's norm and its heads then differ in width.
 WITHOUT_HEAD_DIM = {"falcon", "olmoe"}
-WITHOUT_POSITIONS = {"bloom"}
+WITHOUT_POSITIONS = {"bloom", "falcon_mamba", "mamba", "mamba2", "mpt"}
+GPT_SIZES = {"n_inner": st.sampled_from([None, 48, 200]), "n_positions": st.just(16)}
+MAMBA_SIZES = {
+    "expand": st.sampled_from([1, 3]),
+    "state_size": st.just(8),
+    "time_step_rank": st.sampled_from(["auto", 5]),
+    "conv_kernel": st.just(3),
+    "use_bias": st.booleans(),
+    "use_conv_bias": st.booleans(),
+}
+# Their fields have names of their own, and none of those that others share.
+OWN_ALONE: dict[str, dict[str, st.SearchStrategy[Any]]] = {
+    "falcon_mamba": MAMBA_SIZES,
+    "gpt2": GPT_SIZES,
+    "gpt_bigcode": {**GPT_SIZES, "multi_query": st.booleans()},
+    "gpt_neo": {
+        "intermediate_size": st.sampled_from([None, 48]),
+        "attention_types": st.just([[["global"], 20], [["local", "global"], 2]]),
+        "max_position_embeddings": st.just(16),
+    },
+    "gptj": GPT_SIZES,
+    "mamba": MAMBA_SIZES,
+    "mamba2": {
+        "state_size": st.just(8),
+        "n_groups": st.sampled_from([1, 8]),
+        "conv_kernel": st.just(3),
+        "use_bias": st.booleans(),
+        "use_conv_bias": st.booleans(),
+    },
+    "mpt": {"max_seq_len": st.just(16), "expansion_ratio": st.just(2)},
+}
+DENSE_OR_SPARSE = st.just(["dense", "sparse", "sparse", "dense"])
+INDEX = {
+    "index_n_heads": st.just(4),
+    "index_head_dim": st.just(24),
+    "q_lora_rank": st.just(24),
+    "n_routed_experts": st.just(16),
+    "mlp_layer_types": DENSE_OR_SPARSE,
+}
 OWN: dict[str, dict[str, st.SearchStrategy[Any]]] = {
+    "afmoe": {
+        "num_dense_layers": st.sampled_from([0, 2]),
+        "num_shared_experts": st.sampled_from([1, 2]),
+        "layer_types": st.just([FULL, SLIDING, SLIDING, FULL]),
+        "attention_bias": st.just(False),  # refused otherwise
+    },
+    "bamba": {"attn_layer_indices": st.sampled_from([None, [1], [0, 3]])},
+    "deepseek_v32": INDEX,
+    "exaone_moe": {"num_shared_experts": st.just(2), "mlp_layer_types": DENSE_OR_SPARSE},
+    "glm_moe_dsa": {
+        **INDEX,
+        "index_topk_freq": st.sampled_from([1, 2, 3]),
+        "index_skip_topk_offset": st.sampled_from([1, 2]),
+        "index_topk_pattern": st.sampled_from([None, "FSSF", "FFSS"]),
+    },
+    "hunyuan_v1_moe": {"moe_topk": st.sampled_from([2, [2, 2, 2, 2]])},
+    "hy_v3": {
+        "mlp_layer_types": DENSE_OR_SPARSE,
+        "mlp_bias": st.just(False),
+        "num_shared_experts": st.just(2),
+    },
+    "internlm3": {"attention_bias": st.just(True), "mlp_bias": st.just(True)},
+    "jamba": {
+        "attn_layer_period": st.just(3),
+        "attn_layer_offset": st.sampled_from([0, 2]),
+        "expert_layer_period": st.just(2),
+        "expert_layer_offset": st.sampled_from([0, 1]),
+        "mamba_dt_rank": st.sampled_from(["auto", 5]),
+        "mamba_expand": st.just(3),
+    },
+    "lfm2": {
+        "full_attn_idxs": st.sampled_from([[1], [0, 3]]),
+        "conv_bias": st.booleans(),
+        "conv_L_cache": st.just(4),
+        "block_ff_dim": st.just(777),
+        "block_ffn_dim_multiplier": st.sampled_from([1.0, 1.3]),
+        "block_auto_adjust_ff_dim": st.booleans(),
+        "tie_embedding": st.booleans(),
+    },
+    "lfm2_moe": {"num_dense_layers": st.sampled_from([0, 1]), "conv_bias": st.booleans()},
+    "phimoe": {"lm_head_bias": st.booleans()},
     "ernie4_5_moe": {
         "moe_k": st.sampled_from([1, 3]),
         "moe_layer_start_index": st.sampled_from([0, 2]),
@@ -187,18 +280,20 @@ def test_window_per_layer_is_the_reference_class_s(model_type, changes):
 
 def varied(model_type: str) -> st.SearchStrategy[dict[str, Any]]:
     """Return configurations of a type that state some of what they could leave out."""
-    if model_type == "gpt2":
-        optional = {"n_inner": st.sampled_from([None, 48, 200]), "n_positions": st.just(16)}
+    if model_type in OWN_ALONE:
+        own = {**OWN_ALONE[model_type], "tie_word_embeddings": st.booleans()}
+        least = least_fields(model_type)
         return st.fixed_dictionaries(
-            {key: st.just(value) for key, value in least_fields("gpt2").items()},
-            optional={**optional, "tie_word_embeddings": st.booleans()},
+            {key: own.pop(key, st.just(value)) for key, value in least.items()}, optional=own
         )
-    flags = ["attention_bias", "qkv_bias", "tie_word_embeddings"]
+    flags = ["attention_bias", "tie_word_embeddings"]
+    if model_type != "internlm3":  # another name of attention_bias there
+        flags.append("qkv_bias")
     if model_type not in {"deepseek_v2", "deepseek_v4", "nemotron_h"}:  # refused there
         flags.append("mlp_bias")
     optional: dict[str, st.SearchStrategy[Any]] = {flag: st.booleans() for flag in flags}
     optional["num_key_value_heads"] = st.sampled_from([1, 4, 32])
-    if model_type != "ernie4_5_moe":  # moe_k is drawn there, and is the same field
+    if model_type not in {"ernie4_5_moe", "hunyuan_v1_moe"}:  # drawn there by another name
         optional["num_experts_per_tok"] = st.sampled_from([1, 3])
     optional["moe_intermediate_size"] = st.sampled_from([8, 24])
     optional["decoder_sparse_step"] = st.sampled_from([1, 2])
@@ -227,6 +322,8 @@ def varied(model_type: str) -> st.SearchStrategy[dict[str, Any]]:
         "llama4_text": "num_local_experts",
         "minimax_m2": "num_local_experts",
         "nemotron_h": "n_routed_experts",
+        "granitemoe_swa": "num_local_experts",
+        "phimoe": "num_local_experts",
     }
     optional["mamba_n_groups"] = st.sampled_from([1, 4])
     optional["mamba_d_state"] = st.just(16)

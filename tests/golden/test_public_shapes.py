@@ -15,9 +15,11 @@ from planner.importers.models import model_from_fields
 from planner.schema.model import GatedDeltaMixer, MixtureFeedForward, ModelGraph, StateSpaceMixer
 from planner.workload.layer import LayerWorkload
 from planner.workload.model import model_workload
-from tests.golden.public_shapes import SHAPES
+from tests.golden.further_shapes import FURTHER_SHAPES
+from tests.golden.public_shapes import SHAPES as FIRST_SHAPES
 from tests.golden.transformers_models import reference_model
 
+SHAPES = {**FIRST_SHAPES, **FURTHER_SHAPES}
 TOKENS = 512
 DEPTH = 7  # of every kind of layer that any of them has, one is among the first seven
 RECURRENT = {
@@ -27,6 +29,10 @@ RECURRENT = {
     "granitemoehybrid",
     "falcon_h1",
     "kimi_linear",
+    "bamba",
+    "jamba",
+    "lfm2",
+    "lfm2_moe",
 }
 PUBLISHED = {
     "llama-2-13b": 13_015_864_320,
@@ -44,6 +50,15 @@ PUBLISHED = {
     "olmo-2-7b": 7_298_617_344,
     "phi-3-mini": 3_821_079_552,
     "smollm3-3b": 3_075_098_624,
+    "mamba-2.8b": 2_768_345_600,
+    "falcon-mamba-7b": 7_272_665_088,
+    "mamba-codestral-7b": 7_285_403_648,
+    "jamba-v0.1": 51_570_323_328,
+    "lfm2-1.2b": 1_170_340_608,
+    "starcoder-15b": 15_517_456_384,
+    "gpt-j-6b": 6_050_882_784,
+    "phi-3.5-moe": 41_873_153_344,
+    "vaultgemma-1b": 1_038_741_120,
 }
 """What the checkpoints' own indices state, in bf16 bytes over two."""
 
@@ -75,8 +90,11 @@ def test_parameters_are_those_of_the_published_checkpoint(name):
 def shallow(fields: dict[str, Any]) -> dict[str, Any]:
     """Return the decoder of a configuration cut to its first layers."""
     fields = with_a_class(fields.get("text_config", fields))
-    depth = "n_layer" if fields["model_type"] in {"gpt2", "bloom"} else "num_hidden_layers"
+    depth = next((name for name in ("n_layer", "n_layers", "num_layers") if name in fields), None)
+    depth = depth or "num_hidden_layers"
     cut = {**fields, depth: DEPTH}
+    if "attention_types" in fields:
+        cut["attention_types"] = [[["global", "local"], DEPTH // 2], [["global"], 1]]
     for name in ("layer_types", "hybrid_override_pattern"):
         if name in fields:
             cut[name] = fields[name][:DEPTH]
@@ -100,7 +118,9 @@ def counted_flop(fields: dict[str, Any]) -> float:
         tokens = torch.zeros(1, TOKENS, dtype=torch.long)
         mask = torch.ones_like(tokens)  # without one the tokens themselves are looked at
         if fields["model_type"] in RECURRENT:
-            mask = {"full_attention": None, "linear_attention": None}
+            mask = {"full_attention": None, "linear_attention": None, "conv": None}
+        if fields["model_type"] == "mamba2":
+            mask = None
         model(tokens, attention_mask=mask, use_cache=False)
     return float(counter.get_total_flops())
 
