@@ -109,18 +109,30 @@ def kind_levels(
         exponent = profile[-1].norm_exponent
         return tuple(_stated(level, cluster.device_count, exponent) for level in cluster.levels)
     own = sum(group.device_count for group in groups)
+    node = groups[0].devices_per_node
     return tuple(
         Level(
             name=level.name,
-            device_count=_domain(level.device_count, own, groups[0].devices_per_node),
+            device_count=_domain(count, own, node),
             bandwidth_bytes_per_second=level.bandwidth_gb_per_second * 1e9,
             latency_seconds=level.latency_us * 1e-6,
             norm_exponent=level.norm_exponent,
             all_reduce_bandwidth_ratio=level.all_reduce_bandwidth_ratio,
             collectives=tuple(_own(kind, one, level) for kind, one in level.collectives.items()),
         )
-        for level in profile
+        for level, count in zip(profile, _profiled_domains(profile, node), strict=True)
     )
+
+
+def _profiled_domains(profile: Sequence[LevelProfile], devices_per_node: int) -> list[int | None]:
+    """Return the devices of each level's domain: the widest in a node spans all of a larger one.
+
+    Profiles are of nodes of eight. Those of sixteen have the same switches or buses between all.
+    """
+    counts = [level.device_count for level in profile]
+    within = [n for n in counts if n is not None and n <= NODE_DOMAIN_LIMIT]
+    widest = max(within, default=None)
+    return [max(n, devices_per_node) if n is not None and n == widest else n for n in counts]
 
 
 def _own(kind: Collective, one: CollectiveProfile, level: LevelProfile) -> OwnCollective:
@@ -166,7 +178,7 @@ def _domain(profiled: int | None, own: int, devices_per_node: int) -> int:
     """
     if profiled is None:
         return own
-    if profiled <= NODE_DOMAIN_LIMIT or devices_per_node >= profiled:
+    if profiled <= max(NODE_DOMAIN_LIMIT, devices_per_node):
         fitting = range(1, min(profiled, devices_per_node) + 1)
         return max(size for size in fitting if devices_per_node % size == 0)
     whole = profiled // devices_per_node * devices_per_node
