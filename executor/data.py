@@ -15,8 +15,8 @@ from typing import Any, Protocol, runtime_checkable
 import torch
 
 from executor.errors import ModelMismatchError
+from executor.planned import Batch, PlannedBatch
 
-Batch = tuple[torch.Tensor, torch.Tensor]
 BYTE_VALUES = 256
 
 
@@ -56,9 +56,9 @@ class DataPosition:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DataShare:
-    """Which rows of a global batch are a rank's, and where they go."""
+    """What a global batch is, which rows of it are a rank's, and where they go."""
 
-    global_batch_size: int
+    planned: PlannedBatch
     data_degree: int
     data_index: int
     device: torch.device
@@ -74,23 +74,17 @@ def shard(
     """Yield this rank's rows of each global batch that is still to be taken.
 
     Raises:
-        ModelMismatchError: if a batch has not the planned number of sequences.
+        ModelMismatchError: if a batch is not the plan's.
     """
     position.meet(loader, is_positioned=is_positioned)
-    global_batch_size, device = share.global_batch_size, share.device
-    rows = global_batch_size // share.data_degree
-    first = share.data_index * rows
-    for inputs, targets in loader:
+    rows = share.planned.sequence_count // share.data_degree
+    first, device = share.data_index * rows, share.device
+    for batch in loader:
         if position.to_skip > 0:
             position.to_skip -= 1
             continue
-        if inputs.shape[0] != global_batch_size:
-            raise ModelMismatchError(
-                f"the plan has a global batch of {global_batch_size} sequences",
-                field="loader",
-                value=f"{inputs.shape[0]} sequences",
-                remedy="yield whole global batches, the same on every rank",
-            )
+        share.planned.check(batch)
+        inputs, targets = batch
         position.taken += 1
         yield (
             inputs[first : first + rows].to(device),

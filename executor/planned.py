@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
-from executor.data import Batch
+from dataclasses import dataclass, replace
+
+import torch
+
 from executor.errors import ModelMismatchError
 from executor.models.declaration import ModelDeclaration
 from planner.schema.model import ModelGraph
+
+Batch = tuple[torch.Tensor, torch.Tensor]
 
 
 def check_planned(declaration: ModelDeclaration, graph: ModelGraph) -> None:
@@ -32,21 +37,81 @@ def check_planned(declaration: ModelDeclaration, graph: ModelGraph) -> None:
             )
 
 
-def planned_batch(batch: Batch, *, sequence_length: int | None) -> Batch:
-    """Return `batch` if its tokens [B, S] have the planned sequence length.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlannedBatch:
+    """What a batch must be: the plan's global one, or what a rank takes of it.
 
-    What is not rows of whole numbers is no text, and its shape is the script's business.
-
-    Raises:
-        ModelMismatchError: if they have another.
+    `vocabulary_size` is that of the inputs' tokens, where it is known.
     """
-    inputs, _ = batch
-    is_text = inputs.dim() == 2 and not inputs.is_floating_point()
-    if is_text and sequence_length is not None and inputs.shape[1] != sequence_length:
-        raise ModelMismatchError(
-            f"the plan has sequences of {sequence_length} tokens",
-            field="loader",
-            value=f"{inputs.shape[1]} tokens",
-            remedy="yield sequences of the planned length, or plan for this one",
+
+    sequence_count: int
+    sequence_length: int | None
+    vocabulary_size: int | None
+    field: str = "loader"
+    owner: str = "the plan has a global batch of"
+    remedy: str = "yield whole global batches of the planned length, the same on every rank"
+
+    def share(self, *, sequence_count: int, sequence_length: int | None) -> PlannedBatch:
+        """Return what a rank takes: so many sequences, of so many tokens."""
+        return replace(
+            self,
+            sequence_count=sequence_count,
+            sequence_length=sequence_length,
+            field="trainer.step",
+            owner="a rank takes of each global batch",
+            remedy="give it what session.shard(loader) yields",
         )
-    return batch
+
+    def check(self, batch: object) -> None:
+        """Return if `batch` is inputs and targets of the planned shape.
+
+        What is not rows of whole numbers is no text: then only its first dimension is known. Tokens
+        that lie on a GPU already are not looked at, which would wait for it.
+
+        Raises:
+            ModelMismatchError: naming what is otherwise.
+        """
+        inputs, targets = self._pair(batch)
+        for name, tensor in (("inputs", inputs), ("targets", targets)):
+            rows = tensor.shape[0] if tensor.dim() else 0
+            if rows != self.sequence_count:
+                raise self._refusal(
+                    f"{self.owner} {self.sequence_count} sequences",
+                    f"{rows} sequences of {name}",
+                    self.remedy,
+                )
+        if inputs.dim() == 2 and not inputs.is_floating_point():
+            self._check_tokens(inputs)
+
+    def _pair(self, batch: object) -> Batch:
+        pair = batch if isinstance(batch, tuple | list) else ()
+        if len(pair) == 2 and all(isinstance(item, torch.Tensor) for item in pair):
+            return pair[0], pair[1]
+        held = ", ".join(type(item).__qualname__ for item in pair)
+        raise self._refusal(
+            "a batch is two tensors, inputs and targets",
+            f"{type(batch).__qualname__} of {held}" if held else type(batch).__qualname__,
+            "yield (inputs, targets)",
+        )
+
+    def _check_tokens(self, inputs: torch.Tensor) -> None:
+        length = self.sequence_length
+        if length is not None and inputs.shape[1] != length:
+            raise self._refusal(
+                f"the plan has sequences of {length} tokens",
+                f"{inputs.shape[1]} tokens",
+                self.remedy,
+            )
+        known = self.vocabulary_size
+        if known is None or inputs.device.type != "cpu" or inputs.numel() == 0:
+            return
+        low, high = (int(bound) for bound in inputs.aminmax())
+        if low < 0 or high >= known:
+            raise self._refusal(
+                f"the model's embedding has {known} tokens, from 0",
+                f"token {high if high >= known else low}",
+                "yield tokens of the planned vocabulary, or plan a model with a larger one",
+            )
+
+    def _refusal(self, problem: str, value: str, remedy: str) -> ModelMismatchError:
+        return ModelMismatchError(problem, field=self.field, value=value, remedy=remedy)

@@ -24,7 +24,7 @@ from executor.apply.tied import TiedPair, second_copies
 from executor.apply.virtual_stages import VirtualStage, rank_model
 from executor.apply.zero import compute_dtype
 from executor.cores import keep_to_own_cores
-from executor.data import Batch, DataPosition, DataShare, shard
+from executor.data import DataPosition, DataShare, shard
 from executor.ending import Ending
 from executor.environment import COMPILER, RankEnvironment
 from executor.errors import ModelMismatchError
@@ -36,7 +36,7 @@ from executor.mesh import PIPELINE, RankMesh
 from executor.models.declaration import ModelDeclaration
 from executor.models.declared import subject
 from executor.models.own import Declaration
-from executor.planned import check_planned, planned_batch
+from executor.planned import Batch, PlannedBatch, check_planned
 from executor.randomness import Draws
 from executor.state_differences import state_differences
 from executor.step_rows import StepRows
@@ -160,6 +160,11 @@ class Session:
                 device=self.device,
             ),
         )
+        length, parts = job.sequence_length, self.strategy.context_parallel_degree
+        self.trainer.share = self._planned_batch().share(
+            sequence_count=self._global_batch_size() // self.mesh.data_degree,
+            sequence_length=None if length is None else length // parts,
+        )
         self.trainer.ending = self.ending
         self.trainer.step_rows = StepRows.wanted(
             os.environ,
@@ -177,10 +182,10 @@ class Session:
         `state_dict` and `load_state_dict` is asked for its place and brought back to it.
 
         Raises:
-            ModelMismatchError: if a batch has not the planned number of sequences.
+            ModelMismatchError: if a batch is not the plan's.
         """
         share = DataShare(
-            global_batch_size=self._global_batch_size(),
+            planned=self._planned_batch(),
             data_degree=self.mesh.data_degree,
             data_index=self.mesh.data_index,
             device=self.device,
@@ -188,9 +193,7 @@ class Session:
         position = DataPosition() if self.trainer is None else self.trainer.position
         part = sequence_part(self.mesh, self.strategy.context_parallel_kind)
         rows = shard(loader, share, position, is_positioned=is_positioned)
-        length = self.plan.job.resolved.sequence_length
-        checked = (planned_batch(batch, sequence_length=length) for batch in rows)
-        return ((part.of(inputs), part.of(targets)) for inputs, targets in checked)
+        return ((part.of(inputs), part.of(targets)) for inputs, targets in rows)
 
     def report(self) -> RankReport:
         """Return what this rank did and measured so far.
@@ -264,6 +267,15 @@ class Session:
             local_sequence_length=length // parts,
             hidden_size=declaration.shapes.hidden_size,
             dtype=compute_dtype(job.precision),
+        )
+
+    def _planned_batch(self) -> PlannedBatch:
+        shapes = None if self.trainer is None else self.trainer.declaration.shapes
+        is_known = shapes is not None and shapes.vocabulary_size > 1  # what does not say has 1
+        return PlannedBatch(
+            sequence_count=self._global_batch_size(),
+            sequence_length=self.plan.job.resolved.sequence_length,
+            vocabulary_size=shapes.vocabulary_size if shapes and is_known else None,
         )
 
     def _global_batch_size(self) -> int:

@@ -21,6 +21,7 @@ from executor.ending import Ending
 from executor.gradients import LossScale
 from executor.mesh import PIPELINE, RankMesh
 from executor.models.declaration import ModelDeclaration
+from executor.planned import PlannedBatch
 from executor.randomness import Draws
 from executor.step_rows import StepRows
 from executor.telemetry import MemoryMeter
@@ -70,6 +71,7 @@ class Trainer:
         self._last_batch: tuple[torch.Tensor, torch.Tensor] | None = None
         self.step_rows: StepRows | None = None
         self.ending: Ending | None = None
+        self.share: PlannedBatch | None = None
 
     @property
     def optimizers(self) -> tuple[torch.optim.Optimizer, ...]:
@@ -87,7 +89,11 @@ class Trainer:
         return self._step_end.updates
 
     def step(self, inputs: torch.Tensor, targets: torch.Tensor) -> StepMetrics:
-        """Train on this rank's rows of one global batch: all micro-batches, then the optimizer."""
+        """Train on this rank's rows of one global batch: all micro-batches, then the optimizer.
+
+        Raises:
+            ModelMismatchError: if they are not what a rank takes of a planned batch.
+        """
         metrics = self._timed_step(inputs, targets, nullcontext())
         self.history.append(metrics)
         self._last_batch = inputs, targets
@@ -170,6 +176,8 @@ class Trainer:
         targets: torch.Tensor,
         metering: AbstractContextManager[None],
     ) -> StepMetrics:
+        if self.share is not None:
+            self.share.check((inputs, targets))
         if self.ending is not None:
             self.ending.step_begins()
         self._meter.start()

@@ -12,7 +12,7 @@ import torch
 from executor.errors import ModelMismatchError
 from executor.models.declaration import ModelDeclaration
 from executor.models.decoder import Decoder
-from executor.planned import check_planned, planned_batch
+from executor.planned import PlannedBatch, check_planned
 from tests.distributed.group import ROOT
 from tests.distributed.plans import small_model
 
@@ -34,19 +34,45 @@ def test_another_model_is_named_with_what_differs(name: str, size: int) -> None:
         check_planned(_declaration(**{name: size}), small_model())
 
 
-def test_a_batch_of_the_planned_length_passes_as_it_is() -> None:
-    batch = (TOKENS, TOKENS)
-    assert planned_batch(batch, sequence_length=16) is batch
+PLANNED = PlannedBatch(sequence_count=2, sequence_length=16, vocabulary_size=8)
+PICTURES = torch.zeros(2, 3, 8, 8)
 
 
-def test_a_batch_of_other_sequences_is_refused() -> None:
-    with pytest.raises(ModelMismatchError, match=r"sequences of 32 tokens \(got '?16 tokens"):
-        planned_batch((TOKENS, TOKENS), sequence_length=32)
+@pytest.mark.parametrize(
+    "batch", [(TOKENS, TOKENS), [TOKENS + 7, TOKENS], (PICTURES, TOKENS[:, 0])]
+)
+def test_a_batch_of_the_planned_shape_passes(batch: object) -> None:
+    """Pictures are the script's business, but for how many they are."""
+    PLANNED.check(batch)
 
 
-def test_pictures_are_the_scripts_business() -> None:
-    pictures = torch.zeros(2, 3, 8, 8)
-    assert planned_batch((pictures, TOKENS), sequence_length=1)[0] is pictures
+@pytest.mark.parametrize(
+    ("batch", "said"),
+    [
+        ((TOKENS[:, :12], TOKENS), r"sequences of 16 tokens \(got '?12 tokens"),
+        ((TOKENS[:1], TOKENS), "a global batch of 2 sequences .*got '?1 sequences of inputs"),
+        ((TOKENS, TOKENS[:1]), "a global batch of 2 sequences .*got '?1 sequences of targets"),
+        ((PICTURES[:1], TOKENS), "got '?1 sequences of inputs"),
+        ((TOKENS + 8, TOKENS), "embedding has 8 tokens, from 0 .*got '?token 8"),
+        ((TOKENS - 1, TOKENS), "embedding has 8 tokens, from 0 .*got '?token -1"),
+        ((TOKENS,), r"two tensors, inputs and targets .*got '?tuple of Tensor"),
+        ({"input_ids": TOKENS}, "two tensors, inputs and targets .*got '?dict"),
+        (TOKENS, "two tensors, inputs and targets .*got '?Tensor"),
+        ((TOKENS, 3), "two tensors, inputs and targets .*got '?tuple of Tensor, int"),
+        ((TOKENS, torch.zeros(())), "got '?0 sequences of targets"),
+    ],
+)
+def test_any_other_batch_is_refused_with_the_remedy(batch: object, said: str) -> None:
+    with pytest.raises(ModelMismatchError, match=f"loader: .*{said}.*; yield "):
+        PLANNED.check(batch)
+
+
+def test_a_step_on_what_is_not_a_ranks_share_is_refused() -> None:
+    share = PLANNED.share(sequence_count=1, sequence_length=8)
+    share.check((TOKENS[:1, :8], TOKENS[:1, :8]))
+    said = r"trainer.step: a rank takes .* 1 sequences .*; give it what session.shard"
+    with pytest.raises(ModelMismatchError, match=said):
+        share.check((TOKENS, TOKENS))
 
 
 @pytest.mark.parametrize(("rank", "lines"), [("0", 1), ("1", 0)])

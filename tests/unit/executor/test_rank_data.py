@@ -11,13 +11,15 @@ import torch
 
 from executor.data import DataPosition, DataShare, corpus_batches, corpus_tokens, shard
 from executor.errors import ModelMismatchError
+from executor.planned import PlannedBatch
 
 CPU = torch.device("cpu")
 
 
 def share(data_index: int = 0) -> DataShare:
     """One of two data ranks of batches of four."""
-    return DataShare(global_batch_size=4, data_degree=2, data_index=data_index, device=CPU)
+    planned = PlannedBatch(sequence_count=4, sequence_length=None, vocabulary_size=None)
+    return DataShare(planned=planned, data_degree=2, data_index=data_index, device=CPU)
 
 
 def numbered_batches(count: int) -> list[tuple[torch.Tensor, torch.Tensor]]:
