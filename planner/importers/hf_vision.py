@@ -9,9 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from math import isqrt
+from typing import Any
 
 from planner.errors import DocumentError, UnsupportedModelError
-from planner.importers import hf_alternating, hf_dense
+from planner.importers import hf_alternating, hf_dense, hf_parallel
 from planner.importers.fields import Fields
 from planner.importers.hf_towers import Tower, clip_tower, joined, siglip_tower
 from planner.schema.model import (
@@ -21,6 +22,8 @@ from planner.schema.model import (
 )
 
 _TEXT_READERS: Mapping[str, Callable[[Fields, str], ModelGraph]] = {
+    "cohere": hf_parallel.cohere,
+    "cohere2": hf_parallel.cohere2,
     "gemma": hf_dense.gemma,
     "gemma2": hf_alternating.gemma2,
     "llama": hf_dense.llama,
@@ -30,9 +33,13 @@ _TEXT_READERS: Mapping[str, Callable[[Fields, str], ModelGraph]] = {
 }
 _TOWER_READERS: Mapping[str, Callable[[Fields], Tower]] = {
     "clip_vision_model": clip_tower,
+    "idefics3": siglip_tower,
+    "idefics3_vision": siglip_tower,
     "siglip_vision_model": siglip_tower,
+    "smolvlm_vision": siglip_tower,
 }
-# What configuration_llama.py fills in: released llava configurations leave it out.
+# What configuration_llama.py and configuration_mistral.py fill in: released llava configurations
+# leave it out.
 _LLAMA_SIZES = {
     "hidden_size": 4096,
     "intermediate_size": 11008,
@@ -40,6 +47,7 @@ _LLAMA_SIZES = {
     "num_hidden_layers": 32,
     "vocab_size": 32000,
 }
+_SIZES_LEFT_OUT = {"llama": _LLAMA_SIZES, "mistral": {**_LLAMA_SIZES, "intermediate_size": 14336}}
 
 
 # What configuration_gemma3.py fills in: the released gemma-3-4b leaves it out.
@@ -52,13 +60,13 @@ def llava(fields: Fields, name: str) -> ModelGraph:
     The tower runs to its end, as its class does, though `vision_feature_layer` may read it before;
     where it names several layers, what they put out travels to the end uncounted.
     """
-    text = _decoder(fields, name)
-    tower = _tower(fields, default="clip_vision_model")
+    text = text_decoder(fields, name)
+    tower = vision_tower(fields, default="clip_vision_model")
     default = fields.text("vision_feature_select_strategy") != "full"
     tokens = tower.patch_count if default else tower.token_count
     bias = fields.flag("multimodal_projector_bias", True)
     width, output = tower.hidden_size, text.hidden_size
-    read = width * _feature_layer_count(fields)
+    read = width * feature_layer_count(fields)
     exit_ = Exit(
         products=(
             Product(inner_size=read, outer_size=output, bias=bias, tokens_per_sequence=tokens),
@@ -79,7 +87,7 @@ def gemma3(fields: Fields, name: str) -> ModelGraph:
     Attention among an image's tokens is counted as causal, as that among text is.
     """
     text = hf_alternating.gemma3_text(fields.section("text_config", defaults=_GEMMA3_SIZES), name)
-    tower = _tower(fields, default="siglip_vision_model")
+    tower = vision_tower(fields, default="siglip_vision_model")
     tokens = fields.size("mm_tokens_per_image", 256)
     _require_pooling(fields, tower, tokens)
     exit_ = Exit(
@@ -99,13 +107,13 @@ def gemma3(fields: Fields, name: str) -> ModelGraph:
     return joined(fields, text, tower.run(exit_), image=f"{tower.image_pixels} pixels", tied=True)
 
 
-def _decoder(fields: Fields, name: str) -> ModelGraph:
-    """Return the decoder of `text_config`, a llama unless it says otherwise.
+def text_decoder(fields: Fields, name: str, *, default: str = "llama") -> ModelGraph:
+    """Return the decoder of `text_config`, of the type `default` unless it says otherwise.
 
     Raises:
         UnsupportedModelError: if its type cannot be read.
     """
-    given = fields.section("text_config").text("model_type") or "llama"
+    given = fields.section("text_config").text("model_type") or default
     reader = _TEXT_READERS.get(given)
     if reader is None:
         raise UnsupportedModelError(
@@ -115,17 +123,17 @@ def _decoder(fields: Fields, name: str) -> ModelGraph:
             remedy=f"known decoders are {', '.join(sorted(_TEXT_READERS))}; or describe the model "
             "as a model graph",
         )
-    sizes = _LLAMA_SIZES if given == "llama" else {}
+    sizes = _SIZES_LEFT_OUT.get(given, {})
     return reader(fields.section("text_config", defaults={**sizes, "model_type": given}), name)
 
 
-def _tower(fields: Fields, *, default: str) -> Tower:
-    """Return the tower of `vision_config`.
+def vision_tower(fields: Fields, *, default: str, sizes: Mapping[str, Any] | None = None) -> Tower:
+    """Return the tower of `vision_config`; `sizes` are what its own class has for absent fields.
 
     Raises:
         UnsupportedModelError: if its type cannot be read.
     """
-    vision = fields.section("vision_config")
+    vision = fields.section("vision_config", defaults=sizes)
     given = vision.text("model_type") or default
     reader = _TOWER_READERS.get(given)
     if reader is None:
@@ -139,7 +147,7 @@ def _tower(fields: Fields, *, default: str) -> Tower:
     return reader(vision)
 
 
-def _feature_layer_count(fields: Fields) -> int:
+def feature_layer_count(fields: Fields) -> int:
     """Return how many of the tower's layers the projection reads side by side."""
     return max(fields.length("vision_feature_layer"), 1)
 

@@ -54,7 +54,7 @@ def graph_from_huggingface(config: Mapping[str, Any], *, name: str) -> ModelGrap
         hint = f"did you mean {', '.join(near)}? " if near else ""
         code = ", and the code that auto_map names is never run" if "auto_map" in config else ""
         raise UnsupportedModelError(
-            f"is not a model type that can be read{code}",
+            f"is not a model type that can be read{_missing(model_type)}{code}",
             field="model_type",
             value=model_type,
             remedy=f"{hint}`meshwright models` lists the {len(_readers())} types that can be; or "
@@ -64,3 +64,11 @@ def graph_from_huggingface(config: Mapping[str, Any], *, name: str) -> ModelGrap
         return reader.read(Fields(config, aliases=reader.aliases), name)
     except ValidationError as error:  # sizes, each fine alone, whose product is not
         raise document_error(error, source=name) from None
+
+
+def _missing(model_type: object) -> str:
+    """Return what no part of a graph stands for, where that is known of a type."""
+    from planner.importers.hf_missing import MISSING  # noqa: PLC0415  (only errors need it)
+
+    what = MISSING.get(model_type) if isinstance(model_type, str) else None
+    return "" if what is None else f": a model graph has no part for {what}"

@@ -37,21 +37,31 @@ SIZES_OF = {
     "mpt": {"d_model": 64, "n_heads": 4, "n_layers": 3, "vocab_size": 128},
 }
 FULL, SLIDING, LINEAR = "full_attention", "sliding_attention", "linear_attention"
-# These have parts of their own: `test_towers_and_encoders.py`.
+# These have parts of their own: `test_towers_and_encoders.py`, `test_image_models.py`.
 WITH_TOWERS = {
+    "aya_vision",
+    "cohere2_vision",
     "gemma3",
     "gemma4",
+    "glm4v",
+    "glm4v_moe",
+    "idefics3",
+    "internvl",
     "llama4",
     "llava",
+    "llava_next",
+    "llava_onevision",
     "mistral3",
     "mllama",
     "mt5",
+    "paligemma",
     "qwen2_5_vl",
     "qwen2_vl",
     "qwen3_5",
     "qwen3_5_moe",
     "qwen3_vl",
     "qwen3_vl_moe",
+    "smolvlm",
     "t5",
     "whisper",
 }

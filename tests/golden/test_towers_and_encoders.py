@@ -46,6 +46,7 @@ WHISPER = {
     "decoder_ffn_dim": 80,
     "vocab_size": 60_000,
 }
+EAGER = {"attn_implementation": "eager", "experts_implementation": "eager"}
 CLIP = {"model_type": "clip_vision_model", **VISION}
 SIGLIP = {"model_type": "siglip_vision_model", **VISION}
 QWEN_VISION = {"depth": 3, "embed_dim": 64, "num_heads": 4, "hidden_size": 128}
@@ -256,7 +257,7 @@ def test_an_untied_t5_has_a_head_of_its_own():
 def counted_flop(fields: dict[str, Any], **inputs: torch.Tensor) -> float:
     """Return the FLOPs that torch counts in one forward; it counts attention un-causal."""
     torch.manual_seed(0)
-    model = reference_model(fields, device="cpu", attn_implementation="eager")
+    model = reference_model(fields, device="cpu", **EAGER)
     with FlopCounterMode(display=False) as counter, torch.no_grad():
         model(**inputs)
     return float(counter.get_total_flops())

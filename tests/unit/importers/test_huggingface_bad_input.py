@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from planner.errors import InputError, UnsupportedModelError
+from planner.importers.hf_missing import MISSING
 from planner.importers.huggingface import model_types
 from planner.importers.models import model_from_fields
 from planner.schema.model import ModelGraph
@@ -175,3 +176,43 @@ def graph_or_refusal(fields: dict[str, Any]) -> ModelGraph | InputError:
         return model_from_fields(fields, name="it")
     except InputError as error:
         return error
+
+
+@pytest.mark.parametrize(
+    ("model_type", "what"),
+    [
+        ("gemma3n_text", "rows of residual that predict one another"),
+        ("zamba2", "blocks that share their weights"),
+        ("minimax", "lightning attention"),
+        ("bert", "an encoder whose head has a product and a norm of its own"),
+    ],
+)
+def test_type_that_is_known_and_cannot_be_read_is_refused_with_what_is_missing(model_type, what):
+    with pytest.raises(UnsupportedModelError, match=f"a model graph has no part for {what}"):
+        model_from_fields({"model_type": model_type, **SIZES}, name="it")
+
+
+def test_no_type_that_can_be_read_is_said_to_miss_a_part():
+    assert not set(MISSING) & set(model_types())
+
+
+def test_pattern_of_an_index_that_takes_before_any_layer_picked_is_refused():
+    error = refusal(
+        "glm_moe_dsa", num_experts_per_tok=2, n_routed_experts=8, index_topk_pattern="SFFF"
+    )
+    assert error.field == "index_topk_pattern"
+
+
+def test_scan_s_layers_must_lie_within_their_period():
+    assert refusal("jamba", attn_layer_offset=9).field == "attn_layer_offset"
+
+
+def test_layers_of_a_gpt_neo_must_all_be_named():
+    sizes = {"num_layers": 4, "num_heads": 4, "num_hidden_layers": ..., "num_attention_heads": ...}
+    types = [[["global", "local"], 3]]
+    assert refusal("gpt_neo", **sizes, attention_types=types).field == "attention_types"
+
+
+def test_pairs_of_another_shape_are_refused():
+    sizes = {"num_layers": 4, "num_heads": 4, "num_hidden_layers": ..., "num_attention_heads": ...}
+    assert refusal("gpt_neo", **sizes, attention_types=[["global", 3]]).field == "attention_types"
