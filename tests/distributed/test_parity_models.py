@@ -49,8 +49,8 @@ LONG_ON_TWO_RANKS: dict[str, tuple[str, dict[str, Any]]] = {
     "gpt2-tied-exchange2": ("gpt2-tied", {**CP2, **EXCHANGED}),
 }
 
-# With the cases above and below, every family meets each of these alone, but for what is refused: GPT-2
-# has no plan for TP, and windows shorter than the sequence (mistral) go with no ring.
+# With the cases above and below, every family meets each of these alone, but for what is refused:
+# GPT-2 has no plan for TP, and windows shorter than the sequence (mistral) go with no ring.
 ALONE = {"tp2": TP2, "pp2": PP2, "ring2": CP2, "zero3": {**DP2, "zero_stage": 3}}
 LONG_ON_TWO_RANKS |= {
     f"{kind}-{name}": (kind, ALONE[name])
