@@ -2,13 +2,15 @@
 
 Time: the stated step, else tokens or samples a second, else what was derived from them, else
 TFLOP/s. A TFLOP/s figure counts 6 N + 12 L h s FLOPs a token (attention whole), and 4/3 of that
-where recomputed FLOPs are counted under full recomputation.
+where recomputed FLOPs are counted under full recomputation. Megatron-Bridge counts what the causal
+mask leaves of attention, 6 L h s: so its rows say that have tokens a second as well.
 
 Source: Narayanan et al. 2021, arXiv:2104.04473, equation 3.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 
 from planner.schema.measured_run import MeasuredRun
@@ -20,6 +22,7 @@ from planner.validation.reasons import SetAside
 TINY_TIER = "ci_small"
 BULK_TIER = "bulk"
 _RECOMPUTED_RATIO = 4.0 / 3.0
+_BRIDGE = re.compile(r"megatron[- ]bridge")
 
 
 def measured_seconds(case: Case) -> float | SetAside:
@@ -81,14 +84,15 @@ def _from_flop(case: Case) -> float | None:
 
 
 def _flop_per_token(case: Case) -> float:
-    """Return 6 N + 12 L h s with N the parameters of products that a token meets."""
+    """Return 6 N + 12 L h s, or 6 N + 6 L h s, with N the parameters that a token meets."""
     layers = [(layer, count) for layer, count in case.workload.runs]
     layers.append((case.workload.head.layer, 1))
     products = sum(count * gemm.flop_per_token() for layer, count in layers for gemm in layer.gemms)
     widths = sum(
         part.block_count * _attention_width(part.block.attention) for part in case.graph.runs
     )
-    return 3.0 * products + 12.0 * widths * _sequence_length(case)
+    whole = _BRIDGE.search((case.run.framework or "").lower()) is None
+    return 3.0 * products + (12.0 if whole else 6.0) * widths * _sequence_length(case)
 
 
 def _attention_width(attention: object) -> int:
