@@ -11,15 +11,17 @@ from typing import Literal
 
 from pydantic import JsonValue
 
+from planner.asked import differing_answers
 from planner.errors import InputError
 from planner.schema.document import Document, Part
+from planner.schema.job import Job
 from planner.schema.plan import Estimate, MemoryBreakdown, Plan, StagePrediction, StepBreakdown
 from planner.schema.strategy import LayerGroup, Strategy
 
 PLAN_COUNT_LIMIT = 16
 ESTIMATE_ID = "estimate"
 
-Section = Literal["strategy", "prediction", "breakdown_seconds", "memory", "certificate"]
+Section = Literal["job", "strategy", "prediction", "breakdown_seconds", "memory", "certificate"]
 Unit = Literal["seconds", "bytes", "ratio", "tokens_per_second", "currency"]
 Better = Literal["lower", "higher"]
 Fact = str | int | float | bool | None
@@ -139,6 +141,7 @@ def _heading(plan: Compared) -> ComparedPlan:
 
 
 def _facts(plans: Sequence[Compared]) -> Iterator[_Row]:
+    yield from _job_facts([plan.job.resolved for plan in plans])
     yield from _strategy_facts([plan.strategy for plan in plans])
     yield from _prediction_facts(plans)
     yield from _breakdown_facts([plan.prediction.breakdown_seconds for plan in plans])
@@ -153,6 +156,12 @@ def _facts(plans: Sequence[Compared]) -> Iterator[_Row]:
             plan.certificate.gap_ratio if isinstance(plan, Plan) else None for plan in plans
         ),
     )
+
+
+def _job_facts(jobs: Sequence[Job]) -> Iterator[_Row]:
+    for path, values in differing_answers(jobs):
+        label = path.replace("_", " ").replace(".", ": ")
+        yield _Row(name=f"job.{path}", label=label, section="job", values=values)
 
 
 _DEGREES = {

@@ -20,6 +20,8 @@ _SHOWN_CAUSES = 5
 _SHOWN_MEMORY = 3
 _LEAST_RATIO = 5e-4
 _LEAST_BYTES = 0.05 * GIB
+# What every cause of time follows from, where the plans answer different questions.
+_ASKED = ("job.global_batch_size", "job.sequence_length", "job.precision", "job.stack")
 _MOVED_BY: Mapping[str, tuple[str, ...]] = {
     "compute": (
         "pipeline_parallel_degree",
@@ -51,7 +53,7 @@ _MOVED_BY: Mapping[str, tuple[str, ...]] = {
         "micro_batch_count",
     ),
     "offload_exposed": ("offload",),
-    "optimizer": ("zero_stage", "data_parallel_shard_degree", "offload"),
+    "optimizer": ("job.optimizer", "zero_stage", "data_parallel_shard_degree", "offload"),
     "host": ("micro_batch_count", "pipeline_parallel_degree"),
 }
 
@@ -85,7 +87,7 @@ def findings(
     settings = {
         difference.name.removeprefix("strategy."): difference
         for difference in differences
-        if difference.section == "strategy"
+        if difference.section in {"job", "strategy"}
     }
     baseline = compared[0]
     return tuple(
@@ -153,7 +155,7 @@ def _headline(first: float, step: float, letter: str) -> str:
 
 def _settings(cause: str, index: int, settings: Mapping[str, Difference]) -> list[str]:
     found = []
-    for name in _MOVED_BY[cause]:
+    for name in (*_ASKED, *_MOVED_BY[cause]):
         difference = settings.get(name)
         if difference is not None and difference.values[0] != difference.values[index]:
             before, after = (

@@ -5,7 +5,7 @@ The last column may be a config that somebody pasted: priced for the baseline's 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from typing import Literal
@@ -34,6 +34,7 @@ Shown = Literal["differences", "all"]
 
 LETTERS = "ABCDEFGHIJKLMNOP"
 _SECTIONS = {
+    "job": "What was asked",
     "strategy": "Strategy",
     "prediction": "Prediction",
     "breakdown_seconds": "Where the step goes",
@@ -100,6 +101,7 @@ class ComparisonView:
     plan_ids: tuple[str, ...]
     has_config: bool
     caveats: tuple[str, ...]
+    asked_differently: tuple[str, ...]
     limits_differ: bool
 
 
@@ -135,6 +137,7 @@ def comparison_view(
         plan_ids=address.ids,
         has_config=config is not None,
         caveats=tuple(_caveats(comparison, jobs_differ=jobs_differ)),
+        asked_differently=tuple(_asked_differently(comparison)),
         limits_differ=comparison.jobs_differ and not jobs_differ,
     )
 
@@ -280,3 +283,11 @@ def _caveats(comparison: Comparison, *, jobs_differ: bool) -> list[str]:
         "jobs": jobs_differ,
     }
     return [name for name, differ in flags.items() if differ]
+
+
+def _asked_differently(comparison: Comparison) -> Iterator[str]:
+    """Yield what of the jobs differs, limits apart: `precision bf16 → fp32`."""
+    for fact in comparison.differences:
+        if fact.section == "job" and not fact.name.startswith("job.limits."):
+            values = dict.fromkeys(in_unit(value, None) for value in fact.values)
+            yield f"{fact.label} {' → '.join(values)}"

@@ -43,6 +43,23 @@ def test_page_has_no_violation_in_light_and_dark(still_page, path):
     assert (light, violations(page)) == ([], [])
 
 
+@pytest.mark.parametrize(
+    "path", ["/", "/plans/plan-infeasible", "/runs", "/agents", "/keys", "/audit", "/projects"]
+)
+def test_tables_of_things_need_no_scrolling_on_a_narrow_screen(make_page, client, path):
+    a_run_under_way(client, "plan-proven")
+    page = make_page(viewport={"width": 400, "height": 900})
+    page.goto(path)
+    open_details(page)
+    hidden = page.evaluate(
+        "() => [...document.querySelectorAll('.scroll')]"
+        ".filter((one) => one.scrollWidth > one.clientWidth + 1)"
+        ".map((one) => one.getAttribute('aria-label'))"
+    )
+
+    assert hidden == []
+
+
 def test_run_with_charts_and_logs_has_no_violation(still_page, client):
     page = still_page
     run_id, agent = a_run_under_way(client, "plan-proven")

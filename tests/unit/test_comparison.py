@@ -2,9 +2,9 @@
 
 import pytest
 
-from planner.comparison import Comparison, Difference, blocks_per_stage, compare
+from planner.comparison import Comparison, Difference, blocks_per_stage, compare, every_fact
 from planner.errors import InputError
-from planner.schema.plan import Interval
+from planner.schema.plan import Interval, ResolvedJob
 from planner.schema.strategy import LayerGroup, Offload, Stage, Strategy
 from planner.units import GIB
 from tests.builders import a_cluster, a_job, a_plan, a_prediction, a_stage_prediction, a_strategy
@@ -82,6 +82,19 @@ def test_different_questions_are_flagged(change, flag):
     comparison = compare([a_plan(), a_plan(**change)])
     flags = ("models_differ", "clusters_differ", "jobs_differ")
     assert {name for name in flags if getattr(comparison, name)} == {flag}
+
+
+def test_what_was_asked_differently_is_a_fact_of_its_own():
+    job = a_job(precision="fp32")
+    asked = ResolvedJob(given={}, resolved=job, digest=job.digest())
+    row = rows(compare([a_plan(), a_plan(job=asked)]))["job.precision"]
+    assert (row.section, row.label, row.values) == ("job", "precision", ("bf16", "fp32"))
+    assert row.delta_ratios == (None, None)
+
+
+def test_a_fact_of_jobs_is_not_counted_where_they_ask_alike():
+    names = {fact.name for fact in every_fact([a_plan(), a_plan()])}
+    assert not any(name.startswith("job.") for name in names)
 
 
 @pytest.mark.parametrize("count", [0, 1, 17])

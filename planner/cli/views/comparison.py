@@ -15,6 +15,7 @@ from planner.comparison import Comparison, Difference, Unit
 from planner.units import format_bytes, format_seconds
 
 _SECTION_TITLES = {
+    "job": "what was asked",
     "strategy": "strategy",
     "prediction": "prediction",
     "breakdown_seconds": "where the step goes",

@@ -4,9 +4,9 @@ import pytest
 
 from api.dashboard.comparison_cards import metrics
 from api.dashboard.comparison_view import comparison_view
-from planner.schema.plan import StepBreakdown
+from planner.schema.plan import ResolvedJob, StepBreakdown
 from tests.browser.seeds import a_proven_plan, a_wide_plan
-from tests.builders import a_plan, a_prediction
+from tests.builders import a_job, a_plan, a_prediction, a_strategy
 
 
 def the_finding(*plans):
@@ -54,6 +54,20 @@ def test_a_change_that_nobody_sees_is_no_cause():
     slower = StepBreakdown(**{**parts, "host": parts["host"] + 1e-5})
     other = a_plan(id="plan-other", prediction=a_prediction(breakdown_seconds=slower))
     assert the_finding(a_plan(), other).causes == ()
+
+
+def test_what_was_asked_differently_is_a_reason_before_any_setting():
+    job = a_job(precision="fp32")
+    parts = a_prediction().breakdown_seconds.model_dump()
+    slower = StepBreakdown(**{**parts, "compute": 2 * parts["compute"]})
+    other = a_plan(
+        id="plan-other",
+        job=ResolvedJob(given={}, resolved=job, digest=job.digest()),
+        prediction=a_prediction(breakdown_seconds=slower),
+        strategy=a_strategy(tensor_parallel_degree=4),
+    )
+    (compute,) = the_finding(a_plan(), other).causes
+    assert compute.settings == ("precision bf16 → fp32", "tensor parallel 2 → 4")
 
 
 def test_cards_judge_each_number_in_its_own_direction():

@@ -89,6 +89,7 @@ def test_different_batches_are_pointed_out():
     other = a_faster_plan(job=with_job(global_batch_size=32))
     view = comparison_view([a_plan(), other], shown="differences")
     assert view.caveats == ("jobs",)
+    assert view.asked_differently == ("global batch size 16 → 32",)
     assert not view.limits_differ
 
 
@@ -96,7 +97,12 @@ def test_different_limits_ask_the_same_question():
     limits = Limits(tensor_parallel_degree=DegreeLimit(min=4, max=4))
     view = comparison_view([a_plan(), a_faster_plan(job=with_job(limits=limits))], shown="all")
     assert view.caveats == ()
+    assert view.asked_differently == ()
     assert view.limits_differ
+    asked = {section.title: section.rows for section in view.sections}["What was asked"]
+    assert [(row.label, [cell.text for cell in row.cells]) for row in asked] == [
+        ("Limits: tensor parallel degree", ["any", "4"])
+    ]
 
 
 def test_equal_plans_have_no_sections():
