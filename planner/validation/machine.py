@@ -12,6 +12,7 @@ from planner.hardware import ClusterHardware, cluster_hardware, device_names
 from planner.schema.cluster import Cluster, NodeGroup
 from planner.schema.measured_run import MeasuredRun
 from planner.units import GIB
+from planner.validation.network import ACHIEVED_RATIO, network_bytes_per_second
 from planner.validation.reasons import Unpriceable, Unpriced
 
 _PROFILES = {
@@ -68,17 +69,9 @@ _MEBIBYTES_FROM = 1000.0  # no device has as many gigabytes: such a figure is th
 _USABLE_RATIO = 0.985  # of the nominal size; an A100 and an H100 of 80 GB leave 79.1 GiB
 _ALIKE_RATIO = 0.1  # a size that differs by less is another way to print the profile's own
 
-_NETWORK_RATIO = 0.73  # achieved over line rate, as in the device profiles
 # Through sockets Horovod used 32 of 100 Gb/s, and most of 10. Source: Zhang et al. 2020,
 # arXiv:2006.10103, section 3.
 _SOCKET_RATIO = 0.4
-_PER_DEVICE = re.compile(r"(\d+)\s*Gb(?:/s|ps)(?:\s+[\w-]+)?\s+per\s+GPU", re.IGNORECASE)
-_PORTS_PER_NODE = re.compile(r"(\d+)\s*x\s*(\d+)\s*Gb(?:/s|ps)?", re.IGNORECASE)
-_NODE_TOTAL = re.compile(r"(\d+)\s*Gb(?:/s|ps)\s*(?:/|per\s+)\s*node", re.IGNORECASE)
-_BETWEEN_NODES = re.compile(r"(\d+)\s*Gb(?:/s|ps)\s+\w+\s+inter-node", re.IGNORECASE)
-# Gb/s of a node with so many devices. Source: Le Scao et al. 2022, arXiv:2211.05100, section 3.2.
-_SITES = {("jean zay", 8): 400.0}
-_CONFIGURED = re.compile(r"\((\d+)\s*Gb/s per node", re.IGNORECASE)
 
 
 def cluster_of(run: MeasuredRun) -> Cluster:
@@ -129,7 +122,7 @@ def hardware_of(run: MeasuredRun, cluster: Cluster) -> ClusterHardware:
     outer = kind.levels[-1]
     if stated is not None:
         if _over_sockets(run.interconnect or ""):
-            stated = stated * _SOCKET_RATIO / _NETWORK_RATIO
+            stated = stated * _SOCKET_RATIO / ACHIEVED_RATIO
         outer = replace(outer, bandwidth_bytes_per_second=stated)
     return replace(hardware, kinds=(replace(kind, levels=(*kind.levels[:-1], outer)),))
 
@@ -138,26 +131,6 @@ def _over_sockets(text: str) -> bool:
     """Return whether messages between nodes pass the kernel: Ethernet without remote access."""
     words = text.lower()
     return "ethernet" in words and not any(name in words for name in ("roce", "rdma", "efa"))
-
-
-def network_bytes_per_second(text: str, devices_per_node: int) -> float | None:
-    """Return what one device can send to other nodes, from words such as `8x200 Gb/s per node`.
-
-    A known site's name stands for what its nodes have; `None` where the words do not say.
-    """
-    per_device = _PER_DEVICE.search(text)
-    if per_device:
-        return _NETWORK_RATIO * int(per_device[1]) * 1e9 / 8.0
-    node = _CONFIGURED.search(text) or _NODE_TOTAL.search(text) or _BETWEEN_NODES.search(text)
-    if node:
-        return _NETWORK_RATIO * int(node[1]) * 1e9 / 8.0 / devices_per_node
-    ports = _PORTS_PER_NODE.search(text)
-    if ports and "accelerator_interconnect" not in text:
-        return _NETWORK_RATIO * int(ports[1]) * int(ports[2]) * 1e9 / 8.0 / devices_per_node
-    for (site, size), gigabits in _SITES.items():
-        if site in text.lower() and size == devices_per_node:
-            return _NETWORK_RATIO * gigabits * 1e9 / 8.0 / devices_per_node
-    return None
 
 
 def _device(run: MeasuredRun) -> tuple[str, float | None]:

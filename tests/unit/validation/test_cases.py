@@ -18,7 +18,7 @@ from planner.schema.model import (
 from planner.schema.strategy import ActivationCheckpointing, Offload, PipelineSchedule
 from planner.units import GIB
 from planner.validation.case import Case, case_of
-from planner.validation.machine import _PROFILES, network_bytes_per_second
+from planner.validation.machine import _PROFILES
 from planner.validation.reasons import Assumption, Unpriceable, Unpriced
 from tests.measured_rows import KORTHIKANTI, MIXTURE, TORCHTITAN, a_run
 
@@ -409,31 +409,6 @@ def test_a_gpu_is_a_profile_with_its_own_memory(
     (group,) = the_case(gpu=gpu, gpu_mem_gb=gigabytes).cluster.node_groups
     assert group.device == device
     assert group.memory_bytes == (None if memory_bytes is None else pytest.approx(memory_bytes))
-
-
-@pytest.mark.parametrize(
-    ("words", "line_rate"),
-    [
-        ("NVLink; 8x200 Gb/s HDR IB per node (Selene)", 25e9),
-        ("NVLink intra-node; 1600 Gbps/node RoCE", 25e9),
-        ("NVLink intra-node; RDMA 400 Gb/s per GPU", 50e9),
-        ("NVLink; 400 Gb/s CX-7 per GPU", 50e9),
-        ("4x200 Gb/s InfiniBand HDR per 8-GPU node (800 Gb/s per node in validation)", 12.5e9),
-        ("PCIe per node, 50 Gb/s Ethernet inter-node", 0.78125e9),
-        ("NVLink intra-node; Omni-Path inter-node (Jean Zay)", 6.25e9),
-    ],
-)
-def test_words_on_the_network_state_what_a_device_can_send(words: str, line_rate: float) -> None:
-    assert network_bytes_per_second(words, 8) == pytest.approx(0.73 * line_rate)
-
-
-@pytest.mark.parametrize("words", ["", "NVLink, single node", "NVL72 NVLink domain"])
-def test_other_words_leave_the_profiles_network(words: str) -> None:
-    assert network_bytes_per_second(words, 8) is None
-
-
-def test_a_site_is_known_by_its_nodes_too() -> None:
-    assert network_bytes_per_second("Jean Zay", 4) is None
 
 
 @pytest.mark.parametrize(
