@@ -26,6 +26,8 @@ from planner.schema.model import (
 
 JAMBA_ALIASES = {"num_local_experts": "num_experts"}
 
+SCAN_UNMEASURED = "selective scans are priced by what they move in memory; none was measured"
+
 _UNBOUNDED = 2**20
 _WIDTH_OVER_STEP_RANK = 16
 _ATTENTION_PERIOD, _ATTENTION_OFFSET = 8, 4
@@ -48,7 +50,8 @@ def mamba(fields: Fields, name: str) -> ModelGraph:
     )
     block = Block(attention=NoAttention(), mixer=mixer, feed_forward=NoFeedForward())
     blocks = (block,) * layer_count(fields)
-    return rotary_decoder(fields, name, blocks, positions=_UNBOUNDED, tied=True)
+    graph = rotary_decoder(fields, name, blocks, positions=_UNBOUNDED, tied=True)
+    return graph.model_copy(update={"assumptions": (SCAN_UNMEASURED,)})
 
 
 def mamba2(fields: Fields, name: str) -> ModelGraph:
@@ -115,7 +118,8 @@ def jamba(fields: Fields, name: str) -> ModelGraph:
         )
         for index in range(layer_count(fields))
     ]
-    return rotary_decoder(fields, name, blocks, positions=262_144)
+    graph = rotary_decoder(fields, name, blocks, positions=262_144)
+    return graph.model_copy(update={"assumptions": (SCAN_UNMEASURED,)})
 
 
 def _every(fields: Fields, what: str, period: int, offset: int) -> Callable[[int], bool]:

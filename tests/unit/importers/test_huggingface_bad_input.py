@@ -203,6 +203,11 @@ def test_pattern_of_an_index_that_takes_before_any_layer_picked_is_refused():
     assert error.field == "index_topk_pattern"
 
 
+def test_scan_is_said_not_to_have_been_measured():
+    graph = model_from_fields(fields_of("jamba"), name="it")
+    assert any("none was measured" in said for said in graph.assumptions)
+
+
 def test_scan_s_layers_must_lie_within_their_period():
     assert refusal("jamba", attn_layer_offset=9).field == "attn_layer_offset"
 
