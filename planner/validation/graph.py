@@ -30,11 +30,14 @@ from planner.schema.model import (
 )
 from planner.validation.reasons import Assumption, Unpriceable, Unpriced
 
-_GATED = frozenset({"swiglu", "geglu", "reglu", "silu"})
-_PLAIN = frozenset({"gelu", "relu", "squared_relu", "gelu_new", "quick_gelu"})
-# Every second block from the first on has a window, as in gpt-oss. Source: its `config.json`
-# (`layer_types`).
-_ALTERNATING = re.compile(r"(?P<kind>[a-z_]+)\+alternating_sliding_window_(?P<window>[1-9]\d{0,6})")
+_GATED = frozenset({"swiglu", "geglu", "reglu", "silu", "gated_silu", "gated_gelu"})
+_PLAIN = frozenset({"gelu", "relu", "squared_relu", "relu2", "gelu_new", "gelu_fast", "gelu_tanh"})
+_PLAIN |= {"gelu_pytorch_tanh", "quick_gelu", "relu_squared"}
+# Every block has a window (Mistral), or every second from the first on, as in gpt-oss. Source:
+# their `config.json` (`sliding_window`, `layer_types`).
+_WINDOW = re.compile(
+    r"(?P<kind>[a-z_]+)\+(?P<turns>alternating_)?sliding_window_(?P<window>[1-9]\d{0,6})"
+)
 _HEADS = frozenset({"mha", "gqa", "mqa", "mha_bidirectional", "gqa_bidirectional"})
 _ALIASES = {
     "llama2-7b": "llama-2-7b",
@@ -96,7 +99,7 @@ def _graph_from_shape(
 ) -> tuple[ModelGraph, tuple[Assumption, ...]]:
     vocabulary = _stated(run, "vocab")
     norm = _norm(run)
-    learned = (run.position or "").startswith("learned")
+    learned = (run.position or "").lower().startswith("learned")
     assumptions = [Assumption.NORMS_FROM_ACTIVATION]
     if run.tied_embeddings is None:
         assumptions.append(Assumption.UNTIED)
@@ -134,7 +137,7 @@ def _stated(run: MeasuredRun, name: str) -> int:
 
 
 def _activation(run: MeasuredRun) -> str:
-    name = (run.activation or "").lower()
+    name = re.sub(r"[\s-]+", "_", (run.activation or "").lower())
     if name not in _GATED | _PLAIN:
         raise Unpriced(Unpriceable.FEED_FORWARD, f"activation {run.activation}")
     return name
@@ -145,7 +148,7 @@ def _norm(run: MeasuredRun) -> Norm:
 
 
 def _has_biases(run: MeasuredRun) -> bool:
-    return (run.position or "").startswith("learned") and _activation(run) in _PLAIN
+    return (run.position or "").lower().startswith("learned") and _activation(run) in _PLAIN
 
 
 def _attentions(run: MeasuredRun, *, norm: Norm) -> tuple[Attention, ...]:
@@ -153,11 +156,12 @@ def _attentions(run: MeasuredRun, *, norm: Norm) -> tuple[Attention, ...]:
     kind = (run.attention_kind or "mha").lower()
     if kind == "mla":
         return (_latent_attention(run),)
-    windowed = _ALTERNATING.fullmatch(kind)
+    windowed = _WINDOW.fullmatch(kind)
     whole = _attention(run, windowed["kind"] if windowed else kind, norm=norm)
     if windowed is None:
         return (whole,)
-    return (whole.model_copy(update={"sliding_window_tokens": int(windowed["window"])}), whole)
+    cut = whole.model_copy(update={"sliding_window_tokens": int(windowed["window"])})
+    return (cut, whole) if windowed["turns"] else (cut,)
 
 
 def _attention(run: MeasuredRun, kind: str, *, norm: Norm) -> GroupedQueryAttention:
@@ -171,7 +175,7 @@ def _attention(run: MeasuredRun, kind: str, *, norm: Norm) -> GroupedQueryAttent
         head_size=run.head_dim or max(_stated(run, "hidden_size") // heads, 1),
         query_key_value_bias=biases,
         output_bias=biases,
-        rotary=(run.position or "").startswith("rope"),
+        rotary=(run.position or "").lower().startswith(("rope", "rotary")),
         causal=not kind.endswith("bidirectional"),
     )
 

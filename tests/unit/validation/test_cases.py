@@ -356,6 +356,29 @@ def test_every_second_block_has_the_window_that_a_row_states() -> None:
     assert windows == [128, None] * 16
 
 
+def test_every_block_has_the_window_that_a_row_states_without_turns() -> None:
+    (run,) = the_case(attention_kind="gqa+sliding_window_4096").graph.runs
+    assert isinstance(run.block.attention, GroupedQueryAttention)
+    assert run.block.attention.sliding_window_tokens == 4096
+
+
+@pytest.mark.parametrize(
+    ("activation", "gated"),
+    [("SwiGLU", True), ("gated-silu", True), ("gelu_pytorch_tanh", False), ("Squared ReLU", False)],
+)
+def test_activations_are_known_by_their_spellings(activation: str, gated: bool) -> None:
+    feed_forward = the_case(activation=activation).graph.runs[0].block.feed_forward
+    assert isinstance(feed_forward, DenseFeedForward)
+    assert feed_forward.gated is gated
+
+
+@pytest.mark.parametrize("position", ["rope", "RoPE", "rotary (25 %)"])
+def test_rotary_positions_are_known_by_their_spellings(position: str) -> None:
+    attention = the_case(position=position).graph.runs[0].block.attention
+    assert isinstance(attention, GroupedQueryAttention)
+    assert attention.rotary
+
+
 @pytest.mark.parametrize("model", ["nemotron-3-super", "Nemotron-H-8B", "falcon-mamba-7b"])
 def test_models_whose_names_say_state_spaces_are_not_priced_as_attention(model: str) -> None:
     assert the_reason(model=model) is Unpriceable.ATTENTION
