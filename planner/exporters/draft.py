@@ -11,10 +11,16 @@ from dataclasses import dataclass, replace
 
 from planner.errors import InputError
 from planner.exporters.canonical import canonical, layer_groups
+from planner.schema.job import Framework
 from planner.schema.plan import Plan
 from planner.schema.strategy import ActivationCheckpointing, LayerGroup, Offload, Strategy
 
 _STRENGTH = tuple(ActivationCheckpointing)
+_FRAMEWORKS = {
+    **{framework.value: framework for framework in Framework},
+    "hf-trainer": Framework.ACCELERATE,
+    "megatron-bridge": Framework.MEGATRON_LM,
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,7 +62,13 @@ def first_draft(plan: Plan, target: str) -> Draft:
 
 
 def refusal(draft: Draft, *, field: str, value: object, problem: str, remedy: str) -> InputError:
-    """Return the error that the target cannot run the plan at all."""
+    """Return the error that the target cannot run the plan at all.
+
+    Where the planner knows what the target can say, the remedy is also to plan for it.
+    """
+    framework = _FRAMEWORKS.get(draft.target)
+    if framework is not None:
+        remedy = f"{remedy}, or plan with --framework {framework}"
     return InputError(
         f"{problem}, so that {draft.target} cannot run the plan",
         field=f"strategy.{field}",

@@ -46,7 +46,7 @@ def read_by_skypilot(tmp_path):
         done = subprocess.run(
             [sys.executable, str(PARSER), str(folder), *names],
             cwd=tmp_path, env=os.environ | {"HOME": str(tmp_path)},
-            capture_output=True, text=True, check=False, timeout=120,
+            capture_output=True, text=True, check=False, timeout=600,
         )  # fmt: skip
         assert done.returncode == 0, done.stderr[-3000:]
         return [json.loads(line) for line in done.stdout.splitlines()]

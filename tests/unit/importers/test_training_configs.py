@@ -245,3 +245,12 @@ def test_damaged_files_are_refused_or_read_and_never_break(suffix):
             assert error.remedy  # noqa: PT017 - most are refused, some are whole
         else:
             assert found.strategy.micro_batch_size >= 1
+
+
+@pytest.mark.parametrize("number", ["9" * 5000, "-" + "9" * 5000])
+def test_number_of_thousands_of_digits_in_toml_is_refused(number):
+    text = f"[parallelism]\ntensor_parallel_degree = {number}\n"
+    with pytest.raises(DocumentError, match="more digits"):
+        config_from_text(
+            text, Setting(graph=LLAMA, device_count=16), source="run.toml", suffix=".toml"
+        )
