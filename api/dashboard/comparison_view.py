@@ -5,7 +5,7 @@ The last column may be a config that somebody pasted: priced for the baseline's 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from typing import Literal
@@ -286,8 +286,18 @@ def _caveats(comparison: Comparison, *, jobs_differ: bool) -> list[str]:
 
 
 def _asked_differently(comparison: Comparison) -> Iterator[str]:
-    """Yield what of the jobs differs, limits apart: `precision bf16 → fp32`."""
-    for fact in comparison.differences:
-        if fact.section == "job" and not fact.name.startswith("job.limits."):
-            values = dict.fromkeys(in_unit(value, None) for value in fact.values)
-            yield f"{fact.label} {' → '.join(values)}"
+    """Yield what of the questions differs, limits apart: `precision bf16 → fp32`."""
+    plans = comparison.plans
+    asked: list[tuple[str, Iterable[object]]] = [
+        ("model", [plan.model for plan in plans]),
+        ("cluster", [plan.cluster for plan in plans]),
+        *(
+            (fact.label, fact.values)
+            for fact in comparison.differences
+            if fact.section == "job" and not fact.name.startswith("job.limits.")
+        ),
+    ]
+    for label, values in asked:
+        distinct = dict.fromkeys(in_unit(value, None) for value in values)
+        if len(distinct) > 1:
+            yield f"{label} {' → '.join(distinct)}"

@@ -2,9 +2,9 @@
 
 from api.dashboard.comparison_view import compare_url, comparison_view
 from planner.schema.job import DegreeLimit, Limits
-from planner.schema.plan import Interval, ResolvedJob
+from planner.schema.plan import Interval, ResolvedJob, ResolvedModel
 from planner.units import GIB
-from tests.builders import a_job, a_plan, a_prediction, a_stage_prediction, a_strategy
+from tests.builders import a_job, a_model, a_plan, a_prediction, a_stage_prediction, a_strategy
 
 
 def a_faster_plan(**changes):
@@ -91,6 +91,14 @@ def test_different_batches_are_pointed_out():
     assert view.caveats == ("jobs",)
     assert view.asked_differently == ("global batch size 16 → 32",)
     assert not view.limits_differ
+
+
+def test_models_that_differ_are_named():
+    model = a_model(name="other")
+    other = a_plan(model=ResolvedModel(given="other", resolved=model, digest=model.digest()))
+    view = comparison_view([a_plan(), other, a_plan()], shown="differences")
+    assert view.caveats == ("models",)
+    assert view.asked_differently == (f"model {a_model().name} → other",)
 
 
 def test_different_limits_ask_the_same_question():
