@@ -36,6 +36,19 @@ def scout(state: State, look: Callable[[State, int], None]) -> None:
     _look(state, _waiting(state)[:_LEAST_LOOKED_AT], look)
 
 
+def dive(state: State, screened: Iterable[int], look: Callable[[State, int], None]) -> None:
+    """Look into the least of what was just screened, if that is less than all dived to before.
+
+    The order of bounds would come to it when nothing below it is left to screen, and all that is
+    screened until then would be so without a limit.
+    """
+    keys = state.frontier.keys
+    least = min(screened, key=lambda i: (keys[i], i), default=None)
+    if least is not None and keys[least] < state.dived_to:
+        state.dived_to = keys[least]
+        _look(state, [least], look)
+
+
 def _look(state: State, indices: Iterable[int], look: Callable[[State, int], None]) -> None:
     """Look into configurations out of turn, as long as they matter."""
     for index in indices:

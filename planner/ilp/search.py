@@ -23,10 +23,10 @@ from planner.ilp.problem import Problem
 from planner.ilp.reduction import reduction
 from planner.ilp.reporting import DEGREES, found_of, shortfalls
 from planner.ilp.result import NotFound, SearchResult
-from planner.ilp.scouting import scout
+from planner.ilp.scouting import dive, scout
 from planner.ilp.sharpening import sharpened
 from planner.ilp.solver import SolverName, default_solver
-from planner.ilp.solving import STEP_MOST, decompose, solve
+from planner.ilp.solving import STEP_MOST, branches_first, decompose, solve
 from planner.ilp.state import State
 from planner.schema.progress import Progress
 from planner.space.choices import block_choices, edge_choices
@@ -40,6 +40,7 @@ _SHARPENING_REACH = 0.05
 _SHARPENING_SECONDS = 0.4
 _SCREENED_AT_ONCE = 256
 _SCREENED_BELOW_LIMIT = 512
+_SCREENED_MOST = 2048
 _SCREENED_REACH = 1.25
 _PREPARED_AT_ONCE = 64
 _LARGE_SPACE = 8192
@@ -133,7 +134,9 @@ def _refine_one(state: State, index: int, *, is_any_welcome: bool) -> None:
     stage = state.frontier.stages[index]
     is_unlimited = is_any_welcome and not np.isfinite(state.frontier.limit_seconds())
     if stage is Stage.QUICK:
-        _screen(state, index)
+        screened = _screen(state, index)
+        if not is_any_welcome:
+            dive(state, screened, _bound)
     elif stage is Stage.SCREENED:
         _bound(state, index)
         if not is_any_welcome:
@@ -158,27 +161,37 @@ def _progress(state: State, key: float) -> Progress:
     )
 
 
-def _screen(state: State, index: int) -> None:
+def _screen(state: State, index: int) -> list[int]:
     """Replace the quick bounds of this configuration and of those next to it in order.
 
-    Those with the same prices, if their bounds are not far off, are screened with them.
+    Those with the same prices, if their bounds are not far off, are screened with them. Return
+    those that wait under a new key.
     """
     frontier = state.frontier
-    is_limited = np.isfinite(frontier.limit_seconds())
-    count = _SCREENED_BELOW_LIMIT if is_limited else _SCREENED_AT_ONCE
-    indices = [index, *frontier.pop_quick(count - 1)]
+    indices = [index, *frontier.pop_quick(_screened_at_once(state) - 1)]
     alike_priced = state.pricing.priced_alike(indices)
     others = frontier.quick_of(alike_priced, _SCREENED_REACH * frontier.keys[index])
     indices = list(dict.fromkeys([*indices, *others]))
     limits = frontier.limits_of(indices)
     bounds = state.pricing.memory_bounds(indices, limit_seconds=limits)
-    for place, bound in zip(indices, bounds, strict=True):
+    screened = []
+    for place, bound in zip(indices, bounds.tolist(), strict=True):
         frontier.stages[place] = Stage.SCREENED
         if np.isfinite(bound):
-            frontier.push(place, float(bound))
-            state.screened.append(place)
+            frontier.push(place, bound)
+            screened.append(place)
         else:
             frontier.keys[place] = float("inf")
+    state.screened += screened
+    return screened
+
+
+def _screened_at_once(state: State) -> int:
+    """Return how many to screen: once plans are known, all below the limit will have to be."""
+    if not np.isfinite(state.frontier.limit_seconds()):
+        return _SCREENED_AT_ONCE
+    state.screens_below_limit += 1
+    return min(_SCREENED_BELOW_LIMIT * state.screens_below_limit, _SCREENED_MOST)
 
 
 def _bound(state: State, index: int) -> None:
@@ -250,7 +263,9 @@ def _is_far(state: State, index: int, instance: Instance) -> bool:
     Then a look at the ranks apart may bring the key there at once.
     """
     key, limit = state.frontier.keys[index], state.frontier.limit_of(index)
-    if not np.isfinite(limit) or limit <= _FAR * key or index in state.branchings:
+    if not np.isfinite(limit) or index in state.branchings:
+        return False
+    if limit <= _FAR * key and not branches_first(instance):
         return False
     return instance.stage_count * len(instance.free_kinds) <= _RANKS_LOOKED_AT
 

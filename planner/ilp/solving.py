@@ -29,22 +29,34 @@ _TOO_FAR_MOST = 3
 _FIRST_PATIENCE = 1.0
 _BRANCHING_PATIENCE = 1.5
 _PATIENCE_GROWTH = 4.0
+_LEFT_MOST = 0.5
+_FEW_RANKS = 6
 
 
 def solve(state: State, index: int) -> None:
     """Look for a plan of the configuration below a cutoff; its key rises if there is none.
 
-    Where enumeration is too far, branching and a program take turns, each with more time than the
-    last one had.
+    Where ranks are few branching is first, elsewhere enumeration. Where that is too far, branching
+    goes on as long as it closes half of the gap in its time; then a program has a turn, each with
+    more time than the last one had.
     """
     instance = state.pricing.instance(index)
     state.solved.add(index)
-    turn = state.turns[index] = state.turns.get(index, -1) + 1
+    state.turns[index] = state.turns.get(index, -1) + 1
+    may_branch, is_first = index not in state.stalled, branches_first(instance)
+    if may_branch and is_first and _branch_on_ranks(state, index, instance):
+        return
     cutoff, optimum = _enumerate(state, index, instance)
     if optimum is not None:
         _conclude(state, index, cutoff, optimum)
-    elif turn % 2 == 1 or not _branch_on_ranks(state, index, instance):
+    elif is_first or not (may_branch and _branch_on_ranks(state, index, instance)):
+        state.stalled.discard(index)
         _program(state, index, instance)
+
+
+def branches_first(instance: Instance) -> bool:
+    """Return whether branching is likely to be quicker than enumeration: where ranks are few."""
+    return 1 < instance.stage_count <= _FEW_RANKS
 
 
 def _branch_on_ranks(state: State, index: int, instance: Instance) -> bool:
@@ -56,9 +68,14 @@ def _branch_on_ranks(state: State, index: int, instance: Instance) -> bool:
         return False
     key = frontier.keys[index]
     patience = _BRANCHING_PATIENCE * _PATIENCE_GROWTH ** state.branched.get(index, 0)
-    state.branched[index] = state.branched.get(index, 0) + 1
+    started = time.perf_counter()
     if not decompose(state, index, instance, seconds=patience):
         return False
+    limit = frontier.limit_of(index)
+    is_over_time = time.perf_counter() - started >= patience
+    if is_over_time and limit - frontier.keys[index] > _LEFT_MOST * (limit - key):
+        state.stalled.add(index)
+        state.branched[index] = state.branched.get(index, 0) + 1
     if index in state.branchings and frontier.keys[index] <= key:
         frontier.postpone(index)
     return True

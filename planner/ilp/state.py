@@ -23,8 +23,10 @@ class State:
     `step` is how far above its key a configuration is solved next, `patience` for how long;
     `too_far` is how often too many patterns were to be enumerated, `spent` the seconds of it;
     `branchings` are those that are not at their end, `turns` how often a configuration was solved,
-    and `branched` how often so; `screened` have a bound with memory, `bounded` is how many were
-    bounded by themselves, and `scouting_at` when to look for good plans out of turn.
+    and `branched` how often so in vain; `stalled` are those whose last branching was. `screened`
+    have a bound with memory, `screens_below_limit` is how many screens had a limit, `dived_to` the
+    least bound looked into as soon as it was screened, `bounded` how many were bounded by
+    themselves, and `scouting_at` when to look for good plans out of turn.
     """
 
     problem: Problem
@@ -37,6 +39,7 @@ class State:
     edges: tuple[Choice, ...]
     exact: set[int] = field(default_factory=set)
     solved: set[int] = field(default_factory=set)
+    stalled: set[int] = field(default_factory=set)
     step: dict[int, float] = field(default_factory=dict)
     patience: dict[int, float] = field(default_factory=dict)
     bounds: dict[int, ObjectiveBounds] = field(default_factory=dict)
@@ -47,6 +50,8 @@ class State:
     turns: dict[int, int] = field(default_factory=dict)
     branched: dict[int, int] = field(default_factory=dict)
     screened: list[int] = field(default_factory=list)
+    screens_below_limit: int = 0
+    dived_to: float = float("inf")
     bounded: int = 0
     scouting_at: int = 2
     milp_count: int = 0
