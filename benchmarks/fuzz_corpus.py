@@ -42,6 +42,23 @@ _LATENT = {
     },
     "feed_forward": {"kind": "dense", "ffn_size": 128},
 }
+_PICKING = {
+    **_LATENT,
+    "attention": {
+        **_LATENT["attention"],
+        "index": {"head_count": 2, "head_size": 16, "entries_per_token": 512},
+    },
+}
+_SCAN = {
+    **_DENSE,
+    "attention": {"kind": "none"},
+    "mixer": {"kind": "selective_scan", "inner_width": 128, "state_size": 16, "step_rank": 4},
+}
+_CONVOLUTION = {
+    **_DENSE,
+    "attention": {"kind": "none"},
+    "mixer": {"kind": "short_convolution", "inner_width": 64},
+}
 
 
 def _graph(runs: list[dict[str, Any]]) -> dict[str, Any]:
@@ -109,6 +126,8 @@ MODELS: tuple[dict[str, Any], ...] = (
         "vocab_size": 256,
     },
     {"model_type": "gemma2", "sliding_window": 128, "head_dim": 16, **_HUGGING_FACE},
+    _graph([{"block": _PICKING, "block_count": 3}]),
+    _graph([{"block": _SCAN, "block_count": 2}, {"block": _CONVOLUTION, "block_count": 2}]),
 )
 CLUSTERS: tuple[Any, ...] = (
     "2xh100-sxm5-80gb",
