@@ -53,14 +53,16 @@ def median_step_seconds(ranks: Sequence[RankReport]) -> float:
 def summary_lines(report: RunReport) -> list[str]:
     """Return what a person wants to know of the run, a line each."""
     place = f"{report.world_size} ranks on {report.device} ({report.backend})"
+    if not report.losses:
+        nothing = f"{place}, no step: the loader gave no batch, or none that is still to be taken"
+        return [nothing, *difference_lines(report)]
     measured = format_seconds(report.median_step_seconds)
     predicted = format_seconds(report.predicted_step_seconds)
     lines = [
         f"{place}, {len(report.losses)} steps",
+        f"loss: {report.losses[0]:.4f} -> {report.losses[-1]:.4f}",
         f"step: measured {measured} (median), predicted {predicted}",
     ]
-    if report.losses:
-        lines.insert(1, f"loss: {report.losses[0]:.4f} -> {report.losses[-1]:.4f}")
     for stage, predicted_bytes in enumerate(report.predicted_peak_memory_bytes):
         peaks = [rank.peak_memory_bytes for rank in report.ranks if rank.stage == stage]
         if not peaks:

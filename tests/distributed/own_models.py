@@ -216,6 +216,7 @@ KINDS: dict[str, tuple[Callable[[], nn.Module], Declaration | None]] = {
         None,
     ),
     "gpt2": (partial(hugging_face_model, "gpt2", tied=True), None),
+    "mistral": (partial(hugging_face_model, "mistral", tied=False), None),
 }
 
 

@@ -162,6 +162,16 @@ def test_dropped_attention_is_not_shared_between_ranks(two_ranks: RankGroup) -> 
     assert "without attention dropout" in refusal["message"]
 
 
+def test_a_window_shorter_than_the_sequence_is_not_shared_between_ranks(
+    two_ranks: RankGroup,
+) -> None:
+    strategy = {"context_parallel_degree": 2}
+    refusal = two_ranks.run("own_refusal", strategy=strategy, kind="mistral")
+    assert refusal["kind"] == "UnsupportedPlanError"
+    assert "a mask of its own" in refusal["message"]
+    assert "without sliding windows shorter than the sequence" in refusal["message"]
+
+
 @pytest.mark.parametrize(
     "strategy",
     [

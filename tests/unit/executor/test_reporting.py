@@ -57,6 +57,15 @@ def test_the_report_holds_what_the_plan_predicted() -> None:
     assert report.losses == (5.5, 4.5)
 
 
+def test_a_run_without_a_step_says_so_in_place_of_numbers() -> None:
+    outcome = an_outcome(a_rank(0)).model_copy(update={"losses": ()})
+    (line,) = summary_lines(run_report(a_plan(), [outcome], device_type="cpu"))
+    assert line == (
+        "8 ranks on cpu (gloo), no step: the loader gave no batch, or none that is still to be "
+        "taken"
+    )
+
+
 def test_the_summary_names_stages_and_differences() -> None:
     rank = a_rank(0, 2.0, 1.0, differences_from_plan=("block 3 is missing",))
     outcomes = [an_outcome(rank), an_outcome(a_rank(1, 2.0, 1.5, peak_memory_bytes=None))]
