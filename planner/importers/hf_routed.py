@@ -96,6 +96,8 @@ def hy_v3(fields: Fields, name: str) -> ModelGraph:
         fields.size("num_shared_experts", 1, minimum=0),
     )
     dense = DenseFeedForward(ffn_size=fields.size("intermediate_size"), bias=bias)
+    if not mixture.shared_ffn_size:  # its class has one all the same, as wide as a dense layer
+        mixture = mixture.model_copy(update={"shared_ffn_size": dense.ffn_size})
     default = [_SPARSE if index else _DENSE for index in range(layer_count(fields))]
     kinds = layer_kinds(fields, default, known=(_DENSE, _SPARSE), name="mlp_layer_types")
     if bias and _SPARSE in kinds:

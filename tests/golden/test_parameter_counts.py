@@ -132,7 +132,10 @@ OWN: dict[str, dict[str, st.SearchStrategy[Any]]] = {
     },
     "bamba": {"attn_layer_indices": st.sampled_from([None, [1], [0, 3]])},
     "deepseek_v32": INDEX,
-    "exaone_moe": {"num_shared_experts": st.just(2), "mlp_layer_types": DENSE_OR_SPARSE},
+    "exaone_moe": {
+        "num_shared_experts": st.just(2),
+        "mlp_layer_types": DENSE_OR_SPARSE,
+    },
     "glm_moe_dsa": {
         **INDEX,
         "index_topk_freq": st.sampled_from([1, 2, 3]),
@@ -143,7 +146,7 @@ OWN: dict[str, dict[str, st.SearchStrategy[Any]]] = {
     "hy_v3": {
         "mlp_layer_types": DENSE_OR_SPARSE,
         "mlp_bias": st.just(False),
-        "num_shared_experts": st.just(2),
+        "num_shared_experts": st.sampled_from([0, 2]),
     },
     "internlm3": {"attention_bias": st.just(True), "mlp_bias": st.just(True)},
     "jamba": {
