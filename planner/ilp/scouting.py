@@ -58,9 +58,16 @@ def _look(state: State, indices: Iterable[int], look: Callable[[State, int], Non
 
 
 def _waiting(state: State) -> list[int]:
-    """Return the screened configurations that matter, the least key first."""
-    keys = state.frontier.keys
-    return sorted((i for i in state.screened if _matters(state, i)), key=lambda i: (keys[i], i))
+    """Return the screened configurations that matter, the least key first.
+
+    The others never will again: keys rise, and limits fall.
+    """
+    frontier, keys = state.frontier, state.frontier.keys
+    waiting = [i for i in state.screened if frontier.stages[i] is Stage.SCREENED]
+    limits = frontier.limits_of(waiting)
+    left = [i for i, limit in zip(waiting, limits, strict=True) if keys[i] < limit]
+    state.screened = sorted(left, key=lambda i: (keys[i], i))
+    return state.screened
 
 
 def _best_of_each_degree(state: State) -> Iterable[int]:
