@@ -41,12 +41,14 @@ def check_planned(declaration: ModelDeclaration, graph: ModelGraph) -> None:
 class PlannedBatch:
     """What a batch must be: the plan's global one, or what a rank takes of it.
 
-    `vocabulary_size` is that of the inputs' tokens, where it is known.
+    `vocabulary_size` is that of inputs and targets, where it is known; targets may be
+    `ignored_target` as well.
     """
 
     sequence_count: int
     sequence_length: int | None
     vocabulary_size: int | None
+    ignored_target: int | None = None
     field: str = "loader"
     owner: str = "the plan has a global batch of"
     remedy: str = "yield whole global batches of the planned length, the same on every rank"
@@ -80,8 +82,11 @@ class PlannedBatch:
                     f"{rows} sequences of {name}",
                     self.remedy,
                 )
-        if inputs.dim() == 2 and not inputs.is_floating_point():
+        if _is_text(inputs):
+            self._check_length(inputs)
             self._check_tokens(inputs)
+            if _is_text(targets) and targets.shape == inputs.shape:
+                self._check_targets(targets)
 
     def _pair(self, batch: object) -> Batch:
         pair = batch if isinstance(batch, tuple | list) else ()
@@ -94,7 +99,7 @@ class PlannedBatch:
             "yield (inputs, targets)",
         )
 
-    def _check_tokens(self, inputs: torch.Tensor) -> None:
+    def _check_length(self, inputs: torch.Tensor) -> None:
         length = self.sequence_length
         if length is not None and inputs.shape[1] != length:
             raise self._refusal(
@@ -102,16 +107,48 @@ class PlannedBatch:
                 f"{inputs.shape[1]} tokens",
                 self.remedy,
             )
-        known = self.vocabulary_size
-        if known is None or inputs.device.type != "cpu" or inputs.numel() == 0:
-            return
-        low, high = (int(bound) for bound in inputs.aminmax())
-        if low < 0 or high >= known:
+
+    def _check_tokens(self, inputs: torch.Tensor) -> None:
+        beyond = self._beyond_vocabulary(inputs)
+        if beyond is not None:
             raise self._refusal(
-                f"the model's embedding has {known} tokens, from 0",
-                f"token {high if high >= known else low}",
+                f"the model's embedding has {self.vocabulary_size} tokens, from 0",
+                f"token {beyond}",
                 "yield tokens of the planned vocabulary, or plan a model with a larger one",
             )
 
+    def _check_targets(self, targets: torch.Tensor) -> None:
+        ignored = self.ignored_target
+        counted = targets if ignored is None else targets[targets != ignored]
+        beyond = self._beyond_vocabulary(counted)
+        if beyond is None:
+            return
+        if beyond < 0 and ignored is None:
+            raise self._refusal(
+                "targets that a loss leaves out make its mean depend on the layout",
+                f"target {beyond}",
+                f"pass ignored_target={beyond} to session.parallelize()",
+            )
+        raise self._refusal(
+            f"the model's head has {self.vocabulary_size} tokens, from 0",
+            f"target {beyond}",
+            "yield targets of the planned vocabulary, or plan a model with a larger one",
+        )
+
+    def _beyond_vocabulary(self, tokens: torch.Tensor) -> int | None:
+        """Return a token that the vocabulary does not have, None where there is none."""
+        known = self.vocabulary_size
+        if known is None or tokens.device.type != "cpu" or tokens.numel() == 0:
+            return None
+        low, high = (int(bound) for bound in tokens.aminmax())
+        if high >= known:
+            return high
+        return low if low < 0 else None
+
     def _refusal(self, problem: str, value: str, remedy: str) -> ModelMismatchError:
         return ModelMismatchError(problem, field=self.field, value=value, remedy=remedy)
+
+
+def _is_text(tensor: torch.Tensor) -> bool:
+    """Return whether it is rows of whole numbers."""
+    return tensor.dim() == 2 and not tensor.is_floating_point()

@@ -32,6 +32,7 @@ from executor.excepthook import speak_once
 from executor.gradients import Gradients, LossScale, largest_gradient_norm
 from executor.holdings import held_blocks, placements
 from executor.losses import LossFunction, takes_sharded_logits
+from executor.masking import TargetMask
 from executor.mesh import PIPELINE, RankMesh
 from executor.models.declaration import ModelDeclaration
 from executor.models.declared import subject
@@ -81,7 +82,7 @@ class Session:
         """Return the plan's strategy."""
         return self.plan.strategy
 
-    def parallelize(
+    def parallelize(  # noqa: PLR0913 - each says something of a script that nothing else does
         self,
         build_model: Callable[[], nn.Module],
         loss_function: LossFunction,
@@ -90,13 +91,16 @@ class Session:
         declaration: Declaration | None = None,
         seed: int = INITIAL_SEED,
         max_gradient_norm: float | None = None,
+        ignored_target: int | None = None,
     ) -> Trainer:
         """Return a trainer of this rank's part of the model that `build_model` builds.
 
         `build_model` is called on the meta device; initial weights depend on `seed` alone, not on
         the layout. A module of one's own begins as it does after `torch.manual_seed(seed)`;
         without a `declaration` it gets data parallelism and ZeRO alone.
-        `loss_function(logits, targets)` must be a mean over tokens.
+        `loss_function(logits, targets)` must be a mean over tokens, but for those whose target is
+        `ignored_target` (-100 for torch's cross-entropy): then the loss is the mean over all others
+        of the global batch, however many of them each rank has.
         `optimizer_function(parameters)` may be called more than once, for disjoint parameters.
         Gradients whose norm over the whole model exceeds `max_gradient_norm` are scaled down to it;
         left out, it is 1 where the job says that gradients are clipped, and nothing where not.
@@ -134,8 +138,10 @@ class Session:
         )
         held = rank_model(stages)
         self._residences = residences_of(stages, declaration=chain, strategy=self.strategy)
+        mask = None if ignored_target is None else self._mask(ignored_target)
+        weighed = loss_function if mask is None else mask.of(loss_function)
         loss_scale = LossScale() if job.precision is Precision.FP16 else None
-        scaled = loss_function if loss_scale is None else loss_scale.of(loss_function)
+        scaled = weighed if loss_scale is None else loss_scale.of(weighed)
         gradients = Gradients(
             held.parameters(),
             counted_elsewhere=second_copies(stages, chain),
@@ -160,6 +166,7 @@ class Session:
                 device=self.device,
             ),
         )
+        self.trainer.mask = mask
         length, parts = job.sequence_length, self.strategy.context_parallel_degree
         self.trainer.share = self._planned_batch().share(
             sequence_count=self._global_batch_size() // self.mesh.data_degree,
@@ -257,6 +264,12 @@ class Session:
             ),
         )
 
+    def _mask(self, ignored_target: int) -> TargetMask:
+        count = self.strategy.micro_batch_count or 1
+        return TargetMask(
+            ignored_target=ignored_target, data=self.mesh.data, micro_batch_count=count
+        )
+
     def _boundary(self, declaration: ModelDeclaration) -> StageBoundary:
         job = self.plan.job.resolved
         length = (job.sequence_length or 0) // self.strategy.context_parallel_degree
@@ -271,11 +284,13 @@ class Session:
 
     def _planned_batch(self) -> PlannedBatch:
         shapes = None if self.trainer is None else self.trainer.declaration.shapes
+        mask = None if self.trainer is None else self.trainer.mask
         is_known = shapes is not None and shapes.vocabulary_size > 1  # what does not say has 1
         return PlannedBatch(
             sequence_count=self._global_batch_size(),
             sequence_length=self.plan.job.resolved.sequence_length,
             vocabulary_size=shapes.vocabulary_size if shapes and is_known else None,
+            ignored_target=mask.ignored_target if mask else None,
         )
 
     def _global_batch_size(self) -> int:

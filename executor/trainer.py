@@ -19,6 +19,7 @@ from executor.checkpoint import Progress, Trained, load_checkpoint, save_checkpo
 from executor.data import DataPosition, StatefulLoader
 from executor.ending import Ending
 from executor.gradients import LossScale
+from executor.masking import TargetMask
 from executor.mesh import PIPELINE, RankMesh
 from executor.models.declaration import ModelDeclaration
 from executor.planned import PlannedBatch
@@ -72,6 +73,7 @@ class Trainer:
         self.step_rows: StepRows | None = None
         self.ending: Ending | None = None
         self.share: PlannedBatch | None = None
+        self.mask: TargetMask | None = None
 
     @property
     def optimizers(self) -> tuple[torch.optim.Optimizer, ...]:
@@ -185,6 +187,8 @@ class Trainer:
         with metering:
             for parameter in self.model.parameters():
                 parameter.grad = None
+            if self.mask is not None:
+                self.mask.count(targets)
             scale = self._step_end.scale
             with self._draws.of_step(self.step_count), loss_parallel():
                 loss = self._schedule.run(inputs, targets)

@@ -32,6 +32,7 @@ STEP_COUNT = 5
 LEARNING_RATE = 1e-3
 # Adam amplifies differences of near-zero gradients unless its epsilon is well above them.
 EPSILON = 1e-4
+MASKED = -100  # as torch's cross-entropy leaves targets out
 
 
 @dataclass(frozen=True)
@@ -63,10 +64,21 @@ def adamw(parameters: Any) -> torch.optim.Optimizer:
     return torch.optim.AdamW(parameters, lr=LEARNING_RATE, eps=EPSILON)
 
 
-def global_batches(first: int, count: int) -> list[tuple[torch.Tensor, torch.Tensor]]:
-    """Return global batches `first` to `first + count` of the shipped corpus."""
+def global_batches(
+    first: int, count: int, *, masked: bool = False
+) -> list[tuple[torch.Tensor, torch.Tensor]]:
+    """Return global batches `first` to `first + count` of the shipped corpus.
+
+    Where they are masked, targets count for nothing: all of the first row's, and of each other row
+    the first few, more from row to row.
+    """
     batches = corpus_batches(global_batch_size=GLOBAL_BATCH_SIZE, sequence_length=SEQUENCE_LENGTH)
-    return list(islice(batches, first, first + count))
+    found = list(islice(batches, first, first + count))
+    if masked:
+        rows = torch.arange(GLOBAL_BATCH_SIZE)[:, None]
+        is_left_out = torch.arange(SEQUENCE_LENGTH) < (2 * rows - 1) % (SEQUENCE_LENGTH + 1)
+        found = [(inputs, targets.masked_fill(is_left_out, MASKED)) for inputs, targets in found]
+    return found
 
 
 @contextmanager
@@ -81,10 +93,12 @@ def floats_of(bits: int) -> Iterator[None]:
 
 
 @functools.cache
-def reference_run(kind: str, step_count: int = STEP_COUNT, *, bits: int = 32) -> ReferenceRun:
+def reference_run(
+    kind: str, step_count: int = STEP_COUNT, *, bits: int = 32, masked: bool = False
+) -> ReferenceRun:
     """Train the whole model on whole global batches."""
     with floats_of(bits):
-        return _trained(_initialised(kind), step_count)
+        return _trained(_initialised(kind), step_count, masked=masked)
 
 
 @functools.cache
@@ -123,11 +137,11 @@ def smallest_routing_margin(kind: str) -> float:
     return min(margins)
 
 
-def _trained(model: nn.Module, step_count: int) -> ReferenceRun:
+def _trained(model: nn.Module, step_count: int, *, masked: bool = False) -> ReferenceRun:
     optimizer = adamw(model.parameters())
     losses: list[float] = []
     first_gradients: dict[str, torch.Tensor] = {}
-    for inputs, targets in global_batches(0, step_count):
+    for inputs, targets in global_batches(0, step_count, masked=masked):
         optimizer.zero_grad()
         logits = model(inputs)
         logits = logits if isinstance(logits, torch.Tensor) else logits.logits

@@ -29,6 +29,7 @@ from tests.distributed.mixture import mixture_model
 from tests.distributed.own_models import own_draws, own_parity, own_recomputed_draws, own_refusal
 from tests.distributed.plans import WIDE_SEQUENCE_LENGTH, cpu_plan, wide_plan
 from tests.distributed.reference import (
+    MASKED,
     SEED,
     STEP_COUNT,
     adamw,
@@ -60,12 +61,16 @@ def parity(
     precision: str = "fp32",
     loss: str = "own",
     bits: int = 32,
+    masked: bool = False,
 ) -> dict[str, Any]:
     """Train five steps and compare with the unsharded run."""
     gradients: dict[nn.Parameter, torch.Tensor] = {}
-    session, trainer = _trainer(strategy, kind, precision, loss, on_first_gradients=gradients)
-    metrics = [trainer.step(*batch) for batch in session.shard(global_batches(0, STEP_COUNT))]
-    reference = reference_run(kind, bits=bits)
+    session, trainer = _trainer(
+        strategy, kind, precision, loss, on_first_gradients=gradients, masked=masked
+    )
+    batches = session.shard(global_batches(0, STEP_COUNT, masked=masked))
+    metrics = [trainer.step(*batch) for batch in batches]
+    reference = reference_run(kind, bits=bits, masked=masked)
     gradient_error = parameter_error = 0.0
     taken = {key: value for update in trainer.updates for key, value in update.pairs()}
     for name, parameter in trainer.model.named_parameters():
@@ -275,6 +280,7 @@ def _trainer(
     loss: str,
     *,
     on_first_gradients: dict[nn.Parameter, torch.Tensor] | None = None,
+    masked: bool = False,
 ) -> tuple[Session, Trainer]:
     is_tied, is_deep = kind.endswith("tied"), kind.startswith("deep")
     plan = cpu_plan(tied=is_tied, deep=is_deep, precision=precision, **strategy)
@@ -288,7 +294,11 @@ def _trainer(
 
     loss_function: Loss = next_token_loss if loss == "own" else foreign_loss
     trainer = session.parallelize(
-        lambda: build_model(kind), loss_function, optimizer_function, seed=SEED
+        lambda: build_model(kind),
+        loss_function,
+        optimizer_function,
+        seed=SEED,
+        ignored_target=MASKED if masked else None,
     )
     return session, trainer
 

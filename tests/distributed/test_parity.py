@@ -180,6 +180,23 @@ HUGGING_FACE: dict[str, dict[str, Any]] = {
     },
 }
 
+MASKED: dict[str, dict[str, Any]] = {
+    "dp4": {"data_parallel_degree": 4},
+    "tp4": {"tensor_parallel_degree": 4, "micro_batch_size": 2},
+    "ring2-dp2-zero3": {
+        "context_parallel_degree": 2,
+        "data_parallel_degree": 2,
+        "zero_stage": 3,
+        "micro_batch_size": 2,
+    },
+    "tp2-pp2": {"tensor_parallel_degree": 2, "pipeline_parallel_degree": 2},
+    "pp2-zb_v-dp2": {
+        "pipeline_parallel_degree": 2,
+        "pipeline_schedule": "zb_v",
+        "data_parallel_degree": 2,
+    },
+}
+
 
 def check_parity(answer: dict[str, Any], *, gradient_tolerance: float = GRADIENT_TOLERANCE) -> None:
     """Fail unless a run equals the unsharded one and its layout the plan."""
@@ -242,3 +259,11 @@ def test_a_loss_that_needs_whole_logits_gets_them_under_tensor_parallelism(
         loss="foreign",
     )
     check_parity(answer)
+
+
+@pytest.mark.parametrize("strategy", MASKED.values(), ids=MASKED.keys())
+def test_targets_that_count_for_nothing_leave_one_mean_over_the_others(
+    four_ranks: RankGroup, strategy: dict[str, Any]
+) -> None:
+    """Micro-batches have from none to all of their targets left out, and ranks different shares."""
+    check_parity(four_ranks.run("parity", strategy=strategy, masked=True))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from dataclasses import replace
 
 import pytest
 import torch
@@ -65,6 +66,33 @@ def test_a_batch_of_the_planned_shape_passes(batch: object) -> None:
 def test_any_other_batch_is_refused_with_the_remedy(batch: object, said: str) -> None:
     with pytest.raises(ModelMismatchError, match=f"loader: .*{said}.*; yield "):
         PLANNED.check(batch)
+
+
+LEFT_OUT = TOKENS.index_fill(1, torch.tensor([0, 3]), -100)
+
+
+def test_targets_that_the_script_leaves_out_pass() -> None:
+    replace(PLANNED, ignored_target=-100).check((TOKENS, LEFT_OUT))
+
+
+@pytest.mark.parametrize(
+    ("ignored", "targets", "said"),
+    [
+        (None, LEFT_OUT, r"depend on the layout .*target -100.*; pass ignored_target=-100 to"),
+        (-1, LEFT_OUT, r"head has 8 tokens, from 0 .*target -100.*; yield targets"),
+        (None, TOKENS + 8, r"head has 8 tokens, from 0 .*target 8.*; yield targets"),
+        (-100, TOKENS + 8, r"head has 8 tokens, from 0 .*target 8.*; yield targets"),
+    ],
+)
+def test_targets_that_are_no_tokens_are_refused(
+    ignored: int | None, targets: torch.Tensor, said: str
+) -> None:
+    with pytest.raises(ModelMismatchError, match=f"loader: .*{said}"):
+        replace(PLANNED, ignored_target=ignored).check((TOKENS, targets))
+
+
+def test_targets_of_another_shape_are_the_scripts_business() -> None:
+    PLANNED.check((TOKENS, LEFT_OUT[:, :2]))
 
 
 def test_a_step_on_what_is_not_a_ranks_share_is_refused() -> None:
