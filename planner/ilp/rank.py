@@ -91,13 +91,15 @@ class Rank:
             ]
         )
 
-    def priced(self, pace_weight: float, end_weight: float, within: Caps) -> PricedRank:
-        """Return the least costs of the loads at a weight of the pace and one of the end."""
+    def priced(
+        self, pace_weight: float, end_weight: float, within: Caps, *, fill_weight: float = 1.0
+    ) -> PricedRank:
+        """Return the least costs of the loads at weights of the pace, the end and the fill."""
         columns, own = self.columns, self.own
         paid = self.repeats * pace_weight
         knapsack = Knapsack(
             kind=columns.kind,
-            cost=columns.fill + paid * columns.pace + end_weight * columns.end,
+            cost=fill_weight * columns.fill + paid * columns.pace + end_weight * columns.end,
             memory=columns.memory,
             transient=columns.transient,
             host=columns.host,
@@ -113,14 +115,12 @@ class Rank:
         for least, most in zip(lightest[1:], (self.host, *ceilings.tolist()), strict=True):
             beyond |= least > most + _ROUNDING * abs(most)
         bounds = np.where(beyond, np.inf, bounds)
-        offset = own.fill + paid * own.pace + end_weight * own.end
+        offset = fill_weight * own.fill + paid * own.pace + end_weight * own.end
         return PricedRank(rank=self, knapsack=knapsack, offset=offset, bounds=bounds, prices=prices)
 
     def without_fill(self, end_weight: float = 1.0) -> PricedRank:
         """Return the loads priced by rho t + end_weight u alone."""
-        columns = replace(self.columns, fill=np.zeros(len(self.places)))
-        bare = replace(self, columns=columns, own=replace(self.own, fill=0.0))
-        return bare.priced(1.0, end_weight, Caps())
+        return self.priced(1.0, end_weight, Caps(), fill_weight=0.0)
 
     def parts(self, counts: Floats) -> Parts:
         """Return what layers by column add up to, with the rank's own."""
