@@ -265,7 +265,7 @@ def _is_far(state: State, index: int, instance: Instance) -> bool:
     key, limit = state.frontier.keys[index], state.frontier.limit_of(index)
     if not np.isfinite(limit) or index in state.branchings:
         return False
-    if limit <= _FAR * key and not branches_first(instance):
+    if limit <= _FAR * key and not branches_first(state, index, instance):
         return False
     return instance.stage_count * len(instance.free_kinds) <= _RANKS_LOOKED_AT
 

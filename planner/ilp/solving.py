@@ -31,6 +31,7 @@ _BRANCHING_PATIENCE = 1.5
 _PATIENCE_GROWTH = 4.0
 _LEFT_MOST = 0.5
 _FEW_RANKS = 6
+_NEAR = 1.01
 
 
 def solve(state: State, index: int) -> None:
@@ -43,7 +44,7 @@ def solve(state: State, index: int) -> None:
     instance = state.pricing.instance(index)
     state.solved.add(index)
     state.turns[index] = state.turns.get(index, -1) + 1
-    may_branch, is_first = index not in state.stalled, branches_first(instance)
+    may_branch, is_first = index not in state.stalled, branches_first(state, index, instance)
     if may_branch and is_first and _branch_on_ranks(state, index, instance):
         return
     cutoff, optimum = _enumerate(state, index, instance)
@@ -54,9 +55,16 @@ def solve(state: State, index: int) -> None:
         _program(state, index, instance)
 
 
-def branches_first(instance: Instance) -> bool:
-    """Return whether branching is likely to be quicker than enumeration: where ranks are few."""
-    return 1 < instance.stage_count <= _FEW_RANKS
+def branches_first(state: State, index: int, instance: Instance) -> bool:
+    """Return whether branching is likely to be quicker than enumeration.
+
+    It is where ranks are few, unless the key is so near the limit that patterns are few as well.
+    """
+    if not 1 < instance.stage_count <= _FEW_RANKS:
+        return False
+    frontier = state.frontier
+    is_near = frontier.limit_of(index) <= _NEAR * frontier.keys[index]
+    return index in state.branchings or not is_near
 
 
 def _branch_on_ranks(state: State, index: int, instance: Instance) -> bool:
