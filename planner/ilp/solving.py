@@ -31,7 +31,7 @@ _BRANCHING_PATIENCE = 1.5
 _PATIENCE_GROWTH = 4.0
 _LEFT_MOST = 0.5
 _FEW_RANKS = 6
-_NEAR = 1.01
+_NEAR = 1.004
 
 
 def solve(state: State, index: int) -> None:
