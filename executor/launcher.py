@@ -109,21 +109,27 @@ def chosen_device(plan: Plan, asked: str | None, *, local_ranks: int) -> str:
     Raises:
         LaunchError: if this machine has not the devices.
     """
-    kinds = {group.device for group in plan.cluster.resolved.node_groups}
-    planned = "cpu" if all(kind.startswith(CPU_DEVICE_PREFIX) for kind in kinds) else "cuda"
-    device_type = asked or planned
-    if device_type == "cpu":
-        return device_type
+    kinds = sorted({group.device for group in plan.cluster.resolved.node_groups})
+    is_for_cpu = all(kind.startswith(CPU_DEVICE_PREFIX) for kind in kinds)
+    device_type = asked or ("cpu" if is_for_cpu else "cuda")
     available = torch.cuda.device_count() if torch.cuda.is_available() else 0
-    if available < local_ranks:
+    if device_type == "cpu" or available >= local_ranks:
+        return device_type
+    here = f"{local_ranks} rank{'s' * (local_ranks > 1)} here"
+    if is_for_cpu:
         raise LaunchError(
-            f"the plan has {local_ranks} ranks here on {', '.join(sorted(kinds))}",
-            field="device",
-            value=f"{available} CUDA devices here",
-            remedy="plan for what this machine has (CPU ranks: cluster 4xcpu-gloo), or force "
-            "CPU ranks with --device cpu",
+            f"the plan has {here}, which want a CUDA device each, and this machine has {available}",
+            field="--device",
+            value=device_type,
+            remedy=f"leave it out: the plan is for {', '.join(kinds)}",
         )
-    return device_type
+    raise LaunchError(
+        f"the plan has {here} on {', '.join(kinds)}",
+        field="device",
+        value=f"{available} CUDA devices on this machine",
+        remedy=f"plan for what this machine has (CPU ranks: cluster {local_ranks}xcpu-gloo), or "
+        "force CPU ranks with --device cpu",
+    )
 
 
 def _check_script(script: Sequence[str]) -> None:

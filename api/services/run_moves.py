@@ -100,6 +100,7 @@ def end_lease(
         _note(run, ending, agent_name=name)
         if run.state in {RunState.STARTING, RunState.RUNNING}:
             run.reason = text
+            text = f"attempt {run.epoch} ends on all of its nodes"
             move(session, run, RunState.STOPPING, actor=ending.actor, text=text, at=at)
     session.flush()
     settle(session, run, actor=ending.actor, at=at)

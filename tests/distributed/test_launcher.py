@@ -11,6 +11,7 @@ import time
 from pathlib import Path
 
 import pytest
+import torch
 
 from planner.schema.plan import Plan
 from planner.schema.run import RunReport
@@ -20,6 +21,7 @@ from tests.distributed.plans import cpu_plan
 pytestmark = pytest.mark.distributed
 
 LIMIT_SECONDS = 120
+WITHOUT_GPU = pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has a GPU")
 
 
 def test_the_shipped_training_reports_falling_losses_and_every_rank(tmp_path: Path) -> None:
@@ -194,6 +196,7 @@ def test_ranks_die_with_the_launcher(tmp_path: Path) -> None:
     assert _ended(ranks)
 
 
+@WITHOUT_GPU
 def test_a_plan_for_gpus_is_refused_where_there_are_none(tmp_path: Path) -> None:
     plan = cpu_plan()
     cluster = plan.cluster.resolved
@@ -203,8 +206,21 @@ def test_a_plan_for_gpus_is_refused_where_there_are_none(tmp_path: Path) -> None
     )
     result, _ = _launch(tmp_path, plan.model_copy(update={"cluster": gpus}))
     assert result.returncode == 1
-    assert "device: the plan has 1 ranks here on h100-sxm5-80gb" in result.stderr
-    assert "--device cpu" in result.stderr
+    assert result.stderr == (
+        "error: device: the plan has 1 rank here on h100-sxm5-80gb (got 0 CUDA devices on this "
+        "machine); plan for what this machine has (CPU ranks: cluster 1xcpu-gloo), or force CPU "
+        "ranks with --device cpu\n"
+    )
+
+
+@WITHOUT_GPU
+def test_gpus_asked_for_where_there_are_none_are_refused_by_the_option(tmp_path: Path) -> None:
+    result, _ = _launch(tmp_path, cpu_plan(data_parallel_degree=2), "--device", "cuda")
+    assert result.returncode == 1
+    assert result.stderr == (
+        "error: --device: the plan has 2 ranks here, which want a CUDA device each, and this "
+        "machine has 0 (got cuda); leave it out: the plan is for cpu-gloo\n"
+    )
 
 
 TRAINS = """

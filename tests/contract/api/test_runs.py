@@ -141,6 +141,17 @@ def test_a_failed_rank_has_the_gang_started_again_from_its_checkpoint(client):
     assert "from the checkpoint of step 10" in told
 
 
+def test_how_a_node_ended_stands_once_in_the_history(client):
+    run_id, first, second = running(client)
+
+    second.result("failed", reason="CUDA error", failed_rank=5, exit_code=1)
+    first.result("stopped")
+
+    told = [event["text"] for event in history(client, run_id)]
+    assert len([text for text in told if "CUDA error" in text]) == 1
+    assert "attempt 1 ends on all of its nodes" in told
+
+
 def test_a_run_that_fails_too_often_has_failed_with_the_reason(client):
     run_id, first, second = running(client, restart_limit=1)
     for _ in range(2):
