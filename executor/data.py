@@ -11,13 +11,17 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from importlib import resources
 from typing import Any, Protocol, runtime_checkable
+from zlib import crc32
 
 import torch
 
+from executor.agreement import everyone
 from executor.errors import ModelMismatchError
 from executor.planned import Batch, PlannedBatch
 
 BYTE_VALUES = 256
+# Of a batch so many numbers, evenly spread, tell whether ranks have the same.
+_MARKED_NUMBERS = 4096
 
 
 @runtime_checkable
@@ -33,12 +37,33 @@ class StatefulLoader(Protocol):
 
 @dataclass(slots=True)
 class DataPosition:
-    """How many global batches were taken, from all loaders together, and what is to be restored."""
+    """How many global batches were taken, from all loaders together, and what is to be restored.
+
+    `first_mark` tells the first of them that this process took from others.
+    """
 
     taken: int = 0
     to_skip: int = 0
     loader: StatefulLoader | None = field(default=None, repr=False)
     loader_state: dict[str, Any] | None = field(default=None, repr=False)
+    first_mark: int | None = None
+
+    def check_alike(self) -> None:
+        """Return if all ranks took the same first global batch; a collective call.
+
+        Raises:
+            ModelMismatchError: on every rank, if they did not.
+        """
+        marks = everyone(self.first_mark)
+        others = [rank for rank, mark in enumerate(marks) if mark != marks[0]]
+        if others:
+            raise ModelMismatchError(
+                "must yield the same global batches on every rank",
+                field="loader",
+                value=f"another first batch on rank {others[0]} than on rank 0",
+                remedy="seed what shuffles, as by DataLoader(..., generator=torch.Generator()"
+                ".manual_seed(0)), and use no DistributedSampler: session.shard() shares out",
+            )
 
     def resume(self, *, taken: int, loader_state: dict[str, Any] | None) -> None:
         """Go on where `taken` batches were taken."""
@@ -86,10 +111,23 @@ def shard(
         share.planned.check(batch)
         inputs, targets = batch
         position.taken += 1
+        if position.first_mark is None:
+            position.first_mark = _mark(inputs, targets)
         yield (
             inputs[first : first + rows].to(device),
             targets[first : first + rows].to(device),
         )
+
+
+def _mark(*tensors: torch.Tensor) -> int:
+    """Return a sum of the tensors' numbers; what lies on a GPU already would be waited for."""
+    mark = 0
+    for tensor in tensors:
+        if tensor.device.type == "cpu":
+            flat = tensor.detach().reshape(-1)
+            spread = flat[:: max(1, len(flat) // _MARKED_NUMBERS)].contiguous()
+            mark = crc32(spread.view(torch.uint8).numpy(), mark)
+    return mark
 
 
 def corpus_tokens() -> torch.Tensor:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 import torch
@@ -13,28 +14,62 @@ from planner.schema.model import ModelGraph
 Batch = tuple[torch.Tensor, torch.Tensor]
 
 
-def check_planned(declaration: ModelDeclaration, graph: ModelGraph) -> None:
+_ATTENTION_SIZES = ("head_count", "key_value_head_count")
+_FEED_FORWARD_SIZES = ("expert_count", "expert_ffn_size")
+
+
+def check_planned(
+    declaration: ModelDeclaration, graph: ModelGraph, *, is_own: bool = False
+) -> None:
     """Return if the declared model has the sizes of the planned one, as far as both are known.
+
+    A module of one's own (`is_own`) is planned as a model of its width and vocabulary, whose blocks
+    may have other parts.
 
     Raises:
         ModelMismatchError: naming the first size that differs.
     """
     if declaration.is_whole or graph.is_measured:
         return
-    built, planned = declaration.shapes, graph
-    sizes = {
-        "hidden_size": (built.hidden_size, planned.hidden_size),
-        "vocabulary_size": (built.vocabulary_size, planned.vocabulary_size),
-    }
-    for name, (found, expected) in sizes.items():
-        known = found > 1  # a declaration that does not say has 1
-        if known and found != expected:
-            raise ModelMismatchError(
-                f"the plan is for {graph.name}, whose {name} is {expected}",
-                field=f"build_model {name}",
-                value=found,
-                remedy="build the model that was planned, or plan for this one",
-            )
+    built = declaration.shapes
+    planned = {"hidden_size": graph.hidden_size, "vocabulary_size": graph.vocabulary_size}
+    for name, expected in planned.items():
+        found = getattr(built, name)
+        if found > 1 and found != expected:  # a declaration that does not say has 1
+            raise _other_model(graph, name, found=found, expected=expected)
+    if is_own:
+        return
+    for name, expected in _block_sizes(graph).items():
+        if getattr(built, name) != expected:
+            raise _other_model(graph, name, found=getattr(built, name), expected=expected)
+    if declaration.tied_embeddings is not graph.tied_embeddings:
+        is_tied = declaration.tied_embeddings
+        raise _other_model(graph, "tied_embeddings", found=is_tied, expected=graph.tied_embeddings)
+
+
+def _block_sizes(graph: ModelGraph) -> dict[str, int]:
+    """Return the sizes that all planned blocks with such a part share; 0 where none has it."""
+    attentions = [run.block.attention for run in graph.runs]
+    halves = [run.block.feed_forward for run in graph.runs]
+    values = {name: _sizes(attentions, name) for name in _ATTENTION_SIZES}
+    values |= {name: _sizes(halves, name) or {0} for name in _FEED_FORWARD_SIZES}
+    values["ffn_size"] = _sizes(halves, "ffn_size") | _sizes(halves, "shared_ffn_size") or {0}
+    return {name: sizes.pop() for name, sizes in values.items() if len(sizes) == 1}
+
+
+def _sizes(parts: Iterable[object], name: str) -> set[int]:
+    return {size for part in parts if (size := getattr(part, name, 0))}
+
+
+def _other_model(
+    graph: ModelGraph, name: str, *, found: object, expected: object
+) -> ModelMismatchError:
+    return ModelMismatchError(
+        f"the plan is for {graph.name}, whose {name} is {expected}",
+        field=f"build_model {name}",
+        value=found,
+        remedy="build the model that was planned, or plan for this one",
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,7 +86,10 @@ class PlannedBatch:
     ignored_target: int | None = None
     field: str = "loader"
     owner: str = "the plan has a global batch of"
-    remedy: str = "yield whole global batches of the planned length, the same on every rank"
+    remedy: str = (
+        "yield whole global batches of the planned length, the same on every rank "
+        "(drop_last=True leaves a short last one out)"
+    )
 
     def share(self, *, sequence_count: int, sequence_length: int | None) -> PlannedBatch:
         """Return what a rank takes: so many sequences, of so many tokens."""

@@ -112,7 +112,7 @@ class Session:
         job = self.plan.job.resolved
         taken = subject(build_model, own=declaration, strategy=self.strategy, job=job, seed=seed)
         model, chain = taken.model, taken.declaration
-        check_planned(chain, self.plan.model.resolved)
+        check_planned(chain, self.plan.model.resolved, is_own=declaration is not None)
         application = Application(
             strategy=self.strategy,
             precision=job.precision,

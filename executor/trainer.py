@@ -182,6 +182,8 @@ class Trainer:
             self.share.check((inputs, targets))
         if self.ending is not None:
             self.ending.step_begins()
+        if not self.history:
+            self.position.check_alike()
         self._meter.start()
         start = time.perf_counter()
         with metering:

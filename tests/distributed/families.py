@@ -5,8 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from torch import nn
-from transformers import AutoConfig, AutoModelForCausalLM
+from transformers import AutoConfig, AutoModelForCausalLM, PretrainedConfig
 
+from planner.importers.huggingface import graph_from_huggingface
+from planner.schema.model import ModelGraph
 from tests.distributed.plans import BLOCK_COUNT, SEQUENCE_LENGTH
 
 _ROTARY: dict[str, Any] = {
@@ -51,11 +53,20 @@ HUGGING_FACE_FIELDS: dict[str, dict[str, Any]] = {
 }
 
 
+def hugging_face_graph(family: str, *, tied: bool) -> ModelGraph:
+    """Return the graph of a family's model, as its config.json is planned."""
+    return graph_from_huggingface(_configuration(family, tied=tied).to_dict(), name=family)
+
+
 def hugging_face_model(family: str, *, tied: bool, **changes: Any) -> nn.Module:
     """Return a model with fresh weights, in fp32; `changes` are to the fields of its family."""
-    fields = {**HUGGING_FACE_FIELDS[family], **changes}
-    config = AutoConfig.for_model(family, **fields, tie_word_embeddings=tied, use_cache=False)
+    config = _configuration(family, tied=tied, **changes)
     model: nn.Module = AutoModelForCausalLM.from_config(
         config, attn_implementation="sdpa", experts_implementation="eager"
     )
     return model
+
+
+def _configuration(family: str, *, tied: bool, **changes: Any) -> PretrainedConfig:
+    fields = {**HUGGING_FACE_FIELDS[family], **changes}
+    return AutoConfig.for_model(family, **fields, tie_word_embeddings=tied, use_cache=False)

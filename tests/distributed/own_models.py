@@ -17,7 +17,7 @@ from executor.models.own import Declaration
 from executor.models.positions import SequencePart
 from executor.session import Session
 from planner.errors import InputError
-from tests.distributed.families import hugging_face_model
+from tests.distributed.families import hugging_face_graph, hugging_face_model
 from tests.distributed.plans import BLOCK_COUNT, GLOBAL_BATCH_SIZE, SEQUENCE_LENGTH, cpu_plan
 from tests.distributed.reference import SEED, STEP_COUNT, adamw, global_batches
 
@@ -218,6 +218,12 @@ KINDS: dict[str, tuple[Callable[[], nn.Module], Declaration | None]] = {
     "gpt2": (partial(hugging_face_model, "gpt2", tied=True), None),
     "mistral": (partial(hugging_face_model, "mistral", tied=False), None),
 }
+# All others are planned as the small model, whose width and vocabulary they have.
+PLANNED = {
+    "gpt2-dropping": hugging_face_graph("gpt2", tied=True),
+    "gpt2": hugging_face_graph("gpt2", tied=True),
+    "mistral": hugging_face_graph("mistral", tied=False),
+}
 
 
 def batches(kind: str) -> list[Batch]:
@@ -257,7 +263,7 @@ def plain_run(kind: str, seed: int) -> dict[str, Any]:
 
 def own_parity(*, strategy: dict[str, Any], kind: str) -> dict[str, Any]:
     """Train five steps of a user's module under a plan and compare with its plain run."""
-    session = Session(cpu_plan(**strategy), device=torch.device("cpu"))
+    session = Session(cpu_plan(model=PLANNED.get(kind), **strategy), device=torch.device("cpu"))
     build, declaration = KINDS[kind]
     trainer = session.parallelize(build, loss, adamw, declaration=declaration, seed=SEED)
     losses = [trainer.step(*batch).loss for batch in session.shard(batches(kind))]
@@ -307,7 +313,7 @@ def _drawn(
 ) -> tuple[list[float], bool]:
     """Return the losses up to step `steps`, and whether the script's own draws go on as before."""
     build, declaration = KINDS[kind]
-    session = Session(cpu_plan(**strategy), device=torch.device("cpu"))
+    session = Session(cpu_plan(model=PLANNED.get(kind), **strategy), device=torch.device("cpu"))
     trainer = session.parallelize(build, loss, adamw, declaration=declaration, seed=SEED)
     if load is not None:
         trainer.load(load)
@@ -321,7 +327,7 @@ def _drawn(
 
 def own_refusal(*, strategy: dict[str, Any], kind: str) -> dict[str, Any]:
     """Return what a user's module is refused with, on every rank."""
-    session = Session(cpu_plan(**strategy), device=torch.device("cpu"))
+    session = Session(cpu_plan(model=PLANNED.get(kind), **strategy), device=torch.device("cpu"))
     build, declaration = KINDS[kind]
     try:
         trainer = session.parallelize(build, loss, adamw, declaration=declaration)

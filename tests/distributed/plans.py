@@ -40,21 +40,19 @@ def small_model(*, tied: bool = False, block_count: int = BLOCK_COUNT) -> ModelG
 
 def cpu_plan(
     *,
-    tied: bool = False,
-    deep: bool = False,
+    model: ModelGraph | None = None,
     precision: str = "fp32",
     clipping: bool = False,
     **strategy: Any,
 ) -> Plan:
-    """The plan of `strategy` (fields of the document) for the small model on CPU ranks."""
-    model = small_model(tied=tied, block_count=DEEP_BLOCK_COUNT if deep else BLOCK_COUNT)
+    """The plan of `strategy` (fields of the document) for a model, the small one, on CPU ranks."""
     job = a_job(
         global_batch_size=GLOBAL_BATCH_SIZE,
         sequence_length=SEQUENCE_LENGTH,
         precision=precision,
         gradient_clipping=clipping,
     )
-    return _plan(model, job, strategy)
+    return _plan(model or small_model(), job, strategy)
 
 
 def _plan(model: ModelGraph, job: Job, strategy: dict[str, Any]) -> Plan:

@@ -17,7 +17,8 @@ from executor.apply.materialise import materialise
 from executor.data import corpus_batches
 from executor.models.declared import declared
 from executor.models.decoder import Decoder
-from tests.distributed.families import HUGGING_FACE_FIELDS, hugging_face_model
+from planner.schema.model import ModelGraph
+from tests.distributed.families import HUGGING_FACE_FIELDS, hugging_face_graph, hugging_face_model
 from tests.distributed.mixture import EXPERTS_PER_TOKEN, small_mixture
 from tests.distributed.plans import (
     BLOCK_COUNT,
@@ -44,19 +45,28 @@ class ReferenceRun:
     parameters: dict[str, torch.Tensor]
 
 
+def planned_model(kind: str) -> ModelGraph:
+    """Return the graph of a model of `kind`, for plans."""
+    is_tied = kind.endswith("tied")
+    family = kind.partition("-")[0]
+    if family in HUGGING_FACE_FIELDS:
+        return hugging_face_graph(family, tied=is_tied)
+    if family == "mixture":
+        return small_mixture(tied=is_tied)
+    block_count = DEEP_BLOCK_COUNT if family == "deep" else BLOCK_COUNT
+    return small_model(tied=is_tied, block_count=block_count)
+
+
 def build_model(kind: str) -> nn.Module:
     """Return a model of `kind` on the current default device.
 
     A kind is decoder, tied, deep, deep-tied, mixture, mixture-tied, or one of transformers'
     families, with "-tied" behind it for one weight of embedding and head.
     """
-    if kind.startswith("mixture"):
-        return Decoder(small_mixture(tied=kind == "mixture-tied"))
     family, _, variant = kind.partition("-")
     if family in HUGGING_FACE_FIELDS:
         return hugging_face_model(family, tied=variant == "tied")
-    block_count = DEEP_BLOCK_COUNT if kind.startswith("deep") else BLOCK_COUNT
-    return Decoder(small_model(tied=kind.endswith("tied"), block_count=block_count))
+    return Decoder(planned_model(kind))
 
 
 def adamw(parameters: Any) -> torch.optim.Optimizer:

@@ -23,7 +23,7 @@ from executor.session import Session
 from executor.telemetry import device_bytes
 from executor.trainer import StepMetrics, Trainer
 from tests.distributed.plans import GLOBAL_BATCH_SIZE, cpu_plan
-from tests.distributed.reference import SEED, adamw, build_model, global_batches
+from tests.distributed.reference import SEED, adamw, build_model, global_batches, planned_model
 
 CPU = torch.device("cpu")
 FORMATS = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
@@ -158,7 +158,7 @@ def state_trainer(
     compiler: str | None = None,
 ) -> tuple[Session, Trainer]:
     """Return a session and its trainer of the small model."""
-    plan = cpu_plan(tied=kind.endswith("tied"), precision=precision, **strategy)
+    plan = cpu_plan(model=planned_model(kind), precision=precision, **strategy)
     session = Session(plan, device=CPU, compiler=compiler)
     trainer = session.parallelize(
         lambda: build_model(kind),

@@ -36,6 +36,7 @@ from tests.distributed.reference import (
     build_model,
     floats_of,
     global_batches,
+    planned_model,
     reference_run,
 )
 from tests.distributed.state_tasks import STATE_TASKS
@@ -282,8 +283,7 @@ def _trainer(
     on_first_gradients: dict[nn.Parameter, torch.Tensor] | None = None,
     masked: bool = False,
 ) -> tuple[Session, Trainer]:
-    is_tied, is_deep = kind.endswith("tied"), kind.startswith("deep")
-    plan = cpu_plan(tied=is_tied, deep=is_deep, precision=precision, **strategy)
+    plan = cpu_plan(model=planned_model(kind), precision=precision, **strategy)
     session = Session(plan, device=torch.device("cpu"))
 
     def optimizer_function(parameters: list[nn.Parameter]) -> torch.optim.Optimizer:

@@ -81,6 +81,12 @@ def test_a_script_that_raises_gives_one_line_that_names_rank_and_error(tmp_path:
             ("HIDDEN = 32", "HIDDEN = 64"), "build_model hidden_size: the plan is for", id="width"
         ),
         pytest.param(
+            ("FFN = 64", "FFN = 96"),
+            "build_model ffn_size: the plan is for",
+            id="ffn",
+            marks=pytest.mark.parity_full,
+        ),
+        pytest.param(
             ("BLOCKS = 6", "BLOCKS = 5"),
             "build_model: the plan has 6 blocks",
             id="blocks",
@@ -123,6 +129,19 @@ def test_a_script_that_ends_on_one_rank_alone_ends_all(tmp_path: Path, way: str,
     assert result.returncode == 1
     assert said in result.stderr
     assert "Traceback" not in result.stderr
+
+
+def test_batches_that_differ_between_ranks_are_refused_before_the_first_step(
+    tmp_path: Path,
+) -> None:
+    plan = cpu_plan(tensor_parallel_degree=2)
+    result, report = _launch(tmp_path, plan, "--", _script(tmp_path, DIFFER))
+    assert result.returncode == 1
+    assert report is None
+    assert "trained" not in result.stdout
+    (line,) = result.stderr.splitlines()
+    assert line.startswith("error: loader: must yield the same global batches on every rank")
+    assert "(got another first batch on rank 1 than on rank 0); seed what shuffles" in line
 
 
 def test_a_script_may_exit_at_its_end(tmp_path: Path) -> None:
@@ -228,17 +247,20 @@ import torch
 import executor
 from executor.losses import next_token_loss
 from executor.models.decoder import Decoder
-from planner.schema.model import BlockRun
+from planner.schema.model import DenseFeedForward
 
 SEQUENCE = 16
 BATCH = 8
 HIDDEN = 32
+FFN = 64
 BLOCKS = 6
 CHECKPOINT = None
 
 session = executor.start()
 planned = session.plan.model.resolved
-run = planned.runs[0].model_copy(update={"block_count": BLOCKS})
+run = planned.runs[0]
+block = run.block.model_copy(update={"feed_forward": DenseFeedForward(ffn_size=FFN)})
+run = run.model_copy(update={"block_count": BLOCKS, "block": block})
 graph = planned.model_copy(update={"hidden_size": HIDDEN, "runs": (run,)})
 trainer = session.parallelize(lambda: Decoder(graph), next_token_loss, torch.optim.AdamW)
 if CHECKPOINT is not None:
@@ -263,6 +285,22 @@ for inputs, targets in session.shard([(tokens, tokens)] * 3):
     if trainer.step_count == 1 and session.mesh.data_index == 1:
         WAY
     trainer.step(inputs, targets)
+"""
+
+DIFFER = """
+import torch
+import executor
+from executor.losses import next_token_loss
+from executor.models.decoder import Decoder
+
+session = executor.start()
+graph = session.plan.model.resolved
+trainer = session.parallelize(lambda: Decoder(graph), next_token_loss, torch.optim.AdamW)
+tokens = torch.zeros((8, 16), dtype=torch.long)
+tokens[3, 5] = session.rank
+for inputs, targets in session.shard([(tokens, tokens)]):
+    trainer.step(inputs, targets)
+    print("trained")
 """
 
 RAISES = """

@@ -12,9 +12,17 @@ import torch
 
 from executor.errors import ModelMismatchError
 from executor.models.declaration import ModelDeclaration
+from executor.models.declared import declared
 from executor.models.decoder import Decoder
 from executor.planned import PlannedBatch, check_planned
+from planner.schema.model import DenseFeedForward, GroupedQueryAttention, ModelGraph
+from tests.distributed.families import (
+    HUGGING_FACE_FIELDS,
+    hugging_face_graph,
+    hugging_face_model,
+)
 from tests.distributed.group import ROOT
+from tests.distributed.mixture import small_mixture
 from tests.distributed.plans import small_model
 
 TOKENS = torch.zeros((2, 16), dtype=torch.long)
@@ -29,10 +37,74 @@ def test_the_planned_model_passes() -> None:
     check_planned(_declaration(), small_model())
 
 
-@pytest.mark.parametrize(("name", "size"), [("hidden_size", 64), ("vocabulary_size", 512)])
+@pytest.mark.parametrize(
+    ("name", "size"), [("hidden_size", 64), ("vocabulary_size", 512), ("tied_embeddings", True)]
+)
 def test_another_model_is_named_with_what_differs(name: str, size: int) -> None:
     with pytest.raises(ModelMismatchError, match=f"build_model {name}.*got {size}"):
         check_planned(_declaration(**{name: size}), small_model())
+
+
+def _with_blocks(**changes: object) -> ModelGraph:
+    (run,) = small_model().runs
+    run = run.model_copy(update={"block": run.block.model_copy(update=changes)})
+    return small_model().model_copy(update={"runs": (run,)})
+
+
+OTHER_BLOCKS: dict[str, tuple[ModelGraph, str, int, int]] = {
+    "wider": (_with_blocks(feed_forward=DenseFeedForward(ffn_size=96)), "ffn_size", 96, 64),
+    "heads": (
+        _with_blocks(
+            attention=GroupedQueryAttention(head_count=16, key_value_head_count=4, head_size=4)
+        ),
+        "head_count",
+        16,
+        8,
+    ),
+    "key-value-heads": (
+        _with_blocks(
+            attention=GroupedQueryAttention(head_count=8, key_value_head_count=8, head_size=8)
+        ),
+        "key_value_head_count",
+        8,
+        4,
+    ),
+    "mixture": (small_mixture(), "expert_count", 8, 0),
+}
+
+
+@pytest.mark.parametrize(
+    ("built", "name", "found", "expected"), OTHER_BLOCKS.values(), ids=OTHER_BLOCKS.keys()
+)
+def test_a_model_with_other_blocks_is_another_model(
+    built: ModelGraph, name: str, found: int, expected: int
+) -> None:
+    said = f"build_model {name}: .*whose {name} is {expected} .*got {found}"
+    with torch.device("meta"):
+        declaration = Decoder(built).declaration()
+    with pytest.raises(ModelMismatchError, match=said):
+        check_planned(declaration, small_model())
+
+
+def test_blocks_of_several_shapes_are_planned_by_each() -> None:
+    """A dense block beside mixtures, whose shared expert is narrower than it."""
+    with torch.device("meta"):
+        check_planned(Decoder(small_mixture()).declaration(), small_mixture())
+
+
+@pytest.mark.parametrize("family", sorted(HUGGING_FACE_FIELDS))
+@pytest.mark.parametrize("tied", [False, True])
+def test_a_model_of_transformers_is_the_one_that_its_configuration_plans(
+    family: str, tied: bool
+) -> None:
+    with torch.device("meta"):
+        _, declaration = declared(hugging_face_model(family, tied=tied))
+    check_planned(declaration, hugging_face_graph(family, tied=tied))
+
+
+def test_a_module_of_ones_own_is_planned_by_width_and_vocabulary() -> None:
+    other = _with_blocks(feed_forward=DenseFeedForward(ffn_size=96))
+    check_planned(_declaration(), other, is_own=True)
 
 
 PLANNED = PlannedBatch(sequence_count=2, sequence_length=16, vocabulary_size=8)

@@ -67,6 +67,20 @@ def test_a_loader_of_local_batches_is_refused() -> None:
         next(shard([batch], share(), DataPosition()))
 
 
+def _first_mark(inputs: torch.Tensor, targets: torch.Tensor) -> int | None:
+    position = DataPosition()
+    next(shard([(inputs, targets)], share(), position))
+    return position.first_mark
+
+
+def test_batches_are_told_apart_by_inputs_and_by_targets() -> None:
+    tokens = torch.arange(4).repeat_interleave(4).reshape(4, 4)
+    other = tokens.flip(0)
+    marks = [_first_mark(*pair) for pair in ((tokens, tokens), (tokens, other), (other, tokens))]
+    assert len(set(marks)) == 3
+    assert _first_mark(tokens.clone(), tokens.clone()) == marks[0]
+
+
 def test_a_resumed_run_passes_over_the_batches_that_were_taken() -> None:
     position = DataPosition()
     position.resume(taken=3, loader_state=None)
