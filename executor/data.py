@@ -126,7 +126,7 @@ def _mark(*tensors: torch.Tensor) -> int:
         if tensor.device.type == "cpu":
             flat = tensor.detach().reshape(-1)
             spread = flat[:: max(1, len(flat) // _MARKED_NUMBERS)].contiguous()
-            mark = crc32(spread.view(torch.uint8).numpy(), mark)
+            mark = crc32(spread.view(torch.uint8).numpy().tobytes(), mark)
     return mark
 
 
