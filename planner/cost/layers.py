@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
@@ -10,6 +9,7 @@ import numpy as np
 from planner.cost.adapters import kept_elements, with_adapters
 from planner.cost.compute import ComputeSeconds, compute_seconds
 from planner.cost.configuration import Booleans, Choices, Floats
+from planner.cost.extras import Extras
 from planner.cost.layer_costs import (
     LayerBytes,
     LayerCosts,
@@ -47,30 +47,11 @@ from planner.workload.layer import ActivationElements, LayerWorkload
 _Kept = Literal["none", "selective", "full"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Extras:
-    """What a head adds to a plain layer, [configurations, 1]: loss buffers, a tied copy.
-
-    `logits_bytes` are the loss's buffers at their peak, of which `logits_gradient_bytes`, those of
-    the logits' gradient, are left while the head runs backward.
-    """
-
-    logits_bytes: Floats
-    logits_gradient_bytes: Floats
-    copied_parameters: Floats
-
-
-def no_extras(setting: Setting) -> Extras:
-    """Return the extras of a layer that is no head: none."""
-    zero = np.zeros_like(setting.tokens)
-    return Extras(logits_bytes=zero, logits_gradient_bytes=zero, copied_parameters=zero)
-
-
 def layer_costs(
     layer: LayerWorkload, role: Role, *, choices: Choices, setting: Setting, extras: Extras
 ) -> LayerCosts:
     """Return the seconds and bytes of one layer, each array [configurations, choices]."""
-    held = _held(layer, setting, extras)
+    held = local_states(layer, setting, extras)
     kept = _activation_bytes(layer, choices, setting)
     seconds = _seconds(layer, role, held, kept, choices=choices, setting=setting)
     return LayerCosts(
@@ -87,7 +68,7 @@ def layer_seconds(
 
     Its bytes only matter where activations are moved.
     """
-    held = _held(layer, setting, extras)
+    held = local_states(layer, setting, extras)
     kept = np.zeros_like(setting.tokens)
     if choices.offload_activations.any():
         kept = _activation_bytes(layer, choices, setting)
@@ -98,12 +79,13 @@ def layer_bytes(
     layer: LayerWorkload, *, choices: Choices, setting: Setting, extras: Extras
 ) -> LayerBytes:
     """Return the bytes of one layer alone, each array [configurations, choices]."""
-    held = _held(layer, setting, extras)
+    held = local_states(layer, setting, extras)
     kept = _activation_bytes(layer, choices, setting)
     return _layer_bytes(layer, held, kept, choices=choices, setting=setting, extras=extras)
 
 
-def _held(layer: LayerWorkload, setting: Setting, extras: Extras) -> LocalParameters:
+def local_states(layer: LayerWorkload, setting: Setting, extras: Extras) -> LocalParameters:
+    """Return the layer's parameters on one device, with copies and adapters."""
     parameters = local_parameters(layer.parameters, setting)
     own = LocalParameters(
         dense=parameters.dense + extras.copied_parameters, expert=parameters.expert
@@ -338,18 +320,23 @@ def _layer_bytes(
 
     With a single micro-batch, or all forwards first, a layer's gradients only appear once its
     activations are freed, so that the larger of both counts: gradients are what exceeds the
-    activations. A stack that keeps gradients in a buffer has them from the start.
+    activations, and what the loss's buffers spare. A stack that keeps gradients in a buffer has
+    them from the start.
     """
     states = state_memory(held, choices, setting)
     live = _all_bytes(layer, setting) - kept
     on_device = np.where(choices.offload_activations, 0.0, kept)
     single = (setting.micro_batch_count == 1.0) | setting.forwards_first
     single = single & (not setting.stack.gradient_buffers)
-    gradients = np.where(single, np.maximum(states.gradients - on_device, 0.0), states.gradients)
+    beside = on_device
+    if extras.spared is not None:
+        beside = on_device + extras.spared.bytes_per_parameter * held.trained().total()
+    gradients = np.where(single, np.maximum(states.gradients - beside, 0.0), states.gradients)
     live = live + np.where(choices.offload_activations, 2.0 * kept, 0.0)
     live = np.maximum(live, 0.0) + _gradient_rows_bytes(layer, setting)
     transient, logits = _transient_bytes(states, live, setting, extras)
     bucket = np.where(choices.zero_stage > 0, setting.stack.reduce_bucket_gib * GIB, 0.0)
+    transient = transient + bucket + _not_spared_bytes(transient + bucket, extras)
     zero = 0.0 * on_device
     return LayerBytes(
         parameters=states.parameters,
@@ -358,7 +345,7 @@ def _layer_bytes(
         activations=on_device,
         logits=logits,
         communication_buffers=zero,
-        transient=transient + bucket,
+        transient=transient,
         host=states.host + zero,
         host_activations=np.where(choices.offload_activations, kept, 0.0),
     )
@@ -369,17 +356,28 @@ def _transient_bytes(
 ) -> tuple[Floats, Floats]:
     """Return the bytes needed only while the layer runs, and the loss's buffers among them.
 
-    A block holds its gathered parameters and those prefetched, its gradients and one live layer. A
-    head holds its own parameters with either the loss's buffers at their peak, or afterwards the
-    gradient of the logits with its own gradients.
+    A block holds its gathered parameters and those prefetched, its gradients, what is left of those
+    reduced before, and one live layer. An end holds its gathered parameters with what backward
+    makes, and then its gradients while they are reduced; a head the loss's buffers at their peak
+    before, and the gradient of the logits while it runs backward.
+    Source: FSDP2's post_backward in torch 2.13, which reshards before it reduces.
     """
     prefetched = setting.stack.gathered_layer_count * states.gathered
     block = prefetched + states.unreduced + live
-    loss = states.gathered + extras.logits_bytes
-    after = states.gathered + states.unreduced + extras.logits_gradient_bytes
+    if not extras.is_end:
+        return block, np.zeros_like(block)
     is_head = extras.logits_bytes > 0.0
-    logits = np.where(loss >= after, extras.logits_bytes, extras.logits_gradient_bytes)
-    return (
-        np.where(is_head, np.maximum(loss, after), block),
-        np.where(is_head, logits, 0.0) + 0.0 * live,
-    )
+    loss = states.gathered + extras.logits_bytes
+    backward = states.gathered + states.made + extras.logits_gradient_bytes
+    backward = backward + np.where(is_head, 0.0, live)
+    most = np.maximum(np.maximum(loss, backward), states.unreduced)
+    after = np.where(backward >= most, extras.logits_gradient_bytes, 0.0)
+    return most, np.where(loss >= most, extras.logits_bytes, after)
+
+
+def _not_spared_bytes(transient: Floats, extras: Extras) -> Floats:
+    """Return what gradients are spared, for layers that need more room than is left by it."""
+    spared = extras.spared
+    if spared is None or extras.logits_bytes.any():
+        return np.zeros_like(transient)
+    return np.where(transient > spared.transient_bytes, spared.total_bytes, 0.0)

@@ -56,14 +56,16 @@ class LocalParameters:
 class StateMemory:
     """Bytes of one layer's model states on one device, [configurations, choices].
 
-    `gathered` (whole parameters in the compute type) and `unreduced` (whole gradients) are there
-    only while the layer runs.
+    `gathered` (whole parameters in the compute type) and `unreduced` (whole gradients, as backward
+    makes them and as they are reduced) are there only while the layer runs; `made` are those of
+    the latter that backward makes.
     """
 
     parameters: Floats
     gradients: Floats
     optimizer: Floats
     gathered: Floats
+    made: Floats
     unreduced: Floats
     host: Floats
 
@@ -122,6 +124,7 @@ def state_memory(local: LocalParameters, choices: Choices, setting: Setting) -> 
         gradients=gradients,
         optimizer=np.where(choices.offload_optimizer, 0.0, optimizer),
         gathered=np.where(choices.zero_stage == 3, gathered, 0.0),
+        made=np.where(choices.zero_stage >= 2, setting.compute_bytes * whole, 0.0),
         unreduced=_unreduced_bytes(whole, choices, setting),
         host=hosted,
     )

@@ -14,7 +14,9 @@ from planner.cost.collectives import (
     send_recv_seconds_by_level,
 )
 from planner.cost.configuration import Choices, Configurations, Floats, LayerChoices
+from planner.cost.extras import Extras, no_extras
 from planner.cost.fitting import capacity_ratio
+from planner.cost.late_gradients import spared_gradients
 from planner.cost.layer_costs import (
     BytesTable,
     CostTable,
@@ -23,7 +25,7 @@ from planner.cost.layer_costs import (
     SecondsTable,
     StageFixed,
 )
-from planner.cost.layers import Extras, layer_bytes, layer_costs, layer_seconds, no_extras
+from planner.cost.layers import layer_bytes, layer_costs, layer_seconds
 from planner.cost.model_parallel import Role
 from planner.cost.setting import Setting, setting
 from planner.cost.tokens import boundary_elements
@@ -51,7 +53,7 @@ def cost_table(
         ValueError: if the job is not resolved.
     """
     priced = setting(job, hardware, configurations)
-    layers = _layers(workload, choices, priced, layer_costs)
+    layers = _layers(workload, choices, priced, layer_costs, is_held=True)
     return CostTable(
         embedding=layers.embedding,
         blocks=layers.blocks,
@@ -76,7 +78,7 @@ def seconds_table(
         ValueError: if the job is not resolved.
     """
     priced = setting(job, hardware, configurations)
-    layers = _layers(workload, choices, priced, layer_seconds)
+    layers = _layers(workload, choices, priced, layer_seconds, is_held=False)
     return SecondsTable(
         embedding=layers.embedding,
         blocks=layers.blocks,
@@ -106,7 +108,7 @@ def bytes_table(
         return layer_bytes(layer, choices=choices, setting=setting, extras=extras)
 
     priced = setting(job, hardware, configurations)
-    layers = _layers(workload, choices, priced, held)
+    layers = _layers(workload, choices, priced, held, is_held=True)
     return BytesTable(
         embedding=layers.embedding,
         blocks=layers.blocks,
@@ -147,20 +149,34 @@ class _Layers(Generic[_Own_co]):
 
 
 def _layers(
-    workload: ModelWorkload, choices: LayerChoices, priced: Setting, price: _Price[_Own_co]
+    workload: ModelWorkload,
+    choices: LayerChoices,
+    priced: Setting,
+    price: _Price[_Own_co],
+    *,
+    is_held: bool,
 ) -> _Layers[_Own_co]:
-    """Return the embedding, each kind of block and the head, and what a stage costs by itself."""
+    """Return the embedding, each kind of block and the head, and what a stage costs by itself.
+
+    `is_held` says that prices are bytes too.
+    """
     kinds, chain = block_kinds(workload)
-    plain, head = no_extras(priced), workload.head
+    embedding, head = workload.embedding, workload.head.layer
+    last = _head_extras(workload.head, priced)
+    spared = None
+    if is_held:
+        counted = [(kinds[kind], count) for kind, count in chain]
+        spared = spared_gradients(embedding, counted, head, extras=last, setting=priced)
+    plain, first = no_extras(priced, spared=spared), no_extras(priced, is_end=True, spared=spared)
 
     def own(layer: LayerWorkload, role: Role, allowed: Choices, extras: Extras) -> _Own_co:
         return price(layer, role, choices=allowed, setting=priced, extras=extras)
 
     return _Layers(
-        embedding=own(workload.embedding, "embedding", choices.embedding, plain),
+        embedding=own(embedding, "embedding", choices.embedding, first),
         blocks=tuple(own(layer, "block", choices.blocks, plain) for layer in kinds),
         chain=chain,
-        head=own(head.layer, "head", choices.head, _head_extras(head, priced)),
+        head=own(head, "head", choices.head, replace(last, spared=spared)),
         fixed=_stage_fixed(kinds, priced),
     )
 
@@ -213,6 +229,7 @@ def _head_extras(head: HeadWorkload, priced: Setting) -> Extras:
     logits = priced.tokens * head.vocabulary_size / priced.tensor
     copied = head.tied_parameter_count / priced.tensor
     return Extras(
+        is_end=True,
         logits_bytes=logits * (priced.logits_bytes + priced.waiting_logits_bytes),
         logits_gradient_bytes=logits * (priced.compute_bytes + priced.waiting_logits_bytes),
         copied_parameters=np.where(priced.pipeline > 1.0, copied, 0.0),

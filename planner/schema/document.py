@@ -85,8 +85,13 @@ class Part(BaseModel):
 
 def _has_truth_value(value: object) -> bool:
     """Return whether a value is true or false, or a list with one of them."""
-    items = value if isinstance(value, (list, tuple)) else (value,)
-    return any(item is True or item is False for item in items)
+    if isinstance(value, (list, tuple)):
+        return True in map(_is_truth_value, value)
+    return _is_truth_value(value)
+
+
+def _is_truth_value(value: object) -> bool:
+    return value is True or value is False
 
 
 def _spelled(value: Any) -> Any:

@@ -3,8 +3,9 @@
 FakeTensorMode over a fake process group, bf16 compute with fp32 shards, one micro-batch of one
 sequence, ZeRO-3; it equals the live bytes of real gloo ranks to three digits wherever both ran.
 Live bytes leave out the runtime and the allocator's slack, so those are taken off the prediction.
-Tolerance: 1 % where activations make the peak; 6 % under full checkpointing on 8 ranks and 14 % at
-2,048 tokens, where gradients that do not exist yet at the loss are counted beside it.
+Tolerance: 0.5 %, whether the peak is at the loss or afterwards. At 2,048 tokens the loss's buffers
+are about as large as the embedding's whole gradients: 2.5 %, and 6 % under full checkpointing,
+where the peak is at the end of backward.
 """
 
 from __future__ import annotations
@@ -41,32 +42,47 @@ def predicted_live_gib(
 
 
 @pytest.mark.parametrize(
-    ("checkpointing", "rank_count", "counted_gib", "tolerance"),
+    ("checkpointing", "rank_count", "counted_gib"),
     [
-        (ActivationCheckpointing.NONE, 8, 73.289, 0.01),
-        (ActivationCheckpointing.SELECTIVE, 8, 39.787, 0.01),
-        (ActivationCheckpointing.FULL, 8, 26.256, 0.06),
-        (ActivationCheckpointing.NONE, 64, 63.473, 0.01),
-        (ActivationCheckpointing.FULL, 64, 16.440, 0.01),
+        (ActivationCheckpointing.NONE, 8, 73.289),
+        (ActivationCheckpointing.SELECTIVE, 8, 39.787),
+        (ActivationCheckpointing.FULL, 8, 26.256),
+        (ActivationCheckpointing.NONE, 64, 63.473),
+        (ActivationCheckpointing.FULL, 64, 16.440),
     ],
 )
 def test_peak_at_8192_tokens_is_as_counted(
-    checkpointing: ActivationCheckpointing, rank_count: int, counted_gib: float, tolerance: float
+    checkpointing: ActivationCheckpointing, rank_count: int, counted_gib: float
 ) -> None:
     live = predicted_live_gib(checkpointing, rank_count=rank_count, sequence_length=8192)
-    assert live == pytest.approx(counted_gib, rel=tolerance)
+    assert live == pytest.approx(counted_gib, rel=0.005)
 
 
 @pytest.mark.parametrize(
     ("checkpointing", "counted_gib"),
     [
-        (ActivationCheckpointing.NONE, 27.470),
-        (ActivationCheckpointing.SELECTIVE, 19.094),
-        (ActivationCheckpointing.FULL, 17.894),
+        (ActivationCheckpointing.NONE, 42.743),
+        (ActivationCheckpointing.SELECTIVE, 25.992),
+        (ActivationCheckpointing.FULL, 19.226),
     ],
 )
-def test_peak_at_2048_tokens_is_within_14_percent(
+def test_peak_at_4096_tokens_is_as_counted(
     checkpointing: ActivationCheckpointing, counted_gib: float
 ) -> None:
+    live = predicted_live_gib(checkpointing, rank_count=8, sequence_length=4096)
+    assert live == pytest.approx(counted_gib, rel=0.005)
+
+
+@pytest.mark.parametrize(
+    ("checkpointing", "counted_gib", "tolerance"),
+    [
+        (ActivationCheckpointing.NONE, 27.470, 0.025),
+        (ActivationCheckpointing.SELECTIVE, 19.094, 0.025),
+        (ActivationCheckpointing.FULL, 17.894, 0.06),
+    ],
+)
+def test_peak_at_2048_tokens_is_no_less_than_counted(
+    checkpointing: ActivationCheckpointing, counted_gib: float, tolerance: float
+) -> None:
     live = predicted_live_gib(checkpointing, rank_count=8, sequence_length=2048)
-    assert live == pytest.approx(counted_gib, rel=0.14)
+    assert counted_gib <= live <= (1.0 + tolerance) * counted_gib

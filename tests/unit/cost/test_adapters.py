@@ -9,8 +9,9 @@ import pytest
 from planner.cost.adapters import needed_flop_per_token
 from planner.cost.compute import compute_seconds
 from planner.cost.configuration import Choice, Choices, Configuration, Configurations
+from planner.cost.extras import no_extras
 from planner.cost.layer_costs import LayerBytes
-from planner.cost.layers import layer_bytes, layer_seconds, no_extras
+from planner.cost.layers import layer_bytes, layer_seconds
 from planner.cost.setting import Setting, setting
 from planner.hardware import cluster_hardware
 from planner.importers.clusters import cluster_from_short_form

@@ -10,8 +10,9 @@ import pytest
 
 from planner.cost.compute import compute_seconds
 from planner.cost.configuration import Choice, Choices, Configuration, Configurations
+from planner.cost.extras import no_extras
 from planner.cost.layer_costs import LayerCosts
-from planner.cost.layers import layer_costs, no_extras
+from planner.cost.layers import layer_costs
 from planner.cost.model_parallel import model_parallel_seconds
 from planner.cost.setting import Setting, setting
 from planner.cost.tokens import boundary_elements, layer_tokens, source_tokens
