@@ -21,9 +21,12 @@ import torch
 from torch import nn
 from torch.distributed.tensor import DTensor
 
+from executor.errors import UnsupportedPlanError
 from executor.gradients import Gradients, Treated
 from executor.host_memory import hold, host_copy, like, plain, working_on_host
 from planner.schema.strategy import Offload
+
+_NO_SHARDED_OPERATOR = "Sharding propagation failed"
 
 OptimizerFunction = Callable[[list[nn.Parameter]], torch.optim.Optimizer]
 
@@ -69,7 +72,7 @@ class Beside:
     def step(self) -> None:
         """Update the parameters where they are."""
         with working_on_host() if self._on_host else nullcontext():
-            self.optimizer.step()
+            _step(self.optimizer)
         self._hold()
 
     def parameters_changed(self) -> None:
@@ -103,7 +106,7 @@ class OnHost:
                 copy.grad = self._fetched(parameter)
                 parameter.grad = None
             self._wait()
-            self.optimizer.step()
+            _step(self.optimizer)
             self.optimizer.zero_grad(set_to_none=True)
         hold(state_tensors(self.optimizer))
         with torch.no_grad():
@@ -159,7 +162,7 @@ class Streamed:
             if parameter.grad is not None:
                 copy.grad = like(plain(parameter.grad).to(self._device), parameter.grad)
                 parameter.grad = None
-        self.optimizer.step()
+        _step(self.optimizer)
         self.optimizer.zero_grad(set_to_none=True)
         with torch.no_grad():
             for parameter, copy in self._copies:
@@ -245,6 +248,26 @@ def _update_of(
     if Offload.OPTIMIZER in offload and Offload.PARAMETERS not in offload:
         return OnHost(parameters, function, is_pinned=device.type == "cuda")
     return Beside(parameters, function, on_host=Offload.PARAMETERS in offload)
+
+
+def _step(optimizer: torch.optim.Optimizer) -> None:
+    """Update the optimizer's parameters.
+
+    Raises:
+        UnsupportedPlanError: if torch has not all of its operators for sharded parameters.
+    """
+    try:
+        optimizer.step()
+    except RuntimeError as error:
+        if _NO_SHARDED_OPERATOR not in str(error):
+            raise
+        raise UnsupportedPlanError(
+            "torch has not all of this optimizer's operators for sharded parameters",
+            field="optimizer_function",
+            value=type(optimizer).__qualname__,
+            remedy="plan with zero_stage 0 and tensor_parallel_degree 1, or use an optimizer that "
+            "updates each number by itself, as AdamW and SGD do",
+        ) from error
 
 
 def state_tensors(optimizer: torch.optim.Optimizer) -> Iterator[torch.Tensor]:

@@ -108,7 +108,7 @@ def reference_run(
 ) -> ReferenceRun:
     """Train the whole model on whole global batches."""
     with floats_of(bits):
-        return _trained(_initialised(kind), step_count, masked=masked)
+        return _trained(initialised(kind), step_count, masked=masked)
 
 
 @functools.cache
@@ -117,7 +117,7 @@ def rounding_of_first_gradients(kind: str) -> float:
 
     It is the largest distance in any parameter, relative to the parameter's largest gradient.
     """
-    exact = _initialised(kind).double()
+    exact = initialised(kind).double()
     (inputs, targets), *_ = global_batches(0, 1)
     output = exact(inputs)
     logits = output if isinstance(output, torch.Tensor) else output.logits
@@ -132,7 +132,7 @@ def rounding_of_first_gradients(kind: str) -> float:
 
 def smallest_routing_margin(kind: str) -> float:
     """Return how close any token's last chosen expert came to the first left out, of all steps."""
-    model = _initialised(kind)
+    model = initialised(kind)
     margins: list[float] = []
 
     def measure(_module: nn.Module, _arguments: Any, output: Any) -> None:
@@ -167,7 +167,7 @@ def _trained(model: nn.Module, step_count: int, *, masked: bool = False) -> Refe
     return ReferenceRun(losses=losses, first_gradients=first_gradients, parameters=parameters)
 
 
-def _initialised(kind: str) -> nn.Module:
+def initialised(kind: str) -> nn.Module:
     """Return the model with the values that the executor gives it, as its own class."""
     with torch.device("meta"):
         chain, declaration = declared(build_model(kind))

@@ -22,8 +22,16 @@ from executor.models.decoder import Decoder
 from executor.session import Session
 from executor.telemetry import device_bytes
 from executor.trainer import StepMetrics, Trainer
+from planner.errors import InputError
 from tests.distributed.plans import GLOBAL_BATCH_SIZE, cpu_plan
-from tests.distributed.reference import SEED, adamw, build_model, global_batches, planned_model
+from tests.distributed.reference import (
+    SEED,
+    adamw,
+    build_model,
+    global_batches,
+    initialised,
+    planned_model,
+)
 
 CPU = torch.device("cpu")
 FORMATS = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
@@ -170,6 +178,33 @@ def state_trainer(
     return session, trainer
 
 
+def factored(*, strategy: dict[str, Any]) -> dict[str, Any]:
+    """Train with an optimizer that looks at whole rows, and compare, or return its refusal."""
+    session = Session(cpu_plan(**strategy), device=CPU)
+    trainer = session.parallelize(
+        lambda: build_model("decoder"), next_token_loss, torch.optim.Adafactor, seed=SEED
+    )
+    batches = session.shard(global_batches(0, 3))
+    try:
+        losses = [trainer.step(*batch).loss for batch in batches]
+    except InputError as error:
+        return {"losses": [], "messages": everyone([str(error)])}
+    return {"losses": losses, "reference_losses": _factored_losses(), "messages": []}
+
+
+def _factored_losses() -> list[float]:
+    model = initialised("decoder")
+    optimizer = torch.optim.Adafactor(model.parameters())
+    losses = []
+    for inputs, targets in global_batches(0, 3):
+        optimizer.zero_grad()
+        loss = next_token_loss(model(inputs), targets)
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    return losses
+
+
 def parameter_error(trainer: Trainer, expected: dict[str, torch.Tensor]) -> float:
     """Return the largest difference of any rank's parameters, relative to their magnitude."""
     worst = 0.0
@@ -202,4 +237,9 @@ def _as_fields(metrics: StepMetrics) -> dict[str, Any]:
     return {"loss": metrics.loss, "was_skipped": metrics.was_skipped}
 
 
-STATE_TASKS: tuple[Callable[..., dict[str, Any]], ...] = (state_parity, residence, overflow)
+STATE_TASKS: tuple[Callable[..., dict[str, Any]], ...] = (
+    state_parity,
+    residence,
+    overflow,
+    factored,
+)

@@ -398,6 +398,24 @@ def test_the_clipped_norm_of_fp16_is_that_of_the_unscaled_gradient(two_ranks: Ra
 _CLIPPED: Fields = {"largest_norm": LARGEST_NORM}
 
 
+def test_an_optimizer_that_looks_at_whole_rows_trains_where_parameters_are_whole(
+    two_ranks: RankGroup,
+) -> None:
+    answer = two_ranks.run("factored", strategy={**TWO, "offload": ["optimizer"]})
+    assert answer["losses"] == pytest.approx(answer["reference_losses"], rel=TOLERANCE)
+    assert answer["losses"][-1] < answer["losses"][0]
+
+
+@pytest.mark.parametrize(
+    "strategy", [{**TWO, "zero_stage": 3}, {"tensor_parallel_degree": 2, "micro_batch_size": 4}]
+)
+def test_where_they_are_not_every_rank_says_so(two_ranks: RankGroup, strategy: Fields) -> None:
+    first, second = two_ranks.run("factored", strategy=strategy)["messages"]
+    assert first == second
+    assert first.startswith("optimizer_function: torch has not all of this optimizer's operators")
+    assert "(got Adafactor); plan with zero_stage 0" in first
+
+
 COMPILED: dict[str, Fields] = {
     "pp2-full": {"pipeline_parallel_degree": 2, "activation_checkpointing": "full"},
     "dp2": {"data_parallel_degree": 2},
