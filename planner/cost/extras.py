@@ -12,15 +12,17 @@ from planner.cost.setting import Setting
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Spared:
-    """Gradients that have the room of the loss's buffers, each [configurations, 1].
+    """What has the room of the loss's buffers, which are gone by then, each [configurations, 1].
 
-    `bytes_per_parameter` are spared of what a layer's gradients take, `total_bytes` by all layers
-    together. A layer whose transient is more than `transient_bytes` is not spared any.
+    `gradient_bytes` per parameter are spared of what a layer's late gradients take, `total_bytes`
+    by all layers together; a layer whose transient is more than `transient_bytes` is not spared
+    any. `step_bytes` per parameter are spared of what the optimizer's step needs.
     """
 
-    bytes_per_parameter: Floats
+    gradient_bytes: Floats
     total_bytes: Floats
     transient_bytes: Floats
+    step_bytes: Floats
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,7 +31,7 @@ class Extras:
 
     `logits_bytes` are the loss's buffers at their peak, of which `logits_gradient_bytes`, those of
     the logits' gradient, are left while the head runs backward. `is_end` says that the layer is
-    the embedding or the head; `spared` is None where no gradients wait for the loss.
+    the embedding or the head; `spared` is None where nothing is.
     """
 
     is_end: bool

@@ -13,6 +13,9 @@ of each layer, in proportion to its parameters, that add up to no more than w_h 
     sum_l (a_l + max(0, g_l - a_l - d_l)) + max(w_h, max_l w_l)
 
 is no less than both, and equal to the larger where blocks are alike and all choose alike.
+
+What the optimizer's step needs beside its states finds the room of the loss's buffers as well, and
+that of the activations: with s_l of each layer it is the excess over a_l and its share of w_h.
 """
 
 from __future__ import annotations
@@ -46,8 +49,9 @@ def spared_gradients(
 
     `blocks` are kinds of blocks with how many there are, `extras` those of the head.
     """
-    late = (setting.micro_batch_count == 1.0) & (setting.pipeline == 1.0)
-    if setting.stack.gradient_buffers or not late.any():
+    alone = setting.pipeline == 1.0
+    late = (setting.micro_batch_count == 1.0) & alone & (not setting.stack.gradient_buffers)
+    if not (late.any() or setting.step_bytes):
         return None
     end = no_extras(setting, is_end=True)
     needs = [_transient(layer, no_extras(setting), setting) for layer, _ in blocks]
@@ -56,11 +60,17 @@ def spared_gradients(
     most = np.max(needs, axis=0)
     total = np.where(late, np.maximum(extras.logits_bytes - most, 0.0), 0.0)
     layers = [(embedding, 1), *blocks, (head, 1)]
-    parameters = sum(
-        count * local_states(layer, setting, end).trained().total() for layer, count in layers
+    parameters = np.asarray(
+        sum(count * local_states(layer, setting, end).trained().total() for layer, count in layers)
     )
-    each = np.divide(total, parameters, out=np.zeros_like(total), where=np.asarray(parameters) > 0)
-    return Spared(bytes_per_parameter=each, total_bytes=total, transient_bytes=most)
+    room = np.where(alone, extras.logits_bytes, 0.0)
+    some = parameters > 0.0
+    return Spared(
+        gradient_bytes=np.divide(total, parameters, out=np.zeros_like(total), where=some),
+        total_bytes=total,
+        transient_bytes=most,
+        step_bytes=np.divide(room, parameters, out=np.zeros_like(room), where=some),
+    )
 
 
 def _transient(layer: LayerWorkload, extras: Extras, setting: Setting) -> Floats:

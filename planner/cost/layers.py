@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Literal
-
 import numpy as np
 
-from planner.cost.adapters import kept_elements, with_adapters
+from planner.cost.adapters import with_adapters
 from planner.cost.compute import ComputeSeconds, compute_seconds
 from planner.cost.configuration import Booleans, Choices, Floats
 from planner.cost.extras import Extras
+from planner.cost.kept import activation_bytes, all_bytes, gradient_rows_bytes
 from planner.cost.layer_costs import (
     LayerBytes,
     LayerCosts,
@@ -40,11 +39,8 @@ from planner.cost.syncing import (
     step_end_sync,
     windows_of,
 )
-from planner.cost.tokens import layer_tokens, source_tokens
 from planner.units import GIB
-from planner.workload.layer import ActivationElements, LayerWorkload
-
-_Kept = Literal["none", "selective", "full"]
+from planner.workload.layer import LayerWorkload
 
 
 def layer_costs(
@@ -52,7 +48,7 @@ def layer_costs(
 ) -> LayerCosts:
     """Return the seconds and bytes of one layer, each array [configurations, choices]."""
     held = local_states(layer, setting, extras)
-    kept = _activation_bytes(layer, choices, setting)
+    kept = activation_bytes(layer, choices, setting)
     seconds = _seconds(layer, role, held, kept, choices=choices, setting=setting)
     return LayerCosts(
         micro_batch_seconds=seconds.micro_batch_seconds,
@@ -71,7 +67,7 @@ def layer_seconds(
     held = local_states(layer, setting, extras)
     kept = np.zeros_like(setting.tokens)
     if choices.offload_activations.any():
-        kept = _activation_bytes(layer, choices, setting)
+        kept = activation_bytes(layer, choices, setting)
     return _seconds(layer, role, held, kept, choices=choices, setting=setting)
 
 
@@ -80,7 +76,7 @@ def layer_bytes(
 ) -> LayerBytes:
     """Return the bytes of one layer alone, each array [configurations, choices]."""
     held = local_states(layer, setting, extras)
-    kept = _activation_bytes(layer, choices, setting)
+    kept = activation_bytes(layer, choices, setting)
     return _layer_bytes(layer, held, kept, choices=choices, setting=setting, extras=extras)
 
 
@@ -209,104 +205,6 @@ def _step_end_seconds(
     )
 
 
-def _kept_bytes(layer: LayerWorkload, kept: _Kept, setting: Setting) -> Floats:
-    """Return what one micro-batch keeps on one device under a choice, [configurations, 1]."""
-    own: ActivationElements = getattr(layer.activations, kept)
-    if kept == "none":
-        own = kept_elements(own, layer, setting.job)
-    total = _bytes_of(own, layer_tokens(layer, setting), setting)
-    for source in layer.sources:
-        elements: ActivationElements = getattr(source.activations, kept)
-        total = total + _bytes_of(elements, source_tokens(source, setting), setting)
-    return total
-
-
-def _bytes_of(elements: ActivationElements, tokens: Floats, setting: Setting) -> Floats:
-    """Return the bytes of `elements` for each of `tokens` on one device, [configurations, 1].
-
-    The stack and the job say whether fused kernels spare copies and whether inputs of column-split
-    products are gathered anew in backward, the stack whether products keep what they read in 8
-    bits under fp8.
-    """
-    keeps, spread = (
-        setting.stack.activations,
-        np.where(setting.sequence_parallel, setting.tensor, 1.0),
-    )
-    narrow = elements.replicated / spread + elements.sharded / setting.tensor
-    narrow = narrow + np.where(setting.tensor > 1.0, elements.reduced / spread, 0.0)
-    if setting.unfused:
-        narrow = narrow + elements.norm_copies / spread
-    if not keeps.fused:
-        narrow = narrow + elements.row_copies / setting.tensor
-    again = keeps.gathers_again or setting.job.regathered_rows
-    read = elements.gathered / (spread if again else 1.0)
-    read = read + elements.products / setting.tensor
-    routed = elements.routed / 2.0 * setting.expert_tensor / setting.tensor
-    narrow, read = narrow + routed, read + routed
-    masks = elements.masks / spread if setting.job.dropout else 0.0
-    wide = elements.float32 / setting.tensor
-    return tokens * (
-        setting.compute_bytes * narrow + setting.product_input_bytes * read + 4.0 * wide + masks
-    )
-
-
-def _score_bytes(layer: LayerWorkload, setting: Setting) -> Floats:
-    """Return what attention keeps of its scores where it is not fused, [configurations, 1].
-
-    The softmax, and under dropout its mask and what is left of it: 5 a s^2 b in 16 bits.
-    Source: Korthikanti et al. 2022, arXiv:2205.05198, section 4.1.
-    """
-    per_score = setting.compute_bytes * (2 if setting.job.dropout else 1)
-    per_score += 1 if setting.job.dropout else 0
-    return _scores(layer, setting) * per_score
-
-
-def _scores(layer: LayerWorkload, setting: Setting) -> Floats:
-    """Return how many scores attention writes on one device, [configurations, 1]."""
-    if setting.job.fused_attention or layer.attention is None:
-        return np.zeros_like(setting.tokens)
-    keys = layer.token_count(setting.sequence_length) / setting.context
-    heads = layer.attention.head_count / setting.tensor
-    return layer_tokens(layer, setting) * keys * heads
-
-
-def _activation_bytes(layer: LayerWorkload, choices: Choices, setting: Setting) -> Floats:
-    """Return what one micro-batch keeps, wherever it is kept, [configurations, choices]."""
-    return np.where(
-        choices.full,
-        _kept_bytes(layer, "full", setting),
-        np.where(
-            choices.selective,
-            _kept_bytes(layer, _kept_when_selective(setting), setting),
-            _all_bytes(layer, setting),
-        ),
-    )
-
-
-def _kept_when_selective(setting: Setting) -> _Kept:
-    return "none" if setting.core_alone_runs_again else "selective"
-
-
-def _all_bytes(layer: LayerWorkload, setting: Setting) -> Floats:
-    """Return what one micro-batch has live where nothing is run again, [configurations, 1]."""
-    return _kept_bytes(layer, "none", setting) + _score_bytes(layer, setting)
-
-
-def _gradient_rows_bytes(layer: LayerWorkload, setting: Setting) -> Floats:
-    """Return what backward holds of a block's own gradients at once, [configurations, 1].
-
-    The most is where the gate meets its product: with the gradient of the block's input go those
-    of the rows inside the feed-forward, whose product is freed. Tensor-parallel ranks hold the
-    gradient before it is summed whole, with the whole rows that it is multiplied with. Where
-    attention writes its scores it may be where they get their gradient, one more for each.
-    """
-    rows, tokens = layer.activations.none, layer_tokens(layer, setting)
-    beside = layer.activations.full.replicated * np.where(setting.tensor > 1.0, 2.0, 1.0)
-    inside = (rows.products + rows.row_copies) / setting.tensor
-    elements = np.maximum(tokens * (beside + inside), _scores(layer, setting))
-    return np.asarray(setting.compute_bytes * elements)
-
-
 def _layer_bytes(
     layer: LayerWorkload,
     held: LocalParameters,
@@ -324,24 +222,26 @@ def _layer_bytes(
     them from the start.
     """
     states = state_memory(held, choices, setting)
-    live = _all_bytes(layer, setting) - kept
+    live = all_bytes(layer, setting) - kept
     on_device = np.where(choices.offload_activations, 0.0, kept)
     single = (setting.micro_batch_count == 1.0) | setting.forwards_first
     single = single & (not setting.stack.gradient_buffers)
     beside = on_device
     if extras.spared is not None:
-        beside = on_device + extras.spared.bytes_per_parameter * held.trained().total()
+        beside = on_device + extras.spared.gradient_bytes * held.trained().total()
     gradients = np.where(single, np.maximum(states.gradients - beside, 0.0), states.gradients)
     live = live + np.where(choices.offload_activations, 2.0 * kept, 0.0)
-    live = np.maximum(live, 0.0) + _gradient_rows_bytes(layer, setting)
+    live = np.maximum(live, 0.0) + gradient_rows_bytes(layer, setting)
     transient, logits = _transient_bytes(states, live, setting, extras)
     bucket = np.where(choices.zero_stage > 0, setting.stack.reduce_bucket_gib * GIB, 0.0)
     transient = transient + bucket + _not_spared_bytes(transient + bucket, extras)
+    beside = states.gradients - gradients - on_device
+    step = _step_bytes(held, beside, transient, choices=choices, setting=setting, extras=extras)
     zero = 0.0 * on_device
     return LayerBytes(
         parameters=states.parameters,
         gradients=gradients,
-        optimizer=states.optimizer,
+        optimizer=states.optimizer + step,
         activations=on_device,
         logits=logits,
         communication_buffers=zero,
@@ -373,6 +273,33 @@ def _transient_bytes(
     most = np.maximum(np.maximum(loss, backward), states.unreduced)
     after = np.where(backward >= most, extras.logits_gradient_bytes, 0.0)
     return most, np.where(loss >= most, extras.logits_bytes, after)
+
+
+def _step_bytes(
+    held: LocalParameters,
+    beside: Floats,
+    transient: Floats,
+    *,
+    choices: Choices,
+    setting: Setting,
+    extras: Extras,
+) -> Floats | float:
+    """Return what the optimizer's step needs beyond what is counted anyhow: activations, buffers.
+
+    `beside` is what there is then and was not counted, less what was and is gone by then. A rank
+    without pipeline neighbours has the loss's buffers, and the stage with the head all of its own.
+    """
+    if not setting.step_bytes or extras.spared is None:
+        return 0.0
+    trained = held.trained()
+    updated = np.where(
+        choices.zero_stage == 0, trained.total(), sharded_parameters(trained, setting)
+    )
+    needed = np.where(choices.offload_optimizer, 0.0, setting.step_bytes * updated)
+    is_head = extras.logits_bytes > 0.0
+    own = np.where(is_head, transient, 0.0)
+    room = np.where(setting.pipeline == 1.0, extras.spared.step_bytes * trained.total(), own)
+    return np.maximum(needed + beside - room, 0.0)
 
 
 def _not_spared_bytes(transient: Floats, extras: Extras) -> Floats:

@@ -207,6 +207,8 @@ class Job(Document):
     fourth, `gradients_in_16_bits`, has a stack with buffers for gradients accumulate and reduce
     them in 16 bits. `gradient_clipping`: the optimiser's step begins with the norm of all
     gradients, a pass over them and a sum over all ranks, for which every stage waits.
+    `foreach_optimizer`: AdamW updates all parameters by one call of kernel after kernel, as torch
+    does on GPUs where nothing else is asked for, with 4 bytes a parameter of its own.
 
     `offload_to` says where offloaded states lie. On NVMe drives, which node groups must state, they
     stream through the host, and activations stay on devices.
@@ -248,6 +250,7 @@ class Job(Document):
     dropout: Flag = False
     gradients_in_16_bits: Flag = False
     gradient_clipping: Flag = True
+    foreach_optimizer: Flag = False
     offload_to: OffloadStore = OffloadStore.HOST
     overlapped_gradients: Flag | None = None
     parameter_broadcasts: Flag = False

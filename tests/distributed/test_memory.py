@@ -5,11 +5,12 @@ The executor's decoder in bf16, 6 blocks of hidden 128 on sequences of 256 token
 prediction. torch's RMSNorm on a CPU keeps its rows in 32 bits, which is what is counted here; keys
 are as many as queries, since attention for CPU copies shared ones.
 
-Tolerance: 5 % on every stage. GPipe under full checkpointing is predicted 8 % too high on the last
-stage, where the losses that wait and the gradients that come after them are both counted; the first
-stage of tensor-parallel pipelines 6 % too low, half a MiB whose maker is not known. Stages are
-predicted with the buffers of torch's own, one for each micro-batch, where the executor's have those
-in flight: 6 % too high under ZeRO-1 with four micro-batches. A mixture of
+Tolerance: 5 % on every stage, 1.5 % with a single micro-batch. GPipe under full checkpointing is
+predicted 8 % too high on the last stage, where the losses that wait and the gradients that come
+after them are both counted; the first stage of tensor-parallel pipelines 6 % too low, half a MiB
+whose maker is not known. Stages are predicted with the buffers of torch's own, one for each
+micro-batch, where the executor's have those in flight: 6 % too high under ZeRO-1 with four
+micro-batches. A mixture of
 experts of transformers, on its own FSDP2 as the executor has no experts, is within 1 %, and 6 % too
 high under full checkpointing.
 """
@@ -36,6 +37,7 @@ pytestmark = pytest.mark.distributed
 
 CHECKPOINTING = ("none", "selective", "full")
 TOLERANCE = 0.05
+SINGLE_TOLERANCE = 0.015
 GPIPE_TOLERANCE = 0.08
 TENSOR_PARALLEL_PIPELINE_TOLERANCE = 0.06
 UNMADE_BUFFERS_TOLERANCE = 0.07
@@ -100,14 +102,14 @@ def test_data_parallel(two_ranks: RankGroup, zero_stage: int, checkpointing: str
 
 @pytest.mark.parametrize("checkpointing", CHECKPOINTING)
 def test_a_single_micro_batch(two_ranks: RankGroup, checkpointing: str) -> None:
-    """Gradients come into being as activations go."""
+    """Gradients come into being as activations go, and not beside the loss."""
     strategy = {
         "data_parallel_degree": 2,
         "zero_stage": 3,
         "micro_batch_size": 4,
         "activation_checkpointing": checkpointing,
     }
-    assert_predicted(two_ranks, strategy)
+    assert_predicted(two_ranks, strategy, tolerance=SINGLE_TOLERANCE)
 
 
 @pytest.mark.parametrize("checkpointing", CHECKPOINTING)

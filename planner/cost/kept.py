@@ -1,0 +1,113 @@
+"""Kept: what a layer keeps on one device from its forward to its backward, and has live between."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import numpy as np
+
+from planner.cost.adapters import kept_elements
+from planner.cost.configuration import Choices, Floats
+from planner.cost.setting import Setting
+from planner.cost.tokens import layer_tokens, source_tokens
+from planner.workload.layer import ActivationElements, LayerWorkload
+
+_Kept = Literal["none", "selective", "full"]
+
+
+def _kept_bytes(layer: LayerWorkload, kept: _Kept, setting: Setting) -> Floats:
+    """Return what one micro-batch keeps on one device under a choice, [configurations, 1]."""
+    own: ActivationElements = getattr(layer.activations, kept)
+    if kept == "none":
+        own = kept_elements(own, layer, setting.job)
+    total = _bytes_of(own, layer_tokens(layer, setting), setting)
+    for source in layer.sources:
+        elements: ActivationElements = getattr(source.activations, kept)
+        total = total + _bytes_of(elements, source_tokens(source, setting), setting)
+    return total
+
+
+def _bytes_of(elements: ActivationElements, tokens: Floats, setting: Setting) -> Floats:
+    """Return the bytes of `elements` for each of `tokens` on one device, [configurations, 1].
+
+    The stack and the job say whether fused kernels spare copies and whether inputs of column-split
+    products are gathered anew in backward, the stack whether products keep what they read in 8
+    bits under fp8.
+    """
+    keeps, spread = (
+        setting.stack.activations,
+        np.where(setting.sequence_parallel, setting.tensor, 1.0),
+    )
+    narrow = elements.replicated / spread + elements.sharded / setting.tensor
+    narrow = narrow + np.where(setting.tensor > 1.0, elements.reduced / spread, 0.0)
+    if setting.unfused:
+        narrow = narrow + elements.norm_copies / spread
+    if not keeps.fused:
+        narrow = narrow + elements.row_copies / setting.tensor
+    again = keeps.gathers_again or setting.job.regathered_rows
+    read = elements.gathered / (spread if again else 1.0)
+    read = read + elements.products / setting.tensor
+    routed = elements.routed / 2.0 * setting.expert_tensor / setting.tensor
+    narrow, read = narrow + routed, read + routed
+    masks = elements.masks / spread if setting.job.dropout else 0.0
+    wide = elements.float32 / setting.tensor
+    return tokens * (
+        setting.compute_bytes * narrow + setting.product_input_bytes * read + 4.0 * wide + masks
+    )
+
+
+def _score_bytes(layer: LayerWorkload, setting: Setting) -> Floats:
+    """Return what attention keeps of its scores where it is not fused, [configurations, 1].
+
+    The softmax, and under dropout its mask and what is left of it: 5 a s^2 b in 16 bits.
+    Source: Korthikanti et al. 2022, arXiv:2205.05198, section 4.1.
+    """
+    per_score = setting.compute_bytes * (2 if setting.job.dropout else 1)
+    per_score += 1 if setting.job.dropout else 0
+    return _scores(layer, setting) * per_score
+
+
+def _scores(layer: LayerWorkload, setting: Setting) -> Floats:
+    """Return how many scores attention writes on one device, [configurations, 1]."""
+    if setting.job.fused_attention or layer.attention is None:
+        return np.zeros_like(setting.tokens)
+    keys = layer.token_count(setting.sequence_length) / setting.context
+    heads = layer.attention.head_count / setting.tensor
+    return layer_tokens(layer, setting) * keys * heads
+
+
+def activation_bytes(layer: LayerWorkload, choices: Choices, setting: Setting) -> Floats:
+    """Return what one micro-batch keeps, wherever it is kept, [configurations, choices]."""
+    return np.where(
+        choices.full,
+        _kept_bytes(layer, "full", setting),
+        np.where(
+            choices.selective,
+            _kept_bytes(layer, _kept_when_selective(setting), setting),
+            all_bytes(layer, setting),
+        ),
+    )
+
+
+def _kept_when_selective(setting: Setting) -> _Kept:
+    return "none" if setting.core_alone_runs_again else "selective"
+
+
+def all_bytes(layer: LayerWorkload, setting: Setting) -> Floats:
+    """Return what one micro-batch has live where nothing is run again, [configurations, 1]."""
+    return _kept_bytes(layer, "none", setting) + _score_bytes(layer, setting)
+
+
+def gradient_rows_bytes(layer: LayerWorkload, setting: Setting) -> Floats:
+    """Return what backward holds of a block's own gradients at once, [configurations, 1].
+
+    The most is where the gate meets its product: with the gradient of the block's input go those
+    of the rows inside the feed-forward, whose product is freed. Tensor-parallel ranks hold the
+    gradient before it is summed whole, with the whole rows that it is multiplied with. Where
+    attention writes its scores it may be where they get their gradient, one more for each.
+    """
+    rows, tokens = layer.activations.none, layer_tokens(layer, setting)
+    beside = layer.activations.full.replicated * np.where(setting.tensor > 1.0, 2.0, 1.0)
+    inside = (rows.products + rows.row_copies) / setting.tensor
+    elements = np.maximum(tokens * (beside + inside), _scores(layer, setting))
+    return np.asarray(setting.compute_bytes * elements)
