@@ -3,6 +3,7 @@
 Importing torch costs seconds, so it is done once. gloo keeps some seventy threads for the meshes of
 every task until its process ends, so that ranks which served hundreds of tasks would spend their
 time on switching between threads: a rank serves `TASKS_OF_RANKS` tasks, then a fork takes over.
+Ranks that nobody asks anything keep as many threads awake: they are ended, and forked again.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from tests.distributed.serving_rank import serve
 
 TASKS_OF_RANKS = 8
 TASK_SECONDS = 240.0
+IDLE_SECONDS = 10.0
 Answer = dict[str, Any]
 
 
@@ -139,9 +141,16 @@ def main() -> None:
     ranks = ForkedRanks(world_size)
     answers = os.fdopen(answers_descriptor, "w", buffering=1)
     answers.write(json.dumps({"ready": True}) + "\n")
-    while task := sys.stdin.readline():
+    while task := _next_task(ranks):
         answers.write(json.dumps(ranks.run(task)) + "\n")
     ranks.end()
+
+
+def _next_task(ranks: ForkedRanks) -> str:
+    """Return the next line of standard input, and end `ranks` where it is long in coming."""
+    if not select.select([sys.stdin], [], [], IDLE_SECONDS)[0]:
+        ranks.end()
+    return sys.stdin.readline()
 
 
 if __name__ == "__main__":
