@@ -178,12 +178,12 @@ class Setting:
     def step_bytes(self) -> float:
         """Return the bytes per local parameter that the optimizer's step needs beside its states.
 
-        Roots of the second moments, all at once (torch 2.13, `torch._foreach_sqrt` in adam.py, as
-        counted), and copies of 16-bit gradients in 32 (Megatron-LM, distrib_optimizer.py).
+        Roots of the second moments, all at once: torch 2.13, `torch._foreach_sqrt` in adam.py, as
+        counted.
         """
         is_foreach = self.job.foreach_optimizer and self.job.optimizer is Optimizer.ADAMW
         roots = 2.0 if self.narrow_states else 4.0
-        return (roots if is_foreach else 0.0) + (4.0 if self.narrow_gradients else 0.0)
+        return roots if is_foreach else 0.0
 
     @property
     def optimizer_traffic_bytes(self) -> float:

@@ -13,7 +13,6 @@ from planner.cost.step import predict
 from planner.hardware import cluster_hardware
 from planner.importers.clusters import cluster_from_short_form
 from planner.importers.models import read_model
-from planner.schema.job import Stack
 from planner.schema.strategy import Strategy
 from planner.units import GIB
 from planner.workload.model import model_workload
@@ -55,20 +54,3 @@ def test_many_tokens_leave_room_for_the_step() -> None:
 def test_only_adamw_takes_roots_of_all_at_once(optimizer: str) -> None:
     plain = live_gib(128, 2, optimizer=optimizer)
     assert live_gib(128, 2, optimizer=optimizer, foreach_optimizer=True) == plain
-
-
-def test_megatrons_16_bit_gradients_are_copied_to_32_for_the_step() -> None:
-    """Parameters and gradients whole, 2 bytes each; of a shard 12 of states, and 4 of the copy."""
-    strategy = Strategy(
-        data_parallel_shard_degree=8, zero_stage=1, activation_checkpointing="full"
-    ).resolved(block_count=32, global_batch_size=16)
-    hardware = cluster_hardware(cluster_from_short_form("1x8xh100-sxm5-80gb"))
-    job = a_job(
-        sequence_length=128,
-        global_batch_size=16,
-        stack=Stack.MEGATRON,
-        gradients_in_16_bits=True,
-    )
-    memory = predict(WORKLOAD, hardware, job, strategy).stages[0].memory_bytes
-    needed = (2 + 2) * 8 * SHARD + (12 + 4) * SHARD
-    assert needed <= memory.total_bytes() - memory.runtime <= 1.02 * needed
