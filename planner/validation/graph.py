@@ -60,6 +60,12 @@ _QUERY_RANKS: tuple[tuple[str, int | None], ...] = (
 )
 # Layers of state spaces take turns with attention, and no key says which, nor their sizes.
 _HYBRID = re.compile(r"^hybrid|\bmamba|\bjamba|\bnemotron-?(h|3)\b", re.IGNORECASE)
+# An encoder, a tower or a diffusion model has sizes beside those of the one chain that rows state.
+_PARTS = re.compile(
+    r"encoder-?decoder|\bm?t5\b|\bbart\b|\bwhisper\b|\bvl\b|\bllava\b|\binternvl|\bvlm\b"
+    r"|\bvision|multi-?modal|\bdiffusion\b|\bdit\b",
+    re.IGNORECASE,
+)
 _FEW_DENSE_RATIO = 0.25  # below it dense layers come first (DeepSeek), above they alternate
 
 
@@ -69,6 +75,11 @@ def graph_of(run: MeasuredRun) -> tuple[ModelGraph, tuple[Assumption, ...]]:
     Raises:
         Unpriced: if a size is missing, or a layer is of a kind that no graph can say.
     """
+    if any(_PARTS.search(words or "") for words in (run.arch_note, run.model)):
+        shipped = _shipped(run)
+        if shipped is None or not shipped.towers():
+            raise Unpriced(Unpriceable.PARTS, f"model {run.model}")
+        return shipped, ()
     hybrid = any(_HYBRID.search(words or "") for words in (run.arch_note, run.model))
     if hybrid or run.layers is None or run.hidden_size is None:
         shipped = _shipped(run)

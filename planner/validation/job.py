@@ -145,7 +145,8 @@ def _global_batch_size(run: MeasuredRun, assumptions: list[Assumption]) -> int:
 def _stack(run: MeasuredRun, assumptions: list[Assumption]) -> Stack:
     framework = (run.framework or "").lower()
     if _TRAINERS.search(framework):
-        return Stack.DEEPSPEED if "deepspeed" in (run.sharding or "") else Stack.TORCH
+        configured = framework if run.sharding is None else run.sharding.lower()
+        return Stack.DEEPSPEED if "deepspeed" in configured else Stack.TORCH
     if _NEMO_CONFIGURATION.search(run.source or ""):
         return Stack.MEGATRON
     for word, stack in _STACKS:

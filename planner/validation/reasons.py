@@ -14,6 +14,7 @@ class Unpriceable(StrEnum):
     DEVICE_COUNT = "the number of GPUs is not stated, or is not whole nodes"
     SHAPE = "a size of the model is not stated, and no shipped model has its name"
     ATTENTION = "the attention's kind, or a size of it, is not stated or not modelled"
+    PARTS = "the model has an encoder or a tower, whose sizes the format does not state"
     FEED_FORWARD = "the activation function is not stated or not known"
     LAYOUT = "the layout is not stated, or differs from stage to stage"
     PRODUCT = "the degrees do not multiply to the number of GPUs"

@@ -273,6 +273,8 @@ def test_offloaded_activations_of_some_layers() -> None:
         ("composer/llm-foundry (PyTorch FSDP)", None, Stack.TORCH),
         ("HF Trainer + peft (+DeepSpeed)", "deepspeed_zero3", Stack.DEEPSPEED),
         ("HF Trainer + peft (+DeepSpeed)", "none", Stack.TORCH),
+        ("TRL + DeepSpeed", None, Stack.DEEPSPEED),
+        ("Axolotl (FSDP)", None, Stack.TORCH),
     ],
 )
 def test_the_stack_follows_the_framework(
@@ -456,6 +458,10 @@ def test_a_rack_is_used_in_equal_parts(devices: int, domain: int) -> None:
         ({"attention_kind": "mamba"}, Unpriceable.ATTENTION),
         ({"attention_kind": "mla", "model": "mine"}, Unpriceable.ATTENTION),
         ({"arch_note": "hybrid MEMEM*EMEMEM*E"}, Unpriceable.ATTENTION),
+        ({"arch_note": "encoder-decoder"}, Unpriceable.PARTS),
+        ({"model": "t5-11b"}, Unpriceable.PARTS),
+        ({"model": "my-vl-7b"}, Unpriceable.PARTS),
+        ({"arch_note": "vision-language, a CLIP tower"}, Unpriceable.PARTS),
         ({"activation": None}, Unpriceable.FEED_FORWARD),
         ({"tp": None, "dp": None, "sharding": None, "framework": "NeMo"}, Unpriceable.LAYOUT),
         ({"tp": 8}, Unpriceable.PRODUCT),
