@@ -93,9 +93,13 @@ LONG_ON_FOUR_RANKS: dict[str, tuple[str, dict[str, Any]]] = {
 
 
 ROUNDING = ("qwen2", "qwen3", "qwen3_moe")
-"""Families that round more. On two ranks none is pipelined, whose messages are in fp32 anyway."""
+"""Families that round more. Pipelines are left out in fp64: their messages are in fp32 anyway."""
 IN_FP64, LONG_IN_FP64 = (
-    {name: item for name, item in cases.items() if item[0] in ROUNDING}
+    {
+        name: (kind, fields)
+        for name, (kind, fields) in cases.items()
+        if kind in ROUNDING and "pipeline_parallel_degree" not in fields
+    }
     for cases in (ON_TWO_RANKS, LONG_ON_TWO_RANKS)
 )
 
