@@ -41,16 +41,16 @@ def _climbed(instance: Instance, cuts: tuple[int, ...], *, deadline: float) -> A
     place = np.array(cuts, dtype=np.int64)
     ranks = np.arange(instance.stage_count)
     filling = filled(instance, ranks, _held(instance, place))
-    omega = _omega(filling)
+    parts = _parts(filling)
     for _ in range(_MOVES_MOST):
         if time.perf_counter() > deadline:
             break
-        moved = _best_move(instance, place, omega)
+        moved = _best_move(instance, place, parts)
         if moved is None:
             break
         place = moved
         filling = filled(instance, ranks, _held(instance, place))
-        omega = _omega(filling)
+        parts = _parts(filling)
     if not filling.fits.all():
         return None
     return Assignment(counts=filling.counts, cuts=tuple(place.tolist()))
@@ -65,8 +65,9 @@ def starting_cuts(instance: Instance) -> tuple[int, ...] | None:
     return None
 
 
-def _omega(filling: Filling) -> Floats:
-    return np.where(filling.fits, filling.omega, np.inf)
+def _parts(filling: Filling) -> Floats:
+    """Return omega, inf of what does not fit, and fill, [2, rows]."""
+    return np.stack([np.where(filling.fits, filling.omega, np.inf), filling.fill])
 
 
 def _held(instance: Instance, cuts: Integers) -> Integers:
@@ -77,7 +78,7 @@ def _held(instance: Instance, cuts: Integers) -> Integers:
     return held
 
 
-def _best_move(instance: Instance, cuts: Integers, omega: Floats) -> Integers | None:
+def _best_move(instance: Instance, cuts: Integers, parts: Floats) -> Integers | None:
     """Return the cuts after the move with the best score, None if none beats the present one."""
     moves = _moves(instance, cuts)
     if not len(moves):
@@ -91,11 +92,11 @@ def _best_move(instance: Instance, cuts: Integers, omega: Floats) -> Integers | 
         rows,
         np.concatenate([held[own] for held, own in zip(after, changed, strict=True)]),
     )
-    fresh = _omega(filling)
-    best, found, start = _score(omega), None, 0
+    fresh = _parts(filling)
+    best, found, start = _score(parts), None, 0
     for move, own in zip(moves, changed, strict=True):
-        trial = omega.copy()
-        trial[own] = fresh[start : start + len(own)]
+        trial = parts.copy()
+        trial[:, own] = fresh[:, start : start + len(own)]
         start += len(own)
         score = _score(trial)
         if score < best:
@@ -117,16 +118,18 @@ def _moves(instance: Instance, cuts: Integers) -> list[Integers]:
     return moves
 
 
-def _score(omega: Floats) -> tuple[int, float]:
-    """Return how bad ranks are: how many do not fit, and a steep sum of the others.
+def _score(parts: Floats) -> tuple[int, float]:
+    """Return how bad ranks are: how many do not fit, and a smooth step of the others.
 
-    A power tells a slow rank from a slower one, and still lets a block pass through ranks that
-    are not the slowest.
+    A norm in the place of the largest omega tells a slow rank from a slower one, and still lets a
+    block pass through ranks that are not the slowest.
     """
-    fitting = omega[np.isfinite(omega)]
-    if not len(fitting):
-        return len(omega), 0.0
-    most = float(fitting.max())
-    return len(omega) - len(fitting), _STEEPNESS * float(np.log(most)) + float(
-        np.log(((fitting / most) ** _STEEPNESS).sum())
-    )
+    fits = np.isfinite(parts[0])
+    omega, fill = parts[:, fits]
+    if not len(omega):
+        return parts.shape[1], 0.0
+    most = float(omega.max())
+    if most <= 0.0:
+        return int((~fits).sum()), float(fill.sum())
+    norm = most * float(((omega / most) ** _STEEPNESS).sum()) ** (1.0 / _STEEPNESS)
+    return int((~fits).sum()), norm + float(fill.sum())

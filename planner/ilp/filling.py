@@ -1,8 +1,9 @@
 """Filling: choices for given layers on given ranks, best first, until they fit.
 
-Every layer starts at its cheapest choice. While a rank exceeds its memory, as few of its layers as
-are needed move to the choice that loses the fewest seconds for each byte saved: a walk down the
-lower hull of the rank's choices, which ends near the best mix. All ranks walk at once.
+Every layer starts at the choice with the least fill and weighted omega. While a rank exceeds its
+memory, as few of its layers as are needed move to the choice that loses the fewest of these seconds
+for each byte saved: a walk down the lower hull of the rank's choices, which ends near the best mix.
+All ranks walk at once.
 """
 
 from __future__ import annotations
@@ -20,19 +21,25 @@ _MOVES_MOST = 60
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Filling:
-    """Layers by choice of each kind, [rows, choices] a kind; which rows fit; their omega."""
+    """Layers by choice of each kind, [rows, choices] a kind; by row what fits, omega and fill."""
 
     counts: tuple[Integers, ...]
     fits: Booleans
     omega: Floats
+    fill: Floats
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Columns:
-    """All choices of all kinds side by side, [rows, columns]; `kind` [columns] says whose."""
+    """All choices of all kinds side by side, [rows, columns]; `kind` [columns] says whose.
+
+    `cost` is what a layer is chosen by: its fill and its weighted omega.
+    """
 
     kind: Integers
+    cost: Floats
     omega: Floats
+    fill: Floats
     memory: Floats
     transient: Floats
     host: Floats
@@ -41,16 +48,25 @@ class _Columns:
         """Return the columns of some rows."""
         return replace(
             self,
+            cost=self.cost[rows],
             omega=self.omega[rows],
+            fill=self.fill[rows],
             memory=self.memory[rows],
             transient=self.transient[rows],
             host=self.host[rows],
         )
 
 
-def filled(instance: Instance, ranks: Integers, held: Integers) -> Filling:
-    """Return choices for `held` [rows, kinds] layers on rank `ranks` [rows] of each row."""
-    columns = _columns(instance, ranks)
+def filled(
+    instance: Instance, ranks: Integers, held: Integers, *, weight: float | None = None
+) -> Filling:
+    """Return choices for `held` [rows, kinds] layers on rank `ranks` [rows] of each row.
+
+    `weight` is omega's beside fill, one over the number of ranks unless it is given: what is right
+    where all ranks are as slow.
+    """
+    weight = 1.0 / instance.stage_count if weight is None else weight
+    columns = _columns(instance, ranks, weight)
     counts = _cheapest(columns, held)
     capacity = (instance.capacity_bytes - instance.stage_bytes)[ranks]
     host = instance.host_capacity_bytes[ranks]
@@ -70,16 +86,19 @@ def filled(instance: Instance, ranks: Integers, held: Integers) -> Filling:
         counts=tuple(counts[:, columns.kind == k] for k in range(len(instance.kinds))),
         fits=fits,
         omega=own + (counts * columns.omega).sum(axis=1),
+        fill=instance.stage_fill[ranks] + (counts * columns.fill).sum(axis=1),
     )
 
 
-def _columns(instance: Instance, ranks: Integers) -> _Columns:
+def _columns(instance: Instance, ranks: Integers, weight: float) -> _Columns:
     kinds = instance.kinds
+    omega = np.concatenate([scaled(kind, instance.repeat_count) for kind in kinds], axis=1)
+    fill = np.concatenate([kind.fill for kind in kinds], axis=1)
     return _Columns(
         kind=np.repeat(np.arange(len(kinds)), [len(kind.choice) for kind in kinds]),
-        omega=np.concatenate([scaled(kind, instance.repeat_count) for kind in kinds], axis=1)[
-            ranks
-        ],
+        cost=(weight * omega + fill)[ranks],
+        omega=omega[ranks],
+        fill=fill[ranks],
         memory=np.concatenate([kind.memory for kind in kinds], axis=1)[ranks],
         transient=np.concatenate([kind.transient for kind in kinds], axis=1)[ranks],
         host=np.concatenate([kind.host for kind in kinds], axis=1)[ranks],
@@ -94,7 +113,7 @@ def _cheapest(columns: _Columns, held: Integers) -> Integers:
         own = np.flatnonzero(columns.kind == k)
         hosted = columns.host[:, own] > 0.0
         avoided = hosted & ~np.all(hosted, axis=1, keepdims=True)
-        cost = np.where(avoided, np.inf, columns.omega[:, own])
+        cost = np.where(avoided, np.inf, columns.cost[:, own])
         counts[rows, own[cost.argmin(axis=1)]] = held[:, k]
     return counts
 
@@ -134,7 +153,7 @@ def _moved(columns: _Columns, counts: Integers, *, over: Floats, host_left: Floa
 def _ratios(columns: _Columns, counts: Integers, place: int, host_left: Floats) -> Floats:
     """Return seconds lost for each byte saved by leaving the choice at `place`, [rows, columns]."""
     saved = columns.memory[:, place, None] - columns.memory
-    lost = columns.omega - columns.omega[:, place, None]
+    lost = columns.cost - columns.cost[:, place, None]
     hosted = columns.host - columns.host[:, place, None]
     legal = (columns.kind == columns.kind[place])[None, :] & (saved > 0.0)
     legal &= (counts[:, place] > 0)[:, None] & ((hosted <= 0.0) | (hosted <= host_left[:, None]))

@@ -121,14 +121,16 @@ def _by_cuts(instance: Instance) -> Iterator[Assignment]:
                 yield Assignment(counts=filling.counts, cuts=cuts)
 
 
-def filling_of_cuts(instance: Instance, cuts: tuple[int, ...]) -> Filling:
+def filling_of_cuts(
+    instance: Instance, cuts: tuple[int, ...], *, weight: float | None = None
+) -> Filling:
     """Return choices for what the ranks hold between the cuts, with what these add."""
     instance = at_cuts(instance, cuts)
     held = pinned_layers(instance)
     prefix = instance.prefix_counts
     for j, rank in enumerate(instance.holders):
         held[rank] += prefix[cuts[j + 1]] - prefix[cuts[j]]
-    return filled(instance, np.arange(instance.stage_count), held)
+    return filled(instance, np.arange(instance.stage_count), held, weight=weight)
 
 
 def pinned_layers(instance: Instance) -> Integers:

@@ -24,6 +24,7 @@ from planner.ilp.reduction import reduction
 from planner.ilp.reporting import DEGREES, found_of, shortfalls
 from planner.ilp.result import NotFound, SearchResult
 from planner.ilp.scouting import dive, scout
+from planner.ilp.sharing import shared
 from planner.ilp.sharpening import sharpened
 from planner.ilp.solver import SolverName, default_solver
 from planner.ilp.solving import STEP_MOST, branches_first, decompose, solve
@@ -272,6 +273,10 @@ def _is_far(state: State, index: int, instance: Instance) -> bool:
 
 def _climb(state: State, index: int, instance: Instance) -> None:
     """Offer the best plan on the way up from balanced cuts."""
+    if instance.is_in_order:
+        plan = shared(instance)
+        if plan is not None:
+            offer(state, index, instance, plan)
     deadline = time.perf_counter() + min(state.seconds_left, _SHARPENING_SECONDS)
     cuts = starting_cuts(instance)
     found = None if cuts is None else climbed(instance, cuts, deadline=deadline)
