@@ -20,6 +20,7 @@ from executor.apply.pipeline_stage import SyncedStage
 from executor.apply.rank_sharing_stage import RankSharingStage
 from executor.apply.schedule import Pipelined, Schedule, Sequential
 from executor.apply.supported import check_strategy
+from executor.apply.temporaries import optimizer_differences
 from executor.apply.tied import TiedPair, second_copies
 from executor.apply.virtual_stages import VirtualStage, rank_model
 from executor.apply.zero import compute_dtype
@@ -227,6 +228,10 @@ class Session:
             differences_from_plan=(
                 *self._differences,
                 *state_differences(self.trainer.model, self.trainer.updates, self._residences),
+                *optimizer_differences(
+                    (update.optimizer for update in self.trainer.updates),
+                    job=self.plan.job.resolved,
+                ),
             ),
         )
 
