@@ -272,7 +272,7 @@ def _is_far(state: State, index: int, instance: Instance) -> bool:
 
 
 def _climb(state: State, index: int, instance: Instance) -> None:
-    """Offer the best plan on the way up from balanced cuts."""
+    """Offer plans of cuts that are shared out, and of the way up from balanced ones."""
     if instance.is_in_order:
         plan = shared(instance)
         if plan is not None:
