@@ -18,7 +18,7 @@ import numpy as np
 
 from planner.cost.configuration import Booleans, Floats, Integers
 from planner.ilp.cutting import cuts_with_loads
-from planner.ilp.decomposition import Bounded, Box, Decomposition, Weights, step_of
+from planner.ilp.decomposition import Bounded, Decomposition, step_of
 from planner.ilp.edges import edge_kind_count
 from planner.ilp.instance import Assignment, Instance, evaluate, fits
 from planner.ilp.loads import Load
@@ -26,7 +26,10 @@ from planner.ilp.nearby import Effort, patterns_below
 from planner.ilp.patterns import TooManyError
 from planner.ilp.planes import WeightSearch
 from planner.ilp.rank import Caps, Parts
+from planner.ilp.regions import REACH_FIRST, Packed, Region, halves_of, mean_of
+from planner.ilp.sketching import sketched
 from planner.ilp.sweep import swept
+from planner.ilp.transitions import least_maximum
 
 _ROUNDS_FIRST = 16
 _ROUNDS = 8
@@ -42,7 +45,9 @@ _GAIN_LEAST = 0.02
 _PATTERNS_MOST = 5000
 _WIDE_SECONDS = 0.15
 _NARROW_SECONDS = 0.7
-_REACH_FIRST = 0.001
+_SKIPPED_MOST = 3
+_SKETCHED_AT = (0, 4, 16, 64)
+_ROUNDING = 1e-12
 _REACH_GROWTH = 4.0
 _WIDTH_LEAST = 1e-6
 _LOOK_SECONDS = 0.25
@@ -50,37 +55,12 @@ _TRIES_FEW = 500
 _TRIES_MANY = 20_000
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Packed:
-    """A bound whose least sharing is packed exactly, and what its ranks add to the step."""
-
-    bounded: Bounded
-    parts: tuple[Parts, ...]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Region:
-    """A set of plans: allowed loads by rank [loads], limits of V and U, weights of its bound.
-
-    `packed` is the bound itself, once it is known; `reach` is how far above it plans are looked for
-    next, as a share of it. A narrow one has certain loads, and its limits were split.
-    """
-
-    allowed: tuple[Booleans, ...]
-    box: Box
-    weights: Weights
-    lower: float
-    packed: Packed | None = None
-    reach: float = _REACH_FIRST
-    is_narrow: bool = False
-
-
 @dataclass(slots=True, kw_only=True)
 class Branching:
     """The regions that are left, and the best plan known below the limit.
 
     Plans are evaluated as ones of `whole`, of which the decomposition's instance may be a part.
-    `floors` are lower bounds of rho t + u and of rho t by rank, each [loads], the former from
+    `floors` are lower bounds of rho t + u, of rho t and of u by rank, each [loads], the first from
     packings where `is_packed` [loads]; `unsettled` is the
     least bound of the regions that nothing can be done about. `is_taken` is for whoever asks: what
     became of the plan when it was offered.
@@ -89,7 +69,7 @@ class Branching:
     decomposition: Decomposition
     whole: Instance
     loads: Sequence[Sequence[Load]]
-    floors: tuple[tuple[Floats, Floats], ...]
+    floors: tuple[tuple[Floats, Floats, Floats], ...]
     is_packed: tuple[Booleans, ...]
     fill_sum: float
     limit: float
@@ -100,6 +80,7 @@ class Branching:
     waiting: list[tuple[float, int, Region]] = field(default_factory=list)
     unsettled: float = float("inf")
     count: int = 0
+    looks: int = 0
     uncut: set[tuple[tuple[Load, ...], int]] = field(default_factory=set)
 
     def lower(self) -> float:
@@ -139,11 +120,14 @@ class Branching:
             self._settle(region, region.packed)
             return
         region = self._narrowed(region)
-        if region.box.is_empty():
+        if region.box.is_empty() or not all(mask.any() for mask in region.allowed):
             return
         packed = self._bounded(region)
         if packed is None:
             return
+        if self.looks in _SKETCHED_AT:
+            self._sketch(packed.bounded)
+        self.looks += 1
         bounded = packed.bounded
         allowed = tuple(
             mask & (through + bounded.beyond < self.limit)
@@ -161,6 +145,11 @@ class Branching:
             )
         )
 
+    def _sketch(self, bounded: Bounded) -> None:
+        """Look for plans of loads near a bound."""
+        for path, counts in sketched(self.decomposition.instance, self.decomposition, bounded):
+            self._take(path, counts)
+
     def _settle(self, region: Region, packed: Packed) -> None:
         """Enumerate what is in a region a little above its bound, or split it if that is too much.
 
@@ -168,10 +157,14 @@ class Branching:
         further up.
         """
         closer = min(region.lower * (1.0 + region.reach), self.limit)
-        if self._is_settled(region, packed.bounded, closer):
+        failures, skipped = region.failures, region.skipped - 1
+        if skipped < 0 and self._is_settled(region, packed.bounded, closer):
             self.push(replace(region, lower=closer, reach=_REACH_GROWTH * region.reach))
-        else:
-            self._split(replace(region, packed=None, reach=_REACH_FIRST), packed)
+            return
+        if skipped < 0:
+            failures, skipped = failures + 1, min(failures, _SKIPPED_MOST)
+        split = replace(region, packed=None, reach=REACH_FIRST, failures=failures, skipped=skipped)
+        self._split(split, packed)
 
     def offer_packed(self, path: Sequence[int]) -> None:
         """Offer the plan of some loads, each packed for its own share of the step."""
@@ -194,22 +187,33 @@ class Branching:
     def _narrowed(self, region: Region) -> Region:
         """Return the region with the limits that the best plan and its loads leave."""
         box = region.box
-        most = self.limit - self.fill_sum
-        both = max(float(f[0][a].min()) for f, a in zip(self.floors, region.allowed, strict=True))
-        pace = max(float(f[1][a].min()) for f, a in zip(self.floors, region.allowed, strict=True))
-        least_both, least_pace = max(box.least_both, both), max(box.least_pace, pace)
-        most_both = min(box.most_both, most)
-        return replace(
-            region,
-            box=replace(
-                box,
-                least_both=least_both,
-                least_pace=least_pace,
-                most_both=most_both,
-                most_pace=min(box.most_pace, most_both - box.least_end),
-                most_end=min(box.most_end, most_both - least_pace),
-            ),
+        both, pace, end = (
+            least_maximum(
+                self.decomposition.steps,
+                [
+                    np.where(mask, floors[which], np.inf)
+                    for floors, mask in zip(self.floors, region.allowed, strict=True)
+                ],
+            )
+            for which in range(3)
         )
+        most_both = min(box.most_both, self.limit - self.fill_sum)
+        least_pace, least_end = max(box.least_pace, pace), max(box.least_end, end)
+        box = replace(
+            box,
+            least_both=max(box.least_both, both),
+            least_pace=least_pace,
+            least_end=least_end,
+            most_both=most_both,
+            most_pace=min(box.most_pace, most_both - least_end),
+            most_end=min(box.most_end, most_both - least_pace),
+        )
+        most = np.array([box.most_both, box.most_pace, box.most_end]) + _ROUNDING * abs(most_both)
+        allowed = tuple(
+            mask & (np.stack(floors) <= most[:, None]).all(axis=0)
+            for floors, mask in zip(self.floors, region.allowed, strict=True)
+        )
+        return replace(region, box=box, allowed=allowed)
 
     def _bounded(self, region: Region) -> Packed | None:
         """Return the best bound that is known how to get, None if it is at the limit."""
@@ -297,8 +301,7 @@ class Branching:
         held = tuple(own[load] for own, load in zip(self.loads, path, strict=True))
         if (held, tries) in self.uncut:
             return False
-        free = len(instance.free_kinds)
-        cuts = cuts_with_loads(instance, [load[:free] for load in held], tries=tries)
+        cuts = cuts_with_loads(instance, held, tries=tries)
         if cuts is None:
             self.uncut.add((held, tries))
             return False
@@ -354,7 +357,7 @@ class Branching:
         open_ranks = [r for r, mask in enumerate(region.allowed) if mask.sum() > 1]
         if open_ranks:
             rank = max(open_ranks, key=lambda r: tall[r])
-            for mask in _halves(region.allowed[rank], self.loads[rank], path[rank]):
+            for mask in halves_of(region.allowed[rank], self.loads[rank], path[rank]):
                 allowed = (*region.allowed[:rank], mask, *region.allowed[rank + 1 :])
                 self.push(replace(region, allowed=allowed))
             return
@@ -368,8 +371,8 @@ class Branching:
         ends = np.array([one.end for one in parts])
         widths = (box.most_pace - box.least_pace, box.most_end - box.least_end)
         spread = (
-            float(paces.max() - _mean(paces, weights.pace)),
-            float(ends.max() - _mean(ends, weights.end)),
+            float(paces.max() - mean_of(paces, weights.pace)),
+            float(ends.max() - mean_of(ends, weights.end)),
         )
         if len(parts) == 1 or max(widths) <= _WIDTH_LEAST * self.limit:
             self.unsettled = min(self.unsettled, region.lower)
@@ -377,21 +380,3 @@ class Branching:
         by_end = (widths[1] > 0.0 and spread[1] >= spread[0]) or widths[0] <= 0.0
         for half in box.halves(by_end=by_end):
             self.push(replace(region, box=half, is_narrow=True))
-
-
-def _mean(values: Floats, weights: Floats) -> float:
-    total = float(weights.sum())
-    return float(values @ weights) / total if total > 0.0 else float(values.min())
-
-
-def _halves(mask: Booleans, loads: Sequence[Load], at: int) -> tuple[Booleans, Booleans]:
-    """Return two parts of the allowed loads, each with one at least, divided at the load `at`."""
-    sizes = np.array([(sum(load), *load) for load in loads])
-    for column in sizes.T:
-        own = column[mask]
-        if own.min() == own.max():
-            continue
-        border = min(max(int(column[at]) - 1, int(own.min())), int(own.max()) - 1)
-        return mask & (column <= border), mask & (column > border)
-    first = mask & (np.cumsum(mask) <= int(mask.sum()) // 2)
-    return first, mask & ~first

@@ -119,6 +119,23 @@ class Plain:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Joined:
+    """What a layer adds to a fill, and a share of its omega: `share` [groups, rows]."""
+
+    fill: Column
+    omega: Column
+    share: Floats
+
+    def compared(self) -> list[Floats]:
+        """Return both at all prices."""
+        return [*self.fill.compared(), *self.omega.compared()]
+
+    def of(self, choices: Integers) -> Floats:
+        """Return fill + share x omega."""
+        return np.asarray(self.fill.of(choices) + self.share * self.omega.of(choices))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Shared:
     """Bytes of a layer with its share of what its transient has beyond the rank's least.
 

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from planner.ilp.chunks import cuts_by_chunks
 from planner.ilp.instance import Instance
+from planner.ilp.levels import everything
 from planner.ilp.loads import Load
 from planner.ilp.places import places_of
 
 _TRIES_MOST = 20_000
+_TRIES_BEFORE_ALL = 500
 
 
 def cuts_with_loads(
@@ -16,9 +19,24 @@ def cuts_with_loads(
 ) -> tuple[int, ...] | None:
     """Return cuts after which rank r holds `loads[r]` of the free kinds, None if none was found.
 
+    Loads may come with their edges (`planner.ilp.edges`), which are then those of the cuts.
     Virtual stages are cut one after another, those first that leave a rank about an even share for
-    its others; the last stage of a rank takes what is left of its load.
+    its others; the last stage of a rank takes what is left of its load. Where that leads nowhere
+    soon, all ways are looked at together.
     """
+    free = len(instance.free_kinds)
+    if not instance.is_in_order and any(load[free:] for load in loads):
+        return cuts_by_chunks(instance, everything(instance), loads)
+    loads = [load[:free] for load in loads]
+    search = _Search(instance, loads, min(tries, _TRIES_BEFORE_ALL))
+    if search.place(0):
+        return tuple(search.cuts)
+    if not (instance.is_in_order or instance.is_uniform):
+        cuts = cuts_by_chunks(instance, everything(instance), loads)
+        if cuts is not None:
+            return cuts
+    if tries <= _TRIES_BEFORE_ALL:
+        return None
     search = _Search(instance, loads, tries)
     return tuple(search.cuts) if search.place(0) else None
 

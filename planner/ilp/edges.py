@@ -1,30 +1,31 @@
-"""Edges: what the cuts at both ends of a rank cost it, where that differs by place.
+"""Edges: what the cuts at the ends of a rank's parts cost it, where that differs by place.
 
-A cut costs more behind some classes of blocks than behind others (`instance.CutExtras`). A rank
-between two cuts then holds an edge of each beside its layers: a layer with one choice, whose kind
-says on which side the cut is and what block lies before it. To knapsacks, patterns and bounds an
-edge is a layer like any other. A load with its edges ends with two more numbers, the edge where
-the rank begins and the one where it ends: 1 + the class of the block before the cut, 0 where the
-chain itself begins or ends.
+A cut costs more behind some classes of blocks than behind others (`instance.CutExtras`). A part of
+the chain between two cuts then has an edge of each beside its layers: a layer with one choice,
+whose kind is what the edge adds. To knapsacks, patterns and bounds an edge is a layer like any
+other. A load with its edges ends with two more numbers for each part of the rank, the edge where it
+begins and the one where it ends: 1 + the class of the block before the cut, 0 where the chain
+itself begins or ends.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
 from itertools import product
 
 import numpy as np
 
-from planner.cost.configuration import Floats, Integers
+from planner.cost.configuration import Integers
 from planner.ilp.instance import CutExtras, Instance
 from planner.ilp.loads import Load
 from planner.ilp.patterns import Columns
 
 
 def edge_kind_count(instance: Instance) -> int:
-    """Return how many kinds of edges there are: none where all cuts cost the same."""
-    return 0 if instance.extras is None else 2 * instance.extras.pace.shape[1]
+    """Return how many kinds of edges a rank has at most: none where all cuts cost the same."""
+    if instance.extras is None:
+        return 0
+    return 2 * int(instance.extras.pace.shape[1]) * instance.least_blocks
 
 
 def edges_at(instance: Instance, places: Integers) -> Integers:
@@ -59,54 +60,70 @@ def loads_with_edges(
     return found
 
 
-def held_edges(instance: Instance, load: Load) -> list[int]:
-    """Return the edges of a load by kind of edge, 1 where it has one; nothing where none has."""
-    classes = edge_kind_count(instance) // 2
-    if not classes:
-        return []
-    return [int(edge == 1 + group) for edge in load[-2:] for group in range(classes)]
+def held_edges(instance: Instance, rank: int, loads: Sequence[Load]) -> list[list[int]]:
+    """Return how many edges of each kind loads have; nothing where cuts cost the same.
+
+    Loads without edges have none: their ranks are priced as if cuts added nothing.
+    """
+    if instance.extras is None:
+        return [[] for _ in loads]
+    added, kinds = _kinds_of_edges(instance, rank)
+    found = []
+    for load in loads:
+        held = [0] * len(added)
+        edges = load[len(instance.free_kinds) :] or (0,) * len(kinds)
+        for side, edge in zip(kinds, edges, strict=True):
+            if edge and side[edge - 1] >= 0:
+                held[side[edge - 1]] += 1
+        found.append(held)
+    return found
 
 
 def with_edges(instance: Instance, rank: int, columns: Columns) -> Columns:
     """Return the choices of a rank with its edges behind them, one choice for each kind of edge."""
-    extras = instance.extras
-    if extras is None:
+    if instance.extras is None:
         return columns
-    before, behind = _extras_at(extras, rank - 1), _extras_at(extras, rank)
-    count = edge_kind_count(instance)
-    added = Columns(
-        kind=len(instance.kinds) + np.arange(count),
-        reduced=np.zeros(count),
-        most=np.ones(count, dtype=np.int64),
-        pace=np.concatenate([before.pace, behind.pace]),
-        fill=np.concatenate([before.fill, behind.fill]),
-        end=np.zeros(count),
-        memory=np.concatenate([before.second_bytes, behind.first_bytes]),
-        transient=np.zeros(count),
-        host=np.zeros(count),
+    added, kinds = _kinds_of_edges(instance, rank)
+    pace, fill, held = np.array(added).reshape(len(added), 3).T
+    nothing = np.zeros(len(added))
+    more = Columns(
+        kind=len(instance.kinds) + np.arange(len(added)),
+        reduced=nothing,
+        most=np.full(len(added), len(kinds), dtype=np.int64),
+        pace=pace,
+        fill=fill,
+        end=nothing,
+        memory=held,
+        transient=nothing,
+        host=nothing,
     )
-    return columns.followed_by(added)
+    return columns.followed_by(more)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Extras:
-    """What one cut adds by the class of the block before it, each [classes]."""
-
-    pace: Floats
-    fill: Floats
-    first_bytes: Floats
-    second_bytes: Floats
+_Added = tuple[float, float, float]
 
 
-def _extras_at(extras: CutExtras, cut: int) -> _Extras:
-    """Return what a cut adds, nothing where there is no such cut."""
+def _kinds_of_edges(instance: Instance, rank: int) -> tuple[list[_Added], list[list[int]]]:
+    """Return pace, fill and bytes of each kind of edge of a rank, and which kind an edge is.
+
+    The latter by the ends of the rank's parts and the class before the cut, -1 of what adds
+    nothing.
+    """
+    assert instance.extras is not None  # noqa: S101 - no edges otherwise
+    known: dict[_Added, int] = {}
+    kinds: list[list[int]] = []
+    for stage in np.flatnonzero(np.array(instance.holders) == rank).tolist():
+        for cut, is_end in ((stage - 1, False), (stage, True)):
+            ends = _extras_at(instance.extras, cut, is_end=is_end)
+            kinds.append([known.setdefault(one, len(known)) if any(one) else -1 for one in ends])
+    return list(known), kinds
+
+
+def _extras_at(extras: CutExtras, cut: int, *, is_end: bool) -> list[_Added]:
+    """Return what one cut adds by the class of the block before it, nothing where there is none."""
     cuts, classes = extras.pace.shape
     if not 0 <= cut < cuts:
-        nothing = np.zeros(classes)
-        return _Extras(pace=nothing, fill=nothing, first_bytes=nothing, second_bytes=nothing)
-    return _Extras(
-        pace=extras.pace[cut],
-        fill=extras.fill[cut],
-        first_bytes=extras.first_bytes[cut],
-        second_bytes=extras.second_bytes[cut],
-    )
+        return [(0.0, 0.0, 0.0)] * classes
+    held = extras.first_bytes if is_end else extras.second_bytes
+    columns = (extras.pace[cut], extras.fill[cut], held[cut])
+    return list(zip(*(column.tolist() for column in columns), strict=True))

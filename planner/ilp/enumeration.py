@@ -27,6 +27,7 @@ from planner.ilp.sweep import swept
 from planner.ilp.transitions import steps_of
 
 _LOADS_MOST = 2000
+_SUMS_MOST = 400_000
 _PATTERNS_MOST = 8000
 _EASING = 1e-9
 
@@ -169,7 +170,7 @@ def _assembled(
 ) -> Settled | None:
     """Return the best plan of the patterns, None where the chain cannot be cut as it wants."""
     instance = made.instance
-    steps = steps_of(instance, made.reduction.windows, loads, sums_most=_LOADS_MOST)
+    steps = steps_of(instance, made.reduction.windows, loads, sums_most=_SUMS_MOST)
     if steps is None:
         return Settled(assignment=None)
     best = swept(

@@ -21,12 +21,16 @@ _MOVES_MOST = 60
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Filling:
-    """Layers by choice of each kind, [rows, choices] a kind; by row what fits, omega and fill."""
+    """Layers by choice of each kind, [rows, choices] a kind; by row what fits, omega and fill.
+
+    `end` is the part of omega that is no pace.
+    """
 
     counts: tuple[Integers, ...]
     fits: Booleans
     omega: Floats
     fill: Floats
+    end: Floats
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,6 +44,7 @@ class _Columns:
     cost: Floats
     omega: Floats
     fill: Floats
+    end: Floats
     memory: Floats
     transient: Floats
     host: Floats
@@ -51,6 +56,7 @@ class _Columns:
             cost=self.cost[rows],
             omega=self.omega[rows],
             fill=self.fill[rows],
+            end=self.end[rows],
             memory=self.memory[rows],
             transient=self.transient[rows],
             host=self.host[rows],
@@ -58,17 +64,26 @@ class _Columns:
 
 
 def filled(
-    instance: Instance, ranks: Integers, held: Integers, *, weight: float | None = None
+    instance: Instance,
+    ranks: Integers,
+    held: Integers,
+    *,
+    weight: float | None = None,
+    end_weight: float | None = None,
+    further_bytes: Floats | None = None,
 ) -> Filling:
     """Return choices for `held` [rows, kinds] layers on rank `ranks` [rows] of each row.
 
     `weight` is omega's beside fill, one over the number of ranks unless it is given: what is right
-    where all ranks are as slow.
+    where all ranks are as slow. `end_weight` is the end's where it is another. `further_bytes`
+    [rows] are taken on the device beside the layers.
     """
     weight = 1.0 / instance.stage_count if weight is None else weight
-    columns = _columns(instance, ranks, weight)
+    columns = _columns(instance, ranks, weight, weight if end_weight is None else end_weight)
     counts = _cheapest(columns, held)
     capacity = (instance.capacity_bytes - instance.stage_bytes)[ranks]
+    if further_bytes is not None:
+        capacity = capacity - further_bytes
     host = instance.host_capacity_bytes[ranks]
     walking = np.arange(len(counts))
     for _ in range(_MOVES_MOST):
@@ -87,18 +102,21 @@ def filled(
         fits=fits,
         omega=own + (counts * columns.omega).sum(axis=1),
         fill=instance.stage_fill[ranks] + (counts * columns.fill).sum(axis=1),
+        end=instance.stage_end[ranks] + (counts * columns.end).sum(axis=1),
     )
 
 
-def _columns(instance: Instance, ranks: Integers, weight: float) -> _Columns:
+def _columns(instance: Instance, ranks: Integers, weight: float, end_weight: float) -> _Columns:
     kinds = instance.kinds
     omega = np.concatenate([scaled(kind, instance.repeat_count) for kind in kinds], axis=1)
     fill = np.concatenate([kind.fill for kind in kinds], axis=1)
+    end = np.concatenate([kind.end for kind in kinds], axis=1)
     return _Columns(
         kind=np.repeat(np.arange(len(kinds)), [len(kind.choice) for kind in kinds]),
-        cost=(weight * omega + fill)[ranks],
+        cost=(weight * (omega - end) + end_weight * end + fill)[ranks],
         omega=omega[ranks],
         fill=fill[ranks],
+        end=end[ranks],
         memory=np.concatenate([kind.memory for kind in kinds], axis=1)[ranks],
         transient=np.concatenate([kind.transient for kind in kinds], axis=1)[ranks],
         host=np.concatenate([kind.host for kind in kinds], axis=1)[ranks],

@@ -24,16 +24,15 @@ def loads_of(instance: Instance, windows: Windows, *, most: int) -> list[list[Lo
         every = _by_cuts(instance, windows.cuts, most)
     else:
         every = _by_counts(instance, windows, most)
-    if every is None or (instance.places is None and _state_count(instance) > _STATES_MOST):
-        return None
     return every
 
 
-def _state_count(instance: Instance) -> int:
-    """Return how many sums of loads there may be."""
+def has_few_sums(instance: Instance) -> bool:
+    """Return whether what ranks hold together can be looked at sum by sum."""
     if instance.is_in_order or instance.is_uniform:
-        return instance.block_count + 1
-    return int(np.prod([instance.kinds[k].count + 1 for k in instance.free_kinds]))
+        return True
+    counts = [instance.kinds[k].count + 1 for k in instance.free_kinds]
+    return int(np.prod(counts)) <= _STATES_MOST
 
 
 def _by_cuts(instance: Instance, cuts: Integers, most: int) -> list[list[Load]] | None:

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from planner.cost.configuration import Integers
+from planner.cost.configuration import Booleans, Integers
 from planner.ilp.edges import edge_kind_count, edges_at
 from planner.ilp.instance import Instance
 from planner.ilp.loads import Load, load_weights
@@ -29,6 +31,19 @@ class Moves:
     load: Integers
 
 
+def with_loads(moves: Sequence[Moves], kept: Sequence[Booleans]) -> list[Moves]:
+    """Return the moves that a way from the first rank on has with loads that are kept, [loads]."""
+    reached = np.zeros(1, dtype=np.int64)
+    found = []
+    for own, mask in zip(moves, kept, strict=True):
+        inside = mask[own.load] & np.isin(own.before, reached)
+        reached = np.unique(own.after[inside])
+        found.append(
+            Moves(before=own.before[inside], after=own.after[inside], load=own.load[inside])
+        )
+    return found
+
+
 def numbered(
     before: Integers, after: Integers, load: Integers, count: int
 ) -> tuple[Moves, Integers]:
@@ -44,7 +59,11 @@ def numbered(
 
 
 def moves_by_sums(
-    instance: Instance, loads: Sequence[Sequence[Load]], *, by_region: bool = False
+    instance: Instance,
+    loads: Sequence[Sequence[Load]],
+    *,
+    most: float = float("inf"),
+    by_region: bool = False,
 ) -> list[Moves]:
     """Return every rank's moves where ranks share the layers of every kind as they like.
 
@@ -52,7 +71,7 @@ def moves_by_sums(
     kinds that follow one another in turns are counted together, which leaves fewer states.
 
     Raises:
-        TooManyError: if there are too many.
+        TooManyError: if there are more than `most` in all, or too many to be looked at.
     """
     free = list(instance.free_kinds)
     joined = _regions(instance) if by_region else np.eye(len(free), dtype=np.int64)
@@ -61,7 +80,7 @@ def moves_by_sums(
     base = instance.block_count + 1
     held = [np.array(own, dtype=np.int64).reshape(len(own), len(free)) @ joined for own in loads]
     counted = [np.column_stack([own, own.sum(axis=1)]) for own in held]
-    least, most = _held_behind(counted)
+    fewest, largest = held_behind(counted)
     whole = np.append(totals, totals.sum())
     states = np.zeros(1, dtype=np.int64)
     found = []
@@ -70,12 +89,14 @@ def moves_by_sums(
             raise TooManyError
         before = states[:, None] // weights % base
         left = (whole - np.column_stack([before, before.sum(axis=1)]))[:, None, :] - own[None, :, :]
-        inside = ((left >= least[rank]) & (left <= most[rank])).all(axis=2)
+        inside = ((left >= fewest[rank]) & (left <= largest[rank])).all(axis=2)
         start, load = np.nonzero(inside)
         after = states[start] + (held[rank] @ weights)[load]
         moves, states = numbered(start, after, load, max(len(own), 1))
         found.append(moves)
-    return _ended(found, np.flatnonzero(states == totals @ weights))
+        if sum(len(one.load) for one in found) > most:
+            raise TooManyError
+    return ended(found, np.flatnonzero(states == totals @ weights))
 
 
 def _regions(instance: Instance) -> Integers:
@@ -84,9 +105,11 @@ def _regions(instance: Instance) -> Integers:
     return np.asarray(regions[:, None] == np.arange(regions.max() + 1), dtype=np.int64)
 
 
-def _held_behind(counted: Sequence[Integers]) -> tuple[list[Integers], list[Integers]]:
+def held_behind(
+    counted: Sequence[NDArray[Any]],
+) -> tuple[list[NDArray[Any]], list[NDArray[Any]]]:
     """Return the least and the most that the ranks behind each one hold, by rank [columns]."""
-    least = most = np.zeros(counted[0].shape[1], dtype=np.int64)
+    least = most = np.zeros(counted[0].shape[1], dtype=counted[0].dtype)
     found = []
     for own in reversed(counted):
         found.append((least, most))
@@ -122,7 +145,7 @@ def moves_along_the_chain(
         load = order[place[start, end]] if len(own) else np.zeros(0, dtype=np.int64)
         moves, states = numbered(start, ends[end], load, max(len(own), 1))
         found.append(moves)
-    return _ended(found, np.flatnonzero(states == instance.block_count))
+    return ended(found, np.flatnonzero(states == instance.block_count))
 
 
 def _chain_codes(instance: Instance) -> tuple[Integers, Integers, Integers]:
@@ -136,7 +159,7 @@ def _chain_codes(instance: Instance) -> tuple[Integers, Integers, Integers]:
     return weights, weights[-2] * edges, weights[-1] * edges
 
 
-def _ended(moves: list[Moves], last: Integers) -> list[Moves]:
+def ended(moves: list[Moves], last: Integers) -> list[Moves]:
     """Return the moves with the last rank's to one of its states only, which becomes state 0."""
     inside = np.isin(moves[-1].after, last)
     final = moves[-1]

@@ -188,10 +188,14 @@ def _levelled(ranks: Sequence[RankLoads], branching: Branching) -> Sequence[Rank
     """Return the loads with the bounds that levelling has raised, None where none is left."""
     if not branching.loads:
         return None
-    return [
-        replace(own, both=floors[0], is_packed=packed)
-        for own, floors, packed in zip(ranks, branching.floors, branching.is_packed, strict=True)
-    ]
+    found = []
+    for own, left, floors, packed in zip(
+        ranks, branching.loads, branching.floors, branching.is_packed, strict=True
+    ):
+        kept = set(left)
+        some = own.taken(np.array([load in kept for load in own.loads]))
+        found.append(replace(some, both=floors[0], is_packed=packed))
+    return found
 
 
 def placing_of(instance: Instance, *, cutoff_seconds: float) -> Placing:

@@ -9,6 +9,7 @@ P1. Alone: each rank's phi with its least blocks at the cheapest kind's price.
 P2. Counted: at level W a rank holds n_g(W) blocks at most, if all were of the cheapest kind; the
     least W at which that is room for all blocks, a whole number on each rank. Below that W, it is
     no less than the least phi_g(n_g(W) + 1): from one such number to the next it is reached.
+    The same holds of the blocks of one kind at their own price, if the others cost nothing.
 P3. Pooled: a mean with weights y_g that make a layer cost the same on any rank,
     W >= sum_g y_g offset_g + sum_k L_k min_g (y_g price[k, g]) at any one grid point of each group.
 P4. Sum: by duality, for any alpha, beta >= 0 and rent >= 0 with
@@ -80,6 +81,13 @@ class Pools:
         for share in shares:
             found = np.maximum(found, self._priced_sum(share, most))
         return np.asarray(found)
+
+    def weights(self, rooms: Floats) -> Floats:
+        """Return P3's weights where ranks hold shares of all blocks by their rooms, [groups, rows].
+
+        Over all ranks they add up to 1.
+        """
+        return self._weights(self._at(self._within(rooms))[1])
 
     def rooms(self, limit: Floats) -> Floats:
         """Return the most blocks on a rank of each group with phi within `limit`, [groups, rows].
@@ -161,6 +169,24 @@ class Pools:
 
     def _counted_level(self, level: Floats) -> Floats:
         """Return P2 or a level below it, but no less than a `level` known to be reached, [rows]."""
+        found = self._risen(level)
+        if len(self.prices) > 1:
+            for kind in range(len(self.prices)):
+                found = self._of_kind(kind)._risen(found)  # noqa: SLF001
+        return found
+
+    def _of_kind(self, kind: int) -> Pools:
+        """Return the pools of the blocks of one kind alone, of which a rank may hold none."""
+        return Pools(
+            prices=self.prices[kind : kind + 1],
+            offset=self.offset,
+            counts=self.counts[kind : kind + 1],
+            size=self.size,
+            least=np.zeros_like(self.least),
+        )
+
+    def _risen(self, level: Floats) -> Floats:
+        """Return the level at which there is room for all blocks, from one that is reached on."""
         found = level.copy()
         rows, left = np.arange(len(level)), self
         for _ in range(_RISES_MOST):
@@ -195,12 +221,17 @@ class Pools:
     def _pooled_level(self, blocks: Floats) -> Floats:
         """Return P3 at the grid points that are dearest for `blocks`, [rows]."""
         offset, prices = self._at(blocks)
-        inverse = np.where(self._used, 1.0 / np.maximum(self._summed(prices), _TINY), 0.0)
-        weight = inverse / (self.size * inverse).sum(axis=0)
+        weight = self._weights(prices)
         level: Floats = (self.size * weight * offset).sum(axis=0)
         for count, price in zip(self.counts, prices, strict=True):
             level = level + count * np.where(self._used, weight * price, np.inf).min(axis=0)
         return level
+
+    def _weights(self, prices: Floats) -> Floats:
+        """Return weights at which all blocks cost the same on any rank, [groups, rows]."""
+        inverse = np.where(self._used, 1.0 / np.maximum(self._summed(prices), _TINY), 0.0)
+        weights: Floats = inverse / (self.size * inverse).sum(axis=0)
+        return weights
 
     def _priced_sum(self, blocks: Floats, most: Floats | None) -> Floats:
         """Return P4 at the grid points that are dearest for `blocks`, [rows]."""

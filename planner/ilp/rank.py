@@ -194,8 +194,8 @@ def rank_of(
         places=places,
         held=np.array(
             [
-                [*with_pinned(instance, rank, load[:free]), *held_edges(instance, load)]
-                for load in loads
+                [*with_pinned(instance, rank, load[:free]), *edges]
+                for load, edges in zip(loads, held_edges(instance, rank, loads), strict=True)
             ],
             dtype=np.int64,
         ),

@@ -8,15 +8,19 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from planner.cost.configuration import Booleans, Floats
+from planner.ilp.chunks import edged_moves_by_chunks
 from planner.ilp.duals import scaled
 from planner.ilp.instance import Instance
 from planner.ilp.loads import Load
+from planner.ilp.moves import Moves, moves_by_sums, with_loads
+from planner.ilp.patterns import TooManyError
 from planner.ilp.rank import Rank, rank_of
 from planner.ilp.reduction import Reduction
 from planner.ilp.sharpening import Tables
-from planner.ilp.transitions import Step, steps_of
+from planner.ilp.transitions import Step, steps_along, steps_of
 
-_SUMS_MOST = 300
+_SUMS_MOST = 400_000
+_EDGED_MOST = 8000
 _ROUNDING = 1e-9
 
 
@@ -131,9 +135,7 @@ def linked(
     Raises:
         TooManyError: if there are too many.
     """
-    most = limit - reduced.bounds.fill_sum
-    slowest = most - reduced.bounds.largest_end
-    below = [own.taken((own.both <= most) & (own.pace <= slowest)) for own in ranks]
+    below = _below(reduced, ranks, limit)
     if not all(own.loads for own in below):
         return None
     steps = steps_of(
@@ -145,11 +147,94 @@ def linked(
     )
     if steps is None:
         return None
+    return _linked(below, steps)
+
+
+def linked_with_edges(
+    instance: Instance, reduced: Reduction, ranks: Sequence[RankLoads], *, limit: float
+) -> Linked | None:
+    """Return the same where ranks hold several parts and cuts differ by place.
+
+    `ranks` are priced with every cut where it adds the least; what ways along the chain lead to is
+    priced with its edges.
+
+    Raises:
+        TooManyError: if there are too many.
+    """
+    below = _below(reduced, ranks, limit)
+    if not all(own.loads for own in below):
+        return None
+    found = edged_moves_by_chunks(instance, reduced.windows, [own.loads for own in below])
+    if found is None:
+        raise TooManyError
+    moves, loads = _used(*found)
+    if not all(loads):
+        return None
+    if sum(map(len, loads)) > _EDGED_MOST:
+        raise TooManyError
+    edged = ranks_of(instance, reduced, loads)
+    kept = [_is_below(reduced, own, limit) for own in edged]
+    steps = steps_along(with_loads(moves, kept))
+    return None if steps is None else _linked(edged, steps)
+
+
+def linked_by_sums(
+    instance: Instance, reduced: Reduction, ranks: Sequence[RankLoads], *, limit: float
+) -> Linked | None:
+    """Return the same without regard to the order of the chain, which is little to look at.
+
+    Raises:
+        TooManyError: if there are too many.
+    """
+    below = _below(reduced, ranks, limit)
+    if not all(own.loads for own in below):
+        return None
+    moves = moves_by_sums(instance, [own.loads for own in below], most=_SUMS_MOST)
+    steps = steps_along(moves)
+    return None if steps is None else _linked(below, steps)
+
+
+def kept_ways(left: Linked, masks: Sequence[Booleans]) -> Linked | None:
+    """Return the ways with loads that are kept, [loads] by rank; None where there is none."""
+    if all(mask.all() for mask in masks):
+        return left
+    moves = [Moves(before=own.before, after=own.after, load=own.load) for own in left.steps]
+    steps = steps_along(with_loads(moves, masks))
+    return None if steps is None else _linked(left.ranks, steps)
+
+
+def _used(
+    moves: Sequence[Moves], loads: Sequence[Sequence[Load]]
+) -> tuple[list[Moves], list[list[Load]]]:
+    """Return moves on a whole way with the loads that these have."""
+    steps = steps_along(moves)
+    if steps is None:
+        return [], [[]]
+    kept, held = [], []
+    for step, own in zip(steps, loads, strict=True):
+        places, load = np.unique(step.load, return_inverse=True)
+        kept.append(Moves(before=step.before, after=step.after, load=load))
+        held.append([own[place] for place in places.tolist()])
+    return kept, held
+
+
+def _is_below(reduced: Reduction, own: RankLoads, limit: float) -> Booleans:
+    """Return which loads plans of at most the limit may have, [loads]."""
+    most = limit - reduced.bounds.fill_sum
+    return np.asarray((own.both <= most) & (own.pace <= most - reduced.bounds.largest_end))
+
+
+def _below(reduced: Reduction, ranks: Sequence[RankLoads], limit: float) -> list[RankLoads]:
+    return [own.taken(_is_below(reduced, own, limit)) for own in ranks]
+
+
+def _linked(ranks: Sequence[RankLoads], steps: Sequence[Step]) -> Linked:
+    """Return the ranks with those of their loads alone that steps have."""
     used = [np.unique(step.load) for step in steps]
     return Linked(
         ranks=tuple(
             own.taken(np.isin(np.arange(len(own.loads)), places))
-            for own, places in zip(below, used, strict=True)
+            for own, places in zip(ranks, used, strict=True)
         ),
         steps=tuple(
             replace(step, load=np.searchsorted(places, step.load))

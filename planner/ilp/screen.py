@@ -17,6 +17,7 @@ from planner.cost.configuration import Booleans, Floats, Integers
 from planner.cost.layer_costs import BytesTable, LayerSeconds, SecondsTable
 from planner.ilp.columns import (
     Column,
+    Joined,
     Layer,
     Options,
     PlainLayer,
@@ -106,8 +107,13 @@ def _share_transients(
         return
     own, rooms, rows = chains.of_rows(left), rooms[:, left], rows[left]
     both, fill = own.both(rooms), own.fill(rooms)
-    found, _ = _closer(both, fill, both.least_level(), rooms, limits=limits[rows])
+    found, rooms = _closer(both, fill, both.least_level(), rooms, limits=limits[rows])
     bounds[rows] = np.maximum(bounds[rows], np.minimum(found, limits[rows]))
+    left = np.flatnonzero(bounds[rows] < limits[rows])
+    if len(left):
+        own, rooms, rows = own.of_rows(left), rooms[:, left], rows[left]
+        found = own.whole(rooms, both.of_rows(left).weights(rooms)).least_sum(rooms)
+        bounds[rows] = np.maximum(bounds[rows], np.minimum(found, limits[rows]))
 
 
 def _fitting(held: _Held) -> tuple[Integers, Floats]:
@@ -248,6 +254,22 @@ class _Chains:
         own = self.ranks.fill_share * self._exchange()
         costs = [layer_fill(layer, self.ranks) for layer in self._layers()]
         return self._priced(costs, own, _FILL_MULTIPLIERS, rooms)
+
+    def whole(self, rooms: Floats, share: Floats) -> Pools:
+        """Return fills with a share of omega, [groups, rows], where ranks hold `rooms` at most."""
+        exchange = self._exchange()
+        end = _step_end(self.seconds, self.ranks)
+        both = self.ranks.repeats * self.ranks.pace_share * exchange + end
+        costs = [
+            Joined(
+                fill=layer_fill(layer, self.ranks),
+                omega=layer_omega(layer, self.ranks),
+                share=share,
+            )
+            for layer in self._layers()
+        ]
+        own = self.ranks.fill_share * exchange + share * both
+        return self._priced(costs, own, _MULTIPLIERS, rooms)
 
     def _layers(self) -> list[tuple[LayerSeconds, ...]]:
         """Return every layer on each kind of device."""

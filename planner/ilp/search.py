@@ -36,7 +36,7 @@ from planner.space.degrees import enumerate_configurations
 ProgressCallback = Callable[[Progress], None]
 
 _FAR = 1.05
-_RANKS_LOOKED_AT = 32
+_RANKS_LOOKED_AT = 128
 _SHARPENING_REACH = 0.05
 _SHARPENING_SECONDS = 0.4
 _SCREENED_AT_ONCE = 256

@@ -9,18 +9,32 @@ import numpy as np
 
 from planner.cost.configuration import Floats
 from planner.ilp.bounds import ObjectiveBounds
-from planner.ilp.branching import Branching, Region
+from planner.ilp.branching import Branching
 from planner.ilp.decomposition import Box, Decomposition, Weights
 from planner.ilp.edges import loads_with_edges
 from planner.ilp.instance import Instance
 from planner.ilp.levelling import levelled
 from planner.ilp.loads import Load, loads_of
 from planner.ilp.patterns import TooManyError
-from planner.ilp.rank_loads import Linked, linked, packed_ranks, ranks_of
+from planner.ilp.places import everywhere, placed
+from planner.ilp.rank import Caps
+from planner.ilp.rank_loads import (
+    Linked,
+    RankLoads,
+    linked,
+    linked_by_sums,
+    linked_with_edges,
+    loads_in_band,
+    packed_ranks,
+    ranks_of,
+)
 from planner.ilp.reduction import Reduction, reduction
+from planner.ilp.regions import Region
 from planner.ilp.sharpening import Tables
+from planner.ilp.tightening import tightened
 
 _EVEN = (0.0, 0.5, 1.0)
+_LOADS_LISTED = 150_000
 _LOADS_MOST = 8000
 EASING = 1e-9
 _LEVEL_SECONDS = 0.5
@@ -36,26 +50,45 @@ def branching_of(
 ) -> Branching | None:
     """Return what is to be looked into for plans of at most the cutoff, maybe nothing at all.
 
-    None where ranks may hold too many different loads, or where what a cut costs differs by place
-    and ranks hold several parts of the chain (`planner.ilp.placing` does that). Ranks are levelled
-    for some `seconds` first.
+    None where ranks may hold too many different loads. Ranks are levelled for some `seconds` first.
     """
     reduced = reduction(instance, cutoff_seconds=cutoff_seconds, bounds=bounds)
     if reduced is None:
         return nothing(instance, cutoff_seconds)
-    loads = _loads(instance, reduced, tables)
-    if loads is None:
-        return None
-    ranks = ranks_of(instance, reduced, loads)
-    if tables is not None:
-        ranks = packed_ranks(instance, ranks, tables)
     try:
-        left = linked(instance, reduced, ranks, limit=cutoff_seconds * (1.0 + EASING))
+        left = _linked(instance, reduced, tables, limit=cutoff_seconds * (1.0 + EASING))
     except TooManyError:
         return None
     if left is None:
         return nothing(instance, cutoff_seconds)
     return branching_on(instance, reduced, left, cutoff_seconds=cutoff_seconds, seconds=seconds)
+
+
+def _linked(
+    instance: Instance, reduced: Reduction, tables: Tables | None, *, limit: float
+) -> Linked | None:
+    """Return the loads of plans of at most the limit and their ways, None where there are none.
+
+    Raises:
+        TooManyError: if there are too many.
+    """
+    loads = _loads(instance, reduced, tables, most=limit - reduced.bounds.fill_sum)
+    if loads is None:
+        raise TooManyError
+    if not all(loads):
+        return None
+    is_edged = instance.extras is not None and not instance.is_in_order
+    cheapest = placed(instance, everywhere(instance)) if is_edged else instance
+    ranks = ranks_of(cheapest, reduced, loads)
+    if tables is not None:
+        ranks = packed_ranks(instance, ranks, tables)
+    if instance.is_in_order or instance.is_uniform:
+        return linked(instance, reduced, ranks, limit=limit)
+    some = _shared(instance, reduced, ranks, limit=limit)
+    if some is None:
+        return None
+    link = linked_with_edges if is_edged else linked
+    return link(instance, reduced, some, limit=limit)
 
 
 def branching_on(
@@ -72,12 +105,13 @@ def branching_on(
     Ranks are levelled for some `seconds` first. Plans are evaluated as ones of the `whole`.
     """
     limit = cutoff_seconds * (1.0 + EASING)
-    box = _box(reduced, limit)
-    if box.is_empty():
+    bounds = reduced.bounds
+    tight = tightened(left, _box(reduced, limit), fill_sum=bounds.fill_sum, limit=limit)
+    if tight is None:
         return nothing(instance, cutoff_seconds)
-    ranks = left.ranks
+    ranks, box = tight.left.ranks, tight.box
     decomposition = Decomposition(
-        instance=instance, ranks=tuple(own.rank for own in ranks), steps=left.steps
+        instance=instance, ranks=tuple(own.rank for own in ranks), steps=tight.left.steps
     )
     level = levelled(
         decomposition,
@@ -91,29 +125,59 @@ def branching_on(
         decomposition=decomposition,
         whole=whole or instance,
         loads=[own.loads for own in ranks],
-        floors=tuple((both, own.pace) for both, own in zip(level.floors, ranks, strict=True)),
+        floors=tuple(
+            (both, own.pace, end)
+            for both, own, end in zip(level.floors, ranks, _ends(decomposition), strict=True)
+        ),
         is_packed=level.is_packed,
-        fill_sum=reduced.bounds.fill_sum,
+        fill_sum=tight.fill_sum,
         limit=limit,
     )
-    if level.value < box.most_both:
+    if level.value < box.most_both and not box.is_empty():
         branching.offer_packed(level.loads)
         branching.push(_everything(decomposition, box, branching.floors, limit=limit))
     return branching
 
 
+def _ends(decomposition: Decomposition) -> list[Floats]:
+    """Return the least end of every load, by rank [loads]."""
+    return [rank.priced(0.0, 1.0, Caps(), fill_weight=0.0).least() for rank in decomposition.ranks]
+
+
+def _shared(
+    instance: Instance, reduced: Reduction, ranks: Sequence[RankLoads], *, limit: float
+) -> Sequence[RankLoads] | None:
+    """Return the loads that ranks can have together in any order, None where there are none."""
+    try:
+        left = linked_by_sums(instance, reduced, ranks, limit=limit)
+    except TooManyError:
+        return ranks
+    if left is None:
+        return None
+    fill_sum = reduced.bounds.fill_sum
+    tight = tightened(left, _box(reduced, limit), fill_sum=fill_sum, limit=limit)
+    return None if tight is None else tight.left.ranks
+
+
 def _loads(
-    instance: Instance, reduced: Reduction, tables: Tables | None
+    instance: Instance, reduced: Reduction, tables: Tables | None, *, most: float
 ) -> list[list[Load]] | None:
-    """Return what ranks may hold: where it was packed exactly, only what stays below the cutoff."""
+    """Return what ranks may hold in plans with no rho t + u above `most`.
+
+    Where it was packed exactly, that is only what stays below the cutoff.
+    """
     loads: list[list[Load]] | None
     if tables is not None:
         loads = [list(table) for table in tables.both]
     else:
-        loads = loads_of(instance, reduced.windows, most=_LOADS_MOST)
-    if loads is None or instance.extras is None:
-        return loads
+        loads = loads_of(instance, reduced.windows, most=_LOADS_LISTED)
+        if loads is not None and not instance.is_uniform:
+            loads = loads_in_band(instance, loads, most=most)
+    if loads is None or sum(map(len, loads)) > _LOADS_MOST:
+        return None
     cuts = reduced.windows.cuts
+    if instance.extras is None or not instance.is_in_order:
+        return loads
     return None if cuts is None else loads_with_edges(instance, cuts, loads, most=_LOADS_MOST)
 
 
@@ -146,13 +210,13 @@ def _box(reduced: Reduction, limit: float) -> Box:
 def _everything(
     decomposition: Decomposition,
     box: Box,
-    floors: Sequence[tuple[Floats, Floats]],
+    floors: Sequence[tuple[Floats, Floats, Floats]],
     *,
     limit: float,
 ) -> Region:
     """Return all plans, under the best of a few even weights."""
     count = len(decomposition.ranks)
-    allowed = tuple(both <= box.most_both for both, _ in floors)
+    allowed = tuple(both <= box.most_both for both, _, _ in floors)
     regions: list[Region] = []
     for share in _EVEN:
         weights = Weights(pace=np.full(count, share / count), end=np.full(count, share / count))

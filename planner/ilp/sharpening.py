@@ -16,7 +16,7 @@ from planner.ilp.bounds import ObjectiveBounds
 from planner.ilp.cutting import cuts_with_loads
 from planner.ilp.duals import scaled
 from planner.ilp.instance import Assignment, Instance
-from planner.ilp.loads import Load, loads_of
+from planner.ilp.loads import Load, has_few_sums, loads_of
 from planner.ilp.packer import Packer
 from planner.ilp.reduction import Reduction
 
@@ -53,7 +53,7 @@ def sharpened(
     None where ranks may hold too many different loads, or at the deadline (of `perf_counter`).
     """
     loads = loads_of(instance, reduced.windows, most=_LOADS_MOST)
-    if loads is None:
+    if loads is None or not has_few_sums(instance):
         return None
     bounds = reduced.bounds
     limit = (cutoff_seconds - bounds.fill_sum) * (1.0 + _EASING)

@@ -128,15 +128,16 @@ def _branching(
     state: State, index: int, instance: Instance, *, cutoff_seconds: float
 ) -> Branching | Placing | None:
     """Return what there is to look into below a cutoff, by what ranks hold and where cuts lie."""
-    if instance.extras is not None and not instance.is_in_order:
-        return placing_of(instance, cutoff_seconds=cutoff_seconds)
-    return branching_of(
+    found = branching_of(
         instance,
         cutoff_seconds=cutoff_seconds,
         bounds=state.bounds.get(index),
         tables=state.tables.get(index),
         seconds=state.seconds_left,
     )
+    if found is None and instance.extras is not None and not instance.is_in_order:
+        return placing_of(instance, cutoff_seconds=cutoff_seconds)
+    return found
 
 
 def _program(state: State, index: int, instance: Instance) -> None:

@@ -16,7 +16,6 @@ from planner.ilp.instance import Instance
 from planner.ilp.levels import Windows
 from planner.ilp.loads import Load
 from planner.ilp.moves import Moves, moves_along_the_chain, moves_by_sums
-from planner.ilp.patterns import TooManyError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,12 +43,16 @@ def steps_of(
     """Return the steps of all ranks between states that lie on a whole way, None without any.
 
     The last rank reaches one state. Where the order of the chain has to be left aside, there may be
-    `sums_most` loads of several kinds.
+    `sums_most` moves between sums of loads.
 
     Raises:
         TooManyError: if there are too many.
     """
-    moves = _moves(instance, windows, loads, sums_most=sums_most, by_region=by_region)
+    return steps_along(_moves(instance, windows, loads, sums_most=sums_most, by_region=by_region))
+
+
+def steps_along(moves: Sequence[Moves]) -> list[Step] | None:
+    """Return the steps of all ranks from their moves, those on a whole way alone; None without."""
     kept: list[Moves] = []
     alive = np.zeros(1, dtype=np.int64)
     for own in reversed(moves):
@@ -78,9 +81,7 @@ def _moves(
     by_chunks = moves_by_chunks(instance, windows, loads)
     if by_chunks is not None:
         return by_chunks
-    if sum(map(len, loads)) > sums_most:
-        raise TooManyError
-    return moves_by_sums(instance, loads)
+    return moves_by_sums(instance, loads, most=sums_most)
 
 
 def _step(moves: Moves) -> Step:
@@ -100,6 +101,15 @@ def least_sums(steps: Sequence[Step], tables: Sequence[Floats]) -> Floats:
     for step, table in zip(steps, tables, strict=True):
         reached = np.minimum.reduceat(reached[step.before] + table[step.load], step.starts, axis=0)
     return np.asarray(reached[0])
+
+
+def least_maximum(steps: Sequence[Step], tables: Sequence[Floats]) -> float:
+    """Return the least maximum over ranks of tables [loads], inf where no way has finite ones."""
+    reached = np.full(1, -np.inf)
+    for step, table in zip(steps, tables, strict=True):
+        most = np.maximum(reached[step.before], table[step.load])
+        reached = np.minimum.reduceat(most, step.starts)
+    return float(reached[0])
 
 
 def best_loads(steps: Sequence[Step], tables: Sequence[Floats]) -> tuple[int, ...]:

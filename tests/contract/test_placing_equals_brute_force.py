@@ -1,24 +1,30 @@
-"""Placing settles what trying everything finds, where ranks hold several parts of a chain.
+"""What settles ranks of several parts finds what trying everything finds, where cuts differ.
 
-Its bounds never exceed the optimum on the way, and windows of the cuts lose no plan.
+That is branching on loads with their edges, and placing where these are too many. Their bounds
+never exceed the optimum on the way, and windows of the cuts lose no plan.
 """
 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 
 import numpy as np
 import pytest
 
+from planner.ilp.branching import Branching
 from planner.ilp.instance import Instance
 from planner.ilp.places import at_cuts, everywhere, halves, placed
-from planner.ilp.placing import placing_of
+from planner.ilp.placing import Placing, placing_of
+from planner.ilp.settling import branching_of
 from tests.contract.test_branching_equals_brute_force import assert_found_the_best
 from tests.oracle import least_step
 from tests.small_chains import seeded_instance
 
 SEEDS = range(1200)
 ROUNDS_MOST = 400
+
+Settle = Callable[[Instance, float], Branching | Placing]
 
 
 def several_parts() -> list[tuple[int, Instance, float]]:
@@ -34,11 +40,26 @@ def several_parts() -> list[tuple[int, Instance, float]]:
     return found
 
 
+def branched(instance: Instance, cutoff_seconds: float) -> Branching:
+    """Branching on loads with their edges, of which there are few here."""
+    found = branching_of(instance, cutoff_seconds=cutoff_seconds)
+    assert found is not None
+    return found
+
+
+def placed_by_windows(instance: Instance, cutoff_seconds: float) -> Placing:
+    return placing_of(instance, cutoff_seconds=cutoff_seconds)
+
+
+WAYS = pytest.mark.parametrize("settle", [branched, placed_by_windows])
+
+
+@WAYS
 @pytest.mark.parametrize("above", [0.0, 0.02, 0.5])
-def test_placing_finds_the_optimum_below_a_cutoff(above: float) -> None:
+def test_the_optimum_is_found_below_a_cutoff(settle: Settle, above: float) -> None:
     seen: Counter[str] = Counter()
     for seed, instance, best in several_parts():
-        found = placing_of(instance, cutoff_seconds=best * (1.0 + above))
+        found = settle(instance, best * (1.0 + above))
         for _ in range(ROUNDS_MOST):
             if not np.isfinite(found.lower()) or not found.waiting:
                 break
@@ -51,11 +72,12 @@ def test_placing_finds_the_optimum_below_a_cutoff(above: float) -> None:
     assert seen["settled"] > max(9 * seen["left"], 40)
 
 
+@WAYS
 @pytest.mark.parametrize("below", [1e-6, 0.01])
-def test_placing_finds_nothing_below_the_optimum(below: float) -> None:
+def test_nothing_is_found_below_the_optimum(settle: Settle, below: float) -> None:
     settled = 0
     for seed, instance, best in several_parts():
-        found = placing_of(instance, cutoff_seconds=best * (1.0 - below))
+        found = settle(instance, best * (1.0 - below))
         for _ in range(ROUNDS_MOST):
             if not np.isfinite(found.lower()) or not found.waiting:
                 break

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from itertools import combinations
 
 import numpy as np
 import pytest
 
 from planner.ilp import transitions
-from planner.ilp.instance import Instance, Kind, load_of_cuts
+from planner.ilp.chunks import edged_moves_by_chunks
+from planner.ilp.cutting import cuts_with_loads
+from planner.ilp.instance import CutExtras, Instance, Kind, load_of_cuts
 from planner.ilp.levels import everything
 from planner.ilp.loads import Load, loads_of
 from planner.ilp.patterns import TooManyError
-from planner.ilp.transitions import Step, steps_of
+from planner.ilp.transitions import Step, steps_along, steps_of
 
 SEEDS = range(250)
 CHAINS = ("01", "001", "0001", "01101", "0112", "012", "10")
@@ -101,6 +104,52 @@ def test_ways_are_those_to_cut_the_chain(seed: int) -> None:
     assert set(loads_of_all_ways(steps, loads)) == loads_of_all_cuts(instance)
 
 
+def with_classes(instance: Instance, seed: int) -> Instance:
+    """Cuts that cost differently behind blocks of two or three classes, which kinds do not say."""
+    numbers = np.random.default_rng(seed)
+    count = int(numbers.integers(2, 4))
+    pattern = numbers.integers(0, count, size=int(numbers.integers(1, 4)))
+    classes = np.resize(pattern, instance.block_count)
+    classes[: int(numbers.integers(0, 3))] = 0
+    added = np.zeros((len(instance.holders) - 1, count))
+    extras = CutExtras(pace=added, fill=added, first_bytes=added, second_bytes=added)
+    return replace(instance, extras=extras, classes=tuple((int(one), 1) for one in classes))
+
+
+def edged_loads_of_cuts(instance: Instance, cuts: tuple[int, ...]) -> tuple[Load, ...]:
+    """What ranks hold between some cuts, with the class of the block before each of these."""
+    edges: list[list[int]] = [[] for _ in range(instance.stage_count)]
+    for stage, rank in enumerate(instance.holders):
+        for place, beside in ((stage, stage - 1), (stage + 1, stage + 1)):
+            is_cut = 0 < cuts[place] < instance.block_count
+            apart = is_cut and instance.holders[beside] != rank
+            edges[rank].append(1 + int(instance.block_classes[cuts[place] - 1]) if apart else 0)
+    loads = load_of_cuts(instance, cuts)
+    return tuple((*load, *own) for load, own in zip(loads, edges, strict=True))
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_ways_with_edges_are_those_to_cut_the_chain(seed: int) -> None:
+    instance = with_classes(a_random_instance(seed), seed)
+    windows = everything(instance)
+    loads = loads_of(instance, windows, most=10_000)
+    assert loads is not None
+    found = edged_moves_by_chunks(instance, windows, loads)
+    assert found is not None
+    moves, edged = found
+    steps = steps_along(moves)
+    assert steps is not None
+    expected = {
+        edged_loads_of_cuts(instance, (0, *inner, instance.block_count))
+        for inner in combinations(range(1, instance.block_count), len(instance.holders) - 1)
+    }
+    assert set(loads_of_all_ways(steps, edged)) == expected
+    for held in sorted(expected)[:: max(len(expected) // 5, 1)]:
+        cuts = cuts_with_loads(instance, held)
+        assert cuts is not None
+        assert edged_loads_of_cuts(instance, cuts) == held
+
+
 @pytest.mark.parametrize("seed", SEEDS)
 def test_a_rank_has_the_loads_that_some_cuts_leave_it(seed: int) -> None:
     """Both neighbours' room is theirs alone: no load is lost, and few more are listed."""
@@ -125,3 +174,16 @@ def test_sums_take_over_where_chunks_are_too_many(monkeypatch: pytest.MonkeyPatc
     steps = steps_of(instance, windows, loads, sums_most=10_000)
     assert steps is not None
     assert set(loads_of_all_ways(steps, loads)) > loads_of_all_cuts(instance)
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_cuts_of_a_long_chain_are_found_by_what_ranks_hold(seed: int) -> None:
+    """Eleven ranks hold two parts each of a hybrid chain: too many ways to try them all."""
+    numbers = np.random.default_rng(seed)
+    chain = [0, 0, 0, *([1, 2, 0, 0, 0, 0] * 10), 0]
+    instance = an_instance(tuple(range(11)) * 2, chain)
+    inner = np.sort(numbers.choice(np.arange(1, len(chain)), 21, replace=False))
+    loads = [tuple(load) for load in load_of_cuts(instance, (0, *inner.tolist(), len(chain)))]
+    cuts = cuts_with_loads(instance, loads, tries=500)
+    assert cuts is not None
+    assert [tuple(load) for load in load_of_cuts(instance, cuts)] == loads

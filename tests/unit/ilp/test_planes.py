@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 
 from planner.ilp import planes
-from planner.ilp.branching import Branching, Region
+from planner.ilp.branching import Branching
 from planner.ilp.master import Master
 from planner.ilp.planes import WeightSearch
+from planner.ilp.regions import Region
 from planner.ilp.settling import branching_of
 from tests.oracle import least_step
 from tests.small_chains import seeded_instance
