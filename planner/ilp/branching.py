@@ -13,6 +13,7 @@ import heapq
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from itertools import islice
 
 import numpy as np
 
@@ -47,6 +48,8 @@ _WIDE_SECONDS = 0.15
 _NARROW_SECONDS = 0.7
 _SKIPPED_MOST = 3
 _SKETCHED_AT = (0, 4, 16, 64)
+_SKETCHES_MOST = 40
+_SKETCHES_TAKEN = 3
 _ROUNDING = 1e-12
 _REACH_GROWTH = 4.0
 _WIDTH_LEAST = 1e-6
@@ -147,8 +150,12 @@ class Branching:
 
     def _sketch(self, bounded: Bounded) -> None:
         """Look for plans of loads near a bound."""
-        for path, counts in sketched(self.decomposition.instance, self.decomposition, bounded):
-            self._take(path, counts)
+        taken = 0
+        plans = sketched(self.decomposition.instance, self.decomposition, bounded)
+        for path, counts in islice(plans, _SKETCHES_MOST):
+            taken += self._take(path, counts)
+            if taken == _SKETCHES_TAKEN:
+                break
 
     def _settle(self, region: Region, packed: Packed) -> None:
         """Enumerate what is in a region a little above its bound, or split it if that is too much.

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 
 import numpy as np
 
@@ -31,6 +32,7 @@ from planner.ilp.duals import PricedChain
 from planner.ilp.instance import Instance
 from planner.ilp.levels import Levels, Windows, both, everything, levels_of
 
+_KEPT = 2  # a configuration is bounded, branched on and packed in turn
 _ROUNDING = 1e-9
 _ROUNDS = 8
 _PROGRESS_RATIO = 1e-4
@@ -75,6 +77,7 @@ class _Limit:
     value: float
 
 
+@lru_cache(maxsize=_KEPT)
 def reduction(
     instance: Instance, *, cutoff_seconds: float, bounds: ObjectiveBounds | None = None
 ) -> Reduction | None:

@@ -23,18 +23,19 @@ from planner.ilp.transitions import best_loads, least_sums
 _LOADS_MOST = 24
 _PACES = 16
 _ENDS = 8
-_PLANS_MOST = 3
 _WEIGHTS = ((1.0, 1.0), (1.0, 0.1), (0.1, 1.0), (0.3, 0.3), (0.1, 0.1))
 
 Sketch = tuple[tuple[int, ...], list[Integers]]
 """The place of every rank's load, and its layers by the columns of the rank."""
 
 
-def sketched(instance: Instance, decomposition: Decomposition, bounded: Bounded) -> list[Sketch]:
-    """Return plans for some caps on pace and end, the best first; none where nothing fits."""
+def sketched(
+    instance: Instance, decomposition: Decomposition, bounded: Bounded
+) -> Iterator[Sketch]:
+    """Yield plans for caps on pace and end, the best first; none where nothing fits."""
     near = [_near(own) for own in bounded.through]
     if not all(map(len, near)):
-        return []
+        return
     ranks = np.repeat(np.arange(len(near)), [len(own) for own in near])
     rows = _Rows(instance=instance, ranks=decomposition.ranks, near=near, of=ranks)
     even = 1.0 / instance.stage_count
@@ -54,14 +55,16 @@ def sketched(instance: Instance, decomposition: Decomposition, bounded: Bounded)
         table[loads] = cost[:, ranks == rank].min(axis=0)
         tables.append(table)
     total = least_sums(decomposition.steps, tables) + pace_caps + end_caps
-    best = np.argsort(total, kind="stable")[:_PLANS_MOST]
-    found = []
+    best = np.argsort(total, kind="stable")
+    seen: set[tuple[int, ...]] = set()
     for place in best[np.isfinite(total[best])].tolist():
         path = best_loads(decomposition.steps, [table[:, place] for table in tables])
+        if path in seen:
+            continue
+        seen.add(path)
         taken = list(_places(path, near))
         chosen = [fillings[which] for which in cost[:, taken, place].argmin(axis=0).tolist()]
-        found.append((path, _counts(decomposition.ranks, path, taken, chosen)))
-    return found
+        yield path, _counts(decomposition.ranks, path, taken, chosen)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

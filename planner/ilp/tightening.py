@@ -54,6 +54,8 @@ class _Costs:
 
 def tightened(left: Linked, box: Box, *, fill_sum: float, limit: float) -> Tightened | None:
     """Return what is left of plans of at most the limit, None where that is nothing."""
+    if _is_beyond(left, box):
+        return None
     costs = _Costs.of(left.ranks)
     masks = [np.ones(len(own.loads), dtype=bool) for own in left.ranks]
     for _ in range(_ROUNDS):
@@ -71,6 +73,13 @@ def tightened(left: Linked, box: Box, *, fill_sum: float, limit: float) -> Tight
             break
     kept = kept_ways(left, masks)
     return None if kept is None else Tightened(left=kept, box=box, fill_sum=fill_sum)
+
+
+def _is_beyond(left: Linked, box: Box) -> bool:
+    """Return whether what is known of the loads already says that nothing is left."""
+    both = least_maximum(left.steps, [own.both for own in left.ranks])
+    pace = least_maximum(left.steps, [own.pace for own in left.ranks])
+    return max(both, pace + box.least_end) > box.most_both * (1.0 + _ROUNDING)
 
 
 def _least_fill(

@@ -23,7 +23,7 @@ from planner.ilp.moves import Moves, held_behind, numbered
 from planner.ilp.places import places_of
 from planner.ilp.reading import Reading, reading_of
 
-_CELLS_MOST = 2_000_000
+_CELLS_MOST = 1_000_000
 _NAMES_MOST = 1 << 61
 _ROUNDING = 1e-9
 
@@ -203,7 +203,7 @@ class Walk:
         free = 0 if self.is_folded else parts - 1
         known = [np.flatnonzero(self._ends(part, -1)) for part in range(1, free + 1)]
         count = prod(map(len, known))
-        if count > _CELLS_MOST:
+        if count * self._length_count(0) > _CELLS_MOST:
             return None
         guesses = np.array(list(product(*known)), dtype=np.int64).reshape(count, free)
         places = np.zeros((len(guesses), parts), dtype=np.int64)
