@@ -60,6 +60,7 @@ _PRICE = (
     "sequence_parallel",
     "pipeline_parallel_degree",
     "forwards_first",
+    "turns",
     "context_parallel_degree",
     "context_parallel_kind",
     "expert_parallel_degree",

@@ -13,10 +13,14 @@ from planner.cost.table import memory_limits
 from planner.hardware import DeviceHardware
 from planner.ilp.extract import strategy_of
 from planner.ilp.instance import Assignment, Instance, evaluate
+from planner.ilp.pricing import Pricing
 from planner.ilp.problem import Problem
+from planner.resolution import resolved_cluster, resolved_model, resolved_request
 from planner.schema.plan import Prediction
 from planner.schema.strategy import PipelineSchedule, Strategy
 from planner.space.choices import block_choices, edge_choices
+from planner.space.degrees import enumerate_configurations
+from tests.builders import a_job
 from tests.small_jobs import random_assignment, small_jobs
 
 JOBS = range(120)
@@ -96,3 +100,34 @@ def test_the_instance_has_no_boundary_that_the_cost_model_has_not() -> None:
         for _, instance in job.instances():
             if len(instance.chain) == 1 or instance.stage_count == 1:
                 assert instance.extras is None
+
+
+def test_configurations_share_prices_only_where_these_are_their_own() -> None:
+    """What an instance costs is the same where its configuration is priced by itself.
+
+    Ranks that take turns hide what is synced once a step beside other virtual stages, so that more
+    of these cost less.
+    """
+    asked = a_job(global_batch_size=64, sequence_length=4096, stack="megatron")
+    cluster = resolved_cluster("16x2xa100-sxm4-80gb")
+    request = resolved_request(resolved_model("llama-3-8b"), cluster, asked)
+    job = request.job.resolved
+    problem = Problem(
+        graph=request.model.resolved, workload=request.workload, hardware=request.hardware, job=job
+    )
+    space = enumerate_configurations(problem.graph, problem.hardware, job)
+    choices, edges = block_choices(job.limits), edge_choices(job.limits)
+    together = Pricing(problem, configurations=space.configurations, choices=choices, edges=edges)
+    in_turns = np.flatnonzero(space.configurations.turns > 1)
+    ends = set()
+    for index in np.random.default_rng(21).choice(in_turns, size=40, replace=False).tolist():
+        alone = space.configurations.take(np.array([index]))
+        own = Pricing(problem, configurations=alone, choices=choices, edges=edges).instance(0)
+        shared = together.instance(index)
+        assert len(own.kinds) == len(shared.kinds)
+        for mine, theirs in zip(own.kinds, shared.kinds, strict=True):
+            assert mine.choice == theirs.choice
+            for name in ("pace", "fill", "end", "memory", "transient", "host"):
+                assert getattr(mine, name) == pytest.approx(getattr(theirs, name), rel=1e-12), index
+        ends.add(float(own.kinds[own.free_kinds[0]].end.max()))
+    assert len(ends) > 10
