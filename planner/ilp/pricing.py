@@ -1,8 +1,9 @@
 """Pricing: cost tables of configurations, priced in blocks so that memory stays bounded.
 
-Configurations that differ by their schedule or by the order of devices alone have one row in the
-tables, as what a layer costs depends on neither. What the schedule makes of the ranks is in turn
-the same for all configurations with the same pipeline and micro-batches.
+Configurations that differ by the order of devices alone have one row in the tables, and so do those
+of most schedules: what a layer costs depends on these only in whether all forwards come first, and
+in how many virtual stages of a rank take turns. What the schedule makes of the ranks is in turn the
+same for all configurations with the same pipeline and micro-batches.
 """
 
 from __future__ import annotations
