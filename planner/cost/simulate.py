@@ -208,7 +208,9 @@ def _times(
     for rank, duration, wait, boundary in waits.steps:
         start = free[rank]
         if wait != NO_WAIT:
-            start = max(start, ends[wait] + delays[boundary])
+            arrival = ends[wait] + delays[boundary]
+            if arrival > start:  # max() takes twice as long, and this is the innermost loop
+                start = arrival
         end = free[rank] = start + durations[duration]
         starts.append(start)
         ends.append(end)

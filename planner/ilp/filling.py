@@ -8,7 +8,8 @@ All ranks walk at once.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
@@ -33,9 +34,9 @@ class Filling:
     end: Floats
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class _Columns:
-    """All choices of all kinds side by side, [rows, columns]; `kind` [columns] says whose.
+    """All choices of all kinds side by side, [stages, columns]; `kind` [columns] says whose.
 
     `cost` is what a layer is chosen by: its fill and its weighted omega.
     """
@@ -49,18 +50,42 @@ class _Columns:
     transient: Floats
     host: Floats
 
-    def of(self, rows: Integers) -> _Columns:
-        """Return the columns of some rows."""
-        return replace(
-            self,
-            cost=self.cost[rows],
-            omega=self.omega[rows],
-            fill=self.fill[rows],
-            end=self.end[rows],
-            memory=self.memory[rows],
-            transient=self.transient[rows],
-            host=self.host[rows],
-        )
+    @cached_property
+    def moves(self) -> tuple[Floats, Integers]:
+        """Return seconds lost for a byte saved by leaving a choice, and the one to go to instead.
+
+        Both are [stages, columns]; inf where no choice of its kind saves anything.
+        """
+        return self._moves(np.arange(len(self.cost)), None)
+
+    def moves_within(self, ranks: Integers, host_left: Floats) -> tuple[Floats, Integers]:
+        """Return the same of some ranks with little host memory left, [rows, columns]."""
+        return self._moves(ranks, host_left)
+
+    def _moves(self, ranks: Integers, host_left: Floats | None) -> tuple[Floats, Integers]:
+        shape = (len(ranks), len(self.kind))
+        least, target = np.full(shape, np.inf), np.zeros(shape, dtype=np.int64)
+        for k in range(int(self.kind.max()) + 1):
+            own = np.flatnonzero(self.kind == k)
+            if len(own) > 1:
+                ratio = self._ratios(ranks[:, None], own, host_left)
+                to = ratio.argmin(axis=2)
+                least[:, own] = np.take_along_axis(ratio, to[:, :, None], axis=2)[:, :, 0]
+                target[:, own] = own[to]
+        return least, target
+
+    def _ratios(self, ranks: Integers, own: Integers, host_left: Floats | None) -> Floats:
+        """Return seconds lost for each byte saved from choice to choice, [rows, from, to]."""
+        cost, memory = self.cost[ranks, own], self.memory[ranks, own]
+        saved = memory[:, :, None] - memory[:, None, :]
+        legal = saved > 0.0
+        if host_left is not None:
+            host = self.host[ranks, own]
+            hosted = host[:, None, :] - host[:, :, None]
+            legal &= (hosted <= 0.0) | (hosted <= host_left[:, None, None])
+        ratio = np.full_like(saved, np.inf)
+        np.divide(cost[:, None, :] - cost[:, :, None], saved, out=ratio, where=legal)
+        return ratio
 
 
 def filled(
@@ -79,102 +104,93 @@ def filled(
     [rows] are taken on the device beside the layers.
     """
     weight = 1.0 / instance.stage_count if weight is None else weight
-    columns = _columns(instance, ranks, weight, weight if end_weight is None else end_weight)
-    counts = _cheapest(columns, held)
+    columns = _columns(instance, weight, weight if end_weight is None else end_weight)
+    counts = _cheapest(columns, ranks, held)
     capacity = (instance.capacity_bytes - instance.stage_bytes)[ranks]
     if further_bytes is not None:
         capacity = capacity - further_bytes
     host = instance.host_capacity_bytes[ranks]
     walking = np.arange(len(counts))
     for _ in range(_MOVES_MOST):
-        those, now = columns.of(walking), counts[walking]
-        over = _peak(those, now) - capacity[walking]
-        left = host[walking] - (now * those.host).sum(axis=1)
-        moved = _moved(those, now, over=over, host_left=left)
-        counts[walking] = now
-        walking = walking[moved]
+        own, now = ranks[walking], counts[walking]
+        over = _peak(columns, own, now) - capacity[walking]
+        above = over > 0.0
+        walking, own, now, over = walking[above], own[above], now[above], over[above]
         if not len(walking):
             break
-    fits = (_peak(columns, counts) <= capacity) & ((counts * columns.host).sum(axis=1) <= host)
-    own = (instance.repeat_count * instance.stage_pace + instance.stage_end)[ranks]
+        left = host[walking] - (now * columns.host[own]).sum(axis=1)
+        moved = _moved(columns, own, now, over=over, host_left=left)
+        counts[walking] = now
+        walking = walking[moved]
+    used = (counts * columns.host[ranks]).sum(axis=1)
+    fits = (_peak(columns, ranks, counts) <= capacity) & (used <= host)
+    alone = (instance.repeat_count * instance.stage_pace + instance.stage_end)[ranks]
     return Filling(
         counts=tuple(counts[:, columns.kind == k] for k in range(len(instance.kinds))),
         fits=fits,
-        omega=own + (counts * columns.omega).sum(axis=1),
-        fill=instance.stage_fill[ranks] + (counts * columns.fill).sum(axis=1),
-        end=instance.stage_end[ranks] + (counts * columns.end).sum(axis=1),
+        omega=alone + (counts * columns.omega[ranks]).sum(axis=1),
+        fill=instance.stage_fill[ranks] + (counts * columns.fill[ranks]).sum(axis=1),
+        end=instance.stage_end[ranks] + (counts * columns.end[ranks]).sum(axis=1),
     )
 
 
-def _columns(instance: Instance, ranks: Integers, weight: float, end_weight: float) -> _Columns:
+def _columns(instance: Instance, weight: float, end_weight: float) -> _Columns:
     kinds = instance.kinds
     omega = np.concatenate([scaled(kind, instance.repeat_count) for kind in kinds], axis=1)
     fill = np.concatenate([kind.fill for kind in kinds], axis=1)
     end = np.concatenate([kind.end for kind in kinds], axis=1)
     return _Columns(
         kind=np.repeat(np.arange(len(kinds)), [len(kind.choice) for kind in kinds]),
-        cost=(weight * (omega - end) + end_weight * end + fill)[ranks],
-        omega=omega[ranks],
-        fill=fill[ranks],
-        end=end[ranks],
-        memory=np.concatenate([kind.memory for kind in kinds], axis=1)[ranks],
-        transient=np.concatenate([kind.transient for kind in kinds], axis=1)[ranks],
-        host=np.concatenate([kind.host for kind in kinds], axis=1)[ranks],
+        cost=weight * (omega - end) + end_weight * end + fill,
+        omega=omega,
+        fill=fill,
+        end=end,
+        memory=np.concatenate([kind.memory for kind in kinds], axis=1),
+        transient=np.concatenate([kind.transient for kind in kinds], axis=1),
+        host=np.concatenate([kind.host for kind in kinds], axis=1),
     )
 
 
-def _cheapest(columns: _Columns, held: Integers) -> Integers:
+def _cheapest(columns: _Columns, ranks: Integers, held: Integers) -> Integers:
     """Return every layer at its cheapest choice that needs no host memory, or at all."""
-    counts = np.zeros(columns.omega.shape, dtype=np.int64)
+    counts = np.zeros((len(held), len(columns.kind)), dtype=np.int64)
     rows = np.arange(len(held))
     for k in range(held.shape[1]):
         own = np.flatnonzero(columns.kind == k)
         hosted = columns.host[:, own] > 0.0
         avoided = hosted & ~np.all(hosted, axis=1, keepdims=True)
-        cost = np.where(avoided, np.inf, columns.cost[:, own])
-        counts[rows, own[cost.argmin(axis=1)]] = held[:, k]
+        cheapest = own[np.where(avoided, np.inf, columns.cost[:, own]).argmin(axis=1)]
+        counts[rows, cheapest[ranks]] = held[:, k]
     return counts
 
 
-def _peak(columns: _Columns, counts: Integers) -> Floats:
+def _peak(columns: _Columns, ranks: Integers, counts: Integers) -> Floats:
     """Return bytes with the largest transient of what is used, [rows]."""
-    transient = np.where(counts > 0, columns.transient, 0.0).max(axis=1)
-    peak: Floats = (counts * columns.memory).sum(axis=1) + transient
+    transient = np.where(counts > 0, columns.transient[ranks], 0.0).max(axis=1)
+    peak: Floats = (counts * columns.memory[ranks]).sum(axis=1) + transient
     return peak
 
 
-def _moved(columns: _Columns, counts: Integers, *, over: Floats, host_left: Floats) -> Booleans:
-    """Move layers of every row that is over its memory, in place; return which rows moved."""
+def _moved(
+    columns: _Columns, ranks: Integers, counts: Integers, *, over: Floats, host_left: Floats
+) -> Booleans:
+    """Move layers of every row, which is over its memory, in place; return which rows moved."""
     rows = np.arange(len(counts))
-    best_ratio = np.full(len(counts), np.inf)
-    source, target = np.zeros(len(counts), dtype=np.int64), np.zeros(len(counts), dtype=np.int64)
-    for place in np.flatnonzero(counts.any(axis=0)):
-        ratio = _ratios(columns, counts, int(place), host_left)
-        found = ratio.argmin(axis=1)
-        better = ratio[rows, found] < best_ratio
-        best_ratio = np.where(better, ratio[rows, found], best_ratio)
-        source, target = np.where(better, place, source), np.where(better, found, target)
-    moving = np.isfinite(best_ratio) & (over > 0.0)
-    saved = columns.memory[rows, source] - columns.memory[rows, target]
-    hosted = np.maximum(columns.host[rows, target] - columns.host[rows, source], 0.0)
+    ratio, target = (each[ranks] for each in columns.moves)
+    scarce = np.flatnonzero(host_left < columns.host.max(axis=1)[ranks])
+    if len(scarce):
+        ratio[scarce], target[scarce] = columns.moves_within(ranks[scarce], host_left[scarce])
+    ratio = np.where(counts > 0, ratio, np.inf)
+    source = ratio.argmin(axis=1)
+    moving: Booleans = np.isfinite(ratio[rows, source])
+    goal = target[rows, source]
+    saved = columns.memory[ranks, source] - columns.memory[ranks, goal]
+    hosted = np.maximum(columns.host[ranks, goal] - columns.host[ranks, source], 0.0)
     wanted = np.ceil(over / np.where(moving, saved, 1.0))
     room = np.floor(host_left / np.where(hosted > 0.0, hosted, 1.0))
     wanted = np.where(hosted > 0.0, np.minimum(wanted, room), wanted)
     number = np.clip(wanted, 1, np.maximum(counts[rows, source], 1)).astype(np.int64)
     number = np.where(moving, number, 0)
     counts[rows, source] -= number
-    counts[rows, target] += number
-    moved: Booleans = moving
-    return moved
-
-
-def _ratios(columns: _Columns, counts: Integers, place: int, host_left: Floats) -> Floats:
-    """Return seconds lost for each byte saved by leaving the choice at `place`, [rows, columns]."""
-    saved = columns.memory[:, place, None] - columns.memory
-    lost = columns.cost - columns.cost[:, place, None]
-    hosted = columns.host - columns.host[:, place, None]
-    legal = (columns.kind == columns.kind[place])[None, :] & (saved > 0.0)
-    legal &= (counts[:, place] > 0)[:, None] & ((hosted <= 0.0) | (hosted <= host_left[:, None]))
-    ratio = np.full_like(saved, np.inf)
-    np.divide(lost, saved, out=ratio, where=legal)
-    return ratio
+    counts[rows, goal] += number
+    return moving

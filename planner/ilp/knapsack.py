@@ -24,38 +24,48 @@ _NEVER = 1e200
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Frame:
-    """Columns in the order of their transients: `ends` [thresholds] are the last within each."""
+    """Columns by kind, and in these in the order of their transients.
+
+    `thresholds` are all transients. The columns of one kind and transient follow one another in
+    `order`: they begin at `starts`, and `cells` are their places among all kinds and thresholds.
+    `members` are the columns of each kind that has some.
+    """
 
     thresholds: Floats
     order: Integers
-    ends: Integers
-    rows: tuple[Booleans, ...]
+    starts: Integers
+    cells: Integers
+    members: tuple[Integers, ...]
+    kind_count: int
 
     @staticmethod
     def of(kind: Integers, transient: Floats) -> Frame:
-        """Return the frame of columns; `rows` says by kind which are its, in order."""
-        order = np.argsort(transient, kind="stable")
-        thresholds = np.unique(transient)
-        ends = np.searchsorted(transient[order], thresholds, side="right") - 1
-        rows = tuple(kind[order] == k for k in range(int(kind.max()) + 1))
-        return Frame(thresholds=thresholds, order=order, ends=ends, rows=rows)
+        """Return the frame of columns."""
+        thresholds, level = np.unique(transient, return_inverse=True)
+        cell = kind * len(thresholds) + level
+        order = np.argsort(cell, kind="stable")
+        cells, starts = np.unique(cell[order], return_index=True)
+        count = int(kind.max()) + 1
+        members = (np.flatnonzero(kind == k) for k in range(count))
+        return Frame(
+            thresholds=thresholds,
+            order=order,
+            starts=starts,
+            cells=cells,
+            members=tuple(own for own in members if len(own)),
+            kind_count=count,
+        )
 
     def least(self, values: Floats) -> Floats:
         """Return the least of `values` [columns, ...] by kind within each threshold.
 
         Shape [kinds, thresholds, ...]; inf where a kind has no such choice.
         """
-        ordered = values[self.order]
-        tables = []
-        for own in self.rows:
-            table = np.full((len(self.thresholds), *values.shape[1:]), np.inf)
-            places = np.flatnonzero(own)
-            if len(places):
-                known = np.minimum.accumulate(ordered[places], axis=0)
-                ends = np.searchsorted(places, self.ends, side="right") - 1
-                table[ends >= 0] = known[ends[ends >= 0]]
-            tables.append(table)
-        return np.stack(tables)
+        further = values.shape[1:]
+        table = np.full((self.kind_count * len(self.thresholds), *further), np.inf)
+        table[self.cells] = np.minimum.reduceat(values[self.order], self.starts, axis=0)
+        table = table.reshape(self.kind_count, len(self.thresholds), *further)
+        return np.minimum.accumulate(table, axis=1, out=table)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -107,8 +117,7 @@ class Knapsack:
     def prices(self) -> Floats:
         """Return lambda: 0 and the hull slopes of every kind, [prices]."""
         slopes = [0.0]
-        for k in np.unique(self.kind).tolist():
-            own = self.kind == k
+        for own in self.frame.members:
             slopes.extend(hull_slopes(self.cost[own], self.memory[own]))
         return np.unique(np.array(slopes))
 
@@ -125,10 +134,10 @@ class Knapsack:
 
         Both are [loads, thresholds].
         """
-        kinds = len(self.least_priced)
+        kinds, *shape = self.least_priced.shape
         loads = held[:, :kinds].astype(np.float64)
-        priced = np.where(np.isfinite(self.least_priced), self.least_priced, _NEVER)
-        total = np.tensordot(loads, priced, axes=1)
+        priced = np.minimum(self.least_priced, _NEVER).reshape(kinds, -1)
+        total = (loads @ priced).reshape(len(held), *shape)
         bound = total - self.prices * (self.capacity - self.thresholds)[:, None]
         best = bound.argmax(axis=2)
         least = np.take_along_axis(bound, best[:, :, None], axis=2)[:, :, 0]
@@ -147,14 +156,20 @@ class Knapsack:
 
 def hull_slopes(cost: Floats, memory: Floats) -> list[float]:
     """Return the slopes of the lower hull of (memory, cost)."""
-    corner = int(np.lexsort((memory, cost))[0])
+    (corner_cost, corner), *others = sorted(zip(cost.tolist(), memory.tolist(), strict=True))
+    front, least = [], corner
+    for each in others:
+        if each[1] < least:
+            front.append(each)
+            least = each[1]
     slopes: list[float] = []
-    while True:
-        lighter = np.flatnonzero(memory < memory[corner])
-        if not len(lighter):
-            return slopes
-        slope = (cost[lighter] - cost[corner]) / (memory[corner] - memory[lighter])
-        least = slope.min()
-        slopes.append(float(least))
-        flat = lighter[slope <= least]
-        corner = int(flat[memory[flat].argmin()])
+    while front:
+        flattest, place = float("inf"), 0
+        for at, (own, held) in enumerate(front):
+            slope = (own - corner_cost) / (corner - held)
+            if slope <= flattest:
+                flattest, place = slope, at
+        slopes.append(flattest)
+        corner_cost, corner = front[place]
+        front = front[place + 1 :]
+    return slopes

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from itertools import product
 
 import numpy as np
 
@@ -200,49 +199,63 @@ def least_level(
 ) -> tuple[float, tuple[Load, ...]]:
     """Return the least W under which ranks can hold all layers, and loads that do; inf if none.
 
-    Dynamic programming over the ranks: the state is what they hold together. Where ranks follow one
-    another along the chain, only sums that some cut leaves are states.
+    Dynamic programming over the ranks: the state is what they hold together, coded as a load. Where
+    ranks follow one another along the chain, only sums that some cut leaves are states.
     """
-    totals = tuple(instance.kinds[k].count for k in instance.free_kinds)
-    cuts = _cut_sums(instance)
-    states: dict[Load, float] = {(0,) * len(totals): -np.inf}
-    trail: list[dict[Load, tuple[float, Load, Load]]] = []
+    free = len(instance.free_kinds)
+    weights = load_weights(instance)
+    totals = np.array([instance.kinds[k].count for k in instance.free_kinds], dtype=np.int64)
+    sums = _cut_sums(instance)
+    states, levels = np.zeros((1, free), dtype=np.int64), np.full(1, -np.inf)
+    trail: list[tuple[Integers, Integers]] = []
     for rank, table in enumerate(tables):
-        left = len(tables) - 1 - rank
-        reached: dict[Load, tuple[float, Load, Load]] = {}
-        for (held, level), (load, value) in product(states.items(), table.items()):
-            after = tuple(a + b for a, b in zip(held, load, strict=True))
-            if any(a > b for a, b in zip(after, totals, strict=True)):
-                continue
-            if cuts is not None and after not in cuts:
-                continue
-            if left == 0 and after != totals:
-                continue
-            worst = max(level, value)
-            known = reached.get(after)
-            if known is None or worst < known[0]:
-                reached[after] = (worst, held, load)
-        trail.append(reached)
-        states = {after: worst for after, (worst, _, _) in reached.items()}
-    if totals not in states:
+        held = np.array(list(table), dtype=np.int64).reshape(len(table), free)
+        values = np.fromiter(table.values(), dtype=np.float64, count=len(table))
+        ends = totals @ weights if rank == len(tables) - 1 else sums
+        start, load = _within(states, held, totals, weights, ends)
+        worst = np.maximum(levels[start], values[load])
+        after = states[start] + held[load]
+        codes = after @ weights
+        order = np.lexsort((worst, codes))
+        first = order[np.flatnonzero(np.diff(codes[order], prepend=-1))]
+        trail.append((start[first], load[first]))
+        states, levels = after[first], worst[first]
+    if not len(states):
         return float("inf"), ()
-    return states[totals], _loads_along(trail, totals)
+    return float(levels[0]), _loads_along(trail, tables)
 
 
-def _cut_sums(instance: Instance) -> frozenset[Load] | None:
+def _within(
+    states: Integers, held: Integers, totals: Integers, weights: Integers, ends: Integers | None
+) -> tuple[Integers, Integers]:
+    """Return which states can be followed by which loads: to one of the `ends`, if these are given.
+
+    Ends are codes, and states and loads are [.., free kinds].
+    """
+    inside = np.ones((len(states), len(held)), dtype=bool)
+    for k, total in enumerate(totals.tolist()):
+        inside &= states[:, k, None] + held[None, :, k] <= total
+    if ends is not None:
+        inside &= np.isin((states @ weights)[:, None] + (held @ weights)[None, :], ends)
+    start, load = np.nonzero(inside)
+    return start, load
+
+
+def _cut_sums(instance: Instance) -> Integers | None:
     """Return what the blocks before any cut come to, None where ranks are not in order."""
     if not instance.is_in_order or instance.is_uniform:
         return None
     prefix = instance.prefix_counts[:, list(instance.free_kinds)]
-    return frozenset(tuple(row) for row in prefix.tolist())
+    return np.asarray(prefix @ load_weights(instance))
 
 
 def _loads_along(
-    trail: Sequence[Mapping[Load, tuple[float, Load, Load]]], end: Load
+    trail: Sequence[tuple[Integers, Integers]], tables: Sequence[Mapping[Load, float]]
 ) -> tuple[Load, ...]:
+    """Return the loads on the way to the one last state."""
     loads: list[Load] = []
-    state = end
-    for reached in reversed(trail):
-        _, state, load = reached[state]
-        loads.append(load)
+    state = 0
+    for (start, load), table in zip(reversed(trail), reversed(tables), strict=True):
+        loads.append(list(table)[int(load[state])])
+        state = int(start[state])
     return tuple(reversed(loads))

@@ -103,13 +103,11 @@ class Packer:
 
     def _bounded(self, rank: int, loads: Sequence[Load]) -> dict[Load, float]:
         """Return the linear bounds of the loads that stay within the limit."""
-        found: dict[Load, float] = {}
-        for load in loads:
-            held = np.array(with_pinned(self._instance, rank, load), dtype=np.int64)
-            value = float(self._knapsacks[rank].bounds(held)[0].min()) + float(self._own[rank])
-            if value < self._limit:
-                found[load] = value
-        return found
+        every = [with_pinned(self._instance, rank, load) for load in loads]
+        held = np.array(every, dtype=np.int64).reshape(len(loads), len(self._instance.kinds))
+        least = self._knapsacks[rank].bounds_of(held)[0].min(axis=1) + float(self._own[rank])
+        within = np.flatnonzero(least < self._limit).tolist()
+        return {loads[place]: float(least[place]) for place in within}
 
     def _knapsack(self, rank: int, costs: Sequence[Floats]) -> Knapsack:
         instance, kinds = self._instance, self._instance.kinds

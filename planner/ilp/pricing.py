@@ -2,8 +2,9 @@
 
 Configurations that differ by the order of devices alone have one row in the tables, and so do those
 of most schedules: what a layer costs depends on these only in whether all forwards come first, and
-in how many virtual stages of a rank take turns. What the schedule makes of the ranks is in turn the
-same for all configurations with the same pipeline and micro-batches.
+in how many virtual stages of a rank take turns. The latter is of no account to what layers hold, so
+that bytes have fewer rows than seconds. What the schedule makes of the ranks is in turn the same
+for all configurations with the same pipeline and micro-batches.
 """
 
 from __future__ import annotations
@@ -56,12 +57,11 @@ _SHAPE = (
     "micro_batch_count",
     "device_order",
 )
-_PRICE = (
+_BYTES = (
     "tensor_parallel_degree",
     "sequence_parallel",
     "pipeline_parallel_degree",
     "forwards_first",
-    "turns",
     "context_parallel_degree",
     "context_parallel_kind",
     "expert_parallel_degree",
@@ -71,12 +71,13 @@ _PRICE = (
     "micro_batch_size",
     "micro_batch_count",
 )
+_PRICE = (*_BYTES, "turns")
 _Table = TypeVar("_Table", SecondsTable, BytesTable, CostTable)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Screened:
-    """What a screen has priced: the seconds of those `rows` of the bytes that fit."""
+    """What a screen has priced: some seconds, and the bytes, in whose `rows` theirs are."""
 
     seconds: tuple[SecondsTable, ...]
     held: tuple[BytesTable, ...]
@@ -110,6 +111,7 @@ class Pricing:
         self._stage_count = len({choice.zero_stage for choice in choices})
         self._shape_first, self._shape_of = alike(configurations, _SHAPE)
         self._price_first, self._price_of = alike(configurations, _PRICE)
+        self._bytes_first, self._bytes_of = alike(configurations, _BYTES)
         self._shapes = shapes_of(
             (configurations.row(int(first)) for first in self._shape_first),
             problem.hardware,
@@ -124,15 +126,20 @@ class Pricing:
         self._fills: Floats = np.full(len(configurations), np.nan)
 
     def rough_bounds(self) -> Floats:
-        """Return a lower bound of every configuration's step at little cost, [configurations]."""
+        """Return a lower bound of every configuration's step at little cost, [configurations].
+
+        Of those that differ by their turns, the most hide the most: theirs are bounds of all.
+        """
         choices = rough_choices(self._given)
-        count = len(self._price_first)
+        most_turns = np.lexsort((self._configurations.turns, self._bytes_of))
+        last = np.searchsorted(self._bytes_of[most_turns], np.arange(len(self._bytes_first)) + 1)
+        members = most_turns[last - 1]
         seconds = [
-            rough_seconds(self._each_kind(seconds_table, prices, choices))
-            for prices in np.array_split(np.arange(count), -(-count // _QUICK_BLOCK))
+            rough_seconds(self._each_kind(seconds_table, part, choices))
+            for part in np.array_split(members, -(-len(members) // _QUICK_BLOCK))
         ]
         return rough_bounds(
-            np.concatenate(seconds), picked(self._coarse, self._shape_of, self._price_of)
+            np.concatenate(seconds), picked(self._coarse, self._shape_of, self._bytes_of)
         )
 
     def quick_bounds(self, indices: Sequence[int] | None = None) -> Floats:
@@ -175,17 +182,20 @@ class Pricing:
 
     def _screened(self, part: Integers, limits: Floats) -> Floats:
         """Return bounds with memory of a block of configurations; the prices of what fits stay."""
-        prices, rows = np.unique(self._price_of[part], return_inverse=True)
         unknown = part[np.isnan(self._fills[part])]
         if len(unknown):
             self.quick_bounds(unknown.tolist())
-        held = self._each_kind(bytes_table, prices, self._choices)
+        apart, rows = np.unique(self._bytes_of[part], return_inverse=True)
+        held = self._each_kind(bytes_table, self._bytes_first[apart], self._choices)
 
-        def seconds_of(needed: Integers) -> tuple[SecondsTable, ...]:
-            seconds = self._each_kind(seconds_table, prices[needed], self._choices)
-            both = _Screened(seconds=seconds, held=held, rows=needed)
-            self._keep(self._add_block(prices[needed]), both)
-            return seconds
+        def seconds_of(needed: Integers) -> tuple[tuple[SecondsTable, ...], Integers]:
+            prices, places = np.unique(self._price_of[part[needed]], return_inverse=True)
+            members = self._price_first[prices]
+            seconds = self._each_kind(seconds_table, members, self._choices)
+            own = np.searchsorted(apart, self._bytes_of[members])
+            both = _Screened(seconds=seconds, held=held, rows=own)
+            self._keep(self._add_block(prices), both)
+            return seconds, places
 
         return memory_bounds(
             held,
@@ -263,7 +273,7 @@ class Pricing:
 
     def _quick_block(self, part: Integers) -> tuple[Floats, Floats]:
         prices, rows = np.unique(self._price_of[part], return_inverse=True)
-        tables = self._each_kind(seconds_table, prices, self._plain)
+        tables = self._each_kind(seconds_table, self._price_first[prices], self._plain)
         ranks = picked(self._coarse, self._shape_of[part], rows)
         return quick_bounds(tables, ranks, stage_count=self._stage_count)
 
@@ -277,7 +287,8 @@ class Pricing:
     def _tables(self, block: int) -> tuple[CostTable, ...]:
         """Return a block's tables, priced again if they were let go of."""
         if block not in self._blocks:
-            self._keep(block, self._each_kind(cost_table, self._members[block], self._choices))
+            members = self._price_first[self._members[block]]
+            self._keep(block, self._each_kind(cost_table, members, self._choices))
         self._blocks.move_to_end(block)
         kept = self._blocks[block]
         if isinstance(kept, _Screened):
@@ -295,10 +306,10 @@ class Pricing:
         return kept * len(self._problem.hardware.kinds)
 
     def _each_kind(
-        self, table: Callable[..., _Table], prices: Integers, choices: LayerChoices
+        self, table: Callable[..., _Table], members: Integers, choices: LayerChoices
     ) -> tuple[_Table, ...]:
-        """Return the table of some prices on each kind of device."""
-        columns = self._configurations.take(self._price_first[prices])
+        """Return the table of some configurations on each kind of device."""
+        columns = self._configurations.take(members)
         return tuple(
             table(
                 self._problem.workload,

@@ -33,8 +33,8 @@ _FILL_MULTIPLIERS = _MULTIPLIERS[::2]  # fills are a small part of most steps
 _HOST_RATIOS = np.array([4.0**e for e in range(-1, 3)])
 _ROUNDS = 3
 
-SecondsOf = Callable[[Integers], Sequence[SecondsTable]]
-"""Says how long things take in some rows of the tables, for each kind of device."""
+SecondsOf = Callable[[Integers], tuple[Sequence[SecondsTable], Integers]]
+"""Says how long things take in some rows: tables of each kind of device, and the rows' in these."""
 
 
 def quick_bounds(
@@ -69,7 +69,8 @@ def memory_bounds(
 ) -> Floats:
     """Return the same with memory priced, inf where the leanest choices do not fit, [rows].
 
-    What takes how long is asked of `seconds_of` for those rows of the tables alone that fit.
+    The rows of `ranks` are places in the tables of `held`. What takes how long is asked of
+    `seconds_of` for those alone that fit.
     `fills` [rows] are bounds of the fill that are known. `limits` [rows] are the steps that plans
     must be below to matter: a bound above it says that there is none below it, and is cut to it
     unless it holds of all plans. `refused` [choices, rows] are choices of blocks that a
@@ -80,11 +81,9 @@ def memory_bounds(
     rows, room = _fitting(whole)
     if not len(rows):
         return bounds
-    needed, places = np.unique(ranks.table_rows[rows], return_inverse=True)
+    seconds, places = seconds_of(rows)
     chains = _Chains(
-        held=whole.of_rows(rows),
-        seconds=seconds_of(needed),
-        ranks=picked(ranks, rows, places),
+        held=whole.of_rows(rows), seconds=seconds, ranks=picked(ranks, rows, places)
     )
     both = chains.both()
     level = both.least_level()
