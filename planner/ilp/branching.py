@@ -220,7 +220,8 @@ class Branching:
             mask & (np.stack(floors) <= most[:, None]).all(axis=0)
             for floors, mask in zip(self.floors, region.allowed, strict=True)
         )
-        return replace(region, box=box, allowed=allowed)
+        lower = max(region.lower, self.fill_sum + box.least_sum())
+        return replace(region, box=box, allowed=allowed, lower=lower)
 
     def _bounded(self, region: Region) -> Packed | None:
         """Return the best bound that is known how to get, None if it is at the limit."""

@@ -82,6 +82,10 @@ class Box:
         middle = 0.5 * (self.least_pace + self.most_pace)
         return replace(self, most_pace=middle), replace(self, least_pace=middle)
 
+    def least_sum(self) -> float:
+        """Return the least V + U."""
+        return max(self.least_both, self.least_pace + self.least_end)
+
     def is_empty(self) -> bool:
         """Return whether nothing lies within the limits."""
         return (

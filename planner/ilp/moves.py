@@ -13,13 +13,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from planner.cost.configuration import Booleans, Integers
+from planner.cost.configuration import Booleans, Floats, Integers
+from planner.ilp.duals import scaled
 from planner.ilp.edges import edge_kind_count, edges_at
 from planner.ilp.instance import Instance
 from planner.ilp.loads import Load, load_weights
 from planner.ilp.patterns import TooManyError
 
 _CELLS_MOST = 10_000_000
+_ROUNDING = 1e-9
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,8 +69,9 @@ def moves_by_sums(
 ) -> list[Moves]:
     """Return every rank's moves where ranks share the layers of every kind as they like.
 
-    A state is kept if the ranks behind can hold what it leaves, kind by kind and in all. By region,
-    kinds that follow one another in turns are counted together, which leaves fewer states.
+    A state is kept if the ranks behind can hold what it leaves, kind by kind, in all, by the least
+    omega and by the least bytes. By region, kinds that follow one another in turns are counted
+    together, which leaves fewer states.
 
     Raises:
         TooManyError: if there are more than `most` in all, or too many to be looked at.
@@ -77,19 +80,25 @@ def moves_by_sums(
     joined = _regions(instance) if by_region else np.eye(len(free), dtype=np.int64)
     totals = np.array([instance.kinds[k].count for k in free]) @ joined
     weights = load_weights(instance)[: len(totals)]
-    base = instance.block_count + 1
     held = [np.array(own, dtype=np.int64).reshape(len(own), len(free)) @ joined for own in loads]
-    counted = [np.column_stack([own, own.sum(axis=1)]) for own in held]
+    measures = np.column_stack([np.eye(len(totals)), np.ones(len(totals))])
+    if not by_region:
+        measures = np.column_stack([measures, least_costs(instance)])
+    counted = [own @ measures for own in held]
     fewest, largest = held_behind(counted)
-    whole = np.append(totals, totals.sum())
     states = np.zeros(1, dtype=np.int64)
-    found = []
+    found: list[Moves] = []
     for rank, own in enumerate(counted):
         if own.size * len(states) > _CELLS_MOST:
             raise TooManyError
-        before = states[:, None] // weights % base
-        left = (whole - np.column_stack([before, before.sum(axis=1)]))[:, None, :] - own[None, :, :]
-        inside = ((left >= fewest[rank]) & (left <= largest[rank])).all(axis=2)
+        left = (totals - states[:, None] // weights % (instance.block_count + 1)) @ measures
+        room = _ROUNDING * np.abs(totals @ measures)
+        inside = np.ones((len(left), len(own)), dtype=bool)
+        for column, least, most_left in zip(
+            range(measures.shape[1]), fewest[rank] - room, largest[rank] + room, strict=True
+        ):
+            behind = left[:, None, column] - own[None, :, column]
+            inside &= (behind >= least) & (behind <= most_left)
         start, load = np.nonzero(inside)
         after = states[start] + (held[rank] @ weights)[load]
         moves, states = numbered(start, after, load, max(len(own), 1))
@@ -97,6 +106,17 @@ def moves_by_sums(
         if sum(len(one.load) for one in found) > most:
             raise TooManyError
     return ended(found, np.flatnonzero(states == totals @ weights))
+
+
+def least_costs(instance: Instance) -> Floats:
+    """Return the least omega and the least bytes of each free kind, [free kinds, 2].
+
+    What ranks hold at the most is near the limit by these.
+    """
+    kinds = [instance.kinds[k] for k in instance.free_kinds]
+    omega = [float(scaled(kind, instance.repeat_count).min()) for kind in kinds]
+    held = [float(kind.memory.min()) for kind in kinds]
+    return np.column_stack([omega, held])
 
 
 def _regions(instance: Instance) -> Integers:

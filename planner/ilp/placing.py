@@ -114,7 +114,7 @@ class Placing:
         if not ranks:
             return nothing(instance, self.limit), None
         try:
-            left = linked(instance, reduced, ranks, limit=self.limit, by_region=by_region)
+            left = self._linked(instance, reduced, ranks, by_region=by_region)
         except TooManyError:
             return None, ranks
         if left is None:
@@ -156,7 +156,7 @@ class Placing:
             for place, (own, mask) in enumerate(zip(known, masks, strict=True))
         ]
         try:
-            left = linked(instance, reduced, before, limit=self.limit, by_region=by_region)
+            left = self._linked(instance, reduced, before, by_region=by_region)
         except TooManyError:
             return before
         if left is None:
@@ -164,6 +164,28 @@ class Placing:
         before = left.ranks
         ranks = ranks_of(instance, reduced, [own.loads for own in before])
         return [own.raised(other) for own, other in zip(ranks, before, strict=True)]
+
+    def _linked(
+        self,
+        instance: Instance,
+        reduced: Reduction,
+        ranks: Sequence[RankLoads],
+        *,
+        by_region: bool,
+    ) -> Linked | None:
+        """Return the loads that ranks may have together, None where there are none.
+
+        By region only where there are too many ways otherwise, and that is wanted.
+
+        Raises:
+            TooManyError: if there are too many.
+        """
+        try:
+            return linked(instance, reduced, ranks, limit=self.limit)
+        except TooManyError:
+            if not by_region:
+                raise
+        return linked(instance, reduced, ranks, limit=self.limit, by_region=True)
 
     def _branch(self, node: _Node, branching: Branching, lower: float, deadline: float) -> None:
         """Look into the plans of windows in which cuts are certain."""

@@ -19,7 +19,7 @@ from planner.ilp.reduction import Reduction
 from planner.ilp.sharpening import Tables
 from planner.ilp.transitions import Step, steps_along, steps_of
 
-_SUMS_MOST = 400_000
+_SUMS_MOST = 1_500_000
 _EDGED_MOST = 8000
 _ROUNDING = 1e-9
 

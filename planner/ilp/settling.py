@@ -135,7 +135,8 @@ def branching_on(
     )
     if level.value < box.most_both and not box.is_empty():
         branching.offer_packed(level.loads)
-        branching.push(_everything(decomposition, box, branching.floors, limit=limit))
+        every = _everything(decomposition, box, branching.floors, limit=limit)
+        branching.push(replace(every, lower=max(every.lower, tight.fill_sum + box.least_sum())))
     return branching
 
 

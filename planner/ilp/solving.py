@@ -10,7 +10,9 @@ import time
 
 import numpy as np
 
+from planner.ilp.annealing import annealed
 from planner.ilp.branching import Branching
+from planner.ilp.climbing import starting_cuts
 from planner.ilp.instance import Instance
 from planner.ilp.offering import offer
 from planner.ilp.optimise import Optimum, enumerated, optimise
@@ -32,18 +34,23 @@ _PATIENCE_GROWTH = 4.0
 _LEFT_MOST = 0.5
 _FEW_RANKS = 6
 _NEAR = 1.004
+_ANNEALED_FROM = 1.002
+_ANNEALING_SECONDS = 1.0
 
 
 def solve(state: State, index: int) -> None:
     """Look for a plan of the configuration below a cutoff; its key rises if there is none.
 
-    Where ranks are few branching is first, elsewhere enumeration. Where that is too far, branching
+    Before the first turn cuts are annealed, if there are many ways to cut. Where ranks are few
+    branching is first, elsewhere enumeration. Where that is too far, branching
     goes on as long as it closes half of the gap in its time; then a program has a turn, each with
     more time than the last one had.
     """
     instance = state.pricing.instance(index)
     state.solved.add(index)
     state.turns[index] = state.turns.get(index, -1) + 1
+    if not state.turns[index]:
+        _anneal(state, index, instance)
     may_branch, is_first = index not in state.stalled, branches_first(state, index, instance)
     if may_branch and is_first and _branch_on_ranks(state, index, instance):
         return
@@ -53,6 +60,21 @@ def solve(state: State, index: int) -> None:
     elif is_first or not (may_branch and _branch_on_ranks(state, index, instance)):
         state.stalled.discard(index)
         _program(state, index, instance)
+
+
+def _anneal(state: State, index: int, instance: Instance) -> None:
+    """Offer a plan of annealed cuts, where ranks hold several parts of a chain of several kinds."""
+    frontier = state.frontier
+    limit = frontier.limit_of(index)
+    if instance.is_uniform or instance.is_in_order or limit <= _ANNEALED_FROM * frontier.keys[index]:
+        return
+    cuts = starting_cuts(instance)
+    if cuts is None or not np.isfinite(limit):
+        return
+    deadline = time.perf_counter() + min(state.seconds_left, _ANNEALING_SECONDS)
+    found = annealed(instance, cuts, limit_seconds=limit, deadline=deadline)
+    if found is not None:
+        offer(state, index, instance, found)
 
 
 def branches_first(state: State, index: int, instance: Instance) -> bool:

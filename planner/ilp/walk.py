@@ -14,12 +14,11 @@ from math import comb, prod
 import numpy as np
 
 from planner.cost.configuration import Booleans, Floats, Integers
-from planner.ilp.duals import scaled
 from planner.ilp.edge_codes import EdgeCodes
 from planner.ilp.instance import Instance
 from planner.ilp.levels import Windows
 from planner.ilp.loads import Load, load_weights
-from planner.ilp.moves import Moves, held_behind, numbered
+from planner.ilp.moves import Moves, held_behind, least_costs, numbered
 from planner.ilp.places import places_of
 from planner.ilp.reading import Reading, reading_of
 
@@ -86,7 +85,7 @@ def walk_of(instance: Instance, windows: Windows, loads: Sequence[Sequence[Load]
     if max(names, codes.span() * max(map(len, loads))) > _NAMES_MOST:
         return None
     held = [np.array(own, dtype=np.int64).reshape(len(own), free) for own in loads]
-    measures = _measures(instance)
+    measures = np.column_stack([np.eye(free), least_costs(instance)])
     return Walk(
         instance=instance,
         windows=windows,
@@ -110,23 +109,12 @@ def _is_in_turns(instance: Instance) -> bool:
     return instance.holders == ranks * (len(instance.holders) // instance.stage_count)
 
 
-def _measures(instance: Instance) -> Floats:
-    """Return layers of each free kind, their least omega and their least bytes, [free kinds, ways].
-
-    What ranks hold at the most is near the limit by the latter two.
-    """
-    kinds = [instance.kinds[k] for k in instance.free_kinds]
-    omega = [float(scaled(kind, instance.repeat_count).min()) for kind in kinds]
-    held = [float(kind.memory.min()) for kind in kinds]
-    return np.column_stack([np.eye(len(kinds)), omega, held])
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Walk:
     """The ranks one after another, and the states between them.
 
     `loads` are by rank [loads, free kinds]. What ranks hold is measured in several ways, `measures`
-    [free kinds, ways]; `behind` is the least and the most that the ranks behind each one hold,
+    [free kinds, ways]: layers of each kind, their least omega and their least bytes; `behind` is the least and the most that the ranks behind each one hold,
     [ways] each.
     """
 
