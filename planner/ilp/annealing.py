@@ -1,9 +1,9 @@
-"""Annealing: cuts of a chain of several kinds that ranks hold several parts of, made better by luck.
+"""Annealing: cuts made better by luck, of a chain of several kinds that ranks hold parts of.
 
 Where parts are short, moving one cut rarely helps: a rank that gets a block of one kind has to give
 one of another kind elsewhere. Here one cut, or all between two, move by a block, and moves that
 make a plan worse are taken as well, ever more rarely. What ranks cost with a load is looked up.
-Chance is that of a fixed seed, so that the same request gives the same cuts. It proves nothing.
+Chance is that of a given seed, so that the same request gives the same cuts. It proves nothing.
 
 Source: Kirkpatrick, Gelatt and Vecchi 1983, doi:10.1126/science.220.4598.671.
 """
@@ -40,7 +40,12 @@ _Cost = tuple[float, float, float]
 
 
 def annealed(
-    instance: Instance, cuts: tuple[int, ...], *, limit_seconds: float, deadline: float
+    instance: Instance,
+    cuts: tuple[int, ...],
+    *,
+    limit_seconds: float,
+    deadline: float,
+    seed: int = 0,
 ) -> Assignment | None:
     """Return the best plan found from `cuts` on, None where none of the best cuts fit.
 
@@ -53,7 +58,8 @@ def annealed(
     walk = _Walk.of(instance, loads, cuts, missing=limit_seconds)
     best: Assignment | None = None
     best_seconds = float("inf")
-    for found in walk.run(warmest=_WARMEST * limit_seconds, deadline=deadline):
+    luck = Random(seed)  # noqa: S311 - the same every time is what is wanted
+    for found in walk.run(luck, warmest=_WARMEST * limit_seconds, deadline=deadline):
         for weight in (*_WEIGHTS, 1.0 / instance.stage_count):
             filling = filling_of_cuts(instance, found, weight=weight)
             assignment = Assignment(counts=filling.counts, cuts=found)
@@ -127,12 +133,11 @@ class _Walk:
             own = walk.known[rank].get(code, walk.missing)
             walk.pace[rank], walk.end[rank], walk.fill[rank] = own
         for cut in range(1, len(cuts) - 1):
-            walk._add(walk.pace, walk.fill, cut, cuts[cut], 1.0)
+            walk._add(walk.pace, walk.fill, (cut, cuts[cut]), 1.0)
         return walk
 
-    def run(self, *, warmest: float, deadline: float) -> list[tuple[int, ...]]:
+    def run(self, random: Random, *, warmest: float, deadline: float) -> list[tuple[int, ...]]:
         """Return the best cuts that were met, the very best last."""
-        random = Random(0)  # noqa: S311 - the same every time is what is wanted
         now = max(self.pace) + max(self.end) + sum(self.fill)
         best, found = now, [tuple(self.cuts)]
         for turn in range(_MOVES):
@@ -185,8 +190,8 @@ class _Walk:
             passed = shift * blocks[place]
             codes[holders[cut - 1]] += passed
             codes[holders[cut]] -= passed
-            self._add(pace, fill, cut, cuts[cut], -1.0)
-            self._add(pace, fill, cut, cuts[cut] + shift, 1.0)
+            self._add(pace, fill, (cut, cuts[cut]), -1.0)
+            self._add(pace, fill, (cut, cuts[cut] + shift), 1.0)
         for rank in {*holders[first - 1 : last + 1]}:
             if codes[rank] != self.codes[rank]:
                 before = self.known[rank].get(self.codes[rank], self.missing)
@@ -196,11 +201,10 @@ class _Walk:
                 fill[rank] += after[2] - before[2]
         return codes, pace, end, fill
 
-    def _add(
-        self, pace: list[float], fill: list[float], cut: int, place: int, sign: float
-    ) -> None:
+    def _add(self, pace: list[float], fill: list[float], at: tuple[int, int], sign: float) -> None:
         """Add what a cut costs at a place to both its ranks, or take it away."""
         if self.added:
+            cut, place = at
             more = self.added[cut - 1][place]
             for rank in (self.holders[cut - 1], self.holders[cut]):
                 pace[rank] += sign * more[0]

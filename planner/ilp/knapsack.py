@@ -16,7 +16,7 @@ from functools import cached_property
 
 import numpy as np
 
-from planner.cost.configuration import Booleans, Floats, Integers
+from planner.cost.configuration import Floats, Integers
 
 _ROUNDING = 1e-12
 _NEVER = 1e200

@@ -212,7 +212,7 @@ def least_level(
         held = np.array(list(table), dtype=np.int64).reshape(len(table), free)
         values = np.fromiter(table.values(), dtype=np.float64, count=len(table))
         ends = totals @ weights if rank == len(tables) - 1 else sums
-        start, load = _within(states, held, totals, weights, ends)
+        start, load = _within(states, held, totals, ends=ends, weights=weights)
         worst = np.maximum(levels[start], values[load])
         after = states[start] + held[load]
         codes = after @ weights
@@ -226,11 +226,16 @@ def least_level(
 
 
 def _within(
-    states: Integers, held: Integers, totals: Integers, weights: Integers, ends: Integers | None
+    states: Integers,
+    held: Integers,
+    totals: Integers,
+    *,
+    ends: Integers | None,
+    weights: Integers,
 ) -> tuple[Integers, Integers]:
     """Return which states can be followed by which loads: to one of the `ends`, if these are given.
 
-    Ends are codes, and states and loads are [.., free kinds].
+    Ends are codes by the `weights`, and states and loads are [.., free kinds].
     """
     inside = np.ones((len(states), len(held)), dtype=bool)
     for k, total in enumerate(totals.tolist()):

@@ -22,7 +22,7 @@ from planner.ilp.instance import Assignment, Instance
 from planner.ilp.loads import loads_of, loads_within
 from planner.ilp.patterns import TooManyError
 from planner.ilp.places import everywhere, halves, placed
-from planner.ilp.rank_loads import RankLoads, linked, loads_in_band, ranks_of
+from planner.ilp.rank_loads import Linked, RankLoads, linked, loads_in_band, ranks_of
 from planner.ilp.reduction import Reduction, reduction
 from planner.ilp.settling import EASING, branching_on, nothing
 

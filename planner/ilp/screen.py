@@ -82,9 +82,7 @@ def memory_bounds(
     if not len(rows):
         return bounds
     seconds, places = seconds_of(rows)
-    chains = _Chains(
-        held=whole.of_rows(rows), seconds=seconds, ranks=picked(ranks, rows, places)
-    )
+    chains = _Chains(held=whole.of_rows(rows), seconds=seconds, ranks=picked(ranks, rows, places))
     both = chains.both()
     level = both.least_level()
     bounds[rows] = level + fills[rows]

@@ -36,45 +36,54 @@ _FEW_RANKS = 6
 _NEAR = 1.004
 _ANNEALED_FROM = 1.002
 _ANNEALING_SECONDS = 1.0
+_ANNEALING_FIRST_SECONDS = 0.3
+_ANNEALING_SHARE = 0.1
 
 
 def solve(state: State, index: int) -> None:
     """Look for a plan of the configuration below a cutoff; its key rises if there is none.
 
-    Before the first turn cuts are annealed, if there are many ways to cut. Where ranks are few
-    branching is first, elsewhere enumeration. Where that is too far, branching
+    Where ranks are few branching is first, elsewhere enumeration. Where that is too far, branching
     goes on as long as it closes half of the gap in its time; then a program has a turn, each with
-    more time than the last one had.
+    more time than the last one had. Where ranks hold several parts of a chain of several kinds,
+    neither is of use as long as ranks can be branched on, and cuts are annealed now and then.
     """
     instance = state.pricing.instance(index)
     state.solved.add(index)
     state.turns[index] = state.turns.get(index, -1) + 1
-    if not state.turns[index]:
+    has_parts = not (instance.is_uniform or instance.is_in_order)
+    if has_parts:
         _anneal(state, index, instance)
     may_branch, is_first = index not in state.stalled, branches_first(state, index, instance)
-    if may_branch and is_first and _branch_on_ranks(state, index, instance):
+    if may_branch and (is_first or has_parts) and _branch_on_ranks(state, index, instance):
         return
     cutoff, optimum = _enumerate(state, index, instance)
     if optimum is not None:
         _conclude(state, index, cutoff, optimum)
-    elif is_first or not (may_branch and _branch_on_ranks(state, index, instance)):
+    elif is_first or has_parts or not (may_branch and _branch_on_ranks(state, index, instance)):
         state.stalled.discard(index)
         _program(state, index, instance)
 
 
 def _anneal(state: State, index: int, instance: Instance) -> None:
-    """Offer a plan of annealed cuts, where ranks hold several parts of a chain of several kinds."""
-    frontier = state.frontier
+    """Offer a plan of annealed cuts, as long as that takes a small share of the search's time."""
+    frontier, started = state.frontier, time.perf_counter()
     limit = frontier.limit_of(index)
-    if instance.is_uniform or instance.is_in_order or limit <= _ANNEALED_FROM * frontier.keys[index]:
+    is_near = not np.isfinite(limit) or limit <= _ANNEALED_FROM * frontier.keys[index]
+    most = _ANNEALING_FIRST_SECONDS + _ANNEALING_SHARE * (started - state.started)
+    cuts = None if is_near or state.annealing_seconds > most else starting_cuts(instance)
+    if cuts is None:
         return
-    cuts = starting_cuts(instance)
-    if cuts is None or not np.isfinite(limit):
-        return
-    deadline = time.perf_counter() + min(state.seconds_left, _ANNEALING_SECONDS)
-    found = annealed(instance, cuts, limit_seconds=limit, deadline=deadline)
+    found = annealed(
+        instance,
+        cuts,
+        limit_seconds=limit,
+        seed=state.turns[index],
+        deadline=started + min(state.seconds_left, _ANNEALING_SECONDS),
+    )
     if found is not None:
         offer(state, index, instance, found)
+    state.annealing_seconds += time.perf_counter() - started
 
 
 def branches_first(state: State, index: int, instance: Instance) -> bool:
@@ -103,7 +112,8 @@ def _branch_on_ranks(state: State, index: int, instance: Instance) -> bool:
         return False
     limit = frontier.limit_of(index)
     is_over_time = time.perf_counter() - started >= patience
-    if is_over_time and limit - frontier.keys[index] > _LEFT_MOST * (limit - key):
+    has_parts = not (instance.is_uniform or instance.is_in_order)
+    if is_over_time and not has_parts and limit - frontier.keys[index] > _LEFT_MOST * (limit - key):
         state.stalled.add(index)
         state.branched[index] = state.branched.get(index, 0) + 1
     if index in state.branchings and frontier.keys[index] <= key:

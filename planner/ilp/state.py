@@ -27,6 +27,7 @@ class State:
     have a bound with memory, `screens_below_limit` is how many screens had a limit, `dived_to` the
     least bound looked into as soon as it was screened, `bounded` how many were bounded by
     themselves, and `scouting_at` when to look for good plans out of turn.
+    `annealing_seconds` is what was spent on annealing cuts.
     """
 
     problem: Problem
@@ -55,6 +56,7 @@ class State:
     bounded: int = 0
     scouting_at: int = 2
     milp_count: int = 0
+    annealing_seconds: float = 0.0
 
     def is_close_enough(self, key: float) -> bool:
         """Return whether no plan, from `key` or left, is better by more than the job accepts."""

@@ -114,8 +114,8 @@ class Walk:
     """The ranks one after another, and the states between them.
 
     `loads` are by rank [loads, free kinds]. What ranks hold is measured in several ways, `measures`
-    [free kinds, ways]: layers of each kind, their least omega and their least bytes; `behind` is the least and the most that the ranks behind each one hold,
-    [ways] each.
+    [free kinds, ways]: layers of each kind, their least omega and their least bytes; `behind` is
+    the least and the most that the ranks behind each one hold, [ways] each.
     """
 
     instance: Instance
