@@ -209,7 +209,7 @@ def _times(
         start = free[rank]
         if wait != NO_WAIT:
             arrival = ends[wait] + delays[boundary]
-            if arrival > start:  # max() takes twice as long, and this is the innermost loop
+            if arrival > start:  # noqa: PLR1730 - max() takes twice as long in the innermost loop
                 start = arrival
         end = free[rank] = start + durations[duration]
         starts.append(start)

@@ -105,6 +105,11 @@ class Instance:
         """Return whether only the number of blocks on a rank matters, and not which they are."""
         return len(self.free_kinds) == 1 and self.extras is None
 
+    @property
+    def has_several_parts(self) -> bool:
+        """Return whether ranks hold several parts of a chain in which it matters which they are."""
+        return not (self.is_uniform or self.is_in_order)
+
     @cached_property
     def block_kinds(self) -> Integers:
         """Return the kind of every block of the chain, [blocks]."""

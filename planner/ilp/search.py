@@ -224,7 +224,7 @@ def _bound(state: State, index: int) -> None:
 def _sharpen(state: State, index: int) -> None:
     """Find a closer bound and a better plan below the limit, from the ranks apart."""
     instance = state.pricing.instance(index)
-    if not (instance.is_uniform or instance.is_in_order) and index not in state.branchings:
+    if instance.has_several_parts and index not in state.branchings:
         _climb(state, index, instance)
     if _is_far(state, index, instance) and decompose(state, index, instance, seconds=0.0):
         return

@@ -46,22 +46,25 @@ def solve(state: State, index: int) -> None:
     Where ranks are few branching is first, elsewhere enumeration. Where that is too far, branching
     goes on as long as it closes half of the gap in its time; then a program has a turn, each with
     more time than the last one had. Where ranks hold several parts of a chain of several kinds,
-    neither is of use as long as ranks can be branched on, and cuts are annealed now and then.
+    cuts are annealed now and then, and programs are of no use as long as ranks can be branched on.
     """
     instance = state.pricing.instance(index)
     state.solved.add(index)
     state.turns[index] = state.turns.get(index, -1) + 1
-    has_parts = not (instance.is_uniform or instance.is_in_order)
+    has_parts = instance.has_several_parts
     if has_parts:
         _anneal(state, index, instance)
     may_branch, is_first = index not in state.stalled, branches_first(state, index, instance)
-    if may_branch and (is_first or has_parts) and _branch_on_ranks(state, index, instance):
+    may_branch_again = may_branch and not (is_first or has_parts)
+    if may_branch and not may_branch_again and _branch_on_ranks(state, index, instance):
         return
     cutoff, optimum = _enumerate(state, index, instance)
     if optimum is not None:
         _conclude(state, index, cutoff, optimum)
-    elif is_first or has_parts or not (may_branch and _branch_on_ranks(state, index, instance)):
-        state.stalled.discard(index)
+        return
+    state.stalled.discard(index)
+    is_left = has_parts and not may_branch
+    if not ((may_branch_again or is_left) and _branch_on_ranks(state, index, instance)):
         _program(state, index, instance)
 
 
@@ -112,10 +115,10 @@ def _branch_on_ranks(state: State, index: int, instance: Instance) -> bool:
         return False
     limit = frontier.limit_of(index)
     is_over_time = time.perf_counter() - started >= patience
-    has_parts = not (instance.is_uniform or instance.is_in_order)
-    if is_over_time and not has_parts and limit - frontier.keys[index] > _LEFT_MOST * (limit - key):
+    if is_over_time and limit - frontier.keys[index] > _LEFT_MOST * (limit - key):
         state.stalled.add(index)
-        state.branched[index] = state.branched.get(index, 0) + 1
+        if not instance.has_several_parts:
+            state.branched[index] = state.branched.get(index, 0) + 1
     if index in state.branchings and frontier.keys[index] <= key:
         frontier.postpone(index)
     return True
@@ -259,6 +262,6 @@ def _enumeration_seconds(state: State, index: int, instance: Instance) -> float:
     branching has its turn.
     """
     most = _ENUMERATION_SECONDS
-    if not (instance.is_uniform or instance.is_in_order):
+    if instance.has_several_parts:
         most = min(most, _ENUMERATION_OF_CHUNKS_SECONDS * (state.turns[index] + 1))
     return min(most - state.spent.get(index, 0.0), state.seconds_left)

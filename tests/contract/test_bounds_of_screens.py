@@ -149,6 +149,26 @@ def test_few_choices_bound_all_of_them(model: str, cluster: str, batch: int) -> 
     assert (made.pricing.quick_bounds()[alone] <= least * ROUNDING).all()
 
 
+def test_rough_bounds_hold_where_turns_hide_what_is_synced_once_a_step() -> None:
+    """Configurations that differ by their turns share a rough bound: that of the most turns."""
+    asked = a_job(global_batch_size=64, sequence_length=4096, stack="megatron")
+    cluster = resolved_cluster("16x2xa100-sxm4-80gb")
+    request = resolved_request(resolved_model("llama-3-8b"), cluster, asked)
+    made = priced(
+        Problem(
+            graph=request.model.resolved,
+            workload=request.workload,
+            hardware=request.hardware,
+            job=request.job.resolved,
+        )
+    )
+    rough, quick = made.pricing.rough_bounds(), made.pricing.quick_bounds()
+    in_turns = made.space.configurations.turns > 1
+    assert in_turns.sum() > 100
+    assert (rough <= quick * ROUNDING).all()
+    assert np.median(rough[in_turns] / quick[in_turns]) > 0.9
+
+
 def _least_on_lone_ranks(problem: Problem, columns: Configurations) -> np.ndarray:
     limits = problem.job.limits
     edges = Choices.of(edge_choices(limits))
