@@ -23,7 +23,7 @@ from planner.ilp.levels import Windows
 from planner.ilp.loads import Load
 from planner.ilp.moves import Moves
 from planner.ilp.places import places_of
-from planner.ilp.walk import walk_of
+from planner.ilp.walk import Excess, walk_of
 
 
 def moves_by_chunks(
@@ -54,18 +54,19 @@ def edged_moves_by_chunks(
 
 
 def cuts_by_chunks(
-    instance: Instance, windows: Windows, loads: Sequence[Load]
+    instance: Instance, windows: Windows, loads: Sequence[Load], *, excess: Excess | None = None
 ) -> tuple[int, ...] | None:
     """Return cuts after which every rank holds its one load; None where none is found.
 
-    Where cuts differ by place, loads may come with their edges.
+    Where cuts differ by place, loads may come with their edges. With `excess`, cuts are those at
+    which the largest of the ranks' is least.
     """
     free = len(instance.free_kinds)
     walk = walk_of(instance, windows, [[load[:free]] for load in loads])
     if walk is None:
         return None
     known = [load[free:] for load in loads]
-    lengths = walk.lengths(known if all(known) else None)
+    lengths = walk.lengths(known if all(known) else None, excess)
     if lengths is None:
         return None
     parts = [lengths[:, 0], lengths[::-1, 1]] if walk.is_folded else list(lengths.T)

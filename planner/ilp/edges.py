@@ -11,12 +11,12 @@ itself begins or ends.
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from itertools import product
+from itertools import pairwise, product
 
 import numpy as np
 
 from planner.cost.configuration import Integers
-from planner.ilp.instance import CutExtras, Instance
+from planner.ilp.instance import CutExtras, Instance, load_of_cuts
 from planner.ilp.loads import Load
 from planner.ilp.patterns import Columns
 
@@ -33,6 +33,20 @@ def edges_at(instance: Instance, places: Integers) -> Integers:
     before = instance.block_classes[np.maximum(places, 1) - 1]
     is_cut = (places > 0) & (places < instance.block_count)
     return np.asarray(np.where(is_cut, 1 + before, 0))
+
+
+def loads_at_cuts(instance: Instance, cuts: Sequence[int]) -> list[Load]:
+    """Return what every rank holds between cuts, with its edges where cuts cost differently."""
+    loads = load_of_cuts(instance, tuple(cuts))
+    if instance.extras is None:
+        return [tuple(load) for load in loads]
+    edges = edges_at(instance, np.array(cuts)).tolist()
+    holders = instance.holders
+    apart = [True, *(a != b for a, b in pairwise(holders)), True]
+    sides = [edge if is_apart else 0 for edge, is_apart in zip(edges, apart, strict=True)]
+    for part, rank in enumerate(holders):
+        loads[rank] += sides[part : part + 2]
+    return [tuple(load) for load in loads]
 
 
 def loads_with_edges(

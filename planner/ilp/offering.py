@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
+from planner.cost.configuration import Configuration
 from planner.cost.step import predict
 from planner.ilp.extract import strategy_of
 from planner.ilp.heuristic import filling_of_cuts, heuristic_assignment
@@ -16,11 +17,11 @@ from planner.ilp.instance import (
     fits,
     load_of_cuts,
 )
+from planner.ilp.leaning import leanest_cuts
 from planner.ilp.state import State
 from planner.schema.plan import Prediction
 from planner.schema.strategy import Strategy
 
-_SAME_LOADS = 2
 _ROOM_SHARES = (0.99, 0.97, 0.94, 0.9, 0.85, 0.75)
 
 
@@ -37,23 +38,37 @@ def offer(state: State, index: int, instance: Instance, assignment: Assignment) 
     if evaluation.step_seconds >= frontier.limit_of(index) or instance.least_blocks == 1:
         frontier.offer(index, evaluation.step_seconds, assignment)
         return True
-    for place, arranged in enumerate(_arrangements(instance, assignment)):
-        priced = repriced(state, index, instance, arranged)
-        if priced.fits:
-            frontier.offer(index, priced.step_seconds.p50, arranged)
-            return place < _SAME_LOADS
+    row = state.configurations.row(index)
+    same, filled = _cut_anew(instance, assignment, row), _filled_anew(instance, assignment)
+    for is_same, tried in ((True, same), (False, filled)):
+        for arranged in tried:
+            priced = repriced(state, index, instance, arranged)
+            if priced.fits:
+                frontier.offer(index, priced.step_seconds.p50, arranged)
+                return is_same
     return False
 
 
-def _arrangements(instance: Instance, assignment: Assignment) -> Iterator[Assignment]:
-    """Yield the assignment, the same loads cut evenly, and plans for less and less memory.
+def _cut_anew(
+    instance: Instance, assignment: Assignment, configuration: Configuration
+) -> Iterator[Assignment]:
+    """Yield the assignment, and the same loads cut evenly, or so that the fullest rank is least."""
+    yield assignment
+    loads = load_of_cuts(instance, assignment.cuts)
+    even = cuts_of(instance, assignment.counts)
+    if even != assignment.cuts and load_of_cuts(instance, even) == loads:
+        yield replace(assignment, cuts=even)
+    if instance.has_several_parts:
+        leanest = leanest_cuts(instance, assignment, configuration)
+        if leanest is not None and leanest != assignment.cuts:
+            yield replace(assignment, cuts=leanest)
+
+
+def _filled_anew(instance: Instance, assignment: Assignment) -> Iterator[Assignment]:
+    """Yield plans for less and less memory.
 
     The same cuts are filled anew; where only numbers matter, the numbers are free as well.
     """
-    yield assignment
-    even = replace(assignment, cuts=cuts_of(instance, assignment.counts))
-    loads = load_of_cuts(instance, assignment.cuts)
-    yield even if load_of_cuts(instance, even.cuts) == loads else assignment
     for share in _ROOM_SHARES:
         smaller = replace(instance, capacity_bytes=instance.capacity_bytes * share)
         if instance.is_uniform:

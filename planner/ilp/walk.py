@@ -6,7 +6,7 @@ hold what it leaves, by the number of layers of each kind, by their least omega 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations, product
 from math import comb, prod
@@ -25,6 +25,9 @@ from planner.ilp.reading import Reading, reading_of
 _CELLS_MOST = 1_000_000
 _NAMES_MOST = 1 << 61
 _ROUNDING = 1e-9
+
+Excess = Callable[[int, Integers], Floats]
+"""Says of a rank what ways to hold its load exceed, given layers [ways, parts, free kinds]."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -149,16 +152,20 @@ class Walk:
             states = moved[2]
         return found
 
-    def lengths(self, edges: Sequence[Load] | None = None) -> Integers | None:
+    def lengths(
+        self, edges: Sequence[Load] | None = None, excess: Excess | None = None
+    ) -> Integers | None:
         """Return the lengths of the ranks' parts on one way, [stages, parts], None without any.
 
-        There is one load a rank, with given edges or any.
+        There is one load a rank, with given edges or any. With `excess`, the way is one on which
+        the largest of the ranks' is least.
         """
         states = self._first()
         if states is None:
             return None
         trail: list[tuple[Integers, Integers]] = []
         last = self.instance.stage_count - 1
+        worst = np.full(len(states.held), -np.inf)
         for rank in range(last if self.is_folded else last + 1):
             ways = self._ways(states, rank, is_last=rank == last)
             if ways is None:
@@ -166,8 +173,14 @@ class Walk:
             ways = ways if edges is None else ways.taken(ways.key == self.codes.key_of(edges[rank]))
             if not len(ways.name):
                 return None
-            names, first = np.unique(ways.name, return_index=True)
-            trail.append((ways.before[first], ways.lengths[first]))
+            reached = worst[ways.before]
+            if excess is not None:
+                reached = np.maximum(reached, excess(rank, self._counts(states, ways)))
+            order = np.lexsort((reached, ways.name))
+            names, first = np.unique(ways.name[order], return_index=True)
+            kept = order[first]
+            trail.append((ways.before[kept], ways.lengths[kept]))
+            worst = reached[kept]
             states = self._named(names)
         at, found = 0, []
         if self.is_folded:
@@ -175,10 +188,19 @@ class Walk:
             ends = ends if edges is None else ends.taken(ends.key == self.codes.key_of(edges[last]))
             if not len(ends.before):
                 return None
-            at = int(ends.before[0])
+            at = int(ends.before[worst[ends.before].argmin()])
             left = self.instance.block_count - int(states.blocks[at])
             found.append(np.array([left // 2, left - left // 2]))
         return _traced(trail, at, found)
+
+    def _counts(self, states: _States, ways: _Ways) -> Integers:
+        """Return the layers that each part of a rank holds, [ways, parts, free kinds]."""
+        parts = [
+            reading.codes[states.places[ways.before, part], ways.lengths[:, part]]
+            for part, reading in enumerate(self.readings)
+        ]
+        base = self.instance.block_count + 1
+        return np.asarray(np.stack(parts, axis=1)[:, :, None] // load_weights(self.instance) % base)
 
     def _total(self) -> int:
         """Return the code of the whole chain."""
