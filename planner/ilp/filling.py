@@ -56,36 +56,40 @@ class _Columns:
 
         Both are [stages, columns]; inf where no choice of its kind saves anything.
         """
-        return self._moves(np.arange(len(self.cost)), None)
-
-    def moves_within(self, ranks: Integers, host_left: Floats) -> tuple[Floats, Integers]:
-        """Return the same of some ranks with little host memory left, [rows, columns]."""
-        return self._moves(ranks, host_left)
-
-    def _moves(self, ranks: Integers, host_left: Floats | None) -> tuple[Floats, Integers]:
-        shape = (len(ranks), len(self.kind))
-        least, target = np.full(shape, np.inf), np.zeros(shape, dtype=np.int64)
+        least, target = np.full(self.cost.shape, np.inf), np.zeros(self.cost.shape, dtype=np.int64)
         for k in range(int(self.kind.max()) + 1):
             own = np.flatnonzero(self.kind == k)
-            if len(own) > 1:
-                ratio = self._ratios(ranks[:, None], own, host_left)
-                to = ratio.argmin(axis=2)
-                least[:, own] = np.take_along_axis(ratio, to[:, :, None], axis=2)[:, :, 0]
-                target[:, own] = own[to]
+            cost, memory = self.cost[:, own], self.memory[:, own]
+            saved = memory[:, :, None] - memory[:, None, :]
+            ratio = np.full_like(saved, np.inf)
+            lost = cost[:, None, :] - cost[:, :, None]
+            np.divide(lost, saved, out=ratio, where=saved > 0.0)
+            to = ratio.argmin(axis=2)
+            least[:, own] = np.take_along_axis(ratio, to[:, :, None], axis=2)[:, :, 0]
+            target[:, own] = own[to]
         return least, target
 
-    def _ratios(self, ranks: Integers, own: Integers, host_left: Floats | None) -> Floats:
-        """Return seconds lost for each byte saved from choice to choice, [rows, from, to]."""
-        cost, memory = self.cost[ranks, own], self.memory[ranks, own]
-        saved = memory[:, :, None] - memory[:, None, :]
-        legal = saved > 0.0
-        if host_left is not None:
-            host = self.host[ranks, own]
-            hosted = host[:, None, :] - host[:, :, None]
-            legal &= (hosted <= 0.0) | (hosted <= host_left[:, None, None])
-        ratio = np.full_like(saved, np.inf)
-        np.divide(cost[:, None, :] - cost[:, :, None], saved, out=ratio, where=legal)
-        return ratio
+    def moves_within(
+        self, ranks: Integers, places: Integers, host_left: Floats
+    ) -> tuple[Floats, Integers]:
+        """Return the same of some ranks with little host memory left, from some choices alone.
+
+        Both are [rows, columns].
+        """
+        shape = (len(ranks), len(self.kind))
+        least, target = np.full(shape, np.inf), np.zeros(shape, dtype=np.int64)
+        rows, cost, memory = np.arange(len(ranks)), self.cost[ranks], self.memory[ranks]
+        host = self.host[ranks]
+        for place in places.tolist():
+            own = np.flatnonzero(self.kind == self.kind[place])
+            saved = memory[:, place, None] - memory[:, own]
+            hosted = host[:, own] - host[:, place, None]
+            legal = (saved > 0.0) & ((hosted <= 0.0) | (hosted <= host_left[:, None]))
+            ratio = np.full_like(saved, np.inf)
+            np.divide(cost[:, own] - cost[:, place, None], saved, out=ratio, where=legal)
+            to = ratio.argmin(axis=1)
+            least[:, place], target[:, place] = ratio[rows, to], own[to]
+        return least, target
 
 
 def filled(
@@ -179,7 +183,9 @@ def _moved(
     ratio, target = (each[ranks] for each in columns.moves)
     scarce = np.flatnonzero(host_left < columns.host.max(axis=1)[ranks])
     if len(scarce):
-        ratio[scarce], target[scarce] = columns.moves_within(ranks[scarce], host_left[scarce])
+        places = np.flatnonzero(counts[scarce].any(axis=0))
+        few = columns.moves_within(ranks[scarce], places, host_left[scarce])
+        ratio[scarce], target[scarce] = few
     ratio = np.where(counts > 0, ratio, np.inf)
     source = ratio.argmin(axis=1)
     moving: Booleans = np.isfinite(ratio[rows, source])
