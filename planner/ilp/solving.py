@@ -36,7 +36,7 @@ _FEW_RANKS = 6
 _NEAR = 1.004
 _ANNEALED_FROM = 1.002
 _ANNEALING_SECONDS = 1.0
-_ANNEALING_FIRST_SECONDS = 0.3
+_ANNEALING_AFTER_SECONDS = 1.0
 _ANNEALING_SHARE = 0.1
 
 
@@ -69,11 +69,11 @@ def solve(state: State, index: int) -> None:
 
 
 def _anneal(state: State, index: int, instance: Instance) -> None:
-    """Offer a plan of annealed cuts, as long as that takes a small share of the search's time."""
+    """Offer a plan of annealed cuts, where that takes a small share of a search that is long."""
     frontier, started = state.frontier, time.perf_counter()
     limit = frontier.limit_of(index)
     is_near = not np.isfinite(limit) or limit <= _ANNEALED_FROM * frontier.keys[index]
-    most = _ANNEALING_FIRST_SECONDS + _ANNEALING_SHARE * (started - state.started)
+    most = _ANNEALING_SHARE * (started - state.started - _ANNEALING_AFTER_SECONDS)
     cuts = None if is_near or state.annealing_seconds > most else starting_cuts(instance)
     if cuts is None:
         return
