@@ -13,14 +13,15 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import product
 from random import Random
 
 import numpy as np
 
 from planner.cost.configuration import Floats
 from planner.ilp.filling import filled
-from planner.ilp.heuristic import filling_of_cuts
-from planner.ilp.instance import Assignment, Instance, evaluate, fits
+from planner.ilp.heuristic import best_filling
+from planner.ilp.instance import Assignment, Instance
 from planner.ilp.loads import Load, load_weights, loads_of, with_pinned
 from planner.ilp.places import everywhere, placed, places_of
 from planner.ilp.rank_loads import loads_in_band
@@ -56,17 +57,9 @@ def annealed(
     if loads is None:
         return None
     walk = _Walk.of(instance, loads, cuts, missing=limit_seconds)
-    best: Assignment | None = None
-    best_seconds = float("inf")
     luck = Random(seed)  # noqa: S311 - the same every time is what is wanted
-    for found in walk.run(luck, warmest=_WARMEST * limit_seconds, deadline=deadline):
-        for weight in (*_WEIGHTS, 1.0 / instance.stage_count):
-            filling = filling_of_cuts(instance, found, weight=weight)
-            assignment = Assignment(counts=filling.counts, cuts=found)
-            evaluation = evaluate(instance, assignment)
-            if evaluation.step_seconds < best_seconds and fits(instance, evaluation):
-                best, best_seconds = assignment, evaluation.step_seconds
-    return best
+    found = walk.run(luck, warmest=_WARMEST * limit_seconds, deadline=deadline)
+    return best_filling(instance, product(found, (*_WEIGHTS, 1.0 / instance.stage_count)))
 
 
 def _loads(instance: Instance, limit_seconds: float) -> list[list[Load]] | None:

@@ -15,8 +15,8 @@ import numpy as np
 
 from planner.cost.configuration import Floats, Integers
 from planner.ilp.filling import filled
-from planner.ilp.heuristic import filling_of_cuts, pinned_layers
-from planner.ilp.instance import Assignment, Instance, evaluate, fits
+from planner.ilp.heuristic import best_filling, pinned_layers
+from planner.ilp.instance import Assignment, Instance
 from planner.ilp.places import everywhere, placed
 
 _SHARES_MOST = 3
@@ -31,19 +31,17 @@ def shared(instance: Instance) -> Assignment | None:
     Layers are filled for several weights of omega beside fill: a rank that is slower than others
     wants a large one, and where all are as slow, one over their number is right.
     """
-    best: Assignment | None = None
-    best_seconds = float("inf")
+    return best_filling(instance, _tried(instance))
+
+
+def _tried(instance: Instance) -> Iterator[tuple[tuple[int, ...], float]]:
+    """Yield cuts with the weight that they were found and are to be filled at."""
     for weight in (*_WEIGHTS, 1.0 / instance.stage_count):
         parts = parts_of(instance, weight=weight)
         if parts is None:
-            return None
+            return
         for cuts in set(_candidates(parts)):
-            filling = filling_of_cuts(instance, cuts, weight=weight)
-            assignment = Assignment(counts=filling.counts, cuts=cuts)
-            evaluation = evaluate(instance, assignment)
-            if evaluation.step_seconds < best_seconds and fits(instance, evaluation):
-                best, best_seconds = assignment, evaluation.step_seconds
-    return best
+            yield cuts, weight
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
