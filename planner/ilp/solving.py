@@ -54,17 +54,17 @@ def solve(state: State, index: int) -> None:
     has_parts = instance.has_several_parts
     if has_parts:
         _anneal(state, index, instance)
-    may_branch, is_first = index not in state.stalled, branches_first(state, index, instance)
-    may_branch_again = may_branch and not (is_first or has_parts)
-    if may_branch and not may_branch_again and _branch_on_ranks(state, index, instance):
+    is_stalled = index in state.stalled
+    is_first = has_parts or branches_first(state, index, instance)
+    if is_first and not is_stalled and _branch_on_ranks(state, index, instance):
         return
     cutoff, optimum = _enumerate(state, index, instance)
     if optimum is not None:
         _conclude(state, index, cutoff, optimum)
         return
     state.stalled.discard(index)
-    is_left = has_parts and not may_branch
-    if not ((may_branch_again or is_left) and _branch_on_ranks(state, index, instance)):
+    may_branch = is_stalled if has_parts else not (is_first or is_stalled)
+    if not (may_branch and _branch_on_ranks(state, index, instance)):
         _program(state, index, instance)
 
 

@@ -20,7 +20,7 @@ def instances_with_parts() -> Iterator[tuple[int, Instance]]:
     """Instances whose ranks hold two parts of a chain of several kinds."""
     for seed in range(600):
         instance = seeded_instance(seed)
-        if not (instance.is_uniform or instance.is_in_order) and instance.stage_count > 1:
+        if instance.has_several_parts and instance.stage_count > 1:
             yield seed, instance
 
 
@@ -73,9 +73,13 @@ def test_the_same_seed_gives_the_same_plan() -> None:
 
 
 def test_a_deadline_that_is_over_leaves_the_first_cuts() -> None:
+    found = 0
     for _, instance in instances_with_parts():
         cuts, best = starting_cuts(instance), least_step(instance)
         if cuts is None or best is None:
             continue
         plan = annealed(instance, cuts, limit_seconds=2.0 * best, deadline=0.0)
-        assert plan is None or plan.cuts == cuts
+        if plan is not None:
+            found += 1
+            assert plan.cuts == cuts
+    assert found > 20
