@@ -21,3 +21,8 @@ def a_key(
 def bearer(key: NewApiKey) -> dict[str, str]:
     """Return the header that says who asks."""
     return {"Authorization": f"Bearer {key.key}"}
+
+
+def secret_of(key: str) -> str:
+    """Return what follows the visible prefix of a key; it may hold underscores itself."""
+    return key.split("_", maxsplit=2)[2]

@@ -9,7 +9,7 @@ import pytest
 from sqlalchemy import select, update
 
 from api.tables import ApiKeyRow, Base
-from tests.contract.api.callers import a_key, bearer
+from tests.contract.api.callers import a_key, bearer, secret_of
 
 REFUSED = "urn:meshwright:problem:"
 
@@ -129,7 +129,7 @@ def test_an_expired_key_lets_nobody_in(client, database):
 
 def test_a_made_key_is_shown_once_and_is_nowhere_in_the_database(client, database):
     made = client.post("/v1/keys", json={"name": "ci", "scopes": ["read"]}).json()
-    secret = made["key"].rpartition("_")[2]
+    secret = secret_of(made["key"])
 
     listed = client.get("/v1/keys").json()["items"]
 
