@@ -1,10 +1,11 @@
 """Branching: one configuration to the end, by what its ranks hold.
 
 Sets of plans wait under the bound of `planner.ilp.decomposition`; the least is looked into next.
-Where the patterns near its bound are few they are enumerated (`planner.ilp.nearby`) and the best
-put together (`planner.ilp.sweep`), which settles it. Elsewhere it is split: by the load of a rank,
-or by the largest pace or end once all loads are certain. The packings that set a bound are plans as
-well, and most of the good ones are found so.
+A set with certain loads is settled from the fronts of its ranks (`planner.ilp.joining`) where fills
+are shares of paces. Where the patterns near a bound are few they are enumerated
+(`planner.ilp.nearby`) and the best put together (`planner.ilp.sweep`), which settles any set.
+Elsewhere it is split: by the load of a rank, or by the largest pace or end once all loads are
+certain. The packings that set a bound are plans as well, and most of the good ones are found so.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from planner.ilp.cutting import cuts_with_loads
 from planner.ilp.decomposition import Bounded, Decomposition, step_of
 from planner.ilp.edges import edge_kind_count
 from planner.ilp.instance import Assignment, Instance, evaluate, fits
+from planner.ilp.joining import Joining
 from planner.ilp.loads import Load
 from planner.ilp.nearby import Effort, patterns_below
 from planner.ilp.patterns import TooManyError
@@ -30,7 +32,6 @@ from planner.ilp.rank import Caps, Parts
 from planner.ilp.regions import REACH_FIRST, Packed, Region, halves_of, mean_of
 from planner.ilp.sketching import sketched
 from planner.ilp.sweep import swept
-from planner.ilp.transitions import least_maximum
 
 _ROUNDS_FIRST = 16
 _ROUNDS = 8
@@ -80,6 +81,7 @@ class Branching:
     best_seconds: float = float("inf")
     assignment: Assignment | None = None
     is_taken: bool = True
+    fill_shares: tuple[float, ...] | None = None
     waiting: list[tuple[float, int, Region]] = field(default_factory=list)
     unsettled: float = float("inf")
     count: int = 0
@@ -122,7 +124,9 @@ class Branching:
         if region.packed is not None:
             self._settle(region, region.packed)
             return
-        region = self._narrowed(region)
+        region = region.narrowed(
+            self.decomposition.steps, self.floors, fill_sum=self.fill_sum, limit=self.limit
+        )
         if region.box.is_empty() or not all(mask.any() for mask in region.allowed):
             return
         packed = self._bounded(region)
@@ -163,6 +167,8 @@ class Branching:
         Where nothing is there, the region waits under what was looked at, and is next looked into
         further up.
         """
+        if self._is_joined(region, packed):
+            return
         closer = min(region.lower * (1.0 + region.reach), self.limit)
         failures, skipped = region.failures, region.skipped - 1
         if skipped < 0 and self._is_settled(region, packed.bounded, closer):
@@ -172,6 +178,24 @@ class Branching:
             failures, skipped = failures + 1, min(failures, _SKIPPED_MOST)
         split = replace(region, packed=None, reach=REACH_FIRST, failures=failures, skipped=skipped)
         self._split(split, packed)
+
+    def _is_joined(self, region: Region, packed: Packed) -> bool:
+        """Return whether the fronts of certain loads are looked into, and put back what is left."""
+        if self.fill_shares is None or region.is_stuck or not region.is_certain():
+            return False
+        path = self.decomposition.best(packed.bounded)
+
+        def take(counts: Sequence[Integers]) -> float | None:
+            return self.limit if self._take(path, counts, tries=_TRIES_MANY) else None
+
+        ranks = [
+            rank.with_load(at) for rank, at in zip(self.decomposition.ranks, path, strict=True)
+        ]
+        known = region.joining or Joining.of(ranks, self.fill_shares, region.box, region.weights)
+        left = region.joined(known, take, limit=self.limit, deadline=self.deadline)
+        if left is not None:
+            self.push(left)
+        return True
 
     def offer_packed(self, path: Sequence[int]) -> None:
         """Offer the plan of some loads, each packed for its own share of the step."""
@@ -185,43 +209,16 @@ class Branching:
         self._take(path, counts)
 
     def _is_settled(self, region: Region, bounded: Bounded, limit: float) -> bool:
-        """Return whether the best plan of a region below a limit is known, if there is one."""
+        """Return whether the best plan of a region below a limit is known, if there is one.
+
+        Where certain loads can be joined, that is not asked unless it would end the region.
+        """
+        if self.fill_shares is not None and not region.is_stuck and limit < self.limit:
+            return False
         try:
             return self._enumerated(region, bounded, limit)
         except TooManyError:
             return False
-
-    def _narrowed(self, region: Region) -> Region:
-        """Return the region with the limits that the best plan and its loads leave."""
-        box = region.box
-        both, pace, end = (
-            least_maximum(
-                self.decomposition.steps,
-                [
-                    np.where(mask, floors[which], np.inf)
-                    for floors, mask in zip(self.floors, region.allowed, strict=True)
-                ],
-            )
-            for which in range(3)
-        )
-        most_both = min(box.most_both, self.limit - self.fill_sum)
-        least_pace, least_end = max(box.least_pace, pace), max(box.least_end, end)
-        box = replace(
-            box,
-            least_both=max(box.least_both, both),
-            least_pace=least_pace,
-            least_end=least_end,
-            most_both=most_both,
-            most_pace=min(box.most_pace, most_both - least_end),
-            most_end=min(box.most_end, most_both - least_pace),
-        )
-        most = np.array([box.most_both, box.most_pace, box.most_end]) + _ROUNDING * abs(most_both)
-        allowed = tuple(
-            mask & (np.stack(floors) <= most[:, None]).all(axis=0)
-            for floors, mask in zip(self.floors, region.allowed, strict=True)
-        )
-        lower = max(region.lower, self.fill_sum + box.least_sum())
-        return replace(region, box=box, allowed=allowed, lower=lower)
 
     def _bounded(self, region: Region) -> Packed | None:
         """Return the best bound that is known how to get, None if it is at the limit."""
@@ -234,7 +231,10 @@ class Branching:
             rounds=rounds,
             deadline=self.deadline,
         )
-        is_open = any(mask.sum() > 1 for mask in allowed)
+        is_open = not region.is_certain()
+        if not is_open and self.fill_shares is not None and not region.is_stuck:
+            parts = tuple(decomposition.divided(bounded))
+            return Packed(bounded=bounded, parts=parts) if bounded.lower < self.limit else None
         best, size = self._packed(bounded, is_open=is_open), 1.0
         for _ in range(_ROUNDS_OPEN if is_open else _ROUNDS_CERTAIN):
             if best is None:

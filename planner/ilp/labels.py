@@ -7,10 +7,10 @@ layers are added to all labels at once; which layers they are is said by the tur
 What is left out cannot be part of a packing that is sought:
 L1. a label whose reduced cost, with what its memory costs at the least, exceeds the gap (`_Waste`);
 L2. one that exceeds a limit even if the rest of each kind takes the least of it that there is;
-L3. where no limit but the memory binds, one that another with as many layers of each kind equals or
-    beats in cost and in memory: whatever completes the one completes the other, at no more cost.
-    The reduced cost is the cost and a price, not below 0, of the memory, so that the other is
-    within the gap too.
+L3. one that another with as many layers of each kind equals or beats in cost, in memory and in what
+    it takes of every limit that binds: whatever completes the one completes the other, at no more
+    cost. The reduced cost is the cost and a price, not below 0, of the memory, so that the other
+    is within the gap too. The other may have fewer layers: more are left to its bases then.
 A limit that nothing within the gap can exceed is not looked at: of the layers of each kind
 no more than there are take the most, and the reduced costs of all of them fit into the gap.
 """
@@ -24,10 +24,12 @@ from functools import cached_property
 import numpy as np
 
 from planner.cost.configuration import Floats, Integers
+from planner.ilp.dominance import unbeaten_by_neighbours
 
 _NEVER = 1e200
 _WHOLE = 1e-9
 _COMPARED_FROM = 48
+_CROWD = 512
 _REDUCED, _COST, _FULL, _LIGHT, _FIXED = 0, 1, 2, 3, 4
 
 
@@ -235,10 +237,10 @@ class _Walk:
     def unbeaten(self, rows: Floats) -> Integers:
         """Return the labels that no other of as many layers beats, in order (L3).
 
-        Where limits bind, one that beats another in all of them is not sought: all are kept.
+        Where limits bind, it has to beat them in these too, with as many layers or fewer.
         """
         if len(self.binding):
-            return np.arange(len(rows))
+            return self._unbeaten_within(rows)
         used = len(self.shelf.used)
         base = float(self.shelf.held.max()) + 1.0
         layers = rows[:, _FIXED : _FIXED + used] @ base ** np.arange(used)
@@ -248,6 +250,16 @@ class _Walk:
         group = np.cumsum(np.diff(layers[order], prepend=layers[order[0]]) != 0.0)
         place = rank - group * (len(rows) + 1)
         return np.sort(order[place <= np.minimum.accumulate(place)])
+
+    def _unbeaten_within(self, rows: Floats) -> Integers:
+        """Return the labels that none near them beats in cost, limits, memory and layers."""
+        if len(rows) <= _CROWD:
+            return np.arange(len(rows))
+        first = _FIXED + len(self.shelf.used)
+        limited = rows[:, first : first + len(self.binding)]
+        whole = rows[:, [_COST]], limited, rows[:, [_FULL]], rows[:, _FIXED:first]
+        measures = np.concatenate(whole, axis=1).T
+        return unbeaten_by_neighbours(measures, eased=1 + len(self.binding))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

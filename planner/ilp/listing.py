@@ -6,19 +6,20 @@ transient: with the load known, so is what memory every set of layers comes to.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
 
 from planner.cost.configuration import Booleans, Floats, Integers
+from planner.ilp.dominance import unbeaten_of
 from planner.ilp.patterns import (
     Ceilings,
     Columns,
     Patterns,
     TooManyError,
     check_deadline,
-    unbeaten_of,
     undominated_patterns,
 )
 
@@ -51,7 +52,7 @@ def patterns_of_load(
         check_deadline(deadline)
         sets = search.extended(sets, place)
         if len(sets.reduced) > _CROWD:
-            sets = search.unbeaten(sets)
+            sets = search.unbeaten(sets, lambda: check_deadline(deadline))
         if len(sets.reduced) > most:
             raise TooManyError
     counts = search.counts(sets)
@@ -205,20 +206,28 @@ class _Search:
         kept &= ceilings.repeats * pace + end <= ceilings.both
         return np.asarray(kept & (least[:, 4] <= ceilings.host))
 
-    def unbeaten(self, sets: _Sets) -> _Sets:
-        """Return the sets that no other of the same numbers of layers beats in every measure."""
-        measures = sets.measures.T
-        order = np.lexsort((*measures[::-1], *sets.used.T))
-        used = sets.used[order]
-        changes = (np.diff(used, axis=0) != 0).any(axis=1)
-        ends = [*(np.flatnonzero(changes) + 1).tolist(), len(order)]
-        kept: list[Integers] = []
-        start = 0
-        for end in ends:
-            group = order[start:end]
-            start = end
-            kept.append(group[unbeaten_of(measures[:, group])])
-        return sets.of(np.sort(np.concatenate(kept)))
+    @cached_property
+    def compared(self) -> Integers:
+        """Return the places of the measures in which sets may differ for good or ill.
+
+        Host bytes do not count where all layers together keep their limit under any choice.
+        """
+        places = np.arange(len(_MEASURES))
+        usable = self.columns.most > 0
+        most = np.zeros(len(self.held))
+        np.maximum.at(most, self.columns.kind[usable], self.columns.host[usable])
+        is_free = float(self.held @ most) <= self.ceilings.host
+        return places[:-1] if is_free else places
+
+    def unbeaten(self, sets: _Sets, check: Callable[[], None]) -> _Sets:
+        """Return the sets that no other with as many layers of each kind or fewer beats.
+
+        Whatever completes the one completes the other, as it leaves as many layers to their bases.
+        """
+        kinds = np.flatnonzero(self.held)
+        measures = np.concatenate([sets.measures[:, self.compared], sets.used[:, kinds]], axis=1).T
+        order = np.lexsort(measures[::-1])
+        return sets.of(np.sort(order[unbeaten_of(measures[:, order], check=check)]))
 
     def counts(self, sets: _Sets) -> Integers:
         """Return the layers by column, [sets, columns]."""

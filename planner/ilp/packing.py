@@ -213,17 +213,23 @@ class _Search:
         return Packing(lower=self.bound, cost=float(own @ shelf.cost), counts=counts)
 
 
-def _needed(over: Floats, saved: float) -> Floats:
-    """Return how many moves that save so much each bring what is over down to 0."""
+def _needed(over: Floats, saved: float, *, slack: float = _WHOLE) -> Floats:
+    """Return how many moves that save so much each bring what is over down to 0.
+
+    What is left over may be a `slack` of a move, which is rounding.
+    """
     if saved > 0.0:
-        return np.maximum(np.ceil(over / saved - _WHOLE), 0.0)
+        return np.maximum(np.ceil(over / saved - slack), 0.0)
     return np.where(over > 0.0, np.inf, 0.0)
 
 
 def _narrowed(over: Floats, added: float, least: Floats, most: Floats) -> tuple[Floats, Floats]:
-    """Return how many moves keep a limit that is exceeded by `over`, each adding `added`."""
+    """Return how many moves keep a limit that is exceeded by `over`, each adding `added`.
+
+    The limits are eased by more than rounding, so that nothing more is left over.
+    """
     if added < 0.0:
-        return np.maximum(least, _needed(over, -added)), most
+        return np.maximum(least, _needed(over, -added, slack=0.0)), most
     if added > 0.0:
-        return least, np.minimum(most, np.floor(-over / added + _WHOLE))
+        return least, np.minimum(most, np.floor(-over / added))
     return np.where(over > 0.0, np.inf, least), most

@@ -17,13 +17,11 @@ from dataclasses import dataclass, fields, replace
 import numpy as np
 
 from planner.cost.configuration import Floats, Integers
+from planner.ilp.dominance import unbeaten_of
 from planner.ilp.instance import Instance
 
 _PAIRS_MOST = 2_000_000
 _ROUNDING = 1e-9
-_BLOCK = 128
-_TIMES = 3
-_NOISE = 1e-13
 
 
 class TooManyError(Exception):
@@ -237,37 +235,6 @@ def _unbeaten(columns: Columns, number: Integers, counts: Integers) -> Integers:
         start = end
         kept.append(group[unbeaten_of(measures[:, group])])
     return np.sort(np.concatenate(kept))
-
-
-def unbeaten_of(measures: Floats) -> Integers:
-    """Return the columns of `measures`, in lexical order, that no earlier one equals or beats.
-
-    Whatever beats a column comes before it, so that a block is compared with those kept so far.
-    """
-    scale = np.abs(measures).max(axis=1, initial=0.0)
-    slack = np.where(np.arange(len(measures)) < _TIMES, _NOISE * scale, 0.0)
-    eased = measures + slack[:, None]
-    kept = np.zeros(0, dtype=np.int64)
-    for start in range(0, measures.shape[1], _BLOCK):
-        block = np.arange(start, min(start + _BLOCK, measures.shape[1]))
-        block = block[~_beaten(measures[:, kept], eased[:, block])]
-        own = _no_worse(measures[:, block], eased[:, block])
-        earlier = np.arange(len(block))[:, None] < np.arange(len(block))[None, :]
-        kept = np.concatenate([kept, block[~(own & earlier).any(axis=0)]])
-    return kept
-
-
-def _beaten(kept: Floats, eased: Floats) -> np.ndarray:
-    if not kept.shape[1]:
-        return np.zeros(eased.shape[1], dtype=bool)
-    return np.asarray(_no_worse(kept, eased).any(axis=0))
-
-
-def _no_worse(measures: Floats, eased: Floats) -> np.ndarray:
-    found = measures[0][:, None] <= eased[0][None, :]
-    for one, other in zip(measures[1:], eased[1:], strict=True):
-        found &= one[:, None] <= other[None, :]
-    return np.asarray(found)
 
 
 def _combined(

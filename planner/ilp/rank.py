@@ -81,6 +81,10 @@ class Rank:
             found.append(held[:, : len(least)] @ np.where(np.isfinite(least), least, 0.0))
         return found
 
+    def with_load(self, place: int) -> Rank:
+        """Return the rank with one of its loads alone."""
+        return replace(self, held=self.held[[place]])
+
     def _ceilings(self, within: Caps) -> Floats:
         own = self.own
         return np.array(

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from planner.cost.configuration import Booleans, Floats
 from planner.ilp.decomposition import Bounded, Box, Weights
+from planner.ilp.fronts import StuckError
+from planner.ilp.joining import Joining, Take
 from planner.ilp.loads import Load
 from planner.ilp.rank import Parts
+from planner.ilp.transitions import Step, least_maximum
 
 REACH_FIRST = 0.001
+_ROUNDING = 1e-12
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,6 +34,7 @@ class Region:
     `packed` is the bound itself, once it is known; `reach` is how far above it plans are looked for
     next, as a share of it. A narrow one has certain loads, and its limits were split. `failures` is
     how often wider ones had too many patterns, `skipped` how often it is split before another look.
+    `joining` is how far the fronts of certain loads are known, unless that `is_stuck`.
     """
 
     allowed: tuple[Booleans, ...]
@@ -41,6 +46,66 @@ class Region:
     is_narrow: bool = False
     failures: int = 0
     skipped: int = 0
+    joining: Joining | None = None
+    is_stuck: bool = False
+
+    def is_certain(self) -> bool:
+        """Return whether every rank has one load."""
+        return all(int(mask.sum()) == 1 for mask in self.allowed)
+
+    def narrowed(
+        self,
+        steps: Sequence[Step],
+        floors: Sequence[tuple[Floats, Floats, Floats]],
+        *,
+        fill_sum: float,
+        limit: float,
+    ) -> Region:
+        """Return the region with what plans below the limit leave of its loads and of V and U.
+
+        `floors` are lower bounds of rho t + u, of rho t and of u by rank, each [loads].
+        """
+        box = self.box
+        both, pace, end = (
+            least_maximum(
+                steps,
+                [
+                    np.where(mask, own[which], np.inf)
+                    for own, mask in zip(floors, self.allowed, strict=True)
+                ],
+            )
+            for which in range(3)
+        )
+        most_both = min(box.most_both, limit - fill_sum)
+        least_pace, least_end = max(box.least_pace, pace), max(box.least_end, end)
+        box = replace(
+            box,
+            least_both=max(box.least_both, both),
+            least_pace=least_pace,
+            least_end=least_end,
+            most_both=most_both,
+            most_pace=min(box.most_pace, most_both - least_end),
+            most_end=min(box.most_end, most_both - least_pace),
+        )
+        most = np.array([box.most_both, box.most_pace, box.most_end]) + _ROUNDING * abs(most_both)
+        allowed = tuple(
+            mask & (np.stack(own) <= most[:, None]).all(axis=0)
+            for own, mask in zip(floors, self.allowed, strict=True)
+        )
+        lower = max(self.lower, fill_sum + box.least_sum())
+        return replace(self, box=box, allowed=allowed, lower=lower)
+
+    def joined(
+        self, joining: Joining, take: Take, *, limit: float, deadline: float
+    ) -> Region | None:
+        """Return what is left of certain loads whose fronts are looked into for plans to take."""
+        try:
+            joining.run(take, limit=limit, deadline=deadline)
+        except StuckError:
+            return replace(self, packed=None, joining=None, is_stuck=True)
+        if not np.isfinite(joining.lower):
+            return None
+        return replace(self, lower=max(self.lower, joining.lower), joining=joining)
 
 
 def mean_of(values: Floats, weights: Floats) -> float:

@@ -266,7 +266,7 @@ def _is_far(state: State, index: int, instance: Instance) -> bool:
     key, limit = state.frontier.keys[index], state.frontier.limit_of(index)
     if not np.isfinite(limit) or index in state.branchings:
         return False
-    if limit <= _FAR * key and not branches_first(state, index, instance):
+    if limit <= _FAR * key and not branches_first(instance):
         return False
     return instance.stage_count * len(instance.free_kinds) <= _RANKS_LOOKED_AT
 

@@ -13,6 +13,7 @@ from planner.ilp.branching import Branching
 from planner.ilp.decomposition import Box, Decomposition, Weights
 from planner.ilp.edges import loads_with_edges
 from planner.ilp.instance import Instance
+from planner.ilp.joining import fill_shares
 from planner.ilp.levelling import levelled
 from planner.ilp.loads import Load, loads_of
 from planner.ilp.patterns import TooManyError
@@ -132,6 +133,7 @@ def branching_on(
         is_packed=level.is_packed,
         fill_sum=tight.fill_sum,
         limit=limit,
+        fill_shares=fill_shares(decomposition.ranks),
     )
     if level.value < box.most_both and not box.is_empty():
         branching.offer_packed(level.loads)

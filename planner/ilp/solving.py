@@ -32,8 +32,7 @@ _FIRST_PATIENCE = 1.0
 _BRANCHING_PATIENCE = 1.5
 _PATIENCE_GROWTH = 4.0
 _LEFT_MOST = 0.5
-_FEW_RANKS = 6
-_NEAR = 1.004
+_FEW_RANKS = 64
 _ANNEALED_FROM = 1.002
 _ANNEALING_SECONDS = 1.0
 _ANNEALING_AFTER_SECONDS = 1.0
@@ -55,13 +54,14 @@ def solve(state: State, index: int) -> None:
     if has_parts:
         _anneal(state, index, instance)
     is_stalled = index in state.stalled
-    is_first = has_parts or branches_first(state, index, instance)
+    is_first = has_parts or branches_first(instance)
     if is_first and not is_stalled and _branch_on_ranks(state, index, instance):
         return
-    cutoff, optimum = _enumerate(state, index, instance)
-    if optimum is not None:
-        _conclude(state, index, cutoff, optimum)
-        return
+    if not _joins(state, index, instance):
+        cutoff, optimum = _enumerate(state, index, instance)
+        if optimum is not None:
+            _conclude(state, index, cutoff, optimum)
+            return
     state.stalled.discard(index)
     may_branch = is_stalled if has_parts else not (is_first or is_stalled)
     if not (may_branch and _branch_on_ranks(state, index, instance)):
@@ -89,16 +89,9 @@ def _anneal(state: State, index: int, instance: Instance) -> None:
     state.annealing_seconds += time.perf_counter() - started
 
 
-def branches_first(state: State, index: int, instance: Instance) -> bool:
-    """Return whether branching is likely to be quicker than enumeration.
-
-    It is where ranks are few, unless the key is so near the limit that patterns are few as well.
-    """
-    if not 1 < instance.stage_count <= _FEW_RANKS:
-        return False
-    frontier = state.frontier
-    is_near = frontier.limit_of(index) <= _NEAR * frontier.keys[index]
-    return index in state.branchings or not is_near
+def branches_first(instance: Instance) -> bool:
+    """Return whether branching is likely to be quicker than enumeration."""
+    return 1 < instance.stage_count <= _FEW_RANKS
 
 
 def _branch_on_ranks(state: State, index: int, instance: Instance) -> bool:
@@ -122,6 +115,13 @@ def _branch_on_ranks(state: State, index: int, instance: Instance) -> bool:
     if index in state.branchings and frontier.keys[index] <= key:
         frontier.postpone(index)
     return True
+
+
+def _joins(state: State, index: int, instance: Instance) -> bool:
+    """Return whether branching finds the best of certain loads from fronts, not from patterns."""
+    known = state.branchings.get(index)
+    is_known = isinstance(known, Branching) and known.fill_shares is not None
+    return is_known and not instance.has_several_parts
 
 
 def decompose(state: State, index: int, instance: Instance, *, seconds: float) -> bool:
