@@ -14,6 +14,10 @@ B4. Some W keeps every rank's phi_r <= W and all layers placed; the least such W
     with several it is bounded by B2 with weights that make a layer cost the same on any rank.
 B5. S >= sum_r phi_r(a_r) in fill alone. phi_r is convex in n, so with one kind the least sum over
     all splits is what all ranks must hold and the smallest increments.
+B6. Where every rank holds one part of the chain, in the order of the ranks, B4 holds of cuts: with
+    each rank filled from the one before on, as far as phi_r stays within W, W is below every plan's
+    largest phi_r if blocks are left behind the last. Filled from both ends, cuts have windows, and
+    B5 holds with as many blocks of a kind on a rank as lie in these.
 
 `planner.ilp.screen` has them for thousands of configurations at once; here is one at a time.
 """

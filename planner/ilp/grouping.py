@@ -15,6 +15,8 @@ import numpy as np
 from planner.cost.configuration import Floats, Integers
 from planner.ilp.assembly import Shape
 
+_IN_ORDER_MOST = 32
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ranks:
@@ -23,7 +25,9 @@ class Ranks:
     `table_rows` is the row of each in the cost tables; `devices` the kind of device of a group.
     `first` and `last` are the groups that hold the embedding and the head. `least_blocks` is what
     every rank holds at the least, `meets` how many exchanges a rank takes part in. A group without
-    ranks has a `size` of 0 and repeats another one's numbers.
+    ranks has a `size` of 0 and repeats another one's numbers. `order` [places, rows] are the groups
+    along the pipeline where every rank holds one part of the chain, in their order; behind the last
+    rank, and elsewhere, it is -1.
     """
 
     table_rows: Integers
@@ -38,6 +42,7 @@ class Ranks:
     meets: Floats
     first: Integers
     last: Integers
+    order: Integers
 
 
 def picked(ranks: Ranks, members: Integers, table_rows: Integers) -> Ranks:
@@ -61,7 +66,8 @@ def ranks_of(shapes: Sequence[Shape], *, part_count: int) -> Ranks:
     Ranks on one kind of device are in up to `part_count` groups beside those of the embedding and
     the head.
     """
-    grouped = [_grouped(shape, part_count) for shape in shapes]
+    members = [_groups(shape, part_count) for shape in shapes]
+    grouped = [_grouped(*each) for each in zip(shapes, members, strict=True)]
     groups = max(len(own) for own in grouped)
     padded = [own + [(0.0, *own[-1][1:])] * (groups - len(own)) for own in grouped]
     columns = np.ascontiguousarray(np.transpose(np.array(padded), (2, 1, 0)))
@@ -80,10 +86,21 @@ def ranks_of(shapes: Sequence[Shape], *, part_count: int) -> Ranks:
         meets=meets,
         first=np.zeros(len(shapes), dtype=np.int64),
         last=np.where(is_same, 0, 1),
+        order=_order(shapes, members),
     )
 
 
-def _grouped(shape: Shape, part_count: int) -> list[tuple[float, float, float, float]]:
+def _order(shapes: Sequence[Shape], members: Sequence[list[list[int]]]) -> Integers:
+    """Return the group of every rank where ranks are in the order of the chain, [places, rows]."""
+    order = np.full((_IN_ORDER_MOST, len(shapes)), -1, dtype=np.int64)
+    for row, (shape, groups) in enumerate(zip(shapes, members, strict=True)):
+        if shape.degree <= _IN_ORDER_MOST and shape.holders == tuple(range(shape.degree)):
+            for group, ranks in enumerate(groups):
+                order[ranks, row] = group
+    return order
+
+
+def _grouped(shape: Shape, members: list[list[int]]) -> list[tuple[float, float, float, float]]:
     """Return size, kind of device, least in flight and fewest exchanges of each group."""
     flight, met = shape.in_flight.tolist(), shape.exchanges.meets
     return [
@@ -93,12 +110,13 @@ def _grouped(shape: Shape, part_count: int) -> list[tuple[float, float, float, f
             min(flight[rank] for rank in ranks),
             float(min(met[rank] for rank in ranks)),
         )
-        for ranks in _groups(shape, flight, part_count)
+        for ranks in members
     ]
 
 
-def _groups(shape: Shape, flight: Sequence[float], part_count: int) -> list[list[int]]:
+def _groups(shape: Shape, part_count: int) -> list[list[int]]:
     """Return the rank of the embedding, that of the head, and the others in parts."""
+    flight = shape.in_flight.tolist()
     first, last = shape.holders[0], shape.holders[-1]
     found = [[first]] if first == last else [[first], [last]]
     own: dict[int, list[int]] = {}

@@ -15,6 +15,8 @@ P3. Pooled: a mean with weights y_g that make a layer cost the same on any rank,
 P4. Sum: by duality, for any alpha, beta >= 0 and rent >= 0 with
     alpha_k + beta_g <= price[k, g] + rent_g, the sum of phi is at least
     sum_g offset_g + sum_k L_k alpha_k + sum_g (least beta_g - most_g rent_g).
+P7. Placed: at any one grid point of each group the sum of phi is at least that of the offsets and
+    of every kind's blocks where they are cheapest, no more in a group than have room there.
 """
 
 from __future__ import annotations
@@ -25,6 +27,7 @@ from functools import cached_property
 import numpy as np
 
 from planner.cost.configuration import Booleans, Floats, Integers
+from planner.ilp.rooms import Rooms
 
 _RISES_MOST = 24
 _ROUNDING = 1e-9
@@ -67,11 +70,9 @@ class Pools:
         within = self._pooled_level(self._within(self.rooms(counted)))
         return np.asarray(np.maximum(counted, within))
 
-    def least_sum(self, most: Floats | None = None) -> Floats:
-        """Return a number that the sum of phi of any plan reaches (P4), [rows].
-
-        `most` [groups, rows] are the blocks that a rank of each group can hold.
-        """
+    def least_sum(self, rooms: Rooms | None = None) -> Floats:
+        """Return a number that the sum of phi of plans within `rooms` reaches (P4, P7), [rows]."""
+        most = None if rooms is None else rooms.blocks
         found = np.where(self._used, self.size * self._alone(), 0.0).sum(axis=0)
         shares = [self._even()]
         if not self._is_flat:
@@ -80,6 +81,10 @@ class Pools:
             shares.append(self._cheapest_first(most))
         for share in shares:
             found = np.maximum(found, self._priced_sum(share, most))
+        if rooms is not None and rooms.kinds is not None:
+            rows = np.flatnonzero(np.isfinite(rooms.kinds).all(axis=(0, 1)))
+            placed = self.of_rows(rows)._placed_sum(rooms.kinds[..., rows])  # noqa: SLF001
+            found[rows] = np.maximum(found[rows], placed)
         return np.asarray(found)
 
     def weights(self, rooms: Floats) -> Floats:
@@ -246,6 +251,25 @@ class Pools:
         if most is not None:
             own = own - rent * most
         total: Floats = self.counts @ alpha + np.where(self._used, self.size * own, 0.0).sum(axis=0)
+        return total
+
+    def _placed_sum(self, kinds: Floats) -> Floats:
+        """Return P7 where groups hold `kinds` [kinds, groups, rows] at the most, [rows].
+
+        The grid points are the dearest where groups hold shares of each kind by its room.
+        """
+        totals = self.counts[:, None, None]
+        shares = kinds * (totals / np.maximum(kinds.sum(axis=1, keepdims=True), _TINY))
+        held = shares / np.maximum(self.size, 1.0)
+        dearest = (self.offset + np.einsum("kgr,kigr->igr", held, self.prices)).argmax(axis=0)[None]
+        offset = np.take_along_axis(self.offset, dearest, axis=0)[0]
+        prices = np.take_along_axis(self.prices, dearest[None], axis=1)[:, 0]
+        order = np.argsort(prices, axis=1, kind="stable")
+        room = np.take_along_axis(kinds, order, axis=1)
+        before = np.cumsum(room, axis=1) - room
+        placed = np.clip(totals - before, 0.0, room)
+        cost = (placed * np.take_along_axis(prices, order, axis=1)).sum(axis=(0, 1))
+        total: Floats = cost + (self.size * offset).sum(axis=0)
         return total
 
     def _rents(self, mean: Floats, most: Floats) -> Floats:

@@ -3,7 +3,8 @@
 Ranks of a configuration are taken in a few groups (`planner.ilp.grouping`), each with the least of
 its members, so that all configurations have arrays of one shape: [groups, rows]. Every number is a
 lower bound as a group's is one of each of its ranks. Levels and sums are those of
-`planner.ilp.pools`.
+`planner.ilp.pools`, and below a limit, where ranks are in the order of the chain, those of
+`planner.ilp.ordering`.
 """
 
 from __future__ import annotations
@@ -26,7 +27,9 @@ from planner.ilp.columns import (
     on_groups,
 )
 from planner.ilp.grouping import Ranks, of_rows, picked
+from planner.ilp.ordering import Ordered
 from planner.ilp.pools import Pools
+from planner.ilp.rooms import Rooms
 
 _MULTIPLIERS = np.array([0.0, *(2.0**e for e in range(-6, 6))])
 _FILL_MULTIPLIERS = _MULTIPLIERS[::2]  # fills are a small part of most steps
@@ -88,28 +91,32 @@ def memory_bounds(
     bounds[rows] = level + fills[rows]
     near = np.flatnonzero(bounds[rows] < limits[rows])
     if len(near):
-        both, room, rows = both.of_rows(near), room[:, near], rows[near]
-        chains = chains.of_rows(near)
-        bounds[rows], rooms = _closer(both, chains.fill(), level[near], room, limits=limits[rows])
+        chains, room, rows = chains.of_rows(near), room[:, near], rows[near]
+        ordered = chains.ordered(both.of_rows(near))
+        level = ordered.raised(level[near], limits[rows] - fills[rows])
+        rooms = Rooms(blocks=room)
+        bounds[rows], rooms = _closer(ordered, chains.fill(), level, rooms, limits=limits[rows])
         _share_transients(bounds, chains, rooms, rows=rows, limits=limits)
     return bounds
 
 
 def _share_transients(
-    bounds: Floats, chains: _Chains, rooms: Floats, *, rows: Integers, limits: Floats
+    bounds: Floats, chains: _Chains, rooms: Rooms, *, rows: Integers, limits: Floats
 ) -> None:
     """Raise the bounds of `rows` that are below their limits, now that `rooms` are known there."""
     left = np.flatnonzero((bounds[rows] < limits[rows]) & np.isfinite(limits[rows]))
     if not len(left):
         return
-    own, rooms, rows = chains.of_rows(left), rooms[:, left], rows[left]
-    both, fill = own.both(rooms), own.fill(rooms)
-    found, rooms = _closer(both, fill, both.least_level(), rooms, limits=limits[rows])
+    own, rooms, rows = chains.of_rows(left), rooms.of_rows(left), rows[left]
+    both, fill = own.ordered(own.both(rooms.blocks)), own.fill(rooms.blocks)
+    level = both.least_level(limits[rows] - fill.least_sum(rooms))
+    found, rooms = _closer(both, fill, level, rooms, limits=limits[rows])
     bounds[rows] = np.maximum(bounds[rows], np.minimum(found, limits[rows]))
     left = np.flatnonzero(bounds[rows] < limits[rows])
     if len(left):
-        own, rooms, rows = own.of_rows(left), rooms[:, left], rows[left]
-        found = own.whole(rooms, both.of_rows(left).weights(rooms)).least_sum(rooms)
+        own, rooms, rows = own.of_rows(left), rooms.of_rows(left), rows[left]
+        share = both.pools.of_rows(left).weights(rooms.blocks)
+        found = own.whole(rooms.blocks, share).least_sum(rooms)
         bounds[rows] = np.maximum(bounds[rows], np.minimum(found, limits[rows]))
 
 
@@ -134,12 +141,12 @@ def _with_room(held: _Held, fit: Pools) -> tuple[Integers, Floats]:
 
 
 def _closer(
-    both: Pools, fill: Pools, level: Floats, room: Floats, *, limits: Floats
-) -> tuple[Floats, Floats]:
+    both: Ordered, fill: Pools, level: Floats, room: Rooms, *, limits: Floats
+) -> tuple[Floats, Rooms]:
     """Return bounds of the step with the fill's memory priced, closer below the limits, [rows].
 
     What is left for omega beside the fill gives ranks less room, and less room a larger fill. What
-    ranks hold at most in plans below the limits comes with them, [groups, rows].
+    ranks hold at most in plans below the limits comes with them.
     """
     filling = fill.least_sum(room)
     bounds, rooms = filling + level, room
@@ -147,9 +154,9 @@ def _closer(
         below = np.isfinite(limits) & (bounds < limits)
         if not below.any():
             break
-        rooms = np.minimum(room, both.rooms(np.where(below, limits - filling, np.inf)))
+        rooms = room.within(both.rooms(np.where(below, limits - filling, np.inf)))
         is_left = both.has_room(rooms)
-        rooms = np.where(is_left, rooms, room)
+        rooms = rooms.or_blocks(room, is_left)
         filling = np.where(below, np.maximum(filling, fill.least_sum(rooms)), filling)
         closer = np.where(is_left, np.minimum(filling + level, limits), limits)
         bounds = np.where(below, np.maximum(bounds, closer), bounds)
@@ -251,6 +258,10 @@ class _Chains:
         own = self.ranks.fill_share * self._exchange()
         costs = [layer_fill(layer, self.ranks) for layer in self._layers()]
         return self._priced(costs, own, _FILL_MULTIPLIERS, rooms)
+
+    def ordered(self, pools: Pools) -> Ordered:
+        """Return pools with what is known of the order in which ranks hold the chain."""
+        return Ordered(pools=pools, runs=self.seconds[0].chain, order=self.ranks.order)
 
     def whole(self, rooms: Floats, share: Floats) -> Pools:
         """Return fills with a share of omega, [groups, rows], where ranks hold `rooms` at most."""

@@ -106,6 +106,27 @@ def test_no_bound_below_a_limit_exceeds_the_optimum() -> None:
     assert closer > 600
 
 
+def test_the_order_of_ranks_raises_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else the tests above would say nothing of it; what holds several parts is left as it is."""
+    raised, mixed, several = 0, 0, 0
+    for _, job, steps in solved():
+        own = np.array(steps)
+        limits = np.where(
+            np.isfinite(own), own * ROUNDING, 2.0 * own[np.isfinite(own)].max(initial=1.0)
+        )
+        with_order = job.pricing.memory_bounds(range(len(steps)), limit_seconds=limits.tolist())
+        with monkeypatch.context() as patched:
+            patched.setattr("planner.ilp.ordering._RUNS_MOST", 0)
+            without = job.pricing.memory_bounds(range(len(steps)), limit_seconds=limits.tolist())
+        is_raised = np.minimum(with_order, limits) > np.minimum(without, limits) * 1.001
+        raised += int(is_raised.sum())
+        mixed += int(is_raised.sum()) if len(job.problem.hardware.kinds) > 1 else 0
+        several += int(is_raised[job.space.configurations.virtual_pipeline_degree > 1].sum())
+    assert raised > 100
+    assert mixed > 30
+    assert several == 0
+
+
 def test_no_bound_of_an_instance_exceeds_its_optimum() -> None:
     """The last bound before a solve, on real prices."""
     for seed, job, steps in solved():
