@@ -53,10 +53,6 @@ class Ordered:
         """Return some of the rows."""
         return replace(self, pools=self.pools.of_rows(rows), order=self.order[:, rows])
 
-    def least_level(self, limits: Floats) -> Floats:
-        """Return a level that the largest phi of any plan reaches (P1 to P3, P5), [rows]."""
-        return self.raised(self.pools.least_level(), limits)
-
     def raised(self, level: Floats, limits: Floats) -> Floats:
         """Return P5 from a `level` on that is known to be reached, `limits` at the most, [rows]."""
         found = level.copy()

@@ -92,10 +92,9 @@ def memory_bounds(
     near = np.flatnonzero(bounds[rows] < limits[rows])
     if len(near):
         chains, room, rows = chains.of_rows(near), room[:, near], rows[near]
-        ordered = chains.ordered(both.of_rows(near))
-        level = ordered.raised(level[near], limits[rows] - fills[rows])
-        rooms = Rooms(blocks=room)
-        bounds[rows], rooms = _closer(ordered, chains.fill(), level, rooms, limits=limits[rows])
+        ordered, rooms = chains.ordered(both.of_rows(near)), Rooms(blocks=room)
+        level, fill = level[near], chains.fill()
+        bounds[rows], rooms = _closer(ordered, fill, level, rooms, limits=limits[rows])
         _share_transients(bounds, chains, rooms, rows=rows, limits=limits)
     return bounds
 
@@ -109,7 +108,7 @@ def _share_transients(
         return
     own, rooms, rows = chains.of_rows(left), rooms.of_rows(left), rows[left]
     both, fill = own.ordered(own.both(rooms.blocks)), own.fill(rooms.blocks)
-    level = both.least_level(limits[rows] - fill.least_sum(rooms))
+    level = both.pools.least_level()
     found, rooms = _closer(both, fill, level, rooms, limits=limits[rows])
     bounds[rows] = np.maximum(bounds[rows], np.minimum(found, limits[rows]))
     left = np.flatnonzero(bounds[rows] < limits[rows])
@@ -146,9 +145,11 @@ def _closer(
     """Return bounds of the step with the fill's memory priced, closer below the limits, [rows].
 
     What is left for omega beside the fill gives ranks less room, and less room a larger fill. What
-    ranks hold at most in plans below the limits comes with them.
+    ranks hold at most in plans below the limits comes with them. `level` [rows] is one that is
+    known to be reached; the order of the ranks may raise it.
     """
     filling = fill.least_sum(room)
+    level = both.raised(level, limits - filling)
     bounds, rooms = filling + level, room
     for _ in range(_ROUNDS):
         below = np.isfinite(limits) & (bounds < limits)

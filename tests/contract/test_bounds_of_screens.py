@@ -88,8 +88,8 @@ def test_no_bound_with_memory_exceeds_the_optimum() -> None:
 def test_no_bound_below_a_limit_exceeds_the_optimum() -> None:
     """Plans below a limit are bounded closer; what reaches the limit has none below it.
 
-    Most of it comes from what ranks can hold below the limit, among which transients are shared:
-    without that it is 65 cases in place of 887.
+    Most of it comes from what ranks can hold below the limit, among which transients are shared,
+    and from their order: without either it is 63 cases in place of 1,250, and 974 without order.
     """
     closer = 0
     for seed, job, steps in solved():
@@ -103,7 +103,7 @@ def test_no_bound_below_a_limit_exceeds_the_optimum() -> None:
             assert (np.minimum(bounds, limits) <= own * ROUNDING).all(), f"job {seed}"
             assert np.isinf(own[np.isinf(bounds)]).all(), f"job {seed}"
             closer += int((bounds > job.pricing.memory_bounds(range(len(steps))) * 1.001).sum())
-    assert closer > 600
+    assert closer > 1100
 
 
 def test_the_order_of_ranks_raises_bounds(monkeypatch: pytest.MonkeyPatch) -> None:

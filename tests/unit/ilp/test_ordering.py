@@ -121,7 +121,7 @@ def test_no_level_exceeds_the_lowest_largest_rank() -> None:
         ordered = own.ordered()
         pooled = ordered.pools.least_level()
         for limit in (np.inf, lowest * numbers.uniform(0.5, 2.0), lowest + 1e-9):
-            raised = ordered.least_level(np.array([limit]))
+            raised = ordered.raised(pooled, np.array([limit]))
             assert pooled[0] <= raised[0] <= lowest + ROUNDING, f"line {seed}"
         closer += raised[0] > pooled[0] + ROUNDING
         close += lowest - raised[0] <= 0.05 * (lowest - pooled[0]) + ROUNDING
