@@ -65,9 +65,10 @@ class Branching:
 
     Plans are evaluated as ones of `whole`, of which the decomposition's instance may be a part.
     `floors` are lower bounds of rho t + u, of rho t and of u by rank, each [loads], the first from
-    packings where `is_packed` [loads]; `unsettled` is the
-    least bound of the regions that nothing can be done about. `is_taken` is for whoever asks: what
-    became of the plan when it was offered.
+    packings where `is_packed` [loads]; `unsettled` is the least bound of the regions that nothing
+    can be done about. `is_taken` is for whoever asks: what became of the plan when it was offered.
+    It `is_stuck` where packings of certain loads were too hard in the last run. `fill_shares` are
+    the shares of paces that the fills of ranks are, None where they are none.
     """
 
     decomposition: Decomposition
@@ -81,6 +82,7 @@ class Branching:
     best_seconds: float = float("inf")
     assignment: Assignment | None = None
     is_taken: bool = True
+    is_stuck: bool = False
     fill_shares: tuple[float, ...] | None = None
     waiting: list[tuple[float, int, Region]] = field(default_factory=list)
     unsettled: float = float("inf")
@@ -103,14 +105,15 @@ class Branching:
     def run(self, *, seconds: float, enough: float = float("inf")) -> None:
         """Look into regions until none is left, the bound is beyond `enough`, or time is over.
 
-        One is looked into in any case.
+        One is looked into in any case. It ends too where packings of certain loads are too hard.
         """
         started = time.perf_counter()
         self.deadline = started + max(seconds, _LOOK_SECONDS)
+        self.is_stuck = False
         while np.isfinite(self.lower()):
             self.look()
             is_late = time.perf_counter() > started + seconds
-            if self.lower() > enough or is_late or not self.waiting:
+            if self.lower() > enough or is_late or self.is_stuck or not self.waiting:
                 break
 
     def push(self, region: Region) -> None:
@@ -194,6 +197,7 @@ class Branching:
         known = region.joining or Joining.of(ranks, self.fill_shares, region.box, region.weights)
         left = region.joined(known, take, limit=self.limit, deadline=self.deadline)
         if left is not None:
+            self.is_stuck |= left.is_stuck
             self.push(left)
         return True
 

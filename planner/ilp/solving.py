@@ -108,13 +108,20 @@ def _branch_on_ranks(state: State, index: int, instance: Instance) -> bool:
         return False
     limit = frontier.limit_of(index)
     is_over_time = time.perf_counter() - started >= patience
-    if is_over_time and limit - frontier.keys[index] > _LEFT_MOST * (limit - key):
+    left = limit - frontier.keys[index]
+    if _is_stuck(state, index) or (is_over_time and left > _LEFT_MOST * (limit - key)):
         state.stalled.add(index)
         if not instance.has_several_parts:
             state.branched[index] = state.branched.get(index, 0) + 1
     if index in state.branchings and frontier.keys[index] <= key:
         frontier.postpone(index)
     return True
+
+
+def _is_stuck(state: State, index: int) -> bool:
+    """Return whether branching came upon packings that are too hard."""
+    known = state.branchings.get(index)
+    return isinstance(known, Branching) and known.is_stuck
 
 
 def _joins(state: State, index: int, instance: Instance) -> bool:
