@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
+from typing import TypeVar
+
 import numpy as np
 
 from planner.cost.adapters import with_adapters
 from planner.cost.compute import ComputeSeconds, compute_seconds
-from planner.cost.configuration import Booleans, Choices, Floats
+from planner.cost.configuration import Booleans, Choices, Floats, Integers
 from planner.cost.extras import Extras
 from planner.cost.kept import activation_bytes, all_bytes, gradient_rows_bytes
 from planner.cost.layer_costs import (
@@ -27,6 +30,7 @@ from planner.cost.setting import Setting
 from planner.cost.states import (
     LocalParameters,
     StateMemory,
+    SyncSeconds,
     local_parameters,
     sharded_parameters,
     state_memory,
@@ -98,8 +102,7 @@ def _seconds(
     choices: Choices,
     setting: Setting,
 ) -> LayerSeconds:
-    compute = compute_seconds(layer, setting)
-    parallel = model_parallel_seconds(layer, role, setting, compute.attention_forward)
+    compute, parallel = _of_micro_batch(layer, role, setting)
     windows = windows_of(compute, choices, held, setting)
     parallel = with_experts_hidden(
         parallel, forward=windows.forward, backward=windows.backward, setting=setting
@@ -107,7 +110,7 @@ def _seconds(
     offload = offload_seconds(
         held, kept_bytes=kept, windows=windows, choices=choices, setting=setting
     )
-    sync = sync_seconds(held, setting)
+    sync = _sync(held, setting)
     return LayerSeconds(
         micro_batch_seconds=_micro_batch_seconds(
             compute,
@@ -125,6 +128,31 @@ def _seconds(
             setting=setting,
         ),
     )
+
+
+def _of_micro_batch(
+    layer: LayerWorkload, role: Role, setting: Setting
+) -> tuple[ComputeSeconds, ModelParallelSeconds]:
+    """Return what a micro-batch takes, each combination of what that depends on priced once."""
+    alike = setting.of_micro_batch
+    compute = compute_seconds(layer, alike.setting)
+    parallel = model_parallel_seconds(layer, role, alike.setting, compute.attention_forward)
+    return _each(compute, alike.whose), _each(parallel, alike.whose)
+
+
+def _sync(held: LocalParameters, setting: Setting) -> SyncSeconds:
+    """Return what a layer's collectives of states take, found in the same way."""
+    alike = setting.of_states
+    return _each(sync_seconds(held.of_rows(alike.first), alike.setting), alike.whose)
+
+
+_Columns = TypeVar("_Columns", ComputeSeconds, ModelParallelSeconds, SyncSeconds)
+
+
+def _each(columns: _Columns, rows: Integers) -> _Columns:
+    """Return the columns of the rows, which may be the same again and again."""
+    kind = type(columns)
+    return kind(**{own.name: getattr(columns, own.name)[rows] for own in fields(columns)})
 
 
 def _micro_batch_seconds(

@@ -5,13 +5,16 @@ Every array here has shape [configurations, 1], so that it broadcasts against ch
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
 from planner.cost.calibrated import calibrated
-from planner.cost.configuration import Booleans, Configurations, Floats
+from planner.cost.combinations import combinations
+from planner.cost.configuration import Booleans, Configurations, Floats, Integers
 from planner.hardware import DeviceHardware, stack_profile
 from planner.hardware_profiles import OverlapProfile, StackProfile, in_situ_efficiency
 from planner.schema.job import Job, Optimizer, Precision, Stack
@@ -37,8 +40,35 @@ _NORM_TRAFFIC_BYTES = 4.0  # the fp32 gradient read once
 # Of 38: parameter, gradient and moments read, three written, the gradient cleared and read again
 _NARROW_TRAFFIC_RATIO = 18.0 / 38.0
 
+_COLUMNS = (
+    "tensor",
+    "sequence_parallel",
+    "pipeline",
+    "context",
+    "heads_exchanged",
+    "expert",
+    "expert_tensor",
+    "shard",
+    "replicate",
+    "micro_batch_size",
+    "micro_batch_count",
+    "forwards_first",
+    "turns",
+    "tokens",
+)
+_MICRO_BATCH = (
+    "tensor",
+    "sequence_parallel",
+    "context",
+    "heads_exchanged",
+    "expert",
+    "expert_tensor",
+    "micro_batch_size",
+)
+_STATES = ("tensor", "pipeline", "context", "expert", "expert_tensor", "shard", "replicate")
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+
+@dataclass(frozen=True, kw_only=True, eq=False)
 class Setting:
     """Hardware, stack and job, and the degrees of every configuration, [configurations, 1].
 
@@ -66,6 +96,25 @@ class Setting:
     forwards_first: Booleans
     turns: Floats
     tokens: Floats
+
+    @cached_property
+    def of_micro_batch(self) -> Alike:
+        """Return the rows that differ in what a layer computes and exchanges in a micro-batch."""
+        return self._alike(_MICRO_BATCH, derived=("tokens",))
+
+    @cached_property
+    def of_states(self) -> Alike:
+        """Return the rows that differ in what a layer's states take to gather and reduce."""
+        return self._alike(_STATES)
+
+    def _alike(self, names: Sequence[str], *, derived: Sequence[str] = ()) -> Alike:
+        columns = [getattr(self, name)[:, 0].astype(np.int64) for name in names]
+        spans = ((column, int(column.max(initial=0)) + 1) for column in columns)
+        first, whose = combinations(spans, len(self.tokens))
+        known = {*names, *derived}
+        rows = {name: first if name in known else slice(0) for name in _COLUMNS}
+        some = {name: getattr(self, name)[own] for name, own in rows.items()}
+        return Alike(setting=replace(self, **some), first=first, whose=whose)
 
     @property
     def compute_bytes(self) -> int:
@@ -259,6 +308,19 @@ class Setting:
             return 0.0
         us = self.stack.gather_host_us_per_module * self.hardware.profile.host_ratio
         return us * 1e-6
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Alike:
+    """Rows of a setting that are alike in some columns, each combination once.
+
+    `setting` has these columns; the others are empty, so that nothing can depend on them. `first`
+    [combinations] are their first rows, and `whose` [configurations] says whose each row is.
+    """
+
+    setting: Setting
+    first: Integers
+    whose: Integers
 
 
 def setting(job: Job, hardware: DeviceHardware, configurations: Configurations) -> Setting:

@@ -17,7 +17,7 @@ from planner.cost.collectives import (
     all_reduce_seconds,
     reduce_scatter_seconds,
 )
-from planner.cost.configuration import Choices, Floats
+from planner.cost.configuration import Choices, Floats, Integers
 from planner.cost.setting import Setting
 from planner.hardware_profiles import StateBytes
 from planner.schema.job import Precision
@@ -49,6 +49,15 @@ class LocalParameters:
             return self
         return LocalParameters(
             dense=self.dense - self.frozen.dense, expert=self.expert - self.frozen.expert
+        )
+
+    def of_rows(self, rows: Integers) -> LocalParameters:
+        """Return the parameters of some configurations."""
+        return LocalParameters(
+            dense=self.dense[rows],
+            expert=self.expert[rows],
+            frozen=None if self.frozen is None else self.frozen.of_rows(rows),
+            element_bytes=self.element_bytes,
         )
 
 

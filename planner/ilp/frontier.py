@@ -16,11 +16,13 @@ from enum import IntEnum
 
 import numpy as np
 
+from planner.cost.configuration import Floats
 from planner.ilp.instance import Assignment
+from planner.ilp.line import Line, Stages, line_of
 
 PROOF_TOLERANCE = 1e-9
 _NEAR_HEAD = 8
-_REFINED_AT_ONCE = 2048
+_REFINED_FIRST, _REFINED_MOST = 2048, 8192
 
 Refine = Callable[[list[int]], tuple[list[int], list[float]]]
 """Says for some configurations, and maybe for others, what their better keys are."""
@@ -58,25 +60,23 @@ class Frontier:
     cutoff_seconds: float = float("inf")
     group_count: int = 1
     refine: Refine | None = None
-    stages: list[Stage] = field(default_factory=list)
+    stages: Stages = field(init=False)
     best: dict[int, Best] = field(default_factory=dict)
     left_open: list[int] = field(default_factory=list)
     waiting: list[int] = field(default_factory=list)
     _taken: set[int] = field(default_factory=set)
     _heap: list[tuple[float, int]] = field(default_factory=list)
-    _quick: list[tuple[float, int]] = field(default_factory=list)
-    _rough: list[int] = field(default_factory=list)
+    _quick: Line = field(init=False)
+    _rough: Line = field(init=False)
+    _refined_at_once: int = _REFINED_FIRST
 
     def __post_init__(self) -> None:
-        """Order the keys; those that nobody has looked into wait apart, rough ones least last."""
-        first = Stage.QUICK if self.refine is None else Stage.ROUGH
-        self.stages = [first] * len(self.keys)
-        keys = np.array(self.keys)
-        order = np.argsort(keys, kind="stable")[: np.count_nonzero(np.isfinite(keys))]
-        if self.refine is None:
-            self._quick = list(zip(keys[order].tolist(), order.tolist(), strict=True))
-        else:
-            self._rough = order[::-1].tolist()
+        """Order the keys; those that nobody has looked into wait apart."""
+        first, keys = Stage.QUICK if self.refine is None else Stage.ROUGH, np.array(self.keys)
+        self.stages = np.full(len(keys), first, dtype=np.int8)
+        all_keys, none = line_of(keys, self.stages, first), line_of(keys[:0], self.stages, first)
+        self._quick, self._rough = (all_keys, none) if self.refine is None else (none, all_keys)
+        self._quick.stage = Stage.QUICK
 
     @property
     def open_count(self) -> int:
@@ -129,7 +129,7 @@ class Frontier:
             if self._heap and self._heap[0] == head:
                 heapq.heappop(self._heap)
             else:
-                heapq.heappop(self._quick)
+                self._quick.take(1, below=limit)
             if key < self.limit_of(index) * (1.0 - PROOF_TOLERANCE):
                 return head
         return None
@@ -146,31 +146,29 @@ class Frontier:
     def _quick_head(self) -> tuple[float, int] | None:
         """Return the least key that nobody has looked into, with no rough one below it."""
         while True:
-            while self._quick and self.stages[self._quick[0][1]] is not Stage.QUICK:
-                heapq.heappop(self._quick)
-            while self._rough and self.stages[self._rough[-1]] is not Stage.ROUGH:
-                self._rough.pop()
-            least = self._quick[0][0] if self._quick else float("inf")
-            if not self._rough or self.keys[self._rough[-1]] >= min(least, self.limit_seconds()):
-                return self._quick[0] if self._quick else self._rough_head()
+            quick, rough = self._quick.head(), self._rough.head()
+            least = float("inf") if quick is None else quick[0]
+            if rough is None or rough[0] >= min(least, self.limit_seconds()):
+                return rough if quick is None else quick
             self._refine_rough()
 
-    def _rough_head(self) -> tuple[float, int] | None:
-        """Return the least rough key, which is no less than the limit."""
-        return (self.keys[self._rough[-1]], self._rough[-1]) if self._rough else None
-
     def _refine_rough(self) -> None:
-        """Replace the least rough keys by quick ones."""
+        """Replace the least rough keys below the limit by quick ones, ever more at once."""
         assert self.refine is not None  # noqa: S101 - else nothing is rough
-        some, self._rough = self._rough[-_REFINED_AT_ONCE:], self._rough[:-_REFINED_AT_ONCE]
-        still_rough = [index for index in some if self.stages[index] is Stage.ROUGH]
-        for index, key in zip(*self.refine(still_rough), strict=True):
-            if self.stages[index] is not Stage.ROUGH:
-                continue
-            self.keys[index] = max(self.keys[index], key)
-            self.stages[index] = Stage.QUICK
-            if math.isfinite(self.keys[index]):
-                heapq.heappush(self._quick, (self.keys[index], index))
+        some = self._rough.take(self._refined_at_once, below=self.limit_seconds())
+        self._refined_at_once = min(2 * self._refined_at_once, _REFINED_MOST)
+        found, quick = map(np.array, self.refine(some))
+        is_rough = self.stages[found] == Stage.ROUGH
+        found, quick = found[is_rough], quick[is_rough]
+        keys = np.maximum([self.keys[index] for index in found.tolist()], quick)
+        self._raise(found.tolist(), keys)
+        self.stages[found] = Stage.QUICK
+        matters = np.isfinite(keys)
+        self._quick.join(keys[matters], found[matters])
+
+    def _raise(self, indices: Sequence[int], keys: Floats) -> None:
+        for index, key in zip(indices, keys.tolist(), strict=True):
+            self.keys[index] = key
 
     def _is_stale(self, key: float, index: int) -> bool:
         """Return whether a configuration was taken, or waits under a higher key, since."""
@@ -184,13 +182,26 @@ class Frontier:
         limit = self.limit_seconds()
         found: list[int] = []
         while len(found) < most and (head := self._quick_head()) is not None and head[0] < limit:
-            found.append(heapq.heappop(self._quick)[1])
+            rough = self._rough.head()
+            up_to = limit if rough is None else rough[0]
+            found += self._quick.take(most - len(found), below=limit, up_to=up_to)
         return found
 
     def quick_of(self, indices: Iterable[int], below: float) -> list[int]:
         """Return those that nobody has looked into, with keys below a number and the limit."""
-        most = min(below, self.limit_seconds())
-        return [i for i in indices if self.stages[i] is Stage.QUICK and self.keys[i] < most]
+        most, asked = min(below, self.limit_seconds()), np.array(list(indices), dtype=np.int64)
+        unseen = asked[self.stages[asked] == Stage.QUICK].tolist()
+        return [index for index in unseen if self.keys[index] < most]
+
+    def screen(self, indices: Sequence[int], bounds: Floats) -> list[int]:
+        """Take note of bounds with memory; return those that may matter, which wait under them."""
+        self.stages[np.array(indices, dtype=np.int64)] = Stage.SCREENED
+        limits, matters = self.limits_of(indices), []
+        for index, bound, limit in zip(indices, bounds.tolist(), limits, strict=True):
+            self.push(index, bound)
+            if self.keys[index] < limit:
+                matters.append(index)
+        return matters
 
     def next_indices(self, count: int, stage: Stage) -> list[int]:
         """Return up to `count` configurations near the head that were looked into up to `stage`.
@@ -198,7 +209,7 @@ class Frontier:
         The first places of a heap hold small keys, if not the smallest: enough to price ahead.
         """
         near = sorted(self._heap[: _NEAR_HEAD * count])
-        return [index for _, index in near if self.stages[index] is stage][:count]
+        return [index for _, index in near if self.stages[index] == stage][:count]
 
     def push(self, index: int, key: float) -> None:
         """Let a configuration wait again under a key that is no lower than before."""

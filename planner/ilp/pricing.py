@@ -18,6 +18,7 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from planner.cost.combinations import combinations
 from planner.cost.configuration import (
     Booleans,
     Choice,
@@ -44,11 +45,10 @@ from planner.schema.strategy import (
 from planner.space.schedules import skips_checkpointing
 
 _QUICK_BLOCK = 8192
-_BLOCK = 2048
+_BLOCK = 4096
 _PRICES_KEPT = 1536  # 45 kB each for two kinds of blocks
 _INSTANCES_KEPT = 32
 _PART_COUNT = 3
-_KEYS_MOST = 2**62
 
 _SHAPE = (
     "pipeline_schedule",
@@ -175,8 +175,7 @@ class Pricing:
         bounds, asked = np.empty(len(indices)), np.array(indices)
         limits = np.full(len(indices), np.inf) if limit_seconds is None else np.array(limit_seconds)
         by_price = np.argsort(self._price_of[asked], kind="stable")
-        for start in range(0, len(indices), _BLOCK):
-            part = by_price[start : start + _BLOCK]
+        for part in np.array_split(by_price, -(-len(indices) // _BLOCK)):
             bounds[part] = self._screened(asked[part], limits[part])
         return bounds
 
@@ -327,15 +326,8 @@ def alike(configurations: Configurations, names: Sequence[str]) -> tuple[Integer
 
     Shapes are [combinations] and [configurations].
     """
-    key, span = np.zeros(len(configurations), dtype=np.int64), 1
-    for name in names:
-        codes, count = _codes(getattr(configurations, name))
-        if span * count > _KEYS_MOST:
-            _, key = np.unique(key, return_inverse=True)
-            span = int(key.max()) + 1
-        key, span = key * count + codes, span * count
-    _, first, whose = np.unique(key, return_index=True, return_inverse=True)
-    return first, whose
+    columns = (_codes(getattr(configurations, name)) for name in names)
+    return combinations(columns, len(configurations))
 
 
 def _codes(values: NDArray[Any]) -> tuple[Integers, int]:

@@ -63,7 +63,7 @@ def _waiting(state: State) -> list[int]:
     The others never will again: keys rise, and limits fall.
     """
     frontier, keys = state.frontier, state.frontier.keys
-    waiting = [i for i in state.screened if frontier.stages[i] is Stage.SCREENED]
+    waiting = [i for i in state.screened if frontier.stages[i] == Stage.SCREENED]
     limits = frontier.limits_of(waiting)
     left = [i for i, limit in zip(waiting, limits, strict=True) if keys[i] < limit]
     state.screened = sorted(left, key=lambda i: (keys[i], i))
@@ -93,5 +93,5 @@ def _screen_again(state: State) -> None:
 def _matters(state: State, index: int) -> bool:
     """Return whether a configuration waits, screened, and may have a better plan."""
     frontier = state.frontier
-    is_screened = frontier.stages[index] is Stage.SCREENED
+    is_screened = frontier.stages[index] == Stage.SCREENED
     return is_screened and frontier.keys[index] < frontier.limit_of(index)

@@ -40,8 +40,8 @@ _RANKS_LOOKED_AT = 128
 _SHARPENING_REACH = 0.05
 _SHARPENING_SECONDS = 0.4
 _SCREENED_AT_ONCE = 256
-_SCREENED_BELOW_LIMIT = 512
-_SCREENED_MOST = 2048
+_SCREENED_BELOW_LIMIT = 256
+_DOUBLINGS_MOST = 5
 _SCREENED_REACH = 1.25
 _PREPARED_AT_ONCE = 64
 _LARGE_SPACE = 8192
@@ -134,15 +134,15 @@ def _refine_one(state: State, index: int, *, is_any_welcome: bool) -> None:
     """
     stage = state.frontier.stages[index]
     is_unlimited = is_any_welcome and not np.isfinite(state.frontier.limit_seconds())
-    if stage is Stage.QUICK:
+    if stage == Stage.QUICK:
         screened = _screen(state, index)
         if not is_any_welcome:
             dive(state, screened, _bound)
-    elif stage is Stage.SCREENED:
+    elif stage == Stage.SCREENED:
         _bound(state, index)
         if not is_any_welcome:
             scout(state, _bound)
-    elif stage is Stage.BOUNDED and not is_unlimited:
+    elif stage == Stage.BOUNDED and not is_unlimited:
         _sharpen(state, index)
     else:
         if is_unlimited:
@@ -166,7 +166,7 @@ def _screen(state: State, index: int) -> list[int]:
     """Replace the quick bounds of this configuration and of those next to it in order.
 
     Those with the same prices, if their bounds are not far off, are screened with them. Return
-    those that wait under a new key.
+    those that still matter, under a new key.
     """
     frontier = state.frontier
     indices = [index, *frontier.pop_quick(_screened_at_once(state) - 1)]
@@ -175,14 +175,7 @@ def _screen(state: State, index: int) -> list[int]:
     indices = list(dict.fromkeys([*indices, *others]))
     limits = frontier.limits_of(indices)
     bounds = state.pricing.memory_bounds(indices, limit_seconds=limits)
-    screened = []
-    for place, bound in zip(indices, bounds.tolist(), strict=True):
-        frontier.stages[place] = Stage.SCREENED
-        if np.isfinite(bound):
-            frontier.push(place, bound)
-            screened.append(place)
-        else:
-            frontier.keys[place] = float("inf")
+    screened = frontier.screen(indices, bounds)
     state.screened += screened
     return screened
 
@@ -192,7 +185,7 @@ def _screened_at_once(state: State) -> int:
     if not np.isfinite(state.frontier.limit_seconds()):
         return _SCREENED_AT_ONCE
     state.screens_below_limit += 1
-    return min(_SCREENED_BELOW_LIMIT * state.screens_below_limit, _SCREENED_MOST)
+    return _SCREENED_BELOW_LIMIT << min(state.screens_below_limit, _DOUBLINGS_MOST)
 
 
 def _bound(state: State, index: int) -> None:
