@@ -8,6 +8,7 @@ over stages in the step. See `planner.cost.step` for the sums.
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
+from functools import cached_property
 from typing import TypeVar
 
 import numpy as np
@@ -15,7 +16,7 @@ import numpy as np
 from planner.cost.configuration import Floats, Integers
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class MicroBatchSeconds:
     """Seconds that one layer adds to each micro-batch, forward and backward, by cause.
 
@@ -38,6 +39,10 @@ class MicroBatchSeconds:
 
     def total(self) -> Floats:
         """Return the sum over causes, [configurations, choices]."""
+        return self._total
+
+    @cached_property
+    def _total(self) -> Floats:
         return np.asarray(
             sum(getattr(self, field.name) for field in fields(self) if field.name in _SUMMED)
         )
@@ -60,7 +65,7 @@ class StepEndSeconds:
         return self.data_parallel_exposed + self.offload_exposed + self.optimizer
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class LayerBytes:
     """Bytes that one layer adds on one device, by cause; each [configurations, choices].
 
@@ -82,6 +87,10 @@ class LayerBytes:
 
     def static(self) -> Floats:
         """Return what is held whatever is in flight, [configurations, choices]."""
+        return self._static
+
+    @cached_property
+    def _static(self) -> Floats:
         return self.parameters + self.gradients + self.optimizer + self.communication_buffers
 
 

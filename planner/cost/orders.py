@@ -10,9 +10,9 @@ section 2.2 (1F1B, interleaved); Qi et al. 2024, arXiv:2401.10241 section 6 (ZB-
 
 from __future__ import annotations
 
-from collections import deque
-from dataclasses import dataclass, replace
+from collections import defaultdict, deque
 from enum import StrEnum
+from typing import NamedTuple
 
 from planner.schema.strategy import PipelineSchedule
 
@@ -26,8 +26,7 @@ class ActionKind(StrEnum):
     BACKWARD = "B"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Action:
+class Action(NamedTuple):
     """One micro-batch through one virtual stage, one way.
 
     `sends_with_next` marks the first half of a pair that is handed over as one: other ranks have
@@ -121,7 +120,8 @@ class _Writer:
 
     def __init__(self) -> None:
         self._actions: list[Action] = []
-        self._next: dict[tuple[int, ActionKind], int] = {}
+        self._forwards: defaultdict[int, int] = defaultdict(int)
+        self._backwards: defaultdict[int, int] = defaultdict(int)
         self._owed: deque[Action] = deque()
 
     def forward(self, virtual_stage: int) -> None:
@@ -133,7 +133,7 @@ class _Writer:
     def input_gradient(self, virtual_stage: int) -> None:
         """Leave the weight gradient owed."""
         self._add(ActionKind.INPUT_GRADIENT, virtual_stage)
-        self._owed.append(replace(self._actions[-1], kind=ActionKind.WEIGHT_GRADIENT))
+        self._owed.append(self._actions[-1]._replace(kind=ActionKind.WEIGHT_GRADIENT))
 
     def weight_gradient(self) -> None:
         """Pay the weight gradient that is owed longest, if any."""
@@ -151,7 +151,7 @@ class _Writer:
     def pair(self, forward_stage: int, backward_stage: int) -> None:
         """Run a forward and a backward whose results are handed over together."""
         self.forward(forward_stage)
-        self._actions[-1] = replace(self._actions[-1], sends_with_next=True)
+        self._actions[-1] = self._actions[-1]._replace(sends_with_next=True)
         self.backward(backward_stage)
 
     def order(self, micro_batch_count: int) -> Order:
@@ -160,10 +160,9 @@ class _Writer:
 
     def _add(self, kind: ActionKind, virtual_stage: int) -> None:
         """Add the action; both kinds of backward share one count of micro-batches."""
-        counted = ActionKind.FORWARD if kind is ActionKind.FORWARD else ActionKind.BACKWARD
-        index = self._next.get((virtual_stage, counted), 0)
-        self._next[virtual_stage, counted] = index + 1
-        self._actions.append(Action(kind=kind, virtual_stage=virtual_stage, micro_batch=index))
+        counts = self._forwards if kind is ActionKind.FORWARD else self._backwards
+        self._actions.append(Action(kind, virtual_stage, counts[virtual_stage]))
+        counts[virtual_stage] += 1
 
 
 def _gpipe(rank: int, count: int) -> Order:

@@ -119,15 +119,12 @@ def schedule_precedence(
     )
 
 
-_Result = tuple[bool, int, int]
-"""Forward or gradient, virtual stage, micro-batch."""
-
-
 class _Board:
     """Places steps one after another, and knows which step's end makes a result available.
 
-    `_here` is for the rank that made it, `_sent` for all others: the end of the pair where an
-    action's result is handed over with the next one's.
+    A result is a number: that of its virtual stage and way, and its micro-batch. `_here` is for the
+    rank that made it, `_sent` for all others: the end of the pair where an action's result is
+    handed over with the next one's; `NO_WAIT` where there is none yet.
     """
 
     def __init__(self, orders: Sequence[Order]) -> None:
@@ -136,8 +133,9 @@ class _Board:
         self._orders = orders
         self._done = [0] * len(orders)
         self._last = max((a.virtual_stage for order in orders for a in order), default=0)
-        self._here: dict[_Result, tuple[int, int]] = {}
-        self._sent: dict[_Result, int] = {}
+        self._count = max((a.micro_batch for order in orders for a in order), default=0) + 1
+        self._here = [NO_WAIT] * (2 * (self._last + 1) * self._count)
+        self._sent = self._here.copy()
 
     def is_done(self, rank: int) -> bool:
         """Return whether no action of the rank is left."""
@@ -147,52 +145,49 @@ class _Board:
         """Place the rank's actions until one's input is unknown; return whether there was any."""
         order, before = self._orders[rank], self._done[rank]
         while self._done[rank] < len(order):
-            action = order[self._done[rank]]
-            waited = self._waited(action, rank)
+            waited = self._waited(order[self._done[rank]], rank)
             if waited is None:
                 break
-            self._place(action, rank, *waited)
+            self._place(order[self._done[rank]], rank, *waited)
         return self._done[rank] > before
 
     def _waited(self, action: Action, rank: int) -> tuple[int, int] | None:
         """Return what the action waits for and the boundary between, `None` while unknown."""
-        stage, index = action.virtual_stage, action.micro_batch
-        if action.kind is ActionKind.WEIGHT_GRADIENT:
+        kind, stage, index, _ = action
+        if kind is ActionKind.WEIGHT_GRADIENT:
             return NO_WAIT, HERE
-        if action.kind is ActionKind.FORWARD:
+        if kind is ActionKind.FORWARD:
             if stage == 0:
                 return NO_WAIT, HERE
-            return self._made((True, stage - 1, index), rank, boundary=stage - 1)
-        if stage == self._last:
-            return self._made((True, stage, index), rank, boundary=HERE)
-        return self._made((False, stage + 1, index), rank, boundary=stage)
-
-    def _made(self, result: _Result, rank: int, *, boundary: int) -> tuple[int, int] | None:
-        if result not in self._here:
+            result, boundary = (2 * stage - 2) * self._count + index, stage - 1
+        elif stage == self._last:
+            result, boundary = 2 * stage * self._count + index, HERE
+        else:
+            result, boundary = (2 * stage + 3) * self._count + index, stage
+        place = self._here[result]
+        if place == NO_WAIT:
             return None
-        maker, place = self._here[result]
-        if maker == rank:
+        if self.steps[place].rank == rank:
             return place, HERE
-        return (self._sent[result], boundary) if result in self._sent else None
+        sent = self._sent[result]
+        return None if sent == NO_WAIT else (sent, boundary)
 
     def _place(self, action: Action, rank: int, wait: int, boundary: int) -> None:
-        place = len(self.steps)
-        duration = action.virtual_stage * len(KINDS) + _PLACES[action.kind]
-        self.steps.append(Step(rank, duration, wait, boundary))
+        """Add the step, and send its result, and before it that of the pair's first half."""
+        kind, stage, index, sends_with_next = action
+        place, number = len(self.steps), self._done[rank]
+        self.steps.append(Step(rank, stage * len(KINDS) + _PLACES[kind], wait, boundary))
         self.actions.append(action)
-        if action.kind is not ActionKind.WEIGHT_GRADIENT:
-            self._here[_result(action)] = (rank, place)
-        self._hand_over(action, rank, place)
-        self._done[rank] += 1
-
-    def _hand_over(self, action: Action, rank: int, place: int) -> None:
-        """Send the result, and before it that of the pair's first half."""
-        number = self._done[rank]
+        self._done[rank] = number + 1
         if number and self._orders[rank][number - 1].sends_with_next:
-            self._sent[_result(self._orders[rank][number - 1])] = place
-        if not action.sends_with_next and action.kind is not ActionKind.WEIGHT_GRADIENT:
-            self._sent[_result(action)] = place
+            self._sent[self._result(self._orders[rank][number - 1])] = place
+        if kind is ActionKind.WEIGHT_GRADIENT:
+            return
+        result = (2 * stage + (kind is not ActionKind.FORWARD)) * self._count + index
+        self._here[result] = place
+        if not sends_with_next:
+            self._sent[result] = place
 
-
-def _result(action: Action) -> _Result:
-    return (action.kind is ActionKind.FORWARD, action.virtual_stage, action.micro_batch)
+    def _result(self, action: Action) -> int:
+        way = action.kind is not ActionKind.FORWARD
+        return (2 * action.virtual_stage + way) * self._count + action.micro_batch

@@ -199,14 +199,23 @@ class Options:
 
 
 def _kept(compared: list[Floats], refused: Booleans) -> Integers:
-    """Return the choices that matter; one that is refused beats none that is not."""
-    return undominated([*compared, refused] if refused.any() else compared)
+    """Return the choices that matter; one that is refused beats none that is not.
+
+    Those that all rows refuse matter to none, unless there are no others.
+    """
+    if not refused.any():
+        return undominated(compared)
+    allowed = np.flatnonzero(~refused.all(axis=1))
+    if not len(allowed):
+        return undominated(compared)
+    some = [values[allowed] for values in (*compared, refused)]
+    return allowed[undominated(some)]
 
 
 def _allowed(cost: Column, kept: Integers, refused: Booleans) -> Floats:
     """Return the cost of some choices, inf where they are refused, [choices, groups, rows]."""
     own = cost.of(kept)
-    if not refused.any():
+    if not refused.any() or not refused[kept].any():
         return own
     return own + np.where(refused[kept], np.inf, 0.0)[:, None]
 
@@ -215,7 +224,7 @@ def _allowed(cost: Column, kept: Integers, refused: Booleans) -> Floats:
 class Layer:
     """What one kind of layer holds, by kind of device, on the groups of `ranks`.
 
-    `refused` is [choices, rows].
+    `refused` is [choices, 1], the same for all rows.
     """
 
     held: Sequence[LayerBytes]
@@ -224,8 +233,7 @@ class Layer:
 
     def of_rows(self, rows: Integers) -> Layer:
         """Return the layer for some of the rows."""
-        refused = self.refused[:, rows]
-        return Layer(held=self.held, ranks=of_rows(self.ranks, rows), refused=refused)
+        return Layer(held=self.held, ranks=of_rows(self.ranks, rows), refused=self.refused)
 
     def memory(self) -> Linear:
         """Return device bytes with the activations in flight."""

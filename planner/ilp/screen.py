@@ -9,7 +9,7 @@ lower bound as a group's is one of each of its ranks. Levels and sums are those 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -32,6 +32,7 @@ from planner.ilp.pools import Pools
 from planner.ilp.rooms import Rooms
 
 _MULTIPLIERS = np.array([0.0, *(2.0**e for e in range(-6, 6))])
+_FIRST_MULTIPLIERS = _MULTIPLIERS[[0, 4, 7, 10]]  # most rows are far beyond their limits
 _FILL_MULTIPLIERS = _MULTIPLIERS[::2]  # fills are a small part of most steps
 _HOST_RATIOS = np.array([4.0**e for e in range(-1, 3)])
 _ROUNDS = 3
@@ -73,28 +74,48 @@ def memory_bounds(
     """Return the same with memory priced, inf where the leanest choices do not fit, [rows].
 
     The rows of `ranks` are places in the tables of `held`. What takes how long is asked of
-    `seconds_of` for those alone that fit.
-    `fills` [rows] are bounds of the fill that are known. `limits` [rows] are the steps that plans
-    must be below to matter: a bound above it says that there is none below it, and is cut to it
-    unless it holds of all plans. `refused` [choices, rows] are choices of blocks that a
-    configuration cannot have.
+    `seconds_of` for those alone that fit. `fills` [rows] are bounds of the fill that are known.
+    `limits` [rows] are the steps that plans must be below to matter: a bound above it says that
+    there is none below it, and is cut to it unless it holds of all plans. `refused` [choices, rows]
+    are choices of blocks that a configuration cannot have; rows with the same are taken together.
     """
     bounds = np.full(len(limits), np.inf)
-    whole = _Held.of(held, ranks, refused)
-    rows, room = _fitting(whole)
-    if not len(rows):
+    found = []
+    for own in _alike(refused):
+        whole = _Held.of(held, of_rows(ranks, own), refused[:, own[:1]])
+        rows, room = _fitting(whole)
+        if len(rows):
+            found.append((own[rows], whole.of_rows(rows), room))
+    if not found:
         return bounds
-    seconds, places = seconds_of(rows)
-    chains = _Chains(held=whole.of_rows(rows), seconds=seconds, ranks=picked(ranks, rows, places))
-    both = chains.both()
-    level = both.least_level()
-    bounds[rows] = level + fills[rows]
-    near = np.flatnonzero(bounds[rows] < limits[rows])
-    if len(near):
-        chains, room, rows = chains.of_rows(near), room[:, near], rows[near]
-        ordered, rooms = chains.ordered(both.of_rows(near)), Rooms(blocks=room)
-        level, fill = level[near], chains.fill()
-        bounds[rows], rooms = _closer(ordered, fill, level, rooms, limits=limits[rows])
+    seconds, places = seconds_of(np.concatenate([rows for rows, _, _ in found]))
+    for rows, fitting, room in found:
+        own, places = places[: len(rows)], places[len(rows) :]
+        chains = _Chains(held=fitting, seconds=seconds, ranks=picked(ranks, rows, own))
+        bounds[rows] = _bounds_within(chains, room, fills=fills[rows], limits=limits[rows])
+    return bounds
+
+
+def _alike(refused: Booleans) -> Iterator[Integers]:
+    """Yield the rows that refuse the same choices."""
+    left = np.arange(refused.shape[1])
+    while len(left):
+        same = (refused[:, left] == refused[:, left[:1]]).all(axis=0)
+        yield left[same]
+        left = left[~same]
+
+
+def _bounds_within(chains: _Chains, room: Floats, *, fills: Floats, limits: Floats) -> Floats:
+    """Return bounds of rows that may fit, whose ranks hold `room` [groups, rows] at most."""
+    bounds: Floats = chains.both(multipliers=_FIRST_MULTIPLIERS).least_level() + fills
+    rows = np.flatnonzero(bounds < limits)
+    if len(rows):
+        room, chains = room[:, rows], chains.of_rows(rows)
+        both = chains.ordered(chains.both())
+        level = both.pools.least_level()
+        rooms = Rooms(blocks=room)
+        found, rooms = _closer(both, chains.fill(), level, rooms, limits=limits[rows])
+        bounds[rows] = np.maximum(found, level + fills[rows])
         _share_transients(bounds, chains, rooms, rows=rows, limits=limits)
     return bounds
 
@@ -134,8 +155,7 @@ def _fitting(held: _Held) -> tuple[Integers, Floats]:
 def _with_room(held: _Held, fit: Pools) -> tuple[Integers, Floats]:
     """Return the rows of pools of bytes that may fit, and what ranks hold at most there."""
     room = fit.rooms(np.zeros(len(fit.least)))
-    fits = fit.has_room(room) & (fit.least_level() <= held.tolerance())
-    rows = np.flatnonzero(fits)
+    rows = np.flatnonzero(fit.has_room(room) & (fit.least_level() <= held.tolerance()))
     return rows, room[:, rows]
 
 
@@ -176,8 +196,8 @@ class _Held:
 
     @staticmethod
     def of(tables: Sequence[BytesTable], ranks: Ranks, refused: Booleans) -> _Held:
-        """Return what all rows hold."""
-        none = np.zeros((1, refused.shape[1]), dtype=bool)
+        """Return what all rows hold, which refuse the same choices of blocks, [choices, 1]."""
+        none = np.zeros((1, 1), dtype=bool)
         free = len(tables[0].blocks)
         layers = [
             Layer(held=held, ranks=ranks, refused=refused if place < free else none)
@@ -247,12 +267,12 @@ class _Chains:
         own = of_rows(self.ranks, rows)
         return _Chains(held=self.held.of_rows(rows), seconds=self.seconds, ranks=own)
 
-    def both(self, rooms: Floats | None = None) -> Pools:
+    def both(self, rooms: Floats | None = None, *, multipliers: Floats = _MULTIPLIERS) -> Pools:
         """Return omega with memory priced; where ranks hold `rooms` at most, transients as well."""
         own = self.ranks.repeats * self.ranks.pace_share * self._exchange()
         own = own + _step_end(self.seconds, self.ranks)
         costs = [layer_omega(layer, self.ranks) for layer in self._layers()]
-        return self._priced(costs, own, _MULTIPLIERS, rooms)
+        return self._priced(costs, own, multipliers, rooms)
 
     def fill(self, rooms: Floats | None = None) -> Pools:
         """Return fills with memory priced; where ranks hold `rooms` at most, transients as well."""

@@ -36,6 +36,7 @@ from planner.space.degrees import enumerate_configurations
 ProgressCallback = Callable[[Progress], None]
 
 _FAR = 1.05
+_CLIMBED_FROM = 1.005
 _RANKS_LOOKED_AT = 128
 _SHARPENING_REACH = 0.05
 _SHARPENING_SECONDS = 0.4
@@ -147,6 +148,8 @@ def _refine_one(state: State, index: int, *, is_any_welcome: bool) -> None:
     else:
         if is_unlimited:
             state.step.setdefault(index, STEP_MOST)
+        if stage == Stage.SHARPENED:
+            _climb_in_order(state, index, state.pricing.instance(index))
         solve(state, index)
 
 
@@ -223,6 +226,8 @@ def _sharpen(state: State, index: int) -> None:
         return
     state.frontier.stages[index] = Stage.SHARPENED
     _pack(state, index, instance)
+    if state.frontier.keys[index] * _CLIMBED_FROM < state.frontier.limit_of(index):
+        _climb_in_order(state, index, instance)
 
 
 def _pack(state: State, index: int, instance: Instance) -> None:
@@ -234,8 +239,6 @@ def _pack(state: State, index: int, instance: Instance) -> None:
     if reduced is None:
         frontier.push(index, cutoff)
         return
-    if instance.is_in_order and not instance.is_uniform and instance.stage_count > 1:
-        _climb(state, index, instance)
     deadline = time.perf_counter() + min(state.seconds_left, _SHARPENING_SECONDS)
     found = sharpened(instance, reduced, cutoff_seconds=cutoff, deadline=deadline)
     if found is None:
@@ -262,6 +265,15 @@ def _is_far(state: State, index: int, instance: Instance) -> bool:
     if limit <= _FAR * key and not branches_first(instance):
         return False
     return instance.stage_count * len(instance.free_kinds) <= _RANKS_LOOKED_AT
+
+
+def _climb_in_order(state: State, index: int, instance: Instance) -> None:
+    """Climb once where ranks hold one part each: before a solve, at once where much is open."""
+    if index in state.climbed or instance.is_uniform or instance.stage_count == 1:
+        return
+    if instance.is_in_order:
+        state.climbed.add(index)
+        _climb(state, index, instance)
 
 
 def _climb(state: State, index: int, instance: Instance) -> None:

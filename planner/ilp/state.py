@@ -23,7 +23,8 @@ class State:
     `step` is how far above its key a configuration is solved next, `patience` for how long;
     `too_far` is how often too many patterns were to be enumerated, `spent` the seconds of it;
     `branchings` are those that are not at their end, `turns` how often a configuration was solved,
-    and `branched` how often so in vain; `stalled` are those whose last branching was. `screened`
+    and `branched` how often so in vain; `stalled` are those whose last branching was. `climbed`
+    are those whose cuts in order were made better by steps. `screened`
     have a bound with memory, `screens_below_limit` is how many screens had a limit, `dived_to` the
     least bound looked into as soon as it was screened, `bounded` how many were bounded by
     themselves, and `scouting_at` when to look for good plans out of turn.
@@ -41,6 +42,7 @@ class State:
     exact: set[int] = field(default_factory=set)
     solved: set[int] = field(default_factory=set)
     stalled: set[int] = field(default_factory=set)
+    climbed: set[int] = field(default_factory=set)
     step: dict[int, float] = field(default_factory=dict)
     patience: dict[int, float] = field(default_factory=dict)
     bounds: dict[int, ObjectiveBounds] = field(default_factory=dict)
