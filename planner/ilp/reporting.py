@@ -25,6 +25,7 @@ DEGREES = (
 )
 _RUNNERS_UP = 4
 _SHORTFALLS = 5
+_PREPARED_AT_ONCE = 64
 _SHORTFALLS_LOOKED_AT = 256
 _TIDYING_SECONDS = 1.0
 _SAME_STEP = 1e-12
@@ -117,9 +118,12 @@ def shortfalls(state: State) -> tuple[Shortfall, ...]:
     """
     shortfalls: list[Shortfall] = []
     count = len(state.configurations)
-    for index in range(0, count, max(count // _SHORTFALLS_LOOKED_AT, 1)):
+    sample = range(0, count, max(count // _SHORTFALLS_LOOKED_AT, 1))
+    for place, index in enumerate(sample):
         if len(shortfalls) >= _SHORTFALLS and state.seconds_left <= 0.0:
             break
+        if place % _PREPARED_AT_ONCE == 0:
+            state.pricing.prepare(sample[place : place + _PREPARED_AT_ONCE])
         instance = state.pricing.instance(index)
         required = least_memory_bytes(instance)
         capacity = float(instance.capacity_bytes.max())
