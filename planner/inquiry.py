@@ -13,7 +13,7 @@ from planner.cost.step import predict, predict_simulated
 from planner.errors import VerificationError
 from planner.ilp.parts import search_parts
 from planner.ilp.problem import Problem
-from planner.ilp.result import Found, NotFound
+from planner.ilp.result import Found, NotFound, Wanted
 from planner.ilp.search import ProgressCallback, search
 from planner.ilp.solver import SolverName
 from planner.resolution import Request
@@ -156,14 +156,14 @@ class Inquiry:
 
     def fits(self, request: Request) -> bool:
         """Return whether a strategy was found that fits."""
-        return isinstance(self.search(request, stop_at_first=True), Found)
+        return isinstance(self.search(request, wanted=Wanted.WHETHER), Found)
 
     def search(
         self,
         request: Request,
         *,
         cutoff_seconds: float | None = None,
-        stop_at_first: bool = False,
+        wanted: Wanted = Wanted.FASTEST,
         group_count: int = 1,
         share_ratio: float | None = None,
     ) -> Found | NotFound:
@@ -193,13 +193,14 @@ class Inquiry:
                 ),
                 on_progress=self.on_progress,
                 solver=self.solver,
-                stop_at_first=stop_at_first,
+                wanted=wanted,
                 cutoff_seconds=cutoff,
                 group_count=group_count,
             ),
             seconds=self._allowed_seconds,
             cutoff_seconds=cutoff_seconds,
             group_count=group_count,
+            only_whether=wanted is Wanted.WHETHER,
         )
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from planner.ilp.result import Found, NotFound
+from planner.ilp.result import Found, NotFound, Wanted
 from planner.inquiry import Inquiry, solution
 from planner.resolution import Request
 from planner.variation import with_peak_cap
@@ -50,7 +50,7 @@ class _Descent:
     def try_cap(self, cap_bytes: float, *, share_ratio: float = _SHARE_RATIO) -> bool | None:
         """Return whether a plan keeps the cap, None where that was not settled in time."""
         answer = self.inquiry.search(
-            with_peak_cap(self.request, cap_bytes), stop_at_first=True, share_ratio=share_ratio
+            with_peak_cap(self.request, cap_bytes), wanted=Wanted.ANY, share_ratio=share_ratio
         )
         if isinstance(answer, Found):
             self.found, self.peak_bytes = answer, solution(self.request, answer).peak_memory_bytes
@@ -71,7 +71,7 @@ def leanest(request: Request, *, inquiry: Inquiry) -> Leanest | NotFound:
         VerificationError: if a plan does not survive its own recomputation.
     """
     reserved = inquiry.seconds_left * _RESERVED_RATIO
-    first = inquiry.search(request, stop_at_first=True)
+    first = inquiry.search(request, wanted=Wanted.ANY)
     if isinstance(first, NotFound):
         return first
     peak = solution(request, first).peak_memory_bytes

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 
 from planner.cost.adapters import needed_flop_per_token
 from planner.errors import InputError
-from planner.ilp.result import Found, NotFound
+from planner.ilp.result import Found, NotFound, Wanted
 from planner.inquiry import Inquiry, solution
 from planner.least_memory import leanest
 from planner.resolution import Request, cluster_document
@@ -232,7 +232,7 @@ def _first_fitting(parts: Sequence[_Part], inquiry: Inquiry) -> _Part | None:
     """Return the first part on which a plan is found; parts proven to have none are closed."""
     for place, part in enumerate(parts):
         share = _FIRST_SHARE * _share(len(parts) - place)
-        answer = inquiry.search(part.request, stop_at_first=True, share_ratio=share)
+        answer = inquiry.search(part.request, wanted=Wanted.ANY, share_ratio=share)
         if isinstance(answer, Found):
             part.found = answer
             part.bound_seconds = answer.certificate.lower_bound_seconds

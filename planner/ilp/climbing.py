@@ -8,6 +8,7 @@ a plan to beat where ranks hold several virtual stages.
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -40,7 +41,7 @@ def _climbed(instance: Instance, cuts: tuple[int, ...], *, deadline: float) -> A
     """Return the best plan on the way up where all cuts cost the same."""
     place = np.array(cuts, dtype=np.int64)
     ranks = np.arange(instance.stage_count)
-    filling = filled(instance, ranks, _held(instance, place))
+    filling = filled(instance, ranks, held_at(instance, place))
     parts = _parts(filling)
     for _ in range(_MOVES_MOST):
         if time.perf_counter() > deadline:
@@ -49,7 +50,7 @@ def _climbed(instance: Instance, cuts: tuple[int, ...], *, deadline: float) -> A
         if moved is None:
             break
         place = moved
-        filling = filled(instance, ranks, _held(instance, place))
+        filling = filled(instance, ranks, held_at(instance, place))
         parts = _parts(filling)
     if not filling.fits.all():
         return None
@@ -70,7 +71,7 @@ def _parts(filling: Filling) -> Floats:
     return np.stack([np.where(filling.fits, filling.omega, np.inf), filling.fill])
 
 
-def _held(instance: Instance, cuts: Integers) -> Integers:
+def held_at(instance: Instance, cuts: Integers) -> Integers:
     """Return the layers of every kind on every rank, [stages, kinds]."""
     held = pinned_layers(instance)
     taken = np.diff(instance.prefix_counts[cuts], axis=0)
@@ -80,11 +81,11 @@ def _held(instance: Instance, cuts: Integers) -> Integers:
 
 def _best_move(instance: Instance, cuts: Integers, parts: Floats) -> Integers | None:
     """Return the cuts after the move with the best score, None if none beats the present one."""
-    moves = _moves(instance, cuts)
+    moves = cut_moves(instance, cuts)
     if not len(moves):
         return None
-    after = [_held(instance, move) for move in moves]
-    before = _held(instance, cuts)
+    after = [held_at(instance, move) for move in moves]
+    before = held_at(instance, cuts)
     changed = [np.flatnonzero((held != before).any(axis=1)) for held in after]
     rows = np.concatenate(changed)
     filling = filled(
@@ -104,13 +105,15 @@ def _best_move(instance: Instance, cuts: Integers, parts: Floats) -> Integers | 
     return found
 
 
-def _moves(instance: Instance, cuts: Integers) -> list[Integers]:
-    """Return the cuts after each shift of one cut by one block that leaves no stage empty."""
+def cut_moves(
+    instance: Instance, cuts: Integers, shifts: Sequence[int] = (-1, 1)
+) -> list[Integers]:
+    """Return the cuts after each shift of one cut by so many blocks that leaves no stage empty."""
     moves = []
     for place in range(1, len(cuts) - 1):
         if instance.holders[place - 1] == instance.holders[place]:
             continue
-        for shift in (-1, 1):
+        for shift in shifts:
             move = cuts.copy()
             move[place] += shift
             if cuts[place - 1] < move[place] < cuts[place + 1]:

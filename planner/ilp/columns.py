@@ -338,3 +338,20 @@ def weighs_alike(ranks: Ranks) -> Booleans:
     """Return where forward and both gradients have one weight in all forms of the fill, [rows]."""
     alike: Booleans = (ranks.forms == ranks.forms[0, 0]).all(axis=(0, 1))
     return alike
+
+
+def price_scale(options: Sequence[Options], totals: Integers) -> Floats:
+    """Return the blocks' cost range over their memory range, [rows]: a price of memory."""
+    cost, memory = (
+        sum(count * _range(values) for count, values in zip(totals, each, strict=True))
+        for each in zip(*((own.cost, own.memory) for own in options), strict=True)
+    )
+    scale: Floats = np.divide(cost, memory, out=np.zeros_like(cost), where=memory > 0.0)
+    return scale
+
+
+def _range(values: Floats) -> Floats:
+    """Return the most less the least of what is not refused, [rows]."""
+    most = np.where(np.isfinite(values), values, -np.inf).max(axis=(0, 1))
+    spread: Floats = most - values.min(axis=(0, 1))
+    return spread

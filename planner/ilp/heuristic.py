@@ -187,7 +187,7 @@ def balanced_cuts(instance: Instance, pace: Floats, *, with_own: bool) -> tuple[
     best = None
     for _ in range(_ROUNDS):
         level = 0.5 * (low + high) if best is not None else min(1.15 * low, high)
-        cuts = _cuts_under(instance, prefix, ((level - own) / instance.least_blocks).tolist())
+        cuts = cuts_under(instance, prefix, ((level - own) / instance.least_blocks).tolist())
         if cuts is None:
             low = level
         else:
@@ -195,7 +195,7 @@ def balanced_cuts(instance: Instance, pace: Floats, *, with_own: bool) -> tuple[
     return best
 
 
-def _cuts_under(
+def cuts_under(
     instance: Instance, prefix: list[list[float]], room: list[float]
 ) -> tuple[int, ...] | None:
     """Return cuts where every virtual stage takes what its rank's `room` allows, one at least.

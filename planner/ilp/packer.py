@@ -41,8 +41,12 @@ class Packer:
         self._own = own
         self._limit = limit
         self._known: dict[tuple[object, ...], Packing] = {}
-        self._knapsacks = [self._knapsack(rank, costs) for rank in range(instance.stage_count)]
-        self._keys = [self._key(rank, knapsack) for rank, knapsack in enumerate(self._knapsacks)]
+        self._knapsacks = [
+            knapsack_of(instance, rank, costs) for rank in range(instance.stage_count)
+        ]
+        self._keys = [
+            key_of(instance, rank, knapsack) for rank, knapsack in enumerate(self._knapsacks)
+        ]
         self._exact: list[set[Load]] = [set() for _ in loads]
         self._lower = [self._bounded(rank, held) for rank, held in enumerate(loads)]
         self.best_loads: tuple[Load, ...] = ()
@@ -109,23 +113,24 @@ class Packer:
         within = np.flatnonzero(least < self._limit).tolist()
         return {loads[place]: float(least[place]) for place in within}
 
-    def _knapsack(self, rank: int, costs: Sequence[Floats]) -> Knapsack:
-        instance, kinds = self._instance, self._instance.kinds
-        return Knapsack(
-            kind=np.repeat(np.arange(len(kinds)), [len(kind.choice) for kind in kinds]),
-            cost=np.concatenate([cost[rank] for cost in costs]),
-            memory=np.concatenate([kind.memory[rank] for kind in kinds]),
-            transient=np.concatenate([kind.transient[rank] for kind in kinds]),
-            host=np.concatenate([kind.host[rank] for kind in kinds]),
-            capacity=float(instance.capacity_bytes[rank] - instance.stage_bytes[rank]),
-            host_capacity=float(instance.host_capacity_bytes[rank]),
-        )
 
-    def _key(self, rank: int, knapsack: Knapsack) -> tuple[object, ...]:
-        """Return what makes a rank's knapsack equal to another's."""
-        columns = (knapsack.cost, knapsack.memory, knapsack.transient, knapsack.host)
-        pinned = tuple(
-            k for k, kind in enumerate(self._instance.kinds) if kind.pinned_stage == rank
-        )
-        same = tuple(column.tobytes() for column in columns)
-        return (*same, pinned, knapsack.capacity, knapsack.host_capacity)
+def knapsack_of(instance: Instance, rank: int, costs: Sequence[Floats]) -> Knapsack:
+    """Return the choices of a rank with its limits; `costs` are [stages, choices] by kind."""
+    kinds = instance.kinds
+    return Knapsack(
+        kind=np.repeat(np.arange(len(kinds)), [len(kind.choice) for kind in kinds]),
+        cost=np.concatenate([cost[rank] for cost in costs]),
+        memory=np.concatenate([kind.memory[rank] for kind in kinds]),
+        transient=np.concatenate([kind.transient[rank] for kind in kinds]),
+        host=np.concatenate([kind.host[rank] for kind in kinds]),
+        capacity=float(instance.capacity_bytes[rank] - instance.stage_bytes[rank]),
+        host_capacity=float(instance.host_capacity_bytes[rank]),
+    )
+
+
+def key_of(instance: Instance, rank: int, knapsack: Knapsack) -> tuple[object, ...]:
+    """Return what makes a rank's knapsack equal to another's."""
+    columns = (knapsack.cost, knapsack.memory, knapsack.transient, knapsack.host)
+    pinned = tuple(k for k, kind in enumerate(instance.kinds) if kind.pinned_stage == rank)
+    same = tuple(column.tobytes() for column in columns)
+    return (*same, pinned, knapsack.capacity, knapsack.host_capacity)

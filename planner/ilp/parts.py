@@ -25,11 +25,12 @@ def search_parts(
     seconds: float,
     cutoff_seconds: float | None = None,
     group_count: int = 1,
+    only_whether: bool = False,
 ) -> Found | NotFound:
     """Return the best of all `parts`, searched one after another within `seconds`.
 
     Groups of other degrees than the best's are asked of each part whole, without what is known of
-    others.
+    others. Where it is asked `only_whether` there is a plan, the first answers it.
     """
     deadline = time.perf_counter() + seconds
     answers: list[Found | NotFound] = []
@@ -38,6 +39,8 @@ def search_parts(
         share = max(deadline - time.perf_counter(), 0.0) / (len(parts) - place)
         timed = limits.model_copy(update={"solver_seconds": min(share, limits.solver_seconds)})
         answer = search(timed, cutoff) if share > 0.0 else _unasked()
+        if only_whether and isinstance(answer, Found):
+            return answer
         answers.append(answer)
         if isinstance(answer, Found) and group_count == 1:
             cutoff = min(answer.step_seconds, cutoff or answer.step_seconds)

@@ -165,25 +165,34 @@ class Pricing:
         return alike_priced, self.quick_bounds(alike_priced).tolist()
 
     def memory_bounds(
-        self, indices: Sequence[int], *, limit_seconds: Sequence[float] | None = None
+        self,
+        indices: Sequence[int],
+        *,
+        limit_seconds: Sequence[float] | None = None,
+        with_fills: bool = True,
     ) -> Floats:
         """Return a lower bound with memory for some configurations, [indices].
 
         With `limit_seconds` [indices], a bound of plans below that limit alone: no plan is below
-        the lesser of the two.
+        the lesser of the two. Fills may be left out, if they are not known.
         """
         bounds, asked = np.empty(len(indices)), np.array(indices)
         limits = np.full(len(indices), np.inf) if limit_seconds is None else np.array(limit_seconds)
         by_price = np.argsort(self._price_of[asked], kind="stable")
         for part in np.array_split(by_price, -(-len(indices) // _BLOCK)):
+            if with_fills:
+                self._add_fills(asked[part])
             bounds[part] = self._screened(asked[part], limits[part])
         return bounds
 
-    def _screened(self, part: Integers, limits: Floats) -> Floats:
-        """Return bounds with memory of a block of configurations; the prices of what fits stay."""
+    def _add_fills(self, part: Integers) -> None:
+        """Bound the fills that are not known."""
         unknown = part[np.isnan(self._fills[part])]
         if len(unknown):
             self.quick_bounds(unknown.tolist())
+
+    def _screened(self, part: Integers, limits: Floats) -> Floats:
+        """Return bounds with memory of a block of configurations; the prices of what fits stay."""
         apart, rows = np.unique(self._bytes_of[part], return_inverse=True)
         held = self._each_kind(bytes_table, self._bytes_first[apart], self._choices)
 
@@ -200,7 +209,7 @@ class Pricing:
             held,
             picked(self._fine, self._shape_of[part], rows),
             seconds_of=seconds_of,
-            fills=self._fills[part],
+            fills=np.nan_to_num(self._fills[part]),
             limits=limits,
             refused=self._refused(part),
         )

@@ -3,10 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import Enum, auto
 
 from planner.cost.configuration import Configuration
 from planner.schema.plan import Certificate
 from planner.schema.strategy import Strategy
+
+
+class Wanted(Enum):
+    """What a search is asked for: the fastest plan, any with a bound, or whether there is one."""
+
+    FASTEST = auto()
+    ANY = auto()
+    WHETHER = auto()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -25,6 +25,7 @@ from planner.ilp.columns import (
     layer_fill,
     layer_omega,
     on_groups,
+    price_scale,
 )
 from planner.ilp.grouping import Ranks, of_rows, picked
 from planner.ilp.ordering import Ordered
@@ -312,7 +313,7 @@ class _Chains:
             Options.of(cost, self._memory(place, rooms), self.held.layers[place].refused)
             for place, cost in enumerate(costs)
         ]
-        grid = multipliers[:, None] * _price_scale(options[: len(totals)], totals)
+        grid = multipliers[:, None] * price_scale(options[: len(totals)], totals)
         least = [each.least(grid) for each in options]
         return _pools(self.ranks, totals, least, own - grid[:, None] * self.held.slack())
 
@@ -379,23 +380,6 @@ def _pools(ranks: Ranks, totals: Integers, least: Sequence[Floats], own: Floats)
         size=ranks.size,
         least=ranks.least_blocks,
     )
-
-
-def _price_scale(options: Sequence[Options], totals: Integers) -> Floats:
-    """Return the blocks' cost range over their memory range, [rows]: a price of memory."""
-    cost, memory = (
-        sum(count * _range(values) for count, values in zip(totals, each, strict=True))
-        for each in zip(*((own.cost, own.memory) for own in options), strict=True)
-    )
-    scale: Floats = np.divide(cost, memory, out=np.zeros_like(cost), where=memory > 0.0)
-    return scale
-
-
-def _range(values: Floats) -> Floats:
-    """Return the most less the least of what is not refused, [rows]."""
-    most = np.where(np.isfinite(values), values, -np.inf).max(axis=(0, 1))
-    spread: Floats = most - values.min(axis=(0, 1))
-    return spread
 
 
 def _least_boundary(tables: Sequence[SecondsTable], ranks: Ranks) -> Floats:

@@ -12,8 +12,11 @@ from collections.abc import Callable
 
 import numpy as np
 
+from planner.cost.configuration import Floats
+from planner.ilp.asking import look_for_any
 from planner.ilp.bounds import objective_bounds
 from planner.ilp.climbing import climbed, starting_cuts
+from planner.ilp.fitting import fitted
 from planner.ilp.frontier import Frontier, Stage
 from planner.ilp.heuristic import heuristic_assignment
 from planner.ilp.instance import Instance
@@ -22,7 +25,7 @@ from planner.ilp.pricing import Pricing, alike
 from planner.ilp.problem import Problem
 from planner.ilp.reduction import reduction
 from planner.ilp.reporting import DEGREES, found_of, shortfalls
-from planner.ilp.result import NotFound, SearchResult
+from planner.ilp.result import NotFound, SearchResult, Wanted
 from planner.ilp.scouting import dive, scout
 from planner.ilp.sharing import shared
 from planner.ilp.sharpening import sharpened
@@ -54,15 +57,16 @@ def search(
     *,
     on_progress: ProgressCallback | None = None,
     solver: SolverName | None = None,
-    stop_at_first: bool = False,
+    wanted: Wanted = Wanted.FASTEST,
     cutoff_seconds: float | None = None,
     group_count: int = 1,
 ) -> SearchResult:
     """Return the fastest strategy of the job's space with its certificate, or what is missing.
 
-    The same request gives the same answer, but for what a time limit cuts short. Whoever only asks
-    whether anything fits stops at the first plan. With `cutoff_seconds`, slower plans do not count.
-    `group_count` asks for as many plans of different degrees, each the best of its own.
+    The same request gives the same answer, but for what a time limit cuts short. Whoever takes any
+    plan gets the first; where it is only asked whether there is one, it has no bound. With
+    `cutoff_seconds`, slower plans do not count. `group_count` asks for as many plans of different
+    degrees, each the best of its own.
 
     Raises:
         SolverError: if the solver fails.
@@ -76,13 +80,14 @@ def search(
         return NotFound(configurations_total=0, refused=space.refused, shortfalls=(), proven=True)
     configurations = space.configurations
     pricing = Pricing(problem, configurations=configurations, choices=choices, edges=edges)
-    is_large = len(configurations) > _LARGE_SPACE
+    is_any_welcome, is_whether = wanted is not Wanted.FASTEST, wanted is Wanted.WHETHER
+    is_large = len(configurations) > _LARGE_SPACE and not is_whether
     state = State(
         problem=problem,
         pricing=pricing,
         configurations=configurations,
         frontier=Frontier(
-            keys=(pricing.rough_bounds() if is_large else pricing.quick_bounds()).tolist(),
+            keys=_first_keys(pricing, len(configurations), wanted).tolist(),
             refine=pricing.quick_bounds_of_alike if is_large else None,
             groups=alike(configurations, DEGREES)[1].tolist(),
             cutoff_seconds=float("inf") if cutoff_seconds is None else cutoff_seconds,
@@ -93,10 +98,12 @@ def search(
         choices=choices,
         edges=edges,
     )
-    proven = _refine(state, on_progress, stop_at_first=stop_at_first)
+    if is_whether and cutoff_seconds is None:
+        look_for_any(state, _fit)
+    proven = _refine(state, on_progress, is_any_welcome=is_any_welcome)
     if state.frontier.best:
-        return found_of(state, as_found=stop_at_first)
-    is_asked_why = not stop_at_first and cutoff_seconds is None
+        return found_of(state, as_found=is_any_welcome)
+    is_asked_why = not is_any_welcome and cutoff_seconds is None
     return NotFound(
         configurations_total=len(configurations),
         refused=space.refused,
@@ -106,13 +113,20 @@ def search(
     )
 
 
-def _refine(state: State, on_progress: ProgressCallback | None, *, stop_at_first: bool) -> bool:
+def _first_keys(pricing: Pricing, count: int, wanted: Wanted) -> Floats:
+    """Return bounds of all steps: 0 where these are no use, rough ones where they are many."""
+    if wanted is Wanted.WHETHER:
+        return np.zeros(count)
+    return pricing.rough_bounds() if count > _LARGE_SPACE else pricing.quick_bounds()
+
+
+def _refine(state: State, on_progress: ProgressCallback | None, *, is_any_welcome: bool) -> bool:
     """Refine the least key; return whether nothing that is left can beat the best plan."""
     told = 0.0
     frontier = state.frontier
     while (least := (first := frontier.pop()) or frontier.pop_waiting()) is not None:
         key, index = least
-        is_enough = (stop_at_first and frontier.best) or state.is_close_enough(key)
+        is_enough = (is_any_welcome and frontier.best) or state.is_close_enough(key)
         if state.seconds_left <= 0.0 or is_enough:
             frontier.push(index, key)
             return False
@@ -120,10 +134,10 @@ def _refine(state: State, on_progress: ProgressCallback | None, *, stop_at_first
         if on_progress is not None and now - told > _PROGRESS_SECONDS:
             told = now
             on_progress(_progress(state, key))
-        if stop_at_first and first is not None and frontier.stages[index] >= Stage.BOUNDED:
+        if is_any_welcome and first is not None and frontier.stages[index] >= Stage.BOUNDED:
             frontier.wait(index, key)
         else:
-            _refine_one(state, index, is_any_welcome=stop_at_first)
+            _refine_one(state, index, is_any_welcome=is_any_welcome)
     return True
 
 
@@ -139,6 +153,8 @@ def _refine_one(state: State, index: int, *, is_any_welcome: bool) -> None:
         screened = _screen(state, index)
         if not is_any_welcome:
             dive(state, screened, _bound)
+    elif stage == Stage.SCREENED and is_unlimited:
+        _fit(state, index)
     elif stage == Stage.SCREENED:
         _bound(state, index)
         if not is_any_welcome:
@@ -146,11 +162,16 @@ def _refine_one(state: State, index: int, *, is_any_welcome: bool) -> None:
     elif stage == Stage.BOUNDED and not is_unlimited:
         _sharpen(state, index)
     else:
-        if is_unlimited:
-            state.step.setdefault(index, STEP_MOST)
-        if stage == Stage.SHARPENED:
-            _climb_in_order(state, index, state.pricing.instance(index))
-        solve(state, index)
+        _settle(state, index, is_unlimited=is_unlimited)
+
+
+def _settle(state: State, index: int, *, is_unlimited: bool) -> None:
+    """Solve a configuration for a turn, without a cutoff where any plan will do."""
+    if is_unlimited:
+        state.step.setdefault(index, STEP_MOST)
+    if state.frontier.stages[index] == Stage.SHARPENED:
+        _climb_in_order(state, index, state.pricing.instance(index))
+    solve(state, index)
 
 
 def _progress(state: State, key: float) -> Progress:
@@ -191,13 +212,34 @@ def _screened_at_once(state: State) -> int:
     return _SCREENED_BELOW_LIMIT << min(state.screens_below_limit, _DOUBLINGS_MOST)
 
 
+def _fit(state: State, index: int) -> None:
+    """Look for any plan: a configuration that has none is done with, others are bounded as well.
+
+    The heuristic's plan is the faster one, if it has any.
+    """
+    instance = _instance(state, index)
+    found = fitted(instance, deadline=time.perf_counter() + state.seconds_left)
+    if found.is_proven:
+        state.frontier.stages[index] = Stage.BOUNDED
+        state.frontier.keys[index] = float("inf")
+        return
+    _bound(state, index)
+    if found.assignment is not None:
+        offer(state, index, instance, found.assignment)
+
+
+def _instance(state: State, index: int) -> Instance:
+    """Return a screened configuration's instance; those that will be asked for are priced too."""
+    if not state.pricing.is_at_hand(index):
+        others = state.frontier.next_indices(_PREPARED_AT_ONCE, Stage.SCREENED)
+        state.pricing.prepare([index, *others])
+    return state.pricing.instance(index)
+
+
 def _bound(state: State, index: int) -> None:
     """Replace the screen's bound by the configuration's own, and try the heuristic."""
-    frontier = state.frontier
+    frontier, instance = state.frontier, _instance(state, index)
     frontier.stages[index] = Stage.BOUNDED
-    if not state.pricing.is_at_hand(index):
-        state.pricing.prepare([index, *frontier.next_indices(_PREPARED_AT_ONCE, Stage.SCREENED)])
-    instance = state.pricing.instance(index)
     limit = frontier.limit_of(index)
     bounds = objective_bounds(instance, cutoff_seconds=limit)
     if bounds is None:

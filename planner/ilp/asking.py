@@ -1,0 +1,36 @@
+"""Asking: whether a space has any plan, however slow.
+
+How long a step takes does not matter then, and is not priced but for what may fit. Parts of the
+space are screened for memory one after another, and what may fit is looked into at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from planner.ilp.state import State
+
+_FIRST_PART = 256
+_PART_GROWTH = 2
+_PART_MOST = 2048
+
+
+def look_for_any(state: State, look: Callable[[State, int], None]) -> None:
+    """Screen all configurations and `look` into those that may fit, until there is a plan.
+
+    It ends as well when the time is over. What is not settled waits in the frontier.
+    """
+    frontier = state.frontier
+    start, size = 0, _FIRST_PART
+    while start < len(state.configurations):
+        if state.seconds_left <= 0.0:
+            return
+        part = range(start, min(start + size, len(state.configurations)))
+        bounds = state.pricing.memory_bounds(part, with_fills=False)
+        screened = frontier.screen(part, bounds.tolist())
+        for index in sorted(screened, key=lambda i: (frontier.keys[i], i)):
+            if frontier.best or state.seconds_left <= 0.0:
+                return
+            frontier.take(index)
+            look(state, index)
+        start, size = part.stop, min(size * _PART_GROWTH, _PART_MOST)

@@ -1,0 +1,65 @@
+"""Whether a space has a plan is asked part by part, and only until there is one."""
+
+import numpy as np
+
+from planner.ilp.asking import look_for_any
+from planner.ilp.frontier import Frontier
+from planner.ilp.instance import Assignment
+
+ANY = Assignment(counts=(), cuts=(0, 1))
+
+
+class Bounds:
+    """Bounds of configurations, and which were asked for."""
+
+    def __init__(self, values):
+        self.values = values
+        self.asked = []
+
+    def memory_bounds(self, indices, *, with_fills):
+        """The bounds of some, without fills."""
+        assert not with_fills
+        self.asked.append(len(indices))
+        return np.array([self.values[i] for i in indices])
+
+
+class Search:
+    """As much of a search's state as is asked of it."""
+
+    def __init__(self, values, seconds=60.0):
+        self.configurations = range(len(values))
+        self.pricing = Bounds(values)
+        self.frontier = Frontier(keys=[0.0] * len(values), groups=list(range(len(values))))
+        self.seconds_left = seconds
+        self.looked_into = []
+
+
+def ask(search, has_plan=()):
+    def look(state, index):
+        state.looked_into.append(index)
+        if index in has_plan:
+            state.frontier.offer(index, 1.0, ANY)
+        else:
+            state.frontier.keys[index] = float("inf")
+
+    look_for_any(search, look)
+    return search
+
+
+def test_what_cannot_fit_is_not_looked_into_and_all_is_screened():
+    values = [float("inf")] * 6000
+    values[7], values[5000] = 3.0, 2.0
+    search = ask(Search(values))
+    assert search.looked_into == [7, 5000]
+    assert search.pricing.asked == [256, 512, 1024, 2048, 2048, 112]
+    assert search.frontier.pop() is None
+
+
+def test_the_least_bound_of_a_part_comes_first_and_a_plan_ends_it():
+    search = ask(Search([3.0, 1.0, 2.0] * 1000), has_plan={4})
+    assert search.looked_into == [1, 4]
+    assert search.pricing.asked == [256]
+
+
+def test_nothing_is_asked_without_time():
+    assert ask(Search([1.0], seconds=0.0)).pricing.asked == []
