@@ -27,7 +27,7 @@ def look_for_any(state: State, look: Callable[[State, int], None]) -> None:
             return
         part = range(start, min(start + size, len(state.configurations)))
         bounds = state.pricing.memory_bounds(part, with_fills=False)
-        screened = frontier.screen(part, bounds.tolist())
+        screened = frontier.screen(part, bounds)
         for index in sorted(screened, key=lambda i: (frontier.keys[i], i)):
             if frontier.best or state.seconds_left <= 0.0:
                 return
