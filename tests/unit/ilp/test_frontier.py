@@ -148,5 +148,5 @@ def test_with_nothing_to_beat_all_rough_keys_are_refined() -> None:
 def test_what_was_screened_waits_unless_it_cannot_fit() -> None:
     frontier = a_frontier(0.0, 0.0, 0.0)
     assert frontier.screen([0, 2], np.array([3.0, math.inf])) == [0]
-    assert frontier.stages == [Stage.SCREENED, Stage.QUICK, Stage.SCREENED]
+    assert frontier.stages.tolist() == [Stage.SCREENED, Stage.QUICK, Stage.SCREENED]
     assert [frontier.pop() for _ in range(3)] == [(0.0, 1), (3.0, 0), None]
