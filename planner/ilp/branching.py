@@ -184,7 +184,7 @@ class Branching:
 
     def _is_joined(self, region: Region, packed: Packed) -> bool:
         """Return whether the fronts of certain loads are looked into, and put back what is left."""
-        if self.fill_shares is None or region.is_stuck or not region.is_certain():
+        if self.fill_shares is None or region.is_spent or not region.is_certain():
             return False
         path = self.decomposition.best(packed.bounded)
 
@@ -217,7 +217,7 @@ class Branching:
 
         Where certain loads can be joined, that is not asked unless it would end the region.
         """
-        if self.fill_shares is not None and not region.is_stuck and limit < self.limit:
+        if self.fill_shares is not None and not region.is_spent and limit < self.limit:
             return False
         try:
             return self._enumerated(region, bounded, limit)
@@ -236,7 +236,7 @@ class Branching:
             deadline=self.deadline,
         )
         is_open = not region.is_certain()
-        if not is_open and self.fill_shares is not None and not region.is_stuck:
+        if not is_open and self.fill_shares is not None and not region.is_spent:
             parts = tuple(decomposition.divided(bounded))
             return Packed(bounded=bounded, parts=parts) if bounded.lower < self.limit else None
         best, size = self._packed(bounded, is_open=is_open), 1.0

@@ -156,13 +156,15 @@ class Pieces:
 class Front:
     """What is known of a rank's front: points by their ends, and gaps by theirs.
 
-    `rank` has one load. No point is of use above the `caps`.
+    `rank` has one load. No point is of use above the `caps`. Packings have `strength` times the
+    effort that is tried first.
     """
 
     rank: Rank
     caps: Caps
     points: list[Point] = field(default_factory=list)
     gaps: list[Gap] = field(default_factory=list)
+    strength: int = 1
 
     @staticmethod
     def of(rank: Rank, caps: Caps, *, share: float) -> Front:
@@ -222,7 +224,8 @@ class Front:
             self._split(gap, end)
             return
         upper = gap.corner()
-        packing = gap.priced.packing(0, upper=upper, effort=_EFFORTS[gap.effort])
+        effort = self.strength * _EFFORTS[gap.effort]
+        packing = gap.priced.packing(0, upper=upper, effort=effort)
         is_proven = packing.lower >= min(packing.cost, upper) * (1.0 - _PROVEN)
         if not is_proven and gap.effort + 1 < len(_EFFORTS):
             self._try_harder(gap)
@@ -271,9 +274,10 @@ class Front:
         """Split a gap in the middle of its ends.
 
         Raises:
-            StuckError: if it is of one that was split too often.
+            StuckError: if it is of one that was split too often; it stays for a stronger look.
         """
         if gap.halvings >= _HALVINGS_MOST:
+            self._put(replace(gap, effort=0, halvings=0))
             raise StuckError
         middle = 0.5 * (gap.end_low + gap.end_high)
         self._split(replace(gap, halvings=gap.halvings + 1), middle)

@@ -24,6 +24,9 @@ from planner.ilp.decomposition import Box, Weights
 from planner.ilp.fronts import APART, Front, Pieces, Point, StuckError, fill_share
 from planner.ilp.rank import Rank
 
+_STRENGTH_GROWTH = 4
+_STRENGTH_MOST = 4
+
 Take = Callable[[Sequence[Integers]], float | None]
 """Takes layers by rank; returns the limit after it, None if they cannot be had."""
 
@@ -43,7 +46,7 @@ class Joining:
     """Ranks with one load each, their fronts, and what they cost beside paces and ends.
 
     `shares` [ranks] are of p, `fill` is the rest of all fills. `lower` is a bound of every plan
-    that was not taken.
+    that was not taken. Where it was stuck it goes on with more `strength`, as long as there is any.
     """
 
     fronts: list[Front]
@@ -52,6 +55,7 @@ class Joining:
     fill: float
     box: Box
     lower: float = -float("inf")
+    strength: int = 1
 
     @staticmethod
     def of(ranks: Sequence[Rank], shares: Sequence[float], box: Box, weights: Weights) -> Joining:
@@ -81,6 +85,21 @@ class Joining:
         Raises:
             StuckError: if a packing does not get to the end, or a plan is refused.
         """
+        try:
+            self._run(take, limit, deadline)
+        except StuckError:
+            self.strength *= _STRENGTH_GROWTH
+            for front in self.fronts:
+                front.strength = self.strength
+            self.pieces = [front.pieces() for front in self.fronts]
+            raise
+
+    @property
+    def is_spent(self) -> bool:
+        """Return whether it was stuck with the most strength that is given."""
+        return self.strength > _STRENGTH_MOST
+
+    def _run(self, take: Take, limit: float, deadline: float) -> None:
         while True:
             least = self._least()
             self.lower = max(self.lower, least.value)
@@ -109,6 +128,7 @@ class Joining:
             return limit
         taken = take([point.counts for point in known])
         if taken is None:
+            self.strength = _STRENGTH_MOST
             raise StuckError
         return min(limit, taken)
 

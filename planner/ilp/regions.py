@@ -34,7 +34,8 @@ class Region:
     `packed` is the bound itself, once it is known; `reach` is how far above it plans are looked for
     next, as a share of it. A narrow one has certain loads, and its limits were split. `failures` is
     how often wider ones had too many patterns, `skipped` how often it is split before another look.
-    `joining` is how far the fronts of certain loads are known, unless that `is_stuck`.
+    `joining` is how far the fronts of certain loads are known: it `is_stuck` if the last packings
+    of these were too hard, and `is_spent` if harder ones are no longer tried.
     """
 
     allowed: tuple[Booleans, ...]
@@ -48,6 +49,7 @@ class Region:
     skipped: int = 0
     joining: Joining | None = None
     is_stuck: bool = False
+    is_spent: bool = False
 
     def is_certain(self) -> bool:
         """Return whether every rank has one load."""
@@ -99,13 +101,17 @@ class Region:
         self, joining: Joining, take: Take, *, limit: float, deadline: float
     ) -> Region | None:
         """Return what is left of certain loads whose fronts are looked into for plans to take."""
+        is_stuck = False
         try:
             joining.run(take, limit=limit, deadline=deadline)
         except StuckError:
-            return replace(self, packed=None, joining=None, is_stuck=True)
+            if joining.is_spent:
+                return replace(self, packed=None, joining=None, is_spent=True, is_stuck=True)
+            is_stuck = True
         if not np.isfinite(joining.lower):
             return None
-        return replace(self, lower=max(self.lower, joining.lower), joining=joining)
+        lower = max(self.lower, joining.lower)
+        return replace(self, lower=lower, joining=joining, is_stuck=is_stuck)
 
 
 def mean_of(values: Floats, weights: Floats) -> float:
