@@ -97,7 +97,7 @@ def test_what_is_left_goes_on_from_the_checkpoint_when_a_node_is_gone_for_good(
     assert (change["old_device_count"], change["new_device_count"]) == (4, 2)
     assert change["resumed_from_step"] >= 5
     rows = [row for row in measured(fleet, run_id) if row["rank"] == 0]
-    resumed = min(row["step"] for row in rows if row["attempt"] == 2)
+    resumed = min(row["step"] for row in rows if row["attempt"] > 1)  # a slow start may cost one
     assert resumed > 5
     undisturbed = reference_losses(fleet, run["plan_id"], tmp_path, step_count=resumed + 8)
     for row in rows:
