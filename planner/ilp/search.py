@@ -30,7 +30,7 @@ from planner.ilp.scouting import dive, scout
 from planner.ilp.sharing import shared
 from planner.ilp.sharpening import sharpened
 from planner.ilp.solver import SolverName, default_solver
-from planner.ilp.solving import STEP_MOST, branches_first, decompose, solve
+from planner.ilp.solving import STEP_MOST, decompose, has_few_ranks, solve
 from planner.ilp.state import State
 from planner.schema.progress import Progress
 from planner.space.choices import block_choices, edge_choices
@@ -304,7 +304,7 @@ def _is_far(state: State, index: int, instance: Instance) -> bool:
     key, limit = state.frontier.keys[index], state.frontier.limit_of(index)
     if not np.isfinite(limit) or index in state.branchings:
         return False
-    if limit <= _FAR * key and not branches_first(instance):
+    if limit <= _FAR * key and not has_few_ranks(instance):
         return False
     return instance.stage_count * len(instance.free_kinds) <= _RANKS_LOOKED_AT
 

@@ -32,7 +32,9 @@ _FIRST_PATIENCE = 1.0
 _BRANCHING_PATIENCE = 1.5
 _PATIENCE_GROWTH = 4.0
 _LEFT_MOST = 0.5
-_FEW_RANKS = 64
+_FEW_RANKS = 6
+_MANY_RANKS = 24
+_NEAR = 1.004
 _ANNEALED_FROM = 1.002
 _ANNEALING_SECONDS = 1.0
 _ANNEALING_AFTER_SECONDS = 1.0
@@ -54,7 +56,7 @@ def solve(state: State, index: int) -> None:
     if has_parts:
         _anneal(state, index, instance)
     is_stalled = index in state.stalled
-    is_first = has_parts or branches_first(instance)
+    is_first = has_parts or _branches_first(state, index, instance)
     if is_first and not is_stalled and _branch_on_ranks(state, index, instance):
         return
     if not _joins(state, index, instance):
@@ -89,9 +91,22 @@ def _anneal(state: State, index: int, instance: Instance) -> None:
     state.annealing_seconds += time.perf_counter() - started
 
 
-def branches_first(instance: Instance) -> bool:
-    """Return whether branching is likely to be quicker than enumeration."""
+def has_few_ranks(instance: Instance) -> bool:
+    """Return whether branching on ranks is quicker than anything else."""
     return 1 < instance.stage_count <= _FEW_RANKS
+
+
+def _branches_first(state: State, index: int, instance: Instance) -> bool:
+    """Return whether branching is likely to be quicker than enumeration.
+
+    It is unless ranks are many, or more than few with a key so near the limit that their patterns
+    are few.
+    """
+    if has_few_ranks(instance):
+        return True
+    frontier = state.frontier
+    is_near = frontier.limit_of(index) <= _NEAR * frontier.keys[index]
+    return _FEW_RANKS < instance.stage_count <= _MANY_RANKS and not is_near
 
 
 def _branch_on_ranks(state: State, index: int, instance: Instance) -> bool:
@@ -128,7 +143,7 @@ def _joins(state: State, index: int, instance: Instance) -> bool:
     """Return whether branching finds the best of certain loads from fronts, not from patterns."""
     known = state.branchings.get(index)
     is_known = isinstance(known, Branching) and known.fill_shares is not None
-    return is_known and not instance.has_several_parts
+    return is_known and has_few_ranks(instance) and not instance.has_several_parts
 
 
 def decompose(state: State, index: int, instance: Instance, *, seconds: float) -> bool:
