@@ -156,20 +156,18 @@ class Pieces:
 class Front:
     """What is known of a rank's front: points by their ends, and gaps by theirs.
 
-    `rank` has one load. No point is of use above the `caps`. Packings have `strength` times the
-    effort that is tried first.
+    `rank` has one load. Packings have `strength` times the effort that is tried first.
     """
 
     rank: Rank
-    caps: Caps
     points: list[Point] = field(default_factory=list)
     gaps: list[Gap] = field(default_factory=list)
     strength: int = 1
 
     @staticmethod
     def of(rank: Rank, caps: Caps, *, share: float) -> Front:
-        """Return the front as one gap; a pace's `share` of the weights may suit its line."""
-        front = Front(rank=rank, caps=caps)
+        """Return the front below caps as one gap; a pace's `share` may suit its line."""
+        front = Front(rank=rank)
         least_pace = float(rank.priced(1.0, 0.0, caps, fill_weight=0.0).least()[0])
         least_end = float(rank.priced(0.0, 1.0, caps, fill_weight=0.0).least()[0])
         low = max(least_pace, 0.0), max(least_end, 0.0)

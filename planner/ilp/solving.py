@@ -44,10 +44,11 @@ _ANNEALING_SHARE = 0.1
 def solve(state: State, index: int) -> None:
     """Look for a plan of the configuration below a cutoff; its key rises if there is none.
 
-    Where ranks are few branching is first, elsewhere enumeration. Where that is too far, branching
-    goes on as long as it closes half of the gap in its time; then a program has a turn, each with
-    more time than the last one had. Where ranks hold several parts of a chain of several kinds,
-    cuts are annealed now and then, and programs are of no use as long as ranks can be branched on.
+    Where ranks are not too many branching is first, elsewhere enumeration. Where that is too far,
+    branching goes on as long as it closes half of the gap in its time and its packings are not too
+    hard; then a program has a turn, each with more time than the last one had. Where ranks hold
+    several parts of a chain of several kinds, cuts are annealed now and then, and programs are of
+    no use as long as ranks can be branched on.
     """
     instance = state.pricing.instance(index)
     state.solved.add(index)

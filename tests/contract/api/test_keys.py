@@ -10,6 +10,7 @@ from sqlalchemy import select, update
 
 from api.tables import ApiKeyRow, Base
 from tests.contract.api.callers import a_key, bearer, secret_of
+from tests.contract.api.minutes import within_one_minute
 
 REFUSED = "urn:meshwright:problem:"
 
@@ -175,6 +176,7 @@ def test_a_bad_request_for_a_key_names_the_field(client, fields, field):
 def test_a_key_that_asks_too_often_is_told_when_to_come_back(make_client, database):
     key, other = a_key(database, "read"), a_key(database, "read")
     with make_client(requests_per_minute=2) as client:
+        within_one_minute()
         first = [client.get("/v1/models", headers=bearer(key)).status_code for _ in range(2)]
         third = client.get("/v1/models", headers=bearer(key))
 
@@ -188,6 +190,7 @@ def test_a_key_that_asks_too_often_is_told_when_to_come_back(make_client, databa
 def test_planning_has_a_limit_of_its_own(make_client, database):
     header = bearer(a_key(database))
     with make_client(plans_per_minute=1) as client:
+        within_one_minute()
         statuses = [client.post("/v1/plans", json={}, headers=header).status_code for _ in range(2)]
 
         assert statuses == [422, 429]

@@ -30,6 +30,7 @@ from tests.contract.api.agents_at_work import (
     two_agents,
     two_nodes,
 )
+from tests.contract.api.minutes import within_one_minute
 
 APPLICATION = AT_WORK
 SMALL_JOB = {"global_batch_size": 16, "sequence_length": 128}
@@ -451,6 +452,7 @@ def test_no_lease_expires_because_the_services_clock_was_set(client, database, s
 def test_an_agent_that_asks_too_often_is_told_to_wait(make_client):
     with make_client(agent_requests_per_minute=3, **AT_WORK) as client:
         agent = AgentAtWork.enrolled(client)
+        within_one_minute()
         answers = [agent.poll() for _ in range(4)]
 
     assert [answer.status_code for answer in answers] == [204, 204, 204, 429]

@@ -14,6 +14,7 @@ from pathlib import Path
 import httpx
 import pytest
 
+from tests.contract.api.minutes import within_one_minute
 from tests.contract.api.processes import ROOT, serving
 
 PROGRAM = shutil.which("nginx", path=f"{os.environ.get('PATH', '')}:/usr/sbin")
@@ -143,6 +144,7 @@ def test_attempts_are_counted_by_who_that_proxy_says_came(client):
         )
         return answer.status_code
 
+    within_one_minute()
     from_one = [attempt(f"198.51.100.{number}, 203.0.113.7") for number in range(31)]
 
     assert 429 not in from_one[:30]

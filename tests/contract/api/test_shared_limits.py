@@ -14,6 +14,7 @@ import pytest
 import redis
 
 from tests.contract.api.callers import a_key
+from tests.contract.api.minutes import within_one_minute
 
 PROGRAM = shutil.which("redis-server") or shutil.which("valkey-server")
 
@@ -73,6 +74,7 @@ def test_processes_count_together(make_client, database, folder):
     with counting(folder) as storage:
         settings = {"rate_limit_storage": storage, "requests_per_minute": 5}
         with make_client(**settings) as one, make_client(**settings) as other:
+            within_one_minute()
             given = [
                 client.get("/v1/models", headers=header).status_code
                 for client in (one, other, one, other, other)
