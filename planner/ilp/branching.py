@@ -19,7 +19,7 @@ from itertools import islice
 import numpy as np
 
 from planner.cost.configuration import Booleans, Floats, Integers
-from planner.ilp.cutting import cuts_with_loads
+from planner.ilp.cutting import cuts_with_loads, is_never_cut
 from planner.ilp.decomposition import Bounded, Decomposition, step_of
 from planner.ilp.edges import edge_kind_count
 from planner.ilp.instance import Assignment, Instance, evaluate, fits
@@ -88,6 +88,7 @@ class Branching:
     count: int = 0
     looks: int = 0
     uncut: set[tuple[tuple[Load, ...], int]] = field(default_factory=set)
+    never_cut: dict[tuple[Load, ...], bool] = field(default_factory=dict)
 
     def lower(self) -> float:
         """Return a bound of every plan but the best known; inf where nothing is left below it."""
@@ -131,6 +132,8 @@ class Branching:
         )
         if region.box.is_empty() or not all(mask.any() for mask in region.allowed):
             return
+        if self._is_never_cut(region):
+            return
         packed = self._bounded(region)
         if packed is None:
             return
@@ -153,6 +156,18 @@ class Branching:
                 packed=packed,
             )
         )
+
+    def _is_never_cut(self, region: Region) -> bool:
+        """Return whether loads are certain, and there are no cuts that leave these to the ranks."""
+        instance = self.decomposition.instance
+        if not (instance.has_several_parts and region.is_certain()):
+            return False
+        held = tuple(
+            own[int(mask.argmax())] for own, mask in zip(self.loads, region.allowed, strict=True)
+        )
+        if held not in self.never_cut:
+            self.never_cut[held] = is_never_cut(instance, held)
+        return self.never_cut[held]
 
     def _sketch(self, bounded: Bounded) -> None:
         """Look for plans of loads near a bound."""

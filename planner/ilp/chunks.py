@@ -19,9 +19,10 @@ from collections.abc import Sequence
 import numpy as np
 
 from planner.ilp.instance import Instance
-from planner.ilp.levels import Windows
+from planner.ilp.levels import Windows, everything
 from planner.ilp.loads import Load
 from planner.ilp.moves import Moves
+from planner.ilp.patterns import TooManyError
 from planner.ilp.places import places_of
 from planner.ilp.walk import Excess, walk_of
 
@@ -66,7 +67,10 @@ def cuts_by_chunks(
     if walk is None:
         return None
     known = [load[free:] for load in loads]
-    lengths = walk.lengths(known if all(known) else None, excess)
+    try:
+        lengths = walk.lengths(known if all(known) else None, excess)
+    except TooManyError:
+        return None
     if lengths is None:
         return None
     parts = [lengths[:, 0], lengths[::-1, 1]] if walk.is_folded else list(lengths.T)
@@ -74,3 +78,14 @@ def cuts_by_chunks(
     earliest, latest = places_of(instance)
     inside = (cuts >= earliest) & (cuts <= latest)
     return tuple(cuts.tolist()) if inside.all() else None
+
+
+def has_no_way(instance: Instance, loads: Sequence[Load]) -> bool:
+    """Return whether it is known that no cuts leave every rank its one load of the free kinds."""
+    walk = walk_of(instance, everything(instance), [[load] for load in loads])
+    if walk is None:
+        return False
+    try:
+        return walk.lengths() is None
+    except TooManyError:
+        return False

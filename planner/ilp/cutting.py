@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from planner.ilp.chunks import cuts_by_chunks
+from planner.ilp.chunks import cuts_by_chunks, has_no_way
 from planner.ilp.instance import Instance
 from planner.ilp.levels import everything
 from planner.ilp.loads import Load
@@ -12,6 +12,7 @@ from planner.ilp.places import places_of
 
 _TRIES_MOST = 20_000
 _TRIES_BEFORE_ALL = 500
+_TRIES_OF_PROOF = 4000
 
 
 def cuts_with_loads(
@@ -41,6 +42,15 @@ def cuts_with_loads(
     return tuple(search.cuts) if search.place(0) else None
 
 
+def is_never_cut(instance: Instance, loads: Sequence[Load]) -> bool:
+    """Return whether it is known that no cuts leave rank r `loads[r]` of the free kinds."""
+    loads = [load[: len(instance.free_kinds)] for load in loads]
+    search = _Search(instance, loads, _TRIES_OF_PROOF)
+    if search.place(0):
+        return False
+    return search.is_over or has_no_way(instance, loads)
+
+
 class _Search:
     """Depth-first search over the cuts; what led nowhere is not tried again."""
 
@@ -54,6 +64,11 @@ class _Search:
         self._dead: set[tuple[object, ...]] = set()
         self._tries = tries
         self.cuts = [0]
+
+    @property
+    def is_over(self) -> bool:
+        """Return whether there was a try left: if nothing was found, there is nothing."""
+        return self._tries > 0
 
     def place(self, stage: int) -> bool:
         """Cut behind virtual stage `stage` and all that follow; return whether it can be done."""

@@ -6,7 +6,10 @@
 
 For a largest transient w the choices with more are left out and the capacity is less by w. At a
 price lambda of memory the cost is at least sum min (c_s + lambda m_s) - lambda (capacity - w), and
-the best prices are slopes of the kinds' lower hulls. `planner.ilp.packing` finds the least cost.
+the best prices are slopes of the kinds' lower hulls. A layer at least has the transient w itself:
+without one the transient would be less, and the room more. So the least reduced cost of all choices
+with w, what c_s + lambda m_s is beyond the least of its kind, is added to the bound.
+`planner.ilp.packing` finds the least cost.
 """
 
 from __future__ import annotations
@@ -129,6 +132,20 @@ class Knapsack:
         """
         return self.frame.least(self.cost[:, None] + self.prices[None, :] * self.memory[:, None])
 
+    @cached_property
+    def least_beyond(self) -> Floats:
+        """Return the least reduced cost of a layer with the largest transient itself.
+
+        Shape [kinds, thresholds, prices]; inf where a kind has no such choice.
+        """
+        frame = self.frame
+        priced = self.cost[:, None] + self.prices[None, :] * self.memory[:, None]
+        own = np.full_like(self.least_priced, np.inf).reshape(-1, len(self.prices))
+        own[frame.cells] = np.minimum.reduceat(priced[frame.order], frame.starts, axis=0)
+        beyond = own.reshape(self.least_priced.shape)
+        np.subtract(beyond, self.least_priced, out=beyond, where=np.isfinite(beyond))
+        return beyond
+
     def bounds_of(self, held: Integers) -> tuple[Floats, Floats]:
         """Return lower bounds of many loads, `held` [loads, kinds], with the price of each.
 
@@ -139,6 +156,7 @@ class Knapsack:
         priced = np.minimum(self.least_priced, _NEVER).reshape(kinds, -1)
         total = (loads @ priced).reshape(len(held), *shape)
         bound = total - self.prices * (self.capacity - self.thresholds)[:, None]
+        bound += self.least_beyond.min(axis=0)
         best = bound.argmax(axis=2)
         least = np.take_along_axis(bound, best[:, :, None], axis=2)[:, :, 0]
         absent = np.asarray(held[:, kinds:].any(axis=1))[:, None] | (least > _NEVER / 2.0)
@@ -149,7 +167,7 @@ class Knapsack:
         used = np.flatnonzero(held)
         room = self.capacity - self.thresholds
         total = np.tensordot(held[used].astype(np.float64), self.least_priced[used], axes=1)
-        bound = total - self.prices[None, :] * room[:, None]
+        bound = total - self.prices[None, :] * room[:, None] + self.least_beyond[used].min(axis=0)
         best = bound.argmax(axis=1)
         return bound[np.arange(len(best)), best], self.prices[best]
 

@@ -11,6 +11,7 @@ L3. one that another with as many layers of each kind equals or beats in cost, i
     it takes of every limit that binds: whatever completes the one completes the other, at no more
     cost. The reduced cost is the cost and a price, not below 0, of the memory, so that the other
     is within the gap too. The other may have fewer layers: more are left to its bases then.
+Where one of some choices is needed, labels begin with a layer of each.
 A limit that nothing within the gap can exceed is not looked at: of the layers of each kind
 no more than there are take the most, and the reduced costs of all of them fit into the gap.
 """
@@ -18,7 +19,7 @@ no more than there are take the most, and the reduced costs of all of them fit i
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
@@ -32,6 +33,9 @@ _COMPARED_FROM = 48
 _CROWD = 512
 _REDUCED, _COST, _FULL, _LIGHT, _FIXED = 0, 1, 2, 3, 4
 
+Turn = tuple[int, Integers, Integers]
+"""A column, and for each label after its turn the label before and the layers added."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Shelf:
@@ -39,7 +43,8 @@ class Shelf:
 
     `kinds`, `cost`, `memory` and `reduced` are [columns], `taken` [limits, columns] what a layer
     takes of the `limits` [limits] beside the memory, `held` [kinds] the layers. `bases` [kinds] are
-    columns; the one of the kind `filler` can be changed for `light`, which saves memory.
+    columns; the one of the kind `filler` can be changed for `light`, which saves memory. Labels
+    have a layer of a `needed` [needed columns] one, of which none is a base, if there are any.
     """
 
     kinds: Integers
@@ -54,6 +59,7 @@ class Shelf:
     bases: Integers
     filler: int
     light: int
+    needed: Integers = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
 
     @cached_property
     def used(self) -> Integers:
@@ -121,15 +127,12 @@ class Shelf:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Labels:
-    """Labels [labels, numbers], the limits that are among these, and the turns that made them.
-
-    A turn is a column, and for each label after it the label before and the layers added.
-    """
+    """Labels [labels, numbers], the limits that are among these, and the turns that made them."""
 
     shelf: Shelf
     rows: Floats
     binding: Integers
-    turns: tuple[tuple[int, Integers, Integers], ...] = ()
+    turns: tuple[Turn, ...] = ()
 
     def cost(self) -> Floats:
         """Return the cost of labels filled up with the bases, [labels]."""
@@ -184,10 +187,10 @@ def labels_within(shelf: Shelf, gap: float, *, most: int) -> tuple[Labels, float
     order = order.astype(np.int64)
     binding = shelf.binding(order, gap)
     walk = _Walk(shelf=shelf, binding=binding, added=shelf.added(binding))
-    rows, turns = shelf.start(binding), []
+    rows, turns = walk.start(gap)
     waste = _Waste.of(shelf, order)
     for turn, column in enumerate(order.tolist()):
-        if shelf.reduced[column] > gap:
+        if shelf.reduced[column] > gap or not len(rows):
             break
         more, before, number = walk.with_layers(rows, column, gap)
         total = np.concatenate([rows, more])
@@ -212,6 +215,22 @@ class _Walk:
     shelf: Shelf
     binding: Integers
     added: Floats
+
+    def start(self, gap: float) -> tuple[Floats, list[Turn]]:
+        """Return the labels with a layer of a needed column each; without any, that of none."""
+        shelf, rows = self.shelf, self.shelf.start(self.binding)
+        turns: list[Turn] = []
+        if not len(shelf.needed):
+            return rows, turns
+        columns = shelf.needed[shelf.reduced[shelf.needed] <= gap]
+        for column in columns.tolist():
+            before = np.append(np.arange(len(rows)), 0)
+            number = np.append(np.zeros(len(rows), dtype=np.int64), 1)
+            rows = np.concatenate([rows, rows[:1] + self.added[column]])
+            turns.append((column, before, number))
+        none = np.zeros(len(columns), dtype=np.int64)
+        turns.append((int(shelf.needed[0]), none + np.arange(1, len(rows)), none))
+        return rows[1:], turns
 
     def with_layers(
         self, rows: Floats, column: int, gap: float

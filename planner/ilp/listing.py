@@ -32,13 +32,20 @@ _NEVER = 1e200
 
 
 def patterns_of_load(
-    columns: Columns, held: Integers, ceilings: Ceilings, *, most: int, deadline: float
+    columns: Columns,
+    held: Integers,
+    ceilings: Ceilings,
+    *,
+    needed: Integers | None = None,
+    most: int,
+    deadline: float,
 ) -> Patterns:
     """Return the undominated patterns of `held` [kinds] layers within the ceilings.
 
     All layers start at their base, the choice of their kind with the least reduced cost, and
     choices take turns in taking some over. A set is left out once what is left of the gap cannot
-    pay for its memory: the bytes that it has too many, or leaves free.
+    pay for its memory: the bytes that it has too many, or leaves free. Every pattern has a layer of
+    one of the `needed` columns, if these are given.
 
     Raises:
         TooManyError: if there are more than `most` to look at, or it gets too late.
@@ -48,6 +55,8 @@ def patterns_of_load(
         return _patterns(columns, np.zeros((0, len(columns.kind)), dtype=np.int64), ceilings)
     search = _Search(columns=columns, held=held, bases=bases, ceilings=ceilings)
     sets = search.start()
+    if needed is not None and not set(needed.tolist()) & set(bases.values()):
+        sets = search.with_one_of(sets, needed)
     for place in range(len(search.others)):
         check_deadline(deadline)
         sets = search.extended(sets, place)
@@ -167,6 +176,19 @@ class _Search:
             measures=total[None, :],
             used=np.zeros((1, len(self.held)), dtype=np.int64),
             which=np.zeros((1, len(self.others)), dtype=np.int64),
+        )
+
+    def with_one_of(self, sets: _Sets, needed: Integers) -> _Sets:
+        """Return the one set with a layer of each needed choice in turn that the gap pays."""
+        places = np.flatnonzero(np.isin(self.others, needed))
+        sets = sets.of(np.zeros(len(places), dtype=np.int64))
+        rows, columns = np.arange(len(places)), self.others[places]
+        sets.used[rows, self.columns.kind[columns]] += 1
+        sets.which[rows, places] += 1
+        return replace(
+            sets,
+            reduced=sets.reduced + self.columns.reduced[columns],
+            measures=sets.measures + self.added[places],
         )
 
     def extended(self, sets: _Sets, place: int) -> _Sets:

@@ -16,6 +16,7 @@ from planner.ilp.decomposition import Bounded, Box, Decomposition
 from planner.ilp.listing import patterns_of_load
 from planner.ilp.patterns import Ceilings, Columns, Patterns, TooManyError
 from planner.ilp.rank import PricedRank
+from planner.ilp.transient_bounds import Reduced, TransientBounds
 
 _EASING = 1e-9
 _NEVER = 1e200
@@ -89,12 +90,17 @@ def _near(
     gaps = most[:, None] - np.where(np.isfinite(rank.bounds), rank.bounds, _NEVER)
     parts: list[Patterns] = []
     total = 0
-    for load, threshold in np.argwhere(gaps >= 0.0).tolist():
-        gap = float(gaps[load, threshold])
-        parts.append(_under(rank, within, at=(load, threshold), gap=gap))
-        total += len(parts[-1].load)
-        if total > within.effort.patterns:
-            raise TooManyError
+    for load in np.flatnonzero((gaps >= 0.0).any(axis=1)).tolist():
+        bounds = TransientBounds.of(rank.knapsack, rank.rank.held[load])
+        for place in np.flatnonzero(gaps[load] >= 0.0).tolist():
+            bounds.raised(place, float(most[load]))
+            if bounds.values[place] > most[load]:
+                continue
+            at = bounds.reduced(place)
+            parts.append(_under(rank, within, at, gap=float(most[load]) - at.bound).at(load))
+            total += len(parts[-1].load)
+            if total > within.effort.patterns:
+                raise TooManyError
     if not parts:
         parts = [_nothing(rank)]
     every = Patterns(
@@ -118,17 +124,14 @@ def _nothing(rank: PricedRank) -> Patterns:
     )
 
 
-def _under(rank: PricedRank, within: _Within, *, at: tuple[int, int], gap: float) -> Patterns:
-    """Return the patterns of a load with no transient above a threshold; `at` are their places."""
-    load, place = at
-    threshold = float(rank.knapsack.thresholds[place])
-    price = float(rank.prices[load, place])
+def _under(rank: PricedRank, within: _Within, at: Reduced, *, gap: float) -> Patterns:
+    """Return the patterns of a load with one largest transient whose costs are within a gap."""
     repeats, own = rank.rank.repeats, rank.rank.own
     caps = within.box.caps(repeats)
     ceilings = Ceilings(
         gap=gap,
-        memory_price=price,
-        capacity=rank.rank.capacity - threshold,
+        memory_price=at.price,
+        capacity=at.room,
         host=rank.rank.host,
         pace=caps.pace,
         end=caps.end,
@@ -137,27 +140,19 @@ def _under(rank: PricedRank, within: _Within, *, at: tuple[int, int], gap: float
         own_pace=own.pace,
         own_end=own.end,
     )
-    found = patterns_of_load(
-        _reduced(rank, threshold, price),
-        rank.rank.held[load],
+    return patterns_of_load(
+        _columns(rank, at),
+        at.held,
         ceilings,
+        needed=at.columns[at.needed],
         most=within.effort.patterns,
         deadline=within.effort.deadline,
     )
-    return found.at(load)
 
 
-def _reduced(rank: PricedRank, threshold: float, price: float) -> Columns:
+def _columns(rank: PricedRank, at: Reduced) -> Columns:
     """Return the columns with their reduced costs; those above the threshold are left out."""
     columns = rank.rank.columns
-    priced = rank.knapsack.cost + price * columns.memory
-    under = columns.transient <= threshold
-    least = np.full(int(columns.kind.max()) + 1, np.inf)
-    np.minimum.at(least, columns.kind[under], priced[under])
-    least = np.where(np.isfinite(least), least, 0.0)
-    return replace(
-        columns,
-        reduced=np.maximum(priced - least[columns.kind], 0.0),
-        most=np.where(under, columns.most, 0),
-        transient=np.zeros(len(priced)),
-    )
+    reduced, most = np.zeros(len(columns.kind)), np.zeros_like(columns.most)
+    reduced[at.columns], most[at.columns] = at.reduced, columns.most[at.columns]
+    return replace(columns, reduced=reduced, most=most, transient=np.zeros(len(reduced)))

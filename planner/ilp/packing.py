@@ -5,7 +5,8 @@ reduced cost beyond the bound of `planner.ilp.knapsack`: rc_s = c_s + lambda m_s
 its kind. One kind, the filler, has two choices a and b that cost nothing beyond it; every other
 kind has one. All sets of other choices whose reduced costs fit between the bound and an upper bound
 are enumerated, near ones first, and the rest is filled with a and b in closed form. A set whose
-memory cannot be brought to the room for what is left of the gap is dropped on the way.
+memory cannot be brought to the room for what is left of the gap is dropped on the way. So is one
+without a layer that has the largest transient itself: it is looked at under a lesser one.
 """
 
 from __future__ import annotations
@@ -16,8 +17,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from planner.cost.configuration import Floats, Integers
-from planner.ilp.knapsack import Knapsack, hull_slopes
+from planner.ilp.knapsack import Knapsack
 from planner.ilp.labels import Labels, Shelf, bases_alone, labels_within
+from planner.ilp.transient_bounds import Reduced, TransientBounds
 
 _LABELS_MOST = 3000
 _ROUNDING = 1e-12
@@ -48,88 +50,31 @@ def least_cost(
     """
     held = np.array(layers, dtype=np.int64)
     best = Packing(lower=upper, cost=float("inf"))
-    bounds, prices = knapsack.bounds(held)
+    bounds = TransientBounds.of(knapsack, held)
     lower = float("inf")
-    for place in np.argsort(bounds, kind="stable").tolist():
-        bound = float(bounds[place])
-        limit = min(upper, best.cost)
-        if limit - bound <= _ROUNDING * abs(limit) or not np.isfinite(bound):
+    while (place := bounds.next()) is not None:
+        bound, limit = float(bounds.values[place]), min(upper, best.cost)
+        if limit - bound <= _ROUNDING * abs(limit):
             lower = min(lower, bound)
             break
-        within = _Within(upper=limit, enough=lower, effort=effort)
-        found = _under(knapsack, held, (place, float(prices[place])), within)
+        if bounds.raised(place, limit):
+            continue
+        bounds.done[place] = True
+        search = _Search(own=knapsack, at=bounds.reduced(place), effort=effort)
+        found = search.run(limit, lower)
         lower = min(lower, found.lower)
         if found.cost < best.cost:
             best = found
     return Packing(lower=min(lower, best.cost), cost=best.cost, counts=best.counts)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Within:
-    """What a packing is below, how far a lower bound is of use, and how many sets at a time."""
-
-    upper: float
-    enough: float
-    effort: int
-
-
-def _under(knapsack: Knapsack, held: Integers, at: tuple[int, float], within: _Within) -> Packing:
-    """Return the cheapest packing with no transient above a threshold, given the best price."""
-    place, price = at
-    transient = float(knapsack.thresholds[place])
-    columns = knapsack.under(transient)
-    columns = columns[held[knapsack.kind[columns]] > 0]
-    kinds = knapsack.kind[columns]
-    room = knapsack.capacity - transient
-    price = _best_price(knapsack, columns, held, room, known=price)
-    priced = knapsack.cost[columns] + price * knapsack.memory[columns]
-    least = np.full(len(held), np.inf)
-    np.minimum.at(least, kinds, priced)
-    used = np.flatnonzero(held)
-    search = _Search(
-        knapsack=knapsack,
-        columns=columns,
-        kinds=kinds,
-        reduced=priced - least[kinds],
-        held=held,
-        room=room,
-        price=price,
-        effort=within.effort,
-        bound=float(held[used] @ least[used]) - price * room,
-    )
-    return search.run(within.upper, within.enough)
-
-
-def _best_price(
-    knapsack: Knapsack, columns: Integers, held: Integers, room: float, *, known: float
-) -> float:
-    """Return the price with the largest bound over some of the columns: a slope of their hulls."""
-    prices, groups = [known], []
-    for kind in np.flatnonzero(held).tolist():
-        own = columns[knapsack.kind[columns] == kind]
-        groups.append((float(held[kind]), own))
-        prices.extend(hull_slopes(knapsack.cost[own], knapsack.memory[own]))
-    tried = np.array(prices)
-    bound = -tried * room
-    for number, own in groups:
-        priced = knapsack.cost[own][:, None] + tried[None, :] * knapsack.memory[own][:, None]
-        bound += number * priced.min(axis=0)
-    return float(tried[bound.argmax()])
-
-
 @dataclass(frozen=True, kw_only=True)
 class _Search:
-    """The enumeration at one price and one largest transient; arrays are [columns] of it."""
+    """The enumeration under one largest transient."""
 
-    knapsack: Knapsack
-    columns: Integers
-    kinds: Integers
-    reduced: Floats
-    held: Integers
-    room: float
-    price: float
+    own: Knapsack
+    at: Reduced
     effort: int
-    bound: float
 
     def run(self, upper: float, enough: float) -> Packing:
         """Return the cheapest packing below `upper`, after a look at the bases alone.
@@ -141,19 +86,20 @@ class _Search:
         found = self._filled(bases_alone(shelf))
         if found is not None and found.cost < best.cost:
             best = found
-        looked = 0.0
+        first = looked = max(self.at.known - self.at.bound, 0.0)
         for share in _SHARES:
-            gap = (min(upper, best.cost, enough) - self.bound) * (1.0 + _WHOLE)
+            gap = (min(upper, best.cost, enough) - self.at.bound) * (1.0 + _WHOLE)
             if looked >= gap:
                 break
-            labels, looked = labels_within(shelf, share * gap, most=self.effort)
+            wanted = first + share * (gap - first)
+            labels, looked = labels_within(shelf, wanted, most=self.effort)
             found = self._filled(labels)
             if found is not None and found.cost < best.cost:
                 best = found
-            if looked < share * gap:
+            if looked < wanted:
                 break
-        gap = min(upper, best.cost, enough) - self.bound
-        lower = min(self.bound + min(gap, looked), best.cost)
+        gap = min(upper, best.cost, enough) - self.at.bound
+        lower = min(self.at.bound + min(gap, looked), best.cost)
         if best.cost >= upper:
             return Packing(lower=lower, cost=float("inf"))
         return Packing(lower=lower, cost=best.cost, counts=best.counts)
@@ -163,38 +109,44 @@ class _Search:
 
         The filler has the widest pair; its corners are those beside what is left for each layer.
         """
-        memory, cost = (each[self.columns] for each in (self.knapsack.memory, self.knapsack.cost))
-        flat = self.reduced <= _ROUNDING * max(float(np.abs(cost).max()), 1e-300)
-        bases = np.zeros(len(self.held), dtype=np.int64)
+        memory, cost = (each[self.at.columns] for each in (self.own.memory, self.own.cost))
+        flat = self.at.reduced <= _ROUNDING * max(float(np.abs(cost).max()), 1e-300)
+        bases = np.zeros(len(self.at.held), dtype=np.int64)
         widest, filler, lighter = -1.0, 0, 0
-        for k in np.flatnonzero(self.held).tolist():
-            own = np.flatnonzero(flat & (self.kinds == k))
+        for k in np.flatnonzero(self.at.held).tolist():
+            own = np.flatnonzero(flat & (self.at.kinds == k))
             heavy, light = int(own[memory[own].argmax()]), int(own[memory[own].argmin()])
             bases[k] = heavy
-            width = float(memory[heavy] - memory[light]) * self.held[k]
+            width = float(memory[heavy] - memory[light]) * self.at.held[k]
             if width > widest:
                 widest, filler, lighter = width, k, light
         return Shelf(
-            kinds=self.kinds,
+            kinds=self.at.kinds,
             cost=cost,
             memory=memory,
-            taken=self.knapsack.taken[:, self.columns],
-            limits=self.knapsack.limits,
-            reduced=self.reduced,
-            held=self.held,
-            room=self.room,
-            price=self.price,
+            taken=self.own.taken[:, self.at.columns],
+            limits=self.own.limits,
+            reduced=self.at.reduced,
+            held=self.at.held,
+            room=self.at.room,
+            price=self.at.price,
             bases=bases,
             filler=filler,
             light=lighter,
+            needed=self._needed(bases, lighter),
         )
+
+    def _needed(self, bases: Integers, lighter: int) -> Integers:
+        """Return the columns of which labels have one, none where a base is one of them."""
+        known = {*bases[np.flatnonzero(self.at.held)].tolist(), lighter}
+        return self.at.needed[:0] if known & set(self.at.needed.tolist()) else self.at.needed
 
     def _filled(self, labels: Labels) -> Packing | None:
         """Return the cheapest label filled up with the bases, None where none fits."""
         shelf = labels.shelf
         heavy, light = int(shelf.bases[shelf.filler]), shelf.light
         saved = float(shelf.memory[heavy] - shelf.memory[light])
-        lighter, most = _needed(labels.memory() - self.room, saved), labels.filled()
+        lighter, most = _needed(labels.memory() - self.at.room, saved), labels.filled()
         for place, filled in zip(labels.binding.tolist(), labels.taken(), strict=True):
             added = float(shelf.taken[place, light] - shelf.taken[place, heavy])
             over = filled - shelf.limits[place]
@@ -202,15 +154,15 @@ class _Search:
         fits = lighter <= most
         if not fits.any():
             return None
-        lighter = np.where(fits, lighter, 0.0)
+        lighter = np.where(fits, lighter if shelf.cost[light] >= shelf.cost[heavy] else most, 0.0)
         cost = labels.cost() + lighter * (shelf.cost[light] - shelf.cost[heavy])
         label = int(np.where(fits, cost, np.inf).argmin())
         own = labels.counts(label)
         own[heavy] -= int(lighter[label])
         own[light] += int(lighter[label])
-        counts = np.zeros(len(self.knapsack.cost), dtype=np.int64)
-        counts[self.columns] = own
-        return Packing(lower=self.bound, cost=float(own @ shelf.cost), counts=counts)
+        counts = np.zeros(len(self.own.cost), dtype=np.int64)
+        counts[self.at.columns] = own
+        return Packing(lower=self.at.bound, cost=float(own @ shelf.cost), counts=counts)
 
 
 def _needed(over: Floats, saved: float, *, slack: float = _WHOLE) -> Floats:

@@ -19,6 +19,7 @@ from planner.ilp.instance import Instance
 from planner.ilp.levels import Windows
 from planner.ilp.loads import Load, load_weights
 from planner.ilp.moves import Moves, held_behind, least_costs, numbered
+from planner.ilp.patterns import TooManyError
 from planner.ilp.places import places_of
 from planner.ilp.reading import Reading, reading_of
 
@@ -159,17 +160,20 @@ class Walk:
 
         There is one load a rank, with given edges or any. With `excess`, the way is one on which
         the largest of the ranks' is least.
+
+        Raises:
+            TooManyError: if there are too many ways to look at.
         """
         states = self._first()
         if states is None:
-            return None
+            raise TooManyError
         trail: list[tuple[Integers, Integers]] = []
         last = self.instance.stage_count - 1
         worst = np.full(len(states.held), -np.inf)
         for rank in range(last if self.is_folded else last + 1):
             ways = self._ways(states, rank, is_last=rank == last)
             if ways is None:
-                return None
+                raise TooManyError
             ways = ways if edges is None else ways.taken(ways.key == self.codes.key_of(edges[rank]))
             if not len(ways.name):
                 return None

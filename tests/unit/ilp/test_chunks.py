@@ -11,7 +11,7 @@ import pytest
 
 from planner.ilp import transitions
 from planner.ilp.chunks import edged_moves_by_chunks
-from planner.ilp.cutting import cuts_with_loads
+from planner.ilp.cutting import cuts_with_loads, is_never_cut
 from planner.ilp.instance import CutExtras, Instance, Kind, load_of_cuts
 from planner.ilp.levels import everything
 from planner.ilp.loads import Load, loads_of
@@ -187,3 +187,20 @@ def test_cuts_of_a_long_chain_are_found_by_what_ranks_hold(seed: int) -> None:
     cuts = cuts_with_loads(instance, loads, tries=500)
     assert cuts is not None
     assert [tuple(load) for load in load_of_cuts(instance, cuts)] == loads
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_loads_that_no_cuts_leave_to_the_ranks_are_known(seed: int) -> None:
+    """One block is moved from a rank to another: some cuts leave that, or it is said that none."""
+    instance = a_random_instance(seed)
+    real = loads_of_all_cuts(instance)
+    numbers = np.random.default_rng(seed)
+    for held in sorted(real)[:: max(len(real) // 4, 1)]:
+        moved = [list(load) for load in held]
+        giver, taker = numbers.choice(len(held), 2, replace=False)
+        kind = int(np.argmax(moved[giver]))
+        moved[giver][kind] -= 1
+        moved[taker][kind] += 1
+        wanted = tuple(tuple(load) for load in moved)
+        assert not is_never_cut(instance, held)
+        assert is_never_cut(instance, wanted) == (wanted not in real)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import combinations_with_replacement
 
 import numpy as np
@@ -92,6 +93,19 @@ def test_of_sets_with_as_many_layers_only_those_that_none_beats_are_kept() -> No
     for first in range(len(cost)):
         beaten = (number == number[first]) & (cost < cost[first] - 1e-9) & (memory <= memory[first])
         assert not beaten.any()
+
+
+def test_labels_have_a_layer_of_a_needed_choice() -> None:
+    """They are those of all labels that have one, but for what another beats."""
+    every, _ = labels_within(a_shelf(limit=10.0), 6.0, most=10**6)
+    needed = replace(a_shelf(limit=10.0), needed=np.array([2, 4]))
+    labels, gap = labels_within(needed, 6.0, most=10**6)
+    some = {tuple(labels.counts(label).tolist()) for label in range(len(labels.cost()))}
+    counts = (every.counts(label).tolist() for label in range(len(every.cost())))
+    assert gap == 6.0
+    assert some == {tuple(own) for own in counts if own[2] or own[4]}
+    for label in range(len(labels.cost())):
+        assert labels.counts(label) @ needed.cost == pytest.approx(labels.cost()[label])
 
 
 def test_labels_are_the_layers_that_they_say() -> None:

@@ -55,6 +55,14 @@ def a_random_rank(seed: int) -> tuple[Columns, np.ndarray, Ceilings]:
 
 def all_patterns(columns: Columns, held: np.ndarray, ceilings: Ceilings) -> Iterator[np.ndarray]:
     """Yield fill, pace and end of every multiset within the ceilings, by hand."""
+    for _, measures in ways_within(columns, held, ceilings):
+        yield measures
+
+
+def ways_within(
+    columns: Columns, held: np.ndarray, ceilings: Ceilings
+) -> Iterator[tuple[list[int], np.ndarray]]:
+    """Yield every multiset within the ceilings with its fill, pace and end, by hand."""
     own = [np.flatnonzero(columns.kind == kind).tolist() for kind in range(len(held))]
     ways = [list(combinations_with_replacement(own[k], int(n))) for k, n in enumerate(held)]
     for way in product(*ways):
@@ -71,7 +79,7 @@ def all_patterns(columns: Columns, held: np.ndarray, ceilings: Ceilings) -> Iter
             and ceilings.repeats * pace + end <= ceilings.both
             and columns.reduced[used].sum() + free <= ceilings.gap + 1e-9
         ):
-            yield np.array([columns.fill[used].sum(), pace, end])
+            yield used, np.array([columns.fill[used].sum(), pace, end])
 
 
 def test_every_pattern_is_listed_or_matched_by_one_that_is() -> None:
@@ -87,6 +95,24 @@ def test_every_pattern_is_listed_or_matched_by_one_that_is() -> None:
             assert (np.abs(every - one) < 1e-9).all(axis=1).any(), f"rank {seed}"
         listed += len(measures)
     assert listed > 300
+
+
+def test_patterns_with_a_needed_choice_are_listed_or_matched() -> None:
+    """Of a needed choice there is a layer in every one, unless it is a base."""
+    listed = 0
+    for seed in SEEDS:
+        columns, held, ceilings = a_random_rank(seed)
+        needed = np.array([len(columns.kind) - 1])
+        limits = {"most": 10_000, "deadline": float("inf")}
+        found = patterns_of_load(columns, held, ceilings, needed=needed, **limits)
+        measures = np.stack([found.fill, found.pace, found.end], axis=1)
+        for used, one in ways_within(columns, held, ceilings):
+            if needed[0] in used:
+                assert (measures <= one + 1e-9).all(axis=1).any(), f"rank {seed}"
+        if columns.reduced[needed[0]] > 0.0:
+            assert (found.counts[:, needed[0]] > 0).all(), f"rank {seed}"
+            listed += len(found.load)
+    assert listed > 50
 
 
 def a_rank_with_much_to_list() -> tuple[Columns, np.ndarray, Ceilings]:

@@ -1,0 +1,151 @@
+"""Transient bounds: what given layers cost on one rank at the least, by their largest transient.
+
+A knapsack has a bound for each largest transient (`planner.ilp.knapsack`). Where the cheapest
+choices exceed limits besides the memory's, these are given prices (`planner.ilp.limit_prices`),
+which raise the bounds: of each the best is kept that any prices gave.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from planner.cost.configuration import Booleans, Floats, Integers
+from planner.ilp.knapsack import Knapsack, hull_slopes
+from planner.ilp.limit_prices import is_exceeded, limit_prices
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Priced:
+    """A knapsack whose choices pay for what they take of limits, and get `back` what these allow.
+
+    A packing within the limits costs it no more than it would without.
+    """
+
+    knapsack: Knapsack
+    back: float = 0.0
+
+    @staticmethod
+    def of(knapsack: Knapsack, paid: Floats) -> Priced:
+        """Return a knapsack with prices of its limits, [limits]."""
+        some = np.flatnonzero(paid)
+        cost = knapsack.cost + paid[some] @ knapsack.taken[some]
+        back = float(paid[some] @ knapsack.limits[some])
+        return Priced(knapsack=replace(knapsack, cost=cost, known_frame=knapsack.frame), back=back)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reduced:
+    """The choices under one largest transient, with what each costs beyond the bound.
+
+    `columns` are places in the knapsack, of the kinds that are `held` [kinds]; `kinds` are theirs,
+    and `reduced` the least reduced costs c_s + lambda m_s - min at a price lambda of memory, both
+    [columns]. `bound` is of every packing, `known` of those with a layer of one of the `needed`
+    columns, places in `columns`, which have the transient itself.
+    """
+
+    held: Integers
+    columns: Integers
+    kinds: Integers
+    reduced: Floats
+    room: float
+    price: float
+    bound: float
+    known: float
+    needed: Integers
+
+
+@dataclass(slots=True, kw_only=True)
+class TransientBounds:
+    """Bounds by the largest transient, [thresholds], of layers `held` [kinds].
+
+    `prices` are of memory, and `priced` is the knapsack that a bound is from. What is `done` is of
+    no more interest; limits are priced once where a bound `is_tight`.
+    """
+
+    own: Knapsack
+    held: Integers
+    values: Floats
+    prices: Floats
+    priced: list[Priced]
+    done: Booleans
+    is_tight: Booleans
+
+    @staticmethod
+    def of(knapsack: Knapsack, held: Integers) -> TransientBounds:
+        """Return the bounds without any prices of limits."""
+        values, prices = knapsack.bounds(held)
+        return TransientBounds(
+            own=knapsack,
+            held=held,
+            values=values,
+            prices=prices,
+            priced=[Priced(knapsack=knapsack)] * len(values),
+            done=np.zeros(len(values), dtype=bool),
+            is_tight=np.zeros(len(values), dtype=bool),
+        )
+
+    def next(self) -> int | None:
+        """Return the place of the least finite bound that is not done, None where all are."""
+        left = np.where(self.done, np.inf, self.values)
+        place = int(left.argmin())
+        return place if np.isfinite(left[place]) else None
+
+    def raised(self, place: int, upper: float) -> bool:
+        """Return whether prices of limits that are the best at a place raise its bound."""
+        known, price = self.priced[place].knapsack, float(self.prices[place])
+        if self.is_tight[place] or not is_exceeded(known, self.held, place, price=price):
+            return False
+        self.is_tight[place] = True
+        paid = limit_prices(self.own, self.held, place, scale=upper)
+        if paid is None:
+            return False
+        priced = Priced.of(self.own, paid)
+        values, prices = priced.knapsack.bounds(self.held)
+        better = np.flatnonzero(values - priced.back > self.values)
+        self.values[better] = (values - priced.back)[better]
+        self.prices[better] = prices[better]
+        for other in better.tolist():
+            self.priced[other] = priced
+        return place in better
+
+    def reduced(self, place: int) -> Reduced:
+        """Return the choices under the threshold at a place with their reduced costs."""
+        priced, held = self.priced[place], self.held
+        knapsack = priced.knapsack
+        transient = float(knapsack.thresholds[place])
+        columns = knapsack.under(transient)
+        columns = columns[held[knapsack.kind[columns]] > 0]
+        kinds, room = knapsack.kind[columns], knapsack.capacity - transient
+        price = self._best_price(place, columns, room)
+        cost = knapsack.cost[columns] + price * knapsack.memory[columns]
+        least = np.full(len(held), np.inf)
+        np.minimum.at(least, kinds, cost)
+        used = np.flatnonzero(held)
+        return Reduced(
+            held=held,
+            columns=columns,
+            kinds=kinds,
+            reduced=cost - least[kinds],
+            room=room,
+            price=price,
+            bound=float(held[used] @ least[used]) - price * room - priced.back,
+            known=float(self.values[place]),
+            needed=np.flatnonzero(knapsack.transient[columns] == transient),
+        )
+
+    def _best_price(self, place: int, columns: Integers, room: float) -> float:
+        """Return the price with the largest bound over some columns: a slope of their hulls."""
+        knapsack, held = self.priced[place].knapsack, self.held
+        prices, groups = [float(self.prices[place])], []
+        for kind in np.flatnonzero(held).tolist():
+            own = columns[knapsack.kind[columns] == kind]
+            groups.append((float(held[kind]), own))
+            prices.extend(hull_slopes(knapsack.cost[own], knapsack.memory[own]))
+        tried = np.array(prices)
+        bound = -tried * room
+        for number, own in groups:
+            priced = knapsack.cost[own][:, None] + tried[None, :] * knapsack.memory[own][:, None]
+            bound += number * priced.min(axis=0)
+        return float(tried[bound.argmax()])
