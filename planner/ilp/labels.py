@@ -67,6 +67,11 @@ class Shelf:
         return np.flatnonzero(self.held)
 
     @cached_property
+    def place_of(self) -> dict[int, int]:
+        """Return the places of the kinds among those that are used."""
+        return {kind: place for place, kind in enumerate(self.used.tolist())}
+
+    @cached_property
     def own_base(self) -> Integers:
         """Return the base of every column's kind, [columns]."""
         return self.bases[self.kinds]
@@ -109,7 +114,7 @@ class Shelf:
         """Return the limits that labels of some columns within the gap might exceed."""
         held = self.held[self.used].astype(np.float64)
         bases = self.taken[:, self.bases[self.used]].copy()
-        swapped = int(np.flatnonzero(self.used == self.filler)[0])
+        swapped = self.place_of[self.filler]
         bases[:, swapped] = np.maximum(bases[:, swapped], self.taken[:, self.light])
         if not len(order):
             return np.flatnonzero(bases @ held > self.limits)
@@ -152,7 +157,7 @@ class Labels:
 
     def filled(self) -> Floats:
         """Return how many layers of the filler's kind its base fills up, [labels]."""
-        place = _FIXED + int(np.flatnonzero(self.shelf.used == self.shelf.filler)[0])
+        place = _FIXED + self.shelf.place_of[self.shelf.filler]
         left: Floats = float(self.shelf.held[self.shelf.filler]) - self.rows[:, place]
         return left
 
@@ -188,13 +193,13 @@ def labels_within(shelf: Shelf, gap: float, *, most: int) -> tuple[Labels, float
     binding = shelf.binding(order, gap)
     walk = _Walk(shelf=shelf, binding=binding, added=shelf.added(binding))
     rows, turns = walk.start(gap)
-    waste = _Waste.of(shelf, order)
+    waste, slack = _Waste.of(shelf, order), _WHOLE * gap
     for turn, column in enumerate(order.tolist()):
-        if shelf.reduced[column] > gap or not len(rows):
+        if not len(rows) or shelf.reduced[column] > gap - float(rows[:, _REDUCED].min()) + slack:
             break
         more, before, number = walk.with_layers(rows, column, gap)
         total = np.concatenate([rows, more])
-        kept = np.flatnonzero(waste.reduced(total, turn) <= gap)
+        kept = (waste.reduced(total, turn) <= gap).nonzero()[0]
         if len(kept) > _COMPARED_FROM:
             kept = kept[walk.unbeaten(total[kept])]
         if len(kept) > most:
@@ -237,19 +242,17 @@ class _Walk:
     ) -> tuple[Floats, Integers, Integers]:
         """Return labels with layers of one more column, where each came from, and how many."""
         shelf = self.shelf
-        kind = int(shelf.kinds[column])
-        place = _FIXED + int(np.flatnonzero(shelf.used == kind)[0])
-        most = float(shelf.held[kind]) - rows[:, place]
-        cost = float(shelf.reduced[column])
+        kind, cost = int(shelf.kinds[column]), float(shelf.reduced[column])
+        most = float(shelf.held[kind]) - rows[:, _FIXED + shelf.place_of[kind]]
         if cost > 0.0:
             most = np.minimum(most, np.floor((gap - rows[:, _REDUCED]) / cost * (1.0 + _WHOLE)))
         times = np.maximum(most, 0.0).astype(np.int64)
-        before = np.repeat(np.arange(len(rows)), times)
-        number = np.arange(1, len(before) + 1) - np.repeat(np.cumsum(times) - times, times)
+        before = np.arange(len(rows)).repeat(times)
+        number = np.arange(1, len(before) + 1) - (times.cumsum() - times).repeat(times)
         more = rows[before] + number[:, None] * self.added[column]
         if len(self.binding):
             least = more[:, -len(self.binding) :]
-            kept = np.flatnonzero((least <= shelf.limits[self.binding]).all(axis=1))
+            kept = (least <= shelf.limits[self.binding]).all(axis=1).nonzero()[0]
             more, before, number = more[kept], before[kept], number[kept]
         return more, before, number
 
