@@ -156,7 +156,7 @@ def _refine_one(state: State, index: int, *, is_any_welcome: bool) -> None:
     elif stage == Stage.SCREENED and is_unlimited:
         _fit(state, index)
     elif stage == Stage.SCREENED:
-        _bound(state, index)
+        _bound(state, index, is_next=True)
         if not is_any_welcome:
             scout(state, _bound)
     elif stage == Stage.BOUNDED and not is_unlimited:
@@ -236,8 +236,12 @@ def _instance(state: State, index: int) -> Instance:
     return state.pricing.instance(index)
 
 
-def _bound(state: State, index: int) -> None:
-    """Replace the screen's bound by the configuration's own, and try the heuristic."""
+def _bound(state: State, index: int, *, is_next: bool = False) -> None:
+    """Replace the screen's bound by the configuration's own, and try the heuristic.
+
+    Where it `is_next` in order, and a look at the ranks apart is likely to be all that it takes,
+    the heuristic waits for what that leaves open.
+    """
     frontier, instance = state.frontier, _instance(state, index)
     frontier.stages[index] = Stage.BOUNDED
     limit = frontier.limit_of(index)
@@ -252,20 +256,31 @@ def _bound(state: State, index: int) -> None:
         frontier.push(index, limit)
         return
     state.bounds[index] = bounds
-    if bounds.step_seconds() < limit:
-        tried = heuristic_assignment(instance)
-        if tried is not None:
-            offer(state, index, instance, tried[1])
     frontier.push(index, bounds.step_seconds())
+    if bounds.step_seconds() < limit and not (is_next and _is_far(state, index, instance)):
+        _try(state, index, instance)
+
+
+def _try(state: State, index: int, instance: Instance) -> None:
+    """Offer the heuristic's plan, once, and cuts that are better where ranks hold several parts."""
+    if index in state.tried:
+        return
+    state.tried.add(index)
+    found = heuristic_assignment(instance)
+    if found is not None:
+        offer(state, index, instance, found[1])
+    if instance.has_several_parts:
+        _climb(state, index, instance)
 
 
 def _sharpen(state: State, index: int) -> None:
     """Find a closer bound and a better plan below the limit, from the ranks apart."""
     instance = state.pricing.instance(index)
-    if instance.has_several_parts and index not in state.branchings:
-        _climb(state, index, instance)
     if _is_far(state, index, instance) and decompose(state, index, instance, seconds=0.0):
+        if index in state.branchings:
+            _try(state, index, instance)
         return
+    _try(state, index, instance)
     state.frontier.stages[index] = Stage.SHARPENED
     _pack(state, index, instance)
     if state.frontier.keys[index] * _CLIMBED_FROM < state.frontier.limit_of(index):

@@ -24,10 +24,10 @@ class State:
     `too_far` is how often too many patterns were to be enumerated, `spent` the seconds of it;
     `branchings` are those that are not at their end, `turns` how often a configuration was solved,
     and `branched` how often so in vain; `stalled` are those whose last branching was. `climbed`
-    are those whose cuts in order were made better by steps. `screened`
-    have a bound with memory, `screens_below_limit` is how many screens had a limit, `dived_to` the
-    least bound looked into as soon as it was screened, `bounded` how many were bounded by
-    themselves, and `scouting_at` when to look for good plans out of turn.
+    are those whose cuts in order were made better by steps, `tried` those that the heuristic was
+    asked about. `screened` have a bound with memory, `screens_below_limit` is how many screens
+    had a limit, `dived_to` the least bound looked into as soon as it was screened, `bounded` how
+    many were bounded by themselves, and `scouting_at` when to look for good plans out of turn.
     `annealing_seconds` is what was spent on annealing cuts.
     """
 
@@ -43,6 +43,7 @@ class State:
     solved: set[int] = field(default_factory=set)
     stalled: set[int] = field(default_factory=set)
     climbed: set[int] = field(default_factory=set)
+    tried: set[int] = field(default_factory=set)
     step: dict[int, float] = field(default_factory=dict)
     patience: dict[int, float] = field(default_factory=dict)
     bounds: dict[int, ObjectiveBounds] = field(default_factory=dict)
