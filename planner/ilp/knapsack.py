@@ -64,11 +64,15 @@ class Frame:
 
         Shape [kinds, thresholds, ...]; inf where a kind has no such choice.
         """
+        table = self.least_at(values)
+        return np.minimum.accumulate(table, axis=1, out=table)
+
+    def least_at(self, values: Floats) -> Floats:
+        """Return the same of the choices with the transient itself alone."""
         further = values.shape[1:]
         table = np.full((self.kind_count * len(self.thresholds), *further), np.inf)
         table[self.cells] = np.minimum.reduceat(values[self.order], self.starts, axis=0)
-        table = table.reshape(self.kind_count, len(self.thresholds), *further)
-        return np.minimum.accumulate(table, axis=1, out=table)
+        return table.reshape(self.kind_count, len(self.thresholds), *further)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -130,7 +134,13 @@ class Knapsack:
 
         Shape [kinds, thresholds, prices]; inf where a kind has no such choice.
         """
-        return self.frame.least(self.cost[:, None] + self.prices[None, :] * self.memory[:, None])
+        least: Floats = np.minimum.accumulate(self._least_at, axis=1)
+        return least
+
+    @cached_property
+    def _least_at(self) -> Floats:
+        """Return the least c + lambda m of a layer with the largest transient itself."""
+        return self.frame.least_at(self.cost[:, None] + self.prices[None, :] * self.memory[:, None])
 
     @cached_property
     def least_beyond(self) -> Floats:
@@ -138,12 +148,9 @@ class Knapsack:
 
         Shape [kinds, thresholds, prices]; inf where a kind has no such choice.
         """
-        frame = self.frame
-        priced = self.cost[:, None] + self.prices[None, :] * self.memory[:, None]
-        own = np.full_like(self.least_priced, np.inf).reshape(-1, len(self.prices))
-        own[frame.cells] = np.minimum.reduceat(priced[frame.order], frame.starts, axis=0)
-        beyond = own.reshape(self.least_priced.shape)
-        np.subtract(beyond, self.least_priced, out=beyond, where=np.isfinite(beyond))
+        own = self._least_at
+        beyond = np.full_like(own, np.inf)
+        np.subtract(own, self.least_priced, out=beyond, where=np.isfinite(own))
         return beyond
 
     def bounds_of(self, held: Integers) -> tuple[Floats, Floats]:
