@@ -19,7 +19,7 @@ from itertools import islice
 import numpy as np
 
 from planner.cost.configuration import Booleans, Floats, Integers
-from planner.ilp.cutting import cuts_with_loads, is_never_cut
+from planner.ilp.cutting import Cutter
 from planner.ilp.decomposition import Bounded, Decomposition, step_of
 from planner.ilp.edges import edge_kind_count
 from planner.ilp.instance import Assignment, Instance, evaluate, fits
@@ -87,8 +87,11 @@ class Branching:
     unsettled: float = float("inf")
     count: int = 0
     looks: int = 0
-    uncut: set[tuple[tuple[Load, ...], int]] = field(default_factory=set)
-    never_cut: dict[tuple[Load, ...], bool] = field(default_factory=dict)
+    cutter: Cutter = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Remember what was asked about cuts."""
+        self.cutter = Cutter(self.decomposition.instance)
 
     def lower(self) -> float:
         """Return a bound of every plan but the best known; inf where nothing is left below it."""
@@ -132,7 +135,7 @@ class Branching:
         )
         if region.box.is_empty() or not all(mask.any() for mask in region.allowed):
             return
-        if self._is_never_cut(region):
+        if region.is_certain() and self.cutter.is_never(self._held(region.first_loads())):
             return
         packed = self._bounded(region)
         if packed is None:
@@ -156,18 +159,6 @@ class Branching:
                 packed=packed,
             )
         )
-
-    def _is_never_cut(self, region: Region) -> bool:
-        """Return whether loads are certain, and there are no cuts that leave these to the ranks."""
-        instance = self.decomposition.instance
-        if not (instance.has_several_parts and region.is_certain()):
-            return False
-        held = tuple(
-            own[int(mask.argmax())] for own, mask in zip(self.loads, region.allowed, strict=True)
-        )
-        if held not in self.never_cut:
-            self.never_cut[held] = is_never_cut(instance, held)
-        return self.never_cut[held]
 
     def _sketch(self, bounded: Bounded) -> None:
         """Look for plans of loads near a bound."""
@@ -305,6 +296,10 @@ class Branching:
             bounded = decomposition.summed(bounded, tables)
         return None
 
+    def _held(self, path: Sequence[int]) -> tuple[Load, ...]:
+        """Return the loads of the ranks from their places."""
+        return tuple(own[load] for own, load in zip(self.loads, path, strict=True))
+
     def _offer(
         self,
         path: Sequence[int],
@@ -324,12 +319,8 @@ class Branching:
     ) -> bool:
         """Keep a plan if it is the best; return whether its chain can be cut so, and it fits."""
         instance = self.decomposition.instance
-        held = tuple(own[load] for own, load in zip(self.loads, path, strict=True))
-        if (held, tries) in self.uncut:
-            return False
-        cuts = cuts_with_loads(instance, held, tries=tries)
+        cuts = self.cutter.cuts(self._held(path), tries=tries)
         if cuts is None:
-            self.uncut.add((held, tries))
             return False
         width = sum(len(kind.choice) for kind in instance.kinds)
         edges = edge_kind_count(instance)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 
 from planner.ilp.chunks import cuts_by_chunks, has_no_way
 from planner.ilp.instance import Instance
@@ -40,6 +41,35 @@ def cuts_with_loads(
         return None
     search = _Search(instance, loads, tries)
     return tuple(search.cuts) if search.place(0) else None
+
+
+@dataclass(slots=True)
+class Cutter:
+    """Cuts of one instance after which ranks hold given loads, with what was asked before."""
+
+    instance: Instance
+    _unfound: set[tuple[tuple[Load, ...], int]] = field(default_factory=set)
+    _never: dict[tuple[Load, ...], bool] = field(default_factory=dict)
+
+    def cuts(self, loads: tuple[Load, ...], *, tries: int) -> tuple[int, ...] | None:
+        """Return cuts as `cuts_with_loads` does, at once where none were found before."""
+        if (loads, tries) in self._unfound:
+            return None
+        found = cuts_with_loads(self.instance, loads, tries=tries)
+        if found is None:
+            self._unfound.add((loads, tries))
+        return found
+
+    def is_never(self, loads: tuple[Load, ...]) -> bool:
+        """Return whether it is known that no cuts leave these loads to the ranks.
+
+        Where each holds one part, loads that go together always have cuts.
+        """
+        if not self.instance.has_several_parts:
+            return False
+        if loads not in self._never:
+            self._never[loads] = is_never_cut(self.instance, loads)
+        return self._never[loads]
 
 
 def is_never_cut(instance: Instance, loads: Sequence[Load]) -> bool:

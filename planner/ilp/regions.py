@@ -51,6 +51,10 @@ class Region:
     is_stuck: bool = False
     is_spent: bool = False
 
+    def first_loads(self) -> list[int]:
+        """Return the first load that each rank may have."""
+        return [int(mask.argmax()) for mask in self.allowed]
+
     def is_certain(self) -> bool:
         """Return whether every rank has one load."""
         return all(int(mask.sum()) == 1 for mask in self.allowed)
