@@ -144,7 +144,7 @@ def _joins(state: State, index: int, instance: Instance) -> bool:
     """Return whether branching finds the best of certain loads from fronts, not from patterns."""
     known = state.branchings.get(index)
     is_known = isinstance(known, Branching) and known.fill_shares is not None
-    return is_known and has_few_ranks(instance) and not instance.has_several_parts
+    return is_known and has_few_ranks(instance)
 
 
 def decompose(state: State, index: int, instance: Instance, *, seconds: float) -> bool:
