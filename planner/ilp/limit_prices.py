@@ -30,7 +30,7 @@ def limit_prices(knapsack: Knapsack, held: Integers, place: int, *, scale: float
     """
     transient = float(knapsack.thresholds[place])
     room = knapsack.capacity - transient
-    if not (is_available() and scale > 0.0 and room > 0.0):
+    if not (is_available() and 0.0 < scale < float("inf") and room > 0.0):
         return None
     limits, columns = _limits(knapsack), _columns(knapsack, held, transient)
     every = np.concatenate([[room], knapsack.limits[limits]])
