@@ -262,15 +262,13 @@ def _bound(state: State, index: int, *, is_next: bool = False) -> None:
 
 
 def _try(state: State, index: int, instance: Instance) -> None:
-    """Offer the heuristic's plan, once, and cuts that are better where ranks hold several parts."""
+    """Offer the heuristic's plan, once."""
     if index in state.tried:
         return
     state.tried.add(index)
     found = heuristic_assignment(instance)
     if found is not None:
         offer(state, index, instance, found[1])
-    if instance.has_several_parts:
-        _climb(state, index, instance)
 
 
 def _sharpen(state: State, index: int) -> None:
@@ -278,13 +276,21 @@ def _sharpen(state: State, index: int) -> None:
     instance = state.pricing.instance(index)
     if _is_far(state, index, instance) and decompose(state, index, instance, seconds=0.0):
         if index in state.branchings:
-            _try(state, index, instance)
+            _try_and_climb(state, index, instance)
         return
-    _try(state, index, instance)
+    _try_and_climb(state, index, instance)
     state.frontier.stages[index] = Stage.SHARPENED
     _pack(state, index, instance)
     if state.frontier.keys[index] * _CLIMBED_FROM < state.frontier.limit_of(index):
         _climb_in_order(state, index, instance)
+
+
+def _try_and_climb(state: State, index: int, instance: Instance) -> None:
+    """Offer the heuristic's plan, and better cuts where ranks hold several parts, each once."""
+    _try(state, index, instance)
+    if instance.has_several_parts and index not in state.climbed:
+        state.climbed.add(index)
+        _climb(state, index, instance)
 
 
 def _pack(state: State, index: int, instance: Instance) -> None:

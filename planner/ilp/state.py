@@ -24,7 +24,7 @@ class State:
     `too_far` is how often too many patterns were to be enumerated, `spent` the seconds of it;
     `branchings` are those that are not at their end, `turns` how often a configuration was solved,
     and `branched` how often so in vain; `stalled` are those whose last branching was. `climbed`
-    are those whose cuts in order were made better by steps, `tried` those that the heuristic was
+    are those whose cuts were made better by steps, `tried` those that the heuristic was
     asked about. `screened` have a bound with memory, `screens_below_limit` is how many screens
     had a limit, `dived_to` the least bound looked into as soon as it was screened, `bounded` how
     many were bounded by themselves, and `scouting_at` when to look for good plans out of turn.
