@@ -7,7 +7,7 @@ cheapest way to hold a load within the rank's memory is a knapsack of its own.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import numpy as np
@@ -17,6 +17,7 @@ from planner.ilp.edges import held_edges, with_edges
 from planner.ilp.instance import Instance
 from planner.ilp.knapsack import Frame, Knapsack
 from planner.ilp.loads import Load, with_pinned
+from planner.ilp.packed import Packed
 from planner.ilp.packing import Packing, least_cost
 from planner.ilp.patterns import Columns, rank_columns
 
@@ -48,7 +49,7 @@ class Rank:
 
     `places` [columns] are those of the choices among all of the instance's side by side, with the
     edges behind them; `held` [loads, kinds] has the pinned layers and the edges too; `own` is what
-    the rank costs by itself.
+    the rank costs by itself. `packed` is what is known of the packings of loads, by what they hold.
     """
 
     columns: Columns
@@ -58,6 +59,7 @@ class Rank:
     repeats: float
     capacity: float
     host: float
+    packed: dict[tuple[int, ...], Packed] = field(default_factory=dict, compare=False)
 
     @cached_property
     def frame(self) -> Frame:
@@ -70,6 +72,13 @@ class Rank:
         columns = self.columns
         both = self.repeats * columns.pace + columns.end
         return np.stack([columns.pace, columns.end, both])
+
+    @cached_property
+    def is_never_negative(self) -> bool:
+        """Return whether no choice has a fill, a pace or an end below 0."""
+        return bool(
+            self.columns.fill.min(initial=0.0) >= 0.0 and self.limited.min(initial=0.0) >= 0.0
+        )
 
     @cached_property
     def lightest(self) -> list[Floats]:
@@ -120,7 +129,15 @@ class Rank:
             beyond |= least > most + _ROUNDING * abs(most)
         bounds = np.where(beyond, np.inf, bounds)
         offset = fill_weight * own.fill + paid * own.pace + end_weight * own.end
-        return PricedRank(rank=self, knapsack=knapsack, offset=offset, bounds=bounds, prices=prices)
+        return PricedRank(
+            rank=self,
+            knapsack=knapsack,
+            weights=np.array([fill_weight, paid, end_weight]),
+            ceilings=ceilings,
+            offset=offset,
+            bounds=bounds,
+            prices=prices,
+        )
 
     def without_fill(self, end_weight: float = 1.0) -> PricedRank:
         """Return the loads priced by rho t + end_weight u alone."""
@@ -138,10 +155,15 @@ class Rank:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PricedRank:
-    """Lower bounds of a rank's loads, [loads, thresholds] without the offset, and their prices."""
+    """Lower bounds of a rank's loads, [loads, thresholds] without the offset, and their prices.
+
+    `weights` are those of fill, pace and end, `ceilings` the most of pace, end and rho t + u.
+    """
 
     rank: Rank
     knapsack: Knapsack
+    weights: Floats
+    ceilings: Floats
     offset: float
     bounds: Floats
     prices: Floats
@@ -153,13 +175,30 @@ class PricedRank:
 
     def packing(self, load: int, *, upper: float, effort: int) -> Packing:
         """Return the cheapest packing of a load where it costs less than `upper`."""
-        found = least_cost(
-            self.knapsack,
-            self.rank.held[load].tolist(),
-            upper=upper - self.offset,
-            effort=effort,
-        )
+        held, within = self.rank.held[load].tolist(), upper - self.offset
+        packed = self.rank.packed.setdefault(tuple(held), Packed())
+        known = self._known(packed, within)
+        lower = packed.bound(self.weights, self.ceilings) if self.rank.is_never_negative else 0.0
+        most = within if known.counts is None else known.cost
+        if lower >= most - _ROUNDING * abs(most):
+            found = replace(known, lower=min(lower, most))
+        else:
+            found = least_cost(self.knapsack, held, upper=within, effort=effort)
+            packed.add(found.counts, self.weights, self.ceilings, found.lower)
         return replace(found, lower=found.lower + self.offset, cost=found.cost + self.offset)
+
+    def _known(self, packed: Packed, upper: float) -> Packing:
+        """Return the cheapest known packing that keeps the limits and costs less than `upper`."""
+        nothing = Packing(lower=upper, cost=float("inf"))
+        if not packed.counts:
+            return nothing
+        counts = np.array(packed.counts)
+        keeps = (counts @ self.rank.limited.T <= self.ceilings).all(axis=1)
+        costs = np.where(keeps, counts @ self.knapsack.cost, np.inf)
+        best = int(costs.argmin())
+        if costs[best] >= upper:
+            return nothing
+        return Packing(lower=upper, cost=float(costs[best]), counts=counts[best])
 
     def divided(self, load: int) -> Parts:
         """Return the parts of the packing that sets the bound, where layers may be divided."""
