@@ -59,7 +59,8 @@ class Packed:
     def bound(self, weights: Floats, limits: Floats) -> float:
         """Return a bound of the cost at some weights [3] of what keeps some limits [limits].
 
-        It is 0 where nothing is known: what was proven under tighter limits is not used.
+        It is 0 where nothing is known: what was proven under tighter limits is not used. Where no
+        packing keeps looser ones it is inf.
         """
         if not self.lower:
             return 0.0
@@ -67,7 +68,10 @@ class Packed:
             self._bases = _bases_of(np.array(self.weights))
         bases = self._bases
         holds = (limits <= np.array(self.limits)).all(axis=1)
-        least = np.append(np.where(holds, self.lower, 0.0), np.zeros(3))
+        known = np.where(holds, self.lower, 0.0)
+        if np.isinf(known).any():
+            return float("inf")
+        least = np.append(known, np.zeros(3))
         shares = np.maximum(bases.inverse @ weights, 0.0)
         reached = (shares[:, :, None] * bases.weights).sum(axis=1)
         over = (reached - weights > 0.0).any(axis=1)

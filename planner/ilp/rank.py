@@ -181,7 +181,7 @@ class PricedRank:
         lower = packed.bound(self.weights, self.ceilings) if self.rank.is_never_negative else 0.0
         most = within if known.counts is None else known.cost
         if lower >= most - _ROUNDING * abs(most):
-            found = replace(known, lower=min(lower, most))
+            found = replace(known, lower=min(lower, known.cost))
         else:
             found = least_cost(self.knapsack, held, upper=within, effort=effort)
             packed.add(found.counts, self.weights, self.ceilings, found.lower)

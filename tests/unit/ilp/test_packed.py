@@ -71,9 +71,7 @@ def test_what_holds_under_tighter_limits_says_nothing_under_looser_ones() -> Non
 
 
 @pytest.mark.parametrize("seed", range(150))
-def test_packings_asked_for_again_and_again_are_the_cheapest(
-    seed: int,
-) -> None:
+def test_packings_asked_for_again_and_again_are_the_cheapest(seed: int) -> None:
     """At changing weights, limits and cutoffs, whatever was asked before."""
     rank, random = a_random_rank(seed), np.random.default_rng(seed)
     ways = [(one.fill, one.pace, one.end) for one in all_ways(rank)]
@@ -111,6 +109,15 @@ def test_most_packings_asked_for_again_are_not_looked_for(monkeypatch: pytest.Mo
         for pace, end in random.uniform(0.4, 0.6, size=(50, 2)):
             rank.priced(pace, end, Caps()).packing(0, upper=1e6, effort=10_000)
     assert asked < 0.5 * 20 * 50
+
+
+def test_what_cannot_be_packed_is_asked_for_once() -> None:
+    """It cannot be packed at any weights, nor under tighter limits; under looser ones it may be."""
+    packed, limits = Packed(), np.array([5.0, 5.0, 9.0])
+    packed.add(None, np.array([1.0, 2.0, 0.5]), limits, np.inf)
+    packed.add(None, np.array([1.0, 1.0, 0.0]), NONE, 4.0)
+    assert packed.bound(np.array([0.0, 1.0, 1.0]), limits - 1.0) == np.inf
+    assert packed.bound(np.array([1.0, 1.0, 0.0]), limits + 1.0) == pytest.approx(4.0)
 
 
 def test_nothing_known_bounds_nothing() -> None:
