@@ -47,7 +47,7 @@ from planner.space.schedules import skips_checkpointing
 _QUICK_BLOCK = 8192
 _BLOCK = 4096
 _PRICES_KEPT = 1536  # 45 kB each for two kinds of blocks
-_INSTANCES_KEPT = 32
+_INSTANCES_KEPT = 96
 _PART_COUNT = 3
 
 _SHAPE = (
@@ -230,11 +230,14 @@ class Pricing:
         return order, starts
 
     def prepare(self, indices: Sequence[int]) -> None:
-        """Price together what will be asked for soon."""
-        prices = np.unique(self._price_of[list(indices)]).tolist()
-        missing = [price for price in prices if not self._is_at_hand(price)]
-        for start in range(0, len(missing), _BLOCK):
-            self._tables(self._add_block(np.array(missing[start : start + _BLOCK])))
+        """Price together what will be asked for soon, unless all of it is in memory.
+
+        What is would not be for long, if room was made for the rest.
+        """
+        prices = np.unique(self._price_of[list(indices)])
+        if not all(self._is_at_hand(price) for price in prices.tolist()):
+            for start in range(0, len(prices), _BLOCK):
+                self._tables(self._add_block(prices[start : start + _BLOCK]))
 
     def is_at_hand(self, index: int) -> bool:
         """Return whether the configuration or its prices are still in memory."""

@@ -16,6 +16,7 @@ from planner.cost.configuration import Floats
 from planner.ilp.asking import look_for_any
 from planner.ilp.bounds import objective_bounds
 from planner.ilp.climbing import climbed, starting_cuts
+from planner.ilp.crowding import crowd_out
 from planner.ilp.fitting import fitted
 from planner.ilp.frontier import Frontier, Stage
 from planner.ilp.heuristic import heuristic_assignment
@@ -242,9 +243,14 @@ def _bound(state: State, index: int, *, is_next: bool = False) -> None:
     Where it `is_next` in order, and a look at the ranks apart is likely to be all that it takes,
     the heuristic waits for what that leaves open.
     """
-    frontier, instance = state.frontier, _instance(state, index)
-    frontier.stages[index] = Stage.BOUNDED
+    frontier = state.frontier
+    crowd_out(state, index)
     limit = frontier.limit_of(index)
+    frontier.stages[index] = Stage.BOUNDED
+    if frontier.keys[index] >= limit:
+        frontier.push(index, limit)
+        return
+    instance = _instance(state, index)
     bounds = objective_bounds(instance, cutoff_seconds=limit)
     if bounds is None:
         frontier.keys[index] = float("inf")

@@ -60,6 +60,7 @@ class State:
     scouting_at: int = 2
     milp_count: int = 0
     annealing_seconds: float = 0.0
+    crowded: dict[int, float] = field(default_factory=dict)
 
     def is_close_enough(self, key: float) -> bool:
         """Return whether no plan, from `key` or left, is better by more than the job accepts."""

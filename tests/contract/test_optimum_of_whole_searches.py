@@ -6,9 +6,12 @@ import math
 from dataclasses import dataclass
 from functools import cache
 
+import numpy as np
 import pytest
 
 from planner.cost.step import predict
+from planner.ilp import crowding
+from planner.ilp.instance import Instance
 from planner.ilp.problem import Problem
 from planner.ilp.result import Found, NotFound
 from planner.ilp.search import search
@@ -107,6 +110,34 @@ def test_search_finds_and_proves_the_best_of_all_configurations(solver: SolverNa
         assert bound == pytest.approx(one.least, rel=1e-9), f"job {one.seed}"
         assert_is_a_plan(one.problem, result.strategy, result.step_seconds)
     assert answers > 20
+
+
+@pytest.mark.parametrize("schedules", [ONE_STAGE_A_RANK, ()])
+def test_searches_whose_configurations_are_all_bounded_in_crowds_lose_no_optimum(
+    schedules: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """From the first plan on, and again whenever a better one is known."""
+    monkeypatch.setattr(crowding, "_CROWDED_FROM", 0)
+    monkeypatch.setattr(crowding, "_LOWER", 1.0)
+    closed = []
+    bounds_below = crowding.bounds_below
+
+    def counted(instances: list[Instance], limits: list[float]) -> np.ndarray:
+        bounds = bounds_below(instances, limits)
+        closed.extend((bounds >= np.array(limits)).tolist())
+        return bounds
+
+    monkeypatch.setattr(crowding, "bounds_below", counted)
+    for one in solved(450, 490, *schedules):
+        result = search(one.problem)
+        if math.isinf(one.least):
+            assert isinstance(result, NotFound), f"job {one.seed}"
+            continue
+        assert isinstance(result, Found), f"job {one.seed}"
+        assert result.certificate.lower_bound_seconds <= one.least * ROUNDING, f"job {one.seed}"
+        if result.certificate.status == "optimal":
+            assert result.step_seconds == pytest.approx(one.least, rel=1e-9), f"job {one.seed}"
+    assert sum(closed) > 10
 
 
 @BOTH
