@@ -1,31 +1,55 @@
 """Tidying: of assignments with the same step, always the same one, and the simplest.
 
 Ranks that neither set the pace nor the end may hold their layers under many choices at the same
-cost of the step. Which of them a solver returns is its own affair. With what every rank holds, its
-fill, the largest pace and the largest end fixed, a last program picks the assignment with the
-fewest techniques; ties that are left are broken by generic weights, so that any solver picks the
-same.
+cost of the step. Which of them a search returns is its own affair. With what every rank holds, its
+fill, the largest pace and the largest end fixed, ranks are tidied one by one: of all that a rank
+may hold instead, a knapsack has the fewest techniques; ties that are left are broken by generic
+weights, so that any solver picks the same. Where a knapsack is too hard, a program of the rank is
+solved.
 """
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 
-from planner.cost.configuration import Choice, Floats
-from planner.ilp.constraints import host, memory
-from planner.ilp.extract import assignment_of
-from planner.ilp.formulation import Formulation, formulate
-from planner.ilp.instance import Assignment, Instance, evaluate, fits
-from planner.ilp.reduction import reduction
+from planner.cost.configuration import Choice, Floats, Integers
+from planner.ilp.instance import Assignment, Evaluation, Instance, evaluate, fits, undominated
+from planner.ilp.knapsack import Knapsack
+from planner.ilp.packing import least_cost
+from planner.ilp.patterns import Columns, rank_columns
+from planner.ilp.program import Program, Variable
 from planner.ilp.solver import SolverName, Status, solve
 from planner.schema.strategy import ActivationCheckpointing
 
 _EASING = 1e-10
-_REACH = 1e-6
-_GENERIC = 0.6180339887498949  # multiples of the golden ratio lie apart, modulo 1
+_EFFORTS = (500, 3000)
+_PROVEN = 1.0 - 1e-9
+_GENERIC = 1.618033988749895  # no few powers of whole numbers to the golden ratio add up alike
 _GENERIC_WEIGHT = 1e-3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Rank:
+    """A rank's layers by column as they are, and what else could hold them.
+
+    The knapsack has the columns at some `places`.
+    """
+
+    counts: Integers
+    places: Integers
+    knapsack: Knapsack
+    held: Integers
+
+    def whole(self, counts: Integers) -> Integers:
+        """Return layers by the knapsack's columns as ones by all columns."""
+        found = np.zeros_like(self.counts)
+        found[self.places] = counts
+        return found
 
 
 def tidied(
@@ -36,44 +60,53 @@ def tidied(
     solver: SolverName,
     seconds: float,
 ) -> Assignment:
-    """Return the simplest assignment with the same step; the same one where none is found in time.
+    """Return the simplest assignment with the same step.
 
-    `choices` are those of blocks and of edges that the kinds' `choice` points into.
+    `choices` are those of blocks and of edges that the kinds' `choice` points into. Ranks whose
+    simplest form is not found in time have the simplest that was.
 
     Raises:
         SolverError: if the solver fails.
     """
     if seconds <= 0.0:
         return assignment
-    step = evaluate(instance, assignment).step_seconds
-    reduced = reduction(instance, cutoff_seconds=step * (1.0 + _REACH))
-    if reduced is None:
-        return assignment
-    made = formulate(instance, reduced, scale_seconds=step)
-    _weigh(made, choices)
-    _hold(made, assignment)
-    memory(made)
-    host(made)
-    solution = solve(made.program, solver=solver, seconds=seconds)
-    if solution.status is not Status.OPTIMAL:
-        return assignment
-    counts = assignment_of(made, solution).counts
-    found = Assignment(counts=counts, cuts=assignment.cuts)
-    evaluation = evaluate(instance, found)
+    deadline = time.perf_counter() + seconds
+    evaluation, burdens = (
+        evaluate(instance, assignment),
+        np.concatenate(_burdens(instance, choices)),
+    )
+    ranks = [
+        _rank(instance, assignment, evaluation, burdens=burdens, place=place)
+        for place in range(instance.stage_count)
+    ]
+    packed = [_packed(rank) for rank in ranks]
+    hard = [place for place, (_, is_proven) in enumerate(packed) if not is_proven]
+    simplest = [rank.whole(found) for rank, (found, _) in zip(ranks, packed, strict=True)]
+    for number, place in enumerate(hard):
+        left = (deadline - time.perf_counter()) / (len(hard) - number)
+        solved = _solved(ranks[place], solver, seconds=left)
+        if solved is not None:
+            simplest[place] = ranks[place].whole(solved)
+    starts = np.cumsum([len(kind.choice) for kind in instance.kinds])[:-1]
+    counts = np.split(np.stack(simplest), starts, axis=1)
+    found = Assignment(counts=tuple(counts), cuts=assignment.cuts)
     # Of a plan that is not the best, the simplest form may be faster: then it is another plan.
-    same = abs(evaluation.step_seconds - step) <= step * 2.0 * _EASING
-    return found if same and fits(instance, evaluation) else assignment
+    again, step = evaluate(instance, found), evaluation.step_seconds
+    same = abs(again.step_seconds - step) <= step * 2.0 * _EASING
+    return found if same and fits(instance, again) else assignment
 
 
-def _weigh(made: Formulation, choices: tuple[Sequence[Choice], Sequence[Choice]]) -> None:
-    """Minimise how many techniques all layers use, generic weights among equals."""
-    made.program.objective.clear()
-    for (_, k, s), column in made.layers.items():
-        kind = made.instance.kinds[k]
-        place = kind.choice[s]
-        choice = choices[0 if kind.pinned_stage is None else 1][place]
-        generic = (_GENERIC * (1 + place + 61 * k)) % 1.0
-        made.program.objective.append((column, _burden(choice) + _GENERIC_WEIGHT * generic))
+def _burdens(
+    instance: Instance, choices: tuple[Sequence[Choice], Sequence[Choice]]
+) -> list[Floats]:
+    """Return how many techniques a layer uses, generic weights among equals, by kind [choices]."""
+    found = []
+    for k, kind in enumerate(instance.kinds):
+        own = choices[0 if kind.pinned_stage is None else 1]
+        places = np.array(kind.choice)
+        generic = (1.0 + places + 61.0 * k) ** _GENERIC % 1.0
+        found.append(np.array([_burden(own[p]) for p in places]) + _GENERIC_WEIGHT * generic)
+    return found
 
 
 def _burden(choice: Choice) -> float:
@@ -82,46 +115,111 @@ def _burden(choice: Choice) -> float:
     return 1.0 + 2.0 * len(choice.offload) + 0.5 * kept + 0.1 * choice.zero_stage
 
 
-def _hold(made: Formulation, assignment: Assignment) -> None:
-    """Fix what ranks hold, and let none exceed its fill, the largest pace and the largest end."""
-    instance, unit = made.instance, made.scale.seconds
-    evaluation = evaluate(instance, assignment)
-    sums = {name: _sums(instance, assignment, name) for name in ("fill", "pace", "end")}
-    limits = {
-        "fill": sums["fill"],
-        "pace": evaluation.pace.max() - evaluation.pace + sums["pace"],
-        "end": evaluation.end.max() - evaluation.end + sums["end"],
-    }
-    for r, columns in enumerate(made.by_stage):
-        for k, counts in enumerate(assignment.counts):
-            held = [(column, 1.0) for k2, _, column in columns if k2 == k]
-            if held:
-                name = f"held[rank={r},kind={k}]"
-                made.program.require(name, held, "==", float(counts[r].sum()))
-        for name, limit in limits.items():
-            terms = [
-                (column, float(getattr(instance.kinds[k], name)[r, s]) / unit)
-                for k, s, column in columns
-            ]
-            made.program.require(f"{name}[rank={r}]", terms, "<=", float(limit[r]) / unit + _EASING)
-    _hold_cuts(made, assignment)
-    unused = [made.repeated_pace, made.largest_end, *made.held.values()]
-    made.program.require("unused", [(column, 1.0) for column in unused], ">=", 0.0)
+def _rank(
+    instance: Instance,
+    assignment: Assignment,
+    evaluation: Evaluation,
+    *,
+    burdens: Floats,
+    place: int,
+) -> _Rank:
+    """Return a rank that exceeds neither its fill, nor the largest pace, nor the largest end."""
+    every = [np.repeat(own.sum(axis=1)[:, None], own.shape[1], axis=1) for own in assignment.counts]
+    columns = rank_columns(instance, place, reduced=every, most=every)
+    counts = np.concatenate([own[place] for own in assignment.counts])
+    held = np.array([own[place].sum() for own in assignment.counts])
+    places = np.union1d(_unbeaten(columns, burdens), np.flatnonzero(counts))
+    layers = columns.memory @ counts + columns.transient[counts > 0].max(initial=0.0)
+    some = columns.taken(places)
+    limits = [
+        float(counts @ columns.fill),
+        float(counts @ columns.pace + evaluation.pace.max() - evaluation.pace[place]),
+        float(counts @ columns.end + evaluation.end.max() - evaluation.end[place]),
+    ]
+    knapsack = Knapsack(
+        kind=some.kind,
+        cost=burdens[places],
+        memory=some.memory,
+        transient=some.transient,
+        host=some.host,
+        capacity=float(instance.capacity_bytes[place] - evaluation.memory_bytes[place] + layers),
+        host_capacity=float(instance.host_capacity_bytes[place]),
+        further=np.stack([some.fill, some.pace, some.end]),
+        ceilings=np.array(limits) + _EASING * evaluation.step_seconds,
+    )
+    return _Rank(counts=counts, places=places, knapsack=knapsack, held=held)
 
 
-def _hold_cuts(made: Formulation, assignment: Assignment) -> None:
-    """Let every cut lie in the run where it is."""
-    for place, segments in enumerate(made.segments):
-        cut = assignment.cuts[place + 1]
-        for segment in segments:
-            if segment.column is not None:
-                inside = float(segment.first <= cut <= segment.last)
-                name = f"cut[{place},{segment.first}]"
-                made.program.require(name, [(segment.column, 1.0)], "==", inside)
+def _unbeaten(columns: Columns, burdens: Floats) -> Integers:
+    """Return the columns of kinds that are held that no other of the kind beats in everything."""
+    found = []
+    for kind in np.unique(columns.kind[columns.most > 0]).tolist():
+        own = np.flatnonzero(columns.kind == kind)
+        some = columns.taken(own)
+        compared = (some.fill, some.pace, some.end, some.memory, some.transient, some.host)
+        found.append(own[undominated(np.stack([*compared, burdens[own]]))])
+    return np.concatenate(found)
 
 
-def _sums(instance: Instance, assignment: Assignment, name: str) -> Floats:
-    total = np.zeros(instance.stage_count)
-    for kind, counts in zip(instance.kinds, assignment.counts, strict=True):
-        total += (counts * getattr(kind, name)).sum(axis=1)
-    return total
+def _packed(rank: _Rank) -> tuple[Integers, bool]:
+    """Return the simplest layers known by the knapsack's columns, and whether none are simpler."""
+    counts = rank.counts[rank.places]
+    least = float(counts @ rank.knapsack.cost)
+    for effort in _EFFORTS:
+        found = least_cost(rank.knapsack, rank.held.tolist(), upper=least, effort=effort)
+        if found.counts is not None:
+            counts, least = found.counts, found.cost
+        if found.lower >= least * _PROVEN:
+            return counts, True
+    return counts, False
+
+
+def _solved(rank: _Rank, solver: SolverName, *, seconds: float) -> Integers | None:
+    """Return the solver's layers by the knapsack's columns, None where it has no proof in time."""
+    if seconds <= 0.0:
+        return None
+    solution = solve(_program(rank), solver=solver, seconds=seconds)
+    if solution.status is not Status.OPTIMAL:
+        return None
+    return np.rint(solution.values[: len(rank.places)]).astype(np.int64)
+
+
+def _program(rank: _Rank) -> Program:
+    """Return the knapsack as a program; its columns come first."""
+    program, knapsack = Program(), rank.knapsack
+    for column, kind in enumerate(knapsack.kind.tolist()):
+        variable = Variable(name=f"n[{column}]", upper=float(rank.held[kind]), is_integer=True)
+        program.objective.append((program.add(variable), float(knapsack.cost[column])))
+    for kind, number in enumerate(rank.held.tolist()):
+        own = [(column, 1.0) for column in np.flatnonzero(knapsack.kind == kind).tolist()]
+        if own:
+            program.require(f"held[{kind}]", own, "==", float(number))
+    for place, limit in enumerate(knapsack.limits.tolist()):
+        _require(program, f"limit[{place}]", knapsack.taken[place].tolist(), limit)
+    _require_memory(program, rank)
+    return program
+
+
+def _require(program: Program, name: str, taken: Sequence[float], limit: float) -> None:
+    """Let what columns take, in their order, add up to no more than a limit, scaled by it."""
+    unit = abs(limit) or max(map(abs, taken)) or 1.0
+    terms = [(column, value / unit) for column, value in enumerate(taken) if value]
+    if terms:
+        program.require(name, terms, "<=", limit / unit)
+
+
+def _require_memory(program: Program, rank: _Rank) -> None:
+    """Let layers and the largest transient fit: q[l] is 1 where a layer has the l-th or a larger.
+
+    sum m n + w_0 + sum_l (w_l - w_{l-1}) q[l] <= capacity, as in C5 of the formulation.
+    """
+    knapsack, taken = rank.knapsack, rank.knapsack.memory.tolist()
+    levels = knapsack.thresholds.tolist()
+    for place, (below, level) in enumerate(pairwise(levels)):
+        switch = program.add(Variable(name=f"q[{place}]", upper=1.0, is_integer=True))
+        for column in np.flatnonzero(knapsack.transient >= level).tolist():
+            most = float(rank.held[knapsack.kind[column]])
+            name = f"transient[{place},{column}]"
+            program.require(name, [(column, 1.0), (switch, -most)], "<=", 0.0)
+        taken.append(level - below)
+    _require(program, "memory", taken, knapsack.capacity - levels[0])

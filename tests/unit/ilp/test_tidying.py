@@ -1,0 +1,130 @@
+"""Assignments are told in the simplest form that has the same step, whoever looks for it."""
+
+from __future__ import annotations
+
+from functools import cache
+from itertools import combinations_with_replacement, product
+
+import numpy as np
+import pytest
+
+from planner.ilp import tidying
+from planner.ilp.instance import Assignment, Evaluation, Instance, evaluate, fits
+from planner.ilp.optimise import optimise
+from planner.ilp.solver import SolverName, Status, available_solvers
+from planner.ilp.tidying import tidied
+from planner.schema.job import Limits
+from planner.space.choices import block_choices, edge_choices
+from tests.small_chains import seeded_instance
+
+SEEDS = range(300)
+EASED = 1e-9
+CHOICES = block_choices(Limits()), edge_choices(Limits())
+LAYERS_MOST = 6
+
+
+@cache
+def solved() -> tuple[tuple[int, Instance, Assignment], ...]:
+    """Instances with a best plan of each, as a program finds it."""
+    found = []
+    for seed in SEEDS:
+        instance = seeded_instance(seed)
+        if sum(kind.count for kind in instance.kinds) > LAYERS_MOST * instance.stage_count:
+            continue
+        best = optimise(instance, cutoff_seconds=None, solver=SolverName.HIGHS, seconds=20.0)
+        if best.status is Status.OPTIMAL and best.assignment is not None:
+            found.append((seed, instance, best.assignment))
+    return tuple(found)
+
+
+def simplest(instance: Instance, assignment: Assignment, solver: SolverName) -> Assignment:
+    return tidied(instance, assignment, choices=CHOICES, solver=solver, seconds=30.0)
+
+
+def burdens(instance: Instance) -> list[np.ndarray]:
+    """How many techniques a layer uses under each choice, by kind."""
+    return tidying._burdens(instance, CHOICES)
+
+
+def least_burden(
+    instance: Instance, assignment: Assignment, evaluation: Evaluation, rank: int
+) -> float:
+    """The fewest techniques of all that a rank may hold instead, by hand."""
+    kinds = range(len(instance.kinds))
+    own = burdens(instance)
+    columns = [(k, s) for k in kinds for s in range(len(instance.kinds[k].choice))]
+    ways = [
+        combinations_with_replacement(
+            [column for column in columns if column[0] == k], int(assignment.counts[k][rank].sum())
+        )
+        for k in kinds
+    ]
+    now = [(k, s) for k, s in columns for _ in range(int(assignment.counts[k][rank, s]))]
+
+    def total(way: list[tuple[int, int]], name: str) -> float:
+        return sum(float(getattr(instance.kinds[k], name)[rank, s]) for k, s in way)
+
+    def bytes_of(way: list[tuple[int, int]]) -> float:
+        most = max(float(instance.kinds[k].transient[rank, s]) for k, s in way)
+        return total(way, "memory") + most
+
+    slack = EASED * evaluation.step_seconds
+    least = np.inf
+    for parts in product(*ways):
+        way = [column for part in parts for column in part]
+        is_kept = (
+            total(way, "fill") <= total(now, "fill") + slack
+            and evaluation.pace[rank] + total(way, "pace") - total(now, "pace")
+            <= evaluation.pace.max() + slack
+            and evaluation.end[rank] + total(way, "end") - total(now, "end")
+            <= evaluation.end.max() + slack
+            and evaluation.memory_bytes[rank] + bytes_of(way) - bytes_of(now)
+            <= instance.capacity_bytes[rank]
+            and total(way, "host") <= instance.host_capacity_bytes[rank]
+        )
+        if is_kept:
+            least = min(least, sum(float(own[k][s]) for k, s in way))
+    return least
+
+
+@pytest.mark.parametrize("solver", available_solvers())
+@pytest.mark.parametrize("efforts", [(500, 3000), ()])
+def test_every_rank_has_its_simplest_form(
+    solver: SolverName, efforts: tuple[int, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """From knapsacks, and from programs where these are not asked."""
+    monkeypatch.setattr(tidying, "_EFFORTS", efforts)
+    changed = 0
+    for seed, instance, assignment in solved():
+        found = simplest(instance, assignment, solver)
+        before, after = evaluate(instance, assignment), evaluate(instance, found)
+        assert after.step_seconds == pytest.approx(before.step_seconds, rel=EASED)
+        assert fits(instance, after)
+        assert found.cuts == assignment.cuts
+        for k, (own, other) in enumerate(zip(found.counts, assignment.counts, strict=True)):
+            assert (own.sum(axis=1) == other.sum(axis=1)).all(), f"instance {seed}, kind {k}"
+        for rank in range(instance.stage_count):
+            burden = sum(
+                float(own[rank] @ each)
+                for own, each in zip(found.counts, burdens(instance), strict=True)
+            )
+            least = least_burden(instance, assignment, before, rank)
+            assert burden == pytest.approx(least, rel=1e-6), f"instance {seed}, rank {rank}"
+        changed += any((a != b).any() for a, b in zip(found.counts, assignment.counts, strict=True))
+    assert changed > 10
+
+
+def test_without_time_an_assignment_stays_as_it_is() -> None:
+    _, instance, assignment = solved()[0]
+    found = tidied(instance, assignment, choices=CHOICES, solver=SolverName.HIGHS, seconds=0.0)
+    assert found is assignment
+
+
+def test_no_two_pairs_of_choices_weigh_the_same() -> None:
+    """Else which of two forms is told would be the solver's affair."""
+    instance = next(one for _, one, _ in solved() if len(one.free_kinds) > 1)
+    weights = np.arange(1.0, 62.0) ** tidying._GENERIC % 1.0
+    sums = sorted(a + b for a, b in combinations_with_replacement(weights.tolist(), 2))
+    assert min(np.diff(sums)) > 1e-7
+    own = np.concatenate(burdens(instance))
+    assert len(np.unique(own)) == len(own)
