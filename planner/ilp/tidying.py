@@ -27,7 +27,10 @@ from planner.ilp.solver import SolverName, Status, solve
 from planner.schema.strategy import ActivationCheckpointing
 
 _EASING = 1e-10
-_EFFORTS = (500, 3000)
+_EFFORT = 1500
+_ROUNDS = 2
+_ROUNDING = 1e-9
+_MULTIPLES = np.array([0.0, *(2.0**e for e in range(-6, 6))])
 _PROVEN = 1.0 - 1e-9
 _GENERIC = 1.618033988749895  # no few powers of whole numbers to the golden ratio add up alike
 _GENERIC_WEIGHT = 1e-3
@@ -37,11 +40,12 @@ _GENERIC_WEIGHT = 1e-3
 class _Rank:
     """A rank's layers by column as they are, and what else could hold them.
 
-    The knapsack has the columns at some `places`.
+    The knapsack has the columns at some `places`, of which `most` [places] layers may be.
     """
 
     counts: Integers
     places: Integers
+    most: Integers
     knapsack: Knapsack
     held: Integers
 
@@ -128,26 +132,59 @@ def _rank(
     columns = rank_columns(instance, place, reduced=every, most=every)
     counts = np.concatenate([own[place] for own in assignment.counts])
     held = np.array([own[place].sum() for own in assignment.counts])
-    places = np.union1d(_unbeaten(columns, burdens), np.flatnonzero(counts))
     layers = columns.memory @ counts + columns.transient[counts > 0].max(initial=0.0)
+    capacity = float(instance.capacity_bytes[place] - evaluation.memory_bytes[place] + layers)
+    limits = np.array(
+        [
+            counts @ columns.fill,
+            counts @ columns.pace + evaluation.pace.max() - evaluation.pace[place],
+            counts @ columns.end + evaluation.end.max() - evaluation.end[place],
+        ]
+    )
+    limits += _EASING * evaluation.step_seconds
+    places = np.union1d(_unbeaten(columns, burdens), np.flatnonzero(counts))
+    for _ in range(_ROUNDS):
+        most = _affordable(columns.taken(places), held, limits, capacity=capacity)
+        places = places[most > 0]
     some = columns.taken(places)
-    limits = [
-        float(counts @ columns.fill),
-        float(counts @ columns.pace + evaluation.pace.max() - evaluation.pace[place]),
-        float(counts @ columns.end + evaluation.end.max() - evaluation.end[place]),
-    ]
     knapsack = Knapsack(
         kind=some.kind,
         cost=burdens[places],
         memory=some.memory,
         transient=some.transient,
         host=some.host,
-        capacity=float(instance.capacity_bytes[place] - evaluation.memory_bytes[place] + layers),
+        capacity=capacity,
         host_capacity=float(instance.host_capacity_bytes[place]),
         further=np.stack([some.fill, some.pace, some.end]),
-        ceilings=np.array(limits) + _EASING * evaluation.step_seconds,
+        ceilings=limits,
     )
-    return _Rank(counts=counts, places=places, knapsack=knapsack, held=held)
+    return _Rank(counts=counts, places=places, most=most[most > 0], knapsack=knapsack, held=held)
+
+
+def _affordable(columns: Columns, held: Integers, limits: Floats, *, capacity: float) -> Integers:
+    """Return how many layers each column can have beside the least of all others, [columns].
+
+    As R2 of `planner.ilp.reduction`, for what is held and at some prices of memory. `limits` are of
+    the fills, paces and ends.
+    """
+    own = [np.flatnonzero(columns.kind == kind) for kind in np.unique(columns.kind)]
+    least_transient = max(float(columns.transient[each].min()) for each in own)
+    most = held[columns.kind].astype(np.float64)
+    span = float(np.ptp(columns.memory)) or 1.0
+    for values, limit in zip((columns.fill, columns.pace, columns.end), limits, strict=True):
+        paid = _MULTIPLES * float(np.ptp(values)) / span
+        priced = values[:, None] + paid * columns.memory[:, None]
+        spare = limit + paid * (capacity - least_transient)
+        extra = np.empty_like(priced)
+        for each in own:
+            least = priced[each].min(axis=0)
+            spare = spare - held[columns.kind[each[0]]] * least
+            extra[each] = priced[each] - least
+        rounding = _ROUNDING * np.abs(priced).max(axis=0) * held.sum()
+        share = np.full_like(extra, np.inf)
+        np.divide(np.maximum(spare + rounding, 0.0), extra, out=share, where=extra > 0.0)
+        most = np.minimum(most, np.floor(share.min(axis=1) * (1.0 + _ROUNDING)))
+    return most.astype(np.int64)
 
 
 def _unbeaten(columns: Columns, burdens: Floats) -> Integers:
@@ -165,13 +202,10 @@ def _packed(rank: _Rank) -> tuple[Integers, bool]:
     """Return the simplest layers known by the knapsack's columns, and whether none are simpler."""
     counts = rank.counts[rank.places]
     least = float(counts @ rank.knapsack.cost)
-    for effort in _EFFORTS:
-        found = least_cost(rank.knapsack, rank.held.tolist(), upper=least, effort=effort)
-        if found.counts is not None:
-            counts, least = found.counts, found.cost
-        if found.lower >= least * _PROVEN:
-            return counts, True
-    return counts, False
+    found = least_cost(rank.knapsack, rank.held.tolist(), upper=least, effort=_EFFORT)
+    if found.counts is not None:
+        counts, least = found.counts, found.cost
+    return counts, found.lower >= least * _PROVEN
 
 
 def _solved(rank: _Rank, solver: SolverName, *, seconds: float) -> Integers | None:
@@ -187,8 +221,8 @@ def _solved(rank: _Rank, solver: SolverName, *, seconds: float) -> Integers | No
 def _program(rank: _Rank) -> Program:
     """Return the knapsack as a program; its columns come first."""
     program, knapsack = Program(), rank.knapsack
-    for column, kind in enumerate(knapsack.kind.tolist()):
-        variable = Variable(name=f"n[{column}]", upper=float(rank.held[kind]), is_integer=True)
+    for column, most in enumerate(rank.most.tolist()):
+        variable = Variable(name=f"n[{column}]", upper=float(most), is_integer=True)
         program.objective.append((program.add(variable), float(knapsack.cost[column])))
     for kind, number in enumerate(rank.held.tolist()):
         own = [(column, 1.0) for column in np.flatnonzero(knapsack.kind == kind).tolist()]
@@ -218,7 +252,7 @@ def _require_memory(program: Program, rank: _Rank) -> None:
     for place, (below, level) in enumerate(pairwise(levels)):
         switch = program.add(Variable(name=f"q[{place}]", upper=1.0, is_integer=True))
         for column in np.flatnonzero(knapsack.transient >= level).tolist():
-            most = float(rank.held[knapsack.kind[column]])
+            most = float(rank.most[column])
             name = f"transient[{place},{column}]"
             program.require(name, [(column, 1.0), (switch, -most)], "<=", 0.0)
         taken.append(level - below)

@@ -88,12 +88,13 @@ def least_burden(
 
 
 @pytest.mark.parametrize("solver", available_solvers())
-@pytest.mark.parametrize("efforts", [(500, 3000), ()])
+@pytest.mark.parametrize("are_packed", [True, False])
 def test_every_rank_has_its_simplest_form(
-    solver: SolverName, efforts: tuple[int, ...], monkeypatch: pytest.MonkeyPatch
+    solver: SolverName, are_packed: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """From knapsacks, and from programs where these are not asked."""
-    monkeypatch.setattr(tidying, "_EFFORTS", efforts)
+    if not are_packed:
+        monkeypatch.setattr(tidying, "_packed", lambda rank: (rank.counts[rank.places], False))
     changed = 0
     for seed, instance, assignment in solved():
         found = simplest(instance, assignment, solver)
