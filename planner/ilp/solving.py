@@ -28,6 +28,7 @@ _CLOSER = 0.125
 _ENUMERATION_SECONDS = 1.5
 _ENUMERATION_OF_CHUNKS_SECONDS = 0.4
 _TOO_FAR_MOST = 3
+_NEARER = 0.7
 _FIRST_PATIENCE = 1.0
 _BRANCHING_PATIENCE = 1.5
 _PATIENCE_GROWTH = 4.0
@@ -247,6 +248,9 @@ def _enumerate(state: State, index: int, instance: Instance) -> tuple[float, Opt
         seconds = _enumeration_seconds(state, index, instance)
         if not np.isfinite(cutoff) or seconds <= 0.0:
             break
+        if _is_as_far(state, index, cutoff):
+            _come_closer(state, index, cutoff)
+            continue
         started = time.perf_counter()
         optimum = enumerated(
             instance,
@@ -259,10 +263,28 @@ def _enumerate(state: State, index: int, instance: Instance) -> tuple[float, Opt
         state.spent[index] = state.spent.get(index, 0.0) + time.perf_counter() - started
         if optimum is not None:
             return cutoff, optimum
-        state.too_far[index] = state.too_far.get(index, 0) + 1
-        closer = (cutoff / state.frontier.keys[index] - 1.0) * _CLOSER
-        state.step[index] = closer if state.too_far[index] < _TOO_FAR_MOST else _FIRST_STEP
+        state.in_vain[index] = cutoff
+        _come_closer(state, index, cutoff)
     return float("inf"), None
+
+
+def _come_closer(state: State, index: int, cutoff: float) -> None:
+    """Take note that a cutoff was too far; the next one is closer, unless it was so often."""
+    state.too_far[index] = state.too_far.get(index, 0) + 1
+    closer = (cutoff / state.frontier.keys[index] - 1.0) * _CLOSER
+    state.step[index] = closer if state.too_far[index] < _TOO_FAR_MOST else _FIRST_STEP
+
+
+def _is_as_far(state: State, index: int, cutoff: float) -> bool:
+    """Return whether a cutoff is about as far above the first bound as one that was too far.
+
+    How many patterns there are depends on that, and not on what branching has proven since.
+    """
+    bounds = state.bounds.get(index)
+    if bounds is None or index not in state.in_vain:
+        return False
+    first = bounds.step_seconds()
+    return cutoff - first > _NEARER * (state.in_vain[index] - first)
 
 
 def _branch(state: State, index: int, instance: Instance, cutoff: float) -> Optimum:

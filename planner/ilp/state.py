@@ -21,14 +21,16 @@ class State:
     """Bounds and tables hold for plans below the limit at the time they were found.
 
     `step` is how far above its key a configuration is solved next, `patience` for how long;
-    `too_far` is how often too many patterns were to be enumerated, `spent` the seconds of it;
+    `too_far` is how often too many patterns were to be enumerated, `in_vain` the last cutoff where
+    they were, `spent` the seconds of it;
     `branchings` are those that are not at their end, `turns` how often a configuration was solved,
     and `branched` how often so in vain; `stalled` are those whose last branching was. `climbed`
     are those whose cuts were made better by steps, `tried` those that the heuristic was
     asked about. `screened` have a bound with memory, `screens_below_limit` is how many screens
     had a limit, `dived_to` the least bound looked into as soon as it was screened, `bounded` how
     many were bounded by themselves, and `scouting_at` when to look for good plans out of turn.
-    `annealing_seconds` is what was spent on annealing cuts.
+    `annealing_seconds` is what was spent on annealing cuts. `crowded` are the limits below which
+    configurations were bounded with others.
     """
 
     problem: Problem
@@ -49,6 +51,7 @@ class State:
     bounds: dict[int, ObjectiveBounds] = field(default_factory=dict)
     tables: dict[int, Tables] = field(default_factory=dict)
     too_far: dict[int, int] = field(default_factory=dict)
+    in_vain: dict[int, float] = field(default_factory=dict)
     spent: dict[int, float] = field(default_factory=dict)
     branchings: dict[int, Branching | Placing] = field(default_factory=dict)
     turns: dict[int, int] = field(default_factory=dict)

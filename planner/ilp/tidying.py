@@ -231,6 +231,8 @@ def _program(rank: _Rank) -> Program:
     for place, limit in enumerate(knapsack.limits.tolist()):
         _require(program, f"limit[{place}]", knapsack.taken[place].tolist(), limit)
     _require_memory(program, rank)
+    known = float(rank.counts[rank.places] @ knapsack.cost)
+    _require(program, "known", knapsack.cost.tolist(), known * (1.0 + _ROUNDING))
     return program
 
 
