@@ -22,7 +22,7 @@ from planner.cost.configuration import Floats
 from planner.ilp.filling import filled
 from planner.ilp.heuristic import best_filling
 from planner.ilp.instance import Assignment, Instance
-from planner.ilp.loads import Load, load_weights, loads_of, with_pinned
+from planner.ilp.loads import Load, held_of, load_weights, with_pinned
 from planner.ilp.places import everywhere, placed, places_of
 from planner.ilp.rank_loads import loads_in_band
 from planner.ilp.reduction import reduction
@@ -67,10 +67,10 @@ def _loads(instance: Instance, limit_seconds: float) -> list[list[Load]] | None:
     reduced = reduction(instance, cutoff_seconds=limit_seconds)
     if reduced is None:
         return None
-    loads = loads_of(instance, reduced.windows, most=_LOADS_LISTED)
-    if loads is None:
+    held = held_of(instance, reduced.windows, most=_LOADS_LISTED)
+    if held is None:
         return None
-    loads = loads_in_band(instance, loads, most=limit_seconds - reduced.bounds.fill_sum)
+    loads = loads_in_band(instance, held, most=limit_seconds - reduced.bounds.fill_sum)
     return loads if all(loads) and sum(map(len, loads)) <= _LOADS_MOST else None
 
 

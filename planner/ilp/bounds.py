@@ -29,7 +29,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from planner.ilp.duals import PricedChain, cost_chain, memory_chain, scaled
+from planner.ilp.duals import PricedChain, cost_chain, memory_chain
 from planner.ilp.instance import Instance
 from planner.ilp.levels import levels_of
 
@@ -105,21 +105,20 @@ def least_memory_bytes(instance: Instance) -> float:
 @lru_cache(maxsize=_KEPT)
 def fill_chain(instance: Instance) -> PricedChain:
     """Return the fills with memory priced."""
-    return cost_chain(instance, [kind.fill for kind in instance.kinds], instance.stage_fill)
+    return cost_chain(instance, "fill", instance.stage_fill)
 
 
 @lru_cache(maxsize=_KEPT)
 def pace_chain(instance: Instance) -> PricedChain:
     """Return the paces with memory priced: no rank's may exceed T."""
-    return cost_chain(instance, [kind.pace for kind in instance.kinds], instance.stage_pace)
+    return cost_chain(instance, "pace", instance.stage_pace)
 
 
 @lru_cache(maxsize=_KEPT)
 def both_chain(instance: Instance) -> PricedChain:
     """Return omega with memory priced: no rank's may exceed rho T + U."""
-    repeats = instance.repeat_count
-    costs = [scaled(kind, repeats) for kind in instance.kinds]
-    return cost_chain(instance, costs, repeats * instance.stage_pace + instance.stage_end)
+    base = instance.repeat_count * instance.stage_pace + instance.stage_end
+    return cost_chain(instance, "both", base)
 
 
 @lru_cache(maxsize=_KEPT)

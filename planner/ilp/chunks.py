@@ -19,7 +19,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from planner.ilp.instance import Instance
-from planner.ilp.levels import Windows, everything
+from planner.ilp.levels import Windows
 from planner.ilp.loads import Load
 from planner.ilp.moves import Moves
 from planner.ilp.patterns import TooManyError
@@ -57,35 +57,26 @@ def edged_moves_by_chunks(
 def cuts_by_chunks(
     instance: Instance, windows: Windows, loads: Sequence[Load], *, excess: Excess | None = None
 ) -> tuple[int, ...] | None:
-    """Return cuts after which every rank holds its one load; None where none is found.
+    """Return cuts after which every rank holds its one load; None where there are none.
 
     Where cuts differ by place, loads may come with their edges. With `excess`, cuts are those at
     which the largest of the ranks' is least.
+
+    Raises:
+        TooManyError: if there are too many ways to look at, or ranks are in no known order, or the
+            way that was found has cuts where there may be none.
     """
     free = len(instance.free_kinds)
     walk = walk_of(instance, windows, [[load[:free]] for load in loads])
     if walk is None:
-        return None
+        raise TooManyError
     known = [load[free:] for load in loads]
-    try:
-        lengths = walk.lengths(known if all(known) else None, excess)
-    except TooManyError:
-        return None
+    lengths = walk.lengths(known if all(known) else None, excess)
     if lengths is None:
         return None
     parts = [lengths[:, 0], lengths[::-1, 1]] if walk.is_folded else list(lengths.T)
     cuts = np.concatenate([[0], np.cumsum(np.concatenate(parts))])
     earliest, latest = places_of(instance)
-    inside = (cuts >= earliest) & (cuts <= latest)
-    return tuple(cuts.tolist()) if inside.all() else None
-
-
-def has_no_way(instance: Instance, loads: Sequence[Load]) -> bool:
-    """Return whether it is known that no cuts leave every rank its one load of the free kinds."""
-    walk = walk_of(instance, everything(instance), [[load] for load in loads])
-    if walk is None:
-        return False
-    try:
-        return walk.lengths() is None
-    except TooManyError:
-        return False
+    if not ((cuts >= earliest) & (cuts <= latest)).all():
+        raise TooManyError
+    return tuple(cuts.tolist())

@@ -5,20 +5,23 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from planner.ilp.chunks import cuts_by_chunks, has_no_way
+from planner.ilp.chunks import cuts_by_chunks
 from planner.ilp.instance import Instance
 from planner.ilp.levels import everything
 from planner.ilp.loads import Load
+from planner.ilp.patterns import TooManyError
 from planner.ilp.places import places_of
 
 _TRIES_MOST = 20_000
 _TRIES_BEFORE_ALL = 500
 _TRIES_OF_PROOF = 4000
 
+_Cuts = tuple[int, ...]
+
 
 def cuts_with_loads(
     instance: Instance, loads: Sequence[Load], *, tries: int = _TRIES_MOST
-) -> tuple[int, ...] | None:
+) -> _Cuts | None:
     """Return cuts after which rank r holds `loads[r]` of the free kinds, None if none was found.
 
     Loads may come with their edges (`planner.ilp.edges`), which are then those of the cuts.
@@ -28,19 +31,38 @@ def cuts_with_loads(
     """
     free = len(instance.free_kinds)
     if not instance.is_in_order and any(load[free:] for load in loads):
-        return cuts_by_chunks(instance, everything(instance), loads)
-    loads = [load[:free] for load in loads]
-    search = _Search(instance, loads, min(tries, _TRIES_BEFORE_ALL))
+        return _of_all_ways(instance, loads)[0]
+    return _looked_for(instance, [load[:free] for load in loads], tries)[0]
+
+
+def is_never_cut(instance: Instance, loads: Sequence[Load]) -> bool:
+    """Return whether it is known that no cuts leave rank r `loads[r]` of the free kinds."""
+    loads = [load[: len(instance.free_kinds)] for load in loads]
+    cuts, is_known = _looked_for(instance, loads, _TRIES_OF_PROOF)
+    return cuts is None and is_known
+
+
+def _looked_for(instance: Instance, loads: Sequence[Load], tries: int) -> tuple[_Cuts | None, bool]:
+    """Return cuts that leave ranks their loads, None if none was found, and if that is certain."""
+    is_simple = instance.is_in_order or instance.is_uniform
+    search = _Search(instance, loads, tries if is_simple else min(tries, _TRIES_BEFORE_ALL))
     if search.place(0):
-        return tuple(search.cuts)
-    if not (instance.is_in_order or instance.is_uniform):
-        cuts = cuts_by_chunks(instance, everything(instance), loads)
-        if cuts is not None:
-            return cuts
-    if tries <= _TRIES_BEFORE_ALL:
-        return None
+        return tuple(search.cuts), True
+    if search.is_over or is_simple:
+        return None, search.is_over
+    cuts, is_known = _of_all_ways(instance, loads)
+    if is_known or tries <= _TRIES_BEFORE_ALL:
+        return cuts, is_known
     search = _Search(instance, loads, tries)
-    return tuple(search.cuts) if search.place(0) else None
+    return (tuple(search.cuts), True) if search.place(0) else (None, search.is_over)
+
+
+def _of_all_ways(instance: Instance, loads: Sequence[Load]) -> tuple[_Cuts | None, bool]:
+    """Return the same by all ways together."""
+    try:
+        return cuts_by_chunks(instance, everything(instance), loads), True
+    except TooManyError:
+        return None, False
 
 
 @dataclass(slots=True)
@@ -72,25 +94,26 @@ class Cutter:
         return self._never[loads]
 
 
-def is_never_cut(instance: Instance, loads: Sequence[Load]) -> bool:
-    """Return whether it is known that no cuts leave rank r `loads[r]` of the free kinds."""
-    loads = [load[: len(instance.free_kinds)] for load in loads]
-    search = _Search(instance, loads, _TRIES_OF_PROOF)
-    if search.place(0):
-        return False
-    return search.is_over or has_no_way(instance, loads)
-
-
 class _Search:
-    """Depth-first search over the cuts; what led nowhere is not tried again."""
+    """Depth-first search over the cuts; what led nowhere is not tried again.
+
+    Layers by kind are one number with a field of bits a kind, the highest of which stays free: it
+    tells whether what is taken is more than what is left.
+    """
 
     def __init__(self, instance: Instance, loads: Sequence[Load], tries: int) -> None:
         free = list(instance.free_kinds)
+        width = instance.block_count.bit_length() + 1
+        places = [width * place for place in range(len(free))]
+        self._borrow = sum(1 << place + width - 1 for place in places)
+        counts = instance.prefix_counts[:, free].tolist()
+        self._prefix = [_packed(row, places) for row in counts]
         self._holders = instance.holders
-        self._prefix = [tuple(row) for row in instance.prefix_counts[:, free].tolist()]
-        self._left = [list(load) for load in loads]
+        self._left = [_packed(load, places) for load in loads]
+        self._blocks = [sum(load) for load in loads]
         self._parts = [instance.holders.count(rank) for rank in range(instance.stage_count)]
         self._places: list[list[int]] = places_of(instance).T.tolist()
+        self._ordered: dict[tuple[int, int], list[int]] = {}
         self._dead: set[tuple[object, ...]] = set()
         self._tries = tries
         self.cuts = [0]
@@ -102,45 +125,56 @@ class _Search:
 
     def place(self, stage: int) -> bool:
         """Cut behind virtual stage `stage` and all that follow; return whether it can be done."""
+        start = self.cuts[-1]
         if stage == len(self._holders):
-            return self.cuts[-1] == len(self._prefix) - 1
-        key = (stage, self.cuts[-1], tuple(tuple(left) for left in self._left))
+            return start == len(self._prefix) - 1
+        key = (stage, start, *self._left)
         if key in self._dead or self._tries <= 0:
             return False
         self._tries -= 1
         rank = self._holders[stage]
+        left, borrow, passed = self._left[rank], self._borrow, self._prefix[start]
         earliest, latest = self._places[stage + 1]
         for length in self._lengths(rank):
-            if not earliest <= self.cuts[-1] + length <= latest:
+            if not earliest <= start + length <= latest:
                 continue
-            taken = self._taken(length)
-            if taken is None or any(t > a for t, a in zip(taken, self._left[rank], strict=True)):
+            rest = (left | borrow) - (self._prefix[start + length] - passed)
+            if rest & borrow != borrow:
                 continue
-            self._move(rank, taken, length, 1)
+            self._move(rank, length, 1, rest ^ borrow)
             if self.place(stage + 1):
                 return True
-            self._move(rank, taken, length, -1)
+            self._move(rank, length, -1, left)
         self._dead.add(key)
         return False
 
     def _lengths(self, rank: int) -> list[int]:
-        left, parts = sum(self._left[rank]), self._parts[rank]
-        if parts == 1:
-            return [left] if left else []
-        even = left / parts
-        return sorted(range(1, left - parts + 2), key=lambda length: abs(length - even))
+        """Return how long the next part of a rank may be, an even share first."""
+        left, parts = self._blocks[rank], self._parts[rank]
+        known = self._ordered.get((left, parts))
+        if known is None:
+            known = _by_evenness(left, parts)
+            self._ordered[left, parts] = known
+        return known
 
-    def _taken(self, length: int) -> list[int] | None:
-        start, end = self.cuts[-1], self.cuts[-1] + length
-        if end >= len(self._prefix):
-            return None
-        return [b - a for a, b in zip(self._prefix[start], self._prefix[end], strict=True)]
-
-    def _move(self, rank: int, taken: Sequence[int], length: int, sign: int) -> None:
-        for place, number in enumerate(taken):
-            self._left[rank][place] -= sign * number
+    def _move(self, rank: int, length: int, sign: int, left: int) -> None:
+        self._left[rank] = left
+        self._blocks[rank] -= sign * length
         self._parts[rank] -= sign
         if sign > 0:
             self.cuts.append(self.cuts[-1] + length)
         else:
             self.cuts.pop()
+
+
+def _packed(counts: Sequence[int], places: Sequence[int]) -> int:
+    """Return counts as fields of bits that begin at places."""
+    return sum(count << place for count, place in zip(counts, places, strict=True))
+
+
+def _by_evenness(left: int, parts: int) -> list[int]:
+    """Return how long one of some parts of so many blocks may be, near an even share first."""
+    if parts == 1:
+        return [left] if left else []
+    even = left / parts
+    return sorted(range(1, left - parts + 2), key=lambda length: abs(length - even))

@@ -13,6 +13,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
+from typing import Literal
 
 import numpy as np
 
@@ -20,6 +22,10 @@ from planner.cost.configuration import Floats
 from planner.ilp.instance import Instance, Kind
 
 _SLOPES_MOST = 12
+_KEPT = 6  # three measures of a configuration, and of the one before it
+
+Measure = Literal["fill", "pace", "both"]
+"""What a rank costs: its fill, its pace, or omega, the paces of all micro-batches and the end."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -39,15 +45,36 @@ class PricedChain:
         return np.stack([self.prices[k].min(axis=2) for k in self.instance.free_kinds])
 
 
-def cost_chain(instance: Instance, costs: Sequence[Floats], base: Floats) -> PricedChain:
-    """Return costs [stages, choices] by kind with memory priced; `base` [stages] is a rank's."""
-    grid = price_grid(instance, costs)
+def cost_chain(instance: Instance, measure: Measure, base: Floats) -> PricedChain:
+    """Return what layers cost with memory priced; `base` [stages] is a rank's own cost."""
+    grid, prices = _priced(instance.kinds, measure, instance.repeat_count)
     slack = instance.capacity_bytes - instance.stage_bytes - least_transient(instance)
+    return _chain(instance, prices, base[:, None] - grid * slack[:, None])
+
+
+@lru_cache(maxsize=_KEPT)
+def _priced(
+    kinds: tuple[Kind, ...], measure: Measure, repeat_count: float
+) -> tuple[Floats, tuple[Floats, ...]]:
+    """Return every rank's lambda [stages, grid], and prices by kind [stages, grid, choices].
+
+    Both are those of the layers alone: instances of one configuration with other windows for the
+    cuts share them.
+    """
+    costs = [_cost(kind, measure, repeat_count) for kind in kinds]
+    grid = _price_grid(kinds, costs)
     prices = tuple(
         cost[:, None, :] + grid[:, :, None] * kind.memory[:, None, :]
-        for kind, cost in zip(instance.kinds, costs, strict=True)
+        for kind, cost in zip(kinds, costs, strict=True)
     )
-    return _chain(instance, prices, base[:, None] - grid * slack[:, None])
+    return grid, prices
+
+
+def _cost(kind: Kind, measure: Measure, repeat_count: float) -> Floats:
+    """Return what a layer costs under every choice, [stages, choices]."""
+    if measure == "both":
+        return scaled(kind, repeat_count)
+    return kind.fill if measure == "fill" else kind.pace
 
 
 def memory_chain(instance: Instance, host_ratios: Floats) -> PricedChain:
@@ -82,13 +109,14 @@ def least_transient(instance: Instance) -> Floats:
     return least
 
 
-def price_grid(instance: Instance, costs: Sequence[Floats]) -> Floats:
-    """Return every rank's lambda: 0 and the hull slopes of the blocks it may hold, [stages, grid].
+def _price_grid(kinds: Sequence[Kind], costs: Sequence[Floats]) -> Floats:
+    """Return 0 and the hull slopes of the blocks that each rank may hold, [stages, grid].
 
     A pinned layer's slopes are left out: it is one of many, and any price gives a bound.
     """
-    slopes = [np.zeros((instance.stage_count, 1))]
-    slopes += [hull_slopes(costs[k], instance.kinds[k].memory) for k in instance.free_kinds]
+    free = [k for k, kind in enumerate(kinds) if kind.pinned_stage is None]
+    slopes = [np.zeros((len(kinds[0].memory), 1))]
+    slopes += [hull_slopes(costs[k], kinds[k].memory) for k in free]
     return np.concatenate(slopes, axis=1)
 
 

@@ -1,7 +1,7 @@
 """Enumeration: one configuration settled without branching, where its bound is close.
 
 The program's relaxation prices the rows; with these, all patterns of each rank that a plan below
-the cutoff may have are enumerated (`planner.ilp.patterns`) and the best of them put together
+the cutoff may have are enumerated (`planner.ilp.listing`) and the best of them put together
 (`planner.ilp.sweep`).
 """
 
@@ -13,13 +13,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from planner.cost.configuration import Floats
+from planner.cost.configuration import Floats, Integers
 from planner.ilp.cutting import cuts_with_loads
 from planner.ilp.formulation import Formulation, constant_fill
 from planner.ilp.instance import Assignment, Instance
+from planner.ilp.listing import patterns_of_load
 from planner.ilp.loads import Load, loads_of, with_pinned
 from planner.ilp.multipliers import Multipliers, multipliers
-from planner.ilp.patterns import Ceilings, Patterns, TooManyError, patterns_of, rank_columns
+from planner.ilp.patterns import Ceilings, Columns, Patterns, TooManyError, rank_columns
 from planner.ilp.reduction import Reduction
 from planner.ilp.sharpening import Tables
 from planner.ilp.solver import SolverName, relaxed_prices
@@ -28,7 +29,7 @@ from planner.ilp.transitions import steps_of
 
 _LOADS_MOST = 2000
 _SUMS_MOST = 400_000
-_PATTERNS_MOST = 8000
+_PATTERNS_MOST = 2500
 _EASING = 1e-9
 
 
@@ -147,9 +148,8 @@ def _patterns(
         if left < 0.0 or not own:
             return None
         columns = rank_columns(instance, rank, reduced=reduced, most=pricing.made.reduction.most)
-        held = [with_pinned(instance, rank, load) for load in own]
-        ceilings = pricing.ceilings(rank, left)
-        one = patterns_of(columns, held, ceilings, most=_PATTERNS_MOST, deadline=deadline)
+        held = [np.array(with_pinned(instance, rank, load)) for load in own]
+        one = _of_loads(columns, held, pricing.ceilings(rank, left), deadline=deadline)
         if not len(one.load):
             return None
         spent[rank] = max(float(one.excess.min()), 0.0)
@@ -160,6 +160,24 @@ def _patterns(
         for one, most in zip(found, left_over.tolist(), strict=True)
     ]
     return kept if all(len(one.load) for one in kept) else None
+
+
+def _of_loads(
+    columns: Columns, held: Sequence[Integers], ceilings: Ceilings, *, deadline: float
+) -> Patterns:
+    """Return the patterns of all loads of a rank, each `held` [kinds].
+
+    Raises:
+        TooManyError: if there are too many, or it gets too late.
+    """
+    return Patterns.together(
+        [
+            patterns_of_load(columns, load, ceilings, most=_PATTERNS_MOST, deadline=deadline).at(
+                place
+            )
+            for place, load in enumerate(held)
+        ]
+    )
 
 
 def _assembled(

@@ -208,8 +208,9 @@ class Frontier:
 
         The first places of a heap hold small keys, if not the smallest: enough to price ahead.
         """
-        near = sorted(self._heap[: _NEAR_HEAD * count])
-        return [index for _, index in near if self.stages[index] == stage][:count]
+        near = [index for _, index in sorted(self._heap[: _NEAR_HEAD * count])]
+        looked_into = (self.stages[near] == stage).tolist() if near else []
+        return [index for index, is_so in zip(near, looked_into, strict=True) if is_so][:count]
 
     def push(self, index: int, key: float) -> None:
         """Let a configuration wait again under a key that is no lower than before."""

@@ -11,11 +11,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass, fields
 
 import numpy as np
+import numpy.typing as npt
 
 from planner.cost.configuration import Floats, Integers
 from planner.ilp.assembly import Shape
 
 _IN_ORDER_MOST = 32
+
+Groups = npt.NDArray[np.int8]
+"""Groups of ranks by their number, -1 of no rank; there may be many of these, and few groups."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,7 +31,7 @@ class Ranks:
     every rank holds at the least, `meets` how many exchanges a rank takes part in. A group without
     ranks has a `size` of 0 and repeats another one's numbers. `order` [places, rows] are the groups
     along the pipeline where every rank holds one part of the chain, in their order; behind the last
-    rank, and elsewhere, it is -1.
+    rank, and elsewhere, it is -1. There are no places where nobody asks for the order.
     """
 
     table_rows: Integers
@@ -42,7 +46,7 @@ class Ranks:
     meets: Floats
     first: Integers
     last: Integers
-    order: Integers
+    order: Groups
 
 
 def picked(ranks: Ranks, members: Integers, table_rows: Integers) -> Ranks:
@@ -60,7 +64,7 @@ def of_rows(ranks: Ranks, rows: Integers) -> Ranks:
     return picked(ranks, rows, ranks.table_rows[rows])
 
 
-def ranks_of(shapes: Sequence[Shape], *, part_count: int) -> Ranks:
+def ranks_of(shapes: Sequence[Shape], *, part_count: int, is_ordered: bool) -> Ranks:
     """Return ranks in groups, not placed in tables yet.
 
     Ranks on one kind of device are in up to `part_count` groups beside those of the embedding and
@@ -86,15 +90,18 @@ def ranks_of(shapes: Sequence[Shape], *, part_count: int) -> Ranks:
         meets=meets,
         first=np.zeros(len(shapes), dtype=np.int64),
         last=np.where(is_same, 0, 1),
-        order=_order(shapes, members),
+        order=_order(shapes, members, _IN_ORDER_MOST if is_ordered else 0),
     )
 
 
-def _order(shapes: Sequence[Shape], members: Sequence[list[list[int]]]) -> Integers:
-    """Return the group of every rank where ranks are in the order of the chain, [places, rows]."""
-    order = np.full((_IN_ORDER_MOST, len(shapes)), -1, dtype=np.int64)
+def _order(shapes: Sequence[Shape], members: Sequence[list[list[int]]], most: int) -> Groups:
+    """Return the group of every rank where ranks are in the order of the chain, [places, rows].
+
+    It is not said of pipelines with more than `most` ranks.
+    """
+    order = np.full((most, len(shapes)), -1, dtype=np.int8)
     for row, (shape, groups) in enumerate(zip(shapes, members, strict=True)):
-        if shape.degree <= _IN_ORDER_MOST and shape.holders == tuple(range(shape.degree)):
+        if shape.degree <= most and shape.holders == tuple(range(shape.degree)):
             for group, ranks in enumerate(groups):
                 order[ranks, row] = group
     return order

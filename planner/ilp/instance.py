@@ -20,9 +20,11 @@ from numpy.typing import NDArray
 from planner.cost.configuration import Floats, Integers
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Kind:
     """`count` identical layers with their choices; arrays are [stages, choices].
+
+    It equals itself alone.
 
     `kept` are the activations of one micro-batch, which `memory` has in it. `choice` maps each
     choice to its place in the table that it came from.

@@ -123,10 +123,10 @@ class Knapsack:
     @cached_property
     def prices(self) -> Floats:
         """Return lambda: 0 and the hull slopes of every kind, [prices]."""
-        slopes = [0.0]
+        slopes = {0.0}
         for own in self.frame.members:
-            slopes.extend(hull_slopes(self.cost[own], self.memory[own]))
-        return np.unique(np.array(slopes))
+            slopes.update(hull_slopes(self.cost[own], self.memory[own]))
+        return np.array(sorted(slopes))
 
     @cached_property
     def least_priced(self) -> Floats:
@@ -162,10 +162,11 @@ class Knapsack:
         loads = held[:, :kinds].astype(np.float64)
         priced = np.minimum(self.least_priced, _NEVER).reshape(kinds, -1)
         total = (loads @ priced).reshape(len(held), *shape)
-        bound = total - self.prices * (self.capacity - self.thresholds)[:, None]
-        bound += self.least_beyond.min(axis=0)
+        paid = self.prices * (self.capacity - self.thresholds)[:, None]
+        bound = total + (self.least_beyond.min(axis=0) - paid)
         best = bound.argmax(axis=2)
-        least = np.take_along_axis(bound, best[:, :, None], axis=2)[:, :, 0]
+        flat = bound.reshape(-1, len(self.prices))
+        least = flat[np.arange(len(flat)), best.ravel()].reshape(best.shape)
         absent = np.asarray(held[:, kinds:].any(axis=1))[:, None] | (least > _NEVER / 2.0)
         return np.where(absent, np.inf, least), self.prices[best]
 

@@ -17,6 +17,7 @@ from planner.ilp.chunks import cuts_by_chunks
 from planner.ilp.edges import loads_at_cuts
 from planner.ilp.instance import Assignment, Instance, evaluate
 from planner.ilp.levels import everything
+from planner.ilp.patterns import TooManyError
 
 
 def leanest_cuts(
@@ -40,7 +41,10 @@ def leanest_cuts(
         return np.asarray(over[rank] + np.maximum(more, 0.0))
 
     loads = loads_at_cuts(instance, assignment.cuts)
-    return cuts_by_chunks(instance, everything(instance), loads, excess=excess)
+    try:
+        return cuts_by_chunks(instance, everything(instance), loads, excess=excess)
+    except TooManyError:
+        return None
 
 
 def _mean_kept(instance: Instance, assignment: Assignment) -> Floats:

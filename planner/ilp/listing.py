@@ -1,7 +1,7 @@
 """Listing: the patterns of one load of a rank, by letting choices take over layers in turn.
 
-What `planner.ilp.patterns` does for many loads at once is done here for one, and no largest
-transient: with the load known, so is what memory every set of layers comes to.
+With the load known, so is what memory every set of layers comes to, and what it costs to bring that
+to the rank's room.
 """
 
 from __future__ import annotations
@@ -60,10 +60,10 @@ def patterns_of_load(
     for place in range(len(search.others)):
         check_deadline(deadline)
         sets = search.extended(sets, place)
-        if len(sets.reduced) > _CROWD:
-            sets = search.unbeaten(sets, lambda: check_deadline(deadline))
         if len(sets.reduced) > most:
             raise TooManyError
+        if len(sets.reduced) > _CROWD:
+            sets = search.unbeaten(sets, lambda: check_deadline(deadline))
     counts = search.counts(sets)
     return undominated_patterns(_patterns(columns, counts, ceilings))
 
@@ -72,7 +72,8 @@ def _bases(columns: Columns, held: Integers) -> dict[int, int] | None:
     """Return the base of each kind that is held, None where a kind has no choice."""
     found: dict[int, int] = {}
     for kind in np.flatnonzero(held).tolist():
-        own = np.flatnonzero((columns.kind == kind) & (columns.most > 0))
+        usable = (columns.kind == kind) & (columns.most > 0)
+        own = np.flatnonzero(usable & np.isfinite(columns.reduced))
         if not len(own):
             return None
         found[kind] = int(own[columns.reduced[own].argmin()])
@@ -84,11 +85,13 @@ class _Sets:
     """Layers under others than their bases: reduced cost and what they take, with the bases.
 
     `which` [sets, others] counts them, `used` [sets, kinds] how many of each kind they are;
-    `measures` [sets, 5] are fill, pace, end, memory and host.
+    `measures` [sets, 5] are fill, pace, end, memory and host, `transient` [sets] is the largest
+    without the bases'.
     """
 
     reduced: Floats
     measures: Floats
+    transient: Floats
     used: Integers
     which: Integers
 
@@ -97,6 +100,7 @@ class _Sets:
         return _Sets(
             reduced=self.reduced[rows],
             measures=self.measures[rows],
+            transient=self.transient[rows],
             used=self.used[rows],
             which=self.which[rows],
         )
@@ -116,10 +120,26 @@ class _Search:
         """Return the choices besides the bases that the gap pays, cheapest first."""
         columns = self.columns
         mine = np.isin(columns.kind, list(self.bases)) & (columns.most > 0)
-        mine &= columns.reduced <= self.ceilings.gap
+        mine &= self.beyond <= self.ceilings.gap
         mine[list(self.bases.values())] = False
         places = np.flatnonzero(mine)
-        return places[np.argsort(columns.reduced[places], kind="stable")]
+        return places[np.argsort(self.beyond[places], kind="stable")]
+
+    @cached_property
+    def beyond(self) -> Floats:
+        """Return the reduced cost of a layer beyond its base's, [columns]."""
+        least = np.zeros(int(self.columns.kind.max()) + 1)
+        for kind, base in self.bases.items():
+            least[kind] = self.columns.reduced[base]
+        return np.asarray(self.columns.reduced - least[self.columns.kind])
+
+    @cached_property
+    def resting(self) -> Floats:
+        """Return the transients of the bases, [kinds]; 0 of kinds without layers."""
+        found = np.zeros(len(self.held))
+        for kind, base in self.bases.items():
+            found[kind] = self.columns.transient[base]
+        return found
 
     @cached_property
     def measures(self) -> Floats:
@@ -142,13 +162,19 @@ class _Search:
         [others + 1] each; a byte left free costs its price if no choice takes it for less.
         """
         memory = self.added[:, _MEMORY]
-        cost = self.columns.reduced[self.others]
+        cost = self.beyond[self.others]
         less, more = np.full(len(cost) + 1, np.inf), np.full(len(cost) + 1, np.inf)
         np.divide(cost, -memory, out=less[:-1], where=memory < 0.0)
         np.divide(cost, memory, out=more[:-1], where=memory > 0.0)
         less = np.minimum.accumulate(less[::-1])[::-1]
         more = np.minimum.accumulate(more[::-1])[::-1]
         return less, np.minimum(more, self.ceilings.memory_price)
+
+    @cached_property
+    def largest(self) -> Floats:
+        """Return the largest transient of the bases and of the choices left, [others + 1]."""
+        own = np.append(self.columns.transient[self.others], self.resting.max(initial=0.0))
+        return np.asarray(np.maximum.accumulate(own[::-1])[::-1])
 
     @cached_property
     def falls(self) -> Floats:
@@ -174,6 +200,7 @@ class _Search:
         return _Sets(
             reduced=np.array([reduced]),
             measures=total[None, :],
+            transient=np.zeros(1),
             used=np.zeros((1, len(self.held)), dtype=np.int64),
             which=np.zeros((1, len(self.others)), dtype=np.int64),
         )
@@ -187,14 +214,15 @@ class _Search:
         sets.which[rows, places] += 1
         return replace(
             sets,
-            reduced=sets.reduced + self.columns.reduced[columns],
+            reduced=sets.reduced + self.beyond[columns],
             measures=sets.measures + self.added[places],
+            transient=np.maximum(sets.transient, self.columns.transient[columns]),
         )
 
     def extended(self, sets: _Sets, place: int) -> _Sets:
         """Return the sets with any number of layers of one more choice that may be in a plan."""
         column = int(self.others[place])
-        kind, cost = int(self.columns.kind[column]), float(self.columns.reduced[column])
+        kind, cost = int(self.columns.kind[column]), float(self.beyond[column])
         most = min(int(self.columns.most[column]), int(self.held[kind]))
         if cost > 0.0:
             most = min(most, int(self.ceilings.gap / cost * (1.0 + _ROUNDING)))
@@ -209,6 +237,11 @@ class _Search:
             grown,
             reduced=grown.reduced + cost * number,
             measures=grown.measures + number[:, None] * self.added[place],
+            transient=np.where(
+                number > 0,
+                np.maximum(grown.transient, self.columns.transient[column]),
+                grown.transient,
+            ),
         )
         return grown.of(self._may_lead_to_a_plan(grown, place + 1))
 
@@ -216,17 +249,32 @@ class _Search:
         """Return which sets the choices from `place` on may complete within the ceilings."""
         ceilings = self.ceilings
         less, more = self.rates[0][place], self.rates[1][place]
-        memory = sets.measures[:, _MEMORY]
+        left = (self.held[None, :] - sets.used).astype(np.float64)
+        memory, transient = sets.measures[:, _MEMORY], self._transient(sets, left, place)
         room = ceilings.capacity * (1.0 + _NOISE)
-        over, free = np.maximum(memory - room, 0.0), np.maximum(ceilings.capacity - memory, 0.0)
+        over = np.maximum(memory + transient - room, 0.0)
+        most = np.maximum(transient, self.largest[place])
+        free = np.maximum(ceilings.capacity - memory - most, 0.0)
         paid = over * min(less, _NEVER) + free * more
         kept = sets.reduced + paid <= ceilings.gap
-        left = (self.held[None, :] - sets.used).astype(np.float64)
         least = sets.measures + np.tensordot(left, self.falls[place], axes=1)
         pace, end = ceilings.own_pace + least[:, 1], ceilings.own_end + least[:, 2]
         kept &= (pace <= ceilings.pace) & (end <= ceilings.end)
         kept &= ceilings.repeats * pace + end <= ceilings.both
         return np.asarray(kept & (least[:, 4] <= ceilings.host))
+
+    def _transient(self, sets: _Sets, left: Floats, place: int) -> Floats:
+        """Return the largest transient at the least, [sets].
+
+        A base keeps layers, and its transient, if the gap does not pay for others in their place.
+        """
+        if not self.resting.any() or place == len(self.others):
+            stays = left > 0.0
+        else:
+            cheapest = float(self.beyond[self.others[place]])
+            stays = left * cheapest > (self.ceilings.gap - sets.reduced)[:, None]
+        resting = np.where(stays, self.resting, 0.0).max(axis=1)
+        return np.asarray(np.maximum(sets.transient, resting))
 
     @cached_property
     def compared(self) -> Integers:
@@ -245,9 +293,13 @@ class _Search:
         """Return the sets that no other with as many layers of each kind or fewer beats.
 
         Whatever completes the one completes the other, as it leaves as many layers to their bases.
+        Where bases have transients it leaves no more, as these count until no layer is left.
         """
-        kinds = np.flatnonzero(self.held)
-        measures = np.concatenate([sets.measures[:, self.compared], sets.used[:, kinds]], axis=1).T
+        used = sets.used[:, np.flatnonzero(self.held)]
+        own = [sets.measures[:, self.compared], used]
+        if self.columns.transient.any():
+            own += [-used, sets.transient[:, None]]
+        measures = np.concatenate(own, axis=1).T
         order = np.lexsort(measures[::-1])
         return sets.of(np.sort(order[unbeaten_of(measures[:, order], check=check)]))
 
@@ -263,8 +315,10 @@ class _Search:
 def _patterns(columns: Columns, counts: Integers, ceilings: Ceilings) -> Patterns:
     """Return layers by column [patterns, columns] as patterns, those within the ceilings."""
     whole = counts.astype(np.float64)
-    memory = whole @ columns.memory
-    excess = whole @ columns.reduced + ceilings.memory_price * (ceilings.capacity - memory)
+    transient = np.where(counts > 0, columns.transient, 0.0).max(axis=1, initial=0.0)
+    memory = whole @ columns.memory + transient
+    reduced = np.where(np.isfinite(columns.reduced), columns.reduced, 0.0)
+    excess = whole @ reduced + ceilings.memory_price * (ceilings.capacity - memory)
     found = Patterns(
         load=np.zeros(len(counts), dtype=np.int64),
         excess=excess,

@@ -15,15 +15,25 @@ Load = tuple[int, ...]
 
 _STATES_MOST = 4000
 _CODES_MOST = 300_000
+_MARKS_MOST = 1_000_000
 
 
 def loads_of(instance: Instance, windows: Windows, *, most: int) -> list[list[Load]] | None:
     """Return the loads that each rank may have, None where there are more than `most` in all."""
+    every = held_of(instance, windows, most=most)
+    return None if every is None else [as_loads(own) for own in every]
+
+
+def held_of(instance: Instance, windows: Windows, *, most: int) -> list[Integers] | None:
+    """Return the same as arrays by rank, [loads, free kinds]: there may be many."""
     if windows.cuts is not None:
-        every = _by_cuts(instance, windows.cuts, most)
-    else:
-        every = _by_counts(instance, windows, most)
-    return every
+        return _by_cuts(instance, windows.cuts, most)
+    return _by_counts(instance, windows, most)
+
+
+def as_loads(held: Integers) -> list[Load]:
+    """Return loads [loads, free kinds] one by one."""
+    return list(map(tuple, held.tolist()))
 
 
 def has_few_sums(instance: Instance) -> bool:
@@ -34,10 +44,10 @@ def has_few_sums(instance: Instance) -> bool:
     return int(np.prod(counts)) <= _STATES_MOST
 
 
-def _by_cuts(instance: Instance, cuts: Integers, most: int) -> list[list[Load]] | None:
+def _by_cuts(instance: Instance, cuts: Integers, most: int) -> list[Integers] | None:
     """Return the loads between all places of neighbouring cuts."""
     prefix = instance.prefix_counts[:, list(instance.free_kinds)]
-    found: list[list[Load]] = []
+    found: list[Integers] = []
     total = 0
     for rank in range(instance.stage_count):
         own: dict[Load, None] = {}
@@ -47,14 +57,14 @@ def _by_cuts(instance: Instance, cuts: Integers, most: int) -> list[list[Load]] 
             if total + len(own) > most:
                 return None
         total += len(own)
-        found.append(list(own))
+        found.append(np.array(list(own), dtype=np.int64).reshape(len(own), prefix.shape[1]))
     return found
 
 
-def _by_counts(instance: Instance, windows: Windows, most: int) -> list[list[Load]] | None:
+def _by_counts(instance: Instance, windows: Windows, most: int) -> list[Integers] | None:
     """Return the loads within the windows of the kinds and of their sum that cuts can leave."""
     free = list(instance.free_kinds)
-    found: list[list[Load]] = []
+    found: list[Integers] = []
     total = 0
     for rank in range(instance.stage_count):
         held = _held_within(instance, windows, rank, most)
@@ -63,8 +73,7 @@ def _by_counts(instance: Instance, windows: Windows, most: int) -> list[list[Loa
         blocks = held.sum(axis=1)
         inside = (held >= windows.sure[rank, free]) & (held <= windows.room[rank, free])
         enough = (blocks >= windows.least[rank]) & (blocks <= windows.most[rank])
-        kept = inside.all(axis=1) & enough
-        own = [tuple(load) for load in held[kept].tolist()]
+        own = held[inside.all(axis=1) & enough]
         total += len(own)
         if total > most:
             return None
@@ -86,8 +95,16 @@ def loads_within(
         blocks = held.sum(axis=1)
         mask = (blocks >= windows.least[rank]) & (blocks <= windows.most[rank])
         codes = _codes_of_rank(instance, rank, int(windows.most[rank]))
-        found.append(mask if codes is None else mask & np.isin(held @ weights, codes))
+        found.append(mask if codes is None else mask & _are_among(held @ weights, codes))
     return found
+
+
+def _are_among(values: Integers, codes: Integers) -> Booleans:
+    """Return whether values are among codes, which are in order, [values]."""
+    if not len(codes):
+        return np.zeros(len(values), dtype=bool)
+    places = np.minimum(np.searchsorted(codes, values), len(codes) - 1)
+    return np.asarray(codes[places] == values)
 
 
 def _held_within(instance: Instance, windows: Windows, rank: int, most: int) -> Integers | None:
@@ -138,6 +155,7 @@ def _codes_of_rank(instance: Instance, rank: int, most: int) -> Integers | None:
     """
     parts = _parts_of_rank(instance.holders, rank)
     left = sum(count for _, count in parts)
+    base, digits = instance.block_count + 1, len(instance.free_kinds)
     codes, sizes = np.zeros(1, dtype=np.int64), np.zeros(1, dtype=np.int64)
     for first, count in parts:
         left -= count
@@ -147,11 +165,19 @@ def _codes_of_rank(instance: Instance, rank: int, most: int) -> Integers | None:
         segments, lengths = _segments(instance, first, count, longest)
         if len(codes) * len(segments) > _CODES_MOST:
             return None
-        codes = (codes[:, None] + segments[None, :]).ravel()
-        sizes = (sizes[:, None] + lengths[None, :]).ravel()
-        codes, places = np.unique(codes[sizes <= most - left], return_index=True)
-        sizes = sizes[sizes <= most - left][places]
+        is_short = sizes[:, None] + lengths[None, :] <= most - left
+        codes = _different((codes[:, None] + segments[None, :])[is_short], base**digits)
+        sizes = (codes[:, None] // load_weights(instance) % base).sum(axis=1)
     return codes
+
+
+def _different(codes: Integers, count: int) -> Integers:
+    """Return the different ones of codes below `count`, in order."""
+    if count > _MARKS_MOST:
+        return np.unique(codes)
+    marks = np.zeros(count, dtype=bool)
+    marks[codes] = True
+    return np.flatnonzero(marks)
 
 
 def _parts_of_rank(holders: Sequence[int], rank: int) -> list[tuple[int, int]]:

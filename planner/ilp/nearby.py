@@ -7,7 +7,7 @@ transient the price of memory is another, and so are the patterns near the least
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -103,12 +103,7 @@ def _near(
                 raise TooManyError
     if not parts:
         parts = [_nothing(rank)]
-    every = Patterns(
-        **{
-            field.name: np.concatenate([getattr(part, field.name) for part in parts])
-            for field in fields(Patterns)
-        }
-    )
+    every = Patterns.together(parts)
     return every, _costs(rank, every)
 
 

@@ -26,6 +26,7 @@ from functools import cached_property
 import numpy as np
 
 from planner.cost.configuration import Booleans, Floats, Integers
+from planner.ilp.grouping import Groups
 from planner.ilp.pools import Pools
 from planner.ilp.rooms import Rooms
 
@@ -47,7 +48,7 @@ class Ordered:
 
     pools: Pools
     runs: Runs
-    order: Integers
+    order: Groups
 
     def of_rows(self, rows: Integers) -> Ordered:
         """Return some of the rows."""
@@ -126,7 +127,7 @@ class _Lines:
     offset: Floats
     size: Floats
     runs: Runs
-    order: Integers
+    order: Groups
 
     def of_rows(self, rows: Integers) -> _Lines:
         return replace(
@@ -186,13 +187,13 @@ class _Lines:
         return ranks
 
     @cached_property
-    def _reversed(self) -> Integers:
+    def _reversed(self) -> Groups:
         """Return the groups of the ranks from the last one back."""
         places = self._ranks - 1 - np.arange(len(self.order))[:, None]
         groups = np.take_along_axis(self.order, np.maximum(places, 0), axis=0)
         return np.where(places >= 0, groups, -1)
 
-    def _ends(self, limits: Floats, order: Integers, runs: Runs) -> Floats:
+    def _ends(self, limits: Floats, order: Groups, runs: Runs) -> Floats:
         """Return how far ranks take the chain, each from the one before on, [ranks + 1, rows].
 
         It is -inf from the first one on that costs too much by itself.
@@ -208,7 +209,7 @@ class _Lines:
                 ends[place + 1, :count] = np.minimum(end, self._blocks - behind)
         return ends
 
-    def _taken(self, groups: Integers, at: Floats, limits: Floats, runs: Runs) -> Floats:
+    def _taken(self, groups: Groups, at: Floats, limits: Floats, runs: Runs) -> Floats:
         """Return how many blocks behind `at` a rank of each row's group takes, [rows]."""
         rows = np.arange(len(groups))
         offset = self.offset[:, groups, rows]

@@ -46,7 +46,7 @@ def least_cost(
 
     With less `effort`, the sets of layers looked at at a time, bounds are weaker. Where one largest
     transient is not looked into to the end, the bound is what was looked at: others are looked into
-    as far as that and no further, as more would not raise it.
+    as far as that and no further, and not at all with a bound beyond, as more would not raise it.
     """
     held = np.array(layers, dtype=np.int64)
     best = Packing(lower=upper, cost=float("inf"))
@@ -56,6 +56,8 @@ def least_cost(
         bound, limit = float(bounds.values[place]), min(upper, best.cost)
         if limit - bound <= _ROUNDING * abs(limit):
             lower = min(lower, bound)
+            break
+        if bound >= lower:
             break
         if bounds.raised(place, limit):
             continue

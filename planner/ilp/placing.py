@@ -19,7 +19,7 @@ import numpy as np
 from planner.cost.configuration import Integers
 from planner.ilp.branching import Branching
 from planner.ilp.instance import Assignment, Instance
-from planner.ilp.loads import loads_of, loads_within
+from planner.ilp.loads import held_of, loads_within
 from planner.ilp.patterns import TooManyError
 from planner.ilp.places import everywhere, halves, placed
 from planner.ilp.rank_loads import Linked, RankLoads, linked, loads_in_band, ranks_of
@@ -142,10 +142,10 @@ class Placing:
         Those `known` of wider windows are priced again only if they may go together.
         """
         if known is None:
-            loads = loads_of(instance, reduced.windows, most=_LOADS_LISTED)
-            if loads is None:
+            held = held_of(instance, reduced.windows, most=_LOADS_LISTED)
+            if held is None:
                 return None
-            loads = loads_in_band(instance, loads, most=self.limit - reduced.bounds.fill_sum)
+            loads = loads_in_band(instance, held, most=self.limit - reduced.bounds.fill_sum)
             if not all(loads):
                 return []
             is_much = sum(map(len, loads)) > _LOADS_PRICED

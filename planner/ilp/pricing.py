@@ -117,8 +117,8 @@ class Pricing:
             problem.hardware,
             problem.job.stack,
         )
-        self._coarse = ranks_of(self._shapes, part_count=1)
-        self._fine = ranks_of(self._shapes, part_count=_PART_COUNT)
+        self._coarse = ranks_of(self._shapes, part_count=1, is_ordered=False)
+        self._fine = ranks_of(self._shapes, part_count=_PART_COUNT, is_ordered=True)
         self._blocks: OrderedDict[int, tuple[CostTable, ...] | _Screened] = OrderedDict()
         self._instances: OrderedDict[int, Instance] = OrderedDict()
         self._members: list[Integers] = []

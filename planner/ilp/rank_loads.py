@@ -7,11 +7,11 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from planner.cost.configuration import Booleans, Floats
+from planner.cost.configuration import Booleans, Floats, Integers
 from planner.ilp.chunks import edged_moves_by_chunks
 from planner.ilp.duals import scaled
 from planner.ilp.instance import Instance
-from planner.ilp.loads import Load
+from planner.ilp.loads import Load, as_loads
 from planner.ilp.moves import Moves, moves_by_sums, with_loads
 from planner.ilp.patterns import TooManyError
 from planner.ilp.rank import Rank, rank_of
@@ -85,10 +85,10 @@ def ranks_of(
     return found
 
 
-def loads_in_band(
-    instance: Instance, loads: Sequence[Sequence[Load]], *, most: float
-) -> list[list[Load]]:
+def loads_in_band(instance: Instance, held: Sequence[Integers], *, most: float) -> list[list[Load]]:
     """Return the loads that plans with no rho t + u above `most` may have, by the cheapest choices.
+
+    They are of those that ranks may hold by themselves, [loads, free kinds].
 
     With w_k the least omega of a layer of kind k on any rank, w times the loads of all ranks adds
     up to the same in every plan: what a rank holds is at least what the others leave.
@@ -104,10 +104,10 @@ def loads_in_band(
     least = float(own.sum() + weights @ counts) - (instance.stage_count - 1) * most
     rounding = _ROUNDING * abs(most)
     kept = []
-    for held, alone in zip(loads, own, strict=True):
-        cost = np.array(held, dtype=np.int64).reshape(len(held), len(free)) @ weights + alone
+    for loads, alone in zip(held, own, strict=True):
+        cost = loads @ weights + alone
         inside = (cost <= most + rounding) & (cost >= least - rounding)
-        kept.append([held[place] for place in np.flatnonzero(inside).tolist()])
+        kept.append(as_loads(loads[inside]))
     return kept
 
 

@@ -29,9 +29,10 @@ from planner.ilp.bounds import (
     pace_chain,
 )
 from planner.ilp.duals import PricedChain
-from planner.ilp.instance import Instance
+from planner.ilp.instance import Instance, Kind
 from planner.ilp.levels import Levels, Windows, both, everything, levels_of
 
+_KINDS_KEPT = 12
 _KEPT = 2  # a configuration is bounded, branched on and packed in turn
 _ROUNDING = 1e-9
 _ROUNDS = 8
@@ -157,7 +158,7 @@ def _most(instance: Instance, k: int, windows: Windows, limits: Sequence[_Limit]
     most = np.repeat(room[:, None].astype(np.float64), len(kind.choice), axis=1)
     for limit in limits:
         most = np.minimum(most, _affordable(_spare(limit, windows), limit.priced.chain.prices[k]))
-    return np.where(_undominated(instance, k), most, 0.0).astype(np.int64)
+    return np.where(_undominated(kind), most, 0.0).astype(np.int64)
 
 
 def _spare(limit: _Limit, windows: Windows) -> Floats:
@@ -181,9 +182,9 @@ def _affordable(spare: Floats, price: Floats) -> Floats:
     return np.asarray(np.floor(paid.min(axis=1) * (1.0 + _ROUNDING) + _ROUNDING))
 
 
-def _undominated(instance: Instance, k: int) -> Floats:
+@lru_cache(maxsize=_KINDS_KEPT)
+def _undominated(kind: Kind) -> Floats:
     """Return R3 as 1 and 0, [stages, choices]."""
-    kind = instance.kinds[k]
     columns = np.stack([kind.pace, kind.fill, kind.end, kind.memory, kind.transient, kind.host])
     no_worse = np.all(columns[:, :, :, None] <= columns[:, :, None, :], axis=0)
     equal = no_worse & np.swapaxes(no_worse, 1, 2)

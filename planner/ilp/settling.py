@@ -15,7 +15,7 @@ from planner.ilp.edges import loads_with_edges
 from planner.ilp.instance import Instance
 from planner.ilp.joining import fill_shares
 from planner.ilp.levelling import levelled
-from planner.ilp.loads import Load, loads_of
+from planner.ilp.loads import Load, held_of
 from planner.ilp.patterns import TooManyError
 from planner.ilp.places import everywhere, placed
 from planner.ilp.rank import Caps
@@ -173,9 +173,8 @@ def _loads(
     if tables is not None:
         loads = [list(table) for table in tables.both]
     else:
-        loads = loads_of(instance, reduced.windows, most=_LOADS_LISTED)
-        if loads is not None and not instance.is_uniform:
-            loads = loads_in_band(instance, loads, most=most)
+        held = held_of(instance, reduced.windows, most=_LOADS_LISTED)
+        loads = None if held is None else loads_in_band(instance, held, most=most)
     if loads is None or sum(map(len, loads)) > _LOADS_MOST:
         return None
     cuts = reduced.windows.cuts

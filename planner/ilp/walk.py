@@ -253,32 +253,39 @@ class Walk:
         if self._length_count(rank) * len(states.held) > _CELLS_MOST:
             return None
         lengths = self._lengths(rank)
-        code = np.zeros((len(states.held), len(lengths)), dtype=np.int64)
-        places = []
-        for part, reading in enumerate(self.readings):
-            at = states.places[:, part, None], lengths[None, :, part]
-            code += reading.codes[at]
-            places.append(reading.after[at])
-        blocks = states.blocks[:, None] + lengths.sum(axis=1)[None, :]
+        code = self._codes(states.places, lengths)
         load, inside = self._load_of(code, rank)
-        inside &= self._leaves_enough(blocks, rank)
-        for part, reached in enumerate(places):
-            inside &= self._ends(part, rank)[reached]
         if is_last:
             inside &= states.held[:, None] + code == self._total()
-            for part in range(len(self.readings) - 1):
-                inside &= places[part] == states.guesses[:, part, None]
         start, way = np.nonzero(inside)
-        kept = self._leaves_what_fits(states.held[start] + code[start, way], rank)
-        start, way = start[kept], way[kept]
-        ends = np.stack([part[start, way] for part in places], axis=1)
+        code, load = code[start, way], load[start, way]
+        places = [
+            reading.after[states.places[start, part], lengths[way, part]]
+            for part, reading in enumerate(self.readings)
+        ]
+        kept = self._leaves_enough(states.blocks[start] + lengths[way].sum(axis=1), rank)
+        for part, reached in enumerate(places):
+            kept &= self._ends(part, rank)[reached]
+        if is_last:
+            for part in range(len(self.readings) - 1):
+                kept &= places[part] == states.guesses[start, part]
+        kept[kept] = self._leaves_what_fits((states.held[start] + code)[kept], rank)
+        start, way, code, load = start[kept], way[kept], code[kept], load[kept]
+        ends = np.stack(places, axis=1)[kept]
         if is_last:
             name = np.zeros(len(start), dtype=np.int64)
         else:
             guesses = list(states.guesses[start].T)
-            name = self._name(states.held[start] + code[start, way], [*ends.T, *guesses])
-        key = self.codes.keys(rank, load[start, way], states.places[start], ends)
+            name = self._name(states.held[start] + code, [*ends.T, *guesses])
+        key = self.codes.keys(rank, load, states.places[start], ends)
         return _Ways(before=start, name=name, key=key, lengths=lengths[way])
+
+    def _codes(self, places: Integers, lengths: Integers) -> Integers:
+        """Return the codes of what parts from `places` on hold, [states, ways]."""
+        code = np.zeros((len(places), len(lengths)), dtype=np.int64)
+        for part, reading in enumerate(self.readings):
+            code += reading.codes[:, lengths[:, part]][places[:, part]]
+        return code
 
     def _length_count(self, rank: int) -> int:
         """Return how many lengths a rank's parts may have together."""
@@ -308,6 +315,8 @@ class Walk:
         if not len(own):
             return np.zeros_like(code), np.zeros(code.shape, dtype=bool)
         codes = own @ load_weights(self.instance)
+        if len(own) == 1:
+            return np.zeros_like(code), code == codes[0]
         order = np.argsort(codes, kind="stable")
         place = np.minimum(np.searchsorted(codes[order], code), len(own) - 1)
         return order[place], codes[order][place] == code

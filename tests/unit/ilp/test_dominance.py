@@ -38,6 +38,21 @@ def test_none_of_those_kept_beats_another() -> None:
             assert not beats.any(), f"measures {seed}"
 
 
+def test_of_many_no_earlier_one_that_is_kept_matches_another() -> None:
+    numbers = np.random.default_rng(7)
+    for count in (129, 1024, 2500):
+        measures = np.round(numbers.random((6, count)), 2)
+        measures[0] *= 1.0 + 1e-15 * numbers.integers(-3, 4, size=count)
+        measures = measures[:, np.lexsort(measures[::-1])]
+        expected: list[int] = []
+        for place, column in enumerate(measures.T):
+            most = column + np.where(np.arange(6) < 3, 1e-13, 0.0)
+            if not (measures[:, expected] <= most[:, None]).all(axis=0).any():
+                expected.append(place)
+        assert 50 < len(expected) < count
+        assert unbeaten_of(measures).tolist() == expected
+
+
 def test_neighbours_leave_out_what_others_match_alone() -> None:
     fewer = 0
     for seed in SEEDS:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from itertools import combinations_with_replacement, product
 
 import numpy as np
@@ -113,6 +114,51 @@ def test_patterns_with_a_needed_choice_are_listed_or_matched() -> None:
             assert (found.counts[:, needed[0]] > 0).all(), f"rank {seed}"
             listed += len(found.load)
     assert listed > 50
+
+
+def a_rank_of_an_enumeration(seed: int) -> tuple[Columns, np.ndarray, Ceilings]:
+    """The same with transients, kinds none of whose choices is for nothing, and one that is out."""
+    columns, held, ceilings = a_random_rank(seed)
+    numbers = np.random.default_rng(1000 + seed)
+    count = len(columns.kind)
+    reduced = columns.reduced + numbers.integers(0, 6, size=len(held))[columns.kind]
+    if count > 2:
+        reduced[int(numbers.integers(count))] = np.inf
+    transient = numbers.choice([0.0, 3.0, 8.0, 15.0], size=count)
+    return replace(columns, reduced=reduced, transient=transient), held, ceilings
+
+
+def feasible_ways(
+    columns: Columns, held: np.ndarray, ceilings: Ceilings
+) -> Iterator[tuple[float, np.ndarray]]:
+    """Yield the excess of every multiset within all ceilings but the gap, with fill, pace, end."""
+    loose = replace(ceilings, gap=float("inf"))
+    plain = replace(columns, reduced=np.zeros(len(columns.kind)))
+    for used, measures in ways_within(plain, held, loose):
+        memory = columns.memory[used].sum() + columns.transient[used].max()
+        reduced = columns.reduced[used].sum()
+        if memory <= ceilings.capacity and np.isfinite(reduced):
+            yield reduced + ceilings.memory_price * (ceilings.capacity - memory), measures
+
+
+def test_with_transients_a_pattern_is_listed_or_no_better_than_one_that_is_or_exceeds_the_gap() -> (
+    None
+):
+    listed = 0
+    for seed in SEEDS:
+        columns, held, ceilings = a_rank_of_an_enumeration(seed)
+        found = patterns_of_load(columns, held, ceilings, most=10_000, deadline=float("inf"))
+        every = list(feasible_ways(columns, held, ceilings))
+        measures = np.stack([found.fill, found.pace, found.end], axis=1)
+        beyond = [one for excess, one in every if excess > ceilings.gap]
+        known = np.concatenate([measures, np.array(beyond).reshape(-1, 3)])
+        for _, one in every:
+            assert (known <= one + 1e-9).all(axis=1).any(), f"rank {seed}"
+        for own, one in zip(found.excess, measures, strict=True):
+            same = [e for e, each in every if (np.abs(each - one) < 1e-9).all()]
+            assert min(abs(own - e) for e in same) < 1e-9, f"rank {seed}"
+        listed += len(measures)
+    assert listed > 300
 
 
 def a_rank_with_much_to_list() -> tuple[Columns, np.ndarray, Ceilings]:
