@@ -21,16 +21,38 @@ from planner.ilp.loads import Load, load_weights
 from planner.ilp.patterns import TooManyError
 
 _CELLS_MOST = 10_000_000
+_MARKS_MOST = 4_000_000
 _ROUNDING = 1e-9
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Moves:
-    """Ways of one rank from states to states, by number, and the place of its load, [moves]."""
+    """Ways of one rank from states to states, by number, and the place of its load, [moves].
+
+    Of those to one state, ones from a lesser state come first, and then ones with a lesser load.
+    """
 
     before: Integers
     after: Integers
     load: Integers
+
+
+def different(codes: Integers) -> tuple[Integers, Integers]:
+    """Return the different ones of codes that are not negative, in order, and the place of each."""
+    most = int(codes.max(initial=0))
+    if most >= _MARKS_MOST:
+        names, places = np.unique(codes, return_inverse=True)
+        return names, places
+    marks = np.zeros(most + 1, dtype=bool)
+    marks[codes] = True
+    return np.flatnonzero(marks), (np.cumsum(marks) - 1)[codes]
+
+
+def _are_among(states: Integers, some: Integers) -> Booleans:
+    """Return which of some states, by number, are among others."""
+    marks = np.zeros(int(max(states.max(initial=0), some.max(initial=0))) + 1, dtype=bool)
+    marks[some] = True
+    return np.asarray(marks[states])
 
 
 def with_loads(moves: Sequence[Moves], kept: Sequence[Booleans]) -> list[Moves]:
@@ -38,8 +60,8 @@ def with_loads(moves: Sequence[Moves], kept: Sequence[Booleans]) -> list[Moves]:
     reached = np.zeros(1, dtype=np.int64)
     found = []
     for own, mask in zip(moves, kept, strict=True):
-        inside = mask[own.load] & np.isin(own.before, reached)
-        reached = np.unique(own.after[inside])
+        inside = mask[own.load] & _are_among(own.before, reached)
+        reached = own.after[inside]
         found.append(
             Moves(before=own.before[inside], after=own.after[inside], load=own.load[inside])
         )
@@ -53,7 +75,7 @@ def numbered(
 
     `count` is the number of loads of the rank.
     """
-    names, numbers = np.unique(after, return_inverse=True)
+    names, numbers = different(after)
     width = len(names) * count
     key = np.sort(before * width + numbers * count + load)
     key = key[np.diff(key, prepend=-1) > 0]  # np.unique hashes, which is slower
@@ -101,9 +123,8 @@ def moves_by_sums(
             behind = left[:, None, column] - own[None, :, column]
             inside &= (behind >= least) & (behind <= most_left)
         start, load = np.nonzero(inside)
-        after = states[start] + (held[rank] @ weights)[load]
-        moves, states = numbered(start, after, load, max(len(own), 1))
-        found.append(moves)
+        states, after = different(states[start] + (held[rank] @ weights)[load])
+        found.append(Moves(before=start, after=after, load=load))
         if sum(len(one.load) for one in found) > most:
             raise TooManyError
     return ended(found, np.flatnonzero(states == totals @ weights))
@@ -182,7 +203,7 @@ def _chain_codes(instance: Instance) -> tuple[Integers, Integers, Integers]:
 
 def ended(moves: list[Moves], last: Integers) -> list[Moves]:
     """Return the moves with the last rank's to one of its states only, which becomes state 0."""
-    inside = np.isin(moves[-1].after, last)
+    inside = _are_among(moves[-1].after, last)
     final = moves[-1]
     moves[-1] = Moves(
         before=final.before[inside],

@@ -15,7 +15,9 @@ from planner.ilp.chunks import moves_by_chunks
 from planner.ilp.instance import Instance
 from planner.ilp.levels import Windows
 from planner.ilp.loads import Load
-from planner.ilp.moves import Moves, moves_along_the_chain, moves_by_sums
+from planner.ilp.moves import Moves, different, moves_along_the_chain, moves_by_sums
+
+_FEW_STATES = 1 << 16
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,12 +58,14 @@ def steps_along(moves: Sequence[Moves]) -> list[Step] | None:
     kept: list[Moves] = []
     alive = np.zeros(1, dtype=np.int64)
     for own in reversed(moves):
-        place = np.minimum(np.searchsorted(alive, own.after), max(len(alive) - 1, 0))
-        inside = alive[place] == own.after if len(alive) else np.zeros(len(place), dtype=bool)
-        alive, before = np.unique(own.before[inside], return_inverse=True)
-        kept.append(Moves(before=before, after=place[inside], load=own.load[inside]))
-    if not len(alive):
-        return None
+        place = np.full(int(max(own.after.max(initial=0), alive.max(initial=0))) + 1, -1)
+        place[alive] = np.arange(len(alive))
+        after = place[own.after]
+        inside = after >= 0
+        alive, before = different(own.before[inside])
+        if not len(before):
+            return None
+        kept.append(Moves(before=before, after=after[inside], load=own.load[inside]))
     return [_step(own) for own in reversed(kept)]
 
 
@@ -85,7 +89,10 @@ def _moves(
 
 
 def _step(moves: Moves) -> Step:
-    order = np.lexsort((moves.load, moves.before, moves.after))
+    """Return moves by the state that they lead to, and in their order otherwise."""
+    few = moves.after.max(initial=0) < _FEW_STATES
+    key = moves.after.astype(np.uint16) if few else moves.after  # few are sorted digit by digit
+    order = np.argsort(key, kind="stable")
     after = moves.after[order]
     return Step(
         before=moves.before[order],
