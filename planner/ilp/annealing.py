@@ -125,7 +125,7 @@ class _Walk:
         for rank, code in enumerate(walk.codes):
             own = walk.known[rank].get(code, walk.missing)
             walk.pace[rank], walk.end[rank], walk.fill[rank] = own
-        for cut in range(1, len(cuts) - 1):
+        for cut in range(1, len(cuts) - 1) if walk.added else ():
             walk._add(walk.pace, walk.fill, (cut, cuts[cut]), 1.0)
         return walk
 
@@ -183,8 +183,9 @@ class _Walk:
             passed = shift * blocks[place]
             codes[holders[cut - 1]] += passed
             codes[holders[cut]] -= passed
-            self._add(pace, fill, (cut, cuts[cut]), -1.0)
-            self._add(pace, fill, (cut, cuts[cut] + shift), 1.0)
+            if self.added:
+                self._add(pace, fill, (cut, cuts[cut]), -1.0)
+                self._add(pace, fill, (cut, cuts[cut] + shift), 1.0)
         for rank in {*holders[first - 1 : last + 1]}:
             if codes[rank] != self.codes[rank]:
                 before = self.known[rank].get(self.codes[rank], self.missing)
@@ -196,12 +197,13 @@ class _Walk:
 
     def _add(self, pace: list[float], fill: list[float], at: tuple[int, int], sign: float) -> None:
         """Add what a cut costs at a place to both its ranks, or take it away."""
-        if self.added:
-            cut, place = at
-            more = self.added[cut - 1][place]
-            for rank in (self.holders[cut - 1], self.holders[cut]):
-                pace[rank] += sign * more[0]
-                fill[rank] += sign * more[1]
+        cut, place = at
+        more_pace, more_fill = self.added[cut - 1][place]
+        first, second = self.holders[cut - 1], self.holders[cut]
+        pace[first] += sign * more_pace
+        fill[first] += sign * more_fill
+        pace[second] += sign * more_pace
+        fill[second] += sign * more_fill
 
 
 def _known(instance: Instance, loads: Sequence[Sequence[Load]]) -> list[dict[int, _Cost]]:
