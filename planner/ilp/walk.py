@@ -322,11 +322,9 @@ class Walk:
         return order[place], codes[order][place] == code
 
     def _leaves_enough(self, blocks: Integers, rank: int) -> np.ndarray:
-        left = self.instance.block_count - blocks
-        least = int(self.windows.least[rank + 1 :].sum())
-        most = int(self.windows.most[rank + 1 :].sum())
-        inside: np.ndarray = (left >= least) & (left <= most)
-        return inside
+        left, behind = self.instance.block_count - blocks, slice(rank + 1, None)
+        least, most = self.windows.least[behind].sum(), self.windows.most[behind].sum()
+        return np.asarray((left >= least) & (left <= most))
 
     def _leaves_what_fits(self, held: Integers, rank: int) -> Booleans:
         """Return whether the ranks behind may hold what coded loads leave, by every measure."""
