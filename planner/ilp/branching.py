@@ -197,7 +197,8 @@ class Branching:
             return self.limit if self._take(path, counts, tries=_TRIES_MANY) else None
 
         ranks = [
-            rank.with_load(at) for rank, at in zip(self.decomposition.ranks, path, strict=True)
+            rank.with_loads(np.array([at]))
+            for rank, at in zip(self.decomposition.ranks, path, strict=True)
         ]
         known = region.joining or Joining.of(ranks, self.fill_shares, region.box, region.weights)
         left = region.joined(known, take, limit=self.limit, deadline=self.deadline)
@@ -209,8 +210,8 @@ class Branching:
     def offer_packed(self, path: Sequence[int]) -> None:
         """Offer the plan of some loads, each packed for its own share of the step."""
         counts = []
-        for rank, load in zip(self.decomposition.ranks, path, strict=True):
-            priced = rank.priced(1.0, 1.0, Caps())
+        ranks = self.decomposition.roster.priced(1.0, 1.0, Caps())
+        for priced, load in zip(ranks, path, strict=True):
             packing = priced.packing(load, upper=self.limit, effort=_EFFORT_OPEN)
             if packing.counts is None:
                 return

@@ -50,7 +50,8 @@ class PlainLayer:
     def omega(self, ranks: Ranks) -> Floats:
         """Return the least repeats x pace + end, [rows]."""
         own = ranks.table_rows
-        omega: Floats = (ranks.repeats * self.paces[:, own] + self.ends[:, own]).min(axis=0)
+        paces, ends = (each.take(own, axis=1) for each in (self.paces, self.ends))
+        omega: Floats = (ranks.repeats * paces + ends).min(axis=0)
         return omega
 
     def fill(self, ranks: Ranks) -> Floats:
@@ -62,7 +63,7 @@ class PlainLayer:
         rows = np.flatnonzero(~weighs_alike(ranks))
         if len(rows):
             some = of_rows(ranks, rows)
-            parts = [part[:, some.table_rows] for part in self.parts]
+            parts = [part.take(some.table_rows, axis=1) for part in self.parts]
             least[rows] = _largest_form(parts, some).min(axis=0)
         return least
 
@@ -97,10 +98,12 @@ class Linear:
     def of(self, choices: Integers) -> Floats:
         """Return base + times x slope; with one kind of device groups may be one."""
         base, slope = (
-            on_groups([own[:, choices].T[:, self.ranks.table_rows] for own in values], self.ranks)
+            priced_on_groups([own[:, choices].T for own in values], self.ranks)
             for values in (self.base, self.slope)
         )
-        return np.asarray(base + self.times * slope)
+        total: Floats = slope * self.times
+        total += base
+        return total
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -156,7 +159,7 @@ class Shared:
     def of(self, choices: Integers) -> Floats:
         """Return bytes + (transient - counted)+ / rooms."""
         ranks = self.bytes.ranks
-        own = on_groups([v[:, choices].T[:, ranks.table_rows] for v in self.transients], ranks)
+        own = priced_on_groups([values[:, choices].T for values in self.transients], ranks)
         beyond = np.maximum(own - self.counted, 0.0) / np.maximum(self.rooms, 1.0)
         return np.asarray(self.bytes.of(choices) + beyond)
 
@@ -313,8 +316,19 @@ def on_groups(values: Sequence[Floats], ranks: Ranks) -> Floats:
     """
     if len(values) == 1:
         return values[0][..., None, :]
-    rows = np.arange(len(ranks.table_rows))
-    return np.asarray(np.stack(values, axis=-2)[..., ranks.devices, rows])
+    places = ranks.devices * len(ranks.table_rows) + np.arange(len(ranks.table_rows))
+    return np.asarray(np.concatenate(values, axis=-1).take(places, axis=-1))
+
+
+def priced_on_groups(values: Sequence[Floats], ranks: Ranks) -> Floats:
+    """Return the same of what each kind of device has by price, [..., prices].
+
+    Unlike places in brackets, `take` leaves the rows next to one another in memory.
+    """
+    if len(values) == 1:
+        return np.asarray(values[0].take(ranks.table_rows, axis=-1)[..., None, :])
+    places = ranks.devices * values[0].shape[-1] + ranks.table_rows
+    return np.asarray(np.concatenate(values, axis=-1).take(places, axis=-1))
 
 
 def _parts(seconds: MicroBatchSeconds, rows: Integers | slice) -> tuple[Floats, Floats, Floats]:

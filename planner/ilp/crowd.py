@@ -216,9 +216,10 @@ def _tables(stack: Stack, prices: dict[str, Prices], mask: Booleans, layout: Lay
     row, rank, load = np.nonzero(mask)
     member, held = row * mask.shape[1] + rank, layout.loads[load]
     found = {}
-    for name, own in prices.items():
+    tables = stack.tables(list(prices.values()), member, held)
+    for name, least in zip(prices, tables, strict=True):
         found[name] = np.full(mask.shape, np.inf)
-        found[name][row, rank, load] = stack.table(own, member, held)
+        found[name][row, rank, load] = least
     return Parts(**found)
 
 

@@ -18,6 +18,7 @@ from planner.ilp.levels import everything
 from planner.ilp.loads import loads_of
 
 _LOADS_MOST = 2500
+_SUMMED_MOST = 2500  # of all ranks where sums are states: more cost as much as they save
 _MOVES_MOST = 3_000_000
 _KEPT = 8
 
@@ -119,9 +120,15 @@ def layout_of(likeness: Likeness) -> Layout | None:
     allowed = np.zeros((len(by_rank), len(every)), dtype=bool)
     for rank, own in enumerate(by_rank):
         allowed[rank, [number[load] for load in own]] = True
-    loads = np.array(every, dtype=np.int64)
-    counts = np.array([instance.kinds[k].count for k in instance.free_kinds])
-    return Layout(loads=loads, allowed=allowed, counts=counts, between=_between(instance, number))
+    between = _between(instance, number)
+    if between is None and allowed.sum() > _SUMMED_MOST:
+        return None
+    return Layout(
+        loads=np.array(every, dtype=np.int64),
+        allowed=allowed,
+        counts=np.array([instance.kinds[k].count for k in instance.free_kinds]),
+        between=between,
+    )
 
 
 def _between(instance: Instance, number: dict[tuple[int, ...], int]) -> Integers | None:

@@ -17,12 +17,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 
 from planner.cost.configuration import Booleans, Floats
 from planner.ilp.instance import Instance
-from planner.ilp.rank import Caps, Parts, PricedRank, Rank
+from planner.ilp.priced_rank import PricedRank
+from planner.ilp.rank import Caps, Parts, Rank
+from planner.ilp.roster import Roster
 from planner.ilp.transitions import Step, best_loads, sums_through
 
 
@@ -119,7 +122,7 @@ class Bounded:
     lower: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, eq=False)
 class Decomposition:
     """The ranks of an instance, and how they share the layers."""
 
@@ -127,12 +130,15 @@ class Decomposition:
     ranks: tuple[Rank, ...]
     steps: tuple[Step, ...]
 
+    @cached_property
+    def roster(self) -> Roster:
+        """Return the ranks side by side."""
+        return Roster(ranks=self.ranks)
+
     def bounded(self, weights: Weights, box: Box, allowed: Sequence[Booleans]) -> Bounded:
         """Return the bound at the weights over plans with `allowed` loads, by rank [loads]."""
-        ranks = tuple(
-            rank.priced(float(pace), float(end), box.caps(self.instance.repeat_count))
-            for rank, pace, end in zip(self.ranks, weights.pace, weights.end, strict=True)
-        )
+        caps = box.caps(self.instance.repeat_count)
+        ranks = self.roster.priced(weights.pace, weights.end, caps)
         tables = tuple(
             np.where(mask, rank.least(), np.inf) for rank, mask in zip(ranks, allowed, strict=True)
         )

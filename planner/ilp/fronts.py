@@ -21,7 +21,9 @@ from typing import NamedTuple
 import numpy as np
 
 from planner.cost.configuration import Floats, Integers
-from planner.ilp.rank import Caps, PricedRank, Rank
+from planner.ilp.priced_rank import PricedRank
+from planner.ilp.rank import Caps, Rank
+from planner.ilp.roster import Roster
 
 APART = 1e-11
 """The least difference of two paces or ends, as a share of them, that counts as one."""
@@ -156,10 +158,12 @@ class Pieces:
 class Front:
     """What is known of a rank's front: points by their ends, and gaps by theirs.
 
-    `rank` has one load. Packings have `strength` times the effort that is tried first.
+    `rank` has one load, and is alone in the `roster`. Packings have `strength` times the effort
+    that is tried first.
     """
 
     rank: Rank
+    roster: Roster
     points: list[Point] = field(default_factory=list)
     gaps: list[Gap] = field(default_factory=list)
     strength: int = 1
@@ -167,9 +171,9 @@ class Front:
     @staticmethod
     def of(rank: Rank, caps: Caps, *, share: float) -> Front:
         """Return the front below caps as one gap; a pace's `share` may suit its line."""
-        front = Front(rank=rank)
-        least_pace = float(rank.priced(1.0, 0.0, caps, fill_weight=0.0).least()[0])
-        least_end = float(rank.priced(0.0, 1.0, caps, fill_weight=0.0).least()[0])
+        front = Front(rank=rank, roster=Roster(ranks=(rank,)))
+        least_pace = front._least(1.0, 0.0, caps)
+        least_end = front._least(0.0, 1.0, caps)
         low = max(least_pace, 0.0), max(least_end, 0.0)
         most = rank.repeats * caps.pace, caps.end
         beyond = 3.0 * APART * sum(most)  # what is at the caps is within
@@ -177,6 +181,11 @@ class Front:
         gap = front._gap(low, high, share=share, is_last=True)
         front._add(low, high, within=gap, is_last=True)
         return front
+
+    def _least(self, pace_weight: float, end_weight: float, caps: Caps) -> float:
+        """Return the least weighted sum of a pace and an end below caps."""
+        (priced,) = self.roster.priced(pace_weight, end_weight, caps, fill_weight=0.0)
+        return float(priced.least()[0])
 
     def point_under(self, end: float) -> Point | None:
         """Return the known point with the least pace whose end is no larger."""
@@ -312,7 +321,7 @@ class Front:
         """Return a gap with the line at a pace's share of the weights."""
         pace = high[0] * (1.0 - APART) / self.rank.repeats
         caps = Caps(pace=np.inf if share == 1.0 else pace, end=high[1] * (1.0 - APART))
-        priced = self.rank.priced(share, 1.0 - share, caps, fill_weight=0.0)
+        (priced,) = self.roster.priced(share, 1.0 - share, caps, fill_weight=0.0)
         return Gap(
             pace_low=low[0],
             pace_high=high[0],

@@ -52,7 +52,7 @@ class Ranks:
 def picked(ranks: Ranks, members: Integers, table_rows: Integers) -> Ranks:
     """Return the ranks of configurations: `members` [rows] are their places in `ranks`."""
     columns = {
-        field.name: getattr(ranks, field.name)[..., members]
+        field.name: getattr(ranks, field.name).take(members, axis=-1)
         for field in fields(Ranks)
         if field.name != "table_rows"
     }

@@ -14,6 +14,7 @@ with w, what c_s + lambda m_s is beyond the least of its kind, is added to the b
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -125,7 +126,7 @@ class Knapsack:
         """Return lambda: 0 and the hull slopes of every kind, [prices]."""
         slopes = {0.0}
         for own in self.frame.members:
-            slopes.update(hull_slopes(self.cost[own], self.memory[own]))
+            slopes.update(hull_slopes(self.cost[own].tolist(), self.memory[own].tolist()))
         return np.array(sorted(slopes))
 
     @cached_property
@@ -180,22 +181,21 @@ class Knapsack:
         return bound[np.arange(len(best)), best], self.prices[best]
 
 
-def hull_slopes(cost: Floats, memory: Floats) -> list[float]:
-    """Return the slopes of the lower hull of (memory, cost)."""
-    (corner_cost, corner), *others = sorted(zip(cost.tolist(), memory.tolist(), strict=True))
-    front, least = [], corner
-    for each in others:
-        if each[1] < least:
-            front.append(each)
-            least = each[1]
+def hull_slopes(cost: Sequence[float], memory: Sequence[float]) -> list[float]:
+    """Return the slopes of the lower hull of (memory, cost), the flattest first."""
+    corners: list[tuple[float, float]] = []
     slopes: list[float] = []
-    while front:
-        flattest, place = float("inf"), 0
-        for at, (own, held) in enumerate(front):
-            slope = (own - corner_cost) / (corner - held)
-            if slope <= flattest:
-                flattest, place = slope, at
-        slopes.append(flattest)
-        corner_cost, corner = front[place]
-        front = front[place + 1 :]
+    for own, held in sorted(zip(cost, memory, strict=True)):
+        if not corners:
+            corners.append((own, held))
+            continue
+        if held >= corners[-1][1]:
+            continue
+        slope = (own - corners[-1][0]) / (corners[-1][1] - held)
+        while slopes and slope <= slopes[-1]:
+            slopes.pop()
+            corners.pop()
+            slope = (own - corners[-1][0]) / (corners[-1][1] - held)
+        slopes.append(slope)
+        corners.append((own, held))
     return slopes

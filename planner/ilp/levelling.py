@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 from planner.cost.configuration import Booleans, Floats
 from planner.ilp.decomposition import Decomposition
+from planner.ilp.rank import Caps
 from planner.ilp.transitions import levelled_loads
 
 _NEAR = 0.995
@@ -42,7 +43,7 @@ def levelled(
 ) -> Level:
     """Return the level of an instance's ranks; what exceeds `limit` is not looked into."""
     deadline = time.perf_counter() + seconds
-    bare = [rank.without_fill() for rank in decomposition.ranks]
+    bare = decomposition.roster.priced(1.0, 1.0, Caps(), fill_weight=0.0)
     tables = [floor.copy() for floor in floors]
     packed = [mask.copy() for mask in is_packed]
     while True:

@@ -15,7 +15,7 @@ from planner.cost.configuration import Floats
 from planner.ilp.decomposition import Bounded, Box, Decomposition
 from planner.ilp.listing import patterns_of_load
 from planner.ilp.patterns import Ceilings, Columns, Patterns, TooManyError
-from planner.ilp.rank import PricedRank
+from planner.ilp.priced_rank import PricedRank
 from planner.ilp.transient_bounds import Reduced, TransientBounds
 
 _EASING = 1e-9
@@ -77,7 +77,7 @@ def _within(patterns: Patterns, bounded: Bounded, place: int, limit: float) -> P
 
 def _costs(rank: PricedRank, patterns: Patterns) -> Floats:
     """Return what patterns cost at the rank's weights, [patterns]."""
-    cost: Floats = patterns.counts @ rank.knapsack.cost + rank.offset
+    cost: Floats = patterns.counts @ rank.cost + rank.offset
     return cost
 
 
@@ -115,7 +115,7 @@ def _nothing(rank: PricedRank) -> Patterns:
         pace=empty,
         fill=empty,
         end=empty,
-        counts=np.zeros((0, len(rank.knapsack.cost)), dtype=np.int64),
+        counts=np.zeros((0, len(rank.cost)), dtype=np.int64),
     )
 
 

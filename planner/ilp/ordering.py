@@ -52,7 +52,7 @@ class Ordered:
 
     def of_rows(self, rows: Integers) -> Ordered:
         """Return some of the rows."""
-        return replace(self, pools=self.pools.of_rows(rows), order=self.order[:, rows])
+        return replace(self, pools=self.pools.of_rows(rows), order=self.order.take(rows, axis=-1))
 
     def raised(self, level: Floats, limits: Floats) -> Floats:
         """Return P5 from a `level` on that is known to be reached, `limits` at the most, [rows]."""
@@ -105,11 +105,11 @@ class Ordered:
 
     def _lines(self, rows: Integers) -> _Lines:
         return _Lines(
-            prices=self.pools.prices[..., rows],
-            offset=self.pools.offset[..., rows],
-            size=self.pools.size[:, rows],
+            prices=self.pools.prices.take(rows, axis=-1),
+            offset=self.pools.offset.take(rows, axis=-1),
+            size=self.pools.size.take(rows, axis=-1),
             runs=self.runs,
-            order=self.order[:, rows],
+            order=self.order.take(rows, axis=-1),
         )
 
 
@@ -132,10 +132,10 @@ class _Lines:
     def of_rows(self, rows: Integers) -> _Lines:
         return replace(
             self,
-            prices=self.prices[..., rows],
-            offset=self.offset[..., rows],
-            size=self.size[:, rows],
-            order=self.order[:, rows],
+            prices=self.prices.take(rows, axis=-1),
+            offset=self.offset.take(rows, axis=-1),
+            size=self.size.take(rows, axis=-1),
+            order=self.order.take(rows, axis=-1),
         )
 
     def is_within(self, limits: Floats) -> Booleans:
@@ -209,10 +209,14 @@ class _Lines:
                 ends[place + 1, :count] = np.minimum(end, self._blocks - behind)
         return ends
 
+    def _by_place(self, values: Floats) -> Floats:
+        """Return values [grid, groups, rows] with one place for each group and row."""
+        return values.reshape(len(values), -1)
+
     def _taken(self, groups: Groups, at: Floats, limits: Floats, runs: Runs) -> Floats:
         """Return how many blocks behind `at` a rank of each row's group takes, [rows]."""
-        rows = np.arange(len(groups))
-        offset = self.offset[:, groups, rows]
+        places = groups.astype(np.int64) * self.size.shape[1] + np.arange(len(groups))
+        offset = self._by_place(self.offset).take(places, axis=1)
         spare = limits - offset + _ROUNDING * (np.abs(limits) + np.abs(offset))
         is_over = (spare < 0.0).any(axis=0)
         taken, start = np.zeros_like(spare), 0
@@ -222,7 +226,7 @@ class _Lines:
             start += count
             if not left.any():
                 continue
-            price = self.prices[kind][:, groups, rows]
+            price = self._by_place(self.prices[kind]).take(places, axis=1)
             most = np.broadcast_to(left, spare.shape).copy()
             np.divide(spare, price, out=most, where=price > 0.0)
             np.clip(most, 0.0, left, out=most)

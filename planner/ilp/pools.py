@@ -51,10 +51,10 @@ class Pools:
     def of_rows(self, rows: Integers) -> Pools:
         """Return the pools of some rows."""
         return Pools(
-            prices=self.prices[..., rows],
-            offset=self.offset[..., rows],
+            prices=self.prices.take(rows, axis=-1),
+            offset=self.offset.take(rows, axis=-1),
             counts=self.counts,
-            size=self.size[:, rows],
+            size=self.size.take(rows, axis=-1),
             least=self.least[rows],
         )
 
@@ -83,7 +83,8 @@ class Pools:
             found = np.maximum(found, self._priced_sum(share, most))
         if rooms is not None and rooms.kinds is not None:
             rows = np.flatnonzero(np.isfinite(rooms.kinds).all(axis=(0, 1)))
-            placed = self.of_rows(rows)._placed_sum(rooms.kinds[..., rows])  # noqa: SLF001
+            kinds = rooms.kinds.take(rows, axis=-1)
+            placed = self.of_rows(rows)._placed_sum(kinds)  # noqa: SLF001
             found[rows] = np.maximum(found[rows], placed)
         return np.asarray(found)
 

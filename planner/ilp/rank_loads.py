@@ -16,6 +16,7 @@ from planner.ilp.moves import Moves, moves_by_sums, with_loads
 from planner.ilp.patterns import TooManyError
 from planner.ilp.rank import Rank, rank_of
 from planner.ilp.reduction import Reduction
+from planner.ilp.roster import Roster
 from planner.ilp.sharpening import Tables
 from planner.ilp.transitions import Step, steps_along, steps_of
 
@@ -41,7 +42,7 @@ class RankLoads:
         """Return those of the loads that a mask leaves."""
         places = np.flatnonzero(mask)
         return RankLoads(
-            rank=replace(self.rank, held=self.rank.held[places]),
+            rank=self.rank.with_loads(places),
             loads=[self.loads[place] for place in places.tolist()],
             both=self.both[places],
             pace=self.pace[places],
@@ -70,19 +71,22 @@ def ranks_of(
     instance: Instance, reduced: Reduction, loads: Sequence[Sequence[Load]]
 ) -> list[RankLoads]:
     """Return the loads of every rank with their linear bounds."""
-    found = []
-    for place, own in enumerate(loads):
-        rank = rank_of(instance, place, loads=own, most=reduced.most)
-        found.append(
-            RankLoads(
-                rank=rank,
-                loads=list(own),
-                both=rank.without_fill(1.0).least(),
-                pace=rank.without_fill(0.0).least(),
-                is_packed=np.zeros(len(own), dtype=bool),
-            )
+    ranks = tuple(
+        rank_of(instance, place, loads=own, most=reduced.most) for place, own in enumerate(loads)
+    )
+    roster = Roster(ranks=ranks)
+    both = roster.least(1.0, 1.0, fill_weight=0.0)
+    pace = roster.least(1.0, 0.0, fill_weight=0.0)
+    return [
+        RankLoads(
+            rank=rank,
+            loads=list(loads[place]),
+            both=both[place],
+            pace=pace[place],
+            is_packed=np.zeros(len(loads[place]), dtype=bool),
         )
-    return found
+        for place, rank in enumerate(ranks)
+    ]
 
 
 def loads_in_band(instance: Instance, held: Sequence[Integers], *, most: float) -> list[list[Load]]:

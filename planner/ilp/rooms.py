@@ -22,8 +22,8 @@ class Rooms:
 
     def of_rows(self, rows: Integers) -> Rooms:
         """Return those of some rows."""
-        kinds = None if self.kinds is None else self.kinds[..., rows]
-        return Rooms(blocks=self.blocks[:, rows], kinds=kinds)
+        kinds = None if self.kinds is None else self.kinds.take(rows, axis=-1)
+        return Rooms(blocks=self.blocks.take(rows, axis=1), kinds=kinds)
 
     def within(self, other: Rooms) -> Rooms:
         """Return what both leave."""

@@ -33,7 +33,7 @@ def scout(state: State, look: Callable[[State, int], None]) -> None:
         return
     _look(state, _best_of_each_degree(state), look)
     _screen_again(state)
-    _look(state, _waiting(state)[:_LEAST_LOOKED_AT], look)
+    _look(state, _best_of_each_group(state), look)
 
 
 def dive(state: State, screened: Iterable[int], look: Callable[[State, int], None]) -> None:
@@ -76,6 +76,16 @@ def _best_of_each_degree(state: State) -> Iterable[int]:
     least: dict[int, int] = {}
     for index in _waiting(state):
         least.setdefault(int(degrees[index]), index)
+    return least.values()
+
+
+def _best_of_each_group(state: State) -> Iterable[int]:
+    """Return the screened configurations with the least key of their degrees, a few at the most."""
+    least: dict[int, int] = {}
+    for index in _waiting(state):
+        least.setdefault(state.frontier.groups[index], index)
+        if len(least) == _LEAST_LOOKED_AT:
+            break
     return least.values()
 
 

@@ -214,8 +214,8 @@ class _Held:
             tables=self.tables,
             ranks=of_rows(self.ranks, rows),
             layers=[layer.of_rows(rows) for layer in self.layers],
-            own_bytes=self.own_bytes[:, rows],
-            transient=self.transient[:, rows],
+            own_bytes=self.own_bytes.take(rows, axis=1),
+            transient=self.transient.take(rows, axis=1),
         )
 
     def fit_on_devices(self) -> Pools:

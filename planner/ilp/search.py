@@ -155,7 +155,7 @@ def _refine_one(state: State, index: int, *, is_any_welcome: bool) -> None:
         if not is_any_welcome:
             dive(state, screened, _bound)
     elif stage == Stage.SCREENED and is_unlimited:
-        _fit(state, index)
+        _fit(state, index, state.seconds_left)
     elif stage == Stage.SCREENED:
         _bound(state, index, is_next=True)
         if not is_any_welcome:
@@ -213,20 +213,27 @@ def _screened_at_once(state: State) -> int:
     return _SCREENED_BELOW_LIMIT << min(state.screens_below_limit, _DOUBLINGS_MOST)
 
 
-def _fit(state: State, index: int) -> None:
-    """Look for any plan: a configuration that has none is done with, others are bounded as well.
+def _fit(state: State, index: int, seconds: float) -> bool:
+    """Look for any plan for some seconds; return whether it came to an end.
 
-    The heuristic's plan is the faster one, if it has any.
+    A configuration that has none is done with, others are bounded as well. The heuristic's plan is
+    the faster one, if it has any. What took too long waits.
     """
-    instance = _instance(state, index)
-    found = fitted(instance, deadline=time.perf_counter() + state.seconds_left)
+    frontier, instance = state.frontier, _instance(state, index)
+    deadline = time.perf_counter() + min(seconds, state.seconds_left)
+    found = fitted(instance, deadline=deadline)
     if found.is_proven:
-        state.frontier.stages[index] = Stage.BOUNDED
-        state.frontier.keys[index] = float("inf")
-        return
+        frontier.stages[index] = Stage.BOUNDED
+        frontier.keys[index] = float("inf")
+        return True
+    if found.assignment is None and seconds < state.seconds_left < float("inf"):
+        if time.perf_counter() > deadline:
+            frontier.push(index, frontier.keys[index])
+            return False
     _bound(state, index)
     if found.assignment is not None:
         offer(state, index, instance, found.assignment)
+    return True
 
 
 def _instance(state: State, index: int) -> Instance:

@@ -18,7 +18,6 @@ from planner.ilp.levelling import levelled
 from planner.ilp.loads import Load, held_of
 from planner.ilp.patterns import TooManyError
 from planner.ilp.places import everywhere, placed
-from planner.ilp.rank import Caps
 from planner.ilp.rank_loads import (
     Linked,
     RankLoads,
@@ -144,7 +143,7 @@ def branching_on(
 
 def _ends(decomposition: Decomposition) -> list[Floats]:
     """Return the least end of every load, by rank [loads]."""
-    return [rank.priced(0.0, 1.0, Caps(), fill_weight=0.0).least() for rank in decomposition.ranks]
+    return decomposition.roster.least(0.0, 1.0, fill_weight=0.0)
 
 
 def _shared(

@@ -30,7 +30,7 @@ _MULTIPLES = np.array([0.0, *(2.0**e for e in range(-6, 6))])
 _FEW_MULTIPLES = _MULTIPLES[[0, 3, 5, 7, 9, 11]]
 _NEVER = 1e200
 _ROUNDING = 1e-9
-_CELLS_MOST = 2_000_000
+_CELLS_MOST = 60_000  # what caches hold
 _TINY = 1e-300
 
 
@@ -92,10 +92,22 @@ class Prices:
 
     def linear(self, loads: Integers) -> Floats:
         """Return K1 of `loads` [loads, kinds], [members, loads], where all transients are eased."""
-        least = self.offset + loads[:, 0, None] * self.least[:, 0]
-        for kind in range(1, loads.shape[1]):
-            least += loads[:, kind, None] * self.least[:, kind]
-        return np.asarray(least.max(axis=2))
+        number = np.ascontiguousarray(loads.T, dtype=np.float64)
+        most = np.full((len(self.offset), len(loads)), -np.inf)
+        for price in range(self.offset.shape[2]):
+            cost = self.least[:, :, 0, price] @ number
+            cost += self.offset[:, :, price]
+            np.maximum(most, cost, out=most)
+        return most
+
+    def by_transient(self, member: int, loads: Floats) -> Floats:
+        """Return K2 of loads [loads, kinds] on a member, [loads, transients], fit or not."""
+        least, offset = self.least[member], self.offset[member]
+        beside = np.ascontiguousarray(np.swapaxes(least, 1, 2)).reshape(len(least), -1)
+        cost = loads @ beside
+        cost += offset.T.ravel()
+        most: Floats = cost.reshape(len(loads), offset.shape[1], len(offset)).max(axis=1)
+        return most
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -228,27 +240,31 @@ class Stack:
             found |= (held <= rooms[:, level, None]) & (host <= host_rooms[:, None])
         return found
 
-    def table(self, prices: Prices, member: Integers, loads: Integers) -> Floats:
-        """Return K2 of loads [loads, kinds] on a member each, [loads]."""
-        size = max(_CELLS_MOST // prices.offset[0].size, 1)
-        parts = [
-            self._table(prices, member[start : start + size], loads[start : start + size])
-            for start in range(0, len(loads), size)
-        ]
-        return np.concatenate(parts) if parts else np.zeros(0)
+    def tables(self, prices: Sequence[Prices], member: Integers, loads: Integers) -> list[Floats]:
+        """Return K2 of loads [loads, kinds] on a member each at all prices, [loads] each.
 
-    def _table(self, prices: Prices, member: Integers, loads: Integers) -> Floats:
-        costs = prices.offset[member]
-        held, host = np.zeros((2, *costs.shape[:2]))
-        for kind in range(loads.shape[1]):
-            number = loads[:, kind, None]
-            costs += number[:, :, None] * prices.least[member, kind]
-            held += number * self._leanest[0][member, kind]
-            host += number * self._leanest[1][member, kind]
+        The loads of a member follow one another.
+        """
+        found, number = [np.empty(len(loads)) for _ in prices], loads.astype(np.float64)
+        size = max(_CELLS_MOST // prices[0].offset[0].size, 1)
+        ends = np.append(np.flatnonzero(np.diff(member)) + 1, len(member)).tolist()
+        start = 0
+        for end in ends:
+            for first in range(start, end, size):
+                part = slice(first, min(first + size, end))
+                own, some = int(member[first]), number[part]
+                fits = self._fits(own, some)
+                for one, each in zip(found, prices, strict=True):
+                    least = np.where(fits, each.by_transient(own, some), np.inf).min(axis=1)
+                    one[part] = np.where(least < _NEVER / 2.0, least, np.inf)
+            start = end
+        return found
+
+    def _fits(self, member: int, loads: Floats) -> Booleans:
+        """Return whether the leanest choices of loads [loads, kinds] fit, [loads, transients]."""
+        held, host = (loads @ lean[member] for lean in self._leanest)
         rooms, host_rooms = self._free_rooms
-        fits = (held <= rooms[member]) & (host <= host_rooms[member, None])
-        least: Floats = np.where(fits, costs.max(axis=2), np.inf).min(axis=1)
-        return np.where(least < _NEVER / 2.0, least, np.inf)
+        return np.asarray((held <= rooms[member]) & (host <= host_rooms[member]))
 
     @cached_property
     def _levels(self) -> tuple[Integers, Floats]:

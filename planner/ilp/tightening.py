@@ -15,8 +15,8 @@ import numpy as np
 
 from planner.cost.configuration import Booleans, Floats
 from planner.ilp.decomposition import Box
-from planner.ilp.rank import Caps
 from planner.ilp.rank_loads import Linked, RankLoads, kept_ways
+from planner.ilp.roster import Roster
 from planner.ilp.transitions import Step, least_maximum, sums_through
 
 _ROUNDS = 3
@@ -43,12 +43,12 @@ class _Costs:
 
     @staticmethod
     def of(ranks: Sequence[RankLoads]) -> _Costs:
-        alone = [own.rank for own in ranks]
+        roster = Roster(ranks=tuple(own.rank for own in ranks))
         return _Costs(
             both=[own.both for own in ranks],
             pace=[own.pace for own in ranks],
-            end=[own.priced(0.0, 1.0, Caps(), fill_weight=0.0).least() for own in alone],
-            fill=[own.priced(0.0, 0.0, Caps()).least() for own in alone],
+            end=roster.least(0.0, 1.0, fill_weight=0.0),
+            fill=roster.least(0.0, 0.0),
         )
 
 

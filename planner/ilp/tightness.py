@@ -53,7 +53,7 @@ class Room:
         """
         slopes = [0.0]
         for own in knapsack.frame.members:
-            slopes += hull_slopes(knapsack.host[own], knapsack.memory[own])
+            slopes += hull_slopes(knapsack.host[own].tolist(), knapsack.memory[own].tolist())
         found = np.unique(np.array(slopes))
         prices = np.concatenate([[0.0], 1.0 / found[found > 0.0]])
         priced = knapsack.memory[:, None] + prices * knapsack.host[:, None]

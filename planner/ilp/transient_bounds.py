@@ -142,7 +142,7 @@ class TransientBounds:
         for kind in np.flatnonzero(held).tolist():
             own = columns[knapsack.kind[columns] == kind]
             groups.append((float(held[kind]), own))
-            prices.extend(hull_slopes(knapsack.cost[own], knapsack.memory[own]))
+            prices.extend(hull_slopes(knapsack.cost[own].tolist(), knapsack.memory[own].tolist()))
         tried = np.array(prices)
         bound = -tried * room
         for number, own in groups:

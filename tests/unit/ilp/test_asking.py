@@ -34,13 +34,17 @@ class Search:
         self.looked_into = []
 
 
-def ask(search, has_plan=()):
-    def look(state, index):
+def ask(search, has_plan=(), slow=()):
+    def look(state, index, seconds):
         state.looked_into.append(index)
+        if index in slow and seconds < state.seconds_left:
+            state.frontier.push(index, state.frontier.keys[index])
+            return False
         if index in has_plan:
             state.frontier.offer(index, 1.0, ANY)
         else:
             state.frontier.keys[index] = float("inf")
+        return True
 
     look_for_any(search, look)
     return search
@@ -63,3 +67,22 @@ def test_the_least_bound_of_a_part_comes_first_and_a_plan_ends_it():
 
 def test_nothing_is_asked_without_time():
     assert ask(Search([1.0], seconds=0.0)).pricing.asked == []
+
+
+def test_what_takes_long_is_looked_into_again_when_nothing_else_has_a_plan():
+    search = ask(Search([1.0, 2.0, 3.0]), has_plan={0}, slow={0, 1})
+    assert search.looked_into == [0, 1, 2, 0]
+    assert search.frontier.best
+
+
+def test_what_takes_long_waits_where_another_has_a_plan():
+    search = ask(Search([1.0, 2.0, 3.0]), has_plan={2}, slow={0, 1})
+    assert search.looked_into == [0, 1, 2]
+    assert search.frontier.keys[0] == 1.0
+    assert search.frontier.lower_bound() == 1.0
+
+
+def test_what_took_long_and_has_no_plan_is_proven_to_have_none():
+    search = ask(Search([1.0, 2.0]), slow={0, 1})
+    assert search.looked_into == [0, 1, 0, 1]
+    assert search.frontier.pop() is None

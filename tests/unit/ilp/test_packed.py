@@ -9,6 +9,7 @@ from planner.cost.configuration import Floats
 from planner.ilp.packed import Packed
 from planner.ilp.packing import Packing, least_cost
 from planner.ilp.rank import Caps
+from planner.ilp.roster import Roster
 from tests.unit.ilp.random_ranks import a_random_rank, all_ways
 
 NONE = np.full(3, np.inf)
@@ -82,7 +83,11 @@ def test_packings_asked_for_again_and_again_are_the_cheapest(seed: int) -> None:
         most = float(np.median(every[:, 1])) if ways and random.random() < 0.5 else np.inf
         least = float((every[every[:, 1] <= most] @ paid).min(initial=np.inf))
         upper = least * float(random.choice([0.9, 1.1, 2.0])) if ways else 99.0
-        found = rank.priced(pace, end, Caps(pace=most)).packing(0, upper=upper, effort=10_000)
+        found = (
+            Roster(ranks=(rank,))
+            .priced(pace, end, Caps(pace=most))[0]
+            .packing(0, upper=upper, effort=10_000)
+        )
         if least >= upper:
             assert found.counts is None
             assert found.lower <= least * ROUNDING
@@ -102,12 +107,12 @@ def test_most_packings_asked_for_again_are_not_looked_for(monkeypatch: pytest.Mo
         asked += 1
         return least_cost(*args, **named)  # type: ignore[arg-type]
 
-    monkeypatch.setattr("planner.ilp.rank.least_cost", counted)
+    monkeypatch.setattr("planner.ilp.priced_rank.least_cost", counted)
     random = np.random.default_rng(0)
     for seed in range(20):
         rank = a_random_rank(seed)
         for pace, end in random.uniform(0.4, 0.6, size=(50, 2)):
-            rank.priced(pace, end, Caps()).packing(0, upper=1e6, effort=10_000)
+            Roster(ranks=(rank,)).priced(pace, end, Caps())[0].packing(0, upper=1e6, effort=10_000)
     assert asked < 0.5 * 20 * 50
 
 

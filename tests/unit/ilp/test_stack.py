@@ -53,13 +53,13 @@ def test_bounds_of_loads_exceed_no_way_to_hold_them(seed: int) -> None:
         exact = [least_costs(instance, rank, tuple(load)) for load in loads.tolist()]
         member = np.full(len(loads), instance.stage_count + rank)
         for name, cost in costs_of(stack).items():
-            found = stack.table(stack.priced(cost), member, loads)
+            (found,) = stack.tables([stack.priced(cost)], member, loads)
             least = np.array([each[name] for each in exact])
             assert (found <= least + ROUNDING * np.abs(least)).all()
         eased = stack.eased()
         for name, cost in costs_of(eased).items():
             linear = eased.priced(cost).linear(loads)[instance.stage_count + rank]
-            table = stack.table(stack.priced(costs_of(stack)[name]), member, loads)
+            (table,) = stack.tables([stack.priced(costs_of(stack)[name])], member, loads)
             assert (linear <= table + ROUNDING * np.abs(table)).all()
 
 
@@ -71,7 +71,8 @@ def test_bounds_of_loads_are_near_the_least_and_know_what_does_not_fit() -> None
         assert layout is not None
         stack = Stack.of([instance])
         few = layout.loads[layout.loads.sum(axis=1) <= LAYERS_MOST]
-        found = stack.table(stack.priced(stack.both()), np.zeros(len(few), dtype=np.int64), few)
+        member = np.zeros(len(few), dtype=np.int64)
+        (found,) = stack.tables([stack.priced(stack.both())], member, few)
         least = np.array([least_costs(instance, 0, tuple(load))["both"] for load in few.tolist()])
         fits = np.isfinite(least)
         ratios += (found[fits] / np.maximum(least[fits], 1e-9)).tolist()
