@@ -10,6 +10,7 @@ new process. Threads of a standard pool wait for the answers, so the queue is th
 from __future__ import annotations
 
 import multiprocessing
+import os
 import threading
 import time
 from collections.abc import Callable
@@ -38,6 +39,8 @@ class SolverPool(Executor):
     """
 
     def __init__(self, *, process_count: int, seconds_limit: float) -> None:
+        # A solve gains nothing from threads of its matrix products, and others lose their cores.
+        os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
         self._context = multiprocessing.get_context("forkserver")
         self._context.set_forkserver_preload(list(PRELOADED_MODULES))
         self._seconds_limit = seconds_limit

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import select
 import subprocess
 import sys
@@ -59,7 +60,10 @@ class WarmProcess:
     def _start(self) -> subprocess.Popen[bytes] | None:
         """Return a process that is ready, None if it ends or takes too long before it is."""
         self._process = subprocess.Popen(
-            [sys.executable, "-m", self._module], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+            [sys.executable, "-m", self._module],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            env={"OPENBLAS_NUM_THREADS": "1", **os.environ},  # as solves of the service
         )
         if not self._line(self._process, START_SECONDS_LIMIT):
             self._end()

@@ -24,7 +24,7 @@ that k parts take log2(k) steps is assumed, as for trees.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -35,6 +35,9 @@ from planner.network import Level, levels_of
 _HOPS_OF_A_FIT = 4.0  # a fit of small messages on 8 ranks over a hop of large ones
 _SWITCH_RANKS_LEAST = 5.0  # switches reduce for more than four ranks; below it is a ring
 
+_Part = tuple[Level, Floats, Floats]
+"""A level with the group's ranks in one domain below it and in one of its own."""
+
 
 def all_reduce_seconds(
     message_bytes: ArrayLike, *, rank_count: ArrayLike, stride: ArrayLike, levels: tuple[Level, ...]
@@ -42,7 +45,9 @@ def all_reduce_seconds(
     """Return seconds until every rank holds the sum: 2 (n - 1) / n of the message is moved."""
     n, levels = np.asarray(rank_count, dtype=np.float64), levels_of(levels, "all_reduce")
     moved = 2.0 * (n - 1.0) / n * np.asarray(message_bytes)
-    return _over_levels(moved, n, stride, levels, reduces=True)
+    if _all_alone(n):
+        return np.zeros(np.broadcast(moved, np.asarray(stride)).shape)
+    return _over_levels(moved, list(_parts(n, stride, levels)), reduces=True)
 
 
 def all_gather_seconds(
@@ -72,8 +77,10 @@ def _ring_collective_seconds(
 ) -> Floats:
     n = np.asarray(rank_count, dtype=np.float64)
     moved = (n - 1.0) / n * np.asarray(message_bytes)
-    hops = _ring_seconds(n, stride, levels)
-    return _over_levels(moved, n, stride, levels, reduces=False) + hops
+    if _all_alone(n):
+        return np.zeros(np.broadcast(moved, np.asarray(stride)).shape)
+    parts = list(_parts(n, stride, levels))
+    return _over_levels(moved, parts, reduces=False) + _ring_seconds(n, parts)
 
 
 def all_to_all_seconds(
@@ -163,16 +170,12 @@ def _send_seconds(message: Floats, level: Level) -> Floats:
     return _p_norm(latency, transfer, np.asarray(level.norm_exponent))
 
 
-def _over_levels(
-    moved: Floats, n: Floats, stride: ArrayLike, levels: tuple[Level, ...], *, reduces: bool
-) -> Floats:
+def _over_levels(moved: Floats, parts: Sequence[_Part], *, reduces: bool) -> Floats:
     """Return the p-norm time of `moved` bytes a rank over the levels that the group spans."""
-    shape = np.broadcast(moved, n, np.asarray(stride)).shape
-    if _all_alone(n):
-        return np.zeros(shape)
+    shape = np.broadcast(moved, parts[-1][1]).shape
     bandwidth = np.full(shape, np.inf)
     latency, exponent = np.zeros(shape), np.ones(shape)
-    for level, before, inside in _parts(n, stride, levels):
+    for level, before, inside in parts:
         joins = inside > before
         own = level.bandwidth_bytes_per_second * before
         if reduces:
@@ -184,7 +187,7 @@ def _over_levels(
     return _p_norm(latency, moved / bandwidth, exponent)
 
 
-def _ring_seconds(n: Floats, stride: ArrayLike, levels: tuple[Level, ...]) -> Floats:
+def _ring_seconds(n: Floats, parts: Sequence[_Part]) -> Floats:
     """Return what a ring over several domains waits for hops, beyond those that the fit has.
 
         hops = (n - n / i - i + 1) alpha_1 / 4 + sum over outer levels of (n / b - n / i) alpha
@@ -195,11 +198,9 @@ def _ring_seconds(n: Floats, stride: ArrayLike, levels: tuple[Level, ...]) -> Fl
 
     Source: NCCL `src/graph/tuning.cc`, `hwLat` of rings under the simple protocol.
     """
-    hops = np.zeros(np.broadcast(n, np.asarray(stride)).shape)
-    if _all_alone(n):
-        return hops
-    for level, before, inside in _parts(n, stride, levels):
-        if level is levels[0]:
+    hops = np.zeros(parts[-1][1].shape)
+    for place, (level, before, inside) in enumerate(parts):
+        if place == 0:
             within = n - n / inside - (inside - 1.0)
             hops = hops + within * level.latency_seconds / _HOPS_OF_A_FIT
         else:
@@ -212,9 +213,7 @@ def _all_alone(n: Floats) -> bool:
     return not (n > 1.0).any()
 
 
-def _parts(
-    n: Floats, stride: ArrayLike, levels: tuple[Level, ...]
-) -> Iterator[tuple[Level, Floats, Floats]]:
+def _parts(n: Floats, stride: ArrayLike, levels: tuple[Level, ...]) -> Iterator[_Part]:
     """Yield each level with the group's ranks in one domain below it and in one of its own.
 
     The outermost level holds every group.

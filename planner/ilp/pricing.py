@@ -34,7 +34,7 @@ from planner.ilp.assembly import instance_of, shapes_of
 from planner.ilp.grouping import picked, ranks_of
 from planner.ilp.instance import Instance
 from planner.ilp.problem import Problem
-from planner.ilp.rough import rough_bounds, rough_choices, rough_seconds
+from planner.ilp.rough import rough_choices, rough_seconds, rough_shares
 from planner.ilp.screen import memory_bounds, quick_bounds
 from planner.schema.strategy import (
     ActivationCheckpointing,
@@ -138,9 +138,9 @@ class Pricing:
             rough_seconds(self._each_kind(seconds_table, part, choices))
             for part in np.array_split(members, -(-len(members) // _QUICK_BLOCK))
         ]
-        return rough_bounds(
-            np.concatenate(seconds), picked(self._coarse, self._shape_of, self._bytes_of)
-        )
+        shares = rough_shares(self._coarse)
+        bounds: Floats = np.concatenate(seconds)[self._bytes_of] * shares[self._shape_of]
+        return bounds
 
     def quick_bounds(self, indices: Sequence[int] | None = None) -> Floats:
         """Return lower bounds of the step without memory, [indices], or of all configurations."""

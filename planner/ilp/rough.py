@@ -48,11 +48,7 @@ def rough_seconds(tables: Sequence[SecondsTable]) -> Floats:
     return np.asarray(sum(count * own for count, own in zip(counts, least, strict=True)))
 
 
-def rough_bounds(seconds: Floats, ranks: Ranks) -> Floats:
-    """Return a lower bound of the step of each configuration, [rows].
-
-    `seconds` [prices] are those of `rough_seconds`.
-    """
+def rough_shares(ranks: Ranks) -> Floats:
+    """Return what the step is at the least as a share of the paces of all layers, [rows]."""
     weight = np.where(weighs_alike(ranks), ranks.forms[0, 0], 0.0)
-    share = ranks.repeats / ranks.size.sum(axis=0) + weight
-    return np.asarray(seconds[ranks.table_rows] * share)
+    return np.asarray(ranks.repeats / ranks.size.sum(axis=0) + weight)

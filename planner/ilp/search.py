@@ -31,7 +31,7 @@ from planner.ilp.scouting import dive, scout
 from planner.ilp.sharing import shared
 from planner.ilp.sharpening import sharpened
 from planner.ilp.solver import SolverName, default_solver
-from planner.ilp.solving import STEP_MOST, decompose, has_few_ranks, solve
+from planner.ilp.solving import STEP_MOST, anneal_first, decompose, has_few_ranks, solve
 from planner.ilp.state import State
 from planner.schema.progress import Progress
 from planner.space.choices import block_choices, edge_choices
@@ -226,10 +226,10 @@ def _fit(state: State, index: int, seconds: float) -> bool:
         frontier.stages[index] = Stage.BOUNDED
         frontier.keys[index] = float("inf")
         return True
-    if found.assignment is None and seconds < state.seconds_left < float("inf"):
-        if time.perf_counter() > deadline:
-            frontier.push(index, frontier.keys[index])
-            return False
+    is_late = seconds < state.seconds_left and time.perf_counter() > deadline
+    if found.assignment is None and is_late:
+        frontier.push(index, frontier.keys[index])
+        return False
     _bound(state, index)
     if found.assignment is not None:
         offer(state, index, instance, found.assignment)
@@ -287,6 +287,7 @@ def _try(state: State, index: int, instance: Instance) -> None:
 def _sharpen(state: State, index: int) -> None:
     """Find a closer bound and a better plan below the limit, from the ranks apart."""
     instance = state.pricing.instance(index)
+    anneal_first(state, index, instance)
     if _is_far(state, index, instance) and decompose(state, index, instance, seconds=0.0):
         if index in state.branchings:
             _try_and_climb(state, index, instance)

@@ -29,13 +29,15 @@ _ENUMERATION_SECONDS = 1.5
 _ENUMERATION_OF_CHUNKS_SECONDS = 0.4
 _TOO_FAR_MOST = 3
 _NEARER = 0.7
-_FIRST_PATIENCE = 1.0
+_FIRST_PATIENCE = 0.6
 _BRANCHING_PATIENCE = 1.5
 _PATIENCE_GROWTH = 4.0
 _LEFT_MOST = 0.5
 _FEW_RANKS = 6
 _MANY_RANKS = 24
 _NEAR = 1.004
+_FAR_OFF = 1.25
+_FIRST_ANNEALING_SECONDS = 0.2
 _ANNEALED_FROM = 1.002
 _ANNEALING_SECONDS = 1.0
 _ANNEALING_AFTER_SECONDS = 1.0
@@ -72,21 +74,38 @@ def solve(state: State, index: int) -> None:
         _program(state, index, instance)
 
 
+def anneal_first(state: State, index: int, instance: Instance) -> None:
+    """Offer a plan of annealed cuts before anything else where the best known may be far off.
+
+    What ranks may hold in plans below it would be much. It is done once in a search.
+    """
+    limit = state.frontier.limit_of(index)
+    is_far = instance.has_several_parts and limit > _FAR_OFF * state.frontier.keys[index]
+    if is_far and np.isfinite(limit) and state.annealing_seconds == 0.0:
+        _offer_annealed(state, index, instance, seconds=_FIRST_ANNEALING_SECONDS)
+
+
 def _anneal(state: State, index: int, instance: Instance) -> None:
     """Offer a plan of annealed cuts, where that takes a small share of a search that is long."""
-    frontier, started = state.frontier, time.perf_counter()
+    frontier = state.frontier
     limit = frontier.limit_of(index)
     is_near = not np.isfinite(limit) or limit <= _ANNEALED_FROM * frontier.keys[index]
-    most = _ANNEALING_SHARE * (started - state.started - _ANNEALING_AFTER_SECONDS)
-    cuts = None if is_near or state.annealing_seconds > most else starting_cuts(instance)
+    elapsed = time.perf_counter() - state.started
+    most = _ANNEALING_SHARE * (elapsed - _ANNEALING_AFTER_SECONDS)
+    if not is_near and state.annealing_seconds <= most:
+        _offer_annealed(state, index, instance, seconds=_ANNEALING_SECONDS)
+
+
+def _offer_annealed(state: State, index: int, instance: Instance, *, seconds: float) -> None:
+    started, cuts = time.perf_counter(), starting_cuts(instance)
     if cuts is None:
         return
     found = annealed(
         instance,
         cuts,
-        limit_seconds=limit,
-        seed=state.turns[index],
-        deadline=started + min(state.seconds_left, _ANNEALING_SECONDS),
+        limit_seconds=state.frontier.limit_of(index),
+        seed=state.turns.get(index, 0),
+        deadline=started + min(state.seconds_left, seconds),
     )
     if found is not None:
         offer(state, index, instance, found)
