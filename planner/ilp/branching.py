@@ -53,6 +53,7 @@ _SKETCHES_MOST = 40
 _SKETCHES_TAKEN = 3
 _REACH_GROWTH = 4.0
 _WIDTH_LEAST = 1e-6
+_SPREAD_LEAST = 0.5
 _LOOK_SECONDS = 0.25
 _TRIES_FEW = 500
 _TRIES_MANY = 20_000
@@ -373,6 +374,10 @@ class Branching:
         repeats = self.decomposition.instance.repeat_count
         tall = [repeats * one.pace + one.end for one in parts]
         open_ranks = [r for r, mask in enumerate(region.allowed) if mask.sum() > 1]
+        if open_ranks and self._is_about_ends(region, parts):
+            for half in region.box.halves(by_end=True):
+                self.push(replace(region, box=half))
+            return
         if open_ranks:
             rank = max(open_ranks, key=lambda r: tall[r])
             for mask in halves_of(region.allowed[rank], self.loads[rank], path[rank]):
@@ -380,6 +385,19 @@ class Branching:
                 self.push(replace(region, allowed=allowed))
             return
         self._split_box(region, parts)
+
+    def _is_about_ends(self, region: Region, parts: Sequence[Parts]) -> bool:
+        """Return whether the largest end says more of a region's plans than a rank's load.
+
+        It does where nothing is repeated, so that layers cost about as much on any rank, and what
+        the largest end has beyond the mean is much of what the bound lacks.
+        """
+        if self.decomposition.instance.repeat_count > 0.0 or len(parts) == 1:
+            return False
+        ends, box = np.array([one.end for one in parts]), region.box
+        spread = float(ends.max() - mean_of(ends, region.weights.end))
+        is_wide = box.most_end - box.least_end > _WIDTH_LEAST * self.limit
+        return is_wide and spread > _SPREAD_LEAST * (self.limit - region.lower)
 
     def _split_box(self, region: Region, parts: Sequence[Parts]) -> None:
         """Split a region of certain loads by the largest end or the largest pace."""

@@ -24,6 +24,7 @@ from planner.ilp.transient_bounds import Reduced, TransientBounds
 _LABELS_MOST = 3000
 _ROUNDING = 1e-12
 _WHOLE = 1e-9
+_FEW = 24
 _SHARES = (1.0 / 64.0, 1.0 / 8.0, 1.0)
 
 
@@ -89,7 +90,7 @@ class _Search:
         if found is not None and found.cost < best.cost:
             best = found
         first = looked = max(self.at.known - self.at.bound, 0.0)
-        for share in _SHARES:
+        for share in self._shares(min(upper, best.cost, enough) - self.at.bound):
             gap = (min(upper, best.cost, enough) - self.at.bound) * (1.0 + _WHOLE)
             if looked >= gap:
                 break
@@ -105,6 +106,11 @@ class _Search:
         if best.cost >= upper:
             return Packing(lower=lower, cost=float("inf"))
         return Packing(lower=lower, cost=best.cost, counts=best.counts)
+
+    def _shares(self, gap: float) -> tuple[float, ...]:
+        """Return how much of a gap is looked at in turn: all at once where few choices are in it."""
+        few = np.count_nonzero(self.at.reduced <= gap) <= _FEW
+        return _SHARES[-1:] if few else _SHARES
 
     def _shelf(self) -> Shelf:
         """Return the choices with the free-of-charge column of each kind, and the filler's two.

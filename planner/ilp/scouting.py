@@ -26,11 +26,22 @@ def scout(state: State, look: Callable[[State, int], None]) -> None:
     keys of all, which would be looked into in any case.
     """
     state.bounded += 1
-    if state.bounded < state.scouting_at:
-        return
-    state.scouting_at = _AGAIN_AFTER * state.bounded
+    if state.bounded >= state.scouting_at:
+        state.scouting_at = _AGAIN_AFTER * state.bounded
+        _scout(state, look)
+
+
+def scout_first(state: State, look: Callable[[State, int], None]) -> None:
+    """Do so before the first configuration that takes long, if it was not done before."""
+    if not state.has_scouted:
+        state.scouting_at = _AGAIN_AFTER * state.scouting_at
+        _scout(state, look)
+
+
+def _scout(state: State, look: Callable[[State, int], None]) -> None:
     if state.frontier.next_key() * _NEAR > state.frontier.limit_seconds():
         return
+    state.has_scouted = True
     _look(state, _best_of_each_degree(state), look)
     _screen_again(state)
     _look(state, _best_of_each_group(state), look)

@@ -27,7 +27,7 @@ from planner.ilp.problem import Problem
 from planner.ilp.reduction import reduction
 from planner.ilp.reporting import DEGREES, found_of, shortfalls
 from planner.ilp.result import NotFound, SearchResult, Wanted
-from planner.ilp.scouting import dive, scout
+from planner.ilp.scouting import dive, scout, scout_first
 from planner.ilp.sharing import shared
 from planner.ilp.sharpening import sharpened
 from planner.ilp.solver import SolverName, default_solver
@@ -42,6 +42,7 @@ ProgressCallback = Callable[[Progress], None]
 _FAR = 1.05
 _CLIMBED_FROM = 1.005
 _RANKS_LOOKED_AT = 128
+_LONG_PIPELINE = 16
 _SHARPENING_REACH = 0.05
 _SHARPENING_SECONDS = 0.4
 _SCREENED_AT_ONCE = 256
@@ -288,6 +289,8 @@ def _sharpen(state: State, index: int) -> None:
     """Find a closer bound and a better plan below the limit, from the ranks apart."""
     instance = state.pricing.instance(index)
     anneal_first(state, index, instance)
+    if instance.stage_count >= _LONG_PIPELINE and _is_far(state, index, instance):
+        scout_first(state, _bound)
     if _is_far(state, index, instance) and decompose(state, index, instance, seconds=0.0):
         if index in state.branchings:
             _try_and_climb(state, index, instance)

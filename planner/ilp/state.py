@@ -61,6 +61,7 @@ class State:
     dived_to: float = float("inf")
     bounded: int = 0
     scouting_at: int = 2
+    has_scouted: bool = False
     milp_count: int = 0
     annealing_seconds: float = 0.0
     crowded: dict[int, float] = field(default_factory=dict)
