@@ -11,7 +11,7 @@ from functools import cached_property
 
 import numpy as np
 
-from planner.cost.configuration import Floats
+from planner.cost.configuration import Floats, Integers
 from planner.ilp.knapsack import Knapsack
 from planner.ilp.packed import Packed
 from planner.ilp.packing import Packing, least_cost
@@ -26,9 +26,10 @@ class PricedRank:
     """Costs of choices [columns], and bounds of loads [loads, thresholds] without the offset.
 
     `weights` are those of fill, pace and end, `ceilings` the most of pace, end and rho t + u.
-    At each price of the `grid` [prices], `least_priced` [kinds, prices, thresholds] is the least
-    that a layer costs, and `beyond` [prices, thresholds] what one with the transient itself costs
-    more, less the worth of the room; there may be further thresholds behind the rank's own.
+    At each price of the `grid` [prices], `priced` are the least that a layer of each plain kind
+    costs [plain kinds, prices], one of the others [kinds, prices, thresholds], and what one with
+    the transient itself costs more, less the worth of the room [prices, thresholds]; there may be
+    further thresholds behind the rank's own. `kinds` are the plain ones and the others.
     """
 
     rank: Rank
@@ -38,8 +39,8 @@ class PricedRank:
     ceilings: Floats
     offset: float
     bounds: Floats
-    least_priced: Floats
-    beyond: Floats
+    priced: tuple[Floats, Floats, Floats]
+    kinds: tuple[Integers, Integers]
 
     @cached_property
     def knapsack(self) -> Knapsack:
@@ -93,8 +94,11 @@ class PricedRank:
 
     def _price(self, load: int, place: int) -> float:
         """Return the price of memory that bounds a load best under a largest transient."""
-        held = self.rank.held[load]
-        bounds = held @ self.least_priced[: len(held), :, place] + self.beyond[:, place]
+        held = np.zeros(sum(map(len, self.kinds)))
+        held[: self.rank.held.shape[1]] = self.rank.held[load]
+        alone, others = (held[kinds] for kinds in self.kinds)
+        plain, least, beyond = self.priced
+        bounds = alone @ plain + others @ least[:, :, place] + beyond[:, place]
         return float(self.grid[bounds.argmax()])
 
     def divided(self, load: int) -> Parts:
