@@ -64,7 +64,9 @@ def _options() -> argparse.Namespace:
     parser.add_argument(
         "--seconds-limit", type=float, default=20.0, help="the planner's own limit for each case"
     )
-    parser.add_argument("--workers", type=int, default=2)
+    parser.add_argument(
+        "--workers", type=int, default=1, help="cases at a time; more share cores and take longer"
+    )
     parser.add_argument("--no-mixed", action="store_true", help="clusters of one kind only")
     parser.add_argument("--cases", type=int, nargs="+", metavar="INDEX", help="only these")
     parser.add_argument("--show", type=int, metavar="INDEX", help="print one case and end")

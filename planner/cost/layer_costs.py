@@ -7,6 +7,7 @@ over stages in the step. See `planner.cost.step` for the sums.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from functools import cached_property
 from typing import TypeVar
@@ -216,6 +217,31 @@ class CostTable(SecondsTable):
             limits=held.limits,
         )
 
+    @staticmethod
+    def together(parts: Sequence[tuple[CostTable, Integers]]) -> CostTable:
+        """Return some rows of several tables of the same choices, one table's behind another's."""
+        tables, rows = zip(*parts, strict=True)
+        blocks = zip(*(table.blocks for table in tables), strict=True)
+        return CostTable(
+            embedding=_layers_together([table.embedding for table in tables], rows),
+            blocks=tuple(_layers_together(each, rows) for each in blocks),
+            chain=tables[0].chain,
+            head=_layers_together([table.head for table in tables], rows),
+            fixed=_together([table.fixed for table in tables], rows),
+            limits=tables[0].limits,
+        )
+
+    def held(self) -> BytesTable:
+        """Return the part of the table that says what is held."""
+        return BytesTable(
+            embedding=self.embedding.bytes,
+            blocks=tuple(block.bytes for block in self.blocks),
+            chain=self.chain,
+            head=self.head.bytes,
+            fixed=self.fixed,
+            limits=self.limits,
+        )
+
     def row(self, index: int) -> CostTable:
         """Return the prices of one configuration, arrays [1, choices]; they share memory."""
         return CostTable(
@@ -244,6 +270,14 @@ def _layer_row(costs: LayerCosts, index: int) -> LayerCosts:
     )
 
 
+def _layers_together(costs: Sequence[LayerCosts], rows: Sequence[Integers]) -> LayerCosts:
+    return LayerCosts(
+        micro_batch_seconds=_together([each.micro_batch_seconds for each in costs], rows),
+        step_end_seconds=_together([each.step_end_seconds for each in costs], rows),
+        bytes=_together([each.bytes for each in costs], rows),
+    )
+
+
 _Columns = TypeVar("_Columns", MicroBatchSeconds, StepEndSeconds, LayerBytes, StageFixed)
 
 
@@ -256,6 +290,19 @@ def _rows(columns: _Columns, rows: Integers | slice) -> _Columns:
     """Return the columns of some configurations."""
     kind = type(columns)
     return kind(**{name: getattr(columns, name)[rows] for name in _NAMES[kind]})
+
+
+def _together(columns: Sequence[_Columns], rows: Sequence[Integers]) -> _Columns:
+    """Return some rows of each of several columns, one behind another."""
+    kind = type(columns[0])
+    return kind(
+        **{
+            name: np.concatenate(
+                [getattr(own, name)[some] for own, some in zip(columns, rows, strict=True)]
+            )
+            for name in _NAMES[kind]
+        }
+    )
 
 
 _NAMES: dict[type, tuple[str, ...]] = {

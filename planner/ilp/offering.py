@@ -42,6 +42,8 @@ def offer(state: State, index: int, instance: Instance, assignment: Assignment) 
     same, filled = _cut_anew(instance, assignment, row), _filled_anew(instance, assignment)
     for is_same, tried in ((True, same), (False, filled)):
         for arranged in tried:
+            if evaluate(instance, arranged).step_seconds >= frontier.limit_of(index):
+                continue
             priced = repriced(state, index, instance, arranged)
             if priced.fits:
                 frontier.offer(index, priced.step_seconds.p50, arranged)

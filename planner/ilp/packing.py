@@ -108,7 +108,7 @@ class _Search:
         return Packing(lower=lower, cost=best.cost, counts=best.counts)
 
     def _shares(self, gap: float) -> tuple[float, ...]:
-        """Return how much of a gap is looked at in turn: all at once where few choices are in it."""
+        """Return the shares of a gap looked at in turn: all at once where few choices are in it."""
         few = np.count_nonzero(self.at.reduced <= gap) <= _FEW
         return _SHARES[-1:] if few else _SHARES
 

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, TypeVar
 
@@ -33,6 +32,7 @@ from planner.cost.table import bytes_table, cost_table, seconds_table
 from planner.ilp.assembly import instance_of, shapes_of
 from planner.ilp.grouping import picked, ranks_of
 from planner.ilp.instance import Instance
+from planner.ilp.price_blocks import PriceBlocks, ScreenedPrices
 from planner.ilp.problem import Problem
 from planner.ilp.rough import rough_choices, rough_seconds, rough_shares
 from planner.ilp.screen import memory_bounds, quick_bounds
@@ -46,7 +46,6 @@ from planner.space.schedules import skips_checkpointing
 
 _QUICK_BLOCK = 8192
 _BLOCK = 4096
-_PRICES_KEPT = 1536  # 45 kB each for two kinds of blocks
 _INSTANCES_KEPT = 96
 _PART_COUNT = 3
 
@@ -73,22 +72,6 @@ _BYTES = (
 )
 _PRICE = (*_BYTES, "turns")
 _Table = TypeVar("_Table", SecondsTable, BytesTable, CostTable)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Screened:
-    """What a screen has priced: some seconds, and the bytes, in whose `rows` theirs are."""
-
-    seconds: tuple[SecondsTable, ...]
-    held: tuple[BytesTable, ...]
-    rows: Integers
-
-    def tables(self) -> tuple[CostTable, ...]:
-        """Return the cost tables of the rows."""
-        return tuple(
-            CostTable.of(seconds, held.of_rows(self.rows))
-            for seconds, held in zip(self.seconds, self.held, strict=True)
-        )
 
 
 class Pricing:
@@ -119,10 +102,11 @@ class Pricing:
         )
         self._coarse = ranks_of(self._shapes, part_count=1, is_ordered=False)
         self._fine = ranks_of(self._shapes, part_count=_PART_COUNT, is_ordered=True)
-        self._blocks: OrderedDict[int, tuple[CostTable, ...] | _Screened] = OrderedDict()
+        self._blocks = PriceBlocks(
+            lambda prices: self._each_kind(cost_table, self._price_first[prices], self._choices),
+            device_kind_count=len(problem.hardware.kinds),
+        )
         self._instances: OrderedDict[int, Instance] = OrderedDict()
-        self._members: list[Integers] = []
-        self._place: dict[int, tuple[int, int]] = {}
         self._fills: Floats = np.full(len(configurations), np.nan)
 
     def rough_bounds(self) -> Floats:
@@ -193,6 +177,9 @@ class Pricing:
 
     def _screened(self, part: Integers, limits: Floats) -> Floats:
         """Return bounds with memory of a block of configurations; the prices of what fits stay."""
+        known = self._screened_again(part, limits)
+        if known is not None:
+            return known
         apart, rows = np.unique(self._bytes_of[part], return_inverse=True)
         held = self._each_kind(bytes_table, self._bytes_first[apart], self._choices)
 
@@ -201,14 +188,31 @@ class Pricing:
             members = self._price_first[prices]
             seconds = self._each_kind(seconds_table, members, self._choices)
             own = np.searchsorted(apart, self._bytes_of[members])
-            both = _Screened(seconds=seconds, held=held, rows=own)
-            self._keep(self._add_block(prices), both)
+            both = ScreenedPrices(seconds=seconds, held=held, rows=own)
+            self._blocks.keep(self._blocks.add(prices), both)
             return seconds, places
 
         return memory_bounds(
             held,
             picked(self._fine, self._shape_of[part], rows),
             seconds_of=seconds_of,
+            fills=np.nan_to_num(self._fills[part]),
+            limits=limits,
+            refused=self._refused(part),
+        )
+
+    def _screened_again(self, part: Integers, limits: Floats) -> Floats | None:
+        """Return the same from prices that are in memory, None where some are not."""
+        prices, rows = np.unique(self._price_of[part], return_inverse=True)
+        known = self._blocks.gathered(prices)
+        if known is None:
+            return None
+        tables, places = known
+        rows = places[rows]
+        return memory_bounds(
+            [table.held() for table in tables],
+            picked(self._fine, self._shape_of[part], rows),
+            seconds_of=lambda needed: (tables, rows[needed]),
             fills=np.nan_to_num(self._fills[part]),
             limits=limits,
             refused=self._refused(part),
@@ -235,16 +239,14 @@ class Pricing:
         What is would not be for long, if room was made for the rest.
         """
         prices = np.unique(self._price_of[list(indices)])
-        if not all(self._is_at_hand(price) for price in prices.tolist()):
+        if not all(map(self._blocks.is_at_hand, prices.tolist())):
             for start in range(0, len(prices), _BLOCK):
-                self._tables(self._add_block(prices[start : start + _BLOCK]))
+                self._blocks.tables(self._blocks.add(prices[start : start + _BLOCK]))
 
     def is_at_hand(self, index: int) -> bool:
         """Return whether the configuration or its prices are still in memory."""
-        return index in self._instances or self._is_at_hand(int(self._price_of[index]))
-
-    def _is_at_hand(self, price: int) -> bool:
-        return price in self._place and self._place[price][0] in self._blocks
+        at_hand = self._blocks.is_at_hand(int(self._price_of[index]))
+        return index in self._instances or at_hand
 
     def instance(self, index: int) -> Instance:
         """Return the instance of one configuration; those asked for last are kept."""
@@ -256,14 +258,8 @@ class Pricing:
         return self._instances[index]
 
     def _made(self, index: int) -> Instance:
-        price = int(self._price_of[index])
-        if price not in self._place:
-            self._add_block(np.array([price]))
-        block, row = self._place[price]
-        if block not in self._blocks:
-            block, row = self._add_block(np.array([price])), 0
         shape = self._shapes[int(self._shape_of[index])]
-        prices = [table.row(row) for table in self._tables(block)]
+        prices = self._blocks.row(int(self._price_of[index]))
         return instance_of(prices, 0, shape, allowed=self._allowed(index))
 
     def _allowed(self, index: int) -> Booleans | None:
@@ -287,34 +283,6 @@ class Pricing:
         tables = self._each_kind(seconds_table, self._price_first[prices], self._plain)
         ranks = picked(self._coarse, self._shape_of[part], rows)
         return quick_bounds(tables, ranks, stage_count=self._stage_count)
-
-    def _add_block(self, prices: Integers) -> int:
-        """Return the place of a new block of prices."""
-        block = len(self._members)
-        self._members.append(prices)
-        self._place.update({int(price): (block, row) for row, price in enumerate(prices)})
-        return block
-
-    def _tables(self, block: int) -> tuple[CostTable, ...]:
-        """Return a block's tables, priced again if they were let go of."""
-        if block not in self._blocks:
-            members = self._price_first[self._members[block]]
-            self._keep(block, self._each_kind(cost_table, members, self._choices))
-        self._blocks.move_to_end(block)
-        kept = self._blocks[block]
-        if isinstance(kept, _Screened):
-            kept = self._blocks[block] = kept.tables()
-        return kept
-
-    def _keep(self, block: int, tables: tuple[CostTable, ...] | _Screened) -> None:
-        """Keep a block's tables, and let go of those that were used longest ago."""
-        self._blocks[block] = tables
-        while self._prices_kept() > _PRICES_KEPT and len(self._blocks) > 1:
-            self._blocks.popitem(last=False)
-
-    def _prices_kept(self) -> int:
-        kept = sum(len(self._members[block]) for block in self._blocks)
-        return kept * len(self._problem.hardware.kinds)
 
     def _each_kind(
         self, table: Callable[..., _Table], members: Integers, choices: LayerChoices

@@ -289,7 +289,8 @@ def _sharpen(state: State, index: int) -> None:
     """Find a closer bound and a better plan below the limit, from the ranks apart."""
     instance = state.pricing.instance(index)
     anneal_first(state, index, instance)
-    if instance.stage_count >= _LONG_PIPELINE and _is_far(state, index, instance):
+    is_long = instance.stage_count >= _LONG_PIPELINE and not instance.has_several_parts
+    if is_long and _is_far(state, index, instance):
         scout_first(state, _bound)
     if _is_far(state, index, instance) and decompose(state, index, instance, seconds=0.0):
         if index in state.branchings:

@@ -35,6 +35,7 @@ _PATIENCE_GROWTH = 4.0
 _LEFT_MOST = 0.5
 _FEW_RANKS = 6
 _MANY_RANKS = 24
+_JOINED_MOST = 8
 _NEAR = 1.004
 _FAR_OFF = 1.25
 _FIRST_ANNEALING_SECONDS = 0.2
@@ -164,7 +165,7 @@ def _joins(state: State, index: int, instance: Instance) -> bool:
     """Return whether branching finds the best of certain loads from fronts, not from patterns."""
     known = state.branchings.get(index)
     is_known = isinstance(known, Branching) and known.fill_shares is not None
-    return is_known and has_few_ranks(instance)
+    return is_known and instance.stage_count <= _JOINED_MOST
 
 
 def decompose(state: State, index: int, instance: Instance, *, seconds: float) -> bool:

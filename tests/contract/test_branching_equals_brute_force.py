@@ -7,6 +7,7 @@ which `test_placing_equals_brute_force` has.
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -74,6 +75,39 @@ def test_branching_finds_the_optimum_below_a_cutoff(above: float) -> None:
             continue
         assert_found_the_best(instance, found, best)
     assert seen["settled"] > 9 * seen["left"]
+
+
+def test_branching_finds_the_optimum_where_nothing_is_repeated(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Sets of plans may be split by the largest end there before loads are certain."""
+    splits: Counter[bool] = Counter()
+    is_about_ends = Branching._is_about_ends
+
+    def counted(*given: object) -> bool:
+        answer = is_about_ends(*given)  # type: ignore[arg-type]
+        splits[answer] += 1
+        return answer
+
+    monkeypatch.setattr(Branching, "_is_about_ends", counted)
+    monkeypatch.setattr("planner.ilp.branching._EFFORT_OPEN", 1)
+    monkeypatch.setattr("planner.ilp.branching._SPREAD_LEAST", -1.0)
+    monkeypatch.setattr("planner.ilp.branching._PATTERNS_MOST", 0)
+    for seed in SEEDS:
+        instance = replace(seeded_instance(seed), repeat_count=0.0)
+        best = least_step(instance)
+        if best is None or is_left_alone(instance):
+            continue
+        found = branched(instance, best * 1.5)
+        assert found is not None
+        for _ in range(STEPS_MOST):
+            if not (np.isfinite(found.lower()) and found.waiting):
+                break
+            assert found.lower() <= best * (1.0 + 1e-9), f"instance {seed}"
+            found.look()
+        if not np.isfinite(found.lower()):
+            assert_found_the_best(instance, found, best)
+    assert splits[True] > 0
 
 
 @pytest.mark.parametrize("below", [1e-6, 0.01])
