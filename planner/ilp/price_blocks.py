@@ -15,7 +15,7 @@ from planner.cost.configuration import Integers
 from planner.cost.layer_costs import BytesTable, CostTable, SecondsTable
 
 _PRICES_KEPT = 1536  # 45 kB each for two kinds of blocks
-_GATHERED_MOST = 768
+_GATHERED_MOST = 512
 
 Tables = tuple[CostTable, ...]
 """Tables of the same prices, one of each kind of device."""

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, TypeVar
 
@@ -74,6 +75,30 @@ _PRICE = (*_BYTES, "turns")
 _Table = TypeVar("_Table", SecondsTable, BytesTable, CostTable)
 
 
+@dataclass(frozen=True, slots=True)
+class _EachKind:
+    """Prices some configurations of a job on every kind of device."""
+
+    problem: Problem
+    configurations: Configurations
+
+    def __call__(
+        self, table: Callable[..., _Table], members: Integers, choices: LayerChoices
+    ) -> tuple[_Table, ...]:
+        """Return the table of some configurations on each kind of device."""
+        columns = self.configurations.take(members)
+        return tuple(
+            table(
+                self.problem.workload,
+                kind,
+                self.problem.job,
+                configurations=columns,
+                choices=choices,
+            )
+            for kind in self.problem.hardware.kinds
+        )
+
+
 class Pricing:
     """Prices configurations of one job: all of them for quick bounds, few for instances."""
 
@@ -87,6 +112,7 @@ class Pricing:
     ) -> None:
         self._problem = problem
         self._configurations = configurations
+        self._each_kind = _EachKind(problem, configurations)
         self._given = tuple(choices)
         edge = Choices.of(edges)
         self._choices = LayerChoices(blocks=Choices.of(choices), embedding=edge, head=edge)
@@ -102,8 +128,9 @@ class Pricing:
         )
         self._coarse = ranks_of(self._shapes, part_count=1, is_ordered=False)
         self._fine = ranks_of(self._shapes, part_count=_PART_COUNT, is_ordered=True)
-        self._blocks = PriceBlocks(
-            lambda prices: self._each_kind(cost_table, self._price_first[prices], self._choices),
+        each_kind, first, of_layers = self._each_kind, self._price_first, self._choices
+        self._blocks = PriceBlocks(  # which does not know this object: all goes when it goes
+            lambda prices: each_kind(cost_table, first[prices], of_layers),
             device_kind_count=len(problem.hardware.kinds),
         )
         self._instances: OrderedDict[int, Instance] = OrderedDict()
@@ -283,22 +310,6 @@ class Pricing:
         tables = self._each_kind(seconds_table, self._price_first[prices], self._plain)
         ranks = picked(self._coarse, self._shape_of[part], rows)
         return quick_bounds(tables, ranks, stage_count=self._stage_count)
-
-    def _each_kind(
-        self, table: Callable[..., _Table], members: Integers, choices: LayerChoices
-    ) -> tuple[_Table, ...]:
-        """Return the table of some configurations on each kind of device."""
-        columns = self._configurations.take(members)
-        return tuple(
-            table(
-                self._problem.workload,
-                kind,
-                self._problem.job,
-                configurations=columns,
-                choices=choices,
-            )
-            for kind in self._problem.hardware.kinds
-        )
 
 
 def alike(configurations: Configurations, names: Sequence[str]) -> tuple[Integers, Integers]:
