@@ -23,7 +23,7 @@ def scout(state: State, look: Callable[[State, int], None]) -> None:
 
     It is when some have been bounded one by one, and then whenever they are four times as many, as
     long as the best plan is not near the least key: the best of each pipeline degree, and the least
-    keys of all, which would be looked into in any case.
+    key of each of a few combinations of degrees.
     """
     state.bounded += 1
     if state.bounded >= state.scouting_at:
@@ -34,8 +34,9 @@ def scout(state: State, look: Callable[[State, int], None]) -> None:
 def scout_first(state: State, look: Callable[[State, int], None]) -> None:
     """Do so before the first configuration that takes long, if it was not done before."""
     if not state.has_scouted:
-        state.scouting_at = _AGAIN_AFTER * state.scouting_at
         _scout(state, look)
+        if state.has_scouted:
+            state.scouting_at *= _AGAIN_AFTER
 
 
 def _scout(state: State, look: Callable[[State, int], None]) -> None:

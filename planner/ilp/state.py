@@ -28,7 +28,8 @@ class State:
     are those whose cuts were made better by steps, `tried` those that the heuristic was
     asked about. `screened` have a bound with memory, `screens_below_limit` is how many screens
     had a limit, `dived_to` the least bound looked into as soon as it was screened, `bounded` how
-    many were bounded by themselves, and `scouting_at` when to look for good plans out of turn.
+    many were bounded by themselves, `scouting_at` when to look for good plans out of turn, and
+    `has_scouted` whether that was done.
     `annealing_seconds` is what was spent on annealing cuts. `crowded` are the limits below which
     configurations were bounded with others.
     """

@@ -106,6 +106,26 @@ def test_no_bound_below_a_limit_exceeds_the_optimum() -> None:
     assert closer > 1100
 
 
+def test_what_was_screened_is_screened_again_from_prices_in_memory(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """With the same bounds, in any order, and without pricing anything anew."""
+    again = 0
+    for seed, job, _ in solved():
+        pricing = priced(job.problem).pricing
+        first = pricing.memory_bounds(range(len(job.space.configurations)))
+        fitting = np.flatnonzero(np.isfinite(first))[::-1]
+        if not len(fitting):
+            continue
+        with monkeypatch.context() as patched:
+            patched.delattr("planner.ilp.pricing.bytes_table")
+            patched.delattr("planner.ilp.pricing.seconds_table")
+            found = pricing.memory_bounds(fitting.tolist())
+        assert found == pytest.approx(first[fitting], rel=1e-12), f"job {seed}"
+        again += len(fitting)
+    assert again > 1000
+
+
 def test_the_order_of_ranks_raises_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
     """Else the tests above would say nothing of it; what holds several parts is left as it is."""
     raised, mixed, several = 0, 0, 0
