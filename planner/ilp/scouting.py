@@ -15,7 +15,7 @@ from planner.ilp.state import State
 
 _AGAIN_AFTER = 4
 _NEAR = 1.005
-_LEAST_LOOKED_AT = 24
+_LEAST_LOOKED_AT = 18
 
 
 def scout(state: State, look: Callable[[State, int], None]) -> None:
