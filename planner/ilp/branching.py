@@ -29,7 +29,7 @@ from planner.ilp.nearby import Effort, patterns_below
 from planner.ilp.patterns import TooManyError
 from planner.ilp.planes import WeightSearch
 from planner.ilp.rank import Caps, Parts
-from planner.ilp.regions import REACH_FIRST, Packed, Region, halves_of, mean_of
+from planner.ilp.regions import REACH_FIRST, Packed, Region, halves_of, is_about_ends, mean_of
 from planner.ilp.sketching import sketched
 from planner.ilp.sweep import swept
 
@@ -53,7 +53,6 @@ _SKETCHES_MOST = 40
 _SKETCHES_TAKEN = 3
 _REACH_GROWTH = 4.0
 _WIDTH_LEAST = 1e-6
-_SPREAD_LEAST = 0.5
 _LOOK_SECONDS = 0.25
 _TRIES_FEW = 500
 _TRIES_MANY = 20_000
@@ -197,10 +196,8 @@ class Branching:
         def take(counts: Sequence[Integers]) -> float | None:
             return self.limit if self._take(path, counts, tries=_TRIES_MANY) else None
 
-        ranks = [
-            rank.with_loads(np.array([at]))
-            for rank, at in zip(self.decomposition.ranks, path, strict=True)
-        ]
+        pairs = zip(self.decomposition.ranks, path, strict=True)
+        ranks = [rank.with_loads(np.array([at])) for rank, at in pairs]
         known = region.joining or Joining.of(ranks, self.fill_shares, region.box, region.weights)
         left = region.joined(known, take, limit=self.limit, deadline=self.deadline)
         if left is not None:
@@ -210,8 +207,7 @@ class Branching:
 
     def offer_packed(self, path: Sequence[int]) -> None:
         """Offer the plan of some loads, each packed for its own share of the step."""
-        counts = []
-        ranks = self.decomposition.roster.priced(1.0, 1.0, Caps())
+        counts, ranks = [], self.decomposition.roster.priced(1.0, 1.0, Caps())
         for priced, load in zip(ranks, path, strict=True):
             packing = priced.packing(load, upper=self.limit, effort=_EFFORT_OPEN)
             if packing.counts is None:
@@ -372,32 +368,17 @@ class Branching:
         """Put the parts of a region back."""
         path, parts = self.decomposition.best(packed.bounded), packed.parts
         repeats = self.decomposition.instance.repeat_count
-        tall = [repeats * one.pace + one.end for one in parts]
         open_ranks = [r for r, mask in enumerate(region.allowed) if mask.sum() > 1]
-        if open_ranks and self._is_about_ends(region, parts):
+        if open_ranks and repeats == 0.0 and is_about_ends(region, parts, limit=self.limit):
             for half in region.box.halves(by_end=True):
                 self.push(replace(region, box=half))
-            return
-        if open_ranks:
-            rank = max(open_ranks, key=lambda r: tall[r])
+        elif open_ranks:
+            rank = max(open_ranks, key=lambda r: repeats * parts[r].pace + parts[r].end)
             for mask in halves_of(region.allowed[rank], self.loads[rank], path[rank]):
                 allowed = (*region.allowed[:rank], mask, *region.allowed[rank + 1 :])
                 self.push(replace(region, allowed=allowed))
-            return
-        self._split_box(region, parts)
-
-    def _is_about_ends(self, region: Region, parts: Sequence[Parts]) -> bool:
-        """Return whether the largest end says more of a region's plans than a rank's load.
-
-        It does where nothing is repeated, so that layers cost about as much on any rank, and what
-        the largest end has beyond the mean is much of what the bound lacks.
-        """
-        if self.decomposition.instance.repeat_count > 0.0 or len(parts) == 1:
-            return False
-        ends, box = np.array([one.end for one in parts]), region.box
-        spread = float(ends.max() - mean_of(ends, region.weights.end))
-        is_wide = box.most_end - box.least_end > _WIDTH_LEAST * self.limit
-        return is_wide and spread > _SPREAD_LEAST * (self.limit - region.lower)
+        else:
+            self._split_box(region, parts)
 
     def _split_box(self, region: Region, parts: Sequence[Parts]) -> None:
         """Split a region of certain loads by the largest end or the largest pace."""

@@ -17,6 +17,8 @@ from planner.ilp.transitions import Step, least_maximum
 
 REACH_FIRST = 0.001
 _ROUNDING = 1e-12
+_WIDTH_LEAST = 1e-6
+_SPREAD_LEAST = 0.5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,6 +118,18 @@ class Region:
             return None
         lower = max(self.lower, joining.lower)
         return replace(self, lower=lower, joining=joining, is_stuck=is_stuck)
+
+
+def is_about_ends(region: Region, parts: Sequence[Parts], *, limit: float) -> bool:
+    """Return whether the largest end says more of a region's plans than a rank's load.
+
+    It does where nothing is repeated, so that layers cost about as much on any rank, and what the
+    largest end of its ranks' `parts` has beyond the mean is much of what the bound lacks.
+    """
+    ends, box = np.array([one.end for one in parts]), region.box
+    spread = float(ends.max() - mean_of(ends, region.weights.end))
+    is_wide = box.most_end - box.least_end > _WIDTH_LEAST * limit
+    return len(parts) > 1 and is_wide and spread > _SPREAD_LEAST * (limit - region.lower)
 
 
 def mean_of(values: Floats, weights: Floats) -> float:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -16,6 +17,7 @@ from planner.ilp.branching import Branching
 from planner.ilp.instance import Instance, evaluate, fits
 from planner.ilp.placing import Placing
 from planner.ilp.reduction import reduction
+from planner.ilp.regions import is_about_ends
 from planner.ilp.settling import branching_of
 from planner.ilp.sharpening import sharpened
 from tests.contract.test_optimum_equals_brute_force import assert_places_every_layer
@@ -82,16 +84,15 @@ def test_branching_finds_the_optimum_where_nothing_is_repeated(
 ) -> None:
     """Sets of plans may be split by the largest end there before loads are certain."""
     splits: Counter[bool] = Counter()
-    is_about_ends = Branching._is_about_ends
 
-    def counted(*given: object) -> bool:
-        answer = is_about_ends(*given)  # type: ignore[arg-type]
+    def counted(*given: Any, **limit: Any) -> bool:
+        answer = is_about_ends(*given, **limit)
         splits[answer] += 1
         return answer
 
-    monkeypatch.setattr(Branching, "_is_about_ends", counted)
+    monkeypatch.setattr("planner.ilp.branching.is_about_ends", counted)
     monkeypatch.setattr("planner.ilp.branching._EFFORT_OPEN", 1)
-    monkeypatch.setattr("planner.ilp.branching._SPREAD_LEAST", -1.0)
+    monkeypatch.setattr("planner.ilp.regions._SPREAD_LEAST", -1.0)
     monkeypatch.setattr("planner.ilp.branching._PATTERNS_MOST", 0)
     for seed in SEEDS:
         instance = replace(seeded_instance(seed), repeat_count=0.0)
