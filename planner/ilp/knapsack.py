@@ -154,22 +154,16 @@ class Knapsack:
         np.subtract(own, self.least_priced, out=beyond, where=np.isfinite(own))
         return beyond
 
-    def bounds_of(self, held: Integers) -> tuple[Floats, Floats]:
-        """Return lower bounds of many loads, `held` [loads, kinds], with the price of each.
-
-        Both are [loads, thresholds].
-        """
+    def bounds_of(self, held: Integers) -> Floats:
+        """Return lower bounds of many loads, `held` [loads, kinds], [loads, thresholds]."""
         kinds, *shape = self.least_priced.shape
         loads = held[:, :kinds].astype(np.float64)
         priced = np.minimum(self.least_priced, _NEVER).reshape(kinds, -1)
         total = (loads @ priced).reshape(len(held), *shape)
         paid = self.prices * (self.capacity - self.thresholds)[:, None]
-        bound = total + (self.least_beyond.min(axis=0) - paid)
-        best = bound.argmax(axis=2)
-        flat = bound.reshape(-1, len(self.prices))
-        least = flat[np.arange(len(flat)), best.ravel()].reshape(best.shape)
+        least = (total + (self.least_beyond.min(axis=0) - paid)).max(axis=2)
         absent = np.asarray(held[:, kinds:].any(axis=1))[:, None] | (least > _NEVER / 2.0)
-        return np.where(absent, np.inf, least), self.prices[best]
+        return np.asarray(np.where(absent, np.inf, least))
 
     def bounds(self, held: Integers) -> tuple[Floats, Floats]:
         """Return lower bounds by the largest transient, with the price of each, [thresholds]."""

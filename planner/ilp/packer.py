@@ -109,7 +109,7 @@ class Packer:
         """Return the linear bounds of the loads that stay within the limit."""
         every = [with_pinned(self._instance, rank, load) for load in loads]
         held = np.array(every, dtype=np.int64).reshape(len(loads), len(self._instance.kinds))
-        least = self._knapsacks[rank].bounds_of(held)[0].min(axis=1) + float(self._own[rank])
+        least = self._knapsacks[rank].bounds_of(held).min(axis=1) + float(self._own[rank])
         within = np.flatnonzero(least < self._limit).tolist()
         return {loads[place]: float(least[place]) for place in within}
 

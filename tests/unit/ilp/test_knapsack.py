@@ -86,7 +86,7 @@ def test_bounds_hold_of_every_packing() -> None:
     for seed in range(400):
         knapsack, layers = a_random_knapsack(seed)
         best, held = least_of_all(knapsack, layers), np.array(layers)
-        together = knapsack.bounds_of(held[None, :])[0][0]
+        together = knapsack.bounds_of(held[None, :])[0]
         for bounds in (knapsack.bounds(held)[0], together):
             assert bounds.min() <= best * (1.0 + 1e-9), f"knapsack {seed}"
 
@@ -95,7 +95,7 @@ def test_a_largest_transient_is_that_of_a_layer() -> None:
     """Kept layers cost 2 and recomputed ones 3: under 5 bytes one at least is recomputed."""
     knapsack = a_knapsack(transient=np.array([0.0, 5.0]))
     assert knapsack.bounds(np.array([4]))[0].tolist() == [8.0, 9.0]
-    assert knapsack.bounds_of(np.array([[4]]))[0].tolist() == [[8.0, 9.0]]
+    assert knapsack.bounds_of(np.array([[4]])).tolist() == [[8.0, 9.0]]
 
 
 def test_limits_that_are_exceeded_are_priced() -> None:
