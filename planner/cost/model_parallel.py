@@ -22,13 +22,6 @@ from typing import Literal
 
 import numpy as np
 
-from planner.cost.collectives import (
-    all_gather_seconds,
-    all_reduce_seconds,
-    all_to_all_seconds,
-    reduce_scatter_seconds,
-    ring_pass_seconds,
-)
 from planner.cost.configuration import Floats
 from planner.cost.overlap import exposed_seconds
 from planner.cost.setting import Setting
@@ -146,11 +139,9 @@ def _tensor_round_seconds(elements: Floats, setting: Setting) -> Floats:
     Under sequence parallel an all_gather and a reduce_scatter take its place; where products keep
     what they read in 8 bits, it is gathered in 8.
     """
-    message = elements * setting.compute_bytes
-    levels = setting.hardware.levels
-    reduce = all_reduce_seconds(message, rank_count=setting.tensor, stride=1.0, levels=levels)
-    gather = all_gather_seconds(message, rank_count=setting.tensor, stride=1.0, levels=levels)
-    scatter = reduce_scatter_seconds(message, rank_count=setting.tensor, stride=1.0, levels=levels)
+    message, group = elements * setting.compute_bytes, setting.tensor_group
+    reduce, gather = group.all_reduce(message), group.all_gather(message)
+    scatter = group.reduce_scatter(message)
     narrow = 0.5 if setting.product_input_bytes == 1 else 1.0
     seconds = np.where(setting.sequence_parallel, narrow * gather + scatter, reduce)
     return seconds * (1.0 - setting.stack.tensor_parallel_overlap_ratio)
@@ -175,12 +166,7 @@ def _ring_seconds(attention: AttentionCore, keys: Floats, setting: Setting) -> F
     Source: Liu et al. 2023, arXiv:2310.01889 (ring attention).
     """
     width = attention.key_value_width / setting.tensor
-    return ring_pass_seconds(
-        keys * width * setting.compute_bytes,
-        rank_count=setting.context,
-        stride=setting.tensor,
-        levels=setting.hardware.levels,
-    )
+    return setting.context_group.ring_pass(keys * width * setting.compute_bytes)
 
 
 def _merge_seconds(layer: LayerWorkload, setting: Setting) -> tuple[Floats, Floats]:
@@ -211,12 +197,7 @@ def _head_exchange_seconds(
     sent = np.maximum(key_value_heads, setting.context)
 
     def exchange(tokens: Floats, width: Floats) -> Floats:
-        return all_to_all_seconds(
-            tokens * width * setting.compute_bytes,
-            rank_count=setting.context,
-            stride=setting.tensor,
-            levels=setting.hardware.levels,
-        )
+        return setting.context_group.all_to_all(tokens * width * setting.compute_bytes)
 
     asked = exchange(queries, heads * key_size) + exchange(queries, heads * value_size)
     return asked + exchange(keys, sent * key_size) + exchange(keys, sent * value_size)
@@ -226,20 +207,12 @@ def _expert_seconds(layer: LayerWorkload, setting: Setting) -> Floats:
     """Return seconds of dispatch and combine, one way; see the module."""
     if not layer.experts_per_token:
         return np.zeros_like(setting.tokens)
-    levels = setting.hardware.levels
     hidden = layer_tokens(layer, setting) * layer.hidden_size * setting.compute_bytes
     whole = hidden * layer.experts_per_token * setting.job.expert_load_ratio
-    own_experts = setting.expert_tensor < setting.tensor
-    split = setting.sequence_parallel | own_experts
-    once = all_to_all_seconds(
+    split = setting.sequence_parallel | setting.has_own_experts
+    once = setting.expert_group.all_to_all(
         np.where(split, whole / setting.tensor, whole),
-        rank_count=setting.expert,
-        stride=setting.expert_tensor,
-        levels=levels,
         copies=layer.experts_per_token if setting.stack.sends_tokens_once_per_node else 1,
     )
-    meets = np.where(split & (setting.expert > 1.0), setting.expert_tensor, 1.0)
-    gather = all_gather_seconds(whole, rank_count=meets, stride=1.0, levels=levels)
-    apart = np.where(own_experts & ~setting.sequence_parallel, setting.tensor, 1.0)
-    output = all_gather_seconds(hidden, rank_count=apart, stride=1.0, levels=levels)
-    return 2.0 * once + 2.0 * gather + output
+    gather = setting.split_expert_group.all_gather(whole)
+    return 2.0 * once + 2.0 * gather + setting.own_expert_group.all_gather(hidden)

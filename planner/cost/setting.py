@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from planner.cost.calibrated import calibrated
 from planner.cost.combinations import combinations
 from planner.cost.configuration import Booleans, Configurations, Floats, Integers
+from planner.cost.group import Group
 from planner.hardware import DeviceHardware, stack_profile
 from planner.hardware_profiles import OverlapProfile, StackProfile, in_situ_efficiency
 from planner.schema.job import Job, Optimizer, Precision, Stack
@@ -115,6 +116,61 @@ class Setting:
         rows = {name: first if name in known else slice(0) for name in _COLUMNS}
         some = {name: getattr(self, name)[own] for name, own in rows.items()}
         return Alike(setting=replace(self, **some), first=first, whose=whose)
+
+    @cached_property
+    def tensor_group(self) -> Group:
+        """Return the tensor-parallel ranks."""
+        return self._group(self.tensor, 1.0)
+
+    @cached_property
+    def context_group(self) -> Group:
+        """Return the context-parallel ranks."""
+        return self._group(self.context, self.tensor)
+
+    @cached_property
+    def expert_group(self) -> Group:
+        """Return the expert-parallel ranks."""
+        return self._group(self.expert, self.expert_tensor)
+
+    @cached_property
+    def split_expert_group(self) -> Group:
+        """Return the ranks that share experts' matrices where each holds tokens of its own."""
+        split = self.sequence_parallel | self.has_own_experts
+        return self._group(np.where(split & (self.expert > 1.0), self.expert_tensor, 1.0), 1.0)
+
+    @cached_property
+    def own_expert_group(self) -> Group:
+        """Return the tensor-parallel ranks where each is left with the output of its own tokens."""
+        apart = self.has_own_experts & ~self.sequence_parallel
+        return self._group(np.where(apart, self.tensor, 1.0), 1.0)
+
+    @cached_property
+    def shard_group(self) -> Group:
+        """Return the ranks that dense states are sharded over."""
+        return self._group(self.data_shard, self.tensor)
+
+    @cached_property
+    def expert_shard_group(self) -> Group:
+        """Return the ranks that states of the same experts are sharded over."""
+        return self._group(self.expert_shard, self.expert_tensor * self.expert)
+
+    @cached_property
+    def data_group(self) -> Group:
+        """Return all ranks that have the same dense parameters."""
+        return self._group(self.data_shard * self.replicate, self.tensor)
+
+    @cached_property
+    def expert_data_group(self) -> Group:
+        """Return all ranks that have the same experts."""
+        return self._group(self.expert_shard * self.replicate, self.expert_tensor * self.expert)
+
+    @cached_property
+    def replica_group(self) -> Group:
+        """Return the ranks that hold the same shard."""
+        return self._group(self.replicate, self.tensor * self.data_shard)
+
+    def _group(self, rank_count: Floats, stride: Floats | float) -> Group:
+        return Group(rank_count=rank_count, stride=stride, levels=self.hardware.levels)
 
     @property
     def compute_bytes(self) -> int:
@@ -263,6 +319,17 @@ class Setting:
     def data_shard(self) -> Floats:
         """Return the ranks over which model states shard: data-parallel shard x context."""
         return self.shard * self.context
+
+    @property
+    def expert_shard(self) -> Floats:
+        """Return the ranks of a shard group that hold the same part of the same experts."""
+        ranks = self.tensor * self.data_shard
+        return np.maximum(ranks / (self.expert * self.expert_tensor), 1.0)
+
+    @property
+    def has_own_experts(self) -> Booleans:
+        """Return whether tensor-parallel ranks hold whole experts, not parts of the same ones."""
+        return np.asarray(self.expert_tensor < self.tensor)
 
     @property
     def peak_ratio(self) -> float:

@@ -7,16 +7,10 @@ ranks. Arrays are [configurations, choices].
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 
-from planner.cost.collectives import (
-    all_gather_seconds,
-    all_reduce_seconds,
-    reduce_scatter_seconds,
-)
 from planner.cost.configuration import Choices, Floats, Integers
 from planner.cost.setting import Setting
 from planner.hardware_profiles import StateBytes
@@ -24,7 +18,6 @@ from planner.schema.job import Precision
 from planner.workload.layer import ParameterCounts
 
 _COPY_BYTES = 4.0
-_Sharing = Callable[..., Floats]  # an all_gather or a reduce_scatter
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,13 +96,7 @@ def local_parameters(counts: ParameterCounts, setting: Setting) -> LocalParamete
 
 def sharded_parameters(local: LocalParameters, setting: Setting) -> Floats:
     """Return the parameters of one device's shard, [configurations, 1]."""
-    return local.dense / setting.data_shard + local.expert / _expert_shard(setting)
-
-
-def _expert_shard(setting: Setting) -> Floats:
-    """Return the ranks of a shard group that hold the same part of the same experts."""
-    ranks = setting.tensor * setting.data_shard
-    return np.maximum(ranks / (setting.expert * setting.expert_tensor), 1.0)
+    return local.dense / setting.data_shard + local.expert / setting.expert_shard
 
 
 def state_memory(local: LocalParameters, choices: Choices, setting: Setting) -> StateMemory:
@@ -209,47 +196,29 @@ def sync_seconds(local: LocalParameters, setting: Setting) -> SyncSeconds:
     `all_reduce` sums whole gradients over all data-parallel ranks (ZeRO-0); `replicas` sums shards
     over replicas (HSDP).
     """
-    levels = setting.hardware.levels
-    dense_ranks, expert_ranks = setting.data_shard, _expert_shard(setting)
-    stride, expert_stride = setting.tensor, setting.expert_tensor * setting.expert
-    trained = local.trained()
+    dense, expert = setting.shard_group, setting.expert_shard_group
+    trained, reduced = local.trained(), setting.reduce_bytes
 
-    def both(held: LocalParameters, element_bytes: int, seconds: _Sharing) -> Floats:
-        dense = seconds(
-            held.dense * element_bytes, rank_count=dense_ranks, stride=stride, levels=levels
-        )
-        expert = seconds(
-            held.expert * element_bytes,
-            rank_count=expert_ranks,
-            stride=expert_stride,
-            levels=levels,
-        )
-        return dense + np.where(held.expert > 0.0, expert, 0.0)
+    def gathered(held: LocalParameters, element_bytes: int) -> Floats:
+        seconds = dense.all_gather(held.dense * element_bytes)
+        return seconds + _of_experts(held, expert.all_gather(held.expert * element_bytes))
 
-    whole = all_reduce_seconds(
-        trained.dense * setting.reduce_bytes,
-        rank_count=dense_ranks * setting.replicate,
-        stride=stride,
-        levels=levels,
-    )
-    whole_expert = all_reduce_seconds(
-        trained.expert * setting.reduce_bytes,
-        rank_count=expert_ranks * setting.replicate,
-        stride=expert_stride,
-        levels=levels,
-    )
-    replicas = all_reduce_seconds(
-        sharded_parameters(trained, setting) * setting.reduce_bytes,
-        rank_count=setting.replicate,
-        stride=stride * dense_ranks,
-        levels=levels,
-    )
-    gather = both(local, setting.compute_bytes, all_gather_seconds)
+    whole = setting.data_group.all_reduce(trained.dense * reduced)
+    whole_expert = setting.expert_data_group.all_reduce(trained.expert * reduced)
+    scattered = dense.reduce_scatter(trained.dense * reduced)
+    scattered_expert = expert.reduce_scatter(trained.expert * reduced)
+    gather = gathered(local, setting.compute_bytes)
+    is_alike = trained is local and setting.updated_bytes == setting.compute_bytes
     return SyncSeconds(
         gather=gather,
-        gather_trained=both(trained, setting.updated_bytes, all_gather_seconds),
-        reduce_scatter=both(trained, setting.reduce_bytes, reduce_scatter_seconds),
-        all_reduce=(whole + np.where(trained.expert > 0.0, whole_expert, 0.0))
+        gather_trained=gather if is_alike else gathered(trained, setting.updated_bytes),
+        reduce_scatter=scattered + _of_experts(trained, scattered_expert),
+        all_reduce=(whole + _of_experts(trained, whole_expert))
         * setting.hardware.profile.hidden_reduce_ratio,
-        replicas=replicas,
+        replicas=setting.replica_group.all_reduce(sharded_parameters(trained, setting) * reduced),
     )
+
+
+def _of_experts(held: LocalParameters, seconds: Floats) -> Floats:
+    """Return the seconds of experts' states where there are any."""
+    return np.where(held.expert > 0.0, seconds, 0.0)
