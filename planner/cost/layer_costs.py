@@ -7,14 +7,13 @@ over stages in the step. See `planner.cost.step` for the sums.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from functools import cached_property
 from typing import TypeVar
 
 import numpy as np
 
-from planner.cost.configuration import Floats, Integers
+from planner.cost.configuration import Floats
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -179,17 +178,6 @@ class BytesTable:
         """Return each kind of block, the embedding and the head."""
         return (*self.blocks, self.embedding, self.head)
 
-    def of_rows(self, rows: Integers) -> BytesTable:
-        """Return the table of some of the configurations."""
-        return BytesTable(
-            embedding=_rows(self.embedding, rows),
-            blocks=tuple(_rows(block, rows) for block in self.blocks),
-            chain=self.chain,
-            head=_rows(self.head, rows),
-            fixed=_rows(self.fixed, rows),
-            limits=self.limits,
-        )
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CostTable(SecondsTable):
@@ -204,32 +192,6 @@ class CostTable(SecondsTable):
     blocks: tuple[LayerCosts, ...]
     head: LayerCosts
     limits: MemoryLimits
-
-    @staticmethod
-    def of(seconds: SecondsTable, held: BytesTable) -> CostTable:
-        """Return the table of both parts, which are of the same configurations and choices."""
-        return CostTable(
-            embedding=_costs(seconds.embedding, held.embedding),
-            blocks=tuple(map(_costs, seconds.blocks, held.blocks)),
-            chain=seconds.chain,
-            head=_costs(seconds.head, held.head),
-            fixed=seconds.fixed,
-            limits=held.limits,
-        )
-
-    @staticmethod
-    def together(parts: Sequence[tuple[CostTable, Integers]]) -> CostTable:
-        """Return some rows of several tables of the same choices, one table's behind another's."""
-        tables, rows = zip(*parts, strict=True)
-        blocks = zip(*(table.blocks for table in tables), strict=True)
-        return CostTable(
-            embedding=_layers_together([table.embedding for table in tables], rows),
-            blocks=tuple(_layers_together(each, rows) for each in blocks),
-            chain=tables[0].chain,
-            head=_layers_together([table.head for table in tables], rows),
-            fixed=_together([table.fixed for table in tables], rows),
-            limits=tables[0].limits,
-        )
 
     def held(self) -> BytesTable:
         """Return the part of the table that says what is held."""
@@ -254,14 +216,6 @@ class CostTable(SecondsTable):
         )
 
 
-def _costs(seconds: LayerSeconds, held: LayerBytes) -> LayerCosts:
-    return LayerCosts(
-        micro_batch_seconds=seconds.micro_batch_seconds,
-        step_end_seconds=seconds.step_end_seconds,
-        bytes=held,
-    )
-
-
 def _layer_row(costs: LayerCosts, index: int) -> LayerCosts:
     return LayerCosts(
         micro_batch_seconds=_row(costs.micro_batch_seconds, index),
@@ -270,39 +224,13 @@ def _layer_row(costs: LayerCosts, index: int) -> LayerCosts:
     )
 
 
-def _layers_together(costs: Sequence[LayerCosts], rows: Sequence[Integers]) -> LayerCosts:
-    return LayerCosts(
-        micro_batch_seconds=_together([each.micro_batch_seconds for each in costs], rows),
-        step_end_seconds=_together([each.step_end_seconds for each in costs], rows),
-        bytes=_together([each.bytes for each in costs], rows),
-    )
-
-
 _Columns = TypeVar("_Columns", MicroBatchSeconds, StepEndSeconds, LayerBytes, StageFixed)
 
 
 def _row(columns: _Columns, index: int) -> _Columns:
     """Return the columns of one configuration; they share memory."""
-    return _rows(columns, slice(index, index + 1))
-
-
-def _rows(columns: _Columns, rows: Integers | slice) -> _Columns:
-    """Return the columns of some configurations."""
-    kind = type(columns)
+    kind, rows = type(columns), slice(index, index + 1)
     return kind(**{name: getattr(columns, name)[rows] for name in _NAMES[kind]})
-
-
-def _together(columns: Sequence[_Columns], rows: Sequence[Integers]) -> _Columns:
-    """Return some rows of each of several columns, one behind another."""
-    kind = type(columns[0])
-    return kind(
-        **{
-            name: np.concatenate(
-                [getattr(own, name)[some] for own, some in zip(columns, rows, strict=True)]
-            )
-            for name in _NAMES[kind]
-        }
-    )
 
 
 _NAMES: dict[type, tuple[str, ...]] = {

@@ -1,4 +1,4 @@
-"""Assembly: instances from cost tables."""
+"""Assembly: instances from sheets of prices."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy as np
 
 from planner.cost.boundary import boundary_places
 from planner.cost.configuration import Booleans, Configuration, Floats, Integers
-from planner.cost.layer_costs import CostTable, LayerCosts
+from planner.cost.layer_costs import StageFixed
 from planner.cost.schedule import (
     BoundaryShares,
     FillWeights,
@@ -22,6 +22,7 @@ from planner.cost.timing import ScheduleTiming, schedule_timing
 from planner.hardware import ClusterHardware
 from planner.ilp.instance import CutExtras, Instance, Kind, undominated
 from planner.ilp.merging import merged
+from planner.ilp.sheet import Sheet
 from planner.schema.job import Stack
 
 
@@ -141,109 +142,109 @@ def _exchanges(
 
 
 def instance_of(
-    tables: Sequence[CostTable],
+    sheets: Sequence[Sheet],
     index: int,
     shape: Shape,
     *,
     allowed: Booleans | None = None,
 ) -> Instance:
-    """Return the numbers of row `index` of the tables (one a kind of device).
+    """Return the numbers of price `index` of the sheets (one a kind of device).
 
     Choices of blocks that are not `allowed` [choices], and those that are dominated on every rank,
     are dropped; kinds that cost the same become one.
     """
-    devices = np.array(shape.device_kinds)
-    first, last = shape.holders[0], shape.holders[-1]
-    kinds = [_kind([t.embedding for t in tables], index, shape, count=1, pinned_stage=first)]
-    totals = np.zeros(len(tables[0].blocks), dtype=np.int64)
-    for kind, count in tables[0].chain:
+    first = sheets[0].spent
+    totals = np.zeros(len(first.layers) - 2, dtype=np.int64)
+    for kind, count in first.chain:
         totals[kind] += count
-    for kind, count in enumerate(totals.tolist()):
-        costs = [table.blocks[kind] for table in tables]
-        kinds.append(_kind(costs, index, shape, count=count, pinned_stage=None, allowed=allowed))
-    kinds.append(_kind([t.head for t in tables], index, shape, count=1, pinned_stage=last))
-    boundaries = _boundaries(tables, index, shape)
-    limits = [table.limits for table in tables]
+    of_layer = [_numbers(sheets, place, index, shape) for place in range(len(first.layers))]
+    *blocks, embedding, head = of_layer
+    places, ranks = np.arange(blocks[0].shape[2]), _ranks_compared(shape)
+    if allowed is not None:
+        places, blocks = np.flatnonzero(allowed), [own[:, :, allowed] for own in blocks]
+    kinds = [_pinned(embedding, shape.holders[0])]
+    for own, count in zip(blocks, totals.tolist(), strict=True):
+        kinds.append(_kind(own, ranks, places, count=count))
+    kinds.append(_pinned(head, shape.holders[-1]))
+    boundaries = _boundaries([sheet.spent.fixed for sheet in sheets], index, shape)
+    devices = np.array(shape.device_kinds)
+    limits = [sheet.held.limits for sheet in sheets]
+    ends = np.array([sheet.spent.fixed.step_end_seconds[index] for sheet in sheets])
     made = Instance(
         repeat_count=shape.repeat_count,
         stage_pace=boundaries.pace,
         stage_fill=boundaries.fill,
         stage_bytes=boundaries.bytes,
-        stage_end=np.array([table.fixed.step_end_seconds[index] for table in tables])[devices],
+        stage_end=ends[devices],
         capacity_bytes=np.array([limit.live_capacity_bytes for limit in limits])[devices],
         host_capacity_bytes=np.array([limit.host_capacity_bytes for limit in limits])[devices],
         least_blocks=len(shape.holders) // shape.degree,
         holders=shape.holders,
         kinds=tuple(kinds),
-        chain=tuple((kind + 1, count) for kind, count in tables[0].chain),
+        chain=tuple((kind + 1, count) for kind, count in first.chain),
         extras=boundaries.extras,
     )
     return merged(made)
 
 
+_NUMBERS = ("pace", "fill", "end", "memory", "transient", "host", "kept")
+_COMPARED = len(_NUMBERS) - 1  # what is kept is part of the memory
+
+
+def _numbers(sheets: Sequence[Sheet], place: int, index: int, shape: Shape) -> Floats:
+    """Return the numbers of a layer's choices on every rank, [numbers, stages, choices]."""
+    spent = np.stack([sheet.spent.layers[place].values[:, :, index] for sheet in sheets], axis=1)
+    held = np.stack([sheet.held.layers[place].values[:, :, index] for sheet in sheets], axis=1)
+    pace, forward, weight, end = spent
+    fill = shape.weights.of(forward, pace - forward - weight, weight)
+    devices, flight = np.array(shape.device_kinds), shape.in_flight[:, None]
+    static, activation, transient, host, host_activation = held[:, devices]
+    numbers = np.empty((len(_NUMBERS), *static.shape))
+    for row, own in zip(numbers, (pace, fill, end), strict=False):
+        row[:] = own[devices]
+    numbers[3] = static + flight * activation
+    numbers[4] = transient
+    numbers[5] = host + flight * host_activation
+    numbers[6] = activation
+    return numbers
+
+
+def _pinned(numbers: Floats, stage: int) -> Kind:
+    """Return the embedding or the head, which is on one rank."""
+    return _kind(numbers, [stage], np.arange(numbers.shape[2]), count=1, pinned_stage=stage)
+
+
 def _kind(
-    costs: Sequence[LayerCosts],
-    index: int,
-    shape: Shape,
+    numbers: Floats,
+    ranks: Sequence[int],
+    places: Integers,
     *,
     count: int,
-    pinned_stage: int | None,
-    allowed: Booleans | None = None,
+    pinned_stage: int | None = None,
 ) -> Kind:
-    devices = np.array(shape.device_kinds)
-    flight = shape.in_flight[:, None]
-    seconds = [cost.micro_batch_seconds for cost in costs]
-    totals = np.stack([part.total()[index] for part in seconds])
-    forward = totals * np.stack([part.forward_share[index] for part in seconds])
-    weight = totals * np.stack([part.weight_gradient_share[index] for part in seconds])
-    fill = shape.weights.of(forward, totals - forward - weight, weight)
-
-    def column(values: Sequence[Floats]) -> Floats:
-        picked: Floats = np.stack(values)[devices]
-        return picked
-
-    static = column([cost.bytes.static()[index] for cost in costs])
-    activation = column([cost.bytes.activations[index] for cost in costs])
-    host = column([cost.bytes.host[index] for cost in costs])
-    host_activation = column([cost.bytes.host_activations[index] for cost in costs])
-    columns = {
-        "pace": totals[devices],
-        "fill": fill[devices],
-        "end": column([cost.step_end_seconds.total()[index] for cost in costs]),
-        "memory": static + flight * activation,
-        "transient": column([cost.bytes.transient[index] for cost in costs]),
-        "host": host + flight * host_activation,
-        "kept": activation,
-    }
-    if allowed is not None:
-        columns = {name: values[:, allowed] for name, values in columns.items()}
-    kept = _kept(columns, shape, pinned_stage)
-    places = np.arange(totals.shape[1]) if allowed is None else np.flatnonzero(allowed)
+    """Return a kind of layer without the choices that are dominated on all of some ranks."""
+    compared = numbers[:_COMPARED].take(ranks, axis=1)
+    kept = undominated(compared.reshape(-1, numbers.shape[2]))
+    columns = zip(_NUMBERS, numbers.take(kept, axis=2), strict=True)
     return Kind(
         count=count,
         pinned_stage=pinned_stage,
-        choice=tuple(int(choice) for choice in places[kept]),
-        **{name: values[:, kept] for name, values in columns.items()},
+        choice=tuple(places[kept].tolist()),
+        **dict(columns),
     )
 
 
-def _kept(columns: dict[str, Floats], shape: Shape, pinned_stage: int | None) -> Integers:
-    """Return the choices that are dominated nowhere.
+def _ranks_compared(shape: Shape) -> list[int]:
+    """Return ranks that a choice is dominated on if it is dominated on all.
 
     Ranks on one kind of device differ by their micro-batches in flight alone, in which memory is
     linear: the least and the most of them stand for all.
     """
-    if pinned_stage is not None:
-        ranks = {pinned_stage}
-    else:
-        ranks = set()
-        for device in set(shape.device_kinds):
-            own = [r for r in range(shape.degree) if shape.device_kinds[r] == device]
-            ranks.add(min(own, key=lambda r: shape.in_flight[r]))
-            ranks.add(max(own, key=lambda r: shape.in_flight[r]))
-    rows = sorted(ranks)
-    compared = [values[rows] for name, values in columns.items() if name != "kept"]
-    return undominated(np.concatenate(compared))
+    flight, ranks = shape.in_flight.tolist(), set()
+    for device in set(shape.device_kinds):
+        own = [r for r in range(shape.degree) if shape.device_kinds[r] == device]
+        ranks |= {min(own, key=flight.__getitem__), max(own, key=flight.__getitem__)}
+    return sorted(ranks)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -254,20 +255,19 @@ class _Boundaries:
     extras: CutExtras | None
 
 
-def _boundaries(tables: Sequence[CostTable], index: int, shape: Shape) -> _Boundaries:
+def _boundaries(fixed: Sequence[StageFixed], index: int, shape: Shape) -> _Boundaries:
     """Return what exchanges cost every rank at the cheapest cuts, and what others add."""
     exchanges = shape.exchanges
-    seconds = np.zeros((len(exchanges.apart), len(tables[0].blocks)))
+    seconds = np.zeros((len(exchanges.apart), fixed[0].sent_bytes.shape[1]))
     for end in range(2):
         each = [
-            tables[kind].fixed.boundary_seconds[index, :, level]
-            for kind, level in exchanges.places[end]
+            fixed[kind].boundary_seconds[index, :, level] for kind, level in exchanges.places[end]
         ]
         seconds = np.maximum(seconds, np.reshape(each, seconds.shape))
     apart = exchanges.apart[:, None]
     seconds = np.where(apart, seconds, 0.0)
-    sent = np.array([table.fixed.sent_bytes[index] for table in tables])
-    buffers = np.array([table.fixed.buffer_bytes[index] for table in tables])
+    sent = np.array([own.sent_bytes[index] for own in fixed])
+    buffers = np.array([own.buffer_bytes[index] for own in fixed])
     devices = np.array(shape.device_kinds)
     before, behind = exchanges.ranks
     sides = [
@@ -288,18 +288,16 @@ def _boundaries(tables: Sequence[CostTable], index: int, shape: Shape) -> _Bound
         pace=pace,
         fill=fill,
         bytes=held,
-        extras=_extras(paces, fills, sides, len(tables[0].chain)),
+        extras=_extras(paces, fills, sides),
     )
 
 
-def _extras(
-    paces: Floats, fills: Floats, sides: Sequence[Floats], run_count: int
-) -> CutExtras | None:
+def _extras(paces: Floats, fills: Floats, sides: Sequence[Floats]) -> CutExtras | None:
     """Return what each cut costs beyond its cheapest place, with a column for the embedding.
 
     None where nothing differs.
     """
-    if run_count == 1 or not len(paces):
+    if not len(paces):
         return None
     parts = [part - part.min(axis=1, keepdims=True) for part in (paces, fills, *sides)]
     if not any((part > 0.0).any() for part in parts):

@@ -2,7 +2,7 @@
 
 Arrays end in the axis of rows, and begin with that of choices where they have one: the least of all
 choices is then found in one sweep. What configurations share is priced once: a configuration's
-place in the cost tables is `Ranks.table_rows`.
+place in the sheets (`planner.ilp.sheet`) is `Ranks.table_rows`.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from planner.cost.configuration import Booleans, Floats, Integers
-from planner.cost.layer_costs import LayerBytes, LayerSeconds, MicroBatchSeconds
 from planner.ilp.grouping import Ranks, of_rows
+from planner.ilp.sheet import Held, Spent
 
 _COMPARED_FIRST = 4
 
@@ -35,16 +35,14 @@ class PlainLayer:
     least_total: Floats
 
     @staticmethod
-    def of(costs: LayerSeconds, stage_count: int) -> PlainLayer:
+    def of(costs: Spent, stage_count: int) -> PlainLayer:
         """Return the least of a layer's seconds, in the order that `quick_bounds` asks for."""
-        parts = _parts(costs.micro_batch_seconds, slice(None))
-        totals = parts[0] + parts[1] + parts[2]
-        ends = np.ascontiguousarray(costs.step_end_seconds.total().T[stage_count:])
+        ends = costs.end[stage_count:]
         return PlainLayer(
-            paces=totals[:stage_count],
+            paces=costs.pace[:stage_count],
             ends=ends.reshape(-1, stage_count, ends.shape[1]).min(axis=0),
-            parts=parts,
-            least_total=totals.min(axis=0),
+            parts=_parts(costs.values),
+            least_total=costs.pace.min(axis=0),
         )
 
     def omega(self, ranks: Ranks) -> Floats:
@@ -82,7 +80,7 @@ class Column(Protocol):
 class Linear:
     """Something that grows with a number of the rank: base + times x slope.
 
-    `base` and `slope` [prices, choices] are by kind of device, `times` is [groups, rows] or [rows]
+    `base` and `slope` [choices, prices] are by kind of device, `times` is [groups, rows] or [rows]
     and not negative.
     """
 
@@ -93,12 +91,12 @@ class Linear:
 
     def compared(self) -> list[Floats]:
         """Return base and slope at all prices."""
-        return [values.T for values in (*self.base, *self.slope)]
+        return [*self.base, *self.slope]
 
     def of(self, choices: Integers) -> Floats:
         """Return base + times x slope; with one kind of device groups may be one."""
         base, slope = (
-            priced_on_groups([own[:, choices].T for own in values], self.ranks)
+            priced_on_groups([own[choices] for own in values], self.ranks)
             for values in (self.base, self.slope)
         )
         total: Floats = slope * self.times
@@ -144,7 +142,7 @@ class Shared:
 
     A rank's transient is the largest of its layers', and so no less than their mean: where it
     holds `rooms` [groups, rows] layers at most, each counts for one in as many of what its own has
-    beyond `counted` [groups, rows]. `transients` [prices, choices] are by kind of device.
+    beyond `counted` [groups, rows]. `transients` [choices, prices] are by kind of device.
     """
 
     bytes: Linear
@@ -154,12 +152,12 @@ class Shared:
 
     def compared(self) -> list[Floats]:
         """Return the bytes and the transients at all prices."""
-        return [*self.bytes.compared(), *(values.T for values in self.transients)]
+        return [*self.bytes.compared(), *self.transients]
 
     def of(self, choices: Integers) -> Floats:
         """Return bytes + (transient - counted)+ / rooms."""
         ranks = self.bytes.ranks
-        own = priced_on_groups([values[:, choices].T for values in self.transients], ranks)
+        own = priced_on_groups([values[choices] for values in self.transients], ranks)
         beyond = np.maximum(own - self.counted, 0.0) / np.maximum(self.rooms, 1.0)
         return np.asarray(self.bytes.of(choices) + beyond)
 
@@ -230,7 +228,7 @@ class Layer:
     `refused` is [choices, 1], the same for all rows.
     """
 
-    held: Sequence[LayerBytes]
+    held: Sequence[Held]
     ranks: Ranks
     refused: Booleans
 
@@ -241,7 +239,7 @@ class Layer:
     def memory(self) -> Linear:
         """Return device bytes with the activations in flight."""
         return Linear(
-            base=[own.static() for own in self.held],
+            base=[own.static for own in self.held],
             slope=[own.activations for own in self.held],
             times=self.ranks.in_flight,
             ranks=self.ranks,
@@ -266,7 +264,7 @@ class Layer:
 
     def transient(self) -> Floats:
         """Return the least transient of any choice, [groups, rows]."""
-        each = np.stack([own.transient.min(axis=1) for own in self.held])
+        each = np.stack([own.transient.min(axis=0) for own in self.held])
         return np.asarray(each[self.ranks.devices, self.ranks.table_rows])
 
 
@@ -293,19 +291,19 @@ def undominated(columns: Sequence[NDArray[Any]]) -> Integers:
     return np.flatnonzero(stays)
 
 
-def layer_omega(seconds: Sequence[LayerSeconds], ranks: Ranks) -> Linear:
+def layer_omega(spent: Sequence[Spent], ranks: Ranks) -> Linear:
     """Return repeats x pace + end of a layer."""
     return Linear(
-        base=[own.step_end_seconds.total() for own in seconds],
-        slope=[own.micro_batch_seconds.total() for own in seconds],
+        base=[own.end for own in spent],
+        slope=[own.pace for own in spent],
         times=ranks.repeats,
         ranks=ranks,
     )
 
 
-def layer_fill(seconds: Sequence[LayerSeconds], ranks: Ranks) -> Plain:
+def layer_fill(spent: Sequence[Spent], ranks: Ranks) -> Plain:
     """Return seconds of fill and drain of a layer."""
-    parts = [_parts(own.micro_batch_seconds, ranks.table_rows) for own in seconds]
+    parts = [_parts(own.values[:3].take(ranks.table_rows, axis=2)) for own in spent]
     return Plain(values=on_groups([_largest_form(own, ranks) for own in parts], ranks))
 
 
@@ -331,11 +329,12 @@ def priced_on_groups(values: Sequence[Floats], ranks: Ranks) -> Floats:
     return np.asarray(np.concatenate(values, axis=-1).take(places, axis=-1))
 
 
-def _parts(seconds: MicroBatchSeconds, rows: Integers | slice) -> tuple[Floats, Floats, Floats]:
-    """Return seconds forward, of inputs' gradients and of weights', each [choices, rows]."""
-    total = np.ascontiguousarray(seconds.total()[rows].T)
-    forward = total * seconds.forward_share[rows].T
-    weight = total * seconds.weight_gradient_share[rows].T
+def _parts(values: Floats) -> tuple[Floats, Floats, Floats]:
+    """Return seconds forward, of inputs' gradients and of weights', each [choices, rows].
+
+    `values` [numbers, choices, rows] begin with the pace, its forward part and that of weights.
+    """
+    total, forward, weight = values[:3]
     return forward, total - forward - weight, weight
 
 

@@ -10,7 +10,7 @@ for all configurations with the same pipeline and micro-batches.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, TypeVar
@@ -28,7 +28,6 @@ from planner.cost.configuration import (
     Integers,
     LayerChoices,
 )
-from planner.cost.layer_costs import BytesTable, CostTable, SecondsTable
 from planner.cost.table import bytes_table, cost_table, seconds_table
 from planner.ilp.assembly import instance_of, shapes_of
 from planner.ilp.grouping import picked, ranks_of
@@ -37,6 +36,7 @@ from planner.ilp.price_blocks import PriceBlocks, ScreenedPrices
 from planner.ilp.problem import Problem
 from planner.ilp.rough import rough_choices, rough_seconds, rough_shares
 from planner.ilp.screen import memory_bounds, quick_bounds
+from planner.ilp.sheet import HeldSheet, Sheet, SpentSheet
 from planner.schema.strategy import (
     ActivationCheckpointing,
     ContextParallelKind,
@@ -72,7 +72,7 @@ _BYTES = (
     "micro_batch_count",
 )
 _PRICE = (*_BYTES, "turns")
-_Table = TypeVar("_Table", SecondsTable, BytesTable, CostTable)
+_Table = TypeVar("_Table")
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,21 +82,26 @@ class _EachKind:
     problem: Problem
     configurations: Configurations
 
-    def __call__(
+    def spent(self, members: Integers, choices: LayerChoices) -> tuple[SpentSheet, ...]:
+        """Return the seconds of some configurations on each kind of device."""
+        return tuple(map(SpentSheet.of, self._tables(seconds_table, members, choices)))
+
+    def held(self, members: Integers, choices: LayerChoices) -> tuple[HeldSheet, ...]:
+        """Return the bytes of some configurations on each kind of device."""
+        return tuple(map(HeldSheet.of, self._tables(bytes_table, members, choices)))
+
+    def both(self, members: Integers, choices: LayerChoices) -> tuple[Sheet, ...]:
+        """Return both of some configurations on each kind of device."""
+        return tuple(map(Sheet.of, self._tables(cost_table, members, choices)))
+
+    def _tables(
         self, table: Callable[..., _Table], members: Integers, choices: LayerChoices
-    ) -> tuple[_Table, ...]:
-        """Return the table of some configurations on each kind of device."""
-        columns = self.configurations.take(members)
-        return tuple(
-            table(
-                self.problem.workload,
-                kind,
-                self.problem.job,
-                configurations=columns,
-                choices=choices,
+    ) -> Iterator[_Table]:
+        columns, problem = self.configurations.take(members), self.problem
+        for kind in problem.hardware.kinds:
+            yield table(
+                problem.workload, kind, problem.job, configurations=columns, choices=choices
             )
-            for kind in self.problem.hardware.kinds
-        )
 
 
 class Pricing:
@@ -130,7 +135,7 @@ class Pricing:
         self._fine = ranks_of(self._shapes, part_count=_PART_COUNT, is_ordered=True)
         each_kind, first, of_layers = self._each_kind, self._price_first, self._choices
         self._blocks = PriceBlocks(  # which does not know this object: all goes when it goes
-            lambda prices: each_kind(cost_table, first[prices], of_layers),
+            lambda prices: each_kind.both(first[prices], of_layers),
             device_kind_count=len(problem.hardware.kinds),
         )
         self._instances: OrderedDict[int, Instance] = OrderedDict()
@@ -146,7 +151,7 @@ class Pricing:
         last = np.searchsorted(self._bytes_of[most_turns], np.arange(len(self._bytes_first)) + 1)
         members = most_turns[last - 1]
         seconds = [
-            rough_seconds(self._each_kind(seconds_table, part, choices))
+            rough_seconds(self._each_kind.spent(part, choices))
             for part in np.array_split(members, -(-len(members) // _QUICK_BLOCK))
         ]
         shares = rough_shares(self._coarse)
@@ -208,16 +213,16 @@ class Pricing:
         if known is not None:
             return known
         apart, rows = np.unique(self._bytes_of[part], return_inverse=True)
-        held = self._each_kind(bytes_table, self._bytes_first[apart], self._choices)
+        held = self._each_kind.held(self._bytes_first[apart], self._choices)
 
-        def seconds_of(needed: Integers) -> tuple[tuple[SecondsTable, ...], Integers]:
+        def seconds_of(needed: Integers) -> tuple[tuple[SpentSheet, ...], Integers]:
             prices, places = np.unique(self._price_of[part[needed]], return_inverse=True)
             members = self._price_first[prices]
-            seconds = self._each_kind(seconds_table, members, self._choices)
+            spent = self._each_kind.spent(members, self._choices)
             own = np.searchsorted(apart, self._bytes_of[members])
-            both = ScreenedPrices(seconds=seconds, held=held, rows=own)
+            both = ScreenedPrices(spent=spent, held=held, rows=own)
             self._blocks.keep(self._blocks.add(prices), both)
-            return seconds, places
+            return spent, places
 
         return memory_bounds(
             held,
@@ -234,12 +239,12 @@ class Pricing:
         known = self._blocks.gathered(prices)
         if known is None:
             return None
-        tables, places = known
-        rows = places[rows]
+        sheets, places = known
+        rows, spent = places[rows], [sheet.spent for sheet in sheets]
         return memory_bounds(
-            [table.held() for table in tables],
+            [sheet.held for sheet in sheets],
             picked(self._fine, self._shape_of[part], rows),
-            seconds_of=lambda needed: (tables, rows[needed]),
+            seconds_of=lambda needed: (spent, rows[needed]),
             fills=np.nan_to_num(self._fills[part]),
             limits=limits,
             refused=self._refused(part),
@@ -268,7 +273,7 @@ class Pricing:
         prices = np.unique(self._price_of[list(indices)])
         if not all(map(self._blocks.is_at_hand, prices.tolist())):
             for start in range(0, len(prices), _BLOCK):
-                self._blocks.tables(self._blocks.add(prices[start : start + _BLOCK]))
+                self._blocks.sheets(self._blocks.add(prices[start : start + _BLOCK]))
 
     def is_at_hand(self, index: int) -> bool:
         """Return whether the configuration or its prices are still in memory."""
@@ -286,8 +291,8 @@ class Pricing:
 
     def _made(self, index: int) -> Instance:
         shape = self._shapes[int(self._shape_of[index])]
-        prices = self._blocks.row(int(self._price_of[index]))
-        return instance_of(prices, 0, shape, allowed=self._allowed(index))
+        sheets, row = self._blocks.row(int(self._price_of[index]))
+        return instance_of(sheets, row, shape, allowed=self._allowed(index))
 
     def _allowed(self, index: int) -> Booleans | None:
         """Return which block choices the schedule is searched with, [choices], None if all."""
@@ -307,9 +312,9 @@ class Pricing:
 
     def _quick_block(self, part: Integers) -> tuple[Floats, Floats]:
         prices, rows = np.unique(self._price_of[part], return_inverse=True)
-        tables = self._each_kind(seconds_table, self._price_first[prices], self._plain)
+        sheets = self._each_kind.spent(self._price_first[prices], self._plain)
         ranks = picked(self._coarse, self._shape_of[part], rows)
-        return quick_bounds(tables, ranks, stage_count=self._stage_count)
+        return quick_bounds(sheets, ranks, stage_count=self._stage_count)
 
 
 def alike(configurations: Configurations, names: Sequence[str]) -> tuple[Integers, Integers]:

@@ -16,9 +16,9 @@ from collections.abc import Sequence
 import numpy as np
 
 from planner.cost.configuration import Choice, Choices, Floats, LayerChoices
-from planner.cost.layer_costs import SecondsTable
 from planner.ilp.columns import weighs_alike
 from planner.ilp.grouping import Ranks
+from planner.ilp.sheet import SpentSheet
 from planner.schema.strategy import ActivationCheckpointing
 
 
@@ -36,14 +36,12 @@ def rough_choices(choices: Sequence[Choice]) -> LayerChoices:
     return LayerChoices(blocks=block, embedding=edge, head=edge)
 
 
-def rough_seconds(tables: Sequence[SecondsTable]) -> Floats:
+def rough_seconds(sheets: Sequence[SpentSheet]) -> Floats:
     """Return the least paces of all layers together, on whatever kind of device, [prices]."""
-    layers = zip(*(table.layers() for table in tables), strict=True)
-    least = [
-        np.min([own.micro_batch_seconds.total()[:, 0] for own in each], axis=0) for each in layers
-    ]
+    layers = zip(*(sheet.layers for sheet in sheets), strict=True)
+    least = [np.min([own.pace[0] for own in each], axis=0) for each in layers]
     counts = [0] * (len(least) - 2) + [1, 1]
-    for kind, count in tables[0].chain:
+    for kind, count in sheets[0].chain:
         counts[kind] += count
     return np.asarray(sum(count * own for count, own in zip(counts, least, strict=True)))
 

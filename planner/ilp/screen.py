@@ -15,7 +15,6 @@ from dataclasses import dataclass
 import numpy as np
 
 from planner.cost.configuration import Booleans, Floats, Integers
-from planner.cost.layer_costs import BytesTable, LayerSeconds, SecondsTable
 from planner.ilp.columns import (
     Column,
     Joined,
@@ -31,40 +30,42 @@ from planner.ilp.grouping import Ranks, of_rows, picked
 from planner.ilp.ordering import Ordered
 from planner.ilp.pools import Pools
 from planner.ilp.rooms import Rooms
+from planner.ilp.sheet import HeldSheet, Spent, SpentSheet
 
 _MULTIPLIERS = np.array([0.0, *(2.0**e for e in range(-6, 6))])
 _FIRST_MULTIPLIERS = _MULTIPLIERS[[0, 4, 7, 10]]  # most rows are far beyond their limits
 _FILL_MULTIPLIERS = _MULTIPLIERS[::2]  # fills are a small part of most steps
 _HOST_RATIOS = np.array([4.0**e for e in range(-1, 3)])
 _ROUNDS = 3
+_ENDS = 2  # the embedding and the head, behind the blocks
 
-SecondsOf = Callable[[Integers], tuple[Sequence[SecondsTable], Integers]]
-"""Says how long things take in some rows: tables of each kind of device, and the rows' in these."""
+SecondsOf = Callable[[Integers], tuple[Sequence[SpentSheet], Integers]]
+"""Says how long things take in some rows: sheets of each kind of device, and the rows' in these."""
 
 
 def quick_bounds(
-    tables: Sequence[SecondsTable], ranks: Ranks, *, stage_count: int
+    sheets: Sequence[SpentSheet], ranks: Ranks, *, stage_count: int
 ) -> tuple[Floats, Floats]:
     """Return B1, B2 and B4 without memory, of rho T + U and of the fill, each [rows].
 
-    The tables' choices are `stage_count` ZeRO stages with the least paces, and then as many with
+    The sheets' choices are `stage_count` ZeRO stages with the least paces, and then as many with
     the least ends, once for each way to keep the optimiser, which no pace depends on.
     """
-    totals = _totals(tables)
+    totals = _totals(sheets)
     layers = [
         [PlainLayer.of(costs, stage_count) for costs in each]
-        for each in zip(*(table.layers() for table in tables), strict=True)
+        for each in zip(*(sheet.layers for sheet in sheets), strict=True)
     ]
     both = [on_groups([plain.omega(ranks) for plain in each], ranks)[None] for each in layers]
     fill = [on_groups([plain.fill(ranks) for plain in each], ranks)[None] for each in layers]
-    exchange = ranks.meets * _least_boundary(tables, ranks)
-    own = ranks.repeats * ranks.pace_share * exchange + _step_end(tables, ranks)
+    exchange = ranks.meets * _least_boundary(sheets, ranks)
+    own = ranks.repeats * ranks.pace_share * exchange + _step_end(sheets, ranks)
     level = _pools(ranks, totals, both, own[None]).least_level()
     return level, _pools(ranks, totals, fill, (ranks.fill_share * exchange)[None]).least_sum()
 
 
 def memory_bounds(
-    held: Sequence[BytesTable],
+    held: Sequence[HeldSheet],
     ranks: Ranks,
     *,
     seconds_of: SecondsOf,
@@ -74,7 +75,7 @@ def memory_bounds(
 ) -> Floats:
     """Return the same with memory priced, inf where the leanest choices do not fit, [rows].
 
-    The rows of `ranks` are places in the tables of `held`. What takes how long is asked of
+    The rows of `ranks` are places in the sheets of `held`. What takes how long is asked of
     `seconds_of` for those alone that fit. `fills` [rows] are bounds of the fill that are known.
     `limits` [rows] are the steps that plans must be below to matter: a bound above it says that
     there is none below it, and is cut to it unless it holds of all plans. `refused` [choices, rows]
@@ -189,29 +190,29 @@ def _closer(
 class _Held:
     """What rows hold: the layers by kind, and what is on a rank in any case."""
 
-    tables: Sequence[BytesTable]
+    sheets: Sequence[HeldSheet]
     ranks: Ranks
     layers: Sequence[Layer]
     own_bytes: Floats  # [groups, rows]
     transient: Floats  # the part of it that is one, [groups, rows]
 
     @staticmethod
-    def of(tables: Sequence[BytesTable], ranks: Ranks, refused: Booleans) -> _Held:
+    def of(sheets: Sequence[HeldSheet], ranks: Ranks, refused: Booleans) -> _Held:
         """Return what all rows hold, which refuse the same choices of blocks, [choices, 1]."""
         none = np.zeros((1, 1), dtype=bool)
-        free = len(tables[0].blocks)
+        free = len(sheets[0].layers) - _ENDS
         layers = [
             Layer(held=held, ranks=ranks, refused=refused if place < free else none)
-            for place, held in enumerate(zip(*(t.layers() for t in tables), strict=True))
+            for place, held in enumerate(zip(*(t.layers for t in sheets), strict=True))
         ]
         transient = _least_transient(ranks, layers)
-        own = transient + _exchanged_bytes(tables, ranks)
-        return _Held(tables=tables, ranks=ranks, layers=layers, own_bytes=own, transient=transient)
+        own = transient + _exchanged_bytes(sheets, ranks)
+        return _Held(sheets=sheets, ranks=ranks, layers=layers, own_bytes=own, transient=transient)
 
     def of_rows(self, rows: Integers) -> _Held:
         """Return what some of the rows hold."""
         return _Held(
-            tables=self.tables,
+            sheets=self.sheets,
             ranks=of_rows(self.ranks, rows),
             layers=[layer.of_rows(rows) for layer in self.layers],
             own_bytes=self.own_bytes.take(rows, axis=1),
@@ -223,18 +224,18 @@ class _Held:
         options = [Options.lone(each.memory(), each.refused) for each in self.layers]
         free = np.zeros((1, len(self.ranks.least_blocks)))
         least = [each.least(free) for each in options]
-        return _pools(self.ranks, _totals(self.tables), least, -self.slack()[None])
+        return _pools(self.ranks, _totals(self.sheets), least, -self.slack()[None])
 
     def fit(self) -> Pools:
         """Return device bytes with a price on host bytes, less what the limits allow, in pools."""
         capacity = self._capacity()
-        host = self._on_devices([table.limits.host_capacity_bytes for table in self.tables])
+        host = self._on_devices([sheet.limits.host_capacity_bytes for sheet in self.sheets])
         scale = capacity.max(axis=0) / np.maximum(host.max(axis=0), 1.0)
         grid = _HOST_RATIOS[:, None] * scale
         options = [Options.of(each.memory(), each.host(), each.refused) for each in self.layers]
         least = [each.least(grid) for each in options]
         limits = capacity + grid[:, None] * host
-        return _pools(self.ranks, _totals(self.tables), least, self.own_bytes - limits)
+        return _pools(self.ranks, _totals(self.sheets), least, self.own_bytes - limits)
 
     def slack(self) -> Floats:
         """Return the bytes that are left for layers, [groups, rows]."""
@@ -245,7 +246,7 @@ class _Held:
         return np.asarray(1e-9 * self._capacity().max(axis=0))
 
     def _capacity(self) -> Floats:
-        return self._on_devices([table.limits.live_capacity_bytes for table in self.tables])
+        return self._on_devices([sheet.limits.live_capacity_bytes for sheet in self.sheets])
 
     def _on_devices(self, values: Sequence[float]) -> Floats:
         """Return a number of each kind of device on every group, [groups, rows]."""
@@ -256,11 +257,11 @@ class _Held:
 class _Chains:
     """The chains of rows with a price on memory, in pools: omega and fills.
 
-    The rows of `ranks` are places in the tables of `seconds`.
+    The rows of `ranks` are places in the sheets of `seconds`.
     """
 
     held: _Held
-    seconds: Sequence[SecondsTable]
+    seconds: Sequence[SpentSheet]
     ranks: Ranks
 
     def of_rows(self, rows: Integers) -> _Chains:
@@ -301,9 +302,9 @@ class _Chains:
         own = self.ranks.fill_share * exchange + share * both
         return self._priced(costs, own, _MULTIPLIERS, rooms)
 
-    def _layers(self) -> list[tuple[LayerSeconds, ...]]:
+    def _layers(self) -> list[tuple[Spent, ...]]:
         """Return every layer on each kind of device."""
-        return list(zip(*(table.layers() for table in self.seconds), strict=True))
+        return list(zip(*(sheet.layers for sheet in self.seconds), strict=True))
 
     def _priced(
         self, costs: Sequence[Column], own: Floats, multipliers: Floats, rooms: Floats | None
@@ -319,7 +320,7 @@ class _Chains:
 
     def _memory(self, place: int, rooms: Floats | None) -> Column:
         """Return a layer's bytes, with a share of its transient if it is a block."""
-        layer, is_block = self.held.layers[place], place < len(self.seconds[0].blocks)
+        layer, is_block = self.held.layers[place], place < len(self.seconds[0].layers) - _ENDS
         if rooms is None or not is_block:
             return layer.memory()
         return layer.shared(self.held.transient, rooms)
@@ -342,11 +343,11 @@ def _least_transient(ranks: Ranks, layers: Sequence[Layer]) -> Floats:
     return least
 
 
-def _exchanged_bytes(tables: Sequence[BytesTable], ranks: Ranks) -> Floats:
+def _exchanged_bytes(sheets: Sequence[HeldSheet], ranks: Ranks) -> Floats:
     """Return bytes that a rank holds for its neighbours whatever it holds, [groups, rows]."""
     rows = np.arange(len(ranks.first))
-    sent = np.array([table.fixed.sent_bytes.min(axis=1) for table in tables])
-    buffers = np.array([table.fixed.buffer_bytes.min(axis=1) for table in tables])
+    sent = np.array([sheet.fixed.sent_bytes.min(axis=1) for sheet in sheets])
+    buffers = np.array([sheet.fixed.buffer_bytes.min(axis=1) for sheet in sheets])
     places = (ranks.devices, ranks.table_rows)
     sends = ranks.meets // 2  # at the least: a rank in the middle receives as often as it sends
     once_more = np.where(ranks.first == ranks.last, 0.0, ranks.meets[ranks.first, rows] % 2)
@@ -354,10 +355,10 @@ def _exchanged_bytes(tables: Sequence[BytesTable], ranks: Ranks) -> Floats:
     return np.asarray(sends * ranks.in_flight * sent[places] + ranks.meets * buffers[places])
 
 
-def _totals(tables: Sequence[SecondsTable] | Sequence[BytesTable]) -> Integers:
+def _totals(sheets: Sequence[SpentSheet] | Sequence[HeldSheet]) -> Integers:
     """Return the blocks of each kind in the chain, [kinds]."""
-    totals = np.zeros(len(tables[0].blocks), dtype=np.int64)
-    for kind, count in tables[0].chain:
+    totals = np.zeros(len(sheets[0].layers) - _ENDS, dtype=np.int64)
+    for kind, count in sheets[0].chain:
         totals[kind] += count
     return totals
 
@@ -382,15 +383,15 @@ def _pools(ranks: Ranks, totals: Integers, least: Sequence[Floats], own: Floats)
     )
 
 
-def _least_boundary(tables: Sequence[SecondsTable], ranks: Ranks) -> Floats:
+def _least_boundary(sheets: Sequence[SpentSheet], ranks: Ranks) -> Floats:
     """Return seconds of the cheapest boundary anywhere, [rows]."""
-    each = [table.fixed.boundary_seconds.min(axis=(1, 2)) for table in tables]
+    each = [sheet.fixed.boundary_seconds.min(axis=(1, 2)) for sheet in sheets]
     least: Floats = np.min(each, axis=0)[ranks.table_rows]
     return least
 
 
-def _step_end(tables: Sequence[SecondsTable], ranks: Ranks) -> Floats:
+def _step_end(sheets: Sequence[SpentSheet], ranks: Ranks) -> Floats:
     """Return what a rank of each group pays once a step, [groups, rows]."""
-    end = np.array([table.fixed.step_end_seconds for table in tables])
+    end = np.array([sheet.fixed.step_end_seconds for sheet in sheets])
     own: Floats = end[ranks.devices, ranks.table_rows]
     return own

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 from planner.cost.configuration import Choices, LayerChoices
-from planner.cost.layer_costs import CostTable
 from planner.cost.table import bytes_table, cost_table, seconds_table
 from planner.resolution import resolved_cluster, resolved_model, resolved_request
 from planner.space.choices import block_choices, edge_choices
@@ -37,9 +36,12 @@ def test_neither_part_depends_on_whether_the_other_is_asked_for(model: str, clus
     whole = cost_table(request.workload, kind, resolved, **asked)
     seconds = seconds_table(request.workload, kind, resolved, **asked)
     held = bytes_table(request.workload, kind, resolved, **asked)
-    _assert_same(CostTable.of(seconds, held), whole)
-    some = np.arange(1, len(rows.configurations), 3)
-    assert np.array_equal(held.of_rows(some).head.host, whole.head.bytes.host[some])
+    _assert_same(held, whole.held())
+    assert seconds.chain == whole.chain
+    _assert_same(seconds.fixed, whole.fixed)
+    for own, both in zip(seconds.layers(), whole.layers(), strict=True):
+        _assert_same(own.micro_batch_seconds, both.micro_batch_seconds)
+        _assert_same(own.step_end_seconds, both.step_end_seconds)
 
 
 def _assert_same(one: object, other: object) -> None:

@@ -1,0 +1,210 @@
+"""Sheet: of a cost table what the search needs, layers by what they cost and not by cause.
+
+Arrays are [numbers, choices, prices], so that what is asked of one price lies in few places, and
+what is asked of a choice next to one another.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+
+import numpy as np
+
+from planner.cost.configuration import Floats, Integers
+from planner.cost.layer_costs import (
+    BytesTable,
+    CostTable,
+    LayerBytes,
+    LayerSeconds,
+    MemoryLimits,
+    SecondsTable,
+    StageFixed,
+)
+
+Runs = tuple[tuple[int, int], ...]
+"""The chain as (kind, blocks) of its parts of one kind."""
+
+
+@dataclass(frozen=True, slots=True)
+class Spent:
+    """Seconds of a layer, [4, choices, prices]."""
+
+    values: Floats
+
+    @staticmethod
+    def of(costs: LayerSeconds) -> Spent:
+        """Return the sums over all causes."""
+        seconds = costs.micro_batch_seconds
+        total = seconds.total()
+        values = np.empty((4, *total.T.shape))
+        values[0] = total.T
+        np.multiply(values[0], seconds.forward_share.T, out=values[1])
+        np.multiply(values[0], seconds.weight_gradient_share.T, out=values[2])
+        values[3] = costs.step_end_seconds.total().T
+        return Spent(values)
+
+    @property
+    def pace(self) -> Floats:
+        """Return the seconds of a micro-batch, [choices, prices]."""
+        return np.asarray(self.values[0])
+
+    @property
+    def forward(self) -> Floats:
+        """Return the part of the pace that is forward, [choices, prices]."""
+        return np.asarray(self.values[1])
+
+    @property
+    def weight_gradient(self) -> Floats:
+        """Return the part of the pace that makes weights' gradients, [choices, prices]."""
+        return np.asarray(self.values[2])
+
+    @property
+    def end(self) -> Floats:
+        """Return the seconds once a step, [choices, prices]."""
+        return np.asarray(self.values[3])
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """Bytes of a layer, [5, choices, prices]."""
+
+    values: Floats
+
+    @staticmethod
+    def of(held: LayerBytes) -> Held:
+        """Return the sums over all causes."""
+        columns = (held.static(), held.activations, held.transient, held.host)
+        values = np.empty((5, *columns[1].T.shape))
+        for row, column in zip(values, (*columns, held.host_activations), strict=True):
+            row[:] = column.T
+        return Held(values)
+
+    @property
+    def static(self) -> Floats:
+        """Return the device bytes whatever is in flight, [choices, prices]."""
+        return np.asarray(self.values[0])
+
+    @property
+    def activations(self) -> Floats:
+        """Return the device bytes for a micro-batch in flight, [choices, prices]."""
+        return np.asarray(self.values[1])
+
+    @property
+    def transient(self) -> Floats:
+        """Return the device bytes while the layer runs, [choices, prices]."""
+        return np.asarray(self.values[2])
+
+    @property
+    def host(self) -> Floats:
+        """Return the host bytes whatever is in flight, [choices, prices]."""
+        return np.asarray(self.values[3])
+
+    @property
+    def host_activations(self) -> Floats:
+        """Return the host bytes for a micro-batch in flight, [choices, prices]."""
+        return np.asarray(self.values[4])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SpentSheet:
+    """How long things take: every kind of block, the embedding and the head, and boundaries."""
+
+    layers: tuple[Spent, ...]
+    chain: Runs
+    fixed: StageFixed
+
+    @staticmethod
+    def of(table: SecondsTable) -> SpentSheet:
+        """Return the seconds of a table."""
+        layers = tuple(Spent.of(layer) for layer in table.layers())
+        return SpentSheet(layers=layers, chain=table.chain, fixed=table.fixed)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HeldSheet:
+    """What is held by the same, and where it has to fit."""
+
+    layers: tuple[Held, ...]
+    chain: Runs
+    fixed: StageFixed
+    limits: MemoryLimits
+
+    @staticmethod
+    def of(table: BytesTable) -> HeldSheet:
+        """Return the bytes of a table."""
+        layers = tuple(Held.of(layer) for layer in table.layers())
+        return HeldSheet(layers=layers, chain=table.chain, fixed=table.fixed, limits=table.limits)
+
+    def of_rows(self, rows: Integers) -> HeldSheet:
+        """Return some of the prices."""
+        return HeldSheet(
+            layers=tuple(Held(layer.values.take(rows, axis=2)) for layer in self.layers),
+            chain=self.chain,
+            fixed=_fixed_of(self.fixed, rows),
+            limits=self.limits,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sheet:
+    """Both, of the same choices and prices."""
+
+    spent: SpentSheet
+    held: HeldSheet
+
+    @staticmethod
+    def of(table: CostTable) -> Sheet:
+        """Return the sheet of a table."""
+        return Sheet(spent=SpentSheet.of(table), held=HeldSheet.of(table.held()))
+
+    @staticmethod
+    def together(parts: Sequence[tuple[Sheet, Integers]]) -> Sheet:
+        """Return some prices of several sheets of the same choices, one's behind another's."""
+        sheets, rows = zip(*parts, strict=True)
+        spent, held = [sheet.spent for sheet in sheets], [sheet.held for sheet in sheets]
+        fixed = _fixed_together([own.fixed for own in spent], rows)
+        return Sheet(
+            spent=SpentSheet(
+                layers=tuple(Spent(values) for values in _layers_together(spent, rows)),
+                chain=spent[0].chain,
+                fixed=fixed,
+            ),
+            held=HeldSheet(
+                layers=tuple(Held(values) for values in _layers_together(held, rows)),
+                chain=held[0].chain,
+                fixed=fixed,
+                limits=held[0].limits,
+            ),
+        )
+
+
+def _layers_together(
+    sheets: Sequence[SpentSheet] | Sequence[HeldSheet], rows: Sequence[Integers]
+) -> list[Floats]:
+    """Return some prices of every layer, one sheet's behind another's."""
+    layers = zip(*(sheet.layers for sheet in sheets), strict=True)
+    return [
+        np.concatenate(
+            [own.values.take(some, axis=2) for own, some in zip(each, rows, strict=True)], axis=2
+        )
+        for each in layers
+    ]
+
+
+_FIXED = tuple(field.name for field in fields(StageFixed))
+
+
+def _fixed_of(fixed: StageFixed, rows: Integers) -> StageFixed:
+    return StageFixed(**{name: getattr(fixed, name)[rows] for name in _FIXED})
+
+
+def _fixed_together(fixed: Sequence[StageFixed], rows: Sequence[Integers]) -> StageFixed:
+    return StageFixed(
+        **{
+            name: np.concatenate(
+                [getattr(own, name)[some] for own, some in zip(fixed, rows, strict=True)]
+            )
+            for name in _FIXED
+        }
+    )
