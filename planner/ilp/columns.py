@@ -60,9 +60,9 @@ class PlainLayer:
         least: Floats = ranks.forms[0, 0] * self.least_total[ranks.table_rows]
         rows = np.flatnonzero(~weighs_alike(ranks))
         if len(rows):
-            some = of_rows(ranks, rows)
-            parts = [part.take(some.table_rows, axis=1) for part in self.parts]
-            least[rows] = _largest_form(parts, some).min(axis=0)
+            own = ranks.table_rows[rows]
+            parts = [part.take(own, axis=1) for part in self.parts]
+            least[rows] = _largest_form(parts, ranks.forms.take(rows, axis=2)).min(axis=0)
         return least
 
 
@@ -303,8 +303,20 @@ def layer_omega(spent: Sequence[Spent], ranks: Ranks) -> Linear:
 
 def layer_fill(spent: Sequence[Spent], ranks: Ranks) -> Plain:
     """Return seconds of fill and drain of a layer."""
-    parts = [_parts(own.values[:3].take(ranks.table_rows, axis=2)) for own in spent]
-    return Plain(values=on_groups([_largest_form(own, ranks) for own in parts], ranks))
+    fills = [_fill(own.values[:3].take(ranks.table_rows, axis=2), ranks) for own in spent]
+    return Plain(values=on_groups(fills, ranks))
+
+
+def _fill(values: Floats, ranks: Ranks) -> Floats:
+    """Return seconds of fill and drain, [choices, rows], of `values` [numbers, choices, rows]."""
+    fill: Floats = ranks.forms[0, 0] * values[0]
+    rows = np.flatnonzero(~weighs_alike(ranks))
+    if len(rows) == fill.shape[1]:
+        return _largest_form(_parts(values), ranks.forms)
+    if len(rows):
+        forms = ranks.forms.take(rows, axis=2)
+        fill[:, rows] = _largest_form(_parts(values.take(rows, axis=2)), forms)
+    return fill
 
 
 def on_groups(values: Sequence[Floats], ranks: Ranks) -> Floats:
@@ -338,11 +350,13 @@ def _parts(values: Floats) -> tuple[Floats, Floats, Floats]:
     return forward, total - forward - weight, weight
 
 
-def _largest_form(parts: Sequence[Floats], ranks: Ranks) -> Floats:
+def _largest_form(parts: Sequence[Floats], forms: Floats) -> Floats:
     """Return the largest weighted sum of the parts [choices, rows], and not less than 0."""
     fill = np.zeros_like(parts[0])
-    for form in ranks.forms:
-        weighted = form[0] * parts[0] + form[1] * parts[1] + form[2] * parts[2]
+    for form in forms:
+        weighted = form[0] * parts[0]
+        weighted += form[1] * parts[1]
+        weighted += form[2] * parts[2]
         np.maximum(fill, weighted, out=fill)
     return fill
 
