@@ -20,114 +20,39 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 
-from planner.cost.configuration import Floats, Integers
+from planner.cost.configuration import Booleans, Floats, Integers
 from planner.ilp.dominance import unbeaten_by_neighbours
+from planner.ilp.shelf import Shelf
 
 _NEVER = 1e200
 _WHOLE = 1e-9
-_COMPARED_FROM = 48
+_COMPARED_FROM = 96
 _CROWD = 512
-_REDUCED, _COST, _FULL, _LIGHT, _FIXED = 0, 1, 2, 3, 4
+_REDUCED, _COST, _FULL, _LIGHT, _FIXED = 0, 1, 2, 3, 4  # as in `Shelf.start`
 
-Turn = tuple[int, Integers, Integers]
-"""A column, and for each label after its turn the label before and the layers added."""
+_GROWTH = 2.0
 
 
-@dataclass(frozen=True, kw_only=True)
-class Shelf:
-    """The choices that labels are made of and what they are filled up with.
+class Turn(NamedTuple):
+    """What became of labels: the first `stayed` are as they were, and those behind them new.
 
-    `kinds`, `cost`, `memory` and `reduced` are [columns], `taken` [limits, columns] what a layer
-    takes of the `limits` [limits] beside the memory, `held` [kinds] the layers. `bases` [kinds] are
-    columns; the one of the kind `filler` can be changed for `light`, which saves memory. Labels
-    have a layer of a `needed` [needed columns] one, of which none is a base, if there are any.
+    Of the latter, `before` says which label each was, and `number` how many layers of the `column`
+    it has more.
     """
 
-    kinds: Integers
-    cost: Floats
-    memory: Floats
-    taken: Floats
-    limits: Floats
-    reduced: Floats
-    held: Integers
-    room: float
-    price: float
-    bases: Integers
-    filler: int
-    light: int
-    needed: Integers = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
+    column: int
+    stayed: int
+    before: Integers
+    number: Integers
 
-    @cached_property
-    def used(self) -> Integers:
-        """Return the kinds that have layers, [used kinds]."""
-        return np.flatnonzero(self.held)
-
-    @cached_property
-    def place_of(self) -> dict[int, int]:
-        """Return the places of the kinds among those that are used."""
-        return {kind: place for place, kind in enumerate(self.used.tolist())}
-
-    @cached_property
-    def own_base(self) -> Integers:
-        """Return the base of every column's kind, [columns]."""
-        return self.bases[self.kinds]
-
-    @cached_property
-    def lightest(self) -> Floats:
-        """Return the least that a layer of each kind takes, [limits, kinds]; 0 of absent kinds."""
-        least = np.full((len(self.held), len(self.limits)), np.inf)
-        np.minimum.at(least, self.kinds, self.taken.T)
-        return np.where(np.isfinite(least), least, 0.0).T
-
-    @cached_property
-    def lighter(self) -> Floats:
-        """Return the memory of a layer of the lighter base of each kind, [kinds]."""
-        lighter = self.memory[self.bases].copy()
-        lighter[self.filler] = self.memory[self.light]
-        return lighter
-
-    def start(self, binding: Integers) -> Floats:
-        """Return the label of no other layers at all, [1, numbers]."""
-        held = self.held[self.used].astype(np.float64)
-        bases = self.bases[self.used]
-        first = [0.0, held @ self.cost[bases], held @ self.memory[bases]]
-        first += [held @ self.lighter[self.used], *np.zeros(len(self.used))]
-        filled = self.taken[binding][:, bases] @ held
-        least = self.lightest[binding][:, self.used] @ held
-        return np.concatenate([first, filled, least])[None, :]
-
-    def added(self, binding: Integers) -> Floats:
-        """Return what a layer of each choice adds to the numbers of a label, [columns, numbers]."""
-        taken, base = self.taken[binding], self.own_base
-        one_hot = self.kinds[:, None] == self.used[None, :]
-        fixed = [self.reduced, self.cost - self.cost[base], self.memory - self.memory[base]]
-        fixed.append(self.memory - self.lighter[self.kinds])
-        filled = taken - taken[:, base]
-        least = taken - self.lightest[binding][:, self.kinds]
-        return np.concatenate([np.stack(fixed), one_hot.T, filled, least]).T
-
-    def binding(self, order: Integers, gap: float) -> Integers:
-        """Return the limits that labels of some columns within the gap might exceed."""
-        held = self.held[self.used].astype(np.float64)
-        bases = self.taken[:, self.bases[self.used]].copy()
-        swapped = self.place_of[self.filler]
-        bases[:, swapped] = np.maximum(bases[:, swapped], self.taken[:, self.light])
-        if not len(order):
-            return np.flatnonzero(bases @ held > self.limits)
-        more = np.maximum(self.taken[:, order] - self.taken[:, self.own_base[order]], 0.0)
-        rate = np.full(more.shape, np.inf)
-        np.divide(more, self.reduced[order], out=rate, where=self.reduced[order] > 0.0)
-        by_gap = np.where(more > 0.0, rate, 0.0).max(axis=1) * gap
-        by_kind = np.zeros(len(self.limits))
-        for kind, number in zip(self.used.tolist(), held.tolist(), strict=True):
-            own = self.kinds[order] == kind
-            by_kind += number * more[:, own].max(axis=1, initial=0.0)
-        most = bases @ held + np.minimum(by_kind, by_gap) * (1.0 + _WHOLE)
-        return np.flatnonzero(most > self.limits)
+    @staticmethod
+    def left(kept: Integers) -> Turn:
+        """Return the turn after which some labels are left."""
+        return Turn(column=0, stayed=0, before=kept, number=np.zeros(len(kept), dtype=np.int64))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -165,9 +90,10 @@ class Labels:
         """Return the layers of a label by column, filled up with the bases, [columns]."""
         shelf = self.shelf
         counts = np.zeros(len(shelf.kinds), dtype=np.int64)
-        for column, before, number in reversed(self.turns):
-            counts[column] += number[label]
-            label = int(before[label])
+        for turn in reversed(self.turns):
+            if (place := label - turn.stayed) >= 0:
+                counts[turn.column] += turn.number[place]
+                label = int(turn.before[place])
         left = shelf.held.copy()
         np.subtract.at(left, shelf.kinds, counts)
         for kind in shelf.used.tolist():
@@ -184,33 +110,81 @@ def bases_alone(shelf: Shelf) -> Labels:
 def labels_within(shelf: Shelf, gap: float, *, most: int) -> tuple[Labels, float]:
     """Return all labels with a reduced cost within `gap`, or within less.
 
-    Where there are more than `most`, only those within a smaller gap are kept, which is returned.
+    Where there are more than `most` as they are compared, only those within a smaller gap are kept,
+    which is returned.
     """
     order = np.argsort(shelf.reduced, kind="stable")
     known = {*shelf.bases[shelf.used].tolist(), shelf.light}
-    order = np.array([c for c in order[shelf.reduced[order] <= gap].tolist() if c not in known])
-    order = order.astype(np.int64)
+    columns = [c for c in order[shelf.reduced[order] <= gap].tolist() if c not in known]
+    order = np.array(columns, dtype=np.int64)
     binding = shelf.binding(order, gap)
     walk = _Walk(shelf=shelf, binding=binding, added=shelf.added(binding))
     rows, turns = walk.start(gap)
-    waste, slack = _Waste.of(shelf, order), _WHOLE * gap
-    for turn, column in enumerate(order.tolist()):
-        if not len(rows) or shelf.reduced[column] > gap - float(rows[:, _REDUCED].min()) + slack:
+    found = _Found(walk=walk, waste=_Waste.of(shelf, order), gap=gap, rows=rows, turns=turns)
+    slack = _WHOLE * gap
+    for place, column in enumerate(columns):
+        if shelf.reduced[column] > found.gap - found.least + slack:
             break
-        more, before, number = walk.with_layers(rows, column, gap)
-        total = np.concatenate([rows, more])
-        kept = (waste.reduced(total, turn) <= gap).nonzero()[0]
-        if len(kept) > _COMPARED_FROM:
-            kept = kept[walk.unbeaten(total[kept])]
+        found.extend(column, place)
+        if len(found.rows) > found.crowd:
+            found.thin(place, most)
+    if columns:
+        found.keep(found.affordable(len(columns) - 1))
+    labels = Labels(shelf=shelf, rows=found.rows, binding=binding, turns=tuple(found.turns))
+    return labels, found.gap
+
+
+@dataclass(slots=True, kw_only=True)
+class _Found:
+    """Labels that were found so far, within a gap, and the turns that made them.
+
+    `least` is the least reduced cost of any; they are compared when they are more than a `crowd`.
+    """
+
+    walk: _Walk
+    waste: _Waste
+    gap: float
+    rows: Floats
+    turns: list[Turn]
+    least: float = field(init=False)
+    crowd: int = _COMPARED_FROM
+
+    def __post_init__(self) -> None:
+        """Find the least reduced cost."""
+        self.least = float(self.rows[:, _REDUCED].min(initial=np.inf))
+
+    def extend(self, column: int, place: int) -> None:
+        """Add the labels with layers of one more column, at a place in their order."""
+        before, number = self.walk.further(self.rows, column, self.gap)
+        if not len(before):
+            return
+        more = self.rows.take(before, axis=0) + number[:, None] * self.walk.added[column]
+        is_apt = self.waste.reduced(more, place) <= self.gap
+        own = (is_apt & self.walk.keeps_limits(more)).nonzero()[0]
+        if len(own):
+            self.turns.append(Turn(column, len(self.rows), before[own], number[own]))
+            self.rows = np.concatenate([self.rows, more[own]])
+
+    def affordable(self, place: int) -> Integers:
+        """Return the labels that are within the gap with what memory costs them (L1)."""
+        return (self.waste.reduced(self.rows, place) <= self.gap).nonzero()[0]
+
+    def thin(self, place: int, most: int) -> None:
+        """Keep what nothing beats; where that is more than `most`, what is in a smaller gap."""
+        kept = self.affordable(place)
+        kept = kept[self.walk.unbeaten(self.rows[kept])]
         if len(kept) > most:
-            reduced = total[kept, _REDUCED]
-            gap = float(np.partition(reduced, most // 4)[most // 4])
-            kept = kept[reduced < gap]
-        before = np.concatenate([np.arange(len(rows)), before])[kept]
-        number = np.concatenate([np.zeros(len(rows), dtype=np.int64), number])[kept]
-        rows = total[kept]
-        turns.append((column, before, number))
-    return Labels(shelf=shelf, rows=rows, binding=binding, turns=tuple(turns)), gap
+            reduced = self.rows[kept, _REDUCED]
+            self.gap = float(np.partition(reduced, most // 4)[most // 4])
+            kept = kept[reduced < self.gap]
+        self.keep(kept)
+        self.least = float(self.rows[:, _REDUCED].min(initial=np.inf))
+        self.crowd = max(_COMPARED_FROM, int(_GROWTH * len(self.rows)))
+
+    def keep(self, kept: Integers) -> None:
+        """Keep some of the labels alone."""
+        self.turns.append(Turn.left(kept))
+        self.rows = self.rows[kept]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -228,33 +202,33 @@ class _Walk:
         if not len(shelf.needed):
             return rows, turns
         columns = shelf.needed[shelf.reduced[shelf.needed] <= gap]
-        for column in columns.tolist():
-            before = np.append(np.arange(len(rows)), 0)
-            number = np.append(np.zeros(len(rows), dtype=np.int64), 1)
+        one, none = np.ones(1, dtype=np.int64), np.zeros(1, dtype=np.int64)
+        for stayed, column in enumerate(columns.tolist(), start=1):
             rows = np.concatenate([rows, rows[:1] + self.added[column]])
-            turns.append((column, before, number))
-        none = np.zeros(len(columns), dtype=np.int64)
-        turns.append((int(shelf.needed[0]), none + np.arange(1, len(rows)), none))
+            turns.append(Turn(column, stayed, none, one))
+        turns.append(Turn.left(np.arange(1, len(rows))))
         return rows[1:], turns
 
-    def with_layers(
-        self, rows: Floats, column: int, gap: float
-    ) -> tuple[Floats, Integers, Integers]:
-        """Return labels with layers of one more column, where each came from, and how many."""
+    def further(self, rows: Floats, column: int, gap: float) -> tuple[Integers, Integers]:
+        """Return which labels can have layers of one more column, and how many: all numbers."""
         shelf = self.shelf
         kind, cost = int(shelf.kinds[column]), float(shelf.reduced[column])
         most = float(shelf.held[kind]) - rows[:, _FIXED + shelf.place_of[kind]]
         if cost > 0.0:
-            most = np.minimum(most, np.floor((gap - rows[:, _REDUCED]) / cost * (1.0 + _WHOLE)))
-        times = np.maximum(most, 0.0).astype(np.int64)
-        before = np.arange(len(rows)).repeat(times)
-        number = np.arange(1, len(before) + 1) - (times.cumsum() - times).repeat(times)
-        more = rows[before] + number[:, None] * self.added[column]
-        if len(self.binding):
-            least = more[:, -len(self.binding) :]
-            kept = (least <= shelf.limits[self.binding]).all(axis=1).nonzero()[0]
-            more, before, number = more[kept], before[kept], number[kept]
-        return more, before, number
+            most = np.minimum(most, (gap - rows[:, _REDUCED]) * ((1.0 + _WHOLE) / cost))
+        before = (most >= 1.0).nonzero()[0]
+        times = most[before].astype(np.int64)
+        if len(before) and int(times.max()) > 1:
+            before = before.repeat(times)
+            return before, np.arange(1, len(before) + 1) - (times.cumsum() - times).repeat(times)
+        return before, times
+
+    def keeps_limits(self, rows: Floats) -> Booleans:
+        """Return which labels keep the limits, with the least of what they are filled up with."""
+        if not len(self.binding):
+            return np.ones(len(rows), dtype=bool)
+        least = rows[:, -len(self.binding) :]
+        return np.asarray((least <= self.shelf.limits[self.binding]).all(axis=1))
 
     def unbeaten(self, rows: Floats) -> Integers:
         """Return the labels that no other of as many layers beats, in order (L3).

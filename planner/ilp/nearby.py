@@ -16,7 +16,7 @@ from planner.ilp.decomposition import Bounded, Box, Decomposition
 from planner.ilp.listing import patterns_of_load
 from planner.ilp.patterns import Ceilings, Columns, Patterns, TooManyError
 from planner.ilp.priced_rank import PricedRank
-from planner.ilp.transient_bounds import Reduced, TransientBounds
+from planner.ilp.transient_bounds import Reduced
 
 _EASING = 1e-9
 _NEVER = 1e200
@@ -91,7 +91,7 @@ def _near(
     parts: list[Patterns] = []
     total = 0
     for load in np.flatnonzero((gaps >= 0.0).any(axis=1)).tolist():
-        bounds = TransientBounds.of(rank.knapsack, rank.rank.held[load])
+        bounds = rank.transient_bounds(load)
         for place in np.flatnonzero(gaps[load] >= 0.0).tolist():
             bounds.raised(place, float(most[load]))
             if bounds.values[place] > most[load]:

@@ -18,7 +18,8 @@ import numpy as np
 
 from planner.cost.configuration import Floats, Integers
 from planner.ilp.knapsack import Knapsack
-from planner.ilp.labels import Labels, Shelf, bases_alone, labels_within
+from planner.ilp.labels import Labels, bases_alone, labels_within
+from planner.ilp.shelf import Shelf
 from planner.ilp.transient_bounds import Reduced, TransientBounds
 
 _LABELS_MOST = 3000
@@ -43,15 +44,19 @@ class Packing:
 def least_cost(
     knapsack: Knapsack, layers: Sequence[int], *, upper: float, effort: int = _LABELS_MOST
 ) -> Packing:
-    """Return the cheapest packing of `layers` [kinds] if it costs less than `upper`.
+    """Return the cheapest packing of `layers` [kinds] if it costs less than `upper`."""
+    bounds = TransientBounds.of(knapsack, np.array(layers, dtype=np.int64))
+    return least_cost_within(bounds, upper=upper, effort=effort)
+
+
+def least_cost_within(bounds: TransientBounds, *, upper: float, effort: int) -> Packing:
+    """Return the same of the layers that bounds by transient are of.
 
     With less `effort`, the sets of layers looked at at a time, bounds are weaker. Where one largest
     transient is not looked into to the end, the bound is what was looked at: others are looked into
     as far as that and no further, and not at all with a bound beyond, as more would not raise it.
     """
-    held = np.array(layers, dtype=np.int64)
     best = Packing(lower=upper, cost=float("inf"))
-    bounds = TransientBounds.of(knapsack, held)
     lower = float("inf")
     while (place := bounds.next()) is not None:
         bound, limit = float(bounds.values[place]), min(upper, best.cost)
@@ -63,7 +68,7 @@ def least_cost(
         if bounds.raised(place, limit):
             continue
         bounds.done[place] = True
-        search = _Search(own=knapsack, at=bounds.reduced(place), effort=effort)
+        search = _Search(own=bounds.own, at=bounds.reduced(place), effort=effort)
         found = search.run(limit, lower)
         lower = min(lower, found.lower)
         if found.cost < best.cost:

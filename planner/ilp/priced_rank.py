@@ -14,8 +14,9 @@ import numpy as np
 from planner.cost.configuration import Floats, Integers
 from planner.ilp.knapsack import Knapsack
 from planner.ilp.packed import Packed
-from planner.ilp.packing import Packing, least_cost
+from planner.ilp.packing import Packing, least_cost_within
 from planner.ilp.rank import Parts, Rank
+from planner.ilp.transient_bounds import TransientBounds
 
 _TIE = 1e-12
 _ROUNDING = 1e-12
@@ -75,9 +76,19 @@ class PricedRank:
         if lower >= most - _ROUNDING * abs(most):
             found = replace(known, lower=min(lower, known.cost))
         else:
-            found = least_cost(self.knapsack, held, upper=within, effort=effort)
+            bounds = self.transient_bounds(load)
+            found = least_cost_within(bounds, upper=within, effort=effort)
             packed.add(found.counts, self.weights, self.ceilings, found.lower)
         return replace(found, lower=found.lower + self.offset, cost=found.cost + self.offset)
+
+    def transient_bounds(self, load: int) -> TransientBounds:
+        """Return the bounds of a load by its largest transient, without the offset."""
+        return TransientBounds.known(
+            self.knapsack,
+            self.rank.held[load],
+            self.bounds[load],
+            lambda place: self._price(load, place),
+        )
 
     def _known(self, packed: Packed, upper: float) -> Packing:
         """Return the cheapest known packing that keeps the limits and costs less than `upper`."""

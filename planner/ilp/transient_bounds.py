@@ -7,6 +7,7 @@ which raise the bounds: of each the best is kept that any prices gave.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -60,8 +61,9 @@ class Reduced:
 class TransientBounds:
     """Bounds by the largest transient, [thresholds], of layers `held` [kinds].
 
-    `prices` are of memory, and `priced` is the knapsack that a bound is from. What is `done` is of
-    no more interest; limits are priced once where a bound `is_tight`.
+    `prices` are of memory, nan where nobody has asked for `price_of` a place, and `priced` is the
+    knapsack that a bound is from. What is `done` is of no more interest; limits are priced once
+    where a bound `is_tight`.
     """
 
     own: Knapsack
@@ -71,11 +73,27 @@ class TransientBounds:
     priced: list[Priced]
     done: Booleans
     is_tight: Booleans
+    price_of: Callable[[int], float] | None = None
 
     @staticmethod
     def of(knapsack: Knapsack, held: Integers) -> TransientBounds:
         """Return the bounds without any prices of limits."""
         values, prices = knapsack.bounds(held)
+        return TransientBounds._first(knapsack, held, values, prices)
+
+    @staticmethod
+    def known(
+        knapsack: Knapsack, held: Integers, values: Floats, price_of: Callable[[int], float]
+    ) -> TransientBounds:
+        """Return the same from bounds that are known, and what says with which price each is."""
+        bounds = TransientBounds._first(knapsack, held, values.copy(), np.full_like(values, np.nan))
+        bounds.price_of = price_of
+        return bounds
+
+    @staticmethod
+    def _first(
+        knapsack: Knapsack, held: Integers, values: Floats, prices: Floats
+    ) -> TransientBounds:
         return TransientBounds(
             own=knapsack,
             held=held,
@@ -94,7 +112,7 @@ class TransientBounds:
 
     def raised(self, place: int, upper: float) -> bool:
         """Return whether prices of limits that are the best at a place raise its bound."""
-        known, price = self.priced[place].knapsack, float(self.prices[place])
+        known, price = self.priced[place].knapsack, self._price(place)
         if self.is_tight[place] or not is_exceeded(known, self.held, place, price=price):
             return False
         self.is_tight[place] = True
@@ -109,6 +127,12 @@ class TransientBounds:
         for other in better.tolist():
             self.priced[other] = priced
         return place in better
+
+    def _price(self, place: int) -> float:
+        """Return the price of memory that a bound is with."""
+        if self.price_of is not None and np.isnan(self.prices[place]):
+            self.prices[place] = self.price_of(place)
+        return float(self.prices[place])
 
     def reduced(self, place: int) -> Reduced:
         """Return the choices under the threshold at a place with their reduced costs."""
@@ -138,7 +162,7 @@ class TransientBounds:
     def _best_price(self, place: int, columns: Integers, room: float) -> float:
         """Return the price with the largest bound over some columns: a slope of their hulls."""
         knapsack, held = self.priced[place].knapsack, self.held
-        prices, groups = [float(self.prices[place])], []
+        prices, groups = [self._price(place)], []
         for kind in np.flatnonzero(held).tolist():
             own = columns[knapsack.kind[columns] == kind]
             groups.append((float(held[kind]), own))

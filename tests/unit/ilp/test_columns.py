@@ -59,15 +59,15 @@ def test_what_grows_with_a_rank_is_compared_at_all_prices_and_ranks() -> None:
         ranks = ranks_on(
             numbers.integers(0, devices, (GROUPS, ROWS)), numbers.integers(0, PRICES, ROWS)
         )
-        base = [few_numbers(numbers, CHOICES, PRICES).T for _ in range(devices)]
-        slope = [few_numbers(numbers, CHOICES, PRICES).T for _ in range(devices)]
+        base = [few_numbers(numbers, CHOICES, PRICES) for _ in range(devices)]
+        slope = [few_numbers(numbers, CHOICES, PRICES) for _ in range(devices)]
         times = numbers.integers(0, 4, (GROUPS, ROWS)).astype(float)
         refused = refusals(numbers)
         column = Linear(base=base, slope=slope, times=times, ranks=ranks)
         found = Options.lone(column, refused).least(np.zeros((1, ROWS)))
         for g, row in np.ndindex(GROUPS, ROWS):
             device, price = ranks.devices[g, row], ranks.table_rows[row]
-            each = base[device][price] + times[g, row] * slope[device][price]
+            each = base[device][:, price] + times[g, row] * slope[device][:, price]
             assert found[0, g, row] == each[~refused[:, row]].min(), f"seed {seed}"
 
 

@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 
 from planner.ilp.knapsack import Knapsack
-from planner.ilp.labels import Shelf, labels_within
+from planner.ilp.labels import labels_within
 from planner.ilp.packing import least_cost
+from planner.ilp.shelf import Shelf
 
 LAYERS, CHOICES = 8, 6
 

@@ -7,7 +7,7 @@ import pytest
 
 from planner.cost.configuration import Floats
 from planner.ilp.packed import Packed
-from planner.ilp.packing import Packing, least_cost
+from planner.ilp.packing import Packing, least_cost_within
 from planner.ilp.rank import Caps
 from planner.ilp.roster import Roster
 from tests.unit.ilp.random_ranks import a_random_rank, all_ways
@@ -105,9 +105,9 @@ def test_most_packings_asked_for_again_are_not_looked_for(monkeypatch: pytest.Mo
     def counted(*args: object, **named: object) -> Packing:
         nonlocal asked
         asked += 1
-        return least_cost(*args, **named)  # type: ignore[arg-type]
+        return least_cost_within(*args, **named)  # type: ignore[arg-type]
 
-    monkeypatch.setattr("planner.ilp.priced_rank.least_cost", counted)
+    monkeypatch.setattr("planner.ilp.priced_rank.least_cost_within", counted)
     random = np.random.default_rng(0)
     for seed in range(20):
         rank = a_random_rank(seed)
