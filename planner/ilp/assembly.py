@@ -154,16 +154,13 @@ def instance_of(
     are dropped; kinds that cost the same become one.
     """
     first = sheets[0].spent
-    totals = np.zeros(len(first.layers) - 2, dtype=np.int64)
-    for kind, count in first.chain:
-        totals[kind] += count
     of_layer = [_numbers(sheets, place, index, shape) for place in range(len(first.layers))]
     *blocks, embedding, head = of_layer
     places, ranks = np.arange(blocks[0].shape[2]), _ranks_compared(shape)
     if allowed is not None:
         places, blocks = np.flatnonzero(allowed), [own[:, :, allowed] for own in blocks]
     kinds = [_pinned(embedding, shape.holders[0])]
-    for own, count in zip(blocks, totals.tolist(), strict=True):
+    for own, count in zip(blocks, first.block_counts().tolist(), strict=True):
         kinds.append(_kind(own, ranks, places, count=count))
     kinds.append(_pinned(head, shape.holders[-1]))
     boundaries = _boundaries([sheet.spent.fixed for sheet in sheets], index, shape)

@@ -173,9 +173,14 @@ class Options:
     memory: Floats
 
     @staticmethod
-    def of(cost: Column, memory: Column, refused: Booleans) -> Options:
-        """Return the choices that no other beats everywhere; `refused` is [choices, rows]."""
-        kept = _kept([*cost.compared(), *memory.compared()], refused)
+    def of(
+        cost: Column, memory: Column, refused: Booleans, *, kept: Integers | None = None
+    ) -> Options:
+        """Return the choices that no other beats everywhere; `refused` is [choices, rows].
+
+        They are `kept` if they are known, maybe from more rows.
+        """
+        kept = unbeaten(cost, memory, refused) if kept is None else kept
         return Options(cost=_allowed(cost, kept, refused), memory=memory.of(kept))
 
     @staticmethod
@@ -197,6 +202,11 @@ class Options:
             np.add(priced, self.cost, out=priced)
             least[place] = priced.min(axis=0)
         return least
+
+
+def unbeaten(cost: Column, memory: Column, refused: Booleans) -> Integers:
+    """Return the choices that no other beats in cost and memory everywhere."""
+    return _kept([*cost.compared(), *memory.compared()], refused)
 
 
 def _kept(compared: list[Floats], refused: Booleans) -> Integers:
@@ -276,7 +286,7 @@ def undominated(columns: Sequence[NDArray[Any]]) -> Integers:
     """
     count = len(columns[0])
     some = [
-        values[:, np.linspace(0, values.shape[1] - 1, _COMPARED_FIRST).astype(np.int64)]
+        values[:, np.arange(_COMPARED_FIRST) * (values.shape[1] - 1) // (_COMPARED_FIRST - 1)]
         for values in columns
     ]
     first = np.concatenate(some, axis=1)
@@ -379,6 +389,8 @@ def price_scale(options: Sequence[Options], totals: Integers) -> Floats:
 
 def _range(values: Floats) -> Floats:
     """Return the most less the least of what is not refused, [rows]."""
-    most = np.where(np.isfinite(values), values, -np.inf).max(axis=(0, 1))
+    most = values.max(axis=(0, 1))
+    if np.isinf(most).any():
+        most = np.where(np.isfinite(values), values, -np.inf).max(axis=(0, 1))
     spread: Floats = most - values.min(axis=(0, 1))
     return spread

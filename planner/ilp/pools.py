@@ -21,12 +21,14 @@ P7. Placed: at any one grid point of each group the sum of phi is at least that 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 
 from planner.cost.configuration import Booleans, Floats, Integers
+from planner.ilp.grouping import Ranks
 from planner.ilp.rooms import Rooms
 
 _RISES_MOST = 24
@@ -47,6 +49,26 @@ class Pools:
     counts: Integers
     size: Floats
     least: Floats
+
+    @staticmethod
+    def of_ranks(ranks: Ranks, counts: Integers, priced: Sequence[Floats], own: Floats) -> Pools:
+        """Return the pools of layers at their least prices [grid, groups, rows].
+
+        The last two are pinned. `own` [grid, groups, rows] is what ranks cost by themselves.
+        """
+        shape = (len(own), *ranks.size.shape)
+        offset = np.broadcast_to(own, shape).copy()
+        rows = np.arange(shape[-1])
+        every = [np.broadcast_to(price, shape) for price in priced]
+        for group, price in zip((ranks.first, ranks.last), every[-2:], strict=True):
+            offset[:, group, rows] += price[:, group, rows]
+        return Pools(
+            prices=np.stack(every[:-2]),
+            offset=offset,
+            counts=counts,
+            size=ranks.size,
+            least=ranks.least_blocks,
+        )
 
     def of_rows(self, rows: Integers) -> Pools:
         """Return the pools of some rows."""

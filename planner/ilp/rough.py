@@ -40,9 +40,7 @@ def rough_seconds(sheets: Sequence[SpentSheet]) -> Floats:
     """Return the least paces of all layers together, on whatever kind of device, [prices]."""
     layers = zip(*(sheet.layers for sheet in sheets), strict=True)
     least = [np.min([own.pace[0] for own in each], axis=0) for each in layers]
-    counts = [0] * (len(least) - 2) + [1, 1]
-    for kind, count in sheets[0].chain:
-        counts[kind] += count
+    counts = [*sheets[0].block_counts().tolist(), 1, 1]
     return np.asarray(sum(count * own for count, own in zip(counts, least, strict=True)))
 
 

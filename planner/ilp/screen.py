@@ -10,7 +10,7 @@ lower bound as a group's is one of each of its ranks. Levels and sums are those 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -18,15 +18,16 @@ from planner.cost.configuration import Booleans, Floats, Integers
 from planner.ilp.columns import (
     Column,
     Joined,
-    Layer,
     Options,
     PlainLayer,
     layer_fill,
     layer_omega,
     on_groups,
     price_scale,
+    unbeaten,
 )
 from planner.ilp.grouping import Ranks, of_rows, picked
+from planner.ilp.holding import Holding
 from planner.ilp.ordering import Ordered
 from planner.ilp.pools import Pools
 from planner.ilp.rooms import Rooms
@@ -35,9 +36,7 @@ from planner.ilp.sheet import HeldSheet, Spent, SpentSheet
 _MULTIPLIERS = np.array([0.0, *(2.0**e for e in range(-6, 6))])
 _FIRST_MULTIPLIERS = _MULTIPLIERS[[0, 4, 7, 10]]  # most rows are far beyond their limits
 _FILL_MULTIPLIERS = _MULTIPLIERS[::2]  # fills are a small part of most steps
-_HOST_RATIOS = np.array([4.0**e for e in range(-1, 3)])
 _ROUNDS = 3
-_ENDS = 2  # the embedding and the head, behind the blocks
 
 SecondsOf = Callable[[Integers], tuple[Sequence[SpentSheet], Integers]]
 """Says how long things take in some rows: sheets of each kind of device, and the rows' in these."""
@@ -51,7 +50,7 @@ def quick_bounds(
     The sheets' choices are `stage_count` ZeRO stages with the least paces, and then as many with
     the least ends, once for each way to keep the optimiser, which no pace depends on.
     """
-    totals = _totals(sheets)
+    totals = sheets[0].block_counts()
     layers = [
         [PlainLayer.of(costs, stage_count) for costs in each]
         for each in zip(*(sheet.layers for sheet in sheets), strict=True)
@@ -60,8 +59,10 @@ def quick_bounds(
     fill = [on_groups([plain.fill(ranks) for plain in each], ranks)[None] for each in layers]
     exchange = ranks.meets * _least_boundary(sheets, ranks)
     own = ranks.repeats * ranks.pace_share * exchange + _step_end(sheets, ranks)
-    level = _pools(ranks, totals, both, own[None]).least_level()
-    return level, _pools(ranks, totals, fill, (ranks.fill_share * exchange)[None]).least_sum()
+    level = Pools.of_ranks(ranks, totals, both, own[None]).least_level()
+    return level, Pools.of_ranks(
+        ranks, totals, fill, (ranks.fill_share * exchange)[None]
+    ).least_sum()
 
 
 def memory_bounds(
@@ -84,7 +85,7 @@ def memory_bounds(
     bounds = np.full(len(limits), np.inf)
     found = []
     for own in _alike(refused):
-        whole = _Held.of(held, of_rows(ranks, own), refused[:, own[:1]])
+        whole = Holding.of(held, of_rows(ranks, own), refused[:, own[:1]])
         rows, room = _fitting(whole)
         if len(rows):
             found.append((own[rows], whole.of_rows(rows), room))
@@ -142,7 +143,7 @@ def _share_transients(
         bounds[rows] = np.maximum(bounds[rows], np.minimum(found, limits[rows]))
 
 
-def _fitting(held: _Held) -> tuple[Integers, Floats]:
+def _fitting(held: Holding) -> tuple[Integers, Floats]:
     """Return rows in which the leanest choices may fit, and what ranks may hold, [groups, rows].
 
     Device memory alone refuses most of the others; then host memory has a price.
@@ -154,7 +155,7 @@ def _fitting(held: _Held) -> tuple[Integers, Floats]:
     return rows[own], np.minimum(room[:, own], less)
 
 
-def _with_room(held: _Held, fit: Pools) -> tuple[Integers, Floats]:
+def _with_room(held: Holding, fit: Pools) -> tuple[Integers, Floats]:
     """Return the rows of pools of bytes that may fit, and what ranks hold at most there."""
     room = fit.rooms(np.zeros(len(fit.least)))
     rows = np.flatnonzero(fit.has_room(room) & (fit.least_level() <= held.tolerance()))
@@ -187,100 +188,34 @@ def _closer(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Held:
-    """What rows hold: the layers by kind, and what is on a rank in any case."""
-
-    sheets: Sequence[HeldSheet]
-    ranks: Ranks
-    layers: Sequence[Layer]
-    own_bytes: Floats  # [groups, rows]
-    transient: Floats  # the part of it that is one, [groups, rows]
-
-    @staticmethod
-    def of(sheets: Sequence[HeldSheet], ranks: Ranks, refused: Booleans) -> _Held:
-        """Return what all rows hold, which refuse the same choices of blocks, [choices, 1]."""
-        none = np.zeros((1, 1), dtype=bool)
-        free = len(sheets[0].layers) - _ENDS
-        layers = [
-            Layer(held=held, ranks=ranks, refused=refused if place < free else none)
-            for place, held in enumerate(zip(*(t.layers for t in sheets), strict=True))
-        ]
-        transient = _least_transient(ranks, layers)
-        own = transient + _exchanged_bytes(sheets, ranks)
-        return _Held(sheets=sheets, ranks=ranks, layers=layers, own_bytes=own, transient=transient)
-
-    def of_rows(self, rows: Integers) -> _Held:
-        """Return what some of the rows hold."""
-        return _Held(
-            sheets=self.sheets,
-            ranks=of_rows(self.ranks, rows),
-            layers=[layer.of_rows(rows) for layer in self.layers],
-            own_bytes=self.own_bytes.take(rows, axis=1),
-            transient=self.transient.take(rows, axis=1),
-        )
-
-    def fit_on_devices(self) -> Pools:
-        """Return device bytes less what the limits allow, in pools."""
-        options = [Options.lone(each.memory(), each.refused) for each in self.layers]
-        free = np.zeros((1, len(self.ranks.least_blocks)))
-        least = [each.least(free) for each in options]
-        return _pools(self.ranks, _totals(self.sheets), least, -self.slack()[None])
-
-    def fit(self) -> Pools:
-        """Return device bytes with a price on host bytes, less what the limits allow, in pools."""
-        capacity = self._capacity()
-        host = self._on_devices([sheet.limits.host_capacity_bytes for sheet in self.sheets])
-        scale = capacity.max(axis=0) / np.maximum(host.max(axis=0), 1.0)
-        grid = _HOST_RATIOS[:, None] * scale
-        options = [Options.of(each.memory(), each.host(), each.refused) for each in self.layers]
-        least = [each.least(grid) for each in options]
-        limits = capacity + grid[:, None] * host
-        return _pools(self.ranks, _totals(self.sheets), least, self.own_bytes - limits)
-
-    def slack(self) -> Floats:
-        """Return the bytes that are left for layers, [groups, rows]."""
-        return self._capacity() - self.own_bytes
-
-    def tolerance(self) -> Floats:
-        """Return the bytes that are taken for rounding, [rows]."""
-        return np.asarray(1e-9 * self._capacity().max(axis=0))
-
-    def _capacity(self) -> Floats:
-        return self._on_devices([sheet.limits.live_capacity_bytes for sheet in self.sheets])
-
-    def _on_devices(self, values: Sequence[float]) -> Floats:
-        """Return a number of each kind of device on every group, [groups, rows]."""
-        return np.asarray(np.array(values)[self.ranks.devices])
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class _Chains:
     """The chains of rows with a price on memory, in pools: omega and fills.
 
     The rows of `ranks` are places in the sheets of `seconds`.
     """
 
-    held: _Held
+    held: Holding
     seconds: Sequence[SpentSheet]
     ranks: Ranks
+    kept: dict[tuple[str, int, bool], Integers] = field(default_factory=dict)
 
     def of_rows(self, rows: Integers) -> _Chains:
-        """Return the chains of some of the rows."""
+        """Return the chains of some of the rows, with the choices that matter in all of them."""
         own = of_rows(self.ranks, rows)
-        return _Chains(held=self.held.of_rows(rows), seconds=self.seconds, ranks=own)
+        return replace(self, held=self.held.of_rows(rows), ranks=own)
 
     def both(self, rooms: Floats | None = None, *, multipliers: Floats = _MULTIPLIERS) -> Pools:
         """Return omega with memory priced; where ranks hold `rooms` at most, transients as well."""
         own = self.ranks.repeats * self.ranks.pace_share * self._exchange()
         own = own + _step_end(self.seconds, self.ranks)
         costs = [layer_omega(layer, self.ranks) for layer in self._layers()]
-        return self._priced(costs, own, multipliers, rooms)
+        return self._priced("omega", costs, own, multipliers=multipliers, rooms=rooms)
 
     def fill(self, rooms: Floats | None = None) -> Pools:
         """Return fills with memory priced; where ranks hold `rooms` at most, transients as well."""
         own = self.ranks.fill_share * self._exchange()
         costs = [layer_fill(layer, self.ranks) for layer in self._layers()]
-        return self._priced(costs, own, _FILL_MULTIPLIERS, rooms)
+        return self._priced("fill", costs, own, multipliers=_FILL_MULTIPLIERS, rooms=rooms)
 
     def ordered(self, pools: Pools) -> Ordered:
         """Return pools with what is known of the order in which ranks hold the chain."""
@@ -300,87 +235,46 @@ class _Chains:
             for layer in self._layers()
         ]
         own = self.ranks.fill_share * exchange + share * both
-        return self._priced(costs, own, _MULTIPLIERS, rooms)
+        return self._priced("whole", costs, own, multipliers=_MULTIPLIERS, rooms=rooms)
 
     def _layers(self) -> list[tuple[Spent, ...]]:
         """Return every layer on each kind of device."""
         return list(zip(*(sheet.layers for sheet in self.seconds), strict=True))
 
     def _priced(
-        self, costs: Sequence[Column], own: Floats, multipliers: Floats, rooms: Floats | None
+        self,
+        name: str,
+        costs: Sequence[Column],
+        own: Floats,
+        *,
+        multipliers: Floats,
+        rooms: Floats | None,
     ) -> Pools:
-        totals = _totals(self.seconds)
+        totals = self.seconds[0].block_counts()
         options = [
-            Options.of(cost, self._memory(place, rooms), self.held.layers[place].refused)
+            self._options((name, place, rooms is None), cost, self._memory(place, rooms))
             for place, cost in enumerate(costs)
         ]
         grid = multipliers[:, None] * price_scale(options[: len(totals)], totals)
         least = [each.least(grid) for each in options]
-        return _pools(self.ranks, totals, least, own - grid[:, None] * self.held.slack())
+        return Pools.of_ranks(self.ranks, totals, least, own - grid[:, None] * self.held.slack())
+
+    def _options(self, key: tuple[str, int, bool], cost: Column, memory: Column) -> Options:
+        """Return the choices of a layer that matter: those that did in the first rows asked for."""
+        refused = self.held.layers[key[1]].refused
+        if key not in self.kept:
+            self.kept[key] = unbeaten(cost, memory, refused)
+        return Options.of(cost, memory, refused, kept=self.kept[key])
 
     def _memory(self, place: int, rooms: Floats | None) -> Column:
         """Return a layer's bytes, with a share of its transient if it is a block."""
-        layer, is_block = self.held.layers[place], place < len(self.seconds[0].layers) - _ENDS
+        layer, is_block = self.held.layers[place], place < len(self.seconds[0].block_counts())
         if rooms is None or not is_block:
             return layer.memory()
         return layer.shared(self.held.transient, rooms)
 
     def _exchange(self) -> Floats:
         return np.asarray(self.ranks.meets * _least_boundary(self.seconds, self.ranks))
-
-
-def _least_transient(ranks: Ranks, layers: Sequence[Layer]) -> Floats:
-    """Return the least transient of a rank, [groups, rows].
-
-    A rank holds a block, so that its transient is at least the least of any block, and at least
-    the least of a layer that is pinned to it.
-    """
-    rows = np.arange(len(ranks.first))
-    least: Floats = np.min([layer.transient() for layer in layers[:-2]], axis=0)
-    for group, layer in zip((ranks.first, ranks.last), layers[-2:], strict=True):
-        own = np.maximum(least[group, rows], layer.transient()[group, rows])
-        least[group, rows] = own
-    return least
-
-
-def _exchanged_bytes(sheets: Sequence[HeldSheet], ranks: Ranks) -> Floats:
-    """Return bytes that a rank holds for its neighbours whatever it holds, [groups, rows]."""
-    rows = np.arange(len(ranks.first))
-    sent = np.array([sheet.fixed.sent_bytes.min(axis=1) for sheet in sheets])
-    buffers = np.array([sheet.fixed.buffer_bytes.min(axis=1) for sheet in sheets])
-    places = (ranks.devices, ranks.table_rows)
-    sends = ranks.meets // 2  # at the least: a rank in the middle receives as often as it sends
-    once_more = np.where(ranks.first == ranks.last, 0.0, ranks.meets[ranks.first, rows] % 2)
-    sends[ranks.first, rows] += once_more
-    return np.asarray(sends * ranks.in_flight * sent[places] + ranks.meets * buffers[places])
-
-
-def _totals(sheets: Sequence[SpentSheet] | Sequence[HeldSheet]) -> Integers:
-    """Return the blocks of each kind in the chain, [kinds]."""
-    totals = np.zeros(len(sheets[0].layers) - _ENDS, dtype=np.int64)
-    for kind, count in sheets[0].chain:
-        totals[kind] += count
-    return totals
-
-
-def _pools(ranks: Ranks, totals: Integers, least: Sequence[Floats], own: Floats) -> Pools:
-    """Return pools of layers at their least prices [grid, groups, rows]; the last two are pinned.
-
-    `own` [grid, groups, rows] is what ranks cost by themselves.
-    """
-    shape = (len(own), *ranks.size.shape)
-    offset = np.broadcast_to(own, shape).copy()
-    rows = np.arange(shape[-1])
-    priced = [np.broadcast_to(price, shape) for price in least]
-    for group, price in zip((ranks.first, ranks.last), priced[-2:], strict=True):
-        offset[:, group, rows] += price[:, group, rows]
-    return Pools(
-        prices=np.stack(priced[:-2]),
-        offset=offset,
-        counts=totals,
-        size=ranks.size,
-        least=ranks.least_blocks,
-    )
 
 
 def _least_boundary(sheets: Sequence[SpentSheet], ranks: Ranks) -> Floats:

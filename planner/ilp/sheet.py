@@ -107,12 +107,25 @@ class Held:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SpentSheet:
+class _Chain:
+    """The chain of a sheet's kinds of blocks, behind which are the embedding and the head."""
+
+    chain: Runs
+    fixed: StageFixed
+
+    def block_counts(self) -> Integers:
+        """Return the blocks of each kind, [kinds]."""
+        counts = np.zeros(max(kind for kind, _ in self.chain) + 1, dtype=np.int64)
+        for kind, count in self.chain:
+            counts[kind] += count
+        return counts
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SpentSheet(_Chain):
     """How long things take: every kind of block, the embedding and the head, and boundaries."""
 
     layers: tuple[Spent, ...]
-    chain: Runs
-    fixed: StageFixed
 
     @staticmethod
     def of(table: SecondsTable) -> SpentSheet:
@@ -122,12 +135,10 @@ class SpentSheet:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class HeldSheet:
+class HeldSheet(_Chain):
     """What is held by the same, and where it has to fit."""
 
     layers: tuple[Held, ...]
-    chain: Runs
-    fixed: StageFixed
     limits: MemoryLimits
 
     @staticmethod
