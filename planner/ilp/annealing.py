@@ -22,10 +22,11 @@ from planner.cost.configuration import Floats
 from planner.ilp.filling import filled
 from planner.ilp.heuristic import best_filling
 from planner.ilp.instance import Assignment, Instance
-from planner.ilp.loads import Load, held_of, load_weights, with_pinned
+from planner.ilp.loads import Load, held_of, with_pinned
 from planner.ilp.places import everywhere, placed, places_of
 from planner.ilp.rank_loads import loads_in_band
 from planner.ilp.reduction import reduction
+from planner.ilp.segments import load_weights
 
 _MOVES = 40_000
 _MOVES_A_LOOK = 256

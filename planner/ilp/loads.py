@@ -9,13 +9,11 @@ import numpy as np
 from planner.cost.configuration import Booleans, Integers
 from planner.ilp.instance import Instance
 from planner.ilp.levels import Windows
-from planner.ilp.places import places_of
+from planner.ilp.segments import codes_of_rank, load_weights
 
 Load = tuple[int, ...]
 
 _STATES_MOST = 4000
-_CODES_MOST = 300_000
-_MARKS_MOST = 1_000_000
 
 
 def loads_of(instance: Instance, windows: Windows, *, most: int) -> list[list[Load]] | None:
@@ -94,7 +92,7 @@ def loads_within(
         held = np.array(own, dtype=np.int64).reshape(len(own), len(weights))
         blocks = held.sum(axis=1)
         mask = (blocks >= windows.least[rank]) & (blocks <= windows.most[rank])
-        codes = _codes_of_rank(instance, rank, int(windows.most[rank]))
+        codes = codes_of_rank(instance, rank, int(windows.most[rank]))
         found.append(mask if codes is None else mask & _are_among(held @ weights, codes))
     return found
 
@@ -112,7 +110,7 @@ def _held_within(instance: Instance, windows: Windows, rank: int, most: int) -> 
 
     Where they are many, hardly any that the windows leave is not among them.
     """
-    codes = _codes_of_rank(instance, rank, int(windows.most[rank]))
+    codes = codes_of_rank(instance, rank, int(windows.most[rank]))
     if codes is not None:
         held: Integers = codes[:, None] // load_weights(instance) % (instance.block_count + 1)
         return held
@@ -137,79 +135,6 @@ def _virtual_room(instance: Instance, rank: int) -> Integers:
         if holder == rank:
             room += prefix[instance.block_count - (parts - 1 - j)] - prefix[j]
     return room
-
-
-def load_weights(instance: Instance) -> Integers:
-    """Return (blocks + 1)^k by free kind k: the sum of n_k times these codes a load."""
-    base = instance.block_count + 1
-    weights: Integers = base ** np.arange(len(instance.free_kinds), dtype=np.int64)
-    return weights
-
-
-def _codes_of_rank(instance: Instance, rank: int, most: int) -> Integers | None:
-    """Return the loads of at most `most` blocks that a rank's parts of the chain can have.
-
-    None where they are too many to be listed. Loads are coded by `load_weights`. Virtual stages
-    that follow one another on a rank hold one part of the chain together; the first of all begins
-    with it, and the last ends with it.
-    """
-    parts = _parts_of_rank(instance.holders, rank)
-    left = sum(count for _, count in parts)
-    base, digits = instance.block_count + 1, len(instance.free_kinds)
-    codes, sizes = np.zeros(1, dtype=np.int64), np.zeros(1, dtype=np.int64)
-    for first, count in parts:
-        left -= count
-        if not len(sizes):
-            return codes
-        longest = most - left - int(sizes.min())
-        segments, lengths = _segments(instance, first, count, longest)
-        if len(codes) * len(segments) > _CODES_MOST:
-            return None
-        is_short = sizes[:, None] + lengths[None, :] <= most - left
-        codes = _different((codes[:, None] + segments[None, :])[is_short], base**digits)
-        sizes = (codes[:, None] // load_weights(instance) % base).sum(axis=1)
-    return codes
-
-
-def _different(codes: Integers, count: int) -> Integers:
-    """Return the different ones of codes below `count`, in order."""
-    if count > _MARKS_MOST:
-        return np.unique(codes)
-    marks = np.zeros(count, dtype=bool)
-    marks[codes] = True
-    return np.flatnonzero(marks)
-
-
-def _parts_of_rank(holders: Sequence[int], rank: int) -> list[tuple[int, int]]:
-    """Return the runs of virtual stages on a rank: the first of each, and how many."""
-    parts: list[tuple[int, int]] = []
-    for j, holder in enumerate(holders):
-        if holder != rank:
-            continue
-        if parts and sum(parts[-1]) == j:
-            parts[-1] = (parts[-1][0], parts[-1][1] + 1)
-        else:
-            parts.append((j, 1))
-    return parts
-
-
-def _segments(
-    instance: Instance, first: int, count: int, longest: int
-) -> tuple[Integers, Integers]:
-    """Return the codes of what `count` virtual stages from `first` on can hold, and their sizes.
-
-    As many blocks as there are virtual stages lie before them at the least, and behind them.
-    """
-    earliest, latest = places_of(instance)
-    prefix = instance.prefix_counts[:, list(instance.free_kinds)] @ load_weights(instance)
-    starts = np.arange(earliest[first], latest[first] + 1)
-    lengths = np.arange(count, min(longest, int(latest[first + count] - earliest[first])) + 1)
-    start, length = (side.ravel() for side in np.meshgrid(starts, lengths, indexing="ij"))
-    end = start + length
-    inside = (end >= earliest[first + count]) & (end <= latest[first + count])
-    start, end, length = start[inside], end[inside], length[inside]
-    codes, places = np.unique(prefix[end] - prefix[start], return_index=True)
-    return codes, length[places]
 
 
 def with_pinned(instance: Instance, rank: int, load: Load) -> list[int]:

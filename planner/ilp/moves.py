@@ -17,8 +17,9 @@ from planner.cost.configuration import Booleans, Floats, Integers
 from planner.ilp.duals import scaled
 from planner.ilp.edges import edge_kind_count, edges_at
 from planner.ilp.instance import Instance
-from planner.ilp.loads import Load, load_weights
+from planner.ilp.loads import Load
 from planner.ilp.patterns import TooManyError
+from planner.ilp.segments import load_weights
 
 _CELLS_MOST = 10_000_000
 _MARKS_MOST = 4_000_000

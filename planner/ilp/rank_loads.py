@@ -12,7 +12,7 @@ from planner.ilp.chunks import edged_moves_by_chunks
 from planner.ilp.duals import scaled
 from planner.ilp.instance import Instance
 from planner.ilp.loads import Load, as_loads
-from planner.ilp.moves import Moves, moves_by_sums, with_loads
+from planner.ilp.moves import Moves, different, moves_by_sums, with_loads
 from planner.ilp.patterns import TooManyError
 from planner.ilp.rank import Rank, rank_of
 from planner.ilp.reduction import Reduction
@@ -216,7 +216,7 @@ def _used(
         return [], [[]]
     kept, held = [], []
     for step, own in zip(steps, loads, strict=True):
-        places, load = np.unique(step.load, return_inverse=True)
+        places, load = different(step.load)
         kept.append(Moves(before=step.before, after=step.after, load=load))
         held.append([own[place] for place in places.tolist()])
     return kept, held
@@ -234,7 +234,7 @@ def _below(reduced: Reduction, ranks: Sequence[RankLoads], limit: float) -> list
 
 def _linked(ranks: Sequence[RankLoads], steps: Sequence[Step]) -> Linked:
     """Return the ranks with those of their loads alone that steps have."""
-    used = [np.unique(step.load) for step in steps]
+    used = [different(step.load)[0] for step in steps]
     return Linked(
         ranks=tuple(
             own.taken(np.isin(np.arange(len(own.loads)), places))

@@ -12,7 +12,7 @@ import numpy as np
 
 from planner.cost.configuration import Booleans, Integers
 from planner.ilp.instance import Instance
-from planner.ilp.loads import load_weights
+from planner.ilp.segments import load_weights
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -17,11 +17,12 @@ from planner.cost.configuration import Booleans, Floats, Integers
 from planner.ilp.edge_codes import EdgeCodes
 from planner.ilp.instance import Instance
 from planner.ilp.levels import Windows
-from planner.ilp.loads import Load, load_weights
-from planner.ilp.moves import Moves, held_behind, least_costs, numbered
+from planner.ilp.loads import Load
+from planner.ilp.moves import Moves, different, held_behind, least_costs, numbered
 from planner.ilp.patterns import TooManyError
 from planner.ilp.places import places_of
 from planner.ilp.reading import Reading, reading_of
+from planner.ilp.segments import load_weights
 
 _CELLS_MOST = 1_000_000
 _NAMES_MOST = 1 << 61
@@ -244,7 +245,7 @@ class Walk:
             count = int(ways.key.max(initial=0)) + 1
             moves, names = numbered(ways.before, ways.name, ways.key, count)
             return moves, np.arange(count), names
-        keys, places = np.unique(ways.key, return_inverse=True)
+        keys, places = different(ways.key)
         moves, names = numbered(ways.before, ways.name, places, max(len(keys), 1))
         return moves, keys, names
 
@@ -328,13 +329,12 @@ class Walk:
 
     def _leaves_what_fits(self, held: Integers, rank: int) -> Booleans:
         """Return whether the ranks behind may hold what coded loads leave, by every measure."""
-        counts = [self.instance.kinds[k].count for k in self.instance.free_kinds]
+        counts = np.array([self.instance.kinds[k].count for k in self.instance.free_kinds])
+        codes, places = different(held)
         base = self.instance.block_count + 1
-        codes, places = np.unique(held, return_inverse=True)
-        left = np.array(counts) - codes[:, None] // load_weights(self.instance) % base
-        amounts = left @ self.measures
-        least, most = self.behind[rank]
-        room = _ROUNDING * np.abs(np.array(counts) @ self.measures)
+        left = counts - codes[:, None] // load_weights(self.instance) % base
+        amounts, (least, most) = left @ self.measures, self.behind[rank]
+        room = _ROUNDING * np.abs(counts @ self.measures)
         fits = ((amounts >= least - room) & (amounts <= most + room)).all(axis=1)
         return np.asarray(fits[places])
 
