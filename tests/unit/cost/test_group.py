@@ -46,7 +46,7 @@ def test_a_group_answers_the_same_in_whatever_order_it_is_asked(order: tuple[str
             assert np.array_equal(getattr(used, kind)(message), alone)
             assert alone.shape == (5, 1)
             assert alone[0, 0] == 0.0  # a rank alone
-            assert (alone[1:] > 0.0).all() == (kind != "ring_pass" or message.max() > 0.0)  # latency
+            assert (alone[1:] > 0.0).all() == (kind != "ring_pass" or message.max() > 0.0)
 
 
 def test_a_collective_of_a_level_s_own_is_not_taken_for_another() -> None:
