@@ -15,6 +15,7 @@ Sciences 20(2), 149-165.
 from __future__ import annotations
 
 from bisect import insort
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
@@ -29,6 +30,7 @@ APART = 1e-11
 """The least difference of two paces or ends, as a share of them, that counts as one."""
 
 _EFFORTS = (2000, 3000)
+_LINES = 3
 _PROVEN = 1e-12
 _THIN = 1e-6
 _HALVINGS_MOST = 4
@@ -158,12 +160,13 @@ class Pieces:
 class Front:
     """What is known of a rank's front: points by their ends, and gaps by theirs.
 
-    `rank` has one load, and is alone in the `roster`. Packings have `strength` times the effort
-    that is tried first.
+    `rank` has one load; it is alone in the `roster`, and several times in another one, for as many
+    lines at once. Packings have `strength` times the effort that is tried first.
     """
 
     rank: Rank
     roster: Roster
+    several: Roster
     points: list[Point] = field(default_factory=list)
     gaps: list[Gap] = field(default_factory=list)
     strength: int = 1
@@ -171,7 +174,8 @@ class Front:
     @staticmethod
     def of(rank: Rank, caps: Caps, *, share: float) -> Front:
         """Return the front below caps as one gap; a pace's `share` may suit its line."""
-        front = Front(rank=rank, roster=Roster(ranks=(rank,)))
+        several = Roster(ranks=(rank,) * _LINES)
+        front = Front(rank=rank, roster=Roster(ranks=(rank,)), several=several)
         least_pace = front._least(1.0, 0.0, caps)
         least_end = front._least(0.0, 1.0, caps)
         low = max(least_pace, 0.0), max(least_end, 0.0)
@@ -309,19 +313,42 @@ class Front:
         thin = _THIN * (high[0] + high[1])
         along = max(tall, thin) / (max(tall, thin) + max(wide, thin))
         known = within.pace_weight
-        gaps = [
-            self._gap(low, high, share=share, is_last=is_last)
-            for share in (along, known, 0.5 * (along + known))
-        ]
-        closest = min(gaps, key=lambda gap: gap.corner() - gap.least)
+        shares = [along, known, 0.5 * (along + known)]
+        closest = min(
+            self._gaps(low, high, shares=shares, is_last=is_last),
+            key=lambda gap: gap.corner() - gap.least,
+        )
         if closest.least < closest.corner():
             self._put(replace(closest, is_large=is_large, halvings=within.halvings))
 
+    def _gaps(self, low: _At, high: _At, *, shares: Sequence[float], is_last: bool) -> list[Gap]:
+        """Return gaps with lines at shares of the weights, as many as are priced at once."""
+        if max(shares) == 1.0:
+            return [self._gap(low, high, share=share, is_last=is_last) for share in shares]
+        weights = np.array(shares)
+        every = self.several.priced(weights, 1.0 - weights, self._caps(high), fill_weight=0.0)
+        return [
+            self._with_line(low, high, share, priced, is_last=is_last)
+            for share, priced in zip(shares, every, strict=True)
+        ]
+
     def _gap(self, low: _At, high: _At, *, share: float, is_last: bool) -> Gap:
-        """Return a gap with the line at a pace's share of the weights."""
-        pace = high[0] * (1.0 - APART) / self.rank.repeats
-        caps = Caps(pace=np.inf if share == 1.0 else pace, end=high[1] * (1.0 - APART))
+        """Return a gap with the line at a pace's share of the weights.
+
+        With the pace alone, it is not limited: that would say no more.
+        """
+        caps = self._caps(high)
+        caps = replace(caps, pace=np.inf) if share == 1.0 else caps
         (priced,) = self.roster.priced(share, 1.0 - share, caps, fill_weight=0.0)
+        return self._with_line(low, high, share, priced, is_last=is_last)
+
+    def _caps(self, high: _At) -> Caps:
+        """Return what points below the high sides are within."""
+        pace = high[0] * (1.0 - APART) / self.rank.repeats
+        return Caps(pace=pace, end=high[1] * (1.0 - APART))
+
+    @staticmethod
+    def _with_line(low: _At, high: _At, share: float, priced: PricedRank, *, is_last: bool) -> Gap:
         return Gap(
             pace_low=low[0],
             pace_high=high[0],
