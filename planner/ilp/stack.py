@@ -306,12 +306,17 @@ class Stack:
 
         Shape [pinned kinds, members, ...].
         """
-        pinned, members = self.pinned, len(self.room)
-        cell = pinned.kind * members + pinned.member
-        order, starts = _sorted(cell)
-        found = np.zeros(((int(pinned.kind.max()) + 1) * members, *values.shape[1:]))
-        found[cell[order][starts]] = np.minimum.reduceat(values[order], starts, axis=0)
+        members, (order, starts, cells) = len(self.room), self._pinned_sorted
+        found = np.zeros(((int(self.pinned.kind.max()) + 1) * members, *values.shape[1:]))
+        found[cells] = np.minimum.reduceat(values[order], starts, axis=0)
         return found.reshape(-1, members, *values.shape[1:])
+
+    @cached_property
+    def _pinned_sorted(self) -> tuple[Integers, Integers, Integers]:
+        """Return pinned columns by layer and member, where each of these begins, and its place."""
+        cell = self.pinned.kind * len(self.room) + self.pinned.member
+        order, starts = _sorted(cell)
+        return order, starts, cell[order][starts]
 
     @cached_property
     def _rooms(self) -> Floats:
@@ -344,15 +349,27 @@ class Stack:
 
     def _scale(self, cost: Cost) -> Floats:
         """Return the blocks' range of costs over that of bytes, [members]: a price of memory."""
-        spans = []
-        cell = self.free.member * len(self.counts) + self.free.kind
-        for values in (cost.free, self.free.memory):
-            least, most = np.full((2, len(self.room) * len(self.counts)), np.inf)
-            np.minimum.at(least, cell, values)
-            np.minimum.at(most, cell, -values)
-            span = np.where(np.isfinite(least), -most - least, 0.0)
-            spans.append(span.reshape(len(self.room), -1) @ self.counts)
-        return np.divide(spans[0], spans[1], out=np.zeros_like(spans[0]), where=spans[1] > 0.0)
+        costs, held = self._range(cost.free), self._memory_range
+        return np.divide(costs, held, out=np.zeros_like(costs), where=held > 0.0)
+
+    @cached_property
+    def _memory_range(self) -> Floats:
+        return self._range(self.free.memory)
+
+    def _range(self, values: Floats) -> Floats:
+        """Return the most less the least of values [columns] over all blocks, [members]."""
+        order, starts = self._kinds_sorted
+        ordered, span = values[order], np.zeros(len(self.room) * len(self.counts))
+        if len(starts):
+            cells = (self.free.member * len(self.counts) + self.free.kind)[order][starts]
+            most, least = (own.reduceat(ordered, starts) for own in (np.maximum, np.minimum))
+            span[cells] = most - least
+        return np.asarray(span.reshape(len(self.room), -1) @ self.counts)
+
+    @cached_property
+    def _kinds_sorted(self) -> tuple[Integers, Integers]:
+        """Return columns by member and kind, and where each of these begins."""
+        return _sorted(self.free.member * len(self.counts) + self.free.kind)
 
 
 def _joined(instances: Sequence[Instance], name: str) -> Floats:
