@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from benchmarks.case import random_case, random_cases
-from benchmarks.random_cases import summary
+from benchmarks.random_cases import median_run, summary
 from benchmarks.random_clusters import device_count_of, devices_of
 from planner.planning import resolved_cluster, resolved_model
 from planner.resolution import resolved_request
@@ -55,3 +55,15 @@ def test_slow_cases_beyond_one_in_twenty_fail_the_run() -> None:
     fast, slow = {"seconds": 0.1, "status": "proven"}, {"seconds": 9.0, "status": "feasible"}
     assert summary([*[fast] * 99, slow])["passed"]
     assert not summary([*[fast] * 90, *[slow] * 10])["passed"]
+
+
+def test_of_several_runs_the_median_counts_unless_one_is_bad() -> None:
+    runs = [
+        {"status": "proven", "seconds": seconds, "peak_resident_bytes": size}
+        for seconds, size in ((4.0, 10), (1.0, 30), (2.0, 20))
+    ]
+    found = median_run(runs)
+    assert (found["seconds"], found["runs"], found["peak_resident_bytes"]) == (2.0, 3, 30)
+    assert median_run(runs[:2])["seconds"] == 4.0
+    crashed = {"status": "crashed", "seconds": 0.1}
+    assert median_run([*runs, crashed])["status"] == "crashed"
