@@ -22,7 +22,7 @@ from planner.ilp.patterns import TooManyError
 from planner.ilp.segments import load_weights
 
 _CELLS_MOST = 10_000_000
-_MARKS_MOST = 4_000_000
+_MARKS_MOST, _MARKS_EACH = 4_000_000, 64  # sorting is quicker where codes are few of many
 _ROUNDING = 1e-9
 
 
@@ -41,7 +41,7 @@ class Moves:
 def different(codes: Integers) -> tuple[Integers, Integers]:
     """Return the different ones of codes that are not negative, in order, and the place of each."""
     most = int(codes.max(initial=0))
-    if most >= _MARKS_MOST:
+    if most >= min(_MARKS_MOST, _MARKS_EACH * len(codes)):
         names, places = np.unique(codes, return_inverse=True)
         return names, places
     marks = np.zeros(most + 1, dtype=bool)

@@ -96,11 +96,15 @@ def _simplest(state: State, best: Best, instance: Instance) -> Assignment:
 def _runners_up(state: State, best: Best) -> tuple[Candidate, ...]:
     """Return the least key of each other (tensor, pipeline, context) triple, least first."""
     keys = np.array(state.frontier.keys)
-    _, group = alike(state.configurations, DEGREES[:3])
-    order = np.argsort(keys, kind="stable")
-    order = order[np.isfinite(keys[order]) & (group[order] != group[best.index])]
-    _, first = np.unique(group[order], return_index=True)
-    ranked = order[np.sort(first)][:_RUNNERS_UP].tolist()
+    firsts, group = alike(state.configurations, DEGREES[:3])
+    least = np.full(len(firsts), np.inf)
+    np.minimum.at(least, group, keys)
+    least[group[best.index]] = np.inf
+    groups = np.argsort(least, kind="stable")[:_RUNNERS_UP]
+    ranked = [
+        int(np.flatnonzero((group == own) & (keys == least[own]))[0])
+        for own in groups[np.isfinite(least[groups])].tolist()
+    ]
     return tuple(
         Candidate(
             configuration=state.configurations.row(index),
