@@ -48,17 +48,19 @@ def _scout(state: State, look: Callable[[State, int], None]) -> None:
     _look(state, _best_of_each_group(state), look)
 
 
-def dive(state: State, screened: Iterable[int], look: Callable[[State, int], None]) -> None:
+def dive(state: State, screened: Iterable[int], look: Callable[[State, int], None]) -> int | None:
     """Look into the least of what was just screened, if that is less than all dived to before.
 
     The order of bounds would come to it when nothing below it is left to screen, and all that is
-    screened until then would be so without a limit.
+    screened until then would be so without a limit. Return what was looked into, if anything was.
     """
     keys = state.frontier.keys
     least = min(screened, key=lambda i: (keys[i], i), default=None)
     if least is not None and keys[least] < state.dived_to:
         state.dived_to = keys[least]
         _look(state, [least], look)
+        return least
+    return None
 
 
 def _look(state: State, indices: Iterable[int], look: Callable[[State, int], None]) -> None:

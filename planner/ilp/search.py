@@ -154,7 +154,7 @@ def _refine_one(state: State, index: int, *, is_any_welcome: bool) -> None:
     if stage == Stage.QUICK:
         screened = _screen(state, index)
         if not is_any_welcome:
-            dive(state, screened, _bound)
+            _anneal_dived(state, dive(state, screened, _bound))
     elif stage == Stage.SCREENED and is_unlimited:
         _fit(state, index, state.seconds_left)
     elif stage == Stage.SCREENED:
@@ -165,6 +165,15 @@ def _refine_one(state: State, index: int, *, is_any_welcome: bool) -> None:
         _sharpen(state, index)
     else:
         _settle(state, index, is_unlimited=is_unlimited)
+
+
+def _anneal_dived(state: State, index: int | None) -> None:
+    """Anneal cuts of a long pipeline that was dived to, so that all that follows has a limit."""
+    if index is None or state.frontier.stages[index] < Stage.BOUNDED:
+        return
+    instance = state.pricing.instance(index)
+    if instance.stage_count >= _LONG_PIPELINE:
+        anneal_first(state, index, instance)
 
 
 def _settle(state: State, index: int, *, is_unlimited: bool) -> None:
