@@ -139,7 +139,7 @@ def _tensor_round_seconds(elements: Floats, setting: Setting) -> Floats:
     Under sequence parallel an all_gather and a reduce_scatter take its place; where products keep
     what they read in 8 bits, it is gathered in 8.
     """
-    message, group = elements * setting.compute_bytes, setting.tensor_group
+    message, group = elements * setting.compute_bytes, setting.groups.tensor
     reduce, gather = group.all_reduce(message), group.all_gather(message)
     scatter = group.reduce_scatter(message)
     narrow = 0.5 if setting.product_input_bytes == 1 else 1.0
@@ -166,7 +166,7 @@ def _ring_seconds(attention: AttentionCore, keys: Floats, setting: Setting) -> F
     Source: Liu et al. 2023, arXiv:2310.01889 (ring attention).
     """
     width = attention.key_value_width / setting.tensor
-    return setting.context_group.ring_pass(keys * width * setting.compute_bytes)
+    return setting.groups.context.ring_pass(keys * width * setting.compute_bytes)
 
 
 def _merge_seconds(layer: LayerWorkload, setting: Setting) -> tuple[Floats, Floats]:
@@ -197,7 +197,7 @@ def _head_exchange_seconds(
     sent = np.maximum(key_value_heads, setting.context)
 
     def exchange(tokens: Floats, width: Floats) -> Floats:
-        return setting.context_group.all_to_all(tokens * width * setting.compute_bytes)
+        return setting.groups.context.all_to_all(tokens * width * setting.compute_bytes)
 
     asked = exchange(queries, heads * key_size) + exchange(queries, heads * value_size)
     return asked + exchange(keys, sent * key_size) + exchange(keys, sent * value_size)
@@ -210,9 +210,9 @@ def _expert_seconds(layer: LayerWorkload, setting: Setting) -> Floats:
     hidden = layer_tokens(layer, setting) * layer.hidden_size * setting.compute_bytes
     whole = hidden * layer.experts_per_token * setting.job.expert_load_ratio
     split = setting.sequence_parallel | setting.has_own_experts
-    once = setting.expert_group.all_to_all(
+    once = setting.groups.expert.all_to_all(
         np.where(split, whole / setting.tensor, whole),
         copies=layer.experts_per_token if setting.stack.sends_tokens_once_per_node else 1,
     )
-    gather = setting.split_expert_group.all_gather(whole)
-    return 2.0 * once + 2.0 * gather + setting.own_expert_group.all_gather(hidden)
+    gather = setting.groups.split_expert.all_gather(whole)
+    return 2.0 * once + 2.0 * gather + setting.groups.own_expert.all_gather(hidden)

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from planner.cost.calibrated import calibrated
 from planner.cost.combinations import combinations
 from planner.cost.configuration import Booleans, Configurations, Floats, Integers
-from planner.cost.group import Group
+from planner.cost.groups import Groups
 from planner.hardware import DeviceHardware, stack_profile
 from planner.hardware_profiles import OverlapProfile, StackProfile, in_situ_efficiency
 from planner.schema.job import Job, Optimizer, Precision, Stack
@@ -118,59 +118,9 @@ class Setting:
         return Alike(setting=replace(self, **some), first=first, whose=whose)
 
     @cached_property
-    def tensor_group(self) -> Group:
-        """Return the tensor-parallel ranks."""
-        return self._group(self.tensor, 1.0)
-
-    @cached_property
-    def context_group(self) -> Group:
-        """Return the context-parallel ranks."""
-        return self._group(self.context, self.tensor)
-
-    @cached_property
-    def expert_group(self) -> Group:
-        """Return the expert-parallel ranks."""
-        return self._group(self.expert, self.expert_tensor)
-
-    @cached_property
-    def split_expert_group(self) -> Group:
-        """Return the ranks that share experts' matrices where each holds tokens of its own."""
-        split = self.sequence_parallel | self.has_own_experts
-        return self._group(np.where(split & (self.expert > 1.0), self.expert_tensor, 1.0), 1.0)
-
-    @cached_property
-    def own_expert_group(self) -> Group:
-        """Return the tensor-parallel ranks where each is left with the output of its own tokens."""
-        apart = self.has_own_experts & ~self.sequence_parallel
-        return self._group(np.where(apart, self.tensor, 1.0), 1.0)
-
-    @cached_property
-    def shard_group(self) -> Group:
-        """Return the ranks that dense states are sharded over."""
-        return self._group(self.data_shard, self.tensor)
-
-    @cached_property
-    def expert_shard_group(self) -> Group:
-        """Return the ranks that states of the same experts are sharded over."""
-        return self._group(self.expert_shard, self.expert_tensor * self.expert)
-
-    @cached_property
-    def data_group(self) -> Group:
-        """Return all ranks that have the same dense parameters."""
-        return self._group(self.data_shard * self.replicate, self.tensor)
-
-    @cached_property
-    def expert_data_group(self) -> Group:
-        """Return all ranks that have the same experts."""
-        return self._group(self.expert_shard * self.replicate, self.expert_tensor * self.expert)
-
-    @cached_property
-    def replica_group(self) -> Group:
-        """Return the ranks that hold the same shard."""
-        return self._group(self.replicate, self.tensor * self.data_shard)
-
-    def _group(self, rank_count: Floats, stride: Floats | float) -> Group:
-        return Group(rank_count=rank_count, stride=stride, levels=self.hardware.levels)
+    def groups(self) -> Groups:
+        """Return the groups of ranks that collectives run over."""
+        return Groups(setting=replace(self))  # a copy, so that both go when this one goes
 
     @property
     def compute_bytes(self) -> int:

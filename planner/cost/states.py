@@ -196,15 +196,15 @@ def sync_seconds(local: LocalParameters, setting: Setting) -> SyncSeconds:
     `all_reduce` sums whole gradients over all data-parallel ranks (ZeRO-0); `replicas` sums shards
     over replicas (HSDP).
     """
-    dense, expert = setting.shard_group, setting.expert_shard_group
+    dense, expert = setting.groups.shard, setting.groups.expert_shard
     trained, reduced = local.trained(), setting.reduce_bytes
 
     def gathered(held: LocalParameters, element_bytes: int) -> Floats:
         seconds = dense.all_gather(held.dense * element_bytes)
         return seconds + _of_experts(held, expert.all_gather(held.expert * element_bytes))
 
-    whole = setting.data_group.all_reduce(trained.dense * reduced)
-    whole_expert = setting.expert_data_group.all_reduce(trained.expert * reduced)
+    whole = setting.groups.data.all_reduce(trained.dense * reduced)
+    whole_expert = setting.groups.expert_data.all_reduce(trained.expert * reduced)
     scattered = dense.reduce_scatter(trained.dense * reduced)
     scattered_expert = expert.reduce_scatter(trained.expert * reduced)
     gather = gathered(local, setting.compute_bytes)
@@ -215,7 +215,7 @@ def sync_seconds(local: LocalParameters, setting: Setting) -> SyncSeconds:
         reduce_scatter=scattered + _of_experts(trained, scattered_expert),
         all_reduce=(whole + _of_experts(trained, whole_expert))
         * setting.hardware.profile.hidden_reduce_ratio,
-        replicas=setting.replica_group.all_reduce(sharded_parameters(trained, setting) * reduced),
+        replicas=setting.groups.replica.all_reduce(sharded_parameters(trained, setting) * reduced),
     )
 
 
