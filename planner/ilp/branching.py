@@ -10,7 +10,6 @@ certain. The packings that set a bound are plans as well, and most of the good o
 
 from __future__ import annotations
 
-import heapq
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -29,9 +28,10 @@ from planner.ilp.nearby import Effort, patterns_below
 from planner.ilp.patterns import TooManyError
 from planner.ilp.planes import WeightSearch
 from planner.ilp.rank import Caps, Parts
-from planner.ilp.regions import REACH_FIRST, Packed, Region, halves_of, is_about_ends, mean_of
+from planner.ilp.regions import REACH_FIRST, Packed, Region, split
 from planner.ilp.sketching import sketched
 from planner.ilp.sweep import swept
+from planner.ilp.waiting import Waiting
 
 _ROUNDS_FIRST = 16
 _ROUNDS = 8
@@ -46,13 +46,13 @@ _SLOW = 0.5
 _GAIN_LEAST = 0.02
 _PATTERNS_MOST = 5000
 _WIDE_SECONDS = 0.15
+_WIDE_SECONDS_A_RANK = 0.0125
 _NARROW_SECONDS = 0.7
 _SKIPPED_MOST = 3
 _SKETCHED_AT = (0, 4, 16, 64)
 _SKETCHES_MOST = 40
 _SKETCHES_TAKEN = 3
 _REACH_GROWTH = 4.0
-_WIDTH_LEAST = 1e-6
 _LOOK_SECONDS = 0.25
 _TRIES_FEW = 500
 _TRIES_MANY = 20_000
@@ -66,8 +66,9 @@ class Branching:
     `floors` are lower bounds of rho t + u, of rho t and of u by rank, each [loads], the first from
     packings where `is_packed` [loads]; `unsettled` is the least bound of the regions that nothing
     can be done about. `is_taken` is for whoever asks: what became of the plan when it was offered.
-    It `is_stuck` where packings of certain loads were too hard in the last run. `fill_shares` are
-    the shares of paces that the fills of ranks are, None where they are none.
+    Regions are `hard` where packings of certain loads are, and it `is_stuck` where the last run
+    ended for their sake. `fill_shares` are the shares of paces that the fills of ranks are, None
+    where they are none.
     """
 
     decomposition: Decomposition
@@ -83,9 +84,9 @@ class Branching:
     is_taken: bool = True
     is_stuck: bool = False
     fill_shares: tuple[float, ...] | None = None
-    waiting: list[tuple[float, int, Region]] = field(default_factory=list)
+    waiting: Waiting[Region] = field(default_factory=Waiting)
+    hard: list[Region] = field(default_factory=list)
     unsettled: float = float("inf")
-    count: int = 0
     looks: int = 0
     cutter: Cutter = field(init=False)
 
@@ -95,20 +96,21 @@ class Branching:
 
     def lower(self) -> float:
         """Return a bound of every plan but the best known; inf where nothing is left below it."""
-        left = self.waiting[0][0] if self.waiting else float("inf")
-        least = min(left, self.unsettled)
+        hard = min((region.lower for region in self.hard), default=float("inf"))
+        least = min(self.waiting.least(), hard, self.unsettled)
         return least if least < self.limit else float("inf")
 
     def look(self) -> None:
         """Look into the region with the least bound."""
-        if self.waiting and self.waiting[0][0] < self.limit:
-            _, _, region = heapq.heappop(self.waiting)
+        if self.waiting.least() < self.limit:
+            _, region = self.waiting.pop()
             self._look_into(region)
 
     def run(self, *, seconds: float, enough: float = float("inf")) -> None:
         """Look into regions until none is left, the bound is beyond `enough`, or time is over.
 
-        One is looked into in any case. It ends too where packings of certain loads are too hard.
+        One is looked into in any case. Where packings of certain loads are too hard, it ends if
+        something else is below the limit too, and otherwise when nothing but these is left.
         """
         started = time.perf_counter()
         self.deadline = started + max(seconds, _LOOK_SECONDS)
@@ -116,14 +118,20 @@ class Branching:
         while np.isfinite(self.lower()):
             self.look()
             is_late = time.perf_counter() > started + seconds
-            if self.lower() > enough or is_late or self.is_stuck or not self.waiting:
+            is_out = self.waiting.least() >= self.limit
+            self.is_stuck = bool(self.hard) and (is_out or enough < self.limit)
+            if self.lower() > enough or is_late or is_out or self.is_stuck:
                 break
+        if self.waiting.least() >= self.limit:
+            self.waiting.clear()
+        hard, self.hard = self.hard, []
+        for region in hard:
+            self.push(region)
 
     def push(self, region: Region) -> None:
         """Let a region wait, unless nothing below the limit can be in it."""
         if region.lower < self.limit and not region.box.is_empty():
-            self.count += 1
-            heapq.heappush(self.waiting, (region.lower, self.count, region))
+            self.waiting.push(region, region.lower)
 
     def _look_into(self, region: Region) -> None:
         """Bound a region, or settle or split it if that is done."""
@@ -201,8 +209,10 @@ class Branching:
         known = region.joining or Joining.of(ranks, self.fill_shares, region.box, region.weights)
         left = region.joined(known, take, limit=self.limit, deadline=self.deadline)
         if left is not None:
-            self.is_stuck |= left.is_stuck
-            self.push(left)
+            if left.is_stuck:
+                self.hard.append(left)
+            else:
+                self.push(left)
         return True
 
     def offer_packed(self, path: Sequence[int]) -> None:
@@ -230,7 +240,7 @@ class Branching:
     def _bounded(self, region: Region) -> Packed | None:
         """Return the best bound that is known how to get, None if it is at the limit."""
         decomposition, box, allowed = self.decomposition, region.box, region.allowed
-        rounds = _ROUNDS_FIRST if self.count == 1 else _ROUNDS
+        rounds = _ROUNDS_FIRST if self.waiting.count == 1 else _ROUNDS
         search = WeightSearch(decomposition=decomposition, box=box, allowed=allowed)
         bounded = search.best(
             decomposition.bounded(region.weights, box, allowed),
@@ -343,7 +353,9 @@ class Branching:
             TooManyError: if there are too many patterns.
         """
         decomposition = self.decomposition
-        seconds = _NARROW_SECONDS if region.is_narrow else _WIDE_SECONDS
+        seconds = _NARROW_SECONDS
+        if not region.is_narrow:
+            seconds = max(_WIDE_SECONDS, _WIDE_SECONDS_A_RANK * len(bounded.ranks))
         deadline = min(time.perf_counter() + seconds, self.deadline + _WIDE_SECONDS)
         effort = Effort(patterns=_PATTERNS_MOST, deadline=deadline)
         found = patterns_below(decomposition, bounded, region.box, limit=limit, effort=effort)
@@ -365,35 +377,13 @@ class Branching:
         return self._take(path, counts, tries=_TRIES_MANY)
 
     def _split(self, region: Region, packed: Packed) -> None:
-        """Put the parts of a region back."""
-        path, parts = self.decomposition.best(packed.bounded), packed.parts
+        """Put the parts of a region back; what cannot be split is left unsettled."""
+        path = self.decomposition.best(packed.bounded)
         repeats = self.decomposition.instance.repeat_count
-        open_ranks = [r for r, mask in enumerate(region.allowed) if mask.sum() > 1]
-        if open_ranks and repeats == 0.0 and is_about_ends(region, parts, limit=self.limit):
-            for half in region.box.halves(by_end=True):
-                self.push(replace(region, box=half))
-        elif open_ranks:
-            rank = max(open_ranks, key=lambda r: repeats * parts[r].pace + parts[r].end)
-            for mask in halves_of(region.allowed[rank], self.loads[rank], path[rank]):
-                allowed = (*region.allowed[:rank], mask, *region.allowed[rank + 1 :])
-                self.push(replace(region, allowed=allowed))
-        else:
-            self._split_box(region, parts)
-
-    def _split_box(self, region: Region, parts: Sequence[Parts]) -> None:
-        """Split a region of certain loads by the largest end or the largest pace."""
-        box, weights = region.box, region.weights
-        repeats = self.decomposition.instance.repeat_count
-        paces = np.array([repeats * one.pace for one in parts])
-        ends = np.array([one.end for one in parts])
-        widths = (box.most_pace - box.least_pace, box.most_end - box.least_end)
-        spread = (
-            float(paces.max() - mean_of(paces, weights.pace)),
-            float(ends.max() - mean_of(ends, weights.end)),
+        parts = split(
+            region, packed.parts, path, loads=self.loads, repeats=repeats, limit=self.limit
         )
-        if len(parts) == 1 or max(widths) <= _WIDTH_LEAST * self.limit:
+        if not parts:
             self.unsettled = min(self.unsettled, region.lower)
-            return
-        by_end = (widths[1] > 0.0 and spread[1] >= spread[0]) or widths[0] <= 0.0
-        for half in box.halves(by_end=by_end):
-            self.push(replace(region, box=half, is_narrow=True))
+        for part in parts:
+            self.push(part)

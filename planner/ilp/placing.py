@@ -9,7 +9,6 @@ holds of narrower windows too.
 
 from __future__ import annotations
 
-import heapq
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -25,6 +24,7 @@ from planner.ilp.places import everywhere, halves, placed
 from planner.ilp.rank_loads import Linked, RankLoads, linked, loads_in_band, ranks_of
 from planner.ilp.reduction import Reduction, reduction
 from planner.ilp.settling import EASING, branching_on, nothing
+from planner.ilp.waiting import Waiting
 
 _LOADS_LISTED = 150_000
 _LOADS_PRICED = 20_000
@@ -55,14 +55,12 @@ class Placing:
     best_seconds: float = float("inf")
     assignment: Assignment | None = None
     is_taken: bool = True
-    waiting: list[tuple[float, int, _Node]] = field(default_factory=list)
+    waiting: Waiting[_Node] = field(default_factory=Waiting)
     unsettled: float = float("inf")
-    count: int = 0
 
     def lower(self) -> float:
         """Return a bound of every plan but the best known; inf where nothing is left below it."""
-        left = self.waiting[0][0] if self.waiting else float("inf")
-        least = min(left, self.unsettled)
+        least = min(self.waiting.least(), self.unsettled)
         return least if least < self.limit else float("inf")
 
     def run(self, *, seconds: float, enough: float = float("inf")) -> None:
@@ -76,11 +74,10 @@ class Placing:
     def push(self, node: _Node, lower: float) -> None:
         """Let windows wait, unless no plan below the limit can be in them."""
         if lower < self.limit:
-            self.count += 1
-            heapq.heappush(self.waiting, (lower, self.count, node))
+            self.waiting.push(node, lower)
 
     def _look(self, deadline: float) -> None:
-        lower, _, node = heapq.heappop(self.waiting)
+        lower, node = self.waiting.pop()
         if lower >= self.limit:
             return
         if node.branching is not None:
@@ -190,8 +187,7 @@ class Placing:
     def _branch(self, node: _Node, branching: Branching, lower: float, deadline: float) -> None:
         """Look into the plans of windows in which cuts are certain."""
         branching.limit = min(branching.limit, self.limit)
-        following = self.waiting[0][0] if self.waiting else float("inf")
-        branching.run(seconds=max(deadline - time.perf_counter(), 0.0), enough=following)
+        branching.run(seconds=max(deadline - time.perf_counter(), 0.0), enough=self.waiting.least())
         self._take(branching)
         after = branching.lower()
         if branching.waiting:

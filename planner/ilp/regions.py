@@ -120,6 +120,51 @@ class Region:
         return replace(self, lower=lower, joining=joining, is_stuck=is_stuck)
 
 
+def split(
+    region: Region,
+    parts: Sequence[Parts],
+    path: Sequence[int],
+    *,
+    loads: Sequence[Sequence[Load]],
+    repeats: float,
+    limit: float,
+) -> list[Region]:
+    """Return a region in two, by the load of a rank or by a limit; nothing where that is no use.
+
+    `parts` are what its ranks add to the step under the loads of a `path`, `loads` what they have.
+    Once all loads are certain it is split by the largest end or by the largest pace.
+    """
+    open_ranks = [r for r, mask in enumerate(region.allowed) if mask.sum() > 1]
+    if not open_ranks:
+        return _by_the_box(region, parts, repeats=repeats, limit=limit)
+    if repeats == 0.0 and is_about_ends(region, parts, limit=limit):
+        return [replace(region, box=half) for half in region.box.halves(by_end=True)]
+    rank = max(open_ranks, key=lambda r: repeats * parts[r].pace + parts[r].end)
+    before, behind = region.allowed[:rank], region.allowed[rank + 1 :]
+    return [
+        replace(region, allowed=(*before, mask, *behind))
+        for mask in _halves_of(region.allowed[rank], loads[rank], path[rank])
+    ]
+
+
+def _by_the_box(
+    region: Region, parts: Sequence[Parts], *, repeats: float, limit: float
+) -> list[Region]:
+    """Return a region of certain loads in two, by the largest end or the largest pace."""
+    box, weights = region.box, region.weights
+    paces = np.array([repeats * one.pace for one in parts])
+    ends = np.array([one.end for one in parts])
+    widths = (box.most_pace - box.least_pace, box.most_end - box.least_end)
+    if len(parts) == 1 or max(widths) <= _WIDTH_LEAST * limit:
+        return []
+    spread = (
+        float(paces.max() - _mean_of(paces, weights.pace)),
+        float(ends.max() - _mean_of(ends, weights.end)),
+    )
+    by_end = (widths[1] > 0.0 and spread[1] >= spread[0]) or widths[0] <= 0.0
+    return [replace(region, box=half, is_narrow=True) for half in box.halves(by_end=by_end)]
+
+
 def is_about_ends(region: Region, parts: Sequence[Parts], *, limit: float) -> bool:
     """Return whether the largest end says more of a region's plans than a rank's load.
 
@@ -127,18 +172,18 @@ def is_about_ends(region: Region, parts: Sequence[Parts], *, limit: float) -> bo
     largest end of its ranks' `parts` has beyond the mean is much of what the bound lacks.
     """
     ends, box = np.array([one.end for one in parts]), region.box
-    spread = float(ends.max() - mean_of(ends, region.weights.end))
+    spread = float(ends.max() - _mean_of(ends, region.weights.end))
     is_wide = box.most_end - box.least_end > _WIDTH_LEAST * limit
     return len(parts) > 1 and is_wide and spread > _SPREAD_LEAST * (limit - region.lower)
 
 
-def mean_of(values: Floats, weights: Floats) -> float:
+def _mean_of(values: Floats, weights: Floats) -> float:
     """Return the weighted mean, the least value where all weights are 0."""
     total = float(weights.sum())
     return float(values @ weights) / total if total > 0.0 else float(values.min())
 
 
-def halves_of(mask: Booleans, loads: Sequence[Load], at: int) -> tuple[Booleans, Booleans]:
+def _halves_of(mask: Booleans, loads: Sequence[Load], at: int) -> tuple[Booleans, Booleans]:
     """Return two parts of the allowed loads, each with one at least, divided at the load `at`."""
     sizes = np.array([(sum(load), *load) for load in loads])
     for column in sizes.T:

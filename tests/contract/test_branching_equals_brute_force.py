@@ -90,7 +90,7 @@ def test_branching_finds_the_optimum_where_nothing_is_repeated(
         splits[answer] += 1
         return answer
 
-    monkeypatch.setattr("planner.ilp.branching.is_about_ends", counted)
+    monkeypatch.setattr("planner.ilp.regions.is_about_ends", counted)
     monkeypatch.setattr("planner.ilp.branching._EFFORT_OPEN", 1)
     monkeypatch.setattr("planner.ilp.regions._SPREAD_LEAST", -1.0)
     monkeypatch.setattr("planner.ilp.branching._PATTERNS_MOST", 0)
