@@ -34,7 +34,7 @@ from planner.ilp.grouping import picked, ranks_of
 from planner.ilp.instance import Instance
 from planner.ilp.price_blocks import PriceBlocks, ScreenedPrices
 from planner.ilp.problem import Problem
-from planner.ilp.rough import rough_choices, rough_seconds, rough_shares
+from planner.ilp.rough import RoughPrices, rough_bounds, rough_choices
 from planner.ilp.screen import memory_bounds, quick_bounds
 from planner.ilp.sheet import HeldSheet, Sheet, SpentSheet
 from planner.schema.strategy import (
@@ -46,6 +46,7 @@ from planner.schema.strategy import (
 from planner.space.schedules import skips_checkpointing
 
 _QUICK_BLOCK = 8192
+_ROUGH_BLOCK = 32_768
 _BLOCK = 4096
 _INSTANCES_KEPT = 96
 _PART_COUNT = 3
@@ -150,13 +151,20 @@ class Pricing:
         most_turns = np.lexsort((self._configurations.turns, self._bytes_of))
         last = np.searchsorted(self._bytes_of[most_turns], np.arange(len(self._bytes_first)) + 1)
         members = most_turns[last - 1]
-        seconds = [
-            rough_seconds(self._each_kind.spent(part, choices))
-            for part in np.array_split(members, -(-len(members) // _QUICK_BLOCK))
-        ]
-        shares = rough_shares(self._coarse)
-        bounds: Floats = np.concatenate(seconds)[self._bytes_of] * shares[self._shape_of]
-        return bounds
+        prices = RoughPrices.together(
+            [
+                RoughPrices.of(self._each_kind.spent(part, choices))
+                for part in np.array_split(members, -(-len(members) // _QUICK_BLOCK))
+            ]
+        )
+        every = np.arange(len(self._configurations))
+        blocks = np.array_split(every, -(-len(every) // _ROUGH_BLOCK))
+        return np.concatenate(
+            [
+                rough_bounds(prices, picked(self._coarse, self._shape_of[b], self._bytes_of[b]))
+                for b in blocks
+            ]
+        )
 
     def quick_bounds(self, indices: Sequence[int] | None = None) -> Floats:
         """Return lower bounds of the step without memory, [indices], or of all configurations."""
