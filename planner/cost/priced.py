@@ -1,4 +1,8 @@
-"""Priced: strategies with the prices of their layers, from one cost table for many of them."""
+"""Priced: strategies with the prices of their layers.
+
+Many are priced from one cost table; those that a search tries for one configuration from another
+one, with all choices that they may have.
+"""
 
 from __future__ import annotations
 
@@ -58,6 +62,68 @@ class PricedStrategy:
         )
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PriceList:
+    """What layers cost under one configuration and some choices, on every kind of device."""
+
+    hardware: ClusterHardware
+    configuration: Configuration
+    choices: Mapping[Choice, int]
+    edges: Mapping[Choice, int]
+    tables: tuple[CostTable, ...]
+    stack: Stack
+    known: dict[tuple[int, int], LayerFigures] = field(
+        default_factory=dict, compare=False, repr=False
+    )
+
+    @staticmethod
+    def of(
+        workload: ModelWorkload,
+        hardware: ClusterHardware,
+        job: Job,
+        configuration: Configuration,
+        *,
+        choices: Sequence[Choice],
+        edges: Sequence[Choice],
+    ) -> PriceList:
+        """Return the prices of `choices` of blocks and of `edges`.
+
+        Raises:
+            ValueError: if the job is not resolved.
+        """
+        (tables,) = _tables(workload, hardware, job, [configuration], choices=choices, edges=edges)
+        return PriceList(
+            hardware=hardware,
+            configuration=configuration,
+            choices=_places(choices),
+            edges=_places(edges),
+            tables=tables,
+            stack=job.stack,
+        )
+
+    def priced(self, strategy: Strategy) -> PricedStrategy:
+        """Return a resolved strategy of the configuration with its prices.
+
+        Raises:
+            ValueError: if the strategy is not resolved.
+        """
+        row = self.configuration
+        return PricedStrategy(
+            hardware=self.hardware,
+            strategy=strategy,
+            stages=stages_of(strategy),
+            configuration=row,
+            choices=self.choices,
+            edges=self.edges,
+            tables=self.tables,
+            rank_kinds=self.hardware.stage_kinds(
+                row.device_order, pipeline_parallel_degree=row.pipeline_parallel_degree
+            ),
+            stack=self.stack,
+            known=self.known,
+        )
+
+
 def priced_strategies(
     workload: ModelWorkload,
     hardware: ClusterHardware,
@@ -70,29 +136,37 @@ def priced_strategies(
     ]
     choices = _places(choice_of(g) for one in strategies for s in stages_of(one) for g in s.layers)
     edges = _places(edge_choice(edge) for one in strategies for edge in edges_of(one))
-    edge_choices = Choices.of(tuple(edges))
-    layers = LayerChoices(
-        blocks=Choices.of(tuple(choices)), embedding=edge_choices, head=edge_choices
-    )
+    tables = _tables(workload, hardware, job, rows, choices=tuple(choices), edges=tuple(edges))
+    for strategy, row, own in zip(strategies, rows, tables, strict=True):
+        yield PriceList(
+            hardware=hardware,
+            configuration=row,
+            choices=choices,
+            edges=edges,
+            tables=own,
+            stack=job.stack,
+        ).priced(strategy)
+
+
+def _tables(
+    workload: ModelWorkload,
+    hardware: ClusterHardware,
+    job: Job,
+    rows: Sequence[Configuration],
+    *,
+    choices: Sequence[Choice],
+    edges: Sequence[Choice],
+) -> Iterator[tuple[CostTable, ...]]:
+    """Yield the tables of every configuration, one for each kind of device."""
+    edge_choices = Choices.of(edges)
+    layers = LayerChoices(blocks=Choices.of(choices), embedding=edge_choices, head=edge_choices)
     columns = Configurations.of(rows)
     tables = [
         cost_table(workload, kind, job, configurations=columns, choices=layers)
         for kind in hardware.kinds
     ]
-    for index, (strategy, row) in enumerate(zip(strategies, rows, strict=True)):
-        yield PricedStrategy(
-            hardware=hardware,
-            strategy=strategy,
-            stages=stages_of(strategy),
-            configuration=row,
-            choices=choices,
-            edges=edges,
-            tables=tuple(table.row(index) for table in tables),
-            rank_kinds=hardware.stage_kinds(
-                row.device_order, pipeline_parallel_degree=row.pipeline_parallel_degree
-            ),
-            stack=job.stack,
-        )
+    for index in range(len(rows)):
+        yield tuple(table.row(index) for table in tables)
 
 
 def stages_of(strategy: Strategy) -> tuple[Stage, ...]:

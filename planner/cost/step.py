@@ -82,9 +82,15 @@ def predictions(
     for start in range(0, len(strategies), _PRICED_AT_ONCE):
         part = strategies[start : start + _PRICED_AT_ONCE]
         for priced in priced_strategies(workload, hardware, job, part):
-            yield _prediction(
-                rank_totals(priced), priced, workload=workload, hardware=hardware, job=job
-            )
+            yield predict_priced(priced, workload=workload, hardware=hardware, job=job)
+
+
+def predict_priced(
+    priced: PricedStrategy, *, workload: ModelWorkload, hardware: ClusterHardware, job: Job
+) -> Prediction:
+    """Return the prediction of a strategy that is priced already."""
+    totals = rank_totals(priced)
+    return _prediction(totals, priced, workload=workload, hardware=hardware, job=job)
 
 
 def rank_totals(priced: PricedStrategy) -> list[StageTotals]:

@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from planner.cost.configuration import Configuration
-from planner.cost.step import predict
+from planner.cost.priced import PriceList
+from planner.cost.step import predict_priced
 from planner.ilp.extract import strategy_of
 from planner.ilp.heuristic import filling_of_cuts, heuristic_assignment
 from planner.ilp.instance import (
@@ -22,6 +23,7 @@ from planner.ilp.state import State
 from planner.schema.plan import Prediction
 from planner.schema.strategy import Strategy
 
+_PRICE_LISTS_KEPT = 8
 _ROOM_SHARES = (0.99, 0.97, 0.94, 0.9, 0.85, 0.75)
 
 
@@ -89,7 +91,31 @@ def repriced(state: State, index: int, instance: Instance, assignment: Assignmen
     """Return what the cost model says of an assignment."""
     problem = state.problem
     strategy = strategy_from(state, index, instance, assignment)
-    return predict(problem.workload, problem.hardware, problem.job, strategy)
+    return predict_priced(
+        _price_list(state, index).priced(strategy),
+        workload=problem.workload,
+        hardware=problem.hardware,
+        job=problem.job,
+    )
+
+
+def _price_list(state: State, index: int) -> PriceList:
+    """Return what layers cost under a configuration; the last few that were asked for are kept."""
+    known = state.price_lists.pop(index, None)
+    if known is None:
+        problem = state.problem
+        known = PriceList.of(
+            problem.workload,
+            problem.hardware,
+            problem.job,
+            state.configurations.row(index),
+            choices=state.choices,
+            edges=state.edges,
+        )
+    state.price_lists[index] = known
+    if len(state.price_lists) > _PRICE_LISTS_KEPT:
+        del state.price_lists[next(iter(state.price_lists))]
+    return known
 
 
 def strategy_from(state: State, index: int, instance: Instance, assignment: Assignment) -> Strategy:

@@ -6,6 +6,7 @@ import time
 from dataclasses import dataclass, field
 
 from planner.cost.configuration import Choice, Configurations
+from planner.cost.priced import PriceList
 from planner.ilp.bounds import ObjectiveBounds
 from planner.ilp.branching import Branching
 from planner.ilp.frontier import Frontier
@@ -31,7 +32,7 @@ class State:
     many were bounded by themselves, `scouting_at` when to look for good plans out of turn, and
     `has_scouted` whether that was done.
     `annealing_seconds` is what was spent on annealing cuts. `crowded` are the limits below which
-    configurations were bounded with others.
+    configurations were bounded with others, `price_lists` what layers cost under some of them.
     """
 
     problem: Problem
@@ -66,6 +67,7 @@ class State:
     milp_count: int = 0
     annealing_seconds: float = 0.0
     crowded: dict[int, float] = field(default_factory=dict)
+    price_lists: dict[int, PriceList] = field(default_factory=dict)
 
     def is_close_enough(self, key: float) -> bool:
         """Return whether no plan, from `key` or left, is better by more than the job accepts."""

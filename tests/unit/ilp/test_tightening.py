@@ -46,7 +46,9 @@ def test_the_limits_hold_the_best_plan(block: int) -> None:
         if known is None:
             continue
         instance, branching, step = known
-        box, fill_sum = branching.waiting[0][2].box, branching.fill_sum
+        _, region = branching.waiting.pop()
+        branching.push(region)
+        box, fill_sum = region.box, branching.fill_sum
         best = best_of(branching)
         assert best is not None
         found = evaluate(instance, best)
@@ -70,7 +72,7 @@ def test_sketches_hold_every_layer_once_and_beat_no_optimum(block: int) -> None:
         if known is None:
             continue
         instance, branching, step = known
-        decomposition, region = branching.decomposition, branching.waiting[0][2]
+        decomposition, region = branching.decomposition, branching.waiting.pop()[1]
         bounded = decomposition.bounded(region.weights, region.box, region.allowed)
         for path, counts in sketched(instance, decomposition, bounded):
             held = [own[load] for own, load in zip(branching.loads, path, strict=True)]
