@@ -77,8 +77,10 @@ class PricedRank:
             found = replace(known, lower=min(lower, known.cost))
         else:
             bounds = self.transient_bounds(load)
-            found = least_cost_within(bounds, upper=within, effort=effort)
+            found = least_cost_within(bounds, upper=most, effort=effort)
             packed.add(found.counts, self.weights, self.ceilings, found.lower)
+            if found.counts is None:
+                found = replace(known, lower=min(found.lower, known.cost))
         return replace(found, lower=found.lower + self.offset, cost=found.cost + self.offset)
 
     def transient_bounds(self, load: int) -> TransientBounds:
