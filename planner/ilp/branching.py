@@ -38,6 +38,7 @@ _ROUNDS = 8
 _ROUNDS_OPEN = 1
 _ROUNDS_CERTAIN = 4
 _EFFORT_OPEN = 300
+_SLACK_OPEN = 0.1
 _EFFORT_CERTAIN = 2000
 _TURNS_OPEN = 5
 _TURNS_MOST = 100
@@ -276,6 +277,7 @@ class Branching:
         While many loads are open they are not all packed, nor to the end.
         """
         effort, turns = (_EFFORT_OPEN, _TURNS_OPEN) if is_open else (_EFFORT_CERTAIN, _TURNS_MOST)
+        slack_ratio = _SLACK_OPEN if is_open else 0.0
         decomposition = self.decomposition
         exact: list[dict[int, Parts]] = [{} for _ in bounded.ranks]
         counts: list[dict[int, Integers]] = [{} for _ in bounded.ranks]
@@ -295,7 +297,9 @@ class Branching:
             for r, load in vague:
                 slack = self.limit - (float(bounded.through[r][load]) + bounded.beyond)
                 upper = float(bounded.tables[r][load]) + slack
-                packing = bounded.ranks[r].packing(load, upper=upper, effort=effort)
+                packing = bounded.ranks[r].packing(
+                    load, upper=upper, effort=effort, slack_ratio=slack_ratio
+                )
                 tables[r][load] = max(tables[r][load], packing.lower)
                 exact[r][load] = bounded.ranks[r].divided(load)
                 if packing.counts is not None:

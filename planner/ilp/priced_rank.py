@@ -65,15 +65,22 @@ class PricedRank:
         least: Floats = self.bounds.min(axis=1) + self.offset
         return least
 
-    def packing(self, load: int, *, upper: float, effort: int) -> Packing:
-        """Return the cheapest packing of a load where it costs less than `upper`."""
+    def packing(self, load: int, *, upper: float, effort: int, slack_ratio: float = 0.0) -> Packing:
+        """Return the cheapest packing of a load where it costs less than `upper`.
+
+        A known one will do if it costs more than what is proven by no more than a `slack_ratio` of
+        what `upper` does.
+        """
         held, within = self.rank.held[load].tolist(), upper - self.offset
         outline = self.rank.outline
         packed = self.rank.packed.setdefault(tuple(held), Packed())
         known = self._known(packed, within)
         lower = packed.bound(self.weights, self.ceilings) if outline.is_never_negative else 0.0
         most = within if known.counts is None else known.cost
-        if lower >= most - _ROUNDING * abs(most):
+        slack = _ROUNDING * abs(most)
+        if known.counts is not None:
+            slack = max(slack, slack_ratio * (within - lower))
+        if lower >= most - slack:
             found = replace(known, lower=min(lower, known.cost))
         else:
             bounds = self.transient_bounds(load)
