@@ -73,7 +73,7 @@ def arranged(
     if not interleaved or strategy.pipeline_parallel_degree == 1:
         return strategy
     (priced,) = priced_strategies(workload, hardware, job, [strategy])
-    if len(priced.tables[0].chain) > 1:
+    if len(priced.prices.tables[0].chain) > 1:
         return strategy
     other = _strategy_of(_balanced(_ranks(priced)), priced)
     before, after = (predict_simulated(workload, hardware, job, one) for one in (strategy, other))
@@ -118,22 +118,22 @@ def _change(sums: Sequence[float], old: Sequence[float], new: Sequence[float]) -
 
 def _ranks(priced: PricedStrategy) -> list[_Rank]:
     """Return what every rank holds."""
-    degree = priced.configuration.pipeline_parallel_degree
+    degree = priced.prices.configuration.pipeline_parallel_degree
     return [_rank(rank, priced) for rank in range(degree)]
 
 
 def _rank(rank: int, priced: PricedStrategy) -> _Rank:
     own = [index for index in range(len(priced.stages)) if priced.rank_of(index) == rank]
-    table = priced.tables[priced.rank_kinds[rank]]
+    table = priced.prices.tables[priced.rank_kinds[rank]]
     groups = [group for index in own for group in priced.stages[index].layers]
     blocks = [group for group in groups for _ in range(group.block_count)]
     each = {group: _block_seconds(group, rank, priced) for group in set(groups)}
-    first, last = (priced.edges[edge_choice(edge)] for edge in edges_of(priced.strategy))
+    first, last = (priced.prices.edges[edge_choice(edge)] for edge in edges_of(priced.strategy))
     edges = [0.0] * len(own)
     if own[0] == 0:
-        edges[0] = _seconds(priced.figures(table.embedding, first))
+        edges[0] = _seconds(priced.prices.figures(table.embedding, first))
     if own[-1] == len(priced.stages) - 1:
-        edges[-1] = _seconds(priced.figures(table.head, last))
+        edges[-1] = _seconds(priced.prices.figures(table.head, last))
     return _Rank(
         blocks=tuple(blocks),
         seconds=tuple(each[group] for group in blocks),
@@ -143,8 +143,11 @@ def _rank(rank: int, priced: PricedStrategy) -> _Rank:
 
 
 def _block_seconds(group: LayerGroup, rank: int, priced: PricedStrategy) -> float:
-    table, choice = priced.tables[priced.rank_kinds[rank]], priced.choices[choice_of(group)]
-    return _seconds(priced.figures(table.blocks[0], choice))
+    table, choice = (
+        priced.prices.tables[priced.rank_kinds[rank]],
+        priced.prices.choices[choice_of(group)],
+    )
+    return _seconds(priced.prices.figures(table.blocks[0], choice))
 
 
 def _seconds(figures: LayerFigures) -> float:

@@ -13,15 +13,19 @@ from planner.schema.strategy import LayerGroup
 
 def held_layers(index: int, priced: PricedStrategy) -> list[HeldLayers]:
     """Return what a virtual stage holds: its blocks, and embedding and head where they sit."""
-    table = priced.tables[priced.rank_kinds[priced.rank_of(index)]]
-    first_edge, last_edge = (priced.edges[edge_choice(edge)] for edge in edges_of(priced.strategy))
+    table = priced.prices.tables[priced.rank_kinds[priced.rank_of(index)]]
+    first_edge, last_edge = (
+        priced.prices.edges[edge_choice(edge)] for edge in edges_of(priced.strategy)
+    )
     layers: list[HeldLayers] = []
     if index == 0:
-        layers.append(HeldLayers(figures=priced.figures(table.embedding, first_edge), count=1))
+        layers.append(
+            HeldLayers(figures=priced.prices.figures(table.embedding, first_edge), count=1)
+        )
     for group in priced.stages[index].layers:
         layers.extend(_group_layers(group, table, priced))
     if index == len(priced.stages) - 1:
-        layers.append(HeldLayers(figures=priced.figures(table.head, last_edge), count=1))
+        layers.append(HeldLayers(figures=priced.prices.figures(table.head, last_edge), count=1))
     return layers
 
 
@@ -44,12 +48,14 @@ def boundary_after(before: int, priced: PricedStrategy, *, stage: int) -> Bounda
     if sender == receiver:
         return None
     last_block = priced.stages[before].layers[-1]
-    block = _kind_of(last_block.first_block + last_block.block_count - 1, priced.tables[0])
-    places = boundary_places(priced.hardware, priced.rank_kinds, stage=sender, other=receiver)
-    fixed = priced.tables[priced.rank_kinds[priced.rank_of(stage)]].fixed
+    block = _kind_of(last_block.first_block + last_block.block_count - 1, priced.prices.tables[0])
+    places = boundary_places(
+        priced.prices.hardware, priced.rank_kinds, stage=sender, other=receiver
+    )
+    fixed = priced.prices.tables[priced.rank_kinds[priced.rank_of(stage)]].fixed
     return Boundary(
         seconds=max(
-            float(priced.tables[kind].fixed.boundary_seconds[0, block, level])
+            float(priced.prices.tables[kind].fixed.boundary_seconds[0, block, level])
             for kind, level in places
         ),
         sent_bytes=float(fixed.sent_bytes[0, block]) if stage == before else 0.0,
@@ -71,12 +77,12 @@ def _group_layers(group: LayerGroup, table: CostTable, priced: PricedStrategy) -
     """Return the group's blocks by the kind that each is of."""
     held = []
     first_of_run = 0
-    choice = priced.choices[choice_of(group)]
+    choice = priced.prices.choices[choice_of(group)]
     end = group.first_block + group.block_count
     for kind, count in table.chain:
         inside = min(end, first_of_run + count) - max(group.first_block, first_of_run)
         if inside > 0:
-            figures = priced.figures(table.blocks[kind], choice)
+            figures = priced.prices.figures(table.blocks[kind], choice)
             held.append(HeldLayers(figures=figures, count=inside))
         first_of_run += count
     return held

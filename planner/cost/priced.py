@@ -27,44 +27,11 @@ from planner.workload.layer import ModelWorkload
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PricedStrategy:
-    """A strategy with the cost table of every kind of device for its one configuration.
-
-    The choices of blocks and edges are those of all strategies that were priced together.
-    """
-
-    hardware: ClusterHardware
-    strategy: Strategy
-    stages: tuple[Stage, ...]
-    configuration: Configuration
-    choices: Mapping[Choice, int]
-    edges: Mapping[Choice, int]
-    tables: tuple[CostTable, ...]
-    rank_kinds: tuple[int, ...]
-    stack: Stack
-    known: dict[tuple[int, int], LayerFigures] = field(
-        default_factory=dict, compare=False, repr=False
-    )
-
-    def figures(self, costs: LayerCosts, choice: int) -> LayerFigures:
-        """Return what a layer of these tables takes under a choice, read once for all ranks."""
-        key = (id(costs), choice)
-        if key not in self.known:
-            self.known[key] = figures_of(costs, choice)
-        return self.known[key]
-
-    def rank_of(self, virtual_stage: int) -> int:
-        """Return the pipeline rank that holds a virtual stage."""
-        return rank_of_virtual_stage(
-            self.configuration.pipeline_schedule,
-            pipeline_parallel_degree=self.configuration.pipeline_parallel_degree,
-            virtual_stage=virtual_stage,
-        )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class PriceList:
-    """What layers cost under one configuration and some choices, on every kind of device."""
+    """What layers cost under one configuration and some choices, on every kind of device.
+
+    `tables` have one row each; `choices` of blocks and `edges` are their columns.
+    """
 
     hardware: ClusterHardware
     configuration: Configuration
@@ -91,15 +58,15 @@ class PriceList:
         Raises:
             ValueError: if the job is not resolved.
         """
-        (tables,) = _tables(workload, hardware, job, [configuration], choices=choices, edges=edges)
-        return PriceList(
-            hardware=hardware,
-            configuration=configuration,
-            choices=_places(choices),
-            edges=_places(edges),
-            tables=tables,
-            stack=job.stack,
-        )
+        lists = _price_lists(workload, hardware, job, [configuration], choices=choices, edges=edges)
+        return next(lists)
+
+    def figures(self, costs: LayerCosts, choice: int) -> LayerFigures:
+        """Return what a layer of these tables takes under a choice, read once for all ranks."""
+        key = (id(costs), choice)
+        if key not in self.known:
+            self.known[key] = figures_of(costs, choice)
+        return self.known[key]
 
     def priced(self, strategy: Strategy) -> PricedStrategy:
         """Return a resolved strategy of the configuration with its prices.
@@ -109,18 +76,31 @@ class PriceList:
         """
         row = self.configuration
         return PricedStrategy(
-            hardware=self.hardware,
+            prices=self,
             strategy=strategy,
             stages=stages_of(strategy),
-            configuration=row,
-            choices=self.choices,
-            edges=self.edges,
-            tables=self.tables,
             rank_kinds=self.hardware.stage_kinds(
                 row.device_order, pipeline_parallel_degree=row.pipeline_parallel_degree
             ),
-            stack=self.stack,
-            known=self.known,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PricedStrategy:
+    """A strategy with the prices of its configuration and the kind of device of each rank."""
+
+    prices: PriceList
+    strategy: Strategy
+    stages: tuple[Stage, ...]
+    rank_kinds: tuple[int, ...]
+
+    def rank_of(self, virtual_stage: int) -> int:
+        """Return the pipeline rank that holds a virtual stage."""
+        configuration = self.prices.configuration
+        return rank_of_virtual_stage(
+            configuration.pipeline_schedule,
+            pipeline_parallel_degree=configuration.pipeline_parallel_degree,
+            virtual_stage=virtual_stage,
         )
 
 
@@ -134,21 +114,14 @@ def priced_strategies(
     rows = [
         configuration_of(one, device_order=device_order_of(one, hardware)) for one in strategies
     ]
-    choices = _places(choice_of(g) for one in strategies for s in stages_of(one) for g in s.layers)
-    edges = _places(edge_choice(edge) for one in strategies for edge in edges_of(one))
-    tables = _tables(workload, hardware, job, rows, choices=tuple(choices), edges=tuple(edges))
-    for strategy, row, own in zip(strategies, rows, tables, strict=True):
-        yield PriceList(
-            hardware=hardware,
-            configuration=row,
-            choices=choices,
-            edges=edges,
-            tables=own,
-            stack=job.stack,
-        ).priced(strategy)
+    choices = [choice_of(g) for one in strategies for s in stages_of(one) for g in s.layers]
+    edges = [edge_choice(edge) for one in strategies for edge in edges_of(one)]
+    lists = _price_lists(workload, hardware, job, rows, choices=choices, edges=edges)
+    for strategy, prices in zip(strategies, lists, strict=True):
+        yield prices.priced(strategy)
 
 
-def _tables(
+def _price_lists(
     workload: ModelWorkload,
     hardware: ClusterHardware,
     job: Job,
@@ -156,17 +129,27 @@ def _tables(
     *,
     choices: Sequence[Choice],
     edges: Sequence[Choice],
-) -> Iterator[tuple[CostTable, ...]]:
-    """Yield the tables of every configuration, one for each kind of device."""
-    edge_choices = Choices.of(edges)
-    layers = LayerChoices(blocks=Choices.of(choices), embedding=edge_choices, head=edge_choices)
+) -> Iterator[PriceList]:
+    """Yield the prices of every configuration, from one table for each kind of device."""
+    blocks, ends = _places(choices), _places(edges)
+    edge_choices = Choices.of(tuple(ends))
+    layers = LayerChoices(
+        blocks=Choices.of(tuple(blocks)), embedding=edge_choices, head=edge_choices
+    )
     columns = Configurations.of(rows)
     tables = [
         cost_table(workload, kind, job, configurations=columns, choices=layers)
         for kind in hardware.kinds
     ]
-    for index in range(len(rows)):
-        yield tuple(table.row(index) for table in tables)
+    for index, row in enumerate(rows):
+        yield PriceList(
+            hardware=hardware,
+            configuration=row,
+            choices=blocks,
+            edges=ends,
+            tables=tuple(table.row(index) for table in tables),
+            stack=job.stack,
+        )
 
 
 def stages_of(strategy: Strategy) -> tuple[Stage, ...]:

@@ -44,14 +44,14 @@ def simulated_step(
         raise ValueError(f"a pipeline of {len(priced.stages)} stages is too long to simulate")
     messages = message_seconds(priced)
     stages = virtual_stages(priced, messages)
-    configuration = priced.configuration
+    configuration = priced.prices.configuration
     alone = finish_seconds(
         configuration.pipeline_schedule,
         stages,
         pipeline_parallel_degree=configuration.pipeline_parallel_degree,
         virtual_pipeline_degree=configuration.virtual_pipeline_degree,
         micro_batch_count=configuration.micro_batch_count,
-        message_seconds=[0.0] * len(messages) if sends_block(priced.stack) else messages,
+        message_seconds=[0.0] * len(messages) if sends_block(priced.prices.stack) else messages,
     )
     finishes = [path_ratio * finish for finish in alone]
     ends = [total.end_seconds for total in totals]
@@ -98,7 +98,10 @@ class StepTimeline:
 
 def step_timeline(priced: PricedStrategy, *, span_limit: int) -> StepTimeline:
     """Return a step without its end, with whole rounds left out until there are few spans."""
-    configuration, count = priced.configuration, priced.configuration.micro_batch_count
+    configuration, count = (
+        priced.prices.configuration,
+        priced.prices.configuration.micro_batch_count,
+    )
     degree = configuration.pipeline_parallel_degree
     length = round_length(configuration.pipeline_schedule, degree=degree, micro_batch_count=count)
     most = max(span_limit // (2 * len(priced.stages)), 2 * length)
@@ -112,7 +115,7 @@ def step_timeline(priced: PricedStrategy, *, span_limit: int) -> StepTimeline:
     )
     messages = message_seconds(priced)
     stages = virtual_stages(priced, messages)
-    sent = [0.0] * len(messages) if sends_block(priced.stack) else messages
+    sent = [0.0] * len(messages) if sends_block(priced.prices.stack) else messages
     return StepTimeline(
         spans=tuple(spans_of(waits, stages, message_seconds=sent)),
         shown_count=shown,
@@ -131,7 +134,7 @@ def virtual_stages(
 ) -> tuple[VirtualStageSeconds, ...]:
     """Return each virtual stage's seconds, with its messages where sending blocks its rank."""
     stages = [virtual_stage_seconds(held_layers(i, priced)) for i in range(len(priced.stages))]
-    if not sends_block(priced.stack):
+    if not sends_block(priced.prices.stack):
         return tuple(stages)
     around = [0.0, *messages, 0.0]
     return tuple(

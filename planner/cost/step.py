@@ -95,22 +95,22 @@ def predict_priced(
 
 def rank_totals(priced: PricedStrategy) -> list[StageTotals]:
     """Return the totals of every pipeline rank."""
-    degree, timing = priced.configuration.pipeline_parallel_degree, _timing(priced)
+    degree, timing = priced.prices.configuration.pipeline_parallel_degree, _timing(priced)
     return [_rank_totals(rank, priced, timing) for rank in range(degree)]
 
 
 def _timing(priced: PricedStrategy) -> ScheduleTiming:
     return schedule_timing(
-        priced.configuration,
-        priced.stack,
-        lone_speed_ratio=priced.hardware.lone_speed_ratio,
+        priced.prices.configuration,
+        priced.prices.stack,
+        lone_speed_ratio=priced.prices.hardware.lone_speed_ratio,
     )
 
 
 def _rank_totals(rank: int, priced: PricedStrategy, timing: ScheduleTiming) -> StageTotals:
     """Return the totals of one pipeline rank with all the virtual stages that it holds."""
-    configuration = priced.configuration
-    table = priced.tables[priced.rank_kinds[rank]]
+    configuration = priced.prices.configuration
+    table = priced.prices.tables[priced.rank_kinds[rank]]
     own = [index for index in range(len(priced.stages)) if priced.rank_of(index) == rank]
     return stage_totals(
         [held_layers(index, priced) for index in own],
@@ -147,13 +147,13 @@ def _prediction(
     hardware: ClusterHardware,
     job: Job,
 ) -> Prediction:
-    configuration = priced.configuration
+    configuration = priced.prices.configuration
     seconds = step_seconds(totals, repeats=_timing(priced).repeat_count)
     stack = stack_profile(job.stack)
     length = job.sequence_length or 0
     tokens = (job.global_batch_size or 0) * length
     flop = tokens * needed_flop_per_token(workload, job, length)
-    limits = [priced.tables[kind].limits for kind in priced.rank_kinds]
+    limits = [priced.prices.tables[kind].limits for kind in priced.rank_kinds]
     stages = tuple(
         _stage_prediction(rank, total, limits[rank]) for rank, total in enumerate(totals)
     )

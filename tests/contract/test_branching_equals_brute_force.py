@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 from planner.ilp.branching import Branching
+from planner.ilp.fronts import Front, StuckError
 from planner.ilp.instance import Instance, evaluate, fits
 from planner.ilp.placing import Placing
 from planner.ilp.reduction import reduction
@@ -109,6 +110,41 @@ def test_branching_finds_the_optimum_where_nothing_is_repeated(
         if not np.isfinite(found.lower()):
             assert_found_the_best(instance, found, best)
     assert splits[True] > 0
+
+
+@pytest.mark.parametrize("has_rivals", [False, True])
+def test_hard_packings_are_put_aside_and_bounded_all_the_same(
+    monkeypatch: pytest.MonkeyPatch, *, has_rivals: bool
+) -> None:
+    """Where the first effort is never enough, whether other configurations wait or not."""
+    narrow = Front.narrow
+
+    def reluctant(front: Front, place: int, end: float) -> None:
+        if front.strength == 1:
+            raise StuckError
+        narrow(front, place, end)
+
+    monkeypatch.setattr(Front, "narrow", reluctant)
+    stuck = settled = 0
+    for seed in SEEDS:
+        instance = seeded_instance(seed)
+        best = least_step(instance)
+        if best is None or is_left_alone(instance):
+            continue
+        found = branched(instance, best * 1.5)
+        assert found is not None
+        for _ in range(STEPS_MOST):
+            if not (np.isfinite(found.lower()) and found.waiting):
+                break
+            assert found.lower() <= best * (1.0 + 1e-9), f"instance {seed}"
+            found.run(seconds=0.1, enough=best * 1.01 if has_rivals else float("inf"))
+            assert not found.hard
+            stuck += found.is_stuck
+        if not np.isfinite(found.lower()):
+            assert_found_the_best(instance, found, best)
+            settled += 1
+    assert stuck > 0
+    assert settled > 40
 
 
 @pytest.mark.parametrize("below", [1e-6, 0.01])

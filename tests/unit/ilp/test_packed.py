@@ -98,6 +98,29 @@ def test_packings_asked_for_again_and_again_are_the_cheapest(seed: int) -> None:
         assert rank.parts(found.counts.astype(float)).pace <= most
 
 
+@pytest.mark.parametrize("seed", range(60))
+def test_known_packings_that_will_do_lie_near_a_bound_that_holds(seed: int) -> None:
+    """However much slack there is, and whatever is left of it."""
+    rank, random = a_random_rank(seed), np.random.default_rng(seed)
+    ways = [(one.fill, one.pace, one.end) for one in all_ways(rank)]
+    every = np.array(ways, dtype=np.float64).reshape(-1, 3)
+    for _ in range(40):
+        pace, end, slack_ratio = random.random(3)
+        least = float((every @ np.array([1.0, rank.repeats * pace, end])).min(initial=np.inf))
+        upper = least * 1.5 if ways else 99.0
+        found = (
+            Roster(ranks=(rank,))
+            .priced(pace, end, Caps())[0]
+            .packing(0, upper=upper, effort=10_000, slack_ratio=slack_ratio)
+        )
+        assert found.lower <= least * ROUNDING
+        assert (found.counts is not None) == bool(ways)
+        if ways:
+            room = slack_ratio * (upper - found.lower)
+            assert least <= found.cost * ROUNDING
+            assert found.cost - found.lower <= room + 1e-9 * found.cost
+
+
 def test_most_packings_asked_for_again_are_not_looked_for(monkeypatch: pytest.MonkeyPatch) -> None:
     """They are known between weights that were asked for."""
     asked = 0
