@@ -8,21 +8,54 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from types import FrameType
 
 SAMPLE_SECONDS = 0.02
-DRIVING_MODULES = frozenset({"planning", "objectives", "inquiry"})
-DRIVERS = frozenset({"search", "_refine", "_refine_one", "solve"})
+OTHER = "other"
+STEPS = {
+    "planner.space.degrees:enumerate_configurations": "listing configurations",
+    "planner.ilp.pricing:Pricing.rough_bounds": "rough bounds",
+    "planner.ilp.pricing:Pricing.quick_bounds": "quick bounds",
+    "planner.ilp.pricing:Pricing.quick_bounds_of_alike": "quick bounds",
+    "planner.ilp.pricing:Pricing.memory_bounds": "screens",
+    "planner.ilp.pricing:Pricing.instance": "instances",
+    "planner.ilp.pricing:Pricing.prepare": "instances",
+    "planner.ilp.crowding:crowd_out": "bounds of many",
+    "planner.ilp.bounds:objective_bounds": "bounds of one",
+    "planner.ilp.heuristic:heuristic_assignment": "heuristic plans",
+    "planner.ilp.climbing:climbed": "heuristic plans",
+    "planner.ilp.sharing:shared": "heuristic plans",
+    "planner.ilp.sharpening:sharpened": "packings of ranks apart",
+    "planner.ilp.annealing:annealed": "annealed cuts",
+    "planner.ilp.settling:branching_of": "what ranks may hold",
+    "planner.ilp.branching:Branching.run": "branching",
+    "planner.ilp.joining:Joining.run": "fronts of certain loads",
+    "planner.ilp.nearby:patterns_below": "patterns near a bound",
+    "planner.ilp.sweep:swept": "patterns put together",
+    "planner.ilp.sketching:sketched": "sketched plans",
+    "planner.ilp.cutting:Cutter.cuts": "cuts of certain loads",
+    "planner.ilp.cutting:Cutter.is_never": "cuts of certain loads",
+    "planner.ilp.packing:least_cost_within": "packings",
+    "planner.ilp.placing:Placing.run": "windows of cuts",
+    "planner.ilp.placing:placing_of": "windows of cuts",
+    "planner.ilp.optimise:enumerated": "enumeration",
+    "planner.ilp.optimise:optimise": "programs",
+    "planner.ilp.fitting:fitted": "whether anything fits",
+    "planner.ilp.offering:offer": "plans checked",
+    "planner.ilp.tidying:tidied": "the simplest of equal plans",
+    "planner.relaxation:smallest_relaxations": "relaxations",
+    "planner.verify:verify": "verification",
+}
+"""What functions of the planner do, in words, by `module:name`."""
 
 
 @contextmanager
 def sampled_phases() -> Iterator[Counter[str]]:
     """Fill a counter with seconds by phase while the block runs.
 
-    A phase is the first function of the planner below those that only drive it. A look is counted
-    with all the time since the one before, so that native code that cannot be interrupted is
-    charged to who called it. On systems without interval timers the counter stays empty.
+    A phase is the innermost of `STEPS` on the stack. A look is counted with all the time since the
+    one before, so that native code that cannot be interrupted is charged to who called it. On
+    systems without interval timers the counter stays empty.
     """
     seconds: Counter[str] = Counter()
     last = time.perf_counter()
@@ -47,14 +80,10 @@ def sampled_phases() -> Iterator[Counter[str]]:
 
 
 def phase_of(frame: FrameType | None) -> str:
-    """Return the phase that a stack is in: `module.function` below what drives."""
-    names: list[tuple[str, str]] = []
+    """Return in words what the innermost step of the planner on a stack does."""
     while frame is not None:
-        path = Path(frame.f_code.co_filename)
-        if "planner" in path.parts:
-            names.append((path.stem, frame.f_code.co_name))
+        name = f"{frame.f_globals.get('__name__')}:{frame.f_code.co_qualname}"
+        if name in STEPS:
+            return STEPS[name]
         frame = frame.f_back
-    for module, function in reversed(names):
-        if module not in DRIVING_MODULES and function not in DRIVERS:
-            return f"{module}.{function}"
-    return "planning" if names else "outside"
+    return OTHER
