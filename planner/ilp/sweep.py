@@ -18,9 +18,6 @@ from planner.cost.configuration import Floats
 from planner.ilp.patterns import Patterns, check_deadline
 from planner.ilp.transitions import Step, best_loads, least_sums
 
-_BATCH = 512
-_CELLS_MOST = 4_000_000
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Swept:
@@ -91,13 +88,7 @@ class _Ranks:
             _least_fills(one, count, name, caps)
             for one, count in zip(self.patterns, self.load_counts, strict=True)
         ]
-        widest = max(len(step.before) for step in self.steps)
-        batch = max(min(_BATCH, _CELLS_MOST // widest), 1)
-        parts = [
-            least_sums(self.steps, [table[:, start : start + batch] for table in tables])
-            for start in range(0, len(caps), batch)
-        ]
-        return np.concatenate(parts)
+        return least_sums(self.steps, tables)
 
     def rows(self, *, pace: float, end: float) -> tuple[int, ...]:
         """Return each rank's pattern in a plan with the least sum of fills under both caps."""

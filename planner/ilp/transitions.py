@@ -18,6 +18,7 @@ from planner.ilp.loads import Load
 from planner.ilp.moves import Moves, different, moves_along_the_chain, moves_by_sums
 
 _FEW_STATES = 1 << 16
+_CELLS_AT_ONCE = 1 << 18
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,7 +104,20 @@ def _step(moves: Moves) -> Step:
 
 
 def least_sums(steps: Sequence[Step], tables: Sequence[Floats]) -> Floats:
-    """Return the least sum over ranks of tables [loads, columns], for every column at once."""
+    """Return the least sum over ranks of tables [loads, columns], for every column.
+
+    So many columns at once that arrays of [transitions, columns] stay in the processor's cache.
+    """
+    columns, longest = tables[0].shape[1], max(len(step.load) for step in steps)
+    width = max(_CELLS_AT_ONCE // longest, 1)
+    parts = [
+        _least_sums(steps, [table[:, first : first + width] for table in tables])
+        for first in range(0, columns, width)
+    ]
+    return np.concatenate(parts)
+
+
+def _least_sums(steps: Sequence[Step], tables: Sequence[Floats]) -> Floats:
     reached = np.zeros((1, tables[0].shape[1]))
     for step, table in zip(steps, tables, strict=True):
         reached = np.minimum.reduceat(reached[step.before] + table[step.load], step.starts, axis=0)
