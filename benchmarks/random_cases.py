@@ -49,7 +49,8 @@ def main() -> int:
     )
     cases = [c for c in drawn if not options.cases or c.index in options.cases]
     results = list(_answered(cases, options))
-    facts = {"machine": machine(), "options": _asked(options), "summary": summary(results)}
+    found = summary(results, seconds_limit=options.seconds_limit)
+    facts = {"machine": machine(), "options": _asked(options), "summary": found}
     if options.json:
         print(json.dumps({**facts, "cases": results}, indent=2))
     else:
@@ -138,8 +139,11 @@ def _work(
                 print(_line(result), file=sys.stderr, flush=True)
 
 
-def summary(results: Sequence[Result]) -> dict[str, Any]:
-    """Return percentiles, counts, the largest peak, and whether the bars were kept."""
+def summary(results: Sequence[Result], *, seconds_limit: float) -> dict[str, Any]:
+    """Return percentiles, counts, the largest peak, and whether the bars were kept.
+
+    Late are answers that took longer than the planner's limit.
+    """
     seconds = np.array([result["seconds"] for result in results])
     statuses = Counter(result["status"] for result in results)
     p50, p95 = (float(np.percentile(seconds, q)) for q in (50, 95))
@@ -149,6 +153,7 @@ def summary(results: Sequence[Result]) -> dict[str, Any]:
         "p50_seconds": p50,
         "p95_seconds": p95,
         "most_seconds": float(seconds.max()),
+        "late_count": int((seconds > seconds_limit).sum()),
         "statuses": dict(statuses.most_common()),
         "largest_gap_ratio": max((r.get("gap_ratio") or 0.0 for r in results), default=0.0),
         "peak_resident_bytes": max(r.get("peak_resident_bytes", 0) for r in results),
@@ -175,7 +180,8 @@ def _summary_lines(found: dict[str, Any]) -> Iterator[str]:
         f"peak resident {found['peak_resident_bytes'] / 1e6:.0f} MB"
     )
     counts = ", ".join(f"{status} {count}" for status, count in found["statuses"].items())
-    yield f"{counts}; largest gap {found['largest_gap_ratio']:.2%}"
+    late = f"{found['late_count']} answers beyond the limit" if found["late_count"] else "none late"
+    yield f"{counts}; largest gap {found['largest_gap_ratio']:.2%}; {late}"
 
 
 def _rounds(runs: int) -> str:

@@ -25,6 +25,7 @@ from planner.verify import differences_from_prediction
 
 Listener = Callable[[str, int, int], None]
 
+_SEARCHED_SHARE_RATIO = 0.97
 _GROUPS_SHARE_RATIO = 1.0 / 3.0
 
 
@@ -169,6 +170,7 @@ class Inquiry:
     ) -> Found | NotFound:
         """Return what `planner.ilp.search` says of the fastest plan, within the time left.
 
+        It ends a little before, as its last step goes on to its end, and what it found is checked.
         `share_ratio` is of the time that is left; the inquiry's own holds where it is not given.
 
         Raises:
@@ -176,7 +178,8 @@ class Inquiry:
         """
         job = request.job.resolved
         share = self.share_ratio if share_ratio is None else share_ratio
-        self._allowed_seconds = min(self.seconds_left * share, job.limits.solver_seconds)
+        most = min(self.seconds_left * share, job.limits.solver_seconds)
+        self._allowed_seconds = _SEARCHED_SHARE_RATIO * most
         if self._allowed_seconds <= 0.0:
             return NotFound(configurations_total=0, refused={}, shortfalls=(), proven=False)
         self.search_count += 1

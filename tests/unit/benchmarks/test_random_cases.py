@@ -47,14 +47,20 @@ def test_mixed_clusters_are_drawn_unless_left_out() -> None:
 
 def test_a_hung_case_fails_the_run_however_fast_the_others_are() -> None:
     fast = [{"seconds": 0.1, "status": "proven"}] * 30
-    assert summary(fast)["passed"]
-    assert not summary([*fast, {"seconds": 0.2, "status": "hung"}])["passed"]
+    hung = {"seconds": 0.2, "status": "hung"}
+    assert summary(fast, seconds_limit=20.0)["passed"]
+    assert not summary([*fast, hung], seconds_limit=20.0)["passed"]
 
 
 def test_slow_cases_beyond_one_in_twenty_fail_the_run() -> None:
     fast, slow = {"seconds": 0.1, "status": "proven"}, {"seconds": 9.0, "status": "feasible"}
-    assert summary([*[fast] * 99, slow])["passed"]
-    assert not summary([*[fast] * 90, *[slow] * 10])["passed"]
+    assert summary([*[fast] * 99, slow], seconds_limit=20.0)["passed"]
+    assert not summary([*[fast] * 90, *[slow] * 10], seconds_limit=20.0)["passed"]
+
+
+def test_answers_beyond_the_limit_are_counted() -> None:
+    cases = [{"seconds": seconds, "status": "feasible"} for seconds in (0.9, 1.0, 1.1)]
+    assert summary(cases, seconds_limit=1.0)["late_count"] == 1
 
 
 def test_of_several_runs_the_median_counts_unless_one_is_bad() -> None:
