@@ -9,11 +9,13 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
 from benchmarks.measurement import Measurement, median_seconds
+from benchmarks.memory import peak_resident_bytes
 from benchmarks.question import LLAMA_2_7B, OPT_350M, Question
 from planner.resolution import resolved_model
 from planner.schema.model import DenseFeedForward, GroupedQueryAttention
@@ -34,39 +36,46 @@ def beside_calculon(checkout: str | None, python: str | None, *, offload: bool) 
     """
     if checkout is None:
         return Measurement(seconds=0.0, skipped=True, note="skipped: give --calculon PATH")
-    found = _swept(Path(checkout), python or sys.executable, offload=offload)
-    return _beside(
-        LLAMA_2_7B,
-        seconds=found["whole_seconds"],
-        note=f"Calculon prices {found['execution_count']} executions one by one "
-        f"({found['timed_count']} timed in {found['timed_seconds']:.0f} s)",
-    )
+    own = python or sys.executable
+    return _beside(LLAMA_2_7B, lambda: _calculon(Path(checkout), own, offload=offload))
 
 
 def beside_sailor(checkout: str | None, python: str | None) -> Measurement:
     """Return our time to plan OPT-350M on 128 A100 of 40 GB beside Sailor's."""
     if checkout is None:
         return Measurement(seconds=0.0, skipped=True, note="skipped: give --sailor PATH")
-    command = [python or sys.executable, str(SAILOR_DRIVER), checkout, "A100-40", "128"]
-    found = _answer(command, name=f"Sailor at {checkout}")
-    return _beside(
-        OPT_350M,
-        seconds=found["seconds"],
-        note=f"Sailor ranks {found['plan_count']} plans without proof",
-    )
+    return _beside(OPT_350M, lambda: _sailor(checkout, python or sys.executable))
 
 
-def _beside(asked: Question, *, seconds: float, note: str) -> Measurement:
+def _beside(asked: Question, peer: Callable[[], tuple[float, str]]) -> Measurement:
+    """Return our time beside the peer's, and our peak before it, for children count in it."""
     plan = asked.plan()
     certificate = plan.certificate
     own = median_seconds(asked.plan, repeat_count=REPEAT_COUNT)
+    peak = peak_resident_bytes()
+    seconds, note = peer()
     return Measurement(
         seconds=own,
         baseline_seconds=seconds,
         note=f"gap {certificate.gap_ratio:.2%}, {certificate.configurations_total} configurations; "
         f"{note}",
         holds=certificate.gap_ratio == 0.0,
-    ).with_peak()
+        peak_resident_bytes=peak,
+    )
+
+
+def _calculon(checkout: Path, python: str, *, offload: bool) -> tuple[float, str]:
+    found = _swept(checkout, python, offload=offload)
+    return found["whole_seconds"], (
+        f"Calculon prices {found['execution_count']} executions one by one "
+        f"({found['timed_count']} timed in {found['timed_seconds']:.0f} s)"
+    )
+
+
+def _sailor(checkout: str, python: str) -> tuple[float, str]:
+    command = [python, str(SAILOR_DRIVER), checkout, "A100-40", "128"]
+    found = _answer(command, name=f"Sailor at {checkout}")
+    return found["seconds"], f"Sailor ranks {found['plan_count']} plans without proof"
 
 
 def _swept(checkout: Path, python: str, *, offload: bool) -> dict[str, Any]:
