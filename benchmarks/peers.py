@@ -16,15 +16,23 @@ from typing import Any
 
 from benchmarks.measurement import Measurement, median_seconds
 from benchmarks.memory import peak_resident_bytes
-from benchmarks.question import LLAMA_2_7B, OPT_350M, Question
+from benchmarks.question import (
+    LLAMA_2_7B,
+    LLAMA_2_7B_IN_24_GIB,
+    OPT_350M,
+    SMALL_MEMORY_GIB,
+    Question,
+)
 from planner.resolution import resolved_model
 from planner.schema.model import DenseFeedForward, GroupedQueryAttention
 
 REPEAT_COUNT = 5
 SAMPLE_SECONDS = 30.0
 START_SECONDS_LIMIT = 120.0
+GALVATRON_SECONDS_LIMIT = 360.0
 CALCULON_DRIVER = Path(__file__).with_name("calculon_driver.py")
 SAILOR_DRIVER = Path(__file__).with_name("sailor_driver.py")
+GALVATRON_DRIVER = Path(__file__).with_name("galvatron_driver.py")
 SYSTEM = Path("systems") / "a100_80g.json"
 DEVICE_COUNT = 8
 
@@ -45,6 +53,16 @@ def beside_sailor(checkout: str | None, python: str | None) -> Measurement:
     if checkout is None:
         return Measurement(seconds=0.0, skipped=True, note="skipped: give --sailor PATH")
     return _beside(OPT_350M, lambda: _sailor(checkout, python or sys.executable))
+
+
+def beside_galvatron(checkout: str | None, python: str | None) -> Measurement:
+    """Return our time to plan Llama-2-7B on eight GPUs of 24 GiB beside Galvatron's.
+
+    Its profiles do not name their GPU; the bandwidths in them are nearest to an A800's.
+    """
+    if checkout is None:
+        return Measurement(seconds=0.0, skipped=True, note="skipped: give --galvatron PATH")
+    return _beside(LLAMA_2_7B_IN_24_GIB, lambda: _galvatron(checkout, python or sys.executable))
 
 
 def _beside(asked: Question, peer: Callable[[], tuple[float, str]]) -> Measurement:
@@ -78,6 +96,21 @@ def _sailor(checkout: str, python: str) -> tuple[float, str]:
     return found["seconds"], f"Sailor ranks {found['plan_count']} plans without proof"
 
 
+def _galvatron(checkout: str, python: str) -> tuple[float, str]:
+    asked = LLAMA_2_7B_IN_24_GIB
+    numbers = (DEVICE_COUNT, asked.global_batch_size, asked.sequence_length, SMALL_MEMORY_GIB)
+    found = _answer(
+        [python, str(GALVATRON_DRIVER), checkout, *map(str, numbers)],
+        name=f"Galvatron at {checkout}",
+        seconds_limit=GALVATRON_SECONDS_LIMIT,
+    )
+    rate = found["samples_per_second"]
+    answer = "that nothing fits" if rate is None else f"{rate:.1f} sequences/s by its own profiles"
+    return found["seconds"], (
+        f"Galvatron answers {answer}, a fifth of the memory kept free, without proof"
+    )
+
+
 def _swept(checkout: Path, python: str, *, offload: bool) -> dict[str, Any]:
     """Return counts and seconds of Calculon's own search.
 
@@ -93,20 +126,29 @@ def _swept(checkout: Path, python: str, *, offload: bool) -> dict[str, Any]:
         return _answer(command, name=f"Calculon at {checkout}", path=checkout)
 
 
-def _answer(command: list[str], *, name: str, path: Path | None = None) -> dict[str, Any]:
+def _answer(
+    command: list[str],
+    *,
+    name: str,
+    path: Path | None = None,
+    seconds_limit: float = SAMPLE_SECONDS + START_SECONDS_LIMIT,
+) -> dict[str, Any]:
     """Return what a driver prints last.
 
     Raises:
-        RuntimeError: if it does not run, with its last line.
+        RuntimeError: if it does not run, with its last line, or runs past the limit.
     """
-    done = subprocess.run(
-        command,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=SAMPLE_SECONDS + START_SECONDS_LIMIT,
-        env=os.environ if path is None else {**os.environ, "PYTHONPATH": str(path)},
-    )
+    try:
+        done = subprocess.run(
+            command,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=seconds_limit,
+            env=os.environ if path is None else {**os.environ, "PYTHONPATH": str(path)},
+        )
+    except subprocess.TimeoutExpired as error:
+        raise RuntimeError(f"{name} took more than {seconds_limit:.0f} s") from error
     if done.returncode != 0:
         last = (done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[-1]
         raise RuntimeError(f"{name} did not run: {last}")

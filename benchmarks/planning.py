@@ -18,7 +18,7 @@ from typing import Any
 from benchmarks.machine import machine, machine_line
 from benchmarks.measurement import PEAK_BYTES_BAR, Measurement
 from benchmarks.page import PAGE, put
-from benchmarks.peers import beside_calculon, beside_sailor
+from benchmarks.peers import beside_calculon, beside_galvatron, beside_sailor
 from benchmarks.rows import ROWS
 from planner.units import format_seconds
 
@@ -27,9 +27,17 @@ PEER_ROWS = {
     "calculon": "Llama-2-7B on 8 A100, beside Calculon",
     "calculon-offload": "the same, with offload",
     "sailor": "OPT-350M on 128 A100 40 GB, beside Sailor",
+    "galvatron": "Llama-2-7B on 8 A800 of 24 GiB, beside Galvatron",
 }
 TITLES = {name: row[0] for name, row in ROWS.items()} | PEER_ROWS
-PEER_OPTIONS = ("calculon", "calculon_python", "sailor", "sailor_python")
+PEER_OPTIONS = (
+    "calculon",
+    "calculon_python",
+    "sailor",
+    "sailor_python",
+    "galvatron",
+    "galvatron_python",
+)
 
 
 def main() -> int:
@@ -70,6 +78,14 @@ def _options() -> argparse.Namespace:
         "--sailor-python", metavar="PYTHON", help="the interpreter that it was built for"
     )
     parser.add_argument(
+        "--galvatron", metavar="PATH", help="a checkout of Galvatron, its dynamic programming built"
+    )
+    parser.add_argument(
+        "--galvatron-python",
+        metavar="PYTHON",
+        help="the interpreter that it was built for, with what its search imports",
+    )
+    parser.add_argument(
         "--seconds-limit",
         type=float,
         default=ROW_SECONDS_LIMIT,
@@ -88,6 +104,8 @@ def _work(name: str, options: argparse.Namespace) -> Callable[[], Measurement]:
         return ROWS[name][1]
     if name == "sailor":
         return lambda: beside_sailor(options.sailor, options.sailor_python)
+    if name == "galvatron":
+        return lambda: beside_galvatron(options.galvatron, options.galvatron_python)
     offload = name == "calculon-offload"
     return lambda: beside_calculon(options.calculon, options.calculon_python, offload=offload)
 

@@ -12,6 +12,7 @@ from planner.schema.job import Job, Limits, Precision
 from planner.schema.plan import Plan
 
 SECONDS_LIMIT = 60.0
+SMALL_MEMORY_GIB = 24
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,6 +77,24 @@ LLAMA_2_7B = Question(
     cluster=f"8x{A100}",
     global_batch_size=64,
     precision=Precision.FP16,
+)
+
+LLAMA_2_7B_IN_24_GIB = Question(
+    model="llama-2-7b",
+    cluster={
+        "name": "8xa800-24gib",
+        "node_groups": [
+            {
+                "name": "a800",
+                "device": "a800-sxm4-80gb",
+                "node_count": 1,
+                "devices_per_node": 8,
+                "memory_bytes": SMALL_MEMORY_GIB * 2**30,
+            }
+        ],
+    },
+    global_batch_size=64,
+    sequence_length=2048,
 )
 
 OPT_350M = Question(
