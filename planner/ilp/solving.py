@@ -33,6 +33,7 @@ _FIRST_PATIENCE = 0.6
 _BRANCHING_PATIENCE = 1.5
 _PATIENCE_GROWTH = 4.0
 _LEFT_MOST = 0.5
+_RISE_LEAST = 0.01
 _FEW_RANKS = 6
 _MANY_RANKS = 24
 _JOINED_MOST = 8
@@ -150,7 +151,7 @@ def _branch_on_ranks(state: State, index: int, instance: Instance) -> bool:
         state.stalled.add(index)
         if not instance.has_several_parts:
             state.branched[index] = state.branched.get(index, 0) + 1
-    if index in state.branchings and frontier.keys[index] <= key:
+    if index in state.branchings and frontier.keys[index] - key <= _RISE_LEAST * (limit - key):
         frontier.postpone(index)
     return True
 

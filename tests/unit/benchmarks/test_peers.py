@@ -66,7 +66,11 @@ def _fake_galvatron(folder: Path) -> Path:
 def _driven(checkout: Path, memory_gib: str) -> dict[str, object]:
     command = [sys.executable, str(peers.GALVATRON_DRIVER), str(checkout)]
     done = subprocess.run(
-        [*command, "8", "64", "2048", memory_gib], capture_output=True, text=True, check=True
+        [*command, "8", "64", "2048", memory_gib],
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=60,
     )
     found: dict[str, object] = json.loads(done.stdout)
     return found
