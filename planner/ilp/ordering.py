@@ -222,14 +222,14 @@ class _Lines:
         taken, start = np.zeros_like(spare), 0
         is_open = np.ones(spare.shape, dtype=bool)
         for kind, count in runs:
-            left = start + count - np.clip(at, start, start + count)
+            left = start + count - np.minimum(np.maximum(at, start), start + count)
             start += count
             if not left.any():
                 continue
             price = self._by_place(self.prices[kind]).take(places, axis=1)
             most = np.broadcast_to(left, spare.shape).copy()
             np.divide(spare, price, out=most, where=price > 0.0)
-            np.clip(most, 0.0, left, out=most)
+            np.minimum(np.maximum(most, 0.0, out=most), left, out=most)
             taken += np.where(is_open, most, 0.0)
             is_open &= most >= left
             if not is_open.all(axis=0).any():

@@ -57,21 +57,20 @@ def at_cuts(instance: Instance, cuts: Sequence[int]) -> Instance:
     return replace(placed(instance, np.array([cuts, cuts])), places=None)
 
 
-def _classes(instance: Instance, places: Integers, cut: int) -> Integers:
-    """Return the classes of the blocks that a cut may lie behind."""
-    earliest, latest = places[:, cut + 1]
-    return np.unique(instance.block_classes[earliest - 1 : latest])
-
-
 def _least(instance: Instance, places: Integers) -> list[list[float]]:
     """Return what every cut adds at the least: pace, fill, bytes before and behind it."""
     assert instance.extras is not None  # noqa: S101 - nothing to place otherwise
-    extras = instance.extras
-    columns = (extras.pace, extras.fill, extras.first_bytes, extras.second_bytes)
-    return [
-        [float(part[cut, _classes(instance, places, cut)].min()) for part in columns]
-        for cut in range(len(instance.holders) - 1)
-    ]
+    extras, classes = instance.extras, instance.block_classes
+    earliest, latest = places[:, 1:-1]
+    cuts = np.arange(len(earliest))
+    open_cuts = np.flatnonzero(earliest < latest).tolist()
+    found = []
+    for part in (extras.pace, extras.fill, extras.first_bytes, extras.second_bytes):
+        least = part[cuts, classes[earliest - 1]]
+        for cut in open_cuts:
+            least[cut] = part[cut, classes[earliest[cut] - 1 : latest[cut]]].min()
+        found.append(least.tolist())
+    return [list(own) for own in zip(*found, strict=True)]
 
 
 def halves(instance: Instance, places: Integers) -> tuple[Integers, Integers] | None:

@@ -112,7 +112,7 @@ def least_sums(steps: Sequence[Step], tables: Sequence[Floats]) -> Floats:
     width = max(_CELLS_AT_ONCE // longest, 1)
     parts = [
         _least_sums(steps, [table[:, first : first + width] for table in tables])
-        for first in range(0, columns, width)
+        for first in range(0, max(columns, 1), width)
     ]
     return np.concatenate(parts)
 

@@ -31,3 +31,11 @@ def test_loads_that_do_not_follow_one_another_have_no_sum() -> None:
 
     assert steps is not None
     assert least_sums(steps, [first, second]).tolist() == [15.0]
+
+
+def test_no_columns_have_no_sums() -> None:
+    nothing = np.zeros(1, dtype=np.int64)
+    steps = steps_along([Moves(before=nothing, after=nothing, load=nothing)])
+
+    assert steps is not None
+    assert least_sums(steps, [np.zeros((1, 0))]).shape == (0,)
