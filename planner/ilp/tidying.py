@@ -27,7 +27,7 @@ from planner.ilp.solver import SolverName, Status, solve
 from planner.schema.strategy import ActivationCheckpointing
 
 _EASING = 1e-10
-_EFFORT = 1500
+_EFFORT = 30_000
 _ROUNDS = 2
 _ROUNDING = 1e-9
 _MULTIPLES = np.array([0.0, *(2.0**e for e in range(-6, 6))])
