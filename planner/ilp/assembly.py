@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -141,17 +141,36 @@ def _exchanges(
     )
 
 
+_NUMBERS = ("pace", "fill", "end", "memory", "transient", "host", "kept")
+
+Compared = Callable[[Floats, Floats], Floats]
+"""Says of [numbers, ranks, choices] at micro-batches in flight [ranks] what choices differ in."""
+
+
+def compared_alike(numbers: Floats, _: Floats) -> Floats:
+    """Return what matters of choices where virtual stages hold alike: memory has what is kept."""
+    return numbers[:-1]
+
+
+def compared_apart(numbers: Floats, in_flight: Floats) -> Floats:
+    """Return what matters where virtual stages hold more or less: what is kept, and what stays."""
+    found = numbers.copy()
+    found[_NUMBERS.index("memory")] -= in_flight[:, None] * numbers[-1]
+    return found
+
+
 def instance_of(
     sheets: Sequence[Sheet],
     index: int,
     shape: Shape,
     *,
     allowed: Booleans | None = None,
+    compared: Compared = compared_alike,
 ) -> Instance:
     """Return the numbers of price `index` of the sheets (one a kind of device).
 
-    Choices of blocks that are not `allowed` [choices], and those that are dominated on every rank,
-    are dropped; kinds that cost the same become one.
+    Choices of blocks that are not `allowed` [choices], and those that are dominated on every rank
+    in what is `compared`, are dropped; kinds that cost the same become one.
     """
     first = sheets[0].spent
     of_layer = [_numbers(sheets, place, index, shape) for place in range(len(first.layers))]
@@ -159,10 +178,11 @@ def instance_of(
     places, ranks = np.arange(blocks[0].shape[2]), _ranks_compared(shape)
     if allowed is not None:
         places, blocks = np.flatnonzero(allowed), [own[:, :, allowed] for own in blocks]
-    kinds = [_pinned(embedding, shape.holders[0])]
+    kinds = [_pinned(embedding, shape.holders[0], shape, compared)]
     for own, count in zip(blocks, first.block_counts().tolist(), strict=True):
-        kinds.append(_kind(own, ranks, places, count=count))
-    kinds.append(_pinned(head, shape.holders[-1]))
+        kept = undominated(_flat(own, ranks, shape, compared))
+        kinds.append(_kind(own, kept, places, count=count))
+    kinds.append(_pinned(head, shape.holders[-1], shape, compared))
     boundaries = _boundaries([sheet.spent.fixed for sheet in sheets], index, shape)
     devices = np.array(shape.device_kinds)
     limits = [sheet.held.limits for sheet in sheets]
@@ -184,10 +204,6 @@ def instance_of(
     return merged(made)
 
 
-_NUMBERS = ("pace", "fill", "end", "memory", "transient", "host", "kept")
-_COMPARED = len(_NUMBERS) - 1  # what is kept is part of the memory
-
-
 def _numbers(sheets: Sequence[Sheet], place: int, index: int, shape: Shape) -> Floats:
     """Return the numbers of a layer's choices on every rank, [numbers, stages, choices]."""
     spent = np.stack([sheet.spent.layers[place].values[:, :, index] for sheet in sheets], axis=1)
@@ -206,22 +222,27 @@ def _numbers(sheets: Sequence[Sheet], place: int, index: int, shape: Shape) -> F
     return numbers
 
 
-def _pinned(numbers: Floats, stage: int) -> Kind:
+def _pinned(numbers: Floats, stage: int, shape: Shape, compared: Compared) -> Kind:
     """Return the embedding or the head, which is on one rank."""
-    return _kind(numbers, [stage], np.arange(numbers.shape[2]), count=1, pinned_stage=stage)
+    kept = undominated(_flat(numbers, [stage], shape, compared))
+    return _kind(numbers, kept, np.arange(numbers.shape[2]), count=1, pinned_stage=stage)
+
+
+def _flat(numbers: Floats, ranks: Sequence[int], shape: Shape, compared: Compared) -> Floats:
+    """Return what choices are compared in on all of some ranks, [numbers by ranks, choices]."""
+    own = compared(numbers.take(ranks, axis=1), shape.in_flight.take(ranks))
+    return own.reshape(-1, numbers.shape[2])
 
 
 def _kind(
     numbers: Floats,
-    ranks: Sequence[int],
+    kept: Integers,
     places: Integers,
     *,
     count: int,
     pinned_stage: int | None = None,
 ) -> Kind:
-    """Return a kind of layer without the choices that are dominated on all of some ranks."""
-    compared = numbers[:_COMPARED].take(ranks, axis=1)
-    kept = undominated(compared.reshape(-1, numbers.shape[2]))
+    """Return a kind of layer with the choices that are `kept`."""
     columns = zip(_NUMBERS, numbers.take(kept, axis=2), strict=True)
     return Kind(
         count=count,

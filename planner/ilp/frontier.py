@@ -17,7 +17,7 @@ from enum import IntEnum
 import numpy as np
 
 from planner.cost.configuration import Floats
-from planner.ilp.instance import Assignment
+from planner.ilp.instance import Assignment, Instance
 from planner.ilp.line import Line, Stages, line_of
 
 PROOF_TOLERANCE = 1e-9
@@ -40,11 +40,12 @@ class Stage(IntEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Best:
-    """The best plan known of some degrees."""
+    """The best plan known of some degrees, as one of an `instance` of its own or of the usual."""
 
     index: int
     step_seconds: float
     assignment: Assignment
+    instance: Instance | None = None
 
 
 @dataclass(slots=True, kw_only=True)
@@ -110,14 +111,22 @@ class Frontier:
         own = {group: min(limit, best.step_seconds) for group, best in self.best.items()}
         return [own.get(self.groups[index], limit) for index in indices]
 
-    def offer(self, index: int, step_seconds: float, assignment: Assignment) -> None:
+    def offer(
+        self,
+        index: int,
+        step_seconds: float,
+        assignment: Assignment,
+        instance: Instance | None = None,
+    ) -> None:
         """Take a plan note of if it is the best of its degrees, by more than rounding."""
         if step_seconds > self.cutoff_seconds * (1.0 + PROOF_TOLERANCE):
             return
         group = self.groups[index]
         known = self.best.get(group)
         if known is None or step_seconds < known.step_seconds * (1.0 - 1e-12):
-            self.best[group] = Best(index=index, step_seconds=step_seconds, assignment=assignment)
+            self.best[group] = Best(
+                index=index, step_seconds=step_seconds, assignment=assignment, instance=instance
+            )
 
     def pop(self) -> tuple[float, int] | None:
         """Return the least key that may still matter with its configuration, None if none does."""
@@ -250,6 +259,11 @@ class Frontier:
     def leave_open(self, index: int) -> None:
         """Take note that a configuration's key is not reached by any plan known of it."""
         self.left_open.append(index)
+
+    def close(self, index: int, key: float) -> None:
+        """Take note that no plan of a configuration that was left open is below a key."""
+        self.keys[index] = max(self.keys[index], key)
+        self.left_open = [other for other in self.left_open if other != index]
 
     def lower_bound(self) -> float:
         """Return what no plan can beat: the least key that waits or is open, or the best plan."""

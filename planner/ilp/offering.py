@@ -53,6 +53,14 @@ def offer(state: State, index: int, instance: Instance, assignment: Assignment) 
     return False
 
 
+def offer_apart(state: State, index: int, instance: Instance, assignment: Assignment) -> bool:
+    """Offer an assignment of an instance with all choices, as it is; return whether it fits."""
+    priced = repriced(state, index, instance, assignment)
+    if priced.fits:
+        state.frontier.offer(index, priced.step_seconds.p50, assignment, instance)
+    return priced.fits
+
+
 def _cut_anew(
     instance: Instance, assignment: Assignment, configuration: Configuration
 ) -> Iterator[Assignment]:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from math import inf
 
 from planner.errors import SolverError
+from planner.ilp.apart import Moments, apart, hold_as
 from planner.ilp.bounds import ObjectiveBounds
 from planner.ilp.constraints import constrain, packings
 from planner.ilp.enumeration import settled
@@ -47,15 +49,57 @@ def optimise(
     Raises:
         SolverError: if no tightening gives an assignment that keeps the limits.
     """
+    known = (bounds, tables)
+    return _optimum(
+        instance,
+        lambda tight: _program(tight, cutoff_seconds, known),
+        solver=solver,
+        seconds=seconds,
+    )
+
+
+def optimise_apart(
+    instance: Instance,
+    moments: Moments,
+    *,
+    cutoff_seconds: float | None,
+    solver: SolverName,
+    seconds: float,
+    loads_at: tuple[int, ...] | None = None,
+) -> Optimum:
+    """Return the same where each virtual stage is counted by itself.
+
+    With `loads_at`, ranks hold as much of every kind as they do at these cuts.
+
+    Raises:
+        SolverError: if no tightening gives an assignment that keeps the limits.
+    """
+
+    def program(tight: Instance) -> Formulation | None:
+        made = _program(tight, cutoff_seconds, (None, None))
+        if made is not None:
+            apart(made, moments)
+            if loads_at is not None:
+                hold_as(made, loads_at)
+        return made
+
+    return _optimum(instance, program, solver=solver, seconds=seconds)
+
+
+def _optimum(
+    instance: Instance,
+    program: Callable[[Instance], Formulation | None],
+    *,
+    solver: SolverName,
+    seconds: float,
+) -> Optimum:
     for tightening in _TIGHTENING:
         tight = replace(
             instance,
             capacity_bytes=instance.capacity_bytes * (1.0 - tightening),
             host_capacity_bytes=instance.host_capacity_bytes * (1.0 - tightening),
         )
-        optimum = _solved(
-            tight, cutoff_seconds, solver=solver, seconds=seconds, known=(bounds, tables)
-        )
+        optimum = _solved(program(tight), solver=solver, seconds=seconds)
         if optimum.assignment is None:
             return optimum
         evaluation = evaluate(instance, optimum.assignment)
@@ -64,15 +108,7 @@ def optimise(
     raise SolverError(f"{solver.value} keeps returning plans beyond the memory limit")
 
 
-def _solved(
-    instance: Instance,
-    cutoff_seconds: float | None,
-    *,
-    solver: SolverName,
-    seconds: float,
-    known: tuple[ObjectiveBounds | None, Tables | None],
-) -> Optimum:
-    made = _program(instance, cutoff_seconds, known)
+def _solved(made: Formulation | None, *, solver: SolverName, seconds: float) -> Optimum:
     if made is None:
         return Optimum(status=Status.INFEASIBLE)
     solution = solve(made.program, solver=solver, seconds=seconds)

@@ -29,7 +29,13 @@ from planner.cost.configuration import (
     LayerChoices,
 )
 from planner.cost.table import bytes_table, cost_table, seconds_table
-from planner.ilp.assembly import instance_of, shapes_of
+from planner.ilp.assembly import (
+    Compared,
+    compared_alike,
+    compared_apart,
+    instance_of,
+    shapes_of,
+)
 from planner.ilp.grouping import picked, ranks_of
 from planner.ilp.instance import Instance
 from planner.ilp.price_blocks import PriceBlocks, ScreenedPrices
@@ -297,10 +303,15 @@ class Pricing:
         self._instances.move_to_end(index)
         return self._instances[index]
 
-    def _made(self, index: int) -> Instance:
+    def instance_apart(self, index: int) -> Instance:
+        """Return the same with all choices that matter where virtual stages hold more or less."""
+        return self._made(index, compared=compared_apart)
+
+    def _made(self, index: int, *, compared: Compared = compared_alike) -> Instance:
         shape = self._shapes[int(self._shape_of[index])]
         sheets, row = self._blocks.row(int(self._price_of[index]))
-        return instance_of(sheets, row, shape, allowed=self._allowed(index))
+        allowed = self._allowed(index)
+        return instance_of(sheets, row, shape, allowed=allowed, compared=compared)
 
     def _allowed(self, index: int) -> Booleans | None:
         """Return which block choices the schedule is searched with, [choices], None if all."""

@@ -63,7 +63,7 @@ def found_of(state: State, *, as_found: bool = False) -> Found:
 
 def _group(state: State, best: Best, *, as_found: bool) -> Group:
     """Return a plan, in its simplest form with the same step if it is not wanted `as_found`."""
-    instance = state.pricing.instance(best.index)
+    instance = best.instance or state.pricing.instance(best.index)
     return Group(
         strategy=strategy_from(
             state,

@@ -25,6 +25,7 @@ from planner.ilp.offering import offer
 from planner.ilp.pricing import Pricing, alike
 from planner.ilp.problem import Problem
 from planner.ilp.reduction import reduction
+from planner.ilp.reopening import reopen
 from planner.ilp.reporting import DEGREES, found_of, shortfalls
 from planner.ilp.result import NotFound, SearchResult, Wanted
 from planner.ilp.scouting import dive, scout, scout_first
@@ -103,6 +104,8 @@ def search(
     if is_whether and cutoff_seconds is None:
         look_for_any(state, _fit)
     proven = _refine(state, on_progress, is_any_welcome=is_any_welcome)
+    if proven and not is_any_welcome:
+        reopen(state)
     if state.frontier.best:
         return found_of(state, as_found=is_any_welcome)
     is_asked_why = not is_any_welcome and cutoff_seconds is None

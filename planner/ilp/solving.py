@@ -199,8 +199,8 @@ def decompose(state: State, index: int, instance: Instance, *, seconds: float) -
         return True
     frontier.keys[index] = max(frontier.keys[index], known.limit)
     state.exact.add(index)
-    if not known.is_taken:
-        frontier.leave_open(index)
+    if not known.is_taken and known.assignment is not None:
+        state.leave_open(index, known.assignment)
     return True
 
 
@@ -240,8 +240,8 @@ def _conclude(state: State, index: int, cutoff: float, optimum: Optimum) -> None
     if optimum.status is Status.OPTIMAL and optimum.step_seconds is not None:
         frontier.keys[index] = max(key, optimum.step_seconds)
         state.exact.add(index)
-        if not taken:
-            frontier.leave_open(index)
+        if not taken and optimum.assignment is not None:
+            state.leave_open(index, optimum.assignment)
     elif optimum.status is Status.INFEASIBLE:
         state.step[index] = state.step.get(index, _FIRST_STEP) * _STEP_GROWTH
         frontier.push(index, cutoff)

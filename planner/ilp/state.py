@@ -10,6 +10,7 @@ from planner.cost.priced import PriceList
 from planner.ilp.bounds import ObjectiveBounds
 from planner.ilp.branching import Branching
 from planner.ilp.frontier import Frontier
+from planner.ilp.instance import Assignment
 from planner.ilp.placing import Placing
 from planner.ilp.pricing import Pricing
 from planner.ilp.problem import Problem
@@ -31,7 +32,8 @@ class State:
     had a limit, `dived_to` the least bound looked into as soon as it was screened, `bounded` how
     many were bounded by themselves, `scouting_at` when to look for good plans out of turn, and
     `has_scouted` whether that was done.
-    `annealing_seconds` is what was spent on annealing cuts. `crowded` are the limits below which
+    `annealing_seconds` is what was spent on annealing cuts, `refused_cuts` where the best relaxed
+    plans are cut that do not fit. `crowded` are the limits below which
     configurations were bounded with others, `price_lists` what layers cost under some of them.
     """
 
@@ -66,8 +68,14 @@ class State:
     has_scouted: bool = False
     milp_count: int = 0
     annealing_seconds: float = 0.0
+    refused_cuts: dict[int, tuple[int, ...]] = field(default_factory=dict)
     crowded: dict[int, float] = field(default_factory=dict)
     price_lists: dict[int, PriceList] = field(default_factory=dict)
+
+    def leave_open(self, index: int, refused: Assignment) -> None:
+        """Take note that the best plan of a configuration does not fit, and of where it is cut."""
+        self.frontier.leave_open(index)
+        self.refused_cuts[index] = refused.cuts
 
     def is_close_enough(self, key: float) -> bool:
         """Return whether no plan, from `key` or left, is better by more than the job accepts."""

@@ -1,0 +1,146 @@
+"""Programs that count virtual stages by themselves find what trying every plan finds."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import combinations_with_replacement, pairwise, product
+
+import numpy as np
+
+from planner.cost.configuration import Floats
+from planner.ilp.apart import Moments
+from planner.ilp.instance import Assignment, Instance, evaluate, fits, load_of_cuts
+from planner.ilp.optimise import Optimum, optimise_apart
+from planner.ilp.solver import SolverName, Status
+from tests.oracle import every_cut
+from tests.small_chains import seeded_instance
+
+SECONDS = 60.0
+PLANS_MOST = 15_000
+ALIKE = 2.0
+MOMENTS = ((4, 0), (3, 1), (1, 3))
+
+
+def moments_of(instance: Instance) -> Moments:
+    """Two virtual stages a rank: at one moment the first holds more, at another the second."""
+    ranks = instance.stage_count
+    return Moments(held=[MOMENTS] * ranks, alike=[ALIKE] * ranks)
+
+
+def plans(instance: Instance) -> Iterator[tuple[Assignment, list[Floats]]]:
+    """Every plan, with what each rank's virtual stages keep of a micro-batch."""
+    pinned = [k for k, kind in enumerate(instance.kinds) if kind.pinned_stage is not None]
+    for cuts in every_cut(instance.block_count, len(instance.holders)):
+        per_stage = [
+            [
+                list(combinations_with_replacement(range(len(instance.kinds[k].choice)), count))
+                for k, count in enumerate(
+                    np.bincount(
+                        instance.block_kinds[first:last], minlength=len(instance.kinds)
+                    ).tolist()
+                )
+            ]
+            for first, last in pairwise(cuts)
+        ]
+        edges = [range(len(instance.kinds[k].choice)) for k in pinned]
+        every = [list(product(*stage)) for stage in per_stage]
+        for chosen in product(*every, *edges):
+            yield taken(instance, cuts, chosen[: len(every)], chosen[len(every) :])
+
+
+def taken(
+    instance: Instance,
+    cuts: tuple[int, ...],
+    stages: tuple[tuple[tuple[int, ...], ...], ...],
+    edges: tuple[int, ...],
+) -> tuple[Assignment, list[Floats]]:
+    """The plan in which virtual stages hold their kinds under such choices."""
+    counts = tuple(
+        np.zeros((instance.stage_count, len(kind.choice)), dtype=np.int64)
+        for kind in instance.kinds
+    )
+    kept = [np.zeros(2) for _ in range(instance.stage_count)]
+    seen = [0] * instance.stage_count
+    for holder, own in zip(instance.holders, stages, strict=True):
+        for k, choices in enumerate(own):
+            for s in choices:
+                counts[k][holder, s] += 1
+                kept[holder][seen[holder]] += instance.kinds[k].kept[holder, s]
+        seen[holder] += 1
+    for k, part, s in ((0, 0, edges[0]), (len(instance.kinds) - 1, 1, edges[1])):
+        rank = instance.kinds[k].pinned_stage
+        assert rank is not None
+        counts[k][rank, s] += 1
+        kept[rank][part] += instance.kinds[k].kept[rank, s]
+    return Assignment(counts=counts, cuts=cuts), kept
+
+
+def plan_count(instance: Instance) -> int:
+    """How many plans there are, about."""
+    widest = max(len(kind.choice) for kind in instance.kinds)
+    cuts = sum(1 for _ in every_cut(instance.block_count, len(instance.holders)))
+    return int(cuts * widest ** (instance.block_count + 2))
+
+
+def least(instance: Instance, loads: list[list[int]] | None = None) -> float:
+    """The least step of plans that fit at every moment, of given loads if any; inf without."""
+    best = float("inf")
+    for assignment, kept in plans(instance):
+        evaluation = evaluate(instance, assignment)
+        more = [max(np.array(MOMENTS) @ own) - ALIKE * own.sum() for own in kept]
+        over = evaluation.memory_bytes + np.maximum(more, 0.0) > instance.capacity_bytes + 1e-9
+        if over.any() or not fits(instance, evaluation):
+            continue
+        if loads is None or load_of_cuts(instance, assignment.cuts) == loads:
+            best = min(best, evaluation.step_seconds)
+    return best
+
+
+def small_ones() -> Iterator[tuple[int, Instance]]:
+    """Instances whose ranks hold two parts of a chain, small enough to try every plan."""
+    for seed in range(400):
+        instance = seeded_instance(seed)
+        if instance.has_several_parts and plan_count(instance) <= PLANS_MOST:
+            yield seed, instance
+
+
+def found(instance: Instance, loads_at: tuple[int, ...] | None = None) -> Optimum:
+    """What the program says without a cutoff."""
+    return optimise_apart(
+        instance,
+        moments_of(instance),
+        cutoff_seconds=None,
+        solver=SolverName.HIGHS,
+        seconds=SECONDS,
+        loads_at=loads_at,
+    )
+
+
+def test_the_optimum_is_that_of_all_plans() -> None:
+    statuses = []
+    for seed, instance in small_ones():
+        best, answer = least(instance), found(instance)
+        statuses.append(answer.status)
+        if np.isfinite(best):
+            assert answer.status is Status.OPTIMAL, seed
+            assert answer.step_seconds is not None
+            assert abs(answer.step_seconds - best) <= 1e-7 * best, seed
+        else:
+            assert answer.status is Status.INFEASIBLE, seed
+    assert statuses.count(Status.OPTIMAL) > 20
+    assert statuses.count(Status.INFEASIBLE) > 5
+
+
+def test_with_given_loads_it_is_that_of_plans_with_these() -> None:
+    compared = 0
+    for seed, instance in small_ones():
+        cuts = next(every_cut(instance.block_count, len(instance.holders)))
+        best = least(instance, load_of_cuts(instance, cuts))
+        answer = found(instance, cuts)
+        if not np.isfinite(best):
+            assert answer.status is Status.INFEASIBLE, seed
+            continue
+        compared += 1
+        assert answer.step_seconds is not None
+        assert abs(answer.step_seconds - best) <= 1e-7 * best, seed
+    assert compared > 10
