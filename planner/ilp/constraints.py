@@ -15,7 +15,7 @@ _BOUND_EASING = 1e-6
 
 
 def constrain(made: Formulation, *, cutoff_seconds: float | None) -> None:
-    """Add every family of rows."""
+    """Add C1 to C9, C8 where there is a cutoff; C10 is added by `planner.ilp.optimise`."""
     placed(made)
     occupied(made)
     pace(made)
@@ -38,7 +38,7 @@ def placed(made: Formulation) -> None:
 
 
 def occupied(made: Formulation) -> None:
-    """C2: least blocks <= sum over free kinds of n[r,k,s] <= most blocks."""
+    """C2: lo_r <= sum over free kinds of n[r,k,s] <= hi_r, the windows of the reduction."""
     free = set(made.instance.free_kinds)
     windows = made.reduction.windows
     for r, columns in enumerate(made.by_stage):
@@ -48,7 +48,7 @@ def occupied(made: Formulation) -> None:
 
 
 def pace(made: Formulation) -> None:
-    """C3: V - rho (sum tau n + what cuts add) >= rho t0_r."""
+    """C3: V >= rho t_r, that is V - rho (sum tau n + what cuts add) >= rho t0_r."""
     instance, unit = made.instance, made.scale.seconds
     repeats = instance.repeat_count
     for r, columns in enumerate(made.by_stage):
@@ -62,7 +62,7 @@ def pace(made: Formulation) -> None:
 
 
 def end(made: Formulation) -> None:
-    """C4: U - sum u n >= u0_r."""
+    """C4: U >= u_r, that is U - sum u n >= u0_r."""
     instance, unit = made.instance, made.scale.seconds
     for r, columns in enumerate(made.by_stage):
         terms: Terms = [(made.largest_end, 1.0)]
@@ -73,11 +73,14 @@ def end(made: Formulation) -> None:
 
 
 def memory(made: Formulation) -> None:
-    """C5: sum mem n + w_0 + sum_l (w_l - w_{l-1}) q[r,l] <= capacity - b0_r.
+    """C5: b_r + W_r <= cap_r.
+
+        sum mem n + what cuts add + sum_{l >= 1} (w_l - w_{l-1}) q[r,l] <= cap_r - b0_r - w_0
 
     q[r,l] is forced to 1 by n[r,k,s] <= most q[r,l] for every choice of level l, and
     q[r,l] <= q[r,l-1]; the largest transient then counts once. most[r,k,s], the bound of the
-    variable itself, is the tightest big-M.
+    variable itself, is the tightest big-M. With virtual stages it is a relaxation, as mem counts
+    activations as if a rank's stages held alike.
     """
     for r in range(made.instance.stage_count):
         _memory_of(made, r)
@@ -125,7 +128,7 @@ def _add_switches(made: Formulation, r: int, levels: list[float]) -> list[int]:
 
 
 def host(made: Formulation) -> None:
-    """C6: sum h n <= host capacity, where any choice uses the host."""
+    """C6: sum h n <= hcap_r, where any choice uses the host."""
     instance = made.instance
     for r, columns in enumerate(made.by_stage):
         capacity = float(instance.host_capacity_bytes[r])
@@ -140,16 +143,16 @@ def host(made: Formulation) -> None:
 
 
 def cutoff(made: Formulation, seconds: float) -> None:
-    """C8: objective <= the cutoff, less what no column carries."""
+    """C8: objective <= Z, less what no column carries."""
     bound = (seconds - constant_fill(made)) / made.scale.seconds
     made.program.require("C8_cutoff", list(made.program.objective), "<=", bound)
 
 
 def bounds(made: Formulation) -> None:
-    """C9: sum phi n, V, U, V + U and the objective at least their bounds.
+    """C9: sum f_r >= S', V >= V', U >= U', V + U >= B', objective >= Z'.
 
-    They are eased by more than the solver's tolerance: rows that hold with equality up to rounding
-    have made HiGHS call feasible programs infeasible.
+    The bounds are eased by 1e-6 of themselves, more than the solver's tolerance: rows that hold
+    with equality up to rounding have made HiGHS call feasible programs infeasible.
     """
     unit = made.scale.seconds / (1.0 - _BOUND_EASING)
     least = made.reduction.bounds
@@ -166,7 +169,12 @@ def bounds(made: Formulation) -> None:
 
 
 def packings(made: Formulation, tables: Tables) -> None:
-    """C10: V + U and V at least the lower hull of the exact packings over a rank's layers."""
+    """C10: V + U >= hull of B_r, V >= rho hull of T_r, each at sum_s n[r,k,s] of the free kind k.
+
+    A row is an edge of the lower convex hull: slope sum_s n + level, less 1e-6 of the unit of
+    seconds. `tables` have lower bounds, exact where packed; only uniform chains on more than one
+    rank have such rows.
+    """
     instance = made.instance
     if not instance.is_uniform or instance.stage_count == 1:
         return

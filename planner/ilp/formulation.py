@@ -1,43 +1,103 @@
 """Formulation: an instance as a mixed-integer program over counts of identical layers.
 
-Sets       r ranks; j virtual stages, each held by one rank; k kinds of layers; s choices of kind k;
-           l levels of transient bytes of a rank; x runs of the chain that a cut may lie in
-Variables  n[r,k,s]  layers of kind k on rank r under choice s            whole, 0 to most[r,k,s]
-           N[j,k]    layers of kind k on virtual stage j                  whole
-           V         largest pace, times the schedule's repeats           >= 0
-           U         largest end                                          >= 0
-           q[r,l]    rank r has a layer of transient level l or above     0/1
-           y[j,x]    the cut behind virtual stage j lies in run x         0/1
-Objective  minimise  sum_r f_r + V + U,   f_r = f0_r + sum phi n
+Sets
+    r   ranks of the pipeline
+    j   virtual stages along the chain, from 0 on; rank r(j) holds j. Cut j lies behind stage j, and
+        there is none behind the last
+    k   kinds of layers. Blocks are of free kinds, and the chain is their order; the embedding and
+        the head are kinds of one layer, each pinned to a rank
+    s   choices of kind k
+    i   places: a cut at place i has the first i blocks of the chain before it
+    x   runs: the longest parts of the chain with one kind and one class, where blocks of a class
+        are those behind which a cut adds the same. A place is in the run of the block before it,
+        so that a cut at the end of a run belongs to that run, and every place is in one
+    l   levels: w_{r,0} < w_{r,1} < ..., the different w of what rank r may hold (most > 0)
 
-C1 placed       every layer of every kind is placed once          -> constraints.placed
-C2 occupied     what a rank holds lies in its window              -> constraints.occupied
-C3 pace         V >= rho t_r,   t_r = t0_r + sum tau n            -> constraints.pace
-C4 end          U >= u0_r + sum u n                               -> constraints.end
-C5 memory       b0_r + sum mem n + transient <= capacity          -> constraints.memory
-C6 host         sum h n <= host capacity                          -> constraints.host
-C7 cuts         kinds follow one another as the chain says        -> cuts.cuts
-C8 cutoff       objective <= the best plan known                  -> constraints.cutoff
-C9 bounds       sum_r f_r, V, U, V + U and all >= their bounds    -> constraints.bounds
-C10 packings    V + U and V >= the exact best of a rank by its number of layers
-                                                                  -> constraints.packings
+Numbers (indices [r,k,s] are left out of tau, phi, u, mem, w and h)
+    symbol       meaning                                   unit             of Instance
+    rho          times that the largest pace is in a step  1                repeat_count
+    t0_r         pace of rank r by itself                  s a micro-batch  stage_pace
+    f0_r, u0_r   its fill and drain, its end of a step     s                stage_fill, _end
+    b0_r         what it holds by itself                   bytes            stage_bytes
+    cap_r        capacity of the rank's device             bytes            capacity_bytes
+    hcap_r       capacity of its host                      bytes            host_capacity_bytes
+    r(j)         the rank that holds virtual stage j                        holders
+    L_k          layers of kind k                          layers           kinds[k].count
+    tau          pace of a layer                           s a micro-batch  kinds[k].pace
+    phi, u       its fill and drain, its end of a step     s                .fill, .end
+    mem          its bytes with the activations in flight  bytes            .memory
+    w            its transient: only the largest counts    bytes            .transient
+    h            its bytes on the host                     bytes            .host
+    C_k(i)       layers of kind k before place i           layers           prefix_counts
+    c(x)         class of run x                                             runs
+    dt[j,c]      what cut j adds to each neighbour's pace  s a micro-batch  extras.pace
+    df[j,c]      what it adds to each neighbour's fill     s                extras.fill
+    d1, d2[j,c]  bytes it adds on r(j) and on r(j+1)       bytes            .first_, .second_bytes
+What a cut adds is beyond its cheapest place, and is nothing where `extras` is None.
 
-With M[j,k] = sum_{j' <= j} N[j',k] layers of kind k before the cut behind j, and [a,b] the places
-of a cut in run x, a cut in run x has C_k(a) <= M[j,k] <= C_k(b), where C_k(i) counts the layers of
-kind k among the first i: equality for all kinds but the run's own. y picks the run. With one kind
-of block there is nothing to order and neither N, y nor C7. Where every rank holds one virtual
-stage, N[j,k] is sum_s n[r,k,s] and no variable.
+Of `planner.ilp.reduction`, which cuts off no plan below the cutoff Z and turns programs that take
+minutes into ones that take less than a second:
+    most[r,k,s]        most layers; of a pinned kind 1 at the most on its rank and 0 on all others
+    lo_r, hi_r         window of rank r: its blocks, of all free kinds together
+    a[j,x], b[j,x]     first and last place of run x within the window of cut j (`cut_windows`)
+    S', V', U', B', Z' bounds of sum f_r, V, U, V + U and of the objective
 
-Where cuts differ in what travels over them, y also carries what a cut in run x adds to the pace,
-the fill and the bytes of both neighbours (C3, C5 and the objective).
+Variables
+    n[r,k,s]  layers of kind k on rank r under choice s          whole, 0 to most[r,k,s]
+    V, U      rho times the largest pace; the largest end        >= 0
+    q[r,l]    rank r may have a layer of level l or above        0/1, for l >= 1
+    N[j,k]    layers of free kind k on virtual stage j           whole, 0 to L_k
+    y[j,x]    cut j lies in run x of those in its window         0/1; 1 if x is the only one
 
-most, the windows and the bounds come from `planner.ilp.reduction`, the packings from
-`planner.ilp.sharpening`: they cut off no plan below the cutoff, and turn programs that take minutes
-into programs that take less than a second.
+Objective  minimise  sum_r f_r + V + U,  where
+    sum_r f_r = sum_r f0_r + sum phi n + 2 sum_{j,x} df[j,c(x)] y[j,x]
+    t_r = t0_r + sum_{k,s} tau n + sum_{j: r(j) = r} D_j + sum_{j: r(j+1) = r} D_j,
+          D_j = sum_x dt[j,c(x)] y[j,x]
+    u_r = u0_r + sum_{k,s} u n
+    b_r = b0_r + sum_{k,s} mem n + sum_{j: r(j) = r} sum_x d1[j,c(x)] y[j,x]
+          + sum_{j: r(j+1) = r} sum_x d2[j,c(x)] y[j,x]
+    W_r = w_{r,0} + sum_{l >= 1} (w_{r,l} - w_{r,l-1}) q[r,l]
 
-Seconds are scaled so that the cutoff is 1, bytes so that the capacity is 1: coefficients stay
-within about six orders of magnitude. V stands in for rho T so that the solver's tolerance on C3 is
-one on the step itself, and not rho times as much.
+C1  placed    sum_{r,s} n[r,k,s] = L_k                                      -> constraints.placed
+C2  occupied  lo_r <= sum_{free k, s} n[r,k,s] <= hi_r                      -> constraints.occupied
+C3  pace      V >= rho t_r                                                  -> constraints.pace
+C4  end       U >= u_r                                                      -> constraints.end
+C5  memory    b_r + W_r <= cap_r,  q[r,l] <= q[r,l-1] for l >= 2,           -> constraints.memory
+              n[r,k,s] <= most[r,k,s] q[r,l] where w = w_{r,l} and l >= 1
+C6  host      sum_{k,s} h n[r,k,s] <= hcap_r                                -> constraints.host
+C7  cuts      sum_x y[j,x] = 1,                                             -> cuts.cuts
+              sum_x C_k(a[j,x]) y[j,x] <= M[j,k] <= sum_x C_k(b[j,x]) y[j,x],
+              sum_{j: r(j) = r} N[j,k] = sum_s n[r,k,s],  sum_k N[j,k] >= 1
+              with M[j,k] = sum_{j' <= j} N[j',k] and k free
+C8  cutoff    objective <= Z                                                -> constraints.cutoff
+C9  bounds    sum f_r >= S', V >= V', U >= U', V + U >= B', objective >= Z' -> constraints.bounds
+C10 packings  V + U >= hull of B_r at sum_s n[r,k,s], V >= rho hull of T_r  -> constraints.packings
+
+C5: such a layer forces q to be 1; w_{r,0} is needed in any case, as no rank is empty. Where ranks
+hold several virtual stages C5 is a relaxation: mem has activations as if the stages of a rank held
+alike. The cost model decides what fits when a plan is offered (`planner.ilp.offering`); where it
+refuses, the bound stays and the certificate says the gap. Where a solver's tolerance lets a plan
+slip past cap or hcap, `optimise` asks again with both less, by 1e-5 of them at the most.
+
+C7: M[j,k] layers of kind k lie before cut j. Within a run C_k differs for the run's own kind alone:
+for all others M is certain. Where ranks hold one virtual stage each, in their order, N[j,k] is
+sum_s n[j,k,s] and no variable; the rows of its sums are C2 and not needed. In a uniform instance
+(one free kind and no extras: `Instance.is_uniform`) only numbers matter: no N, y or C7.
+
+C8: Z is the smaller of key (1 + step) and the limit (`solving._cutoff`): the key is what is proven
+of the configuration, the limit what its plans must be below to matter. There is no C8 where there
+is no Z, nor where the program is only relaxed (`optimise.enumerated`).
+
+C9, C10 are eased: bounds by 1e-6 of themselves, packings by 1e-6 of the unit of seconds. C10 is
+added behind all others, in `optimise`, for a uniform chain on more than one rank whose ranks were
+packed (`planner.ilp.sharpening`): B_r(n) and T_r(n) are lower bounds of rho t_r + u_r and of t_r of
+a rank with n blocks, exact where that n was packed. Each edge of their lower convex hulls over n is
+a row, a lone point a level. T_r is left out where B_r says more.
+
+The unit of seconds is Z, or sum_k L_k max tau where there is none; that of bytes is the largest
+cap_r, on hosts hcap_r: coefficients stay within about six orders of magnitude. V stands in for
+rho T so that the solver's tolerance on C3 is one on the step itself, and not rho times as much. The
+constants of the objective are left out of it, and taken off the right-hand sides of C8 and C9.
 """
 
 from __future__ import annotations
@@ -62,9 +122,9 @@ class Scale:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CutSegment:
-    """A cut in one run of the chain: places first to last; `column` is y, None if it is certain.
+    """A cut in one run of the chain: places a to b are `first` to `last`, c(x) is `group`.
 
-    `group` is the class of the run's blocks, which says what the cut adds.
+    `column` is y[j,x], None if the run is certain.
     """
 
     first: int
@@ -75,7 +135,11 @@ class CutSegment:
 
 @dataclass(slots=True, kw_only=True)
 class Formulation:
-    """The program of an instance with the meaning of its columns."""
+    """The program of an instance with the meaning of its columns.
+
+    `layers` are n[r,k,s], `by_stage` the same by rank as (k, s, column), `held` N[j,k]; `segments`
+    the runs x of every cut j; `repeated_pace` is V and `largest_end` U.
+    """
 
     instance: Instance
     reduction: Reduction
@@ -113,11 +177,11 @@ def _add_layers(made: Formulation) -> None:
 
 
 def _add_cuts(made: Formulation) -> None:
-    """Add y[j,x] for the runs that each cut may lie in, and N[j,k] where ranks hold several j."""
+    """Add y[j,x] for the runs that each cut may lie in, and N[j,k] unless ranks hold one j each."""
     instance = made.instance
     first, last = cut_windows(made)
-    for j in range(1, len(instance.holders)):
-        made.segments.append(_segments(made, j, int(first[j]), int(last[j])))
+    for j in range(len(instance.holders) - 1):
+        made.segments.append(_segments(made, j, int(first[j + 1]), int(last[j + 1])))
     if instance.is_in_order:
         return
     for j in range(len(instance.holders)):
@@ -129,7 +193,11 @@ def _add_cuts(made: Formulation) -> None:
 
 
 def cut_windows(made: Formulation) -> tuple[np.ndarray, np.ndarray]:
-    """Return the earliest and latest place of every cut, [virtual stages + 1]."""
+    """Return the earliest and latest place of every cut, [virtual stages + 1].
+
+    Cut j has index j + 1, behind the start of the chain; windows of the reduction come first, then
+    those of the instance, else there is a block on every virtual stage.
+    """
     cuts = made.reduction.windows.cuts
     if cuts is not None:
         return cuts[0], cuts[1]
@@ -138,16 +206,16 @@ def cut_windows(made: Formulation) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _segments(made: Formulation, j: int, earliest: int, latest: int) -> list[CutSegment]:
-    """Return the runs that a cut between `earliest` and `latest` may lie in.
+    """Return the runs that cut j, between `earliest` and `latest`, may lie in.
 
     A cut at the end of a run belongs to it, so that every place is in one run.
     """
-    found: list[tuple[int, int, int]] = []
+    found: list[tuple[int, int, int, int]] = []
     start = 0
-    for group, count in made.instance.runs:
+    for x, (group, count) in enumerate(made.instance.runs):
         first, last = max(start + 1, earliest), min(start + count, latest)
         if first <= last:
-            found.append((first, last, group))
+            found.append((x, first, last, group))
         start += count
     certain = len(found) == 1
     return [
@@ -157,21 +225,21 @@ def _segments(made: Formulation, j: int, earliest: int, latest: int) -> list[Cut
             group=group,
             column=None
             if certain
-            else made.program.add(Variable(name=f"y[{j},{first}]", upper=1.0, is_integer=True)),
+            else made.program.add(Variable(name=f"y[{j},{x}]", upper=1.0, is_integer=True)),
         )
-        for first, last, group in found
+        for x, first, last, group in found
     ]
 
 
 def _add_objective(made: Formulation) -> None:
-    """Minimise sum phi n + V + U; the constant sum of f0 is left out."""
+    """Minimise sum phi n + 2 sum df y + V + U; what no column carries is left out."""
     instance, unit = made.instance, made.scale.seconds
     for (r, k, s), column in made.layers.items():
         made.program.objective.append((column, float(instance.kinds[k].fill[r, s]) / unit))
     if instance.extras is not None:
-        for place, segments in enumerate(made.segments):
+        for j, segments in enumerate(made.segments):
             for segment in segments:
-                extra = 2.0 * float(instance.extras.fill[place, segment.group]) / unit
+                extra = 2.0 * float(instance.extras.fill[j, segment.group]) / unit
                 if segment.column is not None and extra:
                     made.program.objective.append((segment.column, extra))
     made.program.objective.append((made.repeated_pace, 1.0))
@@ -179,11 +247,11 @@ def _add_objective(made: Formulation) -> None:
 
 
 def constant_fill(made: Formulation) -> float:
-    """Return the seconds of the objective that no column carries."""
+    """Return sum f0_r and 2 df of the cuts whose run is certain: what no column carries."""
     total = float(made.instance.stage_fill.sum())
     extras = made.instance.extras
     if extras is not None:
-        for place, segments in enumerate(made.segments):
+        for j, segments in enumerate(made.segments):
             if segments[0].column is None:
-                total += 2.0 * float(extras.fill[place, segments[0].group])
+                total += 2.0 * float(extras.fill[j, segments[0].group])
     return total
