@@ -48,6 +48,7 @@ Variables
     q[r,l]    rank r may have a layer of level l or above        0/1, for l >= 1
     N[j,k]    layers of free kind k on virtual stage j           whole, 0 to L_k
     y[j,x]    cut j lies in run x of those in its window         0/1; 1 if x is the only one
+    m[j,k,s]  layers of free kind k on virtual stage j under s   whole; with C11 only
 
 Objective  minimise  sum_r f_r + V + U,  where
     sum_r f_r = sum_r f0_r + sum phi n + 2 sum_{j,x} df[j,c(x)] y[j,x]
@@ -72,11 +73,17 @@ C7  cuts      sum_x y[j,x] = 1,                                             -> c
 C8  cutoff    objective <= Z                                                -> constraints.cutoff
 C9  bounds    sum f_r >= S', V >= V', U >= U', V + U >= B', objective >= Z' -> constraints.bounds
 C10 packings  V + U >= hull of B_r at sum_s n[r,k,s], V >= rho hull of T_r  -> constraints.packings
+C11 apart     sum_{j: r(j) = r} m[j,k,s] = n[r,k,s],  sum_s m[j,k,s] = N[j,k],   -> apart.apart
+              b_r + W_r + sum_{j: r(j) = r} (H_j - g_r) K_j <= cap_r for every moment H of r
+              with K_j = sum_{k,s} kept m[j,k,s], and the pinned layers of stage j
 
 C5: such a layer forces q to be 1; w_{r,0} is needed in any case, as no rank is empty. Where ranks
 hold several virtual stages C5 is a relaxation: mem has activations as if the stages of a rank held
-alike. The cost model decides what fits when a plan is offered (`planner.ilp.offering`); where it
-refuses, the bound stays and the certificate says the gap. Where a solver's tolerance lets a plan
+alike. The cost model decides what fits when a plan is offered (`planner.ilp.offering`). Where it
+refuses the best, a further program has C11 (`planner.ilp.reopening`): `kept` is what a layer keeps
+of a micro-batch, which mem has g_r times, and H_j how many virtual stage j holds at a moment when
+rank r may hold most (`planner.cost.holdings`). What time leaves open then is the gap that the
+certificate says. Where a solver's tolerance lets a plan
 slip past cap or hcap, `optimise` asks again with both less, by 1e-5 of them at the most.
 
 C7: M[j,k] layers of kind k lie before cut j. Within a run C_k differs for the run's own kind alone:
