@@ -17,7 +17,7 @@ def main() -> int:
     """Run the benchmarks and return 1 if one of them failed."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     parser.add_argument("--write", action="store_true", help="into docs/planning-speed.md")
-    for peer in ("calculon", "sailor", "galvatron"):
+    for peer in ("calculon", "sailor", "galvatron", "autoparallel"):
         parser.add_argument(f"--{peer}", metavar="PATH", help="a checkout of it to run beside")
         parser.add_argument(f"--{peer}-python", metavar="PYTHON", help="an interpreter for it")
     options = parser.parse_args()

@@ -19,6 +19,7 @@ from benchmarks.memory import peak_resident_bytes
 from benchmarks.question import (
     LLAMA_2_7B,
     LLAMA_2_7B_IN_24_GIB,
+    LLAMA_8B,
     OPT_350M,
     SMALL_MEMORY_GIB,
     Question,
@@ -30,9 +31,12 @@ REPEAT_COUNT = 5
 SAMPLE_SECONDS = 30.0
 START_SECONDS_LIMIT = 120.0
 GALVATRON_SECONDS_LIMIT = 360.0
+AUTOPARALLEL_SECONDS_LIMIT = 360.0
 CALCULON_DRIVER = Path(__file__).with_name("calculon_driver.py")
 SAILOR_DRIVER = Path(__file__).with_name("sailor_driver.py")
 GALVATRON_DRIVER = Path(__file__).with_name("galvatron_driver.py")
+AUTOPARALLEL_DRIVER = Path(__file__).with_name("autoparallel_driver.py")
+AUTOPARALLEL_SEQUENCE_COUNT = 16
 SYSTEM = Path("systems") / "a100_80g.json"
 DEVICE_COUNT = 8
 
@@ -63,6 +67,16 @@ def beside_galvatron(checkout: str | None, python: str | None) -> Measurement:
     if checkout is None:
         return Measurement(seconds=0.0, skipped=True, note="skipped: give --galvatron PATH")
     return _beside(LLAMA_2_7B_IN_24_GIB, lambda: _galvatron(checkout, python or sys.executable))
+
+
+def beside_autoparallel(checkout: str | None, python: str | None) -> Measurement:
+    """Return our time to plan Llama-3-8B on eight H100 beside AutoParallel's.
+
+    It has no micro-batches: it places the operators of one step of two sequences a device.
+    """
+    if checkout is None:
+        return Measurement(seconds=0.0, skipped=True, note="skipped: give --autoparallel PATH")
+    return _beside(LLAMA_8B, lambda: _autoparallel(checkout, python or sys.executable))
 
 
 def _beside(asked: Question, peer: Callable[[], tuple[float, str]]) -> Measurement:
@@ -108,6 +122,25 @@ def _galvatron(checkout: str, python: str) -> tuple[float, str]:
     answer = "that nothing fits" if rate is None else f"{rate:.1f} sequences/s by its own profiles"
     return found["seconds"], (
         f"Galvatron answers {answer}, a fifth of the memory kept free, without proof"
+    )
+
+
+def _autoparallel(checkout: str, python: str) -> tuple[float, str]:
+    numbers = (DEVICE_COUNT, AUTOPARALLEL_SEQUENCE_COUNT, LLAMA_8B.sequence_length)
+    found = _answer(
+        [python, str(AUTOPARALLEL_DRIVER), checkout, *map(str, numbers)],
+        name=f"AutoParallel at {checkout}",
+        seconds_limit=AUTOPARALLEL_SECONDS_LIMIT,
+    )
+    build, solve = found["build_seconds"], found["solve_seconds"]
+    objective = found["objective_microseconds"] / 1e6
+    answer = "solves" if found["solved"] else "does not solve"
+    return build + solve, (
+        f"AutoParallel {answer} one program of {found['variable_count']} variables, "
+        f"objective {objective:.3f} s for {AUTOPARALLEL_SEQUENCE_COUNT} sequences "
+        f"(build {build:.1f} s, solve {solve:.1f} s, after {found['trace_seconds']:.1f} s of "
+        f"tracing): each operator's sharding on a line of {DEVICE_COUNT}, no pipeline, "
+        "no micro-batches"
     )
 
 

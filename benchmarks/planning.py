@@ -18,7 +18,12 @@ from typing import Any
 from benchmarks.machine import machine, machine_line
 from benchmarks.measurement import PEAK_BYTES_BAR, Measurement
 from benchmarks.page import PAGE, put
-from benchmarks.peers import beside_calculon, beside_galvatron, beside_sailor
+from benchmarks.peers import (
+    beside_autoparallel,
+    beside_calculon,
+    beside_galvatron,
+    beside_sailor,
+)
 from benchmarks.rows import ROWS
 from planner.units import format_seconds
 
@@ -28,6 +33,7 @@ PEER_ROWS = {
     "calculon-offload": "the same, with offload",
     "sailor": "OPT-350M on 128 A100 40 GB, beside Sailor",
     "galvatron": "Llama-2-7B on 8 A800 of 24 GiB, beside Galvatron",
+    "autoparallel": "Llama-3-8B on 8 H100, beside AutoParallel",
 }
 TITLES = {name: row[0] for name, row in ROWS.items()} | PEER_ROWS
 PEER_OPTIONS = (
@@ -37,6 +43,8 @@ PEER_OPTIONS = (
     "sailor_python",
     "galvatron",
     "galvatron_python",
+    "autoparallel",
+    "autoparallel_python",
 )
 
 
@@ -86,6 +94,14 @@ def _options() -> argparse.Namespace:
         help="the interpreter that it was built for, with what its search imports",
     )
     parser.add_argument(
+        "--autoparallel", metavar="PATH", help="a checkout of AutoParallel to run beside"
+    )
+    parser.add_argument(
+        "--autoparallel-python",
+        metavar="PYTHON",
+        help="an interpreter that has what it imports: torch, numpy, pulp (default: this one)",
+    )
+    parser.add_argument(
         "--seconds-limit",
         type=float,
         default=ROW_SECONDS_LIMIT,
@@ -106,6 +122,8 @@ def _work(name: str, options: argparse.Namespace) -> Callable[[], Measurement]:
         return lambda: beside_sailor(options.sailor, options.sailor_python)
     if name == "galvatron":
         return lambda: beside_galvatron(options.galvatron, options.galvatron_python)
+    if name == "autoparallel":
+        return lambda: beside_autoparallel(options.autoparallel, options.autoparallel_python)
     offload = name == "calculon-offload"
     return lambda: beside_calculon(options.calculon, options.calculon_python, offload=offload)
 
