@@ -142,17 +142,16 @@ def _fitted(
 
 def _content(source: str) -> bytes:
     from planner.importers.discovered import TEXT_LIMIT
+    from planner.schema.files import file_content, readable
 
-    try:
-        if source == "-":
-            return sys.stdin.buffer.read(TEXT_LIMIT + 1)
-        with Path(source).open("rb") as file:
-            return file.read(TEXT_LIMIT + 1)
-    except (OSError, ValueError) as error:
-        reason = error.strerror if isinstance(error, OSError) else str(error)
-        raise InputError(
-            f"cannot be read: {reason}", field="--from", value=source, remedy="give a readable file"
-        ) from None
+    if source != "-":
+        return file_content(
+            Path(source),
+            bytes_limit=TEXT_LIMIT,
+            too_large="give the output of one command alone",
+        )
+    with readable(Path("standard input")):
+        return sys.stdin.buffer.read(TEXT_LIMIT + 1)
 
 
 def _checked(form: str | None) -> ClusterFormat | None:

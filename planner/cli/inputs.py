@@ -123,21 +123,10 @@ def _strategy(fields: dict[str, Any], *, source: str) -> Strategy:
 
 
 def _lines(path: Path) -> list[tuple[int, bytes]]:
-    try:
-        size = path.stat().st_size
-        if size > STRATEGIES_BYTES_LIMIT:
-            raise DocumentError(
-                f"file is larger than {STRATEGIES_BYTES_LIMIT} bytes",
-                field=str(path),
-                value=f"{size} bytes",
-                remedy="split it into several files",
-            )
-        content = path.read_bytes()
-    except FileNotFoundError:
-        raise DocumentError("no such file", field=str(path), remedy="check the path") from None
-    except OSError as error:
-        raise DocumentError(
-            f"cannot be read: {error.strerror}", field=str(path), remedy="give a readable file"
-        ) from None
+    from planner.schema.files import file_content
+
+    content = file_content(
+        path, bytes_limit=STRATEGIES_BYTES_LIMIT, too_large="split it into several files"
+    )
     numbered = enumerate(content.splitlines(), start=1)
     return [(number, line) for number, line in numbered if line.strip()]

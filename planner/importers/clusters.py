@@ -13,6 +13,7 @@ from planner.errors import InputError
 from planner.importers.discovered import TEXT_LIMIT
 from planner.schema.cluster import DEVICE_LIMIT, Cluster, NodeGroup
 from planner.schema.document import read_fields
+from planner.schema.files import file_content
 
 _SHORT_FORM = re.compile(r"(?:(-?[0-9]{1,9})x)?(-?[0-9]{1,9})x([A-Za-z][A-Za-z0-9._-]{0,60})")
 _DOCUMENTS = frozenset({".json", ".yaml", ".yml"})
@@ -45,8 +46,7 @@ def _read_file(path: Path) -> tuple[JsonValue, Cluster, tuple[str, ...]]:
         read_fields(path)  # says that it is one
     from planner.importers.cluster_formats import cluster_from_output  # noqa: PLC0415
 
-    with path.open("rb") as file:
-        content = file.read(TEXT_LIMIT + 1)
+    content = file_content(path, bytes_limit=TEXT_LIMIT, too_large="give one command's output")
     found = cluster_from_output(content, source=str(path))
     return found.cluster.model_dump(mode="json"), found.cluster, found.notes
 

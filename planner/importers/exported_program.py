@@ -20,6 +20,7 @@ from typing import Any
 from planner.errors import DocumentError, UnsupportedModelError
 from planner.importers.exported_parts import Part, measured
 from planner.importers.exported_tensors import Tensors
+from planner.schema.files import check_kind, readable
 from planner.schema.model import BlockRun, ModelGraph
 
 MODEL_BYTES_LIMIT = 64 * 2**20
@@ -69,6 +70,8 @@ def _program(path: Path) -> object:
 
     A size is believed only as far as that many bytes are read.
     """
+    with readable(path):
+        check_kind(path.stat().st_mode, path, pipes=False)
     try:
         with zipfile.ZipFile(path) as archive:
             entries = archive.infolist()
@@ -81,8 +84,6 @@ def _program(path: Path) -> object:
                 )
             with archive.open(found[0]) as file:
                 content = file.read(MODEL_BYTES_LIMIT + 1)
-    except FileNotFoundError:
-        raise DocumentError("no such file", field=str(path), remedy="check the path") from None
     except (OSError, zipfile.BadZipFile, NotImplementedError, RuntimeError, EOFError) as error:
         raise DocumentError(
             f"is no readable archive: {error}",

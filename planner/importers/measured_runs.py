@@ -8,6 +8,7 @@ from pathlib import Path
 
 from planner.errors import DocumentError
 from planner.schema.document import DOCUMENT_BYTES_LIMIT, parse_fields
+from planner.schema.files import check_kind, readable
 from planner.schema.measured_run import MeasuredRun
 
 
@@ -55,26 +56,20 @@ def file_digest(path: Path) -> str:
 
 
 def _numbered_lines(path: Path) -> Iterator[tuple[int, bytes]]:
-    try:
-        with path.open("rb") as lines:
-            number = 0
-            while line := lines.readline(DOCUMENT_BYTES_LIMIT + 1):
-                number += 1
-                if len(line) > DOCUMENT_BYTES_LIMIT:
-                    raise DocumentError(
-                        f"is longer than {DOCUMENT_BYTES_LIMIT} bytes",
-                        field=f"{path} line {number}",
-                        remedy="write one run a line",
-                    )
-                if line.strip():
-                    yield number, line
-    except FileNotFoundError:
-        raise DocumentError("no such file", field=str(path), remedy="check the path") from None
-    except (OSError, ValueError) as error:
-        reason = error.strerror if isinstance(error, OSError) else str(error)
-        raise DocumentError(
-            f"cannot be read: {reason}", field=str(path), remedy="give a readable file"
-        ) from None
+    with readable(path):
+        check_kind(path.stat().st_mode, path, pipes=False)  # it is read more than once
+    with readable(path), path.open("rb") as lines:
+        number = 0
+        while line := lines.readline(DOCUMENT_BYTES_LIMIT + 1):
+            number += 1
+            if len(line) > DOCUMENT_BYTES_LIMIT:
+                raise DocumentError(
+                    f"is longer than {DOCUMENT_BYTES_LIMIT} bytes",
+                    field=f"{path} line {number}",
+                    remedy="write one run a line",
+                )
+            if line.strip():
+                yield number, line
 
 
 def _placed(error: DocumentError, number: int) -> DocumentError:

@@ -27,6 +27,7 @@ from planner.importers.training_megatron import read_megatron
 from planner.importers.training_nemo import is_nemo, read_nemo
 from planner.importers.training_torchtitan import read_torchtitan_python, read_torchtitan_toml
 from planner.schema.document import DOCUMENT_BYTES_LIMIT, parse_fields
+from planner.schema.files import file_content
 from planner.schema.strategy import Strategy
 
 _FLAG = re.compile(r"(?:^|\s)--[a-z][a-z0-9-]+", re.MULTILINE)
@@ -132,24 +133,12 @@ def _megatron_arguments(fields: Mapping[str, Any]) -> str:
 
 
 def _text(path: Path) -> str:
+    content = file_content(
+        path, bytes_limit=DOCUMENT_BYTES_LIMIT, too_large="give the configuration alone"
+    )
     try:
-        size = path.stat().st_size
-        if size > DOCUMENT_BYTES_LIMIT:
-            raise DocumentError(
-                f"file is larger than {DOCUMENT_BYTES_LIMIT} bytes",
-                field=str(path),
-                value=f"{size} bytes",
-                remedy="give the configuration alone",
-            )
-        return path.read_bytes().decode("utf-8-sig")
-    except FileNotFoundError:
-        raise DocumentError("no such file", field=str(path), remedy="check the path") from None
+        return content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise DocumentError(
             "is not UTF-8 text", field=str(path), value=f"byte {error.start}", remedy=_REMEDY
-        ) from None
-    except (OSError, ValueError) as error:
-        reason = error.strerror if isinstance(error, OSError) else str(error)
-        raise DocumentError(
-            f"cannot be read: {reason}", field=str(path), remedy="give a readable file"
         ) from None

@@ -24,6 +24,7 @@ from pydantic import (
 )
 
 from planner.errors import DocumentError
+from planner.schema.files import file_content
 from planner.units import parse_bytes, parse_seconds
 
 DOCUMENT_BYTES_LIMIT = 4 * 2**20
@@ -157,27 +158,11 @@ def read_fields(path: Path) -> dict[str, Any]:
     """Return the mapping in the JSON or YAML file at `path`.
 
     Raises:
-        DocumentError: if it is missing, a directory, larger than the limit, or malformed.
+        DocumentError: if it is missing, no file or pipe, larger than the limit, or malformed.
     """
-    try:
-        size = path.stat().st_size
-        if size > DOCUMENT_BYTES_LIMIT:
-            raise DocumentError(
-                f"file is larger than {DOCUMENT_BYTES_LIMIT} bytes",
-                field=str(path),
-                value=f"{size} bytes",
-                remedy="give the configuration alone, without weights or vocabulary",
-            )
-        content = path.read_bytes()
-    except FileNotFoundError:
-        raise DocumentError(
-            "no such file", field=str(path), remedy="check the path or use a known name"
-        ) from None
-    except (OSError, ValueError) as error:
-        reason = error.strerror if isinstance(error, OSError) else str(error)
-        raise DocumentError(
-            f"cannot be read: {reason}", field=str(path), remedy="give a readable file"
-        ) from None
+    content = file_content(
+        path, bytes_limit=DOCUMENT_BYTES_LIMIT, missing="check the path or use a known name"
+    )
     return parse_fields(content, source=str(path), yaml_allowed=path.suffix in {".yaml", ".yml"})
 
 

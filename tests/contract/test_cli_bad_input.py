@@ -256,3 +256,7 @@ def test_error_as_json_goes_to_stdout():
     assert fields["error"]["remedy"]
     assert done.stderr.startswith("error: ")
     assert done.exit_code == 1
+
+
+def test_job_without_an_end():
+    refused(run_command("plan", MODEL, CLUSTER, "--job", "/dev/zero"), "/dev/zero", "is no file")

@@ -64,7 +64,7 @@ def test_json_on_stdout_is_the_cluster(tmp_path, capsys):
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["--from", "missing.txt"], "cannot be read"),
+        (["--from", "missing.txt"], "missing.txt: no such file"),
         (["--from", str(SAMPLES / "topo-nvlink.txt")], "--device"),
         (["--from", str(SAMPLES / "topo-nvlink.txt"), "--device", "h101"], "no profile is known"),
         (["--from", str(SAMPLES / "nodes.json"), "--format", "toml"], "no format"),
