@@ -25,6 +25,7 @@ from pydantic import (
 
 from planner.errors import DocumentError
 from planner.schema.files import file_content
+from planner.schema.json_text import from_json
 from planner.units import parse_bytes, parse_seconds
 
 DOCUMENT_BYTES_LIMIT = 4 * 2**20
@@ -171,7 +172,7 @@ def parse_fields(content: bytes, *, source: str, yaml_allowed: bool = False) -> 
 
     Raises:
         DocumentError: if it is too large, not UTF-8, malformed, nested too deep, not a mapping,
-            or has a number that is not finite or text that is not Unicode.
+            has a field twice, or has a number that is not finite or text that is not Unicode.
     """
     if len(content) > DOCUMENT_BYTES_LIMIT:
         raise DocumentError(
@@ -194,7 +195,7 @@ def parse_fields(content: bytes, *, source: str, yaml_allowed: bool = False) -> 
 def _decoded(content: bytes, *, source: str, yaml_allowed: bool) -> object:
     try:
         text = content.decode("utf-8-sig")
-        fields = _from_yaml(text, source=source) if yaml_allowed else json.loads(text)
+        fields = _from_yaml(text, source=source) if yaml_allowed else from_json(text, source=source)
         check_values(fields, source=source)
     except UnicodeDecodeError as error:
         problem, where = "is not UTF-8 text", f"byte {error.start}"

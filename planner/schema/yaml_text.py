@@ -11,14 +11,20 @@ from typing import Any
 import yaml
 
 from planner.errors import DocumentError
+from planner.schema.json_text import repeated_field
 
 EXPANDED_LIMIT = 100_000
 """How many values a document may have where aliases are written out; Kubernetes' have thousands."""
+_MERGE = "tag:yaml.org,2002:merge"
 _CHARACTERS = 100  # of a text that count as a value more
 
 
+class _RepeatedError(yaml.MarkedYAMLError):
+    """A mapping has a field twice; what it merges from others does not count."""
+
+
 class _CountingLoader(yaml.SafeLoader):
-    """Safe YAML whose aliases, written out, come to no more than `EXPANDED_LIMIT` values."""
+    """Safe YAML without repeated fields, whose aliases stand for `EXPANDED_LIMIT` values at most."""
 
     has_aliases = False
 
@@ -26,6 +32,16 @@ class _CountingLoader(yaml.SafeLoader):
         if self.check_event(yaml.AliasEvent):
             self.has_aliases = True
         return super().compose_node(parent, index)
+
+    def compose_mapping_node(self, anchor: Any) -> yaml.MappingNode:
+        node = super().compose_mapping_node(anchor)
+        seen = set()
+        for name, _ in node.value:
+            if isinstance(name, yaml.ScalarNode) and name.tag != _MERGE:
+                if (name.tag, name.value) in seen:
+                    raise _RepeatedError(problem=name.value, problem_mark=name.start_mark)
+                seen.add((name.tag, name.value))
+        return node
 
     def get_single_node(self) -> yaml.Node | None:
         node = super().get_single_node()
@@ -71,12 +87,15 @@ def from_yaml(text: str, *, source: str) -> object:
     No part of it is the same object as another: each alias has its own copy.
 
     Raises:
-        DocumentError: if it is malformed, or its aliases stand for too much.
+        DocumentError: if it is malformed, has a field twice, or its aliases stand for too much.
         RecursionError: if it is nested too deep.
         ValueError: if it has a number or a date that is none.
     """
     try:
         return _read(text)
+    except _RepeatedError as error:
+        where = None if error.problem_mark is None else f"line {error.problem_mark.line + 1}"
+        raise repeated_field(str(error.problem), source=source, where=where) from None
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         raise DocumentError(

@@ -42,6 +42,33 @@ def test_bytes_over_the_limit_are_refused():
     assert "larger than" in str(failure_of(b" " * (DOCUMENT_BYTES_LIMIT + 1)))
 
 
+@pytest.mark.parametrize("yaml_allowed", [False, True])
+@pytest.mark.parametrize(
+    ("content", "field"),
+    [
+        (b'{"batch": 64,\n "batch": 8}', "batch"),
+        (b'{"runs": [{"a": 1}, {"b": {"c": 1, "c": 1}}]}', "c"),
+    ],
+)
+def test_a_field_that_is_given_twice_is_named(content, field, yaml_allowed):
+    error = failure_of(content, yaml_allowed=yaml_allowed)
+    assert error.problem == "is given twice in it"
+    assert error.field.split(".")[-1] == field
+
+
+def test_a_field_given_twice_in_json_is_named_by_its_path():
+    assert failure_of(b'{"runs": [{}, {"b": {"c": 1, "c": 1}}]}').field == "runs.1.b.c"
+
+
+def test_a_field_given_twice_in_yaml_is_named_with_its_line():
+    assert failure_of(b"a: 1\nb: 2\na: 3\n", yaml_allowed=True).value == "line 3"
+
+
+def test_a_merged_field_may_be_given_again():
+    content = b"base: &base {a: 1}\nown: {<<: *base, a: 2}\n"
+    assert parse_fields(content, source="it", yaml_allowed=True)["own"] == {"a": 2}
+
+
 def test_truncated_json_names_line_and_column():
     error = failure_of(b'{"schema_version": 1,\n "name"')
     assert error.value == "line 2 column 8"
