@@ -12,7 +12,7 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
-from typing import Annotated, Any, Self, cast, get_args
+from typing import Annotated, Any, Self, get_args
 
 from pydantic import (
     BaseModel,
@@ -207,7 +207,7 @@ def _decoded(content: bytes, *, source: str, yaml_allowed: bool) -> object:
     except (RecursionError, ValueError):
         problem, where = "is nested too deep or has an absurd number", "unknown place"
     else:
-        return cast("object", fields)
+        return fields
     raise DocumentError(
         problem, field=source, value=where, remedy="mend the syntax; is the file whole?"
     )

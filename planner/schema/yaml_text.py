@@ -24,7 +24,7 @@ class _RepeatedError(yaml.MarkedYAMLError):
 
 
 class _CountingLoader(yaml.SafeLoader):
-    """Safe YAML without repeated fields, whose aliases stand for `EXPANDED_LIMIT` values at most."""
+    """Safe YAML without repeated fields, whose aliases stand for `EXPANDED_LIMIT` values."""
 
     has_aliases = False
 
