@@ -12,6 +12,7 @@ from benchmarks.random_jobs import random_job
 from benchmarks.random_models import random_model
 from planner.hardware import device_profile
 from planner.importers.models import model_from_fields, read_model
+from planner.schema.job import Precision
 from planner.schema.model import ModelGraph
 from planner.units import GIB
 from planner.workload.model import model_workload
@@ -55,7 +56,7 @@ def random_case(index: int, *, seed: int, seconds_limit: float, mixed: bool = Tr
     """Return one case.
 
     Clusters whose memory is smaller than the model's states are mostly drawn again: one answer in
-    ten that nothing fits is enough of them.
+    ten that nothing fits is enough of them. Jobs in fp8 are in bf16 where a device has no fp8.
     """
     random = Random(f"{seed}/{index}")  # noqa: S311 - a draw of cases, no secret
     model = random_model(random)
@@ -69,6 +70,8 @@ def random_case(index: int, *, seed: int, seconds_limit: float, mixed: bool = Tr
         longest=graph.learned_position_count or None,
         seconds_limit=seconds_limit,
     )
+    if job["precision"] == Precision.FP8 and not _has_fp8(cluster):
+        job["precision"] = Precision.BF16.value
     return Case(index=index, model=model, cluster=cluster, job=job)
 
 
@@ -77,6 +80,11 @@ def graph_of(model: str | dict[str, Any]) -> ModelGraph:
     if isinstance(model, str):
         return read_model(model)[1]
     return model_from_fields(model, name=str(model["name"]))
+
+
+def _has_fp8(cluster: str | dict[str, Any]) -> bool:
+    profiles = map(device_profile, devices_of(cluster))
+    return not any(Precision.FP8 in profile.not_in_hardware for profile in profiles)
 
 
 def _too_small(graph: ModelGraph, cluster: str | dict[str, Any]) -> bool:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from planner.cost.adapters import needed_flop_per_token
-from planner.hardware import device_profile
+from planner.hardware import check_precision, device_profile
 from planner.resolution import Request
 from planner.schema.cluster import Cluster, NodeGroup
 from planner.schema.sizing import SizingWish
@@ -84,9 +84,13 @@ def least_device_count(wish: SizingWish, base: Request, device: str) -> int | No
     N >= tokens x FLOPs per token / (peak FLOP/s x deadline): no product and no attention is priced
     faster than the peak, and the priced step does no less than the model's own FLOPs. `None`
     where the device has no rate for the job's precision.
+
+    Raises:
+        InputError: if the device does not have the job's precision.
     """
-    job = base.job.resolved
-    peak_tflop = device_profile(device).peak_tflop_per_second.get(job.precision)
+    job, profile = base.job.resolved, device_profile(device)
+    check_precision(profile, job.precision)
+    peak_tflop = profile.peak_tflop_per_second.get(job.precision)
     if peak_tflop is None:
         return None
     flop = needed_flop_per_token(base.workload, job, job.sequence_length or 1) * wish.tokens

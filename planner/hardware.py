@@ -167,6 +167,22 @@ def profile_of(cluster: Cluster, name: str) -> DeviceProfile:
     return profile
 
 
+def check_precision(profile: DeviceProfile, precision: Precision) -> None:
+    """Refuse products in 8 bits on a device that has none: no stack emulates them.
+
+    Raises:
+        InputError: naming the device and the formats that it has.
+    """
+    if precision is Precision.FP8 and precision in profile.not_in_hardware:
+        has = [name.value for name in Precision if name not in profile.not_in_hardware]
+        raise InputError(
+            f"{profile.device} has no fp8 in hardware",
+            field="job.precision",
+            value=precision.value,
+            remedy=f"use {' or '.join(has)}, or devices that have fp8",
+        )
+
+
 def _check_magnitudes(value: object, *, path: str) -> None:
     """Raise for a number that no device has, before arithmetic makes an infinity of it."""
     if isinstance(value, dict):

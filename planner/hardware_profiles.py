@@ -32,6 +32,8 @@ class OverlapProfile(Part):
 class DeviceProfile(Part):
     """One data file of `profiles/devices`, in the file's units.
 
+    `not_in_hardware` are formats whose rate here is that of the nearest which the device has: an
+    upper bound where software emulates them, and nothing where none does (fp8).
     What may be None is the stack's to say, unless the device differs. `lone_speed_ratio` is how
     fast a device is while its neighbours idle, over its rates here, which are of all at work: more
     than 1 where CPU ranks share cores. `hidden_reduce_ratio` is what is left of an all_reduce of
@@ -45,6 +47,7 @@ class DeviceProfile(Part):
     memory_bandwidth_gb_per_second: Positive
     memory_efficiency: Share
     peak_tflop_per_second: dict[Precision, Positive]
+    not_in_hardware: tuple[Precision, ...] = ()
     gemm: GemmProfile
     attention: AttentionProfile
     kernel_us: NotNegative

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from planner.errors import InputError
-from planner.hardware import ClusterHardware, cluster_hardware
+from planner.hardware import ClusterHardware, check_precision, cluster_hardware
 from planner.importers.clusters import cluster_from_fields, cluster_from_short_form
 from planner.importers.models import model_from_fields, model_names, read_model
 from planner.schema.cluster import Cluster
@@ -95,6 +95,7 @@ def resolved_request(model: ResolvedModel, cluster: ResolvedCluster, job: Job) -
     graph = model.resolved
     hardware = cluster_hardware(cluster.resolved)
     whole, assumptions = _resolved_job(job, graph, cluster.resolved)
+    assumptions += _precision_assumptions(whole, hardware)
     workload = model_workload(graph)
     if workload.parameter_count > PARAMETER_COUNT_LIMIT:
         raise InputError(
@@ -144,6 +145,23 @@ def _resolved_job(job: Job, graph: ModelGraph, cluster: Cluster) -> tuple[Job, t
         }
     )
     return whole, tuple(assumptions)
+
+
+def _precision_assumptions(job: Job, hardware: ClusterHardware) -> tuple[str, ...]:
+    """Return which devices emulate the job's precision.
+
+    Raises:
+        InputError: if one does not have it at all.
+    """
+    said = []
+    for kind in hardware.kinds:
+        check_precision(kind.profile, job.precision)
+        if job.precision in kind.profile.not_in_hardware:
+            said.append(
+                f"{kind.device} has no {job.precision.value} in hardware: the rate of fp16, an "
+                "upper bound, was assumed"
+            )
+    return tuple(said)
 
 
 def _uncalibrated(job: Job, cluster: Cluster) -> list[str]:

@@ -89,3 +89,33 @@ def test_the_given_job_is_kept_beside_the_resolved_one():
 def test_an_absurd_parameter_count_is_refused():
     with pytest.raises(InputError, match="has more than"):
         request_of(a_job(), hidden_size=2**26, vocabulary_size=2**30)
+
+
+@pytest.mark.parametrize("device", ["a100-sxm4-80gb", "v100-sxm2-32gb", "mi250x-128gb"])
+def test_fp8_is_refused_where_it_is_not_in_hardware(device):
+    with pytest.raises(InputError, match=rf"job\.precision: {device} has no fp8 .*; use bf16|fp16"):
+        resolved_request(
+            model_document("tiny", a_model()),
+            resolved_cluster(f"8x{device}"),
+            a_job(precision="fp8"),
+        )
+
+
+def test_one_kind_without_fp8_is_named():
+    fields = {
+        "name": "mixed",
+        "node_groups": [
+            {"name": "a", "device": "h100-sxm5-80gb", "node_count": 1, "devices_per_node": 8},
+            {"name": "b", "device": "a100-sxm4-80gb", "node_count": 1, "devices_per_node": 8},
+        ],
+    }
+    with pytest.raises(InputError, match="a100-sxm4-80gb has no fp8"):
+        resolved_request(
+            model_document("tiny", a_model()), resolved_cluster(fields), a_job(precision="fp8")
+        )
+
+
+def test_emulated_bf16_is_an_assumption():
+    model, cluster = model_document("tiny", a_model()), resolved_cluster("8xv100-sxm2-32gb")
+    (said,) = resolved_request(model, cluster, a_job()).assumptions
+    assert said.startswith("v100-sxm2-32gb has no bf16 in hardware")
