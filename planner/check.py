@@ -6,11 +6,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from planner.cost.step import predict
+from planner.errors import InputError
 from planner.objection import stage_excesses, step_causes
 from planner.refusal import resolved_and_broken
 from planner.resolution import Request, resolved_request
 from planner.schema.check import CheckName, CheckReport, CheckResult
 from planner.schema.job import Job
+from planner.schema.model import ModelGraph
 from planner.schema.plan import Plan, Prediction
 from planner.schema.reasons import Cause, Excess
 from planner.schema.strategy import Strategy
@@ -47,8 +49,11 @@ def check(
     """Return whether `strategy` is legal, fits, and keeps up with `baseline`.
 
     Raises:
-        InputError: if the baseline's own model, cluster and job do not go together.
+        InputError: if the baseline trains another model or on other sequences, or its own model,
+            cluster and job do not go together.
     """
+    if baseline is not None:
+        _check_alike(request, baseline)
     whole, broken = resolved_and_broken(request, strategy)
     prediction = None
     if whole is not None and not broken:
@@ -85,6 +90,31 @@ def check(
 
 def _tokens(job: Job) -> int:
     return (job.global_batch_size or 0) * (job.sequence_length or 0)
+
+
+def _check_alike(request: Request, baseline: Plan) -> None:
+    """Raise unless tokens a second of the two say which is faster: batches may differ, no more."""
+    own, its = request.model.resolved, baseline.model.resolved
+    length = request.job.resolved.sequence_length
+    if _unnamed(own) != _unnamed(its):
+        raise InputError(
+            f"is a plan of another model than {own.name}",
+            field="baseline",
+            value=f"{baseline.id} of {its.name}, digest {its.digest()[:12]}",
+            remedy=f"give a plan of the model with digest {own.digest()[:12]}",
+        )
+    if baseline.job.resolved.sequence_length != length:
+        raise InputError(
+            f"is a plan for other sequences than {length} tokens",
+            field="baseline",
+            value=f"{baseline.id} for {baseline.job.resolved.sequence_length} tokens",
+            remedy=f"give a plan with sequence_length {length}",
+        )
+
+
+def _unnamed(graph: ModelGraph) -> ModelGraph:
+    """Return the model without what depends on the file that it came from."""
+    return graph.model_copy(update={"name": "", "assumptions": ()})
 
 
 def _priced(plan: Plan) -> Baseline:

@@ -30,10 +30,15 @@ def compare(
     from planner import comparison
     from planner.cli.views.comparison import comparison_view
     from planner.schema.job import Limits
+    from planner.schema.plan import Plan
+    from planner.verify import verify
 
     base = read_plan(plans[0])
     compared = [base, *(_beside(base, path) for path in plans[1:])]
     found = comparison.compare(compared)
+    for plan in compared:
+        if isinstance(plan, Plan):
+            verify(plan)
     if json:
         print_document(found)
     else:

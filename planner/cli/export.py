@@ -29,8 +29,11 @@ def export(
 ) -> None:
     """Write a plan for another framework or launcher, and say what it cannot express."""
     from planner.exporters import registry
+    from planner.verify import verify
 
-    made = registry.export(read_plan(plan), to)
+    document = read_plan(plan)
+    verify(document)
+    made = registry.export(document, to)
     if out is not None:
         _write(made, out)
     if json:

@@ -260,3 +260,11 @@ def test_error_as_json_goes_to_stdout():
 
 def test_job_without_an_end():
     refused(run_command("plan", MODEL, CLUSTER, "--job", "/dev/zero"), "/dev/zero", "is no file")
+
+
+@pytest.mark.parametrize("words", [("export", "--to", "torchrun"), ("compare",)])
+def test_a_plan_that_does_not_hold_is_neither_exported_nor_compared(written, words):
+    path = written("plan.json", a_plan().to_json())
+    command, *options = words
+    done = run_command(command, path, *([path] if command == "compare" else []), *options)
+    refused(done, "verification failed: plan plan-0123456789abcdef", exit_code=3)

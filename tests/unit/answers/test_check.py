@@ -8,6 +8,7 @@ import pytest
 
 from planner.check import check
 from planner.cli.views.check import junit_report
+from planner.errors import InputError
 from planner.planning import plan
 from planner.schema.check import CheckReport
 from planner.schema.plan import Plan
@@ -118,3 +119,28 @@ def test_the_junit_report_has_a_case_for_every_check(planned):
     assert [case.attrib["name"] for case in suite] == ["legal", "fits", "not_slower"]
     assert suite[0].find("failure").text == report.results[0].detail
     assert suite[1].find("skipped") is not None
+
+
+def test_a_baseline_of_another_model_is_refused(planned):
+    other = planned.model.resolved.model_copy(update={"vocabulary_size": 256})
+    model = planned.model.model_copy(update={"resolved": other})
+    with pytest.raises(InputError, match="baseline: is a plan of another model than"):
+        check(REQUEST, slow(), source="s", baseline=planned.model_copy(update={"model": model}))
+
+
+def test_a_baseline_of_the_same_model_by_another_name_is_compared(planned):
+    other = planned.model.resolved.model_copy(update={"name": "config"})
+    model = planned.model.model_copy(update={"resolved": other})
+    report = check(
+        REQUEST,
+        planned.strategy,
+        source="plan.json",
+        baseline=planned.model_copy(update={"model": model}),
+    )
+    assert report.status == "passed"
+
+
+def test_a_baseline_for_other_sequences_is_refused(planned):
+    shorter = with_job(REQUEST, sequence_length=1024)
+    with pytest.raises(InputError, match="sequence_length 1024"):
+        check(shorter, planned.strategy, source="s", baseline=planned)
