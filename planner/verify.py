@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from planner.cost.step import predict, predict_simulated
-from planner.errors import VerificationError
+from planner.errors import InputError, VerificationError
 from planner.hardware import cluster_hardware
 from planner.schema.cluster import Cluster
-from planner.schema.job import Objective
-from planner.schema.plan import Certificate, Plan, Prediction
+from planner.schema.job import Job, Objective, OffloadStore
+from planner.schema.plan import Certificate, Plan, Prediction, ResolvedJob
 from planner.space.legality import breaches
 from planner.workload.model import model_workload
 
@@ -17,14 +17,15 @@ RELATIVE_TOLERANCE = 1e-9
 def verify(plan: Plan) -> None:
     """Raise unless the plan is what it says.
 
-    Its digests are those of its documents; its strategy is legal; pricing it again gives its
-    prediction; its parts sum to their totals; it fits; its step is not below its own lower bound.
+    Its digests are those of its documents; its job is what was given; its strategy is legal;
+    pricing it again gives its prediction; its parts sum to their totals; it fits; its step is not
+    below its own lower bound. The bound and what the search counted are not searched again.
 
     Raises:
         VerificationError: naming every difference.
         InputError: if the plan's device has no profile here.
     """
-    differences = [*_digests(plan), *_legality(plan)]
+    differences = [*_digests(plan), *_given(plan.job), *_legality(plan)]
     if not differences:
         differences += [*_repriced(plan), *_sums(plan.prediction), *_certificate(plan)]
     if differences:
@@ -62,6 +63,27 @@ def _digests(plan: Plan) -> list[str]:
         f"{name}.digest is not that of {name}.resolved"
         for name, part in parts
         if part.digest != part.resolved.digest()
+    ]
+
+
+def _given(job: ResolvedJob) -> list[str]:
+    """Return what was given and is otherwise in the job; what was left open may be anything.
+
+    A job that offloads to NVMe has its own limits of offload.
+    """
+    if not isinstance(job.given, dict):
+        return ["job.given is no job"]
+    try:
+        given = Job.from_fields(job.given, source="job.given").model_dump(mode="json")
+    except InputError as error:
+        return [f"job.given is no job: {error}"]
+    resolved = job.resolved.model_dump(mode="json")
+    if job.resolved.offload_to is OffloadStore.NVME:
+        given["limits"]["offload"] = resolved["limits"]["offload"]
+    return [
+        f"job.given says {name} {given[name]!r}, job.resolved {resolved[name]!r}"
+        for name in job.given
+        if given.get(name) is not None and given[name] != resolved[name]
     ]
 
 

@@ -11,7 +11,7 @@ from planner.cli.options import JsonOption, PlanArgument
 
 
 def verify(plan: PlanArgument, json: JsonOption = False) -> None:
-    """Recompute a plan from the cost model alone and compare; exit 3 if it does not hold."""
+    """Recompute a plan's prediction from the cost model and compare; exit 3 if it does not hold."""
     document = read_plan(plan)
     from planner import verify as verification
 
@@ -19,4 +19,7 @@ def verify(plan: PlanArgument, json: JsonOption = False) -> None:
     if json:
         typer.echo(json_format.dumps({"status": "verified", "id": document.id}))
     else:
-        typer.echo(f"{document.id}: legal, fits, and every number recomputed without the solver")
+        typer.echo(
+            f"{document.id}: legal, fits, and its prediction recomputed without the solver;"
+            " the lower bound is the search's own"
+        )

@@ -13,6 +13,7 @@ from planner.schema.model import ModelGraph
 from planner.schema.strategy import Strategy
 
 Amount = Annotated[float, Field(ge=0)]
+Tally = Annotated[int, Field(ge=0)]
 
 
 class ResolvedModel(Part):
@@ -161,9 +162,9 @@ class Certificate(Part):
     status: Literal["optimal", "feasible"]
     lower_bound_seconds: Amount
     gap_ratio: Amount
-    configurations_total: int
-    configurations_pruned: int
-    milp_count: int
+    configurations_total: Tally
+    configurations_pruned: Tally
+    milp_count: Tally
     solver: str
     solve_seconds: Amount
     objective: Objective = Objective.THROUGHPUT

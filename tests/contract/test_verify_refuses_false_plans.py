@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from planner.errors import VerificationError
+from planner.errors import InputError, VerificationError
 from planner.planning import plan, resolved_cluster, resolved_model
 from planner.schema.job import Job
 from planner.schema.plan import Plan
@@ -103,3 +103,24 @@ def test_every_difference_is_listed(true_plan: Plan) -> None:
         verify(twice)
     assert "tokens_per_second_per_device" in str(caught.value)
     assert "gap_ratio" in str(caught.value)
+
+
+def test_a_job_that_is_not_what_was_given_is_refused(true_plan: Plan) -> None:
+    false = with_field(true_plan, "job.given.global_batch_size", 64)
+    with pytest.raises(VerificationError, match=r"job\.given says global_batch_size 64"):
+        verify(false)
+
+
+def test_what_was_left_open_may_be_anything(true_plan: Plan) -> None:
+    verify(with_field(true_plan, "job.given.global_batch_size", None))
+
+
+def test_what_was_given_must_be_a_job(true_plan: Plan) -> None:
+    with pytest.raises(VerificationError, match=r"job\.given is no job"):
+        verify(with_field(true_plan, "job.given.optimizer", "lion"))
+
+
+@pytest.mark.parametrize("name", ["milp_count", "configurations_total", "configurations_pruned"])
+def test_a_negative_count_is_refused(true_plan: Plan, name: str) -> None:
+    with pytest.raises(InputError, match=name):
+        with_field(true_plan, f"certificate.{name}", -1)
