@@ -130,17 +130,28 @@ def _context_options(
     """Yield degrees of context parallelism with their kinds; one rank is a ring of one."""
     limits, length = asked.job.limits, asked.job.sequence_length or 1
     for degree in divisors(ranks):
-        if not limits.context_parallel_degree.allows(degree):
+        allowed = limits.context_parallel_degree.allows(degree)
+        if not allowed and (degree == 1 or _has_kind(degree, tensor, asked)):
             asked.refused[Outside("context_parallel_degree", degree)] += 1
         elif degree == 1:
             yield 1, ContextParallelKind.RING
-        elif not (asked.every_context or searches_context_degree(degree, length, limits)):
+        elif allowed and not (
+            asked.every_context or searches_context_degree(degree, length, limits)
+        ):
             asked.refused[
                 f"context parallelism with fewer than {CONTEXT_TOKENS_LEAST} tokens a rank (a "
                 "least context_parallel_degree above 1 has it searched)"
             ] += 1
-        else:
+        else:  # where the limit leaves it out, what speaks against every kind is all that is said
             yield from _context_kinds(degree, tensor, asked)
+
+
+def _has_kind(degree: int, tensor: int, asked: MeshRequest) -> bool:
+    """Return whether some kind that is wanted can share the sequences so."""
+    return any(
+        asked.context_obstacle(kind, context=degree, tensor=tensor) is None
+        for kind in asked.job.limits.context_parallel_kinds
+    )
 
 
 def _context_kinds(

@@ -9,6 +9,7 @@ import pytest
 
 from planner.cost.configuration import Configuration, Configurations
 from planner.hardware import ClusterHardware, cluster_hardware
+from planner.importers.models import read_model
 from planner.schema.cluster import NetworkLevel, NodeGroup
 from planner.schema.model import BlockRun, MixtureFeedForward, ModelGraph
 from planner.schema.strategy import PipelineSchedule
@@ -341,3 +342,12 @@ def test_a_limit_that_leaves_nothing_is_named(limits: dict[str, Any], reason: st
     assert len(space.rows) == 0
     said = "job.limits." + reason.format("which rules these out; model and devices allow")
     assert any(rule.startswith(said) and count > 0 for rule, count in space.refused.items())
+
+
+def test_degrees_that_no_kind_allows_are_not_what_a_limit_rules_out() -> None:
+    """Blocks that carry a state along the sequence have no context parallelism at all."""
+    graph = read_model("nemotron-h-56b")[1]
+    space = space_of(graph=graph, hardware=nodes(1, 8), limits={"context_parallel_degree": 2})
+    (said,) = (rule for rule in space.refused if "which rules these out" in rule)
+    assert said.endswith("model and devices allow 1")
+    assert any("carry a state" in rule for rule in space.refused)
