@@ -16,6 +16,8 @@ from planner.schema.json_text import repeated_field
 EXPANDED_LIMIT = 100_000
 """How many values a document may have where aliases are written out; Kubernetes' have thousands."""
 _MERGE = "tag:yaml.org,2002:merge"
+_TEXT, _INTEGER = "tag:yaml.org,2002:str", "tag:yaml.org,2002:int"
+_NUMBERS = frozenset({_INTEGER, "tag:yaml.org,2002:float"})
 _CHARACTERS = 100  # of a text that count as a value more
 
 
@@ -33,6 +35,16 @@ class _CountingLoader(yaml.SafeLoader):
             self.has_aliases = True
         return super().compose_node(parent, index)
 
+    def resolve(self, kind: type[yaml.Node], value: Any, implicit: Any) -> str:
+        """Return the tag of a value: `1:30` is text, as in YAML 1.2, and not 90."""
+        tag = str(super().resolve(kind, value, implicit))  # type: ignore[no-untyped-call]
+        return _TEXT if tag in _NUMBERS and kind is yaml.ScalarNode and ":" in value else tag
+
+    def construct_yaml_int(self, node: yaml.ScalarNode) -> int:
+        """Return a whole number: `0100` is 100, as in YAML 1.2, and not 64."""
+        digits = str(self.construct_scalar(node)).replace("_", "")
+        return int(digits) if digits.lstrip("+-").isdigit() else super().construct_yaml_int(node)
+
     def compose_mapping_node(self, anchor: Any) -> yaml.MappingNode:
         node = super().compose_mapping_node(anchor)
         seen = set()
@@ -48,6 +60,9 @@ class _CountingLoader(yaml.SafeLoader):
         if node is not None and self.has_aliases:
             _check_expanded(node, {})
         return node
+
+
+_CountingLoader.add_constructor(_INTEGER, _CountingLoader.construct_yaml_int)
 
 
 def _check_expanded(node: yaml.Node, counts: dict[int, int | None]) -> int:

@@ -64,6 +64,22 @@ def test_a_field_given_twice_in_yaml_is_named_with_its_line():
     assert failure_of(b"a: 1\nb: 2\na: 3\n", yaml_allowed=True).value == "line 3"
 
 
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("0100", 100),
+        ("-010", -10),
+        ("1_000", 1000),
+        ("0x10", 16),
+        ("1:30", "1:30"),
+        ("1:30.5", "1:30.5"),
+        ("1.5", 1.5),
+    ],
+)
+def test_numbers_in_yaml_are_read_as_people_mean_them(text, value):
+    assert parse_fields(b"a: " + text.encode(), source="it", yaml_allowed=True) == {"a": value}
+
+
 def test_a_merged_field_may_be_given_again():
     content = b"base: &base {a: 1}\nown: {<<: *base, a: 2}\n"
     assert parse_fields(content, source="it", yaml_allowed=True)["own"] == {"a": 2}
