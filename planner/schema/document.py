@@ -141,7 +141,7 @@ class Document(Part):
         try:
             return cls.model_validate(fields)
         except ValidationError as error:
-            raise document_error(error, source=source) from None
+            raise document_error(error, source=source, kind=cls) from None
 
     def to_json(self) -> str:
         """Return the document as indented JSON with a final newline."""
@@ -263,8 +263,10 @@ def _check_text(text: str, *, source: str, path: tuple[str, ...]) -> None:
         ) from None
 
 
-def document_error(error: ValidationError, *, source: str) -> DocumentError:
-    """Return the first of pydantic's complaints as one of ours."""
+def document_error(
+    error: ValidationError, *, source: str, kind: type[Part] | None = None
+) -> DocumentError:
+    """Return the first of pydantic's complaints as one of ours; `kind` knows what fields exist."""
     found = error.errors(include_url=False)
     for each in found:
         if each["type"] == "less_than_equal" and each["loc"][-1:] == ("schema_version",):
@@ -277,7 +279,9 @@ def document_error(error: ValidationError, *, source: str) -> DocumentError:
             )
     first = found[0]
     field = field_path(first["loc"]) or source
-    remedy = _REMEDIES.get(first["type"], f"mend it in {source}")
+    remedy = f"{_REMEDIES.get(first['type'], 'mend it')} in {source}"
+    if first["type"] == "extra_forbidden" and kind is not None:
+        remedy = _meant(first["loc"], kind) + remedy
     count = error.error_count()
     more = "" if count == 1 else f" ({count - 1} more after this)"
     message = _MESSAGES.get(first["type"], first["msg"].removeprefix("Value error, "))
@@ -288,6 +292,21 @@ def document_error(error: ValidationError, *, source: str) -> DocumentError:
     if first["type"] == "missing" or (first["type"] == "value_error" and not plain):
         shown = None
     return DocumentError(message + more, field=field, value=shown, remedy=remedy)
+
+
+def _meant(location: Sequence[str | int], kind: type[Part]) -> str:
+    """Return the question which known field an unknown one may be, '' if none is alike."""
+    from difflib import get_close_matches  # noqa: PLC0415  (20 ms: only errors need it)
+
+    kinds = {kind}
+    for name in location[:-1]:
+        own = [part.model_fields[name] for part in kinds if name in part.model_fields]
+        if own:
+            found = [each for field in own for each in _plain_types(field.annotation)]
+            kinds = {each for each in found if isinstance(each, type) and issubclass(each, Part)}
+    known = sorted({name for part in kinds for name in part.model_fields})
+    near = get_close_matches(str(location[-1])[:200], known, n=3, cutoff=0.8)
+    return f"did you mean {' or '.join(near)}? " if near else ""
 
 
 # pydantic names classes here, which say nothing to who wrote the document

@@ -180,7 +180,9 @@ def test_misspelt_field_is_named_with_the_remedy():
     with pytest.raises(DocumentError) as caught:
         Job.from_fields({"global_batchsize": 8}, source="job.yaml")
     assert caught.value.field == "global_batchsize"
-    assert caught.value.remedy == "remove the field or correct its spelling"
+    assert caught.value.remedy == (
+        "did you mean global_batch_size? remove the field or correct its spelling in job.yaml"
+    )
 
 
 def test_nested_field_is_named_by_its_dotted_path():
@@ -262,3 +264,23 @@ def test_a_document_of_a_later_version_is_told_apart_from_a_wrong_one(tmp_path):
     assert caught.value.field == "schema_version"
     assert "is of a later version than 1" in str(caught.value)
     assert "upgrade Meshwright" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("fields", "said"),
+    [
+        ({"global_batchsize": 8}, "did you mean global_batch_size?"),
+        ({"limits": {"tensor_parallel_degre": 8}}, "did you mean tensor_parallel_degree"),
+        ({"colour": "red"}, "; remove the field or correct its spelling in job.yaml"),
+    ],
+)
+def test_an_unknown_field_names_its_neighbours_and_its_file(fields, said):
+    with pytest.raises(DocumentError) as caught:
+        Job.from_fields(fields, source="job.yaml")
+    assert said in str(caught.value)
+    assert "job.yaml" in str(caught.value)
+
+
+def test_a_missing_field_names_its_file():
+    with pytest.raises(DocumentError, match=r"add the field in cluster\.yaml"):
+        Cluster.from_fields({"name": "c"}, source="cluster.yaml")
