@@ -7,7 +7,9 @@ from itertools import groupby
 from planner.cost.configuration import Configuration
 from planner.cost.priced import configuration_of
 from planner.ilp.result import Candidate, Found
+from planner.objective_words import value_words
 from planner.resolution import Request
+from planner.schema.job import Objective
 from planner.schema.plan import Alternative, Explanation, Prediction
 from planner.schema.strategy import ContextParallelKind, PipelineSchedule, Strategy
 from planner.units import format_bytes, format_seconds
@@ -18,9 +20,9 @@ _BINDING_RATIO = 0.97
 def explanation(request: Request, found: Found, prediction: Prediction) -> Explanation:
     """Return what the plan is, which limits bind, and how far the next best degrees are."""
     return Explanation(
-        summary=_summary(found.strategy, prediction),
+        summary=_summary(found, prediction),
         binding_constraints=_binding(prediction),
-        runners_up=tuple(_alternative(candidate) for candidate in found.runners_up),
+        runners_up=tuple(_alternative(candidate, found) for candidate in found.runners_up),
         assumptions=request.assumptions,
     )
 
@@ -66,7 +68,8 @@ def _schedule(configuration: Configuration) -> str:
     return words
 
 
-def _summary(strategy: Strategy, prediction: Prediction) -> str:
+def _summary(found: Found, prediction: Prediction) -> str:
+    strategy = found.strategy
     parts = prediction.breakdown_seconds.model_dump()
     ranked = sorted(parts.items(), key=lambda item: -item[1])[:3]
     total = prediction.step_seconds.p50
@@ -74,7 +77,15 @@ def _summary(strategy: Strategy, prediction: Prediction) -> str:
         f"{name.replace('_', ' ')} {seconds / total:.0%}" for name, seconds in ranked if seconds
     )
     described = f"{describe_strategy(strategy)}{_device_groups(strategy)}"
-    return f"{described}: {format_seconds(total)} a step ({shares})."
+    return f"{described}: {_value(found)}{format_seconds(total)} a step ({shares})."
+
+
+def _value(found: Found) -> str:
+    """Return what the plan has of an objective other than its step."""
+    objective, value = found.certificate.objective, found.certificate.objective_value
+    if objective is Objective.THROUGHPUT or value is None:
+        return ""
+    return f"{value_words(objective, value)}, "
 
 
 def _device_groups(strategy: Strategy) -> str:
@@ -108,9 +119,25 @@ def _binding(prediction: Prediction) -> tuple[str, ...]:
     return tuple(lines)
 
 
-def _alternative(candidate: Candidate) -> Alternative:
+def _alternative(candidate: Candidate, found: Found) -> Alternative:
     return Alternative(
+        objective_value=_alternative_value(candidate, found),
         description=describe(candidate.configuration),
         step_seconds=candidate.step_seconds,
         is_lower_bound=candidate.is_lower_bound,
     )
+
+
+def _alternative_value(candidate: Candidate, found: Found) -> float | None:
+    """Return the objective of a candidate on the plan's devices, as far as its step tells it."""
+    value = found.certificate.objective_value
+    match found.certificate.objective:
+        case Objective.THROUGHPUT:
+            return candidate.step_seconds
+        case Objective.COST:
+            ratio = candidate.step_seconds / found.step_seconds
+            return None if value is None else value * ratio
+        case Objective.DEVICES:
+            return value
+        case Objective.MEMORY:
+            return None

@@ -5,6 +5,8 @@ from __future__ import annotations
 from datetime import UTC, datetime
 
 from planner.comparison import Unit
+from planner.objective_words import proof_words, rival_place, value_words
+from planner.schema.job import Objective
 from planner.units import GIB, format_bytes, format_count, format_seconds
 
 ABSENT = "n/a"
@@ -122,6 +124,12 @@ _FORMATS = {
     "currency": money,
 }
 
+
+def objective(value: float, of: Objective) -> str:
+    """Return what a plan has of its objective, with the unit."""
+    return value_words(of, value)
+
+
 FILTERS = {
     "seconds": seconds,
     "exact_seconds": exact_seconds,
@@ -139,6 +147,9 @@ FILTERS = {
     "clock": clock,
     "machine_moment": machine_moment,
     "words": words,
+    "objective": objective,
+    "proof": proof_words,
+    "rival_place": rival_place,
 }
 
 

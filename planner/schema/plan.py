@@ -173,11 +173,16 @@ class Certificate(Part):
 
 
 class Alternative(Part):
-    """A configuration that was not chosen, and what it would cost at best."""
+    """A configuration that was not chosen, and what it would cost at best.
+
+    It is on the plan's own devices; where least memory is the objective it takes no more of it.
+    `objective_value` is what it has of the objective, `None` where only its step is known.
+    """
 
     description: str
     step_seconds: Amount
     is_lower_bound: bool
+    objective_value: Amount | None = None
 
 
 class Explanation(Part):

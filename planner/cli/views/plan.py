@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import assert_never
 
 from rich.console import Group, RenderableType
@@ -13,6 +13,7 @@ from rich.text import Text
 
 from planner.cli.views.bars import bar
 from planner.comparison import activation_checkpointing, blocks_per_stage, offload, zero_stages
+from planner.objective_words import alternative_words, proof_words, rival_place, value_words
 from planner.schema.job import Objective
 from planner.schema.plan import (
     Certificate,
@@ -28,11 +29,6 @@ from planner.schema.strategy import Strategy
 from planner.units import GIB, format_bytes, format_seconds
 
 Answer = Plan | Infeasible
-_OBJECTIVE_VALUES: dict[Objective, Callable[[float], str]] = {
-    Objective.COST: lambda value: f"${value:.4g} per million tokens",
-    Objective.MEMORY: lambda value: f"{format_bytes(value)} on the fullest device",
-    Objective.DEVICES: lambda value: f"{value:.0f} devices",
-}
 
 
 def answer_view(answer: Answer) -> RenderableType:
@@ -57,7 +53,7 @@ def plan_view(plan: Plan) -> RenderableType:
         *_prediction(plan.prediction),
         _certificate_line(plan.certificate),
         *_objective_lines(plan.certificate),
-        *_explanation(plan.explanation),
+        *_explanation(plan.explanation, plan.certificate.objective),
     )
 
 
@@ -211,7 +207,7 @@ def _certificate_line(certificate: Certificate) -> str:
     else:
         claim = f"[bold yellow]within {certificate.gap_ratio:.2%} of the best possible[/]"
     return (
-        f"{claim}: no configuration is under {format_seconds(certificate.lower_bound_seconds)}; "
+        f"{claim}: {proof_words(certificate)}; "
         f"{certificate.configurations_total} configurations, {certificate.configurations_pruned} "
         f"pruned, {certificate.milp_count} solved by {escape(certificate.solver)}, "
         f"{format_seconds(certificate.solve_seconds)}"
@@ -219,20 +215,19 @@ def _certificate_line(certificate: Certificate) -> str:
 
 
 def _objective_lines(certificate: Certificate) -> Iterator[str]:
-    """Yield what was proven of an objective other than the step."""
-    value, bound = certificate.objective_value, certificate.objective_lower_bound
-    shown = _OBJECTIVE_VALUES.get(certificate.objective)
-    if shown is not None and value is not None:
-        yield f"{shown(value)}; no plan was left that could have less than {shown(bound or 0.0)}"
+    """Yield what the plan has of an objective other than the step."""
+    value = certificate.objective_value
+    if certificate.objective is not Objective.THROUGHPUT and value is not None:
+        yield f"least {certificate.objective}: {value_words(certificate.objective, value)}"
 
 
-def _explanation(explanation: Explanation) -> Iterator[RenderableType]:
+def _explanation(explanation: Explanation, objective: Objective) -> Iterator[RenderableType]:
     yield Text(explanation.summary)
     for constraint in explanation.binding_constraints:
         yield Text(f"  binds: {constraint}")
     for other in explanation.runners_up:
-        bound = "at least " if other.is_lower_bound else ""
-        yield Text(f"  runner-up: {other.description}: {bound}{format_seconds(other.step_seconds)}")
+        head = f"runner-up{rival_place(objective)}: {other.description}"
+        yield Text(f"  {head}: {alternative_words(objective, other)}")
     for assumption in explanation.assumptions:
         yield Text(f"  assumed: {assumption}", style="dim")
 

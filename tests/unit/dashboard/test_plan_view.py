@@ -3,10 +3,11 @@
 import pytest
 
 from api.dashboard.plan_view import plan_view, stage_layers
+from api.dashboard.rendering import page
 from planner.schema.plan import MemoryBreakdown
 from planner.schema.strategy import EdgeChoice, LayerGroup, Offload, Stage
 from planner.units import GIB
-from tests.builders import a_plan, a_prediction, a_stage_prediction, a_strategy
+from tests.builders import a_certificate, a_plan, a_prediction, a_stage_prediction, a_strategy
 
 
 def headlines(plan):
@@ -119,3 +120,12 @@ def test_virtual_stages_say_their_rank_and_memory_is_counted_by_rank():
     assert view.memory_place == "rank"
     assert dict(view.degrees)["Pipeline parallel"] == "2 ranks"
     assert dict(view.degrees)["Virtual stages per rank"] == "2"
+
+
+def test_the_certificate_of_a_lean_plan_speaks_of_memory():
+    certificate = a_certificate(
+        objective="memory", objective_value=3.0 * GIB, objective_lower_bound=3.0 * GIB
+    )
+    text = page("plan.html", view=plan_view(a_plan(certificate=certificate))).body.decode()
+    assert "no plan has less than 3 GiB on the fullest device" in text
+    assert "No strategy of the searched space takes less than" not in text
