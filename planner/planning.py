@@ -33,7 +33,7 @@ from planner.schema.strategy import Strategy
 from planner.version import planner_version
 
 if TYPE_CHECKING:
-    from planner.ilp.result import Found, NotFound
+    from planner.ilp.result import Found, NotFound, Shortfall
     from planner.ilp.search import ProgressCallback
     from planner.ilp.solver import SolverName
     from planner.inquiry import Inquiry
@@ -232,11 +232,12 @@ def _binding(missing: NotFound) -> tuple[Overflow, ...]:
         Overflow(
             description=describe(shortfall.configuration),
             limit="device_memory" if shortfall.exceeds_device else "host_memory",
-            required_bytes=shortfall.required_bytes,
+            required_bytes=_more_than_there_is(shortfall),
             capacity_bytes=shortfall.capacity_bytes,
             reason="the leanest choices need more device memory than there is"
             if shortfall.exceeds_device
-            else "device memory would do with offload, but host memory is too small for it",
+            else "device memory would do with offload, but a device's share of host memory is too "
+            "small for it",
         )
         for shortfall in missing.shortfalls
     )
@@ -245,6 +246,12 @@ def _binding(missing: NotFound) -> tuple[Overflow, ...]:
         for rule, count in sorted(missing.refused.items(), key=lambda item: -item[1])
     )
     return memory or rules
+
+
+def _more_than_there_is(shortfall: Shortfall) -> float | None:
+    """Return what is needed, `None` where it is known only that it is more than there is."""
+    needed = shortfall.required_bytes
+    return needed if needed > shortfall.capacity_bytes else None
 
 
 def _resolved_strategy(request: Request, strategy: Strategy) -> Strategy:

@@ -118,7 +118,8 @@ def _refused(candidate: Candidate, answer: NotFound) -> SizingTrial:
     if answer.shortfalls:
         least = answer.shortfalls[0]
         missing = least.required_bytes - least.capacity_bytes
-        reason = f"the leanest plan needs {format_bytes(missing)} more on its fullest device"
+        place = "on" if least.exceeds_device else "of host memory for"
+        reason = f"the leanest plan needs {format_bytes(missing)} more {place} its fullest device"
     return _trial(candidate, verdict="cannot_run", limited_by="memory", reason=reason)
 
 

@@ -10,6 +10,7 @@ import numpy as np
 from planner.ilp.bounds import least_memory_bytes
 from planner.ilp.frontier import PROOF_TOLERANCE, Best
 from planner.ilp.instance import Assignment, Instance
+from planner.ilp.needs import least_device_bytes, least_host_bytes
 from planner.ilp.offering import repriced, strategy_from
 from planner.ilp.pricing import alike
 from planner.ilp.result import Candidate, Found, Group, Shortfall
@@ -27,6 +28,7 @@ _RUNNERS_UP = 4
 _SHORTFALLS = 5
 _PREPARED_AT_ONCE = 64
 _SHORTFALLS_LOOKED_AT = 256
+_NEEDS_SECONDS = 0.5
 _TIDYING_SECONDS = 5.0
 _SAME_STEP = 1e-12
 
@@ -116,28 +118,46 @@ def _runners_up(state: State, best: Best) -> tuple[Candidate, ...]:
 
 
 def shortfalls(state: State) -> tuple[Shortfall, ...]:
-    """Return the configurations that come closest to fitting, by the bytes that they need.
+    """Return the configurations that come closest to fitting, by the device bytes that they need.
 
     A sample of them is looked into, a few of which in any case and all if the time lasts.
     """
-    shortfalls: list[Shortfall] = []
+    found: list[tuple[float, int]] = []
     count = len(state.configurations)
     sample = range(0, count, max(count // _SHORTFALLS_LOOKED_AT, 1))
     for place, index in enumerate(sample):
-        if len(shortfalls) >= _SHORTFALLS and state.seconds_left <= 0.0:
+        if len(found) >= _SHORTFALLS and state.seconds_left <= 0.0:
             break
         if place % _PREPARED_AT_ONCE == 0:
             state.pricing.prepare(sample[place : place + _PREPARED_AT_ONCE])
-        instance = state.pricing.instance(index)
-        required = least_memory_bytes(instance)
-        capacity = float(instance.capacity_bytes.max())
-        shortfalls.append(
-            Shortfall(
+        found.append((least_memory_bytes(state.pricing.instance(index)), index))
+    closest = [_shortfall(state, *least) for least in sorted(found)[:_SHORTFALLS]]
+    return tuple(sorted(closest, key=lambda s: s.required_bytes - s.capacity_bytes))
+
+
+def _shortfall(state: State, required_bytes: float, index: int) -> Shortfall:
+    """Return what a configuration lacks: device memory, or host memory where that would do.
+
+    `required_bytes` is a bound of what its fullest device needs. Where there is as much, packings
+    tell which memory it is, and how much of it would do.
+    """
+    instance = state.pricing.instance(index)
+    capacity = float(instance.capacity_bytes.max())
+    host = float(instance.host_capacity_bytes.max())
+    if required_bytes <= capacity:
+        deadline = time.perf_counter() + _NEEDS_SECONDS
+        needed = least_host_bytes(instance, deadline=deadline)
+        if needed is not None and needed > host:
+            return Shortfall(
                 configuration=state.configurations.row(index),
-                required_bytes=required,
-                capacity_bytes=capacity,
-                exceeds_device=required > capacity,
+                required_bytes=needed,
+                capacity_bytes=host,
+                exceeds_device=False,
             )
-        )
-    shortfalls.sort(key=lambda shortfall: shortfall.required_bytes)
-    return tuple(shortfalls[:_SHORTFALLS])
+        required_bytes = least_device_bytes(instance, deadline=deadline) or 0.0
+    return Shortfall(
+        configuration=state.configurations.row(index),
+        required_bytes=max(required_bytes, capacity),
+        capacity_bytes=capacity,
+        exceeds_device=True,
+    )

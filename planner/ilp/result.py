@@ -52,9 +52,10 @@ class Found:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shortfall:
-    """The least memory that a configuration needs on its fullest device, against what there is.
+    """The least memory that a configuration needs for its fullest device, against what there is.
 
-    `exceeds_device` is false where device memory would do, but only with more host memory.
+    Both are of the device's own memory where that is exceeded. `exceeds_device` is false where it
+    would do, but only with more host memory: both are of the device's share of that then.
     """
 
     configuration: Configuration

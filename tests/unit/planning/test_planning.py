@@ -9,7 +9,9 @@ from planner.planning import estimate, estimates, plan, resolved_cluster, resolv
 from planner.schema.job import DegreeLimit, Job, Limits
 from planner.schema.plan import Infeasible, Plan
 from planner.schema.strategy import Strategy
+from planner.units import GIB
 from planner.verify import verify
+from tests.tight_requests import a_tight_cluster, a_tight_request
 
 LLAMA = resolved_model("llama-3-8b")
 EIGHT_H100 = resolved_cluster("8xh100-sxm5-80gb")
@@ -102,6 +104,19 @@ def test_each_relaxation_offered_does_fit():
     assert isinstance(fewer, Infeasible)
     freed = a_job(limits=Limits(offload=tuple(needed["job.limits.offload"])))
     assert isinstance(plan(LLAMA, resolved_cluster("1xh100-sxm5-80gb"), freed), Plan)
+
+
+def test_host_memory_that_binds_is_said_in_bytes_of_the_host():
+    """The device holds 9 GiB, of which headroom takes some; its share of the host is 0.25 GiB."""
+    limits = Limits(zero_stages=(1,), activation_checkpointing=("full",), offload=("optimizer",))
+    cluster = a_tight_cluster(memory_bytes=9.0 * GIB, host_memory_bytes=1.0 * GIB)
+    request = a_tight_request(cluster=cluster, limits=limits)
+    found = plan(request.model, request.cluster, request.job.resolved)
+    assert isinstance(found, Infeasible)
+    hosts = [item for item in found.binding if item.limit == "host_memory"]
+    assert hosts
+    assert {item.capacity_bytes for item in hosts} == {0.25 * GIB}
+    assert all(item.required_bytes > item.capacity_bytes for item in found.binding)
 
 
 def test_limits_that_leave_nothing_name_the_rules_that_refused():
