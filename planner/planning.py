@@ -210,6 +210,7 @@ def _infeasible(request: Request, missing: NotFound, inquiry: Inquiry) -> Infeas
             value=request.job.resolved.limits.solver_seconds,
             remedy="allow more seconds, or narrow the degrees",
         )
+    relaxed = smallest_relaxations(request, feasible=inquiry.fits, seconds=inquiry.seconds_left)
     return Infeasible(
         id=request_id(request),
         model=request.model,
@@ -217,9 +218,8 @@ def _infeasible(request: Request, missing: NotFound, inquiry: Inquiry) -> Infeas
         job=request.job,
         configurations_total=missing.configurations_total,
         binding=_binding(missing),
-        relaxations=smallest_relaxations(
-            request, feasible=inquiry.fits, seconds=inquiry.seconds_left
-        ),
+        relaxations=relaxed.changes,
+        relaxations_cut_by_time=relaxed.is_cut,
         planner_version=planner_version(),
     )
 

@@ -230,7 +230,11 @@ class Relaxation(Part):
 
 
 class Infeasible(Document):
-    """No strategy of the searched space fits: an answer, with what binds and what would help."""
+    """No strategy of the searched space fits: an answer, with what binds and what would help.
+
+    `relaxations_cut_by_time` says that the time was over before all changes were looked into: there
+    may be others, and smaller ones.
+    """
 
     status: Literal["infeasible"] = "infeasible"
     id: str
@@ -240,6 +244,7 @@ class Infeasible(Document):
     configurations_total: int
     binding: tuple[Overflow, ...]
     relaxations: tuple[Relaxation, ...]
+    relaxations_cut_by_time: bool = False
     planner_version: str
 
 

@@ -85,7 +85,9 @@ def infeasible_view(answer: Infeasible) -> RenderableType:
     relaxations: list[RenderableType] = ["", "[bold]What would make it fit[/]"]
     relaxations += [f"  • {escape(change.description)}" for change in answer.relaxations]
     if not answer.relaxations:
-        relaxations.append("  no single change that was tried is enough")
+        relaxations.append("  neither a single change nor a pair that was tried is enough")
+    if answer.relaxations_cut_by_time:
+        relaxations.append("  the time ran out while looking: more solver seconds may find others")
     return Group(
         Rule("[bold red]infeasible[/]", align="left"),
         *_request_lines(answer),

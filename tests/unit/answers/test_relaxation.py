@@ -24,7 +24,7 @@ def feasible(request: Request) -> bool:
 
 
 def offered(request: Request, **options: Any) -> dict[str, Relaxation]:
-    found = smallest_relaxations(request, feasible=feasible, **options)
+    found = smallest_relaxations(request, feasible=feasible, **options).changes
     return {relaxation.field: relaxation for relaxation in found}
 
 
@@ -178,7 +178,7 @@ def test_no_search_is_given_more_than_is_left():
         return False
 
     request = a_tight_request(cluster=SMALL)
-    assert smallest_relaxations(request, feasible=never, seconds=4.0) == ()
+    assert smallest_relaxations(request, feasible=never, seconds=4.0).changes == ()
     assert asked
     assert max(asked) <= 4.0
 
@@ -188,11 +188,93 @@ def test_without_time_nothing_is_asked_and_nothing_offered():
         raise AssertionError(request)
 
     request = a_tight_request(cluster=SMALL)
-    assert smallest_relaxations(request, feasible=unexpected, seconds=0.0) == ()
+    found = smallest_relaxations(request, feasible=unexpected, seconds=0.0)
+    assert (found.changes, found.is_cut) == ((), True)
 
 
 @pytest.mark.parametrize("memory_gib", [5.0, 6.0])
 def test_all_that_is_offered_for_one_job_is_different(memory_gib):
     cluster = a_tight_cluster(memory_bytes=memory_gib * GIB)
-    found = smallest_relaxations(a_tight_request(cluster=cluster), feasible=feasible)
+    found = smallest_relaxations(a_tight_request(cluster=cluster), feasible=feasible).changes
     assert len({relaxation.field for relaxation in found}) == len(found) >= 2
+
+
+def test_a_sequence_is_the_longest_multiple_of_a_step_that_fits():
+    """4096 tokens are looked at in steps of 256; the halves alone would end at 1024."""
+    request = a_tight_request(cluster=SMALL)
+
+    def up_to_1280(changed: Request) -> bool:
+        job, limits = changed.job.resolved, changed.job.resolved.limits
+        return (job.sequence_length or 0) <= 1280 and limits.memory_headroom_ratio > 0.0
+
+    found = smallest_relaxations(request, feasible=up_to_1280).changes
+    needed = {change.field: change for change in found}["job.sequence_length"]
+    assert needed.needed == 1280
+    assert needed.description.endswith("(in steps of 256)")
+
+
+def test_a_batch_is_the_nearest_that_fits_whatever_divides_it():
+    """Eight sequences at a time fit up to 80, and 88 do not: halves of 128 would end at 64."""
+    request = a_tight_request(cluster=SMALL, global_batch_size=128)
+
+    def multiples_of_8_up_to_80(changed: Request) -> bool:
+        batch = changed.job.resolved.global_batch_size or 0
+        return batch % 8 == 0 and batch <= 80
+
+    found = smallest_relaxations(request, feasible=multiples_of_8_up_to_80).changes
+    assert {change.field: change.needed for change in found} == {"job.global_batch_size": 80}
+
+
+def node_count(request: Request) -> int:
+    return request.cluster.resolved.node_groups[0].node_count
+
+
+def test_fewer_nodes_that_fit_are_found_below_more_that_do_not():
+    """Of 96 doubled only 192 fit, and 129 to 191 do not: 128 do, which halving would pass by."""
+    cluster = a_tight_cluster(memory_bytes=6.0 * GIB, node_count=96, devices_per_node=1)
+    request = a_tight_request(cluster=cluster)
+    found = smallest_relaxations(
+        request, feasible=lambda changed: node_count(changed) in {128, 192}
+    ).changes
+    assert {change.field: change.needed for change in found} == {
+        "cluster.node_groups.0.node_count": 128
+    }
+
+
+def test_one_node_may_grow_to_thousands():
+    request = a_tight_request(cluster=a_tight_cluster(memory_bytes=6.0 * GIB))
+    found = smallest_relaxations(request, feasible=lambda changed: node_count(changed) >= 1100)
+    assert [change.needed for change in found.changes] == [1100]
+
+
+def test_devices_may_grow_to_sixteen_times_their_memory():
+    request = a_tight_request(cluster=a_tight_cluster(memory_bytes=10.0 * GIB))
+
+    def of_158_gib(changed: Request) -> bool:
+        group = changed.cluster.resolved.node_groups[0]
+        return (group.memory_bytes or 0.0) >= 158.0 * GIB
+
+    found = smallest_relaxations(request, feasible=of_158_gib).changes
+    assert [change.needed for change in found] == [158.0 * GIB]
+
+
+def test_where_no_change_alone_is_enough_a_pair_is_offered():
+    """Neither the sequence nor the optimizer alone makes it fit, at any size."""
+    request = a_tight_request(cluster=SMALL, limits=Limits())
+
+    def short_and_lean(changed: Request) -> bool:
+        job = changed.job.resolved
+        return (job.sequence_length or 0) <= 2048 and job.optimizer is Optimizer.MUON
+
+    found = smallest_relaxations(request, feasible=short_and_lean).changes
+    assert [(change.field, change.needed) for change in found] == [
+        ("request", {"job.sequence_length": 2048, "job.optimizer": "muon"})
+    ]
+    assert found[0].description == (
+        "train on sequences of 2048 tokens in place of 4096, and use muon in place of adamw"
+    )
+
+
+def test_what_was_looked_into_whole_is_not_cut_by_time():
+    request = a_tight_request(cluster=SMALL)
+    assert not smallest_relaxations(request, feasible=lambda _: False, seconds=1e6).is_cut

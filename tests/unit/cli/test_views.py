@@ -165,7 +165,9 @@ def test_infeasible_view_names_what_binds_and_what_helps():
 
 
 def test_infeasible_view_admits_that_nothing_helps():
-    assert "no single change" in text_of(answer_view(an_infeasible(relaxations=())))
+    assert "neither a single change nor a pair" in text_of(
+        answer_view(an_infeasible(relaxations=()))
+    )
 
 
 def test_estimate_that_does_not_fit_says_so():
