@@ -6,7 +6,8 @@ Every plan that a search returns is priced again by the cost model alone before 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 from planner.cost.step import predict, predict_simulated
@@ -21,7 +22,7 @@ from planner.schema.job import Objective
 from planner.schema.plan import Certificate, Prediction
 from planner.schema.strategy import Strategy
 from planner.space.frameworks import framework_limits
-from planner.verify import differences_from_prediction
+from planner.verify import differences_from_prediction, objective_value
 
 Listener = Callable[[str, int, int], None]
 
@@ -55,13 +56,19 @@ class Solution:
         return None if found.simulated is None else found.simulated.step_seconds
 
     @property
+    def value(self) -> float:
+        """Return what the strategy has of the objective of the request's job."""
+        job, cluster = self.request.job.resolved, self.request.cluster.resolved
+        return objective_value(job.objective, self.prediction, cluster)
+
+    @property
     def peak_memory_bytes(self) -> float:
         """Return the bytes on the fullest device."""
         return max(stage.peak_memory_bytes for stage in self.prediction.stages)
 
     @property
     def is_proven(self) -> bool:
-        """Return whether nothing in the request's space is faster."""
+        """Return whether nothing in the request's space is better."""
         return self.certificate.status == "optimal"
 
 
@@ -109,6 +116,16 @@ class Inquiry:
     def is_over(self) -> bool:
         """Return whether the time is up."""
         return self.seconds_left <= 0.0
+
+    @contextmanager
+    def part_of(self, share_ratio: float) -> Iterator[None]:
+        """Have what is asked inside end within that share of the time that is left."""
+        kept = self.deadline
+        self.deadline = time.perf_counter() + self.seconds_left * min(share_ratio, 1.0)
+        try:
+            yield
+        finally:
+            self.deadline = kept
 
     def tell(self, phase: str, done: int, total: int) -> None:
         """Let the listener know that `done` of `total` parts of the work are finished."""

@@ -8,7 +8,6 @@ is none, the search has proven it.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from planner.cost.step import predict
@@ -16,8 +15,8 @@ from planner.explain import describe_strategy
 from planner.fixed_limits import fields_outside, is_within, limits_with
 from planner.ilp.result import NotFound
 from planner.inquiry import Inquiry, Solution
+from planner.planned import Planned
 from planner.refusal import excesses, resolved_and_broken, rules
-from planner.resolution import Request
 from planner.schema.job import Objective
 from planner.schema.plan import Prediction
 from planner.schema.reasons import Cause, Excess, Objection, ObjectionVerdict
@@ -27,20 +26,6 @@ from planner.variation import with_limits
 
 _EQUAL = 1e-9
 _CAUSE_LIMIT = 5
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Planned:
-    """The plan that objections are held against."""
-
-    request: Request
-    strategy: Strategy
-    prediction: Prediction
-
-    @property
-    def step_seconds(self) -> float:
-        """Return the step that is expected."""
-        return self.prediction.step_seconds.p50
 
 
 def why_not_strategy(planned: Planned, strategy: Strategy, *, asked: str) -> Objection:

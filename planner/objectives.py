@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from planner.cost.adapters import needed_flop_per_token
 from planner.errors import InputError
 from planner.ilp.result import Found, NotFound, Wanted
-from planner.inquiry import Inquiry, solution
+from planner.inquiry import Inquiry, Solution, solution
 from planner.least_memory import leanest
 from planner.resolution import Request, cluster_document
 from planner.schema.cluster import Cluster, NodeGroup
@@ -96,6 +96,22 @@ def attained(request: Request, *, inquiry: Inquiry) -> Attained | NotFound:
         )
         return replace(answer, found=replace(answer.found, certificate=certificate))
     return answer
+
+
+def best_plan(request: Request, *, inquiry: Inquiry) -> Solution | NotFound:
+    """Return the plan that is best at the objective of the request's job, priced, or what lacks.
+
+    Where the step is the objective, it keeps the inquiry's share of the time.
+
+    Raises:
+        SolverError: if the solver fails.
+        VerificationError: if a plan does not survive its own recomputation.
+    """
+    if request.job.resolved.objective is Objective.THROUGHPUT:
+        return inquiry.ask(request)
+    with inquiry.part_of(inquiry.share_ratio):
+        answer = attained(request, inquiry=inquiry)
+    return answer if isinstance(answer, NotFound) else solution(answer.request, answer.found)
 
 
 def _fastest(request: Request, inquiry: Inquiry) -> Attained | NotFound:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from planner.explain import describe_strategy
 from planner.heatmap import heatmap
 from planner.inquiry import Inquiry
-from planner.objection import Planned
-from planner.resolution import Request, resolved_request
+from planner.planned import Planned, whole_request
+from planner.resolution import resolved_request
+from planner.runner_up import runner_up
 from planner.schema.plan import Plan
-from planner.schema.reasons import Objection, Reasons, Rival
+from planner.schema.reasons import Objection, Reasons
 from planner.shadow_price import shadow_prices
 from planner.verify import verify
 from planner.version import planner_version
@@ -25,7 +25,12 @@ def planned_of(plan: Plan) -> Planned:
     """
     verify(plan)
     request = resolved_request(plan.model, plan.cluster, plan.job.resolved)
-    return Planned(request=request, strategy=plan.strategy, prediction=plan.prediction)
+    return Planned(
+        request=request,
+        strategy=plan.strategy,
+        prediction=plan.prediction,
+        whole=whole_request(plan),
+    )
 
 
 def reasons(
@@ -44,12 +49,11 @@ def reasons(
     """
     planned = planned_of(plan)
     inquiry.tell("runner-up", 0, 3)
-    runner_up = _runner_up(planned.request, planned.step_seconds, inquiry=inquiry)
+    rival = runner_up(planned, inquiry=inquiry)
     inquiry.tell("shadow prices", 1, 3)
     prices = tuple(
         shadow_prices(
-            planned.request,
-            planned.step_seconds,
+            planned,
             plan_is_proven=plan.certificate.status == "optimal",
             inquiry=inquiry,
         )
@@ -70,25 +74,13 @@ def reasons(
         step_seconds=planned.step_seconds,
         binding_constraints=plan.explanation.binding_constraints,
         shadow_prices=prices,
-        runner_up=runner_up,
+        runner_up=rival,
         objections=tuple(objections),
         heatmap=cells,
         search_count=inquiry.search_count,
         planner_version=planner_version(),
-    )
-
-
-def _runner_up(request: Request, step_seconds: float, *, inquiry: Inquiry) -> Rival | None:
-    """Return the best plan of other degrees; `None` if there is no other."""
-    best = inquiry.best_groups(request, 2)
-    if len(best) < 2:
-        return None
-    second = best[1]
-    return Rival(
-        description=describe_strategy(second.strategy),
-        step_seconds=second.step_seconds,
-        slower_seconds=second.step_seconds - step_seconds,
-        slower_ratio=second.step_seconds / step_seconds - 1.0,
-        proven=second.is_proven,
-        strategy=second.strategy,
+        objective=planned.objective,
+        objective_value=planned.value,
+        device_count=planned.request.hardware.device_count,
+        cluster_device_count=planned.asked.hardware.device_count,
     )

@@ -20,7 +20,7 @@ from planner.errors import InputError
 
 if TYPE_CHECKING:
     from planner.inquiry import Inquiry
-    from planner.objection import Planned
+    from planner.planned import Planned
     from planner.schema.plan import Plan
     from planner.schema.reasons import Objection
 

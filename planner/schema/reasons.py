@@ -7,19 +7,24 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from planner.schema.document import Document, Name, Part
+from planner.schema.job import Objective
 from planner.schema.plan import Amount, Certificate, MemoryBreakdown
 from planner.schema.strategy import Strategy
 
-ObjectionVerdict = Literal["illegal", "does_not_fit", "slower", "as_fast", "faster", "out_of_time"]
+ObjectionVerdict = Literal[
+    "illegal", "does_not_fit", "slower", "as_fast", "faster", "worse", "better", "out_of_time"
+]
 Resource = Literal["device_memory", "host_memory"]
 CellStatus = Literal["solved", "illegal", "does_not_fit", "out_of_time"]
 
 
 class ShadowPrice(Part):
-    """What more memory would save, found by planning again with it.
+    """What more memory would save, found by planning again with it for the same objective.
 
-    `saved_seconds` = `step_seconds` - `step_seconds_with_more`; it is `proven` where both steps are
-    optimal. `added_bytes` is on every device of the kind (of its host, for `host_memory`).
+    `saved_value` = the plan's `objective_value` - `objective_value_with_more`, in the objective's
+    unit; it is `proven` where both are optimal. `saved_seconds` is the same of the plans' steps.
+    `added_bytes` is on every device of the kind (of its host, for `host_memory`). A `reason` says
+    why more changes nothing, where it is known without planning again.
     """
 
     resource: Resource
@@ -29,10 +34,17 @@ class ShadowPrice(Part):
     step_seconds_with_more: Amount | None
     saved_seconds: float | None
     proven: bool
+    objective_value_with_more: Amount | None = None
+    saved_value: float | None = None
+    reason: str | None = None
 
 
 class Rival(Part):
-    """The fastest plan of other tensor, pipeline, context or expert degrees, and how far behind."""
+    """The best plan of other tensor, pipeline, context or expert degrees, and how far behind.
+
+    Best is the objective's, on the devices that the plan uses; `more_value` is how much more of it
+    the runner-up has.
+    """
 
     description: str
     step_seconds: Amount
@@ -40,6 +52,9 @@ class Rival(Part):
     slower_ratio: float
     proven: bool
     strategy: Strategy
+    objective_value: Amount | None = None
+    more_value: float | None = None
+    more_ratio: float | None = None
 
 
 class Excess(Part):
@@ -65,7 +80,9 @@ class Cause(Part):
 class Objection(Part):
     """The answer to "why not X?", for a strategy or for fixed degrees.
 
-    For fixed degrees `strategy` is the best plan that has them, and `certificate` its proof.
+    For fixed degrees `strategy` is the best plan that has them, and `certificate` its proof, on the
+    cluster that was asked about. `worse` and `better` are of an objective other than the step;
+    `more_value` is how much more of it X has than the plan.
     `outside_limits` names limits of the job that X does not keep.
     """
 
@@ -81,10 +98,17 @@ class Objection(Part):
     causes: tuple[Cause, ...] = ()
     strategy: Strategy | None = None
     certificate: Certificate | None = None
+    device_count: int | None = None
+    objective_value: Amount | None = None
+    more_value: float | None = None
+    more_ratio: float | None = None
 
 
 class HeatmapCell(Part):
-    """The best step with these two degrees, or why there is none."""
+    """The best plan with these two degrees, or why there is none.
+
+    Best is the objective's; `more_ratio` is how much more of it there is than in the plan.
+    """
 
     row: int
     column: int
@@ -95,20 +119,28 @@ class HeatmapCell(Part):
     description: str | None = None
     reason: str | None = None
     missing_bytes: Amount | None = None
+    objective_value: Amount | None = None
+    more_ratio: float | None = None
 
 
 class Heatmap(Part):
-    """The best step of every pair of two degrees; `cells` go row by row."""
+    """The best plan of every pair of two degrees; `cells` go row by row."""
 
     row_field: Name
     column_field: Name
     rows: tuple[int, ...]
     columns: tuple[int, ...]
     cells: tuple[HeatmapCell, ...]
+    objective: Objective = Objective.THROUGHPUT
 
 
 class Reasons(Document):
-    """Why this plan: what binds and what it costs, who came second, and answers to objections."""
+    """Why this plan: what binds and what it costs, who came second, and answers to objections.
+
+    `objective_value` is what the plan has of what it was asked to be best at: seconds a step, cost
+    per million tokens, bytes on the fullest device, or devices. The plan uses `device_count` of the
+    `cluster_device_count` devices that were asked about.
+    """
 
     plan_id: str
     summary: str
@@ -120,3 +152,7 @@ class Reasons(Document):
     heatmap: Heatmap | None
     search_count: Annotated[int, Field(ge=0)]
     planner_version: str
+    objective: Objective = Objective.THROUGHPUT
+    objective_value: Amount | None = None
+    device_count: int | None = None
+    cluster_device_count: int | None = None

@@ -10,8 +10,12 @@ from rich.rule import Rule
 from rich.table import Table
 from rich.text import Text
 
+from planner.objective_words import excess_words, value_words
+from planner.schema.job import Objective
 from planner.schema.reasons import Heatmap, HeatmapCell, Objection, Reasons, Rival, ShadowPrice
 from planner.units import GIB, format_bytes, format_seconds
+
+_EQUAL_RATIO = 1e-9
 
 
 def reasons_view(reasons: Reasons) -> RenderableType:
@@ -20,33 +24,70 @@ def reasons_view(reasons: Reasons) -> RenderableType:
         Rule(f"[bold]why {escape(reasons.plan_id)}[/]", align="left"),
         Text(reasons.summary),
         *(Text(f"binds: {limit}") for limit in reasons.binding_constraints),
-        *(Text(_price(price)) for price in reasons.shadow_prices),
-        Text(_rival(reasons.runner_up)),
+        *_part_line(reasons),
+        *(Text(_price(price, reasons)) for price in reasons.shadow_prices),
+        Text(_rival(reasons.runner_up, reasons)),
         *(line for objection in reasons.objections for line in _objection(objection)),
         *_heatmap(reasons.heatmap),
     )
 
 
-def _price(price: ShadowPrice) -> str:
+def _part_line(reasons: Reasons) -> Iterator[Text]:
+    """Yield which part of the cluster the plan is for, where that is not the whole."""
+    used, asked = reasons.device_count, reasons.cluster_device_count
+    if used is not None and asked is not None and used < asked:
+        yield Text(
+            f"the plan uses {used} of {asked} devices: the runner-up is on as many, memory is added "
+            f"to all {asked}"
+        )
+
+
+def _price(price: ShadowPrice, reasons: Reasons) -> str:
     what = price.resource.replace("_", " ")
     head = f"{format_bytes(price.added_bytes)} more {what} on every {price.device}"
+    if price.reason is not None:
+        return f"{head} would change nothing: {price.reason}"
     if price.saved_seconds is None:
         return f"{head}: was not solved in time"
     sure = "" if price.proven else " (not proven)"
+    if reasons.objective is not Objective.THROUGHPUT:
+        return f"{head} would save {_saved(price, reasons)}{sure}"
     if price.saved_seconds <= 0.0:
         return f"{head} would save nothing{sure}"
     ratio = price.saved_seconds / price.step_seconds
     return f"{head} would save {format_seconds(price.saved_seconds)} a step ({ratio:.2%}){sure}"
 
 
-def _rival(rival: Rival | None) -> str:
+def _saved(price: ShadowPrice, reasons: Reasons) -> str:
+    """Return what more memory takes off the objective."""
+    value, saved = reasons.objective_value or 0.0, price.saved_value or 0.0
+    if saved <= _EQUAL_RATIO * value:
+        return "nothing"
+    return f"{value_words(reasons.objective, saved)} ({saved / value:.2%})"
+
+
+def _rival(rival: Rival | None, reasons: Reasons) -> str:
     if rival is None:
         return "runner-up: no other degrees fit, or none was found in time"
     sure = "" if rival.proven else " (not proven)"
+    objective, more = reasons.objective, rival.more_value
+    if objective is not Objective.THROUGHPUT and rival.objective_value is not None:
+        value = value_words(objective, rival.objective_value)
+        return (
+            f"runner-up: {rival.description}: {value}, {_more(rival, reasons, more or 0.0)}{sure}"
+        )
     return (
         f"runner-up: {rival.description}: {format_seconds(rival.step_seconds)}, "
         f"{format_seconds(max(rival.slower_seconds, 0.0))} ({rival.slower_ratio:.2%}) slower{sure}"
     )
+
+
+def _more(rival: Rival, reasons: Reasons, more: float) -> str:
+    """Return how far behind a runner-up is: by the objective, by the step where that is equal."""
+    if more > _EQUAL_RATIO * (reasons.objective_value or 0.0):
+        return excess_words(reasons.objective, more, rival.more_ratio or 0.0)
+    slower = format_seconds(max(rival.slower_seconds, 0.0))
+    return f"as the plan, {slower} a step ({rival.slower_ratio:.2%}) slower"
 
 
 def _objection(objection: Objection) -> Iterator[RenderableType]:

@@ -9,7 +9,8 @@ import pytest
 from planner.errors import InputError
 from planner.fixed_limits import fields_outside, limits_with
 from planner.inquiry import Inquiry, Solution
-from planner.objection import Planned, why_not_degrees, why_not_strategy
+from planner.objection import why_not_degrees, why_not_strategy
+from planner.planned import Planned
 from planner.planning import estimate
 from planner.schema.job import DegreeLimit, Limits
 from planner.schema.reasons import Objection

@@ -40,16 +40,16 @@ def test_a_difference_is_more_of_the_objective():
             Objective.MEMORY,
             3.0 * GIB,
             (
-                "no plan has less than 3 GiB on the fullest device, and none that takes no more is"
-                " under 2 s a step"
+                "no plan has less than 3 GiB on the fullest device, and none that takes no more is "
+                "under 2 s a step"
             ),
         ),
         (
             Objective.COST,
             0.25,
             (
-                "no plan has less than $0.25 per million tokens, and none on the same devices is"
-                " under 2 s a step"
+                "no plan has less than $0.25 per million tokens, and none on the same devices is "
+                "under 2 s a step"
             ),
         ),
         (

@@ -6,6 +6,7 @@ import pytest
 
 from planner.hardware import cluster_hardware, device_profile
 from planner.inquiry import Inquiry, Solution
+from planner.planned import Planned
 from planner.planning import plan
 from planner.resolution import cluster_document
 from planner.schema.job import Limits
@@ -22,23 +23,25 @@ from planner.variation import (
 from tests.tight_requests import a_tight_cluster, a_tight_request
 
 
-def solved(request) -> Solution:
+def solved(request) -> Planned:
     answer = Inquiry.within(30.0).ask(request)
     assert isinstance(answer, Solution)
-    return answer
+    return Planned(request=request, strategy=answer.strategy, prediction=answer.prediction)
 
 
 @pytest.mark.parametrize("memory_gib", [11.0, 13.0, 16.0])
 def test_the_price_of_device_memory_is_what_solving_again_saves(memory_gib):
     request = a_tight_request(cluster=a_tight_cluster(memory_bytes=memory_gib * GIB))
-    step = solved(request).step_seconds
-    prices = list(shadow_prices(request, step, plan_is_proven=True, inquiry=Inquiry.within(30.0)))
+    planned = solved(request)
+    prices = list(shadow_prices(planned, plan_is_proven=True, inquiry=Inquiry.within(30.0)))
     larger = a_tight_cluster(memory_bytes=(memory_gib + 1.0) * GIB)
     again = plan(request.model, cluster_document("larger", larger), request.job.resolved)
     assert [(price.resource, price.device) for price in prices] == [
         ("device_memory", "h100-sxm5-80gb")
     ]
-    assert prices[0].saved_seconds == pytest.approx(step - again.prediction.step_seconds.p50)
+    assert prices[0].saved_seconds == pytest.approx(
+        planned.step_seconds - again.prediction.step_seconds.p50
+    )
     assert prices[0].saved_seconds > 0.0
     assert prices[0].proven
 
@@ -47,19 +50,21 @@ def test_host_memory_has_a_price_where_the_job_may_offload():
     limits = Limits(zero_stages=(1,), activation_checkpointing=("none",), offload=("optimizer",))
     cluster = a_tight_cluster(memory_bytes=14.0 * GIB, host_memory_bytes=8.0 * GIB)
     request = a_tight_request(cluster=cluster, limits=limits)
-    step = solved(request).step_seconds
-    prices = shadow_prices(request, step, plan_is_proven=True, inquiry=Inquiry.within(30.0))
+    planned = solved(request)
+    prices = shadow_prices(planned, plan_is_proven=True, inquiry=Inquiry.within(30.0))
     host = next(price for price in prices if price.resource == "host_memory")
     larger = with_group(cluster, "h100", host_memory_bytes=12.0 * GIB)
     again = plan(request.model, cluster_document("larger", larger), request.job.resolved)
-    assert host.saved_seconds == pytest.approx(step - again.prediction.step_seconds.p50)
+    assert host.saved_seconds == pytest.approx(
+        planned.step_seconds - again.prediction.step_seconds.p50
+    )
 
 
 def test_nothing_is_claimed_without_time_or_without_a_proven_plan():
-    request = a_tight_request()
-    late = next(shadow_prices(request, 1.0, plan_is_proven=True, inquiry=Inquiry.within(0.0)))
+    planned = solved(a_tight_request())
+    late = next(shadow_prices(planned, plan_is_proven=True, inquiry=Inquiry.within(0.0)))
     assert (late.saved_seconds, late.proven) == (None, False)
-    loose = next(shadow_prices(request, 1.0, plan_is_proven=False, inquiry=Inquiry.within(30.0)))
+    loose = next(shadow_prices(planned, plan_is_proven=False, inquiry=Inquiry.within(30.0)))
     assert not loose.proven
 
 

@@ -370,3 +370,53 @@ def test_front_holds_the_fact(part):
 )
 def test_configuration_is_described_by_what_it_has(fields, words):
     assert words in describe(Configuration(**fields))
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        (
+            {"objective_value_with_more": 2.0 * GIB, "saved_value": 1.0 * GIB},
+            "would save 1 GiB on the fullest device (25.00%)",
+        ),
+        ({"saved_value": 0.0}, "would save nothing"),
+        ({"saved_value": 0.0, "reason": "none binds"}, "would change nothing: none binds"),
+        ({"saved_seconds": None}, "was not solved in time"),
+    ],
+)
+def test_the_price_of_memory_is_said_in_what_the_plan_is_best_at(changes, words):
+    lean = some_reasons(
+        objective="memory", objective_value=4.0 * GIB, shadow_prices=(a_price(**changes),)
+    )
+    assert words in words_of(reasons_view(lean))
+
+
+@pytest.mark.parametrize(
+    ("more_devices", "words"),
+    [
+        (1.0, "runner-up: TP 4: 3 devices, 1 device (50.00%) more"),
+        (0.0, "runner-up: TP 4: 2 devices, as the plan, 250 ms a step (25.00%) slower"),
+    ],
+)
+def test_a_runner_up_is_behind_by_the_objective_then_by_the_step(more_devices, words):
+    rival = Rival(
+        description="TP 4",
+        step_seconds=1.25,
+        slower_seconds=0.25,
+        slower_ratio=0.25,
+        proven=True,
+        strategy=a_strategy(),
+        objective_value=2.0 + more_devices,
+        more_value=more_devices,
+        more_ratio=more_devices / 2.0,
+    )
+    few = some_reasons(
+        objective="devices",
+        objective_value=2.0,
+        runner_up=rival,
+        device_count=2,
+        cluster_device_count=8,
+    )
+    shown = words_of(reasons_view(few))
+    assert words in shown
+    assert "the plan uses 2 of 8 devices" in shown

@@ -2,6 +2,7 @@
 
 import pytest
 
+from api.dashboard.rendering import page
 from api.dashboard.tradeoff_view import tradeoff_view
 from api.dashboard.why_view import why_view
 from api.services.analyses import Analysis
@@ -10,7 +11,7 @@ from planner.errors import InputError
 from planner.planning import plan
 from planner.resolution import resolved_cluster, resolved_model
 from planner.schema.job import Job
-from planner.schema.reasons import Heatmap, HeatmapCell, Objection
+from planner.schema.reasons import Heatmap, HeatmapCell, Objection, Reasons
 from planner.units import GIB
 from tests.builders import a_cluster, a_model, a_plan
 
@@ -91,3 +92,35 @@ def test_every_cell_of_the_heatmap_has_a_step_or_a_reason():
         ("±0%", "heat-0"),
     ]
     assert [cell.is_the_plan for cell in second.cells] == [False, True]
+
+
+def test_the_page_of_reasons_speaks_of_what_the_plan_is_best_at():
+    price = {
+        "resource": "device_memory",
+        "device": "h100-sxm5-80gb",
+        "added_bytes": float(GIB),
+        "step_seconds": 1.0,
+        "step_seconds_with_more": 2.0,
+        "saved_seconds": -1.0,
+        "proven": True,
+        "objective_value_with_more": 3.0 * GIB,
+        "saved_value": 1.0 * GIB,
+    }
+    answer = Reasons(
+        plan_id="plan-1",
+        summary="lean",
+        step_seconds=1.0,
+        binding_constraints=(),
+        shadow_prices=(price,),
+        runner_up=None,
+        objections=(),
+        heatmap=None,
+        search_count=1,
+        planner_version="0.1.0",
+        objective="memory",
+        objective_value=4.0 * GIB,
+    )
+    asked = an_analysis("reasons", "", document_json=answer.model_dump_json())
+    text = page("why.html", view=why_view(a_plan(), [asked])).body.decode()
+    assert "What one more GiB saves of 4 GiB on the fullest device" in text
+    assert ">1 GiB on the fullest device<" in text
