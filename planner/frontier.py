@@ -3,18 +3,21 @@
 Epsilon-constraint method (Haimes, Lasdon and Wismer 1971): of every part of the cluster, the
 fastest plan under each of several caps on device memory. Each is a search with its own proof. On a
 given part of the cluster cost is proportional to the step, so cost is traded by the part that is
-used. What another point beats, or equals, in all three is dropped.
+used. What another point beats, or equals, in all three is dropped. The end of least memory is the
+whole cluster's plan of least peak (`planner.least_memory`); between caps there may be other plans.
 """
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from planner.explain import describe_strategy
 from planner.ilp.result import NotFound
-from planner.inquiry import Inquiry, Solution
+from planner.inquiry import Inquiry, Solution, solution
+from planner.least_memory import leanest
 from planner.resolution import Request
 from planner.schema.cluster import Cluster
 from planner.schema.frontier import (
@@ -33,6 +36,7 @@ _FLOOR_SEARCHES = 5
 _FIRST_PARTS = 4
 _BELOW = 1.0 - 1e-6
 _EQUAL = 1e-9
+_END_SHARE_RATIO = 0.25
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,6 +65,7 @@ class _Sweep:
     found: list[Capped] = field(default_factory=list)
     skipped: list[SkippedNodes] = field(default_factory=list)
     done: int = 0
+    least_peak_bound_bytes: float | None = None
 
     def advance(self, parts: int = 1) -> None:
         self.done += parts
@@ -86,6 +91,8 @@ def frontier(
     sweep = _Sweep(request=request, inquiry=inquiry, point_count=point_count, part_count=len(parts))
     for some in (parts[:_FIRST_PARTS], parts[_FIRST_PARTS:]):
         fastest = [found for part in some if (found := _fastest(sweep, part)) is not None]
+        if fastest and fastest[0].cluster is parts[0] and point_count > 1:
+            _add_leanest(sweep, parts[0])
         for start in fastest:
             _lower_caps(sweep, start)
     kept = undominated(sweep.found)
@@ -99,6 +106,7 @@ def frontier(
         skipped=tuple(sweep.skipped),
         search_count=inquiry.search_count,
         dominated_count=len(sweep.found) - len(kept),
+        least_peak_bound_bytes=sweep.least_peak_bound_bytes,
         planner_version=planner_version(),
     )
 
@@ -156,6 +164,23 @@ def _lower_caps(sweep: _Sweep, start: Capped) -> None:
                 last = Capped(cluster=start.cluster, cap_bytes=cap, solution=answer)
                 sweep.found.append(last)
         sweep.advance()
+
+
+def _add_leanest(sweep: _Sweep, whole: Cluster) -> None:
+    """Add the plan of least peak on all nodes, the end of the front, found in a share of the time.
+
+    What no plan's peak there is under is noted, as far as it was proven.
+    """
+    inquiry, request = sweep.inquiry, with_cluster(sweep.request, whole)
+    seconds = inquiry.seconds_left * _END_SHARE_RATIO
+    own = replace(inquiry, deadline=time.perf_counter() + seconds, share_ratio=1.0, search_count=0)
+    answer = leanest(request, inquiry=own)
+    inquiry.search_count += own.search_count
+    if isinstance(answer, NotFound):
+        return
+    found = solution(request, answer.found)
+    sweep.found.append(Capped(cluster=whole, cap_bytes=found.peak_memory_bytes, solution=found))
+    sweep.least_peak_bound_bytes = answer.bound_bytes
 
 
 def _caps(peak: float, floor: float, count: int) -> Iterator[float]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -26,6 +26,11 @@ from planner.cli.options import (
     check_calibrates,
     read_job,
 )
+
+if TYPE_CHECKING:
+    from planner.schema.frontier import Frontier
+
+_LEAST_SECONDS = 1.0
 
 
 def frontier(  # noqa: PLR0913 - one parameter per option; tests freeze the surface
@@ -79,9 +84,24 @@ def frontier(  # noqa: PLR0913 - one parameter per option; tests freeze the surf
         found = front_of(request, inquiry=inquiry, point_count=points, alternatives=others)
     if found.status == "partial" and not found.points:
         raise out_of_time(request.job.resolved.limits.solver_seconds)
+    if not found.points:
+        found = _with_reasons(found, seconds=inquiry.seconds_left)
     if json:
         print_document(found)
     else:
         stdout().print(frontier_view(found))
     if not found.points:
         raise typer.Exit(NEGATIVE_ANSWER)
+
+
+def _with_reasons(front: Frontier, *, seconds: float) -> Frontier:
+    """Return a front without points with what binds and what would help, as `plan` says it."""
+    from planner import planning
+    from planner.schema.plan import Infeasible
+
+    job = front.job.resolved
+    limits = job.limits.model_copy(update={"solver_seconds": max(seconds, _LEAST_SECONDS)})
+    answer = planning.plan(front.model, front.cluster, job.model_copy(update={"limits": limits}))
+    if not isinstance(answer, Infeasible):
+        return front
+    return front.model_copy(update={"infeasible": answer.model_copy(update={"job": front.job})})

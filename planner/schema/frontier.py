@@ -8,6 +8,7 @@ from planner.schema.document import Document, Part, PositiveBytes, PositiveCount
 from planner.schema.plan import (
     Amount,
     Certificate,
+    Infeasible,
     ResolvedCluster,
     ResolvedJob,
     ResolvedModel,
@@ -75,7 +76,10 @@ class SkippedNodes(Part):
 class Frontier(Document):
     """The Pareto front of step seconds, peak memory and cost, fastest first.
 
-    `status` is `partial` where time ran out before every cap and part of the cluster was solved.
+    `status` is `partial` where time ran out before every cap and part of the cluster was solved. A
+    `complete` one is a sample too: between its caps there may be other plans. No plan on the whole
+    cluster has a peak under `least_peak_bound_bytes`, `None` where that was not looked into.
+    `infeasible` says what binds and what would help where nothing fits.
     """
 
     status: Literal["complete", "partial", "infeasible"]
@@ -87,4 +91,6 @@ class Frontier(Document):
     skipped: tuple[SkippedNodes, ...]
     search_count: int
     dominated_count: int
+    least_peak_bound_bytes: Amount | None = None
+    infeasible: Infeasible | None = None
     planner_version: str

@@ -128,6 +128,17 @@ def test_frontier_of_a_job_that_fits_nowhere_exits_with_3():
     )  # fmt: skip
     found = Frontier.model_validate_json(done.stdout)
     assert (done.exit_code, found.status, found.points) == (3, "infeasible", ())
+    assert found.infeasible.binding[0].limit in {"device_memory", "host_memory"}
+    assert found.infeasible.job == found.job
+
+
+def test_frontier_of_a_job_without_legal_degrees_says_what_plan_says():
+    limited = ("--set", "limits.tensor_parallel_degree=3")
+    done = run("frontier", MODEL, CLUSTER, *JOB, "--points", 2, *limited)
+    assert done.exit_code == 3
+    assert "What binds" in done.stdout
+    assert "lift the limit on tensor_parallel_degree" in done.stdout
+    assert done.stdout == run("plan", MODEL, CLUSTER, *JOB, *limited).stdout
 
 
 def test_size_is_a_document_of_everything_tried():

@@ -9,13 +9,16 @@ from rich.markup import escape
 from rich.rule import Rule
 from rich.table import Table
 
+from planner.cli.views.plan import infeasible_view
 from planner.schema.frontier import AlternativePlan, Frontier, FrontierPoint
 from planner.schema.plan import Certificate
 from planner.units import format_bytes, format_seconds
 
 
 def frontier_view(front: Frontier) -> RenderableType:
-    """Return the points, the alternatives, and what was left out."""
+    """Return the points, the alternatives, and what was left out; or why there are none."""
+    if front.infeasible is not None:
+        return infeasible_view(front.infeasible)
     model, cluster = front.model.resolved.name, front.cluster.resolved.name
     return Group(
         Rule(f"[bold]frontier of {escape(model)} on {escape(cluster)}[/]", align="left"),
@@ -66,10 +69,14 @@ def _alternatives(plans: tuple[AlternativePlan, ...]) -> Iterator[RenderableType
 
 
 def _left_out(front: Frontier) -> Iterator[str]:
+    status = "all caps solved" if front.status == "complete" else front.status
     yield (
-        f"{front.status}: {front.search_count} searches, {front.dominated_count} plans dropped "
-        "that another beats in all three"
+        f"{status}: {front.search_count} searches, {front.dominated_count} plans dropped "
+        "that another beats in all three; between these caps there may be other plans"
     )
+    if front.least_peak_bound_bytes is not None:
+        bound = format_bytes(front.least_peak_bound_bytes)
+        yield f"no plan on all devices has a peak under {bound}"
     whole = [part for part in front.skipped if part.memory_cap_bytes is None]
     for reason, words in (("infeasible", "has no plan"), ("out_of_time", "was not solved in time")):
         counts = sorted({part.device_count for part in whole if part.reason == reason})

@@ -6,10 +6,11 @@ import pytest
 
 from planner.frontier import frontier
 from planner.inquiry import Inquiry, Solution
-from planner.planning import estimate
+from planner.planning import estimate, plan
 from planner.resolution import cluster_document
 from planner.schema.cluster import Cluster, NodeGroup
 from planner.schema.frontier import Frontier
+from planner.schema.job import Objective
 from planner.subclusters import subclusters
 from planner.units import GIB
 from planner.variation import with_cluster, with_memory_cap
@@ -23,6 +24,10 @@ def front() -> Frontier:
 
 def values(point):
     return point.step_seconds, point.peak_memory_bytes, point.cost_per_million_tokens
+
+
+def documents(request):
+    return request.model, request.cluster, request.job.resolved
 
 
 def part_of(point) -> Cluster:
@@ -44,6 +49,15 @@ def test_no_point_beats_another_in_all_three(front):
             if one is not other:
                 pairs = zip(values(one), values(other), strict=True)
                 assert not all(a <= b for a, b in pairs)
+
+
+def test_the_front_ends_with_the_plan_of_least_peak_on_all_devices(front):
+    least = plan(*documents(a_tight_request(objective=Objective.MEMORY)))
+    whole = [point for point in front.points if point.device_count == 4]
+    peak = min(point.peak_memory_bytes for point in whole)
+    assert peak == pytest.approx(least.certificate.objective_value, rel=1e-9)
+    assert front.least_peak_bound_bytes == pytest.approx(peak, rel=1e-2)
+    assert front.least_peak_bound_bytes <= peak
 
 
 def test_every_point_is_proven_optimal_under_its_cap(front):

@@ -315,6 +315,7 @@ def a_front() -> Frontier:
         ),
         search_count=9,
         dominated_count=2,
+        least_peak_bound_bytes=3.0 * GIB,
         planner_version="0.1.0",
     )
 
@@ -326,6 +327,8 @@ def a_front() -> Frontier:
         "8 TP [2] 1 s 10 GiB 2.5 gap 5.0%",
         "1 TP [2] 1 s 50.00% 10 GiB 2.5 not proven",
         "partial: 9 searches, 2 plans dropped",
+        "between these caps there may be other plans",
+        "no plan on all devices has a peak under 3 GiB",
         "a part of 1 devices has no plan",
         "a part of 4 devices was not solved in time",
         "1 memory caps on other parts were not solved in time",
