@@ -183,10 +183,27 @@ def _sizing(
         nearest_miss=nearest_miss,
         binding=binding,
         ranges=tuple(_range(trials, device, ordered) for device in kinds),
-        trials=tuple(trials.tried[c] for c in ordered if c in trials.tried),
+        trials=tuple(
+            _with_fastest(trials.tried[c], next_smaller, nearest_miss)
+            for c in ordered
+            if c in trials.tried
+        ),
         search_count=trials.inquiry.search_count,
         planner_version=planner_version(),
     )
+
+
+def _with_fastest(trial: SizingTrial, *others: SizingTrial | None) -> SizingTrial:
+    """Return the trial with the fastest plan that was found for the same devices later on."""
+    for other in others:
+        same = other is not None and (other.device, other.node_count, other.devices_per_node) == (
+            trial.device,
+            trial.node_count,
+            trial.devices_per_node,
+        )
+        if other is not None and same and trial.days is None and other.days is not None:
+            return other
+    return trial
 
 
 def _sized(trials: Trials, chosen: Candidate) -> SizedPlan:

@@ -113,6 +113,12 @@ def test_the_next_smaller_count_is_shown_to_miss(alone):
     assert smaller.days > 0.006
 
 
+def test_counts_that_were_solved_again_have_their_days_and_cost():
+    found = sized(a_wish(days=0.006))
+    row = next(t for t in found.trials if t.device_count == found.next_smaller.device_count)
+    assert (row.days, row.cost) == (found.next_smaller.days, found.next_smaller.cost)
+
+
 def test_a_budget_rules_out_what_is_dearer(alone):
     costs = {key: cost(*key, step) for key, step in alone.items() if days(step) <= 0.01}
     budget = sorted(costs.values())[1] * (1.0 + 1e-6)

@@ -215,11 +215,12 @@ def a_sizing(**changes: Any) -> Sizing:
 @pytest.mark.parametrize(
     "part",
     [
-        "tiny: 1 G tokens in 2 days for at most 5,000, fewest",
-        f"16 devices (2 x 8 {H100}): 1.75 days, 4,321 in all, 1000 steps of 1.5 s, MFU 50.0%",
+        "tiny: 1 G tokens in 2 days for at most $5,000, fewest",
+        f"16 devices (2 x 8 {H100}): 1.75 days, $4,321 in all, 1000 steps of 1.5 s, MFU 50.0%",
         "the fewest among the counts tried: each smaller one was solved",
-        f"next smaller: 8 {H100}: 3.5 days, 4,400 in all",
-        f"8 {H100} misses (deadline) > 2 s",
+        f"next smaller: 8 {H100}: 3.5 days, $4,400 in all",
+        f"8 {H100} misses (deadline) > 2 s > 11.3 > $6,510",
+        "batch 16 x 128 tokens, bf16, adamw, torch",
         f"{H100}: at its peak rate it takes 5 devices; 2 counts from there on were tried, 1 were",
     ],
 )
@@ -256,7 +257,7 @@ def test_size_tells_counts_without_a_plan_together():
     [
         (
             {"binding": "budget", "nearest_miss": a_trial(days=1.5, cost=6000.0)},
-            f"the budget binds nearest: 8 {H100}: 1.5 days, 6,000 in all",
+            f"the budget binds nearest: 8 {H100}: 1.5 days, $6,000 in all",
         ),
         (
             {"binding": "legality", "nearest_miss": a_trial(verdict="cannot_run", reason="why")},
@@ -268,6 +269,26 @@ def test_size_tells_counts_without_a_plan_together():
 def test_size_that_nothing_meets_says_what_binds(changes, part):
     none = {"status": "none", "answer": None, "next_smaller": None}
     assert part in words_of(sizing_view(a_sizing(**none, **changes)))
+
+
+def test_too_few_devices_at_peak_rates_are_said_to_be_that():
+    """8 of them take 30 days at their fastest: in 2 days, 15 times as many would."""
+    changes = {
+        "status": "none",
+        "answer": None,
+        "next_smaller": None,
+        "trials": (),
+        "binding": "deadline",
+        "nearest_miss": a_trial(days=30.0, cost=6000.0),
+        "wish": SizingWish(tokens=1e9, days=2.0, devices=(H100,), max_devices=8),
+        "ranges": (DeviceRange(device=H100, least_device_count=50, tried=(), untried=()),),
+    }
+    words = words_of(sizing_view(a_sizing(**changes)))
+    assert (
+        "--max-devices 8 is too few for --days 2: even at peak rates it takes 50 devices" in words
+    )
+    assert f"--days 30 on 8 {H100}, or about 120 devices at its pace (--max-devices)" in words
+    assert "Tried" not in words
 
 
 def test_a_kind_without_the_precision_says_so():
@@ -329,9 +350,9 @@ def a_front() -> Frontier:
         "partial: 9 searches, 2 plans dropped",
         "between these caps there may be other plans",
         "no plan on all devices has a peak under 3 GiB",
-        "a part of 1 devices has no plan",
+        "a part of 1 device has no plan",
         "a part of 4 devices was not solved in time",
-        "1 memory caps on other parts were not solved in time",
+        "1 memory cap on other parts was not solved in time",
     ],
 )
 def test_front_holds_the_fact(part):
