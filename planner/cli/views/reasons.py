@@ -37,8 +37,8 @@ def _part_line(reasons: Reasons) -> Iterator[Text]:
     used, asked = reasons.device_count, reasons.cluster_device_count
     if used is not None and asked is not None and used < asked:
         yield Text(
-            f"the plan uses {used} of {asked} devices: the runner-up is on as many, memory is added "
-            f"to all {asked}"
+            f"the plan uses {used} of {asked} devices: the runner-up is on as many, "
+            f"memory is added to all {asked}"
         )
 
 
