@@ -8,7 +8,7 @@ from planner.feasibility import Checks, least, least_of_smooth, most_below
 from planner.resolution import Request
 from planner.schema.cluster import Cluster, NodeGroup
 from planner.schema.plan import Relaxation
-from planner.units import GIB, format_bytes
+from planner.units import GIB, counted, format_bytes
 from planner.variation import (
     device_memory_bytes,
     devices,
@@ -112,8 +112,8 @@ def _nodes(index: int, group: NodeGroup, needed: int) -> Relaxation:
         field=f"cluster.node_groups.{index}.node_count",
         given=group.node_count,
         needed=needed,
-        description=f"use {needed} nodes of {group.devices_per_node} {group.device} in place of "
-        f"{group.node_count}",
+        description=f"use {counted(needed, 'node')} of {group.devices_per_node} {group.device} in "
+        f"place of {group.node_count}",
     )
 
 

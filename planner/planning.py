@@ -30,6 +30,7 @@ from planner.schema.plan import (
     ResolvedModel,
 )
 from planner.schema.strategy import Strategy
+from planner.units import counted
 from planner.version import planner_version
 
 if TYPE_CHECKING:
@@ -242,7 +243,7 @@ def _binding(missing: NotFound) -> tuple[Overflow, ...]:
         for shortfall in missing.shortfalls
     )
     rules = tuple(
-        Overflow(description=f"{count} configurations", limit="legality", reason=rule)
+        Overflow(description=counted(count, "configuration"), limit="legality", reason=rule)
         for rule, count in sorted(missing.refused.items(), key=lambda item: -item[1])
     )
     return memory or rules

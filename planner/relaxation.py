@@ -19,6 +19,7 @@ from planner.growth import fewer_nodes, more_device_memory, more_host_memory, mo
 from planner.resolution import Request
 from planner.schema.job import GLOBAL_BATCH_LIMIT, Limits, Optimizer
 from planner.schema.plan import Relaxation
+from planner.units import counted
 from planner.variation import with_job, with_limits
 
 _LEAST_SEQUENCE = 128
@@ -150,7 +151,7 @@ def _other_batches(request: Request, checks: Checks) -> Iterator[Relaxation]:
             field="job.global_batch_size",
             given=given,
             needed=needed,
-            description=f"train on {needed} sequences a step in place of {given}",
+            description=f"train on {counted(needed, 'sequence')} a step in place of {given}",
         )
 
 

@@ -73,6 +73,11 @@ def format_bytes(count: float) -> str:
     return f"{count:.0f} B"
 
 
+def counted(count: int, word: str) -> str:
+    """Return how many there are of what `word` names in the singular: `1 device`, `2 devices`."""
+    return f"{count} {word}" if count == 1 else f"{count} {word}s"
+
+
 def format_seconds(seconds: float) -> str:
     """Return `seconds` for a reader, in the unit that suits: `3.21 ms`.
 

@@ -12,7 +12,7 @@ from rich.table import Table
 from planner.cli.views.plan import infeasible_view
 from planner.schema.frontier import AlternativePlan, Frontier, FrontierPoint
 from planner.schema.plan import Certificate
-from planner.units import format_bytes, format_seconds
+from planner.units import counted, format_bytes, format_seconds
 
 
 def frontier_view(front: Frontier) -> RenderableType:
@@ -81,10 +81,12 @@ def _left_out(front: Frontier) -> Iterator[str]:
     for reason, words in (("infeasible", "has no plan"), ("out_of_time", "was not solved in time")):
         counts = sorted({part.device_count for part in whole if part.reason == reason})
         if counts:
-            yield f"a part of {', '.join(map(str, counts))} devices {words}"
+            noun = "device" if counts == [1] else "devices"
+            yield f"a part of {', '.join(map(str, counts))} {noun} {words}"
     capped = len(front.skipped) - len(whole)
     if capped:
-        yield f"{capped} memory caps on other parts were not solved in time"
+        were = "was" if capped == 1 else "were"
+        yield f"{counted(capped, 'memory cap')} on other parts {were} not solved in time"
 
 
 def simulated(seconds: float | None) -> str:

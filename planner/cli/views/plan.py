@@ -26,9 +26,11 @@ from planner.schema.plan import (
     StepBreakdown,
 )
 from planner.schema.strategy import Strategy
-from planner.units import GIB, format_bytes, format_seconds
+from planner.units import GIB, counted, format_bytes, format_seconds
 
 Answer = Plan | Infeasible
+
+_MOST_OF_THE_LIMIT = 0.9
 
 
 def answer_view(answer: Answer) -> RenderableType:
@@ -52,6 +54,7 @@ def plan_view(plan: Plan) -> RenderableType:
         "",
         *_prediction(plan.prediction),
         _certificate_line(plan.certificate),
+        *_time_lines(plan),
         *_objective_lines(plan.certificate),
         *_explanation(plan.explanation, plan.certificate.objective),
     )
@@ -91,18 +94,27 @@ def infeasible_view(answer: Infeasible) -> RenderableType:
     return Group(
         Rule("[bold red]infeasible[/]", align="left"),
         *_request_lines(answer),
-        f"none of {answer.configurations_total} configurations fits",
+        _none_of(answer.configurations_total),
         "",
         binding,
         *relaxations,
     )
 
 
+def _none_of(configurations_total: int) -> str:
+    if configurations_total == 0:
+        return "no configuration is legal: the rules below refuse them"
+    if configurations_total == 1:
+        return "the only configuration does not fit"
+    return f"none of {configurations_total} configurations fits"
+
+
 def _request_lines(answer: Answer | Estimate) -> Iterator[str]:
     model, cluster, job = answer.model.resolved, answer.cluster.resolved, answer.job.resolved
     yield (
-        f"[bold]{escape(model.name)}[/] ({model.block_count} blocks, hidden {model.hidden_size}) "
-        f"on [bold]{escape(cluster.name)}[/] ({cluster.device_count} devices)"
+        f"[bold]{escape(model.name)}[/] ({counted(model.block_count, 'block')}, "
+        f"hidden {model.hidden_size}) on [bold]{escape(cluster.name)}[/] "
+        f"({counted(cluster.device_count, 'device')})"
     )
     yield (
         f"batch {job.global_batch_size} x {job.sequence_length} tokens, {job.precision}, "
@@ -210,10 +222,22 @@ def _certificate_line(certificate: Certificate) -> str:
         claim = f"[bold yellow]within {certificate.gap_ratio:.2%} of the best possible[/]"
     return (
         f"{claim}: {proof_words(certificate)}; "
-        f"{certificate.configurations_total} configurations, {certificate.configurations_pruned} "
-        f"pruned, {certificate.milp_count} solved by {escape(certificate.solver)}, "
+        f"{counted(certificate.configurations_total, 'configuration')}, "
+        f"{certificate.configurations_pruned} pruned, "
+        f"{certificate.milp_count} solved by {escape(certificate.solver)}, "
         f"{format_seconds(certificate.solve_seconds)}"
     )
+
+
+def _time_lines(plan: Plan) -> Iterator[str]:
+    """Yield that the time limit ended the search, where it did."""
+    limits, certificate = plan.job.resolved.limits, plan.certificate
+    is_late = certificate.solve_seconds > _MOST_OF_THE_LIMIT * limits.solver_seconds
+    if certificate.status != "optimal" and is_late:
+        yield (
+            f"the limit of {limits.solver_seconds:g} s ended the search: more --solver-seconds may "
+            "close the gap"
+        )
 
 
 def _objective_lines(certificate: Certificate) -> Iterator[str]:

@@ -13,7 +13,7 @@ from rich.table import Table
 from planner.cli.views.frontier import proof
 from planner.hardware import device_profile
 from planner.schema.sizing import SizedPlan, Sizing, SizingTrial, SizingWish
-from planner.units import format_bytes, format_count, format_seconds
+from planner.units import counted, format_bytes, format_count, format_seconds
 
 
 def sizing_view(sizing: Sizing) -> RenderableType:
@@ -38,14 +38,15 @@ def _job_line(sizing: Sizing) -> str:
 
 def _wish(wish: SizingWish) -> str:
     money = "" if wish.budget is None else f" for at most ${wish.budget:,.0f}"
-    return f"{format_count(wish.tokens)} tokens in {wish.days:g} days{money}, {wish.goal}"
+    days = "day" if wish.days == 1.0 else "days"
+    return f"{format_count(wish.tokens)} tokens in {wish.days:g} {days}{money}, {wish.goal}"
 
 
 def _found(sizing: Sizing, answer: SizedPlan) -> Iterator[str]:
     shape = f"{answer.node_count} x {answer.devices_per_node} {escape(answer.device)}"
     yield (
-        f"[bold green]{answer.device_count} devices[/] ({shape}): {answer.days:.3g} days, "
-        f"${answer.cost:,.0f} in all, {answer.step_count} steps of "
+        f"[bold green]{counted(answer.device_count, 'device')}[/] ({shape}): "
+        f"{answer.days:.3g} days, ${answer.cost:,.0f} in all, {answer.step_count} steps of "
         f"{format_seconds(answer.step_seconds)}, MFU {answer.model_flop_utilization:.1%}"
     )
     yield (
@@ -82,7 +83,7 @@ def _too_few(sizing: Sizing) -> Iterator[str]:
         return
     yield (
         f"--max-devices {wish.max_devices} is too few for --days {wish.days:g}: even at peak rates "
-        f"it takes {min(needed)} devices or more"
+        f"it takes {counted(min(needed), 'device')} or more"
     )
     if nearest is not None and nearest.days is not None:
         about = math.ceil(nearest.device_count * nearest.days / wish.days)
@@ -171,6 +172,6 @@ def _ranges(sizing: Sizing) -> Iterator[str]:
             yield f"{name}: has no rate for {sizing.job.resolved.precision}"
             continue
         yield (
-            f"{name}: at its peak rate it takes {kind.least_device_count} devices; "
+            f"{name}: at its peak rate it takes {counted(kind.least_device_count, 'device')}; "
             f"{len(kind.tried)} counts from there on were tried, {len(kind.untried)} were not"
         )

@@ -144,6 +144,33 @@ def test_plan_without_proof_of_optimality_says_how_far_it_may_be():
     assert "within 3.40% of the best possible" in text_of(answer_view(plan))
 
 
+def test_plan_that_time_ended_says_that_more_may_help():
+    plan = a_plan(certificate=a_certificate(status="feasible", gap_ratio=0.034))
+    text = text_of(answer_view(plan))
+    assert "ended the search: more --solver-seconds may close the gap" in text
+    assert "ended the search" not in text_of(answer_view(a_plan()))
+
+
+def test_gap_that_was_accepted_is_not_laid_to_the_time():
+    plan = a_plan(certificate=a_certificate(status="feasible", gap_ratio=0.034))
+    job = plan.job.resolved
+    limits = job.limits.model_copy(update={"accepted_gap_ratio": 0.05})
+    content = plan.job.model_copy(update={"resolved": job.model_copy(update={"limits": limits})})
+    assert "ended the search" not in text_of(answer_view(plan.model_copy(update={"job": content})))
+
+
+@pytest.mark.parametrize(
+    ("total", "words"),
+    [
+        (0, "no configuration is legal: the rules below refuse them"),
+        (1, "the only configuration does not fit"),
+        (24, "none of 24 configurations fits"),
+    ],
+)
+def test_infeasible_view_says_how_many_were_legal(total, words):
+    assert words in text_of(answer_view(an_infeasible(configurations_total=total)))
+
+
 def test_reasons_are_listed():
     explanation = Explanation(
         summary="Fast.",
