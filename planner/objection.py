@@ -1,13 +1,14 @@
 """Objection: why not another strategy, or other degrees, than the plan's.
 
 A whole strategy is held to the rules, to the memory and to the plan's step, in this order. Degrees
-alone are fixed, the rest is planned again, and the best plan that has them is compared; where there
-is none, the search has proven it.
+alone are fixed, the rest is planned again for the plan's objective on the whole cluster that was
+asked about, and the best plan that has them is compared; where there is none, the search has proven
+it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from planner.cost.step import predict
@@ -15,8 +16,11 @@ from planner.explain import describe_strategy
 from planner.fixed_limits import fields_outside, is_within, limits_with
 from planner.ilp.result import NotFound
 from planner.inquiry import Inquiry, Solution
+from planner.objective_words import device_words, excess_words, value_words
+from planner.objectives import best_plan, part_requests
 from planner.planned import Planned
 from planner.refusal import excesses, resolved_and_broken, rules
+from planner.resolution import Request
 from planner.schema.job import Objective
 from planner.schema.plan import Prediction
 from planner.schema.reasons import Cause, Excess, Objection, ObjectionVerdict
@@ -30,14 +34,29 @@ _CAUSE_LIMIT = 5
 
 def why_not_strategy(planned: Planned, strategy: Strategy, *, asked: str) -> Objection:
     """Return what speaks against a strategy that the user wrote."""
-    request = planned.request
+    request = _request_for(planned, strategy)
     job = request.job.resolved
     whole, broken = resolved_and_broken(request, strategy)
     if whole is None or broken:
         return _refused(asked, broken)
     prediction = predict(request.workload, request.hardware, job, whole)
     outside = tuple(fields_outside(whole, job.limits))
-    return _judged(planned, whole, prediction, asked=asked, outside=outside)
+    other = Planned(request=request, strategy=whole, prediction=prediction)
+    return _judged(planned, other, asked=asked, outside=outside)
+
+
+def _request_for(planned: Planned, strategy: Strategy) -> Request:
+    """Return the request on the part of the cluster that the strategy is legal on.
+
+    That is the plan's own, or the smallest other; where there is none, the whole cluster.
+    """
+    parts = [] if planned.whole is None else part_requests(planned.whole)
+    parts.sort(key=lambda part: part.hardware.device_count)
+    for request in (planned.request, *parts):
+        whole, broken = resolved_and_broken(request, strategy)
+        if whole is not None and not broken:
+            return request
+    return planned.asked
 
 
 def why_not_degrees(
@@ -52,14 +71,17 @@ def why_not_degrees(
     """
     own = planned.request.job.resolved.limits
     limits = limits_with(own, fixed)
-    answer = inquiry.ask(with_limits(planned.request, **dict(limits)))
+    answer = best_plan(with_limits(planned.asked, **dict(limits)), inquiry=inquiry)
     outside = tuple(name for name in fixed if not is_within(name, limits, own))
     if isinstance(answer, Solution):
-        return _judged(
-            planned, answer.strategy, answer.prediction, asked=asked, outside=outside
-        ).model_copy(update={"certificate": answer.certificate})
+        other = Planned(
+            request=answer.request, strategy=answer.strategy, prediction=answer.prediction
+        )
+        return _judged(planned, other, asked=asked, outside=outside).model_copy(
+            update={"certificate": answer.certificate}
+        )
     if answer.proven and answer.configurations_total == 0:
-        broken = rules(answer, planned.request, limits, fixed=fixed)
+        broken = rules(answer, planned.asked, limits, fixed=fixed)
         return _refused(asked, broken).model_copy(update={"outside_limits": outside})
     return _nothing(answer, asked=asked, outside=outside)
 
@@ -78,7 +100,7 @@ def _nothing(answer: NotFound, *, asked: str, outside: tuple[str, ...]) -> Objec
             outside_limits=outside,
         )
     lacking = excesses(answer)
-    least = f": the leanest needs {_excess_words(lacking[0])}" if lacking else ""
+    least = f": the leanest needs at least {_excess_words(lacking[0])}" if lacking else ""
     return Objection(
         asked=asked,
         verdict="does_not_fit",
@@ -88,38 +110,55 @@ def _nothing(answer: NotFound, *, asked: str, outside: tuple[str, ...]) -> Objec
     )
 
 
-def _judged(
-    planned: Planned,
-    strategy: Strategy,
-    prediction: Prediction,
-    *,
-    asked: str,
-    outside: tuple[str, ...],
-) -> Objection:
-    """Return how a legal strategy compares: whether it fits, then how fast it is."""
-    step, best = prediction.step_seconds.p50, planned.step_seconds
-    lacking = tuple(stage_excesses(prediction))
-    differing = step_causes(planned.prediction, prediction)
+def _judged(planned: Planned, other: Planned, *, asked: str, outside: tuple[str, ...]) -> Objection:
+    """Return how a legal strategy compares: whether it fits, then how good and fast it is."""
+    step, best = other.step_seconds, planned.step_seconds
+    lacking = tuple(stage_excesses(other.prediction))
+    differing = step_causes(planned.prediction, other.prediction)
     verdict: ObjectionVerdict
     if lacking:
         where = f"stage {lacking[0].stage} needs {_excess_words(lacking[0])}"
         verdict, answer = "does_not_fit", f"does not fit: {where}"
     else:
-        verdict, answer = _pace(step, best, causes=differing)
-        if verdict == "faster":
-            answer += f", but {_why_not_chosen(planned, outside)}"
+        verdict, answer = _worth(planned, other, causes=differing)
+        if verdict in {"faster", "better"}:
+            answer += f", but {_why_not_chosen(outside)}"
     return Objection(
         asked=asked,
         verdict=verdict,
-        answer=f"{describe_strategy(strategy)}: {answer}",
+        answer=f"{describe_strategy(other.strategy)}: {answer}",
         excesses=lacking,
         outside_limits=outside,
         step_seconds=step,
         slower_seconds=step - best,
         slower_ratio=step / best - 1.0,
         causes=differing,
-        strategy=strategy,
+        strategy=other.strategy,
+        device_count=other.request.hardware.device_count,
+        objective_value=other.value,
+        more_value=other.value - planned.value,
+        more_ratio=_ratio(other.value, planned.value),
     )
+
+
+def _worth(
+    planned: Planned, other: Planned, *, causes: tuple[Cause, ...]
+) -> tuple[ObjectionVerdict, str]:
+    """Return how much more of the objective there is; where that is equal, how much slower."""
+    objective, ratio = planned.objective, _ratio(other.value, planned.value)
+    if objective is Objective.THROUGHPUT or abs(ratio) <= _EQUAL:
+        return _pace(other.step_seconds, planned.step_seconds, causes=causes)
+    where = f" (on {device_words(other.request.hardware.device_count)})"
+    place = "" if objective is Objective.DEVICES or planned.whole is None else where
+    has = f"has {value_words(objective, other.value)}{place}, "
+    if ratio > 0.0:
+        return "worse", has + excess_words(objective, other.value - planned.value, ratio)
+    less = value_words(objective, planned.value - other.value)
+    return "better", f"{has}{less} ({-ratio:.2%}) less"
+
+
+def _ratio(value: float, own: float) -> float:
+    return value / own - 1.0 if own > 0.0 else 0.0
 
 
 def _pace(step: float, best: float, *, causes: tuple[Cause, ...]) -> tuple[ObjectionVerdict, str]:
@@ -137,11 +176,9 @@ def _pace(step: float, best: float, *, causes: tuple[Cause, ...]) -> tuple[Objec
     return "slower", f"is {words} slower" + (f": {blame}" if blame else "")
 
 
-def _why_not_chosen(planned: Planned, outside: tuple[str, ...]) -> str:
+def _why_not_chosen(outside: tuple[str, ...]) -> str:
     if outside:
         return f"the job's limits rule it out: {', '.join(outside)}"
-    if planned.request.job.resolved.objective is Objective.MEMORY:
-        return "the plan was made for least memory"
     return "it is not in the searched space"
 
 
@@ -176,7 +213,7 @@ def _excess_words(excess: Excess) -> str:
 
 
 def step_causes(plan: Prediction, other: Prediction) -> tuple[Cause, ...]:
-    """Return the parts of the step that differ most."""
+    """Return the parts of the step that differ most, and all others together as the last."""
     names = type(plan.breakdown_seconds).model_fields
     found = [
         Cause(
@@ -189,4 +226,16 @@ def step_causes(plan: Prediction, other: Prediction) -> tuple[Cause, ...]:
         for name in names
     ]
     ranked = sorted(found, key=lambda cause: (-abs(cause.difference_seconds), cause.name))
-    return tuple(cause for cause in ranked[:_CAUSE_LIMIT] if cause.difference_seconds)
+    differing = [cause for cause in ranked if cause.difference_seconds]
+    rest = differing[_CAUSE_LIMIT:]
+    return (*differing[:_CAUSE_LIMIT], *([_together(rest)] if rest else ()))
+
+
+def _together(causes: Sequence[Cause]) -> Cause:
+    """Return causes as one, so that what is shown adds up to the difference of the steps."""
+    return Cause(
+        name="other",
+        plan_seconds=sum(cause.plan_seconds for cause in causes),
+        other_seconds=sum(cause.other_seconds for cause in causes),
+        difference_seconds=sum(cause.difference_seconds for cause in causes),
+    )

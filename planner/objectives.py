@@ -130,7 +130,7 @@ def _cheapest(request: Request, inquiry: Inquiry) -> Attained | NotFound:
             weight=part.hardware.price_per_hour,
             bound_seconds=_least_step_seconds(part),
         )
-        for part in _part_requests(request)
+        for part in part_requests(request)
     ]
     parts.sort(key=lambda part: (part.bound, part.device_count))
     _search_all(parts, inquiry)
@@ -149,7 +149,7 @@ def _cheapest(request: Request, inquiry: Inquiry) -> Attained | NotFound:
 
 def _fewest(request: Request, inquiry: Inquiry) -> Attained | NotFound:
     """Return the fastest plan on the fewest devices on which anything fits."""
-    parts = [_Part(request=part, weight=1.0) for part in _part_requests(request)]
+    parts = [_Part(request=part, weight=1.0) for part in part_requests(request)]
     parts.sort(key=lambda part: part.device_count)
     first = _first_fitting(parts, inquiry)
     count = 0 if first is None else first.device_count
@@ -311,7 +311,7 @@ def _least_step_seconds(request: Request) -> float:
     return flop / peak * (1.0 - RELATIVE_TOLERANCE)
 
 
-def _part_requests(request: Request) -> list[Request]:
+def part_requests(request: Request) -> list[Request]:
     """Return the request on every part of its cluster that goes with the cluster's own levels."""
     found = []
     for part in subclusters(request.cluster.resolved, limit=PART_LIMIT):

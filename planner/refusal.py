@@ -50,7 +50,7 @@ def resolved_and_broken(
 
 
 def excesses(answer: NotFound) -> tuple[Excess, ...]:
-    """Return what the leanest configurations need beyond what there is, least first."""
+    """Return what the leanest configurations need at least beyond what there is, least first."""
     return tuple(
         Excess(
             stage=None,
@@ -64,7 +64,10 @@ def excesses(answer: NotFound) -> tuple[Excess, ...]:
 
 
 def missing_bytes(answer: NotFound) -> float | None:
-    """Return how much device memory the leanest configuration lacks; `None` if it lacks none."""
+    """Return what the leanest configuration lacks of device memory at least, `None` if nothing.
+
+    It is a bound: choices that each take least need not go together.
+    """
     lacking = [one.excess_bytes for one in excesses(answer) if one.resource == "device_memory"]
     return min(lacking, default=None)
 

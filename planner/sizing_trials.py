@@ -119,7 +119,8 @@ def _refused(candidate: Candidate, answer: NotFound) -> SizingTrial:
         least = answer.shortfalls[0]
         missing = least.required_bytes - least.capacity_bytes
         place = "on" if least.exceeds_device else "of host memory for"
-        reason = f"the leanest plan needs {format_bytes(missing)} more {place} its fullest device"
+        more = f"at least {format_bytes(missing)} more {place}"
+        reason = f"the leanest plan needs {more} its fullest device"
     return _trial(candidate, verdict="cannot_run", limited_by="memory", reason=reason)
 
 

@@ -69,7 +69,10 @@ class Excess(Part):
 
 
 class Cause(Part):
-    """One part of the step in the plan and in the other strategy; the largest difference first."""
+    """One part of the step in the plan and in the other strategy; the largest difference first.
+
+    The last, named `other`, is of all parts that are not named: they add up to the steps.
+    """
 
     name: str
     plan_seconds: Amount

@@ -75,7 +75,7 @@ def estimate_view(estimate: Estimate) -> RenderableType:
 def infeasible_view(answer: Infeasible) -> RenderableType:
     """Return why nothing fits, and what would help."""
     binding = Table(title="What binds", title_justify="left", box=None, pad_edge=False)
-    for heading in ("configurations", "limit", "needs", "has", "why"):
+    for heading in ("configurations", "limit", "needs at least", "has", "why"):
         binding.add_column(heading)
     for item in answer.binding:
         binding.add_row(

@@ -9,7 +9,7 @@ import pytest
 from planner.errors import InputError
 from planner.fixed_limits import fields_outside, limits_with
 from planner.inquiry import Inquiry, Solution
-from planner.objection import why_not_degrees, why_not_strategy
+from planner.objection import step_causes, why_not_degrees, why_not_strategy
 from planner.planned import Planned
 from planner.planning import estimate
 from planner.schema.job import DegreeLimit, Limits
@@ -17,6 +17,7 @@ from planner.schema.reasons import Objection
 from planner.schema.strategy import EdgeChoice, Strategy
 from planner.units import GIB
 from planner.variation import with_limits
+from tests.builders import a_prediction
 from tests.tight_requests import FEW_CHOICES, a_tight_cluster, a_tight_request
 
 
@@ -72,7 +73,7 @@ def test_a_slower_strategy_is_answered_with_the_causes(planned):
     tensor = next(cause for cause in found.causes if cause.name == "tensor_parallel")
     assert tensor.other_seconds == price.breakdown_seconds.tensor_parallel
     assert tensor.difference_seconds > 0.0
-    sizes = [abs(cause.difference_seconds) for cause in found.causes]
+    sizes = [abs(cause.difference_seconds) for cause in found.causes if cause.name != "other"]
     assert sizes == sorted(sizes, reverse=True)
 
 
@@ -178,3 +179,16 @@ def test_clusters_with_less_memory_name_more_excess():
     held = Planned(request=request, strategy=answer.strategy, prediction=answer.prediction)
     found = why_not_strategy(held, Strategy(data_parallel_degree=4), asked="x")
     assert found.excesses[0].capacity_bytes == pytest.approx(9.5 * GIB)
+
+
+def test_causes_add_up_to_the_difference_of_the_steps():
+    """Seven parts differ, of which the two smallest are told together."""
+    plan, slow = a_prediction(), a_prediction()
+    parts = plan.breakdown_seconds
+    names = tuple(type(parts).model_fields)[:7]
+    longer = {name: getattr(parts, name) + 7.0 - place for place, name in enumerate(names)}
+    slow = slow.model_copy(update={"breakdown_seconds": parts.model_copy(update=longer)})
+    causes = step_causes(plan, slow)
+    assert [cause.name for cause in causes] == [*names[:5], "other"]
+    assert causes[-1].difference_seconds == pytest.approx(2.0 + 1.0)
+    assert sum(cause.difference_seconds for cause in causes) == pytest.approx(28.0)
