@@ -56,13 +56,7 @@ def limits_with(limits: Limits, fixed: Mapping[str, Any]) -> Limits:
 def fields_outside(strategy: Strategy, limits: Limits) -> Iterator[str]:
     """Yield the limits of the job that a resolved strategy does not keep."""
     for name in DEGREES:
-        degree = {
-            "data_parallel_shard_degree": strategy.shard_degree,
-            "data_parallel_replicate_degree": strategy.replicate_degree,
-            "expert_tensor_parallel_degree": strategy.expert_tensor_parallel_degree
-            or strategy.tensor_parallel_degree,
-        }.get(name) or getattr(strategy, name)
-        if not getattr(limits, name).allows(degree):
+        if not getattr(limits, name).allows(degree_of(strategy, name)):
             yield name
     wanted = limits.sequence_parallel
     sequence_matters = strategy.tensor_parallel_degree > 1 and wanted is not None
@@ -75,6 +69,17 @@ def fields_outside(strategy: Strategy, limits: Limits) -> Iterator[str]:
     if kind_matters and strategy.context_parallel_kind not in limits.context_parallel_kinds:
         yield "context_parallel_kinds"
     yield from _techniques_outside(strategy, limits)
+
+
+def degree_of(strategy: Strategy, name: str) -> int:
+    """Return what a resolved strategy has of one of `DEGREES`."""
+    degree: int = {
+        "data_parallel_shard_degree": strategy.shard_degree,
+        "data_parallel_replicate_degree": strategy.replicate_degree,
+        "expert_tensor_parallel_degree": strategy.expert_tensor_parallel_degree
+        or strategy.tensor_parallel_degree,
+    }.get(name) or getattr(strategy, name)
+    return degree
 
 
 def is_within(name: str, limits: Limits, own: Limits) -> bool:

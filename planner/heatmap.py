@@ -1,18 +1,27 @@
-"""Heatmap: the best step for every pair of two degrees, each solved, or why there is none."""
+"""Heatmap: the best plan for every pair of two degrees, each solved, or why there is none.
+
+Best is what the job asks for. The plan's own pair is known and not solved again; each other has a
+fair share of the time that is left.
+"""
 
 from __future__ import annotations
+
+from itertools import product
 
 import numpy as np
 
 from planner.errors import InputError
 from planner.explain import describe_strategy
-from planner.fixed_limits import DEGREES
+from planner.fixed_limits import DEGREES, degree_of
 from planner.ilp.result import NotFound
 from planner.inquiry import Inquiry
+from planner.objectives import best_plan
+from planner.planned import Planned
 from planner.refusal import missing_bytes, rules
 from planner.resolution import Request
 from planner.schema.job import DegreeLimit
 from planner.schema.reasons import Heatmap, HeatmapCell
+from planner.schema.strategy import Strategy
 from planner.space.degrees import enumerate_configurations
 from planner.units import format_bytes
 from planner.variation import with_limits
@@ -25,8 +34,11 @@ def heatmap(
     inquiry: Inquiry,
     row_field: str = "tensor_parallel_degree",
     column_field: str = "pipeline_parallel_degree",
+    planned: Planned | None = None,
 ) -> Heatmap:
-    """Return the best step of every pair of degrees that some legal configuration has.
+    """Return the best plan of every pair of degrees that some legal configuration has.
+
+    `planned` is the plan that others are held against, where there is one.
 
     Raises:
         InputError: if an axis is no degree, or both are the same.
@@ -40,17 +52,42 @@ def heatmap(
     rows = tuple(int(degree) for degree in np.unique(getattr(space, row_field)))
     columns = tuple(int(degree) for degree in np.unique(getattr(space, column_field)))
     cells: list[HeatmapCell] = []
-    for row in rows:
-        for column in columns:
-            inquiry.tell("heatmap", len(cells), len(rows) * len(columns))
-            fixed = {row_field: row, column_field: column}
-            cells.append(_cell(request, fixed, best_seconds=best_seconds, inquiry=inquiry))
+    count = len(rows) * len(columns)
+    for row, column in product(rows, columns):
+        inquiry.tell("heatmap", len(cells), count)
+        fixed = {row_field: row, column_field: column}
+        if planned is not None and _has(planned.strategy, fixed):
+            cells.append(_own_cell(planned, fixed))
+            continue
+        with inquiry.part_of(1.0 / (count - len(cells))):
+            cells.append(_cell(request, fixed, planned or best_seconds, inquiry=inquiry))
     return Heatmap(
         row_field=row_field,
         column_field=column_field,
         rows=rows,
         columns=columns,
         cells=tuple(cells),
+        objective=request.job.resolved.objective,
+    )
+
+
+def _has(strategy: Strategy, fixed: dict[str, int]) -> bool:
+    return all(degree_of(strategy, name) == degree for name, degree in fixed.items())
+
+
+def _own_cell(planned: Planned, fixed: dict[str, int]) -> HeatmapCell:
+    """Return the cell of the plan itself."""
+    row, column = fixed.values()
+    return HeatmapCell(
+        row=row,
+        column=column,
+        status="solved",
+        step_seconds=planned.step_seconds,
+        slower_ratio=0.0,
+        proven=planned.is_proven,
+        description=describe_strategy(planned.strategy),
+        objective_value=planned.value,
+        more_ratio=0.0,
     )
 
 
@@ -70,22 +107,25 @@ def _check_axes(row_field: str, column_field: str) -> None:
 
 
 def _cell(
-    request: Request, fixed: dict[str, int], *, best_seconds: float, inquiry: Inquiry
+    request: Request, fixed: dict[str, int], best: Planned | float, *, inquiry: Inquiry
 ) -> HeatmapCell:
     row, column = fixed.values()
     limits = {name: DegreeLimit(min=degree, max=degree) for name, degree in fixed.items()}
     held = with_limits(request, **limits)
-    answer = inquiry.ask(held)
+    answer = best_plan(held, inquiry=inquiry)
     if isinstance(answer, NotFound):
         return _empty_cell(answer, held, fixed)
+    step, value = (best, best) if isinstance(best, float) else (best.step_seconds, best.value)
     return HeatmapCell(
         row=row,
         column=column,
         status="solved",
         step_seconds=answer.step_seconds,
-        slower_ratio=answer.step_seconds / best_seconds - 1.0,
+        slower_ratio=answer.step_seconds / step - 1.0,
         proven=answer.is_proven,
         description=describe_strategy(answer.strategy),
+        objective_value=answer.value,
+        more_ratio=answer.value / value - 1.0 if value else None,
     )
 
 
@@ -112,5 +152,5 @@ def _empty_cell(answer: NotFound, held: Request, fixed: dict[str, int]) -> Heatm
         missing_bytes=missing,
         reason="no plan fits"
         if missing is None
-        else f"the leanest plan needs {format_bytes(missing)} more",
+        else f"the leanest plan needs at least {format_bytes(missing)} more",
     )

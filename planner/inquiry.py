@@ -119,13 +119,17 @@ class Inquiry:
 
     @contextmanager
     def part_of(self, share_ratio: float) -> Iterator[None]:
-        """Have what is asked inside end within that share of the time that is left."""
-        kept = self.deadline
+        """Have what is asked inside end within that share of the time that is left.
+
+        A lone search may take all of it.
+        """
+        kept = self.deadline, self.share_ratio
         self.deadline = time.perf_counter() + self.seconds_left * min(share_ratio, 1.0)
+        self.share_ratio = 1.0
         try:
             yield
         finally:
-            self.deadline = kept
+            self.deadline, self.share_ratio = kept
 
     def tell(self, phase: str, done: int, total: int) -> None:
         """Let the listener know that `done` of `total` parts of the work are finished."""

@@ -21,13 +21,14 @@ class Planned:
     """The plan that objections are held against.
 
     `request` is on the devices that the plan uses; `whole`, where that is more, on all that were
-    asked about.
+    asked about. `is_proven` says that no plan is better.
     """
 
     request: Request
     strategy: Strategy
     prediction: Prediction
     whole: Request | None = None
+    is_proven: bool = False
 
     @property
     def asked(self) -> Request:

@@ -30,6 +30,7 @@ def planned_of(plan: Plan) -> Planned:
         strategy=plan.strategy,
         prediction=plan.prediction,
         whole=whole_request(plan),
+        is_proven=plan.certificate.status == "optimal",
     )
 
 
@@ -54,7 +55,7 @@ def reasons(
     prices = tuple(
         shadow_prices(
             planned,
-            plan_is_proven=plan.certificate.status == "optimal",
+            plan_is_proven=planned.is_proven,
             inquiry=inquiry,
         )
     )
@@ -62,8 +63,9 @@ def reasons(
     cells = None
     if axes is not None:
         cells = heatmap(
-            planned.request,
+            planned.asked,
             best_seconds=planned.step_seconds,
+            planned=planned,
             inquiry=inquiry,
             row_field=axes[0],
             column_field=axes[1],

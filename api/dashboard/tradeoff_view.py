@@ -110,7 +110,9 @@ def _rows(plan: Plan, heatmap: Heatmap) -> list[HeatRow]:
 
 def _cell(cell: HeatmapCell, *, is_the_plan: bool) -> HeatCell:
     if cell.step_seconds is None:
-        missing = "" if cell.missing_bytes is None else f"{memory(cell.missing_bytes)} short"
+        missing = (
+            "" if cell.missing_bytes is None else f"at least {memory(cell.missing_bytes)} short"
+        )
         return HeatCell(
             colour_class="heat-none",
             text=_SHORT.get(cell.status, cell.status),

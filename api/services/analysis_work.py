@@ -66,7 +66,9 @@ def _reasons(plan: Plan, _: str, inquiry: Inquiry) -> Part:
 
 def _heatmap(plan: Plan, _: str, inquiry: Inquiry) -> Part:
     planned = planned_of(plan)
-    return heatmap(planned.request, best_seconds=planned.step_seconds, inquiry=inquiry)
+    return heatmap(
+        planned.asked, best_seconds=planned.step_seconds, planned=planned, inquiry=inquiry
+    )
 
 
 def _frontier(plan: Plan, _: str, inquiry: Inquiry) -> Part:

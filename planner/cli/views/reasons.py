@@ -10,12 +10,13 @@ from rich.rule import Rule
 from rich.table import Table
 from rich.text import Text
 
-from planner.objective_words import excess_words, value_words
+from planner.objective_words import device_words, excess_words, value_words
 from planner.schema.job import Objective
 from planner.schema.reasons import Heatmap, HeatmapCell, Objection, Reasons, Rival, ShadowPrice
 from planner.units import GIB, format_bytes, format_seconds
 
 _EQUAL_RATIO = 1e-9
+_TOLD_CAUSES = ("slower", "faster")
 
 
 def reasons_view(reasons: Reasons) -> RenderableType:
@@ -37,8 +38,8 @@ def _part_line(reasons: Reasons) -> Iterator[Text]:
     used, asked = reasons.device_count, reasons.cluster_device_count
     if used is not None and asked is not None and used < asked:
         yield Text(
-            f"the plan uses {used} of {asked} devices: the runner-up is on as many, "
-            f"memory is added to all {asked}"
+            f"the plan uses {used} of {asked} devices: the runner-up is on as many, memory is "
+            f"added to all {asked}"
         )
 
 
@@ -100,7 +101,7 @@ def _objection(objection: Objection) -> Iterator[RenderableType]:
         where = "" if excess.stage is None else f"stage {excess.stage}: "
         resource = excess.resource.replace("_", " ")
         yield Text(f"  {where}{format_bytes(excess.excess_bytes)} too much {resource}")
-    for cause in objection.causes if objection.verdict == "slower" else ():
+    for cause in objection.causes if objection.verdict in _TOLD_CAUSES else ():
         sign = "+" if cause.difference_seconds > 0.0 else "-"
         difference = format_seconds(abs(cause.difference_seconds))
         yield Text(f"  {cause.name.replace('_', ' ')}: {sign}{difference}")
@@ -120,20 +121,37 @@ def _heatmap(heatmap: Heatmap | None) -> Iterator[RenderableType]:
     width = len(heatmap.columns)
     for index, row in enumerate(heatmap.rows):
         cells = heatmap.cells[index * width : (index + 1) * width]
-        table.add_row(str(row), *(_cell(cell) for cell in cells))
+        table.add_row(str(row), *(_cell(cell, heatmap.objective) for cell in cells))
     yield table
     for cell in heatmap.cells:
         if cell.reason is not None:
             yield Text(f"  {cell.row} x {cell.column}: {cell.reason}", style="dim")
 
 
-def _cell(cell: HeatmapCell) -> Text:
+def _cell(cell: HeatmapCell, objective: Objective) -> Text:
     if cell.step_seconds is not None:
-        best = cell.slower_ratio is not None and cell.slower_ratio <= 1e-9
-        return Text(format_seconds(cell.step_seconds), style="bold green" if best else "")
+        by_step = objective is Objective.THROUGHPUT or cell.objective_value is None
+        ratio = cell.slower_ratio if by_step else cell.more_ratio
+        style = "bold green" if ratio is not None and ratio <= _EQUAL_RATIO else ""
+        return Text(_cell_value(cell, objective), style=style)
     if cell.missing_bytes is not None:
-        return Text(f"+{cell.missing_bytes / GIB:.1f} GiB", style="red")
+        return Text(f"≥ {cell.missing_bytes / GIB:.1f} GiB more", style="red")
     return Text(cell.status.replace("_", " "), style="dim")
+
+
+def _cell_value(cell: HeatmapCell, objective: Objective) -> str:
+    """Return the cell's objective in few letters; a plan that may not be the best has a tilde."""
+    value = cell.objective_value or 0.0
+    match objective:
+        case Objective.COST:
+            words = f"${value:.4g}"
+        case Objective.MEMORY:
+            words = format_bytes(value)
+        case Objective.DEVICES:
+            words = device_words(value)
+        case Objective.THROUGHPUT:
+            words = format_seconds(cell.step_seconds or 0.0)
+    return words if cell.proven else f"~{words}"
 
 
 def _words(field: str) -> str:

@@ -7,6 +7,7 @@ import pytest
 from planner.errors import InputError
 from planner.heatmap import heatmap
 from planner.inquiry import Inquiry, Solution
+from planner.planned import Planned
 from planner.schema.job import DegreeLimit
 from planner.schema.reasons import Heatmap
 from planner.units import GIB
@@ -102,3 +103,27 @@ def test_what_is_no_axis_is_refused(axes, best):
             row_field=axes[0],
             column_field=axes[1],
         )
+
+
+def test_the_cell_of_a_plan_is_known_without_a_search(best):
+    answer = Inquiry.within(30.0).ask(REQUEST)
+    assert isinstance(answer, Solution)
+    own = Planned(
+        request=REQUEST, strategy=answer.strategy, prediction=answer.prediction, is_proven=True
+    )
+    late = Inquiry.within(0.0)
+    cells = heatmap(REQUEST, best_seconds=best, planned=own, inquiry=late).cells
+    (solved,) = [cell for cell in cells if cell.status == "solved"]
+    assert late.search_count == 0
+    assert (solved.row, solved.column) == (
+        answer.strategy.tensor_parallel_degree,
+        answer.strategy.pipeline_parallel_degree,
+    )
+    assert (solved.step_seconds, solved.slower_ratio, solved.proven) == (best, 0.0, True)
+
+
+def test_the_bytes_that_a_cell_lacks_are_said_to_be_a_bound(best):
+    small = a_tight_request(cluster=a_tight_cluster(memory_bytes=7.0 * GIB))
+    cells = heatmap(small, best_seconds=best, inquiry=Inquiry.within(60.0)).cells
+    full = [cell for cell in cells if cell.status == "does_not_fit"]
+    assert all("needs at least" in cell.reason for cell in full)

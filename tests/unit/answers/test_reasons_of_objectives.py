@@ -5,12 +5,14 @@ from __future__ import annotations
 import pytest
 
 from planner.inquiry import Inquiry
+from planner.objection import why_not_degrees, why_not_strategy
 from planner.planning import plan
 from planner.reasons import planned_of, reasons
 from planner.resolution import cluster_document
 from planner.schema.job import DegreeLimit, Objective
 from planner.schema.plan import Infeasible, Plan
-from planner.schema.reasons import Reasons
+from planner.schema.reasons import Objection, Reasons
+from planner.schema.strategy import Strategy
 from planner.units import GIB
 from tests.tight_requests import FEW_CHOICES, a_tight_cluster, a_tight_request
 
@@ -105,3 +107,56 @@ def test_a_cluster_that_cannot_be_read_again_is_the_plans_own():
     lost = few.cluster.model_copy(update={"given": "my cluster"})
     alone = planned_of(few.model_copy(update={"cluster": lost}))
     assert alone.asked.hardware.device_count == 2
+
+
+def why_not(found: Plan, **fixed: int) -> Objection:
+    return why_not_degrees(planned_of(found), fixed, asked="x", inquiry=Inquiry.within(60.0))
+
+
+@pytest.fixture(scope="module")
+def few() -> Plan:
+    return planned(Objective.DEVICES)
+
+
+def test_degrees_that_take_more_devices_than_the_plan_are_answered_on_the_whole_cluster(few):
+    found = why_not(few, data_parallel_shard_degree=4)
+    assert (found.verdict, found.device_count) == ("worse", 4)
+    assert (found.objective_value, found.more_value, found.more_ratio) == (4.0, 2.0, 1.0)
+    assert "has 4 devices, 2 devices (100.00%) more" in found.answer
+
+
+def test_degrees_on_as_many_devices_are_answered_with_the_step(few):
+    own = few.strategy.tensor_parallel_degree
+    found = why_not(few, tensor_parallel_degree=3 - own)
+    assert (found.verdict, found.device_count, found.more_value) == ("slower", 2, 0.0)
+
+
+def test_illegal_degrees_are_refused_for_the_cluster_that_was_asked_about(few):
+    assert "the cluster's 4 devices" in why_not(few, tensor_parallel_degree=3).answer
+
+
+def test_a_strategy_for_another_part_of_the_cluster_is_held_against_the_plan(few):
+    strategy = Strategy(
+        tensor_parallel_degree=4, sequence_parallel=True, activation_checkpointing="full"
+    )
+    found = why_not_strategy(planned_of(few), strategy, asked="mine.json")
+    assert (found.verdict, found.device_count) == ("worse", 4)
+
+
+def test_degrees_that_take_more_memory_are_worse_for_a_lean_plan(lean):
+    found = why_not(lean, tensor_parallel_degree=1, pipeline_parallel_degree=1)
+    assert found.verdict == "worse"
+    assert found.more_value == pytest.approx(found.objective_value - peak_bytes(lean))
+    assert "on the fullest device" in found.answer
+
+
+def test_the_cells_of_few_devices_are_of_the_whole_cluster(few):
+    grid = reasons(
+        few,
+        inquiry=Inquiry.within(60.0),
+        axes=("tensor_parallel_degree", "pipeline_parallel_degree"),
+    ).heatmap
+    assert (grid.objective, grid.rows, grid.columns) == (Objective.DEVICES, (1, 2, 4), (1, 2, 4))
+    counts = {(cell.row, cell.column): cell.objective_value for cell in grid.cells}
+    assert (counts[2, 1], counts[1, 2], counts[2, 2], counts[4, 1]) == (2.0, 2.0, 4.0, 4.0)
+    assert grid.cells[-1].status == "illegal"

@@ -144,7 +144,9 @@ def test_objection_names_rules_bytes_causes_and_limits():
 
 def test_heatmap_has_steps_bytes_and_reasons():
     cells = (
-        HeatmapCell(row=1, column=1, status="solved", step_seconds=1.0, slower_ratio=0.0),
+        HeatmapCell(
+            row=1, column=1, status="solved", step_seconds=1.0, slower_ratio=0.0, proven=True
+        ),
         HeatmapCell(
             row=1, column=2, status="does_not_fit", missing_bytes=2.0 * GIB, reason="needs more"
         ),
@@ -159,7 +161,7 @@ def test_heatmap_has_steps_bytes_and_reasons():
         cells=cells,
     )
     words = words_of(reasons_view(some_reasons(heatmap=heatmap)))
-    assert "1 1 s +2.0 GiB 2 illegal out of time" in words
+    assert "1 1 s ≥ 2.0 GiB more 2 illegal out of time" in words
     assert "2 x 1: a rule" in words
 
 

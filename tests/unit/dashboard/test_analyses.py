@@ -84,7 +84,7 @@ def test_every_cell_of_the_heatmap_has_a_step_or_a_reason():
     first, second = tradeoff_view(a_plan(), [analysis]).rows
     assert [(cell.text, cell.note) for cell in first.cells] == [
         ("not legal", ""),
-        ("does not fit", "2 GiB short"),
+        ("does not fit", "at least 2 GiB short"),
     ]
     assert first.cells[0].reason == "too few heads"
     assert [(cell.note, cell.colour_class) for cell in second.cells] == [
