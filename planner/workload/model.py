@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import lru_cache
 
 from planner.schema.model import (
     Block,
@@ -40,7 +41,10 @@ from planner.workload.measured import measured_end, measured_layer
 from planner.workload.parameters import block_parameters, embedding_parameters, head_parameters
 from planner.workload.selection import recomputed_ratio
 
+_KEPT = 16
 
+
+@lru_cache(maxsize=_KEPT)
 def model_workload(graph: ModelGraph, *, run_again: frozenset[str] = frozenset()) -> ModelWorkload:
     """Return what `graph` asks per token, layer by layer.
 
@@ -48,7 +52,7 @@ def model_workload(graph: ModelGraph, *, run_again: frozenset[str] = frozenset()
     they are run again is not counted.
 
     Runs alike in block, width, tokens and boundary, as alternating ones are, share one workload,
-    named for the first of them.
+    named for the first of them. The last few are kept: answers about changed jobs ask for the same.
     """
     embedding = _embedding(graph)
     runs = _runs(graph, run_again)
