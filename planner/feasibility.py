@@ -89,17 +89,20 @@ def most_below(
     """Return the largest number below `given` that is found to fit, None without one.
 
     It is halved, down to `floor`, until something fits. From there on multiples of ever smaller
-    powers of two are tried, down to `finest`: what fits is a product of degrees.
+    powers of two are tried, down to `finest`, each once: what fits is a product of degrees.
     """
     above, low = given, given // 2
     while low >= floor and not fits(low):
         above, low = low, low // 2
     if low < floor:
         return None
-    step = 1 << max(low.bit_length() - 1, 0)
+    step, refused = 1 << max(low.bit_length() - 1, 0), {above}
     while step >= finest:
-        while (further := (low // step + 1) * step) < above and fits(further):
-            low = further
+        while (further := (low // step + 1) * step) < above and further not in refused:
+            if fits(further):
+                low = further
+            else:
+                refused.add(further)
         step //= 2
     return low
 

@@ -11,6 +11,7 @@ without a layer that has the largest transient itself: it is looked at under a l
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -42,19 +43,27 @@ class Packing:
 
 
 def least_cost(
-    knapsack: Knapsack, layers: Sequence[int], *, upper: float, effort: int = _LABELS_MOST
+    knapsack: Knapsack,
+    layers: Sequence[int],
+    *,
+    upper: float,
+    effort: int = _LABELS_MOST,
+    will_do: float = -math.inf,
 ) -> Packing:
     """Return the cheapest packing of `layers` [kinds] if it costs less than `upper`."""
     bounds = TransientBounds.of(knapsack, np.array(layers, dtype=np.int64))
-    return least_cost_within(bounds, upper=upper, effort=effort)
+    return least_cost_within(bounds, upper=upper, effort=effort, will_do=will_do)
 
 
-def least_cost_within(bounds: TransientBounds, *, upper: float, effort: int) -> Packing:
+def least_cost_within(
+    bounds: TransientBounds, *, upper: float, effort: int, will_do: float = -math.inf
+) -> Packing:
     """Return the same of the layers that bounds by transient are of.
 
     With less `effort`, the sets of layers looked at at a time, bounds are weaker. Where one largest
     transient is not looked into to the end, the bound is what was looked at: others are looked into
     as far as that and no further, and not at all with a bound beyond, as more would not raise it.
+    Nothing cheaper is looked for than what costs no more than `will_do`.
     """
     best = Packing(lower=upper, cost=float("inf"))
     lower = float("inf")
@@ -68,11 +77,15 @@ def least_cost_within(bounds: TransientBounds, *, upper: float, effort: int) -> 
         if bounds.raised(place, limit):
             continue
         bounds.done[place] = True
-        search = _Search(own=bounds.own, at=bounds.reduced(place), effort=effort)
+        at = bounds.reduced(place)
+        search = _Search(own=bounds.own, at=at, effort=effort, will_do=will_do)
         found = search.run(limit, lower)
         lower = min(lower, found.lower)
         if found.cost < best.cost:
             best = found
+        if best.cost <= will_do:
+            lower = min(lower, bound)
+            break
     return Packing(lower=min(lower, best.cost), cost=best.cost, counts=best.counts)
 
 
@@ -83,6 +96,7 @@ class _Search:
     own: Knapsack
     at: Reduced
     effort: int
+    will_do: float
 
     def run(self, upper: float, enough: float) -> Packing:
         """Return the cheapest packing below `upper`, after a look at the bases alone.
@@ -97,7 +111,7 @@ class _Search:
         first = looked = max(self.at.known - self.at.bound, 0.0)
         for share in self._shares(min(upper, best.cost, enough) - self.at.bound):
             gap = (min(upper, best.cost, enough) - self.at.bound) * (1.0 + _WHOLE)
-            if looked >= gap:
+            if looked >= gap or best.cost <= self.will_do:
                 break
             wanted = first + share * (gap - first)
             labels, looked = labels_within(shelf, wanted, most=self.effort)

@@ -5,7 +5,7 @@ best plan then does not fit with each counted by itself is left open (`State.lea
 its key as a bound. Once nothing else is left, programs that count virtual stages by themselves
 (`planner.ilp.apart`) are solved for these: first with the loads of the plan that was refused, which
 other choices and cuts often make fit at the same step, then with any, in turns that grow. Where
-what is left open is next to nothing, each has one turn.
+what is left open is next to nothing, each has one short turn of both.
 """
 
 from __future__ import annotations
@@ -68,7 +68,8 @@ class _Left:
 
     def look_at_same_loads(self, index: int) -> None:
         """Look for plans whose ranks hold as much as in the plan that was refused."""
-        self._solved(index, _SAME_LOADS_SECONDS, self.state.refused_cuts[index])
+        patience = _SAME_LOADS_SECONDS if self.is_much() else self.patience
+        self._solved(index, patience, self.state.refused_cuts[index])
 
     def look(self, index: int) -> None:
         """Look for any plan; where there is none below the limit, or it is the best, close."""

@@ -4,8 +4,9 @@ Ranks that neither set the pace nor the end may hold their layers under many cho
 cost of the step. Which of them a search returns is its own affair. With what every rank holds, its
 fill, the largest pace and the largest end fixed, ranks are tidied one by one: of all that a rank
 may hold instead, a knapsack has the fewest techniques; ties that are left are broken by generic
-weights, so that any solver picks the same. Where a knapsack is too hard, a program of the rank is
-solved.
+weights, so that any solver picks the same. A rank that is at one of its limits has next to nothing
+to choose from: what takes no more of that limit is looked through for anything simpler, until
+there is nothing. Where a knapsack is too hard, a program of the rank is solved.
 """
 
 from __future__ import annotations
@@ -28,6 +29,8 @@ from planner.schema.strategy import ActivationCheckpointing
 
 _EASING = 1e-10
 _EFFORT = 30_000
+_AT_LIMIT = 1.0 - 1e-4
+_SIMPLER_MOST = 16
 _ROUNDS = 2
 _ROUNDING = 1e-9
 _MULTIPLES = np.array([0.0, *(2.0**e for e in range(-6, 6))])
@@ -200,12 +203,50 @@ def _unbeaten(columns: Columns, burdens: Floats) -> Integers:
 
 def _packed(rank: _Rank) -> tuple[Integers, bool]:
     """Return the simplest layers known by the knapsack's columns, and whether none are simpler."""
-    counts = rank.counts[rank.places]
+    counts, is_proven = _packed_at_limit(rank)
+    if is_proven:
+        return counts, True
     least = float(counts @ rank.knapsack.cost)
     found = least_cost(rank.knapsack, rank.held.tolist(), upper=least, effort=_EFFORT)
     if found.counts is not None:
         counts, least = found.counts, found.cost
     return counts, found.lower >= least * _PROVEN
+
+
+def _packed_at_limit(rank: _Rank) -> tuple[Integers, bool]:
+    """Return the same, where a rank takes next to all of a limit, from what takes no more of it."""
+    counts, knapsack = rank.counts[rank.places], rank.knapsack
+    ceilings = knapsack.limits[1:]
+    used = np.divide(
+        knapsack.taken[1:] @ counts, ceilings, out=np.zeros(len(ceilings)), where=ceilings > 0.0
+    )
+    tightest = 1 + int(used.argmax())
+    if used.max() < _AT_LIMIT:
+        return counts, False
+    for _ in range(_SIMPLER_MOST):
+        upper = float(knapsack.limits[tightest]) * (1.0 + _ROUNDING)
+        simpler = _simpler_than(knapsack, float(counts @ knapsack.cost), tightest)
+        found = least_cost(simpler, rank.held.tolist(), upper=upper, effort=_EFFORT, will_do=upper)
+        if found.counts is None:
+            return counts, found.lower >= upper
+        counts = found.counts
+    return counts, False
+
+
+def _simpler_than(knapsack: Knapsack, burden: float, place: int) -> Knapsack:
+    """Return a knapsack whose cost is what a limit holds, with less than a burden as one more."""
+    return Knapsack(
+        kind=knapsack.kind,
+        cost=knapsack.taken[place],
+        memory=knapsack.memory,
+        transient=knapsack.transient,
+        host=knapsack.host,
+        capacity=knapsack.capacity,
+        host_capacity=knapsack.host_capacity,
+        further=np.concatenate([knapsack.taken[1:], knapsack.cost[None]]),
+        ceilings=np.append(knapsack.limits[1:], burden * _PROVEN),
+        known_frame=knapsack.frame,
+    )
 
 
 def _solved(rank: _Rank, solver: SolverName, *, seconds: float) -> Integers | None:

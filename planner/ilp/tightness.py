@@ -90,7 +90,7 @@ class Room:
         if further_bytes:
             knapsack = replace(knapsack, capacity=knapsack.capacity - further_bytes)
         for effort in _EFFORTS:
-            found = least_cost(knapsack, held, upper=_MOST, effort=effort)
+            found = least_cost(knapsack, held, upper=_MOST, effort=effort, will_do=_MOST)
             if found.counts is not None:
                 return found.counts
             if found.lower >= _MOST * (1.0 - 1e-9):

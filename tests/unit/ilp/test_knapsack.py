@@ -178,3 +178,22 @@ def test_packings_equal_trying_all(upper_share: float, effort: int, exact_share:
             assert found.counts is None, name
     assert exact >= exact_share * found_count
     assert (found_count > 150) == (upper_share != 0.9)
+
+
+def test_where_any_packing_will_do_one_is_found_or_there_is_none() -> None:
+    """What will do is within its price, and no bound exceeds the least cost."""
+    found_count = dearer_count = 0
+    for seed in range(400):
+        knapsack, layers = a_random_knapsack(seed)
+        best = least_of_all(knapsack, layers)
+        will_do = 1.5 * best if np.isfinite(best) else PLENTY
+        found = least_cost(knapsack, layers, upper=PLENTY, will_do=will_do)
+        name = f"knapsack {seed}"
+        assert found.lower <= best * (1.0 + 1e-9) or not np.isfinite(best), name
+        assert np.isfinite(found.cost) == np.isfinite(best), name
+        if np.isfinite(best):
+            assert found.cost <= will_do * (1.0 + 1e-9), name
+            found_count += 1
+            dearer_count += found.cost > best * (1.0 + 1e-9)
+    assert found_count > 100
+    assert dearer_count > 0
