@@ -22,7 +22,7 @@ from planner.ilp.state import State
 _SAME_LOADS_SECONDS = 2.0
 _FIRST_PATIENCE = 0.6
 _PATIENCE_GROWTH = 4.0
-_NEXT_TO_NOTHING = 1e-4
+_NEXT_TO_NOTHING = 2e-4
 
 
 def reopen(state: State) -> None:
