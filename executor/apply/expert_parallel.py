@@ -92,7 +92,7 @@ def _dispatch(mesh: RankMesh, strategy: Strategy, *, expert_count: int) -> Dispa
     copies = strategy.expert_tensor_parallel_degree or tensor
     splits_tokens = tensor > 1 and (copies < tensor or (strategy.sequence_parallel and expert > 1))
     inner: Dispatch = LocalDispatch(expert_count)
-    if mesh.experts is not None and expert > 1:
+    if mesh.experts is not None and (expert > 1 or (splits_tokens and copies > 1)):
         exchange = mesh.experts.exchange if splits_tokens else mesh.experts.axis(EXPERT)
         inner = Exchange(
             group=exchange.get_group(),

@@ -72,9 +72,9 @@ def check_experts(shapes: Shapes, strategy: Strategy) -> None:
     if shapes.expert_count % expert:
         remedy = f"use a divisor of {shapes.expert_count}"
         raise _expert_refusal(f"does not divide {shapes.expert_count} experts", expert, remedy)
-    if split not in {1, tp} or shapes.expert_ffn_size % split:
+    if tp % split or shapes.expert_ffn_size % split:
         raise UnsupportedPlanError(
-            f"must be 1 or tensor_parallel_degree {tp}, and divide the experts' width "
+            f"must divide tensor_parallel_degree {tp} and the experts' width "
             f"{shapes.expert_ffn_size}",
             field="strategy.expert_tensor_parallel_degree",
             value=split,

@@ -39,10 +39,9 @@ class Groups:
     @cached_property
     def split_expert(self) -> Group:
         """Return the ranks that share experts' matrices where each holds tokens of its own."""
-        split = self.setting.sequence_parallel | self.setting.has_own_experts
-        return self._group(
-            np.where(split & (self.setting.expert > 1.0), self.setting.expert_tensor, 1.0), 1.0
-        )
+        spread = self.setting.sequence_parallel & (self.setting.expert > 1.0)
+        split = spread | self.setting.has_own_experts
+        return self._group(np.where(split, self.setting.expert_tensor, 1.0), 1.0)
 
     @cached_property
     def own_expert(self) -> Group:

@@ -1,18 +1,18 @@
 """Model-parallel communication of one layer and micro-batch: tensor, context, expert.
 
 Experts of a layer are spread over e expert-parallel ranks, and each expert's matrices over a of the
-t tensor-parallel ranks (`expert_tensor`, t or 1). With T tokens a device, k experts a token and
-hidden size h, dispatch and combine each move
+t tensor-parallel ranks (`expert_tensor`, which divides t). With T tokens a device, k experts a
+token and hidden size h, dispatch and combine each move
 
     T k h / t   by all_to_all over e ranks, where each tensor-parallel rank sends its own tokens:
-                under sequence parallel, or where a = 1;
+                under sequence parallel, or where a < t;
     T k h       where every tensor-parallel rank holds all tokens (a = t without sequence parallel);
-    T k h       by all_gather over a ranks, where split tokens meet split experts.
+    a T k h / t by all_gather over a ranks, where split tokens meet split experts.
 
 None of them shrinks with e: a device sends each token to k experts, however many ranks hold them.
 Between nodes some stacks send it once to each node, which hands it on.
-Experts that are not split (a = 1 < t) without sequence parallel leave each tensor-parallel rank
-with the output of its own tokens, which an all_gather of T h completes.
+Experts that are split over fewer ranks than all else (a < t) without sequence parallel leave each
+tensor-parallel rank with the output of its own tokens, which an all_gather of T h completes.
 """
 
 from __future__ import annotations
@@ -214,5 +214,5 @@ def _expert_seconds(layer: LayerWorkload, setting: Setting) -> Floats:
         np.where(split, whole / setting.tensor, whole),
         copies=layer.experts_per_token if setting.stack.sends_tokens_once_per_node else 1,
     )
-    gather = setting.groups.split_expert.all_gather(whole)
+    gather = setting.groups.split_expert.all_gather(whole * setting.expert_tensor / setting.tensor)
     return 2.0 * once + 2.0 * gather + setting.groups.own_expert.all_gather(hidden)

@@ -66,7 +66,7 @@ def _experts(draft: Draft) -> Draft:
     strategy = draft.strategy
     tensor, degree = strategy.tensor_parallel_degree, strategy.expert_parallel_degree
     split = strategy.expert_tensor_parallel_degree or tensor
-    if tensor == 1 or not _has_experts(draft) or (split == tensor) == (degree == 1):
+    if tensor == 1 or not _has_experts(draft) or split == (tensor if degree == 1 else 1):
         return draft
     wanted = degree * split if degree > 1 else 1
     given = f"expert-parallel {degree} x expert-tensor-parallel {split}"
@@ -75,13 +75,13 @@ def _experts(draft: Draft) -> Draft:
             draft,
             field="expert_tensor_parallel_degree",
             value=split,
-            problem=f"torchtitan 0.3 splits no expert, and {wanted} ranks cannot share the "
+            problem=f"torchtitan splits no expert so, and {wanted} ranks cannot share the "
             "experts evenly",
             remedy="plan with limits.expert_tensor_parallel_degree 1",
         )
     how = f"spread over {wanted} ranks" if degree > 1 else f"split over {tensor} ranks"
     return draft.losing(
-        f"torchtitan 0.3 has no expert-tensor parallelism of its own: experts are {how}, where "
+        f"torchtitan has no expert-tensor parallelism like the plan's: experts are {how}, where "
         f"the plan has {given}; no more memory, other collectives",
         strategy.model_copy(
             update={
@@ -96,6 +96,8 @@ def _legacy_experts(draft: Draft) -> Draft:
     """Keep: `expert_tensor_parallel_degree` is 1 or the tensor-parallel degree (0.2.2)."""
     strategy = draft.strategy
     split = strategy.expert_tensor_parallel_degree or strategy.tensor_parallel_degree
+    if 1 < split < strategy.tensor_parallel_degree:
+        return _experts(draft)
     lone = strategy.expert_parallel_degree == 1 and split != strategy.tensor_parallel_degree
     if not lone or not _has_experts(draft):
         return draft

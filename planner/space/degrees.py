@@ -153,12 +153,12 @@ class _Space:
         return Options(rows=[(size, batch // data // size) for size in kept], refused=lost)
 
     def _experts(self, tensor: int, ranks: int) -> Options:
-        """Return expert-parallel degrees and over how many ranks an expert is split: all or none.
+        """Return expert-parallel degrees and over how many tensor-parallel ranks experts are split.
 
-        Whether experts are split means nothing in a model without any.
+        How experts are split means nothing in a model without any.
         """
         experts = expert_count(self.graph)
-        splits = sorted({1, tensor}) if has_experts(self.graph) else [tensor]
+        splits = divisors(tensor) if has_experts(self.graph) else (tensor,)
         rows: list[tuple[int, int]] = []
         lost: list[Refusal] = []
         for split in splits:

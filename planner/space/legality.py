@@ -149,13 +149,13 @@ def _expert(graph: ModelGraph, strategy: Strategy) -> Iterator[Breach]:
             else "the model has no routed experts",
             remedy="use a divisor of the number of experts" if has_experts(graph) else "use 1",
         )
-    if split not in {1, tensor}:
+    if tensor % split:
         yield Breach(
             field="expert_tensor_parallel_degree",
             value=split,
-            problem=f"is neither 1 nor tensor_parallel_degree {tensor}",
-            remedy=f"use {tensor} to split each expert over all tensor-parallel ranks, or 1 to "
-            "give them different experts",
+            problem=f"does not divide tensor_parallel_degree {tensor}",
+            remedy=f"use {tensor} to split each expert over all tensor-parallel ranks, 1 to give "
+            "them different experts, or a divisor between",
         )
         return
     holders = tensor // split * strategy.shard_degree * strategy.context_parallel_degree

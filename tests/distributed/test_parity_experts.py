@@ -22,6 +22,7 @@ EP2 = {"expert_parallel_degree": 2, "data_parallel_degree": 2, "micro_batch_size
 TP2 = {"tensor_parallel_degree": 2, "micro_batch_size": 4}
 SPLIT = {"sequence_parallel": True}
 WHOLE_EXPERTS = {"expert_tensor_parallel_degree": 1}
+HALF_EXPERTS = {"expert_tensor_parallel_degree": 2}
 
 ON_TWO_RANKS: dict[str, dict[str, Any]] = {
     "ep2": EP2,
@@ -55,6 +56,19 @@ ON_FOUR_RANKS: dict[str, dict[str, Any]] = {
         ),
     },
     "tp2-sp-ep2-dp2-zero3": {**EP2, **TP2, **SPLIT, "micro_batch_size": 2, "zero_stage": 3},
+    "tp4-half-experts-ep2": {
+        **TP2,
+        **HALF_EXPERTS,
+        "tensor_parallel_degree": 4,
+        "expert_parallel_degree": 2,
+    },
+    "tp4-sp-half-experts-zero2": {
+        **TP2,
+        **SPLIT,
+        **HALF_EXPERTS,
+        "tensor_parallel_degree": 4,
+        "zero_stage": 2,
+    },
     "pp2-ep2-zero2-uneven": {
         **EP2,
         "pipeline_parallel_degree": 2,
@@ -70,6 +84,15 @@ ON_FOUR_RANKS: dict[str, dict[str, Any]] = {
 }
 
 LONG_ON_FOUR_RANKS: dict[str, dict[str, Any]] = {
+    "tp4-half-experts": {**TP2, **HALF_EXPERTS, "tensor_parallel_degree": 4},
+    "tp4-sp-half-experts-ep2-full": {
+        **TP2,
+        **SPLIT,
+        **HALF_EXPERTS,
+        "tensor_parallel_degree": 4,
+        "expert_parallel_degree": 2,
+        "activation_checkpointing": "full",
+    },
     "pp2-zb_v-ep2": {**EP2, "pipeline_parallel_degree": 2, "pipeline_schedule": "zb_v"},
     "pp2-interleaved-ep2-zero1": {
         **EP2,

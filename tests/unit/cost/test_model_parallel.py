@@ -144,6 +144,29 @@ def test_split_tokens_are_dispatched_once_and_gathered_for_split_experts() -> No
     assert priced.tensor_forward.item() == pytest.approx(ONE_REDUCTION)
 
 
+def test_experts_split_over_half_the_tensor_ranks_gather_half_as_much() -> None:
+    """Four pairs hold different experts: each rank sends a quarter, and gathers its pair's half."""
+    priced = seconds(
+        MIXTURE,
+        tensor_parallel_degree=4,
+        sequence_parallel=True,
+        expert_parallel_degree=4,
+        expert_tensor_parallel_degree=2,
+        data_parallel_shard_degree=2,
+    )
+    dispatch = 3 / 4 * CHOSEN * WHOLE / 4 / NODE
+    gather = 1 / 2 * CHOSEN * WHOLE / 2 / NODE
+    assert priced.expert_forward.item() == pytest.approx(2 * dispatch + 2 * gather)
+
+
+def test_experts_of_all_ranks_that_are_split_over_some_gather_what_these_hold() -> None:
+    """Without expert parallelism pairs of tensor ranks still need one another's tokens."""
+    priced = seconds(
+        MIXTURE, tensor_parallel_degree=4, sequence_parallel=True, expert_tensor_parallel_degree=2
+    )
+    assert priced.expert_forward.item() == pytest.approx(2 * 1 / 2 * CHOSEN * WHOLE / 2 / NODE)
+
+
 def test_unsplit_experts_need_no_gather() -> None:
     """8 expert-parallel ranks span 2 tensor ranks and 4 shards: each sends its half."""
     priced = seconds(

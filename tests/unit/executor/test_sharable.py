@@ -77,8 +77,8 @@ def test_heads_that_cannot_be_exchanged_whole_are_refused_with_the_ring_as_remed
             r"expert_tensor_parallel_degree.*width 24.*got 16",
         ),
         (
-            {"tensor_parallel_degree": 4, "expert_tensor_parallel_degree": 2},
-            r"must be 1 or tensor_parallel_degree 4",
+            {"tensor_parallel_degree": 4, "expert_tensor_parallel_degree": 3},
+            r"must divide tensor_parallel_degree 4",
         ),
     ],
 )
@@ -87,6 +87,13 @@ def test_experts_that_do_not_fall_into_equal_parts_are_refused(
 ) -> None:
     with pytest.raises(UnsupportedPlanError, match=message):
         check_experts(shapes(), Strategy(**strategy))
+
+
+def test_experts_may_be_split_over_some_of_the_tensor_ranks() -> None:
+    """Four tensor ranks hold two halves of every expert, or of the experts of two ranks each."""
+    halves = Strategy(tensor_parallel_degree=4, expert_tensor_parallel_degree=2)
+    check_experts(shapes(), halves)
+    check_experts(shapes(), halves.model_copy(update={"expert_parallel_degree": 2}))
 
 
 def test_a_dense_model_has_no_experts_to_spread() -> None:

@@ -32,7 +32,7 @@ def random_strategy(rng: random.Random, *, block_count: int, experts: int) -> St
     virtual = {PipelineSchedule.INTERLEAVED: rng.choice((2, 4))}.get(schedule, 1)
     if schedule in {PipelineSchedule.ZB_V, PipelineSchedule.DUALPIPE_V}:
         virtual = 2
-    split = rng.choice((1, tensor))
+    split = rng.choice((1, tensor, tensor // 2 if tensor > 1 else 1))
     holders = tensor // split * shard * context
     expert = rng.choice([d for d in (1, 2, 4, 8) if experts % d == 0 and holders % d == 0])
     alike = rng.random() < 0.5

@@ -33,7 +33,7 @@ LEAST_EXPRESSED = {
     "accelerate": 16,
     "hf-trainer": 16,
 }
-PLANS = 160
+PLANS = 240
 
 
 def imported(made, plan):
@@ -74,8 +74,8 @@ def test_importing_an_export_gives_its_strategy(target, model, experts):
         assert whole == canonical(made.strategy)
         assert found.job["global_batch_size"] == BATCH
         if not made.losses:
+            # of one micro-batch ZeRO 1 is ZeRO 2, in layers and ends
             own = canonical(plan.strategy)
-            assert whole.model_copy(update={"stages": None}) == own.model_copy(
-                update={"stages": None}
-            )
+            layers = {"stages": None, "embedding": None, "head": None}
+            assert whole.model_copy(update=layers) == own.model_copy(update=layers)
     assert seen["expressed"] >= LEAST_EXPRESSED[target] // (2 if experts > 1 else 1)

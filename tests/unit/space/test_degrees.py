@@ -11,7 +11,12 @@ from planner.cost.configuration import Configuration, Configurations
 from planner.hardware import ClusterHardware, cluster_hardware
 from planner.importers.models import read_model
 from planner.schema.cluster import NetworkLevel, NodeGroup
-from planner.schema.model import BlockRun, MixtureFeedForward, ModelGraph
+from planner.schema.model import (
+    BlockRun,
+    GroupedQueryAttention,
+    MixtureFeedForward,
+    ModelGraph,
+)
 from planner.schema.strategy import PipelineSchedule
 from planner.space.degrees import ConfigurationSpace, enumerate_configurations
 from planner.space.divisibility import divisors
@@ -244,7 +249,19 @@ def test_experts_are_spread_over_ranks_that_they_divide_into() -> None:
     assert {row.expert_parallel_degree for row in space.rows} == {1, 2}
 
 
-def test_experts_are_split_over_all_tensor_ranks_or_none() -> None:
+def test_experts_are_split_over_each_divisor_of_the_tensor_ranks() -> None:
+    """Four tensor ranks, eight experts: halves of all, or of four on two ranks each, and so on."""
+    limits = {"tensor_parallel_degree": 4, "pipeline_parallel_degree": 1}
+    run = a_mixture(8).runs[0]
+    attention = GroupedQueryAttention(head_count=4, key_value_head_count=4, head_size=16)
+    block = run.block.model_copy(update={"attention": attention})
+    graph = a_model(runs=(BlockRun(block=block, block_count=4),))
+    rows = space_of(graph=graph, limits=limits).rows
+    pairs = {(r.expert_tensor_parallel_degree, r.expert_parallel_degree) for r in rows}
+    assert pairs == {(4, 1), (2, 1), (2, 2), (1, 1), (1, 2), (1, 4)}
+
+
+def test_experts_are_split_over_both_tensor_ranks_or_none() -> None:
     """Two tensor ranks x two shards, four experts: split, over 1 or 2 ranks; unsplit, to 4."""
     limits = {"tensor_parallel_degree": 2, "pipeline_parallel_degree": 1}
     rows = space_of(graph=a_mixture(4), limits=limits).rows
