@@ -1,5 +1,7 @@
 """Asking: whether a space has any plan, however slow.
 
+It is asked as well where half of a search for the fastest is over and no plan is known yet.
+
 How long a step takes does not matter then, and is not priced but for what may fit. Parts of the
 space are screened for memory one after another, and what may fit is looked into at once, though not
 for long: another may have a plan that is found sooner.
@@ -7,8 +9,12 @@ for long: another may have a plan that is found sooner.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Iterable
 
+import numpy as np
+
+from planner.ilp.frontier import Stage
 from planner.ilp.state import State
 
 _FIRST_PART = 256
@@ -23,24 +29,36 @@ Look = Callable[[State, int, float], bool]
 def look_for_any(state: State, look: Look) -> None:
     """Screen all configurations and `look` into those that may fit, until there is a plan.
 
-    It ends as well when the time is over. What is not settled waits in the frontier.
+    What was screened before comes first. It ends as well when the time is over. What is not settled
+    waits in the frontier.
     """
-    frontier = state.frontier
-    start, size, unsettled = 0, _FIRST_PART, []
-    while start < len(state.configurations):
-        if state.seconds_left <= 0.0:
-            return
-        part = range(start, min(start + size, len(state.configurations)))
+    frontier, unsettled = state.frontier, list[int]()
+    unseen = np.flatnonzero(frontier.stages < Stage.SCREENED).tolist()
+    known = np.flatnonzero(frontier.stages == Stage.SCREENED).tolist()
+    _look_at(state, [i for i in known if math.isfinite(frontier.keys[i])], look, unsettled)
+    start, size = 0, _FIRST_PART
+    while start < len(unseen) and not _is_over(state):
+        part = unseen[start : start + size]
         bounds = state.pricing.memory_bounds(part, with_fills=False)
-        screened = frontier.screen(part, bounds)
-        for index in sorted(screened, key=lambda i: (frontier.keys[i], i)):
-            if frontier.best or state.seconds_left <= 0.0:
-                return
-            frontier.take(index)
-            if not look(state, index, _FIRST_SECONDS):
-                unsettled.append(index)
-        start, size = part.stop, min(size * _PART_GROWTH, _PART_MOST)
+        _look_at(state, frontier.screen(part, bounds), look, unsettled)
+        start, size = start + size, min(size * _PART_GROWTH, _PART_MOST)
     for index in unsettled:
-        if not frontier.best and state.seconds_left > 0.0:
+        if not _is_over(state):
             frontier.take(index)
             look(state, index, state.seconds_left)
+
+
+def _look_at(state: State, indices: Iterable[int], look: Look, unsettled: list[int]) -> None:
+    """Look into screened configurations for a short time each; add those that take longer."""
+    frontier = state.frontier
+    for index in sorted(indices, key=lambda i: (frontier.keys[i], i)):
+        if _is_over(state):
+            return
+        frontier.take(index)
+        if not look(state, index, _FIRST_SECONDS):
+            unsettled.append(index)
+
+
+def _is_over(state: State) -> bool:
+    """Return whether there is a plan, or no time is left."""
+    return bool(state.frontier.best) or state.seconds_left <= 0.0

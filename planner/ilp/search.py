@@ -127,7 +127,7 @@ def _first_keys(pricing: Pricing, count: int, wanted: Wanted) -> Floats:
 
 def _refine(state: State, on_progress: ProgressCallback | None, *, is_any_welcome: bool) -> bool:
     """Refine the least key; return whether nothing that is left can beat the best plan."""
-    told = 0.0
+    told, is_asked = 0.0, is_any_welcome
     frontier = state.frontier
     while (least := (first := frontier.pop()) or frontier.pop_waiting()) is not None:
         key, index = least
@@ -139,7 +139,11 @@ def _refine(state: State, on_progress: ProgressCallback | None, *, is_any_welcom
         if on_progress is not None and now - told > _PROGRESS_SECONDS:
             told = now
             on_progress(_progress(state, key))
-        if is_any_welcome and first is not None and frontier.stages[index] >= Stage.BOUNDED:
+        if not is_asked and state.is_half_over and not frontier.best:
+            is_asked = True
+            frontier.push(index, key)
+            look_for_any(state, _fit)
+        elif is_any_welcome and first is not None and frontier.stages[index] >= Stage.BOUNDED:
             frontier.wait(index, key)
         else:
             _refine_one(state, index, is_any_welcome=is_any_welcome)

@@ -90,3 +90,8 @@ class State:
         """Return the seconds until the job's limit."""
         limit = self.problem.job.limits.solver_seconds
         return limit - (time.perf_counter() - self.started)
+
+    @property
+    def is_half_over(self) -> bool:
+        """Return whether half of the job's limit has passed."""
+        return self.seconds_left < 0.5 * self.problem.job.limits.solver_seconds

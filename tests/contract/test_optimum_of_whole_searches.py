@@ -16,6 +16,7 @@ from planner.ilp.problem import Problem
 from planner.ilp.result import Found, NotFound
 from planner.ilp.search import search
 from planner.ilp.solver import SolverName
+from planner.ilp.state import State
 from planner.schema.strategy import Strategy
 from planner.space.legality import breaches
 from tests.oracle import best_plan
@@ -110,6 +111,19 @@ def test_search_finds_and_proves_the_best_of_all_configurations(solver: SolverNa
         assert bound == pytest.approx(one.least, rel=1e-9), f"job {one.seed}"
         assert_is_a_plan(one.problem, result.strategy, result.step_seconds)
     assert answers > 20
+
+
+def test_searches_that_ask_for_any_plan_first_lose_no_optimum(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As they do once half of their time is over and no plan is known."""
+    monkeypatch.setattr(State, "is_half_over", True)
+    for one in solved(400, 450, *ONE_STAGE_A_RANK):
+        result = search(one.problem)
+        assert isinstance(result, Found) == math.isfinite(one.least), f"job {one.seed}"
+        if isinstance(result, Found):
+            assert result.step_seconds == pytest.approx(one.least, rel=1e-9), f"job {one.seed}"
+            assert result.certificate.status == "optimal", f"job {one.seed}"
 
 
 @pytest.mark.parametrize("schedules", [ONE_STAGE_A_RANK, ()])

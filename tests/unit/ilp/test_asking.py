@@ -3,7 +3,7 @@
 import numpy as np
 
 from planner.ilp.asking import look_for_any
-from planner.ilp.frontier import Frontier
+from planner.ilp.frontier import Frontier, Stage
 from planner.ilp.instance import Assignment
 
 ANY = Assignment(counts=(), cuts=(0, 1))
@@ -63,6 +63,15 @@ def test_the_least_bound_of_a_part_comes_first_and_a_plan_ends_it():
     search = ask(Search([3.0, 1.0, 2.0] * 1000), has_plan={4})
     assert search.looked_into == [1, 4]
     assert search.pricing.asked == [256]
+
+
+def test_what_was_screened_before_comes_first_and_what_was_bounded_is_left():
+    begun = Search([4.0, 1.0, 2.0, 3.0])
+    begun.frontier.screen([0], np.array([4.0]))
+    begun.frontier.stages[3] = Stage.BOUNDED
+    search = ask(begun)
+    assert search.looked_into == [0, 1, 2]
+    assert search.pricing.asked == [2]
 
 
 def test_nothing_is_asked_without_time():
