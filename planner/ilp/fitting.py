@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from planner.cost.configuration import Booleans
 from planner.ilp.bounds import fit_chain
 from planner.ilp.cutting import cuts_with_loads
 from planner.ilp.easing import cut_bytes, eased_cuts
@@ -63,7 +64,7 @@ def _levelled(
     """
     loads = loads_of(instance, windows, most=_LOADS_MOST)
     known = _least_loads(instance) if loads is None else loads
-    tables = [_table(instance, rank, room, known[rank]) for rank, room in enumerate(rooms)]
+    tables = _tables(instance, rooms, known)
     if not all(tables):
         return Fitted(is_proven=True)
     if loads is None or not has_few_sums(instance):
@@ -108,10 +109,24 @@ def _least_loads(instance: Instance) -> list[list[Load]]:
     return [sorted(own) for own in found]
 
 
-def _table(instance: Instance, rank: int, room: Room, loads: Sequence[Load]) -> dict[Load, float]:
-    """Return the tightness of the loads that may fit."""
-    every = [with_pinned(instance, rank, load) for load in loads]
-    held = np.array(every, dtype=np.int64).reshape(len(loads), len(instance.kinds))
+def _tables(
+    instance: Instance, rooms: Sequence[Room], loads: Sequence[Sequence[Load]]
+) -> list[dict[Load, float]]:
+    """Return the tightness of the loads that may fit, by rank."""
+    pinned = np.array([kind.pinned_stage for kind in instance.kinds], dtype=np.float64)
+    return [
+        _table(instance, room, pinned == rank, own)
+        for rank, (room, own) in enumerate(zip(rooms, loads, strict=True))
+    ]
+
+
+def _table(
+    instance: Instance, room: Room, is_pinned: Booleans, loads: Sequence[Load]
+) -> dict[Load, float]:
+    """Return the tightness of a rank's loads that may fit; `is_pinned` [kinds] layers are on it."""
+    held = np.repeat(is_pinned.astype(np.int64)[None], len(loads), axis=0)
+    free = list(instance.free_kinds)
+    held[:, free] = np.array(loads, dtype=np.int64).reshape(len(loads), len(free))
     tight = room.tightness(held, np.zeros(len(loads))).tolist()
     return {load: share for load, share in zip(loads, tight, strict=True) if share <= FULL}
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 
 import numpy as np
 
@@ -44,18 +45,17 @@ def has_few_sums(instance: Instance) -> bool:
 
 def _by_cuts(instance: Instance, cuts: Integers, most: int) -> list[Integers] | None:
     """Return the loads between all places of neighbouring cuts."""
-    prefix = instance.prefix_counts[:, list(instance.free_kinds)]
+    prefix, weights = instance.prefix_counts[:, list(instance.free_kinds)], load_weights(instance)
+    places = [np.arange(int(first), int(last) + 1) for first, last in cuts.T]
     found: list[Integers] = []
     total = 0
-    for rank in range(instance.stage_count):
-        own: dict[Load, None] = {}
-        for start in range(int(cuts[0, rank]), int(cuts[1, rank]) + 1):
-            for end in range(max(start + 1, int(cuts[0, rank + 1])), int(cuts[1, rank + 1]) + 1):
-                own[tuple((prefix[end] - prefix[start]).tolist())] = None
-            if total + len(own) > most:
-                return None
-        total += len(own)
-        found.append(np.array(list(own), dtype=np.int64).reshape(len(own), prefix.shape[1]))
+    for starts, ends in pairwise(places):
+        held = (prefix[ends] - prefix[starts][:, None])[ends > starts[:, None]]
+        first = np.unique(held @ weights, return_index=True)[1]
+        total += len(first)
+        if total > most:
+            return None
+        found.append(held[np.sort(first)])
     return found
 
 
