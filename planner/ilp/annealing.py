@@ -28,7 +28,6 @@ from planner.ilp.rank_loads import loads_in_band
 from planner.ilp.reduction import reduction
 from planner.ilp.segments import load_weights
 
-_MOVES = 40_000
 _MOVES_A_LOOK = 256
 _WARMEST = 0.01
 _EASE = 1.1
@@ -46,20 +45,23 @@ def annealed(
     cuts: tuple[int, ...],
     *,
     limit_seconds: float,
+    move_count: int,
     deadline: float,
     seed: int = 0,
 ) -> Assignment | None:
     """Return the best plan found from `cuts` on, None where none of the best cuts fit.
 
     Ranks hold what they may in plans that take little more than `limit_seconds`; anything else
-    counts as if it took as long by itself. Ends at the deadline (of `perf_counter`) at the latest.
+    counts as if it took as long by itself. So many moves are tried, on which the warmth depends,
+    so that a slow machine finds the same; the deadline (of `perf_counter`) is for very slow ones.
     """
     loads = _loads(instance, _EASE * limit_seconds)
     if loads is None:
         return None
     walk = _Walk.of(instance, loads, cuts, missing=limit_seconds)
     luck = Random(seed)  # noqa: S311 - the same every time is what is wanted
-    found = walk.run(luck, warmest=_WARMEST * limit_seconds, deadline=deadline)
+    warmest = _WARMEST * limit_seconds
+    found = walk.run(luck, warmest=warmest, move_count=move_count, deadline=deadline)
     return best_filling(instance, product(found, (*_WEIGHTS, 1.0 / instance.stage_count)))
 
 
@@ -130,11 +132,13 @@ class _Walk:
             walk._add(walk.pace, walk.fill, (cut, cuts[cut]), 1.0)
         return walk
 
-    def run(self, random: Random, *, warmest: float, deadline: float) -> list[tuple[int, ...]]:
+    def run(
+        self, random: Random, *, warmest: float, move_count: int, deadline: float
+    ) -> list[tuple[int, ...]]:
         """Return the best cuts that were met, the very best last."""
         now = max(self.pace) + max(self.end) + sum(self.fill)
         best, found = now, [tuple(self.cuts)]
-        for turn in range(_MOVES):
+        for turn in range(move_count):
             if turn % _MOVES_A_LOOK == 0 and time.perf_counter() > deadline:
                 break
             move = self._drawn(random)
@@ -142,7 +146,7 @@ class _Walk:
                 continue
             codes, pace, end, fill = self._after(*move)
             seconds = max(pace) + max(end) + sum(fill)
-            warmth = warmest * (1.0 - turn / _MOVES)
+            warmth = warmest * (1.0 - turn / move_count)
             if seconds - now > warmth * random.expovariate(1.0):
                 continue
             first, last, shift = move

@@ -39,9 +39,9 @@ _MANY_RANKS = 24
 _JOINED_MOST = 8
 _NEAR = 1.004
 _FAR_OFF = 1.25
-_FIRST_ANNEALING_SECONDS = 0.2
 _ANNEALED_FROM = 1.002
-_ANNEALING_SECONDS = 1.0
+_MOVES = 40_000
+_ANNEALING_SECONDS_MOST = 1.0
 _ANNEALING_AFTER_SECONDS = 1.0
 _ANNEALING_SHARE = 0.1
 
@@ -84,7 +84,7 @@ def anneal_first(state: State, index: int, instance: Instance) -> None:
     limit = state.frontier.limit_of(index)
     is_far = instance.has_several_parts and limit > _FAR_OFF * state.frontier.keys[index]
     if is_far and np.isfinite(limit) and state.annealing_seconds == 0.0:
-        _offer_annealed(state, index, instance, seconds=_FIRST_ANNEALING_SECONDS)
+        _offer_annealed(state, index, instance)
 
 
 def _anneal(state: State, index: int, instance: Instance) -> None:
@@ -95,10 +95,10 @@ def _anneal(state: State, index: int, instance: Instance) -> None:
     elapsed = time.perf_counter() - state.started
     most = _ANNEALING_SHARE * (elapsed - _ANNEALING_AFTER_SECONDS)
     if not is_near and state.annealing_seconds <= most:
-        _offer_annealed(state, index, instance, seconds=_ANNEALING_SECONDS)
+        _offer_annealed(state, index, instance)
 
 
-def _offer_annealed(state: State, index: int, instance: Instance, *, seconds: float) -> None:
+def _offer_annealed(state: State, index: int, instance: Instance) -> None:
     started, cuts = time.perf_counter(), starting_cuts(instance)
     if cuts is None:
         return
@@ -106,8 +106,9 @@ def _offer_annealed(state: State, index: int, instance: Instance, *, seconds: fl
         instance,
         cuts,
         limit_seconds=state.frontier.limit_of(index),
+        move_count=_MOVES,
         seed=state.turns.get(index, 0),
-        deadline=started + min(state.seconds_left, seconds),
+        deadline=started + min(state.seconds_left, _ANNEALING_SECONDS_MOST),
     )
     if found is not None:
         offer(state, index, instance, found)

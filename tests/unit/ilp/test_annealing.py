@@ -12,6 +12,7 @@ from tests.contract.test_optimum_equals_brute_force import assert_places_every_l
 from tests.oracle import every_cut, least_step
 from tests.small_chains import seeded_instance
 
+MOVES = 40_000
 FOREVER = float("inf")
 WEIGHTS = (1.0, 0.3, 0.1)
 
@@ -42,7 +43,9 @@ def test_annealed_plans_fit_beat_no_optimum_and_are_the_best_fillings() -> None:
         cuts, best = starting_cuts(instance), least_step(instance)
         if cuts is None or best is None:
             continue
-        plan = annealed(instance, cuts, limit_seconds=1.5 * best, deadline=FOREVER)
+        plan = annealed(
+            instance, cuts, limit_seconds=1.5 * best, move_count=MOVES, deadline=FOREVER
+        )
         if plan is None:
             continue
         found += 1
@@ -64,7 +67,9 @@ def test_the_same_seed_gives_the_same_plan() -> None:
     assert cuts is not None
     assert best is not None
     plans = [
-        annealed(instance, cuts, limit_seconds=2.0 * best, deadline=FOREVER, seed=3)
+        annealed(
+            instance, cuts, limit_seconds=2.0 * best, move_count=MOVES, deadline=FOREVER, seed=3
+        )
         for _ in range(2)
     ]
     assert plans[0] is not None
@@ -78,7 +83,7 @@ def test_a_deadline_that_is_over_leaves_the_first_cuts() -> None:
         cuts, best = starting_cuts(instance), least_step(instance)
         if cuts is None or best is None:
             continue
-        plan = annealed(instance, cuts, limit_seconds=2.0 * best, deadline=0.0)
+        plan = annealed(instance, cuts, limit_seconds=2.0 * best, move_count=MOVES, deadline=0.0)
         if plan is not None:
             found += 1
             assert plan.cuts == cuts
