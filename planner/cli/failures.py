@@ -106,8 +106,20 @@ def _unexpected(error: Exception) -> str:
 def _usage_message(error: TyperException) -> str:
     context = getattr(error, "ctx", None)
     path = context.command_path if context is not None else "meshwright"
-    text = _one_line(error.format_message()).rstrip(".")
-    return f"{text}; see `{path} --help`"
+    text = _one_line(error.format_message()).rstrip(".").replace("Value error, ", "")
+    return f"{text}{_refused_value(error, text)}; see `{path} --help`"
+
+
+def _refused_value(error: TyperException, text: str) -> str:
+    """Return what an option was given, where its message does not say so.
+
+    Options are parsed by pydantic, whose error is the cause and knows its input.
+    """
+    errors = getattr(error.__cause__, "errors", None)
+    given = errors()[0].get("input") if callable(errors) else None
+    if given is None or str(given) in text:
+        return ""
+    return f" (got {shorten(given)})"
 
 
 def _exit_code(error: Exception) -> int:

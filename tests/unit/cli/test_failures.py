@@ -114,3 +114,20 @@ def test_wrong_usage_is_json_too(command):
 
 def test_json_error_is_one_line(command):
     assert json.loads(command("compare", "absent", "--json").stdout.splitlines()[0])
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "expected"),
+    [
+        ("--global-batch-size", "abc", "unable to parse string as an integer (got abc); see"),
+        (
+            "--precision",
+            "bf17",
+            "'--precision': 'bf17' is not one of 'bf16', 'fp16', 'fp32', 'fp8'",
+        ),
+    ],
+)
+def test_a_refused_option_says_what_it_was_given(command, option, value, expected):
+    outcome = command("plan", "llama-3-8b", "8xh100-sxm5-80gb", option, value)
+    assert outcome.exit_code == 2
+    assert expected in outcome.stderr
