@@ -11,16 +11,23 @@ from api.dashboard.quantities import change, memory, seconds
 from api.dashboard.scatter import Spot, scatter
 from api.services.analyses import Analysis
 from planner.schema.frontier import AlternativePlan, Frontier, FrontierPoint
+from planner.schema.job import Objective
 from planner.schema.plan import Plan
 from planner.schema.reasons import Heatmap, HeatmapCell
 
 _HEAT_STEPS = (0.005, 0.05, 0.15, 0.4)
+_BEST = {
+    Objective.THROUGHPUT: "step",
+    Objective.COST: "cost per million tokens",
+    Objective.MEMORY: "peak memory",
+    Objective.DEVICES: "number of devices",
+}
 _SHORT = {"illegal": "not legal", "does_not_fit": "does not fit", "out_of_time": "not solved"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HeatCell:
-    """A pair of degrees: its step, or in short why there is none, and the reason in full."""
+    """A pair of degrees: what its best plan has, or in short why there is none, and why in full."""
 
     colour_class: str
     text: str
@@ -62,6 +69,7 @@ class TradeoffView:
     heatmap: Asked[Heatmap]
     columns: tuple[int, ...]
     rows: tuple[HeatRow, ...]
+    best_words: str
     frontier: Asked[Frontier]
     points: tuple[FrontRow, ...]
     others: tuple[OtherRow, ...]
@@ -80,6 +88,7 @@ def tradeoff_view(plan: Plan, analyses: Sequence[Analysis]) -> TradeoffView:
         heatmap=heatmap,
         columns=() if heatmap.answer is None else heatmap.answer.columns,
         rows=() if heatmap.answer is None else tuple(_rows(plan, heatmap.answer)),
+        best_words=_BEST[plan.job.resolved.objective],
         frontier=frontier,
         points=points,
         others=()
@@ -100,7 +109,7 @@ def _rows(plan: Plan, heatmap: Heatmap) -> list[HeatRow]:
         HeatRow(
             degree=row,
             cells=tuple(
-                _cell(cells[row, column], is_the_plan=(row, column) == own)
+                _cell(cells[row, column], heatmap.objective, is_the_plan=(row, column) == own)
                 for column in heatmap.columns
             ),
         )
@@ -108,7 +117,7 @@ def _rows(plan: Plan, heatmap: Heatmap) -> list[HeatRow]:
     ]
 
 
-def _cell(cell: HeatmapCell, *, is_the_plan: bool) -> HeatCell:
+def _cell(cell: HeatmapCell, objective: Objective, *, is_the_plan: bool) -> HeatCell:
     if cell.step_seconds is None:
         missing = (
             "" if cell.missing_bytes is None else f"at least {memory(cell.missing_bytes)} short"
@@ -120,15 +129,31 @@ def _cell(cell: HeatmapCell, *, is_the_plan: bool) -> HeatCell:
             reason=cell.reason or "",
             is_the_plan=False,
         )
-    ratio = cell.slower_ratio or 0.0
+    shown = objective if cell.objective_value is not None else Objective.THROUGHPUT
+    is_step = shown is Objective.THROUGHPUT
+    value = cell.step_seconds if is_step else cell.objective_value
+    ratio = (cell.slower_ratio if is_step else cell.more_ratio) or 0.0
     level = sum(ratio > step for step in _HEAT_STEPS)
     return HeatCell(
         colour_class=f"heat-{level}",
-        text=seconds(cell.step_seconds),
+        text=_value_text(shown, value or 0.0),
         note=change(ratio) + ("" if cell.proven else ", not proven"),
         reason=cell.description or "",
         is_the_plan=is_the_plan,
     )
+
+
+def _value_text(objective: Objective, value: float) -> str:
+    """Return as much of what a plan was to be best at as a cell has room for."""
+    match objective:
+        case Objective.THROUGHPUT:
+            return seconds(value)
+        case Objective.COST:
+            return f"${value:.4g}"
+        case Objective.MEMORY:
+            return memory(value)
+        case Objective.DEVICES:
+            return f"{value:.0f}"
 
 
 def _points(plan: Plan, front: Frontier) -> list[FrontRow]:

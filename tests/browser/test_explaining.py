@@ -42,7 +42,7 @@ def test_why_not_other_degrees_is_answered(page, plan_url):
 def test_every_pair_of_degrees_has_a_step_or_a_reason(page, plan_url):
     page.goto(f"{plan_url}/trade-offs")
     page.get_by_role("button", name="Solve every pair of degrees").click()
-    heatmap = page.get_by_role("table", name=re.compile("Best step by tensor-parallel"))
+    heatmap = page.get_by_role("table", name=re.compile("Least step by tensor-parallel"))
     expect(heatmap).to_be_visible(timeout=60_000)
     expect(heatmap).to_contain_text("this plan")
     expect(

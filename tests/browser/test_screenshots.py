@@ -99,7 +99,7 @@ def test_reasons_and_tradeoffs(shoot, plans):
         return act
 
     def both(page):
-        ask("Solve every pair", "Best step by")(page)
+        ask("Solve every pair", "Least step by")(page)
         ask("Find the Pareto front", "The Pareto front")(page)
 
     shoot("why", f"/plans/{plans[0]}/why", act=ask("Work it out", "What one more GiB"))

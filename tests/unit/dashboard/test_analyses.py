@@ -94,6 +94,30 @@ def test_every_cell_of_the_heatmap_has_a_step_or_a_reason():
     assert [cell.is_the_plan for cell in second.cells] == [False, True]
 
 
+def test_the_heatmap_shows_what_the_plan_is_best_at():
+    cell = HeatmapCell(
+        row=1,
+        column=1,
+        status="solved",
+        step_seconds=3.0,
+        slower_ratio=2.0,
+        objective_value=0.25,
+        more_ratio=0.1,
+        proven=True,
+    )
+    heatmap = Heatmap(
+        row_field="tp",
+        column_field="pp",
+        rows=(1,),
+        columns=(1,),
+        cells=(cell,),
+        objective="cost",
+    )
+    analysis = an_analysis("heatmap", "", document_json=heatmap.model_dump_json())
+    [row] = tradeoff_view(a_plan(), [analysis]).rows
+    assert [(c.text, c.note, c.colour_class) for c in row.cells] == [("$0.25", "+10.0%", "heat-2")]
+
+
 def test_the_page_of_reasons_speaks_of_what_the_plan_is_best_at():
     price = {
         "resource": "device_memory",
