@@ -25,7 +25,11 @@ from planner.space.frameworks import splits_experts_as_it_must
 from planner.space.legality import needs_sequence_parallel
 from planner.space.meshes import Mesh, MeshRequest, meshes
 from planner.space.refusals import Indivisible, Outside, Refusal, worded
-from planner.space.rules import MICRO_BATCH_SIZE_LIMIT, searches_micro_batch_size
+from planner.space.rules import (
+    MICRO_BATCH_SIZE_LIMIT,
+    searches_expert_split,
+    searches_micro_batch_size,
+)
 from planner.space.schedules import schedule_options
 
 _KINDS = tuple(ContextParallelKind)
@@ -157,23 +161,30 @@ class _Space:
 
         How experts are split means nothing in a model without any.
         """
-        experts = expert_count(self.graph)
-        splits = divisors(tensor) if has_experts(self.graph) else (tensor,)
         rows: list[tuple[int, int]] = []
         lost: list[Refusal] = []
-        for split in splits:
-            for degree in divisors(experts):
-                if not splits_experts_as_it_must(
-                    self.job.framework, tensor=tensor, expert=degree, split=split
-                ):
-                    lost.append(f"{self.job.framework} splits experts in another way")
-                    continue
-                reason = self._expert_obstacle(degree, split, holders=tensor * ranks // split)
-                if reason is None:
-                    rows.append((degree, split))
-                else:
-                    lost.append(reason)
+        for split, degree in self._expert_splits(tensor):
+            if not splits_experts_as_it_must(
+                self.job.framework, tensor=tensor, expert=degree, split=split
+            ):
+                lost.append(f"{self.job.framework} splits experts in another way")
+                continue
+            reason = self._expert_obstacle(degree, split, holders=tensor * ranks // split)
+            if reason is None:
+                rows.append((degree, split))
+            else:
+                lost.append(reason)
         return Options(rows=rows, refused=lost)
+
+    def _expert_splits(self, tensor: int) -> Iterator[tuple[int, int]]:
+        """Yield over how many ranks experts may be split with how many groups of them."""
+        experts = expert_count(self.graph)
+        for split in divisors(tensor) if has_experts(self.graph) else (tensor,):
+            for degree in divisors(experts):
+                if split in {1, tensor} or searches_expert_split(
+                    split, expert=degree, expert_count=experts, limits=self.job.limits
+                ):
+                    yield split, degree
 
     def _expert_obstacle(self, degree: int, split: int, *, holders: int) -> Refusal | None:
         limits = self.job.limits

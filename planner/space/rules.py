@@ -13,6 +13,11 @@ Left out is, unless a limit of the job asks for it:
   the shard or the replicate degree has a limit.
 - micro-batches of more than 64 sequences: kernels are at their best rate far below. Searched if the
   limit's least exceeds 64.
+- experts split over some of the tensor-parallel ranks, where these could have whole experts of as
+  many groups instead: e groups of a ranks hold as much as e a groups of one, compute as much, send
+  as many tokens as far, and gather some besides (`tests/contract/test_whole_experts_are_no_worse.py`
+  compares them). Searched if the expert-tensor degree has a limit, where the experts do not divide
+  into e a groups, and where a limit forbids so many groups.
 
 Which schedules of a pipeline are left out, `planner.space.schedules` says. Never searched are
 stages of one kind of device on both sides of another kind's, since each change of kind crosses the
@@ -53,6 +58,14 @@ def searches_context_degree(degree: int, sequence_length: int, limits: Limits) -
 def searches_micro_batch_size(size: int, limits: Limits) -> bool:
     """Return whether so large a micro-batch is searched."""
     return size <= MICRO_BATCH_SIZE_LIMIT or limits.micro_batch_size.min > MICRO_BATCH_SIZE_LIMIT
+
+
+def searches_expert_split(split: int, *, expert: int, expert_count: int, limits: Limits) -> bool:
+    """Return whether experts of so many groups are searched split over a part of the ranks."""
+    whole_instead = expert * split
+    is_beaten = expert_count % whole_instead == 0
+    is_beaten = is_beaten and limits.expert_parallel_degree.allows(whole_instead)
+    return not is_beaten or limits.expert_tensor_parallel_degree != ANY_DEGREE
 
 
 def searched_shard_degrees(

@@ -249,16 +249,26 @@ def test_experts_are_spread_over_ranks_that_they_divide_into() -> None:
     assert {row.expert_parallel_degree for row in space.rows} == {1, 2}
 
 
-def test_experts_are_split_over_each_divisor_of_the_tensor_ranks() -> None:
-    """Four tensor ranks, eight experts: halves of all, or of four on two ranks each, and so on."""
-    limits = {"tensor_parallel_degree": 4, "pipeline_parallel_degree": 1}
-    run = a_mixture(8).runs[0]
+def expert_pairs(expert_count: int, **limits: Any) -> set[tuple[int | None, int]]:
+    """Over how many ranks experts are split, and how many groups of them, on four tensor ranks."""
+    run = a_mixture(expert_count).runs[0]
     attention = GroupedQueryAttention(head_count=4, key_value_head_count=4, head_size=16)
     block = run.block.model_copy(update={"attention": attention})
     graph = a_model(runs=(BlockRun(block=block, block_count=4),))
-    rows = space_of(graph=graph, limits=limits).rows
-    pairs = {(r.expert_tensor_parallel_degree, r.expert_parallel_degree) for r in rows}
-    assert pairs == {(4, 1), (2, 1), (2, 2), (1, 1), (1, 2), (1, 4)}
+    fixed = {"tensor_parallel_degree": 4, "pipeline_parallel_degree": 1}
+    rows = space_of(graph=graph, limits={**fixed, **limits}).rows
+    return {(r.expert_tensor_parallel_degree, r.expert_parallel_degree) for r in rows}
+
+
+def test_experts_are_split_over_some_tensor_ranks_where_whole_ones_do_not_divide() -> None:
+    """Two experts on two pairs of ranks; of eight, four ranks have two whole ones each instead."""
+    assert expert_pairs(2) == {(4, 1), (2, 2), (1, 1), (1, 2)}
+    assert expert_pairs(8) == {(4, 1), (1, 1), (1, 2), (1, 4)}
+
+
+def test_limits_ask_for_experts_that_are_split_over_some_tensor_ranks() -> None:
+    assert expert_pairs(8, expert_tensor_parallel_degree=2) == {(2, 1), (2, 2)}
+    assert expert_pairs(8, expert_parallel_degree=2) == {(2, 2), (1, 2)}
 
 
 def test_experts_are_split_over_both_tensor_ranks_or_none() -> None:
