@@ -15,9 +15,9 @@ Left out is, unless a limit of the job asks for it:
   limit's least exceeds 64.
 - experts split over some of the tensor-parallel ranks, where these could have whole experts of as
   many groups instead: e groups of a ranks hold as much as e a groups of one, compute as much, send
-  as many tokens as far, and gather some besides (`tests/contract/test_whole_experts_are_no_worse.py`
-  compares them). Searched if the expert-tensor degree has a limit, where the experts do not divide
-  into e a groups, and where a limit forbids so many groups.
+  as many tokens as far, and gather some besides (`test_whole_experts_are_no_worse.py` compares
+  them). Searched if the expert-tensor degree has a limit, where the experts do not divide into e a
+  groups, and where a limit forbids so many groups.
 
 Which schedules of a pipeline are left out, `planner.space.schedules` says. Never searched are
 stages of one kind of device on both sides of another kind's, since each change of kind crosses the
