@@ -23,6 +23,7 @@ def lifted_limits(limits: Limits, hardware: ClusterHardware) -> dict[str, Limits
         "all shard degrees": ("data_parallel_shard_degree", ANY),
         "large micro-batches": ("micro_batch_size", DegreeLimit(min=MICRO_BATCH_SIZE_LIMIT + 1)),
         "all virtual degrees": ("virtual_pipeline_degree", ANY),
+        "all splits of experts": ("expert_tensor_parallel_degree", ANY),
     }
     found = {
         rule: limits.model_copy(update={field: limit})
