@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
 import numpy as np
@@ -235,14 +235,9 @@ def _packed_at_limit(rank: _Rank) -> tuple[Integers, bool]:
 
 def _simpler_than(knapsack: Knapsack, burden: float, place: int) -> Knapsack:
     """Return a knapsack whose cost is what a limit holds, with less than a burden as one more."""
-    return Knapsack(
-        kind=knapsack.kind,
+    return replace(
+        knapsack,
         cost=knapsack.taken[place],
-        memory=knapsack.memory,
-        transient=knapsack.transient,
-        host=knapsack.host,
-        capacity=knapsack.capacity,
-        host_capacity=knapsack.host_capacity,
         further=np.concatenate([knapsack.taken[1:], knapsack.cost[None]]),
         ceilings=np.append(knapsack.limits[1:], burden * _PROVEN),
         known_frame=knapsack.frame,
