@@ -96,7 +96,7 @@ def most_below(
         above, low = low, low // 2
     if low < floor:
         return None
-    step, refused = 1 << max(low.bit_length() - 1, 0), {above}
+    step, refused = 1 << max(low.bit_length() - 1, 0), set[int]()
     while step >= finest:
         while (further := (low // step + 1) * step) < above and further not in refused:
             if fits(further):
