@@ -38,8 +38,9 @@ ModelReference = Annotated[
 ClusterReference = Annotated[
     Given,
     Field(
-        description="A short form such as 8xh100-sxm5-80gb or 16x8xh100-sxm5-80gb, or a cluster "
-        "document. Never a path."
+        description="A short form: 64xh100-sxm5-80gb is 64 devices in nodes of the size that they "
+        "are sold in, 16x8xh100-sxm5-80gb is 16 nodes of 8, 16xp5.48xlarge is 16 instances of a "
+        "cloud. Or a cluster document. Never a path."
     ),
 ]
 

@@ -16,6 +16,7 @@ GPUS = (
     "gb300-nvl72",
 )
 RACKS = frozenset({"gb200-nvl72", "gb300-nvl72"})
+TRAY = 4
 DEVICE_COUNT_LIMIT = 16384
 MIXED_SHARE = 0.15
 RACK_LEVEL_SHARE = 0.3
@@ -35,7 +36,10 @@ def random_cluster(random: Random, *, mixed: bool) -> Reference:
     count = _node_count(random, node)
     if count > 1 and node in {4, 8} and random.random() < RACK_LEVEL_SHARE:
         return _racks(random, device, node, count)
-    return f"{count}x{node}x{device}"
+    name = f"{count}x{node}x{device}"
+    if device in RACKS and node > TRAY:  # a rack as one node, which no short form stands for
+        return {"name": name, "node_groups": [_group(device, node, count)]}
+    return name
 
 
 def mixed_cluster(counts: dict[str, int], *, devices_per_node: int = 8) -> dict[str, Any]:
@@ -92,10 +96,9 @@ def _racks(random: Random, device: str, node: int, count: int) -> dict[str, Any]
         {"name": "rack", "device_count": node * in_rack, **NETWORK_LEVEL},
         {"name": "spine", "oversubscription": random.choice((1.0, 2.0, 4.0, 8.0)), **NETWORK_LEVEL},
     ]
-    group = {"name": "all", "device": device, "node_count": count, "devices_per_node": node}
     return {
         "name": f"{count}x{node} in racks of {in_rack}",
-        "node_groups": [group],
+        "node_groups": [_group(device, node, count)],
         "levels": levels,
     }
 
@@ -106,3 +109,7 @@ def _mixed(random: Random) -> dict[str, Any]:
     nodes = 2 ** random.randint(0, 6)
     counts = {kind: 8 * nodes * random.choice((1, 1, 1, 2)) for kind in kinds}
     return mixed_cluster(counts)
+
+
+def _group(device: str, node: int, count: int) -> dict[str, Any]:
+    return {"name": "all", "device": device, "node_count": count, "devices_per_node": node}

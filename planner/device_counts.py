@@ -13,6 +13,7 @@ from planner.schema.cluster import Cluster, NodeGroup
 from planner.schema.sizing import SizingWish
 
 _DENSE_NODES = 16
+_USUAL_NODE = 8  # of CPU ranks, of which a node may have any number
 _FACTORS = (2, 3, 5, 7)
 _DAY_SECONDS = 86400.0
 _ROUNDING = 1.0 - 1e-9
@@ -64,10 +65,10 @@ def counts_of(device: str, wish: SizingWish) -> Iterator[Candidate]:
     rarely a product of degrees that divide heads, blocks and batch.
     """
     price = device_profile(device).price_per_device_hour
-    parts = [n for n in range(1, wish.devices_per_node) if wish.devices_per_node % n == 0]
-    shapes = [(1, part) for part in parts]
-    nodes = range(1, wish.max_devices // wish.devices_per_node + 1)
-    shapes += [(n, wish.devices_per_node) for n in nodes if n <= _DENSE_NODES or _is_smooth(n)]
+    whole = _devices_per_node(device, wish)
+    shapes = [(1, part) for part in range(1, whole) if whole % part == 0]
+    nodes = range(1, wish.max_devices // whole + 1)
+    shapes += [(n, whole) for n in nodes if n <= _DENSE_NODES or _is_smooth(n)]
     for node_count, per_node in shapes:
         if node_count * per_node <= wish.max_devices:
             yield Candidate(
@@ -76,6 +77,13 @@ def counts_of(device: str, wish: SizingWish) -> Iterator[Candidate]:
                 devices_per_node=per_node,
                 price_per_hour=price * node_count * per_node,
             )
+
+
+def _devices_per_node(device: str, wish: SizingWish) -> int:
+    """Return the devices of a whole node: as told, else as the device is sold."""
+    node = device_profile(device).node
+    sold = None if node is None else node.device_count
+    return wish.devices_per_node or sold or _USUAL_NODE
 
 
 def least_device_count(wish: SizingWish, base: Request, device: str) -> int | None:

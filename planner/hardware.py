@@ -120,18 +120,23 @@ def device_profile(name: str) -> DeviceProfile:
         InputError: if no profile has that name.
     """
     if name not in device_names():
-        from difflib import get_close_matches  # noqa: PLC0415  (20 ms: only errors need it)
-
-        near = get_close_matches(name, device_names(), n=3, cutoff=0.4)
-        hint = f"did you mean {', '.join(near)}? " if near else ""
-        raise InputError(
-            "has no profile",
-            field="device",
-            value=name,
-            remedy=f"{hint}known devices are {', '.join(device_names())}",
-        )
+        raise unknown_device(name)
     content = (_profiles() / "devices" / f"{name}.yaml").read_bytes()
     return DeviceProfile.model_validate(parse_fields(content, source=name, yaml_allowed=True))
+
+
+def unknown_device(name: str, *, field: str = "device") -> InputError:
+    """Return what to raise for a device without a profile, with the names that are like its own."""
+    from difflib import get_close_matches  # noqa: PLC0415  (20 ms: only errors need it)
+
+    near = get_close_matches(name, device_names(), n=3, cutoff=0.4)
+    hint = f"did you mean {', '.join(near)}? " if near else ""
+    return InputError(
+        "has no profile",
+        field=field,
+        value=name,
+        remedy=f"{hint}known devices are {', '.join(device_names())}",
+    )
 
 
 def profile_of(cluster: Cluster, name: str) -> DeviceProfile:
@@ -241,6 +246,7 @@ def _likeness(group: NodeGroup, profile: DeviceProfile) -> tuple[object, ...]:
         group.device,
         group.devices_per_node,
         group.host_bandwidth_bytes_per_second,
+        group.network_bandwidth_bytes_per_second,
         _memory_bytes(group, profile),
         _host_memory_bytes(group, profile),
         group.nvme,

@@ -29,6 +29,18 @@ class OverlapProfile(Part):
     contention_ratio: Annotated[float, Field(ge=0, le=1)]
 
 
+class NodeProfile(Part):
+    """The nodes that a device is sold in: what a number of devices alone stands for.
+
+    `device_count` devices make a whole node; None where any number is one node, as of CPU ranks.
+    `device_limit` is the most that one node can have.
+    """
+
+    device_count: Annotated[int, Field(ge=1)] | None
+    device_limit: Annotated[int, Field(ge=1)]
+    source: str
+
+
 class DeviceProfile(Part):
     """One data file of `profiles/devices`, in the file's units.
 
@@ -39,6 +51,7 @@ class DeviceProfile(Part):
     than 1 where CPU ranks share cores. `hidden_reduce_ratio` is what is left of an all_reduce of
     whole gradients beside backward where `overlap` hides nothing, as what CPU ranks wait for does
     hide. `split_operator_us` is what an operator on a tensor that knows its placement adds.
+    `node` is there for every device that ships.
     """
 
     device: str
@@ -60,6 +73,7 @@ class DeviceProfile(Part):
     lone_speed_ratio: Annotated[float, Field(ge=1, le=1024)] = 1.0
     hidden_reduce_ratio: Share = 1.0
     split_operator_us: NotNegative = 0.0
+    node: NodeProfile | None = None
     levels: tuple[LevelProfile, ...]
     host: HostProfile
     price_per_device_hour: NotNegative

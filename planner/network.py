@@ -22,6 +22,13 @@ NODE_DOMAIN_LIMIT = 8
 """Devices up to which a profile's domain lies in one node; a larger one spans nodes."""
 
 
+REACHED_SHARE = 0.73
+"""Share of the line rate of a node's adapters that collectives between nodes reach.
+
+Source: published nccl-tests tables of 4 nodes, as the outermost levels of the profiles state it.
+"""
+
+
 class CollectiveProfile(Part):
     """A collective that was measured apart from others, with a latency and bandwidth of its own."""
 
@@ -110,7 +117,8 @@ def kind_levels(
         return tuple(_stated(level, cluster.device_count, exponent) for level in cluster.levels)
     own = sum(group.device_count for group in groups)
     node = groups[0].devices_per_node
-    return tuple(
+    between_nodes = groups[0].network_bandwidth_bytes_per_second
+    levels = tuple(
         Level(
             name=level.name,
             device_count=_domain(count, own, node),
@@ -122,6 +130,10 @@ def kind_levels(
         )
         for level, count in zip(profile, _profiled_domains(profile, node), strict=True)
     )
+    if between_nodes is None:
+        return levels
+    *inner, outermost = levels
+    return (*inner, replace(outermost, bandwidth_bytes_per_second=between_nodes))
 
 
 def _profiled_domains(profile: Sequence[LevelProfile], devices_per_node: int) -> list[int | None]:

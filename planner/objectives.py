@@ -327,7 +327,7 @@ def _on_part(request: Request, part: Cluster) -> Request:
     """Return the request on `part`, still with the job and the cluster that were given."""
     return replace(
         with_cluster(request, part),
-        cluster=cluster_document(request.cluster.given, part),
+        cluster=cluster_document(request.cluster.given, part, request.cluster.assumptions),
         job=request.job,
         assumptions=request.assumptions,
     )

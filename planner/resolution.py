@@ -12,8 +12,9 @@ from typing import Any
 
 from planner.errors import InputError
 from planner.hardware import ClusterHardware, check_precision, cluster_hardware
-from planner.importers.clusters import cluster_from_fields, cluster_from_short_form
+from planner.importers.clusters import cluster_from_fields
 from planner.importers.models import model_from_fields, model_names, read_model
+from planner.importers.short_form import read_short_form
 from planner.schema.cluster import Cluster
 from planner.schema.document import check_values
 from planner.schema.job import Job, OffloadStore, Stack
@@ -75,15 +76,20 @@ def resolved_cluster(given: str | Mapping[str, Any]) -> ResolvedCluster:
         InputError: if the form or a field is bad.
     """
     if isinstance(given, str):
-        return cluster_document(given, cluster_from_short_form(given))
+        found = read_short_form(given)
+        return cluster_document(given, found.cluster, found.notes)
     fields = dict(given)
     check_values(fields, source="cluster")
     return cluster_document(fields, cluster_from_fields(fields))
 
 
-def cluster_document(given: Any, cluster: Cluster) -> ResolvedCluster:
-    """Return `cluster` with what it was made from and its digest."""
-    return ResolvedCluster(given=given, resolved=cluster, digest=cluster.digest())
+def cluster_document(
+    given: Any, cluster: Cluster, assumptions: tuple[str, ...] = ()
+) -> ResolvedCluster:
+    """Return `cluster` with what it was made from, what was assumed in that, and its digest."""
+    return ResolvedCluster(
+        given=given, resolved=cluster, digest=cluster.digest(), assumptions=assumptions
+    )
 
 
 def resolved_request(model: ResolvedModel, cluster: ResolvedCluster, job: Job) -> Request:
@@ -110,7 +116,7 @@ def resolved_request(model: ResolvedModel, cluster: ResolvedCluster, job: Job) -
         job=ResolvedJob(given=job.model_dump(mode="json"), resolved=whole, digest=whole.digest()),
         workload=workload,
         hardware=hardware,
-        assumptions=(*graph.assumptions, *assumptions),
+        assumptions=(*graph.assumptions, *cluster.assumptions, *assumptions),
     )
 
 

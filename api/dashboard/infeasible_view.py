@@ -10,6 +10,7 @@ from pydantic import JsonValue
 
 from api.dashboard.quantities import memory, words
 from api.dashboard.submission import DEFAULTS, values_of
+from planner.importers.cloud_instances import cloud_instance
 from planner.schema.cluster import Cluster
 from planner.schema.plan import Infeasible, Overflow, Relaxation
 
@@ -128,8 +129,9 @@ def _make(values: dict[str, str], change: Relaxation, cluster: Cluster) -> bool:
         values[_FORM_FIELDS[change.field]] = str(change.needed)
     elif change.field == _NODE_COUNT and values["cluster_source"] == "short":
         group = cluster.node_groups[0]
-        short = f"{change.needed}x{group.devices_per_node}x{group.device}"
-        values["cluster_short"] = short
+        devices = f"{group.devices_per_node}x{group.device}"
+        node = group.name if cloud_instance(group.name) else devices
+        values["cluster_short"] = f"{change.needed}x{node}"
     elif f"{degree}_min" in values:
         values[f"{degree}_min"] = values[f"{degree}_max"] = ""
     else:

@@ -234,7 +234,9 @@ def _cluster(values: Mapping[str, str]) -> ResolvedCluster:
 
 def _given_cluster(values: Mapping[str, str]) -> ResolvedCluster:
     if values["cluster_source"] != "document":
-        remedy = "write for example 8xh100-sxm5-80gb, or paste a document"
+        remedy = (
+            "write for example 64xh100, 16x8xh100-sxm5-80gb or 16xp5.48xlarge, or paste a document"
+        )
         return resolved_cluster(_filled(values["cluster_short"], "cluster", remedy))
     text = _filled(values["cluster_document"], "cluster", "paste a cluster in YAML or JSON")
     content = text.encode(errors="replace")

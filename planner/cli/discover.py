@@ -14,6 +14,7 @@ from planner.errors import InputError
 if TYPE_CHECKING:
     from planner.importers.cluster_formats import ClusterFormat, Told
     from planner.importers.discovered import Discovered
+    from planner.importers.known_devices import KnownDevice
     from planner.schema.cluster import Cluster
 
 FORMAT_NAMES = ("nvidia-smi", "slurm", "kubernetes", "nccl-topology", "nccl-tests")
@@ -66,7 +67,12 @@ def discover(  # noqa: PLR0913  (one parameter per option)
     from planner.hardware import cluster_hardware
     from planner.importers.cluster_formats import Told
 
-    told = Told(device=_profile_of(device), node_count=nodes, devices_per_node=devices_per_node)
+    known = _profile_of(device)
+    told = Told(
+        device=None if known is None else known.name,
+        node_count=nodes,
+        devices_per_node=devices_per_node,
+    )
     found = _found(sources or [], form=_checked(form), told=told, collective=collective)
     hardware = cluster_hardware(found.cluster)  # refuses a device that has no profile
     write_cluster(out, found.cluster.to_json())
@@ -74,18 +80,21 @@ def discover(  # noqa: PLR0913  (one parameter per option)
         print_document(found.cluster)
         return
     typer.echo(f"{found.cluster.name}: {hardware.device_count} devices")
-    for line in (*_groups(found.cluster), *found.notes, f"written to {out}"):
+    taken = () if known is None or known.assumption is None else (known.assumption,)
+    for line in (*_groups(found.cluster), *taken, *found.notes, f"written to {out}"):
         typer.echo(line)
 
 
-def _profile_of(device: str | None) -> str | None:
-    """Return the profile that is told, by its own name or by that of a product."""
-    from planner.hardware import device_names
+def _profile_of(device: str | None) -> KnownDevice | None:
+    """Return the profile that is told, by its own name, a shorter one or that of a product."""
     from planner.importers.discovered import device_called
+    from planner.importers.known_devices import KnownDevice, devices_fitting, known_device
 
-    if device is None or device in device_names():
-        return device
-    return device_called(device, field="--device")
+    if device is None:
+        return None
+    if devices_fitting(device):
+        return known_device(device, field="--device")
+    return KnownDevice(name=device_called(device, field="--device"))
 
 
 def _found(

@@ -42,7 +42,7 @@ def read_resolved_cluster(reference: str) -> ResolvedCluster:
     given, cluster, notes = read_cluster(reference)
     for note in notes:
         typer.echo(f"{Path(reference).name}: {note}", err=True)
-    return cluster_document(given, cluster)
+    return cluster_document(given, cluster, notes)
 
 
 def read_plan(path: Path) -> Plan:

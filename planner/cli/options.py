@@ -30,7 +30,8 @@ ClusterArgument = Annotated[
     str,
     typer.Argument(
         metavar="CLUSTER",
-        help="Short form such as 8xh100-sxm5-80gb or 16x8xh100-sxm5-80gb, or a YAML/JSON file.",
+        help="64xh100 (in nodes as they are sold), 16x8xh100-sxm5-80gb (nodes x devices), "
+        "16xp5.48xlarge (a cloud's instances), or a YAML/JSON file.",
     ),
 ]
 PlanArgument = Annotated[Path, typer.Argument(metavar="PLAN", help="A plan file (JSON).")]

@@ -44,8 +44,9 @@ def size(  # noqa: PLR0913 - one parameter per option; tests freeze the surface
         typer.Option("--cheapest/--fewest", help="Least money, or fewest devices (the default)."),
     ] = False,
     devices_per_node: Annotated[
-        int, typer.Option("--devices-per-node", metavar="N", help="Devices in one node.")
-    ] = 8,
+        int | None,
+        typer.Option("--devices-per-node", metavar="N", help="Default: as the devices are sold."),
+    ] = None,
     max_devices: Annotated[
         int, typer.Option("--max-devices", metavar="N", help="The most that can be had.")
     ] = 16384,
@@ -75,7 +76,7 @@ def size(  # noqa: PLR0913 - one parameter per option; tests freeze the surface
         "days": days,
         "budget": budget,
         "goal": "cheapest" if cheapest else "fewest",
-        "devices": [name.lower() for name in device],
+        "devices": _devices(device),
         "devices_per_node": devices_per_node,
         "max_devices": max_devices,
     }
@@ -100,3 +101,14 @@ def size(  # noqa: PLR0913 - one parameter per option; tests freeze the surface
         stdout().print(sizing_view(found))
     if found.status == "none":
         raise typer.Exit(NEGATIVE_ANSWER)
+
+
+def _devices(names: list[str]) -> list[str]:
+    """Return the profiles of the devices that are told, and say which short names were read how."""
+    from planner.importers.known_devices import known_device
+
+    known = [known_device(name, field="--device") for name in names]
+    for one in known:
+        if one.assumption is not None:
+            typer.echo(one.assumption, err=True)
+    return [one.name for one in known]

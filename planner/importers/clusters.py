@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from pydantic import JsonValue
 
-from planner.errors import InputError
 from planner.importers.discovered import TEXT_LIMIT
-from planner.schema.cluster import DEVICE_LIMIT, Cluster, NodeGroup
+from planner.importers.short_form import read_short_form
+from planner.schema.cluster import Cluster
 from planner.schema.document import read_fields
 from planner.schema.files import file_content
 
-_SHORT_FORM = re.compile(r"(?:(-?[0-9]{1,9})x)?(-?[0-9]{1,9})x([A-Za-z][A-Za-z0-9._-]{0,60})")
 _DOCUMENTS = frozenset({".json", ".yaml", ".yml"})
 _KUBERNETES = frozenset({"List", "NodeList", "Node"})
-_REMEDY = "write for example 8xh100-sxm5-80gb, 16x8xh100-sxm5-80gb, or give a YAML or JSON file"
 
 
 def read_cluster(reference: str) -> tuple[JsonValue, Cluster, tuple[str, ...]]:
@@ -29,7 +26,8 @@ def read_cluster(reference: str) -> tuple[JsonValue, Cluster, tuple[str, ...]]:
     """
     if _names_a_file(reference):
         return _read_file(Path(reference))
-    return reference, cluster_from_short_form(reference), ()
+    found = read_short_form(reference)
+    return reference, found.cluster, found.notes
 
 
 def _read_file(path: Path) -> tuple[JsonValue, Cluster, tuple[str, ...]]:
@@ -69,32 +67,9 @@ def cluster_from_fields(fields: Mapping[str, Any], *, source: str = "cluster") -
 
 
 def cluster_from_short_form(text: str) -> Cluster:
-    """Return the cluster that `[NODES x] DEVICES x DEVICE` stands for: 16x8xh100-sxm5-80gb.
+    """Return the cluster that a short form stands for: 16x8xh100-sxm5-80gb.
 
     Raises:
-        InputError: if the text has another form or a count is not positive.
+        InputError: as `read_short_form`.
     """
-    match = _SHORT_FORM.fullmatch(text.strip())
-    if match is None:
-        raise InputError(
-            "is neither a short form nor a file", field="cluster", value=text, remedy=_REMEDY
-        )
-    node_count = int(match.group(1)) if match.group(1) else 1
-    devices_per_node = int(match.group(2))
-    for name, count, limit in (
-        ("node count", node_count, 2**17),
-        ("devices per node", devices_per_node, 1024),
-        ("number of devices", node_count * devices_per_node, DEVICE_LIMIT),
-    ):
-        if not 1 <= count <= limit:
-            raise InputError(
-                f"{name} must lie between 1 and {limit}",
-                field="cluster",
-                value=count,
-                remedy=_REMEDY,
-            )
-    device = match.group(3).lower()
-    group = NodeGroup(
-        name=device, device=device, node_count=node_count, devices_per_node=devices_per_node
-    )
-    return Cluster(name=text.strip(), node_groups=(group,))
+    return read_short_form(text).cluster

@@ -16,7 +16,7 @@ from planner.schema.cluster import Cluster, NodeGroup
 TEXT_LIMIT = 32 * 2**20
 _MEMORY_MARGIN = 1.02
 
-_Kind = tuple[str, int, int | None]
+_Kind = tuple[str, int, int | None, float | None]
 
 # Patterns over a product's name in lower case, its signs as single spaces. The first that is found
 # counts. Sources: NVIDIA's product pages; names as `nvidia-smi -L` and GPU feature discovery print
@@ -74,12 +74,26 @@ class Discovered:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Node:
-    """One node as a tool names it; `host_memory_bytes` is the node's, where it is known."""
+    """One node as a tool names it; `host_memory_bytes` is the node's, where it is known.
+
+    `network_bandwidth_bytes_per_second` is as of a group of nodes, where the node is a cloud's.
+    """
 
     name: str
     device: str
     device_count: int
     host_memory_bytes: int | None = None
+    network_bandwidth_bytes_per_second: float | None = None
+
+    @property
+    def kind(self) -> _Kind:
+        """Return what is the same of nodes that make a group."""
+        return (
+            self.device,
+            self.device_count,
+            self.host_memory_bytes,
+            self.network_bandwidth_bytes_per_second,
+        )
 
 
 def device_called(product: str, *, field: str) -> str:
@@ -116,7 +130,7 @@ def discovered(nodes: Iterable[Node], *, name: str, notes: Iterable[str] = ()) -
         DocumentError: if there is no node with a device.
     """
     notes = tuple(notes)
-    alike = Counter((n.device, n.device_count, n.host_memory_bytes) for n in _of_one_memory(nodes))
+    alike = Counter(node.kind for node in _of_one_memory(nodes))
     if not alike:
         raise DocumentError(
             "names no node that has a device and is in service",
@@ -125,7 +139,7 @@ def discovered(nodes: Iterable[Node], *, name: str, notes: Iterable[str] = ()) -
             remedy="give the whole output; for nodes without GPUs write a cluster file by hand",
         )
     groups = []
-    for index, ((device, count, memory), nodes_alike) in enumerate(_ordered(alike)):
+    for index, ((device, count, memory, network), nodes_alike) in enumerate(_ordered(alike)):
         groups.append(
             NodeGroup(
                 name=device if len(alike) == 1 else f"{device}-{index}",
@@ -133,6 +147,7 @@ def discovered(nodes: Iterable[Node], *, name: str, notes: Iterable[str] = ()) -
                 node_count=nodes_alike,
                 devices_per_node=count,
                 host_memory_bytes=memory,
+                network_bandwidth_bytes_per_second=network,
             )
         )
     cluster = Cluster.from_fields(

@@ -16,7 +16,7 @@ from typing import Any
 
 from planner.errors import DocumentError
 from planner.importers.discovered import Discovered, Node, device_called, discovered
-from planner.importers.kubernetes_products import PRODUCT, product_of
+from planner.importers.kubernetes_products import PRODUCT, instance_of, product_of
 
 _UNITS = {
     "Ki": 2**10,
@@ -45,6 +45,7 @@ def cluster_from_kubernetes(
     """
     left_out: Counter[str] = Counter()
     cliques: Counter[str] = Counter()
+    networks: dict[str, None] = {}
     nodes = []
     for index, item in enumerate(_items(fields, source)):
         labels, where = _labels(item), f"{source}: items.{index}"
@@ -53,6 +54,9 @@ def cluster_from_kubernetes(
             left_out[why] += 1
             continue
         nodes.append(_node(item, labels, device=device, where=where))
+        instance = instance_of(labels)
+        if instance is not None:
+            networks[instance.network_assumption] = None
         if labels.get(_CLIQUE):
             cliques[str(labels[_CLIQUE])] += 1
     notes = [f"left out, {why}: {count}" for why, count in left_out.items()]
@@ -62,7 +66,7 @@ def cluster_from_kubernetes(
             f"{len(cliques)} NVLink domains of {sizes} nodes by their cliques; the profile's own "
             "domain is used"
         )
-    return discovered(nodes, name=source, notes=notes)
+    return discovered(nodes, name=source, notes=(*notes, *networks))
 
 
 def _items(fields: Mapping[str, Any], source: str) -> list[Mapping[str, Any]]:
@@ -122,9 +126,15 @@ def _node(
     status = _mapping(item.get("status"))
     memory = _QUANTITY.fullmatch(str(_mapping(status.get("capacity")).get("memory")))
     label, product = product_of(labels)
+    instance = instance_of(labels)
+    if device is None and not product and instance is not None:
+        device = instance.device
     return Node(
         name=str(_mapping(item.get("metadata")).get("name", where)),
         device=device or device_called(product, field=f"{where}.metadata.labels.{label}"),
         device_count=_device_count(item, labels) or 1,
         host_memory_bytes=int(memory[1]) * _UNITS[memory[2]] if memory and int(memory[1]) else None,
+        network_bandwidth_bytes_per_second=None
+        if instance is None
+        else instance.network_bandwidth_bytes_per_second,
     )

@@ -56,7 +56,11 @@ class Nvme(Part):
 
 
 class NodeGroup(Part):
-    """Identical nodes. What is `None` comes from the device's profile, but `nvme`: none is used."""
+    """Identical nodes. What is `None` comes from the device's profile, but `nvme`: none is used.
+
+    `network_bandwidth_bytes_per_second` is what collectives between nodes reach per device and
+    direction, in place of the outermost level of the profile.
+    """
 
     name: Name
     device: Name
@@ -67,6 +71,7 @@ class NodeGroup(Part):
     host_bandwidth_bytes_per_second: BytesPerSecond | None = None
     nvme: Nvme | None = None
     price_per_device_hour: PricePerHour | None = None
+    network_bandwidth_bytes_per_second: BytesPerSecond | None = later(None)
 
     @property
     def device_count(self) -> int:
@@ -106,6 +111,18 @@ class Cluster(Document):
                         field=f"node_groups.{index}.{name}",
                         remedy="state it, as `meshwright profile` does",
                     )
+        return self
+
+    @model_validator(mode="after")
+    def _network_is_stated_once(self) -> Self:
+        for index, group in enumerate(self.node_groups):
+            if self.levels is not None and group.network_bandwidth_bytes_per_second is not None:
+                raise DocumentError(
+                    "is stated beside levels, which say all of the network",
+                    field=f"node_groups.{index}.network_bandwidth_bytes_per_second",
+                    value=group.network_bandwidth_bytes_per_second,
+                    remedy="leave out one of the two",
+                )
         return self
 
     @model_validator(mode="after")

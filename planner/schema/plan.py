@@ -6,6 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, JsonValue
 
+from planner.schema.block import later
 from planner.schema.cluster import Cluster
 from planner.schema.document import Document, Part
 from planner.schema.job import Job, Objective
@@ -25,11 +26,15 @@ class ResolvedModel(Part):
 
 
 class ResolvedCluster(Part):
-    """The cluster as given (a short form or a document), and as it was understood."""
+    """The cluster as given (a short form or a document), and as it was understood.
+
+    `assumptions` are in words what was taken for granted in reading it.
+    """
 
     given: JsonValue
     resolved: Cluster
     digest: str
+    assumptions: tuple[str, ...] = later(())
 
 
 class ResolvedJob(Part):

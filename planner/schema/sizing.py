@@ -18,7 +18,8 @@ Verdict = Literal["meets", "misses", "cannot_run", "out_of_time"]
 class SizingWish(Document):
     """What is asked for: so many tokens, in so many days, for so much, on devices of these kinds.
 
-    `goal`: `fewest` devices, or the `cheapest` run; the other breaks ties.
+    `goal`: `fewest` devices, or the `cheapest` run; the other breaks ties. Nodes are as each device
+    is sold, but where `devices_per_node` says otherwise.
     """
 
     tokens: Annotated[float, Field(ge=1, le=1e18)]
@@ -26,7 +27,7 @@ class SizingWish(Document):
     budget: Annotated[float, Field(gt=0, le=1e15)] | None = None
     goal: Literal["fewest", "cheapest"] = "fewest"
     devices: Annotated[tuple[Name, ...], Field(min_length=1, max_length=16)]
-    devices_per_node: Annotated[int, Field(ge=1, le=1024)] = 8
+    devices_per_node: Annotated[int, Field(ge=1, le=1024)] | None = None
     max_devices: Annotated[int, Field(ge=1, le=2**17)] = 16384
 
 

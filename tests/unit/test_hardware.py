@@ -13,7 +13,6 @@ from planner.hardware import (
     stack_profile,
 )
 from planner.hardware_profiles import in_situ_efficiency
-from planner.importers.clusters import cluster_from_short_form
 from planner.schema.cluster import Cluster, NetworkLevel, NodeGroup
 from planner.schema.job import Precision, Stack
 from planner.units import GIB
@@ -121,7 +120,7 @@ def test_the_outermost_level_connects_all() -> None:
 
 
 @pytest.mark.parametrize(
-    ("short_form", "domains"),
+    ("nodes", "domains"),
     [
         ("18x4xgb200-nvl72", [72, 72]),
         ("36x4xgb200-nvl72", [72, 144]),
@@ -141,8 +140,10 @@ def test_the_outermost_level_connects_all() -> None:
         ("3x1xl40s-48gb", [1, 1, 1, 3]),
     ],
 )
-def test_domains_are_whole_nodes_or_equal_parts_of_one(short_form: str, domains: list[int]) -> None:
-    kind = only_kind(cluster_from_short_form(short_form))
+def test_domains_are_whole_nodes_or_equal_parts_of_one(nodes: str, domains: list[int]) -> None:
+    node_count, per_node, device = nodes.split("x", 2)
+    group = a_group(device=device, node_count=int(node_count), devices_per_node=int(per_node))
+    kind = only_kind(a_cluster(node_groups=(group,)))
     assert [level.device_count for level in kind.levels] == domains
 
 

@@ -40,6 +40,26 @@ def run(plan, target, folder, *words, **variables):
     return done.returncode, done.stdout.splitlines(), done.stderr
 
 
+@pytest.mark.parametrize(
+    ("cluster", "nodes", "processes"),
+    [
+        ("64xh100-sxm5-80gb", 8, 8),
+        ("64xh100", 8, 8),
+        ("8xp5.48xlarge", 8, 8),
+        ("72xgb200", 18, 4),
+        ("4xh100", 1, 4),
+    ],
+)
+def test_a_number_of_devices_starts_one_process_a_device_on_every_node(cluster, nodes, processes):
+    plan = plan_of(
+        Strategy(data_parallel_shard_degree=nodes * processes), cluster=cluster, batch=72 * 64
+    )
+    script = export(plan, "torchrun").files[0].text
+    assert f"--nnodes={nodes} --nproc-per-node={processes} " in script or (
+        nodes == 1 and f"--nproc-per-node={processes} " in script
+    )
+
+
 def test_torchrun_starts_every_rank_of_a_node_with_static_rendezvous(tmp_path):
     given = {"NODE_RANK": "1", "MASTER_ADDR": "node-a"}
     code, lines, _ = run(TWO_NODES, "torchrun", tmp_path, "mine.py", "--lr", "1", **given)

@@ -29,6 +29,17 @@ def planned() -> Plan:
     return found
 
 
+def test_a_number_of_devices_has_the_plan_of_its_nodes() -> None:
+    """64 H100 are 8 nodes of 8; as one board they had a step that no machine reaches."""
+    job = a_job(global_batch_size=64, sequence_length=512)
+    short, long = (plan(LLAMA, resolved_cluster(text), job) for text in ("64xh100", "8x8xh100"))
+    assert isinstance(short, Plan)
+    assert isinstance(long, Plan)
+    assert short.strategy == long.strategy
+    assert short.prediction == long.prediction
+    assert "64 x h100-sxm5-80gb were taken as 8 nodes of 8" in short.explanation.assumptions[1]
+
+
 def test_llama_on_eight_h100_is_proven_optimal(planned):
     assert planned.certificate.status == "optimal"
     assert planned.certificate.gap_ratio == 0.0
