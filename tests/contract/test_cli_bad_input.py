@@ -140,11 +140,22 @@ def test_unknown_model_names_its_neighbours():
 
 
 def test_unknown_device_names_its_neighbours():
-    refused(run_command("plan", MODEL, "8xh100-sxm5-80g"), "h100-sxm5-80gb")
+    refused(run_command("plan", MODEL, "8xh100-sxm6-80gb"), "h100-sxm5-80gb")
 
 
 @pytest.mark.parametrize(
-    "form", ["0xh100-sxm5-80gb", "0x8xh100-sxm5-80gb", "8x", "x", "8xh100x", ""]
+    "form",
+    [
+        "0xh100-sxm5-80gb",
+        "0x8xh100-sxm5-80gb",
+        "8x",
+        "x",
+        "8xh100x",
+        "",
+        "h100",
+        "12xh100",
+        "8xa100",
+    ],
 )
 def test_cluster_short_form_that_cannot_be(form):
     refused(run_command("plan", MODEL, form))

@@ -51,13 +51,9 @@ def run(plan, target, folder, *words, **variables):
     ],
 )
 def test_a_number_of_devices_starts_one_process_a_device_on_every_node(cluster, nodes, processes):
-    plan = plan_of(
-        Strategy(data_parallel_shard_degree=nodes * processes), cluster=cluster, batch=72 * 64
-    )
-    script = export(plan, "torchrun").files[0].text
-    assert f"--nnodes={nodes} --nproc-per-node={processes} " in script or (
-        nodes == 1 and f"--nproc-per-node={processes} " in script
-    )
+    strategy = Strategy(data_parallel_shard_degree=nodes * processes)
+    script = export(plan_of(strategy, cluster=cluster, batch=72 * 64), "torchrun").files[0].text
+    assert f"--nnodes={nodes} --nproc-per-node={processes} " in script
 
 
 def test_torchrun_starts_every_rank_of_a_node_with_static_rendezvous(tmp_path):
