@@ -27,7 +27,7 @@ DEVELOPMENT := $(VENV)/.installed-development
 export OMP_NUM_THREADS ?= 1
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo serve test test-chaos test-exports test-fuzz test-guards test-parity test-wheel check check-all format lint types imports bench clean
+.PHONY: help install demo serve test test-chaos test-exports test-full test-fuzz test-guards test-parity test-wheel check check-all format lint types imports bench clean
 
 help:  ## say what there is to make
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 20
@@ -40,8 +40,12 @@ demo: $(RUNTIME)  ## plan, store, compare, profile this machine, train on it, an
 serve: $(RUNTIME)  ## serve the REST interface and the dashboard
 	@$(BIN)/meshwright serve
 
-test: $(DEVELOPMENT)  ## run all tests
+test: $(DEVELOPMENT)  ## run the tests: each fact, on a sample where many cases show the same
 	$(BIN)/python -m pytest $(TESTS) --numprocesses $(WORKERS) --dist worksteal $(PYTEST_ARGS)
+
+test-full: test-exports test-wheel test-guards test-chaos  ## run everything there is: hours
+	MESHWRIGHT_TESTS=full MESHWRIGHT_FUZZ_EXAMPLES=$(or $(EXAMPLES),200) $(BIN)/python -m pytest \
+	    tests -m "" --numprocesses $(WORKERS) --dist worksteal $(PYTEST_ARGS)
 
 test-parity: $(DEVELOPMENT)  ## run the whole parity matrix, the long half too
 	$(BIN)/python -m pytest tests/distributed -m "distributed or parity_full" $(PYTEST_ARGS)
@@ -61,7 +65,7 @@ test-fuzz: $(DEVELOPMENT)  ## send the service generated requests by the thousan
 	MESHWRIGHT_FUZZ_EXAMPLES=$(or $(EXAMPLES),200) $(BIN)/python -m pytest \
 	    tests/contract/api/test_fuzzing.py tests/contract/api/test_fuzzing_coverage.py \
 	    tests/contract/api/test_agent_fuzzing.py tests/contract/test_fuzzed_documents.py \
-	    -m "slow or fuzz_full" --numprocesses $(WORKERS) --dist worksteal \
+	    -m "slow or full" --numprocesses $(WORKERS) --dist worksteal \
 	    --session-timeout $(or $(SECONDS),3600) $(PYTEST_ARGS)
 
 test-wheel: $(DEVELOPMENT)  ## build the wheel, install it into a clean environment, plan with it
@@ -70,7 +74,7 @@ test-wheel: $(DEVELOPMENT)  ## build the wheel, install it into a clean environm
 
 check: format lint types imports  ## what every change must pass, in under three minutes
 	$(BIN)/python -m pytest tests/unit tests/golden tests/contract --numprocesses 2 \
-	    -m "not distributed and not browser and not parity_full and not fuzz_full" \
+	    -m "not distributed and not browser and not parity_full and not full" \
 	    --cov --cov-report term:skip-covered --cov-fail-under $(COVERAGE_FLOOR) $(PYTEST_ARGS)
 
 check-all: format lint types imports test  ## check, and the distributed and browser tests

@@ -1,12 +1,21 @@
-"""What all tests share: examples drawn alike in every run, and one worker for those that share."""
+"""What all tests share: examples drawn alike in every run, a clock that no load moves, an end.
+
+Searches end by `time.perf_counter`. Here it counts the seconds of this process, so that what they
+find does not depend on what else the machine does.
+"""
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
+
+from tests.requirements import skipped_lines
+
+time.perf_counter = time.process_time
 
 settings.register_profile(
     "meshwright",
@@ -31,3 +40,16 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
             return folder if folder in _ON_ONE_WORKER else nodeid
 
     return FolderScheduling(config, log)
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Say what was skipped, and what brings it."""
+    reasons = [
+        report.longrepr[2].removeprefix("Skipped: ")
+        for report in terminalreporter.stats.get("skipped", ())
+        if isinstance(report.longrepr, tuple)
+    ]
+    if reasons:
+        terminalreporter.section("skipped, and what brings it")
+        for line in skipped_lines(reasons):
+            terminalreporter.write_line(line)

@@ -18,7 +18,7 @@ FEW_CHOICES = Limits(
     zero_stages=(1, 3),
     activation_checkpointing=(ActivationCheckpointing.NONE, ActivationCheckpointing.FULL),
     offload=(),
-    solver_seconds=30.0,
+    solver_seconds=600.0,
 )
 
 

@@ -26,7 +26,7 @@ def test_memory_has_a_price_and_the_plan_a_runner_up(page, plan_url):
     page.goto(f"{plan_url}/why")
     page.get_by_role("button", name="Work it out").click()
     prices = page.get_by_role("table", name=re.compile("What one more GiB saves"))
-    expect(prices).to_be_visible(timeout=60_000)
+    expect(prices).to_be_visible()
     page.get_by_role("link", name="Compare it with the plan").click()
     expect(page.get_by_role("heading", level=1)).to_have_text("Compare with your config")
 
@@ -36,14 +36,14 @@ def test_why_not_other_degrees_is_answered(page, plan_url):
     page.get_by_role("spinbutton", name="Tensor parallel").fill("3")
     page.get_by_role("button", name="Ask").click()
     article = page.get_by_role("article", name="Why not tensor parallel 3")
-    expect(article).to_contain_text("does not divide", timeout=60_000)
+    expect(article).to_contain_text("does not divide")
 
 
 def test_every_pair_of_degrees_has_a_step_or_a_reason(page, plan_url):
     page.goto(f"{plan_url}/trade-offs")
     page.get_by_role("button", name="Solve every pair of degrees").click()
     heatmap = page.get_by_role("table", name=re.compile("Least step by tensor-parallel"))
-    expect(heatmap).to_be_visible(timeout=60_000)
+    expect(heatmap).to_be_visible()
     expect(heatmap).to_contain_text("this plan")
     expect(
         heatmap.get_by_role("cell", name=re.compile("not legal .* devices")).first

@@ -94,7 +94,7 @@ def test_reasons_and_tradeoffs(shoot, plans):
     def ask(button, answer):
         def act(page):
             page.get_by_role("button", name=button).click()
-            page.get_by_role("table", name=re.compile(answer)).wait_for(timeout=90_000)
+            page.get_by_role("table", name=re.compile(answer)).wait_for()
 
         return act
 

@@ -129,7 +129,7 @@ class Node:
         """Ask the agent to stop; return its exit status."""
         assert self._process is not None
         self._process.terminate()
-        status = self._process.wait(60)
+        status = self._process.wait()
         self._process = None
         return status
 

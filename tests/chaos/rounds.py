@@ -25,8 +25,8 @@ from tests.chaos.server import ROOT, Tempo, wait_until
 TEMPO = Tempo(heartbeat=0.5, lease=4.0, poll=2.0, acknowledge=4.0)
 STEP_COUNT = 40
 STEP_SECONDS = 0.05
-ROUND_SECONDS = 240.0
-_QUIET_SECONDS = 60.0
+ROUND_SECONDS = 900.0
+_QUIET_SECONDS = 600.0
 _SECOND_FAULT_RATIO = 0.35
 _WHILE_TRAINING_RATIO = 0.8
 _HELD_RATIO = 0.5

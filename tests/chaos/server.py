@@ -19,7 +19,7 @@ from typing import Any
 import httpx
 
 ROOT = Path(__file__).resolve().parents[2]
-START_SECONDS = 180.0
+START_SECONDS = 600.0
 _LOOK_SECONDS = 0.1
 
 
@@ -53,7 +53,7 @@ class Server:
         self.port = free_port()
         self._process: subprocess.Popen[bytes] | None = None
         self._url = database_url
-        self._http = httpx.Client(base_url=f"http://127.0.0.1:{self.port}", timeout=30.0)
+        self._http = httpx.Client(base_url=f"http://127.0.0.1:{self.port}", timeout=180.0)
 
     def start(self) -> None:
         """Start, and wait until it is ready."""

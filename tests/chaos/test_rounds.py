@@ -16,7 +16,7 @@ pytestmark = pytest.mark.slow
 SEED = 11
 
 
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(1800)
 def test_rounds_of_faults_lose_no_run_no_row_and_no_line(tmp_path: Path) -> None:
     """Kinds of faults are drawn; every round ends in a true state."""
     kinds = [
@@ -33,7 +33,7 @@ def test_rounds_of_faults_lose_no_run_no_row_and_no_line(tmp_path: Path) -> None
 def test_a_clock_that_is_set_is_read_by_processes_and_moves_nothing_else(tmp_path: Path) -> None:
     clock = Clock(tmp_path, "clock")
     if not clock.can_be_set:
-        pytest.skip("there is no C compiler")
+        pytest.skip("no C compiler is installed")
     clock.set_by(-3600)
     clock.set_by(90)
     program = "import time; print(time.time(), time.monotonic())"

@@ -61,7 +61,7 @@ def run_process(*words: object) -> Outcome:
         capture_output=True,
         text=True,
         check=False,
-        timeout=60,
+        timeout=600,
     )
     return Outcome(exit_code=done.returncode, stdout=done.stdout, stderr=done.stderr)
 

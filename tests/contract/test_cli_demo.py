@@ -15,7 +15,7 @@ from planner.schema.plan import Plan
 from planner.schema.run import RunReport
 
 ROOT = Path(__file__).parents[2]
-TIMEOUT_SECONDS = 480
+TIMEOUT_SECONDS = 1800
 
 
 def run_demo(directory: Path, **environment: str) -> subprocess.CompletedProcess[str]:

@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 import typer
 
-from planner.cli.app import app
+from planner.cli.app import app, invoke
 from tests.calibration_rows import TRUTH, measured_fields
 
 ROOT = Path(__file__).parents[2]
@@ -61,28 +61,22 @@ def test_there_are_commands_to_run():
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(600)
 @pytest.mark.parametrize("page", WITH_COMMANDS, ids=lambda page: page.stem)
-def test_documented_commands_run_in_order_and_print_something(page, tmp_path):
+def test_documented_commands_run_in_order_and_print_something(page, tmp_path, monkeypatch, capfd):
     lines = map(json.dumps, measured_fields(TRUTH, noise=0.03))
     (tmp_path / "runs.jsonl").write_text("\n".join(lines), encoding="utf-8")
     for name, source in GIVEN.items():
         shutil.copy(source, tmp_path / name)
     shutil.copytree(ROOT / "examples", tmp_path / "examples")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
     for command in commands_of(page):
         program, *words = shlex.split(command)
         assert program == "meshwright"
-        done = subprocess.run(
-            [sys.executable, "-m", "planner.cli", *words],
-            cwd=tmp_path,
-            env={**os.environ, "PYTHONPATH": str(ROOT)},
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=400,
-        )
-        assert done.returncode == 0, f"{command}\n{done.stderr}"
-        assert done.stdout.strip(), command
+        exit_code = invoke(words)
+        said = capfd.readouterr()
+        assert exit_code == 0, f"{command}\n{said.err}"
+        assert said.out.strip(), command
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
@@ -113,7 +107,7 @@ def test_examples_in_python_run_in_order(tmp_path):
         capture_output=True,
         text=True,
         check=False,
-        timeout=120,
+        timeout=600,
     )
     assert done.returncode == 0, done.stderr
     assert "optimal" in done.stdout

@@ -20,9 +20,7 @@ from planner.schema.document import parse_fields
 from planner.schema.job import Job
 from planner.schema.strategy import Strategy
 
-SEEDS = [
-    pytest.param(seed, marks=[] if seed < 4 else [pytest.mark.fuzz_full]) for seed in range(10)
-]
+SEEDS = [pytest.param(seed, marks=[] if seed < 4 else [pytest.mark.full]) for seed in range(10)]
 COUNT_OF_SEED = 1000
 SECONDS_LIMIT = 20.0
 

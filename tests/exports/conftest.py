@@ -27,7 +27,7 @@ def missing(name: str) -> NoReturn:
     """Skip what needs a framework that is not there; in its own environment this is a failure."""
     if UNPACKED.is_dir():
         pytest.fail(f"{name} is missing in {sys.prefix}")
-    pytest.skip(f"needs {name}: make test-exports", allow_module_level=True)
+    pytest.skip(f"needs {name}", allow_module_level=True)
 
 
 def needed(name: str) -> ModuleType:
@@ -35,14 +35,14 @@ def needed(name: str) -> ModuleType:
     try:
         return importlib.import_module(name)
     except ModuleNotFoundError:
-        missing(name)
+        missing(f"a framework, {name}")
 
 
 def unpacked(name: str) -> Path:
     """The folder of an unpacked framework."""
     folder = UNPACKED / name
     if not folder.is_dir():
-        missing(name)
+        missing(f"a framework, {name}")
     return folder
 
 

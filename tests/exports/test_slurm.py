@@ -36,7 +36,7 @@ SuspendTime=3600
 NodeName=node[0-1] CPUs=8 Gres=gpu:8 State=CLOUD
 PartitionName=gpus Nodes=node[0-1] Default=YES State=UP
 """
-TRIES = 100
+TRIES = 3000
 
 
 def free_port() -> int:
@@ -51,7 +51,7 @@ def submitted(tmp_path):
     """Tries a script on a controller that knows two nodes of eight GPUs; they need not be there."""
     controller = shutil.which("slurmctld", path=f"{os.environ['PATH']}:/usr/sbin")
     if controller is None or shutil.which("sbatch") is None:
-        missing("Slurm (Debian's slurm-wlm)")
+        missing("Slurm")
     user = subprocess.run(["id", "-un"], capture_output=True, text=True, check=True)  # noqa: S607
     config = tmp_path / "slurm.conf"
     config.write_text(
@@ -63,7 +63,7 @@ def submitted(tmp_path):
 
     def run(*words: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
-            words, env=environment, capture_output=True, text=True, check=False, timeout=60
+            words, env=environment, capture_output=True, text=True, check=False, timeout=600
         )
 
     def tried(text: str) -> tuple[int, str]:
@@ -85,7 +85,7 @@ def submitted(tmp_path):
         yield tried
     finally:
         process.send_signal(signal.SIGTERM)
-        process.wait(timeout=30)
+        process.wait()
 
 
 def test_slurm_finds_the_nodes_that_a_script_asks_for(submitted):

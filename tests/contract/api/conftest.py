@@ -16,17 +16,23 @@ from fastapi import FastAPI
 from fastapi.testclient import TestClient
 from sqlalchemy import create_engine, text
 
-from api import logs
-from api.app import create_app
+from api import deps, logs
 from api.caller import Scope
 from api.db import Database
 from api.migrate import upgrade
 from api.settings import Settings
+from tests.applications import an_application
 from tests.contract.api.postgres import running_server, server_programs
 from tests.contract.api.solvers import a_planner
+from tests.contract.api.solving import PATIENCE_SECONDS, PATIENT
 
-# A busy machine may take longer for a small solve than the service waits unasked.
-PATIENT = {"Prefer": "wait=30"}
+
+@pytest.fixture(scope="module", autouse=True)
+def patience() -> Iterator[None]:
+    """The service of this process lets a request wait for its solve for as long as it asks."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(deps, "WAIT_SECONDS_LIMIT", PATIENCE_SECONDS)
+        yield
 
 
 @pytest.fixture(scope="session")
@@ -103,7 +109,7 @@ def make_app(database: Database) -> Iterator[Callable[..., FastAPI]]:
         planner = changes.pop("planner", None) or a_planner()
         fields = {"allowed_hosts": ("testserver",), "anonymous_scopes": tuple(Scope), **changes}
         settings = Settings(database_url=url, solver_processes=1, **fields)
-        made.append(create_app(settings, planner=planner))
+        made.append(an_application(settings, planner=planner))
         return made[-1]
 
     yield make

@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
+from typing import TypeVar
 
-_MARGIN_SECONDS = 6.0
+Found = TypeVar("Found")
 
 
-def within_one_minute() -> None:
-    """Wait for the next minute where this one is about to end.
+def in_one_minute(ask: Callable[[], Found]) -> Found:
+    """Return what `ask` finds within a minute: it is asked anew if one ends meanwhile.
 
     A sliding window weighs what was counted in the minute before by the share of it that it still
-    covers, so whoever asks across the turn may be given one more.
+    covers, so whoever asks across the turn may be given one more. Each time, `ask` must be somebody
+    of whom nothing was counted before.
     """
-    left = 60.0 - time.time() % 60.0
-    if left < _MARGIN_SECONDS:
-        time.sleep(left)
+    while True:
+        minute = time.time() // 60
+        found = ask()
+        if time.time() // 60 == minute:
+            return found

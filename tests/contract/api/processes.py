@@ -8,16 +8,19 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator, Sequence
+import time
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import httpx
 
 ROOT = Path(__file__).parents[3]
 _RUNNING = re.compile(rb"running on (http://127\.0\.0\.1:\d+)")
-_START_SECONDS = 60.0
+# Of whatever ends by itself: what takes longer on the slowest machine hangs.
+PATIENCE_SECONDS = 600.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,12 +33,28 @@ class Running:
 
     def client(self, **headers: str) -> httpx.Client:
         """Return a client of the service."""
-        return httpx.Client(base_url=self.url, headers=headers, timeout=30)
+        return httpx.Client(base_url=self.url, headers=headers, timeout=PATIENCE_SECONDS)
 
     def kill(self) -> None:
         """End the process as `kill -9` does."""
         self.process.send_signal(signal.SIGKILL)
         self.process.wait()
+
+
+def planned(client: httpx.Client, request: dict[str, Any]) -> httpx.Response:
+    """Ask for a plan, and again as often as the solve outlasts the wait, and return the answer."""
+    while True:
+        answer = client.post("/v1/plans", json=request, headers={"Prefer": "wait=30"})
+        if answer.status_code != httpx.codes.ACCEPTED:
+            return answer
+
+
+def until(holds: Callable[[], bool]) -> None:
+    """Return as soon as something holds of another process."""
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while not holds():
+        assert time.monotonic() < deadline, "it did not come to pass"
+        time.sleep(0.05)
 
 
 @contextmanager
@@ -67,7 +86,7 @@ def serving(
     finally:
         process.terminate()
         try:
-            process.wait(timeout=20)
+            process.wait(timeout=60)
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
@@ -91,7 +110,7 @@ def _address(process: subprocess.Popen[bytes], log: Path) -> str:
         known.set()
 
     threading.Thread(target=read, daemon=True).start()
-    known.wait(_START_SECONDS)
+    known.wait(PATIENCE_SECONDS)
     if not found:
         raise AssertionError(f"the service did not start: {log.read_text(encoding='utf-8')}")
     return found[0]

@@ -11,6 +11,9 @@ from api.schemas import Operation
 from api.services.operations import OperationService
 from tests.contract.api.callers import LOCAL
 
+# The load of a machine decides nothing: a request waits for its solve as long as that takes.
+PATIENCE_SECONDS = 600
+PATIENT = {"Prefer": f"wait={PATIENCE_SECONDS}"}
 DYING, ENDLESS, REFUSED, BROKEN, INFEASIBLE = 13, 17, 19, 23, 1
 
 
@@ -26,7 +29,7 @@ def a_request(global_batch_size: int = 16, **changes: Any) -> dict[str, Any]:
 
 def a_stored_plan(client: TestClient, global_batch_size: int = 16) -> str:
     """Have a plan made and return its id."""
-    answer = client.post("/v1/plans", json=a_request(global_batch_size))
+    answer = client.post("/v1/plans", json=a_request(global_batch_size), headers=PATIENT)
     identifier: str = answer.json()["id"]
     return identifier
 
@@ -42,7 +45,7 @@ def a_running_solve(client: TestClient) -> str:
 
 def ended(client: TestClient, operation_id: str) -> Operation:
     """Return the operation once it has ended."""
-    return asyncio.run(service(client).finished(LOCAL, operation_id, wait_seconds=120))
+    return asyncio.run(service(client).finished(LOCAL, operation_id, wait_seconds=PATIENCE_SECONDS))
 
 
 def service(client: TestClient) -> OperationService:

@@ -175,7 +175,7 @@ def test_agents_that_wait_are_woken_when_a_run_is_asked_for(client):
     with ThreadPoolExecutor(2) as threads:
         polls = [threads.submit(agent.poll, 30) for agent in agents]
         run_id = a_run(client)
-        answers = [poll.result(timeout=20) for poll in polls]
+        answers = [poll.result() for poll in polls]
 
     assert {answer.json()["run_id"] for answer in answers} == {run_id}
 
@@ -188,7 +188,7 @@ def test_agents_that_wait_at_one_process_are_woken_by_a_run_of_another(make_app)
         agents = [AgentAtWork.enrolled(here, name) for name in ("node-a", "node-b")]
         polls = [threads.submit(agent.poll, 30) for agent in agents]
         run_id = a_run(there)
-        answers = [poll.result(timeout=20) for poll in polls]
+        answers = [poll.result() for poll in polls]
 
         assert {answer.json()["run_id"] for answer in answers} == {run_id}
 

@@ -5,13 +5,12 @@ from __future__ import annotations
 import resource
 import sqlite3
 import threading
-import time
 
 import httpx
 import pytest
 
 from tests.contract.api.postgres import restarted, running_server, server_programs
-from tests.contract.api.processes import Running, serving
+from tests.contract.api.processes import PATIENCE_SECONDS, Running, planned, serving, until
 
 pytestmark = pytest.mark.slow
 UNAVAILABLE = "urn:meshwright:problem:database-unavailable"
@@ -33,7 +32,7 @@ def a_request(number: int) -> dict:
 
 def stored(client: httpx.Client, number: int) -> httpx.Response:
     """Ask for a plan and return the answer."""
-    return client.post("/v1/plans", json=a_request(number), headers={"Prefer": "wait=30"})
+    return planned(client, a_request(number))
 
 
 def the_plans(client: httpx.Client, acknowledged: dict[str, bytes]) -> dict[str, bytes]:
@@ -62,9 +61,9 @@ def test_killing_it_in_the_middle_of_writing_loses_nothing_acknowledged(tmp_path
         client.delete(f"/v1/operations/{slow}")
         writer = threading.Thread(target=keep_writing, args=(client,))
         writer.start()
-        assert enough.wait(120)
+        assert enough.wait(PATIENCE_SECONDS)
         service.kill()
-        writer.join(60)
+        writer.join()
 
     with serving(tmp_path / "second", database_url=url) as service, service.client() as client:
         assert the_plans(client, acknowledged) == acknowledged
@@ -105,7 +104,7 @@ def test_a_full_disk_refuses_writes_and_goes_on_reading(tmp_path):
         assert "Retry-After" in refused.headers
         assert ready.status_code == 200
         assert found == acknowledged
-        assert stored(client, 3).status_code == 201
+        assert stored(client, 3).is_success
 
 
 def _bound_files(service: Running, size_bytes: int) -> None:
@@ -129,7 +128,7 @@ def test_a_locked_database_is_waited_for_and_then_said_to_be_unavailable(tmp_pat
         assert refused.status_code == 503
         assert refused.json()["type"] == UNAVAILABLE
         assert read.content == known.content
-        assert stored(client, 2).status_code == 201
+        assert stored(client, 2).is_success
 
 
 @pytest.mark.postgres
@@ -147,17 +146,9 @@ def test_a_restart_of_postgresql_is_survived(tmp_path):
             down = client.get("/v1/plans")
             ready = client.get("/readyz")
             alive = client.get("/healthz")
-        back = _until_ready(client)
+        until(lambda: client.get("/readyz").status_code == 200)
 
         assert (down.status_code, ready.status_code, alive.status_code) == (503, 503, 200)
         assert down.json()["type"] == UNAVAILABLE
-        assert back.status_code == 200
         assert client.get(f"/v1/plans/{known.json()['id']}").content == known.content
-        assert stored(client, 2).status_code == 201
-
-
-def _until_ready(client: httpx.Client) -> httpx.Response:
-    deadline = time.monotonic() + 30
-    while (answer := client.get("/readyz")).status_code != 200 and time.monotonic() < deadline:
-        time.sleep(0.1)
-    return answer
+        assert stored(client, 2).is_success

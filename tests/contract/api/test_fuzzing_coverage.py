@@ -22,7 +22,7 @@ from tests.contract.api.test_fuzzing import OPERATIONS, _started_once
 # What takes seconds: their documents have very many fields. That of plans stands for them all.
 LONG = {("/v1/estimates", "post"), ("/v1/agents", "post"), ("/v1/agents/{agent_id}", "put")}
 CASES = [
-    pytest.param(path, method, marks=[pytest.mark.fuzz_full] * ((path, method) in LONG))
+    pytest.param(path, method, marks=[pytest.mark.full] * ((path, method) in LONG))
     for path, method, _ in OPERATIONS
 ]
 

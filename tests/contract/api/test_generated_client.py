@@ -20,7 +20,7 @@ PACKAGE = "generated_meshwright_client"
 @pytest.fixture
 def generated(tmp_path, monkeypatch):
     """Make the client, and give what imports its modules."""
-    pytest.importorskip("openapi_python_client", reason="`make test` installs the generator")
+    pytest.importorskip("openapi_python_client", reason="no package openapi-python-client")
     target = tmp_path / PACKAGE
     command = ["generate", "--meta", "none", "--path", str(DESCRIPTION)]
     done = subprocess.run(

@@ -7,7 +7,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from tests.contract.api.processes import Running, serving
+from tests.contract.api.processes import PATIENCE_SECONDS, Running, serving
 
 LIMIT_BYTES = 4 * 2**20
 PART = b" " * 65_536
@@ -26,7 +26,7 @@ def service(tmp_path_factory):
 def connected(service: Running) -> socket.socket:
     """Return a connection to the service."""
     address = urlsplit(service.url)
-    return socket.create_connection((address.hostname, address.port), timeout=30)
+    return socket.create_connection((address.hostname, address.port), timeout=PATIENCE_SECONDS)
 
 
 def status_of(connection: socket.socket) -> bytes:

@@ -30,7 +30,7 @@ from tests.contract.api.agents_at_work import (
     two_agents,
     two_nodes,
 )
-from tests.contract.api.minutes import within_one_minute
+from tests.contract.api.minutes import in_one_minute
 
 APPLICATION = AT_WORK
 SMALL_JOB = {"global_batch_size": 16, "sequence_length": 128}
@@ -377,8 +377,7 @@ def a_small_plan(client):
     """Return a plan for one node; made before agents wait, who are not waited for long."""
     group = {**two_nodes()["node_groups"][0], "node_count": 1}
     request = {"model": "tiny", "cluster": two_nodes(node_groups=[group]), "job": SMALL_JOB}
-    answer = client.post("/v1/plans", json=request, headers={"Prefer": "wait=30"})
-    return answer.json()["id"]
+    return client.post("/v1/plans", json=request).json()["id"]
 
 
 def test_a_small_run_overtakes_a_gang_that_waits_for_agents(client):
@@ -451,9 +450,12 @@ def test_no_lease_expires_because_the_services_clock_was_set(client, database, s
 
 def test_an_agent_that_asks_too_often_is_told_to_wait(make_client):
     with make_client(agent_requests_per_minute=3, **AT_WORK) as client:
-        agent = AgentAtWork.enrolled(client)
-        within_one_minute()
-        answers = [agent.poll() for _ in range(4)]
+
+        def polls():
+            agent = AgentAtWork.enrolled(client)
+            return [agent.poll() for _ in range(4)]
+
+        answers = in_one_minute(polls)
 
     assert [answer.status_code for answer in answers] == [204, 204, 204, 429]
     assert int(answers[3].headers["Retry-After"]) >= 1

@@ -10,6 +10,7 @@ import httpx
 import pytest
 import uvicorn
 
+from tests.contract.api.processes import PATIENCE_SECONDS
 from tests.contract.api.solving import ENDLESS, a_request
 
 pytestmark = pytest.mark.slow
@@ -31,7 +32,7 @@ def address(make_app) -> Iterator[str]:
 
 
 def test_progress_arrives_while_the_solve_runs_and_the_stream_ends_with_it(address):
-    with httpx.Client(base_url=address, timeout=30) as client:
+    with httpx.Client(base_url=address, timeout=PATIENCE_SECONDS) as client:
         started = client.post("/v1/plans", json=a_request(ENDLESS), headers={"Prefer": "wait=0"})
         operation = started.headers["location"]
         kinds = []

@@ -19,7 +19,7 @@ def teams(database):
 @pytest.fixture
 def plan_id(client, teams):
     """A plan of the first team."""
-    answer = client.post("/v1/plans", json=a_request(), headers={**teams[0], "Prefer": "wait=20"})
+    answer = client.post("/v1/plans", json=a_request(), headers=teams[0])
     return answer.json()["id"]
 
 
@@ -37,7 +37,7 @@ def test_a_plan_of_another_project_does_not_exist(client, teams, plan_id):
 
 
 def test_two_projects_may_ask_for_the_same(client, teams, plan_id):
-    answer = client.post("/v1/plans", json=a_request(), headers={**teams[1], "Prefer": "wait=20"})
+    answer = client.post("/v1/plans", json=a_request(), headers=teams[1])
 
     assert answer.status_code == 201
     assert answer.json()["id"] == plan_id
@@ -60,7 +60,7 @@ def test_a_solve_of_another_project_is_neither_seen_nor_ended(client, teams):
 
 def test_an_idempotency_key_belongs_to_its_project(client, teams):
     def status(header, batch):
-        headers = {**header, "Idempotency-Key": "once", "Prefer": "wait=20"}
+        headers = {**header, "Idempotency-Key": "once"}
         return client.post("/v1/plans", json=a_request(batch), headers=headers).status_code
 
     assert status(teams[0], 16) == 201

@@ -10,7 +10,7 @@ from api.services.keys import KeyService, operator
 from api.services.sessions import SessionService
 from api.settings import Settings
 from tests.contract.api.callers import a_key, secret_of
-from tests.contract.api.minutes import within_one_minute
+from tests.contract.api.minutes import in_one_minute
 
 COOKIE = "meshwright_session"
 
@@ -67,9 +67,12 @@ def test_a_wrong_key_is_told_so_and_not_shown_again(browser):
     assert "mw_wrong" not in answer.text
 
 
-def test_guessing_is_slowed_down(browser):
-    within_one_minute()
-    answers = [sign_in(browser, "mw_wrong").status_code for _ in range(31)]
+def test_guessing_is_slowed_down(make_client):
+    def guesses():
+        with make_client() as client:
+            return [sign_in(client, "mw_wrong").status_code for _ in range(31)]
+
+    answers = in_one_minute(guesses)
 
     assert answers[0] == 401
     assert answers[-1] == 429

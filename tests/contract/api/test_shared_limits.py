@@ -5,7 +5,6 @@ from __future__ import annotations
 import shutil
 import subprocess
 import tempfile
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,15 +13,14 @@ import pytest
 import redis
 
 from tests.contract.api.callers import a_key
-from tests.contract.api.minutes import within_one_minute
+from tests.contract.api.minutes import in_one_minute
+from tests.contract.api.processes import until
 
 PROGRAM = shutil.which("redis-server") or shutil.which("valkey-server")
 
 pytestmark = [
     pytest.mark.slow,
-    pytest.mark.skipif(
-        PROGRAM is None, reason="no Redis is installed: apt-get install redis-server"
-    ),
+    pytest.mark.skipif(PROGRAM is None, reason="no Redis is installed"),
 ]
 
 
@@ -43,23 +41,18 @@ def counting(folder: Path) -> Iterator[str]:
     ]
     with subprocess.Popen(command, stdout=subprocess.DEVNULL) as server:
         try:
-            _wait_for(socket)
+            until(lambda: _answers(socket))
             yield f"redis+unix://{socket}"
         finally:
             server.terminate()
 
 
-def _wait_for(socket: Path) -> None:
-    """Return once the server answers."""
-    deadline = time.monotonic() + 30
-    while time.monotonic() < deadline:
-        try:
-            redis.Redis(unix_socket_path=str(socket)).ping()
-        except redis.ConnectionError:
-            time.sleep(0.05)
-        else:
-            return
-    raise AssertionError("the Redis server did not start")
+def _answers(socket: Path) -> bool:
+    """Return whether the server answers."""
+    try:
+        return bool(redis.Redis(unix_socket_path=str(socket)).ping())
+    except redis.ConnectionError:
+        return False
 
 
 @pytest.fixture
@@ -70,18 +63,19 @@ def folder() -> Iterator[Path]:
 
 
 def test_processes_count_together(make_client, database, folder):
-    header = {"Authorization": f"Bearer {a_key(database).key}"}
     with counting(folder) as storage:
         settings = {"rate_limit_storage": storage, "requests_per_minute": 5}
         with make_client(**settings) as one, make_client(**settings) as other:
-            within_one_minute()
-            given = [
-                client.get("/v1/models", headers=header).status_code
-                for client in (one, other, one, other, other)
-            ]
-            refused = [client.get("/v1/models", headers=header) for client in (one, other)]
 
-    assert given == [200] * 5
+            def answers():
+                header = {"Authorization": f"Bearer {a_key(database).key}"}
+                turns = (one, other, one, other, other, one, other)
+                return [client.get("/v1/models", headers=header) for client in turns]
+
+            *given, first, second = in_one_minute(answers)
+            refused = [first, second]
+
+    assert [answer.status_code for answer in given] == [200] * 5
     assert [answer.status_code for answer in refused] == [429, 429]
     assert all(1 <= int(answer.headers["Retry-After"]) <= 60 for answer in refused)
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.contract.api.processes import serving
+from tests.contract.api.processes import planned, serving
 
 pytestmark = pytest.mark.slow
 REQUEST = {
@@ -28,8 +28,7 @@ def test_many_requests_leave_nothing_behind(tmp_path):
     with serving(tmp_path / "files", database_url=url) as service:
         process = service.process.pid
         with service.client() as client:
-            answer = client.post("/v1/plans", json=REQUEST, headers={"Prefer": "wait=30"})
-            plan = answer.json()["id"]
+            plan = planned(client, REQUEST).json()["id"]
             send(client, plan, count=WARMING_COUNT)
             before = held(process)
             send(client, plan, count=COUNT)

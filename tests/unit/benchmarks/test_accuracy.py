@@ -37,7 +37,7 @@ def test_runs_are_tabulated_by_family_and_the_unpriced_counted(tmp_path: Path) -
         capture_output=True,
         text=True,
         check=True,
-        timeout=120,
+        timeout=600,
     )
     assert "2 of 3 runs priced" in done.stdout
     family = next(line for line in done.stdout.splitlines() if line.startswith("| torchtitan"))

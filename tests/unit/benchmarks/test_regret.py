@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-pytest.importorskip("torch", reason="the benchmark runs the executor")
+pytest.importorskip("torch", reason="no package torch")
 
 from benchmarks.regret import job_of
 from benchmarks.regret_grid import Entrant, entrants

@@ -23,7 +23,7 @@ def mean_error(rows: list[Row], factors: np.ndarray) -> float:
     )
 
 
-@pytest.mark.skipif(not PUBLISHED.exists(), reason="the published runs lie outside the checkout")
+@pytest.mark.skipif(not PUBLISHED.exists(), reason="the published runs are not here")
 @pytest.mark.parametrize("family", ["vtrain-multi", "internevo", "amp-homogeneous"])
 def test_ten_runs_lessen_the_error_of_the_rest_by_a_tenth(family: str) -> None:
     runs = (run for run in read_measured_runs(PUBLISHED) if run.family == family)
@@ -35,7 +35,7 @@ def test_ten_runs_lessen_the_error_of_the_rest_by_a_tenth(family: str) -> None:
     assert mean_error(rest, fit.factors) < 0.9 * mean_error(rest, np.zeros(COUNT))
 
 
-@pytest.mark.skipif(not PUBLISHED.exists(), reason="the published runs lie outside the checkout")
+@pytest.mark.skipif(not PUBLISHED.exists(), reason="the published runs are not here")
 def test_intervals_hold_about_four_in_five_of_published_runs() -> None:
     """Of every eighth run; each family's own share may be anything."""
     runs = (run for run in read_measured_runs(PUBLISHED) if run.tier != "bulk")

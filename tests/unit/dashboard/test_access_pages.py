@@ -6,13 +6,13 @@ import time
 import pytest
 from fastapi.testclient import TestClient
 
-from api.app import create_app
 from api.caller import Scope
 from api.errors import ForbiddenError
 from api.project_schemas import ProjectRequest
 from api.schemas import ApiKeyRequest
 from api.services.keys import operator
 from api.settings import Settings
+from tests.applications import an_application
 from tests.browser.seeds import a_proven_plan, store
 from tests.contract.api.agents_at_work import a_report
 
@@ -28,7 +28,7 @@ def app(tmp_path):
         anonymous_scopes=tuple(Scope),
         solver_processes=1,
     )
-    app = create_app(settings)
+    app = an_application(settings)
     yield app
     app.state.pool.shutdown(cancel_futures=True)
     app.state.database.close()

@@ -7,10 +7,10 @@ from datetime import UTC, datetime
 import pytest
 from fastapi.testclient import TestClient
 
-from api.app import create_app
 from api.repositories.plans import PlanRepository
 from api.settings import Settings
 from api.tables import PlanRow
+from tests.applications import an_application
 from tests.browser.seeds import store, the_seeds
 
 
@@ -18,7 +18,7 @@ from tests.browser.seeds import store, the_seeds
 def client(tmp_path_factory):
     url = f"sqlite:///{tmp_path_factory.mktemp('dashboard')}/meshwright.db"
     store(url, *the_seeds())
-    app = create_app(Settings(database_url=url, allowed_hosts=("testserver",)))
+    app = an_application(Settings(database_url=url, allowed_hosts=("testserver",)))
     yield TestClient(app, follow_redirects=False)
     app.state.database.close()
 
@@ -27,7 +27,7 @@ def client(tmp_path_factory):
 def empty(tmp_path):
     url = f"sqlite:///{tmp_path}/meshwright.db"
     store(url)
-    app = create_app(Settings(database_url=url, allowed_hosts=("testserver",)))
+    app = an_application(Settings(database_url=url, allowed_hosts=("testserver",)))
     yield TestClient(app)
     app.state.database.close()
 

@@ -4,4 +4,4 @@ from __future__ import annotations
 
 import pytest
 
-pytest.importorskip("torch", reason="the executor's tests need torch")
+pytest.importorskip("torch", reason="no package torch")

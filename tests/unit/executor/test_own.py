@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-pytest.importorskip("torch", reason="the executor needs torch")
+pytest.importorskip("torch", reason="no package torch")
 
 import torch
 from torch import nn

@@ -190,7 +190,7 @@ def test_an_error_of_ours_is_one_line_of_rank_0(rank: str, lines: int) -> None:
         capture_output=True,
         text=True,
         check=False,
-        timeout=60,
+        timeout=600,
     )
     assert done.returncode == 1
     assert len(done.stderr.splitlines()) == lines

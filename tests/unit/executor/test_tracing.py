@@ -24,7 +24,7 @@ SAMPLES, TOKENS = 2, 24
 
 
 def _hugging_face(kind: str) -> Callable[[], nn.Module]:
-    transformers = pytest.importorskip("transformers", reason="the model is transformers'")
+    transformers = pytest.importorskip("transformers", reason="no package transformers")
     shared = {"vocab_size": 96, "use_cache": False, "bos_token_id": 1, "eos_token_id": 2}
     llama_like = {
         "hidden_size": 32,

@@ -14,7 +14,7 @@ import pytest
 
 from tests.unit.executor_agent.test_configuration import SMALL, written
 
-pytest.importorskip("pynvml", reason="nvidia-ml-py is not installed")
+pytest.importorskip("pynvml", reason="no package nvidia-ml-py")
 SOURCE = Path(__file__).with_name("libnvidia_ml.c")
 REPORT = """
 import json, sys
@@ -47,7 +47,7 @@ def driver(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with the library."""
     compiler = shutil.which("cc")
     if compiler is None or not sys.platform.startswith("linux"):
-        pytest.skip("there is no C compiler")
+        pytest.skip("no C compiler is installed")
     folder = tmp_path_factory.mktemp("driver")
     library = folder / "libnvidia-ml.so.1"
     command = [compiler, "-shared", "-fPIC", "-o", str(library), str(SOURCE)]

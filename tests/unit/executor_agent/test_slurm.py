@@ -20,7 +20,7 @@ from planner.schema.lease import Lease
 from tests.unit.executor_agent.leases import a_folder, a_lease
 
 pytestmark = pytest.mark.slow
-LIMIT_SECONDS = 60.0
+LIMIT_SECONDS = 600.0
 PROGRAMS = ("sbatch", "srun", "squeue", "sacct", "scancel", "scontrol")
 FAKE = Path(__file__).with_name("fake_slurm.py")
 # Says which node it is and where the first one is, then sleeps as long as it is told.

@@ -35,7 +35,7 @@ def run(plan, target, folder, *words, **variables):
         capture_output=True,
         text=True,
         check=False,
-        timeout=30,
+        timeout=600,
     )
     return done.returncode, done.stdout.splitlines(), done.stderr
 

@@ -106,7 +106,7 @@ def test_published_runs_are_priced_near_their_measurement() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(not PUBLISHED.exists(), reason="the file of published runs is not here")
+@pytest.mark.skipif(not PUBLISHED.exists(), reason="the published runs are not here")
 def test_published_runs_are_counted_whole() -> None:
     """At least five in six are priced, and the counts add up."""
     report = validation_report(compared(read_measured_runs(PUBLISHED)))
