@@ -7,7 +7,6 @@ find does not depend on what else the machine does.
 from __future__ import annotations
 
 import time
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -26,19 +25,27 @@ settings.register_profile(
 settings.load_profile("meshwright")
 
 # Their tests share ranks, or a browser and a server, which every further worker would start again.
-_ON_ONE_WORKER = ("distributed", "browser")
+_ON_ONE_WORKER = ("tests/distributed/", "tests/browser/")
+# What waits longest begins first, so that nothing long is left when all else is done.
+_FIRST = (*_ON_ONE_WORKER, "tests/chaos/", "tests/contract/test_cli_demo.py", "tests/contract/api/")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Put first what takes longest."""
+    items.sort(key=lambda item: [not item.nodeid.startswith(start) for start in _FIRST])
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """Keep the tests of a folder that shares expensive processes on one worker."""
+    """Keep the tests of a module on one worker, whose caches they share, and some whole folders."""
     from xdist.scheduler import LoadScopeScheduling  # noqa: PLC0415 - only where it is at work
 
     class FolderScheduling(LoadScopeScheduling):
         def _split_scope(self, nodeid: str) -> str:
-            folder = Path(nodeid.partition("::")[0]).parent.name
-            return folder if folder in _ON_ONE_WORKER else nodeid
+            folders = (start for start in _ON_ONE_WORKER if nodeid.startswith(start))
+            return next(folders, nodeid.partition("::")[0])
 
+    config.option.loadscopereorder = False
     return FolderScheduling(config, log)
 
 
