@@ -111,7 +111,7 @@ def test_make_knows_what_to_do_for_every_target_that_a_page_names(target):
 
 def test_continuous_integration_makes_the_tests_of_exports_and_of_the_wheel():
     script = (ROOT / ".ci/run").read_text(encoding="utf-8")
-    assert set(re.findall(r"\bmake (test\S*)", script)) == MADE_IN_CI
+    assert set(re.findall(r"\bmake (test[a-z-]*)", script)) == MADE_IN_CI
 
 
 def run(command: list[str], **environment: str) -> str:
