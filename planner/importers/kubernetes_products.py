@@ -36,4 +36,5 @@ def product_of(labels: Mapping[str, Any]) -> tuple[str, str]:
 
 def instance_of(labels: Mapping[str, Any]) -> CloudInstance | None:
     """Return the type of a cloud's instance that a node is, where it says so and it is known."""
-    return cloud_instance(str(labels.get(_TYPE, "")))
+    name = labels.get(_TYPE)
+    return cloud_instance(str(name)) if name else None

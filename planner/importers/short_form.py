@@ -15,7 +15,7 @@ import re
 from dataclasses import dataclass
 
 from planner.errors import InputError
-from planner.hardware import device_profile
+from planner.hardware import device_profile, unknown_device
 from planner.hardware_profiles import NodeProfile
 from planner.importers.cloud_instances import CloudInstance, cloud_instance, instances_like
 from planner.importers.discovered import Discovered
@@ -51,11 +51,12 @@ def read_short_form(text: str) -> Discovered:
         InputError: if it has another form, names no known device, or no such nodes are sold.
     """
     form = _form(text)
+    if devices_fitting(form.name):
+        return _of_devices(form)
     instance = cloud_instance(form.name)
-    if instance is not None:
-        return _of_instances(form, instance)
-    _check_known(form)
-    return _of_devices(form)
+    if instance is None:
+        raise _unknown(form)
+    return _of_instances(form, instance)
 
 
 def _of_devices(form: _Form) -> Discovered:
@@ -102,20 +103,21 @@ def _check_count(what: str, count: int, limit: int) -> None:
         )
 
 
-def _check_known(form: _Form) -> None:
-    """Raise for a name that is nearly an instance's, or that stands alone and is no device's."""
-    if devices_fitting(form.name):
-        return
+def _unknown(form: _Form) -> InputError:
+    """Return what to raise for a name that is neither a device's nor an instance's."""
     near = instances_like(form.name)
     if near:
-        raise InputError(
+        return InputError(
             "is no instance that is known",
             field=_FIELD,
             value=form.name,
             remedy=f"did you mean {', '.join(near)}? Else write nodes x devices x device",
         )
-    if form.count is None:
-        raise _no_form(form.text)
+    return (
+        _no_form(form.text)
+        if form.count is None
+        else unknown_device(form.name.lower(), field=_FIELD)
+    )
 
 
 def _no_form(text: str) -> InputError:

@@ -64,6 +64,23 @@ def test_amd_has_a_resource_and_a_label_of_its_own():
     assert (group.device, group.devices_per_node) == ("mi300x-192gb", 8)
 
 
+def test_nodes_of_a_cloud_have_the_network_of_their_instances():
+    """400 Gb/s for eight devices, of which 0.73 are reached: 4.5625 GB/s each."""
+    found = read(node({TYPE: "p4d.24xlarge"}), node({TYPE: "p4d.24xlarge"}))
+    (group,) = found.cluster.node_groups
+    assert (group.node_count, group.devices_per_node) == (2, 8)
+    assert group.network_bandwidth_bytes_per_second == 4.5625e9
+    assert found.notes == (
+        "p4d.24xlarge has 400 Gb/s between nodes, of which collectives were assumed to reach 0.73",
+    )
+
+
+def test_nodes_of_several_instances_are_several_groups():
+    found = read(node({TYPE: "p5.48xlarge"}), node({TYPE: "a3-megagpu-8g"}))
+    networks = {group.network_bandwidth_bytes_per_second for group in found.cluster.node_groups}
+    assert networks == {36.5e9, 18.25e9}
+
+
 def test_an_unknown_instance_type_asks_for_the_device():
     with pytest.raises(InputError, match="--device"):
         read(node({TYPE: "x9.metal"}))
