@@ -167,6 +167,7 @@ def test_size_that_nothing_meets_exits_with_3():
         (("--tokens", "1e6", "--days", 1, "--max-devices", 0), "max_devices"),
         (("--tokens", "1e6", "--days", 1, "--devices-per-node", 9999), "devices_per_node"),
         (("--tokens", "1e6", "--days", 1, "--device", "abacus"), "abacus"),
+        (("--tokens", "1e6", "--days", 1, "--device", "a100"), "a100-sxm4-40gb or a100-sxm4-80gb"),
     ],
 )
 def test_size_refuses_in_one_line(words, part):

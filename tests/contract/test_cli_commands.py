@@ -143,4 +143,5 @@ def test_model_and_device_lists_are_documents():
     models, devices = (json.loads(run(name, "--json")[1]) for name in ("models", "devices"))
     sizes = {model["name"]: model["parameter_count"] for model in models["models"]}
     assert sizes["llama-3-8b"] == 8_030_261_248
-    assert {"h100-sxm5-80gb", "cpu-gloo"} <= {device["name"] for device in devices["devices"]}
+    nodes = {device["name"]: device["devices_per_node"] for device in devices["devices"]}
+    assert (nodes["h100-sxm5-80gb"], nodes["gb200-nvl72"], nodes["cpu-gloo"]) == (8, 4, None)

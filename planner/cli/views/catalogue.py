@@ -60,6 +60,7 @@ def device_facts() -> list[dict[str, Any]]:
         facts.append(
             {
                 "name": name,
+                "devices_per_node": None if profile.node is None else profile.node.device_count,
                 "memory_bytes": profile.memory_gib * GIB,
                 "memory_bytes_per_second": profile.memory_bandwidth_gb_per_second * 1e9,
                 "peak_flop_per_second": {
@@ -84,7 +85,7 @@ def devices_view(facts: Sequence[dict[str, Any]]) -> Table:
     """Return one row per device."""
     table = Table(box=None, pad_edge=False)
     table.add_column("name", style="bold")
-    for heading in ("memory", "bandwidth", "bf16 peak", "network per device", "per hour"):
+    for heading in ("a node", "memory", "bandwidth", "bf16 peak", "network per device", "per hour"):
         table.add_column(heading, justify="right")
     for device in facts:
         bf16 = device["peak_flop_per_second"].get("bf16")
@@ -94,6 +95,7 @@ def devices_view(facts: Sequence[dict[str, Any]]) -> Table:
         ]
         table.add_row(
             device["name"],
+            str(device["devices_per_node"] or "any"),
             format_bytes(device["memory_bytes"]),
             f"{format_count(device['memory_bytes_per_second'])}B/s",
             "-" if bf16 is None else f"{format_count(bf16)}FLOP/s",

@@ -191,3 +191,15 @@ def test_counts_are_dense_up_to_sixteen_nodes_and_smooth_from_there():
 def test_an_unknown_device_is_refused():
     with pytest.raises(InputError, match="has no profile"):
         sized(a_wish(devices=("abacus",)))
+
+
+@pytest.mark.parametrize(
+    ("device", "shapes"),
+    [
+        (H100, [(1, 1), (1, 2), (1, 4), (1, 8), (2, 8)]),
+        ("gb200-nvl72", [(1, 1), (1, 2), (1, 4), (2, 4), (3, 4), (4, 4)]),
+    ],
+)
+def test_nodes_are_as_the_device_is_sold_where_nothing_says_otherwise(device, shapes):
+    wish = a_wish(devices=(device,), devices_per_node=None, max_devices=16)
+    assert [(c.node_count, c.devices_per_node) for c in counts_of(device, wish)] == shapes

@@ -83,4 +83,13 @@ def test_device_may_be_told_by_its_product(tmp_path, capsys):
     out = str(tmp_path / "c.json")
     source = str(SAMPLES / "topo-nvlink.txt")
     assert invoke(["discover", "--from", source, "--device", "H100", "--out", out]) == 0
-    assert "1 node of 8 x h100-sxm5-80gb" in capsys.readouterr().out
+    printed = capsys.readouterr().out
+    assert "1 node of 8 x h100-sxm5-80gb" in printed
+    assert "h100 was taken as h100-sxm5-80gb; cards are" in printed
+
+
+def test_an_ambiguous_device_is_refused_with_those_that_it_may_be(tmp_path, capsys):
+    out = str(tmp_path / "c.json")
+    source = str(SAMPLES / "topo-nvlink.txt")
+    assert invoke(["discover", "--from", source, "--device", "a100", "--out", out]) == 1
+    assert "a100-sxm4-40gb or a100-sxm4-80gb" in capsys.readouterr().err

@@ -3,6 +3,7 @@
 from urllib.parse import parse_qs, urlsplit
 
 from api.dashboard.infeasible_view import infeasible_view
+from planner.resolution import resolved_cluster
 from planner.schema.plan import Overflow, Relaxation
 from tests.contract.api.solvers import an_infeasible
 
@@ -29,9 +30,9 @@ def a_relaxation(**changes):
     return Relaxation(**{**fields, **changes})
 
 
-def form_of(relaxation):
+def form_of(relaxation, **changes):
     """Return the form's values that the link to the changed request carries."""
-    (help_,) = infeasible_view(an_infeasible(relaxations=(relaxation,))).helps
+    (help_,) = infeasible_view(an_infeasible(relaxations=(relaxation,), **changes)).helps
     if help_.url is None:
         return None
     return {name: values[0] for name, values in parse_qs(urlsplit(help_.url).query).items()}
@@ -74,6 +75,12 @@ def test_shorter_sequences_are_filled_in():
 def test_more_nodes_are_filled_in():
     change = a_relaxation(field="cluster.node_groups.0.node_count", given=1, needed=4)
     assert form_of(change)["cluster_short"] == "4x8xh100-sxm5-80gb"
+
+
+def test_more_instances_of_a_cloud_are_filled_in():
+    change = a_relaxation(field="cluster.node_groups.0.node_count", given=1, needed=4)
+    cluster = resolved_cluster("p4d.24xlarge")
+    assert form_of(change, cluster=cluster)["cluster_short"] == "4xp4d.24xlarge"
 
 
 def test_lifted_limit_is_emptied():
