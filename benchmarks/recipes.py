@@ -210,7 +210,9 @@ the plan for the same model, GPUs, batch, precision and framework. Made on {toda
 
 where `RUNS` is a [file of measured runs](measured-runs.md); the search had {seconds:g} s for each.
 A recipe is the first run of a model on a GPU that a publisher lists and that can be priced, on 8 to
-64 GPUs, three of each publisher; none was left out for its result.
+64 GPUs, three of each publisher; none was left out for its result. The recipes ran, however little
+room they left, so that neither they nor the plans are asked for a chance of fitting
+(`limits.fits_probability: null`): both keep 5 % of the device free.
 
 **Nobody ran our plans on these machines.** The step that was measured is the publisher's; the other
 two are predictions of one cost model, whose errors are in [accuracy](accuracy.md). A difference

@@ -33,7 +33,9 @@ from benchmarks.regret_results import Finish, Result, details, meets_bars, table
 from benchmarks.regret_rows import MeasuredModel, read_rows, typical_seconds, write_rows
 from planner.cli.machine_profile import measured_cluster
 from planner.cli.profile import measured_figures
+from planner.cost.fitting import room
 from planner.errors import InputError
+from planner.hardware import device_profile
 from planner.importers.clusters import read_cluster
 from planner.planning import estimates, plan
 from planner.resolution import cluster_document, model_document
@@ -196,10 +198,11 @@ def _limited(model: ResolvedModel, cluster: Cluster, contest: Contest) -> Resolv
     fullest = max(stages, key=lambda stage: stage.peak_memory_bytes)
     beside = fullest.memory_bytes.runtime
     tensors = fullest.peak_memory_bytes - beside
-    room = (beside + contest.memory_ratio * tensors) / (1.0 - job.limits.memory_headroom_ratio)
     (group,) = cluster.node_groups
+    own = room(device_profile(group.device), job)
+    memory = own.device_bytes(beside + contest.memory_ratio * tensors)
     cut = cluster.model_copy(
-        update={"node_groups": (group.model_copy(update={"memory_bytes": room}),)}
+        update={"node_groups": (group.model_copy(update={"memory_bytes": memory}),)}
     )
     return cluster_document(cluster.name, cut)
 

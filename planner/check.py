@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from planner.chance_words import chance_words
 from planner.cost.step import predict
 from planner.errors import InputError
 from planner.objection import stage_excesses, step_causes
 from planner.refusal import resolved_and_broken
 from planner.resolution import Request, resolved_request
 from planner.schema.check import CheckName, CheckReport, CheckResult
-from planner.schema.job import Job
+from planner.schema.job import Job, Limits
 from planner.schema.model import ModelGraph
 from planner.schema.plan import Plan, Prediction
 from planner.schema.reasons import Cause, Excess
@@ -63,7 +64,7 @@ def check(
     slowdown = _slowdown(request, prediction, held)
     results = (
         _legal(broken),
-        _fits(prediction, lacking),
+        _fits(prediction, lacking, request.job.resolved.limits),
         *([] if held is None else [_not_slower(slowdown, max_slowdown_ratio, held)]),
     )
     return CheckReport(
@@ -143,14 +144,15 @@ def _legal(broken: Sequence[str]) -> CheckResult:
     return CheckResult(name="legal", outcome="passed", detail="keeps every rule")
 
 
-def _fits(prediction: Prediction | None, lacking: Sequence[Excess]) -> CheckResult:
+def _fits(prediction: Prediction | None, lacking: Sequence[Excess], limits: Limits) -> CheckResult:
     if prediction is None:
         return _skipped("fits")
     if not lacking:
         fullest = max(prediction.stages, key=lambda s: s.peak_memory_bytes / s.capacity_bytes)
         detail = (
             f"{format_bytes(fullest.peak_memory_bytes)} of "
-            f"{format_bytes(fullest.capacity_bytes)} on the fullest stage"
+            f"{format_bytes(fullest.capacity_bytes)} on the fullest stage "
+            f"({chance_words(prediction, limits)})"
         )
         return CheckResult(name="fits", outcome="passed", detail=detail)
     detail = "; ".join(
@@ -158,6 +160,7 @@ def _fits(prediction: Prediction | None, lacking: Sequence[Excess]) -> CheckResu
         f"{one.resource.replace('_', ' ')}, {format_bytes(one.excess_bytes)} too much"
         for one in lacking
     )
+    detail = f"{detail} ({chance_words(prediction, limits)})"
     return CheckResult(name="fits", outcome="failed", detail=detail)
 
 

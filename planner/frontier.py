@@ -203,7 +203,7 @@ def _floor_bytes(sweep: _Sweep, start: Capped) -> float:
 
 
 def _capped_request(request: Request, part: Cluster, cap_bytes: float) -> Request:
-    """Return the request on `part` with every device's peak, after headroom, under the cap."""
+    """Return the request on `part` of which no device's peak exceeds the cap."""
     return with_peak_cap(with_cluster(request, part), cap_bytes)
 
 

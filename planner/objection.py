@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from planner.chance_words import room_words
 from planner.cost.step import predict
 from planner.explain import describe_strategy
 from planner.fixed_limits import fields_outside, is_within, limits_with
@@ -21,7 +22,7 @@ from planner.objectives import best_plan, part_requests
 from planner.planned import Planned
 from planner.refusal import excesses, resolved_and_broken, rules
 from planner.resolution import Request
-from planner.schema.job import Objective
+from planner.schema.job import Limits, Objective
 from planner.schema.plan import Prediction
 from planner.schema.reasons import Cause, Excess, Objection, ObjectionVerdict
 from planner.schema.strategy import Strategy
@@ -83,14 +84,16 @@ def why_not_degrees(
     if answer.proven and answer.configurations_total == 0:
         broken = rules(answer, planned.asked, limits, fixed=fixed)
         return _refused(asked, broken).model_copy(update={"outside_limits": outside})
-    return _nothing(answer, asked=asked, outside=outside)
+    return _nothing(answer, limits, asked=asked, outside=outside)
 
 
 def _refused(asked: str, broken: tuple[str, ...]) -> Objection:
     return Objection(asked=asked, verdict="illegal", answer=broken[0], rules=broken)
 
 
-def _nothing(answer: NotFound, *, asked: str, outside: tuple[str, ...]) -> Objection:
+def _nothing(
+    answer: NotFound, limits: Limits, *, asked: str, outside: tuple[str, ...]
+) -> Objection:
     """Return that no plan has what was fixed: it was not found in time, or none fits."""
     if not answer.proven:
         return Objection(
@@ -100,7 +103,7 @@ def _nothing(answer: NotFound, *, asked: str, outside: tuple[str, ...]) -> Objec
             outside_limits=outside,
         )
     lacking = excesses(answer)
-    least = f": the leanest needs at least {_excess_words(lacking[0])}" if lacking else ""
+    least = f": the leanest needs at least {_excess_words(lacking[0], limits)}" if lacking else ""
     return Objection(
         asked=asked,
         verdict="does_not_fit",
@@ -117,7 +120,8 @@ def _judged(planned: Planned, other: Planned, *, asked: str, outside: tuple[str,
     differing = step_causes(planned.prediction, other.prediction)
     verdict: ObjectionVerdict
     if lacking:
-        where = f"stage {lacking[0].stage} needs {_excess_words(lacking[0])}"
+        limits = other.request.job.resolved.limits
+        where = f"stage {lacking[0].stage} needs {_excess_words(lacking[0], limits)}"
         verdict, answer = "does_not_fit", f"does not fit: {where}"
     else:
         verdict, answer = _worth(planned, other, causes=differing)
@@ -204,11 +208,12 @@ def stage_excesses(prediction: Prediction) -> Iterator[Excess]:
             )
 
 
-def _excess_words(excess: Excess) -> str:
+def _excess_words(excess: Excess, limits: Limits) -> str:
     resource = excess.resource.replace("_", " ")
+    room = room_words(limits) if excess.resource == "device_memory" else "there is"
     return (
         f"{format_bytes(excess.required_bytes)} of {resource}, "
-        f"{format_bytes(excess.excess_bytes)} more than there is"
+        f"{format_bytes(excess.excess_bytes)} more than {room}"
     )
 
 

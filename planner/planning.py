@@ -12,6 +12,7 @@ from dataclasses import replace
 from itertools import islice
 from typing import TYPE_CHECKING
 
+from planner.chance_words import room_words
 from planner.errors import InputError, VerificationError
 from planner.resolution import (
     Request,
@@ -19,7 +20,7 @@ from planner.resolution import (
     resolved_model,
     resolved_request,
 )
-from planner.schema.job import Job, Objective
+from planner.schema.job import Job, Limits, Objective
 from planner.schema.plan import (
     Estimate,
     Infeasible,
@@ -218,14 +219,14 @@ def _infeasible(request: Request, missing: NotFound, inquiry: Inquiry) -> Infeas
         cluster=request.cluster,
         job=request.job,
         configurations_total=missing.configurations_total,
-        binding=_binding(missing),
+        binding=_binding(missing, request.job.resolved.limits),
         relaxations=relaxed.changes,
         relaxations_cut_by_time=relaxed.is_cut,
         planner_version=planner_version(),
     )
 
 
-def _binding(missing: NotFound) -> tuple[Overflow, ...]:
+def _binding(missing: NotFound, limits: Limits) -> tuple[Overflow, ...]:
     """Return what binds: memory by configuration, or the rules that leave no configuration."""
     from planner.explain import describe  # noqa: PLC0415
 
@@ -235,7 +236,7 @@ def _binding(missing: NotFound) -> tuple[Overflow, ...]:
             limit="device_memory" if shortfall.exceeds_device else "host_memory",
             required_bytes=_more_than_there_is(shortfall),
             capacity_bytes=shortfall.capacity_bytes,
-            reason="the leanest choices need more device memory than there is"
+            reason=f"the leanest choices need more device memory than {room_words(limits)}"
             if shortfall.exceeds_device
             else "device memory would do with offload, but a device's share of host memory is too "
             "small for it",

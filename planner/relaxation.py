@@ -9,11 +9,13 @@ offered, or not as small as it could be, and that is said.
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import islice
 
+from planner.chance_words import percent
 from planner.feasibility import Checks, Feasible, most_below
 from planner.growth import fewer_nodes, more_device_memory, more_host_memory, more_nodes
 from planner.resolution import Request
@@ -24,7 +26,13 @@ from planner.variation import with_job, with_limits
 
 _LEAST_SEQUENCE = 128
 _SEQUENCE_STEP = 256
-_NEVER_LIFTED = {"solver_seconds", "accepted_gap_ratio", "memory_headroom_ratio"}
+_NEVER_LIFTED = {
+    "solver_seconds",
+    "accepted_gap_ratio",
+    "memory_headroom_ratio",
+    "fits_probability",
+}
+_EVEN_PERCENT = 50
 _LEANER = (Optimizer.ADAM8BIT, Optimizer.MUON, Optimizer.ADAFACTOR, Optimizer.SGD)
 
 
@@ -106,6 +114,43 @@ def _lift(limits: Limits, names: list[str]) -> Relaxation:
         given={name: given[name] for name in names},
         needed={name: wanted[name] for name in names},
         description=f"lift the limits on {', '.join(names)} together",
+    )
+
+
+def _less_room(request: Request, checks: Checks) -> Iterator[Relaxation]:
+    """Yield the chance of fitting or the headroom to give up; both where neither is enough."""
+    alone = [*_lower_chance(request, checks), *_less_headroom(request, checks)]
+    yield from alone
+    given = request.job.resolved.limits.fits_probability
+    if not alone and given is not None:
+        even = with_limits(request, fits_probability=_EVEN_PERCENT / 100.0)
+        for other in _less_headroom(even, checks):
+            yield _together(_chance(given, _EVEN_PERCENT), other)
+
+
+def _lower_chance(request: Request, checks: Checks) -> Iterator[Relaxation]:
+    """Yield the best chance of fitting, in whole per cent, that something has."""
+    given = request.job.resolved.limits.fits_probability
+    if given is None:
+        return
+
+    def fits(chance_percent: int) -> bool:
+        return checks.fits(with_limits(request, fits_probability=chance_percent / 100.0))
+
+    low, high = _EVEN_PERCENT, math.ceil(given * 100.0)
+    if high > low and fits(low):
+        while high - low > 1:
+            middle = (low + high) // 2
+            low, high = (middle, high) if fits(middle) else (low, middle)
+        yield _chance(given, low)
+
+
+def _chance(given: float, needed_percent: int) -> Relaxation:
+    return Relaxation(
+        field="job.limits.fits_probability",
+        given=given,
+        needed=needed_percent / 100.0,
+        description=f"accept a chance of fitting of {needed_percent}% in place of {percent(given)}",
     )
 
 
@@ -239,7 +284,7 @@ def _together(one: Relaxation, other: Relaxation) -> Relaxation:
 
 _FAMILIES = (
     _lifted_limits,
-    _less_headroom,
+    _less_room,
     _other_batches,
     _shorter_sequences,
     _leaner_optimizers,

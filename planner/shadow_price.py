@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from planner.cost.fitting import capacity_ratio
+from planner.cost.fitting import room
+from planner.hardware import device_profile
 from planner.ilp.result import NotFound, Wanted
 from planner.inquiry import Inquiry, Solution
 from planner.objectives import best_plan
@@ -72,7 +73,8 @@ def _why_nothing(planned: Planned, device: str, resource: Resource) -> str | Non
         return None
     groups = planned.asked.cluster.resolved.node_groups
     least = min(device_memory_bytes(group) for group in groups if group.device == device)
-    binds = least * capacity_ratio(planned.request.job.resolved) <= planned.value
+    own = room(device_profile(device), planned.request.job.resolved)
+    binds = own.capacity_bytes(least) <= planned.value
     return None if binds else "memory does not bind: the leanest plan leaves some of it free"
 
 

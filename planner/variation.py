@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from planner.cost.fitting import capacity_ratio
+from planner.cost.fitting import room
 from planner.hardware import device_profile
 from planner.resolution import Request, cluster_document, resolved_request
 from planner.schema.cluster import Cluster, NodeGroup
@@ -72,28 +72,31 @@ def with_host_memory(cluster: Cluster, device: str, *, added_bytes: float) -> Cl
     return cluster
 
 
-def with_memory_cap(cluster: Cluster, cap_bytes: float) -> Cluster:
-    """Return `cluster` with no device that holds more than `cap_bytes`.
+def with_memory_cap(cluster: Cluster, device: str, cap_bytes: float) -> Cluster:
+    """Return `cluster` with no device of one kind that holds more than `cap_bytes`.
 
-    Kinds of devices that differ in memory alone stay apart by a last digit: as one kind they would
-    have other strategies.
+    Groups that differ in memory alone stay apart by a last digit: as one kind they would have other
+    strategies.
     """
-    larger = sorted({m for g in cluster.node_groups if (m := device_memory_bytes(g)) >= cap_bytes})
+    groups = [group for group in cluster.node_groups if group.device == device]
+    larger = sorted({m for g in groups if (m := device_memory_bytes(g)) >= cap_bytes})
     caps = {}
     for memory in larger:
         caps[memory] = cap_bytes
         cap_bytes = math.nextafter(cap_bytes, 0.0)
-    for group in cluster.node_groups:
+    for group in groups:
         own = device_memory_bytes(group)
         cluster = with_group(cluster, group.name, memory_bytes=caps.get(own, own))
     return cluster
 
 
 def with_peak_cap(request: Request, cap_bytes: float) -> Request:
-    """Return `request` with every device's peak, after headroom, under the cap."""
-    kept_ratio = capacity_ratio(request.job.resolved)
-    cluster = request.cluster.resolved
-    return with_cluster(request, with_memory_cap(cluster, cap_bytes / kept_ratio))
+    """Return `request` with devices of which no peak may be predicted to take more than the cap."""
+    cluster, job = request.cluster.resolved, request.job.resolved
+    for device in devices(cluster):
+        memory = room(device_profile(device), job).device_bytes(cap_bytes)
+        cluster = with_memory_cap(cluster, device, memory)
+    return with_cluster(request, cluster)
 
 
 def device_memory_bytes(group: NodeGroup) -> float:

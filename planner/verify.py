@@ -69,7 +69,8 @@ def _digests(plan: Plan) -> list[str]:
 def _given(job: ResolvedJob) -> list[str]:
     """Return what was given and is otherwise in the job; what was left open may be anything.
 
-    A job that offloads to NVMe has its own limits of offload.
+    So may limits: their defaults were others once. A job that offloads to NVMe has its own limits
+    of offload.
     """
     if not isinstance(job.given, dict):
         return ["job.given is no job"]
@@ -78,6 +79,9 @@ def _given(job: ResolvedJob) -> list[str]:
     except InputError as error:
         return [f"job.given is no job: {error}"]
     resolved = job.resolved.model_dump(mode="json")
+    stated = job.given.get("limits")
+    names = stated if isinstance(stated, dict) else {}
+    given["limits"] = resolved["limits"] | {name: given["limits"][name] for name in names}
     if job.resolved.offload_to is OffloadStore.NVME:
         given["limits"]["offload"] = resolved["limits"]["offload"]
     return [

@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
+from planner.cost.fitting import room
 from planner.cost.holdings import peak_holdings
 from planner.cost.schedule import in_flight
-from planner.cost.table import memory_limits
 from planner.hardware import ClusterHardware, DeviceHardware, cluster_hardware
 from planner.ilp.instance import Assignment, Instance
 from planner.ilp.pricing import Pricing
@@ -168,13 +168,13 @@ def _mixed(numbers: np.random.Generator) -> ClusterHardware:
 
 
 def _tight(kind: DeviceHardware, numbers: np.random.Generator, job: Job) -> DeviceHardware:
-    """The device with 1.5 to 16 MiB for tensors, runtime and headroom aside, and little host."""
-    limits = memory_limits(kind, job)
+    """The device with 1.5 to 16 MiB for tensors, beside what must stay free, and little host."""
+    own = room(kind.profile, job)
     live_bytes = float(numbers.integers(6, 64)) * MIB / 4.0
-    capacity = live_bytes * (1.0 + limits.slack_ratio) + limits.runtime_bytes
+    capacity = live_bytes * (1.0 + own.slack_ratio) + own.runtime_bytes
     return replace(
         kind,
-        device_memory_bytes=capacity / (1.0 - job.limits.memory_headroom_ratio),
+        device_memory_bytes=own.device_bytes(capacity),
         host_memory_bytes_per_device=float(numbers.choice([0.0, 1.0, 64.0])) * MIB,
     )
 

@@ -12,7 +12,9 @@ from planner.schema.strategy import ActivationCheckpointing, PipelineSchedule
 from planner.units import GIB
 from tests.builders import a_job, a_model
 
+# The headroom alone limits memory, so that what fits can be told from bytes.
 FEW_CHOICES = Limits(
+    fits_probability=None,
     context_parallel_degree=DegreeLimit(min=1, max=1),
     pipeline_schedules=(PipelineSchedule.GPIPE, PipelineSchedule.ONE_F_ONE_B),
     zero_stages=(1, 3),

@@ -182,7 +182,7 @@ def _costs(baseline: Compared, other: Compared) -> list[str]:
             f"{'more' if prices[1] > prices[0] else 'less'} for a trillion"
         )
     if not other.prediction.fits:
-        found.append("it does not fit: the predicted peak exceeds the capacity")
+        found.append("it does not fit: the predicted peak exceeds the usable capacity")
     return found
 
 

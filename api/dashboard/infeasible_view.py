@@ -20,6 +20,10 @@ _FORM_FIELDS = {
     "job.optimizer": "optimizer",
     "job.global_batch_size": "global_batch_size",
 }
+_FORM_PERCENTAGES = {
+    "job.limits.memory_headroom_ratio": "memory_headroom_percent",
+    "job.limits.fits_probability": "fits_percent",
+}
 _NODE_COUNT = "cluster.node_groups.0.node_count"
 _URL_LENGTH_LIMIT = 4000
 
@@ -127,6 +131,8 @@ def _make(values: dict[str, str], change: Relaxation, cluster: Cluster) -> bool:
     degree = change.field.removeprefix("job.limits.").removesuffix("_degree")
     if change.field in _FORM_FIELDS:
         values[_FORM_FIELDS[change.field]] = str(change.needed)
+    elif change.field in _FORM_PERCENTAGES and isinstance(change.needed, float):
+        values[_FORM_PERCENTAGES[change.field]] = f"{change.needed * 100:g}"
     elif change.field == _NODE_COUNT and values["cluster_source"] == "short":
         group = cluster.node_groups[0]
         devices = f"{group.devices_per_node}x{group.device}"

@@ -44,6 +44,7 @@ DEFAULTS: dict[str, str] = {
     "pipeline_parallel_min": "",
     "pipeline_parallel_max": "",
     "memory_headroom_percent": f"{Limits().memory_headroom_ratio * 100:g}",
+    "fits_percent": f"{(Limits().fits_probability or 0.5) * 100:g}",
     "solver_seconds": f"{Limits().solver_seconds:g}",
 }
 _COUNT_LIMIT = f"{2**24:,}"
@@ -73,6 +74,10 @@ _RULES: dict[str, tuple[str, str]] = {
         "must be a number from 0 to less than 100",
         "give the share of device memory to leave free, such as 5",
     ),
+    "fits_percent": (
+        "must be a number from 50 to less than 100",
+        "give the least chance of fitting, such as 95; 50 asks for no more than the headroom",
+    ),
     "solver_seconds": (
         "must be a number above 0 and at most 86,400",
         "give the seconds that the search may take, such as 60",
@@ -92,6 +97,7 @@ _LIMITS = {
     "tensor_parallel_degree": "tensor_parallel",
     "pipeline_parallel_degree": "pipeline_parallel",
     "memory_headroom_ratio": "memory_headroom_percent",
+    "fits_probability": "fits_percent",
     "solver_seconds": "solver_seconds",
 }
 
@@ -136,6 +142,7 @@ def values_of(answer: Plan | Infeasible) -> dict[str, str]:
             **_bounds("tensor_parallel", read.tensor_parallel_degree.model_dump()),
             **_bounds("pipeline_parallel", read.pipeline_parallel_degree.model_dump()),
             "memory_headroom_percent": f"{read.memory_headroom_ratio * 100:g}",
+            "fits_percent": f"{(read.fits_probability or 0.5) * 100:g}",
             "solver_seconds": f"{read.solver_seconds:g}",
             "job_rest": _rest_of(job, limits),
         }
@@ -316,9 +323,10 @@ def _limits(values: Mapping[str, str]) -> dict[str, Any]:
         limits[f"{name}_degree"] = {end: text for end, text in bounds.items() if text}
     if values["solver_seconds"].strip():
         limits["solver_seconds"] = values["solver_seconds"].strip()
-    headroom = values["memory_headroom_percent"].strip()
-    if headroom:
-        limits["memory_headroom_ratio"] = _ratio(headroom)
+    for name in ("memory_headroom_ratio", "fits_probability"):
+        percentage = values[_LIMITS[name]].strip()
+        if percentage:
+            limits[name] = _ratio(percentage)
     return limits
 
 

@@ -20,6 +20,7 @@ from planner.cli.options import (
     BatchOption,
     CalibrationOption,
     ClusterArgument,
+    FitsOption,
     JobOption,
     JsonOption,
     ModelArgument,
@@ -59,6 +60,7 @@ def check(  # noqa: PLR0913 - one parameter per option; tests freeze the surface
     stack: StackOption = None,
     calibration: CalibrationOption = None,
     settings: SettingsOption = None,
+    fits_probability: FitsOption = None,
     json: JsonOption = False,
 ) -> None:
     """Check that a plan or strategy is legal, fits and is not slower; exit 3 if not."""
@@ -80,7 +82,12 @@ def check(  # noqa: PLR0913 - one parameter per option; tests freeze the surface
     given = read_given(plan_or_strategy, *named)
     own = None if job is not None else given.job
     wanted = read_job(
-        job, fields=fields, limits={}, fallback=own, calibration=calibration, settings=settings
+        job,
+        fields=fields,
+        limits={"fits_probability": fits_probability},
+        fallback=own,
+        calibration=calibration,
+        settings=settings,
     )
     from planner import check as checking
     from planner.cli.plan import write_text

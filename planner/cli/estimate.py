@@ -21,6 +21,7 @@ from planner.cli.options import (
     BatchOption,
     CalibrationOption,
     ClusterArgument,
+    FitsOption,
     JobOption,
     JsonOption,
     ModelArgument,
@@ -64,6 +65,7 @@ def estimate(  # noqa: PLR0913 - one parameter per option; tests freeze the surf
     stack: StackOption = None,
     calibration: CalibrationOption = None,
     settings: SettingsOption = None,
+    fits_probability: FitsOption = None,
     json: JsonOption = False,
 ) -> None:
     """Price one strategy, or a file of them, one result a line."""
@@ -84,7 +86,12 @@ def estimate(  # noqa: PLR0913 - one parameter per option; tests freeze the surf
     request = (
         *named,
         read_job(
-            job, fields=fields, limits={}, fallback=own, calibration=calibration, settings=settings
+            job,
+            fields=fields,
+            limits={"fits_probability": fits_probability},
+            fallback=own,
+            calibration=calibration,
+            settings=settings,
         ),
     )
     check_calibrates(request[2], request[1].resolved.devices)

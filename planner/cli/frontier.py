@@ -13,6 +13,7 @@ from planner.cli.options import (
     BatchOption,
     CalibrationOption,
     ClusterArgument,
+    FitsOption,
     FrameworkOption,
     JobOption,
     JsonOption,
@@ -53,6 +54,7 @@ def frontier(  # noqa: PLR0913 - one parameter per option; tests freeze the surf
     framework: FrameworkOption = None,
     calibration: CalibrationOption = None,
     settings: SettingsOption = None,
+    fits_probability: FitsOption = None,
     solver_seconds: SolverSecondsOption = None,
     json: JsonOption = False,
 ) -> None:
@@ -65,7 +67,7 @@ def frontier(  # noqa: PLR0913 - one parameter per option; tests freeze the surf
         "stack": stack,
         "framework": framework,
     }
-    limits = {"solver_seconds": solver_seconds}
+    limits = {"fits_probability": fits_probability, "solver_seconds": solver_seconds}
     wanted = read_job(job, fields=fields, limits=limits, calibration=calibration, settings=settings)
     given_model, given_cluster = read_resolved_model(model), read_resolved_cluster(cluster)
     check_calibrates(wanted, given_cluster.resolved.devices)

@@ -89,6 +89,14 @@ SettingsOption = Annotated[
         help="Any field of the job, such as limits.context_parallel_degree=1..4; may be repeated.",
     ),
 ]
+FitsOption = Annotated[
+    float | None,
+    typer.Option(
+        "--fits-probability",
+        metavar="0.5..1",
+        help="Least chance of fitting that a plan may have: 0.95 unless given.",
+    ),
+]
 SolverSecondsOption = Annotated[
     float | None,
     typer.Option("--solver-seconds", metavar="SECONDS", help="Stop searching after this long."),

@@ -14,6 +14,7 @@ from planner.cli.options import (
     BatchOption,
     CalibrationOption,
     ClusterArgument,
+    FitsOption,
     FrameworkOption,
     JobOption,
     JsonOption,
@@ -58,6 +59,7 @@ def plan(  # noqa: PLR0913 - one parameter per option; tests freeze the surface
     memory_headroom_ratio: Annotated[
         float | None, typer.Option(metavar="0..1", help="Device memory to leave free.")
     ] = None,
+    fits_probability: FitsOption = None,
     solver_seconds: Annotated[
         float | None, typer.Option(metavar="SECONDS", help="Stop searching after this long.")
     ] = None,
@@ -84,6 +86,7 @@ def plan(  # noqa: PLR0913 - one parameter per option; tests freeze the surface
         "expert_parallel_degree": expert_parallel_degree,
         "micro_batch_size": micro_batch_size,
         "memory_headroom_ratio": memory_headroom_ratio,
+        "fits_probability": fits_probability,
         "solver_seconds": solver_seconds,
     }
     if out is not None:

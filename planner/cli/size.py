@@ -12,6 +12,7 @@ from planner.cli.inputs import read_resolved_model
 from planner.cli.options import (
     BatchOption,
     CalibrationOption,
+    FitsOption,
     FrameworkOption,
     JobOption,
     JsonOption,
@@ -59,6 +60,7 @@ def size(  # noqa: PLR0913 - one parameter per option; tests freeze the surface
     framework: FrameworkOption = None,
     calibration: CalibrationOption = None,
     settings: SettingsOption = None,
+    fits_probability: FitsOption = None,
     solver_seconds: SolverSecondsOption = None,
     json: JsonOption = False,
 ) -> None:
@@ -80,7 +82,7 @@ def size(  # noqa: PLR0913 - one parameter per option; tests freeze the surface
         "devices_per_node": devices_per_node,
         "max_devices": max_devices,
     }
-    limits = {"solver_seconds": solver_seconds}
+    limits = {"fits_probability": fits_probability, "solver_seconds": solver_seconds}
     wanted = read_job(job, fields=fields, limits=limits, calibration=calibration, settings=settings)
     check_calibrates(wanted, wish["devices"])
     from planner import capacity

@@ -131,7 +131,7 @@ class StageFixed:
 class MemoryLimits:
     """What one device and its share of the host can hold, in bytes.
 
-    `capacity_bytes` is what the job may use after headroom. Of it the runtime takes
+    `capacity_bytes` is what a peak may take (`planner.cost.fitting`). Of it the runtime takes
     `runtime_bytes`, and the allocator `slack_ratio` of what is live, so that
     `live_capacity_bytes` is what tensors may take.
     """

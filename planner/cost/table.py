@@ -15,7 +15,7 @@ from planner.cost.collectives import (
 )
 from planner.cost.configuration import Choices, Configurations, Floats, LayerChoices
 from planner.cost.extras import Extras, no_extras
-from planner.cost.fitting import capacity_ratio
+from planner.cost.fitting import room
 from planner.cost.late_gradients import spared_gradients
 from planner.cost.layer_costs import (
     BytesTable,
@@ -29,9 +29,8 @@ from planner.cost.layers import layer_bytes, layer_costs, layer_seconds
 from planner.cost.model_parallel import Role
 from planner.cost.setting import Setting, setting
 from planner.cost.tokens import boundary_elements
-from planner.hardware import DeviceHardware, stack_profile
+from planner.hardware import DeviceHardware
 from planner.schema.job import Job, OffloadStore
-from planner.units import GIB
 from planner.workload.layer import HeadWorkload, LayerWorkload, ModelWorkload
 
 # What InternEvo's runs of 7B on 256 to 1,024 ranks take beyond those on 8 is 2.0 to 2.7 ms a rank,
@@ -197,17 +196,12 @@ def block_kinds(
 
 def memory_limits(hardware: DeviceHardware, job: Job) -> MemoryLimits:
     """Return what one device, and its share of the host, can hold for the job."""
-    own = hardware.profile
-    stack = stack_profile(job.stack)
-    runtime_gib = stack.runtime_gib if own.runtime_gib is None else own.runtime_gib
-    slack = own.allocator_slack_ratio
-    if slack is None:
-        slack = stack.allocator_slack_ratio
+    own = room(hardware.profile, job)
     return MemoryLimits(
         device_bytes=hardware.device_memory_bytes,
-        capacity_bytes=hardware.device_memory_bytes * capacity_ratio(job),
-        runtime_bytes=runtime_gib * GIB,
-        slack_ratio=slack,
+        capacity_bytes=own.capacity_bytes(hardware.device_memory_bytes),
+        runtime_bytes=own.runtime_bytes,
+        slack_ratio=own.slack_ratio,
         host_capacity_bytes=_store_bytes(hardware, job),
     )
 

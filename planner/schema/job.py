@@ -155,7 +155,8 @@ class Limits(Part):
 
     A search ends before `solver_seconds` as soon as no plan can be faster than the one found by
     more than `accepted_gap_ratio` of its step; where that is 0, it ends with the best.
-    `fits_probability` is the least chance of fitting that a plan may have, beside the headroom.
+    `fits_probability` is the least chance of fitting that a plan may have, beside the headroom;
+    `null` asks for none.
     What is legal and yet searched only where a limit asks for it, `planner.space.rules` says.
     """
 
@@ -181,7 +182,7 @@ class Limits(Part):
         PipelineSchedule
     )
     memory_headroom_ratio: Annotated[float, Field(ge=0, lt=1)] = 0.05
-    fits_probability: Annotated[float, Field(ge=0.5, lt=1)] | None = None
+    fits_probability: Annotated[float, Field(ge=0.5, lt=1)] | None = 0.95
     solver_seconds: Annotated[float, Field(gt=0, le=86400)] = 20.0
     accepted_gap_ratio: Annotated[float, Field(ge=0, lt=1)] = 0.0
 

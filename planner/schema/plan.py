@@ -136,10 +136,11 @@ class SimulatedStep(Part):
 class Prediction(Part):
     """What a strategy costs: the same whether it was planned or only estimated.
 
-    `fits` compares the p50 peak with the capacity after headroom; `fits_probability` is the chance
-    that the true peak stays under the device's capacity. `simulated` is there for plans and single
-    estimates of up to 256 virtual stages; searches and batches of estimates go by the closed form
-    alone.
+    `fits` compares every stage's p50 peak with its `capacity_bytes`: what the job's headroom
+    leaves, and what it may take to fit with the chance that the job asks for. `fits_probability` is
+    the chance that a true peak stays under what the device holds, that of the stage with the least.
+    `simulated` is there for plans and single estimates of up to 256 virtual stages; searches and
+    batches of estimates go by the closed form alone.
     """
 
     step_seconds: Interval

@@ -7,6 +7,7 @@ import re
 from planner.schema.job import (
     GLOBAL_BATCH_LIMIT,
     Job,
+    Limits,
     Optimizer,
     Precision,
     Stack,
@@ -51,6 +52,7 @@ _STACKS_OF_SHARDING = (
 _TRAINERS = re.compile(r"transformers|trainer|swift|axolotl|factory|unsloth|\btrl\b|\bpeft\b")
 # As rows and frameworks spell them; "mixed" and "true" say where copies in 32 bits are kept, and
 # kinds of 8-bit formats and scales are told apart elsewhere.
+_RAN = Limits(fits_probability=None)  # whether a run fitted is asked, not whether it was likely
 _PRECISIONS = (
     (r"bf16|bfloat16", Precision.BF16),
     (r"fp16|float16|half|16|amp", Precision.FP16),
@@ -104,6 +106,7 @@ def job_of(run: MeasuredRun) -> tuple[Job, tuple[Assumption, ...]]:
         precision=_precision(run, assumptions),
         optimizer=_optimizer(run, assumptions),
         stack=stack,
+        limits=_RAN,
         fused_attention=_fused_attention(run, assumptions),
         fused_loss=_fused_loss(run),
         fused_elementwise=_fused_elementwise(run),

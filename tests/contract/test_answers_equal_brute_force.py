@@ -20,7 +20,7 @@ from planner.schema.cluster import Cluster, NodeGroup
 from planner.schema.job import DegreeLimit
 from planner.space.degrees import enumerate_configurations
 from planner.units import GIB
-from planner.variation import with_cluster, with_limits, with_memory_cap
+from planner.variation import devices, with_cluster, with_limits, with_memory_cap
 from tests.tight_requests import FEW_CHOICES, a_tight_request
 
 SEEDS = range(9)
@@ -50,6 +50,7 @@ def drawn(seed: int) -> Request:
     limits = FEW_CHOICES.model_copy(
         update={
             "zero_stages": tuple(sorted(random.choice(4, size=2, replace=False).tolist())),
+            "fits_probability": (None, 0.95)[seed % 2],
             "micro_batch_size": DegreeLimit(min=1, max=int(random.choice([1, 4]))),
         }
     )
@@ -92,7 +93,10 @@ def test_no_cap_gives_a_plan_that_beats_a_point_of_the_front(seed):
     whole = request.cluster.resolved
     points = [point for point in front.points if point.device_count == whole.device_count]
     for cap in np.linspace(4.0, 24.0, 9) * GIB:
-        found = solved(with_cluster(request, with_memory_cap(whole, float(cap))))
+        capped = whole
+        for device in devices(whole):
+            capped = with_memory_cap(capped, device, float(cap))
+        found = solved(with_cluster(request, capped))
         for point in points if found is not None else ():
             faster = found.step_seconds < point.step_seconds * (1.0 - 1e-9)
             leaner = found.peak_memory_bytes <= (point.memory_cap_bytes or np.inf)

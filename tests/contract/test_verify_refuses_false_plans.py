@@ -115,6 +115,15 @@ def test_what_was_left_open_may_be_anything(true_plan: Plan) -> None:
     verify(with_field(true_plan, "job.given.global_batch_size", None))
 
 
+def test_limits_that_were_left_open_may_be_those_of_another_default() -> None:
+    """Plans of before a chance of fitting was asked for say none, and were given other limits."""
+    model, cluster, job = REQUESTS[0]
+    before = planned(model, cluster, {**job, "limits": {"fits_probability": None}})
+    verify(with_field(before, "job.given.limits", {"solver_seconds": 20.0}))
+    with pytest.raises(VerificationError, match=r"job\.given says limits"):
+        verify(with_field(before, "job.given.limits", {"fits_probability": 0.8}))
+
+
 def test_what_was_given_must_be_a_job(true_plan: Plan) -> None:
     with pytest.raises(VerificationError, match=r"job\.given is no job"):
         verify(with_field(true_plan, "job.given.optimizer", "lion"))

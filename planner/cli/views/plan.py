@@ -11,10 +11,11 @@ from rich.rule import Rule
 from rich.table import Table
 from rich.text import Text
 
+from planner.chance_words import chance_words
 from planner.cli.views.bars import bar
 from planner.comparison import activation_checkpointing, blocks_per_stage, offload, zero_stages
 from planner.objective_words import alternative_words, proof_words, rival_place, value_words
-from planner.schema.job import Objective
+from planner.schema.job import Limits, Objective
 from planner.schema.plan import (
     Certificate,
     Estimate,
@@ -52,7 +53,7 @@ def plan_view(plan: Plan) -> RenderableType:
         "",
         _strategy_table(plan.strategy),
         "",
-        *_prediction(plan.prediction),
+        *_prediction(plan.prediction, plan.job.resolved.limits),
         _certificate_line(plan.certificate),
         *_time_lines(plan),
         *_objective_lines(plan.certificate),
@@ -68,7 +69,7 @@ def estimate_view(estimate: Estimate) -> RenderableType:
         "",
         _strategy_table(estimate.strategy),
         "",
-        *_prediction(estimate.prediction),
+        *_prediction(estimate.prediction, estimate.job.resolved.limits),
     )
 
 
@@ -148,7 +149,7 @@ def _strategy_facts(strategy: Strategy) -> Iterator[tuple[str, str]]:
     yield "offload", offload(strategy)
 
 
-def _prediction(prediction: Prediction) -> Iterator[RenderableType]:
+def _prediction(prediction: Prediction, limits: Limits) -> Iterator[RenderableType]:
     step = prediction.step_seconds
     cost = prediction.cost_per_million_tokens
     price = "" if cost is None else f", ${cost:.3g} per million tokens"
@@ -159,13 +160,20 @@ def _prediction(prediction: Prediction) -> Iterator[RenderableType]:
         f"MFU {prediction.model_flop_utilization:.1%}{price}"
     )
     yield from _simulated(prediction.simulated)
-    verdict = "[green]fits[/]" if prediction.fits else "[bold red]does not fit[/]"
-    yield f"memory {verdict} (chance {prediction.fits_probability:.1%})"
+    yield f"memory {_verdict(prediction)} ({chance_words(prediction, limits)})"
     yield ""
     yield _breakdown_table(prediction.breakdown_seconds)
     yield ""
     yield memory_table(prediction)
     yield ""
+
+
+def _verdict(prediction: Prediction) -> str:
+    """Return whether it fits; what is more likely to fit than not and may not be, is too tight."""
+    if prediction.fits:
+        return "[green]fits[/]"
+    likely = prediction.fits_probability >= 0.5
+    return f"[bold red]{'is too tight' if likely else 'does not fit'}[/]"
 
 
 def _simulated(step: SimulatedStep | None) -> Iterator[str]:

@@ -13,7 +13,7 @@ from planner.planning import plan
 from planner.schema.check import CheckReport
 from planner.schema.plan import Plan
 from planner.schema.strategy import Strategy
-from planner.variation import with_job
+from planner.variation import with_job, with_limits
 from tests.tight_requests import a_tight_request
 
 REQUEST = a_tight_request()
@@ -55,6 +55,21 @@ def test_a_strategy_that_does_not_fit_fails_for_that(planned):
     assert outcomes(report) == {"legal": "passed", "fits": "failed", "not_slower": "passed"}
     assert "stage 0" in report.results[1].detail
     assert report.excesses[0].excess_bytes > 0.0
+
+
+def test_a_strategy_below_the_chance_that_the_job_asks_for_fails_with_both_chances():
+    """It fits with the headroom that is asked for, and might not in truth."""
+    least = with_limits(REQUEST, fits_probability=0.5)
+    tight = plan(least.model, least.cluster, least.job.resolved)
+    assert isinstance(tight, Plan)
+    chance = tight.prediction.fits_probability
+    assert 0.5 < chance < 0.95
+    for asked, outcome in ((0.95, "failed"), (chance - 0.01, "passed")):
+        held = with_limits(REQUEST, fits_probability=asked)
+        fits = check(held, tight.strategy, source="s").results[1]
+        assert (fits.name, fits.outcome) == ("fits", outcome)
+        assert f"chance {chance:.1%}" in fits.detail
+        assert ("95% asked for" in fits.detail) is (outcome == "failed")
 
 
 def slow() -> Strategy:

@@ -105,6 +105,47 @@ def test_headroom_is_cut_no_more_than_it_must_be():
     assert not feasible(with_limits(request, memory_headroom_ratio=needed + 0.01))
 
 
+def test_the_chance_of_fitting_is_lowered_no_more_than_it_must_be():
+    limits = FEW_CHOICES.model_copy(update={"fits_probability": 0.95})
+    request = a_tight_request(cluster=a_tight_cluster(memory_bytes=10.0 * GIB), limits=limits)
+    lowered = offered(request)["job.limits.fits_probability"]
+    needed = lowered.needed
+    assert (lowered.given, feasible(request)) == (0.95, False)
+    assert 0.5 <= needed < 0.95
+    assert feasible(with_limits(request, fits_probability=needed))
+    assert not feasible(with_limits(request, fits_probability=needed + 0.01))
+    assert lowered.description == (f"accept a chance of fitting of {needed:.0%} in place of 95%")
+
+
+def test_a_chance_is_lowered_and_not_lifted_where_it_is_more_than_the_default():
+    limits = FEW_CHOICES.model_copy(update={"fits_probability": 0.999})
+    request = a_tight_request(cluster=a_tight_cluster(memory_bytes=10.0 * GIB), limits=limits)
+    lowered = offered(request)["job.limits.fits_probability"]
+    assert lowered.description.endswith("in place of 99.9%")
+
+
+def test_no_chance_is_lowered_where_none_was_asked_for():
+    assert "job.limits.fits_probability" not in offered(a_tight_request(cluster=SMALL))
+
+
+def test_chance_and_headroom_are_given_up_together_where_neither_is_enough():
+    """What fits at no less than an even chance, with no more than a fifth kept free."""
+    limits = FEW_CHOICES.model_copy(update={"fits_probability": 0.95, "memory_headroom_ratio": 0.3})
+    request = a_tight_request(limits=limits)
+
+    def fits(changed: Request) -> bool:
+        own = changed.job.resolved.limits
+        even = own.fits_probability is not None and own.fits_probability <= 0.5
+        return even and own.memory_headroom_ratio <= 0.2
+
+    found = smallest_relaxations(request, feasible=fits).changes
+    (both,) = [change for change in found if change.field == "request"]
+    assert both.needed == {
+        "job.limits.fits_probability": 0.5,
+        "job.limits.memory_headroom_ratio": 0.2,
+    }
+
+
 def test_a_batch_that_no_degrees_divide_is_moved_to_the_nearest_that_some_do():
     limits = FEW_CHOICES.model_copy(
         update={
@@ -132,7 +173,12 @@ def test_too_many_nodes_for_the_batch_are_made_fewer():
 
 
 def test_host_memory_is_the_least_whole_gibibyte_that_fits():
-    limits = Limits(zero_stages=(1,), activation_checkpointing=("full",), offload=("optimizer",))
+    limits = Limits(
+        zero_stages=(1,),
+        activation_checkpointing=("full",),
+        offload=("optimizer",),
+        solver_seconds=120.0,
+    )
     cluster = a_tight_cluster(memory_bytes=9.0 * GIB, host_memory_bytes=1.0 * GIB)
     request = a_tight_request(cluster=cluster, limits=limits)
     assert not feasible(request)

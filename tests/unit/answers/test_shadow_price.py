@@ -88,14 +88,20 @@ def test_other_kinds_keep_their_memory():
 
 
 def test_a_cap_never_adds_memory():
-    assert with_memory_cap(a_tight_cluster(), 90.0 * GIB).node_groups[0].memory_bytes == 20.0 * GIB
-    assert with_memory_cap(a_tight_cluster(), 9.0 * GIB).node_groups[0].memory_bytes == 9.0 * GIB
+    cluster, device = a_tight_cluster(), "h100-sxm5-80gb"
+    assert with_memory_cap(cluster, device, 90.0 * GIB).node_groups[0].memory_bytes == 20.0 * GIB
+    assert with_memory_cap(cluster, device, 9.0 * GIB).node_groups[0].memory_bytes == 9.0 * GIB
+
+
+def test_a_cap_leaves_other_kinds_their_memory():
+    assert with_memory_cap(a_tight_cluster(), "a100-sxm4-80gb", GIB) == a_tight_cluster()
 
 
 def test_kinds_that_differ_in_memory_alone_stay_apart_under_a_cap():
     group = a_tight_cluster().node_groups[0]
     groups = (group, group.model_copy(update={"name": "small", "memory_bytes": 12.0 * GIB}))
-    capped = with_memory_cap(a_tight_cluster().model_copy(update={"node_groups": groups}), GIB)
+    cluster = a_tight_cluster().model_copy(update={"node_groups": groups})
+    capped = with_memory_cap(cluster, "h100-sxm5-80gb", GIB)
     memory = [one.memory_bytes for one in capped.node_groups]
     assert memory == pytest.approx([GIB, GIB], rel=1e-15)
     assert memory[0] < memory[1]

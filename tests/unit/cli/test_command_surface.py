@@ -23,14 +23,22 @@ SURFACE = {
         "--expert-parallel-degree",
         "--micro-batch-size",
         "--memory-headroom-ratio",
+        "--fits-probability",
         "--solver-seconds",
         "--out",
         "--json",
     },
-    "estimate": JOB_OPTIONS | {"--strategy", "--strategies", "--json"},
+    "estimate": JOB_OPTIONS | {"--strategy", "--strategies", "--fits-probability", "--json"},
     "explain": {"--why-not", "--heatmap", "--axes", "--solver-seconds", "--json"},
     "frontier": JOB_OPTIONS
-    | {"--framework", "--points", "--alternatives", "--solver-seconds", "--json"},
+    | {
+        "--framework",
+        "--points",
+        "--alternatives",
+        "--fits-probability",
+        "--solver-seconds",
+        "--json",
+    },
     "size": JOB_OPTIONS
     | {
         "--framework",
@@ -42,10 +50,12 @@ SURFACE = {
         "--fewest",
         "--devices-per-node",
         "--max-devices",
+        "--fits-probability",
         "--solver-seconds",
         "--json",
     },
-    "check": JOB_OPTIONS | {"--baseline", "--max-slowdown", "--junit", "--json"},
+    "check": JOB_OPTIONS
+    | {"--baseline", "--max-slowdown", "--junit", "--fits-probability", "--json"},
     "compare": {"--json"},
     "export": {"--to", "--out", "--json"},
     "verify": {"--json"},

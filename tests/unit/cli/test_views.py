@@ -196,7 +196,13 @@ def test_infeasible_view_admits_that_nothing_helps():
 
 def test_estimate_that_does_not_fit_says_so():
     estimate = an_estimate(prediction=a_prediction(fits=False, fits_probability=0.01))
-    assert "does not fit (chance 1.0%)" in text_of(estimate_view(estimate))
+    assert "does not fit (chance 1.0%, 95% asked for)" in text_of(estimate_view(estimate))
+
+
+def test_estimate_that_is_likely_to_fit_but_less_than_was_asked_for_is_too_tight():
+    estimate = an_estimate(prediction=a_prediction(fits=False, fits_probability=0.829))
+    text = text_of(estimate_view(estimate))
+    assert "is too tight (chance 82.9%, 95% asked for)" in text
 
 
 def test_square_brackets_in_names_are_text_and_not_markup():

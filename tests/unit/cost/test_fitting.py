@@ -1,31 +1,78 @@
-"""How full a device a plan may fill: the headroom, or the chance of fitting that is asked for."""
+"""How full a device a plan may fill: the headroom, and the chance of fitting that is asked for."""
 
 from __future__ import annotations
 
 import pytest
 
-from planner.cost.fitting import capacity_ratio
+from planner.cost.fitting import Room, room
 from planner.errors import DocumentError
-from planner.planning import plan, resolved_cluster, resolved_model
+from planner.hardware import device_profile
+from planner.planning import estimate, plan, resolved_cluster, resolved_model
 from planner.schema.job import Job, Limits
 from planner.schema.plan import Plan
+from planner.units import GIB
 from tests.builders import a_job
+
+H100 = device_profile("h100-sxm5-80gb")
+DEVICE_BYTES = 80.0 * GIB
+
+
+def a_room(limits: Limits) -> Room:
+    return room(H100, a_job(limits=limits))
+
+
+def test_a_job_asks_for_a_chance_of_95_percent_unless_told_otherwise() -> None:
+    assert Job.from_fields({}, source="job").limits.fits_probability == 0.95
+
+
+def test_a_document_may_ask_for_no_chance() -> None:
+    fields = {"limits": {"fits_probability": None}}
+    assert Job.from_fields(fields, source="job").limits.fits_probability is None
 
 
 def test_the_headroom_alone_where_no_chance_is_asked_for() -> None:
-    job = a_job(limits=Limits(memory_headroom_ratio=0.1))
-    assert capacity_ratio(job) == pytest.approx(0.9)
+    own = a_room(Limits(memory_headroom_ratio=0.1, fits_probability=None))
+    assert own.capacity_bytes(DEVICE_BYTES) == pytest.approx(72.0 * GIB)
 
 
-def test_a_likely_fit_takes_more_room_than_the_headroom() -> None:
-    """exp(-1.645 x 0.134) = 0.802, where the headroom leaves 0.95."""
-    job = a_job(limits=Limits(fits_probability=0.95))
-    assert capacity_ratio(job) == pytest.approx(0.80219, abs=1e-5)
+def test_an_even_chance_takes_no_more_room_than_the_headroom() -> None:
+    own = a_room(Limits(memory_headroom_ratio=0.05, fits_probability=0.5))
+    assert own.capacity_bytes(DEVICE_BYTES) == pytest.approx(76.0 * GIB)
 
 
-def test_a_wide_headroom_binds_before_an_even_chance() -> None:
-    job = a_job(limits=Limits(memory_headroom_ratio=0.1, fits_probability=0.5))
-    assert capacity_ratio(job) == pytest.approx(0.9)
+def test_a_wide_headroom_binds_before_a_likely_fit() -> None:
+    own = a_room(Limits(memory_headroom_ratio=0.5, fits_probability=0.95))
+    assert own.capacity_bytes(DEVICE_BYTES) == pytest.approx(40.0 * GIB)
+
+
+def test_a_likely_fit_leaves_room_for_the_error_and_counts_on_slack_given_back() -> None:
+    """exp(-1.64485 x 0.134) = 0.802190; k = 1.1 / 1.018 = 1.080550.
+
+    2 + 1.080550 x (0.802190 x 80 - 2) = 69.183 GiB where the runtime takes 2 GiB.
+    """
+    likely = a_room(Limits(fits_probability=0.95)).likely_ratio
+    own = Room(kept_ratio=0.95, likely_ratio=likely, runtime_bytes=2.0 * GIB, slack_ratio=0.1)
+    assert likely == pytest.approx(0.802190, abs=1e-6)
+    assert own.capacity_bytes(DEVICE_BYTES) / GIB == pytest.approx(69.183, abs=1e-3)
+
+
+def test_an_allocator_that_gives_all_its_slack_back_leaves_the_bare_quantile() -> None:
+    own = Room(kept_ratio=1.0, likely_ratio=0.8, runtime_bytes=2.0 * GIB, slack_ratio=0.0)
+    assert own.capacity_bytes(DEVICE_BYTES) == pytest.approx(64.0 * GIB)
+
+
+def test_a_device_that_its_runtime_fills_has_no_room() -> None:
+    own = Room(kept_ratio=0.95, likely_ratio=0.8, runtime_bytes=20.0 * GIB, slack_ratio=0.1)
+    assert own.capacity_bytes(1.0 * GIB) == 0.0
+
+
+@pytest.mark.parametrize("chance", [None, 0.5, 0.8, 0.95, 0.999])
+@pytest.mark.parametrize("headroom", [0.0, 0.05, 0.3])
+def test_the_device_of_a_capacity_has_that_capacity(chance: float | None, headroom: float) -> None:
+    own = a_room(Limits(memory_headroom_ratio=headroom, fits_probability=chance))
+    for capacity in (4.0 * GIB, 40.0 * GIB, 400.0 * GIB):
+        memory = own.device_bytes(capacity)
+        assert own.capacity_bytes(memory) == pytest.approx(capacity, rel=1e-12)
 
 
 def test_a_plan_fits_with_the_chance_that_was_asked_for() -> None:
@@ -34,6 +81,18 @@ def test_a_plan_fits_with_the_chance_that_was_asked_for() -> None:
     found = plan(resolved_model("llama-3-8b"), resolved_cluster("8xh100-sxm5-80gb"), job)
     assert isinstance(found, Plan)
     assert found.prediction.fits_probability >= 0.99
+
+
+def test_a_strategy_below_the_chance_does_not_fit_and_above_it_does() -> None:
+    """75.13 GiB of the 79.09 that the device has: a chance of 82.9%."""
+    asked = {"global_batch_size": 512, "sequence_length": 4096}
+    named = resolved_model("llama-3-8b"), resolved_cluster("8xh100-sxm5-80gb")
+    even = plan(*named, Job(**asked, limits=Limits(fits_probability=0.5)))
+    assert isinstance(even, Plan)
+    assert even.prediction.fits_probability == pytest.approx(0.829, abs=5e-4)
+    for chance, fits in ((0.82, True), (0.84, False)):
+        job = Job(**asked, limits=Limits(fits_probability=chance))
+        assert estimate(*named, job, even.strategy).prediction.fits is fits
 
 
 def test_certainty_is_refused() -> None:

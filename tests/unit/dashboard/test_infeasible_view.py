@@ -83,6 +83,13 @@ def test_more_instances_of_a_cloud_are_filled_in():
     assert form_of(change, cluster=cluster)["cluster_short"] == "4xp4d.24xlarge"
 
 
+def test_a_lower_chance_and_less_headroom_are_filled_in_as_percentages():
+    chance = a_relaxation(field="job.limits.fits_probability", given=0.95, needed=0.83)
+    headroom = a_relaxation(field="job.limits.memory_headroom_ratio", given=0.1, needed=0.07)
+    assert form_of(chance)["fits_percent"] == "83"
+    assert form_of(headroom)["memory_headroom_percent"] == "7"
+
+
 def test_lifted_limit_is_emptied():
     change = a_relaxation(
         field="job.limits.tensor_parallel_degree",

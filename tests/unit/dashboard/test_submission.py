@@ -72,6 +72,7 @@ def test_job_fields_are_read():
             tensor_parallel_max="4",
             pipeline_parallel_min="2",
             memory_headroom_percent="10",
+            fits_percent="80",
             solver_seconds="2.5",
         )
     ).request.job
@@ -80,6 +81,7 @@ def test_job_fields_are_read():
     assert job.limits.tensor_parallel_degree == DegreeLimit(min=1, max=4)
     assert job.limits.pipeline_parallel_degree == DegreeLimit(min=2)
     assert job.limits.memory_headroom_ratio == pytest.approx(0.1)
+    assert job.limits.fits_probability == pytest.approx(0.8)
     assert job.limits.solver_seconds == 2.5
 
 
@@ -191,6 +193,9 @@ def test_what_is_missing_is_asked_for(changes, field):
         ("memory_headroom_percent", "100"),
         ("memory_headroom_percent", "some"),
         ("memory_headroom_percent", "inf"),
+        ("fits_percent", "100"),
+        ("fits_percent", "49"),
+        ("fits_percent", "sure"),
     ],
 )
 def test_bad_number_is_told_at_its_field(field, value):
@@ -248,6 +253,13 @@ def test_form_is_filled_with_what_an_answer_was_asked_for():
     assert (values["global_batch_size"], values["sequence_length"]) == ("16", "128")
     assert (values["pipeline_parallel_min"], values["pipeline_parallel_max"]) == ("2", "8")
     assert values["tensor_parallel_max"] == ""
+
+
+@pytest.mark.parametrize(("chance", "percentage"), [(None, "50"), (0.8, "80"), (0.999, "99.9")])
+def test_the_chance_of_an_answer_is_filled_in_and_none_is_an_even_one(chance, percentage):
+    job = a_job(limits=Limits(fits_probability=chance))
+    given = ResolvedJob(given=job.model_dump(mode="json"), resolved=job, digest=job.digest())
+    assert values_of(a_plan(job=given))["fits_percent"] == percentage
 
 
 def test_documents_of_an_answer_are_pasted_back():
