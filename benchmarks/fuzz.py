@@ -129,18 +129,18 @@ def _unclear(error: InputError) -> str:
 
 @contextmanager
 def _limit(seconds: float) -> Iterator[None]:
-    """Raise `TooSlowError` in the block after `seconds`, where the system can."""
+    """Raise `TooSlowError` in the block after `seconds` of this process, whatever others do."""
 
     def ring(_: int, frame: FrameType | None) -> None:  # noqa: ARG001
         raise TooSlowError
 
-    before = signal.signal(signal.SIGALRM, ring)
-    signal.setitimer(signal.ITIMER_REAL, seconds)
+    before = signal.signal(signal.SIGPROF, ring)
+    signal.setitimer(signal.ITIMER_PROF, seconds)
     try:
         yield
     finally:
-        signal.setitimer(signal.ITIMER_REAL, 0.0)
-        signal.signal(signal.SIGALRM, before)
+        signal.setitimer(signal.ITIMER_PROF, 0.0)
+        signal.signal(signal.SIGPROF, before)
 
 
 def main() -> int:

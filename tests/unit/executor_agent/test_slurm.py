@@ -16,6 +16,7 @@ from executor.agent.processes import kill_all, tagged
 from executor.agent.run_folder import Command, RunFolder, machine_seconds
 from executor.agent.slurm import FIRST_HOST, SlurmLaunching
 from executor.agent.slurm_rows import RowMerger
+from planner.schema.agent import Intervals
 from planner.schema.lease import Lease
 from tests.unit.executor_agent.leases import a_folder, a_lease
 
@@ -42,8 +43,15 @@ def tag(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     kill_all(name)
 
 
-def two_nodes() -> Lease:
-    return a_lease(node_count=2, node_span=2, ranks=(0, 1, 2, 3))
+def two_nodes(*, give_up_seconds: float = 600) -> Lease:
+    intervals = Intervals(
+        poll_seconds=1,
+        heartbeat_seconds=0.5,
+        flush_seconds=0.1,
+        lease_seconds=1.5 * give_up_seconds,
+        give_up_seconds=give_up_seconds,
+    )
+    return a_lease(node_count=2, node_span=2, ranks=(0, 1, 2, 3), intervals=intervals)
 
 
 def a_command(seconds: float) -> Command:
@@ -51,8 +59,11 @@ def a_command(seconds: float) -> Command:
     return Command(argv=argv, directory="/", environment={}, grace_seconds=0.5)
 
 
-def submitted(folder: RunFolder, tag: str, *, seconds: float) -> SlurmLaunching:
-    launching = SlurmLaunching(folder, two_nodes(), Slurm(nodes=2, poll_seconds=0.1), tag=tag)
+def submitted(
+    folder: RunFolder, tag: str, *, seconds: float, give_up_seconds: float = 600
+) -> SlurmLaunching:
+    lease = two_nodes(give_up_seconds=give_up_seconds)
+    launching = SlurmLaunching(folder, lease, Slurm(nodes=2, poll_seconds=0.1), tag=tag)
     folder.write_until(machine_seconds() + 600)
     launching.start([a_command(seconds), a_command(seconds)])
     return launching
@@ -105,7 +116,7 @@ def test_an_agent_that_starts_again_finds_the_job_by_its_name(tmp_path: Path, ta
 def test_a_job_that_hears_nothing_for_too_long_ends_itself(tmp_path: Path, tag: str) -> None:
     """The agent is gone: nothing writes `until` any more."""
     folder = a_folder(tmp_path)
-    launching = submitted(folder, tag, seconds=600)
+    launching = submitted(folder, tag, seconds=600, give_up_seconds=5)
     task = folder.path / "task.json"
     assert json.loads(task.read_text())["silence_seconds"] == 2.0
     wait_until(launching.ending)
