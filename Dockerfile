@@ -3,6 +3,7 @@ FROM python:3.11-slim
 
 WORKDIR /opt/meshwright
 COPY pyproject.toml README.md LICENSE constraints.txt ./
+COPY meshwright meshwright
 COPY planner planner
 COPY api api
 COPY executor executor

@@ -70,7 +70,7 @@ test-fuzz: $(DEVELOPMENT)  ## send the service generated requests by the thousan
 
 test-wheel: $(DEVELOPMENT)  ## build the wheel, install it into a clean environment, plan with it
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check 'hatchling>=1.27'
-	$(BIN)/python tests/wheel/smoke.py
+	$(BIN)/python -m tests.wheel.smoke
 
 check: format lint types imports  ## what every change must pass, in under three minutes
 	$(BIN)/python -m pytest tests/unit tests/golden tests/contract --numprocesses 2 \

@@ -8,6 +8,11 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 
+from planner.extras import exit_without_extras
+
+if __name__ == "__main__":
+    exit_without_extras("api")
+
 from api.audit_command import main as audit
 from api.keys_command import main as keys
 from api.migrate import main as upgrade

@@ -5,6 +5,11 @@ from __future__ import annotations
 import json
 import sys
 
+from planner.extras import exit_without_extras
+
+if __name__ == "__main__":
+    exit_without_extras("api.openapi")
+
 from api.app import create_app
 from api.settings import Settings
 

@@ -8,12 +8,12 @@ from itertools import islice
 
 import torch
 
-import executor  # Meshwright
+import meshwright  # Meshwright
 from executor.data import corpus_batches
 from executor.losses import next_token_loss
 from executor.models.decoder import Decoder
 
-session = executor.start()  # Meshwright
+session = meshwright.start()  # Meshwright
 graph, job = session.plan.model.resolved, session.plan.job.resolved
 trainer = session.parallelize(  # Meshwright
     lambda: Decoder(graph),

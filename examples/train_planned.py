@@ -13,7 +13,7 @@ from torch import nn
 from torch.nn import functional
 from torch.utils.data import DataLoader, TensorDataset
 
-import executor  # Meshwright
+import meshwright  # Meshwright
 
 VOCABULARY, WIDTH, HEADS, BLOCKS, LENGTH, BATCH, STEPS = 64, 32, 4, 4, 16, 8, 5
 
@@ -79,9 +79,9 @@ def traceable() -> tuple[type[Words], tuple[torch.Tensor]]:
 
 def main() -> None:
     """Train and print the loss of each step."""
-    session = executor.start()  # Meshwright
-    parts = executor.Declaration(embedding="embed", blocks="blocks", final_norm="norm", head="head")
-    trainer = session.parallelize(Words, loss_function, optimizer_function, declaration=parts)
+    session = meshwright.start()  # Meshwright
+    own = meshwright.Declaration(embedding="embed", blocks="blocks", final_norm="norm", head="head")
+    trainer = session.parallelize(Words, loss_function, optimizer_function, declaration=own)
     for step, (inputs, targets) in enumerate(session.shard(loader())):  # Meshwright
         loss = trainer.step(inputs, targets).loss  # Meshwright
         if torch.distributed.get_rank() == 0:  # Meshwright

@@ -21,6 +21,11 @@ from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from planner.extras import exit_without_extras
+
+if __name__ == "__main__":
+    exit_without_extras("executor.launcher")
+
 import torch
 from torch.distributed.elastic.multiprocessing.api import SignalException
 from torch.distributed.elastic.multiprocessing.errors import ChildFailedError

@@ -17,6 +17,11 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
+from planner.extras import exit_without_extras
+
+if __name__ == "__main__":
+    exit_without_extras("executor.profiler")
+
 import torch
 from torch.multiprocessing.spawn import ProcessException, spawn
 

@@ -128,10 +128,10 @@ def _outcome(rank: int) -> RankOutcome:
     session = started()
     if session is None:
         raise LaunchError(
-            "ended without executor.start()",
+            "ended without meshwright.start()",
             field="script",
             value=sys.argv[0],
-            remedy="call executor.start() and train with session.parallelize()",
+            remedy="call meshwright.start() and train with session.parallelize()",
         )
     losses = _losses(session)
     # A script may have ended its process group, as scripts do.

@@ -3,7 +3,7 @@
     python -m executor.trace_command FILE.py:FUNCTION [--blocks PATH] [--name NAME]
         [--out FILE] [--json]
 
-FUNCTION takes nothing and returns what `executor.trace` takes: `build_model`, and a tuple of
+FUNCTION takes nothing and returns what `meshwright.trace` takes: `build_model`, and a tuple of
 example inputs. Exit status: 0 traced, 1 not, 2 usage.
 """
 
@@ -17,6 +17,11 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import Any
+
+from planner.extras import exit_without_extras
+
+if __name__ == "__main__":
+    exit_without_extras("executor.trace_command")
 
 from executor.errors import LaunchError
 from executor.tracing import Trace, traced

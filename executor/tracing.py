@@ -1,6 +1,6 @@
 """Tracing: any module becomes a model graph that the planner takes.
 
-    graph = executor.trace(build_model, (tokens,))
+    graph = meshwright.trace(build_model, (tokens,))
 
 The module is built and run forward once on fake tensors, which have shapes and no storage: models
 larger than the machine are traced in seconds. Parameters, FLOPs and bytes kept for backward are

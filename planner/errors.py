@@ -4,7 +4,8 @@ MeshwrightError
 ├── InputError            what the user gave is wrong; the user can mend it
 │   ├── DocumentError     a file or request body cannot be read as the document it should be
 │   ├── UnsupportedModelError   the model is well-formed, but of a kind we cannot price
-│   └── IllegalStrategyError    a strategy breaks a rule of the model, cluster or stack
+│   ├── IllegalStrategyError    a strategy breaks a rule of the model, cluster or stack
+│   └── MissingExtraError       what was asked for needs an extra that is not installed
 ├── SolverError           the solver died or answered nonsense
 └── VerificationError     a plan does not survive its own recomputation (a bug of ours)
 """
@@ -76,6 +77,10 @@ class UnsupportedModelError(InputError):
 
 class IllegalStrategyError(InputError):
     """A strategy breaks a rule of the model, the cluster or the software stack."""
+
+
+class MissingExtraError(InputError, ImportError):
+    """What was asked for needs an extra of the distribution that is not installed."""
 
 
 class SolverError(MeshwrightError):

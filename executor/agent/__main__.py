@@ -12,6 +12,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from urllib.parse import urlsplit
 
+from planner.extras import exit_without_extras
+
+if __name__ == "__main__":
+    exit_without_extras("executor.agent")
+
 from executor.agent.commands import check_template
 from executor.agent.configuration import STARTER, AgentConfiguration, read_configuration
 from executor.agent.enrolment import Credentials, enrol, read_credentials

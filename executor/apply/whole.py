@@ -47,7 +47,7 @@ def check_whole(model: nn.Module, strategy: Strategy) -> None:
                 f"needs to know the parts of the model, and {kind} declares none",
                 field=f"strategy.{field}",
                 value=getattr(strategy, field),
-                remedy="pass declaration=executor.Declaration(blocks=...) to parallelize(), or "
+                remedy="pass declaration=meshwright.Declaration(blocks=...) to parallelize(), or "
                 f"plan with {field} limited to 1",
             )
     for stage in strategy.stages or ():
@@ -57,7 +57,7 @@ def check_whole(model: nn.Module, strategy: Strategy) -> None:
                     f"needs to know the parts of the model, and {kind} declares none",
                     field=f"strategy.stages.{stage.stage}.layers.{index}.offload",
                     value=[Offload(item).value for item in group.offload],
-                    remedy="pass declaration=executor.Declaration(blocks=...) to parallelize(), "
+                    remedy="pass declaration=meshwright.Declaration(blocks=...) to parallelize(), "
                     "or plan with limits.offload []",
                 )
 
@@ -109,7 +109,7 @@ def whole_statements(model: nn.Module, strategy: Strategy) -> Iterator[str]:
     for mode in sorted(modes):
         yield (
             f"activation checkpointing {mode.value} was not applied: {kind} declares no blocks; "
-            "pass declaration=executor.Declaration(blocks=...) to parallelize()"
+            "pass declaration=meshwright.Declaration(blocks=...) to parallelize()"
         )
 
 

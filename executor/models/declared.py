@@ -85,7 +85,7 @@ def declared(model: nn.Module) -> Known:
         "declares no sharding",
         field="build_model",
         value=type(model).__qualname__,
-        remedy="pass declaration=executor.Declaration(...) to parallelize(), or build "
+        remedy="pass declaration=meshwright.Declaration(...) to parallelize(), or build "
         f"executor.models.decoder.Decoder or one of {', '.join(HUGGING_FACE_CLASSES)}",
     )
 

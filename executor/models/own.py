@@ -1,6 +1,6 @@
 """Own: a script's own module, and the short declaration that lets a plan's techniques at it.
 
-    executor.Declaration(
+    meshwright.Declaration(
         embedding="embed", blocks="layers", final_norm="norm", head="head",   # for pipelines
         column=("attention.query", "mlp.up"), row=("attention.out", "mlp.down"),  # for tensor
         norms=("norm1", "norm2"), head_count=8,                               # parallelism

@@ -39,13 +39,13 @@ def enrol(
     arguments = ["enrol", "--server", server, "--token", token]
     if name is not None:
         arguments += ["--name", name]
-    become_module("executor.agent", [*arguments, *_configuration(config)])
+    become_module("executor.agent", [*arguments, *_configuration(config)], command="agent enrol")
 
 
 @agent.command("run")
 def run(config: ConfigurationOption = None) -> None:
     """Take runs from the server, one after the other, until stopped."""
-    become_module("executor.agent", ["run", *_configuration(config)])
+    become_module("executor.agent", ["run", *_configuration(config)], command="agent run")
 
 
 def _configuration(path: Path | None) -> list[str]:

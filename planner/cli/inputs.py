@@ -23,11 +23,9 @@ def read_resolved_model(reference: str) -> ResolvedModel:
     Raises:
         InputError: if there is no such model or file, or its content is bad.
     """
-    from planner.importers.models import read_model
-    from planner.resolution import model_document
+    from planner.references import read_model
 
-    given, graph = read_model(reference)
-    return model_document(given, graph)
+    return read_model(reference)
 
 
 def read_resolved_cluster(reference: str) -> ResolvedCluster:
@@ -36,13 +34,12 @@ def read_resolved_cluster(reference: str) -> ResolvedCluster:
     Raises:
         InputError: if the form or the file's content is bad.
     """
-    from planner.importers.clusters import read_cluster
-    from planner.resolution import cluster_document
+    from planner.references import read_cluster
 
-    given, cluster, notes = read_cluster(reference)
-    for note in notes:
+    cluster = read_cluster(reference)
+    for note in cluster.assumptions:
         typer.echo(f"{Path(reference).name}: {note}", err=True)
-    return cluster_document(given, cluster, notes)
+    return cluster
 
 
 def read_plan(path: Path) -> Plan:

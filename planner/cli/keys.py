@@ -86,9 +86,11 @@ def audit(
     if cursor is not None:
         arguments.append(f"--cursor={cursor}")  # it may begin with a dash
     set_environment(MESHWRIGHT_DATABASE_URL=database_url)
-    become_module("api", ["audit", *arguments, *(["--json"] if json else [])])
+    words = ["audit", *arguments, *(["--json"] if json else [])]
+    become_module("api", words, command="audit")
 
 
 def _become_command(arguments: list[str], database_url: str | None, *, as_json: bool) -> None:
     set_environment(MESHWRIGHT_DATABASE_URL=database_url)
-    become_module("api", ["keys", *arguments, *(["--json"] if as_json else [])])
+    words = ["keys", *arguments, *(["--json"] if as_json else [])]
+    become_module("api", words, command=f"keys {arguments[0]}")

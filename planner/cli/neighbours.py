@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from importlib import metadata
 
-OWN_PACKAGES = frozenset({"planner", "api", "executor", "profiles", "migrations"})
+OWN_PACKAGES = frozenset({"meshwright", "planner", "api", "executor", "profiles", "migrations"})
 _OWN_NAME = "meshwright"
 
 

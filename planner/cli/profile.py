@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import subprocess
 import sys
 import tempfile
@@ -13,6 +12,7 @@ import typer
 
 from planner.cli.options import JsonOption
 from planner.errors import InputError
+from planner.extras import check_extras
 
 if TYPE_CHECKING:
     from planner.schema.cluster import Cluster
@@ -60,16 +60,11 @@ def measured_figures(*, ranks: int | None, device: str | None, seconds: float) -
     """Return what the executor measures in a process of its own, which says how far it is.
 
     Raises:
-        InputError: if torch is missing, or the machine cannot be measured.
+        InputError: if the executor is not installed, or the machine cannot be measured.
     """
     from planner.schema.figures import MachineFigures
 
-    if importlib.util.find_spec("torch") is None:
-        raise InputError(
-            "needs torch, which is not installed",
-            field="meshwright profile",
-            remedy="pip install 'meshwright[executor]'",
-        )
+    check_extras("meshwright profile", "executor.profiler")
     with tempfile.TemporaryDirectory(prefix="meshwright-profile-") as directory:
         path = Path(directory) / "figures.json"
         words = [sys.executable, "-m", "executor.profiler", "--out", str(path)]

@@ -6,7 +6,6 @@ exit codes pass through.
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import sys
 from collections.abc import Sequence
@@ -17,7 +16,7 @@ import typer
 
 from planner.cli.inputs import read_plan
 from planner.cli.options import PlanArgument
-from planner.errors import InputError
+from planner.extras import check_extras
 
 
 def run(
@@ -46,7 +45,9 @@ def run(
     arguments = launcher_arguments(plan, script, steps, report)
     if device is not None:
         arguments = ["--device", device, *arguments]
-    become_module("executor.launcher", ["--json", *arguments] if as_json else arguments)
+    become_module(
+        "executor.launcher", ["--json", *arguments] if as_json else arguments, command="run"
+    )
 
 
 def launcher_arguments(
@@ -63,26 +64,13 @@ def launcher_arguments(
     return arguments
 
 
-_EXTRA_OF = {
-    "executor.agent": ("httpx", "executor"),
-    "executor": ("torch", "executor"),
-    "api": ("fastapi", "service"),
-}
-
-
-def become_module(module: str, arguments: Sequence[str]) -> Never:
-    """Replace this process by `python -m module arguments`.
+def become_module(module: str, arguments: Sequence[str], *, command: str) -> Never:
+    """Replace this process, `meshwright command`, by `python -m module arguments`.
 
     Raises:
-        InputError: if what the module needs is not installed.
+        MissingExtraError: if the module's extra is not installed.
     """
-    library, extra = _EXTRA_OF.get(module) or _EXTRA_OF[module.partition(".")[0]]
-    if importlib.util.find_spec(library) is None:
-        raise InputError(
-            f"needs {library}, which is not installed",
-            field=f"python -m {module}",
-            remedy=f"pip install 'meshwright[{extra}]'",
-        )
+    check_extras(f"meshwright {command}", module)
     sys.stdout.flush()
     sys.stderr.flush()
     # A folder called api that happens to lie in the current one is not the service.

@@ -38,7 +38,7 @@ def serve(
         MESHWRIGHT_DATABASE_URL=database_url,
         MESHWRIGHT_LOG_FORMAT="json" if as_json else None,
     )
-    become_module("api", [])
+    become_module("api", [], command="serve")
 
 
 @database.callback()
@@ -50,7 +50,7 @@ def _database() -> None:
 def upgrade(database_url: DatabaseOption = None) -> None:
     """Bring the database to the newest schema."""
     set_environment(MESHWRIGHT_DATABASE_URL=database_url)
-    become_module("api", ["upgrade"])
+    become_module("api", ["upgrade"], command="db upgrade")
 
 
 def set_environment(**values: str | None) -> None:

@@ -41,4 +41,5 @@ def trace(
     for option, value in (("--out", out), ("--blocks", blocks), ("--name", name)):
         if value is not None:
             arguments += [option, str(value)]
-    become_module("executor.trace_command", ["--json", *arguments] if as_json else arguments)
+    words = ["--json", *arguments] if as_json else arguments
+    become_module("executor.trace_command", words, command="trace")

@@ -28,7 +28,7 @@ def export_slurm(plan: Plan, target: str) -> Export:
 #SBATCH --gpus-per-node={place.devices_per_node}
 #SBATCH --exclusive
 #SBATCH --output=%x-%j.log
-# sbatch slurm.sh train.py ARGUMENTS...; the script calls executor.start(). Add your partition,
+# sbatch slurm.sh train.py ARGUMENTS...; the script calls meshwright.start(). Add your partition,
 # account and time limit.
 set -euo pipefail
 export MESHWRIGHT_PLAN="$SLURM_SUBMIT_DIR/{PLAN_FILE}"

@@ -1,6 +1,6 @@
 """torchrun: the command that starts a plan's ranks on every node.
 
-The plan itself goes along: `executor.launcher` and `executor.start()` apply all of it, so that
+The plan itself goes along: `executor.launcher` and `meshwright.start()` apply all of it, so that
 nothing is lost. The rendezvous is static, since torchrun's c10d rendezvous ignores `--node-rank`
 and could hand tensor-parallel neighbours to different nodes.
 
@@ -45,7 +45,7 @@ def export_torchrun(plan: Plan, target: str) -> Export:
     several = placement(plan).node_count > 1
     lines = [
         "#!/usr/bin/env bash",
-        f"# Plan {plan.id}: run this on every node, with a script that calls executor.start().",
+        f"# Plan {plan.id}: run this on every node, with a script that calls meshwright.start().",
         "set -euo pipefail",
     ]
     if several:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import platform
 from collections.abc import Iterator
+from importlib.util import find_spec
 from pathlib import Path
 from types import ModuleType
 from typing import Any, cast
@@ -72,7 +73,7 @@ def _of_cores(name: str) -> Discovered:
         host_memory_bytes=memory,
     )
     found = (
-        f"no GPU by NVML: {cores} CPU ranks, one for each core that this process may use, with "
+        f"{_no_gpu()}: {cores} CPU ranks, one for each core that this process may use, with "
         f"{memory / 2**30:.1f} GiB together on {_numa_count()} NUMA nodes"
     )
     speed = (
@@ -80,6 +81,13 @@ def _of_cores(name: str) -> Discovered:
         "profile` measures this one"
     )
     return Discovered(cluster=Cluster(name=name, node_groups=(group,)), notes=(found, speed))
+
+
+def _no_gpu() -> str:
+    """Return why there are no GPUs: NVML shows none, or nothing is installed that asks it."""
+    if find_spec("pynvml") is not None:
+        return "no GPU by NVML"
+    return "GPUs were not looked for, which takes `pip install 'meshwright[executor]'`"
 
 
 def _nvml() -> ModuleType | None:

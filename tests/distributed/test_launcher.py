@@ -196,7 +196,7 @@ def test_a_killed_rank_is_named_with_its_signal(tmp_path: Path) -> None:
 def test_a_script_that_never_starts_the_executor_is_told_so(tmp_path: Path) -> None:
     result, _ = _launch(tmp_path, cpu_plan(), "--", _script(tmp_path, "print('hello')\n"))
     assert result.returncode == 1
-    assert "ended without executor.start()" in result.stderr
+    assert "ended without meshwright.start()" in result.stderr
     assert "Traceback" not in result.stderr
 
 
@@ -304,8 +304,8 @@ for inputs, targets in session.shard([(tokens, tokens)]):
 """
 
 RAISES = """
-import executor
-session = executor.start()
+import meshwright
+session = meshwright.start()
 if session.mesh.data_index == 1:
     raise ValueError("the shard is empty")
 import torch
@@ -314,8 +314,8 @@ torch.distributed.barrier()
 
 DIES = """
 import os, signal
-import executor
-session = executor.start()
+import meshwright
+session = meshwright.start()
 if session.mesh.data_index == 1:
     os.kill(os.getpid(), signal.SIGKILL)
 import torch

@@ -1,6 +1,6 @@
 """The wheel, as a user meets it: built, looked into, installed into a clean environment, used.
 
-    python tests/wheel/smoke.py [--keep FOLDER]
+    python -m tests.wheel.smoke [--keep FOLDER]
 
 Needs the network, or whatever pip is configured with, for the runtime's dependencies. Prints one
 line a step and ends with status 0, or with the first thing that does not hold.
@@ -17,19 +17,27 @@ import tempfile
 import time
 import venv
 import zipfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from email.parser import Parser
 from pathlib import Path
 
+from tests.calibration_rows import TRUTH, measured_fields
+from tests.command_walk import ALONE, MODULES, NEEDY
+
 ROOT = Path(__file__).parents[2]
-PACKAGES = {"planner", "api", "executor", "profiles", "migrations"}
+PACKAGES = {"meshwright", "planner", "api", "executor", "profiles", "migrations"}
+PLAN = ["plan", "llama-3-8b", "8xh100-sxm5-80gb", "--global-batch-size", "64"]
 USE = """
-from planner.planning import plan, resolved_cluster, resolved_model
-from planner.schema.job import Job
-job = Job(global_batch_size=64, sequence_length=4096)
-answer = plan(resolved_model("llama-3-8b"), resolved_cluster("8xh100-sxm5-80gb"), job)
-assert answer.certificate.gap_ratio == 0, answer.certificate
 import sys
+import meshwright
+assert not {"numpy", "pydantic", "planner.planning"} & set(sys.modules), sys.modules
+job = meshwright.Job(global_batch_size=64, sequence_length=4096)
+model, cluster = meshwright.read_model("llama-3-8b"), meshwright.read_cluster("8xh100-sxm5-80gb")
+answer = meshwright.plan(model, cluster, job)
+assert answer.certificate.gap_ratio == 0, answer.certificate
+from planner.planning import plan, resolved_cluster, resolved_model
+again = plan(resolved_model("llama-3-8b"), resolved_cluster("8xh100-sxm5-80gb"), job)
+assert again.strategy == answer.strategy
 heavy = {"torch", "fastapi", "sqlalchemy"} & set(sys.modules)
 assert not heavy, heavy
 """
@@ -59,6 +67,8 @@ def _steps(home: Path) -> None:
     _check_beside_others(python)
     _check_used(python, home)
     _say(started, "planned from another folder, by command and from Python")
+    _check_extras_named(python, home)
+    _say(started, "named the extra that each other command and entry point needs")
     _check_overwritten(python)
     _say(started, "named the neighbour that overwrote a module")
 
@@ -82,6 +92,7 @@ def _check_content(wheel: Path) -> None:
     for data in (
         "profiles/devices/h100-sxm5-80gb.yaml",
         "profiles/models/llama-3-8b.json",
+        "meshwright/py.typed",
         "planner/py.typed",
     ):
         _require(data in names, f"{data} is missing")
@@ -121,10 +132,32 @@ def _check_used(python: Path, home: Path) -> None:
     for package in ("api", "migrations", "profiles"):
         (elsewhere / package).mkdir(parents=True, exist_ok=True)
         (elsewhere / package / "__init__.py").write_text("raise ImportError('not ours')\n")
+    lines = map(json.dumps, measured_fields(TRUTH, noise=0.03))
+    (elsewhere / "runs.jsonl").write_text("\n".join(lines), encoding="utf-8")
     command = str(python.parent / "meshwright")
-    for arguments in _commands():
+    for arguments in (["--version"], ["--help"], *([name, *rest] for name, rest in ALONE.items())):
         _require(bool(_run([command, *arguments], cwd=elsewhere)), f"{arguments} says nothing")
+    _run([str(python), "-P", "-m", "meshwright", *PLAN], cwd=elsewhere)
     _run([str(python), "-P", "-c", USE], cwd=elsewhere)
+
+
+def _check_extras_named(python: Path, home: Path) -> None:
+    """Raise unless every command and entry point that needs an extra ends with one line on it."""
+    folder = home / "without-extras"
+    folder.mkdir(exist_ok=True)
+    command = str(python.parent / "meshwright")
+    _run([command, *PLAN, "--out", "plan.json"], cwd=folder)
+    calls = [
+        ([command, *name.split(), *words], f"meshwright {name}: {said}")
+        for name, (words, said) in NEEDY.items()
+    ]
+    calls += [
+        ([str(python), "-m", name], f"python -m {name}: {said}") for name, said in MODULES.items()
+    ]
+    for words, said in calls:
+        done = subprocess.run(words, cwd=folder, capture_output=True, text=True, check=False)
+        ended = (done.returncode, done.stdout, done.stderr)
+        _require(ended == (1, "", f"error: {said}\n"), f"{' '.join(words)}: {ended}")
 
 
 def _check_overwritten(python: Path) -> None:
@@ -146,21 +179,10 @@ def _check_overwritten(python: Path) -> None:
         for name, text in {**files, "neighbour-1.0.dist-info/RECORD": record}.items():
             archive.writestr(name, text)
     _run([str(python), "-m", "pip", "install", "--quiet", "--no-deps", "--no-index", str(wheel)])
-    arguments = ["plan", "llama-3-8b", "8xh100-sxm5-80gb", "--global-batch-size", "64"]
-    command = [str(python.parent / "meshwright"), *arguments]
+    command = [str(python.parent / "meshwright"), *PLAN]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     _require(done.returncode == 1, f"an overwritten module is no failure: {done.stdout}")
     _require("neighbour has files in `planner`" in done.stderr, done.stderr)
-
-
-def _commands() -> Iterator[list[str]]:
-    yield ["--version"]
-    yield ["models"]
-    yield ["devices"]
-    plan = ["plan", "llama-3-8b", "8xh100-sxm5-80gb", "--global-batch-size", "64"]
-    yield [*plan, "--out", "plan.json"]
-    yield ["verify", "plan.json"]
-    yield ["discover", "--out", "cluster.json"]
 
 
 def _run(command: Sequence[str], cwd: Path | None = None) -> str:

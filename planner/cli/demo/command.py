@@ -12,6 +12,7 @@ import typer
 
 from planner.cli.console import stderr, stdout
 from planner.cli.options import JsonOption
+from planner.extras import check_extras
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -71,6 +72,7 @@ def demo(
     from planner.cli.demo.service import running_service
     from planner.cli.demo.steps import Steps
 
+    check_extras("meshwright demo", "api", "executor.launcher")
     directory.mkdir(parents=True, exist_ok=True)
     console = stderr() if as_json else stdout()
     steps = Steps(console, step_count=STEP_COUNT)

@@ -49,14 +49,6 @@ def test_plan_is_read_before_anything_starts(command, started, tmp_path):
     assert started == []
 
 
-def test_missing_torch_is_named_with_the_remedy(command, started, plan_path, monkeypatch):
-    monkeypatch.setattr(run_module.importlib.util, "find_spec", lambda _: None)
-    outcome = command("run", plan_path)
-    assert "needs torch, which is not installed" in outcome.stderr
-    assert "pip install 'meshwright[executor]'" in outcome.stderr
-    assert (outcome.exit_code, started) == (1, [])
-
-
 def test_trace_becomes_the_executors_trace(command, started, tmp_path):
     command("trace", "net.py:tiny", "--out", tmp_path / "g.json", "--blocks", "layers", "--json")
     assert started == [

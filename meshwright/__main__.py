@@ -1,0 +1,5 @@
+"""`python -m meshwright` is the `meshwright` command."""
+
+from planner.cli.app import main
+
+main()
