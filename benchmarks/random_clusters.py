@@ -36,10 +36,10 @@ def random_cluster(random: Random, *, mixed: bool) -> Reference:
     count = _node_count(random, node)
     if count > 1 and node in {4, 8} and random.random() < RACK_LEVEL_SHARE:
         return _racks(random, device, node, count)
-    name = f"{count}x{node}x{device}"
     if device in RACKS and node > TRAY:  # a rack as one node, which no short form stands for
+        name = f"{count} racks of {device}"
         return {"name": name, "node_groups": [_group(device, node, count)]}
-    return name
+    return f"{count}x{node}x{device}"
 
 
 def mixed_cluster(counts: dict[str, int], *, devices_per_node: int = 8) -> dict[str, Any]:

@@ -159,6 +159,13 @@ def test_unknown_device_is_told_at_the_cluster():
     assert found.value == "h1000"
 
 
+def test_part_of_a_node_is_told_with_what_can_be_written():
+    found = complaint("cluster_short", cluster_short="12xh100")
+    assert found.value == "12xh100"
+    assert "2x6xh100-sxm5-80gb" in found.remedy
+    assert "16xh100-sxm5-80gb" in found.remedy
+
+
 def test_cluster_without_a_form_is_told_at_its_text():
     found = complaint("cluster_document", cluster_source="document", cluster_document="name: lab")
     assert found.problem.startswith("node_groups")
