@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from itertools import groupby
 
+from planner.chance_words import percent
 from planner.cost.configuration import Configuration
 from planner.cost.priced import configuration_of
 from planner.ilp.result import Candidate, Found
 from planner.objective_words import value_words
 from planner.resolution import Request
-from planner.schema.job import Objective
+from planner.schema.job import Limits, Objective
 from planner.schema.plan import Alternative, Explanation, Prediction
 from planner.schema.strategy import ContextParallelKind, PipelineSchedule, Strategy
 from planner.units import format_bytes, format_seconds
@@ -21,7 +22,7 @@ def explanation(request: Request, found: Found, prediction: Prediction) -> Expla
     """Return what the plan is, which limits bind, and how far the next best degrees are."""
     return Explanation(
         summary=_summary(found, prediction),
-        binding_constraints=_binding(prediction),
+        binding_constraints=_binding(prediction, request.job.resolved.limits),
         runners_up=tuple(_alternative(candidate, found) for candidate in found.runners_up),
         assumptions=request.assumptions,
     )
@@ -103,18 +104,20 @@ def describe_strategy(strategy: Strategy) -> str:
     return describe(configuration_of(strategy))
 
 
-def _binding(prediction: Prediction) -> tuple[str, ...]:
+def _binding(prediction: Prediction, limits: Limits) -> tuple[str, ...]:
     """Return the limits that the plan uses almost whole."""
+    chance = limits.fits_probability
+    asked = "" if chance is None else f" at a chance of fitting of {percent(chance)}"
     lines = []
     for stage in prediction.stages:
-        for what, used, capacity in (
-            ("device", stage.peak_memory_bytes, stage.capacity_bytes),
-            ("host", stage.host_memory_bytes, stage.host_capacity_bytes),
+        for what, used, capacity, words in (
+            ("device", stage.peak_memory_bytes, stage.capacity_bytes, asked),
+            ("host", stage.host_memory_bytes, stage.host_capacity_bytes, ""),
         ):
             if capacity > 0 and used >= _BINDING_RATIO * capacity:
                 lines.append(
                     f"{what} memory of stage {stage.stage}: {format_bytes(used)} of "
-                    f"{format_bytes(capacity)}"
+                    f"{format_bytes(capacity)}{words}"
                 )
     return tuple(lines)
 

@@ -79,6 +79,9 @@ def test_the_first_plan_of_the_readme_has_the_chance_and_hardly_more() -> None:
     found = plan(*named, Job(global_batch_size=512))
     assert isinstance(found, Plan)
     assert ASKED <= found.prediction.fits_probability < ASKED + 0.005
+    binding = found.explanation.binding_constraints
+    assert binding
+    assert all(line.endswith("at a chance of fitting of 95%") for line in binding)
 
 
 def test_a_lower_chance_asked_for_gives_a_plan_no_slower() -> None:
