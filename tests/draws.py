@@ -1,13 +1,17 @@
-"""How many random cases a test tries: all of them by `make test-full`, every so many otherwise."""
+"""How many random cases a test tries: all of them by `make test-full`, one of so many otherwise."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
 
-FULL = os.environ.get("MESHWRIGHT_TESTS") == "full"
+EVERYTHING = os.environ.get("MESHWRIGHT_TESTS") == "full"
 
 
-def drawn(seeds: Sequence[int], *, each: int) -> Sequence[int]:
-    """Return the seeds where everything is tried, and else one of so many."""
-    return seeds if FULL else seeds[::each]
+def drawn(seeds: range, *, one_of: int) -> range:
+    """Return the seeds that are tried."""
+    return seeds if EVERYTHING else seeds[::one_of]
+
+
+def of_drawn(count: int, *, one_of: int) -> int:
+    """Return how many cases among those tried stand for `count` among all."""
+    return count if EVERYTHING else count // one_of
