@@ -27,7 +27,7 @@ def fill_form(page: Page, config: str, *, batch: int) -> None:
     page.goto("/plans/new")
     page.get_by_role("radio", name="Paste config.json").check()
     page.get_by_role("textbox", name="config.json").fill(config)
-    page.get_by_role("combobox", name=re.compile("^Nodes")).fill("8xh100-sxm5-80gb")
+    page.get_by_role("combobox", name=re.compile("^Devices, nodes")).fill("8xh100-sxm5-80gb")
     page.get_by_role("textbox", name="Global batch size").fill(str(batch))
     page.get_by_role("textbox", name="Sequence length").fill("256")
 

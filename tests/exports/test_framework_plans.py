@@ -20,7 +20,7 @@ TARGETS = {
 }
 GRID = [
     ("llama-3-8b", "2x8xh100-sxm5-80gb", 64, 8192),
-    ("mixtral-8x7b", "2x8xh100-sxm5-80gb", 64, 8192),
+    ("mixtral-8x7b", "4x8xh100-sxm5-80gb", 64, 8192),
     ("gemma-3-27b", "2x8xa100-sxm4-80gb", 32, 4096),
     ("gpt2-xl", "8xl4-24gb", 64, 1024),
     ("qwen3-30b-a3b", "4x8xh100-sxm5-80gb", 64, 4096),
