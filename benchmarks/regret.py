@@ -28,11 +28,10 @@ from benchmarks.machine import machine, machine_line
 from benchmarks.page import DOCS, put
 from benchmarks.regret_grid import RANK_COUNT, Entrant, entrants
 from benchmarks.regret_models import Contest, contests
-from benchmarks.regret_ranks import measured_rows
 from benchmarks.regret_results import Finish, Result, details, meets_bars, table
-from benchmarks.regret_rows import MeasuredModel, read_rows, typical_seconds, write_rows
-from planner.cli.machine_profile import measured_cluster
-from planner.cli.profile import measured_figures
+from benchmarks.regret_rows import MeasuredModel, read_rows, write_rows
+from executor.trials import Rounds, measured_trials
+from planner.cli.profile import profiled
 from planner.cost.fitting import room
 from planner.errors import InputError
 from planner.hardware import device_profile
@@ -43,6 +42,7 @@ from planner.schema.cluster import Cluster
 from planner.schema.job import Job, Limits, Precision
 from planner.schema.plan import Plan, ResolvedCluster, ResolvedModel
 from planner.schema.strategy import Strategy
+from planner.schema.trial import typical_seconds
 
 PAGE = DOCS / "regret.md"
 
@@ -90,12 +90,9 @@ def measured(contest: Contest, cluster: Cluster, options: argparse.Namespace) ->
         listed = _spread(listed, options.most)
     others = (item.strategy for item in listed if _alike(item.strategy) != _alike(answer.strategy))
     strategies = [answer.strategy, *others]
-    rows = measured_rows(
-        answer,
-        strategies,
-        rank_count=RANK_COUNT,
-        rounds=options.rounds,
-        final_rounds=options.final_rounds,
+    rows = measured_trials(
+        [answer.model_copy(update={"strategy": strategy}) for strategy in strategies],
+        rounds=Rounds(least=options.rounds, most=options.rounds, final=options.final_rounds),
     )
     return MeasuredModel(
         name=contest.name,
@@ -210,7 +207,7 @@ def _limited(model: ResolvedModel, cluster: Cluster, contest: Contest) -> Resolv
 def _cluster(path: Path | None, seconds: float) -> Cluster:
     if path is not None:
         return read_cluster(str(path))[1]
-    return measured_cluster(measured_figures(ranks=RANK_COUNT, device="cpu", seconds=seconds))
+    return profiled(ranks=RANK_COUNT, device="cpu", seconds=seconds).cluster
 
 
 def _on(model: MeasuredModel, path: Path | None) -> MeasuredModel:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import json
-import statistics
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated
 
@@ -12,15 +11,7 @@ from pydantic import Field
 
 from planner.schema.cluster import Cluster
 from planner.schema.document import Part
-from planner.schema.strategy import Strategy
-
-
-class MeasuredRow(Part):
-    """A strategy with the seconds of each of its timed steps, or why the executor refuses it."""
-
-    strategy: Strategy
-    step_seconds: tuple[float, ...] = ()
-    refusal: str | None = None
+from planner.schema.trial import Trial
 
 
 class MeasuredModel(Part):
@@ -29,29 +20,7 @@ class MeasuredModel(Part):
     name: str
     cluster: Cluster
     conditions: str
-    rows: Annotated[tuple[MeasuredRow, ...], Field(min_length=1)]
-
-
-def typical_seconds(rows: Sequence[MeasuredRow]) -> list[float | None]:
-    """Return the median step of each row, `None` where it was refused.
-
-    Steps are in the order of rounds. What else the machine does slows some rounds as a whole, of
-    which rows that ran in few of them would be seen to be faster or slower than others: each step
-    is scaled to a usual round, by the median of the rows that ran in all.
-    """
-    count = max(len(row.step_seconds) for row in rows)
-    always = [row.step_seconds for row in rows if len(row.step_seconds) == count]
-    rounds = [statistics.median(steps) for steps in zip(*always, strict=True)]
-    usual = statistics.median(rounds) if rounds else 0.0
-    return [
-        statistics.median(
-            seconds * usual / paced
-            for seconds, paced in zip(row.step_seconds, rounds, strict=False)
-        )
-        if row.step_seconds
-        else None
-        for row in rows
-    ]
+    rows: Annotated[tuple[Trial, ...], Field(min_length=1)]
 
 
 def read_rows(paths: Iterable[Path]) -> list[MeasuredModel]:

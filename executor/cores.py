@@ -19,6 +19,13 @@ def keep_to_own_cores(local_rank: int, local_rank_count: int) -> None:
         os.sched_setaffinity(0, own_cores(allowed, local_rank, local_rank_count))
 
 
+def usable_core_count() -> int:
+    """Return how many cores this process may run on."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
 def own_cores(allowed: list[int], local_rank: int, local_rank_count: int) -> set[int]:
     """Return equal runs of `allowed` cores, one for each rank.
 

@@ -1,6 +1,6 @@
 """Launcher: starts the ranks that a plan has on this machine, and reports what they measured.
 
-    python -m executor.launcher PLAN.json [--report FILE] [--steps N] [--json]
+    python -m executor.launcher PLAN.json [--report FILE] [--runs FILE] [--steps N] [--json]
         [--nodes N --node-rank R --master ADDRESS:PORT] [-- SCRIPT ARGUMENT ...]
 
 On several nodes each is launched by itself, and reports the ranks that it started.
@@ -38,7 +38,7 @@ from executor.failure import root_failure
 from executor.outcome import RankOutcome, read_outcome
 from executor.rank_main import DEFAULT_STEP_COUNT
 from executor.rendezvous import LOOPBACK, NodePlace, launch_config
-from executor.reporting import run_report, summary_lines
+from executor.reporting import measured_run, run_report, summary_lines
 from planner.errors import MeshwrightError
 from planner.schema.plan import Plan
 from planner.schema.run import RunReport
@@ -52,6 +52,7 @@ class LaunchRequest:
 
     plan_path: Path
     report_path: Path | None = None
+    runs_path: Path | None = None
     step_count: int = DEFAULT_STEP_COUNT
     device_type: str | None = None
     timeout_seconds: float = environment.DEFAULT_TIMEOUT_SECONDS
@@ -97,6 +98,9 @@ def launch(request: LaunchRequest) -> RunReport:
     device_type = chosen_device(plan, request.device_type, local_ranks=local_ranks)
     if request.report_path is not None:
         request.report_path.unlink(missing_ok=True)
+        _check_place(request.report_path, "--report")
+    if request.runs_path is not None:
+        _check_place(request.runs_path, "--runs")
     with (
         tempfile.TemporaryDirectory(prefix="meshwright-run-") as directory,
         _ranks_print_on_stderr() if request.as_json else nullcontext(),
@@ -105,6 +109,10 @@ def launch(request: LaunchRequest) -> RunReport:
     report = run_report(plan, outcomes, device_type=device_type)
     if request.report_path is not None:
         request.report_path.write_text(report.to_json(), encoding="utf-8")
+    if request.runs_path is not None:
+        row = measured_run(plan, report).model_dump_json(exclude_none=True)
+        with request.runs_path.open("a", encoding="utf-8") as rows:
+            rows.write(row + "\n")
     return report
 
 
@@ -135,6 +143,26 @@ def chosen_device(plan: Plan, asked: str | None, *, local_ranks: int) -> str:
         remedy=f"plan for what this machine has (CPU ranks: cluster {local_ranks}xcpu-gloo), or "
         "force CPU ranks with --device cpu",
     )
+
+
+def _check_place(path: Path, option: str) -> None:
+    """Check before training that what comes of it can be written.
+
+    Raises:
+        LaunchError: if it cannot be.
+    """
+    existed = path.exists()
+    try:
+        path.open("a", encoding="utf-8").close()
+    except OSError as error:
+        raise LaunchError(
+            f"cannot be written: {error.strerror}",
+            field=option,
+            value=str(path),
+            remedy="give a path in a folder that exists and can be written",
+        ) from None
+    if not existed:
+        path.unlink()
 
 
 def _check_script(script: Sequence[str]) -> None:
@@ -252,6 +280,7 @@ def _parse(arguments: Sequence[str]) -> LaunchRequest:
     )
     parser.add_argument("plan", type=Path, help="a plan that `meshwright plan --out` wrote")
     parser.add_argument("--report", type=Path, help="where to write the run report (JSON)")
+    parser.add_argument("--runs", type=Path, help="where to add the run as a row (JSON lines)")
     parser.add_argument(
         "--steps", type=_positive, default=DEFAULT_STEP_COUNT, help="steps of shipped training"
     )
@@ -270,6 +299,7 @@ def _parse(arguments: Sequence[str]) -> LaunchRequest:
     return LaunchRequest(
         plan_path=parsed.plan,
         report_path=parsed.report,
+        runs_path=parsed.runs,
         step_count=parsed.steps,
         device_type=parsed.device,
         timeout_seconds=float(parsed.timeout_seconds),

@@ -15,7 +15,7 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor import DTensor
 from torch.nn import functional
 
-from executor.cores import keep_to_own_cores
+from executor.cores import keep_to_own_cores, usable_core_count
 from executor.profiler_collectives import OPERATIONS, neighbours, nothing
 from executor.rank_main import die_with_launcher
 from executor.stopwatch import Stopwatch, Work
@@ -88,17 +88,25 @@ class Assignment:
     answer_path: str
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Before:
+    """What there was before ranks took their cores: the load average, and cores for all of them."""
+
+    load: float
+    core_count: int
+
+
 def measure_rank(rank: int, assignment: Assignment) -> None:
     """Measure as rank `rank`; rank 0 writes the figures to the answer's path."""
     die_with_launcher()
     kind, rank_count = assignment.kind, assignment.rank_count
     device = torch.device(kind, rank) if kind == "cuda" else torch.device("cpu")
+    before = _Before(load=os.getloadavg()[0], core_count=usable_core_count())
     if kind == "cuda":
         torch.cuda.set_device(device)
     else:
         torch.set_num_threads(1)
         keep_to_own_cores(rank, rank_count)
-    load = os.getloadavg()[0]
     distributed.init_process_group(
         "nccl" if kind == "cuda" else "gloo",
         init_method=f"file://{assignment.store_path}",
@@ -106,7 +114,7 @@ def measure_rank(rank: int, assignment: Assignment) -> None:
         world_size=rank_count,
         timeout=_TIMEOUT,
     )
-    figures = _Bench(device, rank_count, assignment.seconds).figures(load)
+    figures = _Bench(device, rank_count, assignment.seconds).figures(before)
     if rank == 0:
         Path(assignment.answer_path).write_text(figures.to_json(), encoding="utf-8")
     distributed.barrier()
@@ -128,7 +136,7 @@ class _Bench:
         self._right = torch.randn(_LAYER_WIDTH, _PRODUCT_ROWS, device=device)
         self._watch = Stopwatch(device=device, budget_seconds=budget)
 
-    def figures(self, load_before: float) -> MachineFigures:
+    def figures(self, before: _Before) -> MachineFigures:
         """Return everything."""
         products = tuple(self._products())
         attentions = tuple(self._attentions())
@@ -139,6 +147,7 @@ class _Bench:
             device_name=_device_name(self._device),
             backend=distributed.get_backend(),
             rank_count=self._rank_count,
+            core_count=before.core_count,
             device_memory_bytes=_device_memory_bytes(self._device, self._rank_count),
             host_memory_bytes=_host_memory_bytes(),
             products=products,
@@ -154,8 +163,8 @@ class _Bench:
             hidden_reduce_ratio=self._hidden_reduce_ratio(),
             split_operator_seconds=max(self._split_operator() - kernel, 0.0),
             collectives=tuple(self._collectives()),
-            conditions=f"torch {torch.__version__}, {os.cpu_count()} cores, load average "
-            f"{load_before:.1f} before and {os.getloadavg()[0]:.1f} after, its own ranks included",
+            conditions=f"torch {torch.__version__}, {before.core_count} cores, load average "
+            f"{before.load:.1f} before and {os.getloadavg()[0]:.1f} after, its own ranks included",
         )
 
     def _count(self) -> int:
@@ -166,10 +175,18 @@ class _Bench:
         return products + attentions + 5 + self._shares_cores * 7 + len(self._group_sizes) * kinds
 
     def _seconds(self, what: str, work: Work) -> float:
+        self._say(what)
+        return max(self._watch.seconds(work), 1e-9)
+
+    def _kernel_seconds(self, what: str, work: Work) -> float:
+        """Return what a kernel takes alone, which it never takes less than inside a step."""
+        self._say(what)
+        return max(self._watch.least_seconds(work), 1e-9)
+
+    def _say(self, what: str) -> None:
         self._done += 1
         if distributed.get_rank() == 0:
             print(f"[{self._done}/{self._total}] {what}", file=sys.stderr, flush=True)  # noqa: T201
-        return max(self._watch.seconds(work), 1e-9)
 
     def _products(self) -> Iterator[ProductFigure]:
         extent = self._extent
@@ -183,7 +200,7 @@ class _Bench:
                     rows=extent.rows,
                     inner_size=inner,
                     outer_size=extent.outer_size,
-                    seconds=self._seconds(what, _call(torch.matmul, left, right)),
+                    seconds=self._kernel_seconds(what, _call(torch.matmul, left, right)),
                 )
 
     def _attentions(self) -> Iterator[AttentionFigure]:
@@ -219,21 +236,25 @@ class _Bench:
         def both() -> None:
             forward().sum().backward()  # type: ignore[no-untyped-call]
 
-        alone = self._seconds(f"attention forward, {what}", forward)
-        together = self._seconds(f"attention backward, {what}", both)
+        alone = self._kernel_seconds(f"attention forward, {what}", forward)
+        together = self._kernel_seconds(f"attention backward, {what}", both)
         return alone, max(together - alone, 0.1 * together)
 
     def _memory(self) -> float:
-        """Return bytes a second of an elementwise sum out of cache: two reads and a write."""
+        """Return bytes a second of an elementwise sum: two reads and a write."""
         count = self._extent.elements
         left, right, out = (torch.ones(count, device=self._device) for _ in range(3))
-        seconds = self._seconds("memory", lambda: torch.add(left, right, out=out))
+        seconds = self._kernel_seconds("memory", lambda: torch.add(left, right, out=out))
         return 12.0 * count / seconds
 
     def _small_operator(self) -> float:
-        """Return seconds of an operator too small to compute anything, recorded by autograd."""
+        """Return seconds of an operator too small to compute anything, or of its gradient."""
         one = torch.ones(16, device=self._device, requires_grad=True)
-        return self._chain_seconds("small operators", one)
+
+        def both() -> None:
+            _chain(one).sum().backward()  # type: ignore[no-untyped-call]
+
+        return self._seconds("small operators", both) / (2 * _SMALL_OPERATORS)
 
     def _split_operator(self) -> float:
         """Return the same of an operator on DTensors; only CPU ranks wait for the host."""
@@ -241,20 +262,12 @@ class _Bench:
             return 0.0
         mesh = init_device_mesh(self._device.type, (self._rank_count,))
         one = DTensor.from_local(torch.ones(16, device=self._device), mesh).requires_grad_()
-        return self._chain_seconds("small operators on split tensors", one)
-
-    def _chain_seconds(self, what: str, one: torch.Tensor) -> float:
-        def chain() -> torch.Tensor:
-            value = one
-            for _ in range(_SMALL_OPERATORS):
-                value = value * 1.0
-            return value
-
-        return self._seconds(what, chain) / _SMALL_OPERATORS
+        what = "small operators on split tensors"
+        return self._seconds(what, _call(_chain, one)) / _SMALL_OPERATORS
 
     def _optimizer(self) -> float:
         """Return bytes a second of AdamW's update on the host's memory."""
-        count = min(self._extent.elements, 2**23)
+        count = min(self._extent.elements, 2**21)
         parameter = torch.nn.Parameter(torch.ones(count))
         parameter.grad = torch.ones(count)
         step = torch.optim.AdamW([parameter], foreach=True).step
@@ -348,6 +361,13 @@ class _Bench:
 
     def _product(self) -> None:
         torch.matmul(self._left, self._right)
+
+
+def _chain(one: torch.Tensor) -> torch.Tensor:
+    value = one
+    for _ in range(_SMALL_OPERATORS):
+        value = value * 1.0
+    return value
 
 
 def _call(function: Callable[..., object], *arguments: object) -> Work:

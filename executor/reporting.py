@@ -6,9 +6,10 @@ import statistics
 from collections.abc import Iterator, Sequence
 
 from executor.outcome import RankOutcome
+from planner.schema.measured_run import MeasuredRun
 from planner.schema.plan import Plan, StagePrediction
 from planner.schema.run import RankReport, RunReport
-from planner.units import format_bytes, format_seconds
+from planner.units import GIB, format_bytes, format_seconds
 
 # The first step builds communicators and buffers; no other does.
 WARM_UP_STEPS = 1
@@ -27,11 +28,27 @@ def run_report(plan: Plan, outcomes: Sequence[RankOutcome], *, device_type: str)
         losses=outcomes[0].losses,
         median_step_seconds=median_step_seconds(ranks),
         predicted_step_seconds=plan.prediction.step_seconds.p50,
+        predicted_step_interval=plan.prediction.step_seconds,
         ranks=ranks,
         predicted_peak_memory_bytes=tuple(
             predicted_tensor_bytes(stage) for stage in plan.prediction.stages
         ),
         torch_version=outcomes[0].torch_version,
+    )
+
+
+def measured_run(plan: Plan, report: RunReport) -> MeasuredRun:
+    """Return the run as a row that `meshwright validate` and `calibrate` read."""
+    peaks = [rank.peak_memory_bytes for rank in report.ranks if rank.peak_memory_bytes]
+    return MeasuredRun(
+        id=plan.id,
+        family="meshwright",
+        plan=plan,
+        outcome="ok",
+        step_time_s=report.median_step_seconds or None,
+        steps_s=tuple(timed_steps(report.ranks)),
+        peak_mem_gib=max(peaks) / GIB if peaks else None,
+        mem_class="torch_allocated" if peaks else None,
     )
 
 
@@ -45,9 +62,14 @@ def predicted_tensor_bytes(stage: StagePrediction) -> float:
 
 def median_step_seconds(ranks: Sequence[RankReport]) -> float:
     """Return the median over steps of the slowest rank's seconds, without warm-up steps."""
-    by_step = list(zip(*(rank.step_seconds for rank in ranks), strict=True))
-    timed = by_step[WARM_UP_STEPS:] or by_step
-    return statistics.median(max(step) for step in timed) if timed else 0.0
+    steps = timed_steps(ranks)
+    return statistics.median(steps) if steps else 0.0
+
+
+def timed_steps(ranks: Sequence[RankReport]) -> list[float]:
+    """Return the slowest rank's seconds of each step, without warm-up steps if there are others."""
+    by_step = [max(step) for step in zip(*(rank.step_seconds for rank in ranks), strict=True)]
+    return by_step[WARM_UP_STEPS:] or by_step
 
 
 def summary_lines(report: RunReport) -> list[str]:
@@ -61,7 +83,7 @@ def summary_lines(report: RunReport) -> list[str]:
     lines = [
         f"{place}, {len(report.losses)} steps",
         f"loss: {report.losses[0]:.4f} -> {report.losses[-1]:.4f}",
-        f"step: measured {measured} (median), predicted {predicted}",
+        f"step: measured {measured} (median), predicted {predicted}{_interval(report)}",
     ]
     for stage, predicted_bytes in enumerate(report.predicted_peak_memory_bytes):
         peaks = [rank.peak_memory_bytes for rank in report.ranks if rank.stage == stage]
@@ -72,6 +94,13 @@ def summary_lines(report: RunReport) -> list[str]:
         foreseen = format_bytes(predicted_bytes)
         lines.append(f"stage {stage} peak tensor memory: measured {peak}, predicted {foreseen}")
     return [*lines, *rank_lines(report), *difference_lines(report)]
+
+
+def _interval(report: RunReport) -> str:
+    interval = report.predicted_step_interval
+    if interval is None:
+        return ""
+    return f" (80 % interval {format_seconds(interval.p10)} to {format_seconds(interval.p90)})"
 
 
 def rank_lines(report: RunReport) -> Iterator[str]:

@@ -51,6 +51,8 @@ class DeviceProfile(Part):
     than 1 where CPU ranks share cores. `hidden_reduce_ratio` is what is left of an all_reduce of
     whole gradients beside backward where `overlap` hides nothing, as what CPU ranks wait for does
     hide. `split_operator_us` is what an operator on a tensor that knows its placement adds.
+    `step_error_ratio` is the standard deviation of the logarithm of measured over predicted steps
+    of other models, on a machine whose own ranks trained them for its profile.
     `node` is there for every device that ships.
     """
 
@@ -73,6 +75,7 @@ class DeviceProfile(Part):
     lone_speed_ratio: Annotated[float, Field(ge=1, le=1024)] = 1.0
     hidden_reduce_ratio: Share = 1.0
     split_operator_us: NotNegative = 0.0
+    step_error_ratio: Positive | None = None
     node: NodeProfile | None = None
     levels: tuple[LevelProfile, ...]
     host: HostProfile

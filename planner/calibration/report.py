@@ -12,6 +12,7 @@ from planner.calibration.fit import Fit, fitted
 from planner.calibration.held_out import HeldOut, held_out
 from planner.calibration.parts import NAMES, scalars_of
 from planner.calibration.row import Row, Sorting
+from planner.cost.intervals import P90_DEVIATIONS
 from planner.schema.calibration import (
     CalibrationProfile,
     CalibrationReport,
@@ -23,8 +24,6 @@ from planner.schema.calibration import (
 )
 from planner.schema.scalars import Scalars
 from planner.version import planner_version
-
-_P90_DEVIATIONS = 1.2815515655446004  # standard normal quantile of 0.9
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,7 +92,7 @@ def _scalars(fit: Fit, left: HeldOut | None) -> Scalars:
 
 def _judged(left: HeldOut | None) -> tuple[bool, str]:
     if left is None:
-        return False, "a single run leaves none to hold out"
+        return False, "a single run that lists fewer than 4 steps leaves none to hold out"
     if left.helps:
         return True, "the error of runs left out falls"
     if left.after.mean() >= left.before.mean():
@@ -113,7 +112,7 @@ def _errors(left: HeldOut) -> HeldOutErrors:
 
 
 def _intervals(fit: Fit) -> ScalarIntervals:
-    width = _P90_DEVIATIONS * fit.deviations
+    width = P90_DEVIATIONS * fit.deviations
     ends = [scalars_of(fit.factors - width), scalars_of(fit.factors + width)]
     intervals = {}
     for name in NAMES:

@@ -83,7 +83,9 @@ def device_profile_fields(figures: MachineFigures) -> Fields:
             "fp8": sixteen[0] / 1e12,
             "fp32": full[0] / 1e12,
         },
-        "in_situ_efficiency": 1.0,
+        # Kernels alone; what they lose inside a step, `planner.calibration.in_situ` measures on
+        # CPU ranks. GPUs have their stack's.
+        **({"in_situ_efficiency": 1.0} if on_cpu else {}),
         "gemm": {
             "efficiency": 1.0,
             "inner_size_half": sixteen[1],
@@ -94,14 +96,18 @@ def device_profile_fields(figures: MachineFigures) -> Fields:
                 "source": figures.conditions,
             },
         },
-        "attention": attention_fields(figures.attentions, figures.conditions),
+        "attention": attention_fields(
+            figures.attentions,
+            figures.conditions,
+            peak_ratio=rates[figures.attentions[0].precision][0] / sixteen[0],
+        ),
         "kernel_us": figures.kernel_seconds * 1e6,
         "host_us_per_kernel": figures.host_seconds_per_kernel * 1e6,
         "runtime_gib": figures.runtime_bytes / GIB,
         **({"allocator_slack_ratio": 0.0} if on_cpu else {}),
         # On a CPU communication is work of the same cores.
         **({"overlap": {"hidden_ratio": 0.0, "contention_ratio": 0.0}} if on_cpu else {}),
-        "lone_speed_ratio": figures.lone_speed_ratio,
+        "lone_speed_ratio": _lone_speed_ratio(figures),
         "hidden_reduce_ratio": figures.hidden_reduce_ratio,
         "split_operator_us": figures.split_operator_seconds * 1e6,
         "levels": [level_fields(figures.collectives, figures.conditions)],
@@ -117,6 +123,12 @@ def device_profile_fields(figures: MachineFigures) -> Fields:
     }
 
 
+def _lone_speed_ratio(figures: MachineFigures) -> float:
+    """Return the lone rank's speed, at most that of as many ranks as share its core."""
+    ranks_per_core = math.ceil(figures.rank_count / figures.core_count)
+    return min(figures.lone_speed_ratio, float(ranks_per_core))
+
+
 def device_name(figures: MachineFigures) -> str:
     """Return a name for the device: it begins with its kind, which the executor reads."""
     words = re.sub(r"[^a-z0-9]+", "-", figures.device_name.lower()).strip("-")
@@ -129,11 +141,17 @@ def product_rate(figures: Sequence[ProductFigure]) -> tuple[float, float]:
     return _saturating([(item.inner_size, item.flop_per_second) for item in figures])
 
 
-def attention_fields(figures: Sequence[AttentionFigure], source: str) -> Fields:
-    """Return the rates of attention at heads of 128, and what narrower heads lose."""
+def attention_fields(
+    figures: Sequence[AttentionFigure], source: str, *, peak_ratio: float
+) -> Fields:
+    """Return the rates of attention at heads of 128, and what narrower heads lose.
+
+    Rates of a profile are those in 16 bits; what was measured is `peak_ratio` of them, the rate of
+    products in its format over that in 16 bits, which is how other formats are priced.
+    """
     ratio = _half_head_ratio(figures)
     widest = max(item.head_size for item in figures)
-    scale = ratio ** -math.log2(min(widest / _HEAD_SIZE_OF_PROFILES, 1.0))
+    scale = peak_ratio * ratio ** -math.log2(min(widest / _HEAD_SIZE_OF_PROFILES, 1.0))
     wide = [item for item in figures if item.head_size == widest]
     forward = _saturating(
         [(item.sequence_length, item.forward_flop / item.forward_seconds) for item in wide]

@@ -5,6 +5,8 @@ from __future__ import annotations
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -15,10 +17,14 @@ from planner.errors import InputError
 from planner.extras import check_extras
 
 if TYPE_CHECKING:
+    from planner.calibration.in_situ import InSitu
     from planner.schema.cluster import Cluster
     from planner.schema.figures import MachineFigures
+    from planner.schema.plan import Plan
+    from planner.schema.trial import Trial
 
 DEFAULT_SECONDS = 60.0
+BUSY = "the machine was busy"
 
 
 def profile(
@@ -41,19 +47,47 @@ def profile(
     ] = DEFAULT_SECONDS,
     as_json: JsonOption = False,
 ) -> None:
-    """Measure this machine's products, attention, memory and network; write a cluster file."""
+    """Measure this machine's ranks, alone and in training; write a cluster file."""
     from planner.cli.console import print_document
+
+    found = profiled(ranks=ranks, device=device, seconds=seconds)
+    write_cluster(out, found.cluster.to_json())
+    if as_json:
+        print_document(found.cluster)
+        return
+    for line in summary_lines(found):
+        typer.echo(line)
+    typer.echo(f"written to {out}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MachineProfile:
+    """A machine's cluster, the figures of its kernels, and what steps made of them.
+
+    `in_situ` is `None` on GPUs, whose kernels lose in a step what their stack says.
+    """
+
+    cluster: Cluster
+    figures: MachineFigures
+    in_situ: InSitu | None
+
+
+def profiled(*, ranks: int | None, device: str | None, seconds: float) -> MachineProfile:
+    """Return the profile of this machine: its kernels, and on CPU ranks steps of small models.
+
+    Raises:
+        InputError: if the executor is not installed, or the machine cannot be measured.
+    """
+    from planner.calibration.in_situ import corrected, probes
     from planner.cli.machine_profile import measured_cluster
 
     figures = measured_figures(ranks=ranks, device=device, seconds=seconds)
-    cluster = measured_cluster(figures)
-    write_cluster(out, cluster.to_json())
-    if as_json:
-        print_document(cluster)
-        return
-    for line in summary_lines(cluster, figures):
-        typer.echo(line)
-    typer.echo(f"written to {out}")
+    alone = measured_cluster(figures)
+    if figures.device_kind != "cpu":
+        return MachineProfile(cluster=alone, figures=figures, in_situ=None)
+    plans = probes(alone)
+    in_situ = corrected(alone, plans, measured_trials(plans, seconds=seconds))
+    return MachineProfile(cluster=in_situ.cluster, figures=figures, in_situ=in_situ)
 
 
 def measured_figures(*, ranks: int | None, device: str | None, seconds: float) -> MachineFigures:
@@ -64,47 +98,88 @@ def measured_figures(*, ranks: int | None, device: str | None, seconds: float) -
     """
     from planner.schema.figures import MachineFigures
 
-    check_extras("meshwright profile", "executor.profiler")
+    words = ["--seconds", str(seconds)]
+    words += ["--ranks", str(ranks)] if ranks is not None else []
+    words += ["--device", device] if device is not None else []
     with tempfile.TemporaryDirectory(prefix="meshwright-profile-") as directory:
         path = Path(directory) / "figures.json"
-        words = [sys.executable, "-m", "executor.profiler", "--out", str(path)]
-        words += ["--seconds", str(seconds)]
-        words += ["--ranks", str(ranks)] if ranks is not None else []
-        words += ["--device", device] if device is not None else []
-        done = subprocess.run(words, check=False, stderr=None)
-        if done.returncode != 0:
-            raise InputError(
-                "this machine could not be measured",
-                field="meshwright profile",
-                value=f"exit status {done.returncode}",
-                remedy="mend what the line above says",
-            )
+        _measure("executor.profiler", ["--out", str(path), *words])
         return MachineFigures.read(path)
 
 
-def summary_lines(cluster: Cluster, figures: MachineFigures) -> list[str]:
+def measured_trials(plans: Sequence[Plan], *, seconds: float) -> tuple[Trial, ...]:
+    """Return the steps of each plan, trained on this machine's CPU ranks until rounds agree.
+
+    Raises:
+        InputError: if the executor is not installed, or the plans cannot be run.
+    """
+    from planner.schema.trial import TrialPlans, Trials
+
+    with tempfile.TemporaryDirectory(prefix="meshwright-profile-") as directory:
+        asked, answer = Path(directory) / "plans.json", Path(directory) / "trials.json"
+        asked.write_text(TrialPlans(plans=tuple(plans)).to_json(), encoding="utf-8")
+        words = [str(asked), "--out", str(answer), "--seconds", str(seconds)]
+        _measure("executor.trials", words)
+        return Trials.read(answer).trials
+
+
+def _measure(module: str, words: Sequence[str]) -> None:
+    check_extras("meshwright profile", module)
+    done = subprocess.run([sys.executable, "-m", module, *words], check=False, stderr=None)
+    if done.returncode != 0:
+        raise InputError(
+            "this machine could not be measured",
+            field="meshwright profile",
+            value=f"exit status {done.returncode}",
+            remedy="correct what the line above says",
+        )
+
+
+def summary_lines(found: MachineProfile) -> list[str]:
     """Return what a person wants to know of the profile, a line each."""
     from planner.hardware import profile_of
     from planner.schema.job import Precision
 
+    cluster, figures = found.cluster, found.figures
     device = profile_of(cluster, cluster.devices[0])
     attention, (level,) = device.attention, device.levels
     products = ", ".join(
         f"{name.value} {device.peak_tflop_per_second[name] * 1e3:.1f}"
         for name in (Precision.BF16, Precision.FP32)
     )
-    forward = attention.forward_tflop_per_second * 1e3
-    backward = attention.backward_tflop_per_second * 1e3
+    peaks, measured_in = device.peak_tflop_per_second, figures.attentions[0].precision
+    gflop = 1e3 * peaks[measured_in] / peaks[Precision.BF16]
+    forward = attention.forward_tflop_per_second * gflop
+    backward = attention.backward_tflop_per_second * gflop
     memory, optimizer = device.memory_bandwidth_gb_per_second, device.host.optimizer_gb_per_second
     network = f"{level.bandwidth_gb_per_second:.2f} GB/s, {level.latency_us:.0f} us for eight ranks"
-    return [
+    lines = [
         f"{cluster.name}: {figures.conditions}",
         f"products: GFLOP/s {products}",
-        f"attention: GFLOP/s {forward:.1f} forward, {backward:.1f} backward",
+        f"attention: GFLOP/s {measured_in.value} {forward:.1f} forward, {backward:.1f} backward",
         f"memory: {memory:.1f} GB/s, optimizer {optimizer:.2f} GB/s",
         f"small operator: {device.kernel_us:.1f} us",
         f"network ({figures.backend}): {network}",
     ]
+    return lines if found.in_situ is None else [*lines, *in_situ_lines(found.in_situ)]
+
+
+def in_situ_lines(in_situ: InSitu) -> Iterator[str]:
+    """Yield what steps made of the kernels, and whether they agreed."""
+    scalars = in_situ.scalars
+    yield (
+        f"in a step: products at {scalars.compute_efficiency_ratio:.2f} of that, attention at "
+        f"{scalars.attention_efficiency_ratio:.2f} beside it, operators "
+        f"{scalars.host_overhead_ratio:.1f} times as long"
+    )
+    yield f"steps of other models: within {in_situ.error_ratio:.0%} of the profile in 2 of 3 cases"
+    if in_situ.was_busy:
+        yield busy_line(in_situ.variation_ratio)
+
+
+def busy_line(variation_ratio: float) -> str:
+    """Return the warning that a profile was taken on a busy machine."""
+    return f"{BUSY}: its profile varied by {variation_ratio:.0%}; profile it again when it is idle"
 
 
 def write_cluster(path: Path, text: str) -> None:

@@ -19,7 +19,7 @@ from planner.cli.options import PlanArgument
 from planner.extras import check_extras
 
 
-def run(
+def run(  # noqa: PLR0913 - one parameter per option
     plan: PlanArgument,
     script: Annotated[
         list[str] | None,
@@ -30,6 +30,12 @@ def run(
     ] = None,
     report: Annotated[
         Path | None, typer.Option("--report", metavar="FILE", help="Write the run report there.")
+    ] = None,
+    runs: Annotated[
+        Path | None,
+        typer.Option(
+            "--runs", metavar="FILE", help="Add the run to FILE, for validate and calibrate."
+        ),
     ] = None,
     device: Annotated[
         Literal["cpu", "cuda"] | None,
@@ -43,6 +49,8 @@ def run(
     """Train with a plan on this machine: the reference model, or your own script."""
     read_plan(plan)
     arguments = launcher_arguments(plan, script, steps, report)
+    if runs is not None:
+        arguments = ["--runs", str(runs), *arguments]
     if device is not None:
         arguments = ["--device", device, *arguments]
     become_module(

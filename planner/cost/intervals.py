@@ -9,6 +9,9 @@ with W that of large dense models in bf16, P the model's parameters where below 
 share of the step that waits for the host, one half at most, and `calibrated` what runs left out of
 a calibration were off by, over what was shipped.
 
+A machine whose profile rests on steps that its own ranks trained says itself how far they were from
+the profile (`step_error_ratio`, a standard deviation s): there w = 1.28 s x calibrated.
+
 Source: `python -m benchmarks.intervals`, a quantile regression on published runs, each predicted
 with constants that its source had no part in; it prints W and a to f, and which share of runs lies
 within when their family is left out of this fit too.
@@ -27,6 +30,7 @@ LARGE_PARAMETERS = 10e9
 HOST_RATIO_MOST = 0.5
 SLACK_AT_THE_LIMIT = 0.018
 LARGE_WIDTH = 0.100  # W
+P90_DEVIATIONS = 1.2815515655446004  # standard normal quantile of 0.9
 EXPONENTS = (0.46, 0.36, 1.04, 0.66, 0.63, 0.25)  # a to f
 
 
@@ -34,6 +38,9 @@ def step_width(
     workload: ModelWorkload, hardware: ClusterHardware, job: Job, *, host_ratio: float
 ) -> float:
     """Return the half width of a step's interval, in logarithms."""
+    own = [kind.profile.step_error_ratio for kind in hardware.kinds]
+    if None not in own:
+        return P90_DEVIATIONS * max(filter(None, own)) * _calibrated(hardware, job)
     traits = step_traits(workload, job, host_ratio=host_ratio)
     exponent = sum(weight * trait for weight, trait in zip(EXPONENTS, traits, strict=True))
     return LARGE_WIDTH * math.exp(exponent) * _calibrated(hardware, job)

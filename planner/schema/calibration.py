@@ -10,7 +10,7 @@ from planner.schema.document import Count, Document, Name, Part, PositiveCount
 from planner.schema.job import Calibration, Stack
 from planner.schema.scalars import Factor, Scalars
 
-HeldOutBy = Literal["family", "model", "run"]
+HeldOutBy = Literal["family", "model", "run", "step"]
 Error = Annotated[float, Field(ge=0)]
 Digest = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
 
@@ -34,7 +34,10 @@ class ScalarIntervals(Part):
 
 
 class HeldOutErrors(Part):
-    """Mean and median of |predicted / measured - 1| of runs left out of the fit, group by group."""
+    """Mean and median of |predicted / measured - 1| of runs left out of the fit, group by group.
+
+    Of a single run that lists its steps the later half is left out.
+    """
 
     by: HeldOutBy
     group_count: PositiveCount

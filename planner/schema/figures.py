@@ -66,13 +66,14 @@ class MachineFigures(Document):
     `hidden_reduce_ratio` what an all_reduce adds to products beside it over what it takes while all
     wait, and `split_operator_seconds` what an operator on tensors that know how they are split
     takes beyond the same on plain ones. CPU ranks' collectives are those between products, which
-    start and end as unevenly as in a step.
+    start and end as unevenly as in a step, and share `core_count` cores.
     """
 
     device_kind: Literal["cpu", "cuda"]
     device_name: str
     backend: str
     rank_count: Degree
+    core_count: PositiveCount
     device_memory_bytes: PositiveBytes
     host_memory_bytes: PositiveBytes
     products: tuple[ProductFigure, ...]

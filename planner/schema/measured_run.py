@@ -16,6 +16,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
 from planner.schema.document import Count, Degree, PositiveCount, document_error
+from planner.schema.plan import Plan
 
 Positive = Annotated[float, Field(gt=0, le=1e15)]
 Text = Annotated[str, Field(max_length=20_000)]
@@ -50,7 +51,8 @@ class RunIdentity(_Columns):
     """Which run it is, where it stands, and what it may be used for.
 
     `ready_*` false says that whoever made the row does not trust it for that use; `unreadable` what
-    its reader could not make out.
+    its reader could not make out. `plan` is the plan that the run followed: it says the model, the
+    machine, the job and the layout, and the columns of these are then passed over.
     """
 
     id: Named | None = None
@@ -63,6 +65,7 @@ class RunIdentity(_Columns):
     ready_fit: bool | None = None
     notes: Text | None = None
     unreadable: Text | None = None
+    plan: Plan | None = None
 
 
 class ModelColumns(_Columns):
@@ -141,10 +144,14 @@ class MemoryKnobColumns(_Columns):
 
 
 class MeasuredColumns(_Columns):
-    """What was measured. TFLOP/s count model FLOPs, or `hardware` with recomputed ones."""
+    """What was measured. TFLOP/s count model FLOPs, or `hardware` with recomputed ones.
+
+    `steps_s` are the steps that `step_time_s` is the median of, in their order.
+    """
 
     outcome: Annotated[Literal["ok", "oom", "failed"] | None, _small] = None
     step_time_s: AnyMeasure = None
+    steps_s: Annotated[tuple[Positive, ...], Field(max_length=100_000)] = ()
     tokens_per_s_per_gpu: AnyMeasure = None
     samples_per_s: AnyMeasure = None
     tflops_per_gpu: AnyMeasure = None

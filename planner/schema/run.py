@@ -50,6 +50,7 @@ class RunReport(Document):
     losses: tuple[float, ...]
     median_step_seconds: Amount
     predicted_step_seconds: Amount
+    predicted_step_interval: Interval | None = None
     ranks: tuple[RankReport, ...]
     predicted_peak_memory_bytes: tuple[Amount, ...]
     torch_version: str

@@ -6,14 +6,14 @@ import re
 from dataclasses import dataclass
 
 from planner.cost.step import predict
-from planner.hardware import ClusterHardware
+from planner.hardware import ClusterHardware, cluster_hardware
 from planner.resolution import PARAMETER_COUNT_LIMIT
 from planner.schema.calibration import CalibrationProfile
 from planner.schema.cluster import Cluster
 from planner.schema.job import Job
 from planner.schema.measured_run import MeasuredRun
 from planner.schema.model import ModelGraph
-from planner.schema.plan import Prediction
+from planner.schema.plan import Plan, Prediction
 from planner.schema.strategy import Strategy
 from planner.space.legality import breaches
 from planner.validation.graph import graph_of
@@ -66,6 +66,8 @@ def case_of(run: MeasuredRun, calibration: CalibrationProfile | None = None) -> 
     """
     if run.unreadable is not None:
         raise Unpriced(Unpriceable.FIELD, run.unreadable)
+    if run.plan is not None:
+        return _planned_case(run, run.plan, calibration)
     job, of_job = job_of(run)
     cluster = cluster_of(run)
     hardware = hardware_of(run, cluster)
@@ -88,4 +90,25 @@ def case_of(run: MeasuredRun, calibration: CalibrationProfile | None = None) -> 
         workload=workload,
         assumptions=(*of_graph, *of_job, *layout.assumptions),
         breaches=tuple(dict.fromkeys(breach.field for breach in broken)),
+    )
+
+
+def _planned_case(run: MeasuredRun, plan: Plan, calibration: CalibrationProfile | None) -> Case:
+    """Return the case of a run whose plan says all that there is to say."""
+    job, cluster = plan.job.resolved, plan.cluster.resolved
+    scalars = None if calibration is None else calibration.calibration(job.stack)
+    hardware, graph = cluster_hardware(cluster), plan.model.resolved
+    job = job.model_copy(update={"calibration": scalars})
+    return Case(
+        run=run,
+        graph=graph,
+        cluster=cluster,
+        hardware=hardware,
+        job=job,
+        strategy=plan.strategy,
+        workload=model_workload(graph),
+        assumptions=(),
+        breaches=tuple(
+            dict.fromkeys(b.field for b in breaches(graph, hardware, job, plan.strategy))
+        ),
     )

@@ -20,9 +20,8 @@ if TYPE_CHECKING:
     from planner.cli.demo.service import Service
     from planner.cli.demo.steps import Steps
     from planner.schema.plan import Plan
-    from planner.schema.run import RunReport
 
-STEP_COUNT = 6
+STEP_COUNT = 7
 RANK_COUNT = 4
 PROFILE_SECONDS = 10.0
 TRAINING_STEP_COUNT = 20
@@ -80,10 +79,10 @@ def demo(
         with steps.step("start the service on SQLite"):
             service = running.enter_context(running_service(directory))
         plan_ids, url = _plan_for_gpus(service, steps, console)
-        report = _train_here(steps, console, directory)
+        story = _train_here(steps, console, directory)
         if as_json:
-            story = {"plans": plan_ids, "compare_url": url, "run": report.model_dump(mode="json")}
-            typer.echo(json.dumps(story, indent=2))
+            told = {"plans": plan_ids, "compare_url": url, **story}
+            typer.echo(json.dumps(told, indent=2))
         if keep_serving or (keep_serving is None and sys.stdin.isatty()):
             _serve_until_interrupted(service, console, url)
 
@@ -112,25 +111,39 @@ def _plan_for_gpus(service: Service, steps: Steps, console: Console) -> tuple[li
     return plan_ids, url
 
 
-def _train_here(steps: Steps, console: Console, directory: Path) -> RunReport:
+def _train_here(steps: Steps, console: Console, directory: Path) -> dict[str, Any]:
+    """Profile, plan, train, calibrate; return what came of it, as JSON has it."""
+    from planner.cli.demo.calibrating import calibrated_step
     from planner.cli.demo.machine import measured_cluster_file
     from planner.cli.demo.training import train
     from planner.cli.plan import write_document
-    from planner.cli.views.demo import losses_line, measured_table, plans_table
+    from planner.cli.views.demo import learnt_lines, losses_line, measured_table, plans_table
 
     plan_path = directory / "plan.json"
     with steps.step("measure the four CPU ranks of this machine"):
-        cluster = measured_cluster_file(directory, rank_count=RANK_COUNT, seconds=PROFILE_SECONDS)
+        cluster, warnings = measured_cluster_file(
+            directory, rank_count=RANK_COUNT, seconds=PROFILE_SECONDS
+        )
+    for warning in warnings:
+        console.print(f"[yellow]{warning}[/]")
     with steps.step(f"plan {CPU_MODEL} on them"):
         plan = _cpu_plan(cluster)
         write_document(plan_path, plan)
     with steps.step(f"train {TRAINING_STEP_COUNT} steps on four ranks over gloo"):
         report = train(plan_path, step_count=TRAINING_STEP_COUNT, directory=directory)
+    with steps.step("calibrate on this run"):
+        learnt = calibrated_step(plan, directory)
     console.print()
     console.print(plans_table([plan]))
     console.print(losses_line(report))
     console.print(measured_table(plan, report))
-    return report
+    for line in learnt_lines(learnt, directory):
+        console.print(line)
+    return {
+        "run": report.model_dump(mode="json"),
+        "warnings": warnings,
+        "calibrated_step_seconds": None if learnt is None else learnt.model_dump(mode="json"),
+    }
 
 
 def _cpu_plan(cluster: Path) -> Plan:

@@ -8,12 +8,17 @@ from pathlib import Path
 from planner.cli.demo.process import ended_with
 from planner.cli.demo.service import last_line
 from planner.cli.demo.steps import DemoError
+from planner.cli.profile import BUSY
 
-PROFILE_SECONDS_LIMIT = 300.0
+PROFILE_SECONDS_LIMIT = 900.0
 
 
-def measured_cluster_file(directory: Path, *, rank_count: int, seconds: float) -> Path:
-    """Return the cluster file of this machine's CPU ranks, measured for about `seconds`.
+def measured_cluster_file(
+    directory: Path, *, rank_count: int, seconds: float
+) -> tuple[Path, list[str]]:
+    """Return the cluster file of this machine's CPU ranks, and what the profile warns of.
+
+    Kernels are measured for about `seconds`, and steps for as long or until they agree.
 
     Raises:
         DemoError: if they cannot be measured.
@@ -25,4 +30,5 @@ def measured_cluster_file(directory: Path, *, rank_count: int, seconds: float) -
     code = ended_with(command, log=log, seconds_limit=PROFILE_SECONDS_LIMIT)
     if code != 0:
         raise DemoError(f"`meshwright profile` ended with code {code}: {last_line(log)}; see {log}")
-    return path
+    said = log.read_text(encoding="utf-8", errors="replace").splitlines()
+    return path, [line for line in said if line.startswith(BUSY)]

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from pathlib import Path
 
 from rich.table import Table
 
 from planner.cli.views.estimates import degrees
 from planner.comparison import activation_checkpointing, zero_stages
-from planner.schema.plan import Plan
+from planner.schema.plan import Interval, Plan
 from planner.schema.run import RunReport
 from planner.units import format_bytes, format_seconds
 
@@ -64,12 +65,13 @@ def measured_table(plan: Plan, report: RunReport) -> Table:
     """
     table = Table(box=None, pad_edge=False)
     table.add_column("")
-    for heading in ("predicted", "measured", "measured / predicted"):
+    for heading in ("predicted", "80 % interval", "measured", "measured / predicted"):
         table.add_column(heading, justify="right")
     predicted = report.predicted_step_seconds
     table.add_row(
         "step (median)",
         format_seconds(predicted),
+        interval_words(plan.prediction.step_seconds),
         format_seconds(report.median_step_seconds),
         _ratio(report.median_step_seconds, predicted),
     )
@@ -84,10 +86,26 @@ def measured_table(plan: Plan, report: RunReport) -> Table:
             table.add_row(
                 f"peak of tensors, stage {stage.stage}",
                 format_bytes(tensors),
+                "",
                 format_bytes(max(peaks)),
                 _ratio(max(peaks), tensors),
             )
     return table
+
+
+def learnt_lines(learnt: Interval | None, directory: Path) -> Iterator[str]:
+    """Yield what calibrating on the run changed, and how to use it."""
+    if learnt is None:
+        yield "calibrating on this run did not make the prediction better: the profile stays"
+        return
+    step = format_seconds(learnt.p50)
+    yield f"calibrated on this run, the same step is predicted as {step} ({interval_words(learnt)})"
+    yield f"to plan with what was learnt, add --calibration {directory / 'here.yaml'}"
+
+
+def interval_words(interval: Interval) -> str:
+    """Return both ends of an interval."""
+    return f"{format_seconds(interval.p10)} to {format_seconds(interval.p90)}"
 
 
 def _ratio(measured: float, predicted: float) -> str:

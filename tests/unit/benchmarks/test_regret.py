@@ -10,10 +10,10 @@ from benchmarks.regret import job_of
 from benchmarks.regret_grid import Entrant, entrants
 from benchmarks.regret_models import contests
 from benchmarks.regret_results import Finish, Result, label, meets_bars, spearman, table
-from benchmarks.regret_rows import MeasuredRow, typical_seconds
 from planner.importers.clusters import cluster_from_short_form
 from planner.resolution import cluster_document, model_document
 from planner.schema.strategy import Strategy
+from planner.schema.trial import Trial, typical_seconds
 
 
 def test_six_models_have_names_of_their_own() -> None:
@@ -97,10 +97,9 @@ def test_a_slow_round_does_not_favour_those_that_missed_it() -> None:
     """The second round took twice as long for all that ran in it."""
     strategy = Strategy(data_parallel_degree=4)
     rows = [
-        MeasuredRow(strategy=strategy, step_seconds=steps)
-        for steps in ((1.0, 2.0), (1.2, 2.4), (1.1,))
+        Trial(strategy=strategy, step_seconds=steps) for steps in ((1.0, 2.0), (1.2, 2.4), (1.1,))
     ]
-    refused = MeasuredRow(strategy=strategy, refusal="cannot be")
+    refused = Trial(strategy=strategy, refusal="cannot be")
     found = typical_seconds([*rows, refused])
     assert found[:3] == [pytest.approx(1.5), pytest.approx(1.8), pytest.approx(1.65)]
     assert found[3] is None

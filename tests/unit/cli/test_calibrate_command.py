@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import functools
 import json
+import statistics
 from pathlib import Path
 
 import pytest
 import yaml
 
 from planner.cli.app import invoke
+from planner.planning import estimate, plan, resolved_cluster, resolved_model
 from planner.schema.calibration import CalibrationProfile
-from planner.schema.job import Stack
+from planner.schema.job import Job, Stack
+from planner.schema.plan import Plan
 from planner.schema.scalars import Scalars
 from tests.calibration_rows import TRUTH, measured_fields
 from tests.measured_rows import TORCHTITAN
@@ -185,3 +189,57 @@ def test_a_profile_gives_each_stack_its_own_scalars(profile):
     document = CalibrationProfile.read(profile)
     assert document.calibration(Stack.MEGATRON) is None
     assert set(document.calibration(Stack.TORCH).devices) == {DEVICE}
+
+
+def own_run(step_seconds: list[float]) -> dict[str, object]:
+    """The row of a run of one's own, as `meshwright run --runs` adds it."""
+    followed = a_cpu_plan()
+    return {
+        "id": followed.id,
+        "plan": followed.model_dump(mode="json"),
+        "outcome": "ok",
+        "step_time_s": statistics.median(step_seconds),
+        "steps_s": step_seconds,
+    }
+
+
+@functools.cache
+def a_cpu_plan() -> Plan:
+    """A plan of four CPU ranks."""
+    job = Job(global_batch_size=16, sequence_length=128, precision="fp32")
+    answer = plan(resolved_model("tiny-llama-cpu"), resolved_cluster("4xcpu-gloo"), job)
+    assert isinstance(answer, Plan)
+    return answer
+
+
+def test_a_run_of_ones_own_is_judged_by_its_later_steps(command, tmp_path):
+    """1.2 times as slow as predicted, all along: nine tenths of that are learnt from one run."""
+    predicted = a_cpu_plan().prediction.step_seconds.p50
+    rows = written(tmp_path / "runs.jsonl", [own_run([1.2 * predicted] * 20)])
+    done = command("calibrate", rows, "--out", tmp_path / "here.yaml")
+    assert done.exit_code == 0
+    assert "10 by step" in " ".join(done.stdout.split())
+    learnt = CalibrationProfile.read(tmp_path / "here.yaml").calibration(Stack.TORCH)
+    job = a_cpu_plan().job.resolved.model_copy(update={"calibration": learnt})
+    answer = a_cpu_plan()
+    after = estimate(answer.model, answer.cluster, job, answer.strategy).prediction.step_seconds
+    assert 1.15 * predicted < after.p50 < 1.21 * predicted
+    assert after.p90 / after.p50 == pytest.approx(  # one run says nothing of others
+        answer.prediction.step_seconds.p90 / predicted, rel=0.05
+    )
+
+
+def test_a_run_whose_later_steps_deny_the_earlier_ones_teaches_nothing(command, tmp_path):
+    predicted = a_cpu_plan().prediction.step_seconds.p50
+    steps = [1.5 * predicted] * 10 + [0.8 * predicted] * 10
+    rows = written(tmp_path / "runs.jsonl", [own_run(steps)])
+    assert command("calibrate", rows, "--out", tmp_path / "here.yaml").exit_code == 3
+    assert not (tmp_path / "here.yaml").exists()
+
+
+def test_a_bad_plan_in_a_row_is_named(command, tmp_path):
+    row = {**own_run([1.0] * 4), "plan": {"id": "x"}}
+    rows = written(tmp_path / "runs.jsonl", [row])
+    done = command("calibrate", rows, "--out", tmp_path / "here.yaml")
+    assert done.exit_code == 1
+    assert "no run can be fitted" in done.stderr

@@ -61,7 +61,7 @@ SURFACE = {
     "verify": {"--json"},
     "validate": {"--by", "--rows", "--calibration", "--json"},
     "calibrate": {"--out", "--device", "--stack", "--json"},
-    "run": {"--steps", "--report", "--device", "--json"},
+    "run": {"--steps", "--report", "--runs", "--device", "--json"},
     "discover": {
         "--out",
         "--from",

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from planner.cli.machine_profile import device_profile_fields, measured_cluster
-from planner.cli.profile import summary_lines
+from planner.cli.profile import MachineProfile, summary_lines
 from planner.cost.collectives import all_gather_seconds, reduce_scatter_seconds
 from planner.errors import DocumentError, InputError
 from planner.hardware import cluster_hardware, profile_of
@@ -32,6 +32,7 @@ def figures(**changes: Any) -> MachineFigures:
             "device_name": "cpu",
             "backend": "gloo",
             "rank_count": 4,
+            "core_count": 2,
             "device_memory_bytes": 2e9,
             "host_memory_bytes": 8e9,
             "products": [_product(p, k) for p in PLATEAU for k in (64, 256, 1024)],
@@ -112,12 +113,13 @@ def test_rates_that_fall_with_size_have_no_ramp() -> None:
 
 
 def test_attention_is_recovered_at_heads_of_128() -> None:
+    """In fp32 it runs at 20 and 10 GFLOP/s, and products in 16 bits twice as fast as in fp32."""
     attention = fitted().device_profiles["cpu-measured"]["attention"]
     assert attention["half_head_ratio"] == pytest.approx(0.8)
-    assert attention["forward_tflop_per_second"] == pytest.approx(0.02)
-    assert attention["backward_tflop_per_second"] == pytest.approx(0.01)
+    assert attention["forward_tflop_per_second"] == pytest.approx(0.04)
+    assert attention["backward_tflop_per_second"] == pytest.approx(0.02)
     narrow = device_profile_fields(figures(attentions=[_attention(64, 128), _attention(32, 128)]))
-    assert narrow["attention"]["forward_tflop_per_second"] == pytest.approx(0.02)
+    assert narrow["attention"]["forward_tflop_per_second"] == pytest.approx(0.04)
 
 
 def test_the_network_is_recovered() -> None:
@@ -147,15 +149,17 @@ def test_a_plan_takes_the_profile() -> None:
 
 
 def test_the_summary_names_what_was_measured() -> None:
-    lines = summary_lines(fitted(), figures())
+    lines = summary_lines(MachineProfile(cluster=fitted(), figures=figures(), in_situ=None))
     assert lines[0] == "4xcpu-measured: made up"
     assert "bf16 100.0, fp32 50.0" in lines[1]
+    assert lines[2] == "attention: GFLOP/s fp32 20.0 forward, 10.0 backward"
 
 
 def test_the_name_says_which_gpu_it_is() -> None:
     fields = device_profile_fields(figures(device_kind="cuda", device_name="NVIDIA H200 (SXM)"))
     assert fields["device"] == "cuda-nvidia-h200-sxm-measured"
     assert "overlap" not in fields
+    assert "in_situ_efficiency" not in fields  # their stack's
 
 
 def _changed(**changes: Any) -> Cluster:
@@ -201,6 +205,12 @@ def test_what_ranks_share_is_in_the_profile() -> None:
     assert profile.lone_speed_ratio == 2.0
     assert profile.hidden_reduce_ratio == 0.25
     assert profile.split_operator_us == pytest.approx(70.0)
+
+
+@pytest.mark.parametrize(("cores", "most"), [(4, 1.0), (3, 2.0), (2, 2.0), (1, 4.0)])
+def test_a_lone_rank_is_no_faster_than_all_that_share_its_core(cores: int, most: float) -> None:
+    fields = device_profile_fields(figures(lone_speed_ratio=4.2, core_count=cores))
+    assert fields["lone_speed_ratio"] == most
 
 
 def test_each_collective_is_fitted_by_itself() -> None:

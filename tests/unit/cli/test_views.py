@@ -293,7 +293,7 @@ def test_measured_stands_beside_predicted():
         " ".join(line.split())
         for line in text_of(measured_table(a_plan(), a_report())).splitlines()
     ]
-    assert lines[1] == "step (median) 1 s 2 s 2.00"
+    assert lines[1] == "step (median) 1 s 900 ms to 1.2 s 2 s 2.00"
     assert lines[2] == "peak of tensors, stage 0 8.5 GiB 4.25 GiB 0.50"
     assert lines[3] == "peak of tensors, stage 1 8.5 GiB 8.5 GiB 1.00"
 

@@ -71,7 +71,8 @@ def test_the_summary_names_stages_and_differences() -> None:
     outcomes = [an_outcome(rank), an_outcome(a_rank(1, 2.0, 1.5, peak_memory_bytes=None))]
     lines = summary_lines(run_report(a_plan(), outcomes, device_type="cpu"))
     assert "loss: 5.5000 -> 4.5000" in lines
-    assert "step: measured 1.5 s (median), predicted 1 s" in lines
+    step = "step: measured 1.5 s (median), predicted 1 s (80 % interval 900 ms to 1.2 s)"
+    assert step in lines
     assert "stage 0 peak tensor memory: measured 2 GiB, predicted 8.5 GiB" in lines
     assert "stage 1 peak tensor memory: measured not metered, predicted 8.5 GiB" in lines
     assert "rank 0: block 3 is missing" in lines

@@ -1,0 +1,49 @@
+"""Rounds of trials end when they agree; the stopwatch times short work several times at once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("torch", reason="the executor's tests need torch")
+
+import torch
+from torch import distributed
+
+from executor.stopwatch import MOST_AT_ONCE, Stopwatch
+from executor.trials import _agree
+
+
+@pytest.fixture
+def lone_rank(tmp_path: Path) -> Iterator[None]:
+    """A process group of this process alone."""
+    store = f"file://{tmp_path / 'store'}"
+    distributed.init_process_group("gloo", init_method=store, rank=0, world_size=1)
+    yield
+    distributed.destroy_process_group()
+
+
+@pytest.mark.parametrize(
+    ("times", "agree"),
+    [
+        ([[1.0, 1.0], [2.0, 2.0]], False),  # two rounds are too few
+        ([[9.0, 1.0, 1.0, 1.02], [9.0, 2.0, 2.0, 2.04]], True),  # rounds of 3 and 3.06 at last
+        ([[1.0, 1.0, 1.2], [2.0, 2.0, 2.0]], False),  # 3 and 3.2
+    ],
+)
+def test_rounds_agree_when_the_last_three_took_as_long(
+    times: list[list[float]], agree: bool
+) -> None:
+    assert _agree(times) is agree
+
+
+@pytest.mark.usefixtures("lone_rank")
+def test_short_work_is_timed_many_times_at_once() -> None:
+    """Two calls first, then at least three repetitions of the most that are timed at once."""
+    calls: list[None] = []
+    watch = Stopwatch(device=torch.device("cpu"), budget_seconds=0.0)
+    seconds = watch.seconds(lambda: calls.append(None))
+    assert len(calls) == 2 + 3 * MOST_AT_ONCE
+    assert 0.0 < seconds < 0.02
