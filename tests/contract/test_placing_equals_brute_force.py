@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
+from functools import cache
 
 import numpy as np
 import pytest
@@ -27,6 +28,7 @@ ROUNDS_MOST = 400
 Settle = Callable[[Instance, float], Branching | Placing]
 
 
+@cache
 def several_parts() -> list[tuple[int, Instance, float]]:
     """Return the instances with a plan whose ranks hold several parts and whose cuts differ."""
     found = []
