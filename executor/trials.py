@@ -23,6 +23,11 @@ from functools import cache
 from itertools import islice
 from pathlib import Path
 
+from planner.extras import exit_without_extras
+
+if __name__ == "__main__":
+    exit_without_extras("executor.trials")
+
 import torch
 from torch import distributed, nn
 from torch.multiprocessing.spawn import ProcessException, spawn

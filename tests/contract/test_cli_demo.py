@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from planner.hardware import profile_of
+from planner.importers.measured_runs import read_measured_runs
 from planner.schema.cluster import Cluster
 from planner.schema.plan import Plan
 from planner.schema.run import RunReport
@@ -39,23 +41,31 @@ def test_the_whole_story_is_told(tmp_path):
     """One test, since two processes of tests would each run the demo."""
     done = run_demo(tmp_path)
     assert (done.returncode, done.stderr) == (0, "")
-    assert re.findall(r"(\d)/6 ✓", done.stdout) == ["1", "2", "3", "4", "5", "6"]
+    assert re.findall(r"(\d)/7 ✓", done.stdout) == list("1234567")
     rows = [line for line in done.stdout.splitlines() if "h100-sxm5-80gb" in line]
     assert len(rows) == 2
     assert all("optimal" in row for row in rows)
     assert re.search(r"http://127\.0\.0\.1:\d+/compare\?plan=[\w-]+&plan=[\w-]+", done.stdout)
     assert "measured / predicted" in done.stdout
+    assert "80 % interval" in done.stdout
     assert "step (median)" in done.stdout
+    assert "calibrated on this run" in done.stdout or "calibrating on this run" in done.stdout
     story = tmp_path / "story"
     plan, report = Plan.read(story / "plan.json"), RunReport.read(story / "report.json")
     assert plan.cluster.resolved == Cluster.read(story / "cluster.json")
     assert report.plan_id == plan.id
     assert (report.world_size, len(report.losses)) == (4, 20)
     assert report.losses[-1] < report.losses[0]
+    (run,) = read_measured_runs(story / "runs.jsonl")
+    assert run.plan == plan
+    assert run.step_time_s == report.median_step_seconds
+    assert len(run.steps_s) == 19  # the first warms up
+    profile = profile_of(plan.cluster.resolved, "cpu-measured")
+    assert profile.step_error_ratio is not None
 
 
 def test_step_that_fails_is_named(tmp_path):
     done = run_demo(tmp_path, MESHWRIGHT_SOLVER_PROCESSES="none")
     assert done.returncode == 1
-    assert done.stderr.startswith("error: demo step 1 of 6 (start the service on SQLite) failed:")
+    assert done.stderr.startswith("error: demo step 1 of 7 (start the service on SQLite) failed:")
     assert done.stderr.count("\n") == 1
