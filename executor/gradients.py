@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 from torch import distributed, nn
@@ -19,6 +20,7 @@ from torch.distributed.tensor import DTensor, Replicate
 
 from executor.errors import ModelMismatchError
 from executor.host_memory import plain
+from executor.precision import wide
 from planner.schema.job import Job
 
 # As torch.nn.utils.clip_grad_norm_ has it.
@@ -30,6 +32,7 @@ INITIAL_SCALE = 2.0**16
 SCALE_GROWTH = 2.0
 SCALE_BACKOFF = 0.5
 STEPS_BEFORE_GROWTH = 2000
+_SUMMABLE_ELEMENTS = 2**12
 
 LossFunction = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 
@@ -69,6 +72,17 @@ class Treated:
 
     norm: torch.Tensor | None = None
     are_usable: bool = True
+
+
+class _Kept(NamedTuple):
+    """Where and in which format a gradient is kept: torch takes many at once if they are alike."""
+
+    device: torch.device
+    dtype: torch.dtype
+
+    @staticmethod
+    def of(gradient: torch.Tensor) -> _Kept:
+        return _Kept(gradient.device, gradient.dtype)
 
 
 class Gradients:
@@ -115,16 +129,17 @@ class Gradients:
     def norm(self) -> torch.Tensor:
         """Return the 2-norm of the whole model's gradient; a collective call."""
         total = torch.zeros((), dtype=torch.float64, device=self._device)
-        for (share, _), gradients in self._by_share().items():
-            norms = torch._foreach_norm(gradients, 2, dtype=torch.float32)  # noqa: SLF001
-            squares = torch.stack([norm.double().square() for norm in norms]).sum()
+        for (share, kept), gradients in self._by_share().items():
+            pieces = _summable(gradients) if kept.device.type == "cpu" else gradients
+            norms = torch._foreach_norm(pieces, 2, dtype=wide(kept.dtype))  # noqa: SLF001
+            squares = torch.stack(list(norms)).double().square().sum()
             total += (squares * share).to(self._device)
         distributed.all_reduce(total)
         return total.sqrt()
 
-    def _by_share(self) -> dict[tuple[float, torch.device], list[torch.Tensor]]:
-        """Return local gradients by the share of each that this rank counts, and by device."""
-        grouped: dict[tuple[float, torch.device], list[torch.Tensor]] = {}
+    def _by_share(self) -> dict[tuple[float, _Kept], list[torch.Tensor]]:
+        """Return local gradients by the share of each that this rank counts, and how it is kept."""
+        grouped: dict[tuple[float, _Kept], list[torch.Tensor]] = {}
         sum_put_off(self._parameters)
         for parameter in self._parameters:
             gradient = parameter.grad
@@ -133,17 +148,17 @@ class Gradients:
             share = piece_count(gradient) / self._stage_ranks
             local = plain(gradient)
             if local.numel() > 0:
-                grouped.setdefault((share, local.device), []).append(local)
+                grouped.setdefault((share, _Kept.of(local)), []).append(local)
         return grouped
 
     def _multiply(self, factor: torch.Tensor) -> None:
-        by_device: dict[torch.device, list[torch.Tensor]] = {}
+        alike: dict[_Kept, list[torch.Tensor]] = {}
         for parameter in self._parameters:
             if parameter.grad is not None:
                 local = plain(parameter.grad)
-                by_device.setdefault(local.device, []).append(local)
-        for device, gradients in by_device.items():
-            torch._foreach_mul_(gradients, factor.to(device=device, dtype=torch.float32))
+                alike.setdefault(_Kept.of(local), []).append(local)
+        for kept, gradients in alike.items():
+            torch._foreach_mul_(gradients, factor.to(device=kept.device, dtype=wide(kept.dtype)))
 
 
 def largest_gradient_norm(job: Job, asked: float | None) -> float | None:
@@ -162,6 +177,16 @@ def largest_gradient_norm(job: Job, asked: float | None) -> float | None:
     if asked is not None:
         return asked
     return USUAL_NORM if job.gradient_clipping else None
+
+
+def _summable(gradients: Iterable[torch.Tensor]) -> list[torch.Tensor]:
+    """Return the elements of `gradients` in pieces so short that a sum in fp32 is exact enough.
+
+    torch's kernel for CPUs adds all squares of a tensor to the same few numbers, which soon are too
+    large to grow by one more: the norm of 10^8 elements comes out 1 % too small.
+    """
+    flat = (gradient.reshape(-1) for gradient in gradients)
+    return [piece for each in flat for piece in torch.split(each, _SUMMABLE_ELEMENTS)]
 
 
 def piece_count(gradient: torch.Tensor) -> int:

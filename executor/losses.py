@@ -7,6 +7,8 @@ from collections.abc import Callable
 import torch
 from torch.nn import functional
 
+from executor.precision import widened
+
 LossFunction = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 _MARK = "takes_sharded_logits"
 
@@ -18,7 +20,7 @@ def takes_sharded_logits(loss_function: LossFunction) -> bool:
 
 def next_token_loss(logits: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
     """Return the mean cross-entropy of logits [B, S, V] against tokens [B, S], in nats."""
-    return functional.cross_entropy(logits.flatten(0, 1).float(), targets.flatten())
+    return functional.cross_entropy(widened(logits.flatten(0, 1)), targets.flatten())
 
 
 setattr(next_token_loss, _MARK, True)

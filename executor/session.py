@@ -23,7 +23,6 @@ from executor.apply.supported import check_strategy
 from executor.apply.temporaries import optimizer_differences
 from executor.apply.tied import TiedPair, second_copies
 from executor.apply.virtual_stages import VirtualStage, rank_model
-from executor.apply.zero import compute_dtype
 from executor.cores import keep_to_own_cores
 from executor.data import DataPosition, DataShare, shard
 from executor.ending import Ending
@@ -39,6 +38,7 @@ from executor.models.declaration import ModelDeclaration
 from executor.models.declared import subject
 from executor.models.own import Declaration
 from executor.planned import Batch, PlannedBatch, check_planned
+from executor.precision import compute_dtype
 from executor.randomness import Draws
 from executor.state_differences import state_differences
 from executor.step_rows import StepRows

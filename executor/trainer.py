@@ -212,7 +212,8 @@ class Trainer:
         """Return the mean over all ranks that computed a loss; it also waits for the device."""
         if isinstance(loss, DTensor):
             loss = loss.full_tensor()
-        total = torch.zeros((), device=self._device) if loss is None else loss.float()
+        none = torch.zeros((), dtype=torch.float64, device=self._device)
+        total = none if loss is None else loss.double()
         distributed.all_reduce(total)
         ranks = distributed.get_world_size() // self._mesh.degrees[PIPELINE]
         return float(total.item()) / ranks

@@ -15,6 +15,8 @@ from typing import Any
 
 import torch
 
+from executor.precision import widened
+
 _ATEN = torch.ops.aten
 _NARROW = (torch.bfloat16, torch.float16)
 # Source: aten/src/ATen/native/transformers/cuda/flash_attn/flash_api.cpp of torch (TORCH_CHECKs).
@@ -96,33 +98,33 @@ def attend_backward(meeting: Meeting, gathered: Gathered, gradient: torch.Tensor
 
 
 def attend_by_scores(meeting: Meeting) -> Gathered:
-    """Return what the queries gather, by the matrix of scores in fp32."""
+    """Return what the queries gather, by the matrix of scores in at least fp32."""
     scores = _scores(meeting)
     logsumexp = scores.logsumexp(dim=-1)
     weights = (scores - logsumexp.unsqueeze(-1)).exp()
-    out = (weights @ meeting.value.float()).to(meeting.query.dtype)
+    out = (weights @ widened(meeting.value)).to(meeting.query.dtype)
     return Gathered(out=out, logsumexp=logsumexp)
 
 
 def attend_by_scores_backward(
     meeting: Meeting, gathered: Gathered, gradient: torch.Tensor
 ) -> Gradients:
-    """Return the gradients of queries, keys and values, by the matrix of scores in fp32.
+    """Return the gradients of queries, keys and values, by the matrix of scores in at least fp32.
 
         P = exp(scale Q K^T - l),  dV = P^T dO,  dS = P * (dO V^T - rowsum(dO * O)),
         dQ = scale dS K,  dK = scale dS^T Q
 
     Source: Dao 2023, arXiv:2307.08691, section 2.3.
     """
-    query, key, value = (tensor.float() for tensor in meeting.tensors)
-    wide = gradient.float()
+    query, key, value = (widened(tensor) for tensor in meeting.tensors)
+    wide_gradient = widened(gradient)
     weights = (_scores(meeting) - gathered.logsumexp.unsqueeze(-1)).exp()
-    shares = (wide * gathered.out.float()).sum(dim=-1, keepdim=True)
-    of_scores = weights * (wide @ value.transpose(-1, -2) - shares) * meeting.scale
+    shares = (wide_gradient * widened(gathered.out)).sum(dim=-1, keepdim=True)
+    of_scores = weights * (wide_gradient @ value.transpose(-1, -2) - shares) * meeting.scale
     of_each = (
         of_scores @ key,
         of_scores.transpose(-1, -2) @ query,
-        weights.transpose(-1, -2) @ wide,
+        weights.transpose(-1, -2) @ wide_gradient,
     )
     first, second, third = (item.to(meeting.query.dtype) for item in of_each)
     return first, second, third
@@ -134,7 +136,7 @@ def default_scale(query: torch.Tensor) -> float:
 
 
 def _scores(meeting: Meeting) -> torch.Tensor:
-    product = meeting.query.float() @ meeting.key.float().transpose(-1, -2)
+    product = widened(meeting.query) @ widened(meeting.key).transpose(-1, -2)
     scores = meeting.scale * product
     if not meeting.is_causal:
         return scores

@@ -24,6 +24,7 @@ from torch import distributed
 from torch.distributed import P2POp, ProcessGroup
 
 from executor.apply.attention_kernels import Gathered, Meeting, attend, attend_backward
+from executor.precision import wide
 
 _SEQUENCE = 2
 
@@ -134,9 +135,9 @@ class _RingAttention(torch.autograd.Function):
     def backward(context: Any, *gradients: Any) -> Any:
         query, key, value, mixed, logsumexp = context.saved_tensors
         ring: Ring = context.ring
-        query_gradient = torch.zeros_like(query, dtype=_wide(query))
+        query_gradient = torch.zeros_like(query, dtype=wide(query.dtype))
         held = torch.stack((key, value))
-        behind = Passing([], torch.zeros_like(held, dtype=_wide(query)))
+        behind = Passing([], torch.zeros_like(held, dtype=wide(query.dtype)))
         for step in range(ring.degree):
             passing = ring.start_pass(held) if step + 1 < ring.degree else None
             block = _Block.of(
@@ -163,9 +164,9 @@ class _Merged:
     """Partial outputs, merged in fp32, or in fp64 where queries are."""
 
     def __init__(self, query: torch.Tensor) -> None:
-        self.out = torch.zeros_like(query, dtype=_wide(query))
+        self.out = torch.zeros_like(query, dtype=wide(query.dtype))
         self.logsumexp = torch.full(
-            query.shape[:-1], -torch.inf, dtype=_wide(query), device=query.device
+            query.shape[:-1], -torch.inf, dtype=wide(query.dtype), device=query.device
         )
 
     def add(self, more: Gathered, queries: slice) -> None:
@@ -175,10 +176,6 @@ class _Merged:
         kept = self.out[:, :, queries] * (before - after).exp().unsqueeze(-1)
         self.out[:, :, queries] = kept + more.out * (more.logsumexp - after).exp().unsqueeze(-1)
         self.logsumexp[:, :, queries] = after
-
-
-def _wide(query: torch.Tensor) -> torch.dtype:
-    return torch.promote_types(query.dtype, torch.float32)
 
 
 def _rows(tensor: torch.Tensor, rows: slice) -> torch.Tensor:

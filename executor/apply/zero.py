@@ -20,7 +20,6 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 
-import torch
 from torch import nn
 from torch.distributed._composable.replicate_with_fsdp import replicate
 from torch.distributed.device_mesh import DeviceMesh
@@ -38,14 +37,9 @@ from executor.apply.replicate import Replica
 from executor.apply.split import stage_blocks
 from executor.mesh import ExpertMesh, RankMesh
 from executor.models.declaration import ModelDeclaration, part
+from executor.precision import compute_dtype, sum_dtype
 from planner.schema.job import Precision
 from planner.schema.strategy import EdgeChoice, Offload, Stage
-
-_COMPUTE_DTYPES = {
-    Precision.FP32: torch.float32,
-    Precision.BF16: torch.bfloat16,
-    Precision.FP16: torch.float16,
-}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,11 +110,6 @@ class GradientSync:
         """Wait for what the last backward has left under way."""
         for replica in self.replicas:
             replica.finish()
-
-
-def compute_dtype(precision: Precision) -> torch.dtype:
-    """Return the format that forward and backward run in."""
-    return _COMPUTE_DTYPES[precision]
 
 
 def needs_data_parallel(mesh: RankMesh, precision: Precision) -> bool:
@@ -313,4 +302,4 @@ def _fsdp(module: nn.Module) -> FSDPModule:
 def _mixed_precision(precision: Precision) -> MixedPrecisionPolicy:
     if precision is Precision.FP32:
         return MixedPrecisionPolicy()
-    return MixedPrecisionPolicy(param_dtype=compute_dtype(precision), reduce_dtype=torch.float32)
+    return MixedPrecisionPolicy(param_dtype=compute_dtype(precision), reduce_dtype=sum_dtype())

@@ -18,6 +18,7 @@ from executor.models.declaration import BlockDeclaration, ModelDeclaration, Shap
 from executor.models.feed_forward import FeedForward
 from executor.models.mixture import Mixture
 from executor.models.positions import WHOLE_SEQUENCE, SequencePart
+from executor.precision import widened
 from planner.schema.model import (
     Block,
     DenseFeedForward,
@@ -194,8 +195,8 @@ def rotary_angles(
 
 def rotate(heads: torch.Tensor, cosine: torch.Tensor, sine: torch.Tensor) -> torch.Tensor:
     """Return `heads` [B, N, S, H] turned by their positions, in the same number format."""
-    first, second = heads.float().chunk(2, dim=-1)
-    turned = heads.float() * cosine + torch.cat((-second, first), dim=-1) * sine
+    first, second = widened(heads).chunk(2, dim=-1)
+    turned = widened(heads) * cosine + torch.cat((-second, first), dim=-1) * sine
     return turned.to(heads.dtype)
 
 

@@ -11,6 +11,7 @@ from torch.nn import functional
 
 from executor.models.experts import RoutedExperts
 from executor.models.feed_forward import FeedForward
+from executor.precision import widened
 from planner.schema.model import DenseFeedForward, MixtureFeedForward
 
 
@@ -39,7 +40,7 @@ class Mixture(nn.Module):
 
     def forward(self, hidden_BSD: torch.Tensor) -> torch.Tensor:  # noqa: N803
         """Return each token's transformation by its experts, [B, S, D]."""
-        shares_BSE = self.router(hidden_BSD).float().softmax(dim=-1)  # noqa: N806
+        shares_BSE = widened(self.router(hidden_BSD)).softmax(dim=-1)  # noqa: N806
         weights, chosen = shares_BSE.topk(self.experts_per_token, dim=-1)
         weights = (weights / weights.sum(dim=-1, keepdim=True)).to(hidden_BSD.dtype)
         tokens = hidden_BSD.flatten(0, 1)

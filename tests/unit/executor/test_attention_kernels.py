@@ -18,10 +18,11 @@ from executor.apply.attention_kernels import (
 
 
 def a_meeting(*, queries: int, keys: int, is_causal: bool) -> tuple[Meeting, torch.Tensor]:
-    """Two sequences with three heads of width eight, and the output's gradient."""
+    """Two sequences with three heads of width eight, and the output's gradient, in fp64."""
     generator = torch.Generator().manual_seed(0)
-    query, gradient = (torch.randn(2, 3, queries, 8, generator=generator) for _ in range(2))
-    key, value = (torch.randn(2, 3, keys, 8, generator=generator) for _ in range(2))
+    drawn = {"generator": generator, "dtype": torch.float64}
+    query, gradient = (torch.randn(2, 3, queries, 8, **drawn) for _ in range(2))
+    key, value = (torch.randn(2, 3, keys, 8, **drawn) for _ in range(2))
     scale = default_scale(query)
     meeting = Meeting(query=query, key=key, value=value, scale=scale, is_causal=is_causal)
     return meeting, gradient

@@ -16,14 +16,20 @@ HIDDEN, WIDTH, EXPERTS, CHOSEN = 8, 6, 4, 2
 
 
 def a_mixture(**changes: object) -> Mixture:
-    """A mixture of four experts of which each token passes two, with fixed random weights."""
+    """A mixture in fp64 of four experts, of which each token passes two, with fixed weights."""
     fields = {"expert_count": EXPERTS, "experts_per_token": CHOSEN, "expert_ffn_size": WIDTH}
-    mixture = Mixture(HIDDEN, MixtureFeedForward(**{**fields, **changes}))
+    mixture = Mixture(HIDDEN, MixtureFeedForward(**{**fields, **changes})).double()
     generator = torch.Generator().manual_seed(0)
     with torch.no_grad():
         for parameter in mixture.parameters():
             parameter.copy_(torch.randn(parameter.shape, generator=generator))
     return mixture
+
+
+def tokens_of(batch: int, length: int) -> torch.Tensor:
+    """Tokens in fp64, [batch, length, HIDDEN]."""
+    generator = torch.Generator().manual_seed(1)
+    return torch.randn(batch, length, HIDDEN, generator=generator, dtype=torch.float64)
 
 
 def by_hand(mixture: Mixture, token: torch.Tensor) -> torch.Tensor:
@@ -44,26 +50,26 @@ def by_hand(mixture: Mixture, token: torch.Tensor) -> torch.Tensor:
 @pytest.mark.parametrize("gated", [True, False])
 def test_each_token_is_the_weighted_sum_of_its_two_best_experts(gated: bool) -> None:
     mixture = a_mixture(gated=gated, router_bias=True)
-    tokens = torch.randn(2, 5, HIDDEN, generator=torch.Generator().manual_seed(1))
+    tokens = tokens_of(2, 5)
     expected = torch.stack([by_hand(mixture, token) for token in tokens.flatten(0, 1)])
-    torch.testing.assert_close(mixture(tokens).flatten(0, 1), expected, rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(mixture(tokens).flatten(0, 1), expected, rtol=1e-12, atol=1e-12)
 
 
 def test_a_shared_expert_is_added_behind_its_gate() -> None:
     mixture = a_mixture(shared_ffn_size=5, shared_gate=True)
     assert mixture.shared is not None
     assert mixture.shared_gate is not None
-    tokens = torch.randn(1, 3, HIDDEN, generator=torch.Generator().manual_seed(1))
+    tokens = tokens_of(1, 3)
     routed = torch.stack([by_hand(mixture, token) for token in tokens[0]])
     gate = torch.sigmoid(tokens[0] @ mixture.shared_gate.weight.T)
     expected = routed + gate * mixture.shared(tokens[0])
-    torch.testing.assert_close(mixture(tokens)[0], expected, rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(mixture(tokens)[0], expected, rtol=1e-12, atol=1e-12)
 
 
 def test_an_expert_that_no_token_chose_has_a_gradient_of_zeros() -> None:
     """ZeRO waits for the gradient of every parameter."""
     mixture = a_mixture()
-    mixture(torch.ones(1, 1, HIDDEN)).sum().backward()
+    mixture(torch.ones(1, 1, HIDDEN, dtype=torch.float64)).sum().backward()
     gradient = mixture.experts.down_proj.grad
     assert gradient is not None
     assert sum(int(expert.abs().max() > 0) for expert in gradient) == CHOSEN
