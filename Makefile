@@ -24,10 +24,14 @@ PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check 
 RUNTIME := $(VENV)/.installed-runtime
 DEVELOPMENT := $(VENV)/.installed-development
 
+# Of the parity matrix, what runs in fp32 and 16 bits.
+KERNEL_TESTS := tests/distributed/test_parity_rounding.py tests/unit/executor \
+    tests/distributed/test_parity_state.py -k "fp16 or bf16 or fp32 or unit"
+
 export OMP_NUM_THREADS ?= 1
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo serve test test-chaos test-exports test-full test-fuzz test-guards test-parity test-wheel check check-all format lint types imports bench clean
+.PHONY: help install demo serve test test-chaos test-exports test-full test-fuzz test-guards test-kernels test-parity test-wheel check check-all format lint types imports bench clean
 
 help:  ## say what there is to make
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 20
@@ -43,12 +47,16 @@ serve: $(RUNTIME)  ## serve the REST interface and the dashboard
 test: $(DEVELOPMENT)  ## run the tests: each fact, on a sample where many cases show the same
 	$(BIN)/python -m pytest $(TESTS) --numprocesses $(WORKERS) --dist worksteal $(PYTEST_ARGS)
 
-test-full: test-exports test-wheel test-guards test-chaos  ## run everything there is: hours
+test-full: test-kernels test-exports test-wheel test-guards test-chaos  ## run everything there is: hours
 	MESHWRIGHT_TESTS=full MESHWRIGHT_FUZZ_EXAMPLES=$(or $(EXAMPLES),200) $(BIN)/python -m pytest \
 	    tests -m "" --numprocesses $(WORKERS) --dist worksteal $(PYTEST_ARGS)
 
 test-parity: $(DEVELOPMENT)  ## run the whole parity matrix, the long half too
 	$(BIN)/python -m pytest tests/distributed -m "distributed or parity_full" $(PYTEST_ARGS)
+
+test-kernels: $(DEVELOPMENT)  ## run what rounds with the plainest kernels, as on an older processor
+	ATEN_CPU_CAPABILITY=default ONEDNN_MAX_CPU_ISA=SSE41 $(BIN)/python -m pytest $(KERNEL_TESTS) \
+	    $(PYTEST_ARGS)
 
 test-chaos: $(DEVELOPMENT)  ## play 200 rounds of faults on a service and two agents (ROUNDS, SEED)
 	$(BIN)/python -m tests.chaos --rounds $(or $(ROUNDS),200) --seed $(or $(SEED),1)

@@ -18,7 +18,7 @@ from executor.session import Session
 from executor.trainer import Trainer
 from planner.errors import InputError
 from tests.distributed.plans import cpu_plan
-from tests.distributed.reference import SEED, adamw, build_model, global_batches
+from tests.distributed.reference import SEED, adamw, build_model, floats_differences, global_batches
 from tests.distributed.state_tasks import everyone, parameter_error, state_trainer, unsharded
 
 
@@ -31,6 +31,7 @@ def go_on(
     kind: str = "decoder",
     precision: str = "fp32",
     micro_batch_size: int = 1,
+    data_degree: int = 1,
     compared: int | None = None,
 ) -> dict[str, Any]:
     """Train `steps` more steps, from a checkpoint if one is named, and compare with one run.
@@ -47,7 +48,7 @@ def go_on(
         "losses": losses,
         "step": trainer.step_count,
         "extra": None if before is None else dict(before.extra),
-        "differences": everyone(list(session.report().differences_from_plan)),
+        "differences": floats_differences(everyone(list(session.report().differences_from_plan))),
     }
     if compared is not None:
         run = unsharded(
@@ -56,6 +57,7 @@ def go_on(
             largest_norm=1.0,
             micro_batch_size=micro_batch_size,
             steps=compared,
+            data_degree=data_degree,
         )
         answer["reference_losses"] = run.losses
         answer["parameter_error"] = parameter_error(trainer, run.parameters)

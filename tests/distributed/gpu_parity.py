@@ -1,4 +1,4 @@
-"""Script: trains every layout of a matrix on the ranks that the launcher started, and compares.
+"""Script: trains every layout of a matrix in fp64 on the launcher's ranks, and compares.
 
 Run as `executor.launcher PLAN -- gpu_parity.py MATRIX ANSWER`: MATRIX names strategies in JSON, and
 rank 0 writes to ANSWER how far each is from the unsharded run on one device of the same kind.
@@ -24,7 +24,14 @@ from executor.models.decoder import Decoder
 from executor.session import Session
 from planner.schema.strategy import Strategy
 from tests.distributed.plans import BLOCK_COUNT, GLOBAL_BATCH_SIZE, small_model
-from tests.distributed.reference import SEED, STEP_COUNT, adamw, global_batches
+from tests.distributed.reference import (
+    SEED,
+    STEP_COUNT,
+    adamw,
+    floats_differences,
+    floats_of,
+    global_batches,
+)
 
 Named = dict[str, torch.Tensor]
 
@@ -81,7 +88,7 @@ def compared(session: Session, reference: tuple[list[float], Named, Named]) -> d
         "gradient_error": gradient,
         "parameter_error": trained,
         "peak_memory_bytes": trainer.peak_memory_bytes(),
-        "differences": list(session.report().differences_from_plan),
+        "differences": floats_differences(session.report().differences_from_plan),
     }
 
 
@@ -102,15 +109,16 @@ def main() -> None:
     """Compare all layouts; the session that the launcher reports is the first, and comes last."""
     matrix = json.loads(Path(sys.argv[1]).read_text(encoding="utf-8"))
     first = executor.start()
-    reference = unsharded(first.device)
-    answers = {}
-    for name, fields in matrix.items():
-        strategy = Strategy(**fields).resolved(
-            block_count=BLOCK_COUNT, global_batch_size=GLOBAL_BATCH_SIZE
-        )
-        plan = first.plan.model_copy(update={"strategy": strategy})
-        answers[name] = compared(Session(plan, device=first.device), reference)
-    answers["of-the-plan"] = compared(first, reference)
+    with floats_of(64):
+        reference = unsharded(first.device)
+        answers = {}
+        for name, fields in matrix.items():
+            strategy = Strategy(**fields).resolved(
+                block_count=BLOCK_COUNT, global_batch_size=GLOBAL_BATCH_SIZE
+            )
+            plan = first.plan.model_copy(update={"strategy": strategy})
+            answers[name] = compared(Session(plan, device=first.device), reference)
+        answers["of-the-plan"] = compared(first, reference)
     if distributed.get_rank() == 0:
         Path(sys.argv[2]).write_text(json.dumps(answers), encoding="utf-8")
 

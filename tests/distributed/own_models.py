@@ -19,7 +19,7 @@ from executor.session import Session
 from planner.errors import InputError
 from tests.distributed.families import hugging_face_graph, hugging_face_model
 from tests.distributed.plans import BLOCK_COUNT, GLOBAL_BATCH_SIZE, SEQUENCE_LENGTH, cpu_plan
-from tests.distributed.reference import SEED, STEP_COUNT, adamw, global_batches
+from tests.distributed.reference import SEED, STEP_COUNT, adamw, floats_differences, global_batches
 
 WIDTH, HEADS, VOCABULARY = 32, 8, 256
 Batch = tuple[torch.Tensor, torch.Tensor]
@@ -262,7 +262,7 @@ def plain_run(kind: str, seed: int) -> dict[str, Any]:
 
 
 def own_parity(*, strategy: dict[str, Any], kind: str) -> dict[str, Any]:
-    """Train five steps of a user's module under a plan and compare with its plain run."""
+    """Train a few steps of a user's module under a plan and compare with its plain run."""
     session = Session(cpu_plan(model=PLANNED.get(kind), **strategy), device=torch.device("cpu"))
     build, declaration = KINDS[kind]
     trainer = session.parallelize(build, loss, adamw, declaration=declaration, seed=SEED)
@@ -274,13 +274,13 @@ def own_parity(*, strategy: dict[str, Any], kind: str) -> dict[str, Any]:
         whole = whole.full_tensor() if isinstance(whole, DTensor) else whole
         expected = plain["parameters"][unsplit_name(name, trainer.declaration)]
         error = max(error, float((whole - expected).abs().max() / expected.abs().max()))
-    largest = torch.tensor(error)
+    largest = torch.tensor(error, dtype=torch.float64)
     distributed.all_reduce(largest, op=distributed.ReduceOp.MAX)
     return {
         "losses": losses,
         "plain_losses": plain["losses"],
         "parameter_error": float(largest),
-        "differences": list(session.report().differences_from_plan),
+        "differences": floats_differences(session.report().differences_from_plan),
     }
 
 

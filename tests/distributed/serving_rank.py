@@ -13,7 +13,8 @@ import torch
 from torch import distributed
 
 from executor.rank_main import die_with_launcher
-from tests.distributed.tasks import TASKS
+from tests.distributed.reference import floats_of
+from tests.distributed.tasks import IN_FP32, TASKS
 
 COLLECTIVE_TIMEOUT = timedelta(seconds=120)
 
@@ -32,8 +33,9 @@ def serve(tasks: IO[str], answers: IO[str]) -> NoReturn:
 
 def _answer(request: dict[str, Any]) -> dict[str, Any]:
     task = request.pop("task")
+    bits = request.pop("bits", 32 if task in IN_FP32 else 64)
     try:
-        with warnings.catch_warnings():
+        with warnings.catch_warnings(), floats_of(bits):
             return {"answer": TASKS[task](**request)}
     except Exception:  # noqa: BLE001 - the test shows it
         return {"failure": traceback.format_exc()}

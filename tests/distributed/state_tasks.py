@@ -26,15 +26,17 @@ from planner.errors import InputError
 from tests.distributed.plans import GLOBAL_BATCH_SIZE, cpu_plan
 from tests.distributed.reference import (
     SEED,
+    STEP_COUNT,
     adamw,
     build_model,
+    floats_differences,
     global_batches,
     initialised,
     planned_model,
 )
 
 CPU = torch.device("cpu")
-FORMATS = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
+FORMATS = {"bf16": torch.bfloat16, "fp16": torch.float16}
 
 
 @dataclass(frozen=True)
@@ -43,18 +45,30 @@ class StateRun:
 
     losses: list[float]
     norms: list[float]
+    first_gradients: dict[str, torch.Tensor]
     parameters: dict[str, torch.Tensor]
 
 
-@functools.cache
-def unsharded(
-    *, kind: str, precision: str, largest_norm: float | None, micro_batch_size: int, steps: int
-) -> StateRun:
-    """Train fp32 weights in one process, computing with copies in `precision`.
+def unsharded(**run: Any) -> StateRun:
+    """Train in the floats of the moment in one process: kind, precision, largest_norm, and so on.
 
-    Micro-batches are as the sharded run has them, so that each gradient is rounded alike; they are
-    summed in fp32.
+    Micro-batches are as the sharded run has them, and each of `data_degree` ranks has a mean of its
+    own, so that 16 bits are rounded alike, and vanish alike.
     """
+    return _unsharded(**run, floats=torch.get_default_dtype())
+
+
+@functools.cache
+def _unsharded(
+    *,
+    kind: str,
+    precision: str,
+    largest_norm: float | None,
+    micro_batch_size: int,
+    steps: int,
+    data_degree: int = 1,
+    floats: torch.dtype,
+) -> StateRun:
     model = build_model(kind)
     assert isinstance(model, Decoder)
     materialise(model, declaration=model.declaration(), device=CPU, seed=SEED)
@@ -63,23 +77,31 @@ def unsharded(
     count = GLOBAL_BATCH_SIZE // micro_batch_size
     scale = 2.0**16 if precision == "fp16" else 1.0  # without it small gradients vanish
     losses, norms = [], []
+    first_gradients: dict[str, torch.Tensor] = {}
     for inputs, targets in global_batches(0, steps):
         optimizer.zero_grad()
         total = 0.0
         for rows, wanted in zip(inputs.chunk(count), targets.chunk(count), strict=True):
-            copies = {name: value.to(FORMATS[precision]) for name, value in weights.items()}
+            copies = {
+                name: value.to(FORMATS.get(precision, floats)) for name, value in weights.items()
+            }
             logits = functional_call(model, copies, (rows,), tie_weights=True)
-            loss = functional.cross_entropy(logits.flatten(0, 1).float(), wanted.flatten()) / count
-            (loss * scale).backward()
-            total += loss.item()
+            wide = logits.to(torch.promote_types(logits.dtype, torch.float32))
+            loss = functional.cross_entropy(wide.flatten(0, 1), wanted.flatten())
+            (loss * scale * data_degree / count).backward()
+            total += loss.item() / count
         for weight in weights.values():
-            weight.grad.div_(scale)
+            weight.grad.div_(scale * data_degree)
         most = float("inf") if largest_norm is None else largest_norm
         norms.append(float(nn.utils.clip_grad_norm_(weights.values(), most)))
+        if not losses:
+            first_gradients = {name: value.grad.clone() for name, value in weights.items()}
         optimizer.step()
         losses.append(total)
     parameters = {name: value.detach().clone() for name, value in weights.items()}
-    return StateRun(losses=losses, norms=norms, parameters=parameters)
+    return StateRun(
+        losses=losses, norms=norms, first_gradients=first_gradients, parameters=parameters
+    )
 
 
 def state_parity(
@@ -88,12 +110,18 @@ def state_parity(
     kind: str = "decoder",
     precision: str = "fp32",
     largest_norm: float | None = None,
-    steps: int = 5,
+    steps: int = STEP_COUNT,
     compiler: str | None = None,
 ) -> dict[str, Any]:
     """Train and compare losses, norms and parameters with the unsharded run."""
+    gradients: dict[nn.Parameter, torch.Tensor] = {}
     session, trainer = state_trainer(
-        strategy, kind=kind, precision=precision, largest_norm=largest_norm, compiler=compiler
+        strategy,
+        kind=kind,
+        precision=precision,
+        largest_norm=largest_norm,
+        compiler=compiler,
+        first_gradients=gradients,
     )
     metrics = [trainer.step(*batch) for batch in session.shard(global_batches(0, steps))]
     reference = unsharded(
@@ -102,15 +130,18 @@ def state_parity(
         largest_norm=largest_norm,
         micro_batch_size=session.strategy.micro_batch_size,
         steps=steps,
+        data_degree=session.mesh.data_degree,
     )
     return {
         "losses": [item.loss for item in metrics],
         "reference_losses": reference.losses,
+        "largest_norm": largest_norm,
         "norms": [item.gradient_norm for item in metrics],
         "reference_norms": reference.norms,
+        "gradient_error": _gradient_error(trainer, gradients, reference.first_gradients),
         "parameter_error": parameter_error(trainer, reference.parameters),
         "formats": sorted({str(item.dtype) for item in _state_tensors(trainer)}),
-        "differences": everyone(list(session.report().differences_from_plan)),
+        "differences": floats_differences(everyone(list(session.report().differences_from_plan))),
         "compiled_graphs": int(torch._dynamo.utils.counters["stats"]["unique_graphs"]),
     }
 
@@ -164,14 +195,15 @@ def state_trainer(
     precision: str = "fp32",
     largest_norm: float | None = None,
     compiler: str | None = None,
+    first_gradients: dict[nn.Parameter, torch.Tensor] | None = None,
 ) -> tuple[Session, Trainer]:
-    """Return a session and its trainer of the small model."""
+    """Return a session and its trainer of the small model, which leaves its `first_gradients`."""
     plan = cpu_plan(model=planned_model(kind), precision=precision, **strategy)
     session = Session(plan, device=CPU, compiler=compiler)
     trainer = session.parallelize(
         lambda: build_model(kind),
         next_token_loss,
-        adamw,
+        adamw if first_gradients is None else remembering(first_gradients),
         seed=SEED,
         max_gradient_norm=largest_norm,
     )
@@ -203,6 +235,39 @@ def _factored_losses() -> list[float]:
         optimizer.step()
         losses.append(loss.item())
     return losses
+
+
+def remembering(
+    gradients: dict[nn.Parameter, torch.Tensor],
+) -> Callable[[list[nn.Parameter]], torch.optim.Optimizer]:
+    """Return a function that makes optimizers, which leave what they first see in `gradients`."""
+
+    def remember(optimizer: torch.optim.Optimizer, *_: Any) -> None:
+        for group in optimizer.param_groups:
+            for parameter in group["params"]:
+                gradients.setdefault(parameter, parameter.grad.detach().clone())
+
+    def optimizer_function(parameters: list[nn.Parameter]) -> torch.optim.Optimizer:
+        optimizer = adamw(parameters)
+        optimizer.register_step_pre_hook(remember)
+        return optimizer
+
+    return optimizer_function
+
+
+def _gradient_error(
+    trainer: Trainer,
+    gradients: dict[nn.Parameter, torch.Tensor],
+    expected: dict[str, torch.Tensor],
+) -> float:
+    worst = 0.0
+    taken = {key: value for update in trainer.updates for key, value in update.pairs()}
+    for name, parameter in trainer.model.named_parameters():
+        value = gradients[taken[parameter]]
+        whole = value.full_tensor() if isinstance(value, DTensor) else value
+        wanted = expected[unsplit_name(name, trainer.declaration)]
+        worst = max(worst, float((whole - wanted).abs().max() / wanted.abs().max()))
+    return max(everyone([worst]))
 
 
 def parameter_error(trainer: Trainer, expected: dict[str, torch.Tensor]) -> float:

@@ -17,13 +17,9 @@ from planner.schema.plan import Plan
 from planner.schema.run import RunReport
 from tests.distributed import test_parity_context, test_parity_schedules
 from tests.distributed.group import ROOT
+from tests.distributed.parity import EXACT
 from tests.distributed.plans import cpu_plan
-from tests.distributed.test_parity import (
-    GRADIENT_TOLERANCE,
-    ON_FOUR_RANKS,
-    ON_TWO_RANKS,
-    TRAINED_TOLERANCE,
-)
+from tests.distributed.test_parity import ON_FOUR_RANKS, ON_TWO_RANKS
 
 GPU_COUNT = torch.cuda.device_count() if torch.cuda.is_available() else 0
 pytestmark = [
@@ -98,9 +94,9 @@ def test_every_layout_trains_as_one_gpu_does(tmp_path: Path) -> None:
     answers = parity(tmp_path, rank_count=rank_count, device="cuda")
     assert set(answers) == {*MATRICES[rank_count], "of-the-plan"}
     for name, answer in answers.items():
-        assert answer["gradient_error"] <= GRADIENT_TOLERANCE, name
-        assert answer["loss_error"] <= TRAINED_TOLERANCE, name
-        assert answer["parameter_error"] <= TRAINED_TOLERANCE, name
+        assert answer["gradient_error"] <= EXACT, name
+        assert answer["loss_error"] <= EXACT, name
+        assert answer["parameter_error"] <= EXACT, name
         assert answer["peak_memory_bytes"] > 0, name
         assert answer["differences"] == [], name
 

@@ -8,11 +8,10 @@ from typing import Any
 import pytest
 
 from tests.distributed.group import RankGroup
+from tests.distributed.parity import EXACT
 from tests.distributed.plans import mixed_stages
 
 pytestmark = pytest.mark.distributed
-
-TRAINED_TOLERANCE = 1e-5
 
 DECLARED: dict[str, tuple[str, dict[str, Any]]] = {
     "dp2": ("words", {"data_parallel_degree": 2}),
@@ -56,8 +55,8 @@ UNDECLARED: dict[str, tuple[str, dict[str, Any]]] = {
 def test_it_trains_as_the_plain_script_does(two_ranks: RankGroup, name: str) -> None:
     kind, strategy = {**DECLARED, **UNDECLARED}[name]
     answer = two_ranks.run("own_parity", strategy=strategy, kind=kind)
-    assert answer["losses"] == pytest.approx(answer["plain_losses"], rel=TRAINED_TOLERANCE)
-    assert answer["parameter_error"] <= TRAINED_TOLERANCE
+    assert answer["losses"] == pytest.approx(answer["plain_losses"], rel=EXACT)
+    assert answer["parameter_error"] <= EXACT
     assert answer["differences"] == []
 
 
@@ -76,7 +75,7 @@ def test_what_an_undeclared_module_cannot_follow_is_stated(two_ranks: RankGroup)
     assert "activation checkpointing full was not applied: Words declares no blocks" in (
         checkpointing
     )
-    assert answer["parameter_error"] <= TRAINED_TOLERANCE
+    assert answer["parameter_error"] <= EXACT
 
 
 @pytest.mark.parametrize(
@@ -128,8 +127,8 @@ def test_sequences_are_shared_beside_other_dimensions(four_ranks: RankGroup, nam
     kind, strategy = BESIDE_CONTEXT[name]
     fields = {"micro_batch_size": 2, **strategy}
     answer = four_ranks.run("own_parity", strategy=fields, kind=kind)
-    assert answer["losses"] == pytest.approx(answer["plain_losses"], rel=TRAINED_TOLERANCE)
-    assert answer["parameter_error"] <= TRAINED_TOLERANCE
+    assert answer["losses"] == pytest.approx(answer["plain_losses"], rel=EXACT)
+    assert answer["parameter_error"] <= EXACT
     assert answer["differences"] == []
 
 
@@ -144,8 +143,8 @@ def test_what_is_computed_again_draws_what_it_drew_before(
     two_ranks: RankGroup, kind: str, strategy: dict[str, Any]
 ) -> None:
     answer = two_ranks.run("own_recomputed_draws", strategy=strategy, kind=kind)
-    assert answer["selective"] == pytest.approx(answer["none"], rel=TRAINED_TOLERANCE)
-    assert answer["full"] == pytest.approx(answer["none"], rel=TRAINED_TOLERANCE)
+    assert answer["selective"] == pytest.approx(answer["none"], rel=EXACT)
+    assert answer["full"] == pytest.approx(answer["none"], rel=EXACT)
 
 
 def test_gpt2_drops_as_its_configuration_says(two_ranks: RankGroup) -> None:

@@ -7,12 +7,10 @@ from typing import Any
 import pytest
 
 from tests.distributed.group import RankGroup
+from tests.distributed.parity import check_parity
 from tests.distributed.plans import mixed_stages, stages
 
 pytestmark = pytest.mark.distributed
-
-GRADIENT_TOLERANCE = 1e-6
-TRAINED_TOLERANCE = 1e-5
 
 ON_TWO_RANKS: dict[str, dict[str, Any]] = {
     "dp2": {"data_parallel_degree": 2},
@@ -196,15 +194,6 @@ MASKED: dict[str, dict[str, Any]] = {
         "data_parallel_degree": 2,
     },
 }
-
-
-def check_parity(answer: dict[str, Any], *, gradient_tolerance: float = GRADIENT_TOLERANCE) -> None:
-    """Fail unless a run equals the unsharded one and its layout the plan."""
-    assert answer["differences"] == []
-    assert answer["gradient_error"] <= gradient_tolerance
-    assert answer["losses"] == pytest.approx(answer["reference_losses"], rel=TRAINED_TOLERANCE)
-    assert answer["losses"][-1] < answer["losses"][0]
-    assert answer["parameter_error"] <= TRAINED_TOLERANCE
 
 
 @pytest.mark.parametrize("strategy", ON_TWO_RANKS.values(), ids=ON_TWO_RANKS.keys())

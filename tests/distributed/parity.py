@@ -1,0 +1,51 @@
+"""Parity: how close to the unsharded run a layout must come.
+
+In fp64 what rounding leaves is a few 1e-15. A bar of 1e-12 is hundreds of times that on any
+processor, and far below what one number in fp32 leaves (6e-8), let alone a fault.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.distributed.rounding import SUMMED_LOSS
+
+EXACT = 1e-12
+LOSS_OF_16_BITS = SUMMED_LOSS
+Answer = dict[str, Any]
+
+
+def check_parity(answer: Answer) -> None:
+    """Fail unless a run in fp64 equals the unsharded one and its layout the plan."""
+    assert answer["differences"] == []
+    assert answer["gradient_error"] <= EXACT
+    assert answer["losses"] == pytest.approx(answer["reference_losses"], rel=EXACT)
+    assert answer["losses"][-1] != answer["losses"][0]
+    assert answer["parameter_error"] <= EXACT
+
+
+def check_rounding(answer: Answer) -> None:
+    """Fail unless a run that rounds comes as close to fp64 as unsharded runs that round do."""
+    bars = answer["bars"]
+    assert answer["differences"] == []
+    assert answer["losses"] == pytest.approx(answer["reference_losses"], rel=bars["loss"])
+    assert answer["gradient_error"] <= bars["gradient"]
+    assert answer["parameter_error"] <= bars["parameter"]
+
+
+def check_states(answer: Answer, *, loss: float = EXACT) -> None:
+    """Fail unless a run equals the unsharded one, and keeps no state in what it computes in."""
+    assert answer["differences"] == []
+    assert answer["formats"] == ["torch.float64"]
+    assert answer["losses"] == pytest.approx(answer["reference_losses"], rel=loss)
+    assert answer["losses"][-1] != answer["losses"][0]
+    assert answer["parameter_error"] <= EXACT
+
+
+def check_clipped(answer: Answer, *, loss: float = EXACT) -> None:
+    """Fail unless a run equals the unsharded one, and clipping mattered."""
+    check_states(answer, loss=loss)
+    assert answer["norms"] == pytest.approx(answer["reference_norms"], rel=EXACT)
+    assert answer["norms"][0] > answer["largest_norm"]
