@@ -45,11 +45,10 @@ from executor.trainer import Trainer
 from planner.errors import InputError, MeshwrightError
 from planner.schema.plan import Plan
 from planner.schema.strategy import Strategy
-from planner.schema.trial import Trial, TrialPlans, Trials
+from planner.schema.trial import Trial, TrialPlans, Trials, rounds_agree
 
 _TIMEOUT = timedelta(minutes=5)
 _WARM_UP_STEPS = 1
-_AGREEING_ROUNDS, _AGREEMENT_RATIO = 3, 1.05
 # Of the least median: who runs heats, and who the final rounds, beyond the worst regret's bar.
 _HEAT_RATIO, _FINAL_RATIO = 1.6, 1.25
 _HEATS = 2
@@ -182,7 +181,9 @@ def _raced(runners: Sequence[_Runner | str], rounds: Rounds) -> list[list[float]
         _turns(runners, able, times, count=1)
         _say(f"[{done}/{rounds.most}] a step of {len(able)} plans")
         spent = sum(sum(seconds) for seconds in times)
-        if done >= rounds.least and (_agree([times[p] for p in able]) or spent > rounds.seconds):
+        if done >= rounds.least and (
+            rounds_agree([times[p] for p in able]) or spent > rounds.seconds
+        ):
             break
     for ratio, count in ((_HEAT_RATIO, _HEATS), (_FINAL_RATIO, rounds.final)):
         if rounds.final == 0:
@@ -192,12 +193,6 @@ def _raced(runners: Sequence[_Runner | str], rounds: Rounds) -> list[list[float]
         able = [place for place in able if medians[place] <= limit or place == 0]
         _turns(runners, able, times, count=count)
     return times
-
-
-def _agree(times: Sequence[Sequence[float]]) -> bool:
-    """Return whether the last rounds took as long as one another, over all plans."""
-    last = [sum(steps) for steps in zip(*times, strict=True)][-_AGREEING_ROUNDS:]
-    return len(last) == _AGREEING_ROUNDS and max(last) <= _AGREEMENT_RATIO * min(last)
 
 
 def _turns(

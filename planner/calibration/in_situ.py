@@ -7,8 +7,8 @@ scaled to what fits those steps best. No rate leaves what is physically possible
 attention are not faster than alone, operators not quicker launched, memory not faster than what
 reads it, and no network faster than the memory that it runs through.
 
-How far a model's steps are from what the other two say is the error that the profile states, with
-how much its rounds differed.
+The last rounds count if they agree, else all. How far a model's steps are from what the other two say
+is the error that the profile states, with how much its rounds differed.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from planner.schema.model import (
 from planner.schema.plan import Plan
 from planner.schema.scalars import Scalars
 from planner.schema.strategy import Strategy
-from planner.schema.trial import Trial, round_seconds, typical_seconds
+from planner.schema.trial import Trial, agreed, round_seconds, typical_seconds
 from planner.validation.case import case_of
 
 BUSY_RATIO = 0.1
@@ -99,6 +99,7 @@ def corrected(cluster: Cluster, plans: Sequence[Plan], trials: Sequence[Trial]) 
     Raises:
         InputError: if fewer than two models were trained.
     """
+    trials = agreed(trials)
     seconds = typical_seconds(trials)
     rows = [_row(one, took) for one, took in zip(plans, seconds, strict=True) if took is not None]
     if len({row.model for row in rows}) < 2:

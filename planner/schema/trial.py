@@ -12,6 +12,9 @@ from planner.schema.document import Document, Part
 from planner.schema.plan import Plan
 from planner.schema.strategy import Strategy
 
+AGREEING_ROUNDS, AGREEMENT_RATIO = 3, 1.05
+"""So many rounds in a row, the slowest within this of the fastest, are of a machine left alone."""
+
 StepSeconds = Annotated[float, Field(gt=0)]
 
 
@@ -33,6 +36,22 @@ class Trials(Document):
     """The trials of some plans, in their order."""
 
     trials: tuple[Trial, ...]
+
+
+def rounds_agree(times: Sequence[Sequence[float]]) -> bool:
+    """Return whether the last rounds took as long as one another, over all trials, [trials, rounds]."""
+    last = [sum(steps) for steps in zip(*times, strict=True)][-AGREEING_ROUNDS:]
+    return len(last) == AGREEING_ROUNDS and max(last) <= AGREEMENT_RATIO * min(last)
+
+
+def agreed(trials: Sequence[Trial]) -> list[Trial]:
+    """Return the trials with the last rounds alone if these agree, else as they are."""
+    if not rounds_agree([trial.step_seconds for trial in trials if trial.step_seconds]):
+        return list(trials)
+    return [
+        trial.model_copy(update={"step_seconds": trial.step_seconds[-AGREEING_ROUNDS:]})
+        for trial in trials
+    ]
 
 
 def round_seconds(trials: Sequence[Trial]) -> list[float]:

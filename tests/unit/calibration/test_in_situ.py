@@ -127,6 +127,13 @@ def test_a_busy_machine_is_said_and_makes_the_interval_wider():
     assert not any("busy" in line for line in in_situ_lines(quiet))
 
 
+def test_rounds_that_agree_at_last_count_alone():
+    found = _in_situ(TRUTH, slowness=lambda turn: 3.0 if turn == 0 else 1.0)
+    assert not found.was_busy
+    assert found.variation_ratio == pytest.approx(0.0)
+    assert found.scalars == _in_situ(TRUTH).scalars
+
+
 def test_a_machine_that_trains_nothing_is_refused_with_the_reason():
     trials = [Trial(strategy=plan.strategy, refusal="no such schedule") for plan in plans()]
     with pytest.raises(InputError, match=r"0 of 12 plans; no such schedule"):

@@ -13,7 +13,7 @@ import torch
 from torch import distributed
 
 from executor.stopwatch import MOST_AT_ONCE, Stopwatch
-from executor.trials import _agree
+from planner.schema.trial import rounds_agree
 
 
 @pytest.fixture
@@ -36,7 +36,7 @@ def lone_rank(tmp_path: Path) -> Iterator[None]:
 def test_rounds_agree_when_the_last_three_took_as_long(
     times: list[list[float]], agree: bool
 ) -> None:
-    assert _agree(times) is agree
+    assert rounds_agree(times) is agree
 
 
 @pytest.mark.usefixtures("lone_rank")
