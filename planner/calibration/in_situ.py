@@ -7,8 +7,8 @@ scaled to what fits those steps best. No rate leaves what is physically possible
 attention are not faster than alone, operators not quicker launched, memory not faster than what
 reads it, and no network faster than the memory that it runs through.
 
-The last rounds count if they agree, else all. How far a model's steps are from what the other two say
-is the error that the profile states, with how much its rounds differed.
+The last rounds count if they agree, else all. How far a model's steps are from what the other two
+say is the error that the profile states, with how much its rounds differed.
 """
 
 from __future__ import annotations

@@ -39,7 +39,7 @@ class Trials(Document):
 
 
 def rounds_agree(times: Sequence[Sequence[float]]) -> bool:
-    """Return whether the last rounds took as long as one another, over all trials, [trials, rounds]."""
+    """Return whether the last rounds took as long as one another; times are [trials, rounds]."""
     last = [sum(steps) for steps in zip(*times, strict=True)][-AGREEING_ROUNDS:]
     return len(last) == AGREEING_ROUNDS and max(last) <= AGREEMENT_RATIO * min(last)
 
