@@ -6,6 +6,7 @@ processor, and far below what one number in fp32 leaves (6e-8), let alone a faul
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
@@ -15,6 +16,15 @@ from tests.distributed.rounding import SUMMED_LOSS
 EXACT = 1e-12
 LOSS_OF_16_BITS = SUMMED_LOSS
 Answer = dict[str, Any]
+
+
+def cases(strategies: Mapping[str, Any], *, always: set[str]) -> list[Any]:
+    """Parameters of a test, by name; those that are not `always` run belong to the full matrix."""
+    assert always <= strategies.keys()
+    return [
+        pytest.param(fields, id=name, marks=() if name in always else pytest.mark.parity_full)
+        for name, fields in strategies.items()
+    ]
 
 
 def check_parity(answer: Answer) -> None:

@@ -2,7 +2,8 @@
 
 Runs of the unsharded model that sum in other orders, one for each size of micro-batches, are as far
 from the exact one as rounding takes them. A layout rounds as often as they do, and sums in one more
-order: it may come twice as far as the farthest of them.
+order: it may come four times as far as the farthest of them. Of 20 layouts with three choices of
+kernels one came 1.7 times as far; a number that is kept in 16 bits anywhere comes a thousand times.
 """
 
 from __future__ import annotations
@@ -17,8 +18,7 @@ from tests.distributed.reference import STEP_COUNT, floats_of, reference_run
 from tests.distributed.state_tasks import unsharded
 
 MICRO_BATCH_SIZES = (1, 2, 4, 8)
-# Each distance is the largest of thousands of roundings, and such largest lie close together.
-TIMES_AS_FAR = 2.0
+TIMES_AS_FAR = 4.0
 # Losses are summed in fp32 over at most 8 micro-batches and 4 ranks: 2^-24 for each addition.
 SUMMED_LOSS = 12 * 2.0**-24
 

@@ -75,13 +75,14 @@ def parity(
             parameter_error,
             relative_error(_whole(parameter.detach()), reference.parameters[known_as]),
         )
+    is_first = distributed.get_rank() == 0  # whose answer counts
     return {
         "losses": [item.loss for item in metrics],
         "reference_losses": reference.losses,
         "gradient_error": _largest(gradient_error),
         "parameter_error": _largest(parameter_error),
         "differences": _all_differences(session),
-        "bars": asdict(bars(kind, precision)) if drawn_bits == 32 else None,
+        "bars": asdict(bars(kind, precision)) if drawn_bits == 32 and is_first else None,
     }
 
 

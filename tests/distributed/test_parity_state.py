@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 import pytest
@@ -11,6 +10,7 @@ from tests.distributed.group import RankGroup
 from tests.distributed.parity import (
     EXACT,
     LOSS_OF_16_BITS,
+    cases,
     check_clipped,
     check_parity,
     check_rounding,
@@ -29,15 +29,6 @@ Fields = dict[str, Any]
 # As in test_layout, and 57 parameters, each with a step count of 4 bytes beside AdamW's states.
 PARAMETER_COUNT = 90_528
 STEP_COUNTS = 57 * 4
-
-
-def cases(strategies: Mapping[str, Any], *, always: set[str]) -> list[Any]:
-    """Parameters of a test, by name; those that are not `always` run belong to the full matrix."""
-    assert always <= strategies.keys()
-    return [
-        pytest.param(fields, id=name, marks=() if name in always else pytest.mark.parity_full)
-        for name, fields in strategies.items()
-    ]
 
 
 TWO: Fields = {"data_parallel_degree": 2, "micro_batch_size": 2}
