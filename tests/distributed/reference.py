@@ -118,9 +118,13 @@ def floats_differences(texts: Iterable[str]) -> list[str]:
     return [text for text in texts if "torch.float64" not in text]
 
 
-def smallest_routing_margin(kind: str) -> float:
+def smallest_routing_margin(kind: str, *, bits: int) -> float:
     """Return how close any token's last chosen expert came to the first left out, of all steps."""
-    model = initialised(kind)
+    with floats_of(bits):
+        return _smallest_margin(initialised(kind))
+
+
+def _smallest_margin(model: nn.Module) -> float:
     margins: list[float] = []
 
     def measure(_module: nn.Module, _arguments: Any, output: Any) -> None:
