@@ -106,7 +106,7 @@ def test_four_ranks_train_a_hugging_face_model_as_its_own_forward_does(
 @pytest.mark.distributed
 @pytest.mark.parametrize("kind", ["mixtral", "qwen3_moe"])
 def test_no_token_of_the_compared_runs_is_near_a_tie(kind: str) -> None:
-    """transformers takes shares in fp32: what differs by 1e-15 may be rounded up and down there."""
+    """Shares are taken in fp32 there: what differs by 1e-15 may be rounded up and down."""
     assert smallest_routing_margin(kind, bits=64) > torch.finfo(torch.float32).eps
 
 
