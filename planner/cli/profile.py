@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from planner.schema.trial import Trial
 
 DEFAULT_SECONDS = 60.0
-LEAST_TRIAL_SECONDS = 30.0  # about eight rounds on two shared cores
+TRIAL_SECONDS_RATIO = 3.0  # of steps that do not agree, to those of kernels
 BUSY = "the machine was busy"
 
 
@@ -119,7 +119,7 @@ def measured_trials(plans: Sequence[Plan], *, seconds: float) -> tuple[Trial, ..
     with tempfile.TemporaryDirectory(prefix="meshwright-profile-") as directory:
         asked, answer = Path(directory) / "plans.json", Path(directory) / "trials.json"
         asked.write_text(TrialPlans(plans=tuple(plans)).to_json(), encoding="utf-8")
-        limit = max(seconds, LEAST_TRIAL_SECONDS)
+        limit = TRIAL_SECONDS_RATIO * seconds
         words = [str(asked), "--out", str(answer), "--seconds", str(limit)]
         _measure("executor.trials", words)
         return Trials.read(answer).trials

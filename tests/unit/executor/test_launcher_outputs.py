@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-pytest.importorskip("torch", reason="the executor is installed with torch")
+pytest.importorskip("torch", reason="the executor's tests need torch")
 
 from executor.launcher import main
 from tests.builders import a_plan
