@@ -52,4 +52,5 @@ MODULES = {
     "executor.profiler": EXECUTOR,
     "executor.trials": EXECUTOR,
     "executor.trace_command": EXECUTOR,
+    "executor.trials": EXECUTOR,
 }
