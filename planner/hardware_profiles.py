@@ -51,8 +51,8 @@ class DeviceProfile(Part):
     than 1 where CPU ranks share cores. `hidden_reduce_ratio` is what is left of an all_reduce of
     whole gradients beside backward where `overlap` hides nothing, as what CPU ranks wait for does
     hide. `split_operator_us` is what an operator on a tensor that knows its placement adds.
-    `step_error_ratio` is the standard deviation of the logarithm of measured over predicted steps
-    of other models, on a machine whose own ranks trained them for its profile.
+    `step_error_ratio` is the standard deviation of the logarithm of measured over predicted steps,
+    on a machine whose own ranks trained them for its profile: each left out of the fit in turn.
     `node` is there for every device that ships.
     """
 

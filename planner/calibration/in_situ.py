@@ -7,8 +7,8 @@ scaled to what fits those steps best. No rate leaves what is physically possible
 attention are not faster than alone, operators not quicker launched, memory not faster than what
 reads it, and no network faster than the memory that it runs through.
 
-The last rounds count if they agree, else all. How far a model's steps are from what the other two
-say is the error that the profile states, with how much its rounds differed.
+The last rounds count if they agree, else all. How far each plan's step is from what all others say is
+the error that the profile states, with how much its rounds differed.
 """
 
 from __future__ import annotations
@@ -59,8 +59,8 @@ _RATE_DEVIATION, _HOST_DEVIATION, _NOISE_DEVIATION = 0.7, 1.5, 0.05
 class InSitu:
     """The corrected cluster, the scalars that it was corrected by, and what the steps were like.
 
-    `error_ratio` is the standard deviation of the logarithm of measured over predicted steps of a
-    model that had no part in the fit, `variation_ratio` by how much rounds differed.
+    `error_ratio` is the standard deviation of the logarithm of measured over predicted steps that
+    had no part in the fit, `variation_ratio` by how much rounds differed.
     """
 
     cluster: Cluster
@@ -125,13 +125,12 @@ def corrected(cluster: Cluster, plans: Sequence[Plan], trials: Sequence[Trial]) 
 
 
 def _left_out_error(rows: Sequence[Row], parts: Parts, prior: Prior) -> float:
-    """Return the root mean square of log(measured / predicted) of models left out of the fit."""
+    """Return the root mean square of log(measured / predicted) of steps left out of the fit."""
     errors = np.zeros(len(rows))
-    for name in dict.fromkeys(row.model for row in rows):
-        kept = [place for place, row in enumerate(rows) if row.model != name]
-        left = [place for place, row in enumerate(rows) if row.model == name]
+    for left in range(len(rows)):
+        kept = [place for place in range(len(rows)) if place != left]
         fit: Fit = fit_of(parts.some(kept), np.ones(len(kept)), prior=prior)
-        errors[left] = parts.some(left).log_errors(fit.factors)[0]
+        errors[left] = parts.some([left]).log_errors(fit.factors)[0][0]
     return float(np.sqrt(np.mean(errors**2)))
 
 

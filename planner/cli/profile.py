@@ -174,7 +174,7 @@ def in_situ_lines(in_situ: InSitu) -> Iterator[str]:
         f"{scalars.attention_efficiency_ratio:.2f} beside it, operators "
         f"{scalars.host_overhead_ratio:.1f} times as long"
     )
-    yield f"steps of other models: within {in_situ.error_ratio:.0%} of the profile in 2 of 3 cases"
+    yield f"steps left out of the fit: within {in_situ.error_ratio:.0%} of it in 2 of 3 cases"
     if in_situ.was_busy:
         yield busy_line(in_situ.variation_ratio)
 
