@@ -7,7 +7,7 @@ scaled to what fits those steps best. No rate leaves what is physically possible
 attention are not faster than alone, operators not quicker launched, memory not faster than what
 reads it, and no network faster than the memory that it runs through.
 
-The last rounds count if they agree, else all. How far each plan's step is from what all others say is
+The last rounds count if they agree, else all. How far each step is from what all others say is
 the error that the profile states, with how much its rounds differed.
 """
 
