@@ -50,7 +50,6 @@ MODULES = {
     "executor.agent": EXECUTOR,
     "executor.launcher": EXECUTOR,
     "executor.profiler": EXECUTOR,
-    "executor.trials": EXECUTOR,
     "executor.trace_command": EXECUTOR,
     "executor.trials": EXECUTOR,
 }
