@@ -1,7 +1,8 @@
-# Meshwright. `make demo` and `make test` need Python 3.11 and nothing else.
+# Meshwright. `make demo` and `make test` need Python 3.11 or later and nothing else.
 #
 # Variables:
-#   PYTHON           the interpreter that makes the virtual environment (default python3.11)
+#   PYTHON           the interpreter that makes the virtual environment (default: the first of python3.11
+#                    to python3.14 that starts)
 #   TORCH_INDEX_URL  a further package index to take torch from. On Linux, PyPI's own torch wheel
 #                    brings gigabytes of CUDA libraries; pytorch.org names the index of the
 #                    official CPU wheels: make demo TORCH_INDEX_URL=...
@@ -10,7 +11,8 @@
 #   WORKERS          how many processes run the tests side by side (default 2)
 #   PYTEST_ARGS      further arguments for pytest
 
-PYTHON ?= python3.11
+PYTHON ?= $(firstword $(foreach minor,11 12 13 14,$(shell \
+    python3.$(minor) -c 'print("python3.$(minor)")' 2>/dev/null)) python3.11)
 VENV ?= .venv
 TORCH_INDEX_URL ?=
 TESTS ?= tests
@@ -31,7 +33,7 @@ KERNEL_TESTS := tests/distributed/test_parity_rounding.py tests/unit/executor \
 export OMP_NUM_THREADS ?= 1
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo serve test test-chaos test-exports test-full test-fuzz test-guards test-kernels test-parity test-wheel check check-all format lint types imports bench clean
+.PHONY: help install demo serve test test-chaos test-exports test-full test-fuzz test-guards test-kernels test-parity test-pythons test-wheel check check-all format lint types imports bench clean
 
 help:  ## say what there is to make
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 20
@@ -80,6 +82,10 @@ test-wheel: $(DEVELOPMENT)  ## build the wheel, install it into a clean environm
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check 'hatchling>=1.27'
 	$(BIN)/python -m tests.wheel.smoke
 
+test-pythons: $(DEVELOPMENT)  ## test the wheel on every Python from 3.11 to 3.14 that is here (VERSIONS)
+	$(BIN)/python -m tests.wheel.pythons $(if $(VERSIONS),--versions $(VERSIONS)) \
+	    -- --numprocesses $(WORKERS) --dist worksteal $(PYTEST_ARGS)
+
 check: format lint types imports  ## what every change must pass, in under three minutes
 	$(BIN)/python -m pytest tests/unit tests/golden tests/contract --numprocesses 2 \
 	    -m "not distributed and not browser and not parity_full and not full" \
@@ -107,7 +113,7 @@ clean:  ## remove the virtual environment and what the demo left
 
 $(BIN)/python:
 	@command -v $(PYTHON) >/dev/null || \
-	    { echo "error: $(PYTHON) is not on the PATH; install Python 3.11 or set PYTHON" >&2; exit 1; }
+	    { echo "error: $(PYTHON) is not on the PATH; install Python 3.11 or later, or set PYTHON" >&2; exit 1; }
 	$(PYTHON) -m venv $(VENV)
 
 $(RUNTIME): pyproject.toml constraints.txt | $(BIN)/python
