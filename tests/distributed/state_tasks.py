@@ -15,10 +15,9 @@ from torch.distributed.tensor import DTensor
 from torch.func import functional_call
 from torch.nn import functional
 
-from executor.apply.materialise import materialise, unsplit_name
+from executor.apply.materialise import unsplit_name
 from executor.host_memory import held_bytes
 from executor.losses import next_token_loss
-from executor.models.decoder import Decoder
 from executor.session import Session
 from executor.telemetry import device_bytes
 from executor.trainer import StepMetrics, Trainer
@@ -69,9 +68,7 @@ def _unsharded(
     data_degree: int = 1,
     floats: torch.dtype,
 ) -> StateRun:
-    model = build_model(kind)
-    assert isinstance(model, Decoder)
-    materialise(model, declaration=model.declaration(), device=CPU, seed=SEED)
+    model = initialised(kind)
     weights = dict(model.named_parameters())
     optimizer = adamw(weights.values())
     count = GLOBAL_BATCH_SIZE // micro_batch_size
@@ -85,7 +82,8 @@ def _unsharded(
             copies = {
                 name: value.to(FORMATS.get(precision, floats)) for name, value in weights.items()
             }
-            logits = functional_call(model, copies, (rows,), tie_weights=True)
+            output = functional_call(model, copies, (rows,), tie_weights=True)
+            logits = output if isinstance(output, torch.Tensor) else output.logits
             wide = logits.to(torch.promote_types(logits.dtype, torch.float32))
             loss = functional.cross_entropy(wide.flatten(0, 1), wanted.flatten())
             (loss * scale * data_degree / count).backward()

@@ -82,7 +82,7 @@ def parity(
         "gradient_error": _largest(gradient_error),
         "parameter_error": _largest(parameter_error),
         "differences": _all_differences(session),
-        "bars": asdict(bars(kind, precision)) if drawn_bits == 32 and is_first else None,
+        "bars": asdict(bars(kind, precision)) if is_first else None,
     }
 
 
@@ -103,7 +103,11 @@ def resume(
     losses = [trainer.step(*batch).loss for batch in batches]
     if save is not None:
         trainer.save(save)
-    return {"losses": losses, "reference_losses": reference_run(kind, 6).losses}
+    return {
+        "losses": losses,
+        "reference_losses": reference_run(kind, 6).losses,
+        "loss_bar": bars(kind).loss if distributed.get_rank() == 0 else None,
+    }
 
 
 def held(*, strategy: dict[str, Any], kind: str = "decoder") -> dict[str, Any]:

@@ -70,7 +70,7 @@ def test_training_continues_over_three_layouts(
         ),
     ]
     losses = [loss for run in runs for loss in run["losses"]]
-    assert losses == pytest.approx(runs[0]["reference_losses"], rel=EXACT)
+    assert losses == pytest.approx(runs[0]["reference_losses"], rel=runs[0]["loss_bar"])
 
 
 @pytest.mark.parity_full
@@ -86,7 +86,7 @@ def test_training_continues_between_layouts_with_data_ranks(
         four_ranks.run("resume", strategy=pipeline, first_step=3, step_count=3, load=directory),
     ]
     losses = [loss for run in runs for loss in run["losses"]]
-    assert losses == pytest.approx(runs[0]["reference_losses"], rel=EXACT)
+    assert losses == pytest.approx(runs[0]["reference_losses"], rel=runs[0]["loss_bar"])
 
 
 @pytest.mark.parametrize("kind", [UNTIED, "tied"])
@@ -108,7 +108,7 @@ def test_training_continues_where_ranks_hold_several_stages(
         for index, place in enumerate(places)
     ]
     losses = [loss for run in runs for loss in run["losses"]]
-    assert losses == pytest.approx(runs[0]["reference_losses"], rel=EXACT)
+    assert losses == pytest.approx(runs[0]["reference_losses"], rel=runs[0]["loss_bar"])
 
 
 # Layouts with the micro-batch size of each, so that runs in 16 bits round alike.

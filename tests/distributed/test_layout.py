@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tests.distributed.group import RankGroup
-from tests.distributed.parity import EXACT, check_rounding
+from tests.distributed.parity import EXACT, check_parity
 from tests.distributed.plans import stages
 
 pytestmark = pytest.mark.distributed
@@ -117,7 +117,7 @@ def test_bf16_trains_near_the_fp32_run(four_ranks: RankGroup) -> None:
         precision="bf16",
         bits=32,
     )
-    check_rounding(answer)
+    check_parity(answer)
     assert answer["gradient_error"] > 1e-6
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tests.distributed.group import RankGroup
-from tests.distributed.parity import check_parity, check_rounding
+from tests.distributed.parity import check_parity
 from tests.distributed.plans import mixed_stages, stages
 
 CP2 = {"context_parallel_degree": 2, "micro_batch_size": 4}
@@ -154,7 +154,7 @@ def test_ranks_that_share_sequences_train_in_bf16(two_ranks: RankGroup, kind: st
     answer = two_ranks.run(
         "parity", strategy={**CP2, "context_parallel_kind": kind}, precision="bf16", bits=32
     )
-    check_rounding(answer)
+    check_parity(answer)
 
 
 @pytest.mark.parity_full

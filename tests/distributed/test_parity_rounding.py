@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tests.distributed.group import RankGroup
-from tests.distributed.parity import check_rounding
+from tests.distributed.parity import check_parity
 from tests.distributed.test_parity import ON_TWO_RANKS, TIED
 from tests.distributed.test_parity_experts import ON_FOUR_RANKS as EXPERTS_ON_FOUR
 
@@ -26,12 +26,12 @@ ON_FOUR: dict[str, Case] = {
 
 @pytest.mark.parametrize(("kind", "strategy"), ON_TWO.values(), ids=ON_TWO.keys())
 def test_two_ranks_in_fp32(two_ranks: RankGroup, kind: str, strategy: dict[str, Any]) -> None:
-    check_rounding(two_ranks.run("parity", strategy=strategy, kind=kind, bits=32))
+    check_parity(two_ranks.run("parity", strategy=strategy, kind=kind, bits=32))
 
 
 @pytest.mark.parametrize(("kind", "strategy"), ON_FOUR.values(), ids=ON_FOUR.keys())
 def test_four_ranks_in_fp32(four_ranks: RankGroup, kind: str, strategy: dict[str, Any]) -> None:
-    check_rounding(four_ranks.run("parity", strategy=strategy, kind=kind, bits=32))
+    check_parity(four_ranks.run("parity", strategy=strategy, kind=kind, bits=32))
 
 
 @pytest.mark.parametrize("precision", ["bf16", "fp16"])
