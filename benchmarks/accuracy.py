@@ -83,7 +83,8 @@ def _table(title: str, groups: Sequence[GroupSummary]) -> Iterator[str]:
     for group in groups:
         step, memory = _errors(group.step), _errors(group.memory)
         fit = "" if group.fit is None else f"{group.fit.right_ratio:.1%}"
-        regret = "" if group.ranking is None else f"{group.ranking.mean_regret_ratio:.1%}"
+        mean = None if group.ranking is None else group.ranking.mean_regret_ratio
+        regret = "" if mean is None else f"{mean:.1%}"
         yield "| " + " | ".join([group.name, *step, *memory[:3], fit, regret]) + " |"
 
 

@@ -34,6 +34,8 @@ class FitSummary(Part):
     """Runs by whether they were predicted to fit and did.
 
     `missed_ratio` is the share of runs that ran out of memory and were predicted to fit.
+    `likely_missed_ratio` is the share of these that were given a chance of 0.9 or more, and
+    `refused_ratio` the share of runs that fitted and were given less.
     """
 
     fits_right: Count
@@ -42,14 +44,22 @@ class FitSummary(Part):
     out_of_memory_missed: Count
     right_ratio: Ratio
     missed_ratio: Ratio | None
+    likely_missed_ratio: Ratio | None = None
+    refused_ratio: Ratio | None = None
 
 
 class RankingSummary(Part):
-    """Regret: measured step of the configuration predicted best over the best measured, less 1."""
+    """Regret: measured step of the chosen configuration over the best measured, less 1.
+
+    Chosen of a group is the one that is predicted fastest among those that are given a chance of
+    fitting of 0.9 or more, or among all where none is. `died_count` chosen ones ran out of memory
+    and have no regret; where all did, it is `null`.
+    """
 
     group_count: Annotated[int, Field(ge=1)]
-    mean_regret_ratio: NotNegative
-    worst_regret_ratio: NotNegative
+    died_count: Count = 0
+    mean_regret_ratio: NotNegative | None
+    worst_regret_ratio: NotNegative | None
 
 
 class GroupSummary(Part):

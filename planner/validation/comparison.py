@@ -39,6 +39,19 @@ class Pair:
         return self.p10 <= self.measured <= self.p90
 
 
+@dataclass(frozen=True, slots=True)
+class Fit:
+    """The chance of fitting that a run was given, and whether it did fit."""
+
+    probability: float
+    fitted: bool
+
+    @property
+    def predicted(self) -> bool:
+        """Return whether the run was more likely than not to fit."""
+        return self.probability >= 0.5
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Comparison:
     """One row: the pairs that can be compared, and why the others are set aside."""
@@ -47,8 +60,7 @@ class Comparison:
     prediction: Prediction
     step: Pair | SetAside
     memory: Pair | SetAside
-    fit: tuple[bool, bool] | SetAside
-    """(predicted to fit, did fit)"""
+    fit: Fit | SetAside
 
 
 def compare(case: Case) -> Comparison:
@@ -113,9 +125,8 @@ def _slack_ratio(case: Case) -> float:
     return stack_profile(case.job.stack).allocator_slack_ratio if own is None else own
 
 
-def _fit(case: Case, prediction: Prediction) -> tuple[bool, bool] | SetAside:
-    """Return whether the run is more likely than not to fit, and whether it did."""
+def _fit(case: Case, prediction: Prediction) -> Fit | SetAside:
     fitted = measured_fit(case.run)
     if isinstance(fitted, SetAside):
         return fitted
-    return prediction.fits_probability >= 0.5, fitted
+    return Fit(prediction.fits_probability, fitted)

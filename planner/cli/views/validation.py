@@ -74,8 +74,11 @@ def _choice_table(by: str, groups: Sequence[GroupSummary]) -> Table:
         "fit right",
         "of runs",
         "out of memory missed",
+        "at a chance of 0.9",
+        "refused",
         "regret",
         "worst",
+        "died",
         "of grids",
     )
     for group in groups:
@@ -84,23 +87,33 @@ def _choice_table(by: str, groups: Sequence[GroupSummary]) -> Table:
     return table
 
 
-def _fit_cells(fit: FitSummary | None) -> tuple[str, str, str]:
+def _fit_cells(fit: FitSummary | None) -> tuple[str, ...]:
     if fit is None:
-        return "", "", ""
+        return ("",) * 5
     ran_out = fit.out_of_memory_right + fit.out_of_memory_missed
     count = fit.fits_right + fit.fits_wrong + ran_out
-    missed = f"{fit.out_of_memory_missed} of {ran_out}" if ran_out else ""
-    return f"{fit.right_ratio:.1%}", str(count), missed
-
-
-def _ranking_cells(ranking: RankingSummary | None) -> tuple[str, str, str]:
-    if ranking is None:
-        return "", "", ""
     return (
-        f"{ranking.mean_regret_ratio:.1%}",
-        f"{ranking.worst_regret_ratio:.1%}",
+        f"{fit.right_ratio:.1%}",
+        str(count),
+        f"{fit.out_of_memory_missed} of {ran_out}" if ran_out else "",
+        _percent(fit.likely_missed_ratio),
+        _percent(fit.refused_ratio),
+    )
+
+
+def _ranking_cells(ranking: RankingSummary | None) -> tuple[str, ...]:
+    if ranking is None:
+        return ("",) * 4
+    return (
+        _percent(ranking.mean_regret_ratio),
+        _percent(ranking.worst_regret_ratio),
+        str(ranking.died_count),
         str(ranking.group_count),
     )
+
+
+def _percent(ratio: float | None) -> str:
+    return "" if ratio is None else f"{ratio:.1%}"
 
 
 def _tally_table(title: str, tallies: Sequence[Tally]) -> Table:

@@ -8,7 +8,7 @@ import pytest
 
 from planner.units import GIB
 from planner.validation.case import case_of
-from planner.validation.comparison import Comparison, Pair, compare
+from planner.validation.comparison import Comparison, Fit, Pair, compare
 from planner.validation.measurement import measured_fit, measured_peak_bytes, measured_seconds
 from planner.validation.reasons import SetAside
 from tests.measured_rows import KORTHIKANTI, TORCHTITAN, a_run
@@ -114,7 +114,8 @@ def test_the_last_rank_is_the_last_stage() -> None:
 def test_a_run_out_of_memory_is_compared_by_its_fit_alone() -> None:
     comparison = the_comparison(outcome="oom", recompute="none", mbs=8, gbs=512)
     assert comparison.step is SetAside.NOT_MEASURED
-    assert comparison.fit == (False, False)
+    assert isinstance(comparison.fit, Fit)
+    assert (comparison.fit.predicted, comparison.fit.fitted) == (False, False)
 
 
 def test_a_measurement_in_the_interval_is_covered() -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from planner.importers.measured_runs import read_measured_runs, run_count
-from planner.validation.comparison import Pair
+from planner.validation.comparison import Fit, Pair
 from planner.validation.report import compared, validation_report
 from planner.validation.summary import error_summary, fit_summary
 from tests.measured_rows import KORTHIKANTI, MIXTURE, TORCHTITAN, a_run
@@ -37,13 +37,14 @@ def test_nothing_compared_has_no_errors() -> None:
 
 
 def test_fits_are_counted_by_prediction_and_outcome() -> None:
-    summary = fit_summary(
-        [(True, True), (True, True), (False, True), (True, False), (False, False)]
-    )
+    """Three ran, one of which was refused; two ran out, one of them with a chance of 0.6."""
+    given = [(0.95, True), (0.95, True), (0.4, True), (0.6, False), (0.4, False)]
+    summary = fit_summary([Fit(probability, fitted) for probability, fitted in given])
     assert summary is not None
     assert (summary.fits_right, summary.fits_wrong) == (2, 1)
     assert (summary.out_of_memory_right, summary.out_of_memory_missed) == (1, 1)
     assert (summary.right_ratio, summary.missed_ratio) == (0.6, 0.5)
+    assert (summary.likely_missed_ratio, summary.refused_ratio) == (0.0, pytest.approx(1 / 3))
 
 
 def test_every_run_is_counted_once() -> None:
@@ -95,6 +96,21 @@ def test_regret_is_what_the_best_prediction_loses() -> None:
     assert group.ranking is not None
     assert group.ranking.group_count == 1
     assert group.ranking.mean_regret_ratio == pytest.approx(0.1)
+
+
+def test_a_choice_that_ran_out_of_memory_is_counted_as_dead() -> None:
+    """The fastest prediction is chosen where it is likely to fit, and not where it is not."""
+    slow = [a_run(rank_group="g", gbs=128, tokens_per_s_per_gpu=value) for value in (2000, 2100)]
+    fast = a_run(
+        rank_group="g", gbs=128, recompute="none", outcome="oom", tokens_per_s_per_gpu=None
+    )
+    slow = [run.model_copy(update={"recompute": "full"}) for run in slow]
+    (group,) = validation_report(compared([*slow, fast])).groupings[0].groups
+    assert group.ranking is not None
+    refused = validation_report(compared([*slow, fast.model_copy(update={"gpu_mem_gb": 16.0})]))
+    (other,) = refused.groupings[0].groups
+    assert other.ranking is not None
+    assert (group.ranking.died_count, other.ranking.died_count) == (1, 0)
 
 
 def test_published_runs_are_priced_near_their_measurement() -> None:
