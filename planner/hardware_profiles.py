@@ -112,6 +112,7 @@ class ActivationProfile(Part):
     `gathers_again`: under sequence parallel, inputs of column-split products are kept divided.
     `products_in_8_bits`: under fp8, products keep what they read in 8 bits.
     `split_logits_bytes_per_element`: what the loss holds where tensor parallelism divides logits.
+    `keeps_expert_outputs`: rows that experts put out are kept, as where they are weighed after it.
     `sent_rows_held`: a stage holds what it sent for every micro-batch in flight, also its logits.
     `boundary_buffers`: every micro-batch has a buffer of its own for each message that a stage
     receives, from the first step on.
@@ -120,6 +121,7 @@ class ActivationProfile(Part):
     fused: bool
     gathers_again: bool
     products_in_8_bits: bool
+    keeps_expert_outputs: bool
     sent_rows_held: bool
     boundary_buffers: bool
     logits_bytes_per_element: Annotated[int, Field(ge=1, le=32)]

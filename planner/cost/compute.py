@@ -84,6 +84,7 @@ def compute_seconds(layer: LayerWorkload, setting: Setting) -> ComputeSeconds:
         + _BACKWARD_ELEMENTWISE_RATIO * elementwise
         + casts_backward
         + _seconds_again(layer, setting)
+        + (attention_forward if layer.again is not None and layer.again.attention else 0.0)
     )
     each = _launch_seconds(layer, setting)
     launches = _kernel_count(layer, setting) * each
@@ -162,7 +163,8 @@ def _seconds_again(layer: LayerWorkload, setting: Setting) -> Floats:
 def _kernel_count_again(layer: LayerWorkload, setting: Setting) -> int:
     if layer.again is None or setting.job.attention_graphs:
         return 0
-    return len(layer.again.gemms) + layer.again.elementwise.kernel_count
+    products = sum(gemm.name in layer.again.gemms for gemm in layer.gemms)
+    return products + layer.again.elementwise.kernel_count
 
 
 def _kernel_count(layer: LayerWorkload, setting: Setting) -> int:

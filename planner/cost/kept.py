@@ -48,7 +48,9 @@ def _bytes_of(elements: ActivationElements, tokens: Floats, setting: Setting) ->
     read = elements.gathered / (spread if again else 1.0)
     read = read + elements.products / setting.tensor
     routed = elements.routed / 2.0 * setting.expert_tensor / setting.tensor
-    narrow, read = narrow + routed, read + routed
+    read = read + routed
+    if keeps.keeps_expert_outputs:
+        narrow = narrow + routed
     masks = elements.masks / spread if setting.job.dropout else 0.0
     wide = elements.float32 / setting.tensor
     return tokens * (

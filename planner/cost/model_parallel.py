@@ -66,11 +66,14 @@ def model_parallel_seconds(
     hidden = setting.overlap.hidden_ratio * attention_seconds
     merge, merge_gradients = _merge_seconds(layer, setting)
     expert = _expert_seconds(layer, setting)
+    again = layer.again
+    rounds_again = 0.0 if again is None else again.tensor_rounds * once
+    experts_again = expert if again is not None and again.experts else 0.0
     products_again = not setting.core_alone_runs_again
     gathers_again = np.where(setting.sequence_parallel & products_again, 0.5, 0.0)
     return ModelParallelSeconds(
         tensor_forward=tensor + read if role == "embedding" else tensor,
-        tensor_backward=tensor if role == "embedding" else tensor + read,
+        tensor_backward=tensor + (0.0 if role == "embedding" else read) + rounds_again,
         tensor_recompute_full=tensor if setting.recomputes_all else tensor - _last(layer) * once,
         tensor_recompute_selective=tensor * gathers_again,
         context_forward=np.where(
@@ -82,7 +85,7 @@ def model_parallel_seconds(
             np.maximum(2.0 * ring - 2.0 * hidden, 0.0) + merge_gradients,
         ),
         expert_forward=expert,
-        expert_backward=expert,
+        expert_backward=expert + experts_again,
     )
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 
 from planner.cost.step import predict
@@ -18,14 +17,11 @@ from planner.schema.strategy import Strategy
 from planner.space.legality import breaches
 from planner.validation.graph import graph_of
 from planner.validation.job import job_of
-from planner.validation.layout import layout_of
+from planner.validation.layout import layout_of, parts_run_again
 from planner.validation.machine import cluster_of, hardware_of
 from planner.validation.reasons import Assumption, Unpriceable, Unpriced
 from planner.workload.layer import ModelWorkload
 from planner.workload.model import model_workload
-
-# Megatron's modules. `mlp`, whose products are run again, is a choice of checkpointing for us.
-_PARTS = re.compile(r"\b(layernorm|moe_act|mla_up_proj)\b")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,13 +47,6 @@ class Case:
         return predict(self.workload, self.hardware, self.job, self.strategy)
 
 
-def _run_again(run: MeasuredRun) -> frozenset[str]:
-    """Return the parts of blocks that the row says are run again one by one."""
-    if run.recompute != "selective":
-        return frozenset()
-    return frozenset(_PARTS.findall(run.recompute_detail or ""))
-
-
 def case_of(run: MeasuredRun, calibration: CalibrationProfile | None = None) -> Case:
     """Return the case of `run`, whose job carries the scalars of `calibration` for its stack.
 
@@ -76,7 +65,7 @@ def case_of(run: MeasuredRun, calibration: CalibrationProfile | None = None) -> 
     scalars = None if calibration is None else calibration.calibration(job.stack)
     changes = {"global_batch_size": layout.global_batch_size, "calibration": scalars}
     job = job.model_copy(update=changes)
-    workload = model_workload(graph, run_again=_run_again(run))
+    workload = model_workload(graph, run_again=parts_run_again(run, job))
     if workload.parameter_count > PARAMETER_COUNT_LIMIT:
         raise Unpriced(Unpriceable.LIMITS, f"{workload.parameter_count} parameters")
     broken = breaches(graph, hardware, job, layout.strategy)

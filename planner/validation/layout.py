@@ -42,9 +42,9 @@ _SHARDS_ALONE = re.compile(
 )
 _WITHOUT_PIPELINES = frozenset({2, 3})  # ZeRO stages
 _LAYERS_OFFLOADED = re.compile(r"(\d+) layers")
-# Megatron's modules whose products run again; `mlp` is that of dense layers, few in mixtures
-_HEAVY_SELECTIVE = re.compile(r"\bmlp\b")
-_HEAVY_IN_MIXTURES = re.compile(r"\bmoe\b")
+# Megatron's modules, of which it takes attention's core where none is named
+_MODULES = re.compile(r"\b(core_attn|layernorm|mla_up_proj|mlp|moe|moe_act|shared_experts)\b")
+_CORE = "core_attn"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -313,13 +313,30 @@ class _Notes:
             self.assumptions.append(Assumption.RECOMPUTE_NONE)
             return ActivationCheckpointing.NONE
         if run.recompute == "selective" and self.job.stack is not Stack.TORCH:
-            modules = _HEAVY_IN_MIXTURES if run.moe_experts else _HEAVY_SELECTIVE
-            heavy = modules.search(run.recompute_detail or "")
-            if heavy or not self.job.fused_attention:
+            if _CORE in _modules(run) and not self.job.fused_attention:
                 return ActivationCheckpointing.SELECTIVE
-            self.assumptions.append(Assumption.SELECTIVE_CORE)
+            if _MODULES.search(run.recompute_detail or "") is None:
+                self.assumptions.append(Assumption.SELECTIVE_CORE)
             return ActivationCheckpointing.NONE
         return ActivationCheckpointing(run.recompute)
+
+
+def parts_run_again(run: MeasuredRun, job: Job) -> frozenset[str]:
+    """Return the parts of blocks that run again one by one, beside what a checkpointing says.
+
+    Where attention writes its scores, to run its core again is a choice of checkpointing.
+    """
+    if run.recompute != "selective" or job.stack is Stack.TORCH:
+        return frozenset()
+    return _modules(run) if job.fused_attention else _modules(run) - {_CORE}
+
+
+def _modules(run: MeasuredRun) -> frozenset[str]:
+    """Return Megatron's modules as the row names them, else its default.
+
+    Source: Megatron-LM `core/transformer/transformer_config.py` (`recompute_modules`).
+    """
+    return frozenset(_MODULES.findall(run.recompute_detail or "")) or frozenset({_CORE})
 
 
 def _resolved(run: MeasuredRun, fields: dict[str, Any], graph: ModelGraph, batch: int) -> Strategy:

@@ -38,7 +38,7 @@ class Assumption(StrEnum):
     ATTENTION_UNFUSED = "attention not stated, its core recomputed: not fused"
     ATTENTION_UNFUSED_BY_DEFAULT = "attention not stated: not fused, as the framework's default is"
     RECOMPUTE_NONE = "recomputation not stated: none"
-    SELECTIVE_CORE = "selective recomputation of attention or small operations: none"
+    SELECTIVE_CORE = "selective recomputation names no module: attention's core"
     ZERO_STAGE = "ZeRO stage not stated: 1 for Megatron, else 0, or 3 for FSDP"
     WHOLE_STAGES = "FSDP with pipelines: what is gathered stays so through the step, ZeRO stage 1"
     SEQUENCE_PARALLEL = "sequence parallelism not stated: on under tensor parallelism"

@@ -21,6 +21,7 @@ from planner.schema.model import (
     Block,
     CompressedAttention,
     CrossAttention,
+    DenseFeedForward,
     Entry,
     FeedForward,
     GroupedQueryAttention,
@@ -31,6 +32,7 @@ from planner.schema.model import (
     Norm,
     NormPlacement,
 )
+from planner.workload.again import own_norm_count, undivided
 from planner.workload.compressed import compressed_activations, stream_activations
 from planner.workload.flops import (
     attention_core,
@@ -62,7 +64,7 @@ def block_activations(
     `run_again` names parts, as `part_activations` does, that keep nothing under any choice.
     """
     parts = part_activations(block, hidden_size)
-    spared = _sum(*(parts[name] for name in run_again if name in parts))
+    spared = _sum(*(parts[name] for name in undivided(run_again) if name in parts))
     block_input = _elements(replicated=block.residual_stream_count * hidden_size)
     cross = block.cross_attention
     attentions = (block.attention,) if cross is None else (block.attention, cross)
@@ -92,12 +94,29 @@ def block_activations(
 def part_activations(block: Block, hidden_size: int) -> dict[str, ActivationElements]:
     """Return what parts of a block keep that Megatron can run again one by one, by its names.
 
-    Source: Megatron-LM `megatron/training/arguments.py`, `--recompute-modules`.
+    `core_attn` keeps what attention is made of, and its output as what a product reads, but not
+    the sums of its scores. `mlp` is that of dense layers, and `moe` that of mixtures, whose experts
+    `moe_act` and `shared_experts` are parts of. `layernorm` is of norms that no product has inside:
+    that of latent attention, and that which router and experts read; the norm inside a dense
+    `mlp` is run again with it.
+
+    Source: Megatron-LM `megatron/training/arguments.py`, `--recompute-modules`;
+    `core/transformer/{attention,transformer_layer}.py`; `core/transformer/moe/moe_layer.py`;
+    `core/models/gpt/gpt_layer_specs.py` (`input_layernorm`, `pre_mlp_layernorm`).
     """
-    parts = {"layernorm": _elements(gathered=read_row_count(block) * hidden_size)}
-    if isinstance(block.feed_forward, MixtureFeedForward):
-        rows = _feed_forward(block.feed_forward, hidden_size)
-        parts["moe_act"] = _elements(products=rows.products, row_copies=rows.row_copies)
+    feed_forward = block.feed_forward
+    parts = {"layernorm": _elements(gathered=own_norm_count(block) * hidden_size)}
+    if not isinstance(block.attention, NoAttention):
+        core = attention_core(block.attention)
+        parts["core_attn"] = _elements(float32=core.head_count)
+    if isinstance(feed_forward, MixtureFeedForward):
+        routed = feed_forward.experts_per_token * feed_forward.expert_ffn_size
+        parts["moe"] = _feed_forward(feed_forward, hidden_size)
+        parts["moe_act"] = _inside(feed_forward, routed, expanded=False)
+        parts["shared_experts"] = _inside(feed_forward, feed_forward.shared_ffn_size)
+    elif not isinstance(feed_forward, NoFeedForward):
+        row = _elements(gathered=hidden_size)
+        parts["mlp"] = _sum(_feed_forward(feed_forward, hidden_size), row)
     if isinstance(block.attention, LatentAttention):
         parts["mla_up_proj"] = _elements(sharded=_expanded(block.attention))
     return parts
@@ -257,20 +276,26 @@ def _feed_forward(feed_forward: FeedForward, hidden_size: int) -> ActivationElem
     """
     if isinstance(feed_forward, NoFeedForward):
         return _elements()
-    rows = 2 if feed_forward.gated else 1
-    copied = 1 if feed_forward.gated else 0
     if not isinstance(feed_forward, MixtureFeedForward):
-        width = feed_forward.ffn_size
-        return _elements(sharded=rows * width, products=width, row_copies=copied * width)
+        return _inside(feed_forward, feed_forward.ffn_size)
     chosen = feed_forward.experts_per_token
     width = chosen * feed_forward.expert_ffn_size + feed_forward.shared_ffn_size
-    return _elements(
-        routed=2 * chosen * hidden_size,
-        sharded=rows * width,
-        products=width,
-        row_copies=copied * width,
-        float32=feed_forward.expert_count + _ROUTING_WORDS_PER_CHOICE * chosen,
+    return _sum(
+        _inside(feed_forward, width),
+        _elements(
+            routed=2 * chosen * hidden_size,
+            float32=feed_forward.expert_count + _ROUTING_WORDS_PER_CHOICE * chosen,
+        ),
     )
+
+
+def _inside(
+    feed_forward: DenseFeedForward | MixtureFeedForward, width: int, *, expanded: bool = True
+) -> ActivationElements:
+    """Return the rows of `width` inside: what is expanded, and what its activation makes of it."""
+    gated = feed_forward.gated
+    rows = (2 if gated else 1) if expanded else 0
+    return _elements(sharded=rows * width, products=width, row_copies=width if gated else 0)
 
 
 def _elements(**elements: float) -> ActivationElements:

@@ -145,10 +145,10 @@ class ActivationElements:
     `reduced` counts outputs of tensor-parallel reductions that selective checkpointing keeps: none
     where nothing is tensor parallel, else as `replicated`. `products` are rows that nothing but a
     matrix product reads, divided as `sharded` is. `routed` are rows of tokens sent to experts and
-    as many back, divided among the tensor-parallel ranks that do not split an expert.
-    `norm_copies` and `row_copies` are what elementwise operations keep one by one and fused kernels
-    do not, divided as `replicated` and as `sharded` are. `masks` counts bytes, one an element, that
-    dropout keeps, divided as `replicated`.
+    as many back, which not every stack keeps, divided among the tensor-parallel ranks that do not
+    split an expert. `norm_copies` and `row_copies` are what elementwise operations keep one by one
+    and fused kernels do not, divided as `replicated` and as `sharded` are. `masks` counts bytes,
+    one an element, that dropout keeps, divided as `replicated`.
     Expert parallelism changes none of them: dispatch keeps the number of tokens per device.
     """
 
@@ -195,11 +195,16 @@ class ElementwiseTraffic:
 class RunAgain:
     """What backward runs again before its own kernels, whatever is checkpointed: products by name.
 
-    `elementwise` is what runs again beside them.
+    `elementwise` is what runs again beside them. `attention`: so does attention's core, and
+    `experts`: dispatch to experts and combination; `tensor_rounds` are the reductions over
+    tensor-parallel ranks that do.
     """
 
     gemms: frozenset[str]
     elementwise: ElementwiseTraffic
+    attention: bool = False
+    experts: bool = False
+    tensor_rounds: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -132,7 +132,20 @@ def test_rows_of_routed_tokens_are_whole_where_tensor_parallel_ranks_split_exper
     degrees = {"tensor_parallel_degree": 2, "sequence_parallel": True}
     split = kept_per_token(block, {}, expert_tensor_parallel_degree=2, **degrees)
     whole = kept_per_token(block, {}, expert_tensor_parallel_degree=1, **degrees)
-    assert split - whole == 2 * (2 * 2 * HIDDEN) / 2
+    assert split - whole == 2 * (2 * HIDDEN) / 2
+
+
+@pytest.mark.parametrize(("stack", "rows"), [(Stack.MEGATRON, 1), (Stack.DEEPSPEED, 2)])
+def test_rows_that_experts_put_out_are_kept_where_they_are_weighed_after_it(
+    stack: Stack, rows: int
+) -> None:
+    """16 bits of 64 elements for each of two choices, sent, and back where weights need them."""
+    routing = 4 * (4 + 10 * 2)
+    mixture = MixtureFeedForward(expert_count=4, experts_per_token=2, expert_ffn_size=32)
+    block = LLAMA.model_copy(update={"feed_forward": mixture})
+    dense = LLAMA.model_copy(update={"feed_forward": DenseFeedForward(ffn_size=2 * 32)})
+    kept = kept_per_token(block, {"stack": stack}) - kept_per_token(dense, {"stack": stack})
+    assert kept == routing + rows * 2 * 2 * HIDDEN
 
 
 @pytest.mark.parametrize(
@@ -224,7 +237,49 @@ def test_parts_that_run_again_keep_nothing() -> None:
         block, HIDDEN, run_again=frozenset({"mla_up_proj", "layernorm"})
     ).none
     assert plain.sharded - spared.sharded == 2 * 4 * 24 + 4 * (16 + 12)
-    assert plain.gathered - spared.gathered == 2 * HIDDEN
+    assert plain.gathered - spared.gathered == HIDDEN  # a dense product has the other norm inside
+
+
+MIXTURE = MixtureFeedForward(
+    expert_count=8, experts_per_token=2, expert_ffn_size=32, shared_ffn_size=48
+)
+
+
+@pytest.mark.parametrize(
+    ("names", "spared"),
+    [
+        ({"moe_act"}, (0, 2 * 32, 0, 0)),
+        ({"shared_experts"}, (2 * 48, 48, 0, 0)),
+        ({"moe"}, (2 * (2 * 32 + 48), 2 * 32 + 48, 2 * 2 * HIDDEN, 0)),
+        ({"moe", "moe_act"}, (2 * (2 * 32 + 48), 2 * 32 + 48, 2 * 2 * HIDDEN, 0)),
+        ({"layernorm"}, (0, 0, 0, HIDDEN)),  # what router and experts read
+        ({"mlp"}, (0, 0, 0, 0)),
+    ],
+)
+def test_parts_of_mixtures_that_run_again_keep_nothing_and_none_is_spared_twice(
+    names: set[str], spared: tuple[int, ...]
+) -> None:
+    """Divided rows, those that a product alone reads, those of routed tokens, and normed ones."""
+    block = LLAMA.model_copy(update={"feed_forward": MIXTURE})
+    plain = block_activations(block, HIDDEN).none
+    kept = block_activations(block, HIDDEN, run_again=frozenset(names)).none
+    kinds = ("sharded", "products", "routed", "gathered")
+    assert tuple(getattr(plain, kind) - getattr(kept, kind) for kind in kinds) == spared
+
+
+def test_a_dense_feed_forward_that_runs_again_keeps_no_row_and_no_normed_input() -> None:
+    plain = block_activations(LLAMA, HIDDEN).none
+    spared = block_activations(LLAMA, HIDDEN, run_again=frozenset({"mlp"})).none
+    assert plain.sharded - spared.sharded == 2 * 2 * HIDDEN
+    assert plain.products - spared.products == 2 * HIDDEN
+    assert plain.gathered - spared.gathered == HIDDEN
+
+
+def test_attention_s_core_that_runs_again_spares_the_sums_of_its_scores_alone() -> None:
+    plain = block_activations(LLAMA, HIDDEN).none
+    spared = block_activations(LLAMA, HIDDEN, run_again=frozenset({"core_attn"})).none
+    assert plain.float32 - spared.float32 == HEADS
+    assert plain.sharded == spared.sharded
 
 
 def test_a_part_that_a_block_lacks_spares_nothing() -> None:

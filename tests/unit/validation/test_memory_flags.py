@@ -7,7 +7,9 @@ from typing import Any
 import pytest
 
 from planner.schema.job import Adapters, AdapterTargets, Precision, Unpacking
+from planner.schema.strategy import ActivationCheckpointing
 from planner.validation.case import case_of
+from planner.validation.layout import parts_run_again
 from planner.validation.reasons import Assumption
 from tests.measured_rows import KORTHIKANTI, MIXTURE, TORCHTITAN, a_run
 
@@ -58,10 +60,31 @@ def test_modules_that_a_row_runs_again_keep_nothing() -> None:
     changes = {"recompute": "selective", "recompute_detail": "modules=['moe_act', 'layernorm']"}
     layer, _ = case_of(a_run(MIXTURE, **changes)).workload.runs[0]
     assert layer.activations.none.products == 0.0
-    assert layer.activations.none.gathered == 0.0
+    assert layer.activations.none.gathered == 4096  # products of attention have their norm inside
     plain, _ = case_of(a_run(MIXTURE)).workload.runs[0]
     assert plain.activations.none.products == 2 * 14336
     assert plain.activations.none.gathered == 2 * 4096
+
+
+@pytest.mark.parametrize(
+    ("detail", "names"),
+    [
+        (None, {"core_attn"}),
+        ("selective modules=['mla_up_proj', 'mlp']", {"mla_up_proj", "mlp"}),
+        ("recompute-modules=[moe]", {"moe"}),
+        ("recompute_modules=core_attn shared_experts", {"core_attn", "shared_experts"}),
+    ],
+)
+def test_each_module_of_megatron_is_run_again_and_its_core_where_none_is_named(
+    detail: str | None, names: set[str]
+) -> None:
+    run = a_run(MIXTURE, recompute="selective", recompute_detail=detail)
+    case = case_of(run)
+    assert parts_run_again(run, case.job) == names
+    stages = case.strategy.stages or ()
+    kinds = {group.activation_checkpointing for stage in stages for group in stage.layers}
+    assert kinds == {ActivationCheckpointing.NONE}
+    assert (Assumption.SELECTIVE_CORE in case.assumptions) is (detail is None)
 
 
 @pytest.mark.parametrize(

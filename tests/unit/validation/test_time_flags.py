@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 
 from planner.schema.job import Precision, Stack
-from planner.schema.strategy import ActivationCheckpointing
 from planner.validation.case import case_of
 from planner.validation.reasons import Assumption
 from tests.measured_rows import KORTHIKANTI, MIXTURE, a_run
@@ -96,27 +95,21 @@ def test_a_format_says_whether_rows_have_scales_of_their_own(
     assert job.row_scaled_fp8 is by_rows
 
 
-@pytest.mark.parametrize(
-    ("module", "expected"),
-    [("mlp", ActivationCheckpointing.NONE), ("moe", ActivationCheckpointing.SELECTIVE)],
-)
+@pytest.mark.parametrize(("module", "runs_again"), [("mlp", False), ("moe", True)])
 def test_a_mixture_runs_its_experts_again_under_their_own_name(
-    module: str, expected: ActivationCheckpointing
+    module: str, runs_again: bool
 ) -> None:
     """`mlp` is that of dense layers."""
     changes = {"recompute": "selective", "recompute_detail": f"modules=['{module}']"}
-    strategy = case_of(a_run(MIXTURE, **changes)).strategy
-    assert strategy.stages is not None
-    kinds = {group.activation_checkpointing for s in strategy.stages for group in s.layers}
-    assert kinds == {expected}
+    ((layer, _),) = case_of(a_run(MIXTURE, **changes)).workload.runs
+    assert (layer.again is not None) is runs_again
 
 
 def test_a_dense_model_runs_its_mlp_again() -> None:
     changes = {"recompute": "selective", "recompute_detail": "modules=['mlp']"}
-    strategy = case_of(a_run(KORTHIKANTI, flash_attention=True, **changes)).strategy
-    assert strategy.stages is not None
-    kinds = {group.activation_checkpointing for s in strategy.stages for group in s.layers}
-    assert kinds == {ActivationCheckpointing.SELECTIVE}
+    ((layer, _),) = case_of(a_run(KORTHIKANTI, flash_attention=True, **changes)).workload.runs
+    assert layer.again is not None
+    assert "ffn_down" in layer.again.gemms
 
 
 @pytest.mark.parametrize(

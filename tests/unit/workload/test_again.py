@@ -3,7 +3,13 @@
 from __future__ import annotations
 
 from planner.importers.models import read_model
-from planner.schema.model import Block, DenseFeedForward, LatentAttention, MixtureFeedForward
+from planner.schema.model import (
+    Block,
+    DenseFeedForward,
+    GroupedQueryAttention,
+    LatentAttention,
+    MixtureFeedForward,
+)
 from planner.workload.again import run_again_of
 from planner.workload.elementwise import elementwise_traffic
 from planner.workload.layer import LayerWorkload
@@ -32,7 +38,10 @@ def test_expanding_what_latent_attention_compressed() -> None:
 
 
 def test_norms_and_gates_add_up() -> None:
-    """Two norms of 4 passes over 64, and gates of 5 over two experts of 32; no product."""
+    """Two norms of 4 passes over 64, and gates of 5 over two experts of 32; no product.
+
+    Latent attention and the router read rows that are normed before them.
+    """
     block = Block(attention=LATENT, feed_forward=MIXTURE)
     again = run_again_of(block, 64, frozenset({"layernorm", "moe_act", "unknown"}))
     assert again is not None
@@ -63,3 +72,38 @@ def test_a_block_of_deepseek_v3_launches_102_kernels_beside_attention_s_own() ->
     """12 products, four norms of 5, two sums, a gate of 2, 29 of rotary, 19 + 15 + 3 of routing."""
     layer: LayerWorkload = model_workload(read_model("deepseek-v3")[1]).runs[1][0]
     assert len(layer.gemms) + layer.elementwise.kernel_count == 12 + 20 + 2 + 2 + 29 + 37
+
+
+def test_products_with_a_norm_inside_run_none_again_by_itself() -> None:
+    grouped = GroupedQueryAttention(head_count=4, key_value_head_count=2, head_size=16)
+    dense = Block(attention=grouped, feed_forward=DenseFeedForward(ffn_size=128))
+    routed = Block(attention=grouped, feed_forward=MIXTURE)
+    assert run_again_of(dense, 64, frozenset({"layernorm"})) is None
+    again = run_again_of(routed, 64, frozenset({"layernorm"}))
+    assert again is not None
+    assert again.elementwise.replicated == 4 * 64
+
+
+def test_a_dense_feed_forward_runs_again_with_its_norm_and_one_reduction() -> None:
+    block = Block(attention=LATENT, feed_forward=DenseFeedForward(ffn_size=128))
+    again = run_again_of(block, 64, frozenset({"mlp"}))
+    assert again is not None
+    assert again.gemms == {"ffn_gate", "ffn_up", "ffn_down"}
+    assert (again.elementwise.replicated, again.elementwise.sharded) == (4 * 64, 5 * 128)
+    assert (again.tensor_rounds, again.experts, again.attention) == (1, False, False)
+
+
+def test_a_mixture_runs_again_from_its_router_to_its_sum() -> None:
+    """Dispatch and combination too; what is asked for of its experts is among it."""
+    shared = MIXTURE.model_copy(update={"shared_ffn_size": 48})
+    block = Block(attention=LATENT, feed_forward=shared)
+    again = run_again_of(block, 64, frozenset({"moe", "moe_act", "shared_experts"}))
+    assert again == run_again_of(block, 64, frozenset({"moe"}))
+    assert again is not None
+    assert "router" in again.gemms
+    assert again.elementwise.sharded == 5 * (2 * 32 + 48)
+    assert (again.tensor_rounds, again.experts) == (1, True)
+    alone = run_again_of(block, 64, frozenset({"shared_experts"}))
+    assert alone is not None
+    assert alone.gemms == {"shared_gate", "shared_up", "shared_down"}
+    assert (alone.tensor_rounds, alone.experts) == (1, False)
