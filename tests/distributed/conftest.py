@@ -8,6 +8,7 @@ import pytest
 
 pytest.importorskip("torch", reason="the executor's tests need torch")
 
+from tests.distributed.forking_launches import ForkingLaunches
 from tests.distributed.group import RankGroup
 
 
@@ -33,3 +34,11 @@ def two_ranks() -> Iterator[RankGroup]:
     group = RankGroup(2)
     yield group
     group.close()
+
+
+@pytest.fixture(scope="session")
+def launches() -> Iterator[ForkingLaunches]:
+    """A process that forks launchers."""
+    forking = ForkingLaunches()
+    yield forking
+    forking.close()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pytest
@@ -10,6 +10,7 @@ import pytest
 from tests.distributed.rounding import EXACT, SUMMED_LOSS
 
 LOSS_OF_16_BITS = SUMMED_LOSS
+CHECKPOINTING = ("none", "selective", "full")
 Answer = dict[str, Any]
 
 
@@ -19,6 +20,18 @@ def cases(strategies: Mapping[str, Any], *, always: set[str]) -> list[Any]:
     return [
         pytest.param(fields, id=name, marks=() if name in always else pytest.mark.parity_full)
         for name, fields in strategies.items()
+    ]
+
+
+def cells(*, always: Mapping[Any, Sequence[str]]) -> list[Any]:
+    """Parameters (row, checkpointing) of a test: of each row those that are `always` run.
+
+    All others belong to the full matrix.
+    """
+    return [
+        pytest.param(row, column, marks=() if column in run else pytest.mark.parity_full)
+        for row, run in always.items()
+        for column in CHECKPOINTING
     ]
 
 

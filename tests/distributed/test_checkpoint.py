@@ -5,22 +5,21 @@ from __future__ import annotations
 import json
 import os
 import pickle
-import subprocess
-import sys
+import shutil
 from collections.abc import Callable, Sequence
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from executor.checkpoint_record import file_sums
-from tests.distributed.group import ROOT, RankGroup
+from tests.distributed.forking_launches import ForkingLaunches
+from tests.distributed.group import RankGroup
 from tests.distributed.parity import EXACT, LOSS_OF_16_BITS
 from tests.distributed.plans import cpu_plan
 
 pytestmark = pytest.mark.distributed
-LIMIT_SECONDS = 240
-
 ZERO3: dict[str, Any] = {"data_parallel_degree": 4, "zero_stage": 3}
 TENSOR_PIPELINE: dict[str, Any] = {
     "tensor_parallel_degree": 2,
@@ -44,11 +43,12 @@ TENSOR_V: dict[str, Any] = {
 }
 
 
-# Untied, the chains below go on in more layouts.
+# Untied, the chains below go on in more layouts, and tied where ranks hold several stages.
 UNTIED = pytest.param("decoder", marks=pytest.mark.parity_full)
+TIED = pytest.param("tied", marks=pytest.mark.parity_full)
 
 
-@pytest.mark.parametrize("kind", [UNTIED, "tied", "llama"])
+@pytest.mark.parametrize("kind", [UNTIED, TIED, "llama"])
 def test_training_continues_over_three_layouts(
     four_ranks: RankGroup, two_ranks: RankGroup, tmp_path: Path, kind: str
 ) -> None:
@@ -174,9 +174,13 @@ def check_chain(
     *,
     last: RankGroup | None = None,
     loss: float = EXACT,
+    steps: int = 1,
     **run: Any,
 ) -> None:
-    """Fail unless two steps in each layout continue one undisturbed run, the last on `last`."""
+    """Fail unless steps in each layout continue one undisturbed run, the last on `last`.
+
+    One step tells by its loss what weights were read, and by the next layout's what states were.
+    """
     losses: list[float] = []
     answer: dict[str, Any] = {}
     directory = None
@@ -187,16 +191,16 @@ def check_chain(
         answer = ranks.run(
             "go_on",
             strategy={**LAYOUTS, **MIXTURES}.get(name, REPLICATED),
-            steps=2,
+            steps=steps,
             load=directory,
             save=saved,
-            compared=2 * len(layouts) if is_last else None,
+            compared=steps * len(layouts) if is_last else None,
             **run,
         )
         assert answer["differences"] == []
-        assert answer["step"] == 2 * (place + 1)
+        assert answer["step"] == steps * (place + 1)
         if place:
-            assert answer["extra"] == {"losses": losses[-2:]}
+            assert answer["extra"] == {"losses": losses[-steps:]}
         losses += answer["losses"]
         directory = saved
     assert losses == pytest.approx(answer["reference_losses"], rel=loss)
@@ -243,31 +247,48 @@ def test_every_layout_goes_on_in_every_other(
     four_ranks, two_ranks = groups
     for second in LAYOUTS:
         root = tmp_path / second
-        check_chain(four_ranks, root, (first, second, "dp2"), last=two_ranks, kind=kind)
+        chain = (first, second, "dp2")
+        check_chain(four_ranks, root, chain, last=two_ranks, steps=2, kind=kind)
 
 
-@pytest.fixture(name="saved")
-def _saved(four_ranks: RankGroup, tmp_path: Path) -> Path:
-    """A checkpoint after two steps."""
-    directory = tmp_path / "run"
+@pytest.fixture(name="saved_once", scope="module")
+def _saved_once(four_ranks: RankGroup, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A checkpoint after two steps, which nothing writes to."""
+    directory = tmp_path_factory.mktemp("saved") / "run"
     four_ranks.run("go_on", strategy=ZERO3, steps=2, save=str(directory))
     return directory
 
 
+@pytest.fixture(name="saved")
+def _saved(saved_once: Path, tmp_path: Path) -> Path:
+    """A checkpoint after two steps."""
+    return Path(shutil.copytree(saved_once, tmp_path / "run"))
+
+
+@pytest.fixture(name="undisturbed", scope="module")
+def _undisturbed(four_ranks: RankGroup) -> list[float]:
+    """The losses of four steps that nothing befalls."""
+    losses: list[float] = four_ranks.run("go_on", strategy=ZERO3, steps=4)["losses"]
+    return losses
+
+
 @pytest.mark.parametrize(
-    ("moment", "step"), [("writing", 2), ("written", 2), ("replacing", 2), ("removing", 3)]
+    "death", [("writing", 2), ("written", 2), ("replacing", 2), ("removing", 3)], ids=itemgetter(0)
 )
 def test_a_run_that_dies_while_it_saves_leaves_a_whole_checkpoint(
-    groups: tuple[RankGroup, RankGroup], saved: Path, moment: str, step: int
+    groups: tuple[RankGroup, RankGroup],
+    saved: Path,
+    undisturbed: list[float],
+    death: tuple[str, int],
 ) -> None:
     """All ranks are killed at the same place; the next save clears away what they left."""
     four_ranks, two_ranks = groups
+    moment, step = death  # the step of the checkpoint that is whole then
     with pytest.raises(AssertionError, match=r"died|closed by peer|reset by peer"):
         four_ranks.run("dying_save", strategy=ZERO3, load=str(saved), moment=moment)
     answer = two_ranks.run("go_on", strategy=REPLICATED, load=str(saved), steps=1, save=str(saved))
     assert answer["step"] == step + 1
-    expected = four_ranks.run("go_on", strategy=ZERO3, steps=step + 1)["losses"]
-    assert answer["losses"] == pytest.approx(expected[-1:], rel=EXACT)
+    assert answer["losses"] == pytest.approx(undisturbed[step : step + 1], rel=EXACT)
     left = sorted(path.name.rpartition("-")[0] or path.name for path in saved.iterdir())
     assert left == ["checkpoint.json", f"step-{step + 1:08d}"]
 
@@ -360,7 +381,7 @@ print("loaded")
 
 
 def test_a_launched_run_ends_with_one_message_about_its_checkpoint(
-    saved: Path, tmp_path: Path
+    launches: ForkingLaunches, saved: Path, tmp_path: Path
 ) -> None:
     (folder,) = saved.glob("step-*")
     _truncate(folder)
@@ -368,15 +389,7 @@ def test_a_launched_run_ends_with_one_message_about_its_checkpoint(
     plan.write_text(cpu_plan(data_parallel_degree=2, zero_stage=3).to_json(), encoding="utf-8")
     script = tmp_path / "train.py"
     script.write_text(LOADS, encoding="utf-8")
-    result = subprocess.run(
-        [sys.executable, "-m", "executor.launcher", str(plan), "--", str(script), str(saved)],
-        cwd=ROOT,
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
-        capture_output=True,
-        text=True,
-        timeout=LIMIT_SECONDS,
-        check=False,
-    )
+    result = launches.launch(tmp_path, str(plan), "--", str(script), str(saved))
     assert result.returncode == 1
     assert "loaded" not in result.stdout
     told = [line for line in result.stderr.splitlines() if "damaged checkpoint" in line]

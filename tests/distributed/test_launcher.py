@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -15,19 +16,40 @@ import torch
 
 from planner.schema.plan import Plan
 from planner.schema.run import RunReport
+from tests.distributed.forking_launches import LIMIT_SECONDS, ForkingLaunches
 from tests.distributed.group import ROOT
 from tests.distributed.plans import cpu_plan
 
 pytestmark = pytest.mark.distributed
 
-LIMIT_SECONDS = 120
+Launched = tuple[subprocess.CompletedProcess[str], RunReport | None]
+Launch = Callable[..., Launched]
 WITHOUT_GPU = pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has a GPU")
+
+
+@pytest.fixture(name="launch")
+def _launch(launches: ForkingLaunches, tmp_path: Path) -> Launch:
+    """Launch a plan with further arguments; return what was printed, and the report."""
+
+    def launch(plan: Plan, *arguments: str) -> Launched:
+        return _reported(launches.launch(tmp_path, *_words(tmp_path, plan), *arguments), tmp_path)
+
+    return launch
 
 
 def test_the_shipped_training_reports_falling_losses_and_every_rank(tmp_path: Path) -> None:
     """With --json the report alone stands on stdout, and what ranks print on stderr."""
     plan = cpu_plan(tensor_parallel_degree=1, pipeline_parallel_degree=2, micro_batch_size=4)
-    result, report = _launch(tmp_path, plan, "--steps", "6", "--json")
+    words = ["executor.launcher", *_words(tmp_path, plan), "--steps", "6", "--json"]
+    done = subprocess.run(
+        [sys.executable, "-m", *words],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=LIMIT_SECONDS,
+        check=False,
+    )
+    result, report = _reported(done, tmp_path)
     assert result.returncode == 0, result.stderr
     assert report is not None
     assert RunReport.model_validate_json(result.stdout) == report
@@ -43,19 +65,21 @@ def test_the_shipped_training_reports_falling_losses_and_every_rank(tmp_path: Pa
     assert "step   6/6  loss" in result.stderr
 
 
-def test_the_example_script_trains_under_a_plan(tmp_path: Path) -> None:
+def test_the_example_script_trains_under_a_plan(launch: Launch) -> None:
     plan = cpu_plan(data_parallel_degree=2, zero_stage=3)
     script = str(ROOT / "examples" / "train.py")
-    result, report = _launch(tmp_path, plan, "--", script)
+    result, report = launch(plan, "--", script)
     assert result.returncode == 0, result.stderr
     assert report is not None
     assert len(report.losses) == 10
     assert "step 10: loss" in result.stdout
 
 
-def test_a_script_that_raises_gives_one_line_that_names_rank_and_error(tmp_path: Path) -> None:
+def test_a_script_that_raises_gives_one_line_that_names_rank_and_error(
+    launch: Launch, tmp_path: Path
+) -> None:
     plan, script = cpu_plan(data_parallel_degree=2), _script(tmp_path, RAISES)
-    result, report = _launch(tmp_path, plan, "--", script)
+    result, report = launch(plan, "--", script)
     assert result.returncode == 1
     assert report is None
     assert result.stderr == (
@@ -100,13 +124,13 @@ def test_a_script_that_raises_gives_one_line_that_names_rank_and_error(tmp_path:
     ],
 )
 def test_what_does_not_go_with_the_plan_is_one_line_and_every_rank_ends(
-    tmp_path: Path, changed: tuple[str, str], said: str
+    launch: Launch, tmp_path: Path, changed: tuple[str, str], said: str
 ) -> None:
     """A pipeline, whose other stage would wait for ever."""
     plan = cpu_plan(pipeline_parallel_degree=2, micro_batch_size=2)
     (tmp_path / "script.py.d").mkdir()
     (tmp_path / "script.py.d" / ".metadata").write_bytes(b"broken")
-    result, report = _launch(tmp_path, plan, "--", _script(tmp_path, TRAINS.replace(*changed)))
+    result, report = launch(plan, "--", _script(tmp_path, TRAINS.replace(*changed)))
     assert result.returncode == 1
     assert report is None
     assert len(result.stderr.splitlines()) == 1, result.stderr
@@ -123,19 +147,21 @@ def test_what_does_not_go_with_the_plan_is_one_line_and_every_rank_ends(
         ("sys.exit('no data')", "rank 1 failed: no data"),
     ],
 )
-def test_a_script_that_ends_on_one_rank_alone_ends_all(tmp_path: Path, way: str, said: str) -> None:
+def test_a_script_that_ends_on_one_rank_alone_ends_all(
+    launch: Launch, tmp_path: Path, way: str, said: str
+) -> None:
     plan = cpu_plan(data_parallel_degree=2)
-    result, _ = _launch(tmp_path, plan, "--", _script(tmp_path, STOPS.replace("WAY", way)))
+    result, _ = launch(plan, "--", _script(tmp_path, STOPS.replace("WAY", way)))
     assert result.returncode == 1
     assert said in result.stderr
     assert "Traceback" not in result.stderr
 
 
 def test_batches_that_differ_between_ranks_are_refused_before_the_first_step(
-    tmp_path: Path,
+    launch: Launch, tmp_path: Path
 ) -> None:
     plan = cpu_plan(tensor_parallel_degree=2)
-    result, report = _launch(tmp_path, plan, "--", _script(tmp_path, DIFFER))
+    result, report = launch(plan, "--", _script(tmp_path, DIFFER))
     assert result.returncode == 1
     assert report is None
     assert "trained" not in result.stdout
@@ -144,18 +170,16 @@ def test_batches_that_differ_between_ranks_are_refused_before_the_first_step(
     assert "(got another first batch on rank 1 than on rank 0); seed what shuffles" in line
 
 
-def test_a_script_may_exit_at_its_end(tmp_path: Path) -> None:
+def test_a_script_may_exit_at_its_end(launch: Launch, tmp_path: Path) -> None:
     plan = cpu_plan(data_parallel_degree=2)
-    result, report = _launch(
-        tmp_path, plan, "--", _script(tmp_path, f"{TRAINS}\nraise SystemExit(0)\n")
-    )
+    result, report = launch(plan, "--", _script(tmp_path, f"{TRAINS}\nraise SystemExit(0)\n"))
     assert result.returncode == 0, result.stderr
     assert report is not None
     assert report.losses
 
 
-def test_a_script_that_is_no_file_is_told_before_ranks_start(tmp_path: Path) -> None:
-    result, _ = _launch(tmp_path, cpu_plan(), "--", "train_nowhere.py")
+def test_a_script_that_is_no_file_is_told_before_ranks_start(launch: Launch) -> None:
+    result, _ = launch(cpu_plan(), "--", "train_nowhere.py")
     assert result.returncode == 1
     assert result.stderr == (
         "error: script: is no file (got train_nowhere.py); give the path of a Python script "
@@ -182,10 +206,10 @@ def test_ranks_of_another_launcher_are_told_once_how_many_the_plan_has(tmp_path:
     assert "launch 4 ranks, or plan for 2" in line
 
 
-def test_a_killed_rank_is_named_with_its_signal(tmp_path: Path) -> None:
+def test_a_killed_rank_is_named_with_its_signal(launch: Launch, tmp_path: Path) -> None:
     """As JSON, when that is asked for."""
     plan, script = cpu_plan(data_parallel_degree=2), _script(tmp_path, DIES)
-    result, report = _launch(tmp_path, plan, "--json", "--", script)
+    result, report = launch(plan, "--json", "--", script)
     assert result.returncode == 1
     assert report is None
     error = json.loads(result.stdout)["error"]
@@ -193,8 +217,8 @@ def test_a_killed_rank_is_named_with_its_signal(tmp_path: Path) -> None:
     assert error["message"] == "rank 1 failed: was killed by SIGKILL"
 
 
-def test_a_script_that_never_starts_the_executor_is_told_so(tmp_path: Path) -> None:
-    result, _ = _launch(tmp_path, cpu_plan(), "--", _script(tmp_path, "print('hello')\n"))
+def test_a_script_that_never_starts_the_executor_is_told_so(launch: Launch, tmp_path: Path) -> None:
+    result, _ = launch(cpu_plan(), "--", _script(tmp_path, "print('hello')\n"))
     assert result.returncode == 1
     assert "ended without meshwright.start()" in result.stderr
     assert "Traceback" not in result.stderr
@@ -216,14 +240,14 @@ def test_ranks_die_with_the_launcher(tmp_path: Path) -> None:
 
 
 @WITHOUT_GPU
-def test_a_plan_for_gpus_is_refused_where_there_are_none(tmp_path: Path) -> None:
+def test_a_plan_for_gpus_is_refused_where_there_are_none(launch: Launch) -> None:
     plan = cpu_plan()
     cluster = plan.cluster.resolved
     group = cluster.node_groups[0].model_copy(update={"device": "h100-sxm5-80gb"})
     gpus = plan.cluster.model_copy(
         update={"resolved": cluster.model_copy(update={"node_groups": (group,)})}
     )
-    result, _ = _launch(tmp_path, plan.model_copy(update={"cluster": gpus}))
+    result, _ = launch(plan.model_copy(update={"cluster": gpus}))
     assert result.returncode == 1
     assert result.stderr == (
         "error: device: the plan has 1 rank here on h100-sxm5-80gb (got 0 CUDA devices on this "
@@ -233,8 +257,8 @@ def test_a_plan_for_gpus_is_refused_where_there_are_none(tmp_path: Path) -> None
 
 
 @WITHOUT_GPU
-def test_gpus_asked_for_where_there_are_none_are_refused_by_the_option(tmp_path: Path) -> None:
-    result, _ = _launch(tmp_path, cpu_plan(data_parallel_degree=2), "--device", "cuda")
+def test_gpus_asked_for_where_there_are_none_are_refused_by_the_option(launch: Launch) -> None:
+    result, _ = launch(cpu_plan(data_parallel_degree=2), "--device", "cuda")
     assert result.returncode == 1
     assert result.stderr == (
         "error: --device: the plan has 2 ranks here, which want a CUDA device each, and this "
@@ -329,29 +353,13 @@ signal.pause()
 """
 
 
-def _launch(
-    tmp_path: Path, plan: Plan, *arguments: str
-) -> tuple[subprocess.CompletedProcess[str], RunReport | None]:
-    report_path = tmp_path / "report.json"
-    result = subprocess.run(
-        [
-            sys.executable,
-            "-m",
-            "executor.launcher",
-            str(_written(tmp_path, plan)),
-            "--report",
-            str(report_path),
-            *arguments,
-        ],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        timeout=LIMIT_SECONDS,
-        check=False,
-    )
-    if not report_path.exists():
-        return result, None
-    return result, RunReport.model_validate(json.loads(report_path.read_text()))
+def _words(tmp_path: Path, plan: Plan) -> list[str]:
+    return [str(_written(tmp_path, plan)), "--report", str(tmp_path / "report.json")]
+
+
+def _reported(result: subprocess.CompletedProcess[str], tmp_path: Path) -> Launched:
+    path = tmp_path / "report.json"
+    return result, RunReport.read(path) if path.exists() else None
 
 
 def _written(tmp_path: Path, plan: Plan) -> Path:

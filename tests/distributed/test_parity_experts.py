@@ -235,13 +235,13 @@ def test_a_run_with_experts_goes_on_in_another_layout(
     second = {**ON_TWO_RANKS["cp2-ep2"], "zero_stage": 1}
     saved = str(tmp_path / "checkpoint")
     before = four_ranks.run(
-        "resume", strategy=first, first_step=0, step_count=3, kind=kind, save=saved
+        "resume", strategy=first, first_step=0, step_count=1, kind=kind, save=saved
     )
     after = two_ranks.run(
-        "resume", strategy=second, first_step=3, step_count=3, kind=kind, load=saved
+        "resume", strategy=second, first_step=1, step_count=2, kind=kind, load=saved
     )
     losses = [*before["losses"], *after["losses"]]
-    assert losses == pytest.approx(before["reference_losses"], rel=before["loss_bar"])
+    assert losses == pytest.approx(before["reference_losses"][:3], rel=before["loss_bar"])
 
 
 @pytest.mark.distributed
