@@ -79,8 +79,10 @@ _OPTIMIZERS = (
 _WHOLE_GRAPHS = re.compile(
     r"\b(cuda_graph_impl=(full_iteration|local)|(MCORE|LAYER)_CUDA_GRAPH=(1|True))\b"
 )
-# As submissions to MLPerf that run NVIDIA's implementation on NeMo name their configurations.
+# As submissions to MLPerf that run NVIDIA's implementation on NeMo name their configurations, and its
+# options, which AMD's submissions on Megatron and Transformer Engine set as well.
 _NEMO_CONFIGURATION = re.compile(r"\bconfig_[\w-]*tp\d+pp\d+")
+_NEMO_OPTIONS = re.compile(r"\b(FP8_ACTIVATION|TP_COMM_OVERLAP|MC_TP_OVERLAP_AG)=")
 _IN_PLACE_LOSS = re.compile(r"foundry|composer|torchtune|lit-?gpt")
 _BLOCKING = re.compile(r"\bCUDA_LAUNCH_BLOCKING=1\b(?P<nodes> on multi-node runs)?")
 _ATTENTION_GRAPHS = re.compile(r"\bcuda_graph_scope=\[[^\]]*'attn'[^\]]*'moe_router'")
@@ -150,7 +152,7 @@ def _stack(run: MeasuredRun, assumptions: list[Assumption]) -> Stack:
     if _TRAINERS.search(framework):
         configured = framework if run.sharding is None else run.sharding.lower()
         return Stack.DEEPSPEED if "deepspeed" in configured else Stack.TORCH
-    if _NEMO_CONFIGURATION.search(run.source or ""):
+    if _NEMO_CONFIGURATION.search(run.source or "") or _NEMO_OPTIONS.search(run.notes or ""):
         return Stack.MEGATRON
     for word, stack in _STACKS:
         if word in framework:
