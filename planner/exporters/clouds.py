@@ -28,6 +28,7 @@ _SKYPILOT_NAMES = {
     "v100-sxm2-32gb": "V100-32GB",
     "mi300x-192gb": "MI300X",
     "rtx-4090-24gb": "RTX4090",
+    "rtx-5090-32gb": "RTX5090",
 }
 _UNPLACED = (
     "nodes are numbered as the cluster hands them out: which share a switch is not said, so that "

@@ -269,6 +269,10 @@ def test_table_of_two_possible_collectives_asks_which():
         ("Tesla V100-SXM2-32GB", "v100-sxm2-32gb"),
         ("NVIDIA L40S", "l40s-48gb"),
         ("NVIDIA GeForce RTX 4090", "rtx-4090-24gb"),
+        ("NVIDIA GeForce RTX 4090 D", "rtx-4090d-24gb"),
+        ("NVIDIA GeForce RTX 5090", "rtx-5090-32gb"),
+        ("NVIDIA RTX A5000", "rtx-a5000-24gb"),
+        ("NVIDIA RTX PRO 6000 Blackwell Server Edition", "rtx-pro-6000-96gb"),
         ("AMD Instinct MI300X", "mi300x-192gb"),
         ("h200", "h200-sxm5-141gb"),
         ("NVIDIA H100 NVL", "h100-nvl-94gb"),
@@ -286,7 +290,16 @@ def test_product_has_a_profile(product, name):
 
 
 @pytest.mark.parametrize(
-    "product", ["NVIDIA H200 NVL", "NVIDIA A100-PCIE-40GB", "NVIDIA H20 141GB", "TPU v5p", ""]
+    "product",
+    [
+        "NVIDIA H200 NVL",
+        "NVIDIA A100-PCIE-40GB",
+        "NVIDIA H20 141GB",
+        "NVIDIA GeForce RTX 5090 D",
+        "NVIDIA RTX PRO 6000 Blackwell Max-Q Workstation Edition",
+        "TPU v5p",
+        "",
+    ],
 )
 def test_product_without_a_profile_is_refused_rather_than_taken_for_its_kin(product):
     with pytest.raises(InputError, match="--device"):
