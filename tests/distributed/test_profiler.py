@@ -1,4 +1,7 @@
-"""The profile of this machine: real ranks are measured, and a plan takes what was fitted."""
+"""The profile of this machine: a real rank is measured, and a plan takes what was fitted.
+
+The demo measures four, in `tests/contract/test_cli_demo.py`.
+"""
 
 from __future__ import annotations
 
@@ -30,15 +33,15 @@ def _run(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-def test_two_ranks_are_measured_and_planned_for(tmp_path: Path) -> None:
-    words = ("profile", "--ranks", "2", "--device", "cpu", "--seconds", "1", "--json")
+def test_a_rank_is_measured_and_planned_for(tmp_path: Path) -> None:
+    words = ("profile", "--ranks", "1", "--device", "cpu", "--seconds", "1", "--json")
     done = _run(tmp_path, "planner.cli", *words, "--out", "here.json")
     assert done.returncode == 0, done.stderr
     assert "[1/" in done.stderr
     cluster = Cluster.model_validate_json(done.stdout)
     assert cluster == Cluster.read(tmp_path / "here.json")
-    assert cluster.device_count == 2
-    batch = ("--global-batch-size", "4", "--precision", "fp32", "--out", "plan.json")
+    assert cluster.device_count == 1
+    batch = ("--global-batch-size", "2", "--precision", "fp32", "--out", "plan.json")
     planned = _run(tmp_path, "planner.cli", "plan", "tiny-llama-cpu", "here.json", *batch)
     assert planned.returncode == 0, planned.stderr
     assert json.loads((tmp_path / "plan.json").read_text())["cluster"]["resolved"] == json.loads(

@@ -19,6 +19,7 @@ from planner.resolution import cluster_document, model_document
 from planner.schema.job import Job, Limits
 from planner.schema.plan import Plan
 from planner.schema.run import RunReport
+from tests.distributed.forking_launches import ForkingLaunches
 from tests.distributed.group import ROOT
 from tests.distributed.plans import cpu_plan
 from tests.distributed.reference import floats_differences
@@ -95,14 +96,15 @@ def test_it_trains_alike_alone_and_under_a_plan(tmp_path: Path) -> None:
     assert all(rank.peak_memory_bytes for rank in report.ranks)
 
 
-def test_a_script_may_end_its_process_group(tmp_path: Path) -> None:
-    (tmp_path / "plan.json").write_text(cpu_plan(data_parallel_degree=2).to_json())
+def test_a_script_may_end_its_process_group(launches: ForkingLaunches, tmp_path: Path) -> None:
+    plan_path = tmp_path / "plan.json"
+    plan_path.write_text(cpu_plan(data_parallel_degree=2).to_json())
     script = tmp_path / "ends.py"
     example = (ROOT / "examples" / "train.py").read_text(encoding="utf-8")
     script.write_text(f"{example}\ntorch.distributed.destroy_process_group()\n")
     report_path = tmp_path / "report.json"
-    words = ("-m", "planner.cli", "run", str(tmp_path / "plan.json"), "--report", str(report_path))
-    done = _run(*words, "--", str(script))
+    words = (str(plan_path), "--report", str(report_path), "--", str(script))
+    done = launches.launch(tmp_path, *words)
     assert done.returncode == 0, done.stderr
     report = RunReport.read(report_path)
     assert len(report.losses) == 10

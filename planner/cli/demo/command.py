@@ -65,6 +65,12 @@ def demo(
     directory: Annotated[
         Path, typer.Option("--directory", metavar="DIR", help="Where plans and logs go.")
     ] = Path(".demo"),
+    seconds: Annotated[
+        float,
+        typer.Option(
+            "--seconds", min=1.0, max=3600.0, metavar="S", help="How long to measure this machine."
+        ),
+    ] = PROFILE_SECONDS,
     as_json: JsonOption = False,
 ) -> None:
     """Plan, store, compare, profile this machine, train on it, and measure."""
@@ -79,7 +85,7 @@ def demo(
         with steps.step("start the service on SQLite"):
             service = running.enter_context(running_service(directory))
         plan_ids, url = _plan_for_gpus(service, steps, console)
-        story = _train_here(steps, console, directory)
+        story = _train_here(steps, console, directory, seconds=seconds)
         if as_json:
             told = {"plans": plan_ids, "compare_url": url, **story}
             typer.echo(json.dumps(told, indent=2))
@@ -111,7 +117,9 @@ def _plan_for_gpus(service: Service, steps: Steps, console: Console) -> tuple[li
     return plan_ids, url
 
 
-def _train_here(steps: Steps, console: Console, directory: Path) -> dict[str, Any]:
+def _train_here(
+    steps: Steps, console: Console, directory: Path, *, seconds: float
+) -> dict[str, Any]:
     """Profile, plan, train, calibrate; return what came of it, as JSON has it."""
     from planner.cli.demo.calibrating import calibrated_step
     from planner.cli.demo.machine import measured_cluster_file
@@ -121,9 +129,7 @@ def _train_here(steps: Steps, console: Console, directory: Path) -> dict[str, An
 
     plan_path = directory / "plan.json"
     with steps.step("measure the four CPU ranks of this machine"):
-        cluster, warnings = measured_cluster_file(
-            directory, rank_count=RANK_COUNT, seconds=PROFILE_SECONDS
-        )
+        cluster, warnings = measured_cluster_file(directory, rank_count=RANK_COUNT, seconds=seconds)
     for warning in warnings:
         console.print(f"[yellow]{warning}[/]")
     with steps.step(f"plan {CPU_MODEL} on them"):

@@ -81,7 +81,7 @@ SURFACE = {
     "audit": {"--project", "--action", "--limit", "--cursor", "--database-url", "--json"},
     "models": {"--json"},
     "devices": {"--json"},
-    "demo": {"--keep-serving", "--no-keep-serving", "--directory", "--json"},
+    "demo": {"--keep-serving", "--no-keep-serving", "--directory", "--seconds", "--json"},
 }
 
 
