@@ -153,10 +153,13 @@ class StackProfile(Part):
     `syncs_under_compute`: what is synced once a step hides under backward and the next forward.
     `offloads_under_compute`: offloaded activations move on streams of their own beside compute, and
     not on the stream that computes.
+    `offloads_gradients`: gradients lie on the host where the optimizer's states do.
     `copies_gathered`: gathered parameters and gradients are copied between flat and own tensors.
     `autocasts`: where nothing is sharded, fp32 weights are cast for every micro-batch.
     `workspace_gib` of `runtime_gib` is tensors that libraries allocate through the framework.
     `reduce_bucket_gib` is held where gradients are reduced into shards.
+    `bucket_parameters`: whole gradients are reduced together until there are so many of them, and,
+    where `shards_in_buckets`, gradients are scattered and updated parameters gathered so.
     `gradient_buffers`: gradients have a buffer from the start, and are reduced in it.
     """
 
@@ -181,6 +184,7 @@ class StackProfile(Part):
     gathers_in_8_bits: bool = False
     syncs_under_compute: bool
     offloads_under_compute: bool
+    offloads_gradients: bool
     copies_gathered: bool
     autocasts: bool
     tensor_parallel_overlap_ratio: Annotated[float, Field(ge=0, lt=1)]
@@ -188,6 +192,8 @@ class StackProfile(Part):
     activations: ActivationProfile
     casts: CastProfile
     model_states: ModelStates
+    bucket_parameters: Positive
+    shards_in_buckets: bool
     gradient_buffers: bool
     optimizer_has_master: bool
     source: str

@@ -4,7 +4,9 @@ Beside a product of K inner and N outer elements an adapter of rank r puts two, 
 whose result is added to its own. Only adapters have gradients and optimizer states, and only they
 are reduced over data-parallel ranks; frozen products have no weights' gradient, and their rows need
 not be kept for one. Frozen weights may be stored in 4 or 8 bits, and are then unpacked to 16 for
-each product that reads them. Embedding and head that are trained are copies, as PEFT has them,
+each product that reads them, into rows of its own; they are gathered and fetched as they are stored
+(in a container whose type sharding takes: fsdp_qlora `train.py`, bitsandbytes `quant_storage`).
+Embedding and head that are trained are copies, as PEFT has them,
 whose frozen originals stay beside; neither is stored in fewer bits. Tensor parallelism divides an
 adapter as the product that it is of.
 
@@ -28,8 +30,11 @@ from planner.workload.layer import ActivationElements, Gemm, LayerWorkload, Mode
 _ENDS = frozenset({"embedding", "head"})
 _FEED_FORWARD = ("ffn_", "shared_", "expert_", "router")
 _ADDITION_PASSES = 3.0  # two rows read, and one written
+_DROPPED_ELEMENTS = 1.5  # of 16 bits: what is left, and a mask of a byte
+_DROPOUT_PASSES = 2.5  # read, written, and the mask
 _STEPS = 3  # dropout, scaling and addition, where each is a kernel
 _UNPACKED_BYTES = 2.0
+_WHOLE_BITS = 16
 # Bytes that unpacking by steps reads and writes of each weight, tables that stay in caches aside;
 # beside them whether backward unpacks anew, or finds what forward left. auto_gptq shifts into 32
 # bits, casts to 8, masks, gathers zeros, subtracts, gathers scales and multiplies; torchao shifts
@@ -91,9 +96,12 @@ def addition_seconds(gemm: Gemm, tokens: Floats, setting: Setting) -> tuple[Floa
     per_element = (
         _ADDITION_PASSES * setting.compute_bytes / setting.hardware.memory_bytes_per_second
     )
+    adapters = setting.job.adapters
+    dropped = _DROPOUT_PASSES / _ADDITION_PASSES if adapters and adapters.dropout else 0.0
+    added, read = gemm.outer_size / shares, gemm.inner_size / inner
     return (
-        tokens * gemm.outer_size / shares * per_element,
-        tokens * gemm.inner_size / inner * per_element,
+        tokens * (added + dropped * read) * per_element,
+        tokens * (1.0 + dropped) * read * per_element,
     )
 
 
@@ -101,16 +109,40 @@ def unpacking_seconds(gemm: Gemm, layer: LayerWorkload, setting: Setting) -> tup
     """Return the seconds to turn a frozen product's weights into 16 bits, forward and backward."""
     adapters = setting.job.adapters
     zero = np.zeros_like(setting.tokens)
-    if adapters is None or adapters.base_bits == 16 or layer.name in _ENDS:
+    if adapters is None or adapters.base_bits == _WHOLE_BITS or layer.name in _ENDS:
         return zero, zero
-    tensor = setting.expert_tensor if gemm.expert_count else setting.tensor
-    copies = np.maximum(gemm.expert_count / setting.expert, 1.0)
-    weights = copies * gemm.inner_size * gemm.outer_size * (not gemm.weightless)
-    weights = weights / np.where(gemm.split == "none", 1.0, tensor)
+    weights = _unpacked_weights(gemm, setting)
     one_kernel = (adapters.base_bytes + _UNPACKED_BYTES, True)
     moved_bytes, anew = _STEPPED.get(adapters.unpacking, one_kernel)
     seconds = np.asarray(weights * moved_bytes / setting.hardware.memory_bytes_per_second)
     return seconds, seconds if anew else zero
+
+
+def _unpacked_weights(gemm: Gemm, setting: Setting) -> Floats:
+    """Return how many weights of a product one device unpacks."""
+    tensor = setting.expert_tensor if gemm.expert_count else setting.tensor
+    copies = np.maximum(gemm.expert_count / setting.expert, 1.0)
+    weights = copies * gemm.inner_size * gemm.outer_size * (not gemm.weightless)
+    return weights / np.where(gemm.split == "none", 1.0, tensor)
+
+
+def unpacked_bytes(layer: LayerWorkload, setting: Setting) -> tuple[Floats, Floats]:
+    """Return what unpacked weights take in 16 bits: to backward, and while a product runs.
+
+    Backward either unpacks anew, and one product's weights are there at a time, or reads those that
+    forward left, all of the layer's; an expert is unpacked by itself.
+    """
+    adapters, zero = setting.job.adapters, np.zeros_like(setting.tokens)
+    if adapters is None or adapters.base_bits == _WHOLE_BITS or layer.name in _ENDS:
+        return zero, zero
+    each = [_UNPACKED_BYTES * _unpacked_weights(gemm, setting) for gemm in layer.gemms]
+    if not _STEPPED.get(adapters.unpacking, (0.0, True))[1]:
+        return np.asarray(sum(each, zero)), zero
+    single = [
+        taken / np.maximum(gemm.expert_count / setting.expert, 1.0)
+        for gemm, taken in zip(layer.gemms, each, strict=True)
+    ]
+    return zero, np.asarray(max(single, key=np.max, default=zero))
 
 
 def added_kernel_count(layer: LayerWorkload, setting: Setting) -> int:
@@ -124,22 +156,30 @@ def added_kernel_count(layer: LayerWorkload, setting: Setting) -> int:
 def kept_elements(
     elements: ActivationElements, layer: LayerWorkload, job: Job
 ) -> ActivationElements:
-    """Return what forward keeps where only some products have adapters.
+    """Return what forward keeps where frozen products have adapters, or some of them.
 
-    The rows that a feed-forward without adapters reads are kept for its weights' gradients alone;
-    an adapter keeps its own r elements.
+    Rows that products alone read are kept for their weights' gradients, and here for those of
+    adapters: an adapter keeps its own r elements beside, and rows that a feed-forward without
+    adapters reads are not kept. Under dropout each adapter has a row of its own in place of what
+    its product shares with others, and a mask of a byte an element.
+    Source: PEFT `tuners/lora/layer.py` (`Linear.forward`), which drops out what each layer reads.
     """
     if not frozen(layer, job) or job.adapters is None:
         return elements
-    own = sum(g.outer_size for g in _all_adapters(layer, job) if g.name.endswith("_down"))
+    downs = [gemm for gemm in _all_adapters(layer, job) if gemm.name.endswith("_down")]
+    own = replace(elements, replicated=elements.replicated + sum(g.outer_size for g in downs))
+    if job.adapters.dropout:
+        whole = sum(gemm.inner_size for gemm in downs if gemm.split != "inner")
+        split = sum(gemm.inner_size for gemm in downs if gemm.split == "inner")
+        return replace(
+            own,
+            gathered=_DROPPED_ELEMENTS * whole,
+            sharded=own.sharded + _DROPPED_ELEMENTS * split,
+            products=0.0,
+        )
     if job.adapters.targets is AdapterTargets.ALL:
-        return replace(elements, replicated=elements.replicated + own)
-    return replace(
-        elements,
-        replicated=elements.replicated + own,
-        gathered=max(elements.gathered - layer.hidden_size, 0.0),
-        products=0.0,
-    )
+        return own
+    return replace(own, gathered=max(own.gathered - layer.hidden_size, 0.0), products=0.0)
 
 
 def needed_flop_per_token(workload: ModelWorkload, job: Job, sequence_length: int) -> float:

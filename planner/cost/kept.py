@@ -6,7 +6,7 @@ from typing import Literal
 
 import numpy as np
 
-from planner.cost.adapters import kept_elements
+from planner.cost.adapters import kept_elements, unpacked_bytes
 from planner.cost.configuration import Choices, Floats
 from planner.cost.setting import Setting
 from planner.cost.tokens import layer_tokens, source_tokens
@@ -97,7 +97,8 @@ def _kept_when_selective(setting: Setting) -> _Kept:
 
 def all_bytes(layer: LayerWorkload, setting: Setting) -> Floats:
     """Return what one micro-batch has live where nothing is run again, [configurations, 1]."""
-    return _kept_bytes(layer, "none", setting) + _score_bytes(layer, setting)
+    left, _ = unpacked_bytes(layer, setting)
+    return _kept_bytes(layer, "none", setting) + _score_bytes(layer, setting) + left
 
 
 def gradient_rows_bytes(layer: LayerWorkload, setting: Setting) -> Floats:

@@ -7,7 +7,7 @@ from typing import TypeVar
 
 import numpy as np
 
-from planner.cost.adapters import with_adapters
+from planner.cost.adapters import unpacked_bytes, with_adapters
 from planner.cost.compute import ComputeSeconds, compute_seconds
 from planner.cost.configuration import Booleans, Choices, Floats, Integers
 from planner.cost.extras import Extras
@@ -259,7 +259,8 @@ def _layer_bytes(
         beside = on_device + extras.spared.gradient_bytes * held.trained().total()
     gradients = np.where(single, np.maximum(states.gradients - beside, 0.0), states.gradients)
     live = live + np.where(choices.offload_activations, 2.0 * kept, 0.0)
-    live = np.maximum(live, 0.0) + gradient_rows_bytes(layer, setting)
+    _, unpacked = unpacked_bytes(layer, setting)
+    live = np.maximum(live, 0.0) + gradient_rows_bytes(layer, setting) + unpacked
     transient, logits = _transient_bytes(states, live, setting, extras)
     bucket = np.where(choices.zero_stage > 0, setting.stack.reduce_bucket_gib * GIB, 0.0)
     transient = transient + bucket + _not_spared_bytes(transient + bucket, extras)

@@ -16,11 +16,8 @@ import numpy as np
 from planner.cost.configuration import Choices, Floats
 from planner.cost.overlap import exposed_seconds
 from planner.cost.setting import Setting
-from planner.cost.states import LocalParameters, sharded_parameters
+from planner.cost.states import LocalParameters, sharded_bytes, sharded_parameters
 from planner.schema.job import OffloadStore
-
-_HOST_OPTIMIZER_BYTES = 28.0  # fp32 parameter, gradient, two moments read; three written
-_MASTER_BYTES = 4.0
 
 
 class ComputeWindows(Protocol):
@@ -54,11 +51,14 @@ def offload_seconds(
 ) -> OffloadSeconds:
     """Return what the choices' offloads add; a choice without offload adds nothing.
 
-    Parameters are fetched for forward and again for backward, ahead of their use. Activations leave
-    during forward and come back during backward, beside compute or in its way, as the stack moves
-    them. The optimiser's gradients leave and its parameters come back once a step, with the update
-    on the host between them, none of it hidden. Parameters that are offloaded without it meet their
-    gradients on the device for the update: both leave and come back once a step.
+    Parameters are fetched for forward and again for backward, in what they are stored, ahead of
+    their use. Activations leave during forward and come back during backward, beside compute or in
+    its way, as the stack moves them. The optimiser's gradients leave and its parameters come back
+    once a step, with the update on the host between them, none of it hidden; gradients that leave
+    as they are reduced do so under backward. Paged states come and leave for an update on the
+    device, under backward where it is made there. Parameters that are offloaded without the
+    optimizer's states meet their gradients on the device for the update: both leave and come back
+    once a step.
 
     On NVMe the streams run beside those of the host, and the slower of the two counts: parameters
     are read as they are fetched, and once a step states are read and written, and parameters that
@@ -66,31 +66,48 @@ def offload_seconds(
     """
     down = setting.hardware.from_device_bytes_per_second
     up = setting.hardware.to_device_bytes_per_second
-    shard = sharded_parameters(held, setting)
-    drives = _drives(setting)
-    per_fetched = _MASTER_BYTES / min(up, drives.read_bytes_per_second)
-    fetched = np.where(choices.offload_parameters, shard * per_fetched, 0.0)
+    drives, own_bytes = _drives(setting), setting.shard_bytes
+    fetching = sharded_bytes(held, setting) / min(up, drives.read_bytes_per_second)
+    fetched = np.where(choices.offload_parameters, fetching, 0.0)
     stored = np.where(choices.offload_activations, kept_bytes / down, 0.0)
     restored = np.where(choices.offload_activations, kept_bytes / up, 0.0)
     trained = held.trained()
-    own = shard if trained is held else sharded_parameters(trained, setting)
-    updated = np.where(choices.zero_stage == 0, trained.total(), own)
+    shard = sharded_parameters(trained, setting)
+    updated = np.where(choices.zero_stage == 0, trained.total(), shard)
+    leaving = updated * setting.reduce_bytes / down
+    if setting.offloads_gradients:
+        leaving = exposed_seconds(leaving, windows.backward, setting.overlap)
     host_rate = setting.hardware.profile.host.optimizer_gb_per_second * 1e9
-    stays = np.where(choices.offload_parameters, 0.0, _MASTER_BYTES / up)
-    on_host = setting.reduce_bytes / down + stays + _HOST_OPTIMIZER_BYTES / host_rate
-    written = setting.optimizer_state_bytes + np.where(
-        choices.offload_parameters, _MASTER_BYTES, 0.0
-    )
+    stays = np.where(choices.offload_parameters, 0.0, own_bytes / up)
+    on_host = leaving + updated * (stays + setting.host_optimizer_bytes / host_rate)
+    written = setting.optimizer_state_bytes + np.where(choices.offload_parameters, own_bytes, 0.0)
     read = setting.optimizer_state_bytes / drives.read_bytes_per_second
-    on_drives = read + written / drives.write_bytes_per_second
-    per_parameter = np.maximum(on_host, on_drives)
-    per_brought = (setting.reduce_bytes + _MASTER_BYTES) / down + 2.0 * _MASTER_BYTES / up
+    moving = np.maximum(on_host, updated * (read + written / drives.write_bytes_per_second))
+    if setting.job.paged_states:
+        moving = _paged_seconds(updated, windows.backward, setting)
+    per_brought = (setting.reduce_bytes + own_bytes) / down + 2.0 * own_bytes / up
     brought = np.where(choices.offload_parameters, updated * per_brought, 0.0)
     return OffloadSeconds(
         forward=_exposed(fetched, stored, windows.forward, setting),
         backward=_exposed(fetched, restored, windows.backward, setting),
-        step_end=np.where(choices.offload_optimizer, updated * per_parameter, brought),
+        step_end=np.where(choices.offload_optimizer, moving, brought),
     )
+
+
+def _paged_seconds(updated: Floats, backward: Floats, setting: Setting) -> Floats:
+    """Return what an update on the device adds whose states lie in memory that both share.
+
+    Each state comes and leaves once a step. Where device memory would do for all of them nothing
+    would move, which is not known of one layer.
+    Source: bitsandbytes `optim/optimizer.py` (`prefetch_state`), `functional.py` (`get_paged`).
+    """
+    down = setting.hardware.from_device_bytes_per_second
+    up = setting.hardware.to_device_bytes_per_second
+    moved = updated * setting.optimizer_state_bytes * (1.0 / down + 1.0 / up)
+    update = updated * setting.optimizer_seconds_per_parameter
+    if setting.job.steps_in_backward:
+        return update + exposed_seconds(moved, backward, setting.overlap)
+    return update + moved
 
 
 def _exposed(fetched: Floats, moved: Floats, window: Floats, setting: Setting) -> Floats:

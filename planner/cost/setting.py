@@ -159,6 +159,21 @@ class Setting:
         return self.job.states_in_16_bits and self.job.precision is not Precision.FP32
 
     @property
+    def shard_bytes(self) -> float:
+        """Return the bytes of one parameter as a fully sharded rank stores it."""
+        if self.narrow_states:
+            return 2.0
+        states = self.stack.model_states
+        wide = self.job.precision is Precision.FP32
+        return float(sum((states.full if wide else states.mixed)[-1].parameters))
+
+    @property
+    def offloads_gradients(self) -> bool:
+        """Return whether gradients lie on the host with an offloaded optimizer's states."""
+        own = self.job.offloaded_gradients
+        return self.stack.offloads_gradients if own is None else own
+
+    @property
     def logits_bytes(self) -> Floats:
         """Return the bytes per logit that the loss holds at its peak.
 
@@ -251,6 +266,11 @@ class Setting:
         norm = 0.0 if self.job.gradient_clipping else _NORM_TRAFFIC_BYTES
         moved = _OPTIMIZER_TRAFFIC_BYTES[self.job.optimizer] - norm
         return _NARROW_TRAFFIC_RATIO * moved if self.narrow_states else moved
+
+    @property
+    def host_optimizer_bytes(self) -> float:
+        """Return what the host reads and writes for one parameter that it updates."""
+        return _HOST_OPTIMIZER_BYTES / (2.0 if self.narrow_states else 1.0)
 
     @property
     def optimizer_seconds_per_parameter(self) -> float:

@@ -7,6 +7,7 @@ ranks. Arrays are [configurations, choices].
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -18,6 +19,8 @@ from planner.schema.job import Precision
 from planner.workload.layer import ParameterCounts
 
 _COPY_BYTES = 4.0
+
+Collective = Callable[[Floats], Floats]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,6 +45,20 @@ class LocalParameters:
             return self
         return LocalParameters(
             dense=self.dense - self.frozen.dense, expert=self.expert - self.frozen.expert
+        )
+
+    def gathered_bytes(self, element_bytes: float) -> tuple[Floats, Floats]:
+        """Return the bytes of dense and of expert parameters as they are gathered, whole.
+
+        Trained ones take `element_bytes` each, and frozen ones what they are stored in: sharding
+        moves storage, and what is packed in fewer bits is unpacked where a product reads it.
+        """
+        if self.frozen is None:
+            return self.dense * element_bytes, self.expert * element_bytes
+        trained, stored = self.trained(), self.frozen.element_bytes
+        return (
+            trained.dense * element_bytes + self.frozen.dense * stored,
+            trained.expert * element_bytes + self.frozen.expert * stored,
         )
 
     def of_rows(self, rows: Integers) -> LocalParameters:
@@ -99,6 +116,14 @@ def sharded_parameters(local: LocalParameters, setting: Setting) -> Floats:
     return local.dense / setting.data_shard + local.expert / setting.expert_shard
 
 
+def sharded_bytes(local: LocalParameters, setting: Setting) -> Floats:
+    """Return the bytes of one device's shard of parameters, in what they are stored, [.., 1]."""
+    own = setting.shard_bytes * sharded_parameters(local.trained(), setting)
+    if local.frozen is None:
+        return own
+    return own + local.frozen.element_bytes * sharded_parameters(local.frozen, setting)
+
+
 def state_memory(local: LocalParameters, choices: Choices, setting: Setting) -> StateMemory:
     """Return what the states of one layer take on device and host."""
     trained = local.trained()
@@ -109,6 +134,12 @@ def state_memory(local: LocalParameters, choices: Choices, setting: Setting) -> 
     if local.frozen is not None:
         stored, base = _frozen_bytes(local.frozen, choices, setting)
         parameters, gathered = parameters + stored, gathered + base
+    unreduced = _unreduced_bytes(whole, choices, setting)
+    if setting.job.steps_in_backward:
+        held_no_longer = np.where(setting.micro_batch_count == 1.0, gradients, 0.0)
+        unreduced, gradients = unreduced + held_no_longer, gradients - held_no_longer
+    if setting.offloads_gradients:
+        gradients = np.where(choices.offload_optimizer, 0.0, gradients)
     if setting.copies_whole_gradients:
         gradients = gradients + np.where(choices.zero_stage == 3, _COPY_BYTES * shard, 0.0)
     kept = np.where(choices.zero_stage == 0, whole, shard)
@@ -121,7 +152,7 @@ def state_memory(local: LocalParameters, choices: Choices, setting: Setting) -> 
         optimizer=np.where(choices.offload_optimizer, 0.0, optimizer),
         gathered=np.where(choices.zero_stage == 3, gathered, 0.0),
         made=np.where(choices.zero_stage >= 2, setting.compute_bytes * whole, 0.0),
-        unreduced=_unreduced_bytes(whole, choices, setting),
+        unreduced=unreduced,
         host=hosted,
     )
 
@@ -198,25 +229,45 @@ def sync_seconds(local: LocalParameters, setting: Setting) -> SyncSeconds:
     """
     dense, expert = setting.groups.shard, setting.groups.expert_shard
     trained, reduced = local.trained(), setting.reduce_bytes
+    bucket = setting.stack.bucket_parameters
+    shards_bucket = bucket if setting.stack.shards_in_buckets else 0.0
 
-    def gathered(held: LocalParameters, element_bytes: int) -> Floats:
-        seconds = dense.all_gather(held.dense * element_bytes)
-        return seconds + _of_experts(held, expert.all_gather(held.expert * element_bytes))
+    def gathered(held: LocalParameters, element_bytes: int, bucket: float = 0.0) -> Floats:
+        dense_bytes, expert_bytes = held.gathered_bytes(element_bytes)
+        least = bucket * element_bytes
+        seconds = _in_buckets(dense.all_gather, dense_bytes, least)
+        return seconds + _of_experts(held, _in_buckets(expert.all_gather, expert_bytes, least))
 
-    whole = setting.groups.data.all_reduce(trained.dense * reduced)
-    whole_expert = setting.groups.expert_data.all_reduce(trained.expert * reduced)
-    scattered = dense.reduce_scatter(trained.dense * reduced)
-    scattered_expert = expert.reduce_scatter(trained.expert * reduced)
+    def summed(over: Collective, over_experts: Collective, bucket: float) -> Floats:
+        least = bucket * reduced
+        seconds = _in_buckets(over, trained.dense * reduced, least)
+        experts = _in_buckets(over_experts, trained.expert * reduced, least)
+        return seconds + _of_experts(trained, experts)
+
+    groups = setting.groups
     gather = gathered(local, setting.compute_bytes)
     is_alike = trained is local and setting.updated_bytes == setting.compute_bytes
     return SyncSeconds(
         gather=gather,
-        gather_trained=gather if is_alike else gathered(trained, setting.updated_bytes),
-        reduce_scatter=scattered + _of_experts(trained, scattered_expert),
-        all_reduce=(whole + _of_experts(trained, whole_expert))
+        gather_trained=gather
+        if is_alike and not shards_bucket
+        else gathered(trained, setting.updated_bytes, shards_bucket),
+        reduce_scatter=summed(dense.reduce_scatter, expert.reduce_scatter, shards_bucket),
+        all_reduce=summed(groups.data.all_reduce, groups.expert_data.all_reduce, bucket)
         * setting.hardware.profile.hidden_reduce_ratio,
-        replicas=setting.groups.replica.all_reduce(sharded_parameters(trained, setting) * reduced),
+        replicas=groups.replica.all_reduce(sharded_parameters(trained, setting) * reduced),
     )
+
+
+def _in_buckets(collective: Collective, message_bytes: Floats, least_bytes: float) -> Floats:
+    """Return a layer's share of a collective over at least `least_bytes`, its neighbours' as well.
+
+    Fewer than these in all layers together take the latency of one message, of which shares are
+    counted: less than one in all.
+    """
+    together = np.maximum(message_bytes, least_bytes)
+    share = np.divide(message_bytes, together, out=np.zeros_like(together), where=together > 0.0)
+    return np.asarray(share * collective(together))
 
 
 def _of_experts(held: LocalParameters, seconds: Floats) -> Floats:

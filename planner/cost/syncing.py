@@ -98,7 +98,7 @@ def micro_batch_sync(
 def _copy_seconds(held: LocalParameters, setting: Setting) -> tuple[Floats, Floats]:
     """Return seconds to copy what was gathered into own tensors, and gradients into a flat one.
 
-    Gathered parameters are read and written in the compute type; gradients are read in it, and
+    Gathered parameters are read and written as they are gathered; gradients are read in it, and
     written as they are reduced.
 
     Source: FSDP2's `_fsdp_collectives.py` (split_with_sizes_copy, chunk_cat).
@@ -107,9 +107,9 @@ def _copy_seconds(held: LocalParameters, setting: Setting) -> tuple[Floats, Floa
     if not setting.stack.copies_gathered:
         return nothing, nothing
     several, pace = setting.data_shard > 1.0, setting.hardware.memory_bytes_per_second
-    copied = np.where(several, held.total(), 0.0)
+    copied = np.where(several, sum(held.gathered_bytes(setting.compute_bytes)), 0.0)
     reduced = np.where(several, held.trained().total(), 0.0)
-    unpack = 2.0 * setting.compute_bytes * copied / pace
+    unpack = 2.0 * copied / pace
     return unpack, (setting.compute_bytes + setting.reduce_bytes) * reduced / pace
 
 

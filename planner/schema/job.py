@@ -105,6 +105,7 @@ class Adapters(Part):
     `trains_ends`: copies of embedding and head are trained whole. `base_bits` of 4 or 8: blocks are
     stored in so many bits, with a scale of 16 for every 64 elements in 4 bits (QLoRA). `unpacking`:
     one kernel, as bitsandbytes has, or the many of auto_gptq's and torchao's eager 4-bit tensors.
+    `dropout`: each adapter drops some of what it reads, and keeps a copy of the rest and a mask.
     """
 
     rank: Annotated[int, Field(ge=1, le=65536)]
@@ -112,6 +113,7 @@ class Adapters(Part):
     trains_ends: Flag = False
     base_bits: Literal[4, 8, 16] = 16
     unpacking: Unpacking = Unpacking.KERNEL
+    dropout: Flag = False
 
     @property
     def base_bytes(self) -> float:
@@ -214,6 +216,11 @@ class Job(Document):
     `offload_to` says where offloaded states lie. On NVMe drives, which node groups must state, they
     stream through the host, and activations stay on devices.
 
+    `offloaded_gradients` says whether gradients lie on the host as soon as they are reduced, where
+    the optimizer's states do; without it, as the stack does. `paged_states`: what is offloaded of
+    the optimizer is brought to the device for an update there, and leaves again.
+    `steps_in_backward`: each parameter is updated when its gradient is there, which nothing holds.
+
     `overlapped_gradients` says whether gradients that are reduced once a step are so under
     backward; without it, they are where the stack does that by default. `parameter_broadcasts`:
     of the ranks that share a step of the optimizer each copies all of its gradients to 32 bits,
@@ -253,6 +260,9 @@ class Job(Document):
     gradient_clipping: Flag = True
     foreach_optimizer: Flag = False
     offload_to: OffloadStore = OffloadStore.HOST
+    offloaded_gradients: Flag | None = None
+    paged_states: Flag = False
+    steps_in_backward: Flag = False
     overlapped_gradients: Flag | None = None
     parameter_broadcasts: Flag = False
     cuda_graphs: Flag = False

@@ -25,19 +25,24 @@ class _Recipe:
     rank: int
     targets: AdapterTargets = AdapterTargets.ALL
     unpacking: Unpacking = Unpacking.KERNEL
+    dropout: bool = True
 
 
 # NeMo's recipes adapt attention with a rank of 16, as MLPerf's benchmark has it; litgpt queries and
 # values of attention; PEFT's rank is 8 unless a script has its own, as Qwen's and QLoRA's have 64.
+# Scripts drop 5 or 10 % of what adapters read; torchtune's, LLaMA-Factory's, Unsloth's and NeMo's
+# defaults drop nothing.
 # Source: mlcommons/training `llama2_70b_lora`; torchtune `recipes/configs`; litgpt
 # `finetune/lora.py`; PEFT `tuners/lora/config.py`; QwenLM/Qwen `finetune.py`; Dettmers et al. 2023,
 # arXiv:2305.14314, appendix B.
 _RECIPES = (
-    (re.compile(r"torchtune"), _Recipe(8, unpacking=Unpacking.TORCHAO)),
+    (re.compile(r"torchtune"), _Recipe(8, unpacking=Unpacking.TORCHAO, dropout=False)),
     (re.compile(r"lit-?gpt"), _Recipe(8, AdapterTargets.ATTENTION)),
-    (re.compile(r"swift|factory"), _Recipe(8)),
+    (re.compile(r"swift"), _Recipe(8)),
+    (re.compile(r"factory"), _Recipe(8, dropout=False)),
+    (re.compile(r"unsloth"), _Recipe(16, dropout=False)),
 )
-_OF_MEGATRON = _Recipe(16, AdapterTargets.ATTENTION)
+_OF_MEGATRON = _Recipe(16, AdapterTargets.ATTENTION, dropout=False)
 _OF_SCRIPTS = _Recipe(64)
 
 
@@ -58,6 +63,7 @@ def adapters_of(run: MeasuredRun, stack: Stack, assumptions: list[Assumption]) -
         trains_ends="lora_emb" in (run.notes or ""),
         base_bits=frozen_bits(run),
         unpacking=_unpacking(run, recipe),
+        dropout=recipe.dropout,
     )
 
 

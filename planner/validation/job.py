@@ -79,8 +79,8 @@ _OPTIMIZERS = (
 _WHOLE_GRAPHS = re.compile(
     r"\b(cuda_graph_impl=(full_iteration|local)|(MCORE|LAYER)_CUDA_GRAPH=(1|True))\b"
 )
-# As submissions to MLPerf that run NVIDIA's implementation on NeMo name their configurations, and its
-# options, which AMD's submissions on Megatron and Transformer Engine set as well.
+# As submissions to MLPerf that run NVIDIA's implementation on NeMo name their configurations, and
+# its options, which AMD's submissions on Megatron and Transformer Engine set as well.
 _NEMO_CONFIGURATION = re.compile(r"\bconfig_[\w-]*tp\d+pp\d+")
 _NEMO_OPTIONS = re.compile(r"\b(FP8_ACTIVATION|TP_COMM_OVERLAP|MC_TP_OVERLAP_AG)=")
 _IN_PLACE_LOSS = re.compile(r"foundry|composer|torchtune|lit-?gpt")
@@ -89,6 +89,15 @@ _ATTENTION_GRAPHS = re.compile(r"\bcuda_graph_scope=\[[^\]]*'attn'[^\]]*'moe_rou
 _FIXED_EXPERT_TOKENS = re.compile(
     r"\bvariant tokendrop\b|\bmoe_pad_expert_input_to_capacity=True\b"
 )
+# As torchtune, LOMO and LLaMA-Factory's BAdam and GaLore name it
+_STEPS_IN_BACKWARD = re.compile(
+    r"optimizer_in_bwd|fuse_optimizer_in_backward|\bada?lomo\b|layerwise"
+)
+_NARROW_STATES = re.compile(r"pure[ _]bf16|\bbf16 (params|states)")
+_LOADS_IN_16_BITS = re.compile(r"(?<!megatron-)swift|axolotl")
+_SINCE_TORCH_2 = re.compile(r"(?<!megatron-)swift|axolotl|factory|\btrl\b")
+_KEEPS_COPIES = re.compile(r"deepspeed|zero|fsdp|distributed_optimizer")
+_ADAPTED = frozenset({"lora", "qlora"})
 _OVERLAPPED_EXPERTS = re.compile(r"\bmoe_a2a_overlap=True\b")
 
 
@@ -119,6 +128,10 @@ def job_of(run: MeasuredRun) -> tuple[Job, tuple[Assumption, ...]]:
         row_scaled_fp8="rowwise" in (run.precision_raw or "").lower(),
         overlapped_gradients=_overlapped_gradients(run),
         parameter_broadcasts=_is_internevo(run),
+        offloaded_gradients=True if run.offload_grads else None,
+        paged_states="paged" in f"{run.optimizer or ''} {run.offload or ''}".lower(),
+        steps_in_backward=_STEPS_IN_BACKWARD.search(_words(run)) is not None,
+        foreach_optimizer=_foreach_optimizer(run, stack),
         blocking_launches=_blocking_launches(run),
         states_in_16_bits=_states_in_16_bits(run),
         adapters=adapters_of(run, stack, assumptions),
@@ -243,18 +256,44 @@ def _gradients_in_16_bits(run: MeasuredRun) -> bool:
 def _states_in_16_bits(run: MeasuredRun) -> bool:
     """Return whether the model was converted to 16 bits whole, with the optimizer's states.
 
-    Lightning's "true" formats are that, torchtune's recipes, and models loaded in bf16 that
-    transformers' Trainer trains the adapters of.
+    Lightning's "true" formats are that, torchtune's recipes, and models that are loaded in bf16 and
+    trained as they are: by transformers' Trainer, whose autocast leaves 16-bit weights alone, from
+    scripts that load them so, where neither DeepSpeed nor accelerate's FSDP keeps copies in 32.
     Source: torchtune `recipes/configs` (`dtype: bf16`); Lightning `plugins/precision/half.py`;
-    QwenLM/Qwen `finetune.py`.
+    QwenLM/Qwen `finetune.py`; modelscope/ms-swift `llm/utils/argument.py` (`dtype`); axolotl
+    `utils/models.py` (`torch_dtype`); AnswerDotAI/fsdp_qlora `train.py` (`--precision bf16`).
+    LLaMA-Factory casts what it trains to 32 bits unless asked for `pure_bf16`
+    (`model/adapter.py`), and transformers before 5 load in 32 bits unless told otherwise.
     """
-    framework = (run.framework or "").lower()
-    if "-true" in (run.precision_raw or "").lower():
+    framework, stated = (
+        (run.framework or "").lower(),
+        f"{run.optimizer} {run.precision_raw}".lower(),
+    )
+    if "-true" in stated or _NARROW_STATES.search(stated):
         return True
     if "torchtune" in framework:
-        return run.precision in {None, "bf16"}
-    trainer = "peft" in framework and "deepspeed" not in (run.sharding or "")
-    return trainer and run.task in {"lora", "qlora"}
+        return run.precision in {None, "bf16"} or run.task == "qlora"
+    if "fsdp_qlora" in framework:
+        return True
+    if "peft" in framework and run.task in _ADAPTED:
+        return "deepspeed" not in (run.sharding or "").lower()
+    copies = _KEEPS_COPIES.search(framework if run.sharding is None else run.sharding.lower())
+    return copies is None and _LOADS_IN_16_BITS.search(framework) is not None
+
+
+def _foreach_optimizer(run: MeasuredRun, stack: Stack) -> bool:
+    """Return whether AdamW of torch updates all parameters at once, as by default since torch 2.
+
+    Trainers' programs have it since they exist; transformers before 4.30 had an AdamW of its own.
+    Source: transformers `training_args.py` (`optim`); torch `optim/adamw.py`.
+    """
+    trains = _SINCE_TORCH_2.search((run.framework or "").lower()) is not None
+    plain = re.fullmatch(r"adamw?(_torch)?", (run.optimizer or "adamw").lower()) is not None
+    return trains and plain and stack is Stack.TORCH
+
+
+def _words(run: MeasuredRun) -> str:
+    return f"{run.optimizer or ''}; {run.recompute_detail or ''}; {run.notes or ''}".lower()
 
 
 def _overlapped_gradients(run: MeasuredRun) -> bool | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
 
 from planner.cost.adapters import needed_flop_per_token
@@ -11,8 +12,9 @@ from planner.cost.compute import compute_seconds
 from planner.cost.configuration import Choice, Choices, Configuration, Configurations
 from planner.cost.extras import no_extras
 from planner.cost.layer_costs import LayerBytes
-from planner.cost.layers import layer_bytes, layer_seconds
+from planner.cost.layers import layer_bytes, layer_seconds, local_states
 from planner.cost.setting import Setting, setting
+from planner.cost.states import sharded_bytes, sync_seconds
 from planner.hardware import cluster_hardware
 from planner.importers.clusters import cluster_from_short_form
 from planner.importers.models import read_model
@@ -124,6 +126,40 @@ def test_weights_in_16_bits_need_no_unpacking() -> None:
     assert compute_seconds(BLOCK, a_setting(adapters=named)).forward == whole.forward
 
 
+def test_what_is_frozen_is_gathered_as_it_is_stored() -> None:
+    """4.25 bits of what is frozen, 16 of adapters, for forward and for backward."""
+    here = a_setting(adapters=Adapters(rank=16, base_bits=4))
+    local = local_states(BLOCK, here, no_extras(here))
+    taken = here.groups.shard.all_gather(local.dense * 0.0 + 4.25 / 8 * PARAMETERS + 2 * ADAPTED)
+    assert sync_seconds(local, here).gather.item() == pytest.approx(taken.item())
+
+
+def test_what_is_fetched_from_the_host_is_as_it_is_stored() -> None:
+    """Under DeepSpeed adapters have 16 bits as well; an eighth of each."""
+    here = a_setting(stack=Stack.DEEPSPEED, adapters=Adapters(rank=16, base_bits=4))
+    local = local_states(BLOCK, here, no_extras(here))
+    stored = (4.25 / 8 * PARAMETERS + 2 * ADAPTED) / 8
+    assert sharded_bytes(local, here).item() == pytest.approx(stored)
+
+
+def test_one_product_s_weights_are_there_in_16_bits_at_a_time() -> None:
+    """The largest has 4,096 x 14,336; where backward reads what forward left, all are kept."""
+    plain = held(adapters=ALL).transient.item()
+    packed = held(adapters=Adapters(rank=16, base_bits=4))
+    assert packed.transient.item() - plain == pytest.approx(2 * 4096 * 14336)
+    left = held(adapters=Adapters(rank=16, base_bits=4, unpacking=Unpacking.AUTO_GPTQ))
+    kept = left.activations.item() - packed.activations.item()
+    assert kept == pytest.approx(2 * (PARAMETERS - 2 * 4096))
+
+
+def test_small_layers_share_the_latency_of_a_bucket() -> None:
+    """Adapters of a block are 1.34 M of a bucket of 40 M under Megatron, and take their share."""
+    here = a_setting(stack=Stack.MEGATRON, adapters=ALL)
+    found = sync_seconds(local_states(BLOCK, here, no_extras(here)), here)
+    whole = here.groups.shard.reduce_scatter(np.array([[40e6 * 4.0]])).item()
+    assert found.reduce_scatter.item() == pytest.approx(whole * ADAPTED / 40e6)
+
+
 def test_only_adapters_are_reduced_and_updated() -> None:
     """Of 218 million parameters 1.3 are: less than a fiftieth of the time, latency included."""
     choices = Choices.of([Choice(zero_stage=0)])
@@ -146,6 +182,17 @@ def test_a_feed_forward_without_adapters_keeps_no_rows_for_its_weights() -> None
     more = held(adapters=ALL).activations.item()
     ranks = 16 * 3  # of the feed-forward's adapters
     assert more - less == pytest.approx(65536 * 2 * (4096 + 14336 + ranks))
+
+
+def test_each_adapter_keeps_what_dropout_leaves_of_its_row_and_a_mask() -> None:
+    """Three bytes an element of five rows of 4,096, and of those that `output` and `down` read.
+
+    Rows that products share, two of 4,096, and that of 14,336 that `down` reads have two bytes.
+    """
+    less = held(adapters=ALL).activations.item()
+    more = held(adapters=Adapters(rank=16, dropout=True)).activations.item()
+    rows = 3 * (5 * 4096 + 4096 + 14336) - 2 * (2 * 4096 + 14336)
+    assert more - less == pytest.approx(65536 * rows)
 
 
 def test_utilization_counts_no_gradients_of_frozen_weights() -> None:

@@ -117,7 +117,7 @@ def test_fully_shard_copies_what_it_gathers_and_reduces() -> None:
 
 
 @pytest.mark.parametrize(
-    ("zero_stage", "parts"), [(0, ("all_reduce",)), (1, ("reduce_scatter", "gather"))]
+    ("zero_stage", "parts"), [(0, ("all_reduce",)), (1, ("reduce_scatter", "gather_trained"))]
 )
 def test_deepspeed_syncs_once_a_step_while_nothing_computes(
     zero_stage: int, parts: tuple[str, ...]
@@ -133,14 +133,14 @@ def test_deepspeed_hides_gradients_where_the_job_overlaps_them() -> None:
     here = a_setting(stack=Stack.DEEPSPEED, length=65536, overlapped_gradients=True)
     sync = sync_seconds(local_parameters(LLAMA.parameters, here), here)
     found = priced(here, 1).step_end_seconds.data_parallel_exposed.item()
-    assert found == pytest.approx(0.08 * sync.reduce_scatter.item() + sync.gather.item())
+    assert found == pytest.approx(0.08 * sync.reduce_scatter.item() + sync.gather_trained.item())
 
 
 def test_megatron_waits_for_gradients_where_the_job_does_not_overlap_them() -> None:
     here = a_setting(stack=Stack.MEGATRON, length=65536, overlapped_gradients=False)
     sync = sync_seconds(local_parameters(LLAMA.parameters, here), here)
     found = priced(here, 1).step_end_seconds.data_parallel_exposed.item()
-    assert found == pytest.approx(sync.reduce_scatter.item() + 0.08 * sync.gather.item())
+    assert found == pytest.approx(sync.reduce_scatter.item() + 0.08 * sync.gather_trained.item())
 
 
 def test_megatron_hides_what_it_syncs_under_compute() -> None:
@@ -148,7 +148,7 @@ def test_megatron_hides_what_it_syncs_under_compute() -> None:
     sync = sync_seconds(local_parameters(LLAMA.parameters, here), here)
     found = priced(here, 1).step_end_seconds.data_parallel_exposed.item()
     contention = stack_profile(Stack.MEGATRON).overlap.contention_ratio
-    assert found == pytest.approx(contention * (sync.reduce_scatter + sync.gather).item())
+    assert found == pytest.approx(contention * (sync.reduce_scatter + sync.gather_trained).item())
 
 
 def test_compiled_norms_and_rotary_spare_their_steps() -> None:

@@ -92,21 +92,24 @@ def test_each_module_of_megatron_is_run_again_and_its_core_where_none_is_named(
     [
         ({}, None),
         ({"task": "full_finetune"}, None),
-        ({"task": "lora"}, Adapters(rank=64)),
-        ({"task": "lora", "optimizer": "adamw (LoRA rank 8)"}, Adapters(rank=8)),
-        ({"task": "lora", "notes": "method=lora_emb"}, Adapters(rank=64, trains_ends=True)),
+        ({"task": "lora"}, Adapters(dropout=True, rank=64)),
+        ({"task": "lora", "optimizer": "adamw (LoRA rank 8)"}, Adapters(dropout=True, rank=8)),
+        (
+            {"task": "lora", "notes": "method=lora_emb"},
+            Adapters(dropout=True, rank=64, trains_ends=True),
+        ),
         (
             {"task": "lora", "framework": "NeMo 24.07"},
             Adapters(rank=16, targets=AdapterTargets.ATTENTION),
         ),
-        ({"task": "qlora", "precision": "w4a16"}, Adapters(rank=64, base_bits=4)),
+        ({"task": "qlora", "precision": "w4a16"}, Adapters(dropout=True, rank=64, base_bits=4)),
         (
             {"task": "qlora", "precision": "w4a16", "precision_raw": "int4 GPTQ weights + fp16"},
-            Adapters(rank=64, base_bits=4, unpacking=Unpacking.AUTO_GPTQ),
+            Adapters(dropout=True, rank=64, base_bits=4, unpacking=Unpacking.AUTO_GPTQ),
         ),
-        ({"task": "lora", "precision": "w4a16"}, Adapters(rank=64, base_bits=4)),
-        ({"task": "lora", "precision": "int8"}, Adapters(rank=64, base_bits=8)),
-        ({"task": "qlora", "precision": "fp16"}, Adapters(rank=64, base_bits=4)),
+        ({"task": "lora", "precision": "w4a16"}, Adapters(dropout=True, rank=64, base_bits=4)),
+        ({"task": "lora", "precision": "int8"}, Adapters(dropout=True, rank=64, base_bits=8)),
+        ({"task": "qlora", "precision": "fp16"}, Adapters(dropout=True, rank=64, base_bits=4)),
         ({"task": "lora", "framework": "torchtune"}, Adapters(rank=8)),
         (
             {"task": "qlora", "precision": "nf4", "framework": "torchtune"},
@@ -118,10 +121,14 @@ def test_each_module_of_megatron_is_run_again_and_its_core_where_none_is_named(
         ),
         (
             {"task": "lora", "framework": "lit-gpt"},
-            Adapters(rank=8, targets=AdapterTargets.ATTENTION),
+            Adapters(dropout=True, rank=8, targets=AdapterTargets.ATTENTION),
         ),
-        ({"task": "lora", "framework": "ms-swift", "notes": "rank=32"}, Adapters(rank=32)),
+        (
+            {"task": "lora", "framework": "ms-swift", "notes": "rank=32"},
+            Adapters(dropout=True, rank=32),
+        ),
         ({"task": "lora", "framework": "LLaMA-Factory"}, Adapters(rank=8)),
+        ({"task": "lora", "framework": "unsloth"}, Adapters(rank=16)),
     ],
 )
 def test_a_row_says_what_was_trained(changes: dict[str, Any], expected: Adapters | None) -> None:
@@ -166,12 +173,45 @@ def test_a_rank_that_no_row_states_is_an_assumption() -> None:
         ({"framework": "torchtune", "precision": "fp32"}, False),
         ({"framework": "HF Trainer + peft", "task": "lora"}, True),
         ({"framework": "HF Trainer + peft", "task": "lora", "sharding": "deepspeed_z2"}, False),
+        ({"framework": "ms-swift / HF Trainer", "sharding": "none"}, True),
+        ({"framework": "ms-swift / HF Trainer + DeepSpeed", "sharding": "deepspeed_zero2"}, False),
+        ({"framework": "axolotl", "sharding": "fsdp"}, False),
+        ({"framework": "LLaMA-Factory", "sharding": "none"}, False),
+        ({"framework": "LLaMA-Factory", "precision_raw": "pure_bf16"}, True),
+        ({"framework": "fsdp_qlora (PyTorch FSDP1)", "sharding": "fsdp FULL_SHARD"}, True),
+        ({"framework": "torchtune", "task": "qlora", "precision": "w4a16"}, True),
     ],
 )
 def test_a_model_converted_whole_has_states_in_16_bits(
     changes: dict[str, Any], narrow: bool
 ) -> None:
     assert case_of(a_run(**changes)).job.states_in_16_bits is narrow
+
+
+def test_a_row_says_where_gradients_and_optimizer_states_lie() -> None:
+    paged = case_of(a_run(optimizer="PagedAdamW8bit + optimizer_in_bwd")).job
+    assert (paged.paged_states, paged.steps_in_backward) == (True, True)
+    assert paged.offloaded_gradients is None
+    hosted = {"offload_optimizer": True, "offload_params": True, "offload_grads": True}
+    assert case_of(a_run(**hosted)).job.offloaded_gradients is True
+    plain = case_of(a_run()).job
+    assert (plain.paged_states, plain.steps_in_backward) == (False, False)
+
+
+@pytest.mark.parametrize(
+    ("framework", "optimizer", "foreach"),
+    [
+        ("ms-swift / HF Trainer", "adamw", True),
+        ("ms-swift / HF Trainer", "adamw_torch_fused", False),
+        ("Megatron-SWIFT (Megatron-Core)", "adam", False),
+        ("transformers Trainer", "adamw", False),  # of its own until 4.30
+    ],
+)
+def test_programs_since_torch_2_update_all_parameters_at_once(
+    framework: str, optimizer: str, foreach: bool
+) -> None:
+    job = case_of(a_run(framework=framework, optimizer=optimizer)).job
+    assert job.foreach_optimizer is foreach
 
 
 @pytest.mark.parametrize(
