@@ -13,12 +13,14 @@ from planner.ilp.optimise import Optimum, optimise
 from planner.ilp.reduction import reduction
 from planner.ilp.sharpening import sharpened
 from planner.ilp.solver import SolverName, Status, available_solvers
+from tests.draws import drawn, of_drawn
 from tests.oracle import least_step
 from tests.small_chains import seeded_instance
 from tests.strategies import instances
 
+ONE_OF = 3
 DRAWN = settings(
-    max_examples=150,
+    max_examples=of_drawn(150, one_of=ONE_OF),
     deadline=None,
     derandomize=True,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
@@ -74,7 +76,7 @@ def test_optimum_equals_brute_force(solver: SolverName, instance: Instance) -> N
 @BOTH
 def test_optimum_of_larger_instances_equals_brute_force(solver: SolverName) -> None:
     """Drawn instances are often trivial, seeded ones seldom."""
-    for seed in range(10_000, 10_150):
+    for seed in drawn(range(10_000, 10_150), one_of=ONE_OF):
         instance = seeded_instance(seed)
         best = least_step(instance)
         found = optimum_of(instance, solver).step_seconds
@@ -87,7 +89,7 @@ def test_optimum_of_larger_instances_equals_brute_force(solver: SolverName) -> N
 def test_exact_packings_keep_the_optimum_of_the_program(solver: SolverName) -> None:
     """With bounds and tables of the packings below a cutoff, as a search has them."""
     solves = 0
-    for seed in range(20_000, 20_250):
+    for seed in drawn(range(20_000, 20_250), one_of=ONE_OF):
         instance = seeded_instance(seed)
         best = least_step(instance)
         if best is None:
@@ -108,7 +110,7 @@ def test_exact_packings_keep_the_optimum_of_the_program(solver: SolverName) -> N
             tables=found.tables,
         )
         assert optimum.step_seconds == pytest.approx(best, rel=1e-9), f"instance {seed}"
-    assert solves > 100
+    assert solves > of_drawn(100, one_of=ONE_OF)
 
 
 @BOTH
@@ -125,7 +127,7 @@ def test_the_optimum_is_a_whole_plan_that_fits(solver: SolverName, instance: Ins
 def test_heuristic_plans_are_plans() -> None:
     """What the heuristic offers fits, places every layer, and is no better than the optimum."""
     found = 0
-    for seed in range(1500):
+    for seed in drawn(range(1500), one_of=ONE_OF):
         instance = seeded_instance(seed)
         tried = heuristic_assignment(instance)
         if tried is None:
@@ -139,4 +141,4 @@ def test_heuristic_plans_are_plans() -> None:
         assert step >= best * (1.0 - 1e-12), f"instance {seed}"
         assert_places_every_layer(instance, assignment)
         found += 1
-    assert found > 500
+    assert found > of_drawn(500, one_of=ONE_OF)

@@ -46,7 +46,7 @@ CHECKS = [
     response_schema_conformance,
 ]
 # The bounds of every field are sent elsewhere: these find what nobody thought of.
-EXAMPLES = int(os.environ.get("MESHWRIGHT_FUZZ_EXAMPLES", "12"))
+EXAMPLES = int(os.environ.get("MESHWRIGHT_FUZZ_EXAMPLES", "6"))
 BOUNDED = settings(
     max_examples=EXAMPLES,
     derandomize=True,
