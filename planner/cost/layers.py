@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
+from dataclasses import fields, replace
 from typing import TypeVar
 
 import numpy as np
@@ -250,6 +250,9 @@ def _layer_bytes(
     them from the start.
     """
     states = state_memory(held, choices, setting)
+    if extras.is_end and setting.job.ends_stay_gathered:
+        stays = states.parameters + states.gathered
+        states = replace(states, parameters=stays, gathered=np.zeros_like(stays))
     live = all_bytes(layer, setting) - kept
     on_device = np.where(choices.offload_activations, 0.0, kept)
     single = (setting.micro_batch_count == 1.0) | setting.forwards_first

@@ -112,7 +112,7 @@ def _paged_seconds(updated: Floats, backward: Floats, setting: Setting) -> Float
 
 def _exposed(fetched: Floats, moved: Floats, window: Floats, setting: Setting) -> Floats:
     """Return what fetching parameters and moving activations add to a window."""
-    if setting.stack.offloads_under_compute:
+    if setting.overlaps_offload:
         return exposed_seconds(fetched + moved, window, setting.overlap)
     return exposed_seconds(fetched, window, setting.overlap) + moved
 

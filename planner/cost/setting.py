@@ -318,6 +318,12 @@ class Setting:
         return self.hardware.profile.overlap or self.stack.overlap
 
     @property
+    def overlaps_offload(self) -> bool:
+        """Return whether offloaded activations move beside compute."""
+        own = self.job.overlapped_offload
+        return self.stack.offloads_under_compute if own is None else own
+
+    @property
     def overlaps_gradients(self) -> bool:
         """Return whether gradients that are reduced once a step are so under backward."""
         own = self.job.overlapped_gradients

@@ -221,6 +221,10 @@ class Job(Document):
     the optimizer is brought to the device for an update there, and leaves again.
     `steps_in_backward`: each parameter is updated when its gradient is there, which nothing holds.
 
+    `overlapped_offload` says whether offloaded activations move beside compute; without it, as the
+    stack has it. `ends_stay_gathered`: under ZeRO-3 embedding and head are gathered for a
+    micro-batch's forward and stay until its backward is done, as FSDP's root does.
+
     `overlapped_gradients` says whether gradients that are reduced once a step are so under
     backward; without it, they are where the stack does that by default. `parameter_broadcasts`:
     of the ranks that share a step of the optimizer each copies all of its gradients to 32 bits,
@@ -263,6 +267,8 @@ class Job(Document):
     offloaded_gradients: Flag | None = None
     paged_states: Flag = False
     steps_in_backward: Flag = False
+    overlapped_offload: Flag | None = None
+    ends_stay_gathered: Flag = False
     overlapped_gradients: Flag | None = None
     parameter_broadcasts: Flag = False
     cuda_graphs: Flag = False

@@ -132,6 +132,8 @@ def job_of(run: MeasuredRun) -> tuple[Job, tuple[Assumption, ...]]:
         paged_states="paged" in f"{run.optimizer or ''} {run.offload or ''}".lower(),
         steps_in_backward=_STEPS_IN_BACKWARD.search(_words(run)) is not None,
         foreach_optimizer=_foreach_optimizer(run, stack),
+        overlapped_offload=True if "torchtune" in (run.framework or "").lower() else None,
+        ends_stay_gathered=_ends_stay_gathered(run),
         blocking_launches=_blocking_launches(run),
         states_in_16_bits=_states_in_16_bits(run),
         adapters=adapters_of(run, stack, assumptions),
@@ -290,6 +292,22 @@ def _foreach_optimizer(run: MeasuredRun, stack: Stack) -> bool:
     trains = _SINCE_TORCH_2.search((run.framework or "").lower()) is not None
     plain = re.fullmatch(r"adamw?(_torch)?", (run.optimizer or "adamw").lower()) is not None
     return trains and plain and stack is Stack.TORCH
+
+
+def _ends_stay_gathered(run: MeasuredRun) -> bool:
+    """Return whether embedding and head belong to FSDP's root, which nothing shards again.
+
+    Programs that wrap each block have them there; torchtitan's and torchtune's ends are groups of
+    their own.
+    Source: torch `distributed/fsdp/_runtime_utils.py` (`_should_free_in_backward`, `_post_forward`:
+    the root keeps what it has gathered after forward); torchtitan `parallelize.py`; torchtune
+    `training/_distributed.py` (`custom_sharded_layers`).
+    """
+    own_groups = ("torchtitan", "torchao", "torchtune", "meshwright")
+    framework = (run.framework or "").lower()
+    return "fsdp" in f"{run.sharding} {framework}".lower() and not any(
+        name in framework for name in own_groups
+    )
 
 
 def _words(run: MeasuredRun) -> str:

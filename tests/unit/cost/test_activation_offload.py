@@ -25,11 +25,11 @@ DOWN, UP = 46.8e9, 54.8e9  # bytes per second of an H100's host link
 MOVED = KEPT / DOWN + KEPT / UP  # 2.66 ms; a block's forward alone takes longer
 
 
-def seconds(stack: Stack, *offload: Offload) -> MicroBatchSeconds:
+def seconds(stack: Stack, *offload: Offload, **job: bool) -> MicroBatchSeconds:
     """Price a checkpointed block of Llama-3-8B, sharded over eight H100, on 8,192 tokens."""
     (kind,) = cluster_hardware(cluster_from_short_form("1x8xh100-sxm5-80gb")).kinds
     rows = Configurations.of([Configuration(data_parallel_shard_degree=8)])
-    here = setting(a_job(sequence_length=8192, stack=stack), kind, rows)
+    here = setting(a_job(sequence_length=8192, stack=stack, **job), kind, rows)
     full = ActivationCheckpointing.FULL
     choices = Choices.of([Choice(zero_stage=3, activation_checkpointing=full, offload=offload)])
     found = layer_seconds(LLAMA, "block", choices=choices, setting=here, extras=no_extras(here))
@@ -42,6 +42,14 @@ def test_torch_waits_for_activations_both_ways() -> None:
     assert found.offload_exposed.item() == pytest.approx(2.65857e-3, rel=1e-5)
     more = found.total().item() - seconds(Stack.TORCH).total().item()
     assert more == pytest.approx(MOVED)
+
+
+def test_a_job_says_where_activations_move_beside_compute() -> None:
+    """A fifth of it slows torch's compute; DeepSpeed's waits for it all."""
+    beside = seconds(Stack.TORCH, Offload.ACTIVATIONS, overlapped_offload=True)
+    assert beside.offload_exposed.item() == pytest.approx(0.2 * MOVED)
+    waits = seconds(Stack.DEEPSPEED, Offload.ACTIVATIONS, overlapped_offload=False)
+    assert waits.offload_exposed.item() == pytest.approx(MOVED)
 
 
 def test_what_leaves_is_part_of_forward_and_what_comes_back_of_backward() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -15,7 +16,7 @@ from planner.cost.configuration import (
 )
 from planner.cost.extras import no_extras
 from planner.cost.layer_costs import LayerBytes
-from planner.cost.layers import layer_costs
+from planner.cost.layers import layer_bytes, layer_costs
 from planner.cost.setting import Setting, setting
 from planner.cost.states import local_parameters, state_memory
 from planner.cost.table import cost_table
@@ -280,6 +281,23 @@ def test_attention_s_core_that_runs_again_spares_the_sums_of_its_scores_alone() 
     spared = block_activations(LLAMA, HIDDEN, run_again=frozenset({"core_attn"})).none
     assert plain.float32 - spared.float32 == HEADS
     assert plain.sharded == spared.sharded
+
+
+def test_ends_that_stay_gathered_are_whole_beside_their_shards() -> None:
+    """Two bytes for each of an end's parameters; those of a block go as they came."""
+    flags = {"stack": Stack.TORCH, "ends_stay_gathered": True}
+    counts = {"data_parallel_shard_degree": 4}
+    whole = Choices.of([Choice(zero_stage=3)])
+    kept, freed = (a_setting(own, **counts) for own in (flags, {"stack": Stack.TORCH}))
+    end = replace(a_layer(LLAMA), name="embedding")
+    found = [
+        layer_bytes(end, choices=whole, setting=s, extras=no_extras(s, is_end=True))
+        for s in (kept, freed)
+    ]
+    taken = 2 * end.parameters.total()
+    assert found[0].parameters.item() - found[1].parameters.item() == taken
+    blocks = [bytes_of(s, LLAMA, whole).parameters.item() for s in (kept, freed)]
+    assert blocks[0] == blocks[1]
 
 
 def test_a_part_that_a_block_lacks_spares_nothing() -> None:

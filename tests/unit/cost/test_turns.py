@@ -52,7 +52,9 @@ def left(here: Setting, role: Role = "block") -> float:
     """Return what of one block's gradients is not hidden, but for its gather."""
     choices = Choices.of([Choice(zero_stage=1)])
     seconds = layer_seconds(LLAMA, role, choices=choices, setting=here, extras=no_extras(here))
-    return float((seconds.step_end_seconds.data_parallel_exposed - synced(here).gather_trained).item())
+    return float(
+        (seconds.step_end_seconds.data_parallel_exposed - synced(here).gather_trained).item()
+    )
 
 
 def synced(here: Setting) -> SyncSeconds:

@@ -188,6 +188,11 @@ def test_a_model_converted_whole_has_states_in_16_bits(
     assert case_of(a_run(**changes)).job.states_in_16_bits is narrow
 
 
+def test_torchtune_moves_activations_beside_compute() -> None:
+    assert case_of(a_run(framework="torchtune")).job.overlapped_offload is True
+    assert case_of(a_run()).job.overlapped_offload is None
+
+
 def test_a_row_says_where_gradients_and_optimizer_states_lie() -> None:
     paged = case_of(a_run(optimizer="PagedAdamW8bit + optimizer_in_bwd")).job
     assert (paged.paged_states, paged.steps_in_backward) == (True, True)
@@ -196,6 +201,23 @@ def test_a_row_says_where_gradients_and_optimizer_states_lie() -> None:
     assert case_of(a_run(**hosted)).job.offloaded_gradients is True
     plain = case_of(a_run()).job
     assert (plain.paged_states, plain.steps_in_backward) == (False, False)
+
+
+@pytest.mark.parametrize(
+    ("framework", "sharding", "stays"),
+    [
+        ("llm-foundry (composer)", "fsdp:FULL_SHARD", True),
+        ("fsdp_qlora (PyTorch FSDP1)", "fsdp FULL_SHARD", True),
+        ("torchtitan (2025-06)", "fsdp2", False),
+        ("torchtune", "fsdp2", False),
+        ("HF Trainer", "deepspeed_zero3", False),
+    ],
+)
+def test_fsdp_s_root_keeps_ends_gathered_where_they_are_no_groups(
+    framework: str, sharding: str, stays: bool
+) -> None:
+    job = case_of(a_run(framework=framework, sharding=sharding)).job
+    assert job.ends_stay_gathered is stays
 
 
 @pytest.mark.parametrize(
