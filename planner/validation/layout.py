@@ -44,6 +44,7 @@ _WITHOUT_PIPELINES = frozenset({2, 3})  # ZeRO stages
 _LAYERS_OFFLOADED = re.compile(r"(\d+) layers")
 # Megatron's modules, of which it takes attention's core where none is named
 _MODULES = re.compile(r"\b(core_attn|layernorm|mla_up_proj|mlp|moe|moe_act|shared_experts)\b")
+_UNPRICED_MODULES = re.compile(r"\b(gdn_norm_out|gdp_in_proj|gdp_qkv|mhc)\b")
 _CORE = "core_attn"
 
 
@@ -313,6 +314,9 @@ class _Notes:
             self.assumptions.append(Assumption.RECOMPUTE_NONE)
             return ActivationCheckpointing.NONE
         if run.recompute == "selective" and self.job.stack is not Stack.TORCH:
+            unpriced = _UNPRICED_MODULES.search(run.recompute_detail or "")
+            if unpriced is not None:
+                raise Unpriced(Unpriceable.RECOMPUTE, unpriced[0])
             if _CORE in _modules(run) and not self.job.fused_attention:
                 return ActivationCheckpointing.SELECTIVE
             if _MODULES.search(run.recompute_detail or "") is None:

@@ -118,7 +118,7 @@ def part_activations(block: Block, hidden_size: int) -> dict[str, ActivationElem
         row = _elements(gathered=hidden_size)
         parts["mlp"] = _sum(_feed_forward(feed_forward, hidden_size), row)
     if isinstance(block.attention, LatentAttention):
-        parts["mla_up_proj"] = _elements(sharded=_expanded(block.attention))
+        parts["mla_up_proj"] = _expanded(block.attention)
     return parts
 
 
@@ -240,24 +240,33 @@ def _latent(attention: LatentAttention) -> ActivationElements:
     """Return what multi-head latent attention keeps in its expanded form, as training runs it.
 
     Queries and keys are put together from two parts each, so both are tensors of their own; values
-    are a view of the up-projection's output, which thus stays whole with its unrotated keys. Both
+    are a view of the up-projection's output, which thus stays whole with its unrotated keys, unless
+    they are copied. Both
     compressed rows pass a norm; they and it are whole on every tensor-parallel rank.
     """
     compressed = (attention.query_rank or 0) + attention.key_value_rank
     return _sum(
         _elements(
             gathered=(2.0 + _COPIED_BY_NORM[Norm.RMS]) * compressed,
-            sharded=_expanded(attention),
         ),
+        _expanded(attention),
         _attention_output(attention),
     )
 
 
-def _expanded(attention: LatentAttention) -> int:
-    """Return the elements of queries and keys, and of the product that values are a view of."""
+def _expanded(attention: LatentAttention) -> ActivationElements:
+    """Return queries, keys and values, and what stays of the product that values are a view of.
+
+    Fused kernels copy values out of it, so that unrotated keys are not kept a second time.
+    Source: Megatron-LM `core/transformer/multi_latent_attention.py` (`value.contiguous()`,
+    `fused_apply_mla_rope_for_kv`).
+    """
     core = attention_core(attention)
-    expanded = attention.head_count * (attention.no_position_head_size + attention.value_head_size)
-    return 2 * core.head_count * core.key_head_size + expanded
+    keys_and_queries = 2 * core.head_count * core.key_head_size
+    return _elements(
+        sharded=keys_and_queries + attention.head_count * attention.value_head_size,
+        row_copies=attention.head_count * attention.no_position_head_size,
+    )
 
 
 def _attention_output(attention: Attention) -> ActivationElements:

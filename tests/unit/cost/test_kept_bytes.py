@@ -223,7 +223,7 @@ def test_deepspeed_holds_its_buckets_where_gradients_are_sharded() -> None:
 
 
 def test_parts_that_run_again_keep_nothing() -> None:
-    """Latent attention's expansion: queries and keys of 4 x 24, and 4 x (16 + 12) elements."""
+    """Latent attention's expansion: queries and keys of 4 x 24, values of 4 x 12, their product."""
     latent = LatentAttention(
         head_count=4,
         query_rank=24,
@@ -237,7 +237,8 @@ def test_parts_that_run_again_keep_nothing() -> None:
     spared = block_activations(
         block, HIDDEN, run_again=frozenset({"mla_up_proj", "layernorm"})
     ).none
-    assert plain.sharded - spared.sharded == 2 * 4 * 24 + 4 * (16 + 12)
+    assert plain.sharded - spared.sharded == 2 * 4 * 24 + 4 * 12
+    assert plain.row_copies - spared.row_copies == 4 * 16
     assert plain.gathered - spared.gathered == HIDDEN  # a dense product has the other norm inside
 
 

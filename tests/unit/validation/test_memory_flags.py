@@ -10,7 +10,7 @@ from planner.schema.job import Adapters, AdapterTargets, Precision, Unpacking
 from planner.schema.strategy import ActivationCheckpointing
 from planner.validation.case import case_of
 from planner.validation.layout import parts_run_again
-from planner.validation.reasons import Assumption
+from planner.validation.reasons import Assumption, Unpriced
 from tests.measured_rows import KORTHIKANTI, MIXTURE, TORCHTITAN, a_run
 
 
@@ -85,6 +85,12 @@ def test_each_module_of_megatron_is_run_again_and_its_core_where_none_is_named(
     kinds = {group.activation_checkpointing for stage in stages for group in stage.layers}
     assert kinds == {ActivationCheckpointing.NONE}
     assert (Assumption.SELECTIVE_CORE in case.assumptions) is (detail is None)
+
+
+@pytest.mark.parametrize("module", ["gdn_norm_out", "gdp_in_proj", "gdp_qkv", "mhc"])
+def test_modules_of_megatron_that_are_no_part_of_ours_are_a_reason(module: str) -> None:
+    with pytest.raises(Unpriced, match=module):
+        case_of(a_run(MIXTURE, recompute="selective", recompute_detail=f"['{module}']"))
 
 
 @pytest.mark.parametrize(

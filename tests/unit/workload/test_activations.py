@@ -153,14 +153,14 @@ def test_shared_expert_keeps_rows_of_its_own():
 
 
 def test_latent_attention_keeps_queries_keys_and_the_expansion_that_values_view():
-    """Compressed rows pass a norm whole: 4 x (24 + 20)."""
+    """Compressed rows pass a norm whole: 4 x (24 + 20); fused kernels copy values out."""
     kept = block_activations(Block(attention=LATENT, feed_forward=DENSE), 64).none
     assert kept == ActivationElements(
         gathered=2 * 64 + 4 * 44,
         replicated=2 * 64,
         norm_copies=4 * 64,
-        sharded=2 * 4 * 24 + 4 * (16 + 12) + 4 * 12 + 2 * 128,
-        row_copies=128,
+        sharded=2 * 4 * 24 + 4 * 12 + 4 * 12 + 2 * 128,
+        row_copies=4 * 16 + 128,
         products=128,
         float32=4,
         masks=2 * 64,
