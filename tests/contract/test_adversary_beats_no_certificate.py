@@ -14,8 +14,9 @@ from planner.planning import resolved_cluster, resolved_model
 from planner.schema.job import Job, Limits
 from planner.schema.plan import Plan
 from planner.units import GIB
+from tests.draws import of_drawn
 
-EVALUATIONS = 600
+EVALUATIONS = of_drawn(600, one_of=3)
 TWO_NODES = {
     "name": "tight",
     "node_groups": [

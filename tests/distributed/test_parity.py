@@ -41,7 +41,7 @@ ON_FOUR_RANKS: dict[str, dict[str, Any]] = {
     },
     "replicate4-zero3-named": {"data_parallel_replicate_degree": 4, "zero_stage": 3},
     "tp4": {"tensor_parallel_degree": 4, "micro_batch_size": 4},
-    "tp4-sp": {"tensor_parallel_degree": 4, "micro_batch_size": 4, "sequence_parallel": True},
+    "tp4-sp": {"tensor_parallel_degree": 4, "micro_batch_size": 8, "sequence_parallel": True},
     "pp4-gpipe": {
         "pipeline_parallel_degree": 4,
         "pipeline_schedule": "gpipe",
@@ -120,14 +120,14 @@ ON_FOUR_RANKS: dict[str, dict[str, Any]] = {
         "tensor_parallel_degree": 2,
         "sequence_parallel": True,
         "data_parallel_degree": 2,
-        "micro_batch_size": 2,
+        "micro_batch_size": 4,
         "zero_stage": 3,
         "activation_checkpointing": "selective",
     },
     "tp2-replicate2": {
         "tensor_parallel_degree": 2,
         "data_parallel_replicate_degree": 2,
-        "micro_batch_size": 2,
+        "micro_batch_size": 4,
     },
 }
 
@@ -161,13 +161,13 @@ HUGGING_FACE: dict[str, dict[str, Any]] = {
         "tensor_parallel_degree": 2,
         "data_parallel_degree": 2,
         "zero_stage": 3,
-        "micro_batch_size": 2,
+        "micro_batch_size": 4,
     },
     "tp2-sp-dp2": {
         "tensor_parallel_degree": 2,
         "sequence_parallel": True,
         "data_parallel_degree": 2,
-        "micro_batch_size": 2,
+        "micro_batch_size": 4,
     },
     "pp2-dp2": {"pipeline_parallel_degree": 2, "data_parallel_degree": 2},
     "tp2-pp2-full": {

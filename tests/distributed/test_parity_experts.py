@@ -14,7 +14,7 @@ import pytest
 import torch
 
 from tests.distributed.group import RankGroup
-from tests.distributed.parity import check_parity
+from tests.distributed.parity import cases, check_parity
 from tests.distributed.plans import mixed_stages, stages
 from tests.distributed.reference import smallest_routing_margin
 
@@ -61,6 +61,7 @@ ON_FOUR_RANKS: dict[str, dict[str, Any]] = {
         **HALF_EXPERTS,
         "tensor_parallel_degree": 4,
         "expert_parallel_degree": 2,
+        "micro_batch_size": 8,
     },
     "tp4-sp-half-experts-zero2": {
         **TP2,
@@ -68,6 +69,7 @@ ON_FOUR_RANKS: dict[str, dict[str, Any]] = {
         **HALF_EXPERTS,
         "tensor_parallel_degree": 4,
         "zero_stage": 2,
+        "micro_batch_size": 8,
     },
     "pp2-ep2-zero2-uneven": {
         **EP2,
@@ -82,6 +84,9 @@ ON_FOUR_RANKS: dict[str, dict[str, Any]] = {
         "zero_stage": 3,
     },
 }
+
+# test_parity_state clips by its norm, and compares what the steps have left.
+CLIPPED_ELSEWHERE = "tp2-sp-ep2-dp2-zero3"
 
 LONG_ON_FOUR_RANKS: dict[str, dict[str, Any]] = {
     "tp4-half-experts": {**TP2, **HALF_EXPERTS, "tensor_parallel_degree": 4},
@@ -178,7 +183,9 @@ def test_two_ranks_with_experts_train_as_one_process_does(
 
 
 @pytest.mark.distributed
-@pytest.mark.parametrize("strategy", ON_FOUR_RANKS.values(), ids=ON_FOUR_RANKS.keys())
+@pytest.mark.parametrize(
+    "strategy", cases(ON_FOUR_RANKS, always={*ON_FOUR_RANKS} - {CLIPPED_ELSEWHERE})
+)
 def test_four_ranks_with_experts_train_as_one_process_does(
     four_ranks: RankGroup, strategy: dict[str, Any]
 ) -> None:

@@ -62,7 +62,7 @@ LONG_ON_TWO_RANKS |= {
 }
 
 ON_FOUR_RANKS: dict[str, tuple[str, dict[str, Any]]] = {
-    "mixtral-tp2-sp-ep2-zero2": ("mixtral", {**TP2, **SPLIT, **EP2, "zero_stage": 2}),
+    "mixtral-tp2-sp-ep2-zero2": ("mixtral", {**EP2, **TP2, **SPLIT, "zero_stage": 2}),
     "qwen3_moe-pp2-ep2-zero3-selective": (
         "qwen3_moe",
         {**PP2, **EP2, "zero_stage": 3, "activation_checkpointing": "selective"},

@@ -7,15 +7,17 @@ from typing import Any
 import pytest
 
 from tests.distributed.group import RankGroup
-from tests.distributed.parity import check_parity
+from tests.distributed.parity import cases, check_parity
 from tests.distributed.test_parity import ON_TWO_RANKS, TIED
 from tests.distributed.test_parity_experts import ON_FOUR_RANKS as EXPERTS_ON_FOUR
+from tests.distributed.test_parity_experts import ON_TWO_RANKS as EXPERTS_ON_TWO
 
 pytestmark = pytest.mark.distributed
 
 Case = tuple[str, dict[str, Any]]
 ON_TWO: dict[str, Case] = {
     **{name: ("decoder", ON_TWO_RANKS[name]) for name in ("zero3", "tp2-sp", "pp2-gpipe")},
+    "experts-tp2": ("mixture", EXPERTS_ON_TWO["tp2-sp"]),
     "ring2": ("tied", {"context_parallel_degree": 2, "micro_batch_size": 2, "zero_stage": 1}),
 }
 ON_FOUR: dict[str, Case] = {
@@ -29,8 +31,9 @@ def test_two_ranks_in_fp32(two_ranks: RankGroup, kind: str, strategy: dict[str, 
     check_parity(two_ranks.run("parity", strategy=strategy, kind=kind, bits=32))
 
 
-@pytest.mark.parametrize(("kind", "strategy"), ON_FOUR.values(), ids=ON_FOUR.keys())
-def test_four_ranks_in_fp32(four_ranks: RankGroup, kind: str, strategy: dict[str, Any]) -> None:
+@pytest.mark.parametrize("case", cases(ON_FOUR, always={"tied-tp2-sp-zero2", "tied-tp2-pp2"}))
+def test_four_ranks_in_fp32(four_ranks: RankGroup, case: Case) -> None:
+    kind, strategy = case
     check_parity(four_ranks.run("parity", strategy=strategy, kind=kind, bits=32))
 
 
