@@ -10,7 +10,9 @@ import pytest
 from planner.ilp.knapsack import Knapsack
 from planner.ilp.packing import least_cost
 from planner.ilp.transient_bounds import TransientBounds
+from tests.draws import drawn, of_drawn
 
+ONE_OF = 4
 INFINITE = float("inf")
 PLENTY = 1e4
 
@@ -83,7 +85,7 @@ def least_of_all(knapsack: Knapsack, layers: tuple[int, ...]) -> float:
 
 def test_bounds_hold_of_every_packing() -> None:
     """One for each largest transient: the least of them is no more than the least of all."""
-    for seed in range(400):
+    for seed in drawn(range(400), one_of=ONE_OF):
         knapsack, layers = a_random_knapsack(seed)
         best, held = least_of_all(knapsack, layers), np.array(layers)
         together = knapsack.bounds_of(held[None, :])[0]
@@ -110,7 +112,7 @@ def test_limits_that_are_exceeded_are_priced() -> None:
 
 def test_prices_of_limits_give_bounds_that_hold() -> None:
     raised = 0
-    for seed in range(400):
+    for seed in drawn(range(400), one_of=ONE_OF):
         knapsack, layers = a_random_knapsack(seed)
         best = least_of_all(knapsack, layers)
         bounds = TransientBounds.of(knapsack, np.array(layers))
@@ -119,7 +121,7 @@ def test_prices_of_limits_give_bounds_that_hold() -> None:
             if np.isfinite(bounds.values[place]):
                 raised += bounds.raised(place, upper)
         assert bounds.values.min() <= best * (1.0 + 1e-9), f"knapsack {seed}"
-    assert raised > 100
+    assert raised > of_drawn(100, one_of=ONE_OF)
 
 
 def test_layers_take_the_cheapest_choice_where_memory_is_no_limit() -> None:
@@ -162,7 +164,7 @@ def test_a_further_limit_is_kept() -> None:
 def test_packings_equal_trying_all(upper_share: float, effort: int, exact_share: float) -> None:
     """Bounds never exceed the least cost, or the upper bound, and reach it with some effort."""
     exact = found_count = 0
-    for seed in range(400):
+    for seed in drawn(range(400), one_of=ONE_OF):
         knapsack, layers = a_random_knapsack(seed)
         best = least_of_all(knapsack, layers)
         upper = best * upper_share if upper_share else PLENTY
@@ -177,13 +179,13 @@ def test_packings_equal_trying_all(upper_share: float, effort: int, exact_share:
         else:
             assert found.counts is None, name
     assert exact >= exact_share * found_count
-    assert (found_count > 150) == (upper_share != 0.9)
+    assert (found_count > of_drawn(150, one_of=ONE_OF)) == (upper_share != 0.9)
 
 
 def test_where_any_packing_will_do_one_is_found_or_there_is_none() -> None:
     """What will do is within its price, and no bound exceeds the least cost."""
     found_count = dearer_count = 0
-    for seed in range(400):
+    for seed in drawn(range(400), one_of=ONE_OF):
         knapsack, layers = a_random_knapsack(seed)
         best = least_of_all(knapsack, layers)
         will_do = 1.5 * best if np.isfinite(best) else PLENTY
@@ -195,5 +197,5 @@ def test_where_any_packing_will_do_one_is_found_or_there_is_none() -> None:
             assert found.cost <= will_do * (1.0 + 1e-9), name
             found_count += 1
             dearer_count += found.cost > best * (1.0 + 1e-9)
-    assert found_count > 100
+    assert found_count > of_drawn(100, one_of=ONE_OF)
     assert dearer_count > 0

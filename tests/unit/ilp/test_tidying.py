@@ -15,9 +15,11 @@ from planner.ilp.solver import SolverName, Status, available_solvers
 from planner.ilp.tidying import tidied
 from planner.schema.job import Limits
 from planner.space.choices import block_choices, edge_choices
+from tests.draws import drawn, of_drawn
 from tests.small_chains import seeded_instance
 
-SEEDS = range(300)
+ONE_OF = 3
+SEEDS = drawn(range(300), one_of=ONE_OF)
 EASED = 1e-9
 CHOICES = block_choices(Limits()), edge_choices(Limits())
 LAYERS_MOST = 6
@@ -112,7 +114,7 @@ def test_every_rank_has_its_simplest_form(
             least = least_burden(instance, assignment, before, rank)
             assert burden == pytest.approx(least, rel=1e-6), f"instance {seed}, rank {rank}"
         changed += any((a != b).any() for a, b in zip(found.counts, assignment.counts, strict=True))
-    assert changed > 10
+    assert changed > of_drawn(10, one_of=ONE_OF)
 
 
 def test_without_time_an_assignment_stays_as_it_is() -> None:
