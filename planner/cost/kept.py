@@ -12,6 +12,7 @@ from planner.cost.setting import Setting
 from planner.cost.tokens import layer_tokens, source_tokens
 from planner.workload.layer import ActivationElements, LayerWorkload
 
+_WIDE_BYTES = 4
 _Kept = Literal["none", "selective", "full"]
 
 
@@ -61,12 +62,18 @@ def _bytes_of(elements: ActivationElements, tokens: Floats, setting: Setting) ->
 def _score_bytes(layer: LayerWorkload, setting: Setting) -> Floats:
     """Return what attention keeps of its scores where it is not fused, [configurations, 1].
 
-    The softmax, and under dropout its mask and what is left of it: 5 a s^2 b in 16 bits.
-    Source: Korthikanti et al. 2022, arXiv:2205.05198, section 4.1.
+    The softmax, and under dropout its mask and what is left of it: 5 a s^2 b in 16 bits. Plain
+    torch works a softmax out in fp32, by autocast or as transformers' layers ask for it, and keeps
+    that beside what the next product reads: 6 bytes, and a mask.
+    Source: Korthikanti et al. 2022, arXiv:2205.05198, section 4.1; transformers 5 `llama`, `gpt2`
+    and `bert` under eager attention, counted by what autograd saves.
     """
-    per_score = setting.compute_bytes * (2 if setting.job.dropout else 1)
-    per_score += 1 if setting.job.dropout else 0
-    return _scores(layer, setting) * per_score
+    dropout = setting.job.dropout
+    if setting.stack.activations.fused or setting.compute_bytes == _WIDE_BYTES:
+        per_score = setting.compute_bytes * (2 if dropout else 1)
+    else:
+        per_score = _WIDE_BYTES + setting.compute_bytes
+    return _scores(layer, setting) * (per_score + (1 if dropout else 0))
 
 
 def _scores(layer: LayerWorkload, setting: Setting) -> Floats:

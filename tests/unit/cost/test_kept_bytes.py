@@ -115,6 +115,18 @@ def test_unfused_attention_keeps_five_bytes_a_score_with_dropout_and_two_without
     assert kept_per_token(GPT, unfused) - kept_per_token(GPT, {}) == 2 * HEADS * TOKENS
 
 
+def test_plain_torch_keeps_a_softmax_in_32_bits_and_what_a_product_reads_in_16() -> None:
+    """A mask of a byte with dropout; in fp32 four bytes each, and none twice."""
+    unfused = {"fused_attention": False, "stack": Stack.TORCH}
+    plain = kept_per_token(GPT, {"stack": Stack.TORCH})
+    assert kept_per_token(GPT, unfused) - plain == 6 * HEADS * TOKENS
+    masked = kept_per_token(GPT, {"dropout": True, "stack": Stack.TORCH})
+    assert kept_per_token(GPT, {**unfused, "dropout": True}) - masked == 7 * HEADS * TOKENS
+    wide = {"precision": Precision.FP32}
+    whole = kept_per_token(GPT, {"stack": Stack.TORCH, **wide})
+    assert kept_per_token(GPT, {**unfused, **wide}) - whole == 4 * HEADS * TOKENS
+
+
 def test_plain_torch_keeps_copies_that_fused_kernels_do_not() -> None:
     """Two rows of fp32 a norm, silu's output, and under it nothing else: 2 x (4 + 2) x 64."""
     plain = kept_per_token(LLAMA, {"stack": Stack.TORCH})
