@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import Field
 
@@ -50,10 +50,19 @@ class AttentionRate(Part):
 
 
 class AttentionProfile(AttentionRate):
-    """The rate of fused attention; `by_stack` is of stacks that run other kernels."""
+    """The rate of fused attention.
+
+    `by_stack` is of stacks that run other kernels, `by_generation` of FlashAttention's generations
+    where a job names one, of which the first is a share of the second.
+    """
 
     by_stack: dict[Stack, AttentionRate] = Field(default_factory=dict)
+    by_generation: dict[Literal[2, 3], AttentionRate] = Field(default_factory=dict)
 
-    def rate(self, stack: Stack) -> AttentionRate:
-        """Return the rate of the kernels that `stack` runs."""
-        return self.by_stack.get(stack, self)
+    def rate(self, stack: Stack, generation: int | None = None) -> AttentionRate:
+        """Return the rate of the kernels of a generation, else of those that `stack` runs."""
+        usual = self.by_stack.get(stack, self)
+        if generation is None:
+            return usual
+        own = self.by_generation.get(3 if generation == 3 else 2)
+        return usual if own is None else own

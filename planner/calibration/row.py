@@ -83,6 +83,8 @@ def _row(run: MeasuredRun) -> Row | str:
         case = case_of(run)
     except Unpriced as why:
         return f"unpriced: {why.reason.name.lower()}"
+    if case.others:
+        return "stack not known"
     seconds = measured_seconds(case)
     if isinstance(seconds, SetAside):
         return f"step: {seconds.name.lower()}"

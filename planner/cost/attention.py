@@ -22,6 +22,7 @@ import numpy as np
 from planner.cost.configuration import Floats
 from planner.cost.setting import Setting
 from planner.cost.tokens import layer_tokens
+from planner.rates import AttentionRate
 from planner.schema.job import Precision
 from planner.workload.layer import AttentionCore, LayerWorkload, SourceWorkload
 
@@ -80,15 +81,22 @@ def _kernel_length(core: AttentionCore, query_count: int, key_count: int) -> int
 
 def _head_ratio(core: AttentionCore, setting: Setting) -> float:
     """Return the rate of the kernels on heads of the core's size over that on heads of 128."""
-    profile = setting.hardware.profile.attention.rate(setting.job.stack)
+    profile = _rate(setting)
     size = (core.key_head_size + core.value_head_size) / 2.0
     ratio = math.pow(min(size / _HEAD_SIZE, 1.0), -math.log2(profile.half_head_ratio))
-    return ratio * (_FIRST_GENERATION_RATIO if setting.job.first_flash_attention else 1.0)
+    is_first = setting.job.flash_attention_generation == 1
+    return ratio * (_FIRST_GENERATION_RATIO if is_first else 1.0)
+
+
+def _rate(setting: Setting) -> AttentionRate:
+    """Return the rate of the job's kernels: of its generation where that is known of the device."""
+    profile = setting.hardware.profile.attention
+    return profile.rate(setting.job.stack, setting.job.flash_attention_generation)
 
 
 def _fused_seconds(flop: Floats, length: int, setting: Setting) -> tuple[Floats, Floats]:
     """Return forward and backward seconds of `flop` of attention over `length` tokens."""
-    profile = setting.hardware.profile.attention.rate(setting.job.stack)
+    profile = _rate(setting)
     local = length / np.where(setting.heads_exchanged, 1.0, setting.context)
     ratio = setting.peak_ratio if setting.job.precision is not Precision.FP8 else 1.0
     scale = 1e12 * ratio * setting.in_situ_efficiency

@@ -53,11 +53,17 @@ def _scaled(hardware: DeviceHardware, job: Job, scalars: Scalars) -> DeviceHardw
 
 def _attention(shipped: AttentionProfile, ratio: float) -> AttentionProfile:
     """Return fused attention at `ratio` of its rates, whichever stack's kernels it is."""
-    by_stack = {
-        stack: rate.model_copy(update=_plateaus(rate, ratio))
-        for stack, rate in shipped.by_stack.items()
+    update = {
+        "by_stack": {
+            stack: rate.model_copy(update=_plateaus(rate, ratio))
+            for stack, rate in shipped.by_stack.items()
+        },
+        "by_generation": {
+            generation: rate.model_copy(update=_plateaus(rate, ratio))
+            for generation, rate in shipped.by_generation.items()
+        },
     }
-    return shipped.model_copy(update={**_plateaus(shipped, ratio), "by_stack": by_stack})
+    return shipped.model_copy(update={**_plateaus(shipped, ratio), **update})
 
 
 def _plateaus(rate: AttentionRate, ratio: float) -> dict[str, float]:

@@ -38,6 +38,14 @@ _OPTIMIZER_TRAFFIC_BYTES = {
 }
 _HOST_OPTIMIZER_BYTES = 28.0  # of AdamW in fp32, four reads and three writes, as it is measured
 _NORM_TRAFFIC_BYTES = 4.0  # the fp32 gradient read once
+# Where each rank has whole logits and torch's cross-entropy takes them: 2 in 16 bits, an fp32 copy,
+# its log-softmax, and the gradient in the log-softmax's place while 2 of it in 16 bits are made, as
+# `logits_bytes_per_element` of torch counts on fake tensors.
+_WHOLE_LOGITS_BYTES = 12.0
+# transformers until 4.45: 2 of the logits, 4 of their fp32 copy, 4 of it shifted (contiguous), 4 of
+# the log-softmax; in backward 4 of its gradient, 4 of that padded to the unshifted, 2 in 16 bits.
+# Source: transformers `models/llama/modeling_llama.py` (`shift_logits`).
+_SHIFTED_LOGITS_BYTES = 24.0
 # Of 38: parameter, gradient and moments read, three written, the gradient cleared and read again
 _NARROW_TRAFFIC_RATIO = 18.0 / 38.0
 
@@ -174,6 +182,11 @@ class Setting:
         return self.stack.offloads_gradients if own is None else own
 
     @property
+    def logits_shares(self) -> Floats:
+        """Return into how many parts tensor parallelism divides a micro-batch's logits."""
+        return np.ones_like(self.tensor) if self.gathers_logits else self.tensor
+
+    @property
     def logits_bytes(self) -> Floats:
         """Return the bytes per logit that the loss holds at its peak.
 
@@ -183,12 +196,25 @@ class Setting:
         keeps = self.stack.activations
         if self.job.fused_loss:
             return np.full_like(self.tensor, 2.0 * self.compute_bytes)
+        if self.job.shifted_logits:
+            return np.full_like(self.tensor, _SHIFTED_LOGITS_BYTES)
         at_the_peak = np.where(
             self.tensor > 1.0,
-            keeps.split_logits_bytes_per_element,
+            _WHOLE_LOGITS_BYTES if self.gathers_logits else keeps.split_logits_bytes_per_element,
             keeps.logits_bytes_per_element,
         )
         return at_the_peak + self._held_logits_bytes
+
+    @property
+    def sends_tokens_once_per_node(self) -> bool:
+        """Return whether a token crosses to a node once for all its experts there."""
+        own = self.job.deduplicated_dispatch
+        return self.stack.sends_tokens_once_per_node if own is None else own
+
+    @property
+    def gathers_logits(self) -> bool:
+        """Return whether tensor-parallel ranks hold whole logits, against the stack's custom."""
+        return self.job.vocabulary_parallel_loss is False
 
     @property
     def waiting_logits_bytes(self) -> Floats:
@@ -224,7 +250,8 @@ class Setting:
     @property
     def unfused(self) -> bool:
         """Return whether each step of a norm is a kernel of its own, as in torch uncompiled."""
-        return not (self.stack.activations.fused or self.job.fused_elementwise)
+        own = self.job.fused_elementwise
+        return not (self.stack.activations.fused if own is None else own)
 
     @property
     def reduce_bytes(self) -> int:

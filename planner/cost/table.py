@@ -219,13 +219,23 @@ def _head_extras(head: HeadWorkload, priced: Setting) -> Extras:
 
     Plain torch holds 12 bytes per logit at its peak: the 16-bit logits, their fp32 copy, the fp32
     log-softmax, and its gradient in both widths take turns (measured on fake tensors: 12 S b V).
+    A cap on logits keeps one more row, the tangent that its backward reads.
     """
-    logits = priced.tokens * head.vocabulary_size / priced.tensor
+    tokens = priced.tokens * head.layer.token_ratio
+    logits = tokens * head.vocabulary_size / priced.logits_shares
     copied = head.tied_parameter_count / priced.tensor
+    left = float(priced.compute_bytes)
+    held = priced.logits_bytes + (left if head.caps_logits else 0.0)
+    if priced.job.fused_linear_loss:
+        # Pieces of as many tokens as make their logits a row of hidden size for each of all tokens;
+        # what is left is the gradient of the head's input, which forward has worked out.
+        # Source: Liger-Kernel `ops/fused_linear_cross_entropy.py`, chunk_size.
+        logits = tokens * min(head.layer.hidden_size, head.vocabulary_size)
+        held = np.full_like(tokens, 3.0 * left)
     return Extras(
         is_end=True,
-        logits_bytes=logits * (priced.logits_bytes + priced.waiting_logits_bytes),
-        logits_gradient_bytes=logits * (priced.compute_bytes + priced.waiting_logits_bytes),
+        logits_bytes=logits * (held + priced.waiting_logits_bytes),
+        logits_gradient_bytes=logits * (left + priced.waiting_logits_bytes),
         copied_parameters=np.where(priced.pipeline > 1.0, copied, 0.0),
     )
 

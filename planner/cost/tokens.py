@@ -12,8 +12,8 @@ from planner.workload.layer import LayerWorkload, SourceWorkload
 
 
 def layer_tokens(layer: LayerWorkload, setting: Setting) -> Floats:
-    """Return the layer's own tokens."""
-    return _tokens(layer.tokens_per_sequence, setting)
+    """Return the layer's own tokens, of a head those that it reads."""
+    return layer.token_ratio * _tokens(layer.tokens_per_sequence, setting)
 
 
 def source_tokens(source: SourceWorkload, setting: Setting) -> Floats:

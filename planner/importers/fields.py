@@ -124,6 +124,14 @@ class Fields:
             return default
         return None if self._value(name) is None else self.size(name, limit=limit)
 
+    def optional_number(self, name: str) -> float | None:
+        """Return the positive number under `name`, None where it is absent or null.
+
+        Raises:
+            DocumentError: if it is no number, or none that is finite and positive.
+        """
+        return None if self._value(name) is None else self.number(name, 1.0)
+
     def number(self, name: str, default: float) -> float:
         """Return the positive number under `name`, or `default` where it is absent or null.
 

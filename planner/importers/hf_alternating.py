@@ -28,6 +28,7 @@ from planner.schema.model import (
 GPT_OSS_ALIASES = {"num_experts": "num_local_experts"}
 OLMOE_ALIASES = {"num_local_experts": "num_experts"}
 
+GEMMA2_CAP = {"final_logit_softcapping": 30.0}
 _GEMMA3_PERIOD = 6  # five layers slide, the sixth sees all
 _OLMO3_PERIOD = 4
 
@@ -35,7 +36,7 @@ _OLMO3_PERIOD = 4
 def gemma2(fields: Fields, name: str) -> ModelGraph:
     """Return a gemma2: every second layer slides, norms before and after each part."""
     blocks = _gemma_blocks(fields, window_period=2)
-    return rotary_decoder(fields, name, blocks, positions=8192, tied=True)
+    return rotary_decoder(fields.filled(GEMMA2_CAP), name, blocks, positions=8192, tied=True)
 
 
 def gemma3_text(fields: Fields, name: str) -> ModelGraph:

@@ -37,6 +37,7 @@ def rotary_decoder(
             "maximum_sequence_length": fields.size(
                 "max_position_embeddings", positions, limit=POSITION_LIMIT
             ),
+            "final_logit_softcapping": fields.optional_number("final_logit_softcapping"),
             "runs": runs(blocks),
         },
         source=name,

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 
 from planner.errors import UnsupportedModelError
 from planner.importers.fields import POSITION_LIMIT, Fields
+from planner.importers.hf_alternating import GEMMA2_CAP
 from planner.importers.hf_attention import grouped_query, layer_count, layer_kinds
 from planner.importers.hf_decoder import rotary_decoder
 from planner.importers.hf_mixture import routed_experts, with_shared
@@ -68,7 +69,7 @@ def vaultgemma(fields: Fields, name: str) -> ModelGraph:
         )
         for kind in layer_kinds(fields, default, known=(_FULL, _SLIDING))
     ]
-    return rotary_decoder(fields, name, blocks, positions=8192, tied=True)
+    return rotary_decoder(fields.filled(GEMMA2_CAP), name, blocks, positions=8192, tied=True)
 
 
 def exaone_moe(fields: Fields, name: str) -> ModelGraph:

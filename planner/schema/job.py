@@ -204,10 +204,13 @@ class Job(Document):
     A `framework` has only that planned which its own configuration can say (`planner.space`), and
     is of a stack.
 
-    Three flags say what the training program keeps in memory. `fused_attention` false: it writes
+    Some flags say what the training program keeps in memory. `fused_attention` false: it writes
     the scores of attention and keeps them, which takes time as well. `fused_loss`: it writes the
-    gradient of the logits over them, and makes no copy in 32 bits. `dropout`: it keeps masks. A
-    fourth, `gradients_in_16_bits`, has a stack with buffers for gradients accumulate and reduce
+    gradient of the logits over them, and makes no copy in 32 bits. `fused_linear_loss`: the head's
+    product and the loss take tokens by pieces together, so that logits are never whole.
+    `shifted_logits`: the loss reads a shifted copy of them in 32 bits. `vocabulary_parallel_loss`
+    false: tensor-parallel ranks hold whole logits; without it, as the stack does. `dropout`: it
+    keeps masks. `gradients_in_16_bits` has a stack with buffers for gradients accumulate and reduce
     them in 16 bits. `gradient_clipping`: the optimiser's step begins with the norm of all
     gradients, a pass over them and a sum over all ranks, for which every stage waits.
     `foreach_optimizer`: AdamW updates all parameters by one call of kernel after kernel, as torch
@@ -235,18 +238,20 @@ class Job(Document):
 
     `adapters` are trained in place of the model; without any, all parameters are.
 
-    Nine say what else takes time. `cuda_graphs`: the whole step is captured, so that the host
+    Some say what else takes time. `cuda_graphs`: the whole step is captured, so that the host
     launches no kernel. `attention_graphs`: attention and routing are, and the host launches what
     follows them in a block. `blocking_launches`: the host waits for each kernel, as it does under
     CUDA_LAUNCH_BLOCKING. `overlapped_experts`: dispatch to experts and combination run beside the
     compute of another micro-batch. `expert_load_ratio`: the tokens of the fullest expert-parallel
     rank over their mean; memory is counted as if routing were even. `fixed_expert_tokens`: every
     expert takes as many tokens, the rest is dropped or padded, and `expert_load_ratio` is the
-    capacity factor; the host need not wait for counts. `fused_elementwise`: norms and
-    rotary are single kernels under torch too, compiled or written by hand, and norms keep their
-    inputs alone. `regathered_rows`: under sequence parallelism, inputs of column-split products are
-    kept divided and gathered anew in backward under torch too.
-    `first_flash_attention`: fused attention is of FlashAttention's first generation.
+    capacity factor; the host need not wait for counts. `fused_elementwise`: norms and rotary are
+    single kernels, compiled or written by hand, and norms keep their inputs alone, or (false) each
+    of their steps is one; without it, as the stack usually has it. `regathered_rows`: under
+    sequence parallelism, inputs of column-split products are kept divided and gathered anew in
+    backward under torch too. `flash_attention_generation` is FlashAttention's, 1 to 3; without it
+    fused attention is the stack's usual. `deduplicated_dispatch`: a token crosses to a node once
+    for all its experts there, and not once for each; without it, as the stack does.
     `row_scaled_fp8`: products in 8 bits have a scale for every row, not one for a tensor.
     """
 
@@ -259,6 +264,9 @@ class Job(Document):
     objective: Objective = Objective.THROUGHPUT
     fused_attention: Flag = True
     fused_loss: Flag = False
+    fused_linear_loss: Flag = False
+    shifted_logits: Flag = False
+    vocabulary_parallel_loss: Flag | None = None
     dropout: Flag = False
     gradients_in_16_bits: Flag = False
     gradient_clipping: Flag = True
@@ -277,14 +285,24 @@ class Job(Document):
     overlapped_experts: Flag = False
     expert_load_ratio: Annotated[float, Field(ge=1, le=1024)] = 1.0
     fixed_expert_tokens: Flag = False
-    fused_elementwise: Flag = False
+    fused_elementwise: Flag | None = None
     regathered_rows: Flag = False
-    first_flash_attention: Flag = False
+    flash_attention_generation: Annotated[int, Field(ge=1, le=3)] | None = None
+    deduplicated_dispatch: Flag | None = None
     row_scaled_fp8: Flag = False
     states_in_16_bits: Flag = False
     adapters: Adapters | None = None
     limits: Limits = Limits.model_construct()  # the defaults, without a validator at import
     calibration: Calibration | None = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _of_earlier_documents(cls, value: object) -> object:
+        """Read `first_flash_attention`, which documents had before generations were counted."""
+        if not isinstance(value, dict) or "first_flash_attention" not in value:
+            return value
+        rest = {name: each for name, each in value.items() if name != "first_flash_attention"}
+        return {"flash_attention_generation": 1, **rest} if value["first_flash_attention"] else rest
 
     @model_validator(mode="before")
     @classmethod

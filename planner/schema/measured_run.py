@@ -16,6 +16,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
 from planner.schema.document import Count, Degree, PositiveCount, document_error
+from planner.schema.job import Stack
 from planner.schema.plan import Plan
 
 Positive = Annotated[float, Field(gt=0, le=1e15)]
@@ -103,6 +104,7 @@ class MachineColumns(_Columns):
     num_gpus: Degree | None = None
     interconnect: Text | None = None
     framework: Text | None = None
+    stack: Annotated[Stack | None, _small] = None
     precision: Text | None = None
     precision_raw: Text | None = None
     seq_len: Annotated[PositiveCount, Field(le=2**24)] | None = None
@@ -143,6 +145,27 @@ class MemoryKnobColumns(_Columns):
     flash_attention: bool | None = None
 
 
+class ProgramColumns(_Columns):
+    """Variables of the program: what they are left out, its name says by its defaults.
+
+    `loss_kernel`: `plain` (log-softmax of a copy in 32 bits), `shifted` (with a shifted copy of
+    that, as transformers had it), `in_place` of the logits, or `linear` (with the head's product,
+    so that logits are never whole). `vocab_parallel_loss` false: tensor-parallel ranks hold whole
+    logits. `master_weights` false: all states are in 16 bits.
+    """
+
+    norm_kernel: Annotated[Literal["fused", "unfused"] | None, _small] = None
+    loss_kernel: Annotated[Literal["plain", "shifted", "in_place", "linear"] | None, _small] = None
+    vocab_parallel_loss: bool | None = None
+    attention_kernel: Annotated[
+        Literal["unfused", "flash1", "flash2", "flash3", "cudnn"] | None, _small
+    ] = None
+    cuda_graphs: Annotated[Literal["none", "attention", "full"] | None, _small] = None
+    master_weights: bool | None = None
+    gradient_dtype: Annotated[Literal["fp32", "bf16", "fp16"] | None, _small] = None
+    dispatcher: Annotated[Literal["alltoall", "allgather", "flex"] | None, _small] = None
+
+
 class MeasuredColumns(_Columns):
     """What was measured. TFLOP/s count model FLOPs, or `hardware` with recomputed ones.
 
@@ -174,6 +197,7 @@ class MeasuredRun(
     MachineColumns,
     LayoutColumns,
     MemoryKnobColumns,
+    ProgramColumns,
     MeasuredColumns,
     DerivedColumns,
 ):

@@ -156,9 +156,12 @@ class BlockRun(Part):
 class ModelGraph(Document):
     """A decoder, perhaps behind towers: embedding, runs of blocks, final norm, LM head.
 
-    `learned_position_count` is 0 where positions are rotary. `assumptions` says in words what the
-    importer had to assume. `measured_embedding` and `measured_head` stand, in a traced model, for
-    all before and after its measured blocks; its vocabulary is then the outputs of a token.
+    `learned_position_count` is 0 where positions are rotary. `final_logit_softcapping` is the cap
+    that logits approach, c tanh(x / c). `head_token_ratio` is the share of positions that the head
+    reads: below 1 in masked language models that gather those to predict. `assumptions` says in
+    words what the importer had to assume. `measured_embedding` and `measured_head` stand, in a
+    traced model, for all before and after its measured blocks; its vocabulary is then the outputs
+    of a token.
     """
 
     name: Name
@@ -169,6 +172,8 @@ class ModelGraph(Document):
     learned_position_count: Count = 0
     final_norm: Norm = Norm.RMS
     head_bias: bool = False
+    final_logit_softcapping: Annotated[float, Field(gt=0, le=1e6)] | None = later(None)
+    head_token_ratio: Annotated[float, Field(gt=0, le=1)] = later(1.0)
     maximum_sequence_length: PositiveCount
     runs: Annotated[tuple[BlockRun, ...], Field(min_length=1, max_length=1024)]
     assumptions: tuple[str, ...] = ()

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from planner.cost.step import predict
 from planner.hardware import ClusterHardware, cluster_hardware
 from planner.resolution import PARAMETER_COUNT_LIMIT
 from planner.schema.calibration import CalibrationProfile
 from planner.schema.cluster import Cluster
-from planner.schema.job import Job
+from planner.schema.job import Job, Stack
 from planner.schema.measured_run import MeasuredRun
 from planner.schema.model import ModelGraph
 from planner.schema.plan import Plan, Prediction
@@ -19,7 +19,9 @@ from planner.validation.graph import graph_of
 from planner.validation.job import job_of
 from planner.validation.layout import layout_of, parts_run_again
 from planner.validation.machine import cluster_of, hardware_of
+from planner.validation.program import Program, program_of, stacks_of
 from planner.validation.reasons import Assumption, Unpriceable, Unpriced
+from planner.validation.stated import with_variables
 from planner.workload.layer import ModelWorkload
 from planner.workload.model import model_workload
 
@@ -28,6 +30,7 @@ from planner.workload.model import model_workload
 class Case:
     """The model, machine, job and strategy of one row.
 
+    Where the row's stack is not known, `others` are the cases of the other stacks that it may be.
     `breaches` are the fields of our rules that the strategy breaks: it is priced all the same, for
     it is the cost model that is held to account here, and the run did run.
     """
@@ -41,9 +44,10 @@ class Case:
     workload: ModelWorkload
     assumptions: tuple[Assumption, ...]
     breaches: tuple[str, ...]
+    others: tuple[Case, ...] = ()
 
     def price(self) -> Prediction:
-        """Return what the cost model says of the run."""
+        """Return what the cost model says of the run, read as of its first stack."""
         return predict(self.workload, self.hardware, self.job, self.strategy)
 
 
@@ -57,7 +61,26 @@ def case_of(run: MeasuredRun, calibration: CalibrationProfile | None = None) -> 
         raise Unpriced(Unpriceable.FIELD, run.unreadable)
     if run.plan is not None:
         return _planned_case(run, run.plan, calibration)
-    job, of_job = job_of(run)
+    run = with_variables(run)
+    of_program: list[Assumption] = []
+    program = program_of(run, of_program)
+    cases, why = [], None
+    for stack in stacks_of(program, run):
+        try:
+            cases.append(_read_as(stack, run, program, calibration))
+        except Unpriced as error:
+            why = why or error
+    if not cases:
+        raise why or Unpriced(Unpriceable.LAYOUT, "stack")
+    assumed = (*of_program, *cases[0].assumptions)
+    return replace(cases[0], others=tuple(cases[1:]), assumptions=assumed)
+
+
+def _read_as(
+    stack: Stack, run: MeasuredRun, program: Program, calibration: CalibrationProfile | None
+) -> Case:
+    """Return the case of `run` if its stack is `stack`."""
+    job, of_job = job_of(run, program, stack)
     cluster = cluster_of(run)
     hardware = hardware_of(run, cluster)
     graph, of_graph = graph_of(run)

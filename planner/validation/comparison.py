@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
+from planner.cost.intervals import P90_DEVIATIONS, step_interval
 from planner.hardware import stack_profile
 from planner.schema.plan import Prediction, StagePrediction
 from planner.units import GIB
@@ -14,9 +15,8 @@ from planner.validation.measurement import (
     measured_peak_bytes,
     measured_seconds,
 )
+from planner.validation.mixture import mixed_interval, mixed_prediction
 from planner.validation.reasons import SetAside
-
-_P90_DEVIATIONS = 1.2815515655446004  # standard normal quantile of 0.9
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,7 +54,10 @@ class Fit:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Comparison:
-    """One row: the pairs that can be compared, and why the others are set aside."""
+    """One row: the pairs that can be compared, and why the others are set aside.
+
+    `prediction` is of all stacks that the run may be of, its breakdown of the first.
+    """
 
     case: Case
     prediction: Prediction
@@ -65,12 +68,14 @@ class Comparison:
 
 def compare(case: Case) -> Comparison:
     """Return the prediction of `case` beside its measurements."""
-    prediction = case.price()
+    cases = (case, *case.others)
+    each = [one.price() for one in cases]
+    prediction = mixed_prediction(each)
     return Comparison(
         case=case,
         prediction=prediction,
         step=_step(case, prediction),
-        memory=_memory(case, prediction),
+        memory=_memory(cases, each),
         fit=_fit(case, prediction),
     )
 
@@ -83,13 +88,17 @@ def _step(case: Case, prediction: Prediction) -> Pair | SetAside:
     return Pair(predicted=interval.p50, measured=seconds, p10=interval.p10, p90=interval.p90)
 
 
-def _memory(case: Case, prediction: Prediction) -> Pair | SetAside:
-    measured = measured_peak_bytes(case.run)
+def _memory(cases: Sequence[Case], predictions: Sequence[Prediction]) -> Pair | SetAside:
+    measured = measured_peak_bytes(cases[0].run)
     if isinstance(measured, SetAside):
         return measured
-    peak = max(_as_measured(stage, case) for stage in _scope(case, prediction))
-    spread = math.exp(_P90_DEVIATIONS * stack_profile(case.job.stack).memory_error_ratio)
-    return Pair(predicted=peak, measured=measured, p10=peak / spread, p90=peak * spread)
+    peaks = []
+    for case, prediction in zip(cases, predictions, strict=True):
+        peak = max(_as_measured(stage, case) for stage in _scope(case, prediction))
+        error = stack_profile(case.job.stack).memory_error_ratio
+        peaks.append(step_interval(peak, width=P90_DEVIATIONS * error))
+    own = mixed_interval(peaks)
+    return Pair(predicted=own.p50, measured=measured, p10=own.p10, p90=own.p90)
 
 
 def _scope(case: Case, prediction: Prediction) -> tuple[StagePrediction, ...]:

@@ -69,6 +69,12 @@ _PARTS = re.compile(
 _FEW_DENSE_RATIO = 0.25  # below it dense layers come first (DeepSeek), above they alternate
 
 
+# Masked language models learn from 15 % of their tokens, whose rows alone most programs put through
+# the head. Source: Devlin et al. 2019, arXiv:1810.04805, section 3.1; google-research/bert
+# `run_pretraining.py` (`gather_indexes`), NVIDIA DeepLearningExamples `LanguageModeling/BERT`.
+_MASKED_RATIO = 0.15
+
+
 def graph_of(run: MeasuredRun) -> tuple[ModelGraph, tuple[Assumption, ...]]:
     """Return the model graph of `run`, and what was assumed for it.
 
@@ -134,10 +140,18 @@ def _graph_from_shape(
         tied_embeddings=bool(run.tied_embeddings),
         learned_position_count=_stated(run, "seq_len") if learned else 0,
         final_norm=norm,
+        head_token_ratio=_MASKED_RATIO if _reads_masked_rows(run) else 1.0,
         maximum_sequence_length=_stated(run, "seq_len"),
         runs=_runs(blocks),
     )
     return graph, tuple(assumptions)
+
+
+def _reads_masked_rows(run: MeasuredRun) -> bool:
+    """Return whether the head reads the rows of masked tokens alone; transformers' read all."""
+    masked = (run.attention_kind or "").lower().endswith("bidirectional")
+    whole = re.search("transformers|trainer", (run.framework or "").lower()) is not None
+    return masked and run.task in {None, "pretrain"} and not whole
 
 
 def _stated(run: MeasuredRun, name: str) -> int:

@@ -14,42 +14,9 @@ from planner.schema.job import (
 )
 from planner.schema.measured_run import MeasuredRun
 from planner.validation.adapters import adapters_of, frozen_bits
+from planner.validation.program import Program
 from planner.validation.reasons import Assumption, Unpriceable, Unpriced
 
-# First match decides: Megatron-DeepSpeed shards states as DeepSpeed does, as do InternEvo,
-# Colossal-AI and BMTrain (16-bit parameters, fp32 masters in the optimizer) and GPT-NeoX, which
-# runs on it; NVIDIA's containers of MLPerf hold NeMo.
-_STACKS = (
-    ("deepspeed", Stack.DEEPSPEED),
-    ("neox", Stack.DEEPSPEED),
-    ("megatron", Stack.MEGATRON),
-    ("nemo", Stack.MEGATRON),
-    ("mcore", Stack.MEGATRON),
-    ("primus", Stack.MEGATRON),
-    ("nvidia", Stack.MEGATRON),
-    ("torch", Stack.TORCH),
-    ("composer", Stack.TORCH),
-    ("fsdp", Stack.TORCH),
-    ("nanotron", Stack.TORCH),
-    ("internevo", Stack.DEEPSPEED),
-    ("colossal", Stack.DEEPSPEED),
-    ("bmtrain", Stack.DEEPSPEED),
-    ("trainer", Stack.TORCH),
-    ("accelerate", Stack.TORCH),
-    ("litgpt", Stack.TORCH),
-    ("lit-gpt", Stack.TORCH),
-    ("lightning", Stack.TORCH),
-    ("meshwright", Stack.TORCH),
-)
-# Where no name decides, how states are sharded does.
-_STACKS_OF_SHARDING = (
-    ("deepspeed", Stack.DEEPSPEED),
-    ("fsdp", Stack.TORCH),
-    ("distributed_optimizer", Stack.MEGATRON),
-    ("zero", Stack.DEEPSPEED),
-)
-# They run transformers' Trainer, which runs DeepSpeed where it is configured.
-_TRAINERS = re.compile(r"transformers|trainer|swift|axolotl|factory|unsloth|\btrl\b|\bpeft\b")
 # As rows and frameworks spell them; "mixed" and "true" say where copies in 32 bits are kept, and
 # kinds of 8-bit formats and scales are told apart elsewhere.
 _RAN = Limits(fits_probability=None)  # whether a run fitted is asked, not whether it was likely
@@ -74,18 +41,8 @@ _OPTIMIZERS = (
     ("sgd", Optimizer.SGD),
 )
 
-# Options of Megatron-Core as rows state them; `transformer_engine` captures parts of a layer alone,
-# and routing by itself is a small one.
-_WHOLE_GRAPHS = re.compile(
-    r"\b(cuda_graph_impl=(full_iteration|local)|(MCORE|LAYER)_CUDA_GRAPH=(1|True))\b"
-)
-# As submissions to MLPerf that run NVIDIA's implementation on NeMo name their configurations, and
-# its options, which AMD's submissions on Megatron and Transformer Engine set as well.
-_NEMO_CONFIGURATION = re.compile(r"\bconfig_[\w-]*tp\d+pp\d+")
-_NEMO_OPTIONS = re.compile(r"\b(FP8_ACTIVATION|TP_COMM_OVERLAP|MC_TP_OVERLAP_AG)=")
-_IN_PLACE_LOSS = re.compile(r"foundry|composer|torchtune|lit-?gpt")
+_GENERATIONS = {"flash1": 1, "flash2": 2, "flash3": 3}
 _BLOCKING = re.compile(r"\bCUDA_LAUNCH_BLOCKING=1\b(?P<nodes> on multi-node runs)?")
-_ATTENTION_GRAPHS = re.compile(r"\bcuda_graph_scope=\[[^\]]*'attn'[^\]]*'moe_router'")
 _FIXED_EXPERT_TOKENS = re.compile(
     r"\bvariant tokendrop\b|\bmoe_pad_expert_input_to_capacity=True\b"
 )
@@ -101,8 +58,8 @@ _ADAPTED = frozenset({"lora", "qlora"})
 _OVERLAPPED_EXPERTS = re.compile(r"\bmoe_a2a_overlap=True\b")
 
 
-def job_of(run: MeasuredRun) -> tuple[Job, tuple[Assumption, ...]]:
-    """Return the job of `run`, and what was assumed for it.
+def job_of(run: MeasuredRun, program: Program, stack: Stack) -> tuple[Job, tuple[Assumption, ...]]:
+    """Return the job of `run`, read as of `stack`, and what was assumed for it.
 
     Raises:
         Unpriced: if the batch, sequence, format or optimizer cannot be said.
@@ -110,24 +67,27 @@ def job_of(run: MeasuredRun) -> tuple[Job, tuple[Assumption, ...]]:
     assumptions: list[Assumption] = []
     if run.seq_len is None:
         raise Unpriced(Unpriceable.SEQUENCE, "seq_len")
-    stack = _stack(run, assumptions)
+    loss = run.loss_kernel
     job = Job(
         global_batch_size=_global_batch_size(run, assumptions),
         sequence_length=run.seq_len,
-        precision=_precision(run, assumptions),
+        precision=_precision(run, program, assumptions),
         optimizer=_optimizer(run, assumptions),
         stack=stack,
         limits=_RAN,
-        fused_attention=_fused_attention(run, assumptions),
-        fused_loss=_fused_loss(run),
-        fused_elementwise=_fused_elementwise(run),
-        regathered_rows=_is_nanotron(run),
-        first_flash_attention=_first_flash_attention(run),
-        dropout=_dropout(run),
-        gradients_in_16_bits=_gradients_in_16_bits(run),
+        fused_attention=_fused_attention(run, program, assumptions),
+        fused_loss=_fused_loss(run, program) if loss is None else loss == "in_place",
+        fused_linear_loss=loss == "linear",
+        shifted_logits=loss == "shifted",
+        vocabulary_parallel_loss=run.vocab_parallel_loss,
+        fused_elementwise=_fused_elementwise(run, program),
+        regathered_rows=program.regathered_rows,
+        flash_attention_generation=_flash_attention_generation(run, program),
+        dropout=_dropout(run, program),
+        gradients_in_16_bits=_gradients_in_16_bits(run, program),
         row_scaled_fp8="rowwise" in (run.precision_raw or "").lower(),
-        overlapped_gradients=_overlapped_gradients(run),
-        parameter_broadcasts=_is_internevo(run),
+        overlapped_gradients=program.overlapped_gradients,
+        parameter_broadcasts=program.parameter_broadcasts,
         offloaded_gradients=True if run.offload_grads else None,
         paged_states="paged" in f"{run.optimizer or ''} {run.offload or ''}".lower(),
         steps_in_backward=_STEPS_IN_BACKWARD.search(_words(run)) is not None,
@@ -135,11 +95,12 @@ def job_of(run: MeasuredRun) -> tuple[Job, tuple[Assumption, ...]]:
         overlapped_offload=True if "torchtune" in (run.framework or "").lower() else None,
         ends_stay_gathered=_ends_stay_gathered(run),
         blocking_launches=_blocking_launches(run),
-        states_in_16_bits=_states_in_16_bits(run),
+        states_in_16_bits=_states_in_16_bits(run, program),
         adapters=adapters_of(run, stack, assumptions),
-        cuda_graphs=_WHOLE_GRAPHS.search(run.notes or "") is not None,
-        attention_graphs=_ATTENTION_GRAPHS.search(run.notes or "") is not None,
+        cuda_graphs=not program.launches if run.cuda_graphs is None else run.cuda_graphs == "full",
+        attention_graphs=run.cuda_graphs == "attention",
         fixed_expert_tokens=_FIXED_EXPERT_TOKENS.search(run.notes or "") is not None,
+        deduplicated_dispatch=None if run.dispatcher is None else run.dispatcher == "flex",
         overlapped_experts=_OVERLAPPED_EXPERTS.search(run.notes or "") is not None,
     )
     return job, tuple(assumptions)
@@ -162,121 +123,73 @@ def _global_batch_size(run: MeasuredRun, assumptions: list[Assumption]) -> int:
     return batch
 
 
-def _stack(run: MeasuredRun, assumptions: list[Assumption]) -> Stack:
-    framework = (run.framework or "").lower()
-    if _TRAINERS.search(framework):
-        configured = framework if run.sharding is None else run.sharding.lower()
-        return Stack.DEEPSPEED if "deepspeed" in configured else Stack.TORCH
-    if _NEMO_CONFIGURATION.search(run.source or "") or _NEMO_OPTIONS.search(run.notes or ""):
-        return Stack.MEGATRON
-    for word, stack in _STACKS:
-        if word in framework:
-            return stack
-    for word, stack in _STACKS_OF_SHARDING:
-        if word in (run.sharding or "").lower():
-            assumptions.append(Assumption.STACK_OF_SHARDING)
-            return stack
-    assumptions.append(Assumption.STACK_TORCH)
-    return Stack.TORCH
+def _fused_elementwise(run: MeasuredRun, program: Program) -> bool | None:
+    """Return whether norms and rotary are single kernels; `None`: as the stack usually has it."""
+    if run.norm_kernel is not None:
+        return run.norm_kernel == "fused"
+    return True if run.compile else program.fused_elementwise
 
 
-def _fuses_on_request(run: MeasuredRun) -> bool:
-    return _is_megatron_deepspeed(run) or "neox" in (run.framework or "").lower()
+def _flash_attention_generation(run: MeasuredRun, program: Program) -> int | None:
+    """Return the generation of flash attention, `None` where the stack's usual one is taken."""
+    if run.attention_kernel is not None:
+        return _GENERATIONS.get(run.attention_kernel)
+    return program.flash_attention_generation
 
 
-def _is_megatron_deepspeed(run: MeasuredRun) -> bool:
-    return "megatron-deepspeed" in (run.framework or "").lower()
-
-
-def _fused_elementwise(run: MeasuredRun) -> bool:
-    """Return whether norms and rotary are single kernels: compiled, or nanotron's own.
-
-    Source: nanotron `nn/layer_norm.py` (TritonRMSNorm) and `models/llama.py` (flash-attention's
-    rotary).
-    """
-    return run.compile is True or _is_nanotron(run)
-
-
-def _is_nanotron(run: MeasuredRun) -> bool:
-    """Return whether nanotron ran, which gathers rows anew in backward unless told otherwise.
-
-    Source: nanotron `config/parallelism_config.py` (`tp_recompute_allgather`).
-    """
-    return "nanotron" in (run.framework or "").lower()
-
-
-def _first_flash_attention(run: MeasuredRun) -> bool:
-    """Return whether flash attention is of the first generation.
-
-    llm-foundry's published benchmarks are of early 2023 on torch 1.13, before the second.
-    Source: `scripts/train/benchmarking/README.md`, which is to be updated with torch 2.0.
-    """
-    return "foundry" in (run.framework or "").lower()
-
-
-def _fused_attention(run: MeasuredRun, assumptions: list[Assumption]) -> bool:
+def _fused_attention(run: MeasuredRun, program: Program, assumptions: list[Assumption]) -> bool:
     """Return whether attention is fused, as it is unless the row says otherwise.
 
     A run whose recipe recomputes the attention core had a core to recompute: fused attention does
-    so by itself. Megatron-DeepSpeed and GPT-NeoX fuse where an option asks for it.
+    so by itself.
     """
+    if run.attention_kernel is not None:
+        return run.attention_kernel != "unfused"
     if run.flash_attention is None and "attention core" in (run.recompute_detail or ""):
         assumptions.append(Assumption.ATTENTION_UNFUSED)
         return False
-    if run.flash_attention is None and _fuses_on_request(run):
+    if run.flash_attention is None and not program.fused_attention:
         assumptions.append(Assumption.ATTENTION_UNFUSED_BY_DEFAULT)
         return False
     return run.flash_attention is not False
 
 
-def _fused_loss(run: MeasuredRun) -> bool:
-    """Return whether the loss works in place of the logits, or on a part of them at a time.
-
-    llm-foundry's MPT takes flash-attention's fused cross entropy unless told otherwise, and
-    torchtitan compiles the loss with the model since 2025. torchtune and litgpt cut it in chunks.
-    Source: `llmfoundry/models/mpt/modeling_mpt.py` (`loss_fn`); `torchtitan/components/loss.py`;
-    `torchtune/modules/loss/ce_chunked_output_loss.py`; litgpt `utils.py` (`chunked_cross_entropy`).
-    """
-    framework = (run.framework or "").lower()
-    if _IN_PLACE_LOSS.search(framework):
-        return True
-    return "torchtitan" in framework and run.compile is True and "2024" not in framework
+def _fused_loss(run: MeasuredRun, program: Program) -> bool:
+    """Return whether the loss works in place of the logits, or on a part of them at a time."""
+    since = program.compiled_loss_since
+    if since is None or run.compile is not True:
+        return program.fused_loss
+    year = re.search(r"\b20\d\d\b", run.framework or "")
+    return year is None or year[0] >= since
 
 
-def _gradients_in_16_bits(run: MeasuredRun) -> bool:
-    """Return whether gradients are accumulated in 16 bits, as NeMo's performance recipes have it.
-
-    Source: Megatron-Bridge `scripts/performance/configs` and NeMo `llm/recipes`
-    (`grad_reduce_in_fp32 = False`); Megatron-LM's own default is 32 bits.
-    """
-    framework = (run.framework or "").lower()
-    if _NEMO_CONFIGURATION.search(run.source or ""):
-        return True
-    return any(name in framework for name in ("nemo", "megatron-bridge", "megatron bridge"))
+def _gradients_in_16_bits(run: MeasuredRun, program: Program) -> bool:
+    if run.gradient_dtype is not None:
+        return run.gradient_dtype != "fp32"
+    return program.narrow_gradients
 
 
-def _states_in_16_bits(run: MeasuredRun) -> bool:
+def _states_in_16_bits(run: MeasuredRun, program: Program) -> bool:
     """Return whether the model was converted to 16 bits whole, with the optimizer's states.
 
     Lightning's "true" formats are that, torchtune's recipes, and models that are loaded in bf16 and
     trained as they are: by transformers' Trainer, whose autocast leaves 16-bit weights alone, from
     scripts that load them so, where neither DeepSpeed nor accelerate's FSDP keeps copies in 32.
-    Source: torchtune `recipes/configs` (`dtype: bf16`); Lightning `plugins/precision/half.py`;
-    QwenLM/Qwen `finetune.py`; modelscope/ms-swift `llm/utils/argument.py` (`dtype`); axolotl
-    `utils/models.py` (`torch_dtype`); AnswerDotAI/fsdp_qlora `train.py` (`--precision bf16`).
+    Source: Lightning `plugins/precision/half.py`; QwenLM/Qwen `finetune.py`; modelscope/ms-swift
+    `llm/utils/argument.py` (`dtype`); axolotl `utils/models.py` (`torch_dtype`).
     LLaMA-Factory casts what it trains to 32 bits unless asked for `pure_bf16`
     (`model/adapter.py`), and transformers before 5 load in 32 bits unless told otherwise.
     """
+    if run.master_weights is not None:
+        return not run.master_weights
     framework, stated = (
         (run.framework or "").lower(),
         f"{run.optimizer} {run.precision_raw}".lower(),
     )
     if "-true" in stated or _NARROW_STATES.search(stated):
         return True
-    if "torchtune" in framework:
+    if program.narrow_states:
         return run.precision in {None, "bf16"} or run.task == "qlora"
-    if "fsdp_qlora" in framework:
-        return True
     if "peft" in framework and run.task in _ADAPTED:
         return "deepspeed" not in (run.sharding or "").lower()
     copies = _KEEPS_COPIES.search(framework if run.sharding is None else run.sharding.lower())
@@ -314,22 +227,6 @@ def _words(run: MeasuredRun) -> str:
     return f"{run.optimizer or ''}; {run.recompute_detail or ''}; {run.notes or ''}".lower()
 
 
-def _overlapped_gradients(run: MeasuredRun) -> bool | None:
-    """Return whether gradients are reduced under backward; `None`: as the stack does by default.
-
-    Source: InternEvo `configs/7B_sft.py` (`overlap_sync_grad`; `overlap_sync_param` is off).
-    """
-    return True if _is_internevo(run) else None
-
-
-def _is_internevo(run: MeasuredRun) -> bool:
-    """Return whether InternEvo ran, where ranks broadcast their parameters in turn.
-
-    Source: InternEvo `solver/optimizer/hybrid_zero_optim.py` (`broadcast_params`).
-    """
-    return "internevo" in (run.framework or "").lower()
-
-
 def _blocking_launches(run: MeasuredRun) -> bool:
     """Return whether the host waited for each kernel, as the row says of runs of its kind."""
     said = _BLOCKING.search(f"{run.interconnect or ''}; {run.notes or ''}")
@@ -338,21 +235,19 @@ def _blocking_launches(run: MeasuredRun) -> bool:
     return (run.num_gpus or 0) > (run.gpus_per_node or 8)
 
 
-def _dropout(run: MeasuredRun) -> bool:
+def _dropout(run: MeasuredRun, program: Program) -> bool:
     """Return whether dropout is on: in GPT-2's and BERT's line it is 0.1 by default.
 
     Megatron's arguments have 0.1 for all models; recipes of Llama's line turn it off, as MPT's do.
-    Source: `megatron/training/arguments.py`; transformers `BertConfig`, `GPT2Config`.
+    Source: `megatron/training/arguments.py`; transformers `BertConfig`, `GPT2Config`; Devlin et al.
+    2019, arXiv:1810.04805, appendix A.2.
     """
-    framework = (run.framework or "").lower()
-    names = ("megatron-lm", "megatron-deepspeed", "transformers", "deepspeed")
-    return run.activation in {"gelu", "gelu_new", "relu"} and any(
-        name in framework for name in names
-    )
+    masked = (run.attention_kind or "").lower().endswith("bidirectional")
+    return (program.drops_out or masked) and run.activation in {"gelu", "gelu_new", "relu"}
 
 
-def _precision(run: MeasuredRun, assumptions: list[Assumption]) -> Precision:
-    if run.precision is None and _is_megatron_deepspeed(run):
+def _precision(run: MeasuredRun, program: Program, assumptions: list[Assumption]) -> Precision:
+    if run.precision is None and program.single_precision:
         assumptions.append(Assumption.PRECISION_32_BIT)
         return Precision.FP32
     if run.precision is None:

@@ -257,7 +257,8 @@ class Boundary:
 class LayerWorkload:
     """One layer, per token of its own.
 
-    `tokens_per_sequence` None stands for the job's sequence length. `boundary` is what crosses a
+    `tokens_per_sequence` None stands for the job's sequence length, of which a head may read the
+    share `token_ratio`. `boundary` is what crosses a
     cut after it. `selective_recompute_ratio` is the share of the layer's forward GEMM FLOPs that
     selective checkpointing runs again; its elementwise work is run again whole. `again` are parts
     that are recomputed by themselves.
@@ -273,6 +274,7 @@ class LayerWorkload:
     selective_recompute_ratio: float
     experts_per_token: int = 0
     tokens_per_sequence: int | None = None
+    token_ratio: float = 1.0
     sources: tuple[SourceWorkload, ...] = ()
     boundary: Boundary = Boundary(streams=())
     again: RunAgain | None = None
@@ -291,7 +293,7 @@ class LayerWorkload:
     def forward_flop_per_sequence(self, sequence_length: int) -> float:
         """Return the forward FLOPs of one sequence of a job, sources included."""
         tokens = self.token_count(sequence_length)
-        return tokens * self.forward_flop_per_token(tokens) + sum(
+        return self.token_ratio * tokens * self.forward_flop_per_token(tokens) + sum(
             source.forward_flop_per_sequence(sequence_length, query_count=tokens)
             for source in self.sources
         )
@@ -303,12 +305,13 @@ class HeadWorkload:
 
     The loss holds some bytes for each of `vocabulary_size` logits of a token. A tied head has no
     parameters of its own, but on a pipeline stage without the embedding it holds a copy of
-    `tied_parameter_count`.
+    `tied_parameter_count`. `caps_logits`: a tangent is taken of them.
     """
 
     layer: LayerWorkload
     vocabulary_size: int
     tied_parameter_count: int = 0
+    caps_logits: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -145,6 +145,7 @@ def _head(graph: ModelGraph) -> HeadWorkload:
         tied_parameter_count=(
             graph.vocabulary_size * graph.hidden_size if graph.tied_embeddings else 0
         ),
+        caps_logits=graph.final_logit_softcapping is not None,
     )
 
 
@@ -166,9 +167,11 @@ def _head_layer(graph: ModelGraph) -> LayerWorkload:
         attention=None,
         elementwise=ElementwiseTraffic(
             replicated=4.0 * graph.hidden_size,
-            sharded=6.0 * graph.vocabulary_size,
+            sharded=(6.0 if graph.final_logit_softcapping is None else 12.0)
+            * graph.vocabulary_size,  # scale, tangent and scale read and write each once more
             kernel_count=8,
         ),
         activations=head_activations(graph.hidden_size, graph.final_norm),
         selective_recompute_ratio=0.0,
+        token_ratio=graph.head_token_ratio,
     )

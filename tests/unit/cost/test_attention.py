@@ -134,7 +134,7 @@ def test_heads_above_128_are_no_faster() -> None:
 
 def test_the_first_flash_attention_runs_at_72_percent_of_the_second() -> None:
     second = seconds(a_core(), fused_attention=True)
-    first = seconds(a_core(), fused_attention=True, first_flash_attention=True)
+    first = seconds(a_core(), fused_attention=True, flash_attention_generation=1)
     assert first == pytest.approx([one / 0.72 for one in second])
 
 

@@ -29,6 +29,7 @@ from planner.schema.model import (
     GroupedQueryAttention,
     LatentAttention,
     MixtureFeedForward,
+    ModelGraph,
     Norm,
 )
 from planner.workload.activations import block_activations
@@ -167,6 +168,10 @@ def test_rows_that_experts_put_out_are_kept_where_they_are_weighed_after_it(
         ({"stack": Stack.TORCH}, 1, 12),
         ({"stack": Stack.TORCH}, 2, 16),
         ({"stack": Stack.TORCH, "fused_loss": True}, 2, 4),
+        ({"stack": Stack.TORCH, "vocabulary_parallel_loss": False}, 1, 12),
+        ({"stack": Stack.TORCH, "vocabulary_parallel_loss": False}, 2, 2 * 12),
+        ({"vocabulary_parallel_loss": False}, 4, 4 * 12),
+        ({"stack": Stack.TORCH, "shifted_logits": True}, 1, 24),
         ({}, 1, 6),
         ({}, 2, 6),
     ],
@@ -187,6 +192,38 @@ def test_the_loss_holds_so_many_bytes_a_logit(
     )
     logits = TOKENS * graph.vocabulary_size / tensor_parallel_degree
     assert table.head.bytes.logits.item() == bytes_per_logit * logits
+
+
+def logits_bytes(graph: ModelGraph, **flags: Any) -> float:
+    """What the loss holds of a micro-batch on one device."""
+    table = cost_table(
+        model_workload(graph),
+        cluster_hardware(a_cluster()).kinds[0],
+        a_job(sequence_length=TOKENS, stack=Stack.TORCH, **flags),
+        configurations=Configurations.of([Configuration()]),
+        choices=LayerChoices(blocks=WHOLE, embedding=WHOLE, head=WHOLE),
+    )
+    return table.head.bytes.logits.item()
+
+
+def test_a_loss_that_takes_the_heads_product_holds_rows_of_hidden_size_alone() -> None:
+    """Logits and their gradient of pieces as wide, and the gradient of the head's input."""
+    graph = a_model(vocabulary_size=50 * a_model().hidden_size)
+    held = logits_bytes(graph, fused_linear_loss=True)
+    assert held == 3 * 2 * TOKENS * graph.hidden_size
+
+
+def test_a_cap_on_logits_keeps_their_tangent() -> None:
+    graph = a_model()
+    capped = graph.model_copy(update={"final_logit_softcapping": 30.0})
+    more = logits_bytes(capped) - logits_bytes(graph)
+    assert more == 2 * TOKENS * graph.vocabulary_size
+
+
+def test_a_head_that_reads_a_share_of_rows_holds_as_much_less() -> None:
+    graph = a_model()
+    masked = graph.model_copy(update={"head_token_ratio": 0.25})
+    assert logits_bytes(masked) == logits_bytes(graph) / 4
 
 
 PARAMETERS = ParameterCounts(sharded=8_000_000, replicated=0)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import math
+import statistics
+from statistics import NormalDist
 from typing import Any
 
 import pytest
@@ -18,6 +21,7 @@ from planner.schema.model import (
 from planner.schema.strategy import ActivationCheckpointing, Offload, PipelineSchedule
 from planner.units import GIB
 from planner.validation.case import Case, case_of
+from planner.validation.comparison import compare
 from planner.validation.machine import _PROFILES
 from planner.validation.reasons import Assumption, Unpriceable, Unpriced
 from tests.measured_rows import KORTHIKANTI, MIXTURE, TORCHTITAN, a_run
@@ -273,7 +277,11 @@ def test_offloaded_activations_of_some_layers() -> None:
         ("Megatron-DeepSpeed", None, Stack.DEEPSPEED),
         ("NeMo 24.07", None, Stack.MEGATRON),
         ("InternEvo", None, Stack.DEEPSPEED),
-        ("PyTorch NVIDIA Release 25.09", None, Stack.MEGATRON),
+        ("Megatron-SWIFT (Megatron-Core)", None, Stack.MEGATRON),
+        ("PyTorch", "ddp", Stack.TORCH),
+        (None, "deepspeed_zero2", Stack.DEEPSPEED),
+        (None, "fsdp:FULL_SHARD", Stack.TORCH),
+        ("PyTorch, ROCm 7.0.1", "distributed_optimizer", Stack.MEGATRON),
         ("composer/llm-foundry (PyTorch FSDP)", None, Stack.TORCH),
         ("HF Trainer + peft (+DeepSpeed)", "deepspeed_zero3", Stack.DEEPSPEED),
         ("HF Trainer + peft (+DeepSpeed)", "none", Stack.TORCH),
@@ -282,7 +290,7 @@ def test_offloaded_activations_of_some_layers() -> None:
     ],
 )
 def test_the_stack_follows_the_framework(
-    framework: str, sharding: str | None, stack: Stack
+    framework: str | None, sharding: str | None, stack: Stack
 ) -> None:
     assert the_case(framework=framework, sharding=sharding).job.stack is stack
 
@@ -290,31 +298,41 @@ def test_the_stack_follows_the_framework(
 def test_a_submission_to_mlperf_with_nvidias_configuration_runs_nemo() -> None:
     source = "mlcommons/training_results implementations/config_G894-AD1_8x8x1xtp4pp1cp2.sh"
     assert the_case(framework="CUDA 12.3", source=source).job.stack is Stack.MEGATRON
-    other = "mlcommons/training_results implementations/config_G894_8x8.sh"
-    assert the_case(framework="CUDA 12.3", source=other).job.stack is Stack.TORCH
-
-
-def test_an_unknown_framework_is_taken_for_torch_and_said() -> None:
-    case = the_case(framework="an own program", sharding=None)
-    assert case.job.stack is Stack.TORCH
-    assert Assumption.STACK_TORCH in case.assumptions
+    noted = the_case(framework="PyTorch 2.8.0, ROCm 7.0", notes="FP8=True, TP_COMM_OVERLAP=False")
+    assert (noted.job.stack, noted.others) == (Stack.MEGATRON, ())
 
 
 @pytest.mark.parametrize(
-    ("sharding", "stack"),
+    ("framework", "sharding"),
     [
-        ("deepspeed_zero2", Stack.DEEPSPEED),
-        ("zero1 over all ranks", Stack.DEEPSPEED),
-        ("fsdp:FULL_SHARD", Stack.TORCH),
-        ("distributed_optimizer", Stack.MEGATRON),
+        ("an own program", None),
+        ("OneFlow", "ddp"),
+        ("AA-Scaling", "zero1"),
+        ("PyTorch NVIDIA Release 25.09", None),
+        ("PyTorch 2.8.0.dev20251001+rocm7.0.0", None),
     ],
 )
-def test_an_unknown_framework_is_taken_for_one_that_shards_alike(
-    sharding: str, stack: Stack
+def test_a_program_that_is_not_known_may_be_of_any_stack(
+    framework: str, sharding: str | None
 ) -> None:
-    case = the_case(framework="an own program", sharding=sharding)
-    assert case.job.stack is stack
-    assert Assumption.STACK_OF_SHARDING in case.assumptions
+    case = the_case(framework=framework, sharding=sharding)
+    assert [one.job.stack for one in (case, *case.others)] == list(Stack)
+    assert Assumption.STACK_UNKNOWN in case.assumptions
+
+
+def test_the_prediction_of_an_unknown_stack_is_the_mean_of_all_and_wider() -> None:
+    """Logarithms are averaged, and what is between the stacks comes to the variance of each."""
+    case = the_case(framework="an own program", sharding=None)
+    each = [one.price().step_seconds for one in (case, *case.others)]
+    mixed = compare(case).prediction.step_seconds
+    logs = [math.log(one.p50) for one in each]
+    widths = [math.log(one.p90 / one.p50) for one in each]
+    assert math.log(mixed.p50) == pytest.approx(statistics.fmean(logs))
+    width = math.log(mixed.p90 / mixed.p50)
+    between = statistics.pvariance(logs) * NormalDist().inv_cdf(0.9) ** 2
+    assert width**2 == pytest.approx(statistics.fmean(w**2 for w in widths) + between)
+    chances = [one.price().fits_probability for one in (case, *case.others)]
+    assert compare(case).prediction.fits_probability == pytest.approx(statistics.fmean(chances))
 
 
 @pytest.mark.parametrize(
@@ -328,8 +346,8 @@ def test_an_unknown_framework_is_taken_for_one_that_shards_alike(
 )
 def test_frameworks_are_known_by_their_names(framework: str, stack: Stack) -> None:
     case = the_case(framework=framework, sharding=None)
-    assert case.job.stack is stack
-    assert Assumption.STACK_TORCH not in case.assumptions or framework == "ms-swift"
+    assert (case.job.stack, case.others) == (stack, ())
+    assert Assumption.STACK_UNKNOWN not in case.assumptions
 
 
 @pytest.mark.parametrize(

@@ -113,19 +113,57 @@ def test_a_dense_model_runs_its_mlp_again() -> None:
 
 
 @pytest.mark.parametrize(
-    ("framework", "compiled", "fused", "first"),
+    ("framework", "compiled", "fused", "generation"),
     [
-        ("torchtitan", True, True, False),
-        ("torchtitan", None, False, False),
-        ("nanotron", None, True, False),
-        ("composer/llm-foundry (PyTorch FSDP)", None, False, True),
+        ("torchtitan", True, True, None),
+        ("torchtitan", None, None, None),
+        ("nanotron", None, True, None),
+        ("composer/llm-foundry (PyTorch FSDP)", None, None, 1),
+        ("MaxText JAX", None, True, None),
     ],
 )
 def test_a_framework_says_what_its_kernels_are(
-    framework: str, compiled: bool | None, fused: bool, first: bool
+    framework: str, compiled: bool | None, fused: bool | None, generation: int | None
 ) -> None:
     job = case_of(a_run(framework=framework, compile=compiled)).job
-    assert (job.fused_elementwise, job.first_flash_attention) == (fused, first)
+    assert (job.fused_elementwise, job.flash_attention_generation) == (fused, generation)
+
+
+@pytest.mark.parametrize(
+    ("columns", "field", "expected"),
+    [
+        ({"norm_kernel": "unfused"}, "fused_elementwise", False),
+        ({"norm_kernel": "fused"}, "fused_elementwise", True),
+        ({"attention_kernel": "flash3"}, "flash_attention_generation", 3),
+        ({"attention_kernel": "cudnn"}, "fused_attention", True),
+        ({"attention_kernel": "unfused"}, "fused_attention", False),
+        ({"loss_kernel": "in_place"}, "fused_loss", True),
+        ({"loss_kernel": "plain", "framework": "litgpt"}, "fused_loss", False),
+        ({"loss_kernel": "linear"}, "fused_linear_loss", True),
+        ({"loss_kernel": "shifted"}, "shifted_logits", True),
+        ({"vocab_parallel_loss": False}, "vocabulary_parallel_loss", False),
+        ({"cuda_graphs": "full"}, "cuda_graphs", True),
+        ({"cuda_graphs": "attention"}, "attention_graphs", True),
+        ({"cuda_graphs": "none", "framework": "MaxText"}, "cuda_graphs", False),
+        ({"master_weights": False}, "states_in_16_bits", True),
+        ({"master_weights": True, "framework": "torchtune"}, "states_in_16_bits", False),
+        ({"gradient_dtype": "bf16"}, "gradients_in_16_bits", True),
+        ({"gradient_dtype": "fp32", "framework": "NeMo"}, "gradients_in_16_bits", False),
+        ({"dispatcher": "flex"}, "deduplicated_dispatch", True),
+        ({"dispatcher": "alltoall"}, "deduplicated_dispatch", False),
+        ({"stack": "deepspeed"}, "stack", "deepspeed"),
+        ({"notes": "a run with use_fused_rms_norm=False"}, "fused_elementwise", False),
+        ({"notes": "flash_attention2 + RMS kernel"}, "fused_elementwise", True),
+        ({"notes": "norm kernel: flash_attention2; x"}, "fused_elementwise", False),
+        ({"notes": "flash_attentionv1.0.8"}, "flash_attention_generation", 1),
+        ({"notes": "FULL_CUDA_GRAPH=1"}, "cuda_graphs", True),
+        ({"notes": "FULL_CUDA_GRAPH=0"}, "cuda_graphs", False),
+    ],
+)
+def test_what_a_row_states_of_its_program_counts_before_what_its_name_says(
+    columns: dict[str, object], field: str, expected: object
+) -> None:
+    assert getattr(case_of(a_run(**columns)).job, field) == expected
 
 
 def test_what_megatron_deepspeed_does_not_state_is_its_default() -> None:

@@ -1,0 +1,144 @@
+"""Program: what trained a measured run, and what follows from it where the row does not say.
+
+A row may state a program's variables itself: kernels, the format of gradients, whether there are
+master weights. What it leaves open follows from the program that it names, by that program's code;
+where it names none that is known here, nothing does, and its stack may be any.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from planner.schema.job import Stack
+from planner.schema.measured_run import MeasuredRun
+from planner.validation.reasons import Assumption
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Program:
+    """One program, found by words of its name. What is `None` is as its stack usually has it.
+
+    `configured` programs run under DeepSpeed where that is configured.
+    """
+
+    words: re.Pattern[str]
+    stack: Stack | None
+    configured: bool = False
+    fused_attention: bool = True
+    fused_elementwise: bool | None = None
+    flash_attention_generation: int | None = None
+    fused_loss: bool = False
+    compiled_loss_since: str | None = None
+    narrow_gradients: bool = False
+    narrow_states: bool = False
+    overlapped_gradients: bool | None = None
+    parameter_broadcasts: bool = False
+    regathered_rows: bool = False
+    drops_out: bool = False
+    single_precision: bool = False
+    launches: bool = True
+
+
+def _named(words: str, stack: Stack | None, /, **facts: object) -> Program:
+    return Program(words=re.compile(words), stack=stack, **facts)  # type: ignore[arg-type]
+
+
+_TRAINERS = r"transformers|trainer|swift|axolotl|factory|unsloth|\btrl\b|\bpeft\b"
+# The first whose words stand in the framework's name is it.
+_PROGRAMS = (
+    # Fuses attention where an option asks for it, and trains in fp32 where none says otherwise.
+    _named(
+        "megatron-deepspeed",
+        Stack.DEEPSPEED,
+        fused_attention=False,
+        drops_out=True,
+        single_precision=True,
+    ),
+    _named("neox", Stack.DEEPSPEED, fused_attention=False),
+    # torchtune `recipes/configs` (`dtype: bf16`), `modules/loss/ce_chunked_output_loss.py`
+    _named("torchtune", Stack.TORCH, fused_loss=True, narrow_states=True),
+    # litgpt `utils.py` (`chunked_cross_entropy`)
+    _named(r"lit-?gpt", Stack.TORCH, fused_loss=True),
+    # transformers' Trainer and what is built on it
+    _named(rf"^(?!.*megatron).*({_TRAINERS})", Stack.TORCH, configured=True),
+    _named("deepspeed", Stack.DEEPSPEED, drops_out=True),
+    # Megatron-Bridge `scripts/performance/configs`, NeMo `llm/recipes` (`grad_reduce_in_fp32 =
+    # False`); Megatron-LM's own default is 32 bits.
+    _named(r"nemo|megatron[- ]bridge", Stack.MEGATRON, narrow_gradients=True),
+    # `megatron/training/arguments.py`: dropout of 0.1 for all models
+    _named("megatron-lm", Stack.MEGATRON, drops_out=True),
+    _named("megatron|mcore|primus", Stack.MEGATRON),
+    # nanotron `nn/layer_norm.py` (TritonRMSNorm), `models/llama.py` (flash-attention's rotary),
+    # `config/parallelism_config.py` (`tp_recompute_allgather`)
+    _named("nanotron", Stack.TORCH, fused_elementwise=True, regathered_rows=True),
+    # llm-foundry `llmfoundry/models/mpt/modeling_mpt.py` (`loss_fn`); its published benchmarks are
+    # of early 2023 on torch 1.13, before the second flash attention
+    # (`scripts/train/benchmarking/README.md`).
+    _named("foundry|composer", Stack.TORCH, fused_loss=True, flash_attention_generation=1),
+    # torchtitan `components/loss.py`, compiled with the model since 2025
+    _named("torchtitan", Stack.TORCH, compiled_loss_since="2025"),
+    # InternEvo `configs/7B_sft.py` (`overlap_sync_grad`; `overlap_sync_param` is off),
+    # `solver/optimizer/hybrid_zero_optim.py` (`broadcast_params`)
+    _named("internevo", Stack.DEEPSPEED, overlapped_gradients=True, parameter_broadcasts=True),
+    # 16-bit parameters, and fp32 masters in the optimizer
+    _named("colossal|bmtrain", Stack.DEEPSPEED),
+    # AnswerDotAI/fsdp_qlora `train.py` (`--precision bf16`)
+    _named("fsdp_qlora", Stack.TORCH, narrow_states=True),
+    _named(r"fsdp|\bddp\b|torchao|accelerate|lightning|meshwright", Stack.TORCH),
+    # XLA compiles a step to one executable: nothing is launched from Python.
+    _named(r"\bjax\b|maxtext|pax\b|paxml|\bxla\b", None, fused_elementwise=True, launches=False),
+)
+_UNKNOWN = _named("", None)
+_TORCH = _named("torch", Stack.TORCH)
+
+# Variables of NVIDIA's configurations for MLPerf, which NeMo reads, and their files' names
+_NEMO_VARIABLES = re.compile(
+    r"\b(TP_COMM_OVERLAP|MC_TP_OVERLAP_AG|FP8_ACTIVATION|(MCORE|LAYER|FULL)_CUDA_GRAPH)="
+)
+_NEMO_CONFIGURATION = re.compile(r"\bconfig_[\w-]*tp\d+pp\d+")
+_NEMO = _named("nemo", Stack.MEGATRON, narrow_gradients=True)
+# How states are sharded, in words of one stack alone, where no program is named
+_SHARDING = (
+    (re.compile("deepspeed"), _named("deepspeed", Stack.DEEPSPEED)),
+    (re.compile("fsdp"), _TORCH),
+)
+_OF_MEGATRON_ALONE = "distributed_optimizer"
+
+
+def program_of(run: MeasuredRun, assumptions: list[Assumption]) -> Program:
+    """Return the program of `run`: by its name, else its variables, else how it shards states.
+
+    torch is what a row names beside a way to share states or on one GPU; a list of packages, as of
+    a container, names none.
+    """
+    name, sharding = (run.framework or "").lower(), (run.sharding or "").lower()
+    if _NEMO_CONFIGURATION.search(run.source or "") or _NEMO_VARIABLES.search(run.notes or ""):
+        return _NEMO
+    found = next((program for program in _PROGRAMS if program.words.search(name)), None)
+    if found is not None:
+        return found
+    if sharding == _OF_MEGATRON_ALONE:
+        assumptions.append(Assumption.STACK_OF_SHARDING)
+        return _named("", Stack.MEGATRON)
+    if "torch" in name and (sharding or run.num_gpus == 1):
+        return _TORCH
+    if not name:
+        for words, program in _SHARDING:
+            if words.search(sharding):
+                assumptions.append(Assumption.STACK_OF_SHARDING)
+                return program
+    assumptions.append(Assumption.STACK_UNKNOWN)
+    return _UNKNOWN
+
+
+def stacks_of(program: Program, run: MeasuredRun) -> tuple[Stack, ...]:
+    """Return the stacks that the run may have had: the stated one, the program's, or any."""
+    if run.stack is not None:
+        return (run.stack,)
+    if program.stack is None:
+        return tuple(Stack)
+    configured = (run.framework if run.sharding is None else run.sharding) or ""
+    if program.configured and "deepspeed" in configured.lower():
+        return (Stack.DEEPSPEED,)
+    return (program.stack,)
