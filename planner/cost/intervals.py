@@ -1,49 +1,90 @@
 """Intervals: how far the truth may lie from a prediction.
 
-A step's interval holds 80 % of runs. Its half width, in logarithms, depends on what the job is:
+A step's interval holds 80 % of runs. Its half width, in logarithms, is
 
-    w = W exp(a x mixture + b x log10(P0 / P) + c x host + d x adapters + e x fp16 + f x fp8)
-        x calibrated
+    w = sqrt(v^2 + (z t)^2 + (z u)^2) x calibrated,   z = 1.28
+    v = W exp(a x mixture + b x log10(P0 / P) + c x host + d x adapters + e x fp16 + f x fp8)
 
-with W that of large dense models in bf16, P the model's parameters where below P0 = 10e9, host the
-share of the step that waits for the host, one half at most, and `calibrated` what runs left out of
-a calibration were off by, over what was shipped.
+with v what runs of one source differ by, after what the job is, W that of large dense models in
+bf16, P the model's parameters where below P0 = 10e9, and host the share of the step that waits for
+the host, one half at most; t the standard deviation between sources of runs, which is there however
+many were measured; u what comes to it where no run of the stack was ever measured on the device;
+and `calibrated` what runs left out of a calibration were off by, over what was shipped.
 
 A machine whose profile rests on steps that its own ranks trained says itself how far they were from
 the profile (`step_error_ratio`, a standard deviation s): there w = 1.28 s x calibrated.
 
-Source: `python -m benchmarks.intervals`, a quantile regression on published runs, each predicted
-with constants that its source had no part in; it prints W and a to f, and which share of runs lies
-within when their family is left out of this fit too.
+Source: `python -m benchmarks.intervals`: a quantile regression on published runs for W and a to f;
+for t and u the least that hold 80 % of runs which were not seen before, each source counted alike.
 """
 
 from __future__ import annotations
 
 import math
 
-from planner.hardware import ClusterHardware
-from planner.schema.job import Job, Precision
-from planner.schema.plan import Interval
+from planner.hardware import ClusterHardware, device_names, device_profile, stack_profile
+from planner.schema.job import Job, Precision, Stack
+from planner.schema.plan import Interval, IntervalCause
 from planner.workload.layer import ModelWorkload
 
 LARGE_PARAMETERS = 10e9
 HOST_RATIO_MOST = 0.5
+RUNS_DIFFER = "runs of one team differ"
 SLACK_AT_THE_LIMIT = 0.018
 LARGE_WIDTH = 0.100  # W
 P90_DEVIATIONS = 1.2815515655446004  # standard normal quantile of 0.9
 EXPONENTS = (0.46, 0.36, 1.04, 0.66, 0.63, 0.25)  # a to f
+SOURCE_DEVIATION = 0.14  # t
+UNMEASURED_DEVIATION = 0.14  # u
 
 
 def step_width(
     workload: ModelWorkload, hardware: ClusterHardware, job: Job, *, host_ratio: float
 ) -> float:
     """Return the half width of a step's interval, in logarithms."""
+    widths = _widths(workload, hardware, job, host_ratio=host_ratio).values()
+    return math.hypot(*widths) * _calibrated(hardware, job)
+
+
+def interval_causes(
+    workload: ModelWorkload, hardware: ClusterHardware, job: Job, *, host_ratio: float
+) -> tuple[IntervalCause, ...]:
+    """Return what makes a step uncertain, and how far each would make it so alone."""
+    widths = _widths(workload, hardware, job, host_ratio=host_ratio)
+    calibrated = _calibrated(hardware, job)
+    return tuple(
+        IntervalCause(cause=cause, ratio=math.expm1(width * calibrated))
+        for cause, width in widths.items()
+    )
+
+
+def _widths(
+    workload: ModelWorkload, hardware: ClusterHardware, job: Job, *, host_ratio: float
+) -> dict[str, float]:
+    """Return the parts of the half width by cause, in words."""
     own = [kind.profile.step_error_ratio for kind in hardware.kinds]
     if None not in own:
-        return P90_DEVIATIONS * max(filter(None, own)) * _calibrated(hardware, job)
+        return {"errors of this machine's own steps": P90_DEVIATIONS * max(filter(None, own))}
     traits = step_traits(workload, job, host_ratio=host_ratio)
     exponent = sum(weight * trait for weight, trait in zip(EXPONENTS, traits, strict=True))
-    return LARGE_WIDTH * math.exp(exponent) * _calibrated(hardware, job)
+    widths = {
+        RUNS_DIFFER: LARGE_WIDTH * math.exp(exponent),
+        "teams with the same hardware and software differ": P90_DEVIATIONS * SOURCE_DEVIATION,
+    }
+    for device in sorted({kind.device for kind in hardware.kinds}):
+        if not _is_measured(device, job.stack):
+            cause = f"no published run of the stack {job.stack} on {device} was seen"
+            return {**widths, cause: P90_DEVIATIONS * UNMEASURED_DEVIATION}
+    return widths
+
+
+def _is_measured(device: str, stack: Stack) -> bool:
+    """Return whether runs of the stack were seen on the device, or another of the same chip."""
+    measured = stack_profile(stack).measured_sources
+    if device in measured or device not in device_names():
+        return device in measured
+    chip = device_profile(device).chip
+    return chip is not None and chip in {device_profile(name).chip for name in measured}
 
 
 def step_traits(workload: ModelWorkload, job: Job, *, host_ratio: float) -> tuple[float, ...]:

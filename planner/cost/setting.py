@@ -206,6 +206,18 @@ class Setting:
         return at_the_peak + self._held_logits_bytes
 
     @property
+    def holds_sent_rows(self) -> bool:
+        """Return whether a stage holds what it sent until its backward."""
+        own = self.job.stage_buffers
+        return self.stack.activations.sent_rows_held if own is None else own
+
+    @property
+    def holds_receive_buffers(self) -> bool:
+        """Return whether a stage has a buffer for each message of all micro-batches."""
+        own = self.job.stage_buffers
+        return self.stack.activations.boundary_buffers if own is None else own
+
+    @property
     def sends_tokens_once_per_node(self) -> bool:
         """Return whether a token crosses to a node once for all its experts there."""
         own = self.job.deduplicated_dispatch
@@ -228,7 +240,7 @@ class Setting:
 
     @property
     def _held_logits_bytes(self) -> Floats:
-        held = self.stack.activations.sent_rows_held and self.job.stack is Stack.TORCH
+        held = self.holds_sent_rows and self.job.stack is Stack.TORCH
         return np.where((self.pipeline > 1.0) & held, float(self.compute_bytes), 0.0)
 
     @property

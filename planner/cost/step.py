@@ -10,6 +10,7 @@ from planner.cost.held import boundaries, held_layers
 from planner.cost.holdings import peak_holdings
 from planner.cost.intervals import (
     fits_probability,
+    interval_causes,
     peak_at_the_limit,
     step_interval,
     step_width,
@@ -158,9 +159,11 @@ def _prediction(
         _stage_prediction(rank, total, limits[rank]) for rank, total in enumerate(totals)
     )
     breakdown = _breakdown(totals, configuration, step=seconds)
-    width = step_width(workload, hardware, job, host_ratio=breakdown.host / seconds)
+    host_ratio = breakdown.host / seconds
+    width = step_width(workload, hardware, job, host_ratio=host_ratio)
     return Prediction(
         step_seconds=step_interval(seconds, width=width),
+        interval_causes=interval_causes(workload, hardware, job, host_ratio=host_ratio),
         tokens_per_second_per_device=tokens / seconds / hardware.device_count,
         model_flop_utilization=flop / seconds / hardware.peak_flop_per_second(job.precision),
         breakdown_seconds=breakdown,

@@ -245,7 +245,6 @@ def _stage_fixed(kinds: Sequence[LayerWorkload], priced: Setting) -> StageFixed:
 
     Without buffers, what was received lives on as the block's input alone.
     """
-    keeps = priced.stack.activations
     spread = np.where(priced.sequence_parallel, priced.tensor, 1.0)
     apart = priced.pipeline > 1.0
     messages = np.concatenate(
@@ -257,8 +256,8 @@ def _stage_fixed(kinds: Sequence[LayerWorkload], priced: Setting) -> StageFixed:
     )
     return StageFixed(
         boundary_seconds=2.0 * _boundary_seconds(messages, priced),
-        sent_bytes=messages * keeps.sent_rows_held,
-        buffer_bytes=messages * priced.micro_batch_count * keeps.boundary_buffers,
+        sent_bytes=messages * priced.holds_sent_rows,
+        buffer_bytes=messages * priced.micro_batch_count * priced.holds_receive_buffers,
         step_end_seconds=_norm_seconds(priced) + _broadcast_seconds(priced),
     )
 

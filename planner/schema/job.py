@@ -209,7 +209,9 @@ class Job(Document):
     gradient of the logits over them, and makes no copy in 32 bits. `fused_linear_loss`: the head's
     product and the loss take tokens by pieces together, so that logits are never whole.
     `shifted_logits`: the loss reads a shifted copy of them in 32 bits. `vocabulary_parallel_loss`
-    false: tensor-parallel ranks hold whole logits; without it, as the stack does. `dropout`: it
+    false: tensor-parallel ranks hold whole logits; without it, as the stack does. `stage_buffers`
+    false: a pipeline's stage frees what it sent, and has no buffer for each message that it will
+    receive, as torch.distributed.pipelining has; without it, as the stack does. `dropout`: it
     keeps masks. `gradients_in_16_bits` has a stack with buffers for gradients accumulate and reduce
     them in 16 bits. `gradient_clipping`: the optimiser's step begins with the norm of all
     gradients, a pass over them and a sum over all ranks, for which every stage waits.
@@ -267,6 +269,7 @@ class Job(Document):
     fused_linear_loss: Flag = False
     shifted_logits: Flag = False
     vocabulary_parallel_loss: Flag | None = None
+    stage_buffers: Flag | None = None
     dropout: Flag = False
     gradients_in_16_bits: Flag = False
     gradient_clipping: Flag = True

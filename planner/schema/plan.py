@@ -133,17 +133,26 @@ class SimulatedStep(Part):
     stages: tuple[SimulatedStage, ...]
 
 
+class IntervalCause(Part):
+    """One reason why a step is uncertain, and how far from its p50 it would put p90 alone."""
+
+    cause: str
+    ratio: Amount
+
+
 class Prediction(Part):
     """What a strategy costs: the same whether it was planned or only estimated.
 
     `fits` compares every stage's p50 peak with its `capacity_bytes`: what the job's headroom
     leaves, and what it may take to fit with the chance that the job asks for. `fits_probability` is
     the chance that a true peak stays under what the device holds, that of the stage with the least.
-    `simulated` is there for plans and single estimates of up to 256 virtual stages; searches and
-    batches of estimates go by the closed form alone.
+    `interval_causes` say why `step_seconds` is as wide as it is; independent of one another, their
+    squares in logarithms add up. `simulated` is there for plans and single estimates of up to 256
+    virtual stages; searches and batches of estimates go by the closed form alone.
     """
 
     step_seconds: Interval
+    interval_causes: tuple[IntervalCause, ...] = ()
     tokens_per_second_per_device: Amount
     model_flop_utilization: Amount
     breakdown_seconds: StepBreakdown

@@ -80,6 +80,7 @@ def job_of(run: MeasuredRun, program: Program, stack: Stack) -> tuple[Job, tuple
         fused_linear_loss=loss == "linear",
         shifted_logits=loss == "shifted",
         vocabulary_parallel_loss=run.vocab_parallel_loss,
+        stage_buffers=program.stage_buffers,
         fused_elementwise=_fused_elementwise(run, program),
         regathered_rows=program.regathered_rows,
         flash_attention_generation=_flash_attention_generation(run, program),

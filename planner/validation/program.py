@@ -38,6 +38,7 @@ class Program:
     drops_out: bool = False
     single_precision: bool = False
     launches: bool = True
+    stage_buffers: bool | None = None
 
 
 def _named(words: str, stack: Stack | None, /, **facts: object) -> Program:
@@ -71,7 +72,14 @@ _PROGRAMS = (
     _named("megatron|mcore|primus", Stack.MEGATRON),
     # nanotron `nn/layer_norm.py` (TritonRMSNorm), `models/llama.py` (flash-attention's rotary),
     # `config/parallelism_config.py` (`tp_recompute_allgather`)
-    _named("nanotron", Stack.TORCH, fused_elementwise=True, regathered_rows=True),
+    # `parallel/pipeline_parallel/p2p.py`: receives into tensors of its own for each message
+    _named(
+        "nanotron",
+        Stack.TORCH,
+        fused_elementwise=True,
+        regathered_rows=True,
+        stage_buffers=False,
+    ),
     # llm-foundry `llmfoundry/models/mpt/modeling_mpt.py` (`loss_fn`); its published benchmarks are
     # of early 2023 on torch 1.13, before the second flash attention
     # (`scripts/train/benchmarking/README.md`).
@@ -87,9 +95,16 @@ _PROGRAMS = (
     _named("fsdp_qlora", Stack.TORCH, narrow_states=True),
     _named(r"fsdp|\bddp\b|torchao|accelerate|lightning|meshwright", Stack.TORCH),
     # XLA compiles a step to one executable: nothing is launched from Python.
-    _named(r"\bjax\b|maxtext|pax\b|paxml|\bxla\b", None, fused_elementwise=True, launches=False),
+    _named(
+        r"\bjax\b|maxtext|pax\b|paxml|\bxla\b",
+        None,
+        fused_elementwise=True,
+        launches=False,
+        stage_buffers=False,
+    ),
 )
-_UNKNOWN = _named("", None)
+# Whatever it is like else, it is not torch.distributed.pipelining.
+_UNKNOWN = _named("", None, stage_buffers=False)
 _TORCH = _named("torch", Stack.TORCH)
 
 # Variables of NVIDIA's configurations for MLPerf, which NeMo reads, and their files' names

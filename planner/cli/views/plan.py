@@ -159,6 +159,7 @@ def _prediction(prediction: Prediction, limits: Limits) -> Iterator[RenderableTy
         f"{prediction.tokens_per_second_per_device:,.0f} tokens/s per device, "
         f"MFU {prediction.model_flop_utilization:.1%}{price}"
     )
+    yield from _interval_lines(prediction)
     yield from _simulated(prediction.simulated)
     yield f"memory {_verdict(prediction)} ({chance_words(prediction, limits)})"
     yield ""
@@ -166,6 +167,14 @@ def _prediction(prediction: Prediction, limits: Limits) -> Iterator[RenderableTy
     yield ""
     yield memory_table(prediction)
     yield ""
+
+
+def _interval_lines(prediction: Prediction) -> Iterator[str]:
+    """Yield why the interval is as wide as it is, where anything says so."""
+    if prediction.interval_causes:
+        step = prediction.step_seconds
+        causes = "; ".join(f"{each.cause}: {each.ratio:.0%}" for each in prediction.interval_causes)
+        yield f"[dim]80 % lie within {step.p90 / step.p50 - 1.0:.0%}: {escape(causes)}[/]"
 
 
 def _verdict(prediction: Prediction) -> str:

@@ -10,7 +10,10 @@ import pytest
 from planner.cost.intervals import (
     EXPONENTS,
     LARGE_WIDTH,
+    SOURCE_DEVIATION,
+    UNMEASURED_DEVIATION,
     fits_probability,
+    interval_causes,
     peak_at_the_limit,
     step_interval,
     step_width,
@@ -29,41 +32,80 @@ def test_an_interval_is_symmetric_in_ratio() -> None:
     assert (interval.p10, interval.p50, interval.p90) == pytest.approx((8.0, 10.0, 12.5))
 
 
-def a_width(model: str = "llama-3-70b", *, host: float = 0.0, **job: Any) -> float:
-    """Return the half width of a step on eight H100."""
+BETWEEN = 1.2815515655446004 * SOURCE_DEVIATION
+UNMEASURED = 1.2815515655446004 * UNMEASURED_DEVIATION
+
+
+def a_width(
+    model: str = "llama-3-70b", device: str = "h100-sxm5-80gb", *, host: float = 0.0, **job: Any
+) -> float:
+    """Return the half width of a step on eight devices."""
     workload = model_workload(read_model(model)[1])
-    hardware = cluster_hardware(cluster_from_short_form("1x8xh100-sxm5-80gb"))
+    hardware = cluster_hardware(cluster_from_short_form(f"1x8x{device}"))
     fields = {"stack": Stack.TORCH, **job}
     return step_width(workload, hardware, a_job(**fields), host_ratio=host)
 
 
-def test_a_large_dense_model_in_bf16_has_the_least_width_on_any_stack() -> None:
-    assert a_width() == LARGE_WIDTH
-    assert a_width(stack=Stack.DEEPSPEED) == LARGE_WIDTH
+def own_width(*arguments: Any, **job: Any) -> float:
+    """Return what runs of one source differ by: the width without what sources differ by."""
+    return math.sqrt(a_width(*arguments, **job) ** 2 - BETWEEN**2)
+
+
+@pytest.mark.parametrize("stack", [Stack.TORCH, Stack.MEGATRON])
+def test_sources_differ_beside_runs_of_one_source(stack: Stack) -> None:
+    assert a_width(stack=stack) == pytest.approx(math.hypot(LARGE_WIDTH, BETWEEN))
+
+
+@pytest.mark.parametrize(
+    ("device", "stack", "measured"),
+    [
+        ("h800-sxm5-80gb", Stack.TORCH, True),  # the chip of an H100
+        ("a100-sxm4-40gb", Stack.DEEPSPEED, True),
+        ("l40s-48gb", Stack.TORCH, False),
+        ("mi300x-192gb", Stack.MEGATRON, False),
+        ("mi300x-192gb", Stack.TORCH, True),
+    ],
+)
+def test_a_stack_that_was_never_measured_on_a_chip_is_less_certain(
+    device: str, stack: Stack, measured: bool
+) -> None:
+    more = 0.0 if measured else UNMEASURED
+    width = a_width("llama-3-70b", device, stack=stack)
+    assert width == pytest.approx(math.hypot(LARGE_WIDTH, BETWEEN, more))
+
+
+def test_causes_say_why_and_come_to_the_width() -> None:
+    workload = model_workload(read_model("llama-3-70b")[1])
+    hardware = cluster_hardware(cluster_from_short_form("1x8xl40s-48gb"))
+    job = a_job(stack=Stack.TORCH)
+    causes = interval_causes(workload, hardware, job, host_ratio=0.0)
+    assert causes[-1].cause == "no published run of the stack torch on l40s-48gb was seen"
+    parts = [math.log1p(one.ratio) for one in causes]
+    assert math.hypot(*parts) == pytest.approx(a_width(device="l40s-48gb"))
 
 
 @pytest.mark.parametrize(("precision", "place"), [(Precision.FP16, 4), (Precision.FP8, 5)])
 def test_a_number_format_has_a_width_of_its_own(precision: Precision, place: int) -> None:
-    assert a_width(precision=precision) == pytest.approx(LARGE_WIDTH * math.exp(EXPONENTS[place]))
+    assert own_width(precision=precision) == pytest.approx(LARGE_WIDTH * math.exp(EXPONENTS[place]))
 
 
 def test_a_mixture_is_less_certain_than_a_dense_model_of_its_size() -> None:
-    assert a_width("mixtral-8x7b") == pytest.approx(a_width() * math.exp(EXPONENTS[0]))
+    assert own_width("mixtral-8x7b") == pytest.approx(LARGE_WIDTH * math.exp(EXPONENTS[0]))
 
 
 def test_adapters_make_a_step_less_certain() -> None:
-    adapted = a_width(adapters=Adapters(rank=16))
-    assert adapted == pytest.approx(a_width() * math.exp(EXPONENTS[3]))
+    adapted = own_width(adapters=Adapters(rank=16))
+    assert adapted == pytest.approx(LARGE_WIDTH * math.exp(EXPONENTS[3]))
 
 
 def test_decades_below_ten_billion_parameters_make_a_step_less_certain() -> None:
     """1,557,611,200 parameters are 0.8075 decades below."""
-    small = a_width("gpt2-xl") / a_width()
+    small = own_width("gpt2-xl") / LARGE_WIDTH
     assert math.log(small) == pytest.approx(0.8075 * EXPONENTS[1], rel=1e-3)
 
 
 def test_waiting_for_the_host_widens_up_to_half_of_the_step() -> None:
-    assert a_width(host=0.2) == pytest.approx(a_width() * math.exp(0.2 * EXPONENTS[2]))
+    assert own_width(host=0.2) == pytest.approx(LARGE_WIDTH * math.exp(0.2 * EXPONENTS[2]))
     assert a_width(host=0.9) == a_width(host=0.5)
 
 

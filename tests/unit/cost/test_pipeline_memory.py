@@ -55,12 +55,18 @@ def test_stages_hold_what_they_sent_and_buffers_for_what_they_receive(
     assert buffers == [count * MESSAGE for count in messages]
 
 
+def test_a_pipeline_of_its_own_holds_neither() -> None:
+    own = held({"stack": Stack.TORCH, "stage_buffers": False})
+    assert [memory.communication_buffers for memory in own] == [0.0] * 4
+
+
 @pytest.mark.parametrize(
     ("job", "fields", "bytes_per_logit"),
     [
         ({}, {"pipeline_parallel_degree": 1, "data_parallel_shard_degree": 8}, 12),
         ({}, {}, 12 + 2),
         ({}, {"pipeline_schedule": GPIPE}, 12 + 2 + 7 * (4 + 2)),
+        ({"stage_buffers": False}, {}, 12),
         ({"fused_loss": True}, {}, 4),
         ({"fused_loss": True}, {"pipeline_schedule": GPIPE}, 4 + 7 * 2),
         ({"stack": Stack.MEGATRON}, {}, 6),
