@@ -57,12 +57,12 @@ class AttentionProfile(AttentionRate):
     """
 
     by_stack: dict[Stack, AttentionRate] = Field(default_factory=dict)
-    by_generation: dict[Literal[2, 3], AttentionRate] = Field(default_factory=dict)
+    by_generation: dict[Literal["flash2", "flash3"], AttentionRate] = Field(default_factory=dict)
 
     def rate(self, stack: Stack, generation: int | None = None) -> AttentionRate:
         """Return the rate of the kernels of a generation, else of those that `stack` runs."""
         usual = self.by_stack.get(stack, self)
         if generation is None:
             return usual
-        own = self.by_generation.get(3 if generation == 3 else 2)
+        own = self.by_generation.get("flash3" if generation == 3 else "flash2")
         return usual if own is None else own

@@ -36,8 +36,8 @@ def test_ten_runs_lessen_the_error_of_the_rest_by_a_tenth(family: str) -> None:
 
 
 @pytest.mark.skipif(not PUBLISHED.exists(), reason="the published runs are not here")
-def test_intervals_hold_about_four_in_five_of_published_runs() -> None:
-    """Of every eighth run; each family's own share may be anything."""
+def test_intervals_hold_more_of_known_runs_than_of_others() -> None:
+    """Of every eighth run, whose sources are known, more than the four in five of unknown ones."""
     runs = (run for run in read_measured_runs(PUBLISHED) if run.tier != "bulk")
     rows = [row for found in sorted_rows(islice(runs, 0, None, 8)).rows.values() for row in found]
     intervals = [row.case.price().step_seconds for row in rows]
@@ -46,4 +46,4 @@ def test_intervals_hold_about_four_in_five_of_published_runs() -> None:
         for row, interval in zip(rows, intervals, strict=True)
     ]
     assert len(held) > 90
-    assert 0.75 <= float(np.mean(held)) <= 0.93
+    assert 0.85 <= float(np.mean(held)) <= 0.98

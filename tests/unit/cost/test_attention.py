@@ -28,10 +28,10 @@ LENGTH, HEADS, SIZE = 2048, 16, 64
 SCORES = LENGTH * LENGTH * HEADS
 
 
-def a_setting(tensor: int = 1, **job: Any) -> Setting:
+def a_setting(tensor: int = 1, device: str = "a100-sxm4-80gb", **job: Any) -> Setting:
     """One sequence of 2,048 tokens on eight A100, Megatron unless told otherwise."""
     fields = {"precision": Precision.FP16, "stack": Stack.MEGATRON, "fused_attention": False}
-    (kind,) = cluster_hardware(cluster_from_short_form("1x8xa100-sxm4-80gb")).kinds
+    (kind,) = cluster_hardware(cluster_from_short_form(f"1x8x{device}")).kinds
     rows = Configurations.of([Configuration(tensor_parallel_degree=tensor)])
     return setting(a_job(sequence_length=LENGTH, **{**fields, **job}), kind, rows)
 
@@ -136,6 +136,21 @@ def test_the_first_flash_attention_runs_at_72_percent_of_the_second() -> None:
     second = seconds(a_core(), fused_attention=True)
     first = seconds(a_core(), fused_attention=True, flash_attention_generation=1)
     assert first == pytest.approx([one / 0.72 for one in second])
+
+
+def test_a_generation_that_a_job_names_runs_at_its_own_rates() -> None:
+    """The third's backward reaches 585 TFLOP/s where the second's reaches 330; others wait alike."""
+    second, third = (
+        attention_seconds(
+            a_layer(a_core()),
+            a_setting(
+                device="h100-sxm5-80gb", fused_attention=True, flash_attention_generation=generation
+            ),
+        )
+        for generation in (2, 3)
+    )
+    expected = (330 * LENGTH / (LENGTH + 270)) / (585 * LENGTH / (LENGTH + 420))
+    assert third[1] / second[1] == pytest.approx(expected)
 
 
 @pytest.mark.parametrize(("size", "times"), [(148, 8.0), (150, 12.0), (149, 12.0)])
