@@ -139,7 +139,7 @@ def test_the_first_flash_attention_runs_at_72_percent_of_the_second() -> None:
 
 
 def test_a_generation_that_a_job_names_runs_at_its_own_rates() -> None:
-    """The third's backward reaches 585 TFLOP/s where the second's reaches 330; others wait alike."""
+    """The third's backward comes to 585 TFLOP/s where the second's comes to 330."""
     second, third = (
         attention_seconds(
             a_layer(a_core()),
