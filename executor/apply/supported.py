@@ -69,6 +69,15 @@ def _check_states(job: Job) -> None:
                 value=True,
                 remedy=f"plan with {field} false",
             )
+    for field in ("steps_in_backward", "paged_states", "offloaded_gradients"):
+        if getattr(job, field):
+            raise UnsupportedPlanError(
+                "the executor holds gradients on the device until one update of all parameters, and"
+                " updates offloaded states on the host",
+                field=f"job.{field}",
+                value=True,
+                remedy=f"plan with {field} false",
+            )
     if job.adapters is not None:
         raise UnsupportedPlanError(
             "the executor trains all parameters of a model",

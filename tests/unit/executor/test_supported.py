@@ -68,6 +68,12 @@ def test_states_in_16_bits_are_refused(field: str) -> None:
         check_strategy(resolved(), a_job(**{field: True}))
 
 
+@pytest.mark.parametrize("field", ["steps_in_backward", "paged_states", "offloaded_gradients"])
+def test_other_updates_than_one_of_all_parameters_are_refused(field: str) -> None:
+    with pytest.raises(UnsupportedPlanError, match=rf"job\.{field}.*one update.*{field} false"):
+        check_strategy(resolved(), a_job(**{field: True}))
+
+
 def test_adapters_are_refused() -> None:
     with pytest.raises(UnsupportedPlanError, match=r"job\.adapters.*got rank 8"):
         check_strategy(resolved(), a_job(adapters={"rank": 8}))
