@@ -87,7 +87,8 @@ class DeviceProfile(Part):
 class StateBytes(Part):
     """Bytes per parameter of one ZeRO stage: [whole on every rank, divided over the shards].
 
-    `accumulated` are whole gradients kept between micro-batches where there are several.
+    `accumulated` are whole gradients kept between micro-batches where there are several, in the
+    type that they are reduced in.
     """
 
     parameters: tuple[int, int]
@@ -137,6 +138,13 @@ class CastProfile(Part):
     weight_bytes: NotNegative
 
 
+class BucketProfile(Part):
+    """Parameters of one collective: the larger of a number and one for each data-parallel rank."""
+
+    parameters: Positive
+    parameters_per_rank: NotNegative = 0.0
+
+
 class StackProfile(Part):
     """One data file of `profiles/stacks`: what the software adds.
 
@@ -160,8 +168,8 @@ class StackProfile(Part):
     `measured_sources` counts the sources of published runs that constants were held against.
     `workspace_gib` of `runtime_gib` is tensors that libraries allocate through the framework.
     `reduce_bucket_gib` is held where gradients are reduced into shards.
-    `bucket_parameters`: whole gradients are reduced together until there are so many of them, and,
-    where `shards_in_buckets`, gradients are scattered and updated parameters gathered so.
+    `whole_buckets` are of gradients that are reduced whole (ZeRO-0), `sharded_buckets` of those
+    that are scattered, and of parameters gathered once a step: a layer's own where None.
     `gradient_buffers`: gradients have a buffer from the start, and are reduced in it.
     """
 
@@ -180,6 +188,8 @@ class StackProfile(Part):
     workspace_gib: NotNegative
     reduce_bucket_gib: NotNegative
     allocator_slack_ratio: Annotated[float, Field(ge=0, lt=1)]
+    whole_buckets: BucketProfile
+    sharded_buckets: BucketProfile | None = None
     reduce_bytes_per_gradient: Annotated[int, Field(ge=1, le=4)]
     gathered_layer_count: Annotated[int, Field(ge=1, le=64)]
     overlap: OverlapProfile
@@ -194,8 +204,6 @@ class StackProfile(Part):
     activations: ActivationProfile
     casts: CastProfile
     model_states: ModelStates
-    bucket_parameters: Positive
-    shards_in_buckets: bool
     gradient_buffers: bool
     optimizer_has_master: bool
     measured_sources: dict[str, int] = Field(default_factory=dict)

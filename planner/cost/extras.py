@@ -8,6 +8,7 @@ import numpy as np
 
 from planner.cost.configuration import Floats
 from planner.cost.setting import Setting
+from planner.cost.states import LocalParameters
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,7 +32,8 @@ class Extras:
 
     `logits_bytes` are the loss's buffers at their peak, of which `logits_gradient_bytes`, those of
     the logits' gradient, are left while the head runs backward. `is_end` says that the layer is
-    the embedding or the head; `spared` is None where nothing is.
+    the embedding or the head; `spared` is None where nothing is. `stage` are the trained parameters
+    of a pipeline stage in the mean, None where the layer stands alone.
     """
 
     is_end: bool
@@ -39,9 +41,16 @@ class Extras:
     logits_gradient_bytes: Floats
     copied_parameters: Floats
     spared: Spared | None = None
+    stage: LocalParameters | None = None
 
 
-def no_extras(setting: Setting, *, is_end: bool = False, spared: Spared | None = None) -> Extras:
+def no_extras(
+    setting: Setting,
+    *,
+    is_end: bool = False,
+    spared: Spared | None = None,
+    stage: LocalParameters | None = None,
+) -> Extras:
     """Return the extras of a layer that is no head: nothing of its own."""
     zero = np.zeros_like(setting.tokens)
     return Extras(
@@ -50,4 +59,5 @@ def no_extras(setting: Setting, *, is_end: bool = False, spared: Spared | None =
         logits_gradient_bytes=zero,
         copied_parameters=zero,
         spared=spared,
+        stage=stage,
     )

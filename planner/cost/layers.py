@@ -53,7 +53,7 @@ def layer_costs(
     """Return the seconds and bytes of one layer, each array [configurations, choices]."""
     held = local_states(layer, setting, extras)
     kept = activation_bytes(layer, choices, setting)
-    seconds = _seconds(layer, role, held, kept, choices=choices, setting=setting)
+    seconds = _seconds(layer, role, kept, choices=choices, setting=setting, extras=extras)
     return LayerCosts(
         micro_batch_seconds=seconds.micro_batch_seconds,
         step_end_seconds=seconds.step_end_seconds,
@@ -68,11 +68,10 @@ def layer_seconds(
 
     Its bytes only matter where activations are moved.
     """
-    held = local_states(layer, setting, extras)
     kept = np.zeros_like(setting.tokens)
     if choices.offload_activations.any():
         kept = activation_bytes(layer, choices, setting)
-    return _seconds(layer, role, held, kept, choices=choices, setting=setting)
+    return _seconds(layer, role, kept, choices=choices, setting=setting, extras=extras)
 
 
 def layer_bytes(
@@ -96,12 +95,13 @@ def local_states(layer: LayerWorkload, setting: Setting, extras: Extras) -> Loca
 def _seconds(
     layer: LayerWorkload,
     role: Role,
-    held: LocalParameters,
     kept: Floats,
     *,
     choices: Choices,
     setting: Setting,
+    extras: Extras,
 ) -> LayerSeconds:
+    held = local_states(layer, setting, extras)
     compute, parallel = _of_micro_batch(layer, role, setting)
     windows = windows_of(compute, choices, held, setting)
     parallel = with_experts_hidden(
@@ -110,7 +110,7 @@ def _seconds(
     offload = offload_seconds(
         held, kept_bytes=kept, windows=windows, choices=choices, setting=setting
     )
-    sync = _sync(held, setting)
+    sync = _sync(held, setting, extras.stage)
     return LayerSeconds(
         micro_batch_seconds=_micro_batch_seconds(
             compute,
@@ -140,10 +140,12 @@ def _of_micro_batch(
     return _each(compute, alike.whose), _each(parallel, alike.whose)
 
 
-def _sync(held: LocalParameters, setting: Setting) -> SyncSeconds:
+def _sync(held: LocalParameters, setting: Setting, stage: LocalParameters | None) -> SyncSeconds:
     """Return what a layer's collectives of states take, found in the same way."""
     alike = setting.of_states
-    return _each(sync_seconds(held.of_rows(alike.first), alike.setting), alike.whose)
+    own, first = held.of_rows(alike.first), alike.first
+    every = None if stage is None else stage.of_rows(first)
+    return _each(sync_seconds(own, alike.setting, stage=every), alike.whose)
 
 
 _Columns = TypeVar("_Columns", ComputeSeconds, ModelParallelSeconds, SyncSeconds)

@@ -270,7 +270,7 @@ class Setting:
         """Return the bytes of one gradient element on the wire."""
         if self.job.precision is Precision.FP32:
             return 4
-        if self.narrow_gradients or self.narrow_states:
+        if self.job.gradients_in_16_bits or self.narrow_states:
             return 2
         return self.stack.reduce_bytes_per_gradient
 

@@ -7,20 +7,18 @@ ranks. Arrays are [configurations, choices].
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 
+from planner.cost.buckets import Buckets
 from planner.cost.configuration import Choices, Floats, Integers
 from planner.cost.setting import Setting
-from planner.hardware_profiles import StateBytes
+from planner.hardware_profiles import BucketProfile, StateBytes
 from planner.schema.job import Precision
 from planner.workload.layer import ParameterCounts
 
 _COPY_BYTES = 4.0
-
-Collective = Callable[[Floats], Floats]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -195,6 +193,7 @@ def _by_table(
     parameters = _by_stage(choices, [s.parameters for s in stages], whole, shard)
     gradients = _by_stage(choices, [s.gradients for s in stages], whole, shard)
     accumulated = np.array([s.accumulated for s in stages], dtype=np.float64)[choices.zero_stage]
+    accumulated = accumulated * (setting.reduce_bytes / setting.stack.reduce_bytes_per_gradient)
     several = setting.micro_batch_count > 1.0
     gradients = np.maximum(gradients, np.where(several, accumulated * whole, 0.0))
     if setting.narrow_gradients:
@@ -221,53 +220,49 @@ def _unreduced_bytes(whole: Floats, choices: Choices, setting: Setting) -> Float
     return np.where(zero >= 2, both, 0.0) + np.where(zero == 1, copied, 0.0)
 
 
-def sync_seconds(local: LocalParameters, setting: Setting) -> SyncSeconds:
+def sync_seconds(
+    local: LocalParameters, setting: Setting, *, stage: LocalParameters | None = None
+) -> SyncSeconds:
     """Return the layer's parameter gather, gradient reduce-scatter, and all-reduces.
 
     `all_reduce` sums whole gradients over all data-parallel ranks (ZeRO-0); `replicas` sums shards
-    over replicas (HSDP).
+    over replicas (HSDP). What is not gathered for its own layer is launched by bucket, of the
+    trained parameters of a `stage`; without one the layer stands alone.
     """
-    dense, expert = setting.groups.shard, setting.groups.expert_shard
-    trained, reduced = local.trained(), setting.reduce_bytes
-    bucket = setting.stack.bucket_parameters
-    shards_bucket = bucket if setting.stack.shards_in_buckets else 0.0
-
-    def gathered(held: LocalParameters, element_bytes: int, bucket: float = 0.0) -> Floats:
-        dense_bytes, expert_bytes = held.gathered_bytes(element_bytes)
-        least = bucket * element_bytes
-        seconds = _in_buckets(dense.all_gather, dense_bytes, least)
-        return seconds + _of_experts(held, _in_buckets(expert.all_gather, expert_bytes, least))
-
-    def summed(over: Collective, over_experts: Collective, bucket: float) -> Floats:
-        least = bucket * reduced
-        seconds = _in_buckets(over, trained.dense * reduced, least)
-        experts = _in_buckets(over_experts, trained.expert * reduced, least)
-        return seconds + _of_experts(trained, experts)
-
-    groups = setting.groups
-    gather = gathered(local, setting.compute_bytes)
-    is_alike = trained is local and setting.updated_bytes == setting.compute_bytes
+    groups, stack, reduced = setting.groups, setting.stack, setting.reduce_bytes
+    trained = local.trained()
+    whole, whole_expert = _buckets(trained, stage, stack.whole_buckets, setting)
+    dense, expert = _buckets(trained, stage, stack.sharded_buckets, setting)
+    stored, stored_expert = local.gathered_bytes(setting.compute_bytes)
+    gather_expert = groups.expert_shard.all_gather(stored_expert)
+    shards = sharded_parameters(trained, setting)
     return SyncSeconds(
-        gather=gather,
-        gather_trained=gather
-        if is_alike and not shards_bucket
-        else gathered(trained, setting.updated_bytes, shards_bucket),
-        reduce_scatter=summed(dense.reduce_scatter, expert.reduce_scatter, shards_bucket),
-        all_reduce=summed(groups.data.all_reduce, groups.expert_data.all_reduce, bucket)
+        gather=groups.shard.all_gather(stored) + _of_experts(local, gather_expert),
+        gather_trained=dense.seconds(groups.shard.all_gather, setting.updated_bytes)
+        + expert.seconds(groups.expert_shard.all_gather, setting.updated_bytes),
+        reduce_scatter=dense.seconds(groups.shard.reduce_scatter, reduced)
+        + expert.seconds(groups.expert_shard.reduce_scatter, reduced),
+        all_reduce=(
+            whole.seconds(groups.data.all_reduce, reduced)
+            + whole_expert.seconds(groups.expert_data.all_reduce, reduced)
+        )
         * setting.hardware.profile.hidden_reduce_ratio,
-        replicas=groups.replica.all_reduce(sharded_parameters(trained, setting) * reduced),
+        replicas=groups.replica.all_reduce(shards * reduced),
     )
 
 
-def _in_buckets(collective: Collective, message_bytes: Floats, least_bytes: float) -> Floats:
-    """Return a layer's share of a collective over at least `least_bytes`, its neighbours' as well.
-
-    Fewer than these in all layers together take the latency of one message, of which shares are
-    counted: less than one in all.
-    """
-    together = np.maximum(message_bytes, least_bytes)
-    share = np.divide(message_bytes, together, out=np.zeros_like(together), where=together > 0.0)
-    return np.asarray(share * collective(together))
+def _buckets(
+    trained: LocalParameters,
+    stage: LocalParameters | None,
+    profile: BucketProfile | None,
+    setting: Setting,
+) -> tuple[Buckets, Buckets]:
+    """Return the buckets of a layer's dense parameters and of its experts, which are apart."""
+    every = trained if stage is None else stage
+    return (
+        Buckets.of(trained.dense, stage=every.dense, profile=profile, setting=setting),
+        Buckets.of(trained.expert, stage=every.expert, profile=profile, setting=setting),
+    )
 
 
 def _of_experts(held: LocalParameters, seconds: Floats) -> Floats:

@@ -25,9 +25,10 @@ from planner.cost.layer_costs import (
     SecondsTable,
     StageFixed,
 )
-from planner.cost.layers import layer_bytes, layer_costs, layer_seconds
+from planner.cost.layers import layer_bytes, layer_costs, layer_seconds, local_states
 from planner.cost.model_parallel import Role
 from planner.cost.setting import Setting, setting
+from planner.cost.states import LocalParameters
 from planner.cost.tokens import boundary_elements
 from planner.hardware import DeviceHardware
 from planner.schema.job import Job, OffloadStore
@@ -162,11 +163,12 @@ def _layers(
     kinds, chain = block_kinds(workload)
     embedding, head = workload.embedding, workload.head.layer
     last = _head_extras(workload.head, priced)
-    spared = None
+    spared, counted = None, [(kinds[kind], count) for kind, count in chain]
     if is_held:
-        counted = [(kinds[kind], count) for kind, count in chain]
         spared = spared_gradients(embedding, counted, head, extras=last, setting=priced)
-    plain, first = no_extras(priced, spared=spared), no_extras(priced, is_end=True, spared=spared)
+    stage = _stage_parameters([(embedding, 1), *counted, (head, 1)], priced, last)
+    plain = no_extras(priced, spared=spared, stage=stage)
+    first = no_extras(priced, is_end=True, spared=spared, stage=stage)
 
     def own(layer: LayerWorkload, role: Role, allowed: Choices, extras: Extras) -> _Own_co:
         return price(layer, role, choices=allowed, setting=priced, extras=extras)
@@ -175,9 +177,20 @@ def _layers(
         embedding=own(embedding, "embedding", choices.embedding, first),
         blocks=tuple(own(layer, "block", choices.blocks, plain) for layer in kinds),
         chain=chain,
-        head=own(head, "head", choices.head, replace(last, spared=spared)),
+        head=own(head, "head", choices.head, replace(last, spared=spared, stage=stage)),
         fixed=_stage_fixed(kinds, priced),
     )
+
+
+def _stage_parameters(
+    layers: Sequence[tuple[LayerWorkload, int]], priced: Setting, extras: Extras
+) -> LocalParameters:
+    """Return the trained parameters of a pipeline stage on one device, in the mean of stages."""
+    dense = expert = np.zeros_like(priced.tokens)
+    for layer, count in layers:
+        trained = local_states(layer, priced, extras).trained()
+        dense, expert = dense + count * trained.dense, expert + count * trained.expert
+    return LocalParameters(dense=dense / priced.pipeline, expert=expert / priced.pipeline)
 
 
 def block_kinds(

@@ -212,9 +212,10 @@ class Job(Document):
     false: tensor-parallel ranks hold whole logits; without it, as the stack does. `stage_buffers`
     false: a pipeline's stage frees what it sent, and has no buffer for each message that it will
     receive, as torch.distributed.pipelining has; without it, as the stack does. `dropout`: it
-    keeps masks. `gradients_in_16_bits` has a stack with buffers for gradients accumulate and reduce
-    them in 16 bits. `gradient_clipping`: the optimiser's step begins with the norm of all
-    gradients, a pass over them and a sum over all ranks, for which every stage waits.
+    keeps masks. `gradients_in_16_bits`: gradients are reduced in 16 bits (`reduce_dtype` of torch's
+    fully_shard), and accumulated in 16 by a stack with buffers for them. `gradient_clipping`: the
+    optimiser's step begins with the norm of all gradients, a pass over them and a sum over all
+    ranks, for which every stage waits.
     `foreach_optimizer`: AdamW updates all parameters by one call of kernel after kernel, as torch
     does on GPUs where nothing else is asked for, with 4 bytes a parameter of its own.
 

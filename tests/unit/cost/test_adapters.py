@@ -14,7 +14,7 @@ from planner.cost.extras import no_extras
 from planner.cost.layer_costs import LayerBytes
 from planner.cost.layers import layer_bytes, layer_seconds, local_states
 from planner.cost.setting import Setting, setting
-from planner.cost.states import sharded_bytes, sync_seconds
+from planner.cost.states import LocalParameters, sharded_bytes, sync_seconds
 from planner.hardware import cluster_hardware
 from planner.importers.clusters import cluster_from_short_form
 from planner.importers.models import read_model
@@ -155,7 +155,8 @@ def test_one_product_s_weights_are_there_in_16_bits_at_a_time() -> None:
 def test_small_layers_share_the_latency_of_a_bucket() -> None:
     """Adapters of a block are 1.34 M of a bucket of 40 M under Megatron, and take their share."""
     here = a_setting(stack=Stack.MEGATRON, adapters=ALL)
-    found = sync_seconds(local_states(BLOCK, here, no_extras(here)), here)
+    stage = LocalParameters(dense=np.array([[80e6]]), expert=np.zeros((1, 1)))
+    found = sync_seconds(local_states(BLOCK, here, no_extras(here)), here, stage=stage)
     whole = here.groups.shard.reduce_scatter(np.array([[40e6 * 4.0]])).item()
     assert found.reduce_scatter.item() == pytest.approx(whole * ADAPTED / 40e6)
 
