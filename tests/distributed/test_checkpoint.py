@@ -52,25 +52,25 @@ TIED = pytest.param("tied", marks=pytest.mark.parity_full)
 def test_training_continues_over_three_layouts(
     four_ranks: RankGroup, two_ranks: RankGroup, tmp_path: Path, kind: str
 ) -> None:
-    """Two steps each: ZeRO-3 on four ranks, TP2 x PP2 on four, DP2 on two."""
+    """One step, one, and two: ZeRO-3 on four ranks, TP2 x PP2 on four, DP2 on two."""
     first, second = str(tmp_path / "first"), str(tmp_path / "second")
     runs = [
-        four_ranks.run("resume", strategy=ZERO3, kind=kind, first_step=0, step_count=2, save=first),
+        four_ranks.run("resume", strategy=ZERO3, kind=kind, first_step=0, step_count=1, save=first),
         four_ranks.run(
             "resume",
             strategy=TENSOR_PIPELINE,
             kind=kind,
-            first_step=2,
-            step_count=2,
+            first_step=1,
+            step_count=1,
             load=first,
             save=second,
         ),
         two_ranks.run(
-            "resume", strategy=REPLICATED, kind=kind, first_step=4, step_count=2, load=second
+            "resume", strategy=REPLICATED, kind=kind, first_step=2, step_count=2, load=second
         ),
     ]
     losses = [loss for run in runs for loss in run["losses"]]
-    assert losses == pytest.approx(runs[0]["reference_losses"], rel=runs[0]["loss_bar"])
+    assert losses == pytest.approx(runs[0]["reference_losses"][:4], rel=runs[0]["loss_bar"])
 
 
 @pytest.mark.parity_full
@@ -93,7 +93,7 @@ def test_training_continues_between_layouts_with_data_ranks(
 def test_training_continues_where_ranks_hold_several_stages(
     four_ranks: RankGroup, tmp_path: Path, kind: str
 ) -> None:
-    """Two steps each: interleaved PP2 x ZeRO-2, ZeRO-3, TP2 x PP2 there and back.
+    """One step, one, and two: interleaved PP2 x ZeRO-2, ZeRO-3, TP2 x PP2 there and back.
 
     Tied, the first rank of the last layout holds both copies of one weight.
     """
@@ -101,14 +101,14 @@ def test_training_continues_where_ranks_hold_several_stages(
     places: list[dict[str, Any]] = [
         {"strategy": INTERLEAVED, "save": paths[0]},
         {"strategy": ZERO3, "load": paths[0], "save": paths[1]},
-        {"strategy": TENSOR_V, "load": paths[1]},
+        {"strategy": TENSOR_V, "load": paths[1], "step_count": 2},
     ]
     runs = [
-        four_ranks.run("resume", kind=kind, first_step=2 * index, step_count=2, **place)
+        four_ranks.run("resume", kind=kind, first_step=index, **{"step_count": 1, **place})
         for index, place in enumerate(places)
     ]
     losses = [loss for run in runs for loss in run["losses"]]
-    assert losses == pytest.approx(runs[0]["reference_losses"], rel=runs[0]["loss_bar"])
+    assert losses == pytest.approx(runs[0]["reference_losses"][:4], rel=runs[0]["loss_bar"])
 
 
 # Layouts with the micro-batch size of each, so that runs in 16 bits round alike.

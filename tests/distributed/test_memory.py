@@ -117,7 +117,8 @@ def test_a_single_micro_batch(two_ranks: RankGroup, checkpointing: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("sequence_parallel", "checkpointing"), cells(always={False: ["none"], True: CHECKPOINTING})
+    ("sequence_parallel", "checkpointing"),
+    cells(always={False: ["none"], True: ["selective", "full"]}),
 )
 def test_tensor_parallel(two_ranks: RankGroup, sequence_parallel: bool, checkpointing: str) -> None:
     strategy = {
@@ -175,10 +176,14 @@ def test_pipeline_under_fsdp(four_ranks: RankGroup, zero_stage: int, checkpointi
     assert_predicted(four_ranks, strategy, batch=16, tolerance=UNMADE_BUFFERS_TOLERANCE)
 
 
-@pytest.mark.parametrize("checkpointing", CHECKPOINTING)
-def test_pipeline_with_tensor_parallel(four_ranks: RankGroup, checkpointing: str) -> None:
+@pytest.mark.parametrize(
+    ("pipeline_parallel_degree", "checkpointing"), cells(always={2: ["selective", "full"]})
+)
+def test_pipeline_with_tensor_parallel(
+    four_ranks: RankGroup, pipeline_parallel_degree: int, checkpointing: str
+) -> None:
     strategy = {
-        "pipeline_parallel_degree": 2,
+        "pipeline_parallel_degree": pipeline_parallel_degree,
         "tensor_parallel_degree": 2,
         "sequence_parallel": True,
         "micro_batch_size": 2,

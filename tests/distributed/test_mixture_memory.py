@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 from tests.distributed.group import RankGroup
-from tests.distributed.parity import CHECKPOINTING, cells
+from tests.distributed.parity import cells
 from tests.distributed.plans import wide_plan
 from tests.distributed.test_memory import predicted_live_bytes
 
@@ -58,13 +58,17 @@ def test_data_parallel(two_ranks: RankGroup, zero_stage: int, checkpointing: str
     )
 
 
-@pytest.mark.parametrize("checkpointing", CHECKPOINTING)
-def test_expert_parallel(two_ranks: RankGroup, checkpointing: str) -> None:
+@pytest.mark.parametrize(
+    ("expert_parallel_degree", "checkpointing"), cells(always={2: ["none", "full"]})
+)
+def test_expert_parallel(
+    two_ranks: RankGroup, expert_parallel_degree: int, checkpointing: str
+) -> None:
     assert_predicted(
         two_ranks,
         UNEVEN_TOLERANCE,
         data_parallel_degree=2,
-        expert_parallel_degree=2,
+        expert_parallel_degree=expert_parallel_degree,
         zero_stage=1,
         micro_batch_size=2,
         activation_checkpointing=checkpointing,
@@ -86,12 +90,14 @@ def test_tensor_parallel(two_ranks: RankGroup, sequence_parallel: bool, checkpoi
     )
 
 
-@pytest.mark.parametrize("checkpointing", CHECKPOINTING)
-def test_pipeline(two_ranks: RankGroup, checkpointing: str) -> None:
+@pytest.mark.parametrize(
+    ("pipeline_parallel_degree", "checkpointing"), cells(always={2: ["selective", "full"]})
+)
+def test_pipeline(two_ranks: RankGroup, pipeline_parallel_degree: int, checkpointing: str) -> None:
     assert_predicted(
         two_ranks,
         tolerance_of(checkpointing),
-        pipeline_parallel_degree=2,
+        pipeline_parallel_degree=pipeline_parallel_degree,
         pipeline_schedule="1f1b",
         micro_batch_size=2,
         activation_checkpointing=checkpointing,
