@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -76,6 +77,11 @@ class Watch:
         if kind in {"error", "warning"} and not refused:
             self.complaints.append(f"{kind}: {text}")
 
+    def check(self) -> None:
+        """Fail if another host was asked for anything, or a console complained."""
+        assert self.foreign == []
+        assert self.complaints == []
+
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
@@ -125,13 +131,19 @@ def watch() -> Iterator[Watch]:
     """Nothing may be asked of another host, and no console may complain."""
     watch = Watch()
     yield watch
-    assert watch.foreign == []
-    assert watch.complaints == []
+    watch.check()
 
 
 @pytest.fixture
 def make_page(browser: Browser, service: Service, watch: Watch) -> Iterator[Callable[..., Page]]:
     """Open pages in contexts of their own: `javascript`, `color_scheme`, `viewport`."""
+    with contexts_of(browser, service, watch) as make:
+        yield make
+
+
+@contextmanager
+def contexts_of(browser: Browser, service: Service, watch: Watch) -> Iterator[Callable[..., Page]]:
+    """Open pages in contexts of their own, all of which end with the block."""
     contexts: list[BrowserContext] = []
 
     def make(*, javascript: bool = True, **options: object) -> Page:
@@ -146,9 +158,11 @@ def make_page(browser: Browser, service: Service, watch: Watch) -> Iterator[Call
         page.on("pageerror", lambda error: watch.complaints.append(str(error)))
         return page
 
-    yield make
-    for context in contexts:
-        context.close()
+    try:
+        yield make
+    finally:
+        for context in contexts:
+            context.close()
 
 
 @pytest.fixture

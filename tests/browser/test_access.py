@@ -6,6 +6,7 @@ import re
 import pytest
 from playwright.sync_api import Page, expect
 
+from tests.browser.conftest import Watch, contexts_of
 from tests.browser.pages import PAGES
 from tests.browser.serve import GATED_BATCH
 from tests.browser.test_stories import CONFIG, fill_form, submit
@@ -118,25 +119,32 @@ def test_charts_change_with_the_colour_scheme(make_page):
     expect(bar).to_have_css("fill", "rgb(82, 118, 223)")
 
 
-@pytest.mark.parametrize("path", PAGES)
-def test_narrow_page_does_not_scroll_sideways(make_page, path):
-    page = make_page(viewport={"width": 400, "height": 800})
-    page.goto(path)
-    page.wait_for_load_state("networkidle")
-    assert page.evaluate("() => document.documentElement.scrollWidth") <= 400
+@pytest.fixture(scope="module", params=PAGES)
+def narrow(request, browser, service):
+    """A page of each kind on a narrow screen, loaded once for all that only look at it."""
+    watch = Watch()
+    with contexts_of(browser, service, watch) as make:
+        page = make(viewport={"width": 400, "height": 800})
+        page.goto(request.param)
+        page.wait_for_load_state("networkidle")
+        yield page
+    watch.check()
 
 
-@pytest.mark.parametrize("path", PAGES)
-def test_page_has_one_heading_a_language_and_a_title(page, path):
-    page.goto(path)
-    expect(page.get_by_role("heading", level=1)).to_have_count(1)
-    expect(page).to_have_title(re.compile(r".+ · Meshwright"))
-    assert page.evaluate("() => document.documentElement.lang") == "en"
+def test_narrow_page_does_not_scroll_sideways(narrow):
+    assert narrow.evaluate("() => document.documentElement.scrollWidth") <= 400
 
 
-@pytest.mark.parametrize("path", PAGES)
-def test_every_control_has_a_name(page, path):
-    page.goto(path)
+def test_page_has_one_heading_a_language_and_a_title(narrow):
+    expect(narrow.get_by_role("heading", level=1)).to_have_count(1)
+    expect(narrow).to_have_title(re.compile(r".+ · Meshwright"))
+    assert narrow.evaluate("() => document.documentElement.lang") == "en"
+
+
+def test_every_control_has_a_name(narrow):
+    """On a wide screen, where none is folded away."""
+    page = narrow
+    page.set_viewport_size({"width": 1280, "height": 720})
     for role in ("link", "button", "checkbox", "radio", "textbox", "combobox"):
         for control in page.get_by_role(role).all():
             expect(control).to_have_accessible_name(re.compile(r"\S"))

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from planner.importers.huggingface import model_types
 from planner.importers.models import model_from_fields, model_names, read_model
 from planner.workload.model import model_workload
+from tests.draws import of_drawn
 from tests.golden.transformers_models import reference_config, reference_parameter_count
 
 SHAPES = Path(__file__).parents[2] / "profiles" / "models"
@@ -364,7 +365,9 @@ def varied(model_type: str) -> st.SearchStrategy[dict[str, Any]]:
 
 @pytest.mark.parametrize("model_type", DECODERS)
 def test_any_configuration_has_the_parameters_of_the_reference_class(model_type):
-    @settings(max_examples=8, deadline=None, suppress_health_check=list(HealthCheck))
+    @settings(
+        max_examples=of_drawn(8, one_of=2), deadline=None, suppress_health_check=list(HealthCheck)
+    )
     @given(fields=varied(model_type))
     def check(fields):
         assert parameter_count(fields) == reference_parameter_count(fields)
