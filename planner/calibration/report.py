@@ -62,6 +62,7 @@ def calibration_report(
     return CalibrationReport(
         run_count=sorting.run_count,
         left_out=dict(sorted(sorting.left_out.items())),
+        read_as=dict(sorted(sorting.read_as.items())),
         verdicts=tuple(verdicts),
         profile=profile,
     )

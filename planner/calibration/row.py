@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
-from collections.abc import Iterable
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from statistics import pstdev
 
 from planner.hardware import device_profile
 from planner.schema.job import Stack
@@ -35,6 +37,11 @@ class Row:
         return self.case.run.family_name
 
     @property
+    def program(self) -> str:
+        """Return the name of the program that ran, as the row has it."""
+        return self.case.run.framework or "not stated"
+
+    @property
     def model(self) -> str:
         """Return the model's name."""
         return self.case.graph.name
@@ -42,9 +49,13 @@ class Row:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sorting:
-    """The rows of each pair, and how many runs were left out for which reason."""
+    """The rows of each pair, and how many runs were left out for which reason.
+
+    `read_as` says as of which stack runs of programs were read whose own is not known.
+    """
 
     rows: dict[Pair, list[Row]] = field(default_factory=dict)
+    read_as: dict[str, Stack] = field(default_factory=dict)
     left_out: Counter[str] = field(default_factory=Counter)
 
     @property
@@ -64,15 +75,50 @@ def sorted_rows(
     if device is not None:
         device_profile(device)
     found = Sorting()
-    for run in runs:
-        answer = _row(run)
+    answers = [_row(run) for run in runs]
+    for program, rows in _by_unknown_program(answers).items():
+        found.read_as[program] = stack or _likest_stack(rows)
+    for answer in answers:
+        wanted = answer
         if isinstance(answer, Row):
-            answer = _wanted(answer, device=device, stack=stack)
-        if isinstance(answer, Row):
-            found.rows.setdefault(answer.pair, []).append(answer)
+            wanted = _wanted(_read_as(answer, found.read_as), device=device, stack=stack)
+        if isinstance(wanted, Row):
+            found.rows.setdefault(wanted.pair, []).append(wanted)
         else:
-            found.left_out[answer] += 1
+            found.left_out[wanted] += 1
     return found
+
+
+def _by_unknown_program(answers: Iterable[Row | str]) -> dict[str, list[Row]]:
+    """Return the rows whose stack is not known, by the program that they name."""
+    programs: dict[str, list[Row]] = {}
+    for answer in answers:
+        if isinstance(answer, Row) and answer.case.others:
+            programs.setdefault(answer.program, []).append(answer)
+    return programs
+
+
+def _likest_stack(rows: Sequence[Row]) -> Stack:
+    """Return the stack whose predictions differ least from the rows' steps, up to a factor.
+
+    How far off they are together is what a calibration finds; that they scatter is not.
+    """
+    errors: dict[Stack, list[float]] = {}
+    for row in rows:
+        for case in (row.case, *row.case.others):
+            step = case.price().step_seconds.p50
+            errors.setdefault(case.job.stack, []).append(math.log(row.measured_seconds / step))
+    most = max(map(len, errors.values()))
+    whole = {stack: own for stack, own in errors.items() if len(own) == most}
+    return min(whole, key=lambda stack: pstdev(whole[stack]))
+
+
+def _read_as(row: Row, read_as: Mapping[str, Stack]) -> Row:
+    """Return the row as of the stack that its program was found to be most like."""
+    stack = read_as.get(row.program) if row.case.others else None
+    cases = (row.case, *row.case.others)
+    own = next((case for case in cases if case.job.stack is stack), row.case)
+    return replace(row, case=replace(own, others=()))
 
 
 def _row(run: MeasuredRun) -> Row | str:
@@ -83,8 +129,6 @@ def _row(run: MeasuredRun) -> Row | str:
         case = case_of(run)
     except Unpriced as why:
         return f"unpriced: {why.reason.name.lower()}"
-    if case.others:
-        return "stack not known"
     seconds = measured_seconds(case)
     if isinstance(seconds, SetAside):
         return f"step: {seconds.name.lower()}"

@@ -98,10 +98,12 @@ class PairVerdict(Part):
 class CalibrationReport(Document):
     """The answer of a calibration; `profile` is `null` where no pair was accepted.
 
-    `run_count` = the runs of all pairs + the sum over `left_out`, which is by reason.
+    `run_count` = the runs of all pairs + the sum over `left_out`, which is by reason. `read_as` are
+    programs that are not known by their names, and the stack as of which their runs were read.
     """
 
     run_count: Count
     left_out: dict[str, PositiveCount]
+    read_as: dict[str, Stack] = Field(default_factory=dict)
     verdicts: tuple[PairVerdict, ...]
     profile: CalibrationProfile | None = None

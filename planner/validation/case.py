@@ -65,7 +65,7 @@ def case_of(run: MeasuredRun, calibration: CalibrationProfile | None = None) -> 
     of_program: list[Assumption] = []
     program = program_of(run, of_program)
     cases, why = [], None
-    for stack in stacks_of(program, run):
+    for stack in _calibrated_first(stacks_of(program, run), calibration):
         try:
             cases.append(_read_as(stack, run, program, calibration))
         except Unpriced as error:
@@ -74,6 +74,14 @@ def case_of(run: MeasuredRun, calibration: CalibrationProfile | None = None) -> 
         raise why or Unpriced(Unpriceable.LAYOUT, "stack")
     assumed = (*of_program, *cases[0].assumptions)
     return replace(cases[0], others=tuple(cases[1:]), assumptions=assumed)
+
+
+def _calibrated_first(
+    stacks: tuple[Stack, ...], calibration: CalibrationProfile | None
+) -> tuple[Stack, ...]:
+    """Return those of several possible stacks that were calibrated, all where none was."""
+    known = set() if calibration is None else {pair.stack for pair in calibration.pairs}
+    return tuple(stack for stack in stacks if stack in known) or stacks
 
 
 def _read_as(
