@@ -178,11 +178,23 @@ def read_trainer(fields: Mapping[str, Any], setting: Setting) -> TrainingConfig:
             "stack": "torch",
             "precision": "bf16" if own.flag("bf16", False) else fp16,
             "global_batch_size": micro * steps * data,
+            **_kernels(own),
             **optimizer_of(own, reading.assumptions),
         },
         assumptions=tuple(reading.assumptions),
         names=_TRAINER_NAMES,
     )
+
+
+def _kernels(own: Fields) -> dict[str, bool]:
+    """Return what the arguments say of kernels: Liger's fuse norms, and the loss with the head.
+
+    Source: transformers `training_args.py` (`use_liger_kernel`, `torch_compile`); Liger-Kernel
+    `transformers/monkey_patch.py`.
+    """
+    liger = own.flag("use_liger_kernel", False)
+    fused = {"fused_elementwise": True} if liger or own.flag("torch_compile", False) else {}
+    return {**fused, "fused_linear_loss": True} if liger else fused
 
 
 def _replicas(ranks: int, *, full: bool) -> Strategy:

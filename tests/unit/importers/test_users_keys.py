@@ -142,6 +142,20 @@ def elsewhere():
 """
 
 
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        ({}, {}),
+        ({"torch_compile": True}, {"fused_elementwise": True}),
+        ({"use_liger_kernel": True}, {"fused_elementwise": True, "fused_linear_loss": True}),
+    ],
+)
+def test_a_trainers_kernels_reach_the_job(arguments, expected):
+    job = read(json.dumps({**TRAINER, **arguments}), ".json").job
+    flags = ("fused_elementwise", "fused_linear_loss")
+    assert {name: job[name] for name in flags if name in job} == expected
+
+
 def trainer(**more):
     """What `TrainingArguments` with these keywords say."""
     return read(json.dumps({**TRAINER, **more}), ".json")
