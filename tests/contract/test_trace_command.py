@@ -6,12 +6,14 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 pytest.importorskip("torch", reason="no package torch")
 
+from executor import trace_command
 from planner.schema.model import ModelGraph
 
 ROOT = Path(__file__).parents[2]
@@ -49,6 +51,15 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
+@pytest.fixture
+def _in_the_folder(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """The process of the tests there, which forgets the user's module."""
+    monkeypatch.chdir(folder)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    yield
+    sys.modules.pop("net", None)
+
+
 def _meshwright(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, "-m", "planner.cli", *words],
@@ -78,16 +89,31 @@ def test_a_traced_file_can_be_planned(folder: Path) -> None:
     [
         ("net.py:absent", "has no function absent"),
         ("net.py:numberless", "returned int"),
-        ("net.py:raising", "raised RuntimeError: no such data"),
         ("none.py:traceable", "no such file"),
         ("no.such.module:traceable", "cannot be imported"),
         ("net.py", "names no function"),
     ],
 )
-def test_what_cannot_be_traced_is_one_line(folder: Path, reference: str, said: str) -> None:
-    done = _meshwright(folder, "trace", reference, "--json")
+@pytest.mark.usefixtures("_in_the_folder")
+def test_what_cannot_be_traced_is_one_line(
+    capsys: pytest.CaptureFixture[str], reference: str, said: str
+) -> None:
+    """In this process, what `meshwright trace` becomes."""
+    status = trace_command.main([reference, "--json"])
+    printed = capsys.readouterr()
+    assert status == 1
+    assert_is_one_line(printed.out, printed.err, said)
+
+
+def test_a_function_that_raises_is_one_line_of_meshwright_trace(folder: Path) -> None:
+    done = _meshwright(folder, "trace", "net.py:raising", "--json")
     assert done.returncode == 1
-    assert said in done.stderr
-    assert "Traceback" not in done.stderr
-    assert len(done.stderr.splitlines()) == 1
-    assert json.loads(done.stdout)["error"]["kind"] == "LaunchError"
+    assert_is_one_line(done.stdout, done.stderr, "raised RuntimeError: no such data")
+
+
+def assert_is_one_line(out: str, err: str, said: str) -> None:
+    """Errors are one line for people, and a document for programs."""
+    assert said in err
+    assert "Traceback" not in err
+    assert len(err.splitlines()) == 1
+    assert json.loads(out)["error"]["kind"] == "LaunchError"
