@@ -168,3 +168,12 @@ def test_a_message_takes_no_less_over_an_outer_level(profile: DeviceProfile) -> 
         for distance in (1, outermost)
     )
     assert near <= far
+
+
+@pytest.mark.parametrize(
+    ("name", "measured"),
+    [("rtx-pro-6000-96gb", 77.0), ("rtx-4090-24gb", 54.0), ("rtx-3090-24gb", 25.0)],
+)
+def test_cards_run_fp32_without_tensor_cores(name: str, measured: float) -> None:
+    """As torch does unless it is asked for TF32; a third to a fifth of 16 bits."""
+    assert achieved(device_profile(name), Precision.FP32) == pytest.approx(measured, rel=0.02)
