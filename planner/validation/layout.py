@@ -351,6 +351,8 @@ def _resolved(run: MeasuredRun, fields: dict[str, Any], graph: ModelGraph, batch
         whole = Strategy.model_validate(fields).resolved(
             block_count=graph.block_count, global_batch_size=batch
         )
+        if fields["virtual_pipeline_degree"] < (run.vpp or 1):
+            whole = whole.model_copy(update={"stages": _longest_late(whole.stages or ())})
         if Offload.ACTIVATIONS not in offload:
             return whole
         return whole.model_copy(update=_activations_offloaded(run, whole, graph.block_count))
@@ -359,6 +361,27 @@ def _resolved(run: MeasuredRun, fields: dict[str, Any], graph: ModelGraph, batch
         raise Unpriced(Unpriceable.LAYOUT, first["msg"]) from None
     except ValueError as error:
         raise Unpriced(Unpriceable.STAGES, str(error)) from None
+
+
+def _longest_late(stages: tuple[Stage, ...]) -> tuple[Stage, ...]:
+    """Return the virtual stages with what is left over before the last of them.
+
+    Where ranks have one virtual stage more, the first is the embedding alone and the last the loss:
+    of p v - 2 layers the ranks between have v, and both ends one less. With v - 1 virtual stages
+    those between have two layers in their last, which so many micro-batches hold as would hold
+    the first two of one layer each.
+    Source: Megatron-LM `--account-for-embedding-in-pipeline-split` and `-loss-`.
+    """
+    counts = [stage.layers[0].block_count for stage in stages]
+    least = min(counts)
+    longer = sum(counts) - least * len(counts)
+    counts = [least] * (len(counts) - 1 - longer) + [least + 1] * longer + [least]
+    laid, first = [], 0
+    for stage, count in zip(stages, counts, strict=True):
+        update = {"first_block": first, "block_count": count}
+        laid.append(Stage(stage=stage.stage, layers=(stage.layers[0].model_copy(update=update),)))
+        first += count
+    return tuple(laid)
 
 
 def _offload(run: MeasuredRun) -> tuple[Offload, ...]:

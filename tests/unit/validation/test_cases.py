@@ -249,6 +249,17 @@ def test_virtual_stages_without_a_block_are_left_out() -> None:
     assert Assumption.FEWER_VIRTUAL_STAGES in case.assumptions
 
 
+def test_ends_of_the_chain_have_a_layer_less_where_embedding_and_loss_count_as_one() -> None:
+    """94 layers and both ends on 8 ranks of 12 virtual stages; the last of 11 has two between."""
+    stages = the_case(KORTHIKANTI, layers=94, vpp=12).strategy.stages
+    assert stages is not None
+    counts = [stage.layers[0].block_count for stage in stages]
+    assert counts == [1] * 81 + [2] * 6 + [1]
+    assert [stage.layers[0].first_block for stage in stages[-2:]] == [91, 93]
+    of_ranks = [sum(counts[rank::8]) for rank in range(8)]
+    assert of_ranks == [11, 12, 12, 12, 12, 12, 12, 11]
+
+
 def test_selective_recomputation_of_megatron_is_none_of_ours_where_attention_is_fused() -> None:
     """It recomputes the attention core, as flash attention always does."""
     stated = {"recompute": "selective", "recompute_detail": "core attention only"}
