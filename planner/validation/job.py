@@ -41,6 +41,7 @@ _OPTIMIZERS = (
     ("sgd", Optimizer.SGD),
 )
 
+_FIRST_QWEN = re.compile(r"qwen-\d")
 _GENERATIONS = {"flash1": 1, "flash2": 2, "flash3": 3}
 _BLOCKING = re.compile(r"\bCUDA_LAUNCH_BLOCKING=1\b(?P<nodes> on multi-node runs)?")
 _FIXED_EXPERT_TOKENS = re.compile(
@@ -78,7 +79,7 @@ def job_of(run: MeasuredRun, program: Program, stack: Stack) -> tuple[Job, tuple
         fused_attention=_fused_attention(run, program, assumptions),
         fused_loss=_fused_loss(run, program) if loss is None else loss == "in_place",
         fused_linear_loss=loss == "linear",
-        shifted_logits=loss == "shifted",
+        shifted_logits=_shifted_logits(run, program),
         vocabulary_parallel_loss=run.vocab_parallel_loss,
         stage_buffers=program.stage_buffers,
         fused_elementwise=_fused_elementwise(run, program),
@@ -162,6 +163,20 @@ def _fused_loss(run: MeasuredRun, program: Program) -> bool:
         return program.fused_loss
     year = re.search(r"\b20\d\d\b", run.framework or "")
     return year is None or year[0] >= since
+
+
+def _shifted_logits(run: MeasuredRun, program: Program) -> bool:
+    """Return whether the loss reads a shifted copy of the logits in 32 bits.
+
+    transformers' causal models do. Qwen's first generation comes with code of its own, which leaves
+    them in 16 bits, unless the program works out accuracies and losses of its own on them.
+    Source: Qwen/Qwen-7B `modeling_qwen.py` (`lm_logits`); ms-swift `trainers/mixin.py`.
+    """
+    if run.loss_kernel is not None:
+        return run.loss_kernel == "shifted"
+    masked = (run.attention_kind or "").lower().endswith("bidirectional")
+    narrow = _FIRST_QWEN.match((run.model or "").lower()) and not program.reads_logits
+    return program.shifted_logits and not (masked or narrow)
 
 
 def _gradients_in_16_bits(run: MeasuredRun, program: Program) -> bool:

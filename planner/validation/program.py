@@ -35,6 +35,8 @@ class Program:
     overlapped_gradients: bool | None = None
     parameter_broadcasts: bool = False
     regathered_rows: bool = False
+    shifted_logits: bool = False
+    reads_logits: bool = False
     drops_out: bool = False
     single_precision: bool = False
     launches: bool = True
@@ -62,7 +64,14 @@ _PROGRAMS = (
     # litgpt `utils.py` (`chunked_cross_entropy`)
     _named(r"lit-?gpt", Stack.TORCH, fused_loss=True),
     # transformers' Trainer and what is built on it
-    _named(rf"^(?!.*megatron).*({_TRAINERS})", Stack.TORCH, configured=True),
+    _named(
+        r"^(?!.*megatron).*swift",
+        Stack.TORCH,
+        configured=True,
+        shifted_logits=True,
+        reads_logits=True,
+    ),
+    _named(rf"^(?!.*megatron).*({_TRAINERS})", Stack.TORCH, configured=True, shifted_logits=True),
     _named("deepspeed", Stack.DEEPSPEED, drops_out=True),
     # Megatron-Bridge `scripts/performance/configs`, NeMo `llm/recipes` (`grad_reduce_in_fp32 =
     # False`); Megatron-LM's own default is 32 bits.
@@ -92,7 +101,7 @@ _PROGRAMS = (
     # 16-bit parameters, and fp32 masters in the optimizer
     _named("colossal|bmtrain", Stack.DEEPSPEED),
     # AnswerDotAI/fsdp_qlora `train.py` (`--precision bf16`)
-    _named("fsdp_qlora", Stack.TORCH, narrow_states=True),
+    _named("fsdp_qlora", Stack.TORCH, narrow_states=True, shifted_logits=True),
     _named(r"fsdp|\bddp\b|torchao|accelerate|lightning|meshwright", Stack.TORCH),
     # XLA compiles a step to one executable: nothing is launched from Python.
     _named(
