@@ -52,8 +52,6 @@ _STEPS_IN_BACKWARD = re.compile(
     r"optimizer_in_bwd|fuse_optimizer_in_backward|\bada?lomo\b|layerwise"
 )
 _NARROW_STATES = re.compile(r"pure[ _]bf16|\bbf16 (params|states)")
-_LOADS_IN_16_BITS = re.compile(r"(?<!megatron-)swift|axolotl")
-_SINCE_TORCH_2 = re.compile(r"(?<!megatron-)swift|axolotl|factory|\btrl\b")
 _KEEPS_COPIES = re.compile(r"deepspeed|zero|fsdp|distributed_optimizer")
 _ADAPTED = frozenset({"lora", "qlora"})
 _OVERLAPPED_EXPERTS = re.compile(r"\bmoe_a2a_overlap=True\b")
@@ -93,9 +91,9 @@ def job_of(run: MeasuredRun, program: Program, stack: Stack) -> tuple[Job, tuple
         offloaded_gradients=True if run.offload_grads else None,
         paged_states="paged" in f"{run.optimizer or ''} {run.offload or ''}".lower(),
         steps_in_backward=_STEPS_IN_BACKWARD.search(_words(run)) is not None,
-        foreach_optimizer=_foreach_optimizer(run, stack),
-        overlapped_offload=True if "torchtune" in (run.framework or "").lower() else None,
-        ends_stay_gathered=_ends_stay_gathered(run),
+        foreach_optimizer=_foreach_optimizer(run, program, stack),
+        overlapped_offload=program.overlapped_offload,
+        ends_stay_gathered=_ends_stay_gathered(run, program),
         blocking_launches=_blocking_launches(run),
         states_in_16_bits=_states_in_16_bits(run, program),
         adapters=adapters_of(run, stack, assumptions),
@@ -209,34 +207,28 @@ def _states_in_16_bits(run: MeasuredRun, program: Program) -> bool:
     if "peft" in framework and run.task in _ADAPTED:
         return "deepspeed" not in (run.sharding or "").lower()
     copies = _KEEPS_COPIES.search(framework if run.sharding is None else run.sharding.lower())
-    return copies is None and _LOADS_IN_16_BITS.search(framework) is not None
+    return copies is None and program.loads_in_16_bits
 
 
-def _foreach_optimizer(run: MeasuredRun, stack: Stack) -> bool:
+def _foreach_optimizer(run: MeasuredRun, program: Program, stack: Stack) -> bool:
     """Return whether AdamW of torch updates all parameters at once, as by default since torch 2.
 
     Trainers' programs have it since they exist; transformers before 4.30 had an AdamW of its own.
     Source: transformers `training_args.py` (`optim`); torch `optim/adamw.py`.
     """
-    trains = _SINCE_TORCH_2.search((run.framework or "").lower()) is not None
     plain = re.fullmatch(r"adamw?(_torch)?", (run.optimizer or "adamw").lower()) is not None
-    return trains and plain and stack is Stack.TORCH
+    return program.foreach_optimizer and plain and stack is Stack.TORCH
 
 
-def _ends_stay_gathered(run: MeasuredRun) -> bool:
+def _ends_stay_gathered(run: MeasuredRun, program: Program) -> bool:
     """Return whether embedding and head belong to FSDP's root, which nothing shards again.
 
-    Programs that wrap each block have them there; torchtitan's and torchtune's ends are groups of
-    their own.
+    Programs that wrap each block have them there.
     Source: torch `distributed/fsdp/_runtime_utils.py` (`_should_free_in_backward`, `_post_forward`:
-    the root keeps what it has gathered after forward); torchtitan `parallelize.py`; torchtune
-    `training/_distributed.py` (`custom_sharded_layers`).
+    the root keeps what it has gathered after forward).
     """
-    own_groups = ("torchtitan", "torchao", "torchtune", "meshwright")
-    framework = (run.framework or "").lower()
-    return "fsdp" in f"{run.sharding} {framework}".lower() and not any(
-        name in framework for name in own_groups
-    )
+    shards = "fsdp" in f"{run.sharding} {run.framework}".lower()
+    return shards and not program.own_end_groups
 
 
 def _words(run: MeasuredRun) -> str:

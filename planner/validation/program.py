@@ -19,7 +19,8 @@ from planner.validation.reasons import Assumption
 class Program:
     """One program, found by words of its name. What is `None` is as its stack usually has it.
 
-    `configured` programs run under DeepSpeed where that is configured.
+    `configured` programs run under DeepSpeed where that is configured. `own_end_groups`: FSDP
+    shards embedding and head as groups of their own, and not with its root.
     """
 
     words: re.Pattern[str]
@@ -37,6 +38,10 @@ class Program:
     regathered_rows: bool = False
     shifted_logits: bool = False
     reads_logits: bool = False
+    loads_in_16_bits: bool = False
+    foreach_optimizer: bool = False
+    overlapped_offload: bool | None = None
+    own_end_groups: bool = False
     drops_out: bool = False
     single_precision: bool = False
     launches: bool = True
@@ -47,7 +52,17 @@ def _named(words: str, stack: Stack | None, /, **facts: object) -> Program:
     return Program(words=re.compile(words), stack=stack, **facts)  # type: ignore[arg-type]
 
 
-_TRAINERS = r"transformers|trainer|swift|axolotl|factory|unsloth|\btrl\b|\bpeft\b"
+def _trainer(words: str, /, **facts: object) -> Program:
+    """Return a program of transformers' Trainer, unless Megatron is what runs."""
+    return _named(
+        rf"^(?!.*megatron).*({words})",
+        Stack.TORCH,
+        configured=True,
+        shifted_logits=True,
+        **facts,
+    )
+
+
 # The first whose words stand in the framework's name is it.
 _PROGRAMS = (
     # Fuses attention where an option asks for it, and trains in fp32 where none says otherwise.
@@ -59,19 +74,25 @@ _PROGRAMS = (
         single_precision=True,
     ),
     _named("neox", Stack.DEEPSPEED, fused_attention=False),
-    # torchtune `recipes/configs` (`dtype: bf16`), `modules/loss/ce_chunked_output_loss.py`
-    _named("torchtune", Stack.TORCH, fused_loss=True, narrow_states=True),
+    # torchtune `recipes/configs` (`dtype: bf16`), `modules/loss/ce_chunked_output_loss.py`,
+    # `training/_activation_offloading.py` (streams), `training/_distributed.py`
+    # (`custom_sharded_layers`)
+    _named(
+        "torchtune",
+        Stack.TORCH,
+        fused_loss=True,
+        narrow_states=True,
+        overlapped_offload=True,
+        own_end_groups=True,
+    ),
     # litgpt `utils.py` (`chunked_cross_entropy`)
     _named(r"lit-?gpt", Stack.TORCH, fused_loss=True),
-    # transformers' Trainer and what is built on it
-    _named(
-        r"^(?!.*megatron).*swift",
-        Stack.TORCH,
-        configured=True,
-        shifted_logits=True,
-        reads_logits=True,
-    ),
-    _named(rf"^(?!.*megatron).*({_TRAINERS})", Stack.TORCH, configured=True, shifted_logits=True),
+    # transformers' Trainer and what is built on it: ms-swift `llm/utils/argument.py` (`dtype`) and
+    # axolotl `utils/models.py` (`torch_dtype`) load models in 16 bits
+    _trainer(r"swift", loads_in_16_bits=True, foreach_optimizer=True, reads_logits=True),
+    _trainer(r"axolotl", loads_in_16_bits=True, foreach_optimizer=True),
+    _trainer(r"factory|\btrl\b", foreach_optimizer=True),
+    _trainer(r"transformers|trainer|unsloth|\bpeft\b"),
     _named("deepspeed", Stack.DEEPSPEED, drops_out=True),
     # Megatron-Bridge `scripts/performance/configs`, NeMo `llm/recipes` (`grad_reduce_in_fp32 =
     # False`); Megatron-LM's own default is 32 bits.
@@ -93,8 +114,8 @@ _PROGRAMS = (
     # of early 2023 on torch 1.13, before the second flash attention
     # (`scripts/train/benchmarking/README.md`).
     _named("foundry|composer", Stack.TORCH, fused_loss=True, flash_attention_generation=1),
-    # torchtitan `components/loss.py`, compiled with the model since 2025
-    _named("torchtitan", Stack.TORCH, compiled_loss_since="2025"),
+    # torchtitan `components/loss.py`, compiled with the model since 2025, and `parallelize.py`
+    _named("torchtitan", Stack.TORCH, compiled_loss_since="2025", own_end_groups=True),
     # InternEvo `configs/7B_sft.py` (`overlap_sync_grad`; `overlap_sync_param` is off),
     # `solver/optimizer/hybrid_zero_optim.py` (`broadcast_params`)
     _named("internevo", Stack.DEEPSPEED, overlapped_gradients=True, parameter_broadcasts=True),
@@ -102,7 +123,8 @@ _PROGRAMS = (
     _named("colossal|bmtrain", Stack.DEEPSPEED),
     # AnswerDotAI/fsdp_qlora `train.py` (`--precision bf16`)
     _named("fsdp_qlora", Stack.TORCH, narrow_states=True, shifted_logits=True),
-    _named(r"fsdp|\bddp\b|torchao|accelerate|lightning|meshwright", Stack.TORCH),
+    _named("torchao|meshwright", Stack.TORCH, own_end_groups=True),
+    _named(r"fsdp|\bddp\b|accelerate|lightning", Stack.TORCH),
     # XLA compiles a step to one executable: nothing is launched from Python.
     _named(
         r"\bjax\b|maxtext|pax\b|paxml|\bxla\b",
