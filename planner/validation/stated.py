@@ -22,6 +22,9 @@ _VARIABLES: dict[str, tuple[tuple[re.Pattern[str], str], ...]] = {
         (re.compile(r"\bflash_?attention_?(v?2)\b", re.IGNORECASE), "flash2"),
         (re.compile(r"\bflash_?attention_?(v?3)\b", re.IGNORECASE), "flash3"),
     ),
+    "dispatcher": (
+        (re.compile(r"\bmoe_flex_dispatcher_backend=['\"]?(deepep|hybridep)\b"), "flex"),
+    ),
     "cuda_graphs": (
         (re.compile(r"\bcuda_graph_impl=(full_iteration|local)\b"), "full"),
         (re.compile(r"\b(MCORE|LAYER|FULL)_CUDA_GRAPH=(1|True)\b"), "full"),
