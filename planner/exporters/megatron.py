@@ -47,7 +47,7 @@ def megatron_arguments(draft: Draft) -> list[list[str]]:
     )
     return [
         *_degrees(strategy),
-        *(_experts(strategy) if has_experts else ()),
+        *(_experts(draft) if has_experts else ()),
         *_batch(draft),
         *(_sharding(strategy) if draft.shares_states else ()),
         *_recomputing(strategy),
@@ -111,12 +111,22 @@ def _degrees(strategy: Strategy) -> list[list[str]]:
     return words
 
 
-def _experts(strategy: Strategy) -> list[list[str]]:
+def _experts(draft: Draft) -> list[list[str]]:
+    strategy = draft.strategy
     split = strategy.expert_tensor_parallel_degree or strategy.tensor_parallel_degree
-    return [
+    words = [
         ["--expert-model-parallel-size", str(strategy.expert_parallel_degree)],
         ["--expert-tensor-parallel-size", str(split)],
+        ["--moe-token-dispatcher-type", token_dispatcher(draft)],
     ]
+    if token_dispatcher(draft) == "flex":
+        words.append(["--moe-flex-dispatcher-backend", "deepep"])
+    return words
+
+
+def token_dispatcher(draft: Draft) -> str:
+    """Return Megatron's word for how tokens reach experts, as the job has it priced."""
+    return "flex" if draft.plan.job.resolved.deduplicated_dispatch else "alltoall"
 
 
 def _batch(draft: Draft) -> list[list[str]]:

@@ -9,7 +9,12 @@ from __future__ import annotations
 from planner.exporters.canonical import layer_groups
 from planner.exporters.draft import Draft, block_count, offloads, zero_stages
 from planner.exporters.export import Export, ExportedFile
-from planner.exporters.megatron import is_even, pipeline_layout, recomputed_first_blocks
+from planner.exporters.megatron import (
+    is_even,
+    pipeline_layout,
+    recomputed_first_blocks,
+    token_dispatcher,
+)
 from planner.exporters.megatron_settled import settled_for_megatron
 from planner.exporters.precision import with_the_recipes_precision
 from planner.schema.plan import Plan
@@ -52,6 +57,7 @@ def overrides(draft: Draft) -> dict[str, str]:
         ),
         "model.expert_model_parallel_size": str(strategy.expert_parallel_degree),
         "model.expert_tensor_parallel_size": str(split),
+        **_dispatcher(draft),
         "model.sequence_parallel": str(strategy.sequence_parallel).lower(),
         "model.seq_length": str(job.sequence_length),
         **_recomputing(strategy),
@@ -60,6 +66,15 @@ def overrides(draft: Draft) -> dict[str, str]:
         "train.global_batch_size": str(job.global_batch_size),
         **_sharding(strategy),
     }
+
+
+def _dispatcher(draft: Draft) -> dict[str, str]:
+    runs = draft.plan.model.resolved.runs
+    if all(run.block.feed_forward.kind != "mixture" for run in runs):
+        return {}
+    word = token_dispatcher(draft)
+    backend = {"model.moe_flex_dispatcher_backend": "deepep"} if word == "flex" else {}
+    return {"model.moe_token_dispatcher_type": word, **backend}
 
 
 def _stages(strategy: Strategy) -> dict[str, str]:

@@ -35,6 +35,7 @@ _WORDS = {
     "--pipeline-model-parallel-layout": None,
     "--cp-comm-type": ("p2p", "a2a", "allgather", "a2a+p2p"),
     "--recompute-granularity": ("full", "selective"),
+    "--moe-token-dispatcher-type": ("allgather", "alltoall", "flex"),
     "--recompute-method": ("uniform", "block"),
     "--data-parallel-sharding-strategy": (
         "no_shard",

@@ -123,7 +123,7 @@ class _Reading:
         return TrainingConfig(
             format=format_name,
             strategy=strategy,
-            job=self._job(micro * data),
+            job=self._job(micro * data, assumptions),
             assumptions=tuple(assumptions),
             names=NAMES,
         )
@@ -221,7 +221,7 @@ class _Reading:
         )
         return none, 0
 
-    def _job(self, least_batch: int) -> dict[str, object]:
+    def _job(self, least_batch: int, assumptions: list[str]) -> dict[str, object]:
         given = self.given
         precision = "bf16" if given.has("--bf16") else "fp16" if given.has("--fp16") else "fp32"
         job: dict[str, object] = {
@@ -230,6 +230,11 @@ class _Reading:
             "precision": "fp8" if given.has("--fp8-format") else precision,
             "overlapped_gradients": given.has("--overlap-grad-reduce"),
         }
+        dispatcher = given.word("--moe-token-dispatcher-type")
+        if dispatcher == "allgather":
+            assumptions.append("--moe-token-dispatcher-type allgather is priced as alltoall")
+        if dispatcher is not None:
+            job["deduplicated_dispatch"] = dispatcher == "flex"
         length = given.optional("--seq-length")
         if length is not None:
             job["sequence_length"] = length

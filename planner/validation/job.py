@@ -100,7 +100,7 @@ def job_of(run: MeasuredRun, program: Program, stack: Stack) -> tuple[Job, tuple
         cuda_graphs=not program.launches if run.cuda_graphs is None else run.cuda_graphs == "full",
         attention_graphs=run.cuda_graphs == "attention",
         fixed_expert_tokens=_FIXED_EXPERT_TOKENS.search(run.notes or "") is not None,
-        deduplicated_dispatch=_deduplicated_dispatch(run, stack),
+        deduplicated_dispatch=None if run.dispatcher is None else run.dispatcher == "flex",
         overlapped_experts=_OVERLAPPED_EXPERTS.search(run.notes or "") is not None,
     )
     return job, tuple(assumptions)
@@ -208,18 +208,6 @@ def _states_in_16_bits(run: MeasuredRun, program: Program) -> bool:
         return "deepspeed" not in (run.sharding or "").lower()
     copies = _KEEPS_COPIES.search(framework if run.sharding is None else run.sharding.lower())
     return copies is None and program.loads_in_16_bits
-
-
-def _deduplicated_dispatch(run: MeasuredRun, stack: Stack) -> bool | None:
-    """Return whether a token crosses to a node once for all its experts there.
-
-    That is the flex dispatcher, an option of Megatron-Core; NeMo's mixtures take alltoall.
-    Source: Megatron-LM `transformer_config.py` (`moe_token_dispatcher_type`); NeMo
-    `llm/gpt/model/deepseek.py`.
-    """
-    if run.dispatcher is not None:
-        return run.dispatcher == "flex"
-    return False if run.moe_experts and stack is Stack.MEGATRON else None
 
 
 def _foreach_optimizer(run: MeasuredRun, program: Program, stack: Stack) -> bool:

@@ -90,6 +90,17 @@ def test_mixture_with_experts_of_their_own():
     found = text(plan_of(strategy, model="mixtral-8x7b"))
     assert "--expert-model-parallel-size 4" in found
     assert "--expert-tensor-parallel-size 1" in found
+    assert "--moe-token-dispatcher-type alltoall" in found
+
+
+def test_a_job_whose_tokens_cross_once_a_node_gets_the_flex_dispatcher():
+    plan = plan_of(
+        Strategy(expert_parallel_degree=8, data_parallel_shard_degree=8), model="mixtral-8x7b"
+    )
+    job = plan.job.resolved.model_copy(update={"deduplicated_dispatch": True})
+    flex = plan.model_copy(update={"job": plan.job.model_copy(update={"resolved": job})})
+    assert "--moe-token-dispatcher-type flex" in text(flex)
+    assert "--moe-flex-dispatcher-backend deepep" in text(flex)
 
 
 def test_different_zero_stages_become_the_least_that_shards_as_much():

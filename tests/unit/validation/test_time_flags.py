@@ -157,11 +157,6 @@ def test_a_framework_says_what_its_kernels_are(
         ({"dispatcher": "flex"}, "deduplicated_dispatch", True),
         ({"dispatcher": "alltoall"}, "deduplicated_dispatch", False),
         ({"notes": "moe_flex_dispatcher_backend=hybridep"}, "deduplicated_dispatch", True),
-        (
-            {"framework": "NeMo 24.09", "moe_experts": 8, "moe_top_k": 2},
-            "deduplicated_dispatch",
-            False,
-        ),
         ({"stack": "deepspeed"}, "stack", "deepspeed"),
         ({"notes": "a run with use_fused_rms_norm=False"}, "fused_elementwise", False),
         ({"notes": "flash_attention2 + RMS kernel"}, "fused_elementwise", True),
