@@ -151,8 +151,7 @@ class StackProfile(Part):
     `in_situ_efficiency` is the rate of kernels inside a step over that of the same kernels alone;
     `in_situ_by_device` what it is on devices where it differs.
     `splits_boundaries`: between pipeline stages each tensor-parallel rank sends its share alone,
-    and the receivers gather it. `sends_tokens_once_per_node`: a token crosses to a node once for
-    all its experts there.
+    and the receivers gather it.
     `recomputes_to_the_last_kept`: full checkpointing runs a block again up to the last thing that
     backward needs, and no further.
     `counted_host_ratio` is what launching a kernel takes in a mixture's layer whose experts take a
@@ -176,7 +175,6 @@ class StackProfile(Part):
     stack: Stack
     in_situ_efficiency: Share
     splits_boundaries: bool
-    sends_tokens_once_per_node: bool
     in_situ_by_device: dict[str, Share] = Field(default_factory=dict)
     recomputes_to_the_last_kept: bool
     elementwise_ratio: Positive

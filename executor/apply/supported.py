@@ -78,6 +78,13 @@ def _check_states(job: Job) -> None:
                 value=True,
                 remedy=f"plan with {field} false",
             )
+    if job.fused_linear_loss:
+        raise UnsupportedPlanError(
+            "the executor's head puts out whole logits, which the loss takes",
+            field="job.fused_linear_loss",
+            value=True,
+            remedy="plan with fused_linear_loss false",
+        )
     if job.adapters is not None:
         raise UnsupportedPlanError(
             "the executor trains all parameters of a model",

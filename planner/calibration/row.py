@@ -51,7 +51,7 @@ class Row:
 class Sorting:
     """The rows of each pair, and how many runs were left out for which reason.
 
-    `read_as` says as of which stack runs of programs were read whose own is not known.
+    `read_as` is the stack that runs of a program were priced under whose own is not known.
     """
 
     rows: dict[Pair, list[Row]] = field(default_factory=dict)
@@ -77,7 +77,7 @@ def sorted_rows(
     found = Sorting()
     answers = [_row(run) for run in runs]
     for program, rows in _by_unknown_program(answers).items():
-        found.read_as[program] = stack or _likest_stack(rows)
+        found.read_as[program] = stack or _closest_stack(rows)
     for answer in answers:
         wanted = answer
         if isinstance(answer, Row):
@@ -98,7 +98,7 @@ def _by_unknown_program(answers: Iterable[Row | str]) -> dict[str, list[Row]]:
     return programs
 
 
-def _likest_stack(rows: Sequence[Row]) -> Stack:
+def _closest_stack(rows: Sequence[Row]) -> Stack:
     """Return the stack whose predictions differ least from the rows' steps, up to a factor.
 
     How far off they are together is what a calibration finds; that they scatter is not.
@@ -114,7 +114,7 @@ def _likest_stack(rows: Sequence[Row]) -> Stack:
 
 
 def _read_as(row: Row, read_as: Mapping[str, Stack]) -> Row:
-    """Return the row as of the stack that its program was found to be most like."""
+    """Return the row under the stack that its program was found to be closest to."""
     stack = read_as.get(row.program) if row.case.others else None
     cases = (row.case, *row.case.others)
     own = next((case for case in cases if case.job.stack is stack), row.case)

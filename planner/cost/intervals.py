@@ -22,7 +22,8 @@ from __future__ import annotations
 
 import math
 
-from planner.hardware import ClusterHardware, device_names, device_profile, stack_profile
+from planner.hardware import ClusterHardware, device_profile, stack_profile
+from planner.hardware_profiles import DeviceProfile
 from planner.schema.job import Job, Precision, Stack
 from planner.schema.plan import Interval, IntervalCause
 from planner.workload.layer import ModelWorkload
@@ -71,20 +72,18 @@ def _widths(
         RUNS_DIFFER: LARGE_WIDTH * math.exp(exponent),
         "teams with the same hardware and software differ": P90_DEVIATIONS * SOURCE_DEVIATION,
     }
-    for device in sorted({kind.device for kind in hardware.kinds}):
-        if not _is_measured(device, job.stack):
-            cause = f"no published run of the stack {job.stack} on {device} was seen"
+    for kind in hardware.kinds:
+        if not _is_measured(kind.profile, job.stack):
+            cause = f"no published run of the stack {job.stack} on {kind.device} was seen"
             return {**widths, cause: P90_DEVIATIONS * UNMEASURED_DEVIATION}
     return widths
 
 
-def _is_measured(device: str, stack: Stack) -> bool:
+def _is_measured(device: DeviceProfile, stack: Stack) -> bool:
     """Return whether runs of the stack were seen on the device, or another of the same chip."""
     measured = stack_profile(stack).measured_sources
-    if device in measured or device not in device_names():
-        return device in measured
-    chip = device_profile(device).chip
-    return chip is not None and chip in {device_profile(name).chip for name in measured}
+    chips = {device_profile(name).chip for name in measured} - {None}
+    return device.device in measured or device.chip in chips
 
 
 def step_traits(workload: ModelWorkload, job: Job, *, host_ratio: float) -> tuple[float, ...]:

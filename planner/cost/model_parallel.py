@@ -215,7 +215,7 @@ def _expert_seconds(layer: LayerWorkload, setting: Setting) -> Floats:
     split = setting.sequence_parallel | setting.has_own_experts
     once = setting.groups.expert.all_to_all(
         np.where(split, whole / setting.tensor, whole),
-        copies=layer.experts_per_token if setting.sends_tokens_once_per_node else 1,
+        copies=layer.experts_per_token if setting.job.deduplicated_dispatch else 1,
     )
     gather = setting.groups.split_expert.all_gather(whole * setting.expert_tensor / setting.tensor)
     return 2.0 * once + 2.0 * gather + setting.groups.own_expert.all_gather(hidden)

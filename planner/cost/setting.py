@@ -184,7 +184,7 @@ class Setting:
     @property
     def logits_shares(self) -> Floats:
         """Return into how many parts tensor parallelism divides a micro-batch's logits."""
-        return np.ones_like(self.tensor) if self.gathers_logits else self.tensor
+        return self.tensor if self.job.vocabulary_parallel_loss else np.ones_like(self.tensor)
 
     @property
     def logits_bytes(self) -> Floats:
@@ -200,7 +200,9 @@ class Setting:
             return np.full_like(self.tensor, _SHIFTED_LOGITS_BYTES)
         at_the_peak = np.where(
             self.tensor > 1.0,
-            _WHOLE_LOGITS_BYTES if self.gathers_logits else keeps.split_logits_bytes_per_element,
+            keeps.split_logits_bytes_per_element
+            if self.job.vocabulary_parallel_loss
+            else _WHOLE_LOGITS_BYTES,
             keeps.logits_bytes_per_element,
         )
         return at_the_peak + self._held_logits_bytes
@@ -218,24 +220,14 @@ class Setting:
         return self.stack.activations.boundary_buffers if own is None else own
 
     @property
-    def sends_tokens_once_per_node(self) -> bool:
-        """Return whether a token crosses to a node once for all its experts there."""
-        own = self.job.deduplicated_dispatch
-        return self.stack.sends_tokens_once_per_node if own is None else own
-
-    @property
-    def gathers_logits(self) -> bool:
-        """Return whether tensor-parallel ranks hold whole logits, against the stack's custom."""
-        return self.job.vocabulary_parallel_loss is False
-
-    @property
     def waiting_logits_bytes(self) -> Floats:
         """Return the bytes per logit of micro-batches whose loss waits for its backward.
 
         GPipe keeps for all but the one at hand what backward reads, the log-softmax in 32 bits, or
         the gradient that a fused loss has written.
         """
-        own = float(self.compute_bytes) if self.job.fused_loss else 4.0 + self._held_logits_bytes
+        in_place = self.job.fused_loss or self.job.fused_linear_loss
+        own = float(self.compute_bytes) if in_place else 4.0 + self._held_logits_bytes
         return np.where(self.forwards_first, (self.micro_batch_count - 1.0) * own, 0.0)
 
     @property

@@ -99,7 +99,7 @@ class CalibrationReport(Document):
     """The answer of a calibration; `profile` is `null` where no pair was accepted.
 
     `run_count` = the runs of all pairs + the sum over `left_out`, which is by reason. `read_as` are
-    programs that are not known by their names, and the stack as of which their runs were read.
+    programs that are not known by their names, and the stack that their runs were priced under.
     """
 
     run_count: Count

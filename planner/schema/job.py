@@ -209,7 +209,7 @@ class Job(Document):
     gradient of the logits over them, and makes no copy in 32 bits. `fused_linear_loss`: the head's
     product and the loss take tokens by pieces together, so that logits are never whole.
     `shifted_logits`: the loss reads a shifted copy of them in 32 bits. `vocabulary_parallel_loss`
-    false: tensor-parallel ranks hold whole logits; without it, as the stack does. `stage_buffers`
+    false: tensor-parallel ranks hold whole logits. `stage_buffers`
     false: a pipeline's stage frees what it sent, and has no buffer for each message that it will
     receive, as torch.distributed.pipelining has; without it, as the stack does. `dropout`: it
     keeps masks. `gradients_in_16_bits`: gradients are reduced in 16 bits (`reduce_dtype` of torch's
@@ -254,7 +254,7 @@ class Job(Document):
     sequence parallelism, inputs of column-split products are kept divided and gathered anew in
     backward under torch too. `flash_attention_generation` is FlashAttention's, 1 to 3; without it
     fused attention is the stack's usual. `deduplicated_dispatch`: a token crosses to a node once
-    for all its experts there, and not once for each; without it, as the stack does.
+    for all its experts there, and not once for each.
     `row_scaled_fp8`: products in 8 bits have a scale for every row, not one for a tensor.
     """
 
@@ -269,7 +269,7 @@ class Job(Document):
     fused_loss: Flag = False
     fused_linear_loss: Flag = False
     shifted_logits: Flag = False
-    vocabulary_parallel_loss: Flag | None = None
+    vocabulary_parallel_loss: Flag = True
     stage_buffers: Flag | None = None
     dropout: Flag = False
     gradients_in_16_bits: Flag = False
@@ -292,7 +292,7 @@ class Job(Document):
     fused_elementwise: Flag | None = None
     regathered_rows: Flag = False
     flash_attention_generation: Annotated[int, Field(ge=1, le=3)] | None = None
-    deduplicated_dispatch: Flag | None = None
+    deduplicated_dispatch: Flag = False
     row_scaled_fp8: Flag = False
     states_in_16_bits: Flag = False
     adapters: Adapters | None = None
@@ -317,6 +317,14 @@ class Job(Document):
         name = value["framework"]
         known = isinstance(name, str) and name in {item.value for item in Framework}
         return {**value, "stack": Framework(name).stack} if known else value
+
+    @model_validator(mode="after")
+    def _one_kind_of_loss(self) -> Self:
+        kinds = ("fused_loss", "fused_linear_loss", "shifted_logits")
+        given = [name for name in kinds if getattr(self, name)]
+        if len(given) > 1:
+            raise ValueError(f"{' and '.join(given)} are different losses: leave one of them")
+        return self
 
     @model_validator(mode="after")
     def _framework_of_its_stack(self) -> Self:

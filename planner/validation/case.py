@@ -47,7 +47,7 @@ class Case:
     others: tuple[Case, ...] = ()
 
     def price(self) -> Prediction:
-        """Return what the cost model says of the run, read as of its first stack."""
+        """Return what the cost model says of the run, under its first stack."""
         return predict(self.workload, self.hardware, self.job, self.strategy)
 
 

@@ -58,7 +58,7 @@ _OVERLAPPED_EXPERTS = re.compile(r"\bmoe_a2a_overlap=True\b")
 
 
 def job_of(run: MeasuredRun, program: Program, stack: Stack) -> tuple[Job, tuple[Assumption, ...]]:
-    """Return the job of `run`, read as of `stack`, and what was assumed for it.
+    """Return the job of `run` under `stack`, and what was assumed for it.
 
     Raises:
         Unpriced: if the batch, sequence, format or optimizer cannot be said.
@@ -66,6 +66,10 @@ def job_of(run: MeasuredRun, program: Program, stack: Stack) -> tuple[Job, tuple
     assumptions: list[Assumption] = []
     if run.seq_len is None:
         raise Unpriced(Unpriceable.SEQUENCE, "seq_len")
+    if run.dispatcher == "allgather":
+        assumptions.append(Assumption.DISPATCH_ALLGATHER)
+    if run.attention_kernel == "cudnn":
+        assumptions.append(Assumption.ATTENTION_CUDNN)
     loss = run.loss_kernel
     job = Job(
         global_batch_size=_global_batch_size(run, assumptions),
@@ -78,7 +82,7 @@ def job_of(run: MeasuredRun, program: Program, stack: Stack) -> tuple[Job, tuple
         fused_loss=_fused_loss(run, program) if loss is None else loss == "in_place",
         fused_linear_loss=loss == "linear",
         shifted_logits=_shifted_logits(run, program),
-        vocabulary_parallel_loss=run.vocab_parallel_loss,
+        vocabulary_parallel_loss=run.vocab_parallel_loss is not False,
         stage_buffers=program.stage_buffers,
         fused_elementwise=_fused_elementwise(run, program),
         regathered_rows=program.regathered_rows,
@@ -100,7 +104,7 @@ def job_of(run: MeasuredRun, program: Program, stack: Stack) -> tuple[Job, tuple
         cuda_graphs=not program.launches if run.cuda_graphs is None else run.cuda_graphs == "full",
         attention_graphs=run.cuda_graphs == "attention",
         fixed_expert_tokens=_FIXED_EXPERT_TOKENS.search(run.notes or "") is not None,
-        deduplicated_dispatch=None if run.dispatcher is None else run.dispatcher == "flex",
+        deduplicated_dispatch=run.dispatcher == "flex",
         overlapped_experts=_OVERLAPPED_EXPERTS.search(run.notes or "") is not None,
     )
     return job, tuple(assumptions)
@@ -172,6 +176,8 @@ def _shifted_logits(run: MeasuredRun, program: Program) -> bool:
     """
     if run.loss_kernel is not None:
         return run.loss_kernel == "shifted"
+    if _fused_loss(run, program):
+        return False
     masked = (run.attention_kind or "").lower().endswith("bidirectional")
     narrow = _FIRST_QWEN.match((run.model or "").lower()) and not program.reads_logits
     return program.shifted_logits and not (masked or narrow)

@@ -101,7 +101,7 @@ _PROGRAMS = (
     _named("megatron-lm", Stack.MEGATRON, drops_out=True),
     _named("megatron|mcore|primus", Stack.MEGATRON),
     # nanotron `nn/layer_norm.py` (TritonRMSNorm), `models/llama.py` (flash-attention's rotary),
-    # `config/parallelism_config.py` (`tp_recompute_allgather`)
+    # `config/parallelism_config.py` (`tp_recompute_allgather`),
     # `parallel/pipeline_parallel/p2p.py`: receives into tensors of its own for each message
     _named(
         "nanotron",

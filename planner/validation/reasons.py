@@ -37,6 +37,8 @@ class Assumption(StrEnum):
 
     ATTENTION_UNFUSED = "attention not stated, its core recomputed: not fused"
     ATTENTION_UNFUSED_BY_DEFAULT = "attention not stated: not fused, as the framework's default is"
+    ATTENTION_CUDNN = "cuDNN's attention: at the rates of the stack's usual kernels"
+    DISPATCH_ALLGATHER = "tokens gathered on all expert-parallel ranks: priced as all-to-all"
     RECOMPUTE_NONE = "recomputation not stated: none"
     SELECTIVE_CORE = "selective recomputation names no module: attention's core"
     ZERO_STAGE = "ZeRO stage not stated: 1 for Megatron, else 0, or 3 for FSDP"

@@ -35,12 +35,13 @@ _VARIABLES: dict[str, tuple[tuple[re.Pattern[str], str], ...]] = {
 
 def with_variables(run: MeasuredRun) -> MeasuredRun:
     """Return the run with what its notes state in columns that it leaves open."""
-    notes = run.notes or ""
     found = {
         column: value
         for column, ways in _VARIABLES.items()
-        if getattr(run, column) is None
-        for pattern, value in ways[::-1]
-        if pattern.search(notes)
+        if getattr(run, column) is None and (value := _value(run.notes or "", ways)) is not None
     }
     return run.model_copy(update=found) if found else run
+
+
+def _value(notes: str, ways: tuple[tuple[re.Pattern[str], str], ...]) -> str | None:
+    return next((value for pattern, value in ways if pattern.search(notes)), None)

@@ -27,9 +27,7 @@ def calibration_view(report: CalibrationReport) -> RenderableType:
         _errors_table(report.verdicts),
     ]
     for program, stack in report.read_as.items():
-        said = (
-            f"{program} is not known: its runs are read as of {stack}, as the likest of all stacks"
-        )
+        said = f"{program} is not known: its runs are priced as {stack}, the closest stack"
         parts += [Text(), Text(said)]
     if report.left_out:
         parts += [Text(), _left_out_table(report.left_out)]

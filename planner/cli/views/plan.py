@@ -173,8 +173,10 @@ def _interval_lines(prediction: Prediction) -> Iterator[str]:
     """Yield why the interval is as wide as it is, where anything says so."""
     if prediction.interval_causes:
         step = prediction.step_seconds
-        causes = "; ".join(f"{each.cause}: {each.ratio:.0%}" for each in prediction.interval_causes)
-        yield f"[dim]80 % lie within {step.p90 / step.p50 - 1.0:.0%}: {escape(causes)}[/]"
+        causes = "; ".join(
+            f"{each.cause} ({each.ratio:.0%})" for each in prediction.interval_causes
+        )
+        yield f"[dim]within {step.p90 / step.p50 - 1.0:.0%} in 4 of 5 runs: {escape(causes)}[/]"
 
 
 def _verdict(prediction: Prediction) -> str:

@@ -32,7 +32,7 @@ def runs_like(stack: Stack, *, factor: float) -> list[MeasuredRun]:
 
 
 @pytest.mark.parametrize("stack", list(Stack))
-def test_runs_of_an_unknown_program_are_read_as_of_the_stack_that_they_are_likest(
+def test_runs_of_an_unknown_program_are_priced_under_the_stack_that_is_closest(
     stack: Stack,
 ) -> None:
     """Whatever the factor, which a calibration finds: what counts is that they differ alike."""

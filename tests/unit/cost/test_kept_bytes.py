@@ -213,6 +213,11 @@ def test_a_loss_that_takes_the_heads_product_holds_rows_of_hidden_size_alone() -
     assert held == 3 * 2 * TOKENS * graph.hidden_size
 
 
+def test_two_kinds_of_loss_are_refused_by_name() -> None:
+    with pytest.raises(ValueError, match="fused_loss and shifted_logits are different losses"):
+        a_job(fused_loss=True, shifted_logits=True)
+
+
 def test_a_cap_on_logits_keeps_their_tangent() -> None:
     graph = a_model()
     capped = graph.model_copy(update={"final_logit_softcapping": 30.0})

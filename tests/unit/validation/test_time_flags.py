@@ -172,6 +172,20 @@ def test_what_a_row_states_of_its_program_counts_before_what_its_name_says(
     assert getattr(case_of(a_run(**columns)).job, field) == expected
 
 
+@pytest.mark.parametrize(
+    ("columns", "assumption"),
+    [
+        ({"dispatcher": "allgather"}, Assumption.DISPATCH_ALLGATHER),
+        ({"attention_kernel": "cudnn"}, Assumption.ATTENTION_CUDNN),
+    ],
+)
+def test_a_kernel_that_is_priced_as_another_is_said(
+    columns: dict[str, object], assumption: Assumption
+) -> None:
+    assert assumption in case_of(a_run(**columns)).assumptions
+    assert assumption not in case_of(a_run()).assumptions
+
+
 def test_what_megatron_deepspeed_does_not_state_is_its_default() -> None:
     """`--bf16` and `--use-flash-attn` are options; dropout is 0.1 unless turned off."""
     changes = {"framework": "Megatron-DeepSpeed", "precision": None, "flash_attention": None}
