@@ -74,6 +74,11 @@ def test_other_updates_than_one_of_all_parameters_are_refused(field: str) -> Non
         check_strategy(resolved(), a_job(**{field: True}))
 
 
+def test_a_loss_that_takes_the_heads_product_is_refused() -> None:
+    with pytest.raises(UnsupportedPlanError, match=r"job\.fused_linear_loss.*whole logits"):
+        check_strategy(resolved(), a_job(fused_linear_loss=True))
+
+
 def test_adapters_are_refused() -> None:
     with pytest.raises(UnsupportedPlanError, match=r"job\.adapters.*got rank 8"):
         check_strategy(resolved(), a_job(adapters={"rank": 8}))
