@@ -11,7 +11,6 @@ are `planner.schema.figures`; exit status 0, 1 where something fails, 2 for usag
 from __future__ import annotations
 
 import argparse
-import os
 import sys
 import tempfile
 from collections.abc import Sequence
@@ -23,10 +22,9 @@ if __name__ == "__main__":
     exit_without_extras("executor.profiler")
 
 import torch
-from torch.multiprocessing.spawn import ProcessException, spawn
 
-from executor.environment import LAUNCHER_PROCESS
 from executor.errors import LaunchError
+from executor.local_ranks import run_local_ranks
 from executor.profiler_rank import Assignment, measure_rank
 from planner.errors import MeshwrightError
 from planner.schema.figures import MachineFigures
@@ -77,9 +75,6 @@ def measured_figures(
 
 
 def _spawned(kind: str, count: int, seconds: float) -> MachineFigures:
-    os.environ[LAUNCHER_PROCESS] = str(os.getpid())
-    if kind == "cpu":
-        os.environ["OMP_NUM_THREADS"] = "1"
     with tempfile.TemporaryDirectory(prefix="meshwright-profile-") as directory:
         answer = Path(directory) / "figures.json"
         assignment = Assignment(
@@ -89,16 +84,7 @@ def _spawned(kind: str, count: int, seconds: float) -> MachineFigures:
             store_path=str(Path(directory) / "store"),
             answer_path=str(answer),
         )
-        try:
-            spawn(measure_rank, args=(assignment,), nprocs=count)  # type: ignore[no-untyped-call]
-        except ProcessException as error:
-            text = str(error).strip().splitlines()
-            raise LaunchError(
-                f"a rank failed: {text[-1][:300] if text else 'no message'}",
-                field="profile",
-                value=f"{count} ranks on {kind}",
-                remedy="see whether the devices and their network are free and work",
-            ) from None
+        run_local_ranks(measure_rank, assignment, rank_count=count, kind=kind, field="profile")
         return MachineFigures.read(answer)
 
 

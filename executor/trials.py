@@ -12,7 +12,6 @@ lucky one. What is far off needs few steps to be told from the rest.
 from __future__ import annotations
 
 import argparse
-import os
 import statistics
 import sys
 import tempfile
@@ -30,12 +29,10 @@ if __name__ == "__main__":
 
 import torch
 from torch import distributed, nn
-from torch.multiprocessing.spawn import ProcessException, spawn
 
 from executor.cores import keep_to_own_cores
 from executor.data import corpus_batches
-from executor.environment import LAUNCHER_PROCESS
-from executor.errors import LaunchError
+from executor.local_ranks import run_local_ranks
 from executor.losses import next_token_loss
 from executor.mesh import RankMesh
 from executor.models.decoder import Decoder
@@ -107,9 +104,6 @@ def measured_trials(
     Raises:
         LaunchError: if a rank fails.
     """
-    os.environ[LAUNCHER_PROCESS] = str(os.getpid())
-    if kind == "cpu":
-        os.environ["OMP_NUM_THREADS"] = "1"
     rank_count = plans[0].strategy.world_size
     with tempfile.TemporaryDirectory(prefix="meshwright-trials-") as directory:
         folder = Path(directory)
@@ -124,16 +118,7 @@ def measured_trials(
         Path(assignment.plans_path).write_text(
             TrialPlans(plans=tuple(plans)).to_json(), encoding="utf-8"
         )
-        try:
-            spawn(_rank, args=(assignment,), nprocs=rank_count)  # type: ignore[no-untyped-call]
-        except ProcessException as error:
-            text = str(error).strip().splitlines()
-            raise LaunchError(
-                f"a rank failed: {text[-1][:300] if text else 'no message'}",
-                field="trials",
-                value=f"{rank_count} ranks on {kind}",
-                remedy="see whether the devices and their network are free and work",
-            ) from None
+        run_local_ranks(_rank, assignment, rank_count=rank_count, kind=kind, field="trials")
         return Trials.read(Path(assignment.answer_path)).trials
 
 
