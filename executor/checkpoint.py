@@ -76,15 +76,21 @@ class Trained:
         """Return the classes of this rank's optimizers."""
         return sorted({type(update.optimizer).__qualname__ for update in self.updates})
 
-    def parameters(self) -> Iterator[tuple[str, nn.Parameter, torch.optim.Optimizer, nn.Parameter]]:
-        """Yield names in the unsplit model, parameters, and optimizers with what these take."""
+    def parameters(self) -> Iterator[tuple[str, nn.Parameter]]:
+        """Yield parameters by their names in the unsplit model."""
+        for name, parameter in self.model.named_parameters():
+            yield unsplit_name(name, self.declaration), parameter
+
+    def optimized(self) -> Iterator[tuple[str, nn.Parameter, torch.optim.Optimizer]]:
+        """Yield the names of parameters that are trained, with what optimizers take for them."""
         taken = {
-            parameter: (update.optimizer, optimized)
+            parameter: (optimized, update.optimizer)
             for update in self.updates
             for parameter, optimized in update.pairs()
         }
-        for name, parameter in self.model.named_parameters():
-            yield unsplit_name(name, self.declaration), parameter, *taken[parameter]
+        for name, parameter in self.parameters():
+            if parameter in taken:
+                yield name, *taken[parameter]
 
 
 def save_checkpoint(directory: Path, trained: Trained, progress: Progress) -> None:
@@ -192,8 +198,9 @@ def _see_probe(probe: Path) -> None:
 
 def _write_tensors(path: Path, trained: Trained, progress: Progress) -> None:
     state: dict[str, torch.Tensor] = {}
-    for name, parameter, optimizer, taken in trained.parameters():
+    for name, parameter in trained.parameters():
         state[_parameter_key(name)] = parameter.detach()
+    for name, taken, optimizer in trained.optimized():
         for kind, value in optimizer.state.get(taken, {}).items():
             if isinstance(value, torch.Tensor):
                 state[_optimizer_key(name, kind)] = value
@@ -228,8 +235,9 @@ def _read_into(
     trained: Trained, stored: dict[str, dict[str, TensorStorageMetadata]]
 ) -> Iterator[tuple[str, torch.Tensor]]:
     """Yield parameters and states by key, twice where a rank has two copies of a tied weight."""
-    for name, parameter, optimizer, taken in trained.parameters():
+    for name, parameter in trained.parameters():
         yield _parameter_key(name), parameter.detach()
+    for name, taken, optimizer in trained.optimized():
         empty = empty_states(stored.get(name, {}), taken, optimizer)
         optimizer.state[taken] = empty
         for kind, value in empty.items():
@@ -320,7 +328,7 @@ def empty_states(
 
 
 def _shapes(trained: Trained) -> dict[str, tuple[int, ...]]:
-    return {name: tuple(parameter.shape) for name, parameter, *_ in trained.parameters()}
+    return {name: tuple(parameter.shape) for name, parameter in trained.parameters()}
 
 
 def _merged(parts: Sequence[dict[str, Any]]) -> dict[str, Any]:

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 import torch
+from torch import nn
 
 from executor.errors import ModelMismatchError
 from executor.models.declaration import ModelDeclaration
@@ -45,6 +46,21 @@ def check_planned(
     if declaration.tied_embeddings is not graph.tied_embeddings:
         is_tied = declaration.tied_embeddings
         raise _other_model(graph, "tied_embeddings", found=is_tied, expected=graph.tied_embeddings)
+
+
+def check_trainable(model: nn.Module) -> None:
+    """Return if some parameter of the whole `model` is to be trained.
+
+    Raises:
+        ModelMismatchError: if all of them are frozen.
+    """
+    if not any(parameter.requires_grad for parameter in model.parameters()):
+        raise ModelMismatchError(
+            "has no parameter that requires a gradient, so that nothing would be trained",
+            field="build_model",
+            value=type(model).__qualname__,
+            remedy="leave requires_grad of what is to be trained as it is",
+        )
 
 
 def _block_sizes(graph: ModelGraph) -> dict[str, int]:

@@ -37,7 +37,7 @@ from executor.mesh import PIPELINE, RankMesh
 from executor.models.declaration import ModelDeclaration
 from executor.models.declared import subject
 from executor.models.own import Declaration
-from executor.planned import Batch, PlannedBatch, check_planned
+from executor.planned import Batch, PlannedBatch, check_planned, check_trainable
 from executor.precision import compute_dtype
 from executor.randomness import Draws
 from executor.state_differences import state_differences
@@ -114,6 +114,7 @@ class Session:
         taken = subject(build_model, own=declaration, strategy=self.strategy, job=job, seed=seed)
         model, chain = taken.model, taken.declaration
         check_planned(chain, self.plan.model.resolved, is_own=declaration is not None)
+        check_trainable(model)
         application = Application(
             strategy=self.strategy,
             precision=job.precision,

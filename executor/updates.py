@@ -206,7 +206,9 @@ def updates_of(
     *,
     device: torch.device,
 ) -> tuple[Update, ...]:
-    """Return what updates all parameters of `model`, each with its states where it resides.
+    """Return what updates the parameters of `model` that are trained, each where it resides.
+
+    Frozen ones, which require no gradient, have no states.
 
     Layer groups of different ZeRO stages lie on different meshes, and an optimizer's fused
     operators take tensors of one mesh at a time: one optimizer for each mesh and place.
@@ -215,6 +217,9 @@ def updates_of(
     offloads = _offloads(residences)
     for parameter in model.parameters():
         layer, offload = offloads.get(parameter, (None, frozenset()))
+        if not parameter.requires_grad:
+            hold([parameter] if Offload.PARAMETERS in offload else [])
+            continue
         alone = layer if offload == {Offload.PARAMETERS} else None
         groups.setdefault((_mesh(parameter), offload, alone), []).append(parameter)
     return tuple(

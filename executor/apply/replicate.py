@@ -50,11 +50,16 @@ class Replica:
         others = set(self._apart.parameters())
         return [item for item in self._modules.parameters() if item not in others]
 
+    @property
+    def is_trained(self) -> bool:
+        """Return whether any parameter is to get a gradient."""
+        return any(item.requires_grad for item in self.parameters())
+
     def before_backward(self, *, is_last: bool) -> None:
         """Expect every gradient once more, and reduce them if this backward is the step's last."""
         if not self._hooked:
             # Only now: taking storage for a model replaces its parameters.
-            self._hooked = self.parameters()
+            self._hooked = [item for item in self.parameters() if item.requires_grad]
             for parameter in self._hooked:
                 parameter.register_post_accumulate_grad_hook(  # type: ignore[no-untyped-call]
                     self._came

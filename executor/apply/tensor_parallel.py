@@ -124,7 +124,9 @@ def shard_embedding_gradient(model: nn.Module, declaration: ModelDeclaration) ->
     """
     embedding = part(model, declaration.embedding)
     weight = getattr(embedding, "weight", None)
-    if isinstance(weight, DTensor) and weight.device_mesh.mesh_dim_names == (TENSOR,):
+    if not isinstance(weight, DTensor) or not weight.requires_grad:
+        return
+    if weight.device_mesh.mesh_dim_names == (TENSOR,):
         placements = weight.placements
         weight.register_hook(  # type: ignore[no-untyped-call]
             lambda gradient: gradient.redistribute(placements=placements)

@@ -148,7 +148,7 @@ def apply_zero(
                 apart=() if piece.are_experts else apart,
             )
             ignored.update(kept.parameters())
-            if degree > 1 or data.size() > 1:
+            if kept.is_trained and (degree > 1 or data.size() > 1):
                 replicas.append(kept)
         elif _holds_tied_pair(model, declaration) and len(piece.modules) > 1:
             root = piece

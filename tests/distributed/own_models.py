@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -16,6 +16,7 @@ from executor.apply.materialise import unsplit_name
 from executor.models.own import Declaration
 from executor.models.positions import SequencePart
 from executor.session import Session
+from executor.trainer import Trainer
 from planner.errors import InputError
 from tests.distributed.families import hugging_face_graph, hugging_face_model
 from tests.distributed.plans import BLOCK_COUNT, GLOBAL_BATCH_SIZE, SEQUENCE_LENGTH, cpu_plan
@@ -245,13 +246,13 @@ def loss(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
     return functional.cross_entropy(outputs.flatten(0, -2), targets.flatten())
 
 
-def plain_run(kind: str, seed: int) -> dict[str, Any]:
-    """Train as a script without the executor would."""
+def plain_run(build: Callable[[], nn.Module], seed: int, taken: Iterable[Batch]) -> dict[str, Any]:
+    """Train on the `taken` batches as a script without the executor would."""
     torch.manual_seed(seed)
-    model = KINDS[kind][0]()
+    model = build()
     optimizer = adamw(model.parameters())
     losses = []
-    for inputs, targets in batches(kind):
+    for inputs, targets in taken:
         optimizer.zero_grad()
         value = loss(model(inputs), targets)
         value.backward()
@@ -267,21 +268,33 @@ def own_parity(*, strategy: dict[str, Any], kind: str) -> dict[str, Any]:
     build, declaration = KINDS[kind]
     trainer = session.parallelize(build, loss, adamw, declaration=declaration, seed=SEED)
     losses = [trainer.step(*batch).loss for batch in session.shard(batches(kind))]
-    plain = plain_run(kind, SEED)
-    error = 0.0
-    for name, parameter in trainer.model.named_parameters():
-        whole = parameter.detach()
-        whole = whole.full_tensor() if isinstance(whole, DTensor) else whole
-        expected = plain["parameters"][unsplit_name(name, trainer.declaration)]
-        error = max(error, float((whole - expected).abs().max() / expected.abs().max()))
-    largest = torch.tensor(error, dtype=torch.float64)
-    distributed.all_reduce(largest, op=distributed.ReduceOp.MAX)
+    plain = plain_run(build, SEED, batches(kind))
     return {
         "losses": losses,
         "plain_losses": plain["losses"],
-        "parameter_error": float(largest),
+        "parameter_error": parameter_error(trainer, plain["parameters"]),
         "differences": floats_differences(session.report().differences_from_plan),
     }
+
+
+def parameter_error(
+    trainer: Trainer, expected: Mapping[str, torch.Tensor], *, is_trained: bool | None = None
+) -> float:
+    """Return how far any rank's parameters are from those expected, by their largest element.
+
+    They are all of them, or those that are trained, or those that are not.
+    """
+    error = 0.0
+    for name, parameter in trainer.model.named_parameters():
+        if is_trained is not None and parameter.requires_grad is not is_trained:
+            continue
+        whole = parameter.detach()
+        whole = whole.full_tensor() if isinstance(whole, DTensor) else whole
+        wanted = expected[unsplit_name(name, trainer.declaration)]
+        error = max(error, float((whole - wanted).abs().max() / wanted.abs().max()))
+    largest = torch.tensor(error, dtype=torch.float64)
+    distributed.all_reduce(largest, op=distributed.ReduceOp.MAX)
+    return float(largest)
 
 
 def own_draws(*, strategy: dict[str, Any], directory: str) -> dict[str, Any]:

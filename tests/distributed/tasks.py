@@ -28,6 +28,7 @@ from planner.errors import InputError
 from tests.distributed.checkpoint_tasks import CHECKPOINT_TASKS
 from tests.distributed.mixture import mixture_model
 from tests.distributed.own_models import own_draws, own_parity, own_recomputed_draws, own_refusal
+from tests.distributed.partial_models import PARTIAL_TASKS
 from tests.distributed.plans import WIDE_SEQUENCE_LENGTH, cpu_plan, wide_plan
 from tests.distributed.reference import (
     MASKED,
@@ -266,6 +267,7 @@ TASKS: dict[str, Callable[..., dict[str, Any]]] = {
         own_draws,
         own_recomputed_draws,
         *STATE_TASKS,
+        *PARTIAL_TASKS,
         *CHECKPOINT_TASKS,
     )
 }

@@ -1,0 +1,94 @@
+"""Modules of which not every parameter gets a gradient, and their plain runs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from functools import partial
+from typing import Any
+
+import torch
+from torch import nn
+
+from executor.models.own import Declaration
+from executor.session import Session
+from executor.trainer import Trainer
+from planner.errors import InputError
+from tests.distributed.own_models import WORDS, Words, loss, parameter_error, plain_run
+from tests.distributed.plans import cpu_plan
+from tests.distributed.reference import SEED, STEP_COUNT, adamw, floats_differences, global_batches
+from tests.distributed.state_tasks import everyone
+
+CPU = torch.device("cpu")
+
+
+def frozen_words(trained: Collection[str]) -> nn.Module:
+    """Return the language model, of which only parameters that begin so are trained."""
+    model = Words()
+    for name, parameter in model.named_parameters():
+        parameter.requires_grad_(name.startswith(tuple(trained)))
+    return model
+
+
+# A whole stage and more without a trained parameter; blocks that are trained in part.
+BACKBONE = ("trunk.layers.4.norm1", "trunk.layers.4.mlp.up.weight", "trunk.layers.5", "head")
+BOTTOM = ("embed", "trunk.layers.0.norm2", "trunk.layers.1.attention.query")
+KINDS: dict[str, tuple[Callable[[], nn.Module], Declaration | None]] = {
+    "frozen-backbone": (partial(frozen_words, BACKBONE), WORDS),
+    "frozen-top": (partial(frozen_words, BOTTOM), WORDS),
+    "frozen-undeclared": (partial(frozen_words, BACKBONE), None),
+    "frozen": (partial(frozen_words, ["none"]), WORDS),
+}
+
+
+def partial_parity(
+    *,
+    strategy: dict[str, Any],
+    kind: str,
+    save: str | None = None,
+    load: str | None = None,
+    precision: str = "fp32",
+) -> dict[str, Any]:
+    """Train a few steps, from a checkpoint where there is one, and compare with the plain run."""
+    session = Session(cpu_plan(precision=precision, **strategy), device=CPU)
+    build, declaration = KINDS[kind]
+    trainer = session.parallelize(build, loss, adamw, declaration=declaration, seed=SEED)
+    if load is not None:
+        trainer.load(load)
+    batches = global_batches(0, trainer.step_count + STEP_COUNT)
+    losses = [trainer.step(*batch).loss for batch in session.shard(batches)]
+    if save is not None:
+        trainer.save(save)
+    plain = plain_run(build, SEED, batches)
+    return {
+        "losses": losses,
+        "plain_losses": plain["losses"][-STEP_COUNT:],
+        "parameter_error": parameter_error(trainer, plain["parameters"]),
+        "differences": floats_differences(everyone(list(session.report().differences_from_plan))),
+        "frozen": everyone([_is_left_alone(trainer)]),
+        "frozen_error": parameter_error(trainer, plain["parameters"], is_trained=False),
+    }
+
+
+def partial_refusal(*, strategy: dict[str, Any], kind: str) -> dict[str, Any]:
+    """Return what `parallelize` refuses a module with, on every rank."""
+    session = Session(cpu_plan(**strategy), device=CPU)
+    build, declaration = KINDS[kind]
+    try:
+        session.parallelize(build, loss, adamw, declaration=declaration, seed=SEED)
+    except InputError as error:
+        return {"messages": everyone([str(error)])}
+    return {"messages": []}
+
+
+def _is_left_alone(trainer: Trainer) -> bool:
+    """Return whether frozen parameters have neither gradient nor optimizer, and all others do."""
+    optimized = {parameter for update in trainer.updates for parameter, _ in update.pairs()}
+    return all(
+        parameter in optimized
+        if parameter.requires_grad
+        else parameter not in optimized and parameter.grad is None
+        for parameter in trainer.model.parameters()
+    )
+
+
+PARTIAL_TASKS: tuple[Callable[..., dict[str, Any]], ...] = (partial_parity, partial_refusal)
