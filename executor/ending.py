@@ -13,6 +13,7 @@ from torch import distributed
 from torch.distributed.distributed_c10d import Store, _get_default_store
 
 from executor.errors import ModelMismatchError
+from executor.step_rows import Measured
 
 _BEGUN = "meshwright/begun"
 _ENDED = "meshwright/ended"
@@ -50,6 +51,9 @@ class Ending:
         self._begun += 1
         if self._rank < _TELLING_RANKS:
             self._store.set(f"{_BEGUN}/{self._rank}", str(self._begun))
+
+    def step_ended(self, step: int, measured: Measured) -> None:
+        """Do nothing: others are told of a step as it begins."""
 
     def wait(self, seconds: float) -> None:
         """Return once all ranks have ended after the same step.

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import torch
 
 from executor.errors import LaunchError
+from executor.timeouts import Timeouts
 from executor.variables import (
     CHECKPOINT_FOLDER,
     CHECKPOINT_STEPS,
@@ -19,6 +20,7 @@ from executor.variables import (
     OUTCOME_DIRECTORY,
     PLAN_PATH,
     RESUME,
+    START_TIMEOUT_SECONDS,
     STEP_COUNT,
     TIMEOUT_SECONDS,
 )
@@ -36,6 +38,7 @@ __all__ = [
     "OUTCOME_DIRECTORY",
     "PLAN_PATH",
     "RESUME",
+    "START_TIMEOUT_SECONDS",
     "STEP_COUNT",
     "TIMEOUT_SECONDS",
     "RankEnvironment",
@@ -53,7 +56,7 @@ class RankEnvironment:
     local_world_size: int
     world_size: int
     device_type: str
-    timeout_seconds: float
+    timeouts: Timeouts
 
     @staticmethod
     def read(variables: Mapping[str, str]) -> RankEnvironment:
@@ -71,7 +74,7 @@ class RankEnvironment:
             ),
             world_size=int(_variable(variables, "WORLD_SIZE")),
             device_type=variables.get(DEVICE_TYPE, "cpu"),
-            timeout_seconds=float(variables.get(TIMEOUT_SECONDS, DEFAULT_TIMEOUT_SECONDS)),
+            timeouts=_timeouts(variables),
         )
 
     def device(self) -> torch.device:
@@ -95,6 +98,13 @@ class RankEnvironment:
                 value=self.world_size,
                 remedy=f"launch {strategy.world_size} ranks, or plan for {self.world_size}",
             )
+
+
+def _timeouts(variables: Mapping[str, str]) -> Timeouts:
+    step = float(variables.get(TIMEOUT_SECONDS, DEFAULT_TIMEOUT_SECONDS))
+    return Timeouts(
+        step_seconds=step, start_seconds=float(variables.get(START_TIMEOUT_SECONDS, step))
+    )
 
 
 def _variable(variables: Mapping[str, str], name: str) -> str:

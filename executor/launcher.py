@@ -36,6 +36,7 @@ from executor.apply.supported import check_strategy
 from executor.errors import LaunchError, RankFailedError
 from executor.failure import root_failure
 from executor.outcome import RankOutcome, read_outcome
+from executor.process_end import ended_badly
 from executor.rank_main import DEFAULT_STEP_COUNT
 from executor.rendezvous import LOOPBACK, NodePlace, launch_config
 from executor.reporting import measured_run, run_report, summary_lines
@@ -56,6 +57,7 @@ class LaunchRequest:
     step_count: int = DEFAULT_STEP_COUNT
     device_type: str | None = None
     timeout_seconds: float = environment.DEFAULT_TIMEOUT_SECONDS
+    start_timeout_seconds: float = environment.DEFAULT_TIMEOUT_SECONDS
     script: tuple[str, ...] = ()
     as_json: bool = False
     place: NodePlace = field(default_factory=NodePlace)
@@ -185,14 +187,19 @@ def _run_ranks(
         RankFailedError: if one did not end well.
     """
     local_ranks = request.place.local_ranks(plan.strategy.world_size)
-    config = launch_config(request.place, local_ranks=local_ranks, log_directory=directory)
+    config = launch_config(
+        request.place,
+        local_ranks=local_ranks,
+        meeting_seconds=request.start_timeout_seconds,
+        log_directory=directory,
+    )
     variables = rank_variables(request, device_type, directory, local_ranks=local_ranks)
     command = elastic_launch(config, sys.executable)
     with _environment(variables), _quiet_elastic():
         try:
             command("-u", "-m", "executor.rank_main", *request.script)
         except ChildFailedError as error:
-            raise root_failure(error, directory) from None
+            _check_all_was_done(error, directory)
     ranks = range(plan.strategy.world_size)
     found = [outcome for rank in ranks if (outcome := read_outcome(directory, rank)) is not None]
     for outcome in found:
@@ -202,6 +209,22 @@ def _run_ranks(
         first = min(set(ranks) - {outcome.rank for outcome in found})
         raise RankFailedError(first, "ended without a report")
     return found
+
+
+def _check_all_was_done(error: ChildFailedError, directory: Path) -> None:
+    """Say which ranks ended badly if that was after all their work.
+
+    Raises:
+        RefusedError: if they refused what the script gave them.
+        RankFailedError: if one failed at its work.
+    """
+    for rank in error.failures:
+        outcome = read_outcome(directory, rank)
+        if outcome is None or outcome.report is None:
+            raise root_failure(error, directory) from None
+    for rank, failure in error.failures.items():
+        said = ended_badly(directory, rank, failure.exitcode)
+        print(f"warning: {said}; what it had still to write is lost", file=sys.stderr)  # noqa: T201
 
 
 def rank_variables(
@@ -216,6 +239,7 @@ def rank_variables(
         environment.DEVICE_TYPE: device_type,
         environment.STEP_COUNT: str(request.step_count),
         environment.TIMEOUT_SECONDS: str(request.timeout_seconds),
+        environment.START_TIMEOUT_SECONDS: str(request.start_timeout_seconds),
         environment.LAUNCHER_PROCESS: str(os.getpid()),
         "PYTHONPATH": os.pathsep.join(search_path),
         "TORCH_CPP_LOG_LEVEL": os.environ.get("TORCH_CPP_LOG_LEVEL", "FATAL"),
@@ -292,7 +316,12 @@ def _parse(arguments: Sequence[str]) -> LaunchRequest:
         "--timeout-seconds",
         type=_positive,
         default=environment.DEFAULT_TIMEOUT_SECONDS,
-        help="how long a collective may wait for a rank that hangs",
+        help="how long a step's collectives may wait for a rank that hangs (default %(default).0f)",
+    )
+    parser.add_argument(
+        "--start-timeout-seconds",
+        type=_positive,
+        help="the same until the first step has ended (default: as --timeout-seconds)",
     )
     _add_place(parser)
     parsed = parser.parse_args(own)
@@ -303,6 +332,7 @@ def _parse(arguments: Sequence[str]) -> LaunchRequest:
         step_count=parsed.steps,
         device_type=parsed.device,
         timeout_seconds=float(parsed.timeout_seconds),
+        start_timeout_seconds=float(parsed.start_timeout_seconds or parsed.timeout_seconds),
         script=tuple(script),
         as_json=parsed.json,
         place=NodePlace(

@@ -31,6 +31,7 @@ from executor.errors import LaunchError, ModelMismatchError, UnsupportedPlanErro
 from executor.losses import next_token_loss
 from executor.models.decoder import Decoder
 from executor.outcome import RankOutcome, write_outcome
+from executor.process_end import end_process
 from executor.resumption import Resumption
 from executor.session import Session, start, started
 from executor.updates import OptimizerFunction
@@ -224,8 +225,8 @@ def _in_one_line(error: Exception) -> str:
 
 
 if __name__ == "__main__":
-    status = main(sys.argv[1:])
-    sys.stdout.flush()
-    sys.stderr.flush()
-    # gloo's threads have been seen to abort the interpreter's exit after a whole run.
-    os._exit(status)
+    end_process(
+        main(sys.argv[1:]),
+        directory=Path(os.environ[OUTCOME_DIRECTORY]),
+        rank=int(os.environ["RANK"]),
+    )

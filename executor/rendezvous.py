@@ -16,8 +16,6 @@ from torch.distributed.launcher.api import LaunchConfig
 from executor.errors import LaunchError
 
 LOOPBACK = "127.0.0.1"
-# Launchers of one gang start within seconds of one another; importing torch takes the longest.
-MEETING_SECONDS = 120
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,11 +59,16 @@ class NodePlace:
         return self.local_rank_count or world_size // self.node_count
 
 
-def launch_config(place: NodePlace, *, local_ranks: int, log_directory: Path) -> LaunchConfig:
-    """Return what torch's launcher needs to start this node's ranks."""
+def launch_config(
+    place: NodePlace, *, local_ranks: int, meeting_seconds: float, log_directory: Path
+) -> LaunchConfig:
+    """Return what torch's launcher needs to start this node's ranks.
+
+    The launchers of several nodes wait `meeting_seconds` for one another.
+    """
     is_alone = place.node_count == 1
     endpoint = f"{LOOPBACK}:0" if is_alone else f"{place.master_address}:{place.master_port}"
-    settings = {} if is_alone else {"rank": place.node_rank, "timeout": MEETING_SECONDS}
+    settings = {} if is_alone else {"rank": place.node_rank, "timeout": int(meeting_seconds)}
     return LaunchConfig(
         min_nodes=place.node_count,
         max_nodes=place.node_count,

@@ -41,7 +41,8 @@ from executor.planned import Batch, PlannedBatch, check_planned, check_trainable
 from executor.precision import compute_dtype
 from executor.randomness import Draws
 from executor.state_differences import state_differences
-from executor.step_rows import StepRows
+from executor.step_rows import StepObserver, StepRows
+from executor.timeouts import Timeouts
 from executor.trainer import Trainer
 from executor.updates import OptimizerFunction, Residence, StepEnd, updates_of
 from planner.schema.job import Precision
@@ -63,6 +64,7 @@ class Session:
         mesh: RankMesh | None = None,
         compiler: str | None = None,
         ending: Ending | None = None,
+        timeouts: Timeouts | None = None,
     ) -> None:
         """Make the session of `plan`; `mesh` is one of another session with the same degrees."""
         check_strategy(plan.strategy, plan.job.resolved)
@@ -75,6 +77,7 @@ class Session:
         self._stage = self.mesh.stage
         self.trainer: Trainer | None = None
         self.ending = ending
+        self.timeouts = timeouts
         self._differences: tuple[str, ...] = ()
         self._residences: list[Residence] = []
 
@@ -174,12 +177,7 @@ class Session:
             sequence_count=self._global_batch_size() // self.mesh.data_degree,
             sequence_length=None if length is None else length // parts,
         )
-        self.trainer.ending = self.ending
-        self.trainer.step_rows = StepRows.wanted(
-            os.environ,
-            rank=self.rank,
-            tokens_per_step=self._global_batch_size() * (job.sequence_length or 0),
-        )
+        self.trainer.observers = self._observers()
         return self.trainer
 
     def shard(self, loader: Iterable[Batch], *, is_positioned: bool = False) -> Iterator[Batch]:
@@ -235,6 +233,17 @@ class Session:
                 ),
             ),
         )
+
+    def _observers(self) -> tuple[StepObserver, ...]:
+        """Return what is told of each step, in this order."""
+        rows = StepRows.wanted(
+            os.environ,
+            rank=self.rank,
+            tokens_per_step=self._global_batch_size()
+            * (self.plan.job.resolved.sequence_length or 0),
+        )
+        given = (self.ending, self.timeouts, rows)
+        return tuple(observer for observer in given if observer is not None)
 
     def _schedule(
         self,
@@ -328,12 +337,15 @@ def start(compiler: str | None = None) -> Session:
     if not distributed.is_initialized():
         distributed.init_process_group(
             "nccl" if device.type == "cuda" else "gloo",
-            timeout=timedelta(seconds=environment.timeout_seconds),
+            timeout=timedelta(seconds=environment.timeouts.start_seconds),
             device_id=device if device.type == "cuda" else None,
         )
+    environment.timeouts.start()
     asked = compiler or os.environ.get(COMPILER)
     ending = _started[-1].ending if _started else Ending.of_process()
-    session = Session(plan, device=device, compiler=asked, ending=ending)
+    session = Session(
+        plan, device=device, compiler=asked, ending=ending, timeouts=environment.timeouts
+    )
     _started.append(session)
     if session.rank != 0:  # torch warns of a script's own module on every rank alike
         warnings.filterwarnings("ignore", message="FSDP2-wrapped module .* returned a view tensor")

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Protocol
 
-from executor.environment import METRICS_PATH
+from executor.variables import METRICS_PATH
 
 
 class Measured(Protocol):
@@ -30,6 +30,16 @@ class Measured(Protocol):
     @property
     def peak_memory_bytes(self) -> int | None:
         """Return this rank's peak, `None` if it was not metered."""
+
+
+class StepObserver(Protocol):
+    """What is told of each step of this rank."""
+
+    def step_begins(self) -> None:
+        """Note that a step begins, of which the model has seen nothing yet."""
+
+    def step_ended(self, step: int, measured: Measured) -> None:
+        """Note what step number `step`, counted from 1, measured."""
 
 
 class StepRows:
@@ -50,7 +60,10 @@ class StepRows:
             return None
         return StepRows(Path(path), rank=rank, tokens_per_step=tokens_per_step)
 
-    def write(self, step: int, measured: Measured) -> None:
+    def step_begins(self) -> None:
+        """Do nothing: a step is written once it is measured."""
+
+    def step_ended(self, step: int, measured: Measured) -> None:
         """Append one step; what is not finite becomes null."""
         seconds = measured.seconds
         tokens = self._tokens_per_step

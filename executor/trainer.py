@@ -17,14 +17,13 @@ from torch.distributed.tensor.parallel import loss_parallel
 from executor.apply.schedule import Schedule
 from executor.checkpoint import Progress, Trained, load_checkpoint, save_checkpoint
 from executor.data import DataPosition, StatefulLoader
-from executor.ending import Ending
 from executor.gradients import LossScale
 from executor.masking import TargetMask
 from executor.mesh import PIPELINE, RankMesh
 from executor.models.declaration import ModelDeclaration
 from executor.planned import PlannedBatch
 from executor.randomness import Draws
-from executor.step_rows import StepRows
+from executor.step_rows import StepObserver
 from executor.telemetry import MemoryMeter
 from executor.updates import StepEnd, Update, state_tensors
 
@@ -70,8 +69,7 @@ class Trainer:
         self._meter = MemoryMeter(draws.device)
         self._metered_peak_bytes: int | None = None
         self._last_batch: tuple[torch.Tensor, torch.Tensor] | None = None
-        self.step_rows: StepRows | None = None
-        self.ending: Ending | None = None
+        self.observers: tuple[StepObserver, ...] = ()
         self.share: PlannedBatch | None = None
         self.mask: TargetMask | None = None
 
@@ -180,8 +178,8 @@ class Trainer:
     ) -> StepMetrics:
         if self.share is not None:
             self.share.check((inputs, targets))
-        if self.ending is not None:
-            self.ending.step_begins()
+        for observer in self.observers:
+            observer.step_begins()
         if not self.history:
             self.position.check_alike()
         self._meter.start()
@@ -204,8 +202,8 @@ class Trainer:
             gradient_norm=None if treated.norm is None else float(treated.norm),
             was_skipped=not treated.are_usable,
         )
-        if self.step_rows is not None:
-            self.step_rows.write(self.step_count, metrics)
+        for observer in self.observers:
+            observer.step_ended(self.step_count, metrics)
         return metrics
 
     def _global_loss(self, loss: torch.Tensor | None) -> float:
