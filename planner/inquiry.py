@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 
 from planner.cost.step import predict, predict_simulated
 from planner.errors import VerificationError
+from planner.ilp.frontier import PROOF_TOLERANCE
 from planner.ilp.parts import search_parts
 from planner.ilp.problem import Problem
 from planner.ilp.result import Found, NotFound, Wanted
@@ -86,7 +87,6 @@ class Inquiry:
     listen: Listener | None = None
     on_progress: ProgressCallback | None = None
     search_count: int = 0
-    _allowed_seconds: float = 0.0
 
     @classmethod
     def within(
@@ -151,7 +151,7 @@ class Inquiry:
     def best_groups(self, request: Request, group_count: int) -> tuple[Solution, ...]:
         """Return the fastest strategies of different degrees, best first, as many as there are.
 
-        A group is proven if the search ended by itself: all that is left is slower than the last.
+        A group is proven if all that is left is slower.
         It answers many questions at once and may take a third of the time that is left.
 
         Raises:
@@ -162,7 +162,6 @@ class Inquiry:
         found = self.search(request, group_count=group_count, share_ratio=share)
         if isinstance(found, NotFound):
             return ()
-        finished = found.certificate.solve_seconds < self._allowed_seconds
         return tuple(
             solution(
                 request,
@@ -170,7 +169,7 @@ class Inquiry:
                     found,
                     strategy=group.strategy,
                     step_seconds=group.step_seconds,
-                    certificate=_of_group(found.certificate, group.step_seconds, proven=finished),
+                    certificate=_of_group(found, group.step_seconds),
                 ),
             )
             for group in found.groups
@@ -200,8 +199,8 @@ class Inquiry:
         job = request.job.resolved
         share = self.share_ratio if share_ratio is None else share_ratio
         most = min(self.seconds_left * share, job.limits.solver_seconds)
-        self._allowed_seconds = _SEARCHED_SHARE_RATIO * most
-        if self._allowed_seconds <= 0.0:
+        allowed_seconds = _SEARCHED_SHARE_RATIO * most
+        if allowed_seconds <= 0.0:
             return NotFound(configurations_total=0, refused={}, shortfalls=(), proven=False)
         self.search_count += 1
         return search_parts(
@@ -221,22 +220,23 @@ class Inquiry:
                 cutoff_seconds=cutoff,
                 group_count=group_count,
             ),
-            seconds=self._allowed_seconds,
+            seconds=allowed_seconds,
             cutoff_seconds=cutoff_seconds,
             group_count=group_count,
             only_whether=wanted is Wanted.WHETHER,
         )
 
 
-def _of_group(certificate: Certificate, step_seconds: float, *, proven: bool) -> Certificate:
+def _of_group(found: Found, step_seconds: float) -> Certificate:
     """Return the proof that no strategy outside the better groups beats `step_seconds`."""
-    bound = step_seconds if proven else min(certificate.lower_bound_seconds, step_seconds)
+    bound = min(found.left_seconds, step_seconds)
     gap = 1.0 - bound / step_seconds
-    return certificate.model_copy(
+    is_proven = gap <= PROOF_TOLERANCE
+    return found.certificate.model_copy(
         update={
-            "status": "optimal" if proven else "feasible",
-            "lower_bound_seconds": bound,
-            "gap_ratio": gap,
+            "status": "optimal" if is_proven else "feasible",
+            "lower_bound_seconds": step_seconds if is_proven else bound,
+            "gap_ratio": 0.0 if is_proven else gap,
         }
     )
 

@@ -269,6 +269,11 @@ class Frontier:
         """Return what no plan can beat: the least key that waits or is open, or the best plan."""
         return min(self.least_left(), self.incumbent_seconds())
 
+    @property
+    def is_exhausted(self) -> bool:
+        """Return whether nothing that waits or was left open can still matter."""
+        return self.least_left() >= self.limit_seconds() * (1.0 - PROOF_TOLERANCE)
+
     def least_left(self) -> float:
         """Return the least key that waits or is open, inf where none does."""
         others = [*self.left_open, *self.waiting]

@@ -28,7 +28,7 @@ _ROOM_SHARES = (0.99, 0.97, 0.94, 0.9, 0.85, 0.75)
 
 
 def offer(state: State, index: int, instance: Instance, assignment: Assignment) -> bool:
-    """Offer an assignment to the frontier if it fits; return whether it does.
+    """Offer an assignment to the frontier if it fits; return whether it does, or does not matter.
 
     Where ranks hold several virtual stages, the program counts activations as if these held alike:
     a lower bound. What does not fit when each is counted by itself is filled again with less room.
@@ -37,8 +37,10 @@ def offer(state: State, index: int, instance: Instance, assignment: Assignment) 
     evaluation = evaluate(instance, assignment)
     if not fits(instance, evaluation):
         return False
-    if evaluation.step_seconds >= frontier.limit_of(index) or instance.least_blocks == 1:
+    if instance.least_blocks == 1:
         frontier.offer(index, evaluation.step_seconds, assignment)
+        return True
+    if evaluation.step_seconds >= frontier.limit_of(index):
         return True
     row = state.configurations.row(index)
     same, filled = _cut_anew(instance, assignment, row), _filled_anew(instance, assignment)

@@ -11,9 +11,13 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
+from planner.ilp.frontier import PROOF_TOLERANCE
 from planner.ilp.result import Found, NotFound
 from planner.schema.job import Limits
 from planner.schema.plan import Certificate
+
+# What is no better than this is as good: proofs are to 1e-9.
+_BETTER_RATIO = 8.0 * PROOF_TOLERANCE
 
 Search = Callable[[Limits, float | None], Found | NotFound]
 
@@ -43,7 +47,8 @@ def search_parts(
             return answer
         answers.append(answer)
         if isinstance(answer, Found) and group_count == 1:
-            cutoff = min(answer.step_seconds, cutoff or answer.step_seconds)
+            better = answer.step_seconds * (1.0 - _BETTER_RATIO)
+            cutoff = better if cutoff is None else min(better, cutoff)
     if len(answers) == 1:
         return answers[0]
     return _best(answers, group_count)
@@ -64,6 +69,10 @@ def _best(answers: Sequence[Found | NotFound], group_count: int) -> Found | NotF
         best,
         certificate=_certificate(best, found, missing),
         groups=tuple(groups[:group_count]),
+        left_seconds=min(
+            [one.left_seconds for one in found]
+            + [float("inf") if one.proven else one.lower_bound_seconds for one in missing]
+        ),
     )
 
 

@@ -60,6 +60,7 @@ def found_of(state: State, *, as_found: bool = False) -> Found:
         certificate=certificate,
         runners_up=_runners_up(state, best),
         groups=groups,
+        left_seconds=state.frontier.least_left(),
     )
 
 

@@ -40,7 +40,8 @@ class Found:
     """The best strategy with its certificate, and the best of other degrees.
 
     `groups` are as many as were asked for, the best of different degrees, best first; the first is
-    the strategy itself. The certificate holds for all of them.
+    the strategy itself. No plan of other groups is below `left_seconds`, the least bound of what
+    was left, inf where nothing was.
     """
 
     strategy: Strategy
@@ -48,6 +49,7 @@ class Found:
     certificate: Certificate
     runners_up: tuple[Candidate, ...]
     groups: tuple[Group, ...] = ()
+    left_seconds: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

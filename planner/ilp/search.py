@@ -18,7 +18,7 @@ from planner.ilp.bounds import objective_bounds
 from planner.ilp.climbing import climbed, starting_cuts
 from planner.ilp.crowding import crowd_out
 from planner.ilp.fitting import fitted
-from planner.ilp.frontier import Frontier, Stage
+from planner.ilp.frontier import PROOF_TOLERANCE, Frontier, Stage
 from planner.ilp.heuristic import heuristic_assignment
 from planner.ilp.instance import Instance
 from planner.ilp.offering import offer
@@ -53,6 +53,8 @@ _SCREENED_REACH = 1.25
 _PREPARED_AT_ONCE = 64
 _LARGE_SPACE = 8192
 _PROGRESS_SECONDS = 0.1
+# Plans at a cutoff count, and proofs are to PROOF_TOLERANCE: the frontier's own cutoff is above it.
+_CUTOFF_EASING = 4.0 * PROOF_TOLERANCE
 
 
 def search(
@@ -83,6 +85,7 @@ def search(
         return NotFound(configurations_total=0, refused=space.refused, shortfalls=(), proven=True)
     configurations = space.configurations
     pricing = Pricing(problem, configurations=configurations, choices=choices, edges=edges)
+    cutoff = float("inf") if cutoff_seconds is None else cutoff_seconds
     is_any_welcome, is_whether = wanted is not Wanted.FASTEST, wanted is Wanted.WHETHER
     is_large = len(configurations) > _LARGE_SPACE and not is_whether
     state = State(
@@ -93,7 +96,7 @@ def search(
             keys=_first_keys(pricing, len(configurations), wanted).tolist(),
             refine=pricing.quick_bounds_of_alike if is_large else None,
             groups=alike(configurations, DEGREES)[1].tolist(),
-            cutoff_seconds=float("inf") if cutoff_seconds is None else cutoff_seconds,
+            cutoff_seconds=cutoff * (1.0 + _CUTOFF_EASING),
             group_count=group_count,
         ),
         solver=solver or default_solver(),
@@ -103,18 +106,19 @@ def search(
     )
     if is_whether and cutoff_seconds is None:
         look_for_any(state, _fit)
-    proven = _refine(state, on_progress, is_any_welcome=is_any_welcome)
-    if proven and not is_any_welcome:
+    is_refined = _refine(state, on_progress, is_any_welcome=is_any_welcome)
+    if is_refined and not is_any_welcome:
         reopen(state)
     if state.frontier.best:
         return found_of(state, as_found=is_any_welcome)
+    proven = is_refined and state.frontier.is_exhausted
     is_asked_why = not is_any_welcome and cutoff_seconds is None
     return NotFound(
         configurations_total=len(configurations),
         refused=space.refused,
         shortfalls=shortfalls(state) if proven and is_asked_why else (),
         proven=proven,
-        lower_bound_seconds=min(state.frontier.lower_bound(), state.frontier.cutoff_seconds),
+        lower_bound_seconds=min(state.frontier.lower_bound(), cutoff),
     )
 
 
