@@ -51,8 +51,7 @@ class DividedBackward:
         self._gradient_sync.before_backward(is_last=is_last)
         if isinstance(self._module, FSDPModule):
             _run_post_backward(self._module, is_last=is_last)
-        if is_last:
-            self._gradient_sync.reduce_replicas()
+        self._gradient_sync.after_backward()
 
 
 def _run_post_backward(root: Any, *, is_last: bool) -> None:

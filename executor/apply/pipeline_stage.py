@@ -129,9 +129,11 @@ class SyncedStage(PipelineStage):
             # With several micro-batches in flight, FSDP must remember the order of their forwards
             # until the last backward, or it gathers parameters ahead that no one asks for.
             self._module.set_is_last_backward(is_last)
-        return stage_backward(
+        gradients = stage_backward(
             arguments["stage_output"], arguments["output_grads"], arguments["input_values"]
         )
+        self._gradient_sync.after_backward()
+        return gradients
 
     # Buffers to receive into: made when a receive begins, given up when its content is taken.
 

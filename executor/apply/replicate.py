@@ -6,7 +6,7 @@ parameters' own format that copy serves nothing, so these modules are left as th
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -44,47 +44,42 @@ class Replica:
         self._missing = 0
         self._hooked: list[nn.Parameter] = []
         self._reductions: list[_Reduction] = []
+        self._on_complete: Callable[[], None] | None = None
+        self.unused: set[nn.Parameter] = set()
 
     def parameters(self) -> list[nn.Parameter]:
         """Return the modules' parameters, each once, without those of modules kept `apart`."""
         others = set(self._apart.parameters())
         return [item for item in self._modules.parameters() if item not in others]
 
-    @property
-    def is_trained(self) -> bool:
-        """Return whether any parameter is to get a gradient."""
-        return any(item.requires_grad for item in self.parameters())
+    def trained(self) -> Sequence[nn.Parameter]:
+        """Return those that are to get a gradient."""
+        return [item for item in self.parameters() if item.requires_grad]
 
-    def before_backward(self, *, is_last: bool) -> None:
-        """Expect every gradient once more, and reduce them if this backward is the step's last."""
+    @property
+    def is_complete(self) -> bool:
+        """Return whether every gradient has come that is expected."""
+        return self._missing == 0
+
+    def expect(self, on_complete: Callable[[], None]) -> None:
+        """Expect every gradient once more, and say so when they have come."""
         if not self._hooked:
             # Only now: taking storage for a model replaces its parameters.
-            self._hooked = [item for item in self.parameters() if item.requires_grad]
+            self._hooked = list(self.trained())
             for parameter in self._hooked:
                 parameter.register_post_accumulate_grad_hook(  # type: ignore[no-untyped-call]
                     self._came
                 )
-        self._missing = len(self._hooked) if is_last else 0
+        self._missing = len(self._hooked)
+        self._on_complete = on_complete
 
     def reduce(self) -> None:
-        """Average the gradients, all of which have come."""
+        """Average the gradients; what has not got one on this rank has zeros."""
         self._missing = 0
-        self._reduce()
-
-    def finish(self) -> None:
-        """Wait until the gradients are averages."""
-        for reduction in self._reductions:
-            reduction.work.wait()
-        self._reductions.clear()
-
-    def _came(self, _parameter: torch.Tensor) -> None:
-        if self._missing == 0:
-            return
-        self._missing -= 1
-        if self._missing == 0:
-            self._reduce()
-
-    def _reduce(self) -> None:
+        self._on_complete = None
+        self.unused = {item for item in self._hooked if item.grad is None}
+        for parameter in self.unused:
+            parameter.grad = torch.zeros_like(parameter)
         buffer = torch.cat([_local_gradient(item).reshape(-1) for item in self._hooked])
         buffer.div_(self._degree)
         work = distributed.all_reduce(buffer, group=self._group, async_op=True)
@@ -95,10 +90,55 @@ class Replica:
         for parameter, piece in zip(self._hooked, pieces, strict=True):
             _move_gradient(parameter, piece)
 
+    def finish(self) -> None:
+        """Wait until the gradients are averages."""
+        for reduction in self._reductions:
+            reduction.work.wait()
+        self._reductions.clear()
+
+    def _came(self, _parameter: torch.Tensor) -> None:
+        if self._on_complete is None:
+            return
+        self._missing -= 1
+        if self._missing == 0:
+            self._on_complete()
+
+
+class Replicas:
+    """The replicas of a stage, in the order in which its backward completes them.
+
+    They are reduced in that order on every rank, though some rank may lack a gradient: a replica
+    that is not complete holds up those behind it until the backward's end.
+    """
+
+    def __init__(self, replicas: Iterable[Replica] = ()) -> None:
+        self.members = tuple(replicas)
+        self._waiting: list[Replica] = []
+
+    def before_backward(self, *, is_last: bool) -> None:
+        """Expect every gradient once more if this backward is the step's last."""
+        self._waiting = list(self.members) if is_last else []
+        for replica in self._waiting:
+            replica.expect(self._reduce_complete)
+
+    def after_backward(self) -> None:
+        """Reduce what is left: the gradients of a divided backward, or those that some lack."""
+        while self._waiting:
+            self._waiting.pop(0).reduce()
+
+    def finish(self) -> None:
+        """Wait until the gradients are averages."""
+        for replica in self.members:
+            replica.finish()
+
+    def _reduce_complete(self) -> None:
+        while self._waiting and self._waiting[0].is_complete:
+            self._waiting.pop(0).reduce()
+
 
 def _local_gradient(parameter: nn.Parameter) -> torch.Tensor:
     gradient = parameter.grad
-    assert gradient is not None  # noqa: S101 - its hook has run
+    assert gradient is not None  # noqa: S101 - one has come, or zeros were put there
     return gradient.to_local() if isinstance(gradient, DTensor) else gradient
 
 

@@ -74,6 +74,7 @@ class Sequential:
             loss = self._loss_function(self._model(micro_inputs), micro_targets) / count
             self._gradient_sync.before_backward(is_last=index == count - 1)
             loss.backward()  # type: ignore[no-untyped-call]
+            self._gradient_sync.after_backward()
             losses.append(loss.detach())
         self._gradient_sync.finish()
         return torch.stack(losses).sum()

@@ -14,6 +14,7 @@ from torch import nn
 from torch.distributed._composable.replicate_with_fsdp import replicate
 from torch.distributed.fsdp import FSDPModule, fully_shard
 
+from executor.apply.usage import Usage
 from executor.apply.zero import (
     GradientSync,
     ShardedPart,
@@ -81,8 +82,8 @@ def apply_whole(
         replicate(model, mesh=mesh.data, mp_policy=policy)
     else:
         fully_shard(model, mesh=sharding, reshard_after_forward=zero_stage == 3, mp_policy=policy)
-    assert isinstance(model, FSDPModule)  # noqa: S101 - both make it one
-    return GradientSync(sharded=(ShardedPart(module=model, zero_stage=zero_stage),))
+    whole = ShardedPart.of(model, zero_stage)
+    return GradientSync(sharded=(whole,), usages=(Usage(mesh.data, whole.gradients),))
 
 
 def whole_zero_stage(strategy: Strategy) -> int:

@@ -16,8 +16,8 @@ shard to the device for each gather, and takes each reduced gradient to the host
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 from torch import nn
@@ -33,8 +33,9 @@ from torch.distributed.fsdp import (
 
 from executor.apply.expert_parallel import expert_shard
 from executor.apply.hooks_outside import keep_hooks_outside
-from executor.apply.replicate import Replica
+from executor.apply.replicate import Replica, Replicas
 from executor.apply.split import stage_blocks
+from executor.apply.usage import Reduced, ShardedGradients, Usage
 from executor.mesh import ExpertMesh, RankMesh
 from executor.models.declaration import ModelDeclaration, part
 from executor.precision import compute_dtype, sum_dtype
@@ -68,6 +69,20 @@ class ShardedPart:
 
     module: FSDPModule
     zero_stage: int
+    gradients: tuple[ShardedGradients, ...]
+
+    @staticmethod
+    def of(module: nn.Module, zero_stage: int) -> ShardedPart:
+        """Return the part of a module that FSDP keeps."""
+        assert isinstance(module, FSDPModule)  # noqa: S101 - the caller has made it one
+        groups = module._get_fsdp_state()._fsdp_param_groups  # noqa: SLF001 - torch shows none
+        gradients = tuple(ShardedGradients(group) for group in groups)
+        return ShardedPart(module=module, zero_stage=zero_stage, gradients=gradients)
+
+    def begin(self) -> None:
+        """Forget which gradients the last step had."""
+        for item in self.gradients:
+            item.begin()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,7 +90,8 @@ class GradientSync:
     """When the parts of a stage reduce gradients and give up whole parameters."""
 
     sharded: tuple[ShardedPart, ...] = ()
-    replicas: tuple[Replica, ...] = ()
+    replicas: Replicas = field(default_factory=Replicas)
+    usages: tuple[Usage, ...] = ()
 
     def before_backward(self, *, is_last: bool) -> None:
         """Set every part's flags for the backward of one micro-batch.
@@ -87,8 +103,7 @@ class GradientSync:
             item.module.set_requires_gradient_sync(is_last or item.zero_stage >= 2, recurse=False)
             item.module.set_requires_all_reduce(is_last, recurse=False)
             item.module.set_reshard_after_backward(is_last or item.zero_stage == 3, recurse=False)
-        for replica in self.replicas:
-            replica.before_backward(is_last=is_last)
+        self.replicas.before_backward(is_last=is_last)
 
     @property
     def frees_parameters(self) -> bool:
@@ -101,15 +116,17 @@ class GradientSync:
             item.module.set_requires_gradient_sync(False, recurse=False)
             item.module.set_reshard_after_backward(False, recurse=False)
 
-    def reduce_replicas(self) -> None:
-        """Reduce what autograd's hooks have not seen: the gradients of a divided backward."""
-        for replica in self.replicas:
-            replica.reduce()
+    def after_backward(self) -> None:
+        """Reduce what is left after the backward of a micro-batch, if it was the step's last."""
+        self.replicas.after_backward()
 
     def finish(self) -> None:
-        """Wait for what the last backward has left under way."""
-        for replica in self.replicas:
-            replica.finish()
+        """Wait for what the last backward has left under way; a collective call."""
+        self.replicas.finish()
+        for usage in self.usages:
+            usage.agree()
+        for item in self.sharded:
+            item.begin()
 
 
 def needs_data_parallel(mesh: RankMesh, precision: Precision) -> bool:
@@ -132,13 +149,12 @@ def apply_zero(
     if not needs_data_parallel(mesh, precision) and not any(p.parameters_on_host for p in pieces):
         return GradientSync()
     policy = _mixed_precision(precision)
-    sharded: list[ShardedPart] = []
-    replicas: list[Replica] = []
     ignored: set[nn.Parameter] = set()
     root: Piece | None = None
-    experts = [] if mesh.experts is None else list(_expert_pieces(pieces, declaration))
-    apart = [module for piece in experts for module in piece.modules]
-    for piece in (*experts, *pieces):
+    experts = {} if mesh.experts is None else _expert_pieces(pieces, declaration)
+    apart = [module for piece in experts.values() for module in piece.modules]
+    made: dict[Piece, Replica | ShardedPart] = {}
+    for piece in (*experts.values(), *pieces):
         if precision is Precision.FP32 and _placement(piece, mesh) is None:
             data, degree = _home(piece, mesh).data, mesh.gradient_degree
             kept = Replica(
@@ -148,25 +164,44 @@ def apply_zero(
                 apart=() if piece.are_experts else apart,
             )
             ignored.update(kept.parameters())
-            if kept.is_trained and (degree > 1 or data.size() > 1):
-                replicas.append(kept)
+            if kept.trained() and (degree > 1 or data.size() > 1):
+                made[piece] = kept
         elif _holds_tied_pair(model, declaration) and len(piece.modules) > 1:
             root = piece
         else:
-            _keep(piece, mesh=mesh, policy=policy, ignored=ignored)
-            sharded.append(ShardedPart(module=_fsdp(piece.modules[0]), zero_stage=piece.zero_stage))
-    if sharded or root is not None or ignored != set(model.parameters()):
+            made[piece] = _keep(piece, mesh=mesh, policy=policy, ignored=ignored)
+    is_sharded = any(isinstance(item, ShardedPart) for item in made.values())
+    if is_sharded or root is not None or ignored != set(model.parameters()):
         # The root orders the parts' collectives, and holds itself what shares one weight, or what
         # a declaration leaves outside of all parts.
         root = Piece(
             modules=(model,),
-            zero_stage=int(bool(sharded)) if root is None else root.zero_stage,
+            zero_stage=int(is_sharded) if root is None else root.zero_stage,
             offload=frozenset() if root is None else root.offload,
             is_always_sharded=any(piece.parameters_on_host for piece in pieces),
         )
-        _keep(root, mesh=mesh, policy=policy, ignored=ignored)
-        sharded.append(ShardedPart(module=_fsdp(model), zero_stage=root.zero_stage))
-    return GradientSync(sharded=tuple(sharded), replicas=tuple(replicas))
+        made[root] = _keep(root, mesh=mesh, policy=policy, ignored=ignored)
+    chain = [item for piece in pieces for item in (piece, experts.get(piece)) if item in made]
+    return _synced(made, [item for item in reversed(chain) if item is not None], mesh)
+
+
+def _synced(
+    made: Mapping[Piece, Replica | ShardedPart], backward: Sequence[Piece], mesh: RankMesh
+) -> GradientSync:
+    """Return when all that was made of pieces synchronises; `backward` is the order of most."""
+    alike: dict[bool, list[Reduced]] = {}
+    for piece, item in made.items():
+        found = item.gradients if isinstance(item, ShardedPart) else (item,)
+        alike.setdefault(piece.are_experts, []).extend(found)
+    replicas = [made[piece] for piece in backward]
+    return GradientSync(
+        sharded=tuple(item for item in made.values() if isinstance(item, ShardedPart)),
+        replicas=Replicas(item for item in replicas if isinstance(item, Replica)),
+        usages=tuple(
+            Usage(mesh.experts.data if are_experts and mesh.experts else mesh.data, reduced)
+            for are_experts, reduced in alike.items()
+        ),
+    )
 
 
 def head_choice(declaration: ModelDeclaration, edges: tuple[EdgeChoice, EdgeChoice]) -> EdgeChoice:
@@ -186,14 +221,16 @@ def _home(piece: Piece, mesh: RankMesh) -> RankMesh | ExpertMesh:
     return mesh.experts if piece.are_experts and mesh.experts is not None else mesh
 
 
-def _expert_pieces(pieces: Iterable[Piece], declaration: ModelDeclaration) -> Iterator[Piece]:
-    """Yield the routed experts of each block as a piece of their own, kept as the block is."""
+def _expert_pieces(pieces: Iterable[Piece], declaration: ModelDeclaration) -> dict[Piece, Piece]:
+    """Return the routed experts of each block as a piece of their own, kept as the block is."""
     path = declaration.block.experts
+    made: dict[Piece, Piece] = {}
     for piece in pieces if path is not None else ():
         found = [part(module, path or "") for module in piece.modules]
         experts = tuple(module for module in found if module is not None)
         if experts:
-            yield replace(piece, modules=experts, are_experts=True)
+            made[piece] = replace(piece, modules=experts, are_experts=True)
+    return made
 
 
 def pieces_of(
@@ -203,7 +240,10 @@ def pieces_of(
     stage: Stage,
     edges: tuple[EdgeChoice, EdgeChoice],
 ) -> list[Piece]:
-    """Return what of a stage is kept together, and how; tied edges are one piece."""
+    """Return what of a stage is kept together, and how, in the order of the chain.
+
+    Tied edges are one piece, whose gradients are complete with the embedding's.
+    """
     pieces: list[Piece] = []
     for group in stage.layers:
         for index in stage_blocks(Stage(stage=0, layers=(group,))):
@@ -219,7 +259,7 @@ def pieces_of(
     beside = [part(model, path) for path in declaration.beside_embedding]
     first = tuple(module for module in (embedding, *beside) if module is not None)
     if declaration.tied_embeddings and embedding and norm and head:
-        return [*pieces, _edge((*first, norm, head), edges[0])]
+        return [_edge((*first, norm, head), edges[0]), *pieces]
     if embedding is not None:
         pieces.insert(0, _edge(first, edges[0]))
     last = tuple(module for module in (norm, head) if module is not None)
@@ -255,14 +295,14 @@ def _keep(
     mesh: RankMesh,
     policy: MixedPrecisionPolicy,
     ignored: set[nn.Parameter] | None = None,
-) -> None:
+) -> ShardedPart:
     target = list(piece.modules) if len(piece.modules) > 1 else piece.modules[0]
     placement = _placement(piece, mesh)
     if placement is None:
         home = _home(piece, mesh)
         replicate(target, mesh=home.data, mp_policy=policy, ignored_params=ignored)
         _average_over_tokens(piece, mesh)
-        return
+        return ShardedPart.of(piece.modules[0], piece.zero_stage)
     pinned = mesh.world.device_type == "cuda"
     fully_shard(
         target,
@@ -276,6 +316,7 @@ def _keep(
         shard_placement_fn=partial(expert_shard, placement) if piece.are_experts else None,
     )
     _average_over_tokens(piece, mesh)
+    return ShardedPart.of(piece.modules[0], piece.zero_stage)
 
 
 def _average_over_tokens(piece: Piece, mesh: RankMesh) -> None:

@@ -3,22 +3,33 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
 import torch
 from torch import nn
 
+from executor.apply.materialise import unsplit_name
 from executor.models.own import Declaration
 from executor.session import Session
 from executor.trainer import Trainer
 from planner.errors import InputError
-from tests.distributed.own_models import WORDS, Words, loss, parameter_error, plain_run
-from tests.distributed.plans import cpu_plan
+from tests.distributed.own_models import (
+    WIDTH,
+    WORDS,
+    Layer,
+    Words,
+    loss,
+    parameter_error,
+    plain_run,
+)
+from tests.distributed.plans import BLOCK_COUNT, cpu_plan
 from tests.distributed.reference import SEED, STEP_COUNT, adamw, floats_differences, global_batches
 from tests.distributed.state_tasks import everyone
 
 CPU = torch.device("cpu")
+EXPERTS = 12
 
 
 def frozen_words(trained: Collection[str]) -> nn.Module:
@@ -29,6 +40,57 @@ def frozen_words(trained: Collection[str]) -> nn.Module:
     return model
 
 
+class SwitchedLayer(Layer):
+    """A layer with one norm more, for the rows that it is told alone."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm3 = nn.LayerNorm(WIDTH)
+
+    def forward(self, hidden: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
+        """Return the layer's output."""
+        hidden = super().forward(hidden)
+        if rows.any():
+            hidden = hidden + rows[:, None, None] * self.norm3(hidden)
+        return hidden
+
+
+class BranchingLayer(SwitchedLayer):
+    """The same, with a branch that no row takes, and experts of which each token passes one."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.never = nn.Linear(WIDTH, WIDTH)
+        self.router = nn.Linear(WIDTH, EXPERTS)
+        self.experts = nn.ModuleList(nn.Linear(WIDTH, WIDTH) for _ in range(EXPERTS))
+
+    def forward(self, hidden: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
+        """Return the layer's output."""
+        hidden = super().forward(hidden, rows)
+        share, choice = self.router(hidden).softmax(-1).max(-1, keepdim=True)
+        mixed = torch.zeros_like(hidden)
+        for index, expert in enumerate(self.experts):
+            if (choice == index).any():
+                mixed = torch.where(choice == index, share * expert(hidden), mixed)
+        return hidden + mixed
+
+
+class Switched(Words):
+    """The language model, whose layers treat some rows otherwise than others."""
+
+    def __init__(self, layer: Callable[[], nn.Module] = SwitchedLayer) -> None:
+        super().__init__()
+        self.trunk.layers = nn.ModuleList(layer() for _ in range(BLOCK_COUNT))
+
+    def forward(self, tokens: torch.Tensor) -> torch.Tensor:
+        """Return logits; of the first batches' rows it is 4, then 4 and 7, then 3, 4 and 7."""
+        rows = tokens.sum(dim=1) % 8 == 0
+        hidden = self.embed(tokens)
+        for layer in self.trunk.layers:
+            hidden = layer(hidden, rows)
+        return self.head(self.norm(hidden))
+
+
 # A whole stage and more without a trained parameter; blocks that are trained in part.
 BACKBONE = ("trunk.layers.4.norm1", "trunk.layers.4.mlp.up.weight", "trunk.layers.5", "head")
 BOTTOM = ("embed", "trunk.layers.0.norm2", "trunk.layers.1.attention.query")
@@ -36,6 +98,9 @@ KINDS: dict[str, tuple[Callable[[], nn.Module], Declaration | None]] = {
     "frozen-backbone": (partial(frozen_words, BACKBONE), WORDS),
     "frozen-top": (partial(frozen_words, BOTTOM), WORDS),
     "frozen-undeclared": (partial(frozen_words, BACKBONE), None),
+    "branching": (partial(Switched, BranchingLayer), Declaration(blocks="trunk.layers")),
+    "branching-undeclared": (partial(Switched, BranchingLayer), None),
+    "switched": (Switched, replace(WORDS, norms=(*WORDS.norms, "norm3"))),
     "frozen": (partial(frozen_words, ["none"]), WORDS),
 }
 
@@ -65,6 +130,11 @@ def partial_parity(
         "parameter_error": parameter_error(trainer, plain["parameters"]),
         "differences": floats_differences(everyone(list(session.report().differences_from_plan))),
         "frozen": everyone([_is_left_alone(trainer)]),
+        "unused": sorted(
+            unsplit_name(name, trainer.declaration)
+            for name, parameter in trainer.model.named_parameters()
+            if parameter.grad is None
+        ),
         "frozen_error": parameter_error(trainer, plain["parameters"], is_trained=False),
     }
 

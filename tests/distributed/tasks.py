@@ -204,7 +204,7 @@ def collectives(*, strategy: dict[str, Any]) -> dict[str, int]:
 
 
 class CollectiveCounter(TorchDispatchMode):
-    """Counts FSDP's collectives; the scalar that averages the loss is left out."""
+    """Counts collectives of numbers; the scalar that averages the loss is left out."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -217,7 +217,7 @@ class CollectiveCounter(TorchDispatchMode):
         del types
         name = COLLECTIVES.get(operator._schema.name)
         tensors = [leaf for leaf in tree_leaves(args) if isinstance(leaf, torch.Tensor)]
-        if name is not None and tensors[0].dim() > 0:
+        if name is not None and tensors[0].dim() > 0 and tensors[0].is_floating_point():
             self.counts[name] += 1
         return operator(*args, **(kwargs or {}))
 

@@ -105,3 +105,47 @@ def check_left_alone(answer: dict[str, Any]) -> None:
     assert answer["parameter_error"] <= EXACT
     assert answer["differences"] == []
     assert answer["frozen"] == [True] * 2
+
+
+SPARSE: dict[str, tuple[str, Fields]] = {
+    **{f"zero{stage}": ("branching", {**DP2, "zero_stage": stage}) for stage in range(4)},
+    "zero3-offloaded-full": (
+        "branching",
+        {
+            **DP2,
+            "zero_stage": 3,
+            "offload": ["optimizer", "parameters"],
+            "activation_checkpointing": "full",
+        },
+    ),
+    "undeclared-zero0": ("branching-undeclared", DP2),
+    "undeclared-zero1": ("branching-undeclared", {**DP2, "zero_stage": 1}),
+}
+
+
+@pytest.mark.parametrize(
+    ("kind", "strategy"),
+    [pytest.param(*value, id=name) for name, value in SPARSE.items()],
+)
+def test_parameters_that_a_rank_does_not_use_are_averaged_with_zeros(
+    two_ranks: RankGroup, kind: str, strategy: Fields
+) -> None:
+    answer = two_ranks.run("partial_parity", strategy=strategy, kind=kind)
+    assert answer["losses"] == pytest.approx(answer["plain_losses"], rel=EXACT)
+    assert answer["parameter_error"] <= EXACT
+    assert "trunk.layers.2.never.weight" in answer["unused"]
+
+
+@pytest.mark.parametrize("zero_stage", [0, 2])
+def test_norms_that_some_data_parallel_ranks_do_not_use_are_summed_over_the_sequence(
+    four_ranks: RankGroup, zero_stage: int
+) -> None:
+    strategy = {
+        **DP2,
+        "tensor_parallel_degree": 2,
+        "sequence_parallel": True,
+        "zero_stage": zero_stage,
+    }
+    answer = four_ranks.run("partial_parity", strategy=strategy, kind="switched")
+    assert answer["losses"] == pytest.approx(answer["plain_losses"], rel=EXACT)
+    assert answer["parameter_error"] <= EXACT

@@ -1,0 +1,126 @@
+"""Usage: which parameters a step has used, as ranks agree that average their gradients.
+
+A parameter that nothing on a rank has used in a step (an expert without tokens, a branch not taken)
+has no gradient there. The rank reduces zeros in its place, so that collectives match. Where no rank
+has used it there is no gradient in the end, as in plain torch: optimizers then pass it over.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any, Protocol
+
+import torch
+from torch import distributed, nn
+from torch.distributed.device_mesh import DeviceMesh
+from torch.distributed.tensor import DTensor, Partial
+
+from executor.host_memory import plain
+
+_UNUSED, _USED, _USED_IN_PART = 0, 1, 2
+
+
+class Reduced(Protocol):
+    """Parameters whose gradients are reduced together."""
+
+    @property
+    def unused(self) -> set[nn.Parameter]:
+        """Return those that this rank has not used in this step."""
+
+    def trained(self) -> Sequence[nn.Parameter]:
+        """Return those that are trained, in the same order on all ranks."""
+
+
+class Usage:
+    """Which parameters the ranks of `data` have used; those average the gradients of `reduced`."""
+
+    def __init__(self, data: DeviceMesh, reduced: Iterable[Reduced]) -> None:
+        self._data = data
+        self._reduced = tuple(reduced)
+
+    def agree(self) -> None:
+        """Take zeros away that stand for a gradient which no rank has; a collective call.
+
+        Only a rank that has reduced zeros waits for the answer.
+        """
+        parameters = [item for part in self._reduced for item in part.trained()]
+        unused = {item for part in self._reduced for item in part.unused}
+        mine = [_UNUSED if item in unused else _use(item) for item in parameters]
+        uses = torch.tensor(mine, dtype=torch.int32, device=self._data.device_type)
+        if self._data.size() > 1 and parameters:
+            group = self._data.get_group()
+            work = distributed.all_reduce(uses, distributed.ReduceOp.MAX, group, async_op=True)
+            assert work is not None  # noqa: S101 - always given when asynchronous
+            work.wait()
+        for parameter, use in zip(parameters, uses.tolist() if unused else mine, strict=True):
+            if use == _UNUSED:
+                parameter.grad = None
+            elif use == _USED_IN_PART and parameter in unused:
+                _make_partial(parameter)
+
+
+class ShardedGradients:
+    """Gradients of one of FSDP's groups of parameters: zeros where this rank has none.
+
+    torch's own zeros (`set_reduce_scatter_unused_params`) are in the format of the parameters, and
+    cannot be reduced beside gradients that were added up in another.
+    """
+
+    def __init__(self, group: Any) -> None:
+        self._group = group
+        self._used: set[nn.Parameter] = set()
+        self._post_backward = group.post_backward
+        group.post_backward = self._complete
+
+    @property
+    def unused(self) -> set[nn.Parameter]:
+        """Return those that this rank has not used in this step."""
+        return set(self.trained()) - self._used
+
+    def trained(self) -> Sequence[nn.Parameter]:
+        """Return those that are trained, in the same order on all ranks."""
+        return [item.sharded_param for item in self._group.fsdp_params if _is_trained(item)]
+
+    def begin(self) -> None:
+        """Forget the last step."""
+        self._used.clear()
+
+    def _complete(self, *_: Any) -> None:
+        """Note what has a gradient, give zeros to all else that is reduced, and let FSDP go on."""
+        gathered = [
+            item
+            for item in self._group.fsdp_params
+            if _is_trained(item) and hasattr(item, "_unsharded_param")
+        ]
+        for item in gathered:
+            if item.unsharded_accumulated_grad is not None or item.unsharded_param.grad is not None:
+                self._used.add(item.sharded_param)
+            elif self._group.reduce_grads:
+                item.unsharded_param.grad = torch.zeros_like(item.unsharded_param)
+        if any(item.unsharded_accumulated_grad is not None for item in gathered):
+            for item in gathered if self._group.reduce_grads else ():
+                item.accumulate_unsharded_grad_if_needed()
+                item.to_accumulated_grad_if_needed()
+        self._post_backward()
+
+
+def _is_trained(fsdp_parameter: Any) -> bool:
+    return bool(fsdp_parameter.sharded_param.requires_grad)
+
+
+def _use(parameter: nn.Parameter) -> int:
+    gradient = parameter.grad
+    is_partial = isinstance(gradient, DTensor) and any(
+        item.is_partial() for item in gradient.placements
+    )
+    return _USED_IN_PART if is_partial else _USED
+
+
+def _make_partial(parameter: nn.Parameter) -> None:
+    """Let a gradient that began as zeros be a sum still to be done, as it is on other ranks."""
+    gradient = parameter.grad
+    assert isinstance(gradient, DTensor)  # noqa: S101 - as it is on the ranks that used it
+    placements = [Partial() if item.is_replicate() else item for item in gradient.placements]
+    parameter.grad = DTensor.from_local(
+        plain(gradient), gradient.device_mesh, placements, run_check=False
+    )
