@@ -1,13 +1,14 @@
 """Data: global batches, this rank's rows of them, and the shipped corpus.
 
 Every rank reads the same global batches and keeps its own rows, so that a run sees the same
-sequences whatever its layout. A run that goes on from a checkpoint passes over the batches that
-were taken before it, or hands a loader that can tell its own state back to it.
+sequences whatever its layout. The last batch of a loader may have fewer. A run that goes on from a
+checkpoint passes over the batches that were taken before it, or hands a loader that can tell its
+own state back to it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from importlib import resources
 from typing import Any, Protocol, runtime_checkable
@@ -16,8 +17,9 @@ from zlib import crc32
 import torch
 
 from executor.agreement import everyone
+from executor.batch import Batch, GivenBatch, changed_tensors, given_tensors
 from executor.errors import ModelMismatchError
-from executor.planned import Batch, PlannedBatch
+from executor.planned import PlannedBatch
 
 BYTE_VALUES = 256
 # Of a batch so many numbers, evenly spread, tell whether ranks have the same.
@@ -79,44 +81,59 @@ class DataPosition:
             self.to_skip, self.loader_state = 0, None
 
 
+Read = Callable[[GivenBatch], Batch]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DataShare:
-    """What a global batch is, which rows of it are a rank's, and where they go."""
+    """What a global batch is, how it is read, which rows of it are a rank's, and where they go."""
 
     planned: PlannedBatch
+    read: Read
     data_degree: int
     data_index: int
     device: torch.device
 
+    def rows_of(self, given: GivenBatch, row_count: int) -> GivenBatch:
+        """Return this rank's rows of a global batch of `row_count`: as many as others, or one less.
+
+        Of one that is not whole the first ranks have one more.
+        """
+        whole, over = divmod(row_count, self.data_degree)
+        first = self.data_index * whole + min(self.data_index, over)
+        last = first + whole + (self.data_index < over)
+        return changed_tensors(given, lambda tensor: tensor[first:last].to(self.device))
+
 
 def shard(
-    loader: Iterable[Batch],
+    loader: Iterable[GivenBatch],
     share: DataShare,
     position: DataPosition,
     *,
     is_positioned: bool = False,
-) -> Iterator[Batch]:
+) -> Iterator[GivenBatch]:
     """Yield this rank's rows of each global batch that is still to be taken.
 
     Raises:
-        ModelMismatchError: if a batch is not the plan's.
+        ModelMismatchError: if a batch is not the plan's; the last one may have fewer rows.
     """
     position.meet(loader, is_positioned=is_positioned)
-    rows = share.planned.sequence_count // share.data_degree
-    first, device = share.data_index * rows, share.device
-    for batch in loader:
-        if position.to_skip > 0:
+    short = 0
+    for given in loader:
+        if short:
+            share.planned.refuse_short(short)
+        batch = share.read(given)
+        row_count = batch.row_count
+        is_taken = position.to_skip > 0
+        share.planned.check(batch, may_be_short=position.taken > 0 or is_taken)
+        short = row_count if row_count < share.planned.sequence_count else 0
+        if is_taken:
             position.to_skip -= 1
             continue
-        share.planned.check(batch)
-        inputs, targets = batch
         position.taken += 1
         if position.first_mark is None:
-            position.first_mark = _mark(inputs, targets)
-        yield (
-            inputs[first : first + rows].to(device),
-            targets[first : first + rows].to(device),
-        )
+            position.first_mark = _mark(*given_tensors(given))
+        yield share.rows_of(given, row_count)
 
 
 def _mark(*tensors: torch.Tensor) -> int:
@@ -138,7 +155,7 @@ def corpus_tokens() -> torch.Tensor:
 
 def corpus_batches(
     *, global_batch_size: int, sequence_length: int, seed: int = 0
-) -> Iterator[Batch]:
+) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
     """Yield windows of the corpus without end: tokens and the tokens that follow, each [B, S].
 
     Raises:

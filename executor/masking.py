@@ -5,51 +5,147 @@ each of d ranks with different tokens, the mean over all that count is
 
     L = sum_i (n_i / N) L_i = mean over all i of (m d n_i / N) L_i
 
-so that losses are weighed by m d n_i / N before schedules and data parallelism average them.
+so that losses are weighed by m d n_i / N before schedules and data parallelism average them. So are
+those of a batch with fewer sequences than the plan's, as a loader's last one has: ranks that have
+none left, or too few to fill a pipeline's micro-batch, compute a sequence that weighs nothing.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 from torch import distributed
 from torch.distributed.device_mesh import DeviceMesh
 
+from executor.batch import Batch
+from executor.errors import ModelMismatchError
 from executor.losses import LossFunction
 
 
-@dataclass(slots=True, kw_only=True)
-class TargetMask:
-    """The target that counts for nothing, and how many of a global batch's others there are.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MicroBatch:
+    """What one forward takes. Sequences behind the first `row_count` only fill it up.
 
-    `data` holds the ranks with different tokens, each with `micro_batch_count` micro-batches.
+    The mean loss of those is multiplied by `weight`, `None` where all micro-batches weigh alike.
     """
 
-    ignored_target: int
+    batch: Batch
+    row_count: int
+    weight: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MicroBatches:
+    """The micro-batches of a rank, and the targets of the global batch that count."""
+
+    items: list[MicroBatch]
+    counted: int
+
+
+@dataclass(slots=True, kw_only=True)
+class BatchSplit:
+    """How a rank's sequences of one global batch become micro-batches.
+
+    `data` holds the ranks with different tokens. A pipeline always has `pipeline_count`
+    micro-batches of whole size; without one there are as many as the rank with most needs.
+    `ignored_target` counts for nothing.
+    """
+
     data: DeviceMesh
-    micro_batch_count: int
-    _counted: torch.Tensor = field(default_factory=lambda: torch.ones(()))
+    micro_batch_size: int
+    planned_count: int
+    is_pipeline: bool
+    ignored_target: int | None = None
+    _spare: Batch | None = field(default=None, repr=False)
 
-    def count(self, targets: torch.Tensor) -> None:
-        """Count the targets of a global batch, of which these are the rank's. All must call it."""
-        counted = self._counting(targets)
-        distributed.all_reduce(counted, group=self.data.get_group())
-        self._counted = counted.clamp(min=1)
+    def of(self, batch: Batch) -> MicroBatches:
+        """Return the micro-batches of this rank's sequences; a collective call.
 
-    def of(self, loss_function: LossFunction) -> LossFunction:
-        """Return `loss_function`, a mean over targets that count, weighed by how many they are.
-
-        Where none does, the mean is that of nothing: it is taken of other targets, and weighs 0.
+        Raises:
+            ModelMismatchError: if the first batch ever leaves this rank none.
         """
-        share_count = self.data.size() * self.micro_batch_count
+        by_row = self._counted_by_row(batch.targets)
+        own = sum(by_row)
+        shares = self._all_shares([batch.row_count, own, batch.targets.numel()])
+        counted = sum(count for _, count, _ in shares)
+        planned_rows = self.micro_batch_size * self.planned_count
+        is_whole = all(rows == planned_rows for rows, _, _ in shares)
+        if batch.row_count > 0:
+            self._spare = batch.rows(0, 1)
+        if is_whole and counted == sum(numel for _, _, numel in shares):
+            return MicroBatches(items=self._pieces(batch, self.planned_count), counted=counted)
+        count = self.planned_count
+        if not self.is_pipeline:
+            most = max(rows for rows, _, _ in shares)
+            count = max(1, -(-most // self.micro_batch_size))
+        unit = count * len(shares) / max(counted, 1)
+        items = []
+        for index, piece in enumerate(self._pieces(batch, count)):
+            first = index * self.micro_batch_size
+            weight = unit * sum(by_row[first : first + piece.row_count])
+            items.append(self._weighed(piece, weight))
+        return MicroBatches(items=items, counted=counted)
 
-        def weighed(logits: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
-            own = self._counting(targets)
-            some = torch.where(own > 0, targets, torch.zeros_like(targets))
-            return loss_function(logits, some) * (share_count * own / self._counted)
+    def _counted_by_row(self, targets: torch.Tensor) -> list[int]:
+        if len(targets) == 0:
+            return []
+        if self.ignored_target is None:
+            return [targets[0].numel()] * len(targets)
+        counted = (targets != self.ignored_target).reshape(len(targets), -1).sum(1)
+        return [int(count) for count in counted.tolist()]
 
-        return weighed
+    def _all_shares(self, own: list[int]) -> list[list[int]]:
+        """Return what every rank with different tokens has."""
+        size = self.data.size()
+        if size == 1:
+            return [own]
+        everyone = torch.zeros((size, len(own)), dtype=torch.int64)
+        everyone[self.data.get_local_rank()] = torch.tensor(own)
+        everyone = everyone.to(self.data.device_type)
+        distributed.all_reduce(everyone, group=self.data.get_group())
+        shares: list[list[int]] = everyone.tolist()
+        return shares
 
-    def _counting(self, targets: torch.Tensor) -> torch.Tensor:
-        return (targets != self.ignored_target).sum()
+    def _pieces(self, batch: Batch, count: int) -> list[MicroBatch]:
+        size = self.micro_batch_size
+        return [self._piece(batch.rows(i * size, (i + 1) * size)) for i in range(count)]
+
+    def _piece(self, rows: Batch) -> MicroBatch:
+        row_count = rows.row_count
+        least = self.micro_batch_size if self.is_pipeline else 1
+        missing = least - row_count
+        if missing <= 0:
+            return MicroBatch(batch=rows, row_count=row_count)
+        spare = self._spare
+        if spare is None:
+            raise ModelMismatchError(
+                "the first batch leaves a rank without a sequence",
+                field="loader",
+                value=f"{row_count} sequences on this rank",
+                remedy="yield a whole global batch first",
+            )
+        return MicroBatch(batch=rows.filled(spare, missing), row_count=row_count)
+
+    def _weighed(self, piece: MicroBatch, weight: float) -> MicroBatch:
+        batch = piece.batch
+        if weight == 0.0 and self.ignored_target is not None:
+            # The mean of nothing is no number: it is taken of other targets, and weighs 0.
+            is_ignored = batch.targets == self.ignored_target
+            batch = batch.with_targets(batch.targets.masked_fill(is_ignored, 0))
+        return MicroBatch(batch=batch, row_count=piece.row_count, weight=weight)
+
+
+def micro_batch_loss(loss_function: LossFunction) -> Callable[[Any, MicroBatch], torch.Tensor]:
+    """Return the loss of what a model has put out of a micro-batch, weighed as it counts."""
+
+    def weighed(outputs: Any, micro_batch: MicroBatch) -> torch.Tensor:
+        targets, kept = micro_batch.batch.targets, max(micro_batch.row_count, 1)
+        if kept < len(targets):
+            outputs, targets = outputs[:kept], targets[:kept]
+        loss = loss_function(outputs, targets)
+        return loss if micro_batch.weight is None else loss * micro_batch.weight
+
+    return weighed

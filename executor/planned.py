@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from typing import NoReturn
 
 import torch
 from torch import nn
 
+from executor.batch import Batch
 from executor.errors import ModelMismatchError
 from executor.models.declaration import ModelDeclaration
 from planner.schema.model import ModelGraph
-
-Batch = tuple[torch.Tensor, torch.Tensor]
-
 
 _ATTENTION_SIZES = ("head_count", "key_value_head_count")
 _FEED_FORWARD_SIZES = ("expert_count", "expert_ffn_size")
@@ -102,24 +101,20 @@ class PlannedBatch:
     ignored_target: int | None = None
     field: str = "loader"
     owner: str = "the plan has a global batch of"
-    remedy: str = (
-        "yield whole global batches of the planned length, the same on every rank "
-        "(drop_last=True leaves a short last one out)"
-    )
+    remedy: str = "yield whole global batches of the planned length, the same on every rank"
 
-    def share(self, *, sequence_count: int, sequence_length: int | None) -> PlannedBatch:
-        """Return what a rank takes: so many sequences, of so many tokens."""
+    def share(self, *, sequence_count: int) -> PlannedBatch:
+        """Return what a rank takes: so many sequences."""
         return replace(
             self,
             sequence_count=sequence_count,
-            sequence_length=sequence_length,
             field="trainer.step",
             owner="a rank takes of each global batch",
             remedy="give it what session.shard(loader) yields",
         )
 
-    def check(self, batch: object) -> None:
-        """Return if `batch` is inputs and targets of the planned shape.
+    def check(self, batch: Batch, *, may_be_short: bool = False) -> None:
+        """Return if every tensor of `batch` has the planned shape, or fewer sequences if it may.
 
         What is not rows of whole numbers is no text: then only its first dimension is known. Tokens
         that lie on a GPU already are not looked at, which would wait for it.
@@ -127,30 +122,35 @@ class PlannedBatch:
         Raises:
             ModelMismatchError: naming what is otherwise.
         """
-        inputs, targets = self._pair(batch)
-        for name, tensor in (("inputs", inputs), ("targets", targets)):
+        is_short = may_be_short and batch.row_count < self.sequence_count
+        expected = batch.row_count if is_short else self.sequence_count
+        for name, tensor in batch:
             rows = tensor.shape[0] if tensor.dim() else 0
-            if rows != self.sequence_count:
+            if rows != expected:
                 raise self._refusal(
                     f"{self.owner} {self.sequence_count} sequences",
                     f"{rows} sequences of {name}",
                     self.remedy,
                 )
+        inputs, targets = batch.first, batch.targets
         if _is_text(inputs):
             self._check_length(inputs)
             self._check_tokens(inputs)
             if _is_text(targets) and targets.shape == inputs.shape:
                 self._check_targets(targets)
 
-    def _pair(self, batch: object) -> Batch:
-        pair = batch if isinstance(batch, tuple | list) else ()
-        if len(pair) == 2 and all(isinstance(item, torch.Tensor) for item in pair):
-            return pair[0], pair[1]
-        held = ", ".join(type(item).__qualname__ for item in pair)
+    def refuse_short(self, row_count: int) -> NoReturn:
+        """Refuse a batch of so few sequences that was not the loader's last.
+
+        Raises:
+            ModelMismatchError: always.
+        """
         raise self._refusal(
-            "a batch is two tensors, inputs and targets",
-            f"{type(batch).__qualname__} of {held}" if held else type(batch).__qualname__,
-            "yield (inputs, targets)",
+            f"{self.owner} {self.sequence_count} sequences, and only a loader's last batch may "
+            "have fewer",
+            f"{row_count} sequences before others",
+            "call session.shard() for each pass over the data, or leave short batches out by "
+            "drop_last=True",
         )
 
     def _check_length(self, inputs: torch.Tensor) -> None:

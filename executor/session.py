@@ -6,7 +6,9 @@ import os
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import distributed, nn
@@ -18,13 +20,15 @@ from executor.apply.differences import differences_from_plan
 from executor.apply.order import Application, apply, residences_of
 from executor.apply.pipeline_stage import SyncedStage
 from executor.apply.rank_sharing_stage import RankSharingStage
-from executor.apply.schedule import Pipelined, Schedule, Sequential
+from executor.apply.schedule import MicroBatchLoss, Pipelined, Schedule, Sequential
 from executor.apply.supported import check_strategy
 from executor.apply.temporaries import optimizer_differences
 from executor.apply.tied import TiedPair, second_copies
 from executor.apply.virtual_stages import VirtualStage, rank_model
+from executor.batch import GivenBatch
+from executor.batch_reader import BatchReader
 from executor.cores import keep_to_own_cores
-from executor.data import DataPosition, DataShare, shard
+from executor.data import DataShare, shard
 from executor.ending import Ending
 from executor.environment import COMPILER, RankEnvironment
 from executor.errors import ModelMismatchError
@@ -32,12 +36,13 @@ from executor.excepthook import speak_once
 from executor.gradients import Gradients, LossScale, largest_gradient_norm
 from executor.holdings import held_blocks, placements
 from executor.losses import LossFunction, takes_sharded_logits
-from executor.masking import TargetMask
+from executor.masking import BatchSplit, micro_batch_loss
 from executor.mesh import PIPELINE, RankMesh
 from executor.models.declaration import ModelDeclaration
 from executor.models.declared import subject
+from executor.models.forward_inputs import LABELS
 from executor.models.own import Declaration
-from executor.planned import Batch, PlannedBatch, check_planned, check_trainable
+from executor.planned import PlannedBatch, check_planned, check_trainable
 from executor.precision import compute_dtype
 from executor.randomness import Draws
 from executor.state_differences import state_differences
@@ -96,6 +101,7 @@ class Session:
         seed: int = INITIAL_SEED,
         max_gradient_norm: float | None = None,
         ignored_target: int | None = None,
+        target_name: str = LABELS,
     ) -> Trainer:
         """Return a trainer of this rank's part of the model that `build_model` builds.
 
@@ -105,6 +111,7 @@ class Session:
         `loss_function(logits, targets)` must be a mean over tokens, but for those whose target is
         `ignored_target` (-100 for torch's cross-entropy): then the loss is the mean over all others
         of the global batch, however many of them each rank has.
+        Batches that are mappings have their targets under `target_name`.
         `optimizer_function(parameters)` may be called more than once, for disjoint parameters.
         Gradients whose norm over the whole model exceeds `max_gradient_norm` are scaled down to it;
         left out, it is 1 where the job says that gradients are clipped, and nothing where not.
@@ -143,10 +150,8 @@ class Session:
         )
         held = rank_model(stages)
         self._residences = residences_of(stages, declaration=chain, strategy=self.strategy)
-        mask = None if ignored_target is None else self._mask(ignored_target)
-        weighed = loss_function if mask is None else mask.of(loss_function)
         loss_scale = LossScale() if job.precision is Precision.FP16 else None
-        scaled = weighed if loss_scale is None else loss_scale.of(weighed)
+        scaled = loss_function if loss_scale is None else loss_scale.of(loss_function)
         gradients = Gradients(
             held.parameters(),
             counted_elsewhere=second_copies(stages, chain),
@@ -159,7 +164,7 @@ class Session:
             held,
             declaration=chain,
             mesh=self.mesh,
-            schedule=self._schedule(stages, chain, scaled),
+            schedule=self._schedule(stages, chain, micro_batch_loss(scaled)),
             step_end=StepEnd(
                 updates=updates_of(held, self._residences, optimizer_function, device=self.device),
                 gradients=gradients,
@@ -170,37 +175,33 @@ class Session:
                 splits_sequence=self.strategy.sequence_parallel,
                 device=self.device,
             ),
-        )
-        self.trainer.mask = mask
-        length, parts = job.sequence_length, self.strategy.context_parallel_degree
-        self.trainer.share = self._planned_batch().share(
-            sequence_count=self._global_batch_size() // self.mesh.data_degree,
-            sequence_length=None if length is None else length // parts,
+            reader=self._reader(chain, target_name, ignored_target),
         )
         self.trainer.observers = self._observers()
         return self.trainer
 
-    def shard(self, loader: Iterable[Batch], *, is_positioned: bool = False) -> Iterator[Batch]:
-        """Yield this rank's part of the global batches of `loader`, the same on every rank.
+    def shard(self, loader: Iterable[GivenBatch], *, is_positioned: bool = False) -> Iterator[Any]:
+        """Yield this rank's rows of the global batches of `loader`, the same on every rank.
 
-        It is some of the rows, and where ranks share sequences some of each row's tokens.
+        Batches are tensors, inputs before targets, or mappings of tensors by name, and are yielded
+        as they came. The last one may have fewer rows than the plan's.
         After `trainer.load`, batches that were taken before are passed over: `loader` begins as it
         did in the first run, or is at the right place already if it `is_positioned`. A loader with
         `state_dict` and `load_state_dict` is asked for its place and brought back to it.
 
         Raises:
-            ModelMismatchError: if a batch is not the plan's.
+            ModelMismatchError: if a batch is not the plan's, or nothing was parallelized.
         """
+        trainer = self._made_trainer()
+        reader = trainer.reader
         share = DataShare(
-            planned=self._planned_batch(),
+            planned=self._planned_batch(trainer.declaration, reader.split.ignored_target),
+            read=partial(reader.read, field="loader"),
             data_degree=self.mesh.data_degree,
             data_index=self.mesh.data_index,
             device=self.device,
         )
-        position = DataPosition() if self.trainer is None else self.trainer.position
-        part = sequence_part(self.mesh, self.strategy.context_parallel_kind)
-        rows = shard(loader, share, position, is_positioned=is_positioned)
-        return ((part.of(inputs), part.of(targets)) for inputs, targets in rows)
+        return shard(loader, share, trainer.position, is_positioned=is_positioned)
 
     def report(self) -> RankReport:
         """Return what this rank did and measured so far.
@@ -208,27 +209,22 @@ class Session:
         Raises:
             ModelMismatchError: if no model was parallelized.
         """
-        if self.trainer is None:
-            raise ModelMismatchError(
-                "nothing was parallelized",
-                field="session",
-                remedy="call session.parallelize() and train with what it returns",
-            )
+        trainer = self._made_trainer()
         return RankReport(
             rank=self.rank,
             stage=self._stage,
             mesh=self.mesh.reported_degrees,
-            blocks=held_blocks(self.trainer.model, self.trainer.declaration),
-            placements=placements(self.trainer.model),
-            parameter_bytes=self.trainer.parameter_bytes(),
-            peak_memory_bytes=self.trainer.peak_memory_bytes(),
+            blocks=held_blocks(trainer.model, trainer.declaration),
+            placements=placements(trainer.model),
+            parameter_bytes=trainer.parameter_bytes(),
+            peak_memory_bytes=trainer.peak_memory_bytes(),
             peak_memory_kind="cuda_allocated" if self.device.type == "cuda" else "live_tensors",
-            step_seconds=tuple(metrics.seconds for metrics in self.trainer.history),
+            step_seconds=tuple(metrics.seconds for metrics in trainer.history),
             differences_from_plan=(
                 *self._differences,
-                *state_differences(self.trainer.model, self.trainer.updates, self._residences),
+                *state_differences(trainer.model, trainer.updates, self._residences),
                 *optimizer_differences(
-                    (update.optimizer for update in self.trainer.updates),
+                    (update.optimizer for update in trainer.updates),
                     job=self.plan.job.resolved,
                 ),
             ),
@@ -249,16 +245,14 @@ class Session:
         self,
         stages: Sequence[VirtualStage],
         declaration: ModelDeclaration,
-        loss_function: LossFunction,
+        loss_function: MicroBatchLoss,
     ) -> Schedule:
-        count = self.strategy.micro_batch_count or 1
         if self.strategy.pipeline_parallel_degree == 1:
             (only,) = stages
             return Sequential(
                 only.module,
                 loss_function=loss_function,
                 gradient_sync=only.gradient_sync,
-                micro_batch_count=count,
             )
         boundary = self._boundary(declaration)
         kind = SyncedStage if len(stages) == 1 else RankSharingStage
@@ -269,7 +263,7 @@ class Session:
             synced,
             loss_function=loss_function,
             schedule=self.strategy.pipeline_schedule,
-            micro_batch_count=count,
+            micro_batch_count=self.strategy.micro_batch_count or 1,
             tied=TiedPair.of(
                 stages,
                 declaration=declaration,
@@ -279,10 +273,25 @@ class Session:
             ),
         )
 
-    def _mask(self, ignored_target: int) -> TargetMask:
-        count = self.strategy.micro_batch_count or 1
-        return TargetMask(
-            ignored_target=ignored_target, data=self.mesh.data, micro_batch_count=count
+    def _reader(
+        self, declaration: ModelDeclaration, target_name: str, ignored_target: int | None
+    ) -> BatchReader:
+        inputs = declaration.inputs
+        ignored = inputs.ignored_label if ignored_target is None else ignored_target
+        return BatchReader(
+            inputs=inputs,
+            target_name=target_name,
+            planned=self._planned_batch(declaration, ignored).share(
+                sequence_count=self._global_batch_size() // self.mesh.data_degree
+            ),
+            part=sequence_part(self.mesh, self.strategy.context_parallel_kind),
+            split=BatchSplit(
+                data=self.mesh.data,
+                micro_batch_size=self.strategy.micro_batch_size,
+                planned_count=self.strategy.micro_batch_count or 1,
+                is_pipeline=self.strategy.pipeline_parallel_degree > 1,
+                ignored_target=ignored,
+            ),
         )
 
     def _boundary(self, declaration: ModelDeclaration) -> StageBoundary:
@@ -297,16 +306,25 @@ class Session:
             dtype=compute_dtype(job.precision),
         )
 
-    def _planned_batch(self) -> PlannedBatch:
-        shapes = None if self.trainer is None else self.trainer.declaration.shapes
-        mask = None if self.trainer is None else self.trainer.mask
-        is_known = shapes is not None and shapes.vocabulary_size > 1  # what does not say has 1
+    def _planned_batch(
+        self, declaration: ModelDeclaration, ignored_target: int | None
+    ) -> PlannedBatch:
+        known = declaration.shapes.vocabulary_size
         return PlannedBatch(
             sequence_count=self._global_batch_size(),
             sequence_length=self.plan.job.resolved.sequence_length,
-            vocabulary_size=shapes.vocabulary_size if shapes and is_known else None,
-            ignored_target=mask.ignored_target if mask else None,
+            vocabulary_size=known if known > 1 else None,  # what does not say has 1
+            ignored_target=ignored_target,
         )
+
+    def _made_trainer(self) -> Trainer:
+        if self.trainer is None:
+            raise ModelMismatchError(
+                "nothing was parallelized",
+                field="session",
+                remedy="call session.parallelize() first, and train with what it returns",
+            )
+        return self.trainer
 
     def _global_batch_size(self) -> int:
         count = self.strategy.micro_batch_count or 1

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,13 +15,13 @@ from torch.distributed.tensor import DTensor
 from torch.distributed.tensor.parallel import loss_parallel
 
 from executor.apply.schedule import Schedule
+from executor.batch import GivenBatch
+from executor.batch_reader import BatchReader
 from executor.checkpoint import Progress, Trained, load_checkpoint, save_checkpoint
 from executor.data import DataPosition, StatefulLoader
 from executor.gradients import LossScale
-from executor.masking import TargetMask
 from executor.mesh import PIPELINE, RankMesh
 from executor.models.declaration import ModelDeclaration
-from executor.planned import PlannedBatch
 from executor.randomness import Draws
 from executor.step_rows import StepObserver
 from executor.telemetry import MemoryMeter
@@ -46,7 +46,7 @@ class StepMetrics:
 class Trainer:
     """One rank's part of a planned training run."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - a step has as many parts
         self,
         model: nn.Module,
         *,
@@ -54,6 +54,7 @@ class Trainer:
         mesh: RankMesh,
         schedule: Schedule,
         step_end: StepEnd,
+        reader: BatchReader,
         draws: Draws,
     ) -> None:
         self.model = model
@@ -65,13 +66,12 @@ class Trainer:
         self._device = draws.device
         self._schedule = schedule
         self._step_end = step_end
+        self.reader = reader
         self._draws = draws
         self._meter = MemoryMeter(draws.device)
         self._metered_peak_bytes: int | None = None
-        self._last_batch: tuple[torch.Tensor, torch.Tensor] | None = None
+        self._last_batch: GivenBatch | None = None
         self.observers: tuple[StepObserver, ...] = ()
-        self.share: PlannedBatch | None = None
-        self.mask: TargetMask | None = None
 
     @property
     def optimizers(self) -> tuple[torch.optim.Optimizer, ...]:
@@ -88,24 +88,28 @@ class Trainer:
         """Return the optimizers beside the states that they keep."""
         return self._step_end.updates
 
-    def step(self, inputs: torch.Tensor, targets: torch.Tensor) -> StepMetrics:
+    def step(self, *batch: torch.Tensor | Mapping[str, torch.Tensor]) -> StepMetrics:
         """Train on this rank's rows of one global batch: all micro-batches, then the optimizer.
 
+        `batch` is what `session.shard` yields: inputs and targets, or a mapping of both. The last
+        of a loader may have fewer rows than others.
+
         Raises:
-            ModelMismatchError: if they are not what a rank takes of a planned batch.
+            ModelMismatchError: if it is not what a rank takes of a planned batch.
         """
-        metrics = self._timed_step(inputs, targets, nullcontext())
+        given = _as_given(batch)
+        metrics = self._timed_step(given, nullcontext())
         self.history.append(metrics)
-        self._last_batch = inputs, targets
+        self._last_batch = given
         return metrics
 
-    def metered_step(self, inputs: torch.Tensor, targets: torch.Tensor) -> StepMetrics:
+    def metered_step(self, *batch: torch.Tensor | Mapping[str, torch.Tensor]) -> StepMetrics:
         """Train one step as `step` does, metering live tensors where the device cannot.
 
         It is slower, and so its seconds stay out of `history`.
         """
         metering = self._meter.live_tensors(self._held_tensors())
-        metrics = self._timed_step(inputs, targets, metering)
+        metrics = self._timed_step(_as_given(batch), metering)
         self._metered_peak_bytes = metrics.peak_memory_bytes
         return metrics
 
@@ -115,8 +119,9 @@ class Trainer:
         It is for the end of a run, when nobody needs the parameters any more. All ranks must call
         it.
         """
-        if self._last_batch is not None and self.peak_memory_bytes() is None:
-            self.metered_step(*self._last_batch)
+        last = self._last_batch
+        if last is not None and self.peak_memory_bytes() is None:
+            self.metered_step(*((last,) if isinstance(last, Mapping) else last))
 
     def parameter_bytes(self) -> int:
         """Return the bytes of the parameter shards that this rank holds."""
@@ -170,14 +175,7 @@ class Trainer:
     def _trained(self) -> Trained:
         return Trained(model=self.model, updates=self.updates, declaration=self.declaration)
 
-    def _timed_step(
-        self,
-        inputs: torch.Tensor,
-        targets: torch.Tensor,
-        metering: AbstractContextManager[None],
-    ) -> StepMetrics:
-        if self.share is not None:
-            self.share.check((inputs, targets))
+    def _timed_step(self, given: GivenBatch, metering: AbstractContextManager[None]) -> StepMetrics:
         for observer in self.observers:
             observer.step_begins()
         if not self.history:
@@ -187,11 +185,10 @@ class Trainer:
         with metering:
             for parameter in self.model.parameters():
                 parameter.grad = None
-            if self.mask is not None:
-                self.mask.count(targets)
+            micro_batches = self.reader.micro_batches(given, may_be_short=self.step_count > 0)
             scale = self._step_end.scale
             with self._draws.of_step(self.step_count), loss_parallel():
-                loss = self._schedule.run(inputs, targets)
+                loss = self._schedule.run(micro_batches.items)
             treated = self._step_end.run()
         mean_loss = self._global_loss(loss) / scale
         self.step_count += 1
@@ -221,6 +218,11 @@ class Trainer:
         yield from self.model.buffers()
         for optimizer in self.optimizers:
             yield from state_tensors(optimizer)
+
+
+def _as_given(batch: Sequence[torch.Tensor | Mapping[str, Any]]) -> Any:
+    """Return a mapping that stands alone, else tensors in their order."""
+    return batch[0] if len(batch) == 1 else batch
 
 
 def local_tensor(tensor: torch.Tensor) -> torch.Tensor:

@@ -28,13 +28,17 @@ Gradients = tuple[torch.Tensor, torch.Tensor, torch.Tensor]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Meeting:
-    """Queries, the keys and values that they meet, and how."""
+    """Queries, the keys and values that they meet, and how.
+
+    `visible` says which keys a query sees beside, [B, 1, S, T]: no kernel here takes it.
+    """
 
     query: torch.Tensor
     key: torch.Tensor
     value: torch.Tensor
     scale: float
     is_causal: bool
+    visible: torch.Tensor | None = None
 
     @property
     def tensors(self) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
@@ -65,6 +69,8 @@ class Gathered:
 def attend(meeting: Meeting) -> Gathered:
     """Return what the queries gather."""
     flags = (0.0, meeting.is_causal)
+    if meeting.visible is not None:
+        return attend_by_scores(meeting)
     if meeting.query.device.type == "cpu":
         kernel = _ATEN._scaled_dot_product_flash_attention_for_cpu  # noqa: SLF001
     elif meeting.has_cuda_flash:
@@ -82,6 +88,8 @@ def attend_backward(meeting: Meeting, gathered: Gathered, gradient: torch.Tensor
     """
     arguments: list[Any] = [gradient, *meeting.tensors, gathered.out, gathered.logsumexp]
     flags = (0.0, meeting.is_causal)
+    if meeting.visible is not None:
+        return attend_by_scores_backward(meeting, gathered, gradient)
     if meeting.query.device.type == "cpu":
         kernel = _ATEN._scaled_dot_product_flash_attention_for_cpu_backward  # noqa: SLF001
         arguments += flags
@@ -98,10 +106,13 @@ def attend_backward(meeting: Meeting, gathered: Gathered, gradient: torch.Tensor
 
 
 def attend_by_scores(meeting: Meeting) -> Gathered:
-    """Return what the queries gather, by the matrix of scores in at least fp32."""
+    """Return what the queries gather, by the matrix of scores in at least fp32.
+
+    A query that sees no key gathers nothing, and its log-sum-exp is that of nothing.
+    """
     scores = _scores(meeting)
     logsumexp = scores.logsumexp(dim=-1)
-    weights = (scores - logsumexp.unsqueeze(-1)).exp()
+    weights = _weights(scores, logsumexp)
     out = (weights @ widened(meeting.value)).to(meeting.query.dtype)
     return Gathered(out=out, logsumexp=logsumexp)
 
@@ -118,7 +129,7 @@ def attend_by_scores_backward(
     """
     query, key, value = (widened(tensor) for tensor in meeting.tensors)
     wide_gradient = widened(gradient)
-    weights = (_scores(meeting) - gathered.logsumexp.unsqueeze(-1)).exp()
+    weights = _weights(_scores(meeting), gathered.logsumexp)
     shares = (wide_gradient * widened(gathered.out)).sum(dim=-1, keepdim=True)
     of_scores = weights * (wide_gradient @ value.transpose(-1, -2) - shares) * meeting.scale
     of_each = (
@@ -138,7 +149,15 @@ def default_scale(query: torch.Tensor) -> float:
 def _scores(meeting: Meeting) -> torch.Tensor:
     product = widened(meeting.query) @ widened(meeting.key).transpose(-1, -2)
     scores = meeting.scale * product
+    if meeting.visible is not None:
+        scores = scores.masked_fill(~meeting.visible, -torch.inf)
     if not meeting.is_causal:
         return scores
     later = torch.ones(scores.shape[-2:], dtype=torch.bool, device=scores.device).triu(1)
     return scores.masked_fill(later, -torch.inf)
+
+
+def _weights(scores: torch.Tensor, logsumexp: torch.Tensor) -> torch.Tensor:
+    """Return e^(s - l), 0 where a query sees no key at all."""
+    whole = logsumexp.masked_fill(logsumexp == -torch.inf, 0.0)
+    return (scores - whole.unsqueeze(-1)).exp()

@@ -26,9 +26,11 @@ from executor.errors import UnsupportedPlanError
 from executor.mesh import CONTEXT, RankMesh
 from executor.models.declaration import ModelDeclaration
 from executor.models.positions import WHOLE_SEQUENCE, SequencePart
+from executor.models.segments import causal_mask
 from planner.schema.strategy import ContextParallelKind
 
 _HEAD, _SEQUENCE = 1, 2
+_OF_SEGMENTS = 2
 
 
 def apply_context_parallel(
@@ -98,11 +100,17 @@ class SharedAttention(TorchFunctionMode):
         _check_sharable(asked)
         tensors = (asked.query, asked.key, asked.value)
         scale = default_scale(asked.query) if asked.scale is None else asked.scale
+        # A chain that hands over segments in place of a mask has none, and means it to be causal.
+        is_causal = asked.is_causal or asked.attn_mask is not None
         if self._kind is ContextParallelKind.RING:
-            ring = Ring(group=self._group)
-            return ring_attention(*tensors, ring=ring, scale=scale, is_causal=asked.is_causal)
+            ring = Ring(group=self._group, segments=asked.attn_mask)
+            return ring_attention(*tensors, ring=ring, scale=scale, is_causal=is_causal)
         return exchanged_attention(
-            *tensors, group=self._group, scale=scale, is_causal=asked.is_causal
+            *tensors,
+            group=self._group,
+            scale=scale,
+            is_causal=is_causal,
+            segments=asked.attn_mask,
         )
 
 
@@ -110,7 +118,8 @@ class SharedAttention(TorchFunctionMode):
 class _Asked:
     """What `scaled_dot_product_attention` was asked, in its order.
 
-    Keys may have as many heads as queries or a divisor of it, whatever `enable_gqa` says.
+    Keys may have as many heads as queries or a divisor of it, whatever `enable_gqa` says. A mask of
+    whole numbers [B, S] is the segments of whole sequences (`executor.models.segments`).
     """
 
     query: torch.Tensor
@@ -123,7 +132,7 @@ class _Asked:
     enable_gqa: bool = False
 
 
-def exchanged_attention(
+def exchanged_attention(  # noqa: PLR0913 - torch's attention has as many
     query_BNSH: torch.Tensor,  # noqa: N803
     key_BKSH: torch.Tensor,  # noqa: N803
     value_BKSH: torch.Tensor,  # noqa: N803
@@ -131,6 +140,7 @@ def exchanged_attention(
     group: ProcessGroup,
     scale: float,
     is_causal: bool,
+    segments: torch.Tensor | None = None,
 ) -> torch.Tensor:
     """Return the attention of this rank's queries to the keys of all ranks, [B, N, S, H].
 
@@ -148,7 +158,8 @@ def exchanged_attention(
         query,
         key,
         value,
-        is_causal=is_causal,
+        attn_mask=causal_mask(segments, WHOLE_SEQUENCE),
+        is_causal=is_causal and segments is None,
         scale=scale,
         enable_gqa=query.shape[_HEAD] != key.shape[_HEAD],
     )
@@ -203,11 +214,12 @@ def _forward_sharing(
 
 
 def _check_sharable(asked: _Asked) -> None:
-    if asked.attn_mask is not None:
+    mask = asked.attn_mask
+    if mask is not None and (mask.dim() != _OF_SEGMENTS or mask.dtype != torch.int64):
         raise UnsupportedPlanError(
             "ranks cannot share a sequence whose attention has a mask of its own",
             field="strategy.context_parallel_degree",
-            value=f"mask of shape {tuple(asked.attn_mask.shape)}",
+            value=f"mask of shape {tuple(mask.shape)}",
             remedy="plan with context_parallel_degree limited to 1, or build the model without "
             "sliding windows shorter than the sequence",
         )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -15,6 +15,7 @@ from torch.distributed.pipelining._backward import stage_backward
 from executor.apply.boundary import StageBoundary
 from executor.apply.divided_backward import DividedBackward
 from executor.apply.virtual_stages import VirtualStage
+from executor.masking import MicroBatch
 from executor.mesh import PIPELINE, RankMesh
 from planner.schema.strategy import ActivationCheckpointing
 
@@ -55,11 +56,27 @@ class SyncedStage(PipelineStage):
         is_whole = _recomputes(stage) or stage.gradient_sync.frees_parameters
         self._is_divisible = stage.is_first or not is_whole
         self._backward_count = 0
+        self._micro_batches: Sequence[MicroBatch] = ()
 
-    def forward_one_chunk(self, fwd_chunk_id: int, *arguments: Any, **named: Any) -> Any:
-        """Return the output of a micro-batch."""
+    def take(self, micro_batches: Sequence[MicroBatch]) -> None:
+        """Take what the stage needs of the next step's micro-batches: masks, positions, tokens."""
+        self._micro_batches = micro_batches
+
+    def forward_one_chunk(
+        self,
+        fwd_chunk_id: int,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any] | None = None,
+        save_forward_output: bool = True,
+    ) -> Any:
+        """Return the output of a micro-batch, of which torch's schedules know the number alone."""
+        del args, kwargs
+        batch = self._micro_batches[fwd_chunk_id].batch
+        arguments = batch.arguments if self.is_first else ()
         with _own_errors():
-            return super().forward_one_chunk(fwd_chunk_id, *arguments, **named)
+            return super().forward_one_chunk(
+                fwd_chunk_id, arguments, dict(batch.named), save_forward_output
+            )
 
     def forward_maybe_with_nosync(self, *args: Any, **kwargs: Any) -> Any:
         """Return the module's output; what is sent is no view, which could not be detached."""
@@ -121,6 +138,7 @@ class SyncedStage(PipelineStage):
 
     def finish(self) -> None:
         """Wait for gradient reductions that are still under way."""
+        self._micro_batches = ()
         self._gradient_sync.finish()
 
     def _whole_backward(self, arguments: dict[str, Any], *, is_last: bool) -> Any:

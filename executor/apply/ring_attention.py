@@ -24,6 +24,8 @@ from torch import distributed
 from torch.distributed import P2POp, ProcessGroup
 
 from executor.apply.attention_kernels import Gathered, Meeting, attend, attend_backward
+from executor.models.positions import SequencePart
+from executor.models.segments import visible
 from executor.precision import wide
 
 _SEQUENCE = 2
@@ -31,9 +33,13 @@ _SEQUENCE = 2
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ring:
-    """The ranks that share a sequence, in order, and this rank's place."""
+    """The ranks that share a sequence, in order, and this rank's place.
+
+    With `segments` of whole sequences, [B, c S], queries see keys of their own segment alone.
+    """
 
     group: ProcessGroup
+    segments: torch.Tensor | None = None
 
     @property
     def degree(self) -> int:
@@ -90,6 +96,7 @@ class _Block:
     queries: slice
     keys: slice
     is_causal: bool
+    source: int
 
     @staticmethod
     def of(ring: Ring, step: int, *, length: int, is_causal: bool) -> _Block:
@@ -97,12 +104,29 @@ class _Block:
         everything, half = slice(None), length // 2
         source = (ring.index - step) % ring.degree
         if not is_causal or source == ring.index:
-            return _Block(queries=everything, keys=everything, is_causal=is_causal)
+            return _Block(queries=everything, keys=everything, is_causal=is_causal, source=source)
         if source < ring.index:
-            return _Block(queries=everything, keys=slice(0, half), is_causal=False)
-        return _Block(queries=slice(half, length), keys=everything, is_causal=False)
+            return _Block(queries=everything, keys=slice(0, half), is_causal=False, source=source)
+        return _Block(queries=slice(half, length), keys=everything, is_causal=False, source=source)
 
-    def meeting(self, query: torch.Tensor, held: torch.Tensor, scale: float) -> Meeting:
+    def visible(self, ring: Ring) -> torch.Tensor | None:
+        """Return which of the keys that are met each query sees, `None` where all."""
+        segments = ring.segments
+        if segments is None:
+            return None
+        own, met = (
+            SequencePart(index=index, count=ring.degree, balanced=True).of(segments)
+            for index in (ring.index, self.source)
+        )
+        return visible(own[:, self.queries], met[:, self.keys])
+
+    def meeting(
+        self,
+        query: torch.Tensor,
+        held: torch.Tensor,
+        scale: float,
+        visible: torch.Tensor | None,
+    ) -> Meeting:
         """Return the queries and keys that meet; `held` are keys and values, [2, B, K, S, H]."""
         keys, values = _for_heads(held[:, :, :, self.keys], query.shape[1])
         return Meeting(
@@ -111,6 +135,7 @@ class _Block:
             value=values,
             scale=scale,
             is_causal=self.is_causal,
+            visible=visible,
         )
 
 
@@ -123,7 +148,8 @@ class _RingAttention(torch.autograd.Function):
         for step in range(ring.degree):
             passing = ring.start_pass(held) if step + 1 < ring.degree else None
             block = _Block.of(ring, step, length=query.shape[_SEQUENCE], is_causal=is_causal)
-            merged.add(attend(block.meeting(query, held, scale)), block.queries)
+            visible_keys = block.visible(ring)
+            merged.add(attend(block.meeting(query, held, scale, visible_keys)), block.queries)
             if passing is not None:
                 held = passing.wait()
         mixed = merged.out.to(query.dtype)
@@ -144,7 +170,7 @@ class _RingAttention(torch.autograd.Function):
                 ring, step, length=query.shape[_SEQUENCE], is_causal=context.is_causal
             )
             mine, *theirs = attend_backward(
-                block.meeting(query, held, context.scale),
+                block.meeting(query, held, context.scale, block.visible(ring)),
                 Gathered(
                     out=_rows(mixed, block.queries), logsumexp=_rows(logsumexp, block.queries)
                 ),
@@ -173,8 +199,10 @@ class _Merged:
         """Merge what the rows `queries` have gathered from one more set of keys."""
         before = self.logsumexp[:, :, queries]
         after = torch.logaddexp(before, more.logsumexp)
-        kept = self.out[:, :, queries] * (before - after).exp().unsqueeze(-1)
-        self.out[:, :, queries] = kept + more.out * (more.logsumexp - after).exp().unsqueeze(-1)
+        # Where no key was seen so far, on either side, there is nothing to weigh.
+        whole = after.masked_fill(after == -torch.inf, 0.0)
+        kept = self.out[:, :, queries] * (before - whole).exp().unsqueeze(-1)
+        self.out[:, :, queries] = kept + more.out * (more.logsumexp - whole).exp().unsqueeze(-1)
         self.logsumexp[:, :, queries] = after
 
 

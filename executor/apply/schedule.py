@@ -24,9 +24,10 @@ from executor.apply.pipeline_stage import SyncedStage
 from executor.apply.rank_sharing_stage import RankSharingStage
 from executor.apply.tied import TiedPair
 from executor.apply.zero import GradientSync
+from executor.masking import MicroBatch
 from planner.schema.strategy import PipelineSchedule
 
-LossFunction = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
+MicroBatchLoss = Callable[[Any, MicroBatch], torch.Tensor]
 _OF_ONE_STAGE = {
     PipelineSchedule.GPIPE: ScheduleGPipe,
     PipelineSchedule.ONE_F_ONE_B: Schedule1F1B,
@@ -45,7 +46,7 @@ logging.getLogger("torch.distributed.pipelining.schedules").setLevel(logging.CRI
 class Schedule(Protocol):
     """Runs one step's forwards and backwards."""
 
-    def run(self, inputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor | None:
+    def run(self, micro_batches: Sequence[MicroBatch]) -> torch.Tensor | None:
         """Return the mean loss of this rank's sequences, `None` off the last stage."""
 
 
@@ -56,22 +57,21 @@ class Sequential:
         self,
         model: nn.Module,
         *,
-        loss_function: LossFunction,
+        loss_function: MicroBatchLoss,
         gradient_sync: GradientSync,
-        micro_batch_count: int,
     ) -> None:
         self._model = model
         self._loss_function = loss_function
         self._gradient_sync = gradient_sync
-        self._micro_batch_count = micro_batch_count
 
-    def run(self, inputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+    def run(self, micro_batches: Sequence[MicroBatch]) -> torch.Tensor:
         """Return the mean loss of this rank's sequences."""
         losses = []
-        count = self._micro_batch_count
-        pairs = zip(inputs.chunk(count), targets.chunk(count), strict=True)
-        for index, (micro_inputs, micro_targets) in enumerate(pairs):
-            loss = self._loss_function(self._model(micro_inputs), micro_targets) / count
+        count = len(micro_batches)
+        for index, micro_batch in enumerate(micro_batches):
+            batch = micro_batch.batch
+            outputs = self._model(*batch.arguments, **batch.named)
+            loss = self._loss_function(outputs, micro_batch) / count
             self._gradient_sync.before_backward(is_last=index == count - 1)
             loss.backward()  # type: ignore[no-untyped-call]
             self._gradient_sync.after_backward()
@@ -87,28 +87,39 @@ class Pipelined:
         self,
         stages: Sequence[SyncedStage],
         *,
-        loss_function: LossFunction,
+        loss_function: MicroBatchLoss,
         schedule: PipelineSchedule,
         micro_batch_count: int,
         tied: TiedPair,
     ) -> None:
         self._stages = list(stages)
         self._tied = tied
+        self._micro_batches: Sequence[MicroBatch] = ()
         self._schedule = self._made(
             schedule,
             n_microbatches=micro_batch_count,
-            loss_fn=lambda logits, targets: loss_function(logits, targets) / micro_batch_count,
+            loss_fn=lambda outputs, index: (
+                loss_function(outputs, self._micro_batches[int(index)]) / micro_batch_count
+            ),
             scale_grads=False,
         )
 
-    def run(self, inputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor | None:
-        """Return the mean loss of this rank's sequences on the last stage, else `None`."""
-        arguments = (inputs,) if any(stage.is_first for stage in self._stages) else ()
+    def run(self, micro_batches: Sequence[MicroBatch]) -> torch.Tensor | None:
+        """Return the mean loss of this rank's sequences on the last stage, else `None`.
+
+        Stages take what they need of a micro-batch from here: all ranks of a pipeline have the same
+        sequences. torch's schedules are told micro-batches by number, in place of targets.
+        """
+        self._micro_batches = micro_batches
+        for stage in self._stages:
+            stage.take(micro_batches)
         losses: list[torch.Tensor] = []
         if any(stage.is_last for stage in self._stages):
-            self._schedule.step(*arguments, target=targets, losses=losses, return_outputs=False)
+            numbers = torch.arange(len(micro_batches))
+            self._schedule.step(target=numbers, losses=losses, return_outputs=False)
         else:
-            self._schedule.step(*arguments, return_outputs=False)
+            self._schedule.step(return_outputs=False)
+        self._micro_batches = ()
         for stage in self._stages:
             stage.finish()
         self._tied.sum_gradients()

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import nn
 
+from executor.models.forward_inputs import ForwardInputs
 from executor.models.positions import SequencePart
 
 InitialValue = Callable[[str, torch.Size, torch.Generator], torch.Tensor]
@@ -69,6 +70,7 @@ class ModelDeclaration:
     sequence is split between its blocks. `tell_sequence_part` tells it which tokens of a sequence
     this rank has, where ranks share sequences; without it they cannot. `beside_embedding` are
     modules that only the embedding's stage needs, such as a table of positions.
+    `inputs` are the parts of a batch that its forward takes.
     `tensor_parallel_obstacle` says why the model cannot be split over tensor-parallel ranks.
     """
 
@@ -86,9 +88,10 @@ class ModelDeclaration:
     tell_sequence_part: Callable[[nn.Module, SequencePart], None] | None = None
     beside_embedding: tuple[str, ...] = ()
     tensor_parallel_obstacle: str | None = None
+    inputs: ForwardInputs = field(default_factory=ForwardInputs)
 
     @staticmethod
-    def whole(initial_value: InitialValue) -> ModelDeclaration:
+    def whole(initial_value: InitialValue, inputs: ForwardInputs) -> ModelDeclaration:
         """Return the declaration of a module of which nothing is known but how it begins."""
         return ModelDeclaration(
             embedding="",
@@ -106,6 +109,7 @@ class ModelDeclaration:
             ),
             block_count=0,
             initial_value=initial_value,
+            inputs=inputs,
         )
 
     @property

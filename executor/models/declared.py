@@ -12,6 +12,7 @@ from executor.apply.whole import check_whole
 from executor.errors import ModelMismatchError
 from executor.models.declaration import ModelDeclaration
 from executor.models.decoder import Decoder
+from executor.models.forward_inputs import ForwardInputs
 from executor.models.huggingface import (
     HUGGING_FACE_CLASSES,
     hugging_face_chain,
@@ -68,7 +69,7 @@ def subject(
     if known is not None:
         return Subject(model=known[0], declaration=known[1], initial_state=state)
     check_whole(built, strategy)
-    declaration = ModelDeclaration.whole(state.value)
+    declaration = ModelDeclaration.whole(state.value, ForwardInputs.of_module(built))
     return Subject(model=state.module(), declaration=declaration, initial_state=state)
 
 

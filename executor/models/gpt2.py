@@ -10,7 +10,9 @@ from torch import nn
 from executor.errors import ModelMismatchError
 from executor.models.declaration import BlockDeclaration, ModelDeclaration, Shapes
 from executor.models.hugging_face_config import initial_value_of
+from executor.models.huggingface_inputs import hugging_face_inputs
 from executor.models.positions import WHOLE_SEQUENCE, SequencePart
+from executor.models.segments import causal_mask
 
 
 class Gpt2Backbone(nn.Module):
@@ -34,16 +36,24 @@ class Gpt2Chain(nn.Module):
         self.lm_head = causal_model.lm_head
         self.sequence_part = WHOLE_SEQUENCE
 
-    def forward(self, tokens_or_hidden: torch.Tensor) -> torch.Tensor:
+    def forward(
+        self,
+        tokens_or_hidden: torch.Tensor,
+        segments: torch.Tensor | None = None,
+        position_ids: torch.Tensor | None = None,
+    ) -> torch.Tensor:
         """Return logits on the last stage, hidden states on the others."""
         hidden = tokens_or_hidden
         if self.transformer.wte is not None:
             self._check_length(hidden.shape[1] * self.sequence_part.count)
-            positions = self.sequence_part.positions(hidden.shape[1], hidden.device)
+            positions = position_ids
+            if positions is None:
+                positions = self.sequence_part.positions(hidden.shape[1], hidden.device)
             hidden = self.transformer.wte(hidden) + self.transformer.wpe(positions)
             hidden = self.transformer.drop(hidden)
+        mask = causal_mask(segments, self.sequence_part)
         for block in self.transformer.h.values():
-            hidden = block(hidden)
+            hidden = block(hidden, attention_mask=mask)
         if self.lm_head is not None:
             hidden = self.lm_head(self.transformer.ln_f(hidden))
         return hidden
@@ -81,6 +91,7 @@ def gpt2_chain(causal_model: Any) -> tuple[nn.Module, ModelDeclaration]:
         block_count=config.n_layer,
         initial_value=initial_value_of(float(config.initializer_range)),
         tell_sequence_part=_tell_sequence_part,
+        inputs=hugging_face_inputs(),
         tensor_parallel_obstacle="transformers has no tensor-parallel plan of GPT-2, whose "
         "queries, keys and values are one matrix",
     )

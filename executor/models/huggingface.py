@@ -16,7 +16,9 @@ from executor.models.declaration import ModelDeclaration, Shapes
 from executor.models.experts import RoutedExperts
 from executor.models.gpt2 import gpt2_chain
 from executor.models.hugging_face_config import check_trainable, initial_value_of
+from executor.models.huggingface_inputs import hugging_face_inputs
 from executor.models.positions import WHOLE_SEQUENCE, SequencePart
+from executor.models.segments import causal_mask
 from executor.models.transformers_plan import read_plan
 
 _PACKAGE = "transformers.models."
@@ -58,27 +60,37 @@ class RotaryChain(nn.Module):
             _window(causal_model.config, index) for index in range(len(self.model.layers))
         ]
 
-    def forward(self, tokens_or_hidden: torch.Tensor) -> torch.Tensor:
+    def forward(
+        self,
+        tokens_or_hidden: torch.Tensor,
+        segments: torch.Tensor | None = None,
+        position_ids: torch.Tensor | None = None,
+    ) -> torch.Tensor:
         """Return logits on the last stage, hidden states on the others."""
         hidden = tokens_or_hidden
         if self.model.embed_tokens is not None:
             hidden = self.model.embed_tokens(hidden)
         length = hidden.shape[1] * self.sequence_parts
-        positions = self.sequence_part.positions(length, hidden.device)
-        angles = self.model.rotary_emb(hidden, position_ids=positions.unsqueeze(0))
+        places = self.sequence_part.positions(length, hidden.device)
+        positions = places.unsqueeze(0) if position_ids is None else position_ids
+        angles = self.model.rotary_emb(hidden, position_ids=positions)
+        shared = causal_mask(segments, self.sequence_part)
         for name, layer in self.model.layers.items():
-            mask = self._mask(self.windows[int(name)], positions)
+            mask = self._mask(self.windows[int(name)], places, shared)
             hidden = layer(hidden, attention_mask=mask, position_embeddings=angles)
         if self.lm_head is not None:
             hidden = self.lm_head(self.model.norm(hidden))
         return hidden
 
-    def _mask(self, window: int | None, positions: torch.Tensor) -> torch.Tensor | None:
-        """Return which keys a query sees, [1, 1, S, S], `None` where it sees all before it."""
-        if window is None or len(positions) * self.sequence_part.count <= window:
-            return None
-        distance = positions.unsqueeze(1) - positions.unsqueeze(0)
-        return ((distance >= 0) & (distance < window))[None, None]
+    def _mask(
+        self, window: int | None, places: torch.Tensor, mask: torch.Tensor | None = None
+    ) -> torch.Tensor | None:
+        """Return which keys a query sees by `mask` and window, [B, 1, S, S], `None` where all."""
+        if window is None or len(places) * self.sequence_part.count <= window:
+            return mask
+        distance = places.unsqueeze(1) - places.unsqueeze(0)
+        near = ((distance >= 0) & (distance < window))[None, None]
+        return near if mask is None or self.sequence_part.count > 1 else near & mask
 
 
 def is_hugging_face(model: nn.Module) -> bool:
@@ -112,6 +124,7 @@ def hugging_face_chain(causal_model: Any) -> tuple[nn.Module, ModelDeclaration]:
         tell_sequence_parts=_tell_sequence_parts,
         restore_buffers=_restore_rotary,
         tell_sequence_part=_tell_sequence_part,
+        inputs=hugging_face_inputs(),
         tensor_parallel_obstacle=plan.obstacle,
     )
     return RotaryChain(causal_model), declaration

@@ -28,6 +28,7 @@ from executor.models.declaration import (
     Shapes,
     part,
 )
+from executor.models.forward_inputs import ForwardInputs
 from executor.models.initial_state import InitialState
 from executor.models.positions import SequencePart
 from planner.schema.strategy import ContextParallelKind
@@ -90,6 +91,7 @@ class OwnModel:
             initial_value=self.initial_state.value,
             restore_buffers=self.initial_state.restore_buffers,
             tell_sequence_part=own.tell_sequence_part,
+            inputs=ForwardInputs.of_module(self.module),
         )
 
     def check_context_parallel(self, degree: int, kind: ContextParallelKind) -> None:

@@ -25,6 +25,7 @@ from executor.session import Session
 from executor.telemetry import LiveBytes
 from executor.trainer import Trainer
 from planner.errors import InputError
+from tests.distributed.batch_tasks import BATCH_TASKS
 from tests.distributed.checkpoint_tasks import CHECKPOINT_TASKS
 from tests.distributed.mixture import mixture_model
 from tests.distributed.own_models import own_draws, own_parity, own_recomputed_draws, own_refusal
@@ -269,6 +270,7 @@ TASKS: dict[str, Callable[..., dict[str, Any]]] = {
         *STATE_TASKS,
         *PARTIAL_TASKS,
         *CHECKPOINT_TASKS,
+        *BATCH_TASKS,
     )
 }
 

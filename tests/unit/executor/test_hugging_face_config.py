@@ -82,7 +82,7 @@ def test_experts_keep_their_weights_as_gate_and_up() -> None:
 def test_a_window_masks_what_is_further_back() -> None:
     chain, _ = hugging_face_chain(a_model("mistral"))
     assert isinstance(chain, RotaryChain)
-    mask = chain._mask(chain.windows[0], torch.arange(5))
+    mask = chain._mask(chain.windows[0], torch.arange(5), None)
     assert mask is not None
     assert mask[0, 0].int().tolist() == [
         [1, 0, 0, 0, 0],

@@ -12,6 +12,8 @@ from executor.apply.boundary import StageBoundary
 from executor.apply.pipeline_stage import SyncedStage
 from executor.apply.virtual_stages import VirtualStage
 from executor.apply.zero import GradientSync
+from executor.batch import Batch
+from executor.masking import MicroBatch
 from executor.mesh import RankMesh
 from planner.schema.strategy import LayerGroup, Stage, Strategy
 
@@ -56,11 +58,19 @@ def picky_stage(mesh: RankMesh) -> SyncedStage:
     return SyncedStage(stage, mesh=mesh, device=CPU, boundary=boundary)
 
 
+def _forward(mesh: RankMesh, tokens: torch.Tensor) -> torch.Tensor:
+    stage = picky_stage(mesh)
+    batch = Batch(arguments=(tokens,), named={}, targets=tokens)
+    stage.take([MicroBatch(batch=batch, row_count=len(tokens))])
+    output: torch.Tensor = stage.forward_one_chunk(0, ())
+    return output
+
+
 def test_an_error_in_the_model_is_raised_as_it_is(lone_mesh: RankMesh) -> None:
     with pytest.raises(ValueError, match="more than two sequences"):
-        picky_stage(lone_mesh).forward_one_chunk(0, (torch.zeros(3, 4),))
+        _forward(lone_mesh, torch.zeros(3, 4))
 
 
 def test_what_the_model_returns_is_passed_on(lone_mesh: RankMesh) -> None:
     tokens = torch.zeros(2, 4)
-    assert torch.equal(picky_stage(lone_mesh).forward_one_chunk(0, (tokens,)), tokens)
+    assert torch.equal(_forward(lone_mesh, tokens), tokens)

@@ -6,14 +6,17 @@ import os
 import subprocess
 import sys
 from dataclasses import replace
+from typing import Any
 
 import pytest
 import torch
 
+from executor.batch import check_given
 from executor.errors import ModelMismatchError
 from executor.models.declaration import ModelDeclaration
 from executor.models.declared import declared
 from executor.models.decoder import Decoder
+from executor.models.forward_inputs import ForwardInputs
 from executor.planned import PlannedBatch, check_planned
 from planner.schema.model import DenseFeedForward, GroupedQueryAttention, ModelGraph
 from tests.distributed.families import (
@@ -111,12 +114,26 @@ PLANNED = PlannedBatch(sequence_count=2, sequence_length=16, vocabulary_size=8)
 PICTURES = torch.zeros(2, 3, 8, 8)
 
 
+def _check(planned: PlannedBatch, given: Any, *, may_be_short: bool = False) -> None:
+    """Read a batch as a chain takes it, and check it."""
+    check_given(given, field="loader")
+    batch = ForwardInputs().read(given, target_name="labels", field="loader")
+    planned.check(batch, may_be_short=may_be_short)
+
+
 @pytest.mark.parametrize(
     "batch", [(TOKENS, TOKENS), [TOKENS + 7, TOKENS], (PICTURES, TOKENS[:, 0])]
 )
 def test_a_batch_of_the_planned_shape_passes(batch: object) -> None:
     """Pictures are the script's business, but for how many they are."""
-    PLANNED.check(batch)
+    _check(PLANNED, batch)
+
+
+@pytest.mark.parametrize("batch", [(TOKENS[:1], TOKENS[:1]), (TOKENS[:0], TOKENS[:0])])
+def test_a_batch_may_be_short_where_it_is_allowed(batch: object) -> None:
+    _check(PLANNED, batch, may_be_short=True)
+    with pytest.raises(ModelMismatchError, match="a global batch of 2 sequences"):
+        _check(PLANNED, batch)
 
 
 @pytest.mark.parametrize(
@@ -128,23 +145,25 @@ def test_a_batch_of_the_planned_shape_passes(batch: object) -> None:
         ((PICTURES[:1], TOKENS), "got '?1 sequences of inputs"),
         ((TOKENS + 8, TOKENS), "embedding has 8 tokens, from 0 .*got '?token 8"),
         ((TOKENS - 1, TOKENS), "embedding has 8 tokens, from 0 .*got '?token -1"),
-        ((TOKENS,), r"two tensors, inputs and targets .*got '?tuple of Tensor"),
-        ({"input_ids": TOKENS}, "two tensors, inputs and targets .*got '?dict"),
-        (TOKENS, "two tensors, inputs and targets .*got '?Tensor"),
-        ((TOKENS, 3), "two tensors, inputs and targets .*got '?tuple of Tensor, int"),
+        ((TOKENS,), r"tensors, inputs before targets, .*got '?tuple of Tensor"),
+        ({"input_ids": TOKENS}, "targets under 'labels' .*got '?input_ids"),
+        ({"labels": TOKENS}, "forward begins with input_ids .*got '?targets alone"),
+        (TOKENS, "tensors, inputs before targets, .*got '?Tensor"),
+        ((TOKENS, 3), "tensors, inputs before targets, .*got '?tuple of Tensor, int"),
+        ((TOKENS, TOKENS, TOKENS), "model takes input_ids .*got '?2 inputs before the targets"),
         ((TOKENS, torch.zeros(())), "got '?0 sequences of targets"),
     ],
 )
 def test_any_other_batch_is_refused_with_the_remedy(batch: object, said: str) -> None:
     with pytest.raises(ModelMismatchError, match=f"loader: .*{said}.*; yield "):
-        PLANNED.check(batch)
+        _check(PLANNED, batch)
 
 
 LEFT_OUT = TOKENS.index_fill(1, torch.tensor([0, 3]), -100)
 
 
 def test_targets_that_the_script_leaves_out_pass() -> None:
-    replace(PLANNED, ignored_target=-100).check((TOKENS, LEFT_OUT))
+    _check(replace(PLANNED, ignored_target=-100), (TOKENS, LEFT_OUT))
 
 
 @pytest.mark.parametrize(
@@ -160,19 +179,19 @@ def test_targets_that_are_no_tokens_are_refused(
     ignored: int | None, targets: torch.Tensor, said: str
 ) -> None:
     with pytest.raises(ModelMismatchError, match=f"loader: .*{said}"):
-        replace(PLANNED, ignored_target=ignored).check((TOKENS, targets))
+        _check(replace(PLANNED, ignored_target=ignored), (TOKENS, targets))
 
 
 def test_targets_of_another_shape_are_the_scripts_business() -> None:
-    PLANNED.check((TOKENS, LEFT_OUT[:, :2]))
+    _check(PLANNED, (TOKENS, LEFT_OUT[:, :2]))
 
 
 def test_a_step_on_what_is_not_a_ranks_share_is_refused() -> None:
-    share = PLANNED.share(sequence_count=1, sequence_length=8)
-    share.check((TOKENS[:1, :8], TOKENS[:1, :8]))
+    share = PLANNED.share(sequence_count=1)
+    _check(share, (TOKENS[:1], TOKENS[:1]))
     said = r"trainer.step: a rank takes .* 1 sequences .*; give it what session.shard"
     with pytest.raises(ModelMismatchError, match=said):
-        share.check((TOKENS, TOKENS))
+        _check(share, (TOKENS, TOKENS))
 
 
 @pytest.mark.parametrize(("rank", "lines"), [("0", 1), ("1", 0)])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from itertools import islice
 from typing import Any
 
@@ -11,6 +12,7 @@ import torch
 
 from executor.data import DataPosition, DataShare, corpus_batches, corpus_tokens, shard
 from executor.errors import ModelMismatchError
+from executor.models.forward_inputs import ForwardInputs
 from executor.planned import PlannedBatch
 
 CPU = torch.device("cpu")
@@ -19,7 +21,8 @@ CPU = torch.device("cpu")
 def share(data_index: int = 0) -> DataShare:
     """One of two data ranks of batches of four."""
     planned = PlannedBatch(sequence_count=4, sequence_length=None, vocabulary_size=None)
-    return DataShare(planned=planned, data_degree=2, data_index=data_index, device=CPU)
+    read = partial(ForwardInputs().read, target_name="labels", field="loader")
+    return DataShare(planned=planned, read=read, data_degree=2, data_index=data_index, device=CPU)
 
 
 def numbered_batches(count: int) -> list[tuple[torch.Tensor, torch.Tensor]]:
@@ -65,6 +68,22 @@ def test_a_loader_of_local_batches_is_refused() -> None:
     batch = (torch.zeros(2, 3), torch.zeros(2, 3))
     with pytest.raises(ModelMismatchError, match="yield whole global batches"):
         next(shard([batch], share(), DataPosition()))
+
+
+@pytest.mark.parametrize(("data_index", "rows"), [(0, [0, 1]), (1, [2])])
+def test_the_last_batch_may_have_fewer_rows(data_index: int, rows: list[int]) -> None:
+    tokens = torch.arange(4).unsqueeze(1)
+    loader = [{"input_ids": item, "labels": item} for item in (tokens, tokens[:3])]
+    *_, last = shard(loader, share(data_index), DataPosition())
+    assert isinstance(last, dict)
+    assert last["input_ids"][:, 0].tolist() == last["labels"][:, 0].tolist() == rows
+
+
+def test_a_short_batch_before_others_is_refused() -> None:
+    tokens = torch.arange(4).unsqueeze(1)
+    parts = shard([(t, t) for t in (tokens, tokens[:3], tokens)], share(), DataPosition())
+    with pytest.raises(ModelMismatchError, match=r"only a loader's last .*3 sequences before"):
+        list(parts)
 
 
 def _first_mark(inputs: torch.Tensor, targets: torch.Tensor) -> int | None:

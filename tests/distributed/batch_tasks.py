@@ -1,0 +1,171 @@
+"""Batches as collators of transformers make them, and what training on them must come to."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+from tokenizers import Tokenizer, models
+from torch import distributed, nn
+from torch.distributed.tensor import DTensor
+from torch.nn import functional
+from transformers import DataCollatorForSeq2Seq, PreTrainedTokenizerFast
+
+from executor.apply.materialise import materialise, unsplit_name
+from executor.losses import next_token_loss
+from executor.models.declared import declared
+from executor.session import Session
+from planner.errors import InputError
+from tests.distributed.families import hugging_face_graph, hugging_face_model
+from tests.distributed.plans import GLOBAL_BATCH_SIZE, SEQUENCE_LENGTH, cpu_plan
+from tests.distributed.reference import MASKED, SEED, adamw
+from tests.distributed.rounding import relative_error
+
+STEPS = 2
+VOCABULARY = 256
+Mapped = dict[str, torch.Tensor]
+
+
+def exact_model(family: str) -> nn.Module:
+    """Return a model of transformers whose norms keep fp64, which transformers' own round."""
+    model = hugging_face_model(family, tied=False)
+    for path, module in list(model.named_modules()):
+        if type(module).__name__.endswith("RMSNorm"):
+            size = module.weight.shape
+            model.set_submodule(path, nn.RMSNorm(size, eps=module.variance_epsilon))
+    return model
+
+
+def batches(shape: str, *, last_rows: int = GLOBAL_BATCH_SIZE) -> list[Mapped]:
+    """Return global batches of `shape`, the last with so many rows."""
+    made = [SHAPES[shape](seed) for seed in range(STEPS)]
+    made[-1] = {name: tensor[:last_rows] for name, tensor in made[-1].items()}
+    return made
+
+
+def padded(side: str, seed: int) -> Mapped:
+    """Return what the collator of a fine-tuning script makes of texts of other lengths."""
+    tokenizer = PreTrainedTokenizerFast(
+        tokenizer_object=Tokenizer(models.WordLevel({str(i): i for i in range(VOCABULARY)})),
+        pad_token="0",
+        padding_side=side,
+    )
+    generator = torch.Generator().manual_seed(seed)
+    lengths = torch.randint(4, SEQUENCE_LENGTH + 1, (GLOBAL_BATCH_SIZE,), generator=generator)
+    texts = []
+    for length in lengths.tolist():
+        tokens = torch.randint(1, VOCABULARY, (length,), generator=generator).tolist()
+        prompt = length // 3
+        texts.append({"input_ids": tokens, "labels": [MASKED] * prompt + tokens[prompt:]})
+    collator = DataCollatorForSeq2Seq(tokenizer, padding="max_length", max_length=SEQUENCE_LENGTH)
+    return dict(collator(texts))
+
+
+def packed(seed: int) -> Mapped:
+    """Return rows of documents one behind another, whose positions restart."""
+    generator = torch.Generator().manual_seed(seed)
+    shape = (GLOBAL_BATCH_SIZE, SEQUENCE_LENGTH)
+    tokens = torch.randint(0, VOCABULARY, shape, generator=generator)
+    starts = torch.randint(2, SEQUENCE_LENGTH - 1, (GLOBAL_BATCH_SIZE, 1), generator=generator)
+    places = torch.arange(SEQUENCE_LENGTH).expand(shape)
+    positions = torch.where(places < starts, places, places - starts)
+    return {
+        "input_ids": tokens,
+        "labels": tokens.masked_fill(positions == 0, MASKED),
+        "position_ids": positions,
+    }
+
+
+SHAPES: dict[str, Callable[[int], Mapped]] = {
+    "right": lambda seed: padded("right", seed),
+    "left": lambda seed: padded("left", seed),
+    "packed": packed,
+}
+
+
+def plain_run(family: str, given: list[Mapped]) -> tuple[list[float], dict[str, torch.Tensor]]:
+    """Train as transformers does: its own forward, and the mean over labels that count."""
+    model = initialised(family)
+    optimizer = adamw(model.parameters())
+    losses = []
+    for batch in given:
+        optimizer.zero_grad()
+        value = plain_loss(model, batch)
+        value.backward()
+        optimizer.step()
+        losses.append(value.item())
+    return losses, {name: value.detach() for name, value in model.named_parameters()}
+
+
+def plain_loss(model: nn.Module, batch: Mapped) -> torch.Tensor:
+    """Return the loss of transformers' model in fp64, where transformers' own is in fp32."""
+    inputs = {name: tensor for name, tensor in batch.items() if name != "labels"}
+    logits = model(**inputs).logits[:, :-1]
+    return functional.cross_entropy(logits.flatten(0, 1), batch["labels"][:, 1:].flatten())
+
+
+def initialised(family: str) -> nn.Module:
+    """Return the model with the values that the executor gives it, as its own class."""
+    with torch.device("meta"):
+        chain, declaration = declared(exact_model(family))
+    materialise(chain, declaration=declaration, device=torch.device("cpu"), seed=SEED)
+    model = exact_model(family)
+    values = dict(chain.named_parameters())
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            parameter.copy_(values[name].view_as(parameter))
+    return model
+
+
+def batch_parity(
+    *,
+    strategy: dict[str, Any],
+    shape: str,
+    family: str = "llama",
+    last_rows: int = GLOBAL_BATCH_SIZE,
+) -> dict[str, Any]:
+    """Train on batches of `shape` under a plan, and as transformers does; compare both."""
+    given = batches(shape, last_rows=last_rows)
+    session, trainer = _trained(strategy, family)
+    losses = [trainer.step(batch).loss for batch in session.shard(given)]
+    plain_losses, expected = plain_run(family, given)
+    error = torch.zeros((), dtype=torch.float64)
+    for name, parameter in trainer.model.named_parameters():
+        whole = parameter.detach()
+        whole = whole.full_tensor() if isinstance(whole, DTensor) else whole
+        known_as = unsplit_name(name, trainer.declaration)
+        error = error.clamp(min=relative_error(whole, expected[known_as]))
+    distributed.all_reduce(error, op=distributed.ReduceOp.MAX)
+    return {"losses": losses, "plain_losses": plain_losses, "parameter_error": float(error)}
+
+
+def batch_refusals(*, strategy: dict[str, Any]) -> dict[str, str]:
+    """Return what each batch that the model cannot take is refused with."""
+    session, trainer = _trained(strategy, "llama")
+    whole = packed(0)
+    cases = {
+        "unknown": {**whole, "token_type_ids": whole["input_ids"]},
+        "no labels": {"input_ids": whole["input_ids"]},
+        "mask of scores": {**whole, "attention_mask": torch.ones(GLOBAL_BATCH_SIZE, 1, 16, 16)},
+        "no tensor": {**whole, "position_ids": [0, 1]},
+    }
+    return {name: _refusal(session.shard([batch]), trainer) for name, batch in cases.items()}
+
+
+def _refusal(shards: Iterator[Any], trainer: Any) -> str:
+    try:
+        trainer.step(next(shards))
+    except InputError as error:
+        return str(error)
+    return ""
+
+
+def _trained(strategy: dict[str, Any], family: str) -> tuple[Session, Any]:
+    plan = cpu_plan(model=hugging_face_graph(family, tied=False), **strategy)
+    session = Session(plan, device=torch.device("cpu"))
+    build = lambda: exact_model(family)  # noqa: E731
+    return session, session.parallelize(build, next_token_loss, adamw, seed=SEED)
+
+
+BATCH_TASKS = (batch_parity, batch_refusals)

@@ -1,0 +1,68 @@
+"""Batches of transformers' collators train a model as transformers itself does, in every layout."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.distributed.group import RankGroup
+from tests.distributed.parity import EXACT
+
+pytestmark = pytest.mark.distributed
+
+DP2 = {"data_parallel_degree": 2, "micro_batch_size": 2}
+LAYOUTS: dict[str, dict[str, Any]] = {
+    "dp2": DP2,
+    "zero3-full": {**DP2, "zero_stage": 3, "activation_checkpointing": "full"},
+    "tp2-sp": {"tensor_parallel_degree": 2, "sequence_parallel": True, "micro_batch_size": 4},
+    "pp2": {"pipeline_parallel_degree": 2, "micro_batch_size": 2},
+    "ring2": {"context_parallel_degree": 2, "micro_batch_size": 4},
+    "exchange2-full": {
+        "context_parallel_degree": 2,
+        "context_parallel_kind": "all_to_all",
+        "micro_batch_size": 4,
+        "activation_checkpointing": "full",
+    },
+}
+
+
+def _check(answer: dict[str, Any]) -> None:
+    assert answer["losses"] == pytest.approx(answer["plain_losses"], rel=EXACT)
+    assert answer["losses"][0] != answer["losses"][-1]
+    assert answer["parameter_error"] <= EXACT
+
+
+@pytest.mark.parametrize("shape", ["right", "left", "packed"])
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_masks_positions_and_labels_are_those_of_transformers(
+    two_ranks: RankGroup, layout: str, shape: str
+) -> None:
+    _check(two_ranks.run("batch_parity", strategy=LAYOUTS[layout], shape=shape))
+
+
+@pytest.mark.parametrize(
+    ("family", "layout", "shape"),
+    [("gpt2", "pp2", "packed"), ("gpt2", "ring2", "right"), ("mistral", "pp2", "right")],
+)
+def test_so_are_those_of_other_families(
+    two_ranks: RankGroup, family: str, layout: str, shape: str
+) -> None:
+    answer = two_ranks.run("batch_parity", strategy=LAYOUTS[layout], shape=shape, family=family)
+    _check(answer)
+
+
+@pytest.mark.parametrize("layout", ["dp2", "zero3-full", "pp2", "ring2"])
+@pytest.mark.parametrize("rows", [1, 5])
+def test_the_last_batch_may_be_short(two_ranks: RankGroup, layout: str, rows: int) -> None:
+    answer = two_ranks.run("batch_parity", strategy=LAYOUTS[layout], shape="right", last_rows=rows)
+    _check(answer)
+
+
+def test_what_a_model_cannot_take_is_refused_by_name(two_ranks: RankGroup) -> None:
+    said = two_ranks.run("batch_refusals", strategy=DP2)
+    assert "nothing else of a batch" in said["unknown"]
+    assert "token_type_ids" in said["unknown"]
+    assert "targets under 'labels'" in said["no labels"]
+    assert "attention_mask of shape (4, 1, 16, 16)" in said["mask of scores"]
+    assert "position_ids: list" in said["no tensor"]
