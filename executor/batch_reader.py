@@ -50,6 +50,11 @@ class BatchReader:
         self.planned.check(batch, may_be_short=may_be_short)
         return self.split.of(self.part_of(self.inputs.prepare(batch)))
 
+    def remember(self, given: GivenBatch) -> None:
+        """Take a sequence of a global batch for when this rank has none of its own."""
+        row = self.read(given, field=self.planned.field).rows(0, 1)
+        self.split.remember(self.part_of(self.inputs.prepare(row)))
+
     def part_of(self, batch: Batch) -> Batch:
         """Return this rank's tokens of a batch of whole sequences.
 

@@ -61,6 +61,10 @@ class BatchSplit:
     ignored_target: int | None = None
     _spare: Batch | None = field(default=None, repr=False)
 
+    def remember(self, batch: Batch) -> None:
+        """Take the first sequence of `batch` where a rank has none of its own."""
+        self._spare = batch.rows(0, 1)
+
     def of(self, batch: Batch) -> MicroBatches:
         """Return the micro-batches of this rank's sequences; a collective call.
 
@@ -74,7 +78,7 @@ class BatchSplit:
         planned_rows = self.micro_batch_size * self.planned_count
         is_whole = all(rows == planned_rows for rows, _, _ in shares)
         if batch.row_count > 0:
-            self._spare = batch.rows(0, 1)
+            self.remember(batch)
         if is_whole and counted == sum(numel for _, _, numel in shares):
             return MicroBatches(items=self._pieces(batch, self.planned_count), counted=counted)
         count = self.planned_count

@@ -17,6 +17,7 @@ from executor.apply.boundary import StageBoundary
 from executor.apply.compiling import chosen_compiler, compiler_differences
 from executor.apply.context_parallel import sequence_part
 from executor.apply.differences import differences_from_plan
+from executor.apply.forward_pass import ForwardPass
 from executor.apply.order import Application, apply, residences_of
 from executor.apply.pipeline_stage import SyncedStage
 from executor.apply.rank_sharing_stage import RankSharingStage
@@ -32,9 +33,11 @@ from executor.data import DataShare, shard
 from executor.ending import Ending
 from executor.environment import COMPILER, RankEnvironment
 from executor.errors import ModelMismatchError
+from executor.evaluation import Evaluation
 from executor.excepthook import speak_once
 from executor.gradients import Gradients, LossScale, largest_gradient_norm
 from executor.holdings import held_blocks, placements
+from executor.inference import Inference
 from executor.losses import LossFunction, takes_sharded_logits
 from executor.masking import BatchSplit, micro_batch_loss
 from executor.mesh import PIPELINE, RankMesh
@@ -43,7 +46,6 @@ from executor.models.declared import subject
 from executor.models.forward_inputs import LABELS
 from executor.models.own import Declaration
 from executor.planned import PlannedBatch, check_planned, check_trainable
-from executor.precision import compute_dtype
 from executor.randomness import Draws
 from executor.state_differences import state_differences
 from executor.step_rows import StepObserver, StepRows
@@ -178,6 +180,7 @@ class Session:
             reader=self._reader(chain, target_name, ignored_target),
         )
         self.trainer.observers = self._observers()
+        self._give_forward(self.trainer, stages, micro_batch_loss(scaled))
         return self.trainer
 
     def shard(self, loader: Iterable[GivenBatch], *, is_positioned: bool = False) -> Iterator[Any]:
@@ -193,14 +196,7 @@ class Session:
             ModelMismatchError: if a batch is not the plan's, or nothing was parallelized.
         """
         trainer = self._made_trainer()
-        reader = trainer.reader
-        share = DataShare(
-            planned=self._planned_batch(trainer.declaration, reader.split.ignored_target),
-            read=partial(reader.read, field="loader"),
-            data_degree=self.mesh.data_degree,
-            data_index=self.mesh.data_index,
-            device=self.device,
-        )
+        share = self._share(trainer.declaration, trainer.reader)
         return shard(loader, share, trainer.position, is_positioned=is_positioned)
 
     def report(self) -> RankReport:
@@ -254,7 +250,7 @@ class Session:
                 loss_function=loss_function,
                 gradient_sync=only.gradient_sync,
             )
-        boundary = self._boundary(declaration)
+        boundary = StageBoundary.of(self.plan, declaration.shapes.hidden_size)
         kind = SyncedStage if len(stages) == 1 else RankSharingStage
         synced = [
             kind(stage, mesh=self.mesh, device=self.device, boundary=boundary) for stage in stages
@@ -294,16 +290,40 @@ class Session:
             ),
         )
 
-    def _boundary(self, declaration: ModelDeclaration) -> StageBoundary:
-        job = self.plan.job.resolved
-        length = (job.sequence_length or 0) // self.strategy.context_parallel_degree
-        parts = self.strategy.tensor_parallel_degree if self.strategy.sequence_parallel else 1
-        return StageBoundary(
-            micro_batch_size=self.strategy.micro_batch_size,
-            sequence_length=length,
-            local_sequence_length=length // parts,
-            hidden_size=declaration.shapes.hidden_size,
-            dtype=compute_dtype(job.precision),
+    def _share(self, declaration: ModelDeclaration, reader: BatchReader) -> DataShare:
+        return DataShare(
+            planned=self._planned_batch(declaration, reader.split.ignored_target),
+            read=partial(reader.read, field="loader"),
+            data_degree=self.mesh.data_degree,
+            data_index=self.mesh.data_index,
+            device=self.device,
+        )
+
+    def _give_forward(
+        self, trainer: Trainer, stages: Sequence[VirtualStage], loss_function: MicroBatchLoss
+    ) -> None:
+        """Let `trainer` run forward alone."""
+        strategy, reader = self.strategy, trainer.reader
+        forward = ForwardPass(
+            stages,
+            strategy=strategy,
+            mesh=self.mesh,
+            boundary=StageBoundary.of(self.plan, trainer.declaration.shapes.hidden_size),
+            device=self.device,
+        )
+        parts = strategy.tensor_parallel_degree if strategy.sequence_parallel else 1
+        trainer.forward = Inference(
+            forward=forward,
+            reader=reader,
+            mesh=self.mesh,
+            device=self.device,
+            length_multiple=reader.part.piece_count * parts,
+        )
+        trainer.evaluation = Evaluation(
+            forward=forward,
+            loss_function=loss_function,
+            reader=reader,
+            share=self._share(trainer.declaration, reader),
         )
 
     def _planned_batch(

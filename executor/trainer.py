@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,12 +14,15 @@ from torch import distributed, nn
 from torch.distributed.tensor import DTensor
 from torch.distributed.tensor.parallel import loss_parallel
 
+from executor.apply.forward_pass import forward_only
 from executor.apply.schedule import Schedule
 from executor.batch import GivenBatch
 from executor.batch_reader import BatchReader
 from executor.checkpoint import Progress, Trained, load_checkpoint, save_checkpoint
 from executor.data import DataPosition, StatefulLoader
+from executor.evaluation import Evaluation
 from executor.gradients import LossScale
+from executor.inference import Inference
 from executor.mesh import PIPELINE, RankMesh
 from executor.models.declaration import ModelDeclaration
 from executor.randomness import Draws
@@ -72,6 +75,8 @@ class Trainer:
         self._metered_peak_bytes: int | None = None
         self._last_batch: GivenBatch | None = None
         self.observers: tuple[StepObserver, ...] = ()
+        self.evaluation: Evaluation | None = None
+        self.forward: Inference | None = None
 
     @property
     def optimizers(self) -> tuple[torch.optim.Optimizer, ...]:
@@ -122,6 +127,36 @@ class Trainer:
         last = self._last_batch
         if last is not None and self.peak_memory_bytes() is None:
             self.metered_step(*((last,) if isinstance(last, Mapping) else last))
+
+    def evaluate(self, loader: Iterable[GivenBatch]) -> float:
+        """Return the mean loss over all targets of `loader`, without training on it.
+
+        Like `session.shard` it takes global batches, the same on every rank, of which any may have
+        fewer rows than the plan's; the place in the data stays where it is. All ranks must call it.
+
+        Raises:
+            ModelMismatchError: if a batch is not what the model takes, or there is none.
+        """
+        assert self.evaluation is not None  # noqa: S101 - the session gives it
+        with forward_only(self.model), loss_parallel():
+            scale = self._step_end.scale
+            return self.evaluation.mean_loss(loader, lambda loss: self._global_loss(loss) / scale)
+
+    @contextmanager
+    def inference(self) -> Iterator[Inference]:
+        """Let the model run forward alone: what is yielded puts out logits of inputs.
+
+        All ranks call it with the same inputs, whole sequences of any number and length, and get
+        the same outputs.
+        """
+        assert self.forward is not None  # noqa: S101 - the session gives it
+        with forward_only(self.model):
+            yield self.forward
+
+    def generate(self, prompts: torch.Tensor, *, new_tokens: int, **options: Any) -> torch.Tensor:
+        """Return `prompts` [B, S] with tokens behind them, as `Inference.generate` draws them."""
+        with self.inference() as model:
+            return model.generate(prompts, new_tokens=new_tokens, **options)
 
     def parameter_bytes(self) -> int:
         """Return the bytes of the parameter shards that this rank holds."""

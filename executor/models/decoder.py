@@ -16,6 +16,7 @@ from torch.nn import functional
 from executor.errors import UnsupportedPlanError
 from executor.models.declaration import BlockDeclaration, ModelDeclaration, Shapes
 from executor.models.feed_forward import FeedForward
+from executor.models.forward_inputs import ForwardInputs
 from executor.models.mixture import Mixture
 from executor.models.positions import WHOLE_SEQUENCE, SequencePart
 from executor.precision import widened
@@ -156,6 +157,7 @@ class Decoder(nn.Module):
             block_count=self.graph.block_count,
             initial_value=initial_value,
             tell_sequence_part=_tell_sequence_part,
+            inputs=ForwardInputs(is_causal=True),
         )
 
 

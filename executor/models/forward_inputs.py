@@ -35,7 +35,8 @@ class ForwardInputs:
     sequences before any of it is split.
 
     Labels of a mapping become targets by `labels_to_targets`, unless they are `ready_targets`; then
-    those that are `ignored_label` count for nothing.
+    those that are `ignored_label` count for nothing. No token of an `is_causal` model changes what
+    those before it come to.
     """
 
     first: str = FIRST
@@ -46,6 +47,7 @@ class ForwardInputs:
     labels_to_targets: Change | None = None
     ready_targets: str | None = None
     ignored_label: int | None = None
+    is_causal: bool = False
 
     @staticmethod
     def of_module(module: nn.Module) -> ForwardInputs:

@@ -31,6 +31,7 @@ def hugging_face_inputs() -> ForwardInputs:
         labels_to_targets=shifted,
         ready_targets=SHIFTED,
         ignored_label=IGNORED_LABEL,
+        is_causal=True,
     )
 
 

@@ -25,7 +25,7 @@ class SequencePart:
         """Return this part of `whole`, [B, S, ...]."""
         if self.count == 1:
             return whole
-        pieces = whole.chunk(self._piece_count, dim=SEQUENCE_DIMENSION)
+        pieces = whole.chunk(self.piece_count, dim=SEQUENCE_DIMENSION)
         held = [pieces[piece] for piece in self._pieces]
         return torch.cat(held, dim=SEQUENCE_DIMENSION).contiguous()
 
@@ -38,14 +38,15 @@ class SequencePart:
         return torch.cat(held)
 
     @property
-    def _piece_count(self) -> int:
+    def piece_count(self) -> int:
+        """Return into how many pieces every sequence is split."""
         return self.count * (2 if self.balanced else 1)
 
     @property
     def _pieces(self) -> tuple[int, ...]:
         if not self.balanced:
             return (self.index,)
-        return self.index, self._piece_count - 1 - self.index
+        return self.index, self.piece_count - 1 - self.index
 
 
 WHOLE_SEQUENCE = SequencePart()

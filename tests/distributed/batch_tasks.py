@@ -168,4 +168,67 @@ def _trained(strategy: dict[str, Any], family: str) -> tuple[Session, Any]:
     return session, session.parallelize(build, next_token_loss, adamw, seed=SEED)
 
 
-BATCH_TASKS = (batch_parity, batch_refusals)
+def forward_parity(*, strategy: dict[str, Any], family: str = "llama") -> dict[str, Any]:
+    """Evaluate, run forward and generate between two steps, as plain transformers does."""
+    first, second = batches("left")
+    held_out = [padded("right", 7), {name: item[:3] for name, item in padded("left", 8).items()}]
+    prompts = first["input_ids"][:3, -5:]
+    session, trainer = _trained(strategy, family)
+    parts = session.shard([first, second])
+    losses = [trainer.step(next(parts)).loss]
+    mean = trainer.evaluate(held_out)
+    with trainer.inference() as model:
+        logits = model(input_ids=first["input_ids"], attention_mask=first["attention_mask"])
+    text = trainer.generate(prompts, new_tokens=4)
+    drawn = trainer.generate(prompts, new_tokens=2, temperature=1.0, seed=3)
+    losses.append(trainer.step(next(parts)).loss)
+    losses.append(trainer.evaluate(held_out))
+    plain = _plain_forward(family, [first, second], held_out, prompts)
+    visible = first["attention_mask"].bool()
+    return {
+        "losses": [mean, *losses],
+        "plain_losses": plain["losses"],
+        "logits_error": relative_error(logits[visible], plain["logits"][visible]),
+        "text": text.tolist(),
+        "plain_text": plain["text"],
+        "drawn": [drawn.shape == (3, 7), bool((drawn[:, :5] == prompts).all())],
+        "batches": trainer.position.taken,
+    }
+
+
+def _plain_forward(
+    family: str, steps: list[Mapped], held_out: list[Mapped], prompts: torch.Tensor
+) -> dict[str, Any]:
+    """Do the same with transformers' model alone."""
+    model = initialised(family)
+    optimizer = adamw(model.parameters())
+    losses: list[float] = []
+    for index, batch in enumerate(steps):
+        optimizer.zero_grad()
+        value = plain_loss(model, batch)
+        value.backward()
+        optimizer.step()
+        losses.append(value.item())
+        if index == 0:
+            with torch.no_grad():
+                losses.insert(0, _plain_mean(model, held_out))
+                inputs = {name: batch[name] for name in ("input_ids", "attention_mask")}
+                logits = model(**inputs).logits
+                text = prompts
+                for _ in range(4):
+                    following = model(input_ids=text).logits[:, -1].argmax(-1, keepdim=True)
+                    text = torch.cat([text, following], dim=1)
+    losses.append(_plain_mean(model, held_out))
+    return {"losses": losses, "logits": logits, "text": text.tolist()}
+
+
+def _plain_mean(model: nn.Module, held_out: list[Mapped]) -> float:
+    """Return the mean loss over all labels of `held_out` that count."""
+    counts = [int((batch["labels"][:, 1:] != MASKED).sum()) for batch in held_out]
+    with torch.no_grad():
+        means = [plain_loss(model, batch).item() for batch in held_out]
+    total = sum(count * mean for count, mean in zip(counts, means, strict=True))
+    return total / sum(counts)
+
+
+BATCH_TASKS = (batch_parity, batch_refusals, forward_parity)

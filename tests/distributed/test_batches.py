@@ -8,6 +8,7 @@ import pytest
 
 from tests.distributed.group import RankGroup
 from tests.distributed.parity import EXACT
+from tests.distributed.plans import stages
 
 pytestmark = pytest.mark.distributed
 
@@ -57,6 +58,29 @@ def test_so_are_those_of_other_families(
 def test_the_last_batch_may_be_short(two_ranks: RankGroup, layout: str, rows: int) -> None:
     answer = two_ranks.run("batch_parity", strategy=LAYOUTS[layout], shape="right", last_rows=rows)
     _check(answer)
+
+
+@pytest.mark.parametrize(
+    "strategy",
+    [
+        LAYOUTS["zero3-full"],
+        {**DP2, "zero_stage": 1},
+        LAYOUTS["tp2-sp"],
+        LAYOUTS["ring2"],
+        LAYOUTS["pp2"],
+        {"pipeline_parallel_degree": 2, "pipeline_schedule": "zb_v", "stages": stages(2, 1, 1, 2)},
+    ],
+    ids=["zero3", "zero1", "tp2-sp", "ring2", "pp2", "zb_v"],
+)
+def test_a_model_is_evaluated_and_generates_between_steps(
+    two_ranks: RankGroup, strategy: dict[str, Any]
+) -> None:
+    answer = two_ranks.run("forward_parity", strategy=strategy)
+    assert answer["losses"] == pytest.approx(answer["plain_losses"], rel=EXACT)
+    assert answer["logits_error"] <= EXACT
+    assert answer["text"] == answer["plain_text"]
+    assert answer["drawn"] == [True, True]
+    assert answer["batches"] == 2
 
 
 def test_what_a_model_cannot_take_is_refused_by_name(two_ranks: RankGroup) -> None:
