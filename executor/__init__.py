@@ -25,11 +25,13 @@ if TYPE_CHECKING:
     from executor.models.positions import SequencePart as SequencePart
     from executor.session import start as start
     from executor.tracing import trace as trace
+    from executor.weights import Weights as Weights
 
-__all__ = ["Declaration", "SequencePart", "start", "trace"]
+__all__ = ["Declaration", "SequencePart", "Weights", "start", "trace"]
 _HOMES = {
     "Declaration": "executor.models.own",
     "SequencePart": "executor.models.positions",
+    "Weights": "executor.weights",
     "start": "executor.session",
     "trace": "executor.tracing",
 }

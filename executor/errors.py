@@ -5,7 +5,8 @@ MeshwrightError
 │   ├── LaunchError             the plan cannot be run on this machine or in this environment
 │   ├── UnsupportedPlanError    the plan asks for something that the executor cannot apply
 │   ├── ModelMismatchError      the model or the batch is not the one that was planned
-│   └── CheckpointError         a directory holds no checkpoint that fits
+│   ├── CheckpointError         a directory holds no checkpoint that fits
+│   └── WeightsError            weights cannot be read or written, or are another model's
 ├── RefusedError                ranks refused what they were given, with one of the above
 └── RankFailedError             a rank died or raised while training
 """
@@ -29,6 +30,10 @@ class ModelMismatchError(InputError):
 
 class CheckpointError(InputError):
     """A directory holds no checkpoint that this model can read."""
+
+
+class WeightsError(InputError):
+    """Weights cannot be read or written, or are not those of the model."""
 
 
 class RefusedError(MeshwrightError):

@@ -35,6 +35,7 @@ from executor.environment import COMPILER, RankEnvironment
 from executor.errors import ModelMismatchError
 from executor.evaluation import Evaluation
 from executor.excepthook import speak_once
+from executor.export import Exported
 from executor.gradients import Gradients, LossScale, largest_gradient_norm
 from executor.holdings import held_blocks, placements
 from executor.inference import Inference
@@ -52,6 +53,7 @@ from executor.step_rows import StepObserver, StepRows
 from executor.timeouts import Timeouts
 from executor.trainer import Trainer
 from executor.updates import OptimizerFunction, Residence, StepEnd, updates_of
+from executor.weights import LoadedValues, Weights, WeightsLike, check_sample
 from planner.schema.job import Precision
 from planner.schema.plan import Plan
 from planner.schema.run import RankReport
@@ -100,6 +102,7 @@ class Session:
         optimizer_function: OptimizerFunction,
         *,
         declaration: Declaration | None = None,
+        weights: WeightsLike | None = None,
         seed: int = INITIAL_SEED,
         max_gradient_norm: float | None = None,
         ignored_target: int | None = None,
@@ -107,8 +110,10 @@ class Session:
     ) -> Trainer:
         """Return a trainer of this rank's part of the model that `build_model` builds.
 
-        `build_model` is called on the meta device; initial weights depend on `seed` alone, not on
-        the layout. A module of one's own begins as it does after `torch.manual_seed(seed)`;
+        `build_model` is called on the meta device. First values are read from `weights`: a
+        safetensors file, a folder as transformers writes it, a state dict, or a `Weights` that says
+        where these and the model differ. Without any they depend on `seed` alone, not on the
+        layout. A module of one's own begins as it does after `torch.manual_seed(seed)`;
         without a `declaration` it gets data parallelism and ZeRO alone.
         `loss_function(logits, targets)` must be a mean over tokens, but for those whose target is
         `ignored_target` (-100 for torch's cross-entropy): then the loss is the mean over all others
@@ -121,9 +126,17 @@ class Session:
         Raises:
             UnsupportedPlanError: if a degree does not divide what it splits.
             ModelMismatchError: if the model is not the one that was planned.
+            WeightsError: if `weights` are not those of the model.
         """
         job = self.plan.job.resolved
-        taken = subject(build_model, own=declaration, strategy=self.strategy, job=job, seed=seed)
+        taken = subject(
+            build_model,
+            own=declaration,
+            strategy=self.strategy,
+            job=job,
+            seed=seed,
+            weights=None if weights is None else Weights.of(weights),
+        )
         model, chain = taken.model, taken.declaration
         check_planned(chain, self.plan.model.resolved, is_own=declaration is not None)
         check_trainable(model)
@@ -132,12 +145,14 @@ class Session:
             precision=job.precision,
             mesh=self.mesh,
             device=self.device,
-            seed=seed,
+            values=taken.values,
             sharded_logits=takes_sharded_logits(loss_function),
             compiler=self.compiler,
         )
         stages = apply(model, declaration=chain, application=application)
-        taken.initial_state.forget()
+        if isinstance(taken.values, LoadedValues):
+            check_sample(rank_model(stages), taken.values, declaration=chain, device=self.device)
+        taken.values.forget()
         self._differences = (
             *differences_from_plan(
                 stages,
@@ -178,6 +193,9 @@ class Session:
                 device=self.device,
             ),
             reader=self._reader(chain, target_name, ignored_target),
+        )
+        self.trainer.exported = Exported(
+            model=held, declaration=chain, mesh=self.mesh, device=self.device, origin=taken.origin
         )
         self.trainer.observers = self._observers()
         self._give_forward(self.trainer, stages, micro_batch_loss(scaled))

@@ -21,6 +21,7 @@ from executor.batch_reader import BatchReader
 from executor.checkpoint import Progress, Trained, load_checkpoint, save_checkpoint
 from executor.data import DataPosition, StatefulLoader
 from executor.evaluation import Evaluation
+from executor.export import MAX_FILE_BYTES, Exported, export_weights
 from executor.gradients import LossScale
 from executor.inference import Inference
 from executor.mesh import PIPELINE, RankMesh
@@ -77,6 +78,7 @@ class Trainer:
         self.observers: tuple[StepObserver, ...] = ()
         self.evaluation: Evaluation | None = None
         self.forward: Inference | None = None
+        self.exported: Exported | None = None
 
     @property
     def optimizers(self) -> tuple[torch.optim.Optimizer, ...]:
@@ -206,6 +208,24 @@ class Trainer:
             self.loss_scale.value = progress.loss_scale
             self.loss_scale.good_steps = progress.good_steps
         return progress
+
+    def export(
+        self,
+        directory: str | Path,
+        *,
+        dtype: torch.dtype = torch.float32,
+        max_file_bytes: int = MAX_FILE_BYTES,
+    ) -> None:
+        """Write the model as one folder that transformers reads. All ranks must call it.
+
+        It holds safetensors of `dtype` in files of at most `max_file_bytes`, the configuration of a
+        model of transformers, and the tokenizer of the folder that the weights came from.
+
+        Raises:
+            WeightsError: if it cannot be written.
+        """
+        assert self.exported is not None  # noqa: S101 - the session has set it
+        export_weights(Path(directory), self.exported, dtype=dtype, max_file_bytes=max_file_bytes)
 
     def _trained(self) -> Trained:
         return Trained(model=self.model, updates=self.updates, declaration=self.declaration)

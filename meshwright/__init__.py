@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from executor.session import Session as Session
     from executor.session import start as start
     from executor.tracing import trace as trace
+    from executor.weights import Weights as Weights
     from planner.capacity import size as size
     from planner.check import check as check
     from planner.errors import InputError as InputError
@@ -81,6 +82,7 @@ __all__ = [
     "SolverError",
     "Strategy",
     "VerificationError",
+    "Weights",
     "__version__",
     "check",
     "cluster_from_output",
@@ -104,6 +106,7 @@ _HOMES = {
     "executor.resumption": ("Resumption",),
     "executor.session": ("Session", "start"),
     "executor.tracing": ("trace",),
+    "executor.weights": ("Weights",),
     "planner.capacity": ("size",),
     "planner.check": ("check",),
     "planner.errors": (

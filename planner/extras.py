@@ -18,7 +18,7 @@ _SERVICE = (
 # module that is started -> the extra that it belongs to, and what that has it import
 NEEDS: dict[str, tuple[str, tuple[str, ...]]] = {
     "api": ("service", _SERVICE),
-    "executor": ("executor", ("torch",)),
+    "executor": ("executor", ("torch", "safetensors")),
     "executor.agent": ("executor", ("httpx",)),
 }
 

@@ -1,12 +1,11 @@
 """Materialise: real storage for this rank's shards, with values that no layout changes.
 
-Every parameter is drawn whole from a generator seeded with its name in the unsplit model, and
-each rank keeps its part. Any layout of a model therefore starts from equal weights.
+Each rank asks for its part of every parameter by the name in the unsplit model, so that any layout
+of a model starts from equal weights.
 """
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterable
 
 import torch
@@ -15,10 +14,10 @@ from torch.distributed.tensor import DTensor
 
 from executor.apply.virtual_stages import name_in_stage
 from executor.host_memory import HOST
-from executor.models.declaration import InitialValue, ModelDeclaration, part
+from executor.models.declaration import ModelDeclaration, part
+from executor.models.first_values import FirstValues
 
 _WRAPPER = "_checkpoint_wrapped_module."
-_SEED_BYTES = 7
 
 
 def materialise(
@@ -26,23 +25,32 @@ def materialise(
     *,
     declaration: ModelDeclaration,
     device: torch.device,
-    seed: int,
+    values: FirstValues,
     on_host: Iterable[nn.Module] = (),
 ) -> None:
-    """Give `model`, built on the meta device, storage on `device` and its initial values.
+    """Give `model`, built on the meta device, storage on `device` and its first values.
 
     Parameters of the modules `on_host` get theirs there.
     """
     hosted = {id(item) for module in on_host for item in module.parameters()}
+    shared = _shared(model)
     model._apply(  # type: ignore[no-untyped-call] # noqa: SLF001 - `to_empty` to two devices
-        lambda tensor: torch.empty_like(tensor, device=HOST if id(tensor) in hosted else device)
+        lambda tensor: (
+            torch.empty_like(tensor, device=HOST if id(tensor) in hosted else device)
+            if tensor.is_meta
+            else tensor.to(device)
+        )
     )
+    _share_again(model, shared)
     tie(model, declaration)
     declaration.restore_buffers(model, device)
     with torch.no_grad():
         for name, parameter in model.named_parameters():
-            known_as = unsplit_name(name, declaration)
-            _fill(parameter, declaration.initial_value, name=known_as, seed=seed)
+            _fill(parameter, values, name=unsplit_name(name, declaration))
+        for name, buffer in model.named_buffers():
+            kept = values.buffer(unsplit_name(name, declaration), buffer.shape)
+            if kept is not None:
+                buffer.copy_(kept)
 
 
 def tie(model: nn.Module, declaration: ModelDeclaration) -> None:
@@ -58,25 +66,43 @@ def tie(model: nn.Module, declaration: ModelDeclaration) -> None:
 
 def unsplit_name(name: str, declaration: ModelDeclaration) -> str:
     """Return what the unsplit, unwrapped model calls the parameter `name`."""
-    plain = name_in_stage(name).replace(_WRAPPER, "")
+    plain = plain_name(name)
     if declaration.tied_embeddings and plain == declaration.head_weight:
         return declaration.embedding_weight
     return plain
 
 
-def _fill(parameter: nn.Parameter, initial_value: InitialValue, *, name: str, seed: int) -> None:
-    whole = initial_value(name, parameter.shape, _generator(name, seed))
+def plain_name(name: str) -> str:
+    """Return the name of a tensor of `rank_model` without what stages and wrappers add to it."""
+    return name_in_stage(name).replace(_WRAPPER, "")
+
+
+def _shared(model: nn.Module) -> list[list[str]]:
+    """Return the names of parameters that several modules share."""
+    names: dict[int, list[str]] = {}
+    for name, parameter in model.named_parameters(remove_duplicate=False):
+        names.setdefault(id(parameter), []).append(name)
+    return [same for same in names.values() if len(same) > 1]
+
+
+def _share_again(model: nn.Module, shared: Iterable[list[str]]) -> None:
+    """Let modules share parameters again: each got storage of its own."""
+    for first, *others in shared:
+        parameter = model.get_parameter(first)
+        for other in others:
+            home, _, name = other.rpartition(".")
+            setattr(model.get_submodule(home), name, parameter)
+
+
+def _fill(parameter: nn.Parameter, values: FirstValues, *, name: str) -> None:
     if not isinstance(parameter, DTensor):
-        parameter.copy_(whole)
+        whole = tuple(slice(0, size) for size in parameter.shape)
+        parameter.copy_(values.piece(name, parameter.shape, whole))
         return
     local = parameter.to_local()
     for chunk in parameter.__create_chunk_list__():  # type: ignore[no-untyped-call]
-        piece = whole
-        for dimension, (offset, size) in enumerate(zip(chunk.offsets, chunk.sizes, strict=True)):
-            piece = piece.narrow(dimension, offset, size)
-        local.copy_(piece)
-
-
-def _generator(name: str, seed: int) -> torch.Generator:
-    digest = hashlib.sha256(f"{seed}:{name}".encode()).digest()
-    return torch.Generator().manual_seed(int.from_bytes(digest[:_SEED_BYTES], "big"))
+        ranges = tuple(
+            slice(offset, offset + size)
+            for offset, size in zip(chunk.offsets, chunk.sizes, strict=True)
+        )
+        local.copy_(values.piece(name, parameter.shape, ranges))

@@ -34,6 +34,7 @@ from executor.apply.whole import apply_whole
 from executor.apply.zero import GradientSync, apply_zero, pieces_of
 from executor.mesh import TENSOR, RankMesh
 from executor.models.declaration import ModelDeclaration
+from executor.models.first_values import FirstValues
 from executor.updates import Residence
 from planner.schema.job import Precision
 from planner.schema.strategy import EdgeChoice, Stage, Strategy
@@ -47,7 +48,7 @@ class Application:
     precision: Precision
     mesh: RankMesh
     device: torch.device
-    seed: int
+    values: FirstValues
     sharded_logits: bool
     compiler: str = NO_COMPILER
 
@@ -71,6 +72,13 @@ def apply(
             precision=application.precision,
             device=application.device,
         )
+        if any(parameter.is_meta for parameter in model.parameters()):
+            materialise(
+                model,
+                declaration=declaration,
+                device=application.device,
+                values=application.values,
+            )
         return (_made(0, stages, model, gradient_sync),)
     check_shapes(declaration.shapes, strategy)
     held = held_stages(strategy, mesh.stage)
@@ -136,7 +144,7 @@ def _apply_to(
         model,
         declaration=declaration,
         device=application.device,
-        seed=application.seed,
+        values=application.values,
         on_host=[item for piece in kept if piece.parameters_on_host for item in piece.modules],
     )
     shard_embedding_gradient(model, declaration)

@@ -71,8 +71,9 @@ def apply_whole(
     precision: Precision,
     device: torch.device,
 ) -> GradientSync:
-    """Shard or replicate `model`, whole and with its values on the CPU, as one unit."""
-    model.to(device)
+    """Shard or replicate `model` as one unit: whole with its values on the CPU, or without any."""
+    if not any(parameter.is_meta for parameter in model.parameters()):
+        model.to(device)
     if not needs_data_parallel(mesh, precision):
         return GradientSync()
     zero_stage = whole_zero_stage(strategy)

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import nn
 
+from executor.models.file_names import FileNames
 from executor.models.forward_inputs import ForwardInputs
 from executor.models.positions import SequencePart
 
@@ -65,7 +66,8 @@ class ModelDeclaration:
     """Where the parts of the chain stand in the model, and how its parameters begin.
 
     `initial_value(name, shape, generator)` returns a whole parameter by its name in the unsplit
-    model. `restore_buffers` computes buffers again that no checkpoint holds.
+    model; without it a module's own values are the first. `restore_buffers` computes buffers again
+    that no checkpoint holds. `file_names` is how Hugging Face's files hold the parameters.
     `tell_sequence_parts` tells a chain that computes positions itself into how many parts the
     sequence is split between its blocks. `tell_sequence_part` tells it which tokens of a sequence
     this rank has, where ranks share sequences; without it they cannot. `beside_embedding` are
@@ -82,7 +84,8 @@ class ModelDeclaration:
     block: BlockDeclaration
     shapes: Shapes
     block_count: int
-    initial_value: InitialValue
+    initial_value: InitialValue | None = None
+    file_names: FileNames = field(default_factory=FileNames)
     tell_sequence_parts: Callable[[nn.Module, int], None] = field(default=lambda *_: None)
     restore_buffers: Callable[[nn.Module, torch.device], None] = field(default=lambda *_: None)
     tell_sequence_part: Callable[[nn.Module, SequencePart], None] | None = None
@@ -91,8 +94,12 @@ class ModelDeclaration:
     inputs: ForwardInputs = field(default_factory=ForwardInputs)
 
     @staticmethod
-    def whole(initial_value: InitialValue, inputs: ForwardInputs) -> ModelDeclaration:
-        """Return the declaration of a module of which nothing is known but how it begins."""
+    def whole(
+        restore_buffers: Callable[[nn.Module, torch.device], None],
+        file_names: FileNames,
+        inputs: ForwardInputs,
+    ) -> ModelDeclaration:
+        """Return the declaration of a module whose parts are not known."""
         return ModelDeclaration(
             embedding="",
             blocks="",
@@ -108,7 +115,8 @@ class ModelDeclaration:
                 ffn_size=1,
             ),
             block_count=0,
-            initial_value=initial_value,
+            restore_buffers=restore_buffers,
+            file_names=file_names,
             inputs=inputs,
         )
 

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 
 import torch
 from torch import nn
 
+from executor.apply.materialise import tie
 from executor.apply.whole import check_whole
-from executor.errors import ModelMismatchError
+from executor.errors import ModelMismatchError, WeightsError
+from executor.export import Origin
 from executor.models.declaration import ModelDeclaration
 from executor.models.decoder import Decoder
+from executor.models.file_names import FileNames
+from executor.models.first_values import DrawnValues, FirstValues
 from executor.models.forward_inputs import ForwardInputs
 from executor.models.huggingface import (
     HUGGING_FACE_CLASSES,
@@ -20,6 +24,8 @@ from executor.models.huggingface import (
 )
 from executor.models.initial_state import InitialState
 from executor.models.own import Declaration, OwnModel
+from executor.tensor_source import StateDict
+from executor.weights import LoadedValues, Weights, loaded_values
 from planner.schema.job import Job
 from planner.schema.strategy import Strategy
 
@@ -31,12 +37,14 @@ class Subject:
     """The model that a plan is applied to: a chain, or a module that stays whole.
 
     A chain lies on the meta device. What declares nothing lies on the CPU with its values, since
-    nothing is known of how it begins. `initial_state` is to be forgotten once it is applied.
+    nothing is known of how it begins, and without parameters' values where weights follow. `values`
+    are to be forgotten once it is applied.
     """
 
     model: nn.Module
     declaration: ModelDeclaration
-    initial_state: InitialState
+    values: FirstValues
+    origin: Origin = field(default_factory=Origin)
 
 
 def subject(
@@ -46,15 +54,55 @@ def subject(
     strategy: Strategy,
     job: Job,
     seed: int,
+    weights: Weights | None = None,
 ) -> Subject:
     """Return the model as the plan's techniques can take it.
 
     Raises:
         UnsupportedPlanError: if the plan asks for what is not declared.
         ModelMismatchError: if the declaration does not go with the model.
+        WeightsError: if `weights` are not those of the model.
     """
-    with torch.device("meta"):
-        built = build_model()
+    built = _built(build_model)
+    _check_empty(built, weights)
+    state = InitialState(build_model, seed=seed, weights_follow=weights is not None)
+    known = None if own is not None else _known_on_meta(built, seed=seed)
+    if known is not None:
+        taken = known
+    elif own is not None:
+        taken = _own(OwnModel(module=built, declaration=own, initial_state=state), strategy, job)
+    else:
+        check_whole(built, strategy)
+        declaration = ModelDeclaration.whole(
+            state.restore_buffers, FileNames.of(built), ForwardInputs.of_module(built)
+        )
+        taken = Subject(model=state.frame(), declaration=declaration, values=state)
+    origin = Origin.of(built, None if weights is None else weights.folder)
+    if origin.config is not None:
+        _widen(taken.model)
+    values = taken.values
+    if weights is not None:
+        declaration = taken.declaration
+        values = loaded_values(weights, taken.model, declaration=declaration, drawn=values)
+    return replace(taken, values=values, origin=origin)
+
+
+def _built(build_model: Callable[[], nn.Module]) -> nn.Module:
+    """Return what `build_model` builds on the meta device."""
+    try:
+        with torch.device("meta"):
+            built = build_model()
+    except RuntimeError as error:
+        # transformers' from_pretrained refuses to read values where they have no place.
+        if "from_pretrained" not in str(error):
+            raise
+        raise ModelMismatchError(
+            "is called on the meta device, where from_pretrained can read no values",
+            field="build_model",
+            value="from_pretrained",
+            remedy="build from the configuration, as by AutoModelForCausalLM.from_config("
+            "AutoConfig.from_pretrained(folder)), and pass weights=folder to parallelize()",
+        ) from error
     if not isinstance(built, nn.Module):
         raise ModelMismatchError(
             "must return a torch.nn.Module",
@@ -62,15 +110,59 @@ def subject(
             value=type(built).__qualname__,
             remedy="return the model itself",
         )
-    state = InitialState(build_model, seed=seed)
-    if own is not None:
-        return _own(OwnModel(module=built, declaration=own, initial_state=state), strategy, job)
+    return built
+
+
+def _check_empty(built: nn.Module, weights: Weights | None) -> None:
+    """Return if no values of the model would be overwritten by `weights`."""
+    held = [name for name, item in built.named_parameters() if not item.is_meta]
+    if weights is not None and held:
+        raise WeightsError(
+            f"would overwrite values that build_model() gave to {held[0]}",
+            field="weights",
+            value=weights.folder or "given",
+            remedy="build the model without values, from its configuration, or leave weights out",
+        )
+
+
+def _widen(model: nn.Module) -> None:
+    """Let parameters have the format of states, whatever the configuration says of files."""
+    for parameter in model.parameters():
+        if parameter.is_floating_point():
+            parameter.data = parameter.data.to(torch.get_default_dtype())
+
+
+def _known_on_meta(built: nn.Module, *, seed: int) -> Subject | None:
+    """Return a model of a class that we know; values that it has already are its first."""
+    held = {} if _is_on_meta(built) else built.state_dict()
     known = _known(built)
-    if known is not None:
-        return Subject(model=known[0], declaration=known[1], initial_state=state)
-    check_whole(built, strategy)
-    declaration = ModelDeclaration.whole(state.value, ForwardInputs.of_module(built))
-    return Subject(model=state.module(), declaration=declaration, initial_state=state)
+    if known is None:
+        return None
+    model, declaration = known
+    assert declaration.initial_value is not None  # noqa: S101 - these classes say it
+    values: FirstValues = DrawnValues(declaration.initial_value, seed=seed)
+    if held:
+        model.to("meta")
+        tie(model, declaration)
+        values = _held_values(model, declaration, values, held)
+    return Subject(model=model, declaration=declaration, values=values)
+
+
+def _held_values(
+    model: nn.Module,
+    declaration: ModelDeclaration,
+    drawn: FirstValues,
+    held: Mapping[str, torch.Tensor],
+) -> LoadedValues:
+    with_values = {name: item for name, item in held.items() if not item.is_meta}
+    empty = tuple(name for name, item in held.items() if item.is_meta)
+    source = StateDict(with_values, place="what build_model() returned")
+    weights = Weights(source=with_values, new=empty)
+    return loaded_values(weights, model, declaration=declaration, drawn=drawn, source=source)
+
+
+def _is_on_meta(model: nn.Module) -> bool:
+    return all(item.is_meta for item in model.parameters())
 
 
 def declared(model: nn.Module) -> Known:
@@ -110,4 +202,4 @@ def _own(model: OwnModel, strategy: Strategy, job: Job) -> Subject:
     if strategy.pipeline_parallel_degree > 1:
         tokens = (strategy.micro_batch_size, job.sequence_length or 1)
         chain = model.pipelined(torch.zeros(tokens, dtype=torch.long, device="meta"))
-    return Subject(model=chain, declaration=declaration, initial_state=model.initial_state)
+    return Subject(model=chain, declaration=declaration, values=model.initial_state)

@@ -9,6 +9,7 @@ from torch import nn
 
 from executor.errors import ModelMismatchError
 from executor.models.declaration import BlockDeclaration, ModelDeclaration, Shapes
+from executor.models.file_names import FileNames
 from executor.models.hugging_face_config import initial_value_of
 from executor.models.huggingface_inputs import hugging_face_inputs
 from executor.models.positions import WHOLE_SEQUENCE, SequencePart
@@ -89,6 +90,7 @@ def gpt2_chain(causal_model: Any) -> tuple[nn.Module, ModelDeclaration]:
             ffn_size=config.n_inner or 4 * config.n_embd,
         ),
         block_count=config.n_layer,
+        file_names=FileNames.of(causal_model),
         initial_value=initial_value_of(float(config.initializer_range)),
         tell_sequence_part=_tell_sequence_part,
         inputs=hugging_face_inputs(),

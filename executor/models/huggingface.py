@@ -14,6 +14,7 @@ from torch import nn
 
 from executor.models.declaration import ModelDeclaration, Shapes
 from executor.models.experts import RoutedExperts
+from executor.models.file_names import ExpertNames, FileNames
 from executor.models.gpt2 import gpt2_chain
 from executor.models.hugging_face_config import check_trainable, initial_value_of
 from executor.models.huggingface_inputs import hugging_face_inputs
@@ -33,6 +34,13 @@ _ROTARY = frozenset(
     }
 )
 _GPT2 = "GPT2LMHeadModel"
+# Source: transformers 5.23, `conversion_mapping.py`.
+_EXPERT_NAMES = {
+    "MixtralForCausalLM": ExpertNames(mixture="block_sparse_moe", gate="w1", up="w3", down="w2"),
+    "Qwen3MoeForCausalLM": ExpertNames(
+        mixture="mlp", gate="gate_proj", up="up_proj", down="down_proj"
+    ),
+}
 HUGGING_FACE_CLASSES = tuple(sorted({*_ROTARY, _GPT2}))
 
 
@@ -120,6 +128,7 @@ def hugging_face_chain(causal_model: Any) -> tuple[nn.Module, ModelDeclaration]:
         block=plan.block,
         shapes=_shapes(causal_model, has_experts=has_experts),
         block_count=config.num_hidden_layers,
+        file_names=FileNames.of(causal_model, _EXPERT_NAMES.get(type(causal_model).__name__)),
         initial_value=initial_value_of(float(config.initializer_range)),
         tell_sequence_parts=_tell_sequence_parts,
         restore_buffers=_restore_rotary,

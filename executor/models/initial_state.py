@@ -1,40 +1,54 @@
 """Initial state: the values that a script's own module begins with, equal on every rank.
 
 The module is built once more, with storage and a fixed seed, exactly as the script alone would
-build it; each rank copies its shards out of that and lets it go.
+build it; each rank copies its shards out of that and lets it go. Where weights follow, it is built
+without storage for parameters: only buffers and other tensors have their values then.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 import torch
 from torch import nn
 
 from executor.errors import ModelMismatchError
+from executor.tensor_source import Ranges
 
 
 class InitialState:
     """Parameters and buffers of a module as `build_model` under `torch.manual_seed(seed)` has them.
 
-    They lie in host memory, whole, from the first question until `forget`.
+    Parameters lie in host memory, whole, from the first question for one until `forget`.
     """
 
-    def __init__(self, build_model: Callable[[], nn.Module], *, seed: int) -> None:
+    def __init__(
+        self, build_model: Callable[[], nn.Module], *, seed: int, weights_follow: bool = False
+    ) -> None:
         self._build_model = build_model
         self._seed = seed
+        self._weights_follow = weights_follow
         self._model: nn.Module | None = None
+        self._frame: nn.Module | None = None
 
     def module(self) -> nn.Module:
         """Return the whole module on the CPU, built when it is first asked for."""
         if self._model is None:
-            with torch.random.fork_rng(devices=[]), torch.device("cpu"):
-                torch.manual_seed(self._seed)
-                self._model = self._build_model()
+            self._model = self._built()
         return self._model
 
-    def value(self, name: str, shape: torch.Size, _generator: torch.Generator) -> torch.Tensor:
-        """Return the whole parameter `name`.
+    def frame(self) -> nn.Module:
+        """Return the module with its buffers, and its parameters where no weights follow."""
+        if not self._weights_follow:
+            return self.module()
+        if self._frame is None:
+            with parameters_on_meta():
+                self._frame = self._built()
+        return self._frame
+
+    def piece(self, name: str, shape: torch.Size, ranges: Ranges) -> torch.Tensor:
+        """Return a part of the parameter `name`.
 
         Raises:
             ModelMismatchError: if `build_model` does not build the same model twice.
@@ -48,11 +62,15 @@ class InitialState:
                 value=None if found is None else tuple(found.shape),
                 remedy="let build_model() build the same model each time",
             )
-        return found.detach()
+        return found.detach()[ranges]
+
+    def buffer(self, _name: str, _shape: torch.Size) -> torch.Tensor | None:
+        """Return nothing: `restore_buffers` gives all of them their values."""
+        return None
 
     def restore_buffers(self, chain: nn.Module, device: torch.device) -> None:
         """Give the buffers of `chain` that have the module's names the module's values."""
-        known = dict(self.module().named_buffers(remove_duplicate=False))
+        known = dict(self.frame().named_buffers(remove_duplicate=False))
         for path, submodule in chain.named_modules():
             for name in list(submodule._buffers):  # noqa: SLF001 - torch has no setter by name
                 whole = known.get(f"{path}.{name}".lstrip(".").replace(_WRAPPER, ""))
@@ -61,7 +79,33 @@ class InitialState:
 
     def forget(self) -> None:
         """Free the whole module; a later question would build it again."""
-        self._model = None
+        self._model = self._frame = None
+
+    def _built(self) -> nn.Module:
+        with torch.random.fork_rng(devices=[]), torch.device("cpu"):
+            torch.manual_seed(self._seed)
+            return self._build_model()
+
+
+@contextmanager
+def parameters_on_meta() -> Iterator[None]:
+    """Let modules that are built inside keep shapes of parameters alone, and buffers as they are.
+
+    A parameter is given up as soon as its module takes it, so that one at a time has storage.
+    """
+    register = nn.Module.register_parameter
+
+    def register_on_meta(module: nn.Module, name: str, parameter: nn.Parameter | None) -> None:
+        if parameter is not None and not parameter.is_meta:
+            shape = parameter.detach().to("meta")
+            parameter = nn.Parameter(shape, requires_grad=parameter.requires_grad)
+        register(module, name, parameter)
+
+    nn.Module.register_parameter = register_on_meta  # type: ignore[assignment, method-assign]
+    try:
+        yield
+    finally:
+        nn.Module.register_parameter = register  # type: ignore[method-assign]
 
 
 _WRAPPER = "_checkpoint_wrapped_module."

@@ -28,6 +28,7 @@ from executor.models.declaration import (
     Shapes,
     part,
 )
+from executor.models.file_names import FileNames
 from executor.models.forward_inputs import ForwardInputs
 from executor.models.initial_state import InitialState
 from executor.models.positions import SequencePart
@@ -88,7 +89,7 @@ class OwnModel:
             ),
             shapes=self._shapes(),
             block_count=len(self._blocks()),
-            initial_value=self.initial_state.value,
+            file_names=FileNames.of(self.module),
             restore_buffers=self.initial_state.restore_buffers,
             tell_sequence_part=own.tell_sequence_part,
             inputs=ForwardInputs.of_module(self.module),

@@ -15,6 +15,7 @@ from transformers import DataCollatorForSeq2Seq, PreTrainedTokenizerFast
 from executor.apply.materialise import materialise, unsplit_name
 from executor.losses import next_token_loss
 from executor.models.declared import declared
+from executor.models.first_values import DrawnValues
 from executor.session import Session
 from planner.errors import InputError
 from tests.distributed.families import hugging_face_graph, hugging_face_model
@@ -109,7 +110,9 @@ def initialised(family: str) -> nn.Module:
     """Return the model with the values that the executor gives it, as its own class."""
     with torch.device("meta"):
         chain, declaration = declared(exact_model(family))
-    materialise(chain, declaration=declaration, device=torch.device("cpu"), seed=SEED)
+    assert declaration.initial_value is not None
+    values = DrawnValues(declaration.initial_value, seed=SEED)
+    materialise(chain, declaration=declaration, device=torch.device("cpu"), values=values)
     model = exact_model(family)
     values = dict(chain.named_parameters())
     with torch.no_grad():

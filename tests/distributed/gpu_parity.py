@@ -20,7 +20,8 @@ import executor
 from executor.apply.materialise import materialise, unsplit_name
 from executor.host_memory import like, plain
 from executor.losses import next_token_loss
-from executor.models.decoder import Decoder
+from executor.models.decoder import Decoder, initial_value
+from executor.models.first_values import DrawnValues
 from executor.session import Session
 from planner.schema.strategy import Strategy
 from tests.distributed.plans import BLOCK_COUNT, GLOBAL_BATCH_SIZE, small_model
@@ -39,7 +40,8 @@ Named = dict[str, torch.Tensor]
 def unsharded(device: torch.device) -> tuple[list[float], Named, Named]:
     """Return losses, first gradients and trained parameters of the whole model on `device`."""
     model = Decoder(small_model())
-    materialise(model, declaration=model.declaration(), device=device, seed=SEED)
+    values = DrawnValues(initial_value, seed=SEED)
+    materialise(model, declaration=model.declaration(), device=device, values=values)
     optimizer = adamw(model.parameters())
     losses: list[float] = []
     gradients: Named = {}

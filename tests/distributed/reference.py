@@ -17,6 +17,7 @@ from executor.apply.materialise import materialise
 from executor.data import corpus_batches
 from executor.models.declared import declared
 from executor.models.decoder import Decoder
+from executor.models.first_values import DrawnValues
 from planner.schema.model import ModelGraph
 from tests.distributed.families import HUGGING_FACE_FIELDS, hugging_face_graph, hugging_face_model
 from tests.distributed.mixture import EXPERTS_PER_TOKEN, small_mixture
@@ -163,7 +164,9 @@ def initialised(kind: str) -> nn.Module:
     """Return the model with the values that the executor gives it, as its own class."""
     with torch.device("meta"):
         chain, declaration = declared(build_model(kind))
-    materialise(chain, declaration=declaration, device=torch.device("cpu"), seed=SEED)
+    assert declaration.initial_value is not None
+    values = DrawnValues(declaration.initial_value, seed=SEED)
+    materialise(chain, declaration=declaration, device=torch.device("cpu"), values=values)
     if isinstance(chain, Decoder):
         return chain
     model = build_model(kind)

@@ -44,6 +44,7 @@ from tests.distributed.reference import (
 )
 from tests.distributed.rounding import bars, relative_error
 from tests.distributed.state_tasks import STATE_TASKS, remembering, residence
+from tests.distributed.weight_tasks import WEIGHT_TASKS
 
 Loss = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 
@@ -271,6 +272,7 @@ TASKS: dict[str, Callable[..., dict[str, Any]]] = {
         *PARTIAL_TASKS,
         *CHECKPOINT_TASKS,
         *BATCH_TASKS,
+        *WEIGHT_TASKS,
     )
 }
 

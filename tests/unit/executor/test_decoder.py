@@ -9,7 +9,8 @@ from executor.apply.materialise import materialise
 from executor.errors import ModelMismatchError, UnsupportedPlanError
 from executor.losses import next_token_loss
 from executor.models.declared import declared
-from executor.models.decoder import Decoder, rotary_angles, rotate
+from executor.models.decoder import Decoder, initial_value, rotary_angles, rotate
+from executor.models.first_values import DrawnValues
 from planner.schema.model import (
     Block,
     BlockRun,
@@ -26,7 +27,8 @@ CPU = torch.device("cpu")
 def a_decoder(**changes: object) -> Decoder:
     """The tiny model with its initial values."""
     model = Decoder(a_model(**changes))
-    materialise(model, declaration=model.declaration(), device=CPU, seed=0)
+    values = DrawnValues(initial_value, seed=0)
+    materialise(model, declaration=model.declaration(), device=CPU, values=values)
     return model
 
 
@@ -79,7 +81,8 @@ def test_rotation_makes_attention_depend_on_distance_alone() -> None:
 def test_equal_seeds_give_equal_weights_and_others_do_not() -> None:
     first, again = a_decoder(), a_decoder()
     other = Decoder(a_model())
-    materialise(other, declaration=other.declaration(), device=CPU, seed=1)
+    values = DrawnValues(initial_value, seed=1)
+    materialise(other, declaration=other.declaration(), device=CPU, values=values)
     assert torch.equal(first.head.weight, again.head.weight)
     assert not torch.equal(first.head.weight, other.head.weight)
     assert not torch.equal(first.head.weight, first.embedding.weight)

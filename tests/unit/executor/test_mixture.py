@@ -7,7 +7,8 @@ import torch
 from torch.nn import functional
 
 from executor.apply.materialise import materialise
-from executor.models.decoder import Decoder
+from executor.models.decoder import Decoder, initial_value
+from executor.models.first_values import DrawnValues
 from executor.models.mixture import Mixture
 from planner.schema.model import Block, BlockRun, GroupedQueryAttention, MixtureFeedForward
 from tests.builders import a_model
@@ -87,7 +88,8 @@ def test_a_decoder_with_experts_has_as_many_parameters_as_its_shapes_say() -> No
     experts = 4 * 3 * 64 * 32
     expected = 2 * (attention + 2 * 64 + 64 * 4 + experts) + 64 + 2 * 256 * 64
     assert sum(parameter.numel() for parameter in model.parameters()) == expected
-    materialise(model, declaration=model.declaration(), device=torch.device("cpu"), seed=0)
+    values = DrawnValues(initial_value, seed=0)
+    materialise(model, declaration=model.declaration(), device=torch.device("cpu"), values=values)
     assert model.blocks["0"].mixture.experts.gate_up_proj.std().item() == pytest.approx(
         0.02, rel=0.05
     )
