@@ -101,8 +101,8 @@ def small_problem(seed: int, **changed_limits: Any) -> Problem:
     mixed = bool(numbers.integers(3) == 0)
     graph = _model(numbers)
     limits = dict(CHOICE_SETS[int(numbers.integers(len(CHOICE_SETS)))])
-    if numbers.integers(5) == 0:
-        limits["context_parallel_degree"] = {"min": 2, "max": 4}
+    shares_sequences = numbers.integers(5) == 0
+    limits["context_parallel_degree"] = {"min": 2, "max": 4} if shares_sequences else 1
     job = a_job(
         global_batch_size=int(numbers.choice([4, 6, 8])),
         sequence_length=int(numbers.choice([64, 128])),

@@ -98,6 +98,7 @@ def _certificate(best: Found, found: Sequence[Found], missing: Sequence[NotFound
             "configurations_pruned": sum(one.configurations_pruned for one in own) + lost,
             "milp_count": sum(one.milp_count for one in own),
             "solve_seconds": sum(one.solve_seconds for one in own),
+            "not_searched": tuple(dict.fromkeys(r for one in own for r in one.not_searched)),
         }
     )
 

@@ -53,6 +53,7 @@ def found_of(state: State, *, as_found: bool = False) -> Found:
         milp_count=state.milp_count,
         solver=state.solver.value,
         solve_seconds=time.perf_counter() - state.started,
+        not_searched=state.not_searched,
     )
     return Found(
         strategy=groups[0].strategy,

@@ -103,6 +103,7 @@ def search(
         started=started,
         choices=choices,
         edges=edges,
+        not_searched=space.not_searched,
     )
     if is_whether and cutoff_seconds is None:
         look_for_any(state, _fit)

@@ -45,6 +45,7 @@ class State:
     started: float
     choices: tuple[Choice, ...]
     edges: tuple[Choice, ...]
+    not_searched: tuple[str, ...] = ()
     exact: set[int] = field(default_factory=set)
     solved: set[int] = field(default_factory=set)
     stalled: set[int] = field(default_factory=set)

@@ -159,7 +159,8 @@ class Limits(Part):
     more than `accepted_gap_ratio` of its step; where that is 0, it ends with the best.
     `fits_probability` is the least chance of fitting that a plan may have, beside the headroom;
     `null` asks for none.
-    What is legal and yet searched only where a limit asks for it, `planner.space.rules` says.
+    What is legal and yet searched only where a limit asks for it, `planner.space.rules` says, and a
+    plan's certificate names (`not_searched`).
     """
 
     tensor_parallel_degree: DegreeLimit = _ANY_DEGREE

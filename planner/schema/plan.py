@@ -171,7 +171,8 @@ class Certificate(Part):
     `objective_lower_bound` what no plan can have less of. `lower_bound_seconds` holds among plans
     on the plan's own cluster, and for least memory among those that need no more of it.
     `gap_ratio` is the wider gap of the two; `solve_seconds` is that of all searches, the counts are
-    of the last.
+    of the last. `not_searched` says what is legal and yet was left out of the searched space; a
+    limit of the job has it searched (`planner.space.rules`).
     """
 
     status: Literal["optimal", "feasible"]
@@ -185,6 +186,7 @@ class Certificate(Part):
     objective: Objective = Objective.THROUGHPUT
     objective_value: Amount | None = None
     objective_lower_bound: Amount | None = None
+    not_searched: tuple[str, ...] = ()
 
 
 class Alternative(Part):

@@ -26,15 +26,17 @@ from planner.space.legality import needs_sequence_parallel
 from planner.space.meshes import Mesh, MeshRequest, meshes
 from planner.space.refusals import Indivisible, Outside, Refusal, worded
 from planner.space.rules import (
-    MICRO_BATCH_SIZE_LIMIT,
+    WIDE_SPACE_MOST,
+    Rule,
     searches_expert_split,
     searches_micro_batch_size,
 )
-from planner.space.schedules import schedule_options
+from planner.space.schedules import schedule_options, skips_checkpointing
 
 _KINDS = tuple(ContextParallelKind)
 _SCHEDULES = tuple(PipelineSchedule)
-_LARGE_MICRO_BATCH = f"micro-batches of more than {MICRO_BATCH_SIZE_LIMIT} sequences"
+# Of as many meshes more than the most, a wide space is not even listed.
+_EXPECTED_RATIO = 4.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,10 +63,14 @@ class ConfigurationRows(Sequence[Configuration]):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConfigurationSpace:
-    """The legal configurations in a fixed order, and how many were refused by which rule."""
+    """The legal configurations in a fixed order, and how many were refused by which rule.
+
+    `not_searched` says what is legal and yet left out (`planner.space.rules`).
+    """
 
     configurations: Configurations
     refused: dict[str, int]
+    not_searched: tuple[str, ...] = ()
 
     @property
     def rows(self) -> Sequence[Configuration]:
@@ -77,36 +83,62 @@ class ConfigurationSpace:
 
 
 def enumerate_configurations(
-    graph: ModelGraph, hardware: ClusterHardware, job: Job
+    graph: ModelGraph, hardware: ClusterHardware, job: Job, *, wide_most: int = WIDE_SPACE_MOST
 ) -> ConfigurationSpace:
     """Return every configuration of the searched space: all that are legal but for `space.rules`.
 
     Meshes first, then for each its batches, experts, sequence parallelism, schedules and orders of
-    the kinds of devices. Where the rule on short contexts leaves nothing, it does not hold.
+    the kinds of devices. Rules of large spaces hold where the wide one has more than
+    `wide_most` configurations.
     """
-    space = _enumerated(graph, hardware, job, every_context=False)
-    if len(space.configurations):
-        return space
-    wider = _enumerated(graph, hardware, job, every_context=True)
-    return wider if len(wider.configurations) else space
+    few = _Enumeration(graph, hardware, job, is_wide=False)
+    narrow = few.space()
+    if len(narrow.configurations) > wide_most:
+        return narrow
+    many = _Enumeration(graph, hardware, job, is_wide=True)
+    expected = len(narrow.configurations) * len(many.meshes) / max(len(few.meshes), 1)
+    if len(narrow.configurations) and expected > _EXPECTED_RATIO * wide_most:
+        return narrow
+    wide = many.space()
+    is_better = len(wide.configurations) <= wide_most or not len(narrow.configurations)
+    return wide if is_better else narrow
 
 
-def _enumerated(
-    graph: ModelGraph, hardware: ClusterHardware, job: Job, *, every_context: bool
-) -> ConfigurationSpace:
-    space = _Space(graph=graph, hardware=hardware, job=job, refused=Counter())
-    asked = MeshRequest(
-        graph=graph,
-        hardware=hardware,
-        job=job,
-        refused=space.refused,
-        every_context=every_context,
-    )
-    found = meshes(asked)
-    columns = space.grown(_mesh_columns(tuple(found)))
-    return ConfigurationSpace(
-        configurations=_configurations(columns), refused=worded(space.refused, job)
-    )
+class _Enumeration:
+    """The meshes of a space, wide or not, and what becomes of them."""
+
+    def __init__(
+        self, graph: ModelGraph, hardware: ClusterHardware, job: Job, *, is_wide: bool
+    ) -> None:
+        self._job = job
+        self._refused: Counter[Refusal] = Counter()
+        self._space = _Space(
+            graph=graph, hardware=hardware, job=job, refused=self._refused, is_wide=is_wide
+        )
+        self.meshes = tuple(
+            meshes(
+                MeshRequest(
+                    graph=graph,
+                    hardware=hardware,
+                    job=job,
+                    refused=self._refused,
+                    is_wide=is_wide,
+                )
+            )
+        )
+
+    def space(self) -> ConfigurationSpace:
+        """Return all configurations."""
+        found = _configurations(self._space.grown(_mesh_columns(self.meshes)))
+        left_out = {rule for rule in Rule if self._refused[rule]}
+        schedules = {PipelineSchedule(name) for name in np.unique(found.pipeline_schedule)}
+        if any(skips_checkpointing(self._job, schedule) for schedule in schedules):
+            left_out.add(Rule.CHECKPOINTED)
+        return ConfigurationSpace(
+            configurations=found,
+            refused=worded(self._refused, self._job),
+            not_searched=tuple(rule.value for rule in Rule if rule in left_out),
+        )
 
 
 def _mesh_columns(found: Sequence[Mesh]) -> dict[str, Integers]:
@@ -130,6 +162,7 @@ class _Space:
     hardware: ClusterHardware
     job: Job
     refused: Counter[Refusal]
+    is_wide: bool
 
     def grown(self, columns: dict[str, Integers]) -> dict[str, Integers]:
         """Return the meshes with all further decisions taken in all ways."""
@@ -150,10 +183,10 @@ class _Space:
             return Options(rows=(), refused=(Indivisible(data),))
         sizes = divisors(batch // data)
         limits = self.job.limits
-        near = [size for size in sizes if searches_micro_batch_size(size, limits)]
+        near = [s for s in sizes if self.is_wide or searches_micro_batch_size(s, limits)]
         kept = [size for size in near if limits.micro_batch_size.allows(size)]
         lost: list[Refusal] = [Outside("micro_batch_size", s) for s in near if s not in kept]
-        lost.extend([_LARGE_MICRO_BATCH] * (len(sizes) - len(near)))
+        lost.extend([Rule.MICRO_BATCHES] * (len(sizes) - len(near)))
         return Options(rows=[(size, batch // data // size) for size in kept], refused=lost)
 
     def _experts(self, tensor: int, ranks: int) -> Options:

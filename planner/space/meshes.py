@@ -18,7 +18,7 @@ from planner.space.divisibility import (
 )
 from planner.space.refusals import Outside, Refusal
 from planner.space.rules import (
-    CONTEXT_TOKENS_LEAST,
+    Rule,
     searched_shard_degrees,
     searches_context_degree,
     searches_tensor_degree,
@@ -41,7 +41,7 @@ class Mesh:
 class MeshRequest:
     """What is asked for; `refused` counts what is left out, by rule.
 
-    `every_context` lifts the rule on short contexts. What `obstacles` speak against context
+    In a space `is_wide` no rule leaves any out. What `obstacles` speak against context
     parallelism is the same for all stages with a tensor degree, and is found once.
     """
 
@@ -49,7 +49,7 @@ class MeshRequest:
     hardware: ClusterHardware
     job: Job
     refused: Counter[Refusal]
-    every_context: bool = False
+    is_wide: bool
     obstacles: dict[tuple[ContextParallelKind, int, int], str | None] = field(default_factory=dict)
 
     def context_obstacle(
@@ -110,11 +110,13 @@ def _stage_meshes(tensor: int, pipeline: int, ranks: int, asked: MeshRequest) ->
 
 def _tensor_degrees(asked: MeshRequest, common: int) -> Iterator[int]:
     limits, degrees = asked.job.limits, divisors(common)
-    near = tuple(d for d in degrees if searches_tensor_degree(d, asked.hardware, limits))
+    near = tuple(
+        d for d in degrees if asked.is_wide or searches_tensor_degree(d, asked.hardware, limits)
+    )
     obstacles = {d: tensor_parallel_obstacles(asked.graph, d) for d in near}
     for degree in degrees:
         if degree not in near:
-            asked.refused["tensor parallelism beyond the innermost network level"] += 1
+            asked.refused[Rule.TENSOR] += 1
         elif obstacles[degree]:
             reason = f"tensor_parallel_degree does not divide the model's {obstacles[degree][0]}"
             asked.refused[reason] += 1
@@ -135,13 +137,8 @@ def _context_options(
             asked.refused[Outside("context_parallel_degree", degree)] += 1
         elif degree == 1:
             yield 1, ContextParallelKind.RING
-        elif allowed and not (
-            asked.every_context or searches_context_degree(degree, length, limits)
-        ):
-            asked.refused[
-                f"context parallelism with fewer than {CONTEXT_TOKENS_LEAST} tokens a rank (a "
-                "least context_parallel_degree above 1 has it searched)"
-            ] += 1
+        elif allowed and not (asked.is_wide or searches_context_degree(degree, length, limits)):
+            asked.refused[Rule.CONTEXT] += 1
         else:  # where the limit leaves it out, what speaks against every kind is all that is said
             yield from _context_kinds(degree, tensor, asked)
 
@@ -169,11 +166,15 @@ def _context_kinds(
 
 
 def _shard_degrees(data: int, stride: int, asked: MeshRequest) -> Iterator[int]:
+    """Yield shard groups; a lone rank shards nothing, as ZeRO stage 0 of any other group does."""
     limits = asked.job.limits
-    for degree in searched_shard_degrees(
-        data, stride=stride, hardware=asked.hardware, limits=limits
-    ):
-        if not limits.data_parallel_shard_degree.allows(degree):
+    near = searched_shard_degrees(data, stride=stride, hardware=asked.hardware, limits=limits)
+    for degree in divisors(data):
+        if degree == 1 and degree not in near:
+            continue
+        if not asked.is_wide and degree not in near:
+            asked.refused[Rule.SHARDS] += 1
+        elif not limits.data_parallel_shard_degree.allows(degree):
             asked.refused[Outside("data_parallel_shard_degree", degree)] += 1
         elif not limits.data_parallel_replicate_degree.allows(data // degree):
             asked.refused[Outside("data_parallel_replicate_degree", data // degree)] += 1

@@ -1,31 +1,33 @@
 """Rules: what is legal and yet left out of the searched space, and why. All of it is here.
 
-Left out is, unless a limit of the job asks for it:
+A space of up to 131,072 configurations (`WIDE_SPACE_MOST`) has everything that is legal but for the
+last two of these. In a larger one there is left out, unless a limit of the job asks for it:
 
 - tensor parallelism beyond the innermost network level: every layer waits for collectives of its
   activations, which have a tenth of the bandwidth there. Searched if the limit's least exceeds the
   level's domain.
-- context parallelism with fewer than 2,048 tokens a rank: below that many rows measured matrix
-  products lose rate (5 % at 1,024 on B200, 5 to 13 % at 512), which the cost model does not price.
-  Searched if the limit's least exceeds 1, and if nothing else is legal.
+- context parallelism with fewer than 2,048 tokens a rank, whose products lose rate. Searched if the
+  limit's least exceeds 1.
 - shard groups other than of all data-parallel ranks, or of as many as one domain of a level holds:
   of two groups within one level the larger holds less and talks over the same links. Searched if
   the shard or the replicate degree has a limit.
 - micro-batches of more than 64 sequences: kernels are at their best rate far below. Searched if the
   limit's least exceeds 64.
+- virtual stages and checkpointing of some schedules, which `planner.space.schedules` says.
 - experts split over some of the tensor-parallel ranks, where these could have whole experts of as
   many groups instead: e groups of a ranks hold as much as e a groups of one, compute as much, send
   as many tokens as far, and gather some besides (`test_whole_experts_are_no_worse.py` compares
   them). Searched if the expert-tensor degree has a limit, where the experts do not divide into e a
   groups, and where a limit forbids so many groups.
 
-Which schedules of a pipeline are left out, `planner.space.schedules` says. Never searched are
-stages of one kind of device on both sides of another kind's, since each change of kind crosses the
-slowest network.
+What was left out that way stands in the certificate (`not_searched`), but for the last, which is
+never better. Never searched are stages of one kind of device on both sides of another kind's, since
+each change of kind crosses the slowest network.
 """
 
 from __future__ import annotations
 
+from enum import StrEnum
 from math import gcd
 
 from planner.hardware import ClusterHardware
@@ -34,6 +36,24 @@ from planner.space.divisibility import divisors
 
 CONTEXT_TOKENS_LEAST = 2048
 MICRO_BATCH_SIZE_LIMIT = 64
+VIRTUAL_PIPELINE_DEGREE_LIMIT = 8
+# As many are searched in a second or two; Llama-3.1-405B on 16,384 devices has 85,064.
+WIDE_SPACE_MOST = 131_072
+
+
+class Rule(StrEnum):
+    """A rule that left something out, in the words of the certificate."""
+
+    TENSOR = "tensor parallelism beyond the innermost network level"
+    CONTEXT = f"context parallelism with fewer than {CONTEXT_TOKENS_LEAST} tokens a rank"
+    SHARDS = "shard groups that are neither all data-parallel ranks nor a network level's"
+    MICRO_BATCHES = f"micro-batches of more than {MICRO_BATCH_SIZE_LIMIT} sequences"
+    VIRTUAL_STAGES = (
+        f"more than {VIRTUAL_PIPELINE_DEGREE_LIMIT} virtual stages on a rank, or as many as divide "
+        "no rank's blocks"
+    )
+    CHECKPOINTED = "checkpointed blocks under zb_v and dualpipe_v"
+
 
 ANY_DEGREE = DegreeLimit()
 
@@ -44,19 +64,19 @@ def tensor_parallel_domain(hardware: ClusterHardware) -> int:
 
 
 def searches_tensor_degree(degree: int, hardware: ClusterHardware, limits: Limits) -> bool:
-    """Return whether ranks of one tensor are searched so far apart."""
+    """Return whether ranks of one tensor are searched so far apart in a large space."""
     domain = tensor_parallel_domain(hardware)
     return degree <= domain or limits.tensor_parallel_degree.min > domain
 
 
 def searches_context_degree(degree: int, sequence_length: int, limits: Limits) -> bool:
-    """Return whether a sequence is searched in so many parts."""
+    """Return whether a sequence is searched in so many parts in a large space."""
     long_enough = sequence_length // degree >= CONTEXT_TOKENS_LEAST
     return degree == 1 or long_enough or limits.context_parallel_degree.min > 1
 
 
 def searches_micro_batch_size(size: int, limits: Limits) -> bool:
-    """Return whether so large a micro-batch is searched."""
+    """Return whether so large a micro-batch is searched in a large space."""
     return size <= MICRO_BATCH_SIZE_LIMIT or limits.micro_batch_size.min > MICRO_BATCH_SIZE_LIMIT
 
 
@@ -71,10 +91,9 @@ def searches_expert_split(split: int, *, expert: int, expert_count: int, limits:
 def searched_shard_degrees(
     data: int, *, stride: int, hardware: ClusterHardware, limits: Limits
 ) -> tuple[int, ...]:
-    """Return the shard groups to search of `data` ranks that lie `stride` devices apart.
+    """Return the shard groups of `data` ranks, `stride` devices apart, in a large space.
 
-    All ranks, and for each level the most that share an aligned part of one domain. A group of one
-    shards nothing, which ZeRO stage 0 of any other group is as well.
+    All ranks, and for each level the most that share an aligned part of one domain.
     """
     free = (ANY_DEGREE, ANY_DEGREE)
     if (limits.data_parallel_shard_degree, limits.data_parallel_replicate_degree) != free:

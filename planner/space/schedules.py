@@ -32,8 +32,7 @@ from planner.schema.strategy import (
     Strategy,
 )
 from planner.space.breach import Breach
-
-VIRTUAL_PIPELINE_DEGREE_LIMIT = 8
+from planner.space.rules import VIRTUAL_PIPELINE_DEGREE_LIMIT, Rule
 
 _GPIPE, _ONE_F_ONE_B = PipelineSchedule.GPIPE, PipelineSchedule.ONE_F_ONE_B
 _INTERLEAVED, _DUALPIPE_V = PipelineSchedule.INTERLEAVED, PipelineSchedule.DUALPIPE_V
@@ -152,11 +151,14 @@ def _virtual_options(
     degrees = [degree for degree in possible if limit.allows(degree)]
     bounds = f"{limit.min}" if limit.min == limit.max else f"{limit.min} to {limit.max}"
     outside = f"job.limits.virtual_pipeline_degree is {bounds}, which rules these out"
+    refused = [outside] * (len(possible) - len(degrees))
+    if schedule is _INTERLEAVED and limit == DegreeLimit():
+        refused += [Rule.VIRTUAL_STAGES] * (floor(blocks_per_rank) - 1 - len(possible))
     return ScheduleOptions(
         options=tuple(
             ScheduleOption(schedule=schedule, virtual_pipeline_degree=degree) for degree in degrees
         ),
-        refused=(outside,) * (len(possible) - len(degrees)),
+        refused=tuple(refused),
     )
 
 

@@ -55,6 +55,7 @@ def plan_view(plan: Plan) -> RenderableType:
         "",
         *_prediction(plan.prediction, plan.job.resolved.limits),
         _certificate_line(plan.certificate),
+        *_outside_lines(plan.certificate),
         *_time_lines(plan),
         *_objective_lines(plan.certificate),
         *_explanation(plan.explanation, plan.certificate.objective),
@@ -246,6 +247,12 @@ def _certificate_line(certificate: Certificate) -> str:
         f"{certificate.milp_count} solved by {escape(certificate.solver)}, "
         f"{format_seconds(certificate.solve_seconds)}"
     )
+
+
+def _outside_lines(certificate: Certificate) -> Iterator[str]:
+    """Yield what is legal and was left out of the searched space."""
+    if certificate.not_searched:
+        yield f"not searched: {escape('; '.join(certificate.not_searched))}"
 
 
 def _time_lines(plan: Plan) -> Iterator[str]:

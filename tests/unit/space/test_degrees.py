@@ -22,6 +22,12 @@ from planner.space.degrees import ConfigurationSpace, enumerate_configurations
 from planner.space.divisibility import divisors
 from tests.builders import a_cluster, a_job, a_model
 
+ONLY_DATA = {
+    "tensor_parallel_degree": 1,
+    "pipeline_parallel_degree": 1,
+    "context_parallel_degree": 1,
+}
+
 
 def nodes(
     node_count: int, devices_per_node: int, device: str = "h100-sxm5-80gb", **changes: Any
@@ -38,6 +44,15 @@ def space_of(
 ) -> ConfigurationSpace:
     """The space of the tiny model on one node of four, with changes."""
     return enumerate_configurations(graph or a_model(), hardware or nodes(1, 4), a_job(**job))
+
+
+def large_space_of(
+    *, graph: ModelGraph | None = None, hardware: ClusterHardware | None = None, **job: Any
+) -> ConfigurationSpace:
+    """The same as if it were too large to have everything legal."""
+    return enumerate_configurations(
+        graph or a_model(), hardware or nodes(1, 4), a_job(**job), wide_most=0
+    )
 
 
 def a_mixture(expert_count: int) -> ModelGraph:
@@ -97,10 +112,16 @@ def test_tensor_parallelism_divides_key_value_heads() -> None:
     assert space.refused[rule] == 1
 
 
-def test_tensor_parallelism_stays_within_a_node() -> None:
-    space = space_of(hardware=nodes(4, 1), global_batch_size=16)
-    assert {row.tensor_parallel_degree for row in space.rows} == {1}
-    assert space.refused["tensor parallelism beyond the innermost network level"] == 2
+def test_tensor_parallelism_stays_within_a_node_in_large_spaces() -> None:
+    """Nodes of one device; the tiny model's two key-value heads allow 2."""
+    rule = "tensor parallelism beyond the innermost network level"
+    large = large_space_of(hardware=nodes(4, 1), global_batch_size=16)
+    assert {row.tensor_parallel_degree for row in large.rows} == {1}
+    assert large.refused[rule] == 2
+    assert rule in large.not_searched
+    small = space_of(hardware=nodes(4, 1), global_batch_size=16)
+    assert {row.tensor_parallel_degree for row in small.rows} == {1, 2}
+    assert rule not in small.not_searched
 
 
 def test_no_stage_is_without_a_block() -> None:
@@ -108,6 +129,26 @@ def test_no_stage_is_without_a_block() -> None:
     space = space_of(graph=a_model(runs=(run,)))
     assert {row.pipeline_parallel_degree for row in space.rows} == {1, 2}
     assert space.refused["more stages than the model's 2 blocks"] >= 1
+
+
+def test_large_micro_batches_wait_for_small_spaces() -> None:
+    """A batch of 128 on one device."""
+    lone, rule = nodes(1, 1), "micro-batches of more than 64 sequences"
+    large = large_space_of(hardware=lone, global_batch_size=128)
+    assert max(row.micro_batch_size for row in large.rows) == 64
+    assert large.not_searched == (rule,)
+    small = space_of(hardware=lone, global_batch_size=128)
+    assert max(row.micro_batch_size for row in small.rows) == 128
+    assert small.not_searched == ()
+
+
+def test_virtual_stages_of_an_uneven_split_are_named() -> None:
+    """Ten blocks on two ranks: five or one virtual stages, not two, three or four."""
+    blocks = a_model(runs=(a_model().runs[0].model_copy(update={"block_count": 10}),))
+    limits = {**ONLY_DATA, "pipeline_parallel_degree": 2}
+    space = space_of(graph=blocks, hardware=nodes(1, 2), global_batch_size=8, limits=limits)
+    assert {row.virtual_pipeline_degree for row in space.rows} == {1, 2, 5}
+    assert any("virtual stages on a rank" in rule for rule in space.not_searched)
 
 
 def test_torch_runs_1f1b_only_with_a_full_pipeline() -> None:
@@ -127,8 +168,8 @@ def test_megatron_runs_1f1b_with_any_number_of_micro_batches() -> None:
 
 def test_all_schedules_are_searched_that_blocks_and_micro_batches_allow() -> None:
     """Two stages of two blocks each: two virtual stages a rank, and enough micro-batches of one."""
-    rows = space_of(global_batch_size=8, limits={"pipeline_parallel_degree": 2}).rows
-    ones = [r for r in rows if r.tensor_parallel_degree == 1 and r.micro_batch_size == 1]
+    rows = space_of(global_batch_size=8, limits={**ONLY_DATA, "pipeline_parallel_degree": 2}).rows
+    ones = [r for r in rows if r.micro_batch_size == 1]
     assert [(r.pipeline_schedule.value, r.virtual_pipeline_degree) for r in ones] == [
         ("1f1b", 1),
         ("interleaved_1f1b", 2),
@@ -142,18 +183,22 @@ def test_the_schedule_of_one_stage_is_one_that_the_limits_allow() -> None:
     assert {row.pipeline_schedule for row in rows} == {PipelineSchedule.GPIPE}
 
 
-ONE_AXIS = {"tensor_parallel_degree": 1, "pipeline_parallel_degree": 1}
+def groups_of(space: ConfigurationSpace) -> set[tuple[int, int]]:
+    """Shard and replicate degrees."""
+    return {(r.data_parallel_shard_degree, r.data_parallel_replicate_degree) for r in space.rows}
 
 
 def shards(hardware: ClusterHardware, batch: int, **limits: Any) -> set[tuple[int, int]]:
-    """Shard and replicate degrees of the searched space with data parallelism alone."""
-    rows = space_of(hardware=hardware, global_batch_size=batch, limits={**ONE_AXIS, **limits}).rows
-    return {(r.data_parallel_shard_degree, r.data_parallel_replicate_degree) for r in rows}
+    """Shard and replicate degrees of a large space with data parallelism alone."""
+    limits = {**ONLY_DATA, **limits}
+    return groups_of(large_space_of(hardware=hardware, global_batch_size=batch, limits=limits))
 
 
-def test_data_parallel_ranks_shard_whole_or_within_a_node() -> None:
-    """Two nodes of four: shard over eight, or over four and replicate twice."""
+def test_data_parallel_ranks_shard_whole_or_within_a_node_in_large_spaces() -> None:
+    """Two nodes of four: shard over eight, or over four and replicate twice; else over two too."""
     assert shards(nodes(2, 4), 8) == {(8, 1), (4, 2)}
+    small = space_of(hardware=nodes(2, 4), global_batch_size=8, limits=ONLY_DATA)
+    assert groups_of(small) == {(8, 1), (4, 2), (2, 4)}
 
 
 def test_shard_groups_fill_domains_of_any_level() -> None:
@@ -194,13 +239,15 @@ LONG = a_model(maximum_sequence_length=2**17)
 
 
 def contexts(length: int, **limits: Any) -> set[tuple[int, str]]:
-    """Degrees and kinds of context parallelism on four devices."""
-    rows = space_of(graph=LONG, sequence_length=length, limits=limits).rows
+    """Degrees and kinds of context parallelism on four devices, in a large space."""
+    rows = large_space_of(graph=LONG, sequence_length=length, limits=limits).rows
     return {(r.context_parallel_degree, r.context_parallel_kind.value) for r in rows}
 
 
-def test_context_parallelism_waits_for_long_sequences() -> None:
-    """2,048 tokens a rank."""
+def test_context_parallelism_waits_for_long_sequences_in_large_spaces() -> None:
+    """2,048 tokens a rank; a small space has it for any length."""
+    rows = space_of(graph=LONG, sequence_length=2**11).rows
+    assert {row.context_parallel_degree for row in rows} == {1, 2, 4}
     assert contexts(2**11) == {(1, "ring")}
     assert contexts(2**12) == {(1, "ring"), (2, "ring"), (2, "all_to_all")}
     both = {(degree, kind) for degree in (2, 4) for kind in ("ring", "all_to_all")}
@@ -219,7 +266,7 @@ def test_context_parallelism_of_short_sequences_is_searched_if_asked_for() -> No
         (2, "ring"),
         (2, "all_to_all"),
     }
-    refused = space_of().refused
+    refused = large_space_of().refused
     assert any(rule.startswith("context parallelism with fewer than 2048") for rule in refused)
 
 

@@ -1,4 +1,4 @@
-"""The searched space is all that is legal but for the rules, found by trying everything."""
+"""The searched space is all that is legal, or but for the rules, found by trying everything."""
 
 from __future__ import annotations
 
@@ -79,18 +79,23 @@ def all_configurations(device_count: int) -> Iterator[Configuration]:
 
 
 def is_left_out(row: Configuration, *, node: int) -> bool:
-    """Whether a rule, or that it means the same as another, keeps the configuration out."""
+    """Whether a rule of large spaces keeps the configuration out."""
     tensor, context = row.tensor_parallel_degree, row.context_parallel_degree
     shard, data = row.data_parallel_shard_degree, row.data_parallel_replicate_degree
     data *= shard
+    fills = shard == data or (shard > 1 and shard * tensor * context == node)
+    return tensor > node or (context > 1 and LENGTH // context < 2048) or not fills
+
+
+def is_meant_by_another(row: Configuration) -> bool:
+    """Whether it means the same as another configuration, or is GPipe where 1F1B may run."""
+    tensor, context = row.tensor_parallel_degree, row.context_parallel_degree
+    shard, replicate = row.data_parallel_shard_degree, row.data_parallel_replicate_degree
     lone = row.pipeline_parallel_degree == 1
     full = row.micro_batch_count >= row.pipeline_parallel_degree
-    fills = shard == data or (shard > 1 and shard * tensor * context == node)
     return (
-        tensor > node
-        or (context > 1 and LENGTH // context < 2048)
-        or (context == 1 and row.context_parallel_kind is not ContextParallelKind.RING)
-        or not fills
+        (context == 1 and row.context_parallel_kind is not ContextParallelKind.RING)
+        or (shard == 1 and replicate > 1)
         or (tensor == 1 and row.sequence_parallel)
         or (lone and row.pipeline_schedule is not PipelineSchedule.ONE_F_ONE_B)
         or (row.pipeline_schedule is PipelineSchedule.GPIPE and not lone and full)
@@ -98,19 +103,22 @@ def is_left_out(row: Configuration, *, node: int) -> bool:
 
 
 @pytest.mark.parametrize(("node_count", "devices_per_node"), [(1, 4), (2, 2), (4, 1), (3, 2)])
-def test_the_space_is_all_that_is_legal_but_for_the_rules(
+def test_the_space_is_all_that_is_legal_and_a_large_one_but_for_the_rules(
     node_count: int, devices_per_node: int
 ) -> None:
     hardware, graph, job = nodes(node_count, devices_per_node), a_mixture(), a_long_job()
-    expected = {
+    legal = {
         row
         for row in all_configurations(node_count * devices_per_node)
-        if not is_left_out(row, node=devices_per_node) and is_legal(row, graph, hardware, job)
+        if not is_meant_by_another(row) and is_legal(row, graph, hardware, job)
     }
-    rows = tuple(enumerate_configurations(graph, hardware, job).rows)
-    assert len(set(rows)) == len(rows)
-    assert set(rows) == expected
-    assert len(expected) > 5
+    near = {row for row in legal if not is_left_out(row, node=devices_per_node)}
+    for expected, wide_most in ((legal, 10**6), (near, 0)):
+        space = enumerate_configurations(graph, hardware, job, wide_most=wide_most)
+        rows = tuple(space.rows)
+        assert len(set(rows)) == len(rows)
+        assert set(rows) == expected
+    assert len(legal) >= len(near) > 5
 
 
 def a_long_job(**changes: Any) -> Job:
