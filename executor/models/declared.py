@@ -198,8 +198,9 @@ def _own(model: OwnModel, strategy: Strategy, job: Job) -> Subject:
         strategy.tensor_parallel_degree, sequence_parallel=strategy.sequence_parallel
     )
     model.check_context_parallel(strategy.context_parallel_degree, strategy.context_parallel_kind)
-    chain = model.module
+    chain: nn.Module = model.module
     if strategy.pipeline_parallel_degree > 1:
         tokens = (strategy.micro_batch_size, job.sequence_length or 1)
-        chain = model.pipelined(torch.zeros(tokens, dtype=torch.long, device="meta"))
+        own = model.pipelined(torch.zeros(tokens, dtype=torch.long, device="meta"))
+        chain, declaration = own, replace(declaration, inputs=own.inputs)
     return Subject(model=chain, declaration=declaration, values=model.initial_state)

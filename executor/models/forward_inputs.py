@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -61,6 +61,33 @@ class ForwardInputs:
             takes_any=any(item.kind is inspect.Parameter.VAR_KEYWORD for item in parameters),
             is_whole=True,
         )
+
+    @staticmethod
+    def of_arguments(module: nn.Module, *, also: Sequence[str]) -> ForwardInputs:
+        """Return what a chain of the parts of `module` takes: arguments that its forward asks for.
+
+        Those with a default are taken where they are among `also`.
+
+        Raises:
+            ModelMismatchError: if forward has no argument of such a name.
+        """
+        parameters = inspect.signature(module.forward).parameters
+        for name in also:
+            if name not in parameters:
+                raise ModelMismatchError(
+                    f"forward of {type(module).__qualname__} has no such argument",
+                    field="declaration.inputs",
+                    value=name,
+                    remedy=f"name some of {', '.join(parameters)}",
+                )
+        kinds = (*_BY_PLACE, inspect.Parameter.KEYWORD_ONLY)
+        asked = [item for item in parameters.values() if item.kind in kinds]
+        others = [
+            item.name
+            for item in asked[1:]
+            if item.default is inspect.Parameter.empty or item.name in also
+        ]
+        return ForwardInputs(first=asked[0].name if asked else FIRST, others=tuple(others))
 
     def read(self, given: GivenBatch, *, target_name: str, field: str) -> Batch:
         """Return the batch that a loader gave as this forward takes it.

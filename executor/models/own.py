@@ -7,9 +7,9 @@
     )
 
 `blocks` alone is enough for ZeRO by layer group, and for activation checkpointing. A pipeline needs
-the four parts, and a forward that does nothing between them but hand one tensor on: this is checked
-by following a forward on the meta device. Tensor parallelism needs the linears by name, context
-parallelism a `tell_sequence_part`.
+the four parts, and a forward that does nothing between them but hand one tensor on, beside inputs
+of its own as they are: this is checked by following a forward on the meta device. Tensor
+parallelism needs the linears by name, context parallelism a `tell_sequence_part`.
 """
 
 from __future__ import annotations
@@ -32,6 +32,7 @@ from executor.models.file_names import FileNames
 from executor.models.forward_inputs import ForwardInputs
 from executor.models.initial_state import InitialState
 from executor.models.positions import SequencePart
+from executor.models.route import Route, follow
 from planner.schema.strategy import ContextParallelKind
 
 
@@ -47,6 +48,9 @@ class Declaration:
     `tell_sequence_part(module, part)` is called where ranks share sequences, and says that nothing
     but torch's `scaled_dot_product_attention`, in every block, looks at more than one token. A
     module that knows positions takes those of its tokens from `part.positions(length, device)`.
+
+    `inputs` are names of forward's arguments with a default, such as masks, that batches have and a
+    pipeline's parts are to get; those without a default are known.
     """
 
     blocks: str
@@ -60,6 +64,7 @@ class Declaration:
     head_count: int | None = None
     key_value_head_count: int | None = None
     tell_sequence_part: Callable[[nn.Module, SequencePart], None] | None = None
+    inputs: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -134,8 +139,10 @@ class OwnModel:
         if sequence_parallel:
             self._check_covered()
 
-    def pipelined(self, example: torch.Tensor) -> nn.Module:
+    def pipelined(self, example: torch.Tensor) -> OwnChain:
         """Return the module as a chain that can lose parts; `example` is an input on meta.
+
+        Other inputs of forward are followed as tensors of the same shape.
 
         Raises:
             UnsupportedPlanError: if a part is not declared, or forward does more than hand on.
@@ -150,9 +157,10 @@ class OwnModel:
                     remedy=f"declare {name}=..., or plan with pipeline_parallel_degree limited "
                     "to 1",
                 )
-        _check_handed_on(self.module, self._chain_paths(), example)
+        inputs = ForwardInputs.of_arguments(self.module, also=own.inputs)
+        routes = follow(self.module, self._chain_paths(), example, inputs.others)
         self._check_nothing_beside()
-        return OwnChain(self.module, own)
+        return OwnChain(self.module, own, inputs=inputs, routes=routes)
 
     def _blocks(self) -> nn.ModuleList | nn.Sequential:
         found = part(self.module, self.declaration.blocks)
@@ -267,8 +275,17 @@ class OwnModel:
 class OwnChain(nn.Module):
     """The module's own parts under their own names, called one after another."""
 
-    def __init__(self, module: nn.Module, declaration: Declaration) -> None:
+    def __init__(
+        self,
+        module: nn.Module,
+        declaration: Declaration,
+        *,
+        inputs: ForwardInputs,
+        routes: Mapping[str, Route],
+    ) -> None:
         super().__init__()
+        self.inputs = inputs
+        self._routes = routes
         parent, _, name = declaration.blocks.rpartition(".")
         listed = module.get_submodule(declaration.blocks)
         blocks = nn.ModuleDict({str(i): block for i, block in enumerate(listed.children())})
@@ -277,99 +294,16 @@ class OwnChain(nn.Module):
             self.add_module(child_name, child)
         self._paths = declaration
 
-    def forward(self, inputs_or_hidden: torch.Tensor) -> torch.Tensor:
+    def forward(self, inputs_or_hidden: torch.Tensor, **named: torch.Tensor) -> torch.Tensor:
         """Return the head's output on the last stage, hidden states on the others."""
         hidden, paths = inputs_or_hidden, self._paths
-        embedding = part(self, paths.embedding or "")
-        if embedding is not None:
-            hidden = embedding(hidden)
-        for block in self.get_submodule(paths.blocks).children():
-            hidden = block(hidden)
-        for path in (paths.final_norm, paths.head):
-            module = part(self, path or "")
+        embedding, blocks = paths.embedding or "", self.get_submodule(paths.blocks)
+        inside = [f"{paths.blocks}.{name}" for name, _ in blocks.named_children()]
+        for path in (embedding, *inside, paths.final_norm or "", paths.head or ""):
+            module = part(self, path)
             if module is not None:
-                hidden = module(hidden)
+                hidden = self._routes[path].call(module, hidden, named)
         return hidden
-
-
-def _check_handed_on(module: nn.Module, paths: list[str], example: torch.Tensor) -> None:
-    """Raise unless forward calls the modules at `paths` in turn, each on what the last returned."""
-    follower = _Follower(paths)
-    handles = [
-        module.get_submodule(path).register_forward_hook(follower.hook(path), with_kwargs=True)
-        for path in paths
-    ]
-    try:
-        with torch.no_grad():
-            output = module(example)
-    except (RuntimeError, TypeError, ValueError, NotImplementedError) as error:
-        follower.problem = follower.problem or f"its forward fails on the meta device: {error}"
-        output = None
-    finally:
-        for handle in handles:
-            handle.remove()
-    problem = follower.problem or follower.end(output)
-    if problem is not None:
-        raise UnsupportedPlanError(
-            "cuts the model between parts that hand one tensor on, but "
-            + " ".join(problem.split())[:300],
-            field="strategy.pipeline_parallel_degree",
-            value=f"{len(paths) - 3} blocks of {type(module).__qualname__}",
-            remedy="move what happens between the parts into one of them, or plan with "
-            "pipeline_parallel_degree limited to 1",
-        )
-
-
-class _Follower:
-    """Follows one tensor through the parts of a forward."""
-
-    def __init__(self, paths: list[str]) -> None:
-        self.problem: str | None = None
-        self._expected = list(paths)
-        self._last: object = None
-
-    def hook(self, path: str) -> _Hook:
-        """Return the hook of the module at `path`."""
-        return _Hook(self, path)
-
-    def see(self, path: str, given: tuple[object, ...], output: object) -> None:
-        """Note that the module at `path` made `output` of what was `given`."""
-        if self.problem is not None:
-            return
-        is_first = self._last is None
-        if not self._expected or path != self._expected[0]:
-            expected = self._expected[0] if self._expected else "nothing"
-            self.problem = f"forward calls {path} where {expected} should be"
-        elif len(given) != 1:
-            self.problem = f"{path} is given {len(given)} arguments"
-        elif not is_first and given[0] is not self._last:
-            self.problem = f"what {path} is given is not what the part before it returned"
-        elif not isinstance(output, torch.Tensor):
-            self.problem = f"{path} returns a {type(output).__qualname__}, no tensor"
-        else:
-            self._expected.pop(0)
-            self._last = output
-
-    def end(self, output: object) -> str | None:
-        """Return what is wrong at the end of forward, which returned `output`."""
-        if self._expected:
-            return f"forward never calls {self._expected[0]}"
-        return None if output is self._last else "forward does more after its head"
-
-
-class _Hook:
-    def __init__(self, follower: _Follower, path: str) -> None:
-        self._follower = follower
-        self._path = path
-
-    def __call__(
-        self,
-        _module: nn.Module,
-        arguments: tuple[object, ...],
-        named: dict[str, object],
-        output: object,
-    ) -> None:
-        self._follower.see(self._path, (*arguments, *named.values()), output)
 
 
 def _linear(block: nn.Module, path: str) -> nn.Linear:

@@ -28,6 +28,7 @@ from planner.errors import InputError
 from tests.distributed.batch_tasks import BATCH_TASKS
 from tests.distributed.checkpoint_tasks import CHECKPOINT_TASKS
 from tests.distributed.mixture import mixture_model
+from tests.distributed.own_batches import own_batch_parity
 from tests.distributed.own_models import own_draws, own_parity, own_recomputed_draws, own_refusal
 from tests.distributed.partial_models import PARTIAL_TASKS
 from tests.distributed.plans import WIDE_SEQUENCE_LENGTH, cpu_plan, wide_plan
@@ -267,6 +268,7 @@ TASKS: dict[str, Callable[..., dict[str, Any]]] = {
         own_parity,
         own_refusal,
         own_draws,
+        own_batch_parity,
         own_recomputed_draws,
         *STATE_TASKS,
         *PARTIAL_TASKS,

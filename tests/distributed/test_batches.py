@@ -61,6 +61,24 @@ def test_the_last_batch_may_be_short(two_ranks: RankGroup, layout: str, rows: in
 
 
 @pytest.mark.parametrize(
+    ("kind", "layout", "by_name"),
+    [
+        ("taking", "pp2", True),
+        ("taking", "pp2", False),
+        ("taking", "zero3-full", True),
+        ("translating", "zero3", True),
+        ("translating", "dp2", False),
+    ],
+)
+def test_a_users_own_module_takes_what_its_forward_names(
+    two_ranks: RankGroup, kind: str, layout: str, by_name: bool
+) -> None:
+    strategy = {**LAYOUTS, "zero3": {**DP2, "zero_stage": 3}}[layout]
+    answer = two_ranks.run("own_batch_parity", strategy=strategy, kind=kind, by_name=by_name)
+    _check(answer)
+
+
+@pytest.mark.parametrize(
     "strategy",
     [
         LAYOUTS["zero3-full"],

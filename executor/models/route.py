@@ -1,0 +1,138 @@
+"""Route: what each part of a chain is called with, followed through a forward on the meta device.
+
+A chain hands one tensor from part to part. Beside it a part may be given inputs of forward as they
+are, such as masks and positions, which every stage of a pipeline has of its own batch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import nn
+
+from executor.errors import UnsupportedPlanError
+
+_HANDED_ON = None
+Source = str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Route:
+    """Where a part's arguments come from: an input's name, `None` for what is handed on."""
+
+    places: tuple[Source, ...]
+    named: Mapping[str, Source]
+
+    def call(
+        self, module: nn.Module, hidden: torch.Tensor, inputs: Mapping[str, torch.Tensor]
+    ) -> Any:
+        """Return what `module` makes of `hidden` and inputs, `None` for one not given."""
+
+        def value(source: Source) -> torch.Tensor | None:
+            return hidden if source is _HANDED_ON else inputs.get(source)
+
+        arguments = [value(source) for source in self.places]
+        return module(*arguments, **{name: value(source) for name, source in self.named.items()})
+
+
+def follow(
+    module: nn.Module, paths: Sequence[str], example: torch.Tensor, others: Sequence[str]
+) -> dict[str, Route]:
+    """Return the routes of the modules at `paths`, which forward calls in turn.
+
+    `example` is its first input on the meta device; `others` are inputs of the same shape.
+
+    Raises:
+        UnsupportedPlanError: if forward does more than hand on, between or behind them.
+    """
+    inputs = {name: torch.zeros_like(example) for name in others}
+    follower = _Follower(paths, inputs)
+    handles = [
+        module.get_submodule(path).register_forward_hook(follower.hook(path), with_kwargs=True)
+        for path in paths
+    ]
+    try:
+        with torch.no_grad():
+            output = module(example, **inputs)
+    except (RuntimeError, TypeError, ValueError, NotImplementedError) as error:
+        follower.problem = follower.problem or f"its forward fails on the meta device: {error}"
+        output = None
+    finally:
+        for handle in handles:
+            handle.remove()
+    problem = follower.problem or follower.end(output)
+    if problem is not None:
+        raise UnsupportedPlanError(
+            "cuts the model between parts that hand one tensor on, but "
+            + " ".join(problem.split())[:300],
+            field="strategy.pipeline_parallel_degree",
+            value=f"{len(paths) - 3} blocks of {type(module).__qualname__}",
+            remedy="move what happens between the parts into one of them, or plan with "
+            "pipeline_parallel_degree limited to 1",
+        )
+    return follower.routes
+
+
+class _Follower:
+    """Follows one tensor through the parts of a forward."""
+
+    def __init__(self, paths: Sequence[str], inputs: Mapping[str, torch.Tensor]) -> None:
+        self.problem: str | None = None
+        self.routes: dict[str, Route] = {}
+        self._expected = list(paths)
+        self._names = {id(tensor): name for name, tensor in inputs.items()}
+        self._last: object = None
+
+    def hook(self, path: str) -> _Hook:
+        """Return the hook of the module at `path`."""
+        return _Hook(self, path)
+
+    def see(
+        self, path: str, arguments: tuple[object, ...], named: dict[str, object], output: object
+    ) -> None:
+        """Note that the module at `path` made `output` of its arguments."""
+        if self.problem is not None:
+            return
+        is_first = self._last is None
+        route = Route(
+            places=tuple(self._names.get(id(item)) for item in arguments),
+            named={name: self._names.get(id(item)) for name, item in named.items()},
+        )
+        handed = [item for item in (*arguments, *named.values()) if id(item) not in self._names]
+        if not self._expected or path != self._expected[0]:
+            expected = self._expected[0] if self._expected else "nothing"
+            self.problem = f"forward calls {path} where {expected} should be"
+        elif len(handed) != 1:
+            self.problem = f"{path} is given {len(handed)} arguments that are no inputs of forward"
+        elif not is_first and handed[0] is not self._last:
+            self.problem = f"what {path} is given is not what the part before it returned"
+        elif not isinstance(output, torch.Tensor):
+            self.problem = f"{path} returns a {type(output).__qualname__}, no tensor"
+        else:
+            self._expected.pop(0)
+            self.routes[path] = route
+            self._last = output
+
+    def end(self, output: object) -> str | None:
+        """Return what is wrong at the end of forward, which returned `output`."""
+        if self._expected:
+            return f"forward never calls {self._expected[0]}"
+        return None if output is self._last else "forward does more after its head"
+
+
+class _Hook:
+    def __init__(self, follower: _Follower, path: str) -> None:
+        self._follower = follower
+        self._path = path
+
+    def __call__(
+        self,
+        _module: nn.Module,
+        arguments: tuple[object, ...],
+        named: dict[str, object],
+        output: object,
+    ) -> None:
+        self._follower.see(self._path, arguments, named, output)
