@@ -8,6 +8,7 @@ own state back to it.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from importlib import resources
@@ -15,6 +16,7 @@ from typing import Any, Protocol, runtime_checkable
 from zlib import crc32
 
 import torch
+from torch import distributed
 
 from executor.agreement import everyone
 from executor.batch import Batch, GivenBatch, changed_tensors, given_tensors
@@ -24,6 +26,7 @@ from executor.planned import PlannedBatch
 BYTE_VALUES = 256
 # Of a batch so many numbers, evenly spread, tell whether ranks have the same.
 _MARKED_NUMBERS = 4096
+_OWN_STATES = "data_ranks"
 
 
 @runtime_checkable
@@ -35,6 +38,18 @@ class StatefulLoader(Protocol):
 
     def load_state_dict(self, state: dict[str, Any], /) -> None:
         """Go where `state` says."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DataPlace:
+    """Which of `degree` parts of a global batch a rank takes.
+
+    Where ranks have loaders of their own (`reads_alone`), those at one place read the same rows.
+    """
+
+    index: int = 0
+    degree: int = 1
+    reads_alone: bool = False
 
 
 @dataclass(slots=True)
@@ -49,23 +64,74 @@ class DataPosition:
     loader: StatefulLoader | None = field(default=None, repr=False)
     loader_state: dict[str, Any] | None = field(default=None, repr=False)
     first_mark: int | None = None
+    place: DataPlace = field(default_factory=DataPlace)
 
     def check_alike(self) -> None:
-        """Return if all ranks took the same first global batch; a collective call.
+        """Return if ranks that are to read the same took the same first batch; a collective call.
 
         Raises:
             ModelMismatchError: on every rank, if they did not.
         """
-        marks = everyone(self.first_mark)
-        others = [rank for rank, mark in enumerate(marks) if mark != marks[0]]
-        if others:
-            raise ModelMismatchError(
-                "must yield the same global batches on every rank",
+        index = self.place.index if self.place.reads_alone else 0
+        marks: list[tuple[int, int | None]] = everyone((index, self.first_mark))
+        firsts = {place: rank for rank, (place, _) in reversed(list(enumerate(marks)))}
+        for rank, (place, mark) in enumerate(marks):
+            first = firsts[place]
+            if mark != marks[first][1]:
+                raise self._differing(rank, first)
+        if self.place.reads_alone and len(firsts) > 1 and len({mark for _, mark in marks}) == 1:
+            _warn_of_same_rows(self.first_mark)
+
+    def state(self) -> dict[str, Any] | None:
+        """Return the state of the loader, or of all ranks' own; a collective call if they have any.
+
+        `None` where loaders cannot tell it.
+        """
+        loader = self.loader
+        state = loader.state_dict() if isinstance(loader, StatefulLoader) else None
+        if not self.place.reads_alone:
+            return state
+        by_place: dict[int, Any] = dict(reversed(everyone((self.place.index, state))))
+        states = [by_place[index] for index in range(self.place.degree)]
+        return None if None in states else {_OWN_STATES: states}
+
+    def _own_state(self, state: dict[str, Any]) -> dict[str, Any]:
+        """Return what of a saved state is this rank's loader's.
+
+        Raises:
+            ModelMismatchError: if loaders read other parts when it was saved.
+        """
+        saved = state.get(_OWN_STATES)
+        degree = self.place.degree if self.place.reads_alone else None
+        if (None if saved is None else len(saved)) == degree:
+            return state if saved is None else dict(saved[self.place.index])
+        was = "global batches" if saved is None else f"rows of one of {len(saved)} data ranks"
+        now = "global batches" if degree is None else f"rows of one of {degree} data ranks"
+        raise ModelMismatchError(
+            f"the checkpoint has the place of loaders that read {was}",
+            field="session.shard",
+            value=f"a loader of {now}",
+            remedy="read data as it was read before, or bring the loader to its place and pass "
+            "is_positioned=True",
+        )
+
+    def _differing(self, rank: int, first: int) -> ModelMismatchError:
+        if self.place.reads_alone:
+            return ModelMismatchError(
+                "must yield the same rows on ranks with the same session.data_index",
                 field="loader",
-                value=f"another first batch on rank {others[0]} than on rank 0",
-                remedy="seed what shuffles, as by DataLoader(..., generator=torch.Generator()"
-                ".manual_seed(0)), and use no DistributedSampler: session.shard() shares out",
+                value=f"another first batch on rank {rank} than on rank {first}",
+                remedy="pick rows by session.sampler(dataset), or by data_index and data_degree, "
+                "not by the rank",
             )
+        return ModelMismatchError(
+            "must yield the same global batches on every rank",
+            field="loader",
+            value=f"another first batch on rank {rank} than on rank {first}",
+            remedy="seed what shuffles, as by DataLoader(..., generator=torch.Generator()"
+            ".manual_seed(0)), and use no DistributedSampler: session.shard() shares out, unless "
+            "it is told per_rank=True",
+        )
 
     def resume(self, *, taken: int, loader_state: dict[str, Any] | None) -> None:
         """Go on where `taken` batches were taken."""
@@ -77,7 +143,7 @@ class DataPosition:
         if is_positioned:
             self.to_skip, self.loader_state = 0, None
         if self.loader is not None and self.loader_state is not None:
-            self.loader.load_state_dict(self.loader_state)
+            self.loader.load_state_dict(self._own_state(self.loader_state))
             self.to_skip, self.loader_state = 0, None
 
 
@@ -90,8 +156,7 @@ class DataShare:
 
     planned: PlannedBatch
     read: Read
-    data_degree: int
-    data_index: int
+    place: DataPlace
     device: torch.device
 
     def rows_of(self, given: GivenBatch, row_count: int) -> GivenBatch:
@@ -99,9 +164,10 @@ class DataShare:
 
         Of one that is not whole the first ranks have one more.
         """
-        whole, over = divmod(row_count, self.data_degree)
-        first = self.data_index * whole + min(self.data_index, over)
-        last = first + whole + (self.data_index < over)
+        degree, index = (1, 0) if self.place.reads_alone else (self.place.degree, self.place.index)
+        whole, over = divmod(row_count, degree)
+        first = index * whole + min(index, over)
+        last = first + whole + (index < over)
         return changed_tensors(given, lambda tensor: tensor[first:last].to(self.device))
 
 
@@ -117,6 +183,7 @@ def shard(
     Raises:
         ModelMismatchError: if a batch is not the plan's; the last one may have fewer rows.
     """
+    position.place = share.place
     position.meet(loader, is_positioned=is_positioned)
     short = 0
     for given in loader:
@@ -134,6 +201,15 @@ def shard(
         if position.first_mark is None:
             position.first_mark = _mark(*given_tensors(given))
         yield share.rows_of(given, row_count)
+
+
+def _warn_of_same_rows(mark: int | None) -> None:
+    """Say that loaders of ranks' own all read the same; what is on a GPU has no mark, 0."""
+    if mark and distributed.get_rank() == 0:
+        warnings.warn(
+            "all data ranks read the same first rows: pick a rank's by session.sampler(dataset)",
+            stacklevel=2,
+        )
 
 
 def _mark(*tensors: torch.Tensor) -> int:

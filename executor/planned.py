@@ -113,6 +113,16 @@ class PlannedBatch:
             remedy="give it what session.shard(loader) yields",
         )
 
+    def of_rank(self, data_degree: int) -> PlannedBatch:
+        """Return what a loader of a rank yields, where each of `data_degree` has its own."""
+        return replace(
+            self,
+            sequence_count=self.sequence_count // data_degree,
+            owner="each data rank takes of a global batch",
+            remedy=f"give the loader batch_size={self.sequence_count // data_degree} and "
+            "session.sampler(dataset)",
+        )
+
     def check(self, batch: Batch, *, may_be_short: bool = False) -> None:
         """Return if every tensor of `batch` has the planned shape, or fewer sequences if it may.
 

@@ -6,16 +6,15 @@ import os
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import timedelta
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import distributed, nn
+from torch.utils.data import Dataset, DistributedSampler
 
 from executor.apply.boundary import StageBoundary
 from executor.apply.compiling import chosen_compiler, compiler_differences
-from executor.apply.context_parallel import sequence_part
 from executor.apply.differences import differences_from_plan
 from executor.apply.forward_pass import ForwardPass
 from executor.apply.order import Application, apply, residences_of
@@ -27,9 +26,8 @@ from executor.apply.temporaries import optimizer_differences
 from executor.apply.tied import TiedPair, second_copies
 from executor.apply.virtual_stages import VirtualStage, rank_model
 from executor.batch import GivenBatch
-from executor.batch_reader import BatchReader
 from executor.cores import keep_to_own_cores
-from executor.data import DataShare, shard
+from executor.data import shard
 from executor.ending import Ending
 from executor.environment import COMPILER, RankEnvironment
 from executor.errors import ModelMismatchError
@@ -40,13 +38,14 @@ from executor.gradients import Gradients, LossScale, largest_gradient_norm
 from executor.holdings import held_blocks, placements
 from executor.inference import Inference
 from executor.losses import LossFunction, takes_sharded_logits
-from executor.masking import BatchSplit, micro_batch_loss
+from executor.masking import micro_batch_loss
 from executor.mesh import PIPELINE, RankMesh
 from executor.models.declaration import ModelDeclaration
 from executor.models.declared import subject
 from executor.models.forward_inputs import LABELS
 from executor.models.own import Declaration
-from executor.planned import PlannedBatch, check_planned, check_trainable
+from executor.planned import check_planned, check_trainable
+from executor.planned_data import PlannedData
 from executor.randomness import Draws
 from executor.state_differences import state_differences
 from executor.step_rows import StepObserver, StepRows
@@ -87,6 +86,7 @@ class Session:
         self.trainer: Trainer | None = None
         self.ending = ending
         self.timeouts = timeouts
+        self._data = PlannedData(plan=plan, mesh=self.mesh, device=device)
         self._differences: tuple[str, ...] = ()
         self._residences: list[Residence] = []
 
@@ -192,7 +192,7 @@ class Session:
                 splits_sequence=self.strategy.sequence_parallel,
                 device=self.device,
             ),
-            reader=self._reader(chain, target_name, ignored_target),
+            reader=self._data.reader(chain, target_name=target_name, ignored_target=ignored_target),
         )
         self.trainer.exported = Exported(
             model=held, declaration=chain, mesh=self.mesh, device=self.device, origin=taken.origin
@@ -201,8 +201,35 @@ class Session:
         self._give_forward(self.trainer, stages, micro_batch_loss(scaled))
         return self.trainer
 
-    def shard(self, loader: Iterable[GivenBatch], *, is_positioned: bool = False) -> Iterator[Any]:
+    @property
+    def data_degree(self) -> int:
+        """Return into how many parts a global batch's rows are shared out."""
+        return self.mesh.data_degree
+
+    @property
+    def data_index(self) -> int:
+        """Return which of these parts is this rank's; ranks of one replica have the same."""
+        return self.mesh.data_index
+
+    def sampler(
+        self, dataset: Dataset[Any], *, shuffle: bool = True, seed: int = INITIAL_SEED
+    ) -> DistributedSampler[Any]:
+        """Return a sampler of this rank's rows, for a loader that is sharded `per_rank`."""
+        return DistributedSampler(
+            dataset, self.data_degree, self.data_index, shuffle=shuffle, seed=seed
+        )
+
+    def shard(
+        self,
+        loader: Iterable[GivenBatch],
+        *,
+        per_rank: bool = False,
+        is_positioned: bool = False,
+    ) -> Iterator[Any]:
         """Yield this rank's rows of the global batches of `loader`, the same on every rank.
+
+        `per_rank` says that `loader` yields this rank's rows alone, as `session.sampler` picks
+        them; ranks with the same `data_index` must read the same.
 
         Batches are tensors, inputs before targets, or mappings of tensors by name, and are yielded
         as they came. The last one may have fewer rows than the plan's.
@@ -214,7 +241,7 @@ class Session:
             ModelMismatchError: if a batch is not the plan's, or nothing was parallelized.
         """
         trainer = self._made_trainer()
-        share = self._share(trainer.declaration, trainer.reader)
+        share = self._data.share(trainer.declaration, trainer.reader, per_rank=per_rank)
         return shard(loader, share, trainer.position, is_positioned=is_positioned)
 
     def report(self) -> RankReport:
@@ -249,7 +276,7 @@ class Session:
         rows = StepRows.wanted(
             os.environ,
             rank=self.rank,
-            tokens_per_step=self._global_batch_size()
+            tokens_per_step=self._data.global_batch_size
             * (self.plan.job.resolved.sequence_length or 0),
         )
         given = (self.ending, self.timeouts, rows)
@@ -287,36 +314,6 @@ class Session:
             ),
         )
 
-    def _reader(
-        self, declaration: ModelDeclaration, target_name: str, ignored_target: int | None
-    ) -> BatchReader:
-        inputs = declaration.inputs
-        ignored = inputs.ignored_label if ignored_target is None else ignored_target
-        return BatchReader(
-            inputs=inputs,
-            target_name=target_name,
-            planned=self._planned_batch(declaration, ignored).share(
-                sequence_count=self._global_batch_size() // self.mesh.data_degree
-            ),
-            part=sequence_part(self.mesh, self.strategy.context_parallel_kind),
-            split=BatchSplit(
-                data=self.mesh.data,
-                micro_batch_size=self.strategy.micro_batch_size,
-                planned_count=self.strategy.micro_batch_count or 1,
-                is_pipeline=self.strategy.pipeline_parallel_degree > 1,
-                ignored_target=ignored,
-            ),
-        )
-
-    def _share(self, declaration: ModelDeclaration, reader: BatchReader) -> DataShare:
-        return DataShare(
-            planned=self._planned_batch(declaration, reader.split.ignored_target),
-            read=partial(reader.read, field="loader"),
-            data_degree=self.mesh.data_degree,
-            data_index=self.mesh.data_index,
-            device=self.device,
-        )
-
     def _give_forward(
         self, trainer: Trainer, stages: Sequence[VirtualStage], loss_function: MicroBatchLoss
     ) -> None:
@@ -341,18 +338,7 @@ class Session:
             forward=forward,
             loss_function=loss_function,
             reader=reader,
-            share=self._share(trainer.declaration, reader),
-        )
-
-    def _planned_batch(
-        self, declaration: ModelDeclaration, ignored_target: int | None
-    ) -> PlannedBatch:
-        known = declaration.shapes.vocabulary_size
-        return PlannedBatch(
-            sequence_count=self._global_batch_size(),
-            sequence_length=self.plan.job.resolved.sequence_length,
-            vocabulary_size=known if known > 1 else None,  # what does not say has 1
-            ignored_target=ignored_target,
+            share=self._data.share(trainer.declaration, reader),
         )
 
     def _made_trainer(self) -> Trainer:
@@ -363,10 +349,6 @@ class Session:
                 remedy="call session.parallelize() first, and train with what it returns",
             )
         return self.trainer
-
-    def _global_batch_size(self) -> int:
-        count = self.strategy.micro_batch_count or 1
-        return self.strategy.micro_batch_size * count * self.mesh.data_degree
 
 
 _started: list[Session] = []

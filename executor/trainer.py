@@ -19,7 +19,7 @@ from executor.apply.schedule import Schedule
 from executor.batch import GivenBatch
 from executor.batch_reader import BatchReader
 from executor.checkpoint import Progress, Trained, load_checkpoint, save_checkpoint
-from executor.data import DataPosition, StatefulLoader
+from executor.data import DataPosition
 from executor.evaluation import Evaluation
 from executor.export import MAX_FILE_BYTES, Exported, export_weights
 from executor.gradients import LossScale
@@ -181,13 +181,12 @@ class Trainer:
             CheckpointError: if it cannot be written.
         """
         position, scale = self.position, self.loss_scale
-        loader = position.loader
         progress = Progress(
             step=self.step_count,
             batches=position.taken,
             loss_scale=None if scale is None else scale.value,
             good_steps=0 if scale is None else scale.good_steps,
-            loader_state=loader.state_dict() if isinstance(loader, StatefulLoader) else None,
+            loader_state=position.state(),
             extra=extra or {},
         )
         save_checkpoint(Path(directory), self._trained(), progress)

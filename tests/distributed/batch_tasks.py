@@ -10,6 +10,8 @@ from tokenizers import Tokenizer, models
 from torch import distributed, nn
 from torch.distributed.tensor import DTensor
 from torch.nn import functional
+from torch.utils.data import DataLoader, DistributedSampler
+from torchdata.stateful_dataloader import StatefulDataLoader
 from transformers import DataCollatorForSeq2Seq, PreTrainedTokenizerFast
 
 from executor.apply.materialise import materialise, unsplit_name
@@ -143,6 +145,50 @@ def batch_parity(
     return {"losses": losses, "plain_losses": plain_losses, "parameter_error": float(error)}
 
 
+def own_loaders(*, strategy: dict[str, Any], directory: str) -> dict[str, Any]:
+    """Train with a loader on each rank, stop and go on, and compare with global batches."""
+    rows = [row for seed in range(4) for row in _rows(packed(seed))]
+    session, trainer = _trained(strategy, "llama")
+    size = GLOBAL_BATCH_SIZE // session.data_degree
+    sampler = session.sampler(rows, shuffle=False)
+
+    def loader() -> StatefulDataLoader:
+        return StatefulDataLoader(rows, batch_size=size, sampler=sampler)
+
+    shards = session.shard(loader(), per_rank=True)
+    losses = [trainer.step(next(shards)).loss for _ in range(2)]
+    trainer.save(directory)
+    session, trainer = _trained(strategy, "llama")
+    trainer.load(directory)
+    losses += [trainer.step(batch).loss for batch in session.shard(loader(), per_rank=True)]
+    session, trainer = _trained(strategy, "llama")
+    trainer.load(directory)
+    mixed = _refusal(session.shard(loader()), trainer)
+    # A sampler takes every other row, so that its batches have the same rows in another order.
+    session, trainer = _trained(strategy, "llama")
+    whole = session.shard([packed(seed) for seed in range(4)])
+    return {
+        "losses": losses,
+        "global_losses": [trainer.step(batch).loss for batch in whole],
+        "mixed": mixed,
+    }
+
+
+def _rows(batch: Mapped) -> list[Mapped]:
+    return [{name: item[row] for name, item in batch.items()} for row in range(GLOBAL_BATCH_SIZE)]
+
+
+def own_loader_refusals(*, strategy: dict[str, Any]) -> list[str]:
+    """Return what loaders by rank, and not by data rank, are refused with."""
+    rows = _rows(packed(0)) * 2
+    rank, ranks = distributed.get_rank(), distributed.get_world_size()
+    session, trainer = _trained(strategy, "llama")
+    size = GLOBAL_BATCH_SIZE // session.data_degree
+    sampler = DistributedSampler(rows, ranks, rank, shuffle=False)
+    by_rank = DataLoader(rows, batch_size=size, sampler=sampler)
+    return [_refusal(session.shard(by_rank, per_rank=True), trainer)]
+
+
 def batch_refusals(*, strategy: dict[str, Any]) -> dict[str, str]:
     """Return what each batch that the model cannot take is refused with."""
     session, trainer = _trained(strategy, "llama")
@@ -234,4 +280,4 @@ def _plain_mean(model: nn.Module, held_out: list[Mapped]) -> float:
     return total / sum(counts)
 
 
-BATCH_TASKS = (batch_parity, batch_refusals, forward_parity)
+BATCH_TASKS = (batch_parity, batch_refusals, forward_parity, own_loaders, own_loader_refusals)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -99,6 +100,22 @@ def test_a_model_is_evaluated_and_generates_between_steps(
     assert answer["text"] == answer["plain_text"]
     assert answer["drawn"] == [True, True]
     assert answer["batches"] == 2
+
+
+@pytest.mark.parametrize("layout", ["zero3-full", "pp2"])
+def test_ranks_may_have_loaders_of_their_own(
+    two_ranks: RankGroup, layout: str, tmp_path: Path
+) -> None:
+    answer = two_ranks.run("own_loaders", strategy=LAYOUTS[layout], directory=str(tmp_path / "at"))
+    assert len(answer["losses"]) == 4
+    assert answer["losses"] == pytest.approx(answer["global_losses"], rel=EXACT)
+    assert "loaders that read rows of one of" in answer["mixed"]
+
+
+def test_ranks_at_one_place_read_the_same_rows(two_ranks: RankGroup) -> None:
+    (said,) = two_ranks.run("own_loader_refusals", strategy=LAYOUTS["pp2"])
+    assert "the same rows on ranks with the same session.data_index" in said
+    assert "session.sampler(dataset)" in said
 
 
 def test_what_a_model_cannot_take_is_refused_by_name(two_ranks: RankGroup) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 
-from executor.data import DataPosition, DataShare, corpus_batches, corpus_tokens, shard
+from executor.data import DataPlace, DataPosition, DataShare, corpus_batches, corpus_tokens, shard
 from executor.errors import ModelMismatchError
 from executor.models.forward_inputs import ForwardInputs
 from executor.planned import PlannedBatch
@@ -22,7 +22,9 @@ def share(data_index: int = 0) -> DataShare:
     """One of two data ranks of batches of four."""
     planned = PlannedBatch(sequence_count=4, sequence_length=None, vocabulary_size=None)
     read = partial(ForwardInputs().read, target_name="labels", field="loader")
-    return DataShare(planned=planned, read=read, data_degree=2, data_index=data_index, device=CPU)
+    return DataShare(
+        planned=planned, read=read, place=DataPlace(index=data_index, degree=2), device=CPU
+    )
 
 
 def numbered_batches(count: int) -> list[tuple[torch.Tensor, torch.Tensor]]:

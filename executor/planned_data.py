@@ -1,0 +1,78 @@
+"""Planned data: how a plan's ranks read batches, once it is known what the model takes of them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+
+import torch
+
+from executor.apply.context_parallel import sequence_part
+from executor.batch_reader import BatchReader
+from executor.data import DataPlace, DataShare
+from executor.masking import BatchSplit
+from executor.mesh import RankMesh
+from executor.models.declaration import ModelDeclaration
+from executor.planned import PlannedBatch
+from planner.schema.plan import Plan
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlannedData:
+    """What the plan and this rank's place say of batches."""
+
+    plan: Plan
+    mesh: RankMesh
+    device: torch.device
+
+    @property
+    def global_batch_size(self) -> int:
+        """Return how many sequences a step takes, of all ranks together."""
+        strategy = self.plan.strategy
+        count = strategy.micro_batch_count or 1
+        return strategy.micro_batch_size * count * self.mesh.data_degree
+
+    def reader(
+        self, declaration: ModelDeclaration, *, target_name: str, ignored_target: int | None
+    ) -> BatchReader:
+        """Return how this rank comes from a batch to micro-batches."""
+        strategy, inputs = self.plan.strategy, declaration.inputs
+        ignored = inputs.ignored_label if ignored_target is None else ignored_target
+        return BatchReader(
+            inputs=inputs,
+            target_name=target_name,
+            planned=self._planned(declaration, ignored).share(
+                sequence_count=self.global_batch_size // self.mesh.data_degree
+            ),
+            part=sequence_part(self.mesh, strategy.context_parallel_kind),
+            split=BatchSplit(
+                data=self.mesh.data,
+                micro_batch_size=strategy.micro_batch_size,
+                planned_count=strategy.micro_batch_count or 1,
+                is_pipeline=strategy.pipeline_parallel_degree > 1,
+                ignored_target=ignored,
+            ),
+        )
+
+    def share(
+        self, declaration: ModelDeclaration, reader: BatchReader, *, per_rank: bool = False
+    ) -> DataShare:
+        """Return which rows of a loader's batches are this rank's: all, if it is `per_rank`."""
+        planned = self._planned(declaration, reader.split.ignored_target)
+        return DataShare(
+            planned=planned.of_rank(self.mesh.data_degree) if per_rank else planned,
+            read=partial(reader.read, field="loader"),
+            place=DataPlace(
+                index=self.mesh.data_index, degree=self.mesh.data_degree, reads_alone=per_rank
+            ),
+            device=self.device,
+        )
+
+    def _planned(self, declaration: ModelDeclaration, ignored_target: int | None) -> PlannedBatch:
+        known = declaration.shapes.vocabulary_size
+        return PlannedBatch(
+            sequence_count=self.global_batch_size,
+            sequence_length=self.plan.job.resolved.sequence_length,
+            vocabulary_size=known if known > 1 else None,  # what does not say has 1
+            ignored_target=ignored_target,
+        )
