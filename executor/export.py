@@ -28,10 +28,12 @@ from executor.apply.whole_tensor import whole_tensor
 from executor.checkpoint import check_shared
 from executor.errors import WeightsError
 from executor.mesh import PIPELINE, RankMesh
+from executor.models.adapters import ADAPTER, Adapters, exported_name, is_adapter
 from executor.models.declaration import ModelDeclaration
 from executor.tensor_source import INDEX_FILE, SINGLE_FILE
 
 MAX_FILE_BYTES = 5 * 10**9  # as transformers' save_pretrained has it
+ADAPTER_FILE = "adapter_model.safetensors"
 _FORMATS = (torch.float64, torch.float32, torch.bfloat16, torch.float16)
 # What transformers' tokenizers keep beside the weights.
 _TOKENIZER_FILES = (
@@ -59,9 +61,10 @@ class Origin:
     config: Any = None
     generation_config: Any = None
     folder: Path | None = None
+    adapters: Adapters | None = None
 
     @staticmethod
-    def of(built: nn.Module, folder: Path | None) -> Origin:
+    def of(built: nn.Module, folder: Path | None, adapters: Adapters | None) -> Origin:
         """Return the origin of the model that a script built."""
         config = getattr(built, "config", None)
         is_known = hasattr(config, "save_pretrained")
@@ -70,6 +73,7 @@ class Origin:
             config=config if is_known else None,
             generation_config=getattr(built, "generation_config", None) if is_known else None,
             folder=folder,
+            adapters=adapters,
         )
 
 
@@ -123,6 +127,33 @@ def export_weights(
             shutil.rmtree(draft, ignore_errors=True)
 
 
+def export_adapters(
+    directory: Path, exported: Exported, adapters: Adapters, *, dtype: torch.dtype = torch.float32
+) -> None:
+    """Write the adapters alone to `directory`, as PEFT reads them.
+
+    Raises:
+        WeightsError: if they cannot be written.
+    """
+    _check(directory, exported, dtype)
+    check_shared(directory)
+    place, _ = _place_in_stage(exported.mesh)
+    kept: dict[str, torch.Tensor] = {}
+    for name, tensor in _held(exported):
+        if is_adapter(name):
+            whole = whole_tensor(tensor, exported.device)
+            if place == 0:
+                kept[exported_name(name)] = whole.to(device="cpu", dtype=dtype).contiguous()
+    tensors = {name: tensor for part in everyone(kept) for name, tensor in part.items()}
+
+    def write() -> None:
+        if distributed.get_rank() == 0:
+            save_file(tensors, directory / ADAPTER_FILE, metadata={"format": "pt"})
+            adapters.write_config(directory, exported.origin.folder)
+
+    together(write, partial(_not_written, directory))
+
+
 def _write_parts(
     draft: Path, exported: Exported, *, dtype: torch.dtype, max_file_bytes: int
 ) -> list[_Part]:
@@ -130,6 +161,8 @@ def _write_parts(
     writer = _PartWriter(draft, exported, dtype=dtype)
     content_bytes = 0
     for name, tensor in _held(exported):
+        if is_adapter(name):
+            continue
         size = tensor.numel() * _written_format(tensor, dtype).itemsize
         if content_bytes and content_bytes + size > max_file_bytes:
             writer.close()
@@ -151,17 +184,29 @@ class _PartWriter:
         self._index = 0
         self._kept: dict[str, torch.Tensor] = {}
         self._written: list[_Part] = []
+        self._adapters = {name: item for name, item in _held(exported) if is_adapter(name)}
         self._problem: OSError | RuntimeError | None = None
 
     def take(self, name: str, tensor: torch.Tensor) -> None:
         """Gather a tensor, and keep it if the file that it belongs to is this rank's."""
-        whole = whole_tensor(tensor, self._exported.device)
+        whole = self._gathered(name, tensor)
         if self._index % self._ranks != self._place:
             return
         cast = whole.to(device="cpu", dtype=_written_format(tensor, self._dtype))
         for file_name, piece in self._exported.declaration.file_names.written(name, cast):
             # Files have no views: pieces and parameters get memory of their own.
             self._kept[file_name] = piece.clone(memory_format=torch.contiguous_format)
+
+    def _gathered(self, name: str, tensor: torch.Tensor) -> torch.Tensor:
+        """Return a whole tensor, with what its adapters add to it."""
+        whole = whole_tensor(tensor, self._exported.device)
+        adapters = self._exported.origin.adapters
+        home, found, _ = name.rpartition(".base_layer.weight")
+        names = [f"{home}.{kind}.{ADAPTER}.weight" for kind in ("lora_A", "lora_B")]
+        if adapters is None or not found or names[0] not in self._adapters:
+            return whole
+        first, second = (whole_tensor(self._adapters[n], self._exported.device) for n in names)
+        return adapters.merged(home, whole, first, second)
 
     def close(self) -> None:
         """Write what was kept. Errors wait until all ranks have gathered all tensors."""

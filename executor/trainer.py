@@ -21,7 +21,7 @@ from executor.batch_reader import BatchReader
 from executor.checkpoint import Progress, Trained, load_checkpoint, save_checkpoint
 from executor.data import DataPosition
 from executor.evaluation import Evaluation
-from executor.export import MAX_FILE_BYTES, Exported, export_weights
+from executor.export import MAX_FILE_BYTES, Exported, export_adapters, export_weights
 from executor.gradients import LossScale
 from executor.inference import Inference
 from executor.mesh import PIPELINE, RankMesh
@@ -214,16 +214,22 @@ class Trainer:
         *,
         dtype: torch.dtype = torch.float32,
         max_file_bytes: int = MAX_FILE_BYTES,
+        merged: bool = False,
     ) -> None:
         """Write the model as one folder that transformers reads. All ranks must call it.
 
         It holds safetensors of `dtype` in files of at most `max_file_bytes`, the configuration of a
-        model of transformers, and the tokenizer of the folder that the weights came from.
+        model of transformers, and the tokenizer of the folder that the weights came from. Of a
+        model with adapters it is PEFT's folder of these, and the whole where they are `merged`.
 
         Raises:
             WeightsError: if it cannot be written.
         """
         assert self.exported is not None  # noqa: S101 - the session has set it
+        adapters = self.exported.origin.adapters
+        if adapters is not None and not merged:
+            export_adapters(Path(directory), self.exported, adapters, dtype=dtype)
+            return
         export_weights(Path(directory), self.exported, dtype=dtype, max_file_bytes=max_file_bytes)
 
     def _trained(self) -> Trained:

@@ -19,6 +19,7 @@ from torch import nn
 from executor.apply.materialise import unsplit_name
 from executor.apply.whole_tensor import whole_tensor
 from executor.errors import WeightsError
+from executor.models.adapters import is_adapter
 from executor.models.declaration import ModelDeclaration
 from executor.models.file_names import FileNames, Stored
 from executor.models.first_values import FirstValues
@@ -154,7 +155,7 @@ def loaded_values(
         for name, shape in source.shapes().items()
         if not _matches(name, weights.ignored)
     }
-    new = {name for name in wanted if _matches(name, weights.new)}
+    new = {name for name in wanted if is_adapter(name) or _matches(name, weights.new)}
     found = {
         name: item
         for name, tensor in wanted.items()

@@ -9,7 +9,7 @@ from executor.apply.runnable_schedules import check_schedule
 from executor.apply.sharable import check_exchanged_heads, check_experts, check_sequence
 from executor.errors import UnsupportedPlanError
 from executor.models.declaration import Shapes
-from planner.schema.job import Job, OffloadStore, Precision
+from planner.schema.job import Adapters, Job, OffloadStore, Precision
 from planner.schema.strategy import EdgeChoice, LayerGroup, Offload, Strategy
 
 _PRECISIONS = (Precision.FP32, Precision.BF16, Precision.FP16)
@@ -86,11 +86,24 @@ def _check_states(job: Job) -> None:
             remedy="plan with fused_linear_loss false",
         )
     if job.adapters is not None:
+        _check_adapters(job.adapters)
+
+
+def _check_adapters(adapters: Adapters) -> None:
+    if adapters.base_bits != 16:
         raise UnsupportedPlanError(
-            "the executor trains all parameters of a model",
-            field="job.adapters",
-            value=f"rank {job.adapters.rank}",
-            remedy="plan without adapters, or train what this plan says with a stack that has them",
+            "frozen weights of 4 or 8 bits (QLoRA) need bitsandbytes and CUDA, whose tensors have "
+            "no shards",
+            field="job.adapters.base_bits",
+            value=adapters.base_bits,
+            remedy="plan with base_bits 16, or train this plan with a stack that has them",
+        )
+    if adapters.trains_ends:
+        raise UnsupportedPlanError(
+            "the executor trains adapters alone, and no copies of embedding and head",
+            field="job.adapters.trains_ends",
+            value=True,
+            remedy="plan with trains_ends false",
         )
 
 

@@ -35,6 +35,7 @@ from torch.nn.utils.stateless import _reparametrize_module
 
 from executor.errors import UnsupportedPlanError
 from executor.mesh import TENSOR
+from executor.models.adapters import ADAPTER, is_adapted
 from executor.models.declaration import BlockDeclaration, ModelDeclaration, part
 
 SEQUENCE_DIMENSION = 1
@@ -147,10 +148,32 @@ def _block_styles(
         if not _holds_experts(block, path, declaration):
             styles[path] = _gathered(layout, argument)
     for path in declaration.column:
-        styles[path] = ColwiseParallel()
+        styles |= _column_styles(path, is_adapted=is_adapted(part(block, path)))
     for path in declaration.row:
-        styles[path] = RowwiseParallel(output_layouts=layout)
+        styles |= _row_styles(path, layout, is_adapted=is_adapted(part(block, path)))
     return {path: style for path, style in styles.items() if part(block, path) is not None}
+
+
+def _column_styles(path: str, *, is_adapted: bool) -> dict[str, ParallelStyle]:
+    """Return the styles of a linear whose outputs are split; of adapters the second is so too."""
+    if not is_adapted:
+        return {path: ColwiseParallel()}
+    return {
+        f"{path}.base_layer": ColwiseParallel(),
+        f"{path}.lora_A.{ADAPTER}": TokenwiseParallel(Replicate()),
+        f"{path}.lora_B.{ADAPTER}": ColwiseParallel(),
+    }
+
+
+def _row_styles(path: str, layout: Placement, *, is_adapted: bool) -> dict[str, ParallelStyle]:
+    """Return the styles of a linear whose inputs are split; of adapters the first has these."""
+    if not is_adapted:
+        return {path: RowwiseParallel(output_layouts=layout)}
+    return {
+        f"{path}.base_layer": RowwiseParallel(output_layouts=layout),
+        f"{path}.lora_A.{ADAPTER}": RowwiseParallel(output_layouts=layout),
+        f"{path}.lora_B.{ADAPTER}": TokenwiseParallel(layout),
+    }
 
 
 def _holds_experts(block: nn.Module, path: str, declaration: BlockDeclaration) -> bool:
@@ -191,7 +214,10 @@ def _with_plain_parameters(
 def _to_dtensor(
     layout: Placement, _module: nn.Module, inputs: tuple[torch.Tensor, ...], mesh: DeviceMesh
 ) -> tuple[DTensor]:
-    return (DTensor.from_local(inputs[0], mesh, (layout,), run_check=False),)
+    (tokens,) = inputs
+    if isinstance(tokens, DTensor):  # gathered already, for all linears that read it
+        return (tokens,)
+    return (DTensor.from_local(tokens, mesh, (layout,), run_check=False),)
 
 
 def _to_local(_module: nn.Module, output: DTensor, _mesh: DeviceMesh) -> torch.Tensor:

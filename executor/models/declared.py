@@ -12,6 +12,12 @@ from executor.apply.materialise import tie
 from executor.apply.whole import check_whole
 from executor.errors import ModelMismatchError, WeightsError
 from executor.export import Origin
+from executor.models.adapters import (
+    check_planned_adapters,
+    check_split_adapters,
+    with_adapter_values,
+    without_wrapper,
+)
 from executor.models.declaration import ModelDeclaration
 from executor.models.decoder import Decoder
 from executor.models.file_names import FileNames
@@ -63,9 +69,13 @@ def subject(
         ModelMismatchError: if the declaration does not go with the model.
         WeightsError: if `weights` are not those of the model.
     """
-    built = _built(build_model)
+    built, adapters = without_wrapper(_built(build_model))
+    check_planned_adapters(adapters, job)
+    check_split_adapters(adapters, strategy.tensor_parallel_degree)
     _check_empty(built, weights)
-    state = InitialState(build_model, seed=seed, weights_follow=weights is not None)
+    state = InitialState(
+        lambda: without_wrapper(build_model())[0], seed=seed, weights_follow=weights is not None
+    )
     known = None if own is not None else _known_on_meta(built, seed=seed)
     if known is not None:
         taken = known
@@ -77,7 +87,7 @@ def subject(
             state.restore_buffers, FileNames.of(built), ForwardInputs.of_module(built)
         )
         taken = Subject(model=state.frame(), declaration=declaration, values=state)
-    origin = Origin.of(built, None if weights is None else weights.folder)
+    origin = Origin.of(built, None if weights is None else weights.folder, adapters)
     if origin.config is not None:
         _widen(taken.model)
     values = taken.values
@@ -140,7 +150,8 @@ def _known_on_meta(built: nn.Module, *, seed: int) -> Subject | None:
         return None
     model, declaration = known
     assert declaration.initial_value is not None  # noqa: S101 - these classes say it
-    values: FirstValues = DrawnValues(declaration.initial_value, seed=seed)
+    begins = with_adapter_values(declaration.initial_value, model)
+    values: FirstValues = DrawnValues(begins, seed=seed)
     if held:
         model.to("meta")
         tie(model, declaration)

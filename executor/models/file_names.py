@@ -16,6 +16,8 @@ import torch
 from executor.tensor_source import Ranges, TensorSource
 
 _EXPERTS = re.compile(r"^(.*\.)mlp\.experts\.(gate_up_proj|down_proj)$")
+# PEFT keeps a linear that has adapters one module further down.
+_ADAPTED = ".base_layer."
 # Tables that earlier releases of transformers kept among the weights.
 _COMPUTED = (r"rotary_emb\.inv_freq$", r"attn\.masked_bias$")
 
@@ -179,6 +181,7 @@ class FileNames:
 
     def written(self, name: str, whole: torch.Tensor) -> Iterator[tuple[str, torch.Tensor]]:
         """Yield the tensors of a file that hold the model's tensor `name`."""
+        name = name.replace(_ADAPTED, ".")
         if self.experts is None:
             yield name, whole
             return
@@ -191,6 +194,7 @@ class FileNames:
                 yield file_name, whole[expert] if len(kinds) == 1 else whole[expert, place]
 
     def _candidates(self, name: str, files: Collection[str]) -> Iterator[str]:
+        name = name.replace(_ADAPTED, ".")
         names = [name] if self.experts is None else [name, self.experts.renamed(name)]
         yield from names
         if not self.base_prefix:

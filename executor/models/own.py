@@ -22,6 +22,7 @@ import torch
 from torch import nn
 
 from executor.errors import ModelMismatchError, UnsupportedPlanError
+from executor.models.adapters import unadapted
 from executor.models.declaration import (
     BlockDeclaration,
     ModelDeclaration,
@@ -192,7 +193,7 @@ class OwnModel:
 
     def _check_in_blocks(self, name: str, path: str) -> None:
         for index, block in enumerate(self._blocks()):
-            found = part(block, path)
+            found = unadapted(part(block, path))
             if found is None:
                 raise _no_such_module(name, f"{path} in block {index}", block)
             if name != "norms" and not isinstance(found, nn.Linear):
@@ -307,7 +308,7 @@ class OwnChain(nn.Module):
 
 
 def _linear(block: nn.Module, path: str) -> nn.Linear:
-    found = part(block, path)
+    found = unadapted(part(block, path))
     assert isinstance(found, nn.Linear), path  # noqa: S101 - checked before
     return found
 

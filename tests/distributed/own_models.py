@@ -8,6 +8,7 @@ from functools import partial
 from typing import Any
 
 import torch
+from peft import LoraConfig, get_peft_model
 from torch import distributed, nn
 from torch.distributed.tensor import DTensor
 from torch.nn import functional
@@ -199,6 +200,13 @@ WORDS = Declaration(
     head_count=HEADS,
 )
 
+
+def adapted_words() -> nn.Module:
+    """Return the module as PEFT wraps it, with adapters beside some of its linears."""
+    config = LoraConfig(r=4, target_modules=["query", "out", "up", "down"])
+    return get_peft_model(Words(), config, autocast_adapter_dtype=False)
+
+
 KINDS: dict[str, tuple[Callable[[], nn.Module], Declaration | None]] = {
     "words": (Words, WORDS),
     "told": (Told, replace(WORDS, tell_sequence_part=tell)),
@@ -208,6 +216,7 @@ KINDS: dict[str, tuple[Callable[[], nn.Module], Declaration | None]] = {
     "placed": (Placed, Declaration(blocks="trunk.layers")),
     "pictures": (Pictures, None),
     "undeclared": (Words, None),
+    "adapted": (adapted_words, WORDS),
     "dropping": (Dropping, Declaration(blocks="trunk.layers")),
     # As transformers configures it where nothing is said.
     "gpt2-dropping": (
@@ -258,13 +267,18 @@ def plain_run(build: Callable[[], nn.Module], seed: int, taken: Iterable[Batch])
         value.backward()
         optimizer.step()
         losses.append(value.item())
-    parameters = {name: value.detach() for name, value in model.named_parameters()}
+    parameters = {
+        name.removeprefix("base_model.model."): value.detach()
+        for name, value in model.named_parameters()
+    }
     return {"losses": losses, "parameters": parameters}
 
 
 def own_parity(*, strategy: dict[str, Any], kind: str) -> dict[str, Any]:
     """Train a few steps of a user's module under a plan and compare with its plain run."""
-    session = Session(cpu_plan(model=PLANNED.get(kind), **strategy), device=torch.device("cpu"))
+    adapters = {"rank": 4} if kind == "adapted" else None
+    plan = cpu_plan(model=PLANNED.get(kind), adapters=adapters, **strategy)
+    session = Session(plan, device=torch.device("cpu"))
     build, declaration = KINDS[kind]
     trainer = session.parallelize(build, loss, adamw, declaration=declaration, seed=SEED)
     losses = [trainer.step(*batch).loss for batch in session.shard(batches(kind))]

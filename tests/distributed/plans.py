@@ -43,6 +43,7 @@ def cpu_plan(
     model: ModelGraph | None = None,
     precision: str = "fp32",
     clipping: bool = False,
+    adapters: dict[str, Any] | None = None,
     **strategy: Any,
 ) -> Plan:
     """The plan of `strategy` (fields of the document) for a model, the small one, on CPU ranks."""
@@ -51,6 +52,7 @@ def cpu_plan(
         sequence_length=SEQUENCE_LENGTH,
         precision=precision,
         gradient_clipping=clipping,
+        adapters=adapters,
     )
     return _plan(model or small_model(), job, strategy)
 

@@ -30,6 +30,7 @@ DECLARED: dict[str, tuple[str, dict[str, Any]]] = {
     "tp2": ("words", {"tensor_parallel_degree": 2, "micro_batch_size": 4}),
     "tp2-sp": ("words", {"tensor_parallel_degree": 2, "sequence_parallel": True}),
     "pp2": ("words", {"pipeline_parallel_degree": 2, "micro_batch_size": 2}),
+    "adapted-tp2-sp": ("adapted", {"tensor_parallel_degree": 2, "sequence_parallel": True}),
     "ring2-zero3": ("told", {"context_parallel_degree": 2, "zero_stage": 3}),
     "exchange2-full": (
         "told",

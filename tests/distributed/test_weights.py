@@ -131,3 +131,46 @@ def test_weights_begin_a_run_however_they_are_given(
 ) -> None:
     answer = two_ranks.run("begun", folder=pretrained["llama"], kind="llama")
     assert answer == {"state dict": [], "loaded": [], "new head": ["lm_head.weight"]}
+
+
+ADAPTED: dict[str, tuple[str, dict[str, Any]]] = {
+    "dp4-zero0": ("llama", {"data_parallel_degree": 4}),
+    "zero3": ("gpt2-tied", {"data_parallel_degree": 4, "zero_stage": 3}),
+    "tp2-sp-pp2": (
+        "llama-tied",
+        {
+            "tensor_parallel_degree": 2,
+            "sequence_parallel": True,
+            "pipeline_parallel_degree": 2,
+            "micro_batch_size": 2,
+        },
+    ),
+    "tp2-zero2": (
+        "llama",
+        {
+            "tensor_parallel_degree": 2,
+            "data_parallel_degree": 2,
+            "zero_stage": 2,
+            "micro_batch_size": 2,
+        },
+    ),
+}
+
+
+@pytest.mark.parametrize("name", ADAPTED)
+def test_adapters_train_as_plain_peft_does(
+    name: str, pretrained: dict[str, str], four_ranks: RankGroup, tmp_path: Path
+) -> None:
+    """On frozen weights from a folder; PEFT reads what is exported, merged or not."""
+    kind, strategy = ADAPTED[name]
+    answer = four_ranks.run(
+        "adapted", strategy=strategy, kind=kind, folder=pretrained[kind], out=str(tmp_path)
+    )
+    assert answer["differences"] == []
+    assert answer["first_b"] == 0.0
+    assert answer["trained"]
+    assert all(".lora_" in item for item in answer["trained"])
+    assert answer["losses"] == pytest.approx(answer["reference_losses"], rel=EXACT)
+    assert answer["losses"][-1] != answer["losses"][0]
+    for error in ("parameter_error", "logit_error", "merged_error"):
+        assert answer[error] <= EXACT

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from peft import LoraConfig, PeftModel, get_peft_model
 from safetensors.torch import load_file, save_model
 from torch import distributed, nn
 from torch.nn import functional
@@ -149,6 +150,67 @@ def own_fine_tuned(*, strategy: dict[str, Any], kind: str, folder: str, out: str
     return answer
 
 
+def adapted(*, strategy: dict[str, Any], kind: str, folder: str, out: str) -> dict[str, Any]:
+    """Train LoRA on the weights in `folder`, export both ways, and compare with plain PEFT."""
+    plan = cpu_plan(model=planned_model(kind), adapters={"rank": 4}, **strategy)
+    session = Session(plan, device=torch.device("cpu"))
+    trainer = session.parallelize(
+        lambda: with_lora(from_config(folder)), next_token_loss, adamw, weights=folder, seed=SEED
+    )
+    begun = adapters_of(trainer)
+    losses = [trainer.step(*batch).loss for batch in session.shard(global_batches(0, STEP_COUNT))]
+    answer: dict[str, Any] = {
+        "losses": losses,
+        "differences": floats_differences(everyone(list(session.report().differences_from_plan))),
+        "trained": sorted(n for n, p in trainer.model.named_parameters() if p.requires_grad),
+    }
+    trainer.export(f"{out}/adapters", dtype=torch.float64)
+    trainer.export(f"{out}/merged", dtype=torch.float64, merged=True)
+    if distributed.get_rank() == 0:
+        answer |= _compared_adapters(folder, Path(out), begun)
+    distributed.barrier()
+    return answer
+
+
+def with_lora(model: nn.Module) -> nn.Module:
+    """Return the model with PEFT's adapters beside every linear of its blocks."""
+    config = LoraConfig(r=4, lora_alpha=16, target_modules="all-linear")
+    wrapped: nn.Module = get_peft_model(model, config, autocast_adapter_dtype=False)
+    return wrapped
+
+
+def adapters_of(trainer: Trainer) -> dict[str, torch.Tensor]:
+    """Return all adapters, whole, by their names in the unsplit model."""
+    held = {
+        unsplit_name(name, trainer.declaration): whole_tensor(item, torch.device("cpu")).clone()
+        for name, item in trainer.model.named_parameters()
+        if ".lora_" in name
+    }
+    return {name: value for part in everyone([held]) for name, value in part.items()}
+
+
+def _compared_adapters(folder: str, out: Path, begun: dict[str, torch.Tensor]) -> dict[str, Any]:
+    plain = with_lora(from_pretrained(folder))
+    values = dict(plain.get_base_model().named_parameters())
+    with torch.no_grad():
+        for name, value in begun.items():
+            values[name].copy_(value)
+    run = PlainRun(plain)
+    loaded = PeftModel.from_pretrained(from_pretrained(folder), out / "adapters")
+    found = dict(loaded.get_base_model().named_parameters())
+    ((inputs, _),) = global_batches(9, 1)
+    wanted = plain(input_ids=inputs).logits
+    merged = from_pretrained(out / "merged")(input_ids=inputs).logits
+    return {
+        "reference_losses": run.losses,
+        "adapter_names": sorted(begun),
+        "first_b": max(float(v.abs().max()) for n, v in begun.items() if ".lora_B." in n),
+        "parameter_error": max(relative_error(found[n], values[n].detach()) for n in values),
+        "logit_error": relative_error(loaded(input_ids=inputs).logits.detach(), wanted.detach()),
+        "merged_error": relative_error(merged.detach(), wanted.detach()),
+    }
+
+
 def _train(module: nn.Module, kind: str) -> list[float]:
     optimizer = adamw(module.parameters())
     losses = []
@@ -194,4 +256,9 @@ def _others(trainer: Trainer, expected: dict[str, torch.Tensor]) -> Iterator[str
             yield name
 
 
-WEIGHT_TASKS: tuple[Callable[..., dict[str, Any]], ...] = (fine_tuned, own_fine_tuned, begun)
+WEIGHT_TASKS: tuple[Callable[..., dict[str, Any]], ...] = (
+    fine_tuned,
+    own_fine_tuned,
+    begun,
+    adapted,
+)

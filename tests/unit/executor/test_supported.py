@@ -79,9 +79,11 @@ def test_a_loss_that_takes_the_heads_product_is_refused() -> None:
         check_strategy(resolved(), a_job(fused_linear_loss=True))
 
 
-def test_adapters_are_refused() -> None:
-    with pytest.raises(UnsupportedPlanError, match=r"job\.adapters.*got rank 8"):
-        check_strategy(resolved(), a_job(adapters={"rank": 8}))
+def test_quantized_and_whole_adapters_are_refused() -> None:
+    check_strategy(resolved(), a_job(adapters={"rank": 8}))
+    for field, value, named in (("base_bits", 4, "bitsandbytes"), ("trains_ends", True, "head")):
+        with pytest.raises(UnsupportedPlanError, match=rf"adapters\.{field}.*{named}"):
+            check_strategy(resolved(), a_job(adapters={"rank": 8, field: value}))
 
 
 def test_sequence_parallel_refuses_a_sequence_that_tensor_ranks_do_not_divide() -> None:
