@@ -54,7 +54,6 @@ class Shapes:
     def divided_by_tensor_parallel(self) -> dict[str, int]:
         """Return the sizes that tensor parallelism divides, by name."""
         return {
-            "vocabulary_size": self.vocabulary_size,
             "head_count": self.head_count,
             "key_value_head_count": self.key_value_head_count,
             "ffn_size": self.ffn_size,

@@ -28,10 +28,14 @@ def divisors(number: int) -> tuple[int, ...]:
 
 
 def tensor_parallel_sizes(graph: ModelGraph) -> dict[str, int]:
-    """Return every size that the tensor-parallel degree has to divide, by what it counts."""
+    """Return every size that the tensor-parallel degree has to divide, by what it counts.
+
+    Not the vocabulary: torch's DTensor shards it unevenly, and Megatron pads it. It is priced as if
+    divided, by less than an entry a rank too little.
+    """
     if graph.is_measured:
         return {"blocks, of which a trace knows totals alone": 1}
-    sizes = {"entries of the vocabulary": graph.vocabulary_size}
+    sizes: dict[str, int] = {}
     for run in graph.runs:
         sizes.update(_block_sizes(run.block))
     return sizes
@@ -98,10 +102,20 @@ def tensor_parallel_obstacles(graph: ModelGraph, degree: int) -> tuple[str, ...]
     )
 
 
-def padded_vocabulary(graph: ModelGraph, degree: int) -> int:
-    """Return the vocabulary that 128 x the tensor-parallel degree divides, as Megatron pads it."""
+def vocabulary_assumption(graph: ModelGraph, degree: int) -> str | None:
+    """Return how tensor-parallel ranks share a vocabulary that they do not divide, None if they do.
+
+    Source: `--make-vocab-size-divisible-by` of Megatron-LM, 128 x the degree by default.
+    """
+    if graph.is_measured or graph.vocabulary_size % degree == 0:
+        return None
     unit = 128 * degree
-    return -(-graph.vocabulary_size // unit) * unit
+    size = graph.vocabulary_size
+    return (
+        f"{degree} tensor-parallel ranks share a vocabulary of {size} that they do not divide: "
+        f"Megatron pads it to {-(-size // unit) * unit}, torch shards it unevenly, and what does "
+        f"neither needs vocab_size {-(-size // degree) * degree}"
+    )
 
 
 def expert_count(graph: ModelGraph) -> int:

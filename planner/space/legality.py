@@ -17,7 +17,6 @@ from planner.space.divisibility import (
     divisors,
     expert_count,
     has_experts,
-    padded_vocabulary,
     sequence_parallel_obstacle,
     tensor_parallel_obstacles,
     tensor_parallel_sizes,
@@ -67,14 +66,11 @@ def _world(hardware: ClusterHardware, strategy: Strategy) -> Iterator[Breach]:
 def _tensor(graph: ModelGraph, job: Job, strategy: Strategy) -> Iterator[Breach]:
     degree = strategy.tensor_parallel_degree
     for obstacle in tensor_parallel_obstacles(graph, degree):
-        padded = ""
-        if "vocabulary" in obstacle:
-            padded = f", or pad vocab_size to {padded_vocabulary(graph, degree)}"
         yield Breach(
             field="tensor_parallel_degree",
             value=degree,
             problem=f"does not divide the model's {obstacle}",
-            remedy=f"use one of {_divisors_text(graph)}{padded}{_shapes_remedy(graph)}",
+            remedy=f"use one of {_divisors_text(graph)}{_shapes_remedy(graph)}",
         )
     undivided = sequence_parallel_obstacle(
         graph,

@@ -25,7 +25,9 @@ SEQUENCE_LENGTH = 16
 WIDE_SEQUENCE_LENGTH = 256
 
 
-def small_model(*, tied: bool = False, block_count: int = BLOCK_COUNT) -> ModelGraph:
+def small_model(
+    *, tied: bool = False, block_count: int = BLOCK_COUNT, vocabulary_size: int = 256
+) -> ModelGraph:
     """Blocks with grouped-query attention, six unless said otherwise."""
     block = Block(
         attention=GroupedQueryAttention(head_count=8, key_value_head_count=4, head_size=8),
@@ -33,6 +35,7 @@ def small_model(*, tied: bool = False, block_count: int = BLOCK_COUNT) -> ModelG
     )
     return a_model(
         hidden_size=32,
+        vocabulary_size=vocabulary_size,
         tied_embeddings=tied,
         runs=(BlockRun(block=block, block_count=block_count),),
     )

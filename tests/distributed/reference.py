@@ -14,7 +14,7 @@ from torch import nn
 from torch.nn import functional
 
 from executor.apply.materialise import materialise
-from executor.data import corpus_batches
+from executor.data import BYTE_VALUES, corpus_batches
 from executor.models.declared import declared
 from executor.models.decoder import Decoder
 from executor.models.first_values import DrawnValues
@@ -31,6 +31,7 @@ from tests.distributed.plans import (
 
 SEED = 0
 STEP_COUNT = 3  # the last meets what two updates have left
+ODD_VOCABULARY = 257
 LEARNING_RATE = 1e-3
 # Adam amplifies differences of near-zero gradients unless its epsilon is well above them.
 EPSILON = 1e-4
@@ -55,14 +56,15 @@ def planned_model(kind: str) -> ModelGraph:
     if family == "mixture":
         return small_mixture(tied=is_tied)
     block_count = DEEP_BLOCK_COUNT if family == "deep" else BLOCK_COUNT
-    return small_model(tied=is_tied, block_count=block_count)
+    vocabulary_size = ODD_VOCABULARY if family == "odd" else BYTE_VALUES
+    return small_model(tied=is_tied, block_count=block_count, vocabulary_size=vocabulary_size)
 
 
 def build_model(kind: str) -> nn.Module:
     """Return a model of `kind` on the current default device.
 
-    A kind is decoder, tied, deep, deep-tied, mixture, mixture-tied, or one of transformers'
-    families, with "-tied" behind it for one weight of embedding and head.
+    A kind is decoder, tied, odd, odd-tied (a prime vocabulary), deep, deep-tied, mixture,
+    mixture-tied, or one of transformers' families, with "-tied" behind it for one weight of embedding and head.
     """
     family, _, variant = kind.partition("-")
     if family in HUGGING_FACE_FIELDS:

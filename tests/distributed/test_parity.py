@@ -266,3 +266,29 @@ def test_targets_that_count_for_nothing_leave_one_mean_over_the_others(
 ) -> None:
     """Micro-batches have from none to all of their targets left out, and ranks different shares."""
     check_parity(four_ranks.run("parity", strategy=strategy, masked=True))
+
+
+WITH_AN_ODD_VOCABULARY: dict[str, dict[str, Any]] = {
+    "tp4": ON_FOUR_RANKS["tp4"],
+    "tp4-sp": ON_FOUR_RANKS["tp4-sp"],
+    "tp2-zero3": {
+        "tensor_parallel_degree": 2,
+        "data_parallel_degree": 2,
+        "zero_stage": 3,
+        "micro_batch_size": 2,
+    },
+    "tp2-pp2": {
+        "tensor_parallel_degree": 2,
+        "pipeline_parallel_degree": 2,
+        "micro_batch_size": 2,
+    },
+}
+
+
+@pytest.mark.parametrize("kind", ["odd", "odd-tied"])
+@pytest.mark.parametrize("strategy", cases(WITH_AN_ODD_VOCABULARY, always={"tp4-sp", "tp2-pp2"}))
+def test_vocabularies_that_tensor_ranks_do_not_divide(
+    four_ranks: RankGroup, strategy: dict[str, Any], kind: str
+) -> None:
+    """Of 257 entries ranks hold 65, 65, 65 and 62."""
+    check_parity(four_ranks.run("parity", strategy=strategy, kind=kind))

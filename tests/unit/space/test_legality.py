@@ -19,6 +19,7 @@ from planner.schema.model import (
 )
 from planner.schema.strategy import EdgeChoice, Strategy
 from planner.space.degrees import enumerate_configurations
+from planner.space.divisibility import vocabulary_assumption
 from planner.space.legality import breaches, check_strategy
 from tests.builders import a_cluster, a_job, a_model, a_strategy
 
@@ -56,11 +57,18 @@ def test_tensor_parallelism_names_what_it_does_not_divide_and_what_would_do() ->
     )
 
 
-def test_tensor_parallelism_divides_the_vocabulary() -> None:
-    assert message(a_strategy(), graph=a_model(vocabulary_size=255)) == (
-        "tensor_parallel_degree: does not divide the model's 255 entries of the vocabulary "
-        "(got 2); use one of 1, or pad vocab_size to 256"
-    )
+def test_tensor_parallel_ranks_may_share_a_vocabulary_unevenly() -> None:
+    assert message(a_strategy(), graph=a_model(vocabulary_size=255)) == ""
+
+
+def test_how_ranks_share_a_vocabulary_is_said() -> None:
+    """GPT-3's, as Megatron-LM pads it for eight ranks."""
+    said = vocabulary_assumption(a_model(vocabulary_size=50257), 8)
+    assert said is not None
+    assert "Megatron pads it to 51200" in said
+    assert said.endswith("needs vocab_size 50264")
+    assert vocabulary_assumption(a_model(vocabulary_size=50257), 1) is None
+    assert vocabulary_assumption(a_model(vocabulary_size=50304), 8) is None
 
 
 def test_sequence_parallelism_divides_the_sequence() -> None:
