@@ -64,7 +64,8 @@ def build_model(kind: str) -> nn.Module:
     """Return a model of `kind` on the current default device.
 
     A kind is decoder, tied, odd, odd-tied (a prime vocabulary), deep, deep-tied, mixture,
-    mixture-tied, or one of transformers' families, with "-tied" behind it for one weight of embedding and head.
+    mixture-tied, or one of transformers' families, with "-tied" behind it for one weight of
+    embedding and head.
     """
     family, _, variant = kind.partition("-")
     if family in HUGGING_FACE_FIELDS:
