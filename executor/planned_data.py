@@ -10,6 +10,7 @@ import torch
 from executor.apply.context_parallel import sequence_part
 from executor.batch_reader import BatchReader
 from executor.data import DataPlace, DataShare
+from executor.losses import LossFunction, ignored_target_of
 from executor.masking import BatchSplit
 from executor.mesh import RankMesh
 from executor.models.declaration import ModelDeclaration
@@ -33,11 +34,24 @@ class PlannedData:
         return strategy.micro_batch_size * count * self.mesh.data_degree
 
     def reader(
-        self, declaration: ModelDeclaration, *, target_name: str, ignored_target: int | None
+        self,
+        declaration: ModelDeclaration,
+        *,
+        loss_function: LossFunction,
+        target_name: str,
+        ignored_target: int | None,
     ) -> BatchReader:
-        """Return how this rank comes from a batch to micro-batches."""
+        """Return how this rank comes from a batch to micro-batches.
+
+        Without an `ignored_target` it is the loss that says which target counts for nothing, and
+        else what the model's labels have.
+        """
         strategy, inputs = self.plan.strategy, declaration.inputs
-        ignored = inputs.ignored_label if ignored_target is None else ignored_target
+        ignored = ignored_target
+        if ignored is None:
+            ignored = ignored_target_of(loss_function, _vocabulary_size(declaration))
+        if ignored is None:
+            ignored = inputs.ignored_label
         return BatchReader(
             inputs=inputs,
             target_name=target_name,
@@ -69,10 +83,14 @@ class PlannedData:
         )
 
     def _planned(self, declaration: ModelDeclaration, ignored_target: int | None) -> PlannedBatch:
-        known = declaration.shapes.vocabulary_size
         return PlannedBatch(
             sequence_count=self.global_batch_size,
             sequence_length=self.plan.job.resolved.sequence_length,
-            vocabulary_size=known if known > 1 else None,  # what does not say has 1
+            vocabulary_size=_vocabulary_size(declaration),
             ignored_target=ignored_target,
         )
+
+
+def _vocabulary_size(declaration: ModelDeclaration) -> int | None:
+    known = declaration.shapes.vocabulary_size
+    return known if known > 1 else None  # what does not say has 1

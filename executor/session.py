@@ -116,8 +116,8 @@ class Session:
         layout. A module of one's own begins as it does after `torch.manual_seed(seed)`;
         without a `declaration` it gets data parallelism and ZeRO alone.
         `loss_function(logits, targets)` must be a mean over tokens, but for those whose target is
-        `ignored_target` (-100 for torch's cross-entropy): then the loss is the mean over all others
-        of the global batch, however many of them each rank has.
+        `ignored_target`: then the loss is the mean over all others of the global batch, however
+        many of them each rank has. Left out, it is what the loss is found to leave out.
         Batches that are mappings have their targets under `target_name`.
         `optimizer_function(parameters)` may be called more than once, for disjoint parameters.
         Gradients whose norm over the whole model exceeds `max_gradient_norm` are scaled down to it;
@@ -192,7 +192,12 @@ class Session:
                 splits_sequence=self.strategy.sequence_parallel,
                 device=self.device,
             ),
-            reader=self._data.reader(chain, target_name=target_name, ignored_target=ignored_target),
+            reader=self._data.reader(
+                chain,
+                loss_function=loss_function,
+                target_name=target_name,
+                ignored_target=ignored_target,
+            ),
         )
         self.trainer.exported = Exported(
             model=held, declaration=chain, mesh=self.mesh, device=self.device, origin=taken.origin

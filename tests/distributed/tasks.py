@@ -299,7 +299,7 @@ def _trainer(
         loss_function,
         adamw if on_first_gradients is None else remembering(on_first_gradients),
         seed=SEED,
-        ignored_target=MASKED if masked else None,
+        ignored_target=MASKED if masked and loss != "own" else None,
     )
     return session, trainer
 
