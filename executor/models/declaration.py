@@ -64,9 +64,10 @@ class Shapes:
 class ModelDeclaration:
     """Where the parts of the chain stand in the model, and how its parameters begin.
 
-    `initial_value(name, shape, generator)` returns a whole parameter by its name in the unsplit
-    model; without it a module's own values are the first. `restore_buffers` computes buffers again
-    that no checkpoint holds. `file_names` is how Hugging Face's files hold the parameters.
+    `initial_value(name, shape, generator)` returns a parameter by its name in the unsplit model, or
+    a tile of a large one, whose elements are all drawn alike; without it a module's own values are
+    the first. `restore_buffers` computes buffers again that no checkpoint holds. `file_names` is
+    how Hugging Face's files hold the parameters.
     `tell_sequence_parts` tells a chain that computes positions itself into how many parts the
     sequence is split between its blocks. `tell_sequence_part` tells it which tokens of a sequence
     this rank has, where ranks share sequences; without it they cannot. `beside_embedding` are

@@ -6,6 +6,8 @@ A rank asks for its own part of each by its name in the unsplit model.
 from __future__ import annotations
 
 import hashlib
+import itertools
+from collections.abc import Sequence
 from typing import Protocol
 
 import torch
@@ -14,6 +16,7 @@ from executor.models.declaration import InitialValue
 from executor.tensor_source import Ranges
 
 _SEED_BYTES = 7
+_TILE_WIDTH = 256
 
 
 class FirstValues(Protocol):
@@ -30,7 +33,13 @@ class FirstValues(Protocol):
 
 
 class DrawnValues:
-    """Values drawn from a generator that is seeded with the parameter's name."""
+    """Values drawn tile by tile, each from a generator seeded with the name and the tile's place.
+
+    A rank draws the tiles that its part of a parameter meets and no others, so that first values
+    take each rank its share of the time. `initial_value` is asked for one tile at a time, and each
+    element of a parameter must be drawn alike. A parameter with no more elements than a tile has
+    is one tile.
+    """
 
     def __init__(self, initial_value: InitialValue, *, seed: int) -> None:
         self._initial_value = initial_value
@@ -38,7 +47,28 @@ class DrawnValues:
 
     def piece(self, name: str, shape: torch.Size, ranges: Ranges) -> torch.Tensor:
         """Return a part of the parameter `name`."""
-        return self._initial_value(name, shape, _generator(name, self._seed))[ranges]
+        sizes = _tile_sizes(shape)
+        piece = torch.empty([item.stop - item.start for item in ranges])
+        if piece.numel() == 0:
+            return piece
+        places = (
+            range(item.start // size, -(-item.stop // size))
+            for item, size in zip(ranges, sizes, strict=True)
+        )
+        for place in itertools.product(*places):
+            first = [index * size for index, size in zip(place, sizes, strict=True)]
+            last = [
+                min(begin + size, whole)
+                for begin, size, whole in zip(first, sizes, shape, strict=True)
+            ]
+            tile_shape = torch.Size(end - begin for begin, end in zip(first, last, strict=True))
+            tile = self._initial_value(name, tile_shape, _generator(name, self._seed, place))
+            met = [
+                slice(max(begin, item.start), min(end, item.stop))
+                for begin, end, item in zip(first, last, ranges, strict=True)
+            ]
+            piece[_moved(met, [item.start for item in ranges])] = tile[_moved(met, first)]
+        return piece
 
     def buffer(self, _name: str, _shape: torch.Size) -> torch.Tensor | None:
         """Return nothing: buffers are computed."""
@@ -48,6 +78,25 @@ class DrawnValues:
         """Do nothing."""
 
 
-def _generator(name: str, seed: int) -> torch.Generator:
-    digest = hashlib.sha256(f"{seed}:{name}".encode()).digest()
+def _tile_sizes(shape: torch.Size) -> tuple[int, ...]:
+    """Return the size of a tile in each dimension: of matrices it is a square."""
+    if shape.numel() <= _TILE_WIDTH**2:
+        return tuple(max(1, size) for size in shape)
+    if len(shape) == 1:
+        return (_TILE_WIDTH**2,)
+    return (*(1 for _ in shape[:-2]), _TILE_WIDTH, _TILE_WIDTH)
+
+
+def _moved(ranges: Sequence[slice], origin: Sequence[int]) -> Ranges:
+    """Return `ranges` as they are counted from `origin`."""
+    return tuple(
+        slice(item.start - begin, item.stop - begin)
+        for item, begin in zip(ranges, origin, strict=True)
+    )
+
+
+def _generator(name: str, seed: int, place: Sequence[int]) -> torch.Generator:
+    """Return the generator of a tile; that of the first tile is the parameter's own."""
+    tile = ":" + ",".join(map(str, place)) if any(place) else ""
+    digest = hashlib.sha256(f"{seed}:{name}{tile}".encode()).digest()
     return torch.Generator().manual_seed(int.from_bytes(digest[:_SEED_BYTES], "big"))
