@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -13,15 +14,19 @@ pytest.importorskip("torch", reason="no package torch")
 import torch
 from safetensors.torch import save_file
 from torch import nn
+from transformers import GPT2LMHeadModel
 
-from executor.errors import WeightsError
+from executor.errors import ModelMismatchError, WeightsError
 from executor.models.declaration import ModelDeclaration
+from executor.models.declared import subject
 from executor.models.file_names import ExpertNames, FileNames
 from executor.models.first_values import DrawnValues
 from executor.models.forward_inputs import ForwardInputs
 from executor.models.initial_state import parameters_on_meta
 from executor.tensor_source import StateDict, open_weights
 from executor.weights import LoadedValues, Weights, loaded_values
+from tests.distributed.families import hugging_face_graph, hugging_face_model
+from tests.distributed.plans import cpu_plan
 
 ZEROS = DrawnValues(lambda _name, shape, _generator: torch.zeros(shape), seed=0)
 MIXTRAL = ExpertNames(mixture="block_sparse_moe", gate="w1", up="w3", down="w2")
@@ -201,3 +206,27 @@ def test_modules_can_be_built_without_values_of_parameters() -> None:
     assert model.second.weight is model.first.weight
     assert torch.equal(model.table, torch.arange(5))
     assert not nn.Linear(2, 2).weight.is_meta
+
+
+def test_values_are_never_read_on_the_meta_device_nor_overwritten(tmp_path: Path) -> None:
+    """Transformers' own from_pretrained says why it cannot, and the refusal what to write."""
+    hugging_face_model("gpt2", tied=True).save_pretrained(tmp_path)
+    plan = cpu_plan(model=hugging_face_graph("gpt2", tied=True))
+    job, strategy = plan.job.resolved, plan.strategy
+    load = partial(GPT2LMHeadModel.from_pretrained, tmp_path)
+    with pytest.raises(ModelMismatchError, match=r"from_pretrained .*from_config.*weights=folder"):
+        subject(load, own=None, strategy=strategy, job=job, seed=0)
+
+    def loaded() -> nn.Module:
+        with torch.device("cpu"):
+            return load()
+
+    with pytest.raises(WeightsError, match=r"would overwrite values .* transformer.wte.weight"):
+        subject(
+            loaded,
+            own=None,
+            strategy=strategy,
+            job=job,
+            seed=0,
+            weights=Weights(source=tmp_path),
+        )
