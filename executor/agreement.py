@@ -29,8 +29,13 @@ FILE_ERRORS = (
 )
 
 
-def together(action: Callable[[], Result], otherwise: Callable[[str], InputError]) -> Result:
-    """Return what `action` returns; a collective call.
+def together(
+    action: Callable[[], Result],
+    otherwise: Callable[[str], InputError],
+    *,
+    group: distributed.ProcessGroup | None = None,
+) -> Result:
+    """Return what `action` returns; a collective call of `group`, all ranks if it is left out.
 
     Raises:
         InputError: on every rank, if any rank failed: what the first of these has raised, which is
@@ -45,24 +50,24 @@ def together(action: Callable[[], Result], otherwise: Callable[[str], InputError
         problem = otherwise(_first_reason(error))
     except FILE_ERRORS as error:
         problem = otherwise(_reason(error))
-    problems = everyone(problem)
+    problems = everyone(problem, group=group)
     for first in problems:
         if first is not None:
             raise first
     return result
 
 
-def everyone(mine: Any) -> list[Any]:
-    """Return what every rank has, by rank; a collective call."""
+def everyone(mine: Any, *, group: distributed.ProcessGroup | None = None) -> list[Any]:
+    """Return what every rank has, by rank; a collective call of `group`, which has all ranks."""
     gathered: list[Any] = [None] * distributed.get_world_size()
-    distributed.all_gather_object(gathered, mine)
+    distributed.all_gather_object(gathered, mine, group=group)
     return gathered
 
 
-def from_first_rank(value: Any) -> Any:
-    """Return the `value` of rank 0; a collective call."""
+def from_first_rank(value: Any, *, group: distributed.ProcessGroup | None = None) -> Any:
+    """Return the `value` of rank 0; a collective call of `group`, which has all ranks."""
     held = [value]
-    distributed.broadcast_object_list(held, src=0)
+    distributed.broadcast_object_list(held, src=0, group=group)
     return held[0]
 
 

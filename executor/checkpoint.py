@@ -8,10 +8,8 @@ collective calls, and an error on one rank is raised on all.
 from __future__ import annotations
 
 import shutil
-import time
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -29,24 +27,24 @@ from executor.apply.materialise import unsplit_name
 from executor.checkpoint_reader import CheckpointReader
 from executor.checkpoint_record import (
     CheckpointRecord,
+    Retention,
     check_files,
     damaged,
     file_sums,
     no_checkpoint,
     read_record,
+    record_of_step,
     remove_others,
     write_record,
 )
 from executor.errors import CheckpointError
 from executor.host_memory import HOST, plain
 from executor.models.declaration import ModelDeclaration
+from executor.shared_folder import check_shared, not_written
 from executor.updates import Update
-from planner.units import format_bytes
 
 _LOADER_STATE = "loader.pt"
 _OPTIMIZER = "optimizer."
-# Network file systems may show a new file a moment later.
-_SEEN_SECONDS = 10.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,15 +91,44 @@ class Trained:
                 yield name, *taken[parameter]
 
 
-def save_checkpoint(directory: Path, trained: Trained, progress: Progress) -> None:
-    """Write a step to `directory` and make it the checkpoint there, in place of the last one.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Snapshot:
+    """What of a rank is written, and what its record says of it."""
+
+    tensors: dict[str, torch.Tensor]
+    parameters: dict[str, tuple[int, ...]]
+    optimizers: list[str]
+    progress: Progress
+
+    @staticmethod
+    def of(trained: Trained, progress: Progress) -> Snapshot:
+        """Return this rank's part, whose tensors the next step changes."""
+        return Snapshot(
+            tensors=_written_tensors(trained),
+            parameters=_shapes(trained),
+            optimizers=trained.optimizer_names(),
+            progress=progress,
+        )
+
+
+def save_checkpoint(
+    directory: Path,
+    snapshot: Snapshot,
+    retention: Retention,
+    *,
+    group: distributed.ProcessGroup | None = None,
+) -> None:
+    """Write a step to `directory` and make it the newest checkpoint there.
+
+    A collective call of `group`, which has all ranks.
 
     Raises:
         CheckpointError: if it cannot be written; the last checkpoint is then untouched.
     """
-    folder = from_first_rank(f"step-{progress.step:08d}-{uuid.uuid4().hex[:8]}")
+    step = snapshot.progress.step
+    folder = from_first_rank(f"step-{step:08d}-{uuid.uuid4().hex[:8]}", group=group)
     try:
-        _save(directory, folder, trained, progress)
+        _save(directory / folder, snapshot, retention, group)
     except CheckpointError:
         # What is half written would take the room that the next one needs.
         if _rank() == 0:
@@ -109,34 +136,19 @@ def save_checkpoint(directory: Path, trained: Trained, progress: Progress) -> No
         raise
 
 
-def check_shared(directory: Path) -> None:
-    """Make `directory`, and return if all ranks see there what rank 0 writes.
-
-    On nodes with a disk of their own each would keep a part of every checkpoint, and none could be
-    loaded once a node is gone.
-
-    Raises:
-        CheckpointError: if a rank does not, or nothing can be written there.
-    """
-    probe = directory / from_first_rank(f".shared-{uuid.uuid4().hex}")
-    failed = partial(_not_written, directory)
-    try:
-        together(lambda: _write_probe(probe), failed)
-        together(lambda: _see_probe(probe), failed)
-    finally:
-        if _rank() == 0:
-            with suppress(OSError):
-                probe.unlink(missing_ok=True)
-
-
-def load_checkpoint(directory: Path, trained: Trained) -> Progress:
+def load_checkpoint(directory: Path, trained: Trained, *, step: int | None = None) -> Progress:
     """Read this rank's shards from `directory`; return how far the run had come.
+
+    It is the newest checkpoint there, or that of `step`.
 
     Raises:
         CheckpointError: if `directory` holds no complete checkpoint of this model and optimizer.
     """
     unreadable = partial(no_checkpoint, directory)
-    record: CheckpointRecord = together(lambda: read_record(directory), unreadable)
+    record: CheckpointRecord = together(
+        lambda: read_record(directory) if step is None else record_of_step(directory, step),
+        unreadable,
+    )
     broken = partial(damaged, directory)
     together(lambda: check_files(directory, record, part=_rank(), parts=_ranks()), broken)
     shapes = _merged(everyone(_shapes(trained)))
@@ -153,50 +165,35 @@ def load_checkpoint(directory: Path, trained: Trained) -> Progress:
     )
 
 
-def _save(directory: Path, folder: str, trained: Trained, progress: Progress) -> None:
-    path = directory / folder
-    failed = partial(_not_written, directory)
-    check_shared(directory)
-    together(lambda: path.mkdir(parents=True, exist_ok=True), failed)
-    together(lambda: _write_tensors(path, trained, progress), failed)
-    sums = everyone(together(lambda: file_sums(path, part=_rank(), parts=_ranks()), failed))
+def _save(
+    path: Path,
+    snapshot: Snapshot,
+    retention: Retention,
+    group: distributed.ProcessGroup | None,
+) -> None:
+    directory, progress = path.parent, snapshot.progress
+    failed = partial(not_written, directory)
+    check_shared(directory, group)
+    together(lambda: path.mkdir(parents=True, exist_ok=True), failed, group=group)
+    together(lambda: _write_tensors(path, snapshot, group), failed, group=group)
+    own_sums = together(lambda: file_sums(path, part=_rank(), parts=_ranks()), failed, group=group)
+    sums = everyone(own_sums, group=group)
+    optimizers = everyone(snapshot.optimizers, group=group)
     record = CheckpointRecord(
-        folder=folder,
+        folder=path.name,
         step=progress.step,
         batches=progress.batches,
-        parameters=_merged(everyone(_shapes(trained))),
-        optimizers=tuple(
-            sorted({name for names in everyone(trained.optimizer_names()) for name in names})
-        ),
+        parameters=_merged(everyone(snapshot.parameters, group=group)),
+        optimizers=tuple(sorted({name for names in optimizers for name in names})),
         files=_merged(sums),
         loss_scale=progress.loss_scale,
         good_steps=progress.good_steps,
         extra=dict(progress.extra),
     )
-    together(lambda: _commit(directory, record), failed)
+    together(lambda: _commit(directory, record, retention), failed, group=group)
 
 
-def _write_probe(probe: Path) -> None:
-    if _rank() == 0:
-        probe.parent.mkdir(parents=True, exist_ok=True)
-        probe.touch()
-
-
-def _see_probe(probe: Path) -> None:
-    until = time.monotonic() + _SEEN_SECONDS
-    while not probe.exists():
-        if time.monotonic() > until:
-            raise CheckpointError(
-                f"is not the same on all nodes: rank {_rank()} does not see what rank 0 wrote",
-                field="directory",
-                value=str(probe.parent),
-                remedy="give a directory that all nodes share, such as the checkpoint_folder of "
-                "agents on a shared file system",
-            )
-        time.sleep(0.1)
-
-
-def _write_tensors(path: Path, trained: Trained, progress: Progress) -> None:
+def _written_tensors(trained: Trained) -> dict[str, torch.Tensor]:
     state: dict[str, torch.Tensor] = {}
     for name, parameter in trained.parameters():
         state[_parameter_key(name)] = parameter.detach()
@@ -204,9 +201,13 @@ def _write_tensors(path: Path, trained: Trained, progress: Progress) -> None:
         for kind, value in optimizer.state.get(taken, {}).items():
             if isinstance(value, torch.Tensor):
                 state[_optimizer_key(name, kind)] = value
-    save(state, storage_writer=FileSystemWriter(path))
-    if progress.loader_state is not None and _rank() == 0:
-        torch.save(progress.loader_state, path / _LOADER_STATE)
+    return state
+
+
+def _write_tensors(path: Path, snapshot: Snapshot, group: distributed.ProcessGroup | None) -> None:
+    save(snapshot.tensors, storage_writer=FileSystemWriter(path), process_group=group)
+    if snapshot.progress.loader_state is not None and _rank() == 0:
+        torch.save(snapshot.progress.loader_state, path / _LOADER_STATE)
 
 
 def _read_tensors(path: Path, trained: Trained) -> dict[str, Any] | None:
@@ -244,10 +245,10 @@ def _read_into(
             yield _optimizer_key(name, kind), value
 
 
-def _commit(directory: Path, record: CheckpointRecord) -> None:
+def _commit(directory: Path, record: CheckpointRecord, retention: Retention) -> None:
     if _rank() == 0:
         write_record(directory, record)
-        remove_others(directory, record.folder)
+        remove_others(directory, record.folder, retention)
 
 
 def _check_same(
@@ -341,20 +342,6 @@ def _parameter_key(name: str) -> str:
 
 def _optimizer_key(name: str, kind: str) -> str:
     return f"{_OPTIMIZER}{name}.{kind}"
-
-
-def _not_written(directory: Path, reason: str) -> CheckpointError:
-    try:
-        room = f" with {format_bytes(shutil.disk_usage(directory).free)} free there"
-    except OSError:
-        room = ""
-    return CheckpointError(
-        f"cannot be written{room}: {reason}",
-        field="directory",
-        value=str(directory),
-        remedy="give a directory with room that every rank can write to; what was saved there "
-        "before is untouched",
-    )
 
 
 def _rank() -> int:

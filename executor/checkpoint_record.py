@@ -1,7 +1,8 @@
 """Checkpoint record: the one small file that makes a saved step the checkpoint of its directory.
 
-    directory/checkpoint.json            this record
-    directory/step-00000012-1f2e3d4c/    its tensors, as torch.distributed.checkpoint writes them
+    directory/checkpoint.json            this record, of the newest step
+    directory/step-00000012-1f2e3d4c/    its tensors, as torch.distributed.checkpoint writes them,
+                                         and the record once more, which tells it from a half one
 
 The record is written last and replaced at once, so that a run that dies while it saves leaves the
 step that was saved before. It knows the size and the checksum of each file.
@@ -13,6 +14,7 @@ import json
 import os
 import shutil
 import zlib
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -73,8 +75,40 @@ def read_record(directory: Path) -> CheckpointRecord:
         raise no_checkpoint(directory, f"{place}: {first['msg']}") from None
 
 
+def record_of_step(directory: Path, step: int) -> CheckpointRecord:
+    """Return the record of the newest checkpoint of `step` that is kept in `directory`.
+
+    Raises:
+        CheckpointError: if there is none, naming the steps that there are.
+    """
+    kept = kept_steps(directory)
+    if found := [folder for saved, folder in kept if saved == step]:
+        return read_record(found[-1])
+    steps = ", ".join(str(saved) for saved in sorted({saved for saved, _ in kept}))
+    raise CheckpointError(
+        f"holds no checkpoint of this step, but of {steps or 'none'}",
+        field="step",
+        value=step,
+        remedy=f"give a step that was kept in {directory}, or leave it out for the newest",
+    )
+
+
+def kept_steps(directory: Path) -> list[tuple[int, Path]]:
+    """Return the steps whose folders are whole, in order, and those of one step as written."""
+    records = directory.glob(f"step-*-*/{RECORD_NAME}")
+    found = sorted((path.stat().st_mtime_ns, path.parent) for path in records)
+    return sorted(
+        ((int(folder.name.split("-")[1]), folder) for _, folder in found), key=lambda item: item[0]
+    )
+
+
 def write_record(directory: Path, record: CheckpointRecord) -> None:
     """Make `record` the checkpoint of `directory`, whole or not at all."""
+    _write(directory / record.folder, record)
+    _write(directory, record)
+
+
+def _write(directory: Path, record: CheckpointRecord) -> None:
     draft = directory / f"{RECORD_NAME}.draft"
     with draft.open("w", encoding="utf-8") as file:
         json.dump(record.model_dump(mode="json"), file, indent=1)
@@ -84,10 +118,41 @@ def write_record(directory: Path, record: CheckpointRecord) -> None:
     _sync(directory)
 
 
-def remove_others(directory: Path, kept: str) -> None:
-    """Remove saved steps that no record names any more."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Retention:
+    """Which checkpoints stay: the last `last`, and those of steps that `every` divides.
+
+    Raises:
+        CheckpointError: if a number is less than 1.
+    """
+
+    last: int = 1
+    every: int | None = None
+
+    def __post_init__(self) -> None:
+        for field, value in (("keep", self.last), ("keep_every", self.every)):
+            if value is not None and value < 1:
+                raise CheckpointError(
+                    "must be at least 1",
+                    field=field,
+                    value=value,
+                    remedy="leave it out to keep the newest checkpoint alone",
+                )
+
+    def stays(self, steps: list[int], step: int) -> bool:
+        """Return whether the checkpoint of `step` stays, of those of `steps`, in order."""
+        is_among_last = step in sorted(set(steps))[-self.last :]
+        return is_among_last or (self.every is not None and step % self.every == 0)
+
+
+def remove_others(directory: Path, kept: str, retention: Retention) -> None:
+    """Remove saved steps that `retention` lets go, and what no record was written of."""
+    whole = kept_steps(directory)
+    newest = {step: folder.name for step, folder in whole}
+    steps = sorted(newest)
+    staying = {newest[step] for step in steps if retention.stays(steps, step)} | {kept}
     for path in directory.glob("step-*-*"):
-        if path.is_dir() and path.name != kept:
+        if path.is_dir() and path.name not in staying:
             shutil.rmtree(path, ignore_errors=True)
 
 

@@ -17,8 +17,6 @@ from executor.step_rows import Measured
 
 _BEGUN = "meshwright/begun"
 _ENDED = "meshwright/ended"
-# Two are enough: who has ended looks at one that is not itself.
-_TELLING_RANKS = 2
 _LOOK_SECONDS = 0.05
 
 
@@ -49,8 +47,7 @@ class Ending:
         if self._has_ended:
             return
         self._begun += 1
-        if self._rank < _TELLING_RANKS:
-            self._store.set(f"{_BEGUN}/{self._rank}", str(self._begun))
+        self._store.set(f"{_BEGUN}/{self._rank}", str(self._begun))
 
     def step_ended(self, step: int, measured: Measured) -> None:
         """Do nothing: others are told of a step as it begins."""
@@ -67,7 +64,8 @@ class Ending:
         ended = [f"{_ENDED}/{rank}" for rank in range(self._world_size)]
         until = time.monotonic() + seconds
         while not self._store.check(ended):
-            if self._told_begun() > self._begun:
+            # One is enough that is not itself.
+            if self._told_begun(1 if self._rank == 0 else 0) > self._begun:
                 raise self._ended_early("and other ranks have begun another step")
             if time.monotonic() > until:
                 raise self._ended_early(f"and others have not for {seconds:.0f} s")
@@ -75,10 +73,25 @@ class Ending:
         if any(int(self._store.get(key)) != self._begun for key in ended):
             raise self._ended_early("and others after more or fewer")
 
-    def _told_begun(self) -> int:
-        """Return the last step that another rank has told of, 0 before its first."""
-        other = 1 if self._rank == 0 else 0
-        key = f"{_BEGUN}/{other}"
+    @property
+    def begun_steps(self) -> int:
+        """Return how many steps this rank has begun."""
+        return self._begun
+
+    def behind(self) -> dict[int, int]:
+        """Return the steps of ranks that have begun fewer than this one, none where it cannot ask.
+
+        It is for a rank that waited in vain: the store may be gone with the node that held it.
+        """
+        try:
+            told = {rank: self._told_begun(rank) for rank in range(self._world_size)}
+        except distributed.DistError:
+            return {}
+        return {rank: begun for rank, begun in told.items() if begun < self._begun}
+
+    def _told_begun(self, rank: int) -> int:
+        """Return the last step that `rank` has told of, 0 before its first."""
+        key = f"{_BEGUN}/{rank}"
         return int(self._store.get(key)) if self._store.check([key]) else 0
 
     def _ended_early(self, what: str) -> ModelMismatchError:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import torch
 
+from executor.device_choice import chosen_device
 from executor.errors import LaunchError
 from executor.timeouts import Timeouts
 from executor.variables import (
@@ -24,6 +25,7 @@ from executor.variables import (
     STEP_COUNT,
     TIMEOUT_SECONDS,
 )
+from planner.schema.plan import Plan
 from planner.schema.strategy import Strategy
 
 __all__ = [
@@ -55,7 +57,7 @@ class RankEnvironment:
     local_rank: int
     local_world_size: int
     world_size: int
-    device_type: str
+    device_type: str | None
     timeouts: Timeouts
 
     @staticmethod
@@ -73,15 +75,22 @@ class RankEnvironment:
                 variables.get("LOCAL_WORLD_SIZE", _variable(variables, "WORLD_SIZE"))
             ),
             world_size=int(_variable(variables, "WORLD_SIZE")),
-            device_type=variables.get(DEVICE_TYPE, "cpu"),
+            device_type=variables.get(DEVICE_TYPE),
             timeouts=_timeouts(variables),
         )
 
-    def device(self) -> torch.device:
-        """Return the device of this rank, made current where that means anything."""
-        if self.device_type == "cpu":
+    def device(self, plan: Plan) -> torch.device:
+        """Return the device of this rank, made current where that means anything.
+
+        A launcher that is not ours names none: it is what the plan's cluster is made of.
+
+        Raises:
+            LaunchError: if this machine has not the devices.
+        """
+        kind = chosen_device(plan, self.device_type, local_ranks=self.local_world_size)
+        if kind == "cpu":
             return torch.device("cpu")
-        device = torch.device(self.device_type, self.local_rank)
+        device = torch.device(kind, self.local_rank)
         torch.cuda.set_device(device)
         return device
 

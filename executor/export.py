@@ -25,11 +25,11 @@ from torch import distributed, nn
 from executor.agreement import everyone, from_first_rank, together
 from executor.apply.materialise import plain_name, unsplit_name
 from executor.apply.whole_tensor import whole_tensor
-from executor.checkpoint import check_shared
 from executor.errors import WeightsError
 from executor.mesh import PIPELINE, RankMesh
 from executor.models.adapters import ADAPTER, Adapters, exported_name, is_adapter
 from executor.models.declaration import ModelDeclaration
+from executor.shared_folder import check_shared
 from executor.tensor_source import INDEX_FILE, SINGLE_FILE
 
 MAX_FILE_BYTES = 5 * 10**9  # as transformers' save_pretrained has it

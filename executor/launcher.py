@@ -12,11 +12,10 @@ from __future__ import annotations
 
 import argparse
 import json
-import logging
 import os
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -26,25 +25,33 @@ from planner.extras import exit_without_extras
 if __name__ == "__main__":
     exit_without_extras("executor.launcher")
 
-import torch
 from torch.distributed.elastic.multiprocessing.api import SignalException
-from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
-from torch.distributed.launcher.api import elastic_launch
 
 from executor import environment
+from executor import variables as names
 from executor.apply.supported import check_strategy
-from executor.errors import LaunchError, RankFailedError
-from executor.failure import root_failure
-from executor.outcome import RankOutcome, read_outcome
-from executor.process_end import ended_badly
+from executor.device_choice import chosen_device
+from executor.errors import LaunchError
+from executor.profile_table import profile_lines, read_summaries
 from executor.rank_main import DEFAULT_STEP_COUNT
-from executor.rendezvous import LOOPBACK, NodePlace, launch_config
+from executor.rank_processes import run_ranks
+from executor.rendezvous import LOOPBACK, NodePlace
 from executor.reporting import measured_run, run_report, summary_lines
 from planner.errors import MeshwrightError
 from planner.schema.plan import Plan
 from planner.schema.run import RunReport
 
-CPU_DEVICE_PREFIX = "cpu"
+# gloo's threads write of connections that close as the run ends; what matters is said by us.
+_CPU_DEFAULTS = {"TORCH_CPP_LOG_LEVEL": "FATAL"}
+# NCCL's watchdog says in errors which collective timed out, and its flight recorder leaves what
+# each rank had begun. Source: torchtitan's init_distributed, and run_train.sh for the allocator.
+_CUDA_DEFAULTS = {
+    "TORCH_CPP_LOG_LEVEL": "ERROR",
+    "TORCH_NCCL_ASYNC_ERROR_HANDLING": "3",
+    "TORCH_FR_BUFFER_SIZE": "2000",
+    "TORCH_NCCL_DUMP_ON_TIMEOUT": "1",
+    "PYTORCH_ALLOC_CONF": "expandable_segments:True",
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,6 +61,7 @@ class LaunchRequest:
     plan_path: Path
     report_path: Path | None = None
     runs_path: Path | None = None
+    profile_path: Path | None = None
     step_count: int = DEFAULT_STEP_COUNT
     device_type: str | None = None
     timeout_seconds: float = environment.DEFAULT_TIMEOUT_SECONDS
@@ -68,7 +76,8 @@ def main(arguments: Sequence[str]) -> int:
     request = _parse(arguments)
     try:
         report = launch(request)
-        text = report.to_json() if request.as_json else "\n".join(summary_lines(report)) + "\n"
+        lines = [*summary_lines(report), *_profiled(request)]
+        text = report.to_json() if request.as_json else "\n".join(lines) + "\n"
         print(text, end="")  # noqa: T201 - this is a command
     except MeshwrightError as error:
         print(f"error: {error}", file=sys.stderr)  # noqa: T201 - this is a command
@@ -103,11 +112,21 @@ def launch(request: LaunchRequest) -> RunReport:
         _check_place(request.report_path, "--report")
     if request.runs_path is not None:
         _check_place(request.runs_path, "--runs")
+    if request.profile_path is not None:
+        _prepare_profile(request.profile_path)
     with (
         tempfile.TemporaryDirectory(prefix="meshwright-run-") as directory,
         _ranks_print_on_stderr() if request.as_json else nullcontext(),
     ):
-        outcomes = _run_ranks(plan, request, device_type, Path(directory))
+        outcomes = run_ranks(
+            request.place,
+            request.script,
+            world_size=plan.strategy.world_size,
+            variables=rank_variables(
+                request, device_type, Path(directory), local_ranks=local_ranks
+            ),
+            directory=Path(directory),
+        )
     report = run_report(plan, outcomes, device_type=device_type)
     if request.report_path is not None:
         request.report_path.write_text(report.to_json(), encoding="utf-8")
@@ -118,33 +137,34 @@ def launch(request: LaunchRequest) -> RunReport:
     return report
 
 
-def chosen_device(plan: Plan, asked: str | None, *, local_ranks: int) -> str:
-    """Return `cpu` or `cuda`: as asked, else what the plan's cluster is made of.
+def _profiled(request: LaunchRequest) -> list[str]:
+    """Return what the ranks' profiles say, and leave it beside their traces."""
+    if request.profile_path is None:
+        return []
+    plan = Plan.read(request.plan_path)
+    lines = list(profile_lines(plan, read_summaries(request.profile_path)))
+    path = request.profile_path / "profile.txt"
+    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    return lines
+
+
+def _prepare_profile(folder: Path) -> None:
+    """Make the folder, and remove what an earlier run left in it.
 
     Raises:
-        LaunchError: if this machine has not the devices.
+        LaunchError: if it cannot be written.
     """
-    kinds = sorted({group.device for group in plan.cluster.resolved.node_groups})
-    is_for_cpu = all(kind.startswith(CPU_DEVICE_PREFIX) for kind in kinds)
-    device_type = asked or ("cpu" if is_for_cpu else "cuda")
-    available = torch.cuda.device_count() if torch.cuda.is_available() else 0
-    if device_type == "cpu" or available >= local_ranks:
-        return device_type
-    here = f"{local_ranks} rank{'s' * (local_ranks > 1)} here"
-    if is_for_cpu:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for path in folder.glob("rank-*.summary.json"):
+            path.unlink()
+    except OSError as error:
         raise LaunchError(
-            f"the plan has {here}, which want a CUDA device each, and this machine has {available}",
-            field="--device",
-            value=device_type,
-            remedy=f"leave it out: the plan is for {', '.join(kinds)}",
-        )
-    raise LaunchError(
-        f"the plan has {here} on {', '.join(kinds)}",
-        field="device",
-        value=f"{available} CUDA devices on this machine",
-        remedy=f"plan for what this machine has (CPU ranks: cluster {local_ranks}xcpu-gloo), or "
-        "force CPU ranks with --device cpu",
-    )
+            f"cannot be written: {error.strerror}",
+            field="--profile",
+            value=str(folder),
+            remedy="give a folder that can be written",
+        ) from None
 
 
 def _check_place(path: Path, option: str) -> None:
@@ -177,56 +197,6 @@ def _check_script(script: Sequence[str]) -> None:
         )
 
 
-def _run_ranks(
-    plan: Plan, request: LaunchRequest, device_type: str, directory: Path
-) -> list[RankOutcome]:
-    """Run this node's ranks to their end and return what each left.
-
-    Raises:
-        RefusedError: if they refused what the script gave them.
-        RankFailedError: if one did not end well.
-    """
-    local_ranks = request.place.local_ranks(plan.strategy.world_size)
-    config = launch_config(
-        request.place,
-        local_ranks=local_ranks,
-        meeting_seconds=request.start_timeout_seconds,
-        log_directory=directory,
-    )
-    variables = rank_variables(request, device_type, directory, local_ranks=local_ranks)
-    command = elastic_launch(config, sys.executable)
-    with _environment(variables), _quiet_elastic():
-        try:
-            command("-u", "-m", "executor.rank_main", *request.script)
-        except ChildFailedError as error:
-            _check_all_was_done(error, directory)
-    ranks = range(plan.strategy.world_size)
-    found = [outcome for rank in ranks if (outcome := read_outcome(directory, rank)) is not None]
-    for outcome in found:
-        if outcome.report is None:
-            raise RankFailedError(outcome.rank, "ended without a report")
-    if len(found) < local_ranks:
-        first = min(set(ranks) - {outcome.rank for outcome in found})
-        raise RankFailedError(first, "ended without a report")
-    return found
-
-
-def _check_all_was_done(error: ChildFailedError, directory: Path) -> None:
-    """Say which ranks ended badly if that was after all their work.
-
-    Raises:
-        RefusedError: if they refused what the script gave them.
-        RankFailedError: if one failed at its work.
-    """
-    for rank in error.failures:
-        outcome = read_outcome(directory, rank)
-        if outcome is None or outcome.report is None:
-            raise root_failure(error, directory) from None
-    for rank, failure in error.failures.items():
-        said = ended_badly(directory, rank, failure.exitcode)
-        print(f"warning: {said}; what it had still to write is lost", file=sys.stderr)  # noqa: T201
-
-
 def rank_variables(
     request: LaunchRequest, device_type: str, directory: Path, *, local_ranks: int
 ) -> dict[str, str]:
@@ -242,27 +212,15 @@ def rank_variables(
         environment.START_TIMEOUT_SECONDS: str(request.start_timeout_seconds),
         environment.LAUNCHER_PROCESS: str(os.getpid()),
         "PYTHONPATH": os.pathsep.join(search_path),
-        "TORCH_CPP_LOG_LEVEL": os.environ.get("TORCH_CPP_LOG_LEVEL", "FATAL"),
     }
+    defaults = _CUDA_DEFAULTS if device_type == "cuda" else _CPU_DEFAULTS
+    variables |= {name: os.environ.get(name, value) for name, value in defaults.items()}
+    if request.profile_path is not None:
+        variables[names.PROFILE_FOLDER] = str(request.profile_path.resolve())
     # What is offloaded is updated by threads of the host, which GPU ranks share.
     threads = 1 if device_type == "cpu" else max(1, (os.cpu_count() or 1) // local_ranks)
     variables["OMP_NUM_THREADS"] = os.environ.get("OMP_NUM_THREADS", str(threads))
     return variables
-
-
-@contextmanager
-def _environment(variables: Mapping[str, str]) -> Iterator[None]:
-    """Set `variables` while ranks are started: the elastic agent hands its own environment on."""
-    before = {name: os.environ.get(name) for name in variables}
-    os.environ.update(variables)
-    try:
-        yield
-    finally:
-        for name, value in before.items():
-            if value is None:
-                os.environ.pop(name, None)
-            else:
-                os.environ[name] = value
 
 
 @contextmanager
@@ -279,18 +237,6 @@ def _ranks_print_on_stderr() -> Iterator[None]:
         os.close(own)
 
 
-@contextmanager
-def _quiet_elastic() -> Iterator[None]:
-    """Silence the agent's own log: what matters of a failure is said once, by us."""
-    logger = logging.getLogger("torch.distributed.elastic")
-    level = logger.level
-    logger.setLevel(logging.CRITICAL)
-    try:
-        yield
-    finally:
-        logger.setLevel(level)
-
-
 def _parse(arguments: Sequence[str]) -> LaunchRequest:
     own = list(arguments)
     script: list[str] = []
@@ -305,6 +251,10 @@ def _parse(arguments: Sequence[str]) -> LaunchRequest:
     parser.add_argument("plan", type=Path, help="a plan that `meshwright plan --out` wrote")
     parser.add_argument("--report", type=Path, help="where to write the run report (JSON)")
     parser.add_argument("--runs", type=Path, help="where to add the run as a row (JSON lines)")
+    parser.add_argument(
+        "--profile", type=Path, metavar="FOLDER",
+        help="where to write a trace of three steps of each rank, and what they are made of",
+    )  # fmt: skip
     parser.add_argument(
         "--steps", type=_positive, default=DEFAULT_STEP_COUNT, help="steps of shipped training"
     )
@@ -329,6 +279,7 @@ def _parse(arguments: Sequence[str]) -> LaunchRequest:
         plan_path=parsed.plan,
         report_path=parsed.report,
         runs_path=parsed.runs,
+        profile_path=parsed.profile,
         step_count=parsed.steps,
         device_type=parsed.device,
         timeout_seconds=float(parsed.timeout_seconds),

@@ -19,22 +19,20 @@ import torch
 from torch import distributed, nn
 
 from executor.data import BYTE_VALUES, corpus_batches
-from executor.environment import (
-    DEBUG,
-    DEFAULT_TIMEOUT_SECONDS,
-    LAUNCHER_PROCESS,
-    OUTCOME_DIRECTORY,
-    STEP_COUNT,
-    TIMEOUT_SECONDS,
-)
+from executor.environment import DEBUG, LAUNCHER_PROCESS, OUTCOME_DIRECTORY, STEP_COUNT
 from executor.errors import LaunchError, ModelMismatchError, UnsupportedPlanError
+from executor.failure import is_timeout
+from executor.launched_rank import LaunchedRank
 from executor.losses import next_token_loss
 from executor.models.decoder import Decoder
 from executor.outcome import RankOutcome, write_outcome
 from executor.process_end import end_process
+from executor.rank_place import write_place
 from executor.resumption import Resumption
 from executor.session import Session, start, started
+from executor.trainer import Trainer
 from executor.updates import OptimizerFunction
+from executor.variables import PROGRESS_SECONDS
 from planner.errors import InputError, shorten
 from planner.schema.job import Job, Optimizer
 from planner.schema.model import ModelGraph
@@ -66,7 +64,8 @@ def main(arguments: Sequence[str]) -> int:
         if os.environ.get(DEBUG, "") not in {"", "0"}:
             traceback.print_exc()
         said = _in_one_line(error) + (place_in(arguments[0], error) if arguments else "")
-        write_outcome(directory, RankOutcome(rank=rank, error=said))
+        _leave_place(directory, rank, error)
+        write_outcome(directory, RankOutcome(rank=rank, error=f"{said}{_behind(said)}"))
         return 1
     write_outcome(directory, outcome)
     return 0
@@ -74,6 +73,7 @@ def main(arguments: Sequence[str]) -> int:
 
 def train_on_corpus() -> None:
     """Train the planned model on the shipped corpus and print the loss as it falls."""
+    os.environ[PROGRESS_SECONDS] = "0"  # it prints each step
     session = start()
     graph, job = session.plan.model.resolved, session.plan.job.resolved
     _check_vocabulary(graph)
@@ -93,7 +93,7 @@ def train_on_corpus() -> None:
     ):
         metrics = trainer.step(inputs, targets)
         _print_progress(index, step_count, metrics.loss, metrics.seconds)
-        resumption.after_step(trainer, is_last=index + 1 == step_count)
+        resumption.after_step(trainer, is_last=trainer.is_stopping or index + 1 == step_count)
 
 
 def die_with_launcher() -> None:
@@ -137,9 +137,14 @@ def _outcome(rank: int) -> RankOutcome:
     losses = _losses(session)
     # A script may have ended its process group, as scripts do.
     is_connected = distributed.is_initialized()
-    if is_connected and session.ending is not None:
-        session.ending.wait(float(os.environ.get(TIMEOUT_SECONDS, DEFAULT_TIMEOUT_SECONDS)))
-    if is_connected and session.trainer is not None:
+    if is_connected and session.launched is not None:
+        session.launched.ending.wait(session.launched.timeouts.step_seconds)
+    is_stopping = session.trainer is not None and session.trainer.is_stopping
+    if session.trainer is not None:
+        session.trainer.finish_saving()
+        if is_stopping:
+            _say_stopped(session.trainer)
+    if is_connected and session.trainer is not None and not is_stopping:
         session.trainer.meter_last()
     outcome = RankOutcome(
         rank=rank,
@@ -147,6 +152,7 @@ def _outcome(rank: int) -> RankOutcome:
         losses=losses,
         backend=session.backend,
         torch_version=str(torch.__version__),
+        is_stopped=is_stopping,
     )
     if is_connected:
         distributed.barrier()
@@ -197,6 +203,16 @@ def _print_progress(index: int, step_count: int, loss: float, seconds: float) ->
         print(line, flush=True)  # noqa: T201 - the progress that a person watches
 
 
+def _say_stopped(trainer: Trainer) -> None:
+    """Say what a run that was asked to end leaves to go on from."""
+    if distributed.is_initialized() and distributed.get_rank() == 0:
+        saved = f"the last checkpoint is of step {trainer.saved_step}"
+        if trainer.saved_step is None:
+            saved = "it has saved no checkpoint"
+        step = trainer.step_count
+        print(f"asked to end: stopped after step {step}, {saved}", flush=True)  # noqa: T201
+
+
 def _print_resumed(step: int) -> None:
     if distributed.get_rank() == 0:
         print(f"resumed from the checkpoint of step {step}", flush=True)  # noqa: T201 - progress
@@ -211,6 +227,28 @@ def place_in(script: str, error: Exception) -> str:
         if file.is_relative_to(folder) and not is_installed:
             return f" ({file.relative_to(folder)}, line {frame.lineno})"
     return ""
+
+
+def _leave_place(directory: Path, rank: int, error: Exception) -> None:
+    """Leave word of where this rank was when `error` was raised."""
+    launched = _launched()
+    begun = 0 if launched is None else launched.ending.begun_steps
+    write_place(directory, traceback.extract_tb(error.__traceback__), rank=rank, begun_steps=begun)
+
+
+def _behind(said: str) -> str:
+    """Return, of an error of waiting in vain, which ranks have begun fewer steps than this one."""
+    launched = _launched()
+    if launched is None or not is_timeout(said):
+        return ""
+    behind = launched.ending.behind()
+    told = [f"rank {rank} had begun {begun}" for rank, begun in sorted(behind.items())]
+    return f"; {', '.join(told[:4])} of {launched.ending.begun_steps} steps" if told else ""
+
+
+def _launched() -> LaunchedRank | None:
+    session = started()
+    return None if session is None else session.launched
 
 
 def _of_exit(stop: SystemExit) -> str:

@@ -79,5 +79,6 @@ def launch_config(
         rdzv_configs=settings,
         local_addr=LOOPBACK if is_alone else None,
         max_restarts=0,
+        signals_to_handle="SIGINT,SIGHUP,SIGQUIT",  # at SIGTERM ranks end after their step
         logs_specs=DefaultLogsSpecs(log_dir=str(log_directory)),
     )

@@ -24,7 +24,7 @@ def run_report(plan: Plan, outcomes: Sequence[RankOutcome], *, device_type: str)
         device=device_type,
         backend=outcomes[0].backend,
         world_size=plan.strategy.world_size,
-        status="completed",
+        status="stopped" if any(outcome.is_stopped for outcome in outcomes) else "completed",
         losses=outcomes[0].losses,
         median_step_seconds=median_step_seconds(ranks),
         predicted_step_seconds=plan.prediction.step_seconds.p50,

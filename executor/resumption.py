@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from executor.agreement import from_first_rank
-from executor.checkpoint import check_shared
 from executor.checkpoint_record import RECORD_NAME
 from executor.environment import CHECKPOINT_FOLDER, CHECKPOINT_STEPS, RESUME
 from executor.errors import LaunchError
+from executor.shared_folder import check_shared
 from executor.trainer import Trainer
 
 

@@ -28,7 +28,6 @@ from executor.apply.virtual_stages import VirtualStage, rank_model
 from executor.batch import GivenBatch
 from executor.cores import keep_to_own_cores
 from executor.data import shard
-from executor.ending import Ending
 from executor.environment import COMPILER, RankEnvironment
 from executor.errors import ModelMismatchError
 from executor.evaluation import Evaluation
@@ -37,6 +36,7 @@ from executor.export import Exported
 from executor.gradients import Gradients, LossScale, largest_gradient_norm
 from executor.holdings import held_blocks, placements
 from executor.inference import Inference
+from executor.launched_rank import LaunchedRank
 from executor.losses import LossFunction, takes_sharded_logits
 from executor.masking import micro_batch_loss
 from executor.mesh import PIPELINE, RankMesh
@@ -48,8 +48,7 @@ from executor.planned import check_planned, check_trainable
 from executor.planned_data import PlannedData
 from executor.randomness import Draws
 from executor.state_differences import state_differences
-from executor.step_rows import StepObserver, StepRows
-from executor.timeouts import Timeouts
+from executor.step_observers import wanted_observers
 from executor.trainer import Trainer
 from executor.updates import OptimizerFunction, Residence, StepEnd, updates_of
 from executor.weights import LoadedValues, Weights, WeightsLike, check_sample
@@ -71,8 +70,7 @@ class Session:
         device: torch.device,
         mesh: RankMesh | None = None,
         compiler: str | None = None,
-        ending: Ending | None = None,
-        timeouts: Timeouts | None = None,
+        launched: LaunchedRank | None = None,
     ) -> None:
         """Make the session of `plan`; `mesh` is one of another session with the same degrees."""
         check_strategy(plan.strategy, plan.job.resolved)
@@ -84,8 +82,7 @@ class Session:
         self.mesh = mesh or RankMesh.of(plan.strategy, device.type)
         self._stage = self.mesh.stage
         self.trainer: Trainer | None = None
-        self.ending = ending
-        self.timeouts = timeouts
+        self.launched = launched
         self._data = PlannedData(plan=plan, mesh=self.mesh, device=device)
         self._differences: tuple[str, ...] = ()
         self._residences: list[Residence] = []
@@ -202,7 +199,10 @@ class Session:
         self.trainer.exported = Exported(
             model=held, declaration=chain, mesh=self.mesh, device=self.device, origin=taken.origin
         )
-        self.trainer.observers = self._observers()
+        self.trainer.observers = wanted_observers(
+            self.plan, os.environ, rank=self.rank, stage=self._stage, launched=self.launched
+        )
+        self.trainer.termination = self.launched.termination if self.launched else None
         self._give_forward(self.trainer, stages, micro_batch_loss(scaled))
         return self.trainer
 
@@ -241,13 +241,16 @@ class Session:
         After `trainer.load`, batches that were taken before are passed over: `loader` begins as it
         did in the first run, or is at the right place already if it `is_positioned`. A loader with
         `state_dict` and `load_state_dict` is asked for its place and brought back to it.
+        A run that is asked to end (SIGTERM) gets no more batches: `trainer.is_stopping` says so.
 
         Raises:
             ModelMismatchError: if a batch is not the plan's, or nothing was parallelized.
         """
         trainer = self._made_trainer()
+        trainer.expect(loader)
         share = self._data.share(trainer.declaration, trainer.reader, per_rank=per_rank)
-        return shard(loader, share, trainer.position, is_positioned=is_positioned)
+        rows = shard(loader, share, trainer.position, is_positioned=is_positioned)
+        return trainer.until_stopping(rows)
 
     def report(self) -> RankReport:
         """Return what this rank did and measured so far.
@@ -275,17 +278,6 @@ class Session:
                 ),
             ),
         )
-
-    def _observers(self) -> tuple[StepObserver, ...]:
-        """Return what is told of each step, in this order."""
-        rows = StepRows.wanted(
-            os.environ,
-            rank=self.rank,
-            tokens_per_step=self._data.global_batch_size
-            * (self.plan.job.resolved.sequence_length or 0),
-        )
-        given = (self.ending, self.timeouts, rows)
-        return tuple(observer for observer in given if observer is not None)
 
     def _schedule(
         self,
@@ -366,7 +358,8 @@ def start(compiler: str | None = None) -> Session:
     `MESHWRIGHT_COMPILER` says; left out, by inductor where the job has `fused_elementwise`.
 
     Raises:
-        LaunchError: outside a launcher, or if the ranks are not as many as the plan's.
+        LaunchError: outside a launcher, if the ranks are not as many as the plan's, or if this
+            machine has not its devices.
         DocumentError: if the plan cannot be read.
         UnsupportedPlanError: if the executor cannot apply the plan.
     """
@@ -374,7 +367,7 @@ def start(compiler: str | None = None) -> Session:
     environment = RankEnvironment.read(os.environ)
     plan = Plan.read(Path(environment.plan_path))
     environment.check_world(plan.strategy)
-    device = environment.device()
+    device = environment.device(plan)
     if device.type == "cpu":
         keep_to_own_cores(environment.local_rank, environment.local_world_size)
     if not distributed.is_initialized():
@@ -385,10 +378,8 @@ def start(compiler: str | None = None) -> Session:
         )
     environment.timeouts.start()
     asked = compiler or os.environ.get(COMPILER)
-    ending = _started[-1].ending if _started else Ending.of_process()
-    session = Session(
-        plan, device=device, compiler=asked, ending=ending, timeouts=environment.timeouts
-    )
+    launched = _started[-1].launched if _started else LaunchedRank.of_process(environment)
+    session = Session(plan, device=device, compiler=asked, launched=launched)
     _started.append(session)
     if session.rank != 0:  # torch warns of a script's own module on every rank alike
         warnings.filterwarnings("ignore", message="FSDP2-wrapped module .* returned a view tensor")

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Sized
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +16,11 @@ from torch.distributed.tensor.parallel import loss_parallel
 
 from executor.apply.forward_pass import forward_only
 from executor.apply.schedule import Schedule
+from executor.background_save import BackgroundSaves, on_host
 from executor.batch import GivenBatch
 from executor.batch_reader import BatchReader
-from executor.checkpoint import Progress, Trained, load_checkpoint, save_checkpoint
+from executor.checkpoint import Progress, Snapshot, Trained, load_checkpoint, save_checkpoint
+from executor.checkpoint_record import Retention
 from executor.data import DataPosition
 from executor.evaluation import Evaluation
 from executor.export import MAX_FILE_BYTES, Exported, export_adapters, export_weights
@@ -26,9 +28,11 @@ from executor.gradients import LossScale
 from executor.inference import Inference
 from executor.mesh import PIPELINE, RankMesh
 from executor.models.declaration import ModelDeclaration
+from executor.progress_line import ProgressLine
 from executor.randomness import Draws
-from executor.step_rows import StepObserver
+from executor.step_rows import StepObserver, StepRows
 from executor.telemetry import MemoryMeter
+from executor.termination import Termination
 from executor.updates import StepEnd, Update, state_tensors
 
 
@@ -79,6 +83,10 @@ class Trainer:
         self.evaluation: Evaluation | None = None
         self.forward: Inference | None = None
         self.exported: Exported | None = None
+        self.termination: Termination | None = None
+        self.is_stopping = False
+        self.saved_step: int | None = None
+        self._background_saves = BackgroundSaves()
 
     @property
     def optimizers(self) -> tuple[torch.optim.Optimizer, ...]:
@@ -128,6 +136,8 @@ class Trainer:
         """
         last = self._last_batch
         if last is not None and self.peak_memory_bytes() is None:
+            # It is no step of the run, but a row says what it measured.
+            self.observers = tuple(item for item in self.observers if isinstance(item, StepRows))
             self.metered_step(*((last,) if isinstance(last, Mapping) else last))
 
     def evaluate(self, loader: Iterable[GivenBatch]) -> float:
@@ -160,6 +170,21 @@ class Trainer:
         with self.inference() as model:
             return model.generate(prompts, new_tokens=new_tokens, **options)
 
+    def expect(self, loader: Iterable[GivenBatch]) -> None:
+        """Note how many global batches a loader yields in all, if it says so."""
+        for observer in self.observers:
+            if isinstance(observer, ProgressLine) and isinstance(loader, Sized):
+                left = max(0, len(loader) - self.position.to_skip)
+                observer.last_step = self.step_count + left
+
+    def until_stopping(self, rows: Iterator[Any]) -> Iterator[Any]:
+        """Yield `rows`, no more of them once ranks have agreed to end."""
+        while not self.is_stopping:
+            row = next(rows, None)
+            if row is None:
+                return
+            yield row
+
     def parameter_bytes(self) -> int:
         """Return the bytes of the parameter shards that this rank holds."""
         locals_ = (local_tensor(parameter) for parameter in self.model.parameters())
@@ -171,15 +196,29 @@ class Trainer:
         known = [peak for peak in (*peaks, self._metered_peak_bytes) if peak is not None]
         return max(known, default=None)
 
-    def save(self, directory: str | Path, *, extra: Mapping[str, Any] | None = None) -> None:
+    def save(
+        self,
+        directory: str | Path,
+        *,
+        extra: Mapping[str, Any] | None = None,
+        keep: int = 1,
+        keep_every: int | None = None,
+        wait: bool = True,
+    ) -> None:
         """Write the run so that any layout can go on from here. All ranks must call it.
 
         Beside model and optimizer it holds the step, the place in the data, and `extra`: numbers,
         text, lists and mappings of these. A run that dies meanwhile leaves what was saved before.
+        The last `keep` checkpoints stay, and those of steps that `keep_every` divides. Unless told
+        to `wait` it copies what it saves to the host and writes it while the run goes on; what then
+        goes wrong is raised by the next call, or by `finish_saving`.
 
         Raises:
-            CheckpointError: if it cannot be written.
+            CheckpointError: if it, or the one before, cannot be written, or another run saves
+                there.
         """
+        retention = Retention(last=keep, every=keep_every)
+        self.finish_saving()
         position, scale = self.position, self.loss_scale
         progress = Progress(
             step=self.step_count,
@@ -189,10 +228,28 @@ class Trainer:
             loader_state=position.state(),
             extra=extra or {},
         )
-        save_checkpoint(Path(directory), self._trained(), progress)
+        snapshot = Snapshot.of(self._trained(), progress)
+        self.saved_step = self.step_count
+        if wait:
+            save_checkpoint(Path(directory), snapshot, retention)
+            return
+        copied = replace(snapshot, tensors=on_host(snapshot.tensors))
+        self._background_saves.start(
+            lambda group: save_checkpoint(Path(directory), copied, retention, group=group)
+        )
 
-    def load(self, directory: str | Path) -> Progress:
+    def finish_saving(self) -> None:
+        """Return once a save that goes on is written. All ranks must call it.
+
+        Raises:
+            CheckpointError: if it cannot be written.
+        """
+        self._background_saves.finish()
+
+    def load(self, directory: str | Path, *, step: int | None = None) -> Progress:
         """Read what any layout of this model has saved. All ranks must call it.
+
+        It is the newest checkpoint in `directory`, or that of `step` where more are kept.
 
         `session.shard` then passes over the batches that were taken before. Returns how far the run
         had come, and its `extra`.
@@ -200,7 +257,8 @@ class Trainer:
         Raises:
             CheckpointError: if `directory` holds no complete checkpoint of this model.
         """
-        progress = load_checkpoint(Path(directory), self._trained())
+        self.finish_saving()
+        progress = load_checkpoint(Path(directory), self._trained(), step=step)
         self.step_count = progress.step
         self.position.resume(taken=progress.batches, loader_state=progress.loader_state)
         if self.loss_scale is not None and progress.loss_scale is not None:
@@ -264,14 +322,22 @@ class Trainer:
         return metrics
 
     def _global_loss(self, loss: torch.Tensor | None) -> float:
-        """Return the mean over all ranks that computed a loss; it also waits for the device."""
+        """Return the mean over all ranks that computed a loss; it also waits for the device.
+
+        With it ranks agree whether one of them was asked to end.
+        """
         if isinstance(loss, DTensor):
             loss = loss.full_tensor()
-        none = torch.zeros((), dtype=torch.float64, device=self._device)
-        total = none if loss is None else loss.double()
-        distributed.all_reduce(total)
+        is_asked = self.termination is not None and self.termination.is_asked
+        totals = torch.zeros(2, dtype=torch.float64, device=self._device)
+        totals[1] = float(is_asked)
+        if loss is not None:
+            totals[0] = loss
+        distributed.all_reduce(totals)
+        total, asked_count = totals.tolist()
+        self.is_stopping = self.is_stopping or asked_count > 0
         ranks = distributed.get_world_size() // self._mesh.degrees[PIPELINE]
-        return float(total.item()) / ranks
+        return float(total) / ranks
 
     def _held_tensors(self) -> Iterable[torch.Tensor]:
         yield from self.model.parameters()

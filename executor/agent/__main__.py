@@ -1,6 +1,6 @@
-"""`python -m executor.agent`: enrol this node at a server, or run its agent.
+"""`python -m executor.agent`: enrol this node, run its agent, or ask a fleet for a run.
 
-Exit status: 0 stopped as asked or done, 1 it cannot go on, 2 usage.
+Exit status: 0 stopped as asked or done, 1 it cannot go on or a run did not succeed, 2 usage.
 """
 
 from __future__ import annotations
@@ -8,7 +8,9 @@ from __future__ import annotations
 import argparse
 import socket
 import sys
+import time
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -21,20 +23,26 @@ from executor.agent.commands import check_template
 from executor.agent.configuration import STARTER, AgentConfiguration, read_configuration
 from executor.agent.enrolment import Credentials, enrol, read_credentials
 from executor.agent.errors import AgentError
+from executor.agent.fleet import LOOK_SECONDS, Fleet, read_plan_or_id
 from executor.agent.loop import Agent, default_configuration_path
 from executor.agent.status import StatusLine
 from planner.errors import MeshwrightError
+from planner.schema.agent import EnrolmentTokenRequest
+from planner.schema.lifecycle import RunState
+from planner.schema.run import RunRequest
 
 
 def main(arguments: Sequence[str]) -> int:
     """Do what the command line asks for; return the exit status."""
     parsed = _parser().parse_args(list(arguments))
     try:
-        _check_platform()
-        if parsed.action == "enrol":
-            _enrol(parsed)
+        if parsed.action == "token":
+            _print_token(parsed)
+        elif parsed.action == "submit":
+            return _submit(parsed)
         else:
-            _run(parsed)
+            _check_platform()
+            _enrol(parsed) if parsed.action == "enrol" else _run(parsed)
     except MeshwrightError as error:
         print(f"error: {error}", file=sys.stderr)  # noqa: T201 - this is a command
         return 1
@@ -83,6 +91,45 @@ def _run(parsed: argparse.Namespace) -> None:
         Agent(configuration, read_credentials(configuration), status).run()
     finally:
         status.close()
+
+
+def _print_token(parsed: argparse.Namespace) -> None:
+    request = EnrolmentTokenRequest(note=parsed.note)
+    made = Fleet.at(parsed.server).enrolment_token(request)
+    print(made.token)  # noqa: T201 - this is a command
+    until = made.expires_at.isoformat(timespec="minutes")
+    print(  # noqa: T201
+        f"for one node, until {until}: meshwright agent enrol --server {parsed.server} --token ...",
+        file=sys.stderr,
+    )
+
+
+def _submit(parsed: argparse.Namespace) -> int:
+    """Queue a run, and follow it to its end unless told otherwise."""
+    fleet = Fleet.at(parsed.on)
+    plan = read_plan_or_id(parsed.plan)
+    pause = partial(time.sleep, LOOK_SECONDS)
+    name = plan if isinstance(plan, str) else fleet.plan_id(plan, pause=pause)
+    arguments = dict(_argument(text) for text in parsed.argument)
+    request = RunRequest(plan_id=name, command=parsed.command, arguments=arguments)
+    run = fleet.run(request)
+    if parsed.detach:
+        print(run.id)  # noqa: T201 - this is a command
+        return 0
+    ended = fleet.followed(run, say=partial(print, flush=True), pause=pause)
+    return 0 if ended.state is RunState.SUCCEEDED else 1
+
+
+def _argument(text: str) -> tuple[str, str]:
+    name, is_given, value = text.partition("=")
+    if not is_given:
+        raise AgentError(
+            "is not NAME=VALUE",
+            field="--argument",
+            value=text,
+            remedy="write e.g. --argument steps=100",
+        )
+    return name, value
 
 
 def _checked(path: Path) -> AgentConfiguration:
@@ -138,6 +185,15 @@ def _parser() -> argparse.ArgumentParser:
     enrolment.add_argument("--server", required=True, metavar="URL")
     enrolment.add_argument("--token", required=True, help="the one-time token")
     enrolment.add_argument("--name", help="default: the host's")
+    token = actions.add_parser("token", help="make a token with which one node may enrol")
+    token.add_argument("--server", required=True, metavar="URL")
+    token.add_argument("--note", default="", help="for whom it is")
+    submission = actions.add_parser("submit", help="have a fleet run a plan")
+    submission.add_argument("plan", help="a plan's file, or its name there")
+    submission.add_argument("--on", required=True, metavar="URL")
+    submission.add_argument("--command", default="train", help="one that agents allow")
+    submission.add_argument("--argument", action="append", default=[], metavar="NAME=VALUE")
+    submission.add_argument("--detach", action="store_true", help="do not wait for its end")
     running = actions.add_parser("run", help="take runs from the server until stopped")
     for action in (enrolment, running):
         action.add_argument(

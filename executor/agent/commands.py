@@ -62,6 +62,8 @@ def command_of(
         names.METRICS_PATH: str(folder.path / place.metrics_name),
         names.CHECKPOINT_FOLDER: str(checkpoint),
         names.RESUME: values["resume"],
+        names.RUN: lease.run_id,
+        names.GRACE_SECONDS: str(template.grace_seconds),
         "PYTHONUNBUFFERED": "1",
         **{name: _filled(value, values) for name, value in template.environment.items()},
     }

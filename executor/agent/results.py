@@ -35,8 +35,11 @@ def result_of(
     if outcome is LeaseState.STOPPED:
         return stopped_result(lease, why, checkpoint_step)
     if outcome is LeaseState.SUCCEEDED:
+        report = _report(folder)
+        if report is not None and report.get("status") == "stopped":
+            return stopped_result(lease, why or "its node asked it to end", checkpoint_step)
         return LeaseResult.model_validate(
-            {"epoch": lease.epoch, "outcome": outcome, "exit_code": 0, "report": _report(folder)}
+            {"epoch": lease.epoch, "outcome": outcome, "exit_code": 0, "report": report}
         )
     said = _last_error(folder)
     found = _FAILED_RANK.search(said or "")

@@ -42,6 +42,18 @@ def enrol(
     become_module("executor.agent", [*arguments, *_configuration(config)], command="agent enrol")
 
 
+@agent.command("token")
+def token(
+    server: Annotated[
+        str, typer.Option("--server", metavar="URL", help="Where `meshwright serve` listens.")
+    ],
+    note: Annotated[str, typer.Option("--note", help="For whom it is, as a node's name.")] = "",
+) -> None:
+    """Make a token with which one node may enrol, with the key in MESHWRIGHT_KEY (scope admin)."""
+    arguments = ["token", "--server", server, "--note", note]
+    become_module("executor.agent", arguments, command="agent token")
+
+
 @agent.command("run")
 def run(config: ConfigurationOption = None) -> None:
     """Take runs from the server, one after the other, until stopped."""

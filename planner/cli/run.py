@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Literal, Never
 
@@ -16,6 +16,7 @@ import typer
 
 from planner.cli.inputs import read_plan
 from planner.cli.options import PlanArgument
+from planner.errors import InputError
 from planner.extras import check_extras
 
 
@@ -41,21 +42,76 @@ def run(  # noqa: PLR0913 - one parameter per option
         Literal["cpu", "cuda"] | None,
         typer.Option("--device", help="Kind of devices to run on; default: the plan's."),
     ] = None,
+    profile: Annotated[
+        Path | None,
+        typer.Option(
+            "--profile", metavar="FOLDER", help="Trace three steps, and say what they are made of."
+        ),
+    ] = None,
+    on: Annotated[
+        str | None,
+        typer.Option(
+            "--on",
+            metavar="URL",
+            help="Have a service's agents run it; PLAN may be a name there.",
+        ),
+    ] = None,
+    command: Annotated[
+        str | None,
+        typer.Option("--command", help="With --on: which command of the agents; default train."),
+    ] = None,
+    argument: Annotated[
+        list[str] | None,
+        typer.Option("--argument", metavar="NAME=VALUE", help="With --on: for it; repeat."),
+    ] = None,
+    detach: Annotated[
+        bool, typer.Option("--detach", help="With --on: print the run's name, and do not wait.")
+    ] = False,
     as_json: Annotated[
         bool,
         typer.Option("--json", help="Print the run report on stdout; ranks print on stderr."),
     ] = False,
 ) -> None:
-    """Train with a plan on this machine: the reference model, or your own script."""
+    """Train with a plan, here or on a fleet: the reference model, or your own script."""
+    here = {
+        "-- SCRIPT": script, "--steps": steps, "--report": report, "--runs": runs,
+        "--profile": profile, "--device": device, "--json": as_json,
+    }  # fmt: skip
+    there = {"--command": command, "--argument": argument, "--detach": detach}
+    if on is not None:
+        _refuse(here, "is for runs on this machine", remedy="leave it out, or leave out --on")
+        words = fleet_arguments(plan, on, command, argument, detach=detach)
+        become_module("executor.agent", words, command="run")
+    _refuse(there, "is for runs on a fleet", remedy="leave it out, or say which with --on URL")
     read_plan(plan)
     arguments = launcher_arguments(plan, script, steps, report)
     if runs is not None:
         arguments = ["--runs", str(runs), *arguments]
+    if profile is not None:
+        arguments = ["--profile", str(profile), *arguments]
     if device is not None:
         arguments = ["--device", device, *arguments]
     become_module(
         "executor.launcher", ["--json", *arguments] if as_json else arguments, command="run"
     )
+
+
+def _refuse(options: Mapping[str, object], reason: str, *, remedy: str) -> None:
+    for name, value in options.items():
+        if value:
+            raise InputError(reason, field=name, remedy=remedy)
+
+
+def fleet_arguments(
+    plan: Path, server: str, command: str | None, arguments: Sequence[str] | None, *, detach: bool
+) -> list[str]:
+    """Return the command line with which the executor asks a service for a run."""
+    words = ["submit", str(plan), "--on", server]
+    if command is not None:
+        words += ["--command", command]
+    for argument in arguments or ():
+        words.append(f"--argument={argument}")
+    return [*words, "--detach"] if detach else words
 
 
 def launcher_arguments(

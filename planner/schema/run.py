@@ -46,7 +46,7 @@ class RunReport(Document):
     device: str
     backend: str
     world_size: int
-    status: Literal["completed", "failed"]
+    status: Literal["completed", "stopped", "failed"]
     losses: tuple[float, ...]
     median_step_seconds: Amount
     predicted_step_seconds: Amount

@@ -13,6 +13,7 @@ from torch.distributed.checkpoint.filesystem import FileSystemWriter
 
 import executor.checkpoint
 import executor.checkpoint_record
+import executor.shared_folder
 from executor.losses import next_token_loss
 from executor.session import Session
 from executor.trainer import Trainer
@@ -93,14 +94,15 @@ def refusals(
 
 def unshared_directory(*, directory: str) -> dict[str, Any]:
     """Return the message of each rank where each has a directory of its own, and what is left."""
-    executor.checkpoint._SEEN_SECONDS = 0.2
+    executor.shared_folder._SEEN_SECONDS = 0.2
     own = Path(f"{directory}-{torch.distributed.get_rank()}")
     message = None
     try:
-        executor.checkpoint.check_shared(own)
+        executor.shared_folder.check_shared(own)
     except InputError as error:
         message = str(error)
-    return {"messages": everyone([message]), "left": everyone([len(list(own.glob("*")))])}
+    left = sorted(path.name for path in own.glob("*"))
+    return {"messages": everyone([message]), "left": everyone([left])}
 
 
 def weights_after_load(*, strategy: dict[str, Any], directory: str) -> dict[str, Any]:
@@ -109,6 +111,53 @@ def weights_after_load(*, strategy: dict[str, Any], directory: str) -> dict[str,
     trainer.load(directory)
     step = trainer.step_count
     return {"step": step, "loss": _next_loss(session, trainer, step)}
+
+
+def several_saves(*, strategy: dict[str, Any], directory: str) -> dict[str, Any]:
+    """Save after each of seven steps, and load what is kept of step 3 and of step 1."""
+    session, trainer = state_trainer(strategy, largest_norm=1.0)
+    losses = []
+    for batch in session.shard(global_batches(0, 7)):
+        losses.append(trainer.step(*batch).loss)
+        trainer.save(directory, keep=2, keep_every=3)
+    later, again = state_trainer(strategy, largest_norm=1.0)
+    again.load(directory, step=3)
+    refusal = None
+    try:
+        again.load(directory, step=1)
+    except InputError as error:
+        refusal = str(error)
+    return {
+        "step": again.step_count,
+        "loss": _next_loss(later, again, 3),
+        "wanted": losses[3],
+        "refusal": refusal,
+    }
+
+
+def save_in_background(*, strategy: dict[str, Any], directory: str, file: str) -> dict[str, Any]:
+    """Save after a step without waiting and train on; then save where nothing can be written."""
+    session, trainer = state_trainer(strategy, largest_norm=1.0)
+    batches = session.shard(global_batches(0, 4))
+    trainer.step(*next(batches))
+    trainer.save(directory, wait=False)
+    losses = [trainer.step(*batch).loss for batch in batches]
+    trainer.save(file, wait=False)
+    refusals: list[str | None] = []
+    for finish in (trainer.finish_saving, trainer.finish_saving):
+        try:
+            finish()
+            refusals.append(None)
+        except InputError as error:
+            refusals.append(str(error))
+    later, again = state_trainer(strategy, largest_norm=1.0)
+    again.load(directory)
+    return {
+        "step": again.step_count,
+        "loss": _next_loss(later, again, 1),
+        "wanted": losses[0],
+        "refusals": everyone(refusals),
+    }
 
 
 def _next_loss(session: Session, trainer: Trainer, step: int) -> float:
@@ -155,5 +204,7 @@ CHECKPOINT_TASKS: tuple[Callable[..., dict[str, Any]], ...] = (
     dying_save,
     refusals,
     unshared_directory,
+    several_saves,
+    save_in_background,
     weights_after_load,
 )

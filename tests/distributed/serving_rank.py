@@ -12,6 +12,7 @@ from typing import IO, Any, NoReturn
 import torch
 from torch import distributed
 
+from executor.folder_lock import release_all
 from executor.rank_main import die_with_launcher
 from tests.distributed.reference import floats_of
 from tests.distributed.tasks import IN_FP32, TASKS
@@ -39,3 +40,5 @@ def _answer(request: dict[str, Any]) -> dict[str, Any]:
             return {"answer": TASKS[task](**request)}
     except Exception:  # noqa: BLE001 - the test shows it
         return {"failure": traceback.format_exc()}
+    finally:
+        release_all()  # a run's process would end here

@@ -423,7 +423,7 @@ def test_nodes_that_do_not_share_a_directory_are_refused_before_they_train(
     first, second = answer["messages"]
     assert first == second
     assert "is not the same on all nodes: rank 1 does not see what rank 0 wrote" in first
-    assert answer["left"] == [0, 0]
+    assert answer["left"] == [["checkpoint.lock"], []]
 
 
 def test_a_save_that_failed_leaves_nothing_in_the_way(two_ranks: RankGroup, tmp_path: Path) -> None:
@@ -434,6 +434,36 @@ def test_a_save_that_failed_leaves_nothing_in_the_way(two_ranks: RankGroup, tmp_
     ]
     assert "free there: IsADirectoryError" in messages[0]
     assert not list(tmp_path.glob("step-*"))
+
+
+def test_the_last_checkpoints_and_every_so_many_are_kept(
+    two_ranks: RankGroup, tmp_path: Path
+) -> None:
+    answer = two_ranks.run("several_saves", strategy=REPLICATED, directory=str(tmp_path))
+    kept = sorted(int(path.name.split("-")[1]) for path in tmp_path.glob("step-*"))
+    assert kept == [3, 6, 7]
+    assert answer["step"] == 3
+    assert answer["loss"] == answer["wanted"]
+    assert "step: holds no checkpoint of this step, but of 3, 6, 7 (got 1)" in answer["refusal"]
+
+
+def test_a_save_in_the_background_holds_what_was_trained_when_it_began(
+    two_ranks: RankGroup, tmp_path: Path
+) -> None:
+    """One that fails is told by the next call, to every rank and once."""
+    (tmp_path / "file").touch()
+    answer = two_ranks.run(
+        "save_in_background",
+        strategy={"data_parallel_degree": 2, "zero_stage": 3},
+        directory=str(tmp_path / "saved"),
+        file=str(tmp_path / "file"),
+    )
+    assert answer["step"] == 1
+    assert answer["loss"] == answer["wanted"]
+    on_first, nothing, on_second, still_nothing = answer["refusals"]
+    assert "cannot be written" in on_first
+    assert on_first == on_second
+    assert nothing is still_nothing is None
 
 
 def test_a_directory_without_a_checkpoint_is_refused(two_ranks: RankGroup, tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from executor.step_profile import ProfileSummary
 from planner.schema.plan import Plan
 from planner.schema.run import RunReport
 from tests.distributed.forking_launches import LIMIT_SECONDS, ForkingLaunches
@@ -73,6 +74,25 @@ def test_the_example_script_trains_under_a_plan(launch: Launch) -> None:
     assert report is not None
     assert len(report.losses) == 10
     assert "step 10: loss" in result.stdout
+
+
+def test_a_profile_says_what_steps_are_made_of(launch: Launch, tmp_path: Path) -> None:
+    """The categories of each rank sum to its step, and an all-reduce is waited for."""
+    plan = cpu_plan(data_parallel_degree=2)
+    result, _ = launch(plan, "--steps", "5", "--profile", str(tmp_path / "profile"))
+    assert result.returncode == 0, result.stderr
+    for rank in range(2):
+        assert (tmp_path / "profile" / f"rank-{rank}.json.gz").stat().st_size > 0
+        path = tmp_path / "profile" / f"rank-{rank}.summary.json"
+        summary = ProfileSummary.model_validate_json(path.read_bytes())
+        assert (summary.first_step, summary.step_count) == (3, 3)
+        own = (summary.compute_seconds, summary.optimizer_seconds, summary.host_seconds)
+        assert all(seconds > 0 for seconds in own)
+        assert summary.exposed_seconds["all_reduce"] > 0
+        total = sum(own) + sum(summary.exposed_seconds.values())
+        assert total == pytest.approx(summary.step_seconds)
+    assert "steps 3 to 5, mean of 2 ranks:" in result.stdout
+    assert "exposed collectives and bubble: measured" in result.stdout
 
 
 def test_a_script_that_raises_gives_one_line_that_names_rank_and_error(

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import sys
+from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -14,6 +17,8 @@ from executor.apply.attention_kernels import Meeting
 from executor.checkpoint import empty_states
 from executor.launcher import LaunchRequest, rank_variables
 from executor.rendezvous import NodePlace
+from executor.session import start
+from tests.builders import a_plan
 
 
 def a_meeting(*, width: int, dtype: torch.dtype, device: str = "cuda") -> Meeting:
@@ -69,6 +74,56 @@ def test_a_count_of_steps_is_read_to_where_the_optimizer_keeps_it(
     assert states["exp_avg"].device.type == "meta"
     assert states["row_var"].device.type == "meta"
     assert states["row_var"].shape == (4, 1)
+
+
+class _StopHereError(Exception):
+    """What comes after needs a GPU."""
+
+
+def test_a_rank_takes_its_device_before_nccl_and_binds_the_group_to_it(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """CUDA is played by functions that record what is asked of them, in order."""
+    (tmp_path / "plan.json").write_text(a_plan().to_json())
+    calls: list[Any] = []
+
+    def init(backend: str, **options: Any) -> None:
+        calls.append((backend, options))
+        raise _StopHereError
+
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 8)
+    monkeypatch.setattr(torch.cuda, "set_device", calls.append)
+    monkeypatch.setattr(torch.distributed, "is_initialized", lambda: False)
+    monkeypatch.setattr(torch.distributed, "init_process_group", init)
+    monkeypatch.setattr("sys.excepthook", sys.excepthook)
+    variables = {"RANK": "11", "LOCAL_RANK": "3", "LOCAL_WORLD_SIZE": "8", "WORLD_SIZE": "8"}
+    variables |= {"MESHWRIGHT_PLAN": str(tmp_path / "plan.json")}
+    variables |= {"MESHWRIGHT_START_TIMEOUT_SECONDS": "900"}
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    with pytest.raises(_StopHereError):
+        start()
+    own = torch.device("cuda", 3)
+    options = {"timeout": timedelta(seconds=900), "device_id": own}
+    assert calls == [own, ("nccl", options)]
+
+
+def test_gpu_ranks_hear_the_watchdog_and_leave_what_they_had_begun(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for name in ("TORCH_CPP_LOG_LEVEL", "PYTORCH_ALLOC_CONF", "TORCH_FR_BUFFER_SIZE"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("TORCH_FR_BUFFER_SIZE", "50")
+    request = LaunchRequest(plan_path=Path("plan.json"), place=NodePlace())
+    on_gpu = rank_variables(request, "cuda", Path(), local_ranks=8)
+    assert on_gpu["TORCH_CPP_LOG_LEVEL"] == "ERROR"
+    assert on_gpu["TORCH_NCCL_DUMP_ON_TIMEOUT"] == "1"
+    assert on_gpu["TORCH_FR_BUFFER_SIZE"] == "50"
+    assert on_gpu["PYTORCH_ALLOC_CONF"] == "expandable_segments:True"
+    on_cpu = rank_variables(request, "cpu", Path(), local_ranks=8)
+    assert on_cpu["TORCH_CPP_LOG_LEVEL"] == "FATAL"
+    assert "PYTORCH_ALLOC_CONF" not in on_cpu
 
 
 @pytest.mark.parametrize(

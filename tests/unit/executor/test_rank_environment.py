@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import pytest
+import torch
 
 from executor.environment import RankEnvironment
 from executor.errors import LaunchError
+from planner.schema.cluster import Cluster, NodeGroup
+from planner.schema.plan import ResolvedCluster
 from planner.schema.strategy import Strategy
+from tests.builders import a_plan
 
 VARIABLES = {"MESHWRIGHT_PLAN": "plan.json", "RANK": "3", "LOCAL_RANK": "1", "WORLD_SIZE": "4"}
 
@@ -15,7 +19,19 @@ def test_rank_and_plan_are_read() -> None:
     environment = RankEnvironment.read(VARIABLES)
     assert environment.plan_path == "plan.json"
     assert (environment.rank, environment.local_rank, environment.world_size) == (3, 1, 4)
-    assert environment.device().type == "cpu"
+
+
+def test_ranks_of_any_launcher_train_on_what_the_plan_is_for() -> None:
+    group = NodeGroup(name="cpu", device="cpu-gloo", node_count=1, devices_per_node=4)
+    cluster = Cluster(name="4xcpu-gloo", node_groups=(group,))
+    resolved = ResolvedCluster(given=cluster.name, resolved=cluster, digest=cluster.digest())
+    assert RankEnvironment.read(VARIABLES).device(a_plan(cluster=resolved)).type == "cpu"
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has a GPU")
+def test_a_plan_for_gpus_is_not_trained_on_the_processor_without_a_word() -> None:
+    with pytest.raises(LaunchError, match=r"4 ranks here on h100.*got 0 CUDA devices"):
+        RankEnvironment.read(VARIABLES).device(a_plan())
 
 
 def test_a_script_outside_the_launcher_is_told_how_to_start() -> None:

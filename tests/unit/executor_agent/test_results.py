@@ -8,6 +8,7 @@ import pytest
 
 from executor.agent.results import killed_rank, result_of
 from executor.agent.run_folder import Ending
+from planner.schema.lifecycle import LeaseState
 from tests.unit.executor_agent.leases import a_folder, a_lease
 
 
@@ -19,6 +20,18 @@ def test_a_failure_is_told_with_its_rank_apart(tmp_path: Path) -> None:
     result = result_of(a_lease(), folder, ending, why=None, checkpoint_step=None)
 
     assert (result.failed_rank, result.reason) == (3, "ValueError: no such file")
+
+
+def test_a_run_that_its_node_asked_to_end_is_stopped_and_not_done(tmp_path: Path) -> None:
+    """It ends with 0, as it does when a node is shut down."""
+    folder = a_folder(tmp_path)
+    (folder.path / "report.json").write_text('{"status": "stopped"}')
+    ending = Ending(reason="completed", exit_status=0)
+
+    result = result_of(a_lease(), folder, ending, why=None, checkpoint_step=7)
+
+    assert result.outcome is LeaseState.STOPPED
+    assert result.reason == "its node asked it to end; the newest checkpoint is that of step 7"
 
 
 @pytest.mark.parametrize(

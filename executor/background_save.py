@@ -1,0 +1,75 @@
+"""Background save: a checkpoint that is written while the run goes on, one at a time.
+
+Tensors are copied to the host first, so that steps may change them. Threads of ranks write and
+agree over a group of their own: collectives of the training never mix with theirs.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future
+
+import torch
+from torch import distributed
+from torch.distributed.checkpoint.staging import DefaultStager, StagingOptions
+
+from planner.errors import InputError
+
+Write = Callable[[distributed.ProcessGroup], None]
+
+
+class BackgroundSaves:
+    """The save that is being written, if any."""
+
+    def __init__(self) -> None:
+        self._group: distributed.ProcessGroup | None = None
+        self._running: Future[None] | None = None
+
+    def start(self, write: Write) -> None:
+        """Have a thread write; the one before must have ended. A collective call."""
+        if self._group is None:
+            self._group = distributed.new_group(backend="gloo")
+        running: Future[None] = Future()
+        # It is no daemon: a process that ends waits for its checkpoint.
+        threading.Thread(
+            target=_run, args=(write, self._group, running), name="background-save"
+        ).start()
+        self._running = running
+
+    def finish(self) -> None:
+        """Return once what was being written is a checkpoint.
+
+        Raises:
+            CheckpointError: if it could not be written, on every rank.
+        """
+        running, self._running = self._running, None
+        if running is not None:
+            running.result()
+
+
+def on_host(tensors: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    """Return copies of tensors in host memory, pinned where they come from a GPU."""
+    has_gpu = torch.cuda.is_available()
+    options = StagingOptions(
+        use_pinned_memory=has_gpu,
+        use_shared_memory=False,
+        use_async_staging=False,
+        use_non_blocking_copy=has_gpu,
+    )
+    stager = DefaultStager(options)
+    try:
+        staged = stager.stage(dict(tensors))
+    finally:
+        stager.close()
+    assert isinstance(staged, dict)  # noqa: S101 - a future only where staging is asynchronous
+    return staged
+
+
+def _run(write: Write, group: distributed.ProcessGroup, running: Future[None]) -> None:
+    try:
+        write(group)
+    except (InputError, RuntimeError) as error:  # a peer's death is a RuntimeError
+        running.set_exception(error)
+    else:
+        running.set_result(None)

@@ -1,0 +1,39 @@
+"""Device choice: on which kind of device a plan's ranks run here."""
+
+from __future__ import annotations
+
+import torch
+
+from executor.errors import LaunchError
+from planner.schema.plan import Plan
+
+CPU_DEVICE_PREFIX = "cpu"
+
+
+def chosen_device(plan: Plan, asked: str | None, *, local_ranks: int) -> str:
+    """Return `cpu` or `cuda`: as asked, else what the plan's cluster is made of.
+
+    Raises:
+        LaunchError: if this machine has not the devices.
+    """
+    kinds = sorted({group.device for group in plan.cluster.resolved.node_groups})
+    is_for_cpu = all(kind.startswith(CPU_DEVICE_PREFIX) for kind in kinds)
+    device_type = asked or ("cpu" if is_for_cpu else "cuda")
+    available = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    if device_type == "cpu" or available >= local_ranks:
+        return device_type
+    here = f"{local_ranks} rank{'s' * (local_ranks > 1)} here"
+    if is_for_cpu:
+        raise LaunchError(
+            f"the plan has {here}, which want a CUDA device each, and this machine has {available}",
+            field="--device",
+            value=device_type,
+            remedy=f"leave it out: the plan is for {', '.join(kinds)}",
+        )
+    raise LaunchError(
+        f"the plan has {here} on {', '.join(kinds)}",
+        field="device",
+        value=f"{available} CUDA devices on this machine",
+        remedy=f"plan for what this machine has (CPU ranks: cluster {local_ranks}xcpu-gloo), or "
+        "force CPU ranks with --device cpu",
+    )

@@ -1,0 +1,121 @@
+"""Tracker: steps go to TensorBoard, Weights & Biases or MLflow, through their own packages."""
+
+from __future__ import annotations
+
+import atexit
+import importlib
+import math
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from executor.errors import LaunchError
+from executor.step_rows import Measured
+from executor.variables import TRACKER
+from planner.schema.plan import Plan
+
+Log = Callable[[dict[str, float], int], None]
+
+
+class Tracker:
+    """Logs each step of rank 0, whose loss is that of all ranks."""
+
+    def __init__(self, log: Log, *, tokens_per_step: int) -> None:
+        self._log = log
+        self._tokens_per_step = tokens_per_step
+
+    @staticmethod
+    def wanted(
+        plan: Plan, variables: Mapping[str, str], *, rank: int, tokens_per_step: int
+    ) -> Tracker | None:
+        """Return rank 0's tracker of the kind that the environment names, `None` if it names none.
+
+        It is ended when the process ends.
+
+        Raises:
+            LaunchError: if there is no such tracker, or its package is not installed.
+        """
+        text = variables.get(TRACKER)
+        if not text or rank != 0:
+            return None
+        kind, _, place = text.partition(":")
+        if kind not in _TRACKERS or not place:
+            raise LaunchError(
+                "names no tracker",
+                field=TRACKER,
+                value=text,
+                remedy="give tensorboard:DIRECTORY, wandb:PROJECT or mlflow:EXPERIMENT",
+            )
+        return Tracker(_TRACKERS[kind](place, plan), tokens_per_step=tokens_per_step)
+
+    def step_begins(self) -> None:
+        """Do nothing: a step is logged once it is measured."""
+
+    def step_ended(self, step: int, measured: Measured) -> None:
+        """Log what step number `step` measured; what is not finite is left out."""
+        values = {"loss": measured.loss, "step_seconds": measured.seconds}
+        if measured.seconds > 0 and self._tokens_per_step:
+            values["tokens_per_second"] = self._tokens_per_step / measured.seconds
+        if measured.peak_memory_bytes is not None:
+            values["peak_memory_bytes"] = float(measured.peak_memory_bytes)
+        self._log({name: value for name, value in values.items() if math.isfinite(value)}, step)
+
+
+def _tensorboard(place: str, plan: Plan) -> Log:
+    package = _package("torch.utils.tensorboard", installed_as="tensorboard")
+    writer = package.SummaryWriter(place)
+    atexit.register(writer.close)
+    writer.add_text("plan", plan.id)
+
+    def log(values: dict[str, float], step: int) -> None:
+        for name, value in values.items():
+            writer.add_scalar(name, value, step)
+
+    return log
+
+
+def _wandb(place: str, plan: Plan) -> Log:
+    package = _package("wandb", installed_as="wandb")
+    run = package.init(project=place, config=_parameters(plan))
+    atexit.register(run.finish)
+    return lambda values, step: run.log(values, step=step)
+
+
+def _mlflow(place: str, plan: Plan) -> Log:
+    package = _package("mlflow", installed_as="mlflow")
+    package.set_experiment(place)
+    package.start_run()
+    atexit.register(package.end_run)
+    package.log_params(_parameters(plan))
+    return lambda values, step: package.log_metrics(values, step=step)
+
+
+_TRACKERS: dict[str, Callable[[str, Plan], Log]] = {
+    "tensorboard": _tensorboard,
+    "wandb": _wandb,
+    "mlflow": _mlflow,
+}
+
+
+def _package(name: str, *, installed_as: str) -> Any:
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError:
+        raise LaunchError(
+            f"needs the package {installed_as}, which is not installed",
+            field=TRACKER,
+            value=installed_as,
+            remedy=f"run: pip install {installed_as}",
+        ) from None
+
+
+def _parameters(plan: Plan) -> dict[str, Any]:
+    strategy = plan.strategy
+    return {
+        "plan": plan.id,
+        "model": plan.model.given,
+        "cluster": plan.cluster.given,
+        "tensor_parallel_degree": strategy.tensor_parallel_degree,
+        "pipeline_parallel_degree": strategy.pipeline_parallel_degree,
+        "data_parallel_degree": strategy.data_parallel_degree,
+        "predicted_step_seconds": plan.prediction.step_seconds.p50,
+    }

@@ -1,0 +1,92 @@
+"""Steps are logged by the tracker that the environment names, through its own package."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+pytest.importorskip("torch", reason="the executor's tests need torch")
+
+from executor.errors import LaunchError
+from executor.tracker import Tracker
+from executor.trainer import StepMetrics
+from tests.builders import a_plan
+
+
+def _tracker(text: str, *, rank: int = 0) -> Tracker | None:
+    variables = {"MESHWRIGHT_TRACKER": text}
+    return Tracker.wanted(a_plan(), variables, rank=rank, tokens_per_step=2048)
+
+
+def _step(tracker: Tracker | None, loss: float = 2.5) -> None:
+    assert tracker is not None
+    tracker.step_ended(3, StepMetrics(loss=loss, seconds=0.5, peak_memory_bytes=None))
+
+
+def test_tensorboard_reads_what_was_logged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    accumulators = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
+    at_exit: list[Any] = []
+    monkeypatch.setattr("atexit.register", at_exit.append)
+    _step(_tracker(f"tensorboard:{tmp_path}"))
+    for close in at_exit:
+        close()
+    events = accumulators.EventAccumulator(str(tmp_path)).Reload()
+    assert [(event.step, event.value) for event in events.Scalars("loss")] == [(3, 2.5)]
+    assert [event.value for event in events.Scalars("tokens_per_second")] == [4096.0]
+
+
+def test_wandb_gets_steps_and_is_finished_at_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A stand-in for the package: what it is told is `wandb.init`, `Run.log`, `Run.finish`."""
+    told: list[Any] = []
+    run = SimpleNamespace(
+        log=lambda values, step: told.append((values, step)), finish=lambda: told.append("finished")
+    )
+    package = SimpleNamespace(init=lambda project, config: told.append((project, config)) or run)
+    monkeypatch.setitem(sys.modules, "wandb", package)  # type: ignore[arg-type]
+    at_exit: list[Any] = []
+    monkeypatch.setattr("atexit.register", at_exit.append)
+    _step(_tracker("wandb:llama"), loss=float("nan"))
+    at_exit[0]()
+    (project, config), logged, ended = told
+    assert project == "llama"
+    assert config["plan"] == "plan-0123456789abcdef"
+    assert logged == ({"step_seconds": 0.5, "tokens_per_second": 4096.0}, 3)
+    assert ended == "finished"
+
+
+def test_mlflow_gets_steps_and_its_run_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A stand-in for the package, with the functions of it that are called."""
+    told: list[Any] = []
+    package = SimpleNamespace(
+        set_experiment=told.append,
+        start_run=lambda: told.append("started"),
+        end_run=lambda: told.append("ended"),
+        log_params=lambda parameters: told.append(parameters["plan"]),
+        log_metrics=lambda values, step: told.append((values["loss"], step)),
+    )
+    monkeypatch.setitem(sys.modules, "mlflow", package)  # type: ignore[arg-type]
+    at_exit: list[Any] = []
+    monkeypatch.setattr("atexit.register", at_exit.append)
+    _step(_tracker("mlflow:llama"))
+    at_exit[0]()
+    assert told == ["llama", "started", "plan-0123456789abcdef", (2.5, 3), "ended"]
+
+
+def test_one_rank_logs() -> None:
+    assert _tracker("tensorboard:somewhere", rank=1) is None
+
+
+@pytest.mark.parametrize("text", ["paper:notebook", "tensorboard", "wandb:"])
+def test_a_tracker_that_there_is_not_is_refused(text: str) -> None:
+    with pytest.raises(LaunchError, match="give tensorboard:DIRECTORY, wandb:PROJECT or mlflow"):
+        _tracker(text)
+
+
+def test_a_package_that_is_not_installed_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "wandb", None)
+    with pytest.raises(LaunchError, match=r"needs the package wandb.*pip install wandb"):
+        _tracker("wandb:llama")
