@@ -1,167 +1,128 @@
-"""`python -m benchmarks.calibration FILE`: what ten runs of a stack are worth for its other runs.
+"""`python -m benchmarks.calibration FILE`: what a few runs of a source are worth for its others.
 
-Of every device, stack and family with enough published runs, ten are drawn at random, twenty times.
-The table has the mean error of the rest with shipped values, with the scalars fitted on the ten,
-and with these where the ten themselves bear them out; how often they do; and what share of the
-rest then lies within the interval. Steps are sums of parts taken once at the shipped values.
+Of every source with enough published runs, three, five and ten are drawn at random, ten times, and
+the rest is predicted as they teach: the mean error of the rest as shipped and after so many runs,
+and what share of it then lies within the interval. What runs share and what is their own is
+estimated without the source (`benchmarks.intervals`). With `--unseen FILE...` the same of sources
+that the estimate, on FILE, knows nothing of; pools of one device, stack and source are their rows.
 """
 
 from __future__ import annotations
 
 import argparse
-import math
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
 
-from planner.calibration.fit import family_weights, fit_of
-from planner.calibration.held_out import HeldOut, groups_of
-from planner.calibration.parts import COUNT, Parts, parts_of
-from planner.calibration.row import Row, sorted_rows
-from planner.importers.measured_runs import read_measured_runs
-from planner.validation.comparison import compare
-from planner.validation.subsets import SUBSETS
+from benchmarks.intervals import likeliest, sources_of
+from planner.calibration.report import trusted
+from planner.cost.intervals import P90_DEVIATIONS
+from planner.cost.learnt import Learnt, points_of_runs
+from planner.schema.job import LearntRun
 
-Floats = NDArray[np.float64]
-
-_DRAWN, _DRAWS, _LEAST = 10, 20, 15
-_SUBSETS = ("all", "dense bf16, from 3B")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Pool:
-    """Runs of one device, stack and family, their parts, and shipped half widths, [rows]."""
-
-    name: str
-    subset: str
-    rows: list[Row]
-    parts: Parts
-    widths: Floats
-
-    def some(self, subset: str, places: Sequence[int]) -> Pool:
-        """Return the runs at `places`."""
-        return Pool(
-            name=self.name,
-            subset=subset,
-            rows=[self.rows[place] for place in places],
-            parts=self.parts.some(places),
-            widths=self.widths[list(places)],
-        )
+DRAWN = (3, 5, 10)
+_DRAWS, _LEAST = 10, 15
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """Mean errors of the runs that were not drawn, and the share of them within the interval."""
+    """Mean errors of runs that were not drawn, as shipped and after each of `DRAWN`.
 
-    shipped: float
-    fitted: float
-    as_taken: float
-    taken: float
-    covered: float
+    `held` is the share of them within the interval, before and after each.
+    """
 
-
-def pools_of(path: Path) -> Iterator[Pool]:
-    """Yield the pools of a file, whole ones before those of a subset."""
-    for (device, stack), rows in sorted(sorted_rows(read_measured_runs(path)).rows.items()):
-        families: dict[str, list[Row]] = defaultdict(list)
-        for row in rows:
-            families[row.family].append(row)
-        for family, own in sorted(families.items()):
-            if len(own) >= _LEAST:
-                yield from _of_family(f"{device} {stack.value} {family}", own)
+    errors: tuple[float, ...]
+    held: tuple[float, ...]
 
 
-def _of_family(name: str, rows: list[Row]) -> Iterator[Pool]:
-    compared = [compare(row.case) for row in rows]
-    intervals = [one.prediction.step_seconds for one in compared]
-    widths = np.array([math.log(interval.p90 / interval.p50) for interval in intervals])
-    parts = parts_of(rows, np.zeros(COUNT))
-    whole = Pool(name=name, subset="all", rows=rows, parts=parts, widths=widths)
-    for subset in _SUBSETS:
-        places = [place for place, one in enumerate(compared) if SUBSETS[subset](one)]
-        if len(places) >= _LEAST:
-            yield whole.some(subset, places)
-
-
-def outcome_of(pool: Pool) -> Outcome:
+def outcome_of(runs: Sequence[LearntRun]) -> Outcome:
     """Return the mean over draws."""
-    random = np.random.default_rng(0)
-    found = np.array([_drawn(pool, random) for _ in range(_DRAWS)])
-    return Outcome(**dict(zip(Outcome.__dataclass_fields__, found.mean(axis=0), strict=True)))
+    none = np.array([_left(runs, [])])
+    found = [none.mean(axis=0)]
+    for count in DRAWN:
+        random = np.random.default_rng(0)
+        draws = [random.choice(len(runs), count, replace=False) for _ in range(_DRAWS)]
+        found.append(np.mean([_left(runs, sorted(map(int, drawn))) for drawn in draws], axis=0))
+    errors, held = np.array(found).T
+    return Outcome(errors=tuple(errors), held=tuple(held))
 
 
-def _drawn(pool: Pool, random: np.random.Generator) -> tuple[float, ...]:
-    count = len(pool.rows)
-    chosen = sorted(int(place) for place in random.choice(count, _DRAWN, replace=False))
-    rest = pool.some(pool.subset, [place for place in range(count) if place not in chosen])
-    ten = pool.some(pool.subset, chosen)
-    left = _left_out(ten)
-    factors = fit_of(ten.parts, np.ones(_DRAWN)).factors
-    before, after = _off(rest.parts, np.zeros(COUNT)), _off(rest.parts, factors)
-    used = after if left.helps else before
-    widths = rest.widths * (left.interval_ratio if left.helps else 1.0)
-    covered = float((np.abs(used) <= widths).mean())
-    return (*(_mean_error(off) for off in (before, after, used)), float(left.helps), covered)
+def _left(runs: Sequence[LearntRun], drawn: Sequence[int]) -> tuple[float, float]:
+    """Return the mean error of the runs that were not drawn, and the share within the interval."""
+    rest = [run for place, run in enumerate(runs) if place not in drawn]
+    errors = np.array([run.log_error for run in rest])
+    shared, own = rest[0].shared_deviation, np.array([run.own_deviation for run in rest])
+    variances = np.full(len(rest), shared**2)
+    if drawn:
+        learnt, points = Learnt.of(trusted([runs[place] for place in drawn])), points_of_runs(rest)
+        errors = errors - learnt.log_factors(points, deviation=shared)
+        variances = np.diag(learnt.covariance(points, deviation=shared))
+    reach = P90_DEVIATIONS * np.sqrt(variances + own**2)
+    return float(np.abs(np.expm1(-errors)).mean()), float((np.abs(errors) <= reach).mean())
 
 
-def _left_out(ten: Pool) -> HeldOut:
-    """Return how far off the ten are, each group by the fit on the others."""
-    by, groups = groups_of(ten.rows)
-    after = np.zeros(_DRAWN)
-    for name in dict.fromkeys(groups):
-        kept = [place for place, group in enumerate(groups) if group != name]
-        own = [place for place, group in enumerate(groups) if group == name]
-        weights = family_weights([ten.rows[place].family for place in kept])
-        after[own] = _off(ten.parts.some(own), fit_of(ten.parts.some(kept), weights).factors)
-    before = _off(ten.parts, np.zeros(COUNT))
-    return HeldOut(
-        by=by,
-        groups=groups,
-        before=np.abs(np.expm1(before)),
-        after=np.abs(np.expm1(after)),
-        widths=np.abs(after) / ten.widths,
-    )
+def pools_of(sources: dict[str, tuple[LearntRun, ...]]) -> Iterator[tuple[str, list[LearntRun]]]:
+    """Yield the runs of a source on one device under one stack, where they are enough."""
+    for source, runs in sources.items():
+        pools: dict[str, list[LearntRun]] = defaultdict(list)
+        for run in runs:
+            pools[f"{source}, {run.device} {run.stack}"].append(run)
+        yield from ((name, own) for name, own in pools.items() if len(own) >= _LEAST)
 
 
-def _off(parts: Parts, factors: Floats) -> Floats:
-    """Return log(predicted / measured), [rows]."""
-    return parts.log_errors(factors)[0]
-
-
-def _mean_error(off: Floats) -> float:
-    return float(np.abs(np.expm1(off)).mean())
+def with_deviations(
+    sources: dict[str, tuple[LearntRun, ...]], shared: float, own: float
+) -> dict[str, tuple[LearntRun, ...]]:
+    """Return the sources' runs with other deviations: `own` is a factor on theirs."""
+    return {
+        source: tuple(
+            run.model_copy(
+                update={"shared_deviation": shared, "own_deviation": own * run.own_deviation}
+            )
+            for run in runs
+        )
+        for source, runs in sources.items()
+    }
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Print the table as markdown, and the means over families."""
+    """Print the tables as markdown, and the means over pools."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.calibration", description=__doc__)
     parser.add_argument("runs", type=Path, help="measured runs, one JSON object a line")
-    found: dict[str, list[Outcome]] = defaultdict(list)
-    print("| device, stack, family | runs | shipped | fitted | as taken | taken | in interval |")
-    print("|---|---|---|---|---|---|---|")
-    for pool in pools_of(parser.parse_args(arguments).runs):
-        outcome = outcome_of(pool)
-        found[pool.subset].append(outcome)
-        name = pool.name if pool.subset == "all" else f"{pool.name}, {pool.subset}"
-        _print_row(name, str(len(pool.rows)), outcome)
-    for subset, outcomes in found.items():
-        means = {
-            field: float(np.mean([getattr(one, field) for one in outcomes]))
-            for field in Outcome.__dataclass_fields__
-        }
-        _print_row(f"mean of {len(outcomes)}: {subset}", "", Outcome(**means))
+    parser.add_argument("--unseen", type=Path, nargs="*", default=[], help="sources not seen")
+    options = parser.parse_args(arguments)
+    known = sources_of(options.runs)
+    left: dict[str, tuple[LearntRun, ...]] = {}
+    for source, runs in known.items():
+        others = [own for name, own in known.items() if name != source]
+        left |= with_deviations({source: runs}, *likeliest(others))
+    _print_table(options.runs.stem, left)
+    new = {path.stem: sum(sources_of(path).values(), ()) for path in sorted(options.unseen)}
+    if new:
+        _print_table("not seen", with_deviations(new, *likeliest(known.values())))
     return 0
 
 
+def _print_table(title: str, sources: dict[str, tuple[LearntRun, ...]]) -> None:
+    after = " | ".join(f"after {count}" for count in DRAWN)
+    print(f"| {title} | runs | shipped | {after} | in interval | {after} |")
+    print("|---" * (2 * len(DRAWN) + 4) + "|")
+    outcomes = []
+    for name, runs in pools_of(sources):
+        outcomes.append(outcome_of(runs))
+        _print_row(name, str(len(runs)), outcomes[-1])
+    errors = tuple(np.mean([one.errors for one in outcomes], axis=0))
+    held = tuple(np.mean([one.held for one in outcomes], axis=0))
+    _print_row(f"mean of {len(outcomes)}", "", Outcome(errors=errors, held=held))
+
+
 def _print_row(name: str, count: str, outcome: Outcome) -> None:
-    errors = " | ".join(
-        f"{100 * error:.1f} %" for error in (outcome.shipped, outcome.fitted, outcome.as_taken)
-    )
-    print(f"| {name} | {count} | {errors} | {outcome.taken:.0%} | {outcome.covered:.0%} |")
+    errors = " | ".join(f"{error:.1%}" for error in outcome.errors)
+    held = " | ".join(f"{share:.0%}" for share in outcome.held)
+    print(f"| {name} | {count} | {errors} | {held} |")
 
 
 if __name__ == "__main__":

@@ -6,10 +6,9 @@ function, with a small ridge on all but the intercept. Predictions are held out:
 rates that were chosen without its family (`benchmarks.leave_out`). Every family is then left out
 of the widths once as well, and those fitted on the others are held against its runs.
 
-What sources differ by is read from runs that nothing was learnt from (`--unseen FILE...`, a source
-a file and program): the least standard deviation, beside the widths above, with which intervals
-hold 80 % of them, every source counted alike; first of those whose stack was measured on their
-device before, then of the others, for which a further deviation comes to it.
+Of these widths, what is a run's own and what alike runs share (`planner.cost.learnt`) is told
+apart by how errors of one source go together: the likeliest two factors, and those with each source
+left out.
 
 Source: Koenker and Bassett 1978, doi:10.2307/1913643.
 """
@@ -18,7 +17,7 @@ from __future__ import annotations
 
 import argparse
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -26,18 +25,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.leave_out import errors_of
+from planner.calibration.report import learnt_run
 from planner.calibration.row import sorted_rows
 from planner.cost.intervals import (
     EXPONENTS,
     LARGE_WIDTH,
-    P90_DEVIATIONS,
-    RUNS_DIFFER,
-    SOURCE_DEVIATION,
-    UNMEASURED_DEVIATION,
+    SHARED_DEVIATION,
     step_traits,
 )
+from planner.cost.learnt import points_of_runs
 from planner.importers.measured_runs import read_measured_runs
-from planner.validation import report
+from planner.schema.job import LearntRun
 from planner.validation.comparison import Comparison, Pair, compare
 from planner.validation.measurement import BULK_TIER
 from planner.validation.subsets import SUBSETS
@@ -48,6 +46,7 @@ _COVERAGE = 0.8
 _RIDGE = 0.002
 _LEAST_ERROR = 0.01  # nearer than that is as near as can be
 _ROUNDS = 300
+_VARIANCE_ROUNDS, _SOURCE_RUNS_MOST, _ERROR_MOST = 60, 20, 0.7
 _SMOOTHING = (0.5, 0.95, 1e-4)  # first, factor a round, least
 
 
@@ -119,55 +118,53 @@ def left_out(rows: Sequence[Row]) -> Floats:
     return found
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class UnseenRow:
-    """A run that nothing was learnt from: how far off it was, and its width without its source."""
+def likeliest(sources: Iterable[Sequence[LearntRun]]) -> tuple[float, float]:
+    """Return the likeliest deviation that runs share, and factor on what is each run's own.
 
-    source: str
-    is_measured: bool
-    error: float
-    width: float
+    With the covariance V = t^2 C + n^2 D of a source's errors y, and A = V^-1, variances grow by
+    sqrt(y' A C A y / tr A C) a round, and alike for D, until they stay. A source counts as twenty
+    runs at most, and an error as 0.7 at most.
 
-
-def unseen_rows_of(paths: Sequence[Path]) -> Iterator[UnseenRow]:
-    """Yield a row of every run whose step is compared."""
-    for path in paths:
-        for answer in report.compared(read_measured_runs(path)):
-            if not isinstance(answer, Comparison) or not isinstance(answer.step, Pair):
-                continue
-            causes = {one.cause: one.ratio for one in answer.prediction.interval_causes}
-            between = [math.log1p(ratio) for cause, ratio in causes.items() if cause != RUNS_DIFFER]
-            whole = math.log(answer.step.p90 / answer.step.predicted)
-            yield UnseenRow(
-                source=" ".join([path.stem, *(answer.case.run.framework or "").split()[:1]]),
-                is_measured=len(between) < 2,
-                error=abs(math.log1p(answer.step.error_ratio)),
-                width=math.sqrt(max(whole**2 - sum(b**2 for b in between), 0.0)),
-            )
+    Source: Zhou et al. 2019, doi:10.1080/10618600.2018.1529601 (MM algorithms), section 2.
+    """
+    parts = [_parts(runs) for runs in sources]
+    variances = np.array([0.02, 1.0])
+    for _ in range(_VARIANCE_ROUNDS):
+        nearer, farther = np.zeros(2), np.zeros(2)
+        for errors, kinds in parts:
+            inverse = np.linalg.inv(np.tensordot(variances, kinds, axes=1))
+            told, weight = inverse @ errors, min(1.0, _SOURCE_RUNS_MOST / len(errors))
+            nearer += weight * np.array([told @ kind @ told for kind in kinds])
+            farther += weight * np.array([np.sum(inverse * kind) for kind in kinds])
+        variances = variances * np.sqrt(nearer / farther)
+    shared, own = np.sqrt(variances)
+    return float(shared), float(own)
 
 
-def between_deviation(rows: Sequence[UnseenRow]) -> float:
-    """Return the least standard deviation between sources that holds 80 %, sources alike."""
-    for deviation in np.arange(0.0, 1.0, 0.01):
-        held: dict[str, list[bool]] = {}
+def _parts(runs: Sequence[LearntRun]) -> tuple[Floats, Floats]:
+    """Return the errors of runs, [runs], and C and D, [2, runs, runs]."""
+    points = points_of_runs(runs)
+    errors = np.clip([run.log_error for run in runs], -_ERROR_MOST, _ERROR_MOST)
+    own = np.diag([run.own_deviation**2 for run in runs])
+    return errors, np.array([points.correlations(points), own])
+
+
+def _print_shared(path: Path) -> None:
+    sources = sources_of(path)
+    shared, own = likeliest(sources.values())
+    print(f"shared {shared:.3f}, {SHARED_DEVIATION}; each run's own {own:.2f} of what is shipped")
+    for name in sources:
+        near, apart = likeliest(runs for source, runs in sources.items() if source != name)
+        print(f"  without {name}: {near:.3f}, {apart:.2f}")
+
+
+def sources_of(path: Path) -> dict[str, tuple[LearntRun, ...]]:
+    """Return the runs of each source of a file, bulk ones left out, as they can be learnt from."""
+    found: dict[str, list[LearntRun]] = {}
+    for rows in sorted_rows(read_measured_runs(path)).rows.values():
         for row in rows:
-            reach = math.hypot(row.width, P90_DEVIATIONS * deviation)
-            held.setdefault(row.source, []).append(row.error <= reach)
-        if np.mean([np.mean(own) for own in held.values()]) >= _COVERAGE:
-            return float(deviation)
-    return math.inf
-
-
-def _print_between(rows: Sequence[UnseenRow]) -> None:
-    seen = between_deviation([row for row in rows if row.is_measured])
-    other = between_deviation([row for row in rows if not row.is_measured])
-    further = math.sqrt(max(other**2 - seen**2, 0.0))
-    print(f"between sources {seen:.2f}, {SOURCE_DEVIATION}")
-    print(f"further, where not measured {further:.2f}, {UNMEASURED_DEVIATION}")
-    for source in sorted({row.source for row in rows}):
-        without = [row for row in rows if row.source != source]
-        near = between_deviation([row for row in without if row.is_measured])
-        print(f"  between sources without {source}: {near:.2f}")
+            found.setdefault(row.family, []).append(learnt_run(row))
+    return {name: tuple(runs) for name, runs in found.items()}
 
 
 def _print_weights(weights: Floats) -> None:
@@ -207,10 +204,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Print the fit, and what intervals hold by subset and family."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.intervals", description=__doc__)
     parser.add_argument("runs", type=Path, help="measured runs, one JSON object a line")
-    parser.add_argument("--unseen", type=Path, nargs="*", default=[], help="sources not seen")
     options = parser.parse_args(arguments)
-    if options.unseen:
-        _print_between(list(unseen_rows_of(options.unseen)))
+    _print_shared(options.runs)
     rows = list(rows_of(options.runs))
     _print_weights(fitted(rows))
     _print_coverage(rows, left_out(rows))

@@ -53,12 +53,11 @@ class DeviceProfile(Part):
     hide. `split_operator_us` is what an operator on a tensor that knows its placement adds.
     `step_error_ratio` is the standard deviation of the logarithm of measured over predicted steps,
     on a machine whose own ranks trained them for its profile: each left out of the fit in turn.
-    `node` is there for every device that ships. Devices of one `chip` compute alike.
+    `node` is there for every device that ships.
     """
 
     device: str
     kind: Literal["cuda", "cpu"]
-    chip: str | None = None
     memory_gib: Positive
     memory_bandwidth_gb_per_second: Positive
     memory_efficiency: Share
@@ -164,7 +163,6 @@ class StackProfile(Part):
     `offloads_gradients`: gradients lie on the host where the optimizer's states do.
     `copies_gathered`: gathered parameters and gradients are copied between flat and own tensors.
     `autocasts`: where nothing is sharded, fp32 weights are cast for every micro-batch.
-    `measured_sources` counts the sources of published runs that constants were held against.
     `workspace_gib` of `runtime_gib` is tensors that libraries allocate through the framework.
     `reduce_bucket_gib` is held where gradients are reduced into shards.
     `whole_buckets` are of gradients that are reduced whole (ZeRO-0), `sharded_buckets` of those
@@ -204,7 +202,6 @@ class StackProfile(Part):
     model_states: ModelStates
     gradient_buffers: bool
     optimizer_has_master: bool
-    measured_sources: dict[str, int] = Field(default_factory=dict)
     source: str
 
 

@@ -171,12 +171,13 @@ def _precision_assumptions(job: Job, hardware: ClusterHardware) -> tuple[str, ..
 
 
 def _uncalibrated(job: Job, cluster: Cluster) -> list[str]:
-    """Return which devices are priced as they ship, although the job calibrates others."""
+    """Return which devices the job's calibration has no runs of under its stack."""
     if job.calibration is None:
         return []
-    rest = [name for name in cluster.devices if name not in job.calibration.devices]
-    said = f"calibration {job.calibration.name} has no scalars for"
-    return [f"{said} {name}: shipped values were assumed" for name in rest]
+    known = {run.device for run in job.calibration.runs if run.stack is job.stack}
+    said = f"calibration {job.calibration.name} has no runs under {job.stack.value} of"
+    rest = [name for name in cluster.devices if name not in known]
+    return [f"{said} {name}: what others say of it was assumed" for name in rest]
 
 
 def _check_nvme(job: Job, cluster: Cluster) -> None:

@@ -1,5 +1,5 @@
-"""Calibration: scalars of a device under a stack, fitted on measured runs.
+"""Calibration: what measured runs teach of steps that are predicted.
 
-Runs become rows by (device, stack); a row's price is taken apart into what each scalar scales; a
-regularised fit in logarithms finds the scalars; runs held out say whether they help.
+Runs become rows with their measured steps; what they teach is the posterior of the model that
+intervals are of (`planner.cost.learnt`). A machine's own profile is fitted to its steps here too.
 """

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from planner.calibration.fit import Fit, Prior, fit_of, fitted
+from planner.calibration.fit import Prior, fit_of, fitted
 from planner.calibration.parts import COUNT, NAMES, Parts, scalars_of
 from planner.calibration.row import Row
 from planner.errors import InputError
@@ -111,11 +111,11 @@ def corrected(cluster: Cluster, plans: Sequence[Plan], trials: Sequence[Trial]) 
             remedy="profile more ranks, or with more free memory",
         )
     prior = _prior(cluster)
-    fit, parts = fitted(rows, prior=prior)
+    factors, parts = fitted(rows, prior)
     rounds = round_seconds(trials)
     spread = statistics.pstdev(np.log(rounds))
     error = math.hypot(_left_out_error(rows, parts, prior), spread)
-    scalars = scalars_of(fit.factors)
+    scalars = scalars_of(factors)
     return InSitu(
         cluster=_scaled(cluster, scalars, error),
         scalars=scalars,
@@ -129,8 +129,8 @@ def _left_out_error(rows: Sequence[Row], parts: Parts, prior: Prior) -> float:
     errors = np.zeros(len(rows))
     for left in range(len(rows)):
         kept = [place for place in range(len(rows)) if place != left]
-        fit: Fit = fit_of(parts.some(kept), np.ones(len(kept)), prior=prior)
-        errors[left] = parts.some([left]).log_errors(fit.factors)[0][0]
+        factors = fit_of(parts.some(kept), prior)
+        errors[left] = parts.some([left]).log_errors(factors)[0][0]
     return float(np.sqrt(np.mean(errors**2)))
 
 

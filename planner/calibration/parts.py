@@ -20,8 +20,8 @@ import numpy as np
 
 from planner.calibration.row import Row
 from planner.cost.configuration import Floats
-from planner.schema.job import Calibration, Precision
-from planner.schema.plan import Interval
+from planner.cost.scaled_hardware import scaled
+from planner.schema.job import Precision
 from planner.schema.scalars import Scalars
 
 NAMES = (
@@ -53,16 +53,11 @@ def factors_of(scalars: Scalars) -> Floats:
 
 
 def priced_seconds(row: Row, factors: Floats) -> float:
-    """Return the predicted step of a row under factors."""
-    return priced_interval(row, factors).p50
-
-
-def priced_interval(row: Row, factors: Floats) -> Interval:
-    """Return the predicted interval of a row's step under factors, as wide as shipped."""
-    device, stack = row.pair
-    calibration = Calibration(name="trial", stack=stack, devices={device: scalars_of(factors)})
-    job = row.case.job.model_copy(update={"calibration": calibration})
-    return replace(row.case, job=job).price().step_seconds
+    """Return the predicted step of a row under factors on its first kind of device."""
+    hardware, stack = row.case.hardware, row.case.job.stack
+    first, *others = hardware.kinds
+    kinds = (scaled(first, stack, scalars_of(factors)), *others)
+    return replace(row.case, hardware=replace(hardware, kinds=kinds)).price().step_seconds.p50
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

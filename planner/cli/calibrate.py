@@ -1,4 +1,4 @@
-"""`meshwright calibrate`: scalars of devices and stacks, fitted on runs that were measured."""
+"""`meshwright calibrate`: what measured runs teach of steps that are predicted."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from planner.cli.console import print_document, stdout, work_progress
+from planner.cli.console import print_document, stdout
 from planner.cli.failures import NEGATIVE_ANSWER
 from planner.cli.options import JsonOption, StackName
 from planner.cli.plan import check_place, write_text
@@ -35,7 +35,7 @@ def calibrate(
     ] = None,
     json: JsonOption = False,
 ) -> None:
-    """Fit the cost model to measured runs; exit 3, and write nothing, if that does not help."""
+    """Learn from measured runs; exit 3, and write nothing, if that does not help."""
     from planner.cli.views.calibration import calibration_view
 
     check_place(out, option="--out")
@@ -47,15 +47,15 @@ def calibrate(
             remedy="name a file that ends in .yaml",
         )
     report = _report(file, out=out, device=device, stack=stack)
-    if report.profile is not None:
+    if report.accepted:
         _write(out, report.profile)
     if json:
         print_document(report)
     else:
         stdout().print(calibration_view(report))
-        kept = f"written to {out}" if report.profile else "nothing written: shipped values stay"
+        kept = f"written to {out}" if report.accepted else "nothing written: shipped values stay"
         stdout().print(kept, markup=False)
-    if report.profile is None:
+    if not report.accepted:
         raise typer.Exit(NEGATIVE_ANSWER)
 
 
@@ -77,12 +77,12 @@ def _report(
         source=file.name[:200],
         source_digest=file_digest(file),
     )
-    with work_progress("calibrate") as listen:
-        return calibration_report(sorting, origin, listen=listen)
+    return calibration_report(sorting, origin)
 
 
 def _check_some(sorting: Sorting, file: Path) -> None:
     if sorting.rows:
+        _check_few(sorting, file)
         return
     reasons = ", ".join(f"{count} {why}" for why, count in sorting.left_out.most_common(5))
     raise InputError(
@@ -91,6 +91,19 @@ def _check_some(sorting: Sorting, file: Path) -> None:
         value=f"{sorting.run_count} runs",
         remedy="give runs with a measured step; `meshwright validate` says what they lack",
     )
+
+
+def _check_few(sorting: Sorting, file: Path) -> None:
+    from planner.schema.job import LEARNT_RUNS_MOST
+
+    count = sum(map(len, sorting.rows.values()))
+    if count > LEARNT_RUNS_MOST:
+        raise InputError(
+            f"has more runs than the {LEARNT_RUNS_MOST} that a calibration keeps",
+            field=str(file),
+            value=f"{count} runs",
+            remedy="choose some with --device or --stack, or give a file of fewer",
+        )
 
 
 def _write(path: Path, profile: CalibrationProfile) -> None:

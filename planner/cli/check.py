@@ -29,7 +29,6 @@ from planner.cli.options import (
     SequenceOption,
     SettingsOption,
     StackOption,
-    check_calibrates,
     read_job,
 )
 from planner.errors import InputError
@@ -95,7 +94,6 @@ def check(  # noqa: PLR0913 - one parameter per option; tests freeze the surface
     from planner.resolution import resolved_request
 
     request = resolved_request(*named, wanted)
-    check_calibrates(wanted, request.cluster.resolved.devices)
     report = checking.check(
         request,
         given.strategy,

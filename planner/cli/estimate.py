@@ -30,7 +30,6 @@ from planner.cli.options import (
     SequenceOption,
     SettingsOption,
     StackOption,
-    check_calibrates,
     read_job,
 )
 from planner.errors import InputError
@@ -94,7 +93,6 @@ def estimate(  # noqa: PLR0913 - one parameter per option; tests freeze the surf
             settings=settings,
         ),
     )
-    check_calibrates(request[2], request[1].resolved.devices)
     if given is not None:
         _estimate_one(request, given, as_json=json)
     elif strategies is not None:

@@ -24,7 +24,6 @@ from planner.cli.options import (
     SettingsOption,
     SolverSecondsOption,
     StackOption,
-    check_calibrates,
     read_job,
 )
 
@@ -70,7 +69,6 @@ def frontier(  # noqa: PLR0913 - one parameter per option; tests freeze the surf
     limits = {"fits_probability": fits_probability, "solver_seconds": solver_seconds}
     wanted = read_job(job, fields=fields, limits=limits, calibration=calibration, settings=settings)
     given_model, given_cluster = read_resolved_model(model), read_resolved_cluster(cluster)
-    check_calibrates(wanted, given_cluster.resolved.devices)
     from planner.alternatives import best_of_other_degrees
     from planner.cli.views.frontier import frontier_view
     from planner.frontier import frontier as front_of

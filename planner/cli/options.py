@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from planner.cli.degrees import degree_interval
-from planner.errors import InputError
 
 if TYPE_CHECKING:
     from planner.schema.job import Job
@@ -114,8 +113,8 @@ def read_job(
 ) -> Job:
     """Return the job in `path` with the given options, then `settings`, in place of its own.
 
-    Without a path the `fallback` holds, or the default job. The job carries the scalars that the
-    profile at `calibration` has for its stack.
+    Without a path the `fallback` holds, or the default job. The job carries what the
+    profile at `calibration` learnt.
 
     An option that is `None` was not given. Degrees among `limits` are text: `8`, or `2..8`.
 
@@ -145,42 +144,15 @@ def read_job(
 
 
 def calibrated_job(job: Job, path: Path) -> Job:
-    """Return the job with the scalars that the profile at `path` has for its stack.
+    """Return the job with what the profile at `path` learnt.
 
     Raises:
-        InputError: if the profile cannot be read, or says nothing of the stack.
+        InputError: if the profile cannot be read.
     """
     from planner.schema.calibration import CalibrationProfile
 
-    profile = CalibrationProfile.read(path)
-    found = profile.calibration(job.stack)
-    if found is None:
-        known = sorted({pair.stack.value for pair in profile.pairs})
-        raise InputError(
-            f"{path} has no scalars for the job's stack",
-            field="--calibration",
-            value=job.stack.value,
-            remedy=f"it was fitted for {', '.join(known)}: set --stack, or calibrate on more runs",
-        )
-    return job.model_copy(update={"calibration": found})
-
-
-def check_calibrates(job: Job, devices: Iterable[str]) -> None:
-    """Refuse scalars that price nothing.
-
-    Raises:
-        InputError: if the job's calibration knows none of the `devices`.
-    """
-    if job.calibration is None:
-        return
-    if not set(devices) & set(job.calibration.devices):
-        raise InputError(
-            "has no scalars for any of the devices",
-            field="job.calibration",
-            value=", ".join(sorted(devices)),
-            remedy=f"it was fitted for {', '.join(sorted(job.calibration.devices))}:"
-            " calibrate on runs of this device, or leave --calibration out",
-        )
+    learnt = CalibrationProfile.read(path).calibration()
+    return job.model_copy(update={"calibration": learnt})
 
 
 def _limit(name: str, value: object) -> object:

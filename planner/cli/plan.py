@@ -25,7 +25,6 @@ from planner.cli.options import (
     SequenceOption,
     SettingsOption,
     StackOption,
-    check_calibrates,
     read_job,
 )
 from planner.errors import InputError
@@ -93,7 +92,6 @@ def plan(  # noqa: PLR0913 - one parameter per option; tests freeze the surface
         check_place(out, option="--out")
     wanted = read_job(job, fields=fields, limits=limits, calibration=calibration, settings=settings)
     given_model, given_cluster = read_resolved_model(model), read_resolved_cluster(cluster)
-    check_calibrates(wanted, given_cluster.resolved.devices)
     from planner import planning
 
     with search_progress("planning") as listen:

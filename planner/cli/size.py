@@ -23,7 +23,6 @@ from planner.cli.options import (
     SettingsOption,
     SolverSecondsOption,
     StackOption,
-    check_calibrates,
     read_job,
 )
 
@@ -84,7 +83,6 @@ def size(  # noqa: PLR0913 - one parameter per option; tests freeze the surface
     }
     limits = {"fits_probability": fits_probability, "solver_seconds": solver_seconds}
     wanted = read_job(job, fields=fields, limits=limits, calibration=calibration, settings=settings)
-    check_calibrates(wanted, wish["devices"])
     from planner import capacity
     from planner.cli.views.sizing import sizing_view
     from planner.inquiry import Inquiry

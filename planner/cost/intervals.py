@@ -2,88 +2,105 @@
 
 A step's interval holds 80 % of runs. Its half width, in logarithms, is
 
-    w = sqrt(v^2 + (z t)^2 + (z u)^2) x calibrated,   z = 1.28
-    v = W exp(a x mixture + b x log10(P0 / P) + c x host + d x adapters + e x fp16 + f x fp8)
+    w = z sqrt(t^2 + n^2),   z = 1.28,   z n = W exp(a x mixture + b x log10(P0 / P) + c x host
+                                                     + d x adapters + e x fp16 + f x fp8)
 
-with v what runs of one source differ by, after what the job is, W that of large dense models in
-bf16, P the model's parameters where below P0 = 10e9, and host the share of the step that waits for
-the host, one half at most; t the standard deviation between sources of runs, which is there however
-many were measured; u what comes to it where no run of the stack was ever measured on the device;
-and `calibrated` what runs left out of a calibration were off by, over what was shipped.
+with t the deviation that runs share which are alike, of one source of runs or of one's own, and n
+that of a run by itself, after what the job is: W is that of large dense models in bf16, P the
+model's parameters where below P0 = 10e9, and host the share of the step that waits for the host,
+one half at most. Runs that a calibration has seen leave less of t, the less the more they are like
+the job's (`planner.cost.learnt`).
 
 A machine whose profile rests on steps that its own ranks trained says itself how far they were from
-the profile (`step_error_ratio`, a standard deviation s): there w = 1.28 s x calibrated.
+the profile (`step_error_ratio`, a standard deviation s): there n is at most 0.03, as far as medians
+of one plan's runs differ (`python -m benchmarks.demo`), and t^2 + n^2 = s^2.
 
-Source: `python -m benchmarks.intervals`: a quantile regression on published runs for W and a to f;
-for t and u the least that hold 80 % of runs which were not seen before, each source counted alike.
+Source: `python -m benchmarks.intervals`: a quantile regression on published runs for a to f, then
+the likeliest t and W of those runs, each source alike.
 """
 
 from __future__ import annotations
 
 import math
 
-from planner.hardware import ClusterHardware, device_profile, stack_profile
-from planner.hardware_profiles import DeviceProfile
-from planner.schema.job import Job, Precision, Stack
+from planner.cost.configuration import Configuration, Configurations
+from planner.cost.learnt import learnt_of, points_of
+from planner.hardware import ClusterHardware, DeviceHardware
+from planner.schema.job import Job, Precision
 from planner.schema.plan import Interval, IntervalCause
 from planner.workload.layer import ModelWorkload
 
 LARGE_PARAMETERS = 10e9
 HOST_RATIO_MOST = 0.5
-RUNS_DIFFER = "runs of one team differ"
+RUNS_DIFFER = "runs that are alike differ"
 SLACK_AT_THE_LIMIT = 0.018
-LARGE_WIDTH = 0.100  # W
+LARGE_WIDTH = 0.052  # W
 P90_DEVIATIONS = 1.2815515655446004  # standard normal quantile of 0.9
 EXPONENTS = (0.46, 0.36, 1.04, 0.66, 0.63, 0.25)  # a to f
-SOURCE_DEVIATION = 0.14  # t
-UNMEASURED_DEVIATION = 0.14  # u
-
-
-def step_width(
-    workload: ModelWorkload, hardware: ClusterHardware, job: Job, *, host_ratio: float
-) -> float:
-    """Return the half width of a step's interval, in logarithms."""
-    widths = _widths(workload, hardware, job, host_ratio=host_ratio).values()
-    return math.hypot(*widths) * _calibrated(hardware, job)
+SHARED_DEVIATION = 0.19  # t
+OWN_DEVIATION_MOST = 0.03  # n of a machine's own steps
 
 
 def interval_causes(
-    workload: ModelWorkload, hardware: ClusterHardware, job: Job, *, host_ratio: float
+    workload: ModelWorkload,
+    hardware: ClusterHardware,
+    job: Job,
+    configuration: Configuration,
+    *,
+    host_ratio: float,
 ) -> tuple[IntervalCause, ...]:
-    """Return what makes a step uncertain, and how far each would make it so alone."""
-    widths = _widths(workload, hardware, job, host_ratio=host_ratio)
-    calibrated = _calibrated(hardware, job)
+    """Return what makes a step uncertain, and how far each would make it so alone.
+
+    Of several kinds of devices it is the one of which least is known.
+    """
+    own = max(own_deviation(workload, kind, job, host_ratio=host_ratio) for kind in hardware.kinds)
+    shared, cause = max(_shared_left(workload, kind, job, configuration) for kind in hardware.kinds)
     return tuple(
-        IntervalCause(cause=cause, ratio=math.expm1(width * calibrated))
-        for cause, width in widths.items()
+        IntervalCause(cause=said, ratio=math.expm1(P90_DEVIATIONS * deviation))
+        for said, deviation in ((RUNS_DIFFER, own), (cause, shared))
     )
 
 
-def _widths(
-    workload: ModelWorkload, hardware: ClusterHardware, job: Job, *, host_ratio: float
-) -> dict[str, float]:
-    """Return the parts of the half width by cause, in words."""
-    own = [kind.profile.step_error_ratio for kind in hardware.kinds]
-    if None not in own:
-        return {"errors of this machine's own steps": P90_DEVIATIONS * max(filter(None, own))}
+def step_width(causes: tuple[IntervalCause, ...]) -> float:
+    """Return the half width of a step's interval, in logarithms."""
+    return math.hypot(*(math.log1p(cause.ratio) for cause in causes))
+
+
+def _shared_left(
+    workload: ModelWorkload, kind: DeviceHardware, job: Job, configuration: Configuration
+) -> tuple[float, str]:
+    """Return the deviation that runs like this one share, less what is learnt of it, and why."""
+    deviation = shared_deviation(kind)
+    if job.calibration is not None:
+        rows = Configurations.of([configuration])
+        points = points_of(workload, kind, job, configurations=rows)
+        left = learnt_of(job.calibration).covariance(points, deviation=deviation)
+        count, name = len(job.calibration.runs), job.calibration.name
+        cause = f"what calibration {name} leaves open, of {count} measured"
+        return math.sqrt(max(left.item(), 0.0)), cause
+    if kind.profile.step_error_ratio is not None:
+        return deviation, "errors of this machine's own steps"
+    return deviation, "teams with the same hardware and software differ"
+
+
+def shared_deviation(kind: DeviceHardware) -> float:
+    """Return t of a kind of device, nothing being learnt."""
+    error = kind.profile.step_error_ratio
+    if error is None:
+        return SHARED_DEVIATION
+    return math.sqrt(error**2 - min(error, OWN_DEVIATION_MOST) ** 2)
+
+
+def own_deviation(
+    workload: ModelWorkload, kind: DeviceHardware, job: Job, *, host_ratio: float
+) -> float:
+    """Return n of a job on a kind of device."""
+    error = kind.profile.step_error_ratio
+    if error is not None:
+        return min(error, OWN_DEVIATION_MOST)
     traits = step_traits(workload, job, host_ratio=host_ratio)
     exponent = sum(weight * trait for weight, trait in zip(EXPONENTS, traits, strict=True))
-    widths = {
-        RUNS_DIFFER: LARGE_WIDTH * math.exp(exponent),
-        "teams with the same hardware and software differ": P90_DEVIATIONS * SOURCE_DEVIATION,
-    }
-    for kind in hardware.kinds:
-        if not _is_measured(kind.profile, job.stack):
-            cause = f"no published run of the stack {job.stack} on {kind.device} was seen"
-            return {**widths, cause: P90_DEVIATIONS * UNMEASURED_DEVIATION}
-    return widths
-
-
-def _is_measured(device: DeviceProfile, stack: Stack) -> bool:
-    """Return whether runs of the stack were seen on the device, or another of the same chip."""
-    measured = stack_profile(stack).measured_sources
-    chips = {device_profile(name).chip for name in measured} - {None}
-    return device.device in measured or device.chip in chips
+    return LARGE_WIDTH * math.exp(exponent) / P90_DEVIATIONS
 
 
 def step_traits(workload: ModelWorkload, job: Job, *, host_ratio: float) -> tuple[float, ...]:
@@ -97,17 +114,6 @@ def step_traits(workload: ModelWorkload, job: Job, *, host_ratio: float) -> tupl
         float(job.adapters is not None),
         float(job.precision is Precision.FP16),
         float(job.precision is Precision.FP8),
-    )
-
-
-def _calibrated(hardware: ClusterHardware, job: Job) -> float:
-    """Return the calibration's factor, that of the least certain device; 1 without any."""
-    if job.calibration is None:
-        return 1.0
-    scalars = job.calibration.devices
-    return max(
-        scalars[kind.device].step_interval_ratio if kind.device in scalars else 1.0
-        for kind in hardware.kinds
     )
 
 

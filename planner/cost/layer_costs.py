@@ -7,7 +7,8 @@ over stages in the step. See `planner.cost.step` for the sums.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from collections.abc import Iterable
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from typing import TypeVar
 
@@ -41,6 +42,10 @@ class MicroBatchSeconds:
         """Return the sum over causes, [configurations, choices]."""
         return self._total
 
+    def scaled(self, factors: Floats) -> MicroBatchSeconds:
+        """Return them with each configuration's times its factor, [configurations]."""
+        return replace(self, **_times(self, factors, _SUMMED))
+
     @cached_property
     def _total(self) -> Floats:
         return np.asarray(
@@ -63,6 +68,16 @@ class StepEndSeconds:
     def total(self) -> Floats:
         """Return the sum over causes, [configurations, choices]."""
         return self.data_parallel_exposed + self.offload_exposed + self.optimizer
+
+    def scaled(self, factors: Floats) -> StepEndSeconds:
+        """Return them with each configuration's times its factor, [configurations]."""
+        return replace(self, **_times(self, factors, {field.name for field in fields(self)}))
+
+
+def _times(
+    seconds: MicroBatchSeconds | StepEndSeconds, factors: Floats, names: Iterable[str]
+) -> dict[str, Floats]:
+    return {name: getattr(seconds, name) * factors[:, None] for name in names}
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -12,7 +12,6 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from planner.cost.calibrated import calibrated
 from planner.cost.combinations import combinations
 from planner.cost.configuration import Booleans, Configurations, Floats, Integers
 from planner.cost.groups import Groups
@@ -412,7 +411,7 @@ def setting(job: Job, hardware: DeviceHardware, configurations: Configurations) 
     context = column(configurations.context_parallel_degree)
     micro_batch_size = column(configurations.micro_batch_size)
     return Setting(
-        hardware=calibrated(hardware, job),
+        hardware=hardware,
         stack=stack_profile(job.stack),
         job=job,
         sequence_length=job.sequence_length,

@@ -160,10 +160,10 @@ def _prediction(
     )
     breakdown = _breakdown(totals, configuration, step=seconds)
     host_ratio = breakdown.host / seconds
-    width = step_width(workload, hardware, job, host_ratio=host_ratio)
+    causes = interval_causes(workload, hardware, job, configuration, host_ratio=host_ratio)
     return Prediction(
-        step_seconds=step_interval(seconds, width=width),
-        interval_causes=interval_causes(workload, hardware, job, host_ratio=host_ratio),
+        step_seconds=step_interval(seconds, width=step_width(causes)),
+        interval_causes=causes,
         tokens_per_second_per_device=tokens / seconds / hardware.device_count,
         model_flop_utilization=flop / seconds / hardware.peak_flop_per_second(job.precision),
         breakdown_seconds=breakdown,

@@ -16,16 +16,19 @@ from planner.cost.collectives import (
 from planner.cost.configuration import Choices, Configurations, Floats, LayerChoices
 from planner.cost.extras import Extras, no_extras
 from planner.cost.fitting import room
+from planner.cost.intervals import shared_deviation
 from planner.cost.late_gradients import spared_gradients
 from planner.cost.layer_costs import (
     BytesTable,
     CostTable,
     LayerBytes,
+    LayerSeconds,
     MemoryLimits,
     SecondsTable,
     StageFixed,
 )
 from planner.cost.layers import layer_bytes, layer_costs, layer_seconds, local_states
+from planner.cost.learnt import learnt_of, points_of
 from planner.cost.model_parallel import Role
 from planner.cost.setting import Setting, setting
 from planner.cost.states import LocalParameters
@@ -53,7 +56,8 @@ def cost_table(
         ValueError: if the job is not resolved.
     """
     priced = setting(job, hardware, configurations)
-    layers = _layers(workload, choices, priced, layer_costs, is_held=True)
+    factors = learnt_factors(workload, hardware, job, configurations)
+    layers = _scaled(_layers(workload, choices, priced, layer_costs, is_held=True), factors)
     return CostTable(
         embedding=layers.embedding,
         blocks=layers.blocks,
@@ -78,7 +82,8 @@ def seconds_table(
         ValueError: if the job is not resolved.
     """
     priced = setting(job, hardware, configurations)
-    layers = _layers(workload, choices, priced, layer_seconds, is_held=False)
+    factors = learnt_factors(workload, hardware, job, configurations)
+    layers = _scaled(_layers(workload, choices, priced, layer_seconds, is_held=False), factors)
     return SecondsTable(
         embedding=layers.embedding,
         blocks=layers.blocks,
@@ -179,6 +184,46 @@ def _layers(
         chain=chain,
         head=own(head, "head", choices.head, replace(last, spared=spared, stage=stage)),
         fixed=_stage_fixed(kinds, priced),
+    )
+
+
+def learnt_factors(
+    workload: ModelWorkload, hardware: DeviceHardware, job: Job, configurations: Configurations
+) -> Floats | None:
+    """Return by what measured runs have all seconds scaled, [configurations]; None without any."""
+    if job.calibration is None:
+        return None
+    points = points_of(workload, hardware, job, configurations=configurations)
+    deviation = shared_deviation(hardware)
+    return np.exp(learnt_of(job.calibration).log_factors(points, deviation=deviation))
+
+
+_Timed = TypeVar("_Timed", bound=LayerSeconds)
+
+
+def _scaled(layers: _Layers[_Timed], factors: Floats | None) -> _Layers[_Timed]:
+    """Return the layers, and what a stage costs by itself, with all seconds times `factors`."""
+    if factors is None:
+        return layers
+    fixed = layers.fixed
+    return replace(
+        layers,
+        embedding=_scaled_layer(layers.embedding, factors),
+        blocks=tuple(_scaled_layer(layer, factors) for layer in layers.blocks),
+        head=_scaled_layer(layers.head, factors),
+        fixed=replace(
+            fixed,
+            boundary_seconds=fixed.boundary_seconds * factors[:, None, None],
+            step_end_seconds=fixed.step_end_seconds * factors,
+        ),
+    )
+
+
+def _scaled_layer(layer: _Timed, factors: Floats) -> _Timed:
+    return replace(
+        layer,
+        micro_batch_seconds=layer.micro_batch_seconds.scaled(factors),
+        step_end_seconds=layer.step_end_seconds.scaled(factors),
     )
 
 

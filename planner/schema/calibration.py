@@ -1,68 +1,47 @@
-"""Calibration documents: scalars of devices under stacks, what they rest on, and the report."""
+"""Calibration documents: runs that were learnt from, what they say, and the report."""
 
 from __future__ import annotations
 
-from typing import Annotated, Literal, Self
+from typing import Annotated
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
-from planner.schema.document import Count, Document, Name, Part, PositiveCount
-from planner.schema.job import Calibration, Stack
-from planner.schema.scalars import Factor, Scalars
+from planner.schema.document import Count, Document, Name, Part, PositiveCount, Ratio
+from planner.schema.job import LEARNT_RUNS_MOST, Calibration, LearntRun, Stack
 
-HeldOutBy = Literal["family", "model", "run", "step"]
 Error = Annotated[float, Field(ge=0)]
 Digest = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
 
 
-class FactorInterval(Part):
-    """The 80 % interval of a scalar."""
+class LearntEffect(Part):
+    """What was learnt of runs of one device, stack and number format, in the mean over them.
 
-    p10: Factor
-    p90: Factor
+    Their steps take `factor` times as long as predicted. `prior_ratio` and `left_ratio` are how far
+    what runs share was from it in 4 of 5 cases, before and after; `said_ratio` is the part of the
+    variance before that the runs took away.
+    """
 
-
-class ScalarIntervals(Part):
-    """How sure each scalar is; one that no run says anything of has its prior's interval."""
-
-    compute_efficiency_ratio: FactorInterval
-    memory_efficiency_ratio: FactorInterval
-    communication_efficiency_ratio: FactorInterval
-    host_overhead_ratio: FactorInterval
-    fp8_efficiency_ratio: FactorInterval
-    attention_efficiency_ratio: FactorInterval
+    runs: Name
+    run_count: PositiveCount
+    factor: Annotated[float, Field(gt=0)]
+    prior_ratio: Error
+    left_ratio: Error
+    said_ratio: Ratio
 
 
 class HeldOutErrors(Part):
-    """Mean and median of |predicted / measured - 1| of runs left out of the fit, group by group.
+    """Mean and median of |predicted / measured - 1| of runs: as shipped, and each by all others."""
 
-    Of a single run that lists its steps the later half is left out.
-    """
-
-    by: HeldOutBy
-    group_count: PositiveCount
     mean_before_ratio: Error
     mean_after_ratio: Error
     median_before_ratio: Error
     median_after_ratio: Error
 
 
-class FittedPair(Part):
-    """One device under one stack: the scalars, and the runs that they rest on."""
-
-    device: Name
-    stack: Stack
-    run_count: PositiveCount
-    families: dict[str, PositiveCount]
-    scalars: Scalars
-    intervals: ScalarIntervals
-    held_out: HeldOutErrors | None = None
-
-
 class CalibrationProfile(Document):
-    """Scalars that made the error of runs left out fall; what is not here keeps shipped values.
+    """What runs taught: the runs themselves, with how far off they were, and what that says.
 
-    `source_digest` is the SHA-256 of the file of runs.
+    `source_digest` is the SHA-256 of the file of runs. `held_out` is there for two runs and more.
     """
 
     name: Name
@@ -70,40 +49,25 @@ class CalibrationProfile(Document):
     source: Name
     source_digest: Digest
     planner_version: Name
-    pairs: Annotated[tuple[FittedPair, ...], Field(min_length=1, max_length=256)]
+    effects: tuple[LearntEffect, ...]
+    held_out: HeldOutErrors | None = None
+    runs: Annotated[tuple[LearntRun, ...], Field(min_length=1, max_length=LEARNT_RUNS_MOST)]
 
-    @model_validator(mode="after")
-    def _each_pair_once(self) -> Self:
-        names = [(pair.device, pair.stack) for pair in self.pairs]
-        if len(set(names)) < len(names):
-            raise ValueError("pairs names a device and stack twice")
-        return self
-
-    def calibration(self, stack: Stack) -> Calibration | None:
-        """Return what a job of `stack` carries; `None` where nothing was fitted for it."""
-        devices = {pair.device: pair.scalars for pair in self.pairs if pair.stack is stack}
-        if not devices:
-            return None
-        return Calibration(name=self.name, digest=self.digest(), stack=stack, devices=devices)
-
-
-class PairVerdict(Part):
-    """A pair's fit, and whether it may stand in a profile; else why not."""
-
-    pair: FittedPair
-    accepted: bool
-    reason: str
+    def calibration(self) -> Calibration:
+        """Return what a job carries."""
+        return Calibration(name=self.name, digest=self.digest(), runs=self.runs)
 
 
 class CalibrationReport(Document):
-    """The answer of a calibration; `profile` is `null` where no pair was accepted.
+    """The answer of a calibration: the profile, and whether runs left out bear it out.
 
-    `run_count` = the runs of all pairs + the sum over `left_out`, which is by reason. `read_as` are
+    `run_count` = the profile's runs + the sum over `left_out`, which is by reason. `read_as` are
     programs that are not known by their names, and the stack that their runs were priced under.
     """
 
     run_count: Count
     left_out: dict[str, PositiveCount]
     read_as: dict[str, Stack] = Field(default_factory=dict)
-    verdicts: tuple[PairVerdict, ...]
-    profile: CalibrationProfile | None = None
+    accepted: bool
+    reason: str
+    profile: CalibrationProfile

@@ -9,7 +9,6 @@ from typing import Annotated, Literal, Self
 from pydantic import Field, model_validator
 
 from planner.schema.document import Degree, Document, Flag, Name, Part, PositiveCount
-from planner.schema.scalars import Scalars
 from planner.schema.strategy import (
     ActivationCheckpointing,
     ContextParallelKind,
@@ -19,6 +18,7 @@ from planner.schema.strategy import (
 )
 
 GLOBAL_BATCH_LIMIT = 2**24
+LEARNT_RUNS_MOST = 1000
 
 
 class Precision(StrEnum):
@@ -190,13 +190,33 @@ class Limits(Part):
     accepted_gap_ratio: Annotated[float, Field(ge=0, lt=1)] = 0.0
 
 
+class LearntRun(Part):
+    """A measured run as a calibration keeps it: what it was, and how far off its prediction.
+
+    `log_error` is the logarithm of its measured over its predicted step. What runs like it share of
+    that has the standard deviation `shared_deviation`, what is its own `own_deviation`.
+    """
+
+    device: Name
+    stack: Stack
+    precision: Precision
+    device_count: Degree
+    tensor_parallel_degree: Degree
+    pipeline_parallel_degree: Degree
+    micro_batch_size: PositiveCount
+    sequence_length: PositiveCount
+    parameter_count: PositiveCount
+    log_error: Annotated[float, Field(ge=-10, le=10)]
+    shared_deviation: Annotated[float, Field(ge=0, le=10)]
+    own_deviation: Annotated[float, Field(gt=0, le=10)]
+
+
 class Calibration(Part):
-    """Scalars by device, fitted on runs of one stack; `digest` is of the document they stand in."""
+    """Runs that were learnt from; `digest` is of the document they stand in."""
 
     name: Name
     digest: Annotated[str, Field(pattern="^[0-9a-f]{64}$")] | None = None
-    stack: Stack
-    devices: Annotated[dict[Name, Scalars], Field(min_length=1, max_length=64)]
+    runs: Annotated[tuple[LearntRun, ...], Field(min_length=1, max_length=LEARNT_RUNS_MOST)]
 
 
 class Job(Document):
@@ -333,14 +353,5 @@ class Job(Document):
             raise ValueError(
                 f"framework {self.framework} is of the stack {self.framework.stack}, the job's is"
                 f" {self.stack}: leave one of them out"
-            )
-        return self
-
-    @model_validator(mode="after")
-    def _calibrated_for_its_stack(self) -> Self:
-        if self.calibration is not None and self.calibration.stack is not self.stack:
-            raise ValueError(
-                f"calibration {self.calibration.name} is of the stack {self.calibration.stack},"
-                f" the job's is {self.stack}"
             )
         return self

@@ -1,4 +1,4 @@
-"""Scalars: how a device under a stack differs from its shipped profile, as measured runs say."""
+"""Scalars: how a device under a stack differs from its profile, as its own steps say."""
 
 from __future__ import annotations
 
@@ -18,8 +18,7 @@ class Scalars(Part):
     `fp8_efficiency_ratio` of products in 8 bits and `attention_efficiency_ratio` of fused attention
     beside it; `memory_efficiency_ratio` of achieved memory bandwidth,
     `communication_efficiency_ratio` of the bandwidth of every network level, and
-    `host_overhead_ratio` of the host's time to launch a kernel. `step_interval_ratio` is of the
-    width of a step's interval, in logarithms, as far off as runs were that were left out.
+    `host_overhead_ratio` of the host's time to launch a kernel.
     """
 
     compute_efficiency_ratio: Factor = 1.0
@@ -28,4 +27,3 @@ class Scalars(Part):
     host_overhead_ratio: Factor = 1.0
     fp8_efficiency_ratio: Factor = 1.0
     attention_efficiency_ratio: Factor = 1.0
-    step_interval_ratio: Factor = 1.0

@@ -52,7 +52,7 @@ class Case:
 
 
 def case_of(run: MeasuredRun, calibration: CalibrationProfile | None = None) -> Case:
-    """Return the case of `run`, whose job carries the scalars of `calibration` for its stack.
+    """Return the case of `run`, whose job carries what `calibration` learnt.
 
     Raises:
         Unpriced: with the reason, if there is no honest price for it.
@@ -80,7 +80,7 @@ def _calibrated_first(
     stacks: tuple[Stack, ...], calibration: CalibrationProfile | None
 ) -> tuple[Stack, ...]:
     """Return those of several possible stacks that were calibrated, all where none was."""
-    known = set() if calibration is None else {pair.stack for pair in calibration.pairs}
+    known = set() if calibration is None else {run.stack for run in calibration.runs}
     return tuple(stack for stack in stacks if stack in known) or stacks
 
 
@@ -93,8 +93,8 @@ def _read_as(
     hardware = hardware_of(run, cluster)
     graph, of_graph = graph_of(run)
     layout = layout_of(run, graph, job)
-    scalars = None if calibration is None else calibration.calibration(job.stack)
-    changes = {"global_batch_size": layout.global_batch_size, "calibration": scalars}
+    learnt = None if calibration is None else calibration.calibration()
+    changes = {"global_batch_size": layout.global_batch_size, "calibration": learnt}
     job = job.model_copy(update=changes)
     workload = model_workload(graph, run_again=parts_run_again(run, job))
     if workload.parameter_count > PARAMETER_COUNT_LIMIT:
@@ -116,9 +116,9 @@ def _read_as(
 def _planned_case(run: MeasuredRun, plan: Plan, calibration: CalibrationProfile | None) -> Case:
     """Return the case of a run whose plan says all that there is to say."""
     job, cluster = plan.job.resolved, plan.cluster.resolved
-    scalars = None if calibration is None else calibration.calibration(job.stack)
+    learnt = None if calibration is None else calibration.calibration()
     hardware, graph = cluster_hardware(cluster), plan.model.resolved
-    job = job.model_copy(update={"calibration": scalars})
+    job = job.model_copy(update={"calibration": learnt})
     return Case(
         run=run,
         graph=graph,

@@ -82,7 +82,7 @@ def job_of(run: MeasuredRun, program: Program, stack: Stack) -> tuple[Job, tuple
         fused_loss=_fused_loss(run, program) if loss is None else loss == "in_place",
         fused_linear_loss=loss == "linear",
         shifted_logits=_shifted_logits(run, program),
-        vocabulary_parallel_loss=run.vocab_parallel_loss is not False,
+        vocabulary_parallel_loss=_vocabulary_parallel_loss(run, program, stack),
         stage_buffers=program.stage_buffers,
         fused_elementwise=_fused_elementwise(run, program),
         regathered_rows=program.regathered_rows,
@@ -108,6 +108,17 @@ def job_of(run: MeasuredRun, program: Program, stack: Stack) -> tuple[Job, tuple
         overlapped_experts=_OVERLAPPED_EXPERTS.search(run.notes or "") is not None,
     )
     return job, tuple(assumptions)
+
+
+def _vocabulary_parallel_loss(run: MeasuredRun, program: Program, stack: Stack) -> bool:
+    """Return whether tensor-parallel ranks take the loss of their own part of the vocabulary.
+
+    A program that is not known has to ask plain torch for it (`loss_parallel` of
+    torch.distributed.tensor.parallel); Megatron's language models do it by themselves.
+    """
+    if run.vocab_parallel_loss is not None:
+        return run.vocab_parallel_loss
+    return program.stack is not None or stack is not Stack.TORCH
 
 
 def _global_batch_size(run: MeasuredRun, assumptions: list[Assumption]) -> int:

@@ -38,7 +38,7 @@ def calibrated_step(plan: Plan, directory: Path) -> Interval | None:
     if code != 0:
         raise DemoError(f"`meshwright calibrate` ended with code {code}: {last_line(log)}")
     job = plan.job.resolved
-    learnt = CalibrationProfile.read(path).calibration(job.stack)
+    learnt = CalibrationProfile.read(path).calibration()
     changed = job.model_copy(update={"calibration": learnt})
     found = planning.estimate(plan.model, plan.cluster, changed, plan.strategy)
     return found.prediction.step_seconds

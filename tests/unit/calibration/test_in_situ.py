@@ -9,17 +9,22 @@ from collections.abc import Callable
 import pytest
 
 from planner.calibration.in_situ import InSitu, corrected, probes
+from planner.calibration.parts import factors_of, priced_seconds
+from planner.calibration.row import Row
 from planner.cli.machine_profile import measured_cluster
 from planner.cli.profile import in_situ_lines
 from planner.errors import InputError
 from planner.hardware import profile_of
 from planner.planning import estimate, resolved_cluster, resolved_model
+from planner.planning import plan as planned
 from planner.schema.cluster import Cluster
-from planner.schema.job import Calibration, Job, Stack
+from planner.schema.job import Job
+from planner.schema.measured_run import MeasuredRun
 from planner.schema.plan import Plan
 from planner.schema.scalars import Scalars
 from planner.schema.strategy import Strategy
 from planner.schema.trial import Trial
+from planner.validation.case import case_of
 from tests.unit.cli.test_machine_profile import figures
 
 TRUTH = Scalars(compute_efficiency_ratio=0.7, memory_efficiency_ratio=1.3, host_overhead_ratio=5.0)
@@ -39,11 +44,8 @@ def plans() -> tuple[Plan, ...]:
 
 def _step_seconds(plan: Plan, scalars: Scalars) -> float:
     """The step on a machine that is as `scalars` say, by the cost model itself."""
-    device = plan.cluster.resolved.devices[0]
-    calibration = Calibration(name="truth", stack=Stack.TORCH, devices={device: scalars})
-    job = plan.job.resolved.model_copy(update={"calibration": calibration})
-    found = estimate(plan.model, plan.cluster, job, plan.strategy)
-    return found.prediction.step_seconds.p50
+    run = MeasuredRun(id="truth", family="truth", plan=plan, step_time_s=1.0)
+    return priced_seconds(Row(case=case_of(run), measured_seconds=1.0), factors_of(scalars))
 
 
 def _in_situ(scalars: Scalars, slowness: Callable[[int], float] = lambda _round: 1.0) -> InSitu:
@@ -93,8 +95,12 @@ def test_another_model_takes_what_the_machine_makes_of_it():
     model = resolved_model("tiny-llama-cpu")
     job = Job(global_batch_size=16, sequence_length=128, precision="fp32")
     for strategy in (Strategy(data_parallel_degree=4), Strategy(tensor_parallel_degree=4)):
-        plan = estimate(model, resolved_cluster(alone().model_dump(mode="json")), job, strategy)
-        true = _step_seconds(plan, TRUTH)
+        there = resolved_cluster(alone().model_dump(mode="json"))
+        found = estimate(model, there, job, strategy)
+        own = {"job": found.job, "strategy": found.strategy, "prediction": found.prediction}
+        answer = planned(model, there, job)
+        assert isinstance(answer, Plan)
+        true = _step_seconds(answer.model_copy(update=own), TRUTH)
         said = estimate(
             model, resolved_cluster(here.cluster.model_dump(mode="json")), job, strategy
         ).prediction.step_seconds

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import json
+import re
 import statistics
 from pathlib import Path
 
@@ -13,7 +14,7 @@ import yaml
 from planner.cli.app import invoke
 from planner.planning import estimate, plan, resolved_cluster, resolved_model
 from planner.schema.calibration import CalibrationProfile
-from planner.schema.job import Job, Stack
+from planner.schema.job import Job
 from planner.schema.plan import Plan
 from planner.schema.scalars import Scalars
 from tests.calibration_rows import TRUTH, measured_fields
@@ -57,12 +58,19 @@ def test_the_profile_says_what_it_rests_on(command, runs, tmp_path):
     path = tmp_path / "ours.yaml"
     done = command("calibrate", runs, "--out", path)
     assert done.exit_code == 0
-    assert "taken: the error of runs left out falls" in done.stdout
+    said = " ".join(done.stdout.split())
+    assert "taken: runs are likelier by what the others say" in said
+    assert re.search(
+        r"a100-sxm4-80gb torch bf16: steps take \d+% longer than predicted, within \d+%, where"
+        r" \d+% was known before; 24 runs say \d+% of it",
+        said,
+    )
     fields = yaml.safe_load(path.read_text())
-    (pair,) = fields["pairs"]
-    assert (pair["device"], pair["stack"], pair["run_count"]) == (DEVICE, "torch", 24)
-    assert pair["families"] == {"torchtitan": 24}
-    assert pair["held_out"]["mean_after_ratio"] < pair["held_out"]["mean_before_ratio"]
+    assert len(fields["runs"]) == 24
+    assert {run["device"] for run in fields["runs"]} == {DEVICE}
+    (effect,) = fields["effects"]
+    assert effect["left_ratio"] < 0.5 * effect["prior_ratio"]
+    assert fields["held_out"]["mean_after_ratio"] < fields["held_out"]["mean_before_ratio"]
     assert fields["name"] == "ours"
     assert fields["source"] == "runs.jsonl"
     assert len(fields["source_digest"]) == 64
@@ -72,17 +80,17 @@ def test_json_is_one_document_with_the_profile_that_was_written(command, runs, t
     path = tmp_path / "ours.yaml"
     report = command("calibrate", runs, "--out", path, "--json").fields
     assert report["profile"] == CalibrationProfile.read(path).model_dump(mode="json")
-    assert report["run_count"] == 24
+    assert (report["run_count"], report["accepted"]) == (24, True)
 
 
-def test_a_plan_carries_its_scalars_and_survives_verification(command, profile, tmp_path):
+def test_a_plan_carries_what_was_learnt_and_survives_verification(command, profile, tmp_path):
     plan_path = tmp_path / "plan.json"
     done = command("plan", *REQUEST, "4096", "--calibration", profile, "--out", plan_path, "--json")
     assert done.exit_code == 0
     job = done.fields["job"]["resolved"]
     written_profile = CalibrationProfile.read(profile)
     assert job["calibration"]["digest"] == written_profile.digest()
-    assert job["calibration"]["devices"][DEVICE] == written_profile.pairs[0].scalars.model_dump()
+    assert job["calibration"]["runs"] == written_profile.model_dump(mode="json")["runs"]
     assert command("verify", plan_path).exit_code == 0
     priced = command(
         "estimate", *REQUEST, "4096", "--strategy", plan_path, "--calibration", profile, "--json"
@@ -93,15 +101,20 @@ def test_a_plan_carries_its_scalars_and_survives_verification(command, profile, 
     shipped = command("estimate", *REQUEST, "4096", "--strategy", plan_path, "--json").fields
     slower = priced["prediction"]["step_seconds"]["p50"]
     assert 1.1 < slower / shipped["prediction"]["step_seconds"]["p50"] < 1.7
+    widths = [
+        one["prediction"]["step_seconds"]["p90"] / one["prediction"]["step_seconds"]["p50"]
+        for one in (priced, shipped)
+    ]
+    assert widths[0] - 1.0 < 0.6 * (widths[1] - 1.0)
     assert shipped["job"]["digest"] != priced["job"]["digest"]
 
 
-def test_a_plan_whose_scalars_were_changed_is_refused(command, profile, tmp_path):
+def test_a_plan_whose_runs_were_changed_is_refused(command, profile, tmp_path):
     plan_path = tmp_path / "plan.json"
     command("plan", *REQUEST, "4096", "--calibration", profile, "--out", plan_path)
     plan = json.loads(plan_path.read_text())
-    scalars = plan["job"]["resolved"]["calibration"]["devices"][DEVICE]
-    scalars["compute_efficiency_ratio"] *= 2.0
+    for run in plan["job"]["resolved"]["calibration"]["runs"]:
+        run["log_error"] += 0.5
     plan_path.write_text(json.dumps(plan))
     assert command("verify", plan_path).exit_code == 3
 
@@ -122,17 +135,13 @@ def test_runs_that_are_noise_leave_the_shipped_profile(command, tmp_path):
     assert not path.exists()
 
 
-def test_a_stack_that_nothing_was_fitted_for_is_named(command, profile):
-    done = command("plan", *REQUEST, "4096", "--stack", "megatron", "--calibration", profile)
-    assert done.exit_code == 1
-    assert "--calibration: " in done.stderr
-    assert "(got megatron); it was fitted for torch" in done.stderr
-
-
-def test_a_device_that_nothing_was_fitted_for_is_named(command, profile):
-    done = command("plan", "llama-3-8b", "8xh100-sxm5-80gb", "--calibration", profile)
-    assert done.exit_code == 1
-    assert "has no scalars for any of the devices (got h100-sxm5-80gb)" in done.stderr
+@pytest.mark.parametrize(
+    "request_of", [(*REQUEST, "4096", "--stack", "megatron"), ("llama-3-8b", "8xh100-sxm5-80gb")]
+)
+def test_what_there_are_no_runs_of_is_said_and_moved_by_the_others(command, profile, request_of):
+    done = command("plan", *request_of, "--calibration", profile, "--json")
+    assert done.exit_code == 0
+    assert any("has no runs under" in said for said in done.fields["explanation"]["assumptions"])
 
 
 def test_runs_of_one_device_can_be_chosen(command, runs, tmp_path):
@@ -173,9 +182,9 @@ def test_a_place_that_cannot_hold_a_profile_is_refused_before_the_work(
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        (("efficiency_ratio: 0.", "efficiency_ratio: -0."), "greater than or equal"),
-        (("stack: torch", "stack: horovod"), "pairs.0.stack"),
-        (("pairs:", "paars:"), "pairs: Field required"),
+        (("shared_deviation: 0.", "shared_deviation: -0."), "greater than or equal"),
+        (("stack: torch", "stack: horovod"), "runs.0.stack"),
+        (("\nruns:", "\nruuns:"), "runs: Field required"),
     ],
 )
 def test_a_broken_profile_is_one_message(command, profile, change, said):
@@ -183,12 +192,6 @@ def test_a_broken_profile_is_one_message(command, profile, change, said):
     done = command("plan", *REQUEST, "4096", "--calibration", profile)
     assert done.exit_code == 1
     assert said in done.stderr
-
-
-def test_a_profile_gives_each_stack_its_own_scalars(profile):
-    document = CalibrationProfile.read(profile)
-    assert document.calibration(Stack.MEGATRON) is None
-    assert set(document.calibration(Stack.TORCH).devices) == {DEVICE}
 
 
 def own_run(step_seconds: list[float]) -> dict[str, object]:
@@ -212,29 +215,29 @@ def a_cpu_plan() -> Plan:
     return answer
 
 
-def test_a_run_of_ones_own_is_judged_by_its_later_steps(command, tmp_path):
-    """1.2 times as slow as predicted, all along: nine tenths of that are learnt from one run."""
+def test_a_run_of_ones_own_moves_and_narrows_its_prediction(command, tmp_path):
+    """1.2 times as slow as predicted: nearly nine tenths of that are learnt from one run."""
     predicted = a_cpu_plan().prediction.step_seconds.p50
     rows = written(tmp_path / "runs.jsonl", [own_run([1.2 * predicted] * 20)])
     done = command("calibrate", rows, "--out", tmp_path / "here.yaml")
     assert done.exit_code == 0
-    assert "10 by step" in " ".join(done.stdout.split())
-    learnt = CalibrationProfile.read(tmp_path / "here.yaml").calibration(Stack.TORCH)
+    assert "taken: a single run" in done.stdout
+    learnt = CalibrationProfile.read(tmp_path / "here.yaml").calibration()
     job = a_cpu_plan().job.resolved.model_copy(update={"calibration": learnt})
     answer = a_cpu_plan()
     after = estimate(answer.model, answer.cluster, job, answer.strategy).prediction.step_seconds
-    assert 1.15 * predicted < after.p50 < 1.21 * predicted
-    assert after.p90 / after.p50 == pytest.approx(  # one run says nothing of others
-        answer.prediction.step_seconds.p90 / predicted, rel=0.05
-    )
+    assert 1.12 * predicted < after.p50 < 1.2 * predicted
+    assert after.p90 / after.p50 < answer.prediction.step_seconds.p90 / predicted
 
 
-def test_a_run_whose_later_steps_deny_the_earlier_ones_teaches_nothing(command, tmp_path):
+def test_a_run_whose_later_steps_deny_the_earlier_ones_teaches_little(command, tmp_path):
+    """Their deviation of 0.31 is more than what runs share."""
     predicted = a_cpu_plan().prediction.step_seconds.p50
     steps = [1.5 * predicted] * 10 + [0.8 * predicted] * 10
     rows = written(tmp_path / "runs.jsonl", [own_run(steps)])
-    assert command("calibrate", rows, "--out", tmp_path / "here.yaml").exit_code == 3
-    assert not (tmp_path / "here.yaml").exists()
+    assert command("calibrate", rows, "--out", tmp_path / "here.yaml").exit_code == 0
+    (effect,) = CalibrationProfile.read(tmp_path / "here.yaml").effects
+    assert effect.said_ratio < 0.3
 
 
 def test_a_bad_plan_in_a_row_is_named(command, tmp_path):

@@ -23,6 +23,7 @@ from planner.schema.plan import Prediction
 from planner.schema.strategy import Strategy
 from planner.workload.layer import ModelWorkload
 from planner.workload.model import model_workload
+from tests.learnt_runs import a_learnt_run
 
 DEVICE = "h100-sxm5-80gb"
 Scene = tuple[str, dict[str, Any], dict[str, Any]]
@@ -32,9 +33,7 @@ _SEARCHED = "says what is searched, and changes no price"
 REASONS = {
     "framework": "says whose configuration must be able to say a plan; its stack has the prices",
     "objective": "says which plan is best, of the same prices",
-    "calibration.name": "names where scalars are from",
-    "calibration.digest": "names where scalars are from",
-    "calibration.stack": "must be the job's own",
+    "calibration.digest": "names where runs are from",
     "schema_version": "is of the document",
     "limits.tensor_parallel_degree": _SEARCHED,
     "limits.pipeline_parallel_degree": _SEARCHED,
@@ -189,13 +188,17 @@ def predicted(model: str, job: dict[str, Any], strategy: dict[str, Any]) -> Pred
 def with_value(job: dict[str, Any], path: str, value: Any) -> dict[str, Any]:
     """Return a job with a field set; the parts around it are there."""
     first, _, rest = path.partition(".")
-    return {**job, first: with_value(job.get(first, {}), rest, value) if rest else value}
+    inner = job.get(first, {})
+    if rest and isinstance(inner, list):
+        return {**job, first: [with_value(one, rest, value) for one in inner]}
+    return {**job, first: with_value(inner, rest, value) if rest else value}
 
 
 def value_at(job: dict[str, Any], path: str) -> Any:
     """Return what a job has at a path, its defaults filled in."""
     found: Any = Job.model_validate(job)
     for name in path.split("."):
+        found = found[0] if isinstance(found, tuple) else found
         found = found[name] if isinstance(found, dict) else getattr(found, name)
     return found
 
@@ -219,8 +222,9 @@ def changes_a_prediction(path: str, tried: Sequence[Scene]) -> bool:
 
 
 def calibration(stack: str) -> dict[str, Any]:
-    """A calibration that changes nothing."""
-    return {"name": "ours", "stack": stack, "devices": {DEVICE: {}}}
+    """A calibration of one run that took as long as predicted."""
+    run = a_learnt_run(device=DEVICE, stack=stack, log_error=0.1)
+    return {"name": "ours", "runs": [run.model_dump(mode="json")]}
 
 
 @pytest.mark.parametrize("path", sorted(FIELDS))

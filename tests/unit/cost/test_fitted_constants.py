@@ -8,7 +8,8 @@ import pytest
 
 from planner.cost.attention import _FIRST_GENERATION_RATIO
 from planner.cost.compute import _BLOCKED_RATIO
-from planner.cost.intervals import EXPONENTS, SOURCE_DEVIATION, UNMEASURED_DEVIATION
+from planner.cost.intervals import EXPONENTS, LARGE_WIDTH, SHARED_DEVIATION
+from planner.cost.learnt import APART, DOUBLINGS
 from planner.hardware import device_profile, stack_profile
 from planner.schema.job import Stack
 
@@ -43,8 +44,8 @@ SHIPPED = {
     ),
     "workspaces": (MEGATRON.workspace_gib,),
     "error of a peak": (TORCH.memory_error_ratio,),
-    "widths of one source's runs": (1 + len(EXPONENTS),),
-    "what sources differ by": (SOURCE_DEVIATION, UNMEASURED_DEVIATION),
+    "what is a run's own": (1 + len(EXPONENTS), LARGE_WIDTH),
+    "what runs share": (SHARED_DEVIATION, DOUBLINGS, APART),
 }
 
 

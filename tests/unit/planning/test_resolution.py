@@ -12,9 +12,9 @@ from planner.resolution import (
     resolved_model,
     resolved_request,
 )
-from planner.schema.job import Calibration, Job, Stack
-from planner.schema.scalars import Scalars
+from planner.schema.job import Calibration, Job
 from tests.builders import a_cluster, a_job, a_model
+from tests.learnt_runs import a_learnt_run
 
 
 def request_of(job: Job, **model):
@@ -67,11 +67,10 @@ def test_nothing_is_assumed_when_all_is_given():
 
 
 def test_devices_that_a_calibration_leaves_out_are_stated():
-    devices = {"a100-sxm4-80gb": Scalars(compute_efficiency_ratio=0.9)}
-    ours = Calibration(name="ours", stack=Stack.TORCH, devices=devices)
+    ours = Calibration(name="ours", runs=(a_learnt_run(device="a100-sxm4-80gb"),))
     (said,) = request_of(a_job(calibration=ours)).assumptions
-    assert said.startswith("calibration ours has no scalars for h100-sxm5-80gb")
-    own = ours.model_copy(update={"devices": {"h100-sxm5-80gb": Scalars()}})
+    assert said.startswith("calibration ours has no runs under torch of h100-sxm5-80gb")
+    own = ours.model_copy(update={"runs": (a_learnt_run(device="h100-sxm5-80gb"),)})
     assert request_of(a_job(calibration=own)).assumptions == ()
 
 

@@ -331,6 +331,18 @@ def test_a_program_that_is_not_known_may_be_of_any_stack(
     assert Assumption.STACK_UNKNOWN in case.assumptions
 
 
+@pytest.mark.parametrize(("stated", "torch"), [(None, False), (True, True), (False, False)])
+def test_a_program_that_is_not_known_asks_plain_torch_for_a_divided_loss(
+    stated: bool | None, torch: bool
+) -> None:
+    case = the_case(framework="an own program", sharding=None, vocab_parallel_loss=stated)
+    divided = [one.job.vocabulary_parallel_loss for one in (case, *case.others)]
+    assert divided == [torch, stated is not False, stated is not False]
+    assert the_case(vocab_parallel_loss=stated).job.vocabulary_parallel_loss == (
+        stated is not False
+    )
+
+
 def test_the_prediction_of_an_unknown_stack_is_the_mean_of_all_and_wider() -> None:
     """Logarithms are averaged, and what is between the stacks comes to the variance of each."""
     case = the_case(framework="an own program", sharding=None)

@@ -1,4 +1,4 @@
-"""Calibrated: a device as measured runs say that it is, in place of its shipped profile."""
+"""Scaled: a device with other rates than its profile has."""
 
 from __future__ import annotations
 
@@ -7,29 +7,22 @@ from dataclasses import replace
 from planner.hardware import DeviceHardware, stack_profile
 from planner.hardware_profiles import in_situ_efficiency
 from planner.rates import AttentionProfile, AttentionRate
-from planner.schema.job import Job, Precision
+from planner.schema.job import Precision, Stack
 from planner.schema.scalars import Scalars
 
 
-def calibrated(hardware: DeviceHardware, job: Job) -> DeviceHardware:
-    """Return `hardware` with the scalars that the job has for its device; without any, itself."""
-    if job.calibration is None:
-        return hardware
-    scalars = job.calibration.devices.get(hardware.device)
-    return hardware if scalars is None else _scaled(hardware, job, scalars)
-
-
-def _scaled(hardware: DeviceHardware, job: Job, scalars: Scalars) -> DeviceHardware:
-    """Return the hardware as fast as the scalars say; what may be the stack's becomes its own.
+def scaled(hardware: DeviceHardware, stack: Stack, scalars: Scalars) -> DeviceHardware:
+    """Return `hardware` as fast as the scalars say; what may be the stack's becomes its own.
 
     The peak at fp8 stands for the rate of products in 8 bits: attention is priced at 16 bits.
     """
-    stack, own = stack_profile(job.stack), hardware.profile
+    of_stack, own = stack_profile(stack), hardware.profile
     launch = own.host_us_per_kernel
-    launch = stack.host_us_per_kernel * own.host_ratio if launch is None else launch
+    launch = of_stack.host_us_per_kernel * own.host_ratio if launch is None else launch
     profile = own.model_copy(
         update={
-            "in_situ_efficiency": in_situ_efficiency(own, stack) * scalars.compute_efficiency_ratio,
+            "in_situ_efficiency": in_situ_efficiency(own, of_stack)
+            * scalars.compute_efficiency_ratio,
             "host_us_per_kernel": launch * scalars.host_overhead_ratio,
             "attention": _attention(own.attention, scalars.attention_efficiency_ratio),
         }

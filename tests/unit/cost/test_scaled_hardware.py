@@ -1,14 +1,13 @@
-"""Calibrated hardware: scalars change what they name, and nothing else."""
+"""Scaled hardware: scalars change what they name, and nothing else."""
 
 from __future__ import annotations
 
 import pytest
-from pydantic import ValidationError
 
-from planner.cost.calibrated import calibrated
+from planner.cost.scaled_hardware import scaled
 from planner.hardware import cluster_hardware
 from planner.importers.clusters import cluster_from_short_form
-from planner.schema.job import Calibration, Job, Precision, Stack
+from planner.schema.job import Precision, Stack
 from planner.schema.scalars import Scalars
 
 DEVICE = "h100-sxm5-80gb"
@@ -17,18 +16,6 @@ DEVICE = "h100-sxm5-80gb"
 def hardware():
     """Return eight H100 as one kind."""
     return cluster_hardware(cluster_from_short_form(f"8x{DEVICE}")).kinds[0]
-
-
-def a_job(scalars, *, device=DEVICE):
-    """Return a job of the Megatron stack with `scalars` for one device."""
-    calibration = Calibration(name="ours", stack=Stack.MEGATRON, devices={device: scalars})
-    return Job(stack=Stack.MEGATRON, calibration=calibration)
-
-
-def test_without_scalars_hardware_stays_as_it_is():
-    assert calibrated(hardware(), Job()) == hardware()
-    other = a_job(Scalars(compute_efficiency_ratio=0.5), device="a100-sxm4-80gb")
-    assert calibrated(hardware(), other) == hardware()
 
 
 def test_each_scalar_scales_what_it_names():
@@ -40,7 +27,7 @@ def test_each_scalar_scales_what_it_names():
         fp8_efficiency_ratio=0.9,
         attention_efficiency_ratio=0.7,
     )
-    found, shipped = calibrated(hardware(), a_job(scalars)), hardware()
+    found, shipped = scaled(hardware(), Stack.MEGATRON, scalars), hardware()
     assert found.profile.in_situ_efficiency == pytest.approx(0.92 * 0.5)  # megatron.yaml
     assert found.profile.host_us_per_kernel == pytest.approx(55.0 * 3.0)  # megatron.yaml
     assert found.memory_bytes_per_second == pytest.approx(3350e9 * 0.86 * 0.8)
@@ -54,9 +41,3 @@ def test_each_scalar_scales_what_it_names():
     assert torch.backward_tflop_per_second == pytest.approx(0.7 * 330)
     assert whole.forward_tokens_half == shipped.profile.attention.forward_tokens_half
     assert found.device_memory_bytes == shipped.device_memory_bytes
-
-
-def test_scalars_of_another_stack_are_refused():
-    calibration = Calibration(name="ours", stack=Stack.TORCH, devices={DEVICE: Scalars()})
-    with pytest.raises(ValidationError, match=r"of the stack torch, the job's is megatron"):
-        Job(stack=Stack.MEGATRON, calibration=calibration)
