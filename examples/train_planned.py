@@ -1,6 +1,6 @@
 """The same script under a plan: `meshwright run plan.json -- examples/train_planned.py`.
 
-All lines but a few in `main` are those of `train_plain.py`; gradients are clipped as the job says.
+All lines but a few in `main` are those of `train_plain.py`, whose clipping is `max_gradient_norm`.
 Its plan: `meshwright trace examples/train_planned.py:traceable --out words.json`, and `meshwright
 plan words.json CLUSTER`.
 """
@@ -81,7 +81,9 @@ def main() -> None:
     """Train and print the loss of each step."""
     session = meshwright.start()  # Meshwright
     own = meshwright.Declaration(embedding="embed", blocks="blocks", final_norm="norm", head="head")
-    trainer = session.parallelize(Words, loss_function, optimizer_function, declaration=own)
+    trainer = session.parallelize(
+        Words, loss_function, optimizer_function, declaration=own, max_gradient_norm=1.0
+    )
     for step, (inputs, targets) in enumerate(session.shard(loader())):  # Meshwright
         loss = trainer.step(inputs, targets).loss  # Meshwright
         if torch.distributed.get_rank() == 0:  # Meshwright

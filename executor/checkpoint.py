@@ -1,12 +1,13 @@
 """Checkpoint: a training run on disk, from which any layout can go on.
 
-Parameters and optimizer states are stored under the unsplit model's names. What `optimizer_fn`
-sets (learning rate, betas) is the script's to state and is not stored. All functions are
-collective calls, and an error on one rank is raised on all.
+Parameters, buffers and optimizer states are stored under the unsplit model's names, as are the
+settings of optimizers' groups: they go on as `load_state_dict` has it, learning rates too. All
+functions are collective calls, and an error on one rank is raised on all.
 """
 
 from __future__ import annotations
 
+import copy
 import shutil
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
@@ -24,6 +25,7 @@ from torch.distributed.checkpoint.state_dict_saver import save
 
 from executor.agreement import everyone, from_first_rank, together
 from executor.apply.materialise import unsplit_name
+from executor.buffers import Buffers
 from executor.checkpoint_reader import CheckpointReader
 from executor.checkpoint_record import (
     CheckpointRecord,
@@ -38,12 +40,16 @@ from executor.checkpoint_record import (
     write_record,
 )
 from executor.errors import CheckpointError
-from executor.host_memory import HOST, plain
+from executor.host_memory import HOST
 from executor.models.declaration import ModelDeclaration
+from executor.optimizer_state import empty_states, not_saved, plain_states, restore_plain_states
+from executor.optimizers import member_names
+from executor.script_state import ScriptState
 from executor.shared_folder import check_shared, not_written
 from executor.updates import Update
 
 _LOADER_STATE = "loader.pt"
+_STATES = "states.pt"
 _OPTIMIZER = "optimizer."
 
 
@@ -64,20 +70,27 @@ class Progress:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trained:
-    """What a rank trains: its model, and the optimizers beside their states."""
+    """What a rank trains: model, buffers, optimizers with their states, and what a script keeps."""
 
     model: nn.Module
     updates: Sequence[Update]
     declaration: ModelDeclaration
+    buffers: Buffers
+    script: ScriptState
 
     def optimizer_names(self) -> list[str]:
         """Return the classes of this rank's optimizers."""
-        return sorted({type(update.optimizer).__qualname__ for update in self.updates})
+        return sorted({name for update in self.updates for name in member_names(update.optimizer)})
 
     def parameters(self) -> Iterator[tuple[str, nn.Parameter]]:
         """Yield parameters by their names in the unsplit model."""
         for name, parameter in self.model.named_parameters():
             yield unsplit_name(name, self.declaration), parameter
+
+    def named(self) -> Iterator[tuple[str, torch.Tensor]]:
+        """Yield parameters and persistent buffers by their names in the unsplit model."""
+        yield from self.parameters()
+        yield from self.buffers.named()
 
     def optimized(self) -> Iterator[tuple[str, nn.Parameter, torch.optim.Optimizer]]:
         """Yield the names of parameters that are trained, with what optimizers take for them."""
@@ -98,12 +111,18 @@ class Snapshot:
     tensors: dict[str, torch.Tensor]
     parameters: dict[str, tuple[int, ...]]
     optimizers: list[str]
+    states: dict[str, Any]
     progress: Progress
 
     @staticmethod
     def of(trained: Trained, progress: Progress) -> Snapshot:
-        """Return this rank's part, whose tensors the next step changes."""
+        """Return this rank's part, whose tensors the next step changes; a collective call.
+
+        `states` are all ranks', and nothing changes them any more.
+        """
+        trained.buffers.agree()
         return Snapshot(
+            states=copy.deepcopy(_states(trained)),
             tensors=_written_tensors(trained),
             parameters=_shapes(trained),
             optimizers=trained.optimizer_names(),
@@ -195,8 +214,8 @@ def _save(
 
 def _written_tensors(trained: Trained) -> dict[str, torch.Tensor]:
     state: dict[str, torch.Tensor] = {}
-    for name, parameter in trained.parameters():
-        state[_parameter_key(name)] = parameter.detach()
+    for name, tensor in trained.named():
+        state[_parameter_key(name)] = tensor.detach()
     for name, taken, optimizer in trained.optimized():
         for kind, value in optimizer.state.get(taken, {}).items():
             if isinstance(value, torch.Tensor):
@@ -208,6 +227,23 @@ def _write_tensors(path: Path, snapshot: Snapshot, group: distributed.ProcessGro
     save(snapshot.tensors, storage_writer=FileSystemWriter(path), process_group=group)
     if snapshot.progress.loader_state is not None and _rank() == 0:
         torch.save(snapshot.progress.loader_state, path / _LOADER_STATE)
+    if _rank() == 0:
+        torch.save(snapshot.states, path / _STATES)
+
+
+def _states(trained: Trained) -> dict[str, Any]:
+    """Return what is kept beside tensors by parameter, of all ranks; a collective call."""
+    mine = together(lambda: plain_states(trained.optimized()), not_saved)
+    return {"optimizer": _merged(everyone(mine)), "script": trained.script.gathered()}
+
+
+def _read_states(path: Path, trained: Trained) -> None:
+    """Restore what is no tensor of a parameter; checkpoints of earlier releases have none."""
+    states: dict[str, Any] = {"optimizer": {}, "script": {"kept": {}, "generators": []}}
+    if (path / _STATES).is_file():
+        states = torch.load(path / _STATES, map_location=HOST, weights_only=True)
+    restore_plain_states(trained.optimized(), states["optimizer"])
+    trained.script.restore(states["script"])
 
 
 def _read_tensors(path: Path, trained: Trained) -> dict[str, Any] | None:
@@ -226,6 +262,7 @@ def _read_tensors(path: Path, trained: Trained) -> dict[str, Any] | None:
         tensor.copy_(state[key])
     for update in trained.updates:
         update.parameters_changed()
+    _read_states(path, trained)
     if not (path / _LOADER_STATE).is_file():
         return None
     loader_state: dict[str, Any] = torch.load(path / _LOADER_STATE, weights_only=True)
@@ -236,11 +273,13 @@ def _read_into(
     trained: Trained, stored: dict[str, dict[str, TensorStorageMetadata]]
 ) -> Iterator[tuple[str, torch.Tensor]]:
     """Yield parameters and states by key, twice where a rank has two copies of a tied weight."""
-    for name, parameter in trained.parameters():
-        yield _parameter_key(name), parameter.detach()
+    for name, tensor in trained.named():
+        yield _parameter_key(name), tensor.detach()
     for name, taken, optimizer in trained.optimized():
         empty = empty_states(stored.get(name, {}), taken, optimizer)
-        optimizer.state[taken] = empty
+        optimizer.state.pop(taken, None)
+        if empty:
+            optimizer.state[taken] = dict(empty)
         for kind, value in empty.items():
             yield _optimizer_key(name, kind), value
 
@@ -298,38 +337,8 @@ def _states_by_parameter(
     return states
 
 
-def empty_states(
-    stored: dict[str, TensorStorageMetadata],
-    parameter: nn.Parameter,
-    optimizer: torch.optim.Optimizer,
-) -> dict[str, torch.Tensor]:
-    """Return tensors to read the parameter's stored optimizer states into, by kind.
-
-    States of the parameter's shape are sharded as it is; others are whole. They lie beside the
-    parameter, but for the count of steps, which most optimizers keep on the host.
-
-    Source: `torch.optim.Optimizer.load_state_dict` of torch 2.13, for where the count lies.
-    """
-    local = plain(parameter)
-    counts_on_host = not any(
-        group.get("fused") or group.get("capturable")
-        for group in optimizer.param_groups
-        if any(item is parameter for item in group["params"])
-    )
-    return {
-        kind: torch.zeros_like(parameter.detach(), dtype=item.properties.dtype)
-        if item.size == parameter.shape
-        else torch.zeros(
-            item.size,
-            dtype=item.properties.dtype,
-            device=HOST if kind == "step" and counts_on_host else local.device,
-        )
-        for kind, item in stored.items()
-    }
-
-
 def _shapes(trained: Trained) -> dict[str, tuple[int, ...]]:
-    return {name: tuple(parameter.shape) for name, parameter in trained.parameters()}
+    return {name: tuple(tensor.shape) for name, tensor in trained.named()}
 
 
 def _merged(parts: Sequence[dict[str, Any]]) -> dict[str, Any]:

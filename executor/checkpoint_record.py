@@ -39,8 +39,9 @@ class FileSum(Part):
 class CheckpointRecord(Part):
     """What a saved step is: where its tensors are, and all that is no tensor.
 
-    `parameters` has every parameter's shape by the unsplit model's names; `batches` are the global
-    batches that were taken from loaders; `extra` is what the script gave.
+    `parameters` has the shape of every parameter and persistent buffer by the unsplit model's
+    names; `batches` are the global batches that were taken from loaders; `extra` is what the script
+    gave.
     """
 
     format: Literal["meshwright-checkpoint"] = "meshwright-checkpoint"

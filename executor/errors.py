@@ -6,7 +6,8 @@ MeshwrightError
 │   ├── UnsupportedPlanError    the plan asks for something that the executor cannot apply
 │   ├── ModelMismatchError      the model or the batch is not the one that was planned
 │   ├── CheckpointError         a directory holds no checkpoint that fits
-│   └── WeightsError            weights cannot be read or written, or are another model's
+│   ├── WeightsError            weights cannot be read or written, or are another model's
+│   └── UndefinedLossError      the loss is no finite number, where the script asked to stop
 ├── RefusedError                ranks refused what they were given, with one of the above
 └── RankFailedError             a rank died or raised while training
 """
@@ -34,6 +35,10 @@ class CheckpointError(InputError):
 
 class WeightsError(InputError):
     """Weights cannot be read or written, or are not those of the model."""
+
+
+class UndefinedLossError(InputError):
+    """The loss of a step is no finite number, and the script asked to stop there."""
 
 
 class RefusedError(MeshwrightError):

@@ -21,7 +21,6 @@ from torch.distributed.tensor import DTensor, Replicate
 from executor.errors import ModelMismatchError
 from executor.host_memory import plain
 from executor.precision import wide
-from planner.schema.job import Job
 
 # As torch.nn.utils.clip_grad_norm_ has it.
 _NORM_EPSILON = 1e-6
@@ -161,22 +160,20 @@ class Gradients:
             torch._foreach_mul_(gradients, factor.to(device=kept.device, dtype=wide(kept.dtype)))
 
 
-def largest_gradient_norm(job: Job, asked: float | None) -> float | None:
-    """Return the norm that gradients are clipped to: as `asked`, else as the job says.
+def check_norm(norm: float) -> float:
+    """Return `norm`, if gradients can be clipped to it.
 
     Raises:
         ModelMismatchError: if it is no positive number.
     """
-    if asked is not None and not (math.isfinite(asked) and asked > 0.0):
+    if not (math.isfinite(norm) and norm > 0.0):
         raise ModelMismatchError(
             "is no positive number",
             field="max_gradient_norm",
-            value=asked,
-            remedy="give a positive norm, or none and gradient_clipping false in the job",
+            value=norm,
+            remedy="give a positive norm, or none to leave gradients as they are",
         )
-    if asked is not None:
-        return asked
-    return USUAL_NORM if job.gradient_clipping else None
+    return norm
 
 
 def _summable(gradients: Iterable[torch.Tensor]) -> list[torch.Tensor]:

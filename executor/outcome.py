@@ -18,7 +18,7 @@ class RankOutcome(Part):
 
     rank: int
     report: RankReport | None = None
-    losses: tuple[float, ...] = ()
+    losses: tuple[float | None, ...] = ()
     backend: str = ""
     torch_version: str = ""
     error: str | None = None

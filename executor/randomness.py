@@ -1,15 +1,19 @@
 """Randomness: what a step draws, for dropout say, depends on seed, step and place alone.
 
-A run that goes on from a checkpoint then draws what it would have drawn without the stop, and no
-state of generators has to be kept for every rank. Ranks that compute the same draw the same.
+A run that goes on from a checkpoint then draws what it would have drawn without the stop, in any
+layout. Ranks that compute the same draw the same. What a script draws outside of steps comes from
+generators whose states a checkpoint holds.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
+import random
+import sys
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 
@@ -45,3 +49,26 @@ class Draws:
         with torch.random.fork_rng(devices=devices):
             torch.manual_seed(int.from_bytes(digest[:_SEED_BYTES], "big"))
             yield
+
+
+def generator_states(device: torch.device) -> dict[str, Any]:
+    """Return the states of the generators that a script draws from: Python's, numpy's, torch's."""
+    states: dict[str, Any] = {"python": random.getstate(), "torch": torch.get_rng_state()}
+    if device.type == "cuda":
+        states["cuda"] = torch.cuda.get_rng_state(device)
+    numpy = sys.modules.get("numpy")
+    if numpy is not None:  # what is not imported has drawn nothing
+        kind, keys, *rest = numpy.random.get_state()
+        states["numpy"] = (kind, keys.tolist(), *rest)
+    return states
+
+
+def restore_generators(states: Mapping[str, Any], device: torch.device) -> None:
+    """Let the script's generators go on from `states`, as far as this process has them."""
+    random.setstate(states["python"])
+    torch.set_rng_state(states["torch"])
+    if device.type == "cuda" and "cuda" in states:
+        torch.cuda.set_rng_state(states["cuda"], device)
+    numpy = sys.modules.get("numpy")
+    if numpy is not None and "numpy" in states:
+        numpy.random.set_state(states["numpy"])

@@ -6,6 +6,7 @@ Run by the launcher as `python -m executor.rank_main [SCRIPT ARGUMENT ...]`.
 from __future__ import annotations
 
 import ctypes
+import math
 import os
 import runpy
 import signal
@@ -22,16 +23,17 @@ from executor.data import BYTE_VALUES, corpus_batches
 from executor.environment import DEBUG, LAUNCHER_PROCESS, OUTCOME_DIRECTORY, STEP_COUNT
 from executor.errors import LaunchError, ModelMismatchError, UnsupportedPlanError
 from executor.failure import is_timeout
+from executor.gradients import USUAL_NORM
 from executor.launched_rank import LaunchedRank
 from executor.losses import next_token_loss
 from executor.models.decoder import Decoder
+from executor.optimizers import OptimizerFunction
 from executor.outcome import RankOutcome, write_outcome
 from executor.process_end import end_process
 from executor.rank_place import write_place
 from executor.resumption import Resumption
 from executor.session import Session, start, started
 from executor.trainer import Trainer
-from executor.updates import OptimizerFunction
 from executor.variables import PROGRESS_SECONDS
 from planner.errors import InputError, shorten
 from planner.schema.job import Job, Optimizer
@@ -77,7 +79,12 @@ def train_on_corpus() -> None:
     session = start()
     graph, job = session.plan.model.resolved, session.plan.job.resolved
     _check_vocabulary(graph)
-    trainer = session.parallelize(lambda: Decoder(graph), next_token_loss, _optimizer_function(job))
+    trainer = session.parallelize(
+        lambda: Decoder(graph),
+        next_token_loss,
+        _optimizer_function(job),
+        max_gradient_norm=USUAL_NORM if job.prices_clipping else None,
+    )
     step_count = int(os.environ.get(STEP_COUNT, DEFAULT_STEP_COUNT))
     batches = session.shard(
         corpus_batches(
@@ -159,9 +166,10 @@ def _outcome(rank: int) -> RankOutcome:
     return outcome
 
 
-def _losses(session: Session) -> tuple[float, ...]:
+def _losses(session: Session) -> tuple[float | None, ...]:
+    """Return the loss of every step, none where it is no finite number: JSON has no other word."""
     history = session.trainer.history if session.trainer is not None else ()
-    return tuple(metrics.loss for metrics in history)
+    return tuple(item.loss if math.isfinite(item.loss) else None for item in history)
 
 
 def _optimizer_function(job: Job) -> OptimizerFunction:

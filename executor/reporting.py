@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from executor.outcome import RankOutcome
 from planner.schema.measured_run import MeasuredRun
 from planner.schema.plan import Plan, StagePrediction
-from planner.schema.run import RankReport, RunReport
+from planner.schema.run import AppliedNumerics, RankReport, RunReport
 from planner.units import GIB, format_bytes, format_seconds
 
 # The first step builds communicators and buffers; no other does.
@@ -82,7 +82,8 @@ def summary_lines(report: RunReport) -> list[str]:
     predicted = format_seconds(report.predicted_step_seconds)
     lines = [
         f"{place}, {len(report.losses)} steps",
-        f"loss: {report.losses[0]:.4f} -> {report.losses[-1]:.4f}",
+        f"loss: {_loss(report.losses[0])} -> {_loss(report.losses[-1])}",
+        *numeric_lines(report),
         f"step: measured {measured} (median), predicted {predicted}{_interval(report)}",
     ]
     for stage, predicted_bytes in enumerate(report.predicted_peak_memory_bytes):
@@ -94,6 +95,39 @@ def summary_lines(report: RunReport) -> list[str]:
         foreseen = format_bytes(predicted_bytes)
         lines.append(f"stage {stage} peak tensor memory: measured {peak}, predicted {foreseen}")
     return [*lines, *rank_lines(report), *difference_lines(report)]
+
+
+def numeric_lines(report: RunReport) -> Iterator[str]:
+    """Yield what was done to the numbers of steps, and which losses were none."""
+    first = report.ranks[0] if report.ranks else None
+    if first is not None and first.numerics is not None:
+        yield f"applied: {_numerics(first.numerics)}"
+    if first is not None and first.undefined_losses is not None:
+        found = first.undefined_losses
+        yield (
+            f"the loss was no finite number in {found.step_count} steps, first in step "
+            f"{found.first_step} on ranks {in_ranges(found.ranks)}"
+        )
+
+
+def _numerics(applied: AppliedNumerics) -> str:
+    norm, scale, target = (
+        applied.largest_gradient_norm,
+        applied.loss_scale,
+        applied.ignored_target,
+    )
+    parts = [
+        applied.precision,
+        f"the loss gets {applied.logits_format}",
+        "gradients are not clipped" if norm is None else f"gradients are clipped to {norm:g}",
+    ]
+    parts += [] if scale is None else [f"the loss is scaled by {scale:g}"]
+    parts += [] if target is None else [f"targets of {target} are left out"]
+    return ", ".join(parts)
+
+
+def _loss(loss: float | None) -> str:
+    return "no finite number" if loss is None else f"{loss:.4f}"
 
 
 def _interval(report: RunReport) -> str:

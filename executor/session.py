@@ -6,6 +6,7 @@ import os
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,15 +18,16 @@ from executor.apply.boundary import StageBoundary
 from executor.apply.compiling import chosen_compiler, compiler_differences
 from executor.apply.differences import differences_from_plan
 from executor.apply.forward_pass import ForwardPass
+from executor.apply.materialise import unsplit_name
 from executor.apply.order import Application, apply, residences_of
-from executor.apply.pipeline_stage import SyncedStage
-from executor.apply.rank_sharing_stage import RankSharingStage
-from executor.apply.schedule import MicroBatchLoss, Pipelined, Schedule, Sequential
+from executor.apply.schedule import MicroBatchLoss, schedule_of
 from executor.apply.supported import check_strategy
 from executor.apply.temporaries import optimizer_differences
-from executor.apply.tied import TiedPair, second_copies
+from executor.apply.tied import second_copies
 from executor.apply.virtual_stages import VirtualStage, rank_model
 from executor.batch import GivenBatch
+from executor.buffers import Buffers, check_averaged
+from executor.checkpoint import Trained
 from executor.cores import keep_to_own_cores
 from executor.data import shard
 from executor.environment import COMPILER, RankEnvironment
@@ -33,26 +35,28 @@ from executor.errors import ModelMismatchError
 from executor.evaluation import Evaluation
 from executor.excepthook import speak_once
 from executor.export import Exported
-from executor.gradients import Gradients, LossScale, largest_gradient_norm
+from executor.gradients import Gradients
 from executor.holdings import held_blocks, placements
 from executor.inference import Inference
 from executor.launched_rank import LaunchedRank
 from executor.losses import LossFunction, takes_sharded_logits
 from executor.masking import micro_batch_loss
 from executor.mesh import PIPELINE, RankMesh
-from executor.models.declaration import ModelDeclaration
 from executor.models.declared import subject
 from executor.models.forward_inputs import LABELS
 from executor.models.own import Declaration
+from executor.numerics import Numerics
+from executor.optimizers import OptimizerFunction
 from executor.planned import check_planned, check_trainable
 from executor.planned_data import PlannedData
 from executor.randomness import Draws
+from executor.script_state import ScriptState
 from executor.state_differences import state_differences
 from executor.step_observers import wanted_observers
 from executor.trainer import Trainer
-from executor.updates import OptimizerFunction, Residence, StepEnd, updates_of
+from executor.undefined_loss import LossWatch, Reaction
+from executor.updates import Residence, StepEnd, updates_of
 from executor.weights import LoadedValues, Weights, WeightsLike, check_sample
-from planner.schema.job import Precision
 from planner.schema.plan import Plan
 from planner.schema.run import RankReport
 from planner.schema.strategy import Strategy
@@ -86,6 +90,7 @@ class Session:
         self._data = PlannedData(plan=plan, mesh=self.mesh, device=device)
         self._differences: tuple[str, ...] = ()
         self._residences: list[Residence] = []
+        self._numerics: Numerics | None = None
 
     @property
     def strategy(self) -> Strategy:
@@ -104,6 +109,9 @@ class Session:
         max_gradient_norm: float | None = None,
         ignored_target: int | None = None,
         target_name: str = LABELS,
+        output_dtype: torch.dtype | None = None,
+        on_undefined_loss: Reaction = "continue",
+        averaged_buffers: Sequence[str] = (),
     ) -> Trainer:
         """Return a trainer of this rank's part of the model that `build_model` builds.
 
@@ -115,10 +123,14 @@ class Session:
         `loss_function(logits, targets)` must be a mean over tokens, but for those whose target is
         `ignored_target`: then the loss is the mean over all others of the global batch, however
         many of them each rank has. Left out, it is what the loss is found to leave out.
-        Batches that are mappings have their targets under `target_name`.
-        `optimizer_function(parameters)` may be called more than once, for disjoint parameters.
-        Gradients whose norm over the whole model exceeds `max_gradient_norm` are scaled down to it;
-        left out, it is 1 where the job says that gradients are clipped, and nothing where not.
+        Batches that are mappings have targets under `target_name`. Modules may `add_loss` to it.
+        `optimizer_function(parameters)` may be called more than once, for disjoint parameters. One
+        whose argument is called `named_parameters` gets pairs with the unsplit model's names.
+        Gradients are clipped to `max_gradient_norm` over the whole model, to 1 where it is left out
+        and the job itself says `gradient_clipping: true`. Logits reach the loss in `output_dtype`,
+        in fp32 at least if left out. `on_undefined_loss`: what follows a loss that is no number.
+        Before each step ranks take persistent buffers from the first data-parallel rank, or the
+        mean of those whose names match a pattern of `averaged_buffers`, such as "*.running_mean".
 
         Raises:
             UnsupportedPlanError: if a degree does not divide what it splits.
@@ -137,6 +149,7 @@ class Session:
         model, chain = taken.model, taken.declaration
         check_planned(chain, self.plan.model.resolved, is_own=declaration is not None)
         check_trainable(model)
+        check_averaged(model, averaged_buffers)
         application = Application(
             strategy=self.strategy,
             precision=job.precision,
@@ -144,6 +157,7 @@ class Session:
             device=self.device,
             values=taken.values,
             sharded_logits=takes_sharded_logits(loss_function),
+            is_own=declaration is not None,
             compiler=self.compiler,
         )
         stages = apply(model, declaration=chain, application=application)
@@ -164,37 +178,54 @@ class Session:
         )
         held = rank_model(stages)
         self._residences = residences_of(stages, declaration=chain, strategy=self.strategy)
-        loss_scale = LossScale() if job.precision is Precision.FP16 else None
-        scaled = loss_function if loss_scale is None else loss_scale.of(loss_function)
+        self._numerics = numerics = Numerics.of(
+            job, max_gradient_norm, output_dtype=output_dtype, ignored_target=ignored_target
+        )
         gradients = Gradients(
             held.parameters(),
             counted_elsewhere=second_copies(stages, chain),
             stage_ranks=distributed.get_world_size() // self.mesh.degrees[PIPELINE],
             device=self.device,
-            largest_norm=largest_gradient_norm(job, max_gradient_norm),
-            loss_scale=loss_scale,
+            largest_norm=numerics.largest_norm,
+            loss_scale=numerics.loss_scale,
+        )
+        splits = self.strategy.sequence_parallel
+        name_of = partial(unsplit_name, declaration=chain)
+        updates = updates_of(
+            held, self._residences, optimizer_function, device=self.device, name_of=name_of
         )
         self.trainer = Trainer(
-            held,
-            declaration=chain,
+            Trained(
+                model=held,
+                updates=updates,
+                declaration=chain,
+                buffers=Buffers.of(
+                    held,
+                    chain,
+                    self.mesh,
+                    splits_sequence=splits,
+                    averaged=averaged_buffers,
+                ),
+                script=ScriptState(self.device),
+            ),
             mesh=self.mesh,
-            schedule=self._schedule(stages, chain, micro_batch_loss(scaled)),
-            step_end=StepEnd(
-                updates=updates_of(held, self._residences, optimizer_function, device=self.device),
-                gradients=gradients,
-            ),
-            draws=Draws.of(
-                self.mesh,
-                seed=seed,
-                splits_sequence=self.strategy.sequence_parallel,
+            schedule=schedule_of(
+                self.plan,
+                stages,
+                declaration=chain,
+                mesh=self.mesh,
                 device=self.device,
+                loss_function=micro_batch_loss(numerics.loss(loss_function)),
             ),
+            step_end=StepEnd(updates=updates, gradients=gradients),
+            draws=Draws.of(self.mesh, seed=seed, splits_sequence=splits, device=self.device),
             reader=self._data.reader(
                 chain,
                 loss_function=loss_function,
                 target_name=target_name,
                 ignored_target=ignored_target,
             ),
+            watch=LossWatch(on_undefined_loss),
         )
         self.trainer.exported = Exported(
             model=held, declaration=chain, mesh=self.mesh, device=self.device, origin=taken.origin
@@ -203,7 +234,7 @@ class Session:
             self.plan, os.environ, rank=self.rank, stage=self._stage, launched=self.launched
         )
         self.trainer.termination = self.launched.termination if self.launched else None
-        self._give_forward(self.trainer, stages, micro_batch_loss(scaled))
+        self._give_forward(self.trainer, stages, micro_batch_loss(numerics.loss(loss_function)))
         return self.trainer
 
     @property
@@ -269,45 +300,12 @@ class Session:
             peak_memory_bytes=trainer.peak_memory_bytes(),
             peak_memory_kind="cuda_allocated" if self.device.type == "cuda" else "live_tensors",
             step_seconds=tuple(metrics.seconds for metrics in trainer.history),
+            numerics=None if self._numerics is None else self._numerics.applied(),
+            undefined_losses=trainer.watch.found,
             differences_from_plan=(
                 *self._differences,
                 *state_differences(trainer.model, trainer.updates, self._residences),
-                *optimizer_differences(
-                    (update.optimizer for update in trainer.updates),
-                    job=self.plan.job.resolved,
-                ),
-            ),
-        )
-
-    def _schedule(
-        self,
-        stages: Sequence[VirtualStage],
-        declaration: ModelDeclaration,
-        loss_function: MicroBatchLoss,
-    ) -> Schedule:
-        if self.strategy.pipeline_parallel_degree == 1:
-            (only,) = stages
-            return Sequential(
-                only.module,
-                loss_function=loss_function,
-                gradient_sync=only.gradient_sync,
-            )
-        boundary = StageBoundary.of(self.plan, declaration.shapes.hidden_size)
-        kind = SyncedStage if len(stages) == 1 else RankSharingStage
-        synced = [
-            kind(stage, mesh=self.mesh, device=self.device, boundary=boundary) for stage in stages
-        ]
-        return Pipelined(
-            synced,
-            loss_function=loss_function,
-            schedule=self.strategy.pipeline_schedule,
-            micro_batch_count=self.strategy.micro_batch_count or 1,
-            tied=TiedPair.of(
-                stages,
-                declaration=declaration,
-                strategy=self.strategy,
-                mesh=self.mesh,
-                device=self.device,
+                *optimizer_differences(trainer.optimizers, job=self.plan.job.resolved),
             ),
         )
 

@@ -10,29 +10,32 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import distributed, nn
+from torch import distributed
 from torch.distributed.tensor import DTensor
 from torch.distributed.tensor.parallel import loss_parallel
 
+from executor.added_loss import added_losses
 from executor.apply.forward_pass import forward_only
 from executor.apply.schedule import Schedule
 from executor.background_save import BackgroundSaves, on_host
 from executor.batch import GivenBatch
 from executor.batch_reader import BatchReader
+from executor.buffers import Buffers
 from executor.checkpoint import Progress, Snapshot, Trained, load_checkpoint, save_checkpoint
 from executor.checkpoint_record import Retention
 from executor.data import DataPosition
 from executor.evaluation import Evaluation
 from executor.export import MAX_FILE_BYTES, Exported, export_adapters, export_weights
-from executor.gradients import LossScale
+from executor.gradients import LossScale, Treated
 from executor.inference import Inference
 from executor.mesh import PIPELINE, RankMesh
-from executor.models.declaration import ModelDeclaration
 from executor.progress_line import ProgressLine
 from executor.randomness import Draws
+from executor.schedulers import SchedulerFunction, Schedulers
 from executor.step_rows import StepObserver, StepRows
 from executor.telemetry import MemoryMeter
 from executor.termination import Termination
+from executor.undefined_loss import LossWatch
 from executor.updates import StepEnd, Update, state_tensors
 
 
@@ -41,7 +44,7 @@ class StepMetrics:
     """One step: the global batch's mean loss, this rank's seconds and its peak bytes if metered.
 
     `gradient_norm` is that of the whole model before clipping, `None` where nothing needs it.
-    `was_skipped` says that gradients overflowed, so that nothing was updated.
+    `was_skipped` says that nothing was updated: gradients overflowed, or the loss was no number.
     """
 
     loss: float
@@ -56,17 +59,17 @@ class Trainer:
 
     def __init__(  # noqa: PLR0913 - a step has as many parts
         self,
-        model: nn.Module,
+        trained: Trained,
         *,
-        declaration: ModelDeclaration,
         mesh: RankMesh,
         schedule: Schedule,
         step_end: StepEnd,
         reader: BatchReader,
         draws: Draws,
+        watch: LossWatch,
     ) -> None:
-        self.model = model
-        self.declaration = declaration
+        self.model = trained.model
+        self.declaration = trained.declaration
         self.history: list[StepMetrics] = []
         self.step_count = 0
         self.position = DataPosition()
@@ -75,7 +78,9 @@ class Trainer:
         self._schedule = schedule
         self._step_end = step_end
         self.reader = reader
+        self.watch = watch
         self._draws = draws
+        self._trained = trained
         self._meter = MemoryMeter(draws.device)
         self._metered_peak_bytes: int | None = None
         self._last_batch: GivenBatch | None = None
@@ -92,6 +97,11 @@ class Trainer:
     def optimizers(self) -> tuple[torch.optim.Optimizer, ...]:
         """Return what `optimizer_function` made, for schedulers of learning rates."""
         return tuple(update.optimizer for update in self.updates)
+
+    @property
+    def buffers(self) -> Buffers:
+        """Return the persistent buffers of the model."""
+        return self._trained.buffers
 
     @property
     def loss_scale(self) -> LossScale | None:
@@ -228,7 +238,7 @@ class Trainer:
             loader_state=position.state(),
             extra=extra or {},
         )
-        snapshot = Snapshot.of(self._trained(), progress)
+        snapshot = Snapshot.of(self._trained, progress)
         self.saved_step = self.step_count
         if wait:
             save_checkpoint(Path(directory), snapshot, retention)
@@ -258,7 +268,7 @@ class Trainer:
             CheckpointError: if `directory` holds no complete checkpoint of this model.
         """
         self.finish_saving()
-        progress = load_checkpoint(Path(directory), self._trained(), step=step)
+        progress = load_checkpoint(Path(directory), self._trained, step=step)
         self.step_count = progress.step
         self.position.resume(taken=progress.batches, loader_state=progress.loader_state)
         if self.loss_scale is not None and progress.loss_scale is not None:
@@ -290,8 +300,25 @@ class Trainer:
             return
         export_weights(Path(directory), self.exported, dtype=dtype, max_file_bytes=max_file_bytes)
 
-    def _trained(self) -> Trained:
-        return Trained(model=self.model, updates=self.updates, declaration=self.declaration)
+    def keep(self, **objects: Any) -> None:
+        """Have checkpoints hold the state of `objects`, by name, and `load` bring it back.
+
+        They have `state_dict` and `load_state_dict`, as schedulers have, and the same state on all
+        ranks. What is kept after `load` takes over what was saved under its name, if anything was.
+
+        Raises:
+            ModelMismatchError: if one has not both, or its name is taken.
+        """
+        self._trained.script.keep(objects)
+
+    def schedulers(self, function: SchedulerFunction) -> Schedulers:
+        """Return a scheduler of learning rates that `function(optimizer)` makes for each optimizer.
+
+        They step as one, and checkpoints hold their state.
+        """
+        made = Schedulers(self.optimizers, function)
+        self.keep(schedulers=made)
+        return made
 
     def _timed_step(self, given: GivenBatch, metering: AbstractContextManager[None]) -> StepMetrics:
         for observer in self.observers:
@@ -304,11 +331,15 @@ class Trainer:
             for parameter in self.model.parameters():
                 parameter.grad = None
             micro_batches = self.reader.micro_batches(given, may_be_short=self.step_count > 0)
-            scale = self._step_end.scale
-            with self._draws.of_step(self.step_count), loss_parallel():
+            self.buffers.agree()
+            factor = self._step_end.scale / len(micro_batches.items)
+            with (
+                self._draws.of_step(self.step_count),
+                loss_parallel(),
+                added_losses(factor) as added,
+            ):
                 loss = self._schedule.run(micro_batches.items)
-            treated = self._step_end.run()
-        mean_loss = self._global_loss(loss) / scale
+            treated, mean_loss = self._update(added.beside(loss))
         self.step_count += 1
         metrics = StepMetrics(
             loss=mean_loss,
@@ -321,7 +352,25 @@ class Trainer:
             observer.step_ended(self.step_count, metrics)
         return metrics
 
+    def _update(self, loss: torch.Tensor | None) -> tuple[Treated, float]:
+        """Update the parameters if gradients and loss serve; return what became of both."""
+        step, scale = self.step_count + 1, self._step_end.scale
+        if self.watch.comes_first:
+            mean_loss = self._global_loss(loss) / scale
+            is_usable = self.watch.is_usable(mean_loss, loss, step=step)
+            return self._step_end.run() if is_usable else Treated(are_usable=False), mean_loss
+        treated = self._step_end.run()
+        mean_loss = self._global_loss(loss) / scale
+        self.watch.is_usable(mean_loss, loss, step=step)
+        return treated, mean_loss
+
     def _global_loss(self, loss: torch.Tensor | None) -> float:
+        """Return the mean over all ranks that computed a loss; it also waits for the device.
+
+        With it ranks agree whether one of them was asked to end.
+        """
+        if isinstance(loss, DTensor):
+            loss = loss.full_tensor()
         """Return the mean over all ranks that computed a loss; it also waits for the device.
 
         With it ranks agree whether one of them was asked to end.

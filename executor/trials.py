@@ -32,6 +32,7 @@ from torch import distributed, nn
 
 from executor.cores import keep_to_own_cores
 from executor.data import corpus_batches
+from executor.gradients import USUAL_NORM
 from executor.local_ranks import run_local_ranks
 from executor.losses import next_token_loss
 from executor.mesh import RankMesh
@@ -235,7 +236,10 @@ class _Runner:
         self._device = device
         session = Session(plan, device=device, mesh=mesh)
         self._trainer: Trainer = session.parallelize(
-            lambda: Decoder(graph), next_token_loss, _adamw
+            lambda: Decoder(graph),
+            next_token_loss,
+            _adamw,
+            max_gradient_norm=USUAL_NORM if job.prices_clipping else None,
         )
         batches = corpus_batches(
             global_batch_size=job.global_batch_size or 1, sequence_length=job.sequence_length or 1

@@ -24,11 +24,12 @@ from torch.distributed.tensor import DTensor
 from executor.errors import UnsupportedPlanError
 from executor.gradients import Gradients, Treated
 from executor.host_memory import hold, host_copy, like, plain, working_on_host
+from executor.optimizers import OptimizerFunction, made_by
 from planner.schema.strategy import Offload
 
 _NO_SHARDED_OPERATOR = "Sharding propagation failed"
 
-OptimizerFunction = Callable[[list[nn.Parameter]], torch.optim.Optimizer]
+Made = Callable[[list[Any]], torch.optim.Optimizer]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,9 +58,7 @@ class Update(Protocol):
 class Beside:
     """States where the parameters are."""
 
-    def __init__(
-        self, parameters: list[nn.Parameter], function: OptimizerFunction, *, on_host: bool
-    ) -> None:
+    def __init__(self, parameters: list[nn.Parameter], function: Made, *, on_host: bool) -> None:
         self.optimizer = function(parameters)
         self._parameters = parameters
         self._on_host = on_host
@@ -88,9 +87,7 @@ class Beside:
 class OnHost:
     """States on the host beside fp32 copies of the parameters, which the host updates."""
 
-    def __init__(
-        self, parameters: list[nn.Parameter], function: OptimizerFunction, *, is_pinned: bool
-    ) -> None:
+    def __init__(self, parameters: list[nn.Parameter], function: Made, *, is_pinned: bool) -> None:
         self._is_pinned = is_pinned
         self._copies = [(item, _copied(item, is_pinned=is_pinned)) for item in parameters]
         self.optimizer = function([copy for _, copy in self._copies])
@@ -140,7 +137,7 @@ class Streamed:
     """
 
     def __init__(
-        self, parameters: list[nn.Parameter], function: OptimizerFunction, *, device: torch.device
+        self, parameters: list[nn.Parameter], function: Made, *, device: torch.device
     ) -> None:
         self._device = device
         self._copies = [(item, _shell(item, device)) for item in parameters]
@@ -205,14 +202,17 @@ def updates_of(
     optimizer_function: OptimizerFunction,
     *,
     device: torch.device,
+    name_of: Callable[[str], str],
 ) -> tuple[Update, ...]:
     """Return what updates the parameters of `model` that are trained, each where it resides.
 
     Frozen ones, which require no gradient, have no states.
 
     Layer groups of different ZeRO stages lie on different meshes, and an optimizer's fused
-    operators take tensors of one mesh at a time: one optimizer for each mesh and place.
+    operators take tensors of one mesh at a time: one optimizer for each mesh and place. `name_of`
+    returns a parameter's name in the unsplit model.
     """
+    names = {item: name_of(name) for name, item in model.named_parameters()}
     groups: dict[object, list[nn.Parameter]] = {}
     offloads = _offloads(residences)
     for parameter in model.parameters():
@@ -224,7 +224,10 @@ def updates_of(
         groups.setdefault((_mesh(parameter), offload, alone), []).append(parameter)
     return tuple(
         _update_of(
-            group, offloads.get(group[0], (None, frozenset()))[1], optimizer_function, device
+            group,
+            offloads.get(group[0], (None, frozenset()))[1],
+            made_by(optimizer_function, [names[item] for item in group]),
+            device,
         )
         for group in groups.values()
     )
@@ -245,7 +248,7 @@ def _offloads(
 def _update_of(
     parameters: list[nn.Parameter],
     offload: frozenset[Offload],
-    function: OptimizerFunction,
+    function: Made,
     device: torch.device,
 ) -> Update:
     if Offload.OPTIMIZER not in offload and Offload.PARAMETERS in offload:

@@ -16,6 +16,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from executor.added_loss import add_loss as add_loss
     from executor.models.own import Declaration as Declaration
     from executor.models.positions import SequencePart as SequencePart
     from executor.resumption import Resumption as Resumption
@@ -84,6 +85,7 @@ __all__ = [
     "VerificationError",
     "Weights",
     "__version__",
+    "add_loss",
     "check",
     "cluster_from_output",
     "estimate",
@@ -101,6 +103,7 @@ __all__ = [
     "verify",
 ]
 _HOMES = {
+    "executor.added_loss": ("add_loss",),
     "executor.models.own": ("Declaration",),
     "executor.models.positions": ("SequencePart",),
     "executor.resumption": ("Resumption",),

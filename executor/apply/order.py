@@ -5,6 +5,7 @@
 3. Tensor parallelism replaces parameters; checkpointing would hide the modules it looks for.
 4. Experts get the ranks and the exchange that they have of their own.
 5. Context parallelism meets the blocks as they are, bare, and then attention of local heads.
+   In 16 bits a script's own blocks may mix formats, each time that their forward runs.
 6. Checkpointing wraps blocks inside of what ZeRO wraps: recomputation must find the parameters
    that ZeRO gathered for backward. What it keeps goes to the host where that is planned.
 7. Compiling takes a block with its checkpointing, before ZeRO hooks into it.
@@ -26,6 +27,7 @@ from executor.apply.compiling import NO_COMPILER, apply_compiler
 from executor.apply.context_parallel import apply_context_parallel
 from executor.apply.expert_parallel import apply_expert_parallel
 from executor.apply.materialise import materialise, tie
+from executor.apply.mixed_formats import apply_mixed_formats
 from executor.apply.split import split
 from executor.apply.supported import check_shapes
 from executor.apply.tensor_parallel import apply_tensor_parallel, shard_embedding_gradient
@@ -35,6 +37,7 @@ from executor.apply.zero import GradientSync, apply_zero, pieces_of
 from executor.mesh import TENSOR, RankMesh
 from executor.models.declaration import ModelDeclaration
 from executor.models.first_values import FirstValues
+from executor.precision import compute_dtype
 from executor.updates import Residence
 from planner.schema.job import Precision
 from planner.schema.strategy import EdgeChoice, Stage, Strategy
@@ -42,7 +45,10 @@ from planner.schema.strategy import EdgeChoice, Stage, Strategy
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Application:
-    """What is applied: the strategy, resolved, and what it needs to know of job and rank."""
+    """What is applied: the strategy, resolved, and what it needs to know of job and rank.
+
+    A model `is_own` where a script has written and declared it.
+    """
 
     strategy: Strategy
     precision: Precision
@@ -50,6 +56,7 @@ class Application:
     device: torch.device
     values: FirstValues
     sharded_logits: bool
+    is_own: bool
     compiler: str = NO_COMPILER
 
 
@@ -128,6 +135,9 @@ def _apply_to(
     if strategy.context_parallel_degree > 1:
         kind = strategy.context_parallel_kind
         apply_context_parallel(model, declaration=declaration, mesh=mesh, kind=kind)
+    if application.is_own and application.precision is not Precision.FP32:
+        narrow = compute_dtype(application.precision)
+        apply_mixed_formats(model, declaration=declaration, narrow=narrow)
     apply_checkpointing(model, declaration=declaration, stage=stage)
     apply_activation_offload(model, declaration=declaration, stage=stage)
     apply_compiler(model, declaration=declaration, strategy=strategy, compiler=application.compiler)

@@ -20,11 +20,16 @@ from torch.distributed.pipelining import (
     ScheduleZBVZeroBubble,
 )
 
+from executor.apply.boundary import StageBoundary
 from executor.apply.pipeline_stage import SyncedStage
 from executor.apply.rank_sharing_stage import RankSharingStage
 from executor.apply.tied import TiedPair
+from executor.apply.virtual_stages import VirtualStage
 from executor.apply.zero import GradientSync
 from executor.masking import MicroBatch
+from executor.mesh import RankMesh
+from executor.models.declaration import ModelDeclaration
+from planner.schema.plan import Plan
 from planner.schema.strategy import PipelineSchedule
 
 MicroBatchLoss = Callable[[Any, MicroBatch], torch.Tensor]
@@ -50,6 +55,35 @@ class Schedule(Protocol):
         """Return the mean loss of this rank's sequences, `None` off the last stage."""
 
 
+def schedule_of(
+    plan: Plan,
+    stages: Sequence[VirtualStage],
+    *,
+    declaration: ModelDeclaration,
+    mesh: RankMesh,
+    device: torch.device,
+    loss_function: MicroBatchLoss,
+) -> Schedule:
+    """Return the plan's schedule of a rank's stages."""
+    strategy = plan.strategy
+    if strategy.pipeline_parallel_degree == 1:
+        (only,) = stages
+        return Sequential(
+            only.module, loss_function=loss_function, gradient_sync=only.gradient_sync
+        )
+    boundary = StageBoundary.of(plan, declaration.shapes.hidden_size)
+    kind = SyncedStage if len(stages) == 1 else RankSharingStage
+    return Pipelined(
+        [kind(stage, mesh=mesh, device=device, boundary=boundary) for stage in stages],
+        loss_function=loss_function,
+        schedule=strategy.pipeline_schedule,
+        micro_batch_count=strategy.micro_batch_count or 1,
+        tied=TiedPair.of(
+            stages, declaration=declaration, strategy=strategy, mesh=mesh, device=device
+        ),
+    )
+
+
 class Sequential:
     """Micro-batches one after another on a lone stage."""
 
@@ -70,8 +104,11 @@ class Sequential:
         count = len(micro_batches)
         for index, micro_batch in enumerate(micro_batches):
             batch = micro_batch.batch
-            outputs = self._model(*batch.arguments, **batch.named)
-            loss = self._loss_function(outputs, micro_batch) / count
+            # Outputs have no name here: they would be kept until the next, through all of backward.
+            loss = (
+                self._loss_function(self._model(*batch.arguments, **batch.named), micro_batch)
+                / count
+            )
             self._gradient_sync.before_backward(is_last=index == count - 1)
             loss.backward()  # type: ignore[no-untyped-call]
             self._gradient_sync.after_backward()

@@ -14,6 +14,7 @@ from torch import nn
 from torch.distributed._composable.replicate_with_fsdp import replicate
 from torch.distributed.fsdp import FSDPModule, fully_shard
 
+from executor.apply.mixed_formats import mix_formats
 from executor.apply.usage import Usage
 from executor.apply.zero import (
     GradientSync,
@@ -24,6 +25,7 @@ from executor.apply.zero import (
 )
 from executor.errors import UnsupportedPlanError
 from executor.mesh import RankMesh
+from executor.precision import compute_dtype
 from planner.schema.job import Precision
 from planner.schema.strategy import ActivationCheckpointing, Offload, Strategy
 
@@ -74,6 +76,8 @@ def apply_whole(
     """Shard or replicate `model` as one unit: whole with its values on the CPU, or without any."""
     if not any(parameter.is_meta for parameter in model.parameters()):
         model.to(device)
+    if precision is not Precision.FP32:
+        mix_formats(model, compute_dtype(precision))
     if not needs_data_parallel(mesh, precision):
         return GradientSync()
     zero_stage = whole_zero_stage(strategy)

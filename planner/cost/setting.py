@@ -293,7 +293,7 @@ class Setting:
         cleared, the 16-bit copy written, and the gradient read once more for its norm, which only
         clipping wants; others in proportion to their states.
         """
-        norm = 0.0 if self.job.gradient_clipping else _NORM_TRAFFIC_BYTES
+        norm = 0.0 if self.job.prices_clipping else _NORM_TRAFFIC_BYTES
         moved = _OPTIMIZER_TRAFFIC_BYTES[self.job.optimizer] - norm
         return _NARROW_TRAFFIC_RATIO * moved if self.narrow_states else moved
 

@@ -55,7 +55,7 @@ def simulated_step(
     )
     finishes = [path_ratio * finish for finish in alone]
     ends = [total.end_seconds for total in totals]
-    step = _with_ends(finishes, totals, waits_for_all=job.gradient_clipping)
+    step = _with_ends(finishes, totals, waits_for_all=job.prices_clipping)
     busy = [0.0] * len(totals)
     for index, stage in enumerate(stages):
         busy[priced.rank_of(index)] += path_ratio * configuration.micro_batch_count * stage.total

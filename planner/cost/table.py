@@ -326,7 +326,7 @@ def _norm_seconds(priced: Setting) -> Floats:
     One number of 4 bytes over all ranks: latency alone. The pass over a rank's own gradients is in
     `Setting.optimizer_traffic_bytes`.
     """
-    if not priced.job.gradient_clipping:
+    if not priced.job.prices_clipping:
         return np.zeros(len(priced.tokens))
     ranks = priced.tensor * priced.context * priced.shard * priced.replicate * priced.pipeline
     seconds = all_reduce_seconds(4.0, rank_count=ranks, stride=1.0, levels=priced.hardware.levels)

@@ -196,7 +196,7 @@ def deepspeed_fields(draft: Draft) -> dict[str, object]:
     if job.precision is not Precision.FP32:
         name = "fp16" if job.precision is Precision.FP16 else "bf16"
         fields[name] = {"enabled": True}
-    if job.gradient_clipping:
+    if job.prices_clipping:
         fields["gradient_clipping"] = 1.0
     if strategy.tensor_parallel_degree > 1:
         fields["tensor_parallel"] = {"autotp_size": strategy.tensor_parallel_degree}

@@ -236,7 +236,8 @@ class Job(Document):
     keeps masks. `gradients_in_16_bits`: gradients are reduced in 16 bits (`reduce_dtype` of torch's
     fully_shard), and accumulated in 16 by a stack with buffers for them. `gradient_clipping`: the
     optimiser's step begins with the norm of all gradients, a pass over them and a sum over all
-    ranks, for which every stage waits.
+    ranks, for which every stage waits. Left out it is priced, and a script's gradients are left
+    alone; a script under a plan that says true has them clipped to a norm of 1.
     `foreach_optimizer`: AdamW updates all parameters by one call of kernel after kernel, as torch
     does on GPUs where nothing else is asked for, with 4 bytes a parameter of its own.
 
@@ -294,7 +295,7 @@ class Job(Document):
     stage_buffers: Flag | None = None
     dropout: Flag = False
     gradients_in_16_bits: Flag = False
-    gradient_clipping: Flag = True
+    gradient_clipping: Flag | None = None
     foreach_optimizer: Flag = False
     offload_to: OffloadStore = OffloadStore.HOST
     offloaded_gradients: Flag | None = None
@@ -319,6 +320,11 @@ class Job(Document):
     adapters: Adapters | None = None
     limits: Limits = Limits.model_construct()  # the defaults, without a validator at import
     calibration: Calibration | None = None
+
+    @property
+    def prices_clipping(self) -> bool:
+        """Return whether steps are priced with clipped gradients: unless the job says no."""
+        return self.gradient_clipping is not False
 
     @model_validator(mode="before")
     @classmethod

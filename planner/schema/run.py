@@ -20,6 +20,28 @@ from planner.schema.plan import Interval
 Amount = Annotated[float, Field(ge=0)]
 
 
+class AppliedNumerics(Part):
+    """What is done to a step's numbers beside what a script does itself.
+
+    `largest_gradient_norm` is what gradients are clipped to, none where they are left as they are;
+    `loss_scale` is the last one. `logits_format` is what the loss gets.
+    """
+
+    precision: str
+    logits_format: str
+    largest_gradient_norm: Amount | None
+    loss_scale: Amount | None
+    ignored_target: int | None
+
+
+class UndefinedLosses(Part):
+    """Steps whose loss was no finite number: how many, the first, and the ranks that it was on."""
+
+    first_step: PositiveCount
+    ranks: tuple[Count, ...]
+    step_count: Count
+
+
 class RankReport(Part):
     """What one rank holds, did and measured. `peak_memory_bytes` counts live tensors, as predicted.
 
@@ -37,23 +59,30 @@ class RankReport(Part):
     peak_memory_kind: Literal["live_tensors", "cuda_allocated"]
     step_seconds: tuple[Amount, ...]
     differences_from_plan: tuple[str, ...] = ()
+    numerics: AppliedNumerics | None = None
+    undefined_losses: UndefinedLosses | None = None
 
 
 class RunReport(Document):
-    """One execution of a plan."""
+    """One execution of a plan. A loss that was no finite number is none."""
 
     plan_id: str
     device: str
     backend: str
     world_size: int
     status: Literal["completed", "stopped", "failed"]
-    losses: tuple[float, ...]
+    losses: tuple[float | None, ...]
     median_step_seconds: Amount
     predicted_step_seconds: Amount
     predicted_step_interval: Interval | None = None
     ranks: tuple[RankReport, ...]
     predicted_peak_memory_bytes: tuple[Amount, ...]
     torch_version: str
+
+    @property
+    def finite_losses(self) -> tuple[float, ...]:
+        """Return the losses that are numbers."""
+        return tuple(loss for loss in self.losses if loss is not None)
 
 
 class RunRequest(Part):

@@ -26,8 +26,11 @@ from executor.telemetry import LiveBytes
 from executor.trainer import Trainer
 from planner.errors import InputError
 from tests.distributed.batch_tasks import BATCH_TASKS
+from tests.distributed.buffer_tasks import BUFFER_TASKS
 from tests.distributed.checkpoint_tasks import CHECKPOINT_TASKS
+from tests.distributed.kept_tasks import KEPT_TASKS
 from tests.distributed.mixture import mixture_model
+from tests.distributed.numerics_tasks import NUMERICS_TASKS
 from tests.distributed.own_batches import own_batch_parity
 from tests.distributed.own_models import own_draws, own_parity, own_recomputed_draws, own_refusal
 from tests.distributed.partial_models import PARTIAL_TASKS
@@ -44,6 +47,7 @@ from tests.distributed.reference import (
     reference_run,
 )
 from tests.distributed.rounding import bars, relative_error
+from tests.distributed.script_tasks import SCRIPT_TASKS
 from tests.distributed.state_tasks import STATE_TASKS, remembering, residence
 from tests.distributed.weight_tasks import WEIGHT_TASKS
 
@@ -272,6 +276,10 @@ TASKS: dict[str, Callable[..., dict[str, Any]]] = {
         own_recomputed_draws,
         *STATE_TASKS,
         *PARTIAL_TASKS,
+        *SCRIPT_TASKS,
+        *KEPT_TASKS,
+        *BUFFER_TASKS,
+        *NUMERICS_TASKS,
         *CHECKPOINT_TASKS,
         *BATCH_TASKS,
         *WEIGHT_TASKS,

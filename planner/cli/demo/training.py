@@ -32,9 +32,10 @@ def train(plan_path: Path, *, step_count: int, directory: Path) -> RunReport:
     if code != 0:
         raise DemoError(f"`meshwright run` ended with code {code}: {last_line(log)}; see {log}")
     report = RunReport.read(report_path)
-    if report.status != "completed" or len(report.losses) < step_count:
-        raise DemoError(f"only {len(report.losses)} of {step_count} steps were trained; see {log}")
-    if report.losses[-1] >= report.losses[0]:
-        first, last = report.losses[0], report.losses[-1]
+    losses = report.finite_losses
+    if report.status != "completed" or len(losses) < step_count:
+        raise DemoError(f"only {len(losses)} of {step_count} steps were trained; see {log}")
+    first, last = losses[0], losses[-1]
+    if last >= first:
         raise DemoError(f"the loss did not fall: {first:.3f} at first, {last:.3f} at last")
     return report

@@ -44,9 +44,9 @@ def plans_table(plans: Sequence[Plan]) -> Table:
 
 def losses_line(report: RunReport) -> str:
     """Return the loss of every step as a line that falls, with its ends."""
-    first, last = report.losses[0], report.losses[-1]
+    first, last = report.finite_losses[0], report.finite_losses[-1]
     return (
-        f"loss {falling_line(report.losses)} {first:.3f} → {last:.3f} in "
+        f"loss {falling_line(report.finite_losses)} {first:.3f} → {last:.3f} in "
         f"{len(report.losses)} steps on {report.world_size} ranks ({report.backend})"
     )
 

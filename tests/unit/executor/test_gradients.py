@@ -7,20 +7,27 @@ import torch
 
 from executor.apply.compiling import chosen_compiler
 from executor.errors import ModelMismatchError, UnsupportedPlanError
-from executor.gradients import LossScale, largest_gradient_norm
+from executor.gradients import LossScale
+from executor.numerics import stated_norm
+from planner.schema.job import Job
 from tests.builders import a_job
 
 
-def test_gradients_are_clipped_to_one_where_the_job_says_so_and_to_what_a_script_asks() -> None:
-    assert largest_gradient_norm(a_job(), None) == 1.0
-    assert largest_gradient_norm(a_job(gradient_clipping=False), None) is None
-    assert largest_gradient_norm(a_job(gradient_clipping=False), 0.3) == 0.3
+def test_a_scripts_gradients_are_left_alone_unless_it_or_the_job_itself_says_so() -> None:
+    """A job that says nothing is priced with clipping all the same."""
+    silent = Job()
+    assert silent.prices_clipping
+    assert stated_norm(silent, None) is None
+    assert stated_norm(silent, 0.3) == 0.3
+    assert stated_norm(Job(gradient_clipping=False), None) is None
+    assert stated_norm(Job(gradient_clipping=True), None) == 1.0
+    assert stated_norm(Job(gradient_clipping=True), 0.3) == 0.3
 
 
 @pytest.mark.parametrize("norm", [0.0, -1.0, float("nan"), float("inf")])
 def test_a_norm_that_is_no_positive_number_is_refused(norm: float) -> None:
     with pytest.raises(ModelMismatchError, match="max_gradient_norm: is no positive number"):
-        largest_gradient_norm(a_job(), norm)
+        stated_norm(a_job(), norm)
 
 
 def test_a_loss_scale_halves_after_an_overflow_and_doubles_after_2000_good_steps() -> None:

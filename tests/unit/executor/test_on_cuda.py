@@ -14,8 +14,8 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.distributed.checkpoint.metadata import TensorProperties, TensorStorageMetadata
 
 from executor.apply.attention_kernels import Meeting
-from executor.checkpoint import empty_states
 from executor.launcher import LaunchRequest, rank_variables
+from executor.optimizer_state import empty_states
 from executor.rendezvous import NodePlace
 from executor.session import start
 from tests.builders import a_plan

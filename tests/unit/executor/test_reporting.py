@@ -12,7 +12,7 @@ from executor.errors import RefusedError
 from executor.failure import root_failure
 from executor.outcome import RankOutcome, read_outcome, write_outcome
 from executor.reporting import median_step_seconds, run_report, summary_lines
-from planner.schema.run import RankReport
+from planner.schema.run import RankReport, RunReport
 from planner.units import GIB
 from tests.builders import a_plan
 
@@ -160,3 +160,28 @@ def test_a_lost_connection_points_at_the_other_ranks(tmp_path: Path) -> None:
         "rank 0 failed: lost its connection to another rank, which may have ended first "
         "(Connection reset by peer)"
     )
+
+
+def test_the_summary_says_what_was_applied_and_which_losses_were_none() -> None:
+    rank = a_rank(
+        0,
+        2.0,
+        1.0,
+        numerics={
+            "precision": "fp16",
+            "logits_format": "float32",
+            "largest_gradient_norm": 1.0,
+            "loss_scale": 65536.0,
+            "ignored_target": -100,
+        },
+        undefined_losses={"first_step": 2, "ranks": [0, 1], "step_count": 1},
+    )
+    outcome = an_outcome(rank).model_copy(update={"losses": (5.5, None)})
+    report = run_report(a_plan(), [outcome, an_outcome(a_rank(1, 2.0, 1.0))], device_type="cpu")
+    lines = summary_lines(RunReport.model_validate_json(report.to_json()))
+    assert "loss: 5.5000 -> no finite number" in lines
+    assert (
+        "applied: fp16, the loss gets float32, gradients are clipped to 1, "
+        "the loss is scaled by 65536, targets of -100 are left out"
+    ) in lines
+    assert ("the loss was no finite number in 1 steps, first in step 2 on ranks 0-1") in lines

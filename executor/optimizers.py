@@ -1,0 +1,63 @@
+"""Optimizers as a script makes them: of parameters or of named ones, one or several together."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch.optim import Optimizer
+
+from executor.errors import ModelMismatchError
+
+OptimizerFunction = Callable[[list[Any]], Optimizer | Sequence[Optimizer]]
+_NAMED = "named_parameters"
+
+
+class Together(Optimizer):
+    """Several optimizers of different parameters as one: their groups, states and steps."""
+
+    def __init__(self, members: Sequence[Optimizer]) -> None:
+        super().__init__([group for member in members for group in member.param_groups], {})
+        self.members = tuple(members)
+        for member in members:
+            member.state = self.state
+
+    @torch.no_grad()
+    def step(self, closure: None = None) -> None:  # type: ignore[override]
+        """Update the parameters of all."""
+        del closure
+        for member in self.members:
+            member.step()
+
+
+def made_by(function: OptimizerFunction, names: Sequence[str]) -> Callable[[list[Any]], Optimizer]:
+    """Return what makes one optimizer of parameters that have `names` in the unsplit model.
+
+    A function whose first argument is called `named_parameters` gets pairs of name and parameter.
+    """
+    is_named = next(iter(inspect.signature(function).parameters), None) == _NAMED
+
+    def made(parameters: list[Any]) -> Optimizer:
+        given = list(zip(names, parameters, strict=True)) if is_named else parameters
+        found = function(given)
+        members = [found] if isinstance(found, Optimizer) else found
+        if not isinstance(members, list | tuple) or not all(
+            isinstance(member, Optimizer) for member in members
+        ):
+            raise ModelMismatchError(
+                "must return a torch.optim.Optimizer, or a list of them",
+                field="optimizer_function",
+                value=type(found).__qualname__,
+                remedy="return what torch.optim or a library of its kind makes",
+            )
+        return members[0] if len(members) == 1 else Together(members)
+
+    return made
+
+
+def member_names(optimizer: Optimizer) -> list[str]:
+    """Return the classes of the optimizers that a script has made."""
+    members = optimizer.members if isinstance(optimizer, Together) else (optimizer,)
+    return [type(member).__qualname__ for member in members]
