@@ -171,9 +171,20 @@ def _precision_assumptions(job: Job, hardware: ClusterHardware) -> tuple[str, ..
 
 
 def _uncalibrated(job: Job, cluster: Cluster) -> list[str]:
-    """Return which devices the job's calibration has no runs of under its stack."""
+    """Return which devices the job's calibration has no runs of under its stack.
+
+    Raises:
+        InputError: if it is of an earlier version.
+    """
     if job.calibration is None:
         return []
+    if job.calibration.is_superseded:
+        raise InputError(
+            "has factors by device, as earlier versions kept them, which are no longer applied",
+            field="job.calibration",
+            value=job.calibration.name,
+            remedy="run `meshwright calibrate` again on the same runs, or leave it out",
+        )
     known = {run.device for run in job.calibration.runs if run.stack is job.stack}
     said = f"calibration {job.calibration.name} has no runs under {job.stack.value} of"
     rest = [name for name in cluster.devices if name not in known]

@@ -8,7 +8,9 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
+from planner.schema.block import later
 from planner.schema.document import Degree, Document, Flag, Name, Part, PositiveCount
+from planner.schema.scalars import Scalars
 from planner.schema.strategy import (
     ActivationCheckpointing,
     ContextParallelKind,
@@ -212,11 +214,30 @@ class LearntRun(Part):
 
 
 class Calibration(Part):
-    """Runs that were learnt from; `digest` is of the document they stand in."""
+    """Runs that were learnt from; `digest` is of the document they stand in.
+
+    Earlier versions kept factors by device of one stack in place of runs. Plans that were made with
+    these can be read, and nothing is planned with them any more.
+    """
 
     name: Name
     digest: Annotated[str, Field(pattern="^[0-9a-f]{64}$")] | None = None
-    runs: Annotated[tuple[LearntRun, ...], Field(min_length=1, max_length=LEARNT_RUNS_MOST)]
+    runs: Annotated[tuple[LearntRun, ...], Field(max_length=LEARNT_RUNS_MOST)] = later(())
+    stack: Stack | None = later(None)
+    devices: dict[Name, Scalars] | None = later(None)
+
+    @model_validator(mode="after")
+    def _has_learnt(self) -> Self:
+        if bool(self.runs) is bool(self.devices):
+            raise ValueError(
+                "runs must be one or more, and devices stands in older documents alone"
+            )
+        return self
+
+    @property
+    def is_superseded(self) -> bool:
+        """Return whether it has what earlier versions kept."""
+        return not self.runs
 
 
 class Job(Document):

@@ -118,3 +118,25 @@ def test_emulated_bf16_is_an_assumption():
     model, cluster = model_document("tiny", a_model()), resolved_cluster("8xv100-sxm2-32gb")
     (said,) = resolved_request(model, cluster, a_job()).assumptions
     assert said.startswith("v100-sxm2-32gb has no bf16 in hardware")
+
+
+EARLIER = {
+    "name": "ours",
+    "stack": "torch",
+    "devices": {"h100-sxm5-80gb": {"compute_efficiency_ratio": 0.9}},
+}
+
+
+def test_documents_with_a_calibration_of_an_earlier_version_are_read_as_they_were():
+    fields = a_job().model_dump(mode="json")
+    job = Job.from_fields({**fields, "calibration": EARLIER}, source="job")
+    dumped = job.model_dump(mode="json")["calibration"]
+    assert dumped["devices"]["h100-sxm5-80gb"]["compute_efficiency_ratio"] == 0.9
+    assert dumped.keys() == {"name", "digest", "stack", "devices"}
+
+
+def test_nothing_is_planned_with_a_calibration_of_an_earlier_version():
+    fields = a_job().model_dump(mode="json")
+    job = Job.from_fields({**fields, "calibration": EARLIER}, source="job")
+    with pytest.raises(InputError, match=r"job\.calibration: has factors by device.*calibrate"):
+        request_of(job)
