@@ -14,6 +14,7 @@ from torch.multiprocessing.spawn import ProcessException, start_processes
 
 from executor.environment import LAUNCHER_PROCESS
 from executor.errors import LaunchError
+from executor.variables import PROGRESS_SECONDS
 
 
 def run_local_ranks(
@@ -32,6 +33,7 @@ def run_local_ranks(
         LaunchError: naming `field`, if a rank fails.
     """
     os.environ[LAUNCHER_PROCESS] = str(os.getpid())
+    os.environ[PROGRESS_SECONDS] = "0"  # what it trains is no run that anybody follows
     if kind == "cpu":
         os.environ["OMP_NUM_THREADS"] = "1"
     try:
