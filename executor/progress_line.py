@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from datetime import timedelta
 
 from executor.errors import LaunchError
+from executor.reporting import predicted_tensor_bytes
 from executor.step_rows import Measured
 from executor.variables import PROGRESS_SECONDS
 from planner.schema.plan import Plan
@@ -41,9 +42,7 @@ class ProgressLine:
         self.last_step: int | None = None
 
     @staticmethod
-    def wanted(
-        plan: Plan, variables: Mapping[str, str], *, rank: int, planned_peak_bytes: float
-    ) -> ProgressLine | None:
+    def wanted(plan: Plan, variables: Mapping[str, str], *, rank: int) -> ProgressLine | None:
         """Return the progress that rank 0 prints, `None` elsewhere and where 0 seconds are asked.
 
         Raises:
@@ -61,9 +60,8 @@ class ProgressLine:
             ) from None
         if rank != 0 or every <= 0:
             return None
-        return ProgressLine(
-            plan, planned_peak_bytes=planned_peak_bytes, every_seconds=every, write=_print
-        )
+        planned = predicted_tensor_bytes(plan.prediction.stages[0])  # which rank 0 is of
+        return ProgressLine(plan, planned_peak_bytes=planned, every_seconds=every, write=_print)
 
     def step_begins(self) -> None:
         """Do nothing: a line tells of steps that were measured."""

@@ -231,7 +231,7 @@ class Session:
             model=held, declaration=chain, mesh=self.mesh, device=self.device, origin=taken.origin
         )
         self.trainer.observers = wanted_observers(
-            self.plan, os.environ, rank=self.rank, stage=self._stage, launched=self.launched
+            self.plan, os.environ, rank=self.rank, launched=self.launched
         )
         self.trainer.termination = self.launched.termination if self.launched else None
         self._give_forward(self.trainer, stages, micro_batch_loss(numerics.loss(loss_function)))

@@ -6,7 +6,6 @@ from collections.abc import Mapping
 
 from executor.launched_rank import LaunchedRank
 from executor.progress_line import ProgressLine
-from executor.reporting import predicted_tensor_bytes
 from executor.step_profile import StepProfile
 from executor.step_rows import StepObserver, StepRows
 from executor.tracker import Tracker
@@ -18,7 +17,6 @@ def wanted_observers(
     variables: Mapping[str, str],
     *,
     rank: int,
-    stage: int,
     launched: LaunchedRank | None,
 ) -> tuple[StepObserver, ...]:
     """Return what is told of each step of a rank, in this order.
@@ -28,10 +26,9 @@ def wanted_observers(
     """
     job = plan.job.resolved
     tokens = (job.global_batch_size or 0) * (job.sequence_length or 0)
-    planned_peak = predicted_tensor_bytes(plan.prediction.stages[stage])
     found = (
         StepRows.wanted(variables, rank=rank, tokens_per_step=tokens),
-        ProgressLine.wanted(plan, variables, rank=rank, planned_peak_bytes=planned_peak),
+        ProgressLine.wanted(plan, variables, rank=rank),
         StepProfile.wanted(variables, rank=rank),
         Tracker.wanted(plan, variables, rank=rank, tokens_per_step=tokens),
     )

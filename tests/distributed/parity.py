@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import pytest
@@ -20,6 +20,15 @@ def cases(strategies: Mapping[str, Any], *, always: set[str]) -> list[Any]:
     return [
         pytest.param(fields, id=name, marks=() if name in always else pytest.mark.parity_full)
         for name, fields in strategies.items()
+    ]
+
+
+def some_of(rows: Iterable[tuple[Any, ...]], *, always: set[tuple[Any, ...]]) -> list[Any]:
+    """Parameters of a test, several each; those not `always` run belong to the full matrix."""
+    found = list(rows)
+    assert always <= set(found)
+    return [
+        pytest.param(*row, marks=() if row in always else pytest.mark.parity_full) for row in found
     ]
 
 

@@ -28,9 +28,7 @@ LAYOUTS: dict[str, Fields] = {
 }
 
 
-@pytest.mark.parametrize(
-    "strategy", cases(LAYOUTS, always={"zero0", "zero3-full-offloaded", "pp2-full", "zb-v"})
-)
+@pytest.mark.parametrize("strategy", cases(LAYOUTS, always={"zero3-full-offloaded", "pp2-full"}))
 def test_added_losses_and_groups_by_name_are_the_plain_scripts(
     two_ranks: RankGroup, strategy: Fields
 ) -> None:

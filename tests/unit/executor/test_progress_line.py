@@ -67,12 +67,10 @@ def test_lines_are_no_closer_than_was_asked() -> None:
 )
 def test_rank_0_prints_unless_silenced(rank: int, seconds: str, prints: bool) -> None:
     variables = {"MESHWRIGHT_PROGRESS_SECONDS": seconds}
-    wanted = ProgressLine.wanted(_plan(), variables, rank=rank, planned_peak_bytes=1.0)
+    wanted = ProgressLine.wanted(_plan(), variables, rank=rank)
     assert (wanted is not None) is prints
 
 
 def test_seconds_that_are_none_are_refused() -> None:
     with pytest.raises(LaunchError, match=r"MESHWRIGHT_PROGRESS_SECONDS.*\(got often\)"):
-        ProgressLine.wanted(
-            _plan(), {"MESHWRIGHT_PROGRESS_SECONDS": "often"}, rank=0, planned_peak_bytes=1.0
-        )
+        ProgressLine.wanted(_plan(), {"MESHWRIGHT_PROGRESS_SECONDS": "often"}, rank=0)
