@@ -6,11 +6,10 @@ from collections.abc import Mapping
 from enum import StrEnum
 from typing import Annotated, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import Field, JsonValue, model_validator
 
 from planner.schema.block import later
 from planner.schema.document import Degree, Document, Flag, Name, Part, PositiveCount
-from planner.schema.scalars import Scalars
 from planner.schema.strategy import (
     ActivationCheckpointing,
     ContextParallelKind,
@@ -224,7 +223,7 @@ class Calibration(Part):
     digest: Annotated[str, Field(pattern="^[0-9a-f]{64}$")] | None = None
     runs: Annotated[tuple[LearntRun, ...], Field(max_length=LEARNT_RUNS_MOST)] = later(())
     stack: Stack | None = later(None)
-    devices: dict[Name, Scalars] | None = later(None)
+    devices: dict[Name, JsonValue] | None = later(None)
 
     @model_validator(mode="after")
     def _has_learnt(self) -> Self:

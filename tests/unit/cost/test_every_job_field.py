@@ -34,6 +34,8 @@ REASONS = {
     "framework": "says whose configuration must be able to say a plan; its stack has the prices",
     "objective": "says which plan is best, of the same prices",
     "calibration.digest": "names where runs are from",
+    "calibration.stack": "is of calibrations of earlier versions, which are refused",
+    "calibration.devices": "is of calibrations of earlier versions, which are refused",
     "schema_version": "is of the document",
     "limits.tensor_parallel_degree": _SEARCHED,
     "limits.pipeline_parallel_degree": _SEARCHED,
