@@ -24,6 +24,7 @@ REMEDIES: Mapping[str, str] = {
     "this machine has a GPU": "a machine without one",
     "this machine has a driver": "a machine without an NVIDIA driver",
     "no package ": "make test installs it",
+    "tensorboard is not installed": "pip install tensorboard",
     "one solver alone is installed": "make test installs both",
     "the executor's tests need torch": "make test installs it",
     "a policy of Linux": "a machine that runs Linux",

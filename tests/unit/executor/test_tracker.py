@@ -28,7 +28,10 @@ def _step(tracker: Tracker | None, loss: float = 2.5) -> None:
 
 
 def test_tensorboard_reads_what_was_logged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    accumulators = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
+    accumulators = pytest.importorskip(
+        "tensorboard.backend.event_processing.event_accumulator",
+        reason="tensorboard is not installed",
+    )
     at_exit: list[Any] = []
     monkeypatch.setattr("atexit.register", at_exit.append)
     _step(_tracker(f"tensorboard:{tmp_path}"))
