@@ -14,6 +14,7 @@ BOTH = (
 NEEDY = {  # command -> what it is given, and what it says
     "agent enrol": (["--server", "http://127.0.0.1:1", "--token", "t"], EXECUTOR),
     "agent run": ([], EXECUTOR),
+    "agent token": (["--server", "http://127.0.0.1:1"], EXECUTOR),
     "audit": ([], SERVICE),
     "db upgrade": ([], SERVICE),
     "demo": (["--directory", "story"], BOTH),
