@@ -37,6 +37,10 @@ RUN_ELSEWHERE = {  # first words, and the file that runs what they begin, or wha
     "meshwright audit": "tests/contract/test_documented_shell.py",
     "meshwright db": "tests/contract/test_documented_shell.py",
     "meshwright agent enrol": "tests/contract/test_documented_shell.py",
+    "meshwright agent token": "tests/contract/api/test_fleet.py",
+    "meshwright run": "tests/contract/api/test_fleet.py",
+    "meshwright plan": "tests/contract/test_cli_commands.py",
+    "MESHWRIGHT_KEY=": "tests/contract/api/test_fleet.py",
     "curl": "tests/contract/test_documented_shell.py",
     "MESHWRIGHT_SCREENSHOTS=": "tests/browser/test_screenshots.py",
 }
