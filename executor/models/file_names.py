@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 import torch
 
@@ -22,24 +23,21 @@ _ADAPTED = ".base_layer."
 _COMPUTED = (r"rotary_emb\.inv_freq$", r"attn\.masked_bias$")
 
 
-class Stored:
+class Stored(Protocol):
     """How files hold one tensor of the model, of `shape` there."""
 
     def names(self) -> Sequence[str]:
         """Return the names of the tensors in the files."""
-        raise NotImplementedError
 
     def file_shape(self, shape: Sequence[int]) -> tuple[int, ...]:
         """Return the shape that each of them has if the model's tensor has `shape`."""
-        raise NotImplementedError
 
     def read(self, source: TensorSource, ranges: Ranges) -> torch.Tensor:
         """Return a part of the model's tensor."""
-        raise NotImplementedError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AsItIs(Stored):
+class AsItIs:
     """A tensor of the same shape."""
 
     name: str
@@ -58,7 +56,7 @@ class AsItIs(Stored):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Packed(Stored):
+class Packed:
     """Gate and up of all experts in one tensor, [E, 2 F, D], of `width` F."""
 
     name: str
@@ -88,7 +86,7 @@ class Packed(Stored):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class EachExpert(Stored):
+class EachExpert:
     """A matrix for every expert: `matrices` has the names of gate and up, or of down alone."""
 
     matrices: tuple[tuple[str, ...], ...]
