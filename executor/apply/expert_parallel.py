@@ -173,9 +173,9 @@ class Exchange:
         places = self._places(rows.counts)
         arrived = self._trade(rows.states[places], incoming, outgoing)
         returned = self._trade(_by_expert(arrived, received, transform), outgoing, incoming)
-        # Each part of an expert returns its summand of the same row.
-        outputs = torch.zeros_like(rows.states).index_add(0, places, returned)
-        return routed.combined(outputs, rows.order)
+        if self._copies > 1:  # each part of an expert returns its summand of the same row
+            returned = torch.zeros_like(rows.states).index_add(0, places, returned)
+        return routed.combined(returned, rows.order)
 
     def _places(self, counts: torch.Tensor) -> torch.Tensor:
         """Return which rows are sent, in the order of ranks."""
@@ -197,7 +197,8 @@ def _by_expert(states: torch.Tensor, counts: torch.Tensor, transform: Transform)
     experts = torch.arange(counts.shape[1], device=counts.device).repeat(counts.shape[0])
     order = experts.repeat_interleave(counts.flatten()).argsort(stable=True)
     transformed = transform(states[order], counts.sum(dim=0).tolist())
-    return torch.empty_like(transformed).index_copy(0, order, transformed)
+    # Indexing by the inverse keeps no rows for the backward pass, where index_copy keeps them all.
+    return transformed[order.argsort()]
 
 
 def expert_shard(sharding: DeviceMesh, parameter: nn.Parameter) -> Shard:

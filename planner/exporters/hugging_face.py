@@ -42,10 +42,10 @@ def trainer_fields(draft: Draft) -> Fields:
         "gradient_accumulation_steps": strategy.micro_batch_count,
         "bf16": precision in {Precision.BF16, Precision.FP8},
         "fp16": precision is Precision.FP16,
-        "gradient_checkpointing": full and not sharded,
     }
     if not sharded:
-        return fields
+        # The name that every release of 4 and 5 takes; the last ones of 5 warn of a newer one.
+        return fields | ({"gradient_checkpointing": True} if full else {})
     wrapped = transformer_layer(draft.plan)
     config: Fields = {
         "version": 2,

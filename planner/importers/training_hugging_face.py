@@ -149,7 +149,9 @@ def read_trainer(fields: Mapping[str, Any], setting: Setting) -> TrainingConfig:
     """
     own = Fields(fields)
     reading = _Reading(setting=setting, names=_TRAINER_NAMES)
-    full = own.flag("gradient_checkpointing", False)
+    # The older name counts where the newer one is not given or null, as in TrainingArguments.
+    newer = fields.get("activation_checkpointing") is not None
+    full = own.flag("activation_checkpointing" if newer else "gradient_checkpointing", False)
     if isinstance(fields.get("deepspeed"), Mapping):
         return read_trainers_deepspeed(fields, setting, full=full)
     if fields.get("deepspeed"):

@@ -25,6 +25,8 @@ PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
 FENCE = re.compile(r"^[ ]*```(\w*)\n(.*?)^[ ]*```", re.MULTILINE | re.DOTALL)
 MAKE = re.compile(r"`make ([a-z][a-z-]*)[^`]*`")
 KEY = re.compile(r"mw_[\w-]+")
+HEAD = "http://HEAD:8000"
+TOKEN = re.compile(r"mwe_[\w-]+")
 
 RUN_ELSEWHERE = {  # first words, and the file that runs what they begin, or what reads it instead
     "make": "tests/contract/test_documented_shell.py",
@@ -178,17 +180,21 @@ def test_the_service_answers_as_its_page_shows(tmp_path):
 def test_an_operator_gets_from_a_database_to_a_run_as_the_page_shows(tmp_path):
     lines = commands_of(ROOT / "docs/operations.md")
     database = f"sqlite:///{tmp_path / 'service.db'}"
-    (upgrade,) = [line for line in lines if begins(line, "meshwright db")]
-    (create,) = [line for line in lines if begins(line, "meshwright keys")]
-    (enrol,) = [line for line in lines if begins(line, "meshwright agent enrol")]
-    token_line, plan_line, run_line = (line for line in lines if begins(line, "curl"))
+    wanted = ("db", "keys", "agent token", "agent enrol", "plan", "run")
+    upgrade, create, token, enrol, plan, start = (
+        next(line for line in lines if begins(line, f"meshwright {words}")) for words in wanted
+    )
     meshwright(upgrade, MESHWRIGHT_DATABASE_URL=database)
     key = max(KEY.findall(meshwright(create, MESHWRIGHT_DATABASE_URL=database)), key=len)
     with serving(tmp_path, database_url=database) as service:
-        token = curl(token_line.replace("$KEY", key), service.url)["token"]
-        joined = enrol.replace("http://HEAD:8000", service.url).replace("TOKEN", token)
-        meshwright(joined, HOME=str(tmp_path))
+        here = {"MESHWRIGHT_KEY": key, "HOME": str(tmp_path)}
+        at_service = {line: line.replace(HEAD, service.url) for line in (token, enrol, start)}
+        made = meshwright(at_service[token], **here)
+        (secret,) = TOKEN.findall(made)
+        meshwright(at_service[enrol].replace("TOKEN", secret), **here)
         assert (tmp_path / ".meshwright/agent.toml").exists()
-        plan = planned(plan_line.replace("$KEY", key), service.url)
-        asked = run_line.replace("$KEY", key).replace("PLAN", plan["id"])
-        assert curl(asked, service.url)["plan_id"] == plan["id"]
+        file = str(tmp_path / "plan.json")
+        meshwright(plan.replace("plan.json", file), **here)
+        named = meshwright(f"{at_service[start].replace('plan.json', file)} --detach", **here)
+        runs = curl(f"curl -s -H 'Authorization: Bearer {key}' {HEAD}/v1/runs", service.url)
+        assert [run["id"] for run in runs["items"]] == [named.strip()]

@@ -2,10 +2,11 @@
 
 The executor's decoder with eight experts in every block, of which a token takes two; else as in
 `test_memory`. Routing comes of fresh weights and is not even, where predictions take it to be so:
-the fullest of two expert-parallel ranks holds more. As there, some pairs are in the full matrix
-alone.
+the fullest of two expert-parallel ranks holds more by as much as the other holds less, since
+memory is linear in the tokens that a rank takes, so that there the ranks' mean is held against the
+prediction. As in `test_memory`, some pairs are in the full matrix alone.
 
-Tolerance: 6 % on every stage, 12 % with experts on other ranks. Under selective checkpointing 11 %
+Tolerance: 6 % on every stage. Under selective checkpointing 11 %
 with tensor parallelism or a pipeline, predicted too low: the executor's experts run one after the
 other, so that its policy keeps every second of their products, where those of grouped kernels are
 predicted, which are none of the products that it knows.
@@ -13,6 +14,7 @@ predicted, which are none of the products that it knows.
 
 from __future__ import annotations
 
+from statistics import fmean
 from typing import Any
 
 import pytest
@@ -26,14 +28,14 @@ pytestmark = pytest.mark.distributed
 
 TOLERANCE = 0.06
 SELECTIVE_TOLERANCE = 0.11
-UNEVEN_TOLERANCE = 0.12
 
 
 def assert_predicted(group: RankGroup, tolerance: float, **strategy: Any) -> None:
     plan = wide_plan(global_batch_size=8, mixture=True, **strategy)
     ranks = group.run("wide_peaks", strategy=strategy, global_batch_size=8, mixture=True)["ranks"]
+    held = fmean if strategy.get("expert_parallel_degree", 1) > 1 else max
     counted = [
-        max(rank["peak_memory_bytes"] for rank in ranks if rank["stage"] == stage)
+        held([rank["peak_memory_bytes"] for rank in ranks if rank["stage"] == stage])
         for stage in sorted({rank["stage"] for rank in ranks})
     ]
     assert predicted_live_bytes(plan) == pytest.approx(counted, rel=tolerance)
@@ -66,7 +68,7 @@ def test_expert_parallel(
 ) -> None:
     assert_predicted(
         two_ranks,
-        UNEVEN_TOLERANCE,
+        TOLERANCE,
         data_parallel_degree=2,
         expert_parallel_degree=expert_parallel_degree,
         zero_stage=1,

@@ -59,6 +59,7 @@ def test_accelerate_reads_what_the_plan_says(quiet_environment, tmp_path, export
         assert imports_again(made, plan, ".yaml")
 
 
+@pytest.mark.filterwarnings("ignore:`gradient_checkpointing` is deprecated:FutureWarning")
 @pytest.mark.usefixtures("quiet_environment")
 def test_trainer_takes_the_arguments(tmp_path, exports_to):
     from accelerate.parallelism_config import ParallelismConfig

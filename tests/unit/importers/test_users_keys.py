@@ -191,8 +191,16 @@ def test_a_schedule_in_a_file_of_its_own_is_refused():
 
 
 @pytest.mark.parametrize("fsdp", [True, "full_shard auto_wrap"])
-def test_the_trainer_checkpoints_sharded_models_too(fsdp):
-    strategy = trainer(fsdp=fsdp, gradient_checkpointing=True).strategy
+@pytest.mark.parametrize(
+    "said",
+    [
+        {"gradient_checkpointing": True},
+        {"activation_checkpointing": True, "gradient_checkpointing": False},
+        {"activation_checkpointing": None, "gradient_checkpointing": True},
+    ],
+)
+def test_the_trainer_checkpoints_sharded_models_too(fsdp, said):
+    strategy = trainer(fsdp=fsdp, **said).strategy
     assert strategy.activation_checkpointing == "full"
     assert strategy.zero_stage == 3
 
