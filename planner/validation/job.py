@@ -114,11 +114,14 @@ def _vocabulary_parallel_loss(run: MeasuredRun, program: Program, stack: Stack) 
     """Return whether tensor-parallel ranks take the loss of their own part of the vocabulary.
 
     A program that is not known has to ask plain torch for it (`loss_parallel` of
-    torch.distributed.tensor.parallel); Megatron's language models do it by themselves.
+    torch.distributed.tensor.parallel); Megatron's language models do it by themselves, and others
+    gather logits for torch's.
     """
     if run.vocab_parallel_loss is not None:
         return run.vocab_parallel_loss
-    return program.stack is not None or stack is not Stack.TORCH
+    if program.stack is None:
+        return stack is not Stack.TORCH
+    return not program.whole_logits
 
 
 def _global_batch_size(run: MeasuredRun, assumptions: list[Assumption]) -> int:

@@ -20,7 +20,8 @@ class Program:
     """One program, found by words of its name. What is `None` is as its stack usually has it.
 
     `configured` programs run under DeepSpeed where that is configured. `own_end_groups`: FSDP
-    shards embedding and head as groups of their own, and not with its root.
+    shards embedding and head as groups of their own, and not with its root. `whole_logits`: every
+    tensor-parallel rank gathers them for its loss.
     """
 
     words: re.Pattern[str]
@@ -34,6 +35,7 @@ class Program:
     narrow_gradients: bool = False
     narrow_states: bool = False
     overlapped_gradients: bool | None = None
+    whole_logits: bool = False
     parameter_broadcasts: bool = False
     regathered_rows: bool = False
     shifted_logits: bool = False
@@ -121,6 +123,17 @@ _PROGRAMS = (
     _named("internevo", Stack.DEEPSPEED, overlapped_gradients=True, parameter_broadcasts=True),
     # 16-bit parameters, and fp32 masters in the optimizer
     _named("colossal|bmtrain", Stack.DEEPSPEED),
+    # Aleph-Alpha/scaling `core/optimizer/` (gradients stay in the parameters' 16 bits, and are
+    # reduced after backward), `transformer/model/layers/lm_head.py` (logits are gathered),
+    # `core/nn/parallel_module/communicator.py` (one buffer receives)
+    _named(
+        r"aa-scaling|aleph",
+        Stack.TORCH,
+        narrow_gradients=True,
+        overlapped_gradients=False,
+        whole_logits=True,
+        stage_buffers=False,
+    ),
     # AnswerDotAI/fsdp_qlora `train.py` (`--precision bf16`)
     _named("fsdp_qlora", Stack.TORCH, narrow_states=True, shifted_logits=True),
     _named("torchao|meshwright", Stack.TORCH, own_end_groups=True),
@@ -144,6 +157,9 @@ _NEMO_VARIABLES = re.compile(
 )
 _NEMO_CONFIGURATION = re.compile(r"\bconfig_[\w-]*tp\d+pp\d+")
 _NEMO = _named("nemo", Stack.MEGATRON, narrow_gradients=True)
+# `fms_fsdp/policies/mixed_precision.py` (`bfSixteen`), where a row names no more than torch
+_FMS_REPOSITORY = re.compile(r"\bfoundation-model-stack/fms-fsdp\b")
+_FMS = _named("fms-fsdp", Stack.TORCH, narrow_gradients=True)
 # How states are sharded, in words of one stack alone, where no program is named
 _SHARDING = (
     (re.compile("deepspeed"), _named("deepspeed", Stack.DEEPSPEED)),
@@ -159,9 +175,8 @@ def program_of(run: MeasuredRun, assumptions: list[Assumption]) -> Program:
     a container, names none.
     """
     name, sharding = (run.framework or "").lower(), (run.sharding or "").lower()
-    if _NEMO_CONFIGURATION.search(run.source or "") or _NEMO_VARIABLES.search(run.notes or ""):
-        return _NEMO
-    found = next((program for program in _PROGRAMS if program.words.search(name)), None)
+    found = _of_source(run)
+    found = found or next((program for program in _PROGRAMS if program.words.search(name)), None)
     if found is not None:
         return found
     if sharding == _OF_MEGATRON_ALONE:
@@ -176,6 +191,14 @@ def program_of(run: MeasuredRun, assumptions: list[Assumption]) -> Program:
                 return program
     assumptions.append(Assumption.STACK_UNKNOWN)
     return _UNKNOWN
+
+
+def _of_source(run: MeasuredRun) -> Program | None:
+    """Return the program whose configurations or repository a row's source and notes name."""
+    source = run.source or ""
+    if _NEMO_CONFIGURATION.search(source) or _NEMO_VARIABLES.search(run.notes or ""):
+        return _NEMO
+    return _FMS if _FMS_REPOSITORY.search(source) else None
 
 
 def stacks_of(program: Program, run: MeasuredRun) -> tuple[Stack, ...]:

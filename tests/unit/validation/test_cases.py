@@ -318,7 +318,7 @@ def test_a_submission_to_mlperf_with_nvidias_configuration_runs_nemo() -> None:
     [
         ("an own program", None),
         ("OneFlow", "ddp"),
-        ("AA-Scaling", "zero1"),
+        ("own code", "zero1"),
         ("PyTorch NVIDIA Release 25.09", None),
         ("PyTorch 2.8.0.dev20251001+rocm7.0.0", None),
     ],

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from planner.schema.job import Adapters, AdapterTargets, Precision, Unpacking
+from planner.schema.job import Adapters, AdapterTargets, Precision, Stack, Unpacking
 from planner.schema.strategy import ActivationCheckpointing
 from planner.validation.case import case_of
 from planner.validation.layout import parts_run_again
@@ -54,6 +54,33 @@ def test_a_loss_is_fused_where_the_software_compiles_or_brings_it(
 )
 def test_recipes_of_nemo_accumulate_gradients_in_16_bits(framework: str, narrow: bool) -> None:
     assert flags_of(MIXTURE, framework=framework)[3] is narrow
+
+
+SCALING = {"framework": "AA-Scaling", "zero_stage": 1, "sharding": "zero1"}
+
+
+def test_scaling_keeps_and_reduces_gradients_in_the_parameters_type_after_backward() -> None:
+    job = case_of(a_run(KORTHIKANTI, **SCALING)).job
+    assert (job.stack, job.gradients_in_16_bits) == (Stack.TORCH, True)
+    assert job.overlapped_gradients is False
+
+
+def test_scaling_gathers_logits_and_receives_into_one_buffer() -> None:
+    job = case_of(a_run(KORTHIKANTI, **SCALING)).job
+    assert (job.vocabulary_parallel_loss, job.stage_buffers) == (False, False)
+
+
+@pytest.mark.parametrize(
+    ("source", "narrow"),
+    [("foundation-model-stack/fms-fsdp README.md@5a296af", True), ("pytorch/pytorch", False)],
+)
+def test_a_row_that_names_torch_alone_is_of_the_program_whose_repository_prints_it(
+    source: str, narrow: bool
+) -> None:
+    changes = {"framework": "PyTorch FSDP1", "sharding": "fsdp", "source": source}
+    job = case_of(a_run(TORCHTITAN, **changes)).job
+    assert (job.stack, job.gradients_in_16_bits) == (Stack.TORCH, narrow)
+    assert job.ends_stay_gathered
 
 
 def test_modules_that_a_row_runs_again_keep_nothing() -> None:
