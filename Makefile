@@ -27,8 +27,8 @@ RUNTIME := $(VENV)/.installed-runtime
 DEVELOPMENT := $(VENV)/.installed-development
 
 # Of the parity matrix, what runs in fp32 and 16 bits.
-KERNEL_TESTS := tests/distributed/test_parity_rounding.py tests/unit/executor \
-    tests/distributed/test_parity_state.py -k "fp16 or bf16 or fp32 or unit"
+KERNEL_TESTS := tests/distributed/test_parity_rounding.py tests/distributed/test_parity_state.py \
+    tests/distributed/test_numerics.py -k "rounding or numerics or fp16 or bf16 or fp32"
 
 export OMP_NUM_THREADS ?= 1
 

@@ -16,7 +16,7 @@ pytestmark = [pytest.mark.distributed, pytest.mark.timeout(1800)]
 
 LIMIT_SECONDS = 900.0
 TEMPO = Tempo(heartbeat=0.5, lease=6.0, poll=2.0, acknowledge=8.0, replan_after=1.0)
-STEP_COUNT = 60
+STEP_COUNT = 24
 # Losses in fp32 of one run in two layouts: sums in another order, over some tens of steps.
 RELATIVE_TOLERANCE = 1e-4
 TRAIN = """

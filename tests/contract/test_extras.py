@@ -96,7 +96,7 @@ def run_without(calls: list[tuple[str, str, list[str]]], folder: Path) -> dict[s
         capture_output=True,
         text=True,
         check=False,
-        timeout=240,
+        timeout=600,
     )
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)

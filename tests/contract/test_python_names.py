@@ -134,6 +134,6 @@ def run(*command: str) -> str:
         capture_output=True,
         text=True,
         check=True,
-        timeout=120,
+        timeout=600,
     )
     return done.stdout

@@ -24,7 +24,7 @@ from torch.distributed.elastic.multiprocessing.subprocess_handler import Subproc
 from executor import launcher, rank_main
 from tests.distributed.group import ROOT
 
-LIMIT_SECONDS = 120
+LIMIT_SECONDS = 800
 _LOOK_SECONDS = 0.01
 
 

@@ -17,7 +17,7 @@ from executor.rank_main import die_with_launcher
 from tests.distributed.reference import floats_of
 from tests.distributed.tasks import IN_FP32, TASKS
 
-COLLECTIVE_TIMEOUT = timedelta(seconds=120)
+COLLECTIVE_TIMEOUT = timedelta(seconds=600)
 
 
 def serve(tasks: IO[str], answers: IO[str]) -> NoReturn:

@@ -162,8 +162,8 @@ MIXTURES: dict[str, dict[str, Any]] = {
     },
 }
 CHAINS: dict[str, tuple[str, ...]] = {
-    "offloads": ("offloaded", "optimizer-offloaded", "parameters-offloaded", "tp2-sp-fsdp2"),
-    "schedules": ("dualpipe-full", "tp2-pp2-interleaved", "hsdp"),
+    "offloads": ("offloaded", "tp2-sp-fsdp2"),
+    "schedules": ("dualpipe-full", "hsdp"),
 }
 
 

@@ -34,7 +34,7 @@ from planner.workload.model import model_workload
 from tests.builders import a_cluster, a_job
 from tests.distributed.group import RankGroup
 from tests.distributed.mixture import FIELDS
-from tests.distributed.parity import CHECKPOINTING, cells
+from tests.distributed.parity import CHECKPOINTING, cases, cells
 from tests.distributed.plans import WIDE_SEQUENCE_LENGTH, wide_plan
 
 pytestmark = pytest.mark.distributed
@@ -45,7 +45,8 @@ GPIPE_TOLERANCE = 0.08
 TENSOR_PARALLEL_PIPELINE_TOLERANCE = 0.06
 UNMADE_BUFFERS_TOLERANCE = 0.07
 # Model states and activations add up: each kind of checkpointing once, and with all sharded thrice.
-OF_ZERO_STAGES = {0: ["none"], 1: ["selective"], 2: ["full"], 3: CHECKPOINTING}
+OF_ZERO_STAGES = {0: ["none"], 1: ["selective"], 2: ["full"], 3: ["selective"]}
+EACH_KIND = {kind: kind for kind in CHECKPOINTING}
 MIXTURE_TOLERANCES = {"none": 0.02, "full": 0.06}
 Fields = dict[str, Any]
 
@@ -104,7 +105,7 @@ def test_data_parallel(two_ranks: RankGroup, zero_stage: int, checkpointing: str
     assert_predicted(two_ranks, strategy)
 
 
-@pytest.mark.parametrize("checkpointing", CHECKPOINTING)
+@pytest.mark.parametrize("checkpointing", cases(EACH_KIND, always={"selective"}))
 def test_a_single_micro_batch(two_ranks: RankGroup, checkpointing: str) -> None:
     """Gradients come into being as activations go, and not beside the loss."""
     strategy = {
@@ -118,7 +119,7 @@ def test_a_single_micro_batch(two_ranks: RankGroup, checkpointing: str) -> None:
 
 @pytest.mark.parametrize(
     ("sequence_parallel", "checkpointing"),
-    cells(always={False: ["none"], True: ["selective", "full"]}),
+    cells(always={False: ["none"], True: ["selective"]}),
 )
 def test_tensor_parallel(two_ranks: RankGroup, sequence_parallel: bool, checkpointing: str) -> None:
     strategy = {
@@ -132,7 +133,7 @@ def test_tensor_parallel(two_ranks: RankGroup, sequence_parallel: bool, checkpoi
 
 @pytest.mark.parametrize(
     ("sequence_parallel", "checkpointing"),
-    cells(always={False: ["none"], True: ["selective", "full"]}),
+    cells(always={False: [], True: ["full"]}),
 )
 def test_tensor_parallel_under_fsdp(
     four_ranks: RankGroup, sequence_parallel: bool, checkpointing: str
@@ -149,7 +150,7 @@ def test_tensor_parallel_under_fsdp(
 
 
 @pytest.mark.parametrize(
-    ("schedule", "checkpointing"), cells(always={"1f1b": CHECKPOINTING, "gpipe": ["full"]})
+    ("schedule", "checkpointing"), cells(always={"1f1b": ["selective"], "gpipe": ["full"]})
 )
 def test_pipeline(two_ranks: RankGroup, schedule: str, checkpointing: str) -> None:
     strategy = {
@@ -163,7 +164,7 @@ def test_pipeline(two_ranks: RankGroup, schedule: str, checkpointing: str) -> No
 
 
 @pytest.mark.parametrize(
-    ("zero_stage", "checkpointing"), cells(always={1: ["none"], 2: ["full"], 3: ["selective"]})
+    ("zero_stage", "checkpointing"), cells(always={1: ["none"], 2: [], 3: ["selective"]})
 )
 def test_pipeline_under_fsdp(four_ranks: RankGroup, zero_stage: int, checkpointing: str) -> None:
     strategy = {
@@ -176,9 +177,7 @@ def test_pipeline_under_fsdp(four_ranks: RankGroup, zero_stage: int, checkpointi
     assert_predicted(four_ranks, strategy, batch=16, tolerance=UNMADE_BUFFERS_TOLERANCE)
 
 
-@pytest.mark.parametrize(
-    ("pipeline_parallel_degree", "checkpointing"), cells(always={2: ["selective", "full"]})
-)
+@pytest.mark.parametrize(("pipeline_parallel_degree", "checkpointing"), cells(always={2: ["full"]}))
 def test_pipeline_with_tensor_parallel(
     four_ranks: RankGroup, pipeline_parallel_degree: int, checkpointing: str
 ) -> None:

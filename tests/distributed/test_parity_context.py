@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tests.distributed.group import RankGroup
-from tests.distributed.parity import check_parity
+from tests.distributed.parity import cases, check_parity
 from tests.distributed.plans import mixed_stages, stages
 
 CP2 = {"context_parallel_degree": 2, "micro_batch_size": 4}
@@ -117,7 +117,9 @@ def test_two_ranks_that_share_sequences_train_as_one_process_does(
 
 
 @pytest.mark.distributed
-@pytest.mark.parametrize("strategy", ON_FOUR_RANKS.values(), ids=ON_FOUR_RANKS.keys())
+@pytest.mark.parametrize(
+    "strategy", cases(ON_FOUR_RANKS, always={*ON_FOUR_RANKS} - {"ring4-zero1"})
+)
 def test_four_ranks_that_share_sequences_train_as_one_process_does(
     four_ranks: RankGroup, strategy: dict[str, Any]
 ) -> None:

@@ -96,6 +96,7 @@ def test_two_ranks_train_a_hugging_face_model_as_its_own_forward_does(
 
 
 @pytest.mark.distributed
+@pytest.mark.parity_full
 @pytest.mark.parametrize(("kind", "strategy"), ON_FOUR_RANKS.values(), ids=ON_FOUR_RANKS.keys())
 def test_four_ranks_train_a_hugging_face_model_as_its_own_forward_does(
     four_ranks: RankGroup, kind: str, strategy: dict[str, Any]

@@ -13,7 +13,7 @@ from tests.distributed.group import ROOT
 from tests.distributed.plans import cpu_plan
 
 pytestmark = pytest.mark.distributed
-LIMIT_SECONDS = 280
+LIMIT_SECONDS = 800
 
 
 def test_what_a_script_leaves_to_its_end_is_written(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from tests.distributed.group import ROOT
 
 pytestmark = pytest.mark.distributed
 
-LIMIT_SECONDS = 280
+LIMIT_SECONDS = 800
 
 
 def _run(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:

@@ -142,7 +142,7 @@ def _driven(checkout: Path, memory_gib: str) -> dict[str, object]:
         capture_output=True,
         text=True,
         check=True,
-        timeout=60,
+        timeout=600,
     )
     found: dict[str, object] = json.loads(done.stdout)
     return found
