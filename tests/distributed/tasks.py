@@ -35,6 +35,7 @@ from tests.distributed.own_batches import own_batch_parity
 from tests.distributed.own_models import own_draws, own_parity, own_recomputed_draws, own_refusal
 from tests.distributed.partial_models import PARTIAL_TASKS
 from tests.distributed.plans import WIDE_SEQUENCE_LENGTH, cpu_plan, wide_plan
+from tests.distributed.products import products_in_32_bits
 from tests.distributed.reference import (
     MASKED,
     SEED,
@@ -154,8 +155,9 @@ def wide_peaks(
         global_batch_size=global_batch_size, sequence_length=WIDE_SEQUENCE_LENGTH
     )
     first, second = session.shard(islice(batches, 2))
-    trainer.step(*first)
-    trainer.metered_step(*second)
+    with products_in_32_bits():
+        trainer.step(*first)
+        trainer.metered_step(*second)
     report = session.report()
     mine = {"stage": report.stage, "peak_memory_bytes": report.peak_memory_bytes}
     everyone: list[Any] = [None] * distributed.get_world_size()
@@ -180,10 +182,11 @@ def mixture_peak(*, checkpointed: bool, reshards: bool, global_batch_size: int) 
     optimizer = adamw(model.parameters())
     rows = global_batch_size // distributed.get_world_size()
     step = partial(_mixture_step, model, optimizer, rows=rows)
-    step()
-    counter = LiveBytes(_held(model, optimizer))
-    with counter, counter.resizes():
+    with products_in_32_bits():
         step()
+        counter = LiveBytes(_held(model, optimizer))
+        with counter, counter.resizes():
+            step()
     return {"peak_memory_bytes": _largest(float(counter.peak_bytes))}
 
 
