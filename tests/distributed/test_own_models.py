@@ -13,6 +13,7 @@ from tests.distributed.plans import mixed_stages
 
 pytestmark = pytest.mark.distributed
 
+TP2_SP = {"tensor_parallel_degree": 2, "sequence_parallel": True, "micro_batch_size": 4}
 DECLARED: dict[str, tuple[str, dict[str, Any]]] = {
     "dp2": ("words", {"data_parallel_degree": 2}),
     "zero-of-layer-groups": (
@@ -28,9 +29,9 @@ DECLARED: dict[str, tuple[str, dict[str, Any]]] = {
         },
     ),
     "tp2": ("words", {"tensor_parallel_degree": 2, "micro_batch_size": 4}),
-    "tp2-sp": ("words", {"tensor_parallel_degree": 2, "sequence_parallel": True}),
+    "tp2-sp": ("words", TP2_SP),
     "pp2": ("words", {"pipeline_parallel_degree": 2, "micro_batch_size": 2}),
-    "adapted-tp2-sp": ("adapted", {"tensor_parallel_degree": 2, "sequence_parallel": True}),
+    "adapted-tp2-sp": ("adapted", TP2_SP),
     "ring2-zero3": ("told", {"context_parallel_degree": 2, "zero_stage": 3}),
     "exchange2-full": (
         "told",
