@@ -25,6 +25,7 @@ from torch.distributed.checkpoint.state_dict_saver import save
 
 from executor.agreement import everyone, from_first_rank, together
 from executor.apply.materialise import unsplit_name
+from executor.averages import Averages
 from executor.buffers import Buffers
 from executor.checkpoint_reader import CheckpointReader
 from executor.checkpoint_record import (
@@ -51,6 +52,7 @@ from executor.updates import Update
 _LOADER_STATE = "loader.pt"
 _STATES = "states.pt"
 _OPTIMIZER = "optimizer."
+_AVERAGE = "average."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,6 +79,7 @@ class Trained:
     declaration: ModelDeclaration
     buffers: Buffers
     script: ScriptState
+    averages: Averages = field(default_factory=Averages)
 
     def optimizer_names(self) -> list[str]:
         """Return the classes of this rank's optimizers."""
@@ -220,6 +223,8 @@ def _written_tensors(trained: Trained) -> dict[str, torch.Tensor]:
         for kind, value in optimizer.state.get(taken, {}).items():
             if isinstance(value, torch.Tensor):
                 state[_optimizer_key(name, kind)] = value
+    for name, average in trained.averages.named():
+        state[f"{_AVERAGE}{name}"] = average
     return state
 
 
@@ -234,21 +239,31 @@ def _write_tensors(path: Path, snapshot: Snapshot, group: distributed.ProcessGro
 def _states(trained: Trained) -> dict[str, Any]:
     """Return what is kept beside tensors by parameter, of all ranks; a collective call."""
     mine = together(lambda: plain_states(trained.optimized()), not_saved)
-    return {"optimizer": _merged(everyone(mine)), "script": trained.script.gathered()}
+    return {
+        "optimizer": _merged(everyone(mine)),
+        "script": trained.script.gathered(),
+        "averages": trained.averages.state(),
+    }
 
 
-def _read_states(path: Path, trained: Trained) -> None:
-    """Restore what is no tensor of a parameter; checkpoints of earlier releases have none."""
+def _stored_states(path: Path) -> dict[str, Any]:
+    """Return what was saved beside tensors of parameters; of earlier releases, nothing."""
     states: dict[str, Any] = {"optimizer": {}, "script": {"kept": {}, "generators": []}}
     if (path / _STATES).is_file():
         states = torch.load(path / _STATES, map_location=HOST, weights_only=True)
+    return {"averages": {}, **states}
+
+
+def _restore_states(states: dict[str, Any], trained: Trained) -> None:
+    trained.averages.restore(states["averages"])
     restore_plain_states(trained.optimized(), states["optimizer"])
     trained.script.restore(states["script"])
 
 
 def _read_tensors(path: Path, trained: Trained) -> dict[str, Any] | None:
     """Read this rank's tensors; return the loader's state, if one was saved."""
-    reader = CheckpointReader(path)
+    reader, states = CheckpointReader(path), _stored_states(path)
+    trained.averages.check_saved(states["averages"])
     stored = _states_by_parameter(reader.tensors())
     state: dict[str, torch.Tensor] = {}
     copies: list[tuple[str, torch.Tensor]] = []
@@ -262,7 +277,7 @@ def _read_tensors(path: Path, trained: Trained) -> dict[str, Any] | None:
         tensor.copy_(state[key])
     for update in trained.updates:
         update.parameters_changed()
-    _read_states(path, trained)
+    _restore_states(states, trained)
     if not (path / _LOADER_STATE).is_file():
         return None
     loader_state: dict[str, Any] = torch.load(path / _LOADER_STATE, weights_only=True)
@@ -282,6 +297,8 @@ def _read_into(
             optimizer.state[taken] = dict(empty)
         for kind, value in empty.items():
             yield _optimizer_key(name, kind), value
+    for name, average in trained.averages.named():
+        yield f"{_AVERAGE}{name}", average
 
 
 def _commit(directory: Path, record: CheckpointRecord, retention: Retention) -> None:

@@ -125,7 +125,8 @@ def _check_writable(name: str, state: Any) -> None:
             "holds a part of tensors that are shared out over ranks",
             field=f"trainer.keep {name}",
             value="DTensor",
-            remedy="keep whole tensors, equal on all ranks",
+            remedy="keep whole tensors, equal on all ranks, and averages of weights by "
+            "trainer.average_weights()",
         )
     content = io.BytesIO()
     try:

@@ -306,6 +306,7 @@ class Session:
                 *self._differences,
                 *state_differences(trainer.model, trainer.updates, self._residences),
                 *optimizer_differences(trainer.optimizers, job=self.plan.job.resolved),
+                *trainer.averages.differences(),
             ),
         )
 

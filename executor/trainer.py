@@ -17,6 +17,7 @@ from torch.distributed.tensor.parallel import loss_parallel
 from executor.added_loss import added_losses
 from executor.apply.forward_pass import forward_only
 from executor.apply.schedule import Schedule
+from executor.averages import Averages
 from executor.background_save import BackgroundSaves, on_host
 from executor.batch import GivenBatch
 from executor.batch_reader import BatchReader
@@ -102,6 +103,11 @@ class Trainer:
     def buffers(self) -> Buffers:
         """Return the persistent buffers of the model."""
         return self._trained.buffers
+
+    @property
+    def averages(self) -> Averages:
+        """Return the moving average of the weights, empty unless the script asks for it."""
+        return self._trained.averages
 
     @property
     def loss_scale(self) -> LossScale | None:
@@ -227,6 +233,7 @@ class Trainer:
             CheckpointError: if it, or the one before, cannot be written, or another run saves
                 there.
         """
+        self.averages.check_not_applied("trainer.save")
         retention = Retention(last=keep, every=keep_every)
         self.finish_saving()
         position, scale = self.position, self.loss_scale
@@ -267,6 +274,7 @@ class Trainer:
         Raises:
             CheckpointError: if `directory` holds no complete checkpoint of this model.
         """
+        self.averages.check_not_applied("trainer.load")
         self.finish_saving()
         progress = load_checkpoint(Path(directory), self._trained, step=step)
         self.step_count = progress.step
@@ -311,6 +319,20 @@ class Trainer:
         """
         self._trained.script.keep(objects)
 
+    def average_weights(self, decay: float) -> Averages:
+        """Return a moving average of the weights, which each step updates from now on.
+
+        It is `decay` times the average and the rest of the new weights, as torch's `AveragedModel`
+        with `get_ema_multi_avg_fn` has it. Checkpoints hold it. `with averages.applied():` lets the
+        model have it for its weights, for `evaluate`, `generate`, `inference` and `export`.
+        It takes the memory of the rank's parameters once more, which the plan does not count.
+
+        Raises:
+            ModelMismatchError: if `decay` is none, or there is an average already.
+        """
+        self.averages.begin(self.model, self._trained.parameters(), decay=decay)
+        return self.averages
+
     def schedulers(self, function: SchedulerFunction) -> Schedulers:
         """Return a scheduler of learning rates that `function(optimizer)` makes for each optimizer.
 
@@ -321,6 +343,7 @@ class Trainer:
         return made
 
     def _timed_step(self, given: GivenBatch, metering: AbstractContextManager[None]) -> StepMetrics:
+        self.averages.check_not_applied("trainer.step")
         for observer in self.observers:
             observer.step_begins()
         if not self.history:
@@ -340,6 +363,8 @@ class Trainer:
             ):
                 loss = self._schedule.run(micro_batches.items)
             treated, mean_loss = self._update(added.beside(loss))
+            if treated.are_usable:
+                self.averages.update()
         self.step_count += 1
         metrics = StepMetrics(
             loss=mean_loss,
@@ -393,6 +418,8 @@ class Trainer:
         yield from self.model.buffers()
         for optimizer in self.optimizers:
             yield from state_tensors(optimizer)
+        for _, average in self.averages.named():
+            yield average
 
 
 def _as_given(batch: Sequence[torch.Tensor | Mapping[str, Any]]) -> Any:

@@ -25,6 +25,7 @@ from executor.session import Session
 from executor.telemetry import LiveBytes
 from executor.trainer import Trainer
 from planner.errors import InputError
+from tests.distributed.average_tasks import AVERAGE_TASKS
 from tests.distributed.batch_tasks import BATCH_TASKS
 from tests.distributed.buffer_tasks import BUFFER_TASKS
 from tests.distributed.checkpoint_tasks import CHECKPOINT_TASKS
@@ -286,6 +287,7 @@ TASKS: dict[str, Callable[..., dict[str, Any]]] = {
         *CHECKPOINT_TASKS,
         *BATCH_TASKS,
         *WEIGHT_TASKS,
+        *AVERAGE_TASKS,
     )
 }
 
