@@ -19,6 +19,8 @@ from torch.autograd.graph import saved_tensors_hooks
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
+from executor.declared_sizes import DeclaredSizes
+
 EMBEDDING, HEAD = -1, -2
 
 _ATEN = torch.ops.aten
@@ -106,8 +108,11 @@ class PartRecord:
 class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Records a forward of `model` whose `blocks` are called one after another."""
 
-    def __init__(self, model: nn.Module, blocks: Sequence[nn.Module]) -> None:
+    def __init__(
+        self, model: nn.Module, blocks: Sequence[nn.Module], sizes: DeclaredSizes | None = None
+    ) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
+        self._sizes = sizes or DeclaredSizes()
         self.parts: dict[int, PartRecord] = {EMBEDDING: PartRecord(), HEAD: PartRecord()}
         self.calls: list[int] = []
         self.first_users: dict[int, int] = {}
@@ -157,7 +162,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         kwargs: dict[str, Any] | None = None,
     ) -> Any:
         """Run `operator` and record it."""
-        result = operator(*args, **(kwargs or {}))
+        result = self._sizes.run(operator, args, kwargs or {})
         record = self.parts[self._current]
         for address in self._parameters.intersection(map(storage_address, _tensors(args))):
             self.first_users.setdefault(address, self._current)

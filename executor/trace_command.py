@@ -3,8 +3,9 @@
     python -m executor.trace_command FILE.py:FUNCTION [--blocks PATH] [--name NAME]
         [--out FILE] [--json]
 
-FUNCTION takes nothing and returns what `meshwright.trace` takes: `build_model`, and a tuple of
-example inputs. Exit status: 0 traced, 1 not, 2 usage.
+FUNCTION takes nothing and returns what `meshwright.trace` takes: `build_model`, a tuple or mapping
+of example inputs, and where results depend on values a mapping of sizes.
+Exit status: 0 traced, 1 not, 2 usage.
 """
 
 from __future__ import annotations
@@ -13,10 +14,10 @@ import argparse
 import importlib
 import json
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, NamedTuple
 
 from planner.extras import exit_without_extras
 
@@ -24,9 +25,17 @@ if __name__ == "__main__":
     exit_without_extras("executor.trace_command")
 
 from executor.errors import LaunchError
-from executor.tracing import Trace, traced
+from executor.tracing import ExampleInputs, Trace, traced
 from planner.errors import MeshwrightError
 from planner.units import format_bytes
+
+
+class Traceable(NamedTuple):
+    """What a user's function returns."""
+
+    build_model: Callable[[], Any]
+    example_inputs: ExampleInputs
+    sizes: Mapping[str, int] | None = None
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -43,7 +52,7 @@ def main(arguments: Sequence[str]) -> int:
     return 0
 
 
-def traceable(reference: str) -> tuple[Callable[[], Any], tuple[Any, ...]]:
+def traceable(reference: str) -> Traceable:
     """Return what the function behind `FILE.py:FUNCTION` or `MODULE:FUNCTION` returns.
 
     Raises:
@@ -59,20 +68,29 @@ def traceable(reference: str) -> tuple[Callable[[], Any], tuple[Any, ...]]:
         returned = function()
     except Exception as error:  # noqa: BLE001 - whatever a user's function raises is reported
         raise _bad(reference, f"raised {_in_one_line(error)}", "mend the function") from None
-    if not (isinstance(returned, tuple) and len(returned) == 2 and callable(returned[0])):
+    if not (isinstance(returned, tuple) and _is_traceable(*returned)):
         raise _bad(
             reference,
             f"returned {type(returned).__qualname__}",
             "return (build_model, example_inputs): a function that builds the module, and a tuple "
-            "of the inputs of one forward",
+            "or mapping of the inputs of one forward; and third, if need be, sizes as "
+            "meshwright.trace takes them",
         )
-    build_model, inputs = returned
-    return build_model, tuple(inputs) if isinstance(inputs, tuple | list) else (inputs,)
+    build_model, inputs, *sizes = returned
+    listed = inputs if isinstance(inputs, Mapping | tuple | list) else (inputs,)
+    return Traceable(build_model, listed, sizes[0] if sizes else None)
+
+
+def _is_traceable(*returned: Any) -> bool:
+    """Return whether a function's results are a builder, inputs, and sizes or none."""
+    sizes = returned[2:]
+    known = len(returned) == 2 or (len(sizes) == 1 and isinstance(sizes[0], Mapping))
+    return known and callable(returned[0])
 
 
 def _traced(parsed: argparse.Namespace) -> Trace:
-    build_model, inputs = traceable(parsed.function)
-    return traced(build_model, inputs, blocks=parsed.blocks, name=parsed.name)
+    build_model, inputs, sizes = traceable(parsed.function)
+    return traced(build_model, inputs, blocks=parsed.blocks, name=parsed.name, sizes=sizes)
 
 
 def _module(home: str, reference: str) -> ModuleType:

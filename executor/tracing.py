@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -20,8 +20,9 @@ from typing import Any
 import torch
 from torch import nn
 from torch._subclasses.fake_tensor import FakeTensorMode
-from torch.utils._pytree import tree_leaves
+from torch.utils._pytree import tree_leaves, tree_map
 
+from executor.declared_sizes import DeclaredSizes
 from executor.errors import ModelMismatchError
 from executor.models.declaration import part
 from executor.models.decoder import rotary_angles
@@ -43,6 +44,7 @@ from planner.schema.model import BlockRun, ModelGraph
 
 _PACKED = "find_packed_sequence_indices"
 Builder = Callable[[], nn.Module]
+ExampleInputs = Sequence[Any] | Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,27 +60,32 @@ class Trace:
 
 def trace(
     build_model: Builder,
-    example_inputs: Sequence[Any],
+    example_inputs: ExampleInputs,
     *,
     blocks: str | None = None,
     name: str | None = None,
+    sizes: Mapping[str, int] | None = None,
 ) -> ModelGraph:
     """Return the model graph of what `build_model` builds, run on inputs like `example_inputs`.
 
+    These are forward's arguments in order, or a mapping of them by name; any may be nested.
     `blocks` is the path of the list of blocks; left out, the list that holds most parameters.
+    `sizes` declares what operators yield whose results depend on values, by patterns of modules'
+    paths: {"layers.*.experts": 12} where each of the experts gets twelve rows.
 
     Raises:
         ModelMismatchError: if the module cannot be built or run on fake tensors.
     """
-    return traced(build_model, example_inputs, blocks=blocks, name=name).graph
+    return traced(build_model, example_inputs, blocks=blocks, name=name, sizes=sizes).graph
 
 
 def traced(
     build_model: Builder,
-    example_inputs: Sequence[Any],
+    example_inputs: ExampleInputs,
     *,
     blocks: str | None = None,
     name: str | None = None,
+    sizes: Mapping[str, int] | None = None,
 ) -> Trace:
     """Return the same with the counts of the whole forward.
 
@@ -86,23 +93,25 @@ def traced(
         ModelMismatchError: if the module cannot be built or run on fake tensors.
     """
     samples, tokens = _extent(example_inputs)
+    declared = DeclaredSizes(sizes)
     mode = FakeTensorMode(allow_non_fake_inputs=True)
     with mode, _no_angles_shared(), _no_packed_sequences():
         model = _built(build_model)
         listed = _blocks(model, blocks)
-        inputs = [_fake(mode, item) for item in example_inputs]
-        recorder = Recorder(model, listed)
-        output = _ran(model, recorder, inputs)
+        inputs = tree_map(lambda item: _fake(mode, item), example_inputs)
+        recorder = Recorder(model, listed, declared)
+        output = _ran(model, recorder, inputs, declared)
         if recorder.calls != list(range(len(listed))):
             _check_found(blocks, recorder.calls)
-            recorder = Recorder(model, [])
-            output = _ran(model, recorder, inputs)
+            recorder = Recorder(model, [], declared)
+            output = _ran(model, recorder, inputs, declared)
     reading = _Reading(
         model=model,
         recorder=recorder,
         outputs=_output_elements(output),
         samples=samples,
         tokens_per_sample=tokens,
+        declared=declared.assumptions(),
     )
     return Trace(
         graph=reading.graph(name or type(model).__qualname__),
@@ -122,6 +131,7 @@ class _Reading:
     outputs: int
     samples: int
     tokens_per_sample: int
+    declared: tuple[str, ...]
 
     @property
     def has_blocks(self) -> bool:
@@ -247,7 +257,7 @@ class _Reading:
         said = [f"traced with {extent}: products and kept rows grow with tokens"]
         if not self.has_blocks:
             said.append("no list of blocks was found, so that nothing can be cut or checkpointed")
-        return tuple(said)
+        return (*said, *self.declared)
 
 
 def _runs(measured: Sequence[MeasuredPart]) -> tuple[BlockRun, ...]:
@@ -267,9 +277,10 @@ def _as_products(item: RecordedAttention) -> list[tuple[int, int, int]]:
     return [(rows, item.key_size, item.keys), (rows, item.keys, item.value_size)]
 
 
-def _extent(example_inputs: Sequence[Any]) -> tuple[int, int]:
+def _extent(example_inputs: ExampleInputs) -> tuple[int, int]:
     """Return the samples of the first input, and the tokens of each."""
-    first = next((item for item in example_inputs if isinstance(item, torch.Tensor)), None)
+    leaves = tree_leaves(example_inputs)
+    first = next((item for item in leaves if isinstance(item, torch.Tensor)), None)
     if first is None or first.dim() == 0 or first.numel() == 0:
         raise ModelMismatchError(
             "must begin with a tensor that has the samples in front",
@@ -297,9 +308,13 @@ def _built(build_model: Builder) -> nn.Module:
     return model.train()
 
 
-def _ran(model: nn.Module, recorder: Recorder, inputs: Sequence[Any]) -> Any:
+def _ran(model: nn.Module, recorder: Recorder, inputs: ExampleInputs, sizes: DeclaredSizes) -> Any:
+    def forward() -> Any:
+        return model(**inputs) if isinstance(inputs, Mapping) else model(*inputs)
+
     try:
-        return recorder.run(lambda: model(*inputs))
+        with sizes.of_modules(model):
+            return recorder.run(forward)
     except (RuntimeError, TypeError, ValueError, NotImplementedError) as error:
         raise _untraceable("example_inputs", error) from None
 
@@ -391,5 +406,6 @@ def _untraceable(field: str, error: Exception) -> ModelMismatchError:
         f"fails on fake tensors: {' '.join(str(error).split())[:300]}",
         field=field,
         value=type(error).__name__,
-        remedy="let shapes depend on shapes alone: no .item(), no numpy, inputs that fit forward",
+        remedy="let shapes depend on shapes alone: no .item(), no numpy, inputs that fit forward; "
+        'or declare by sizes={"path.of.module": rows} what values would decide',
     )
