@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 
 from executor.outcome import RankOutcome
 from planner.schema.measured_run import MeasuredRun
-from planner.schema.plan import Plan, StagePrediction
+from planner.schema.plan import Interval, Plan, StagePrediction
 from planner.schema.run import AppliedNumerics, RankReport, RunReport
 from planner.units import GIB, format_bytes, format_seconds
 
@@ -80,11 +80,12 @@ def summary_lines(report: RunReport) -> list[str]:
         return [nothing, *difference_lines(report)]
     measured = format_seconds(report.median_step_seconds)
     predicted = format_seconds(report.predicted_step_seconds)
+    interval = interval_words(report.predicted_step_interval)
     lines = [
         f"{place}, {len(report.losses)} steps",
         f"loss: {_loss(report.losses[0])} -> {_loss(report.losses[-1])}",
         *numeric_lines(report),
-        f"step: measured {measured} (median), predicted {predicted}{_interval(report)}",
+        f"step: measured {measured} (median), predicted {predicted}{interval}",
     ]
     for stage, predicted_bytes in enumerate(report.predicted_peak_memory_bytes):
         peaks = [rank.peak_memory_bytes for rank in report.ranks if rank.stage == stage]
@@ -130,8 +131,8 @@ def _loss(loss: float | None) -> str:
     return "no finite number" if loss is None else f"{loss:.4f}"
 
 
-def _interval(report: RunReport) -> str:
-    interval = report.predicted_step_interval
+def interval_words(interval: Interval | None) -> str:
+    """Return the interval of a prediction in brackets, nothing where there is none."""
     if interval is None:
         return ""
     return f" (80 % interval {format_seconds(interval.p10)} to {format_seconds(interval.p90)})"

@@ -20,6 +20,12 @@ NEEDS: dict[str, tuple[str, tuple[str, ...]]] = {
     "api": ("service", _SERVICE),
     "executor": ("executor", ("torch", "safetensors")),
     "executor.agent": ("executor", ("httpx",)),
+    "meshwright.integrations.hugging_face": (
+        "hugging-face",
+        ("torch", "transformers", "accelerate"),
+    ),
+    "meshwright.integrations.lightning": ("lightning", ("torch", "lightning")),
+    "meshwright.integrations.torchtitan": ("torchtitan", ("torch", "torchtitan")),
 }
 
 

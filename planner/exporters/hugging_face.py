@@ -22,7 +22,7 @@ Fields = dict[str, object]
 
 def export_hugging_face(plan: Plan, target: str) -> Export:
     """Return the arguments as JSON."""
-    draft = without_float8(settled_fully_sharded(plan, target), "TrainingArguments")
+    draft = settled_for_trainer(plan, target)
     text = json.dumps(trainer_fields(draft), indent=2) + "\n"
     return Export(
         target=target,
@@ -30,6 +30,15 @@ def export_hugging_face(plan: Plan, target: str) -> Export:
         losses=draft.losses,
         strategy=draft.strategy,
     )
+
+
+def settled_for_trainer(plan: Plan, target: str) -> Draft:
+    """Return what the Trainer can run of the plan, with what is lost.
+
+    Raises:
+        InputError: if it can run nothing like it.
+    """
+    return without_float8(settled_fully_sharded(plan, target), "TrainingArguments")
 
 
 def trainer_fields(draft: Draft) -> Fields:

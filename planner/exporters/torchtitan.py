@@ -65,7 +65,8 @@ def export_torchtitan_toml(plan: Plan, target: str) -> Export:
     )
 
 
-def _parallelism(draft: Draft, *, legacy: bool) -> dict[str, Value]:
+def parallelism_fields(draft: Draft, *, legacy: bool) -> dict[str, Value]:
+    """Return the degrees, and the stages by the names of their modules."""
     strategy = draft.strategy
     fields: dict[str, Value] = {
         "data_parallel_replicate_degree": strategy.replicate_degree,
@@ -104,7 +105,7 @@ def _parts(strategy: Strategy, *, head: str) -> list[list[str]]:
     return parts
 
 
-def _training(draft: Draft) -> dict[str, Value]:
+def training_fields(draft: Draft) -> dict[str, Value]:
     """Return the batch: with a pipeline, a local batch has all micro-batches of a step."""
     strategy, job = draft.strategy, draft.plan.job.resolved
     pipelined = strategy.pipeline_parallel_degree > 1
@@ -121,26 +122,33 @@ def _training(draft: Draft) -> dict[str, Value]:
     return fields
 
 
-def _checkpointing(strategy: Strategy) -> ActivationCheckpointing:
+def checkpointing_of(strategy: Strategy) -> ActivationCheckpointing:
+    """Return the checkpointing of all layers."""
     return next(layer_groups(strategy)).activation_checkpointing
+
+
+def training_with_graphs(draft: Draft) -> dict[str, Value]:
+    """Return the batch, and whether steps are captured: never a pipeline's or a mixture's."""
+    strategy = draft.strategy
+    graphs = (
+        draft.plan.job.resolved.cuda_graphs
+        and strategy.pipeline_parallel_degree == strategy.expert_parallel_degree == 1
+    )
+    return {**training_fields(draft), "disable_cuda_graphs": not graphs}
 
 
 def _python(draft: Draft) -> str:
     plan, strategy = draft.plan, draft.strategy
     base = _BASES.get(plan.model.resolved.name, "")
-    graphs = (
-        plan.job.resolved.cuda_graphs
-        and strategy.pipeline_parallel_degree == strategy.expert_parallel_degree == 1
-    )
-    training = {**_training(draft), "disable_cuda_graphs": not graphs}
-    parallelism = _parallelism(draft, legacy=False)
+    training = training_with_graphs(draft)
+    parallelism = parallelism_fields(draft, legacy=False)
     return _PYTHON.format(
         plan_id=plan.id,
         losses="".join(f"# Not as planned: {loss}.\n" for loss in draft.losses),
         base=json.dumps(base),
         training=_arguments(training),
         parallelism=_arguments(parallelism),
-        checkpointing=_CHECKPOINTING[_checkpointing(strategy)],
+        checkpointing=_CHECKPOINTING[checkpointing_of(strategy)],
     )
 
 
@@ -189,10 +197,10 @@ def plan() -> Trainer.Config:
 
 
 def _toml(draft: Draft) -> str:
-    mode = _checkpointing(draft.strategy).value
+    mode = checkpointing_of(draft.strategy).value
     sections: dict[str, dict[str, Value]] = {
-        "training": _training(draft),
-        "parallelism": _parallelism(draft, legacy=True),
+        "training": training_fields(draft),
+        "parallelism": parallelism_fields(draft, legacy=True),
         "activation_checkpoint": {"mode": mode},
     }
     if mode == "selective":

@@ -29,6 +29,7 @@ from tests.distributed.average_tasks import AVERAGE_TASKS
 from tests.distributed.batch_tasks import BATCH_TASKS
 from tests.distributed.buffer_tasks import BUFFER_TASKS
 from tests.distributed.checkpoint_tasks import CHECKPOINT_TASKS
+from tests.distributed.foreign_tasks import FOREIGN_TASKS
 from tests.distributed.kept_tasks import KEPT_TASKS
 from tests.distributed.mixture import mixture_model
 from tests.distributed.numerics_tasks import NUMERICS_TASKS
@@ -287,6 +288,7 @@ TASKS: dict[str, Callable[..., dict[str, Any]]] = {
         *CHECKPOINT_TASKS,
         *BATCH_TASKS,
         *WEIGHT_TASKS,
+        *FOREIGN_TASKS,
         *AVERAGE_TASKS,
     )
 }

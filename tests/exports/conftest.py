@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import importlib
+import os
 import random
+import subprocess
 import sys
 from pathlib import Path
 from types import ModuleType
@@ -21,6 +23,7 @@ from tests.unit.exporters.strategies import BATCH, random_strategy
 
 MODELS = (("llama-3-8b", 1), ("mixtral-8x7b", 8))
 UNPACKED = Path(sys.prefix) / "unpacked"
+ROOT = Path(__file__).parents[2]
 
 
 def missing(name: str) -> NoReturn:
@@ -44,6 +47,21 @@ def unpacked(name: str) -> Path:
     if not folder.is_dir():
         missing(f"a framework, {name}")
     return folder
+
+
+def ran_on_ranks(ranks: int, *program: str, **variables: str) -> None:
+    """Have torchrun start a program on ranks, which must end well."""
+    torchrun = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(ranks))
+    done = subprocess.run(
+        [sys.executable, *torchrun, *program],
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", **variables},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=600,
+    )
+    assert done.returncode == 0, done.stderr[-4000:]
 
 
 @pytest.fixture

@@ -1,0 +1,151 @@
+"""Hugging Face Trainer: the arguments that a plan is, and a callback that holds the run to them.
+
+    arguments = TrainingArguments("out", max_steps=100, **planned_arguments("plan.json"))
+    callbacks = [PlanCallback("plan.json")]
+    Trainer(model, arguments, train_dataset=rows, callbacks=callbacks).train()
+
+The Trainer drives torch's `fully_shard` and DDP through Accelerate, by arguments that a script may
+change, of a model that it may load otherwise: a run that is not the plan's ends before its first
+step.
+"""
+
+# ruff: noqa: E402 - what is not installed is named before anything imports it
+
+from __future__ import annotations
+
+from planner.extras import check_extras
+
+check_extras(__name__, __name__)
+
+from collections.abc import Mapping
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+from accelerate.parallelism_config import ParallelismConfig
+from transformers import TrainerCallback, TrainingArguments
+
+from meshwright.integrations.foreign_run import ForeignRun, check_ranks, check_same, read_plan, say
+from planner.errors import InputError
+from planner.exporters.draft import Draft
+from planner.exporters.fully_sharded import is_sharded
+from planner.exporters.hugging_face import settled_for_trainer, trainer_fields
+from planner.importers.huggingface import graph_from_huggingface
+from planner.schema.plan import Plan
+
+_CHECKPOINTING, _OLD_CHECKPOINTING = "activation_checkpointing", "gradient_checkpointing"
+_PARALLELISM = "parallelism_config"
+_TENSOR_AXIS = "tp"  # as Accelerate names it
+_SIZES = ("hidden_size", "block_count", "vocabulary_size", "tied_embeddings")
+
+
+def planned_arguments(plan: Plan | str | Path) -> dict[str, Any]:
+    """Return the keyword arguments of `TrainingArguments` that the plan is.
+
+    Raises:
+        InputError: if the Trainer cannot run the plan, as one with pipeline stages.
+    """
+    arguments = _fields(_draft(read_plan(plan)))
+    if _PARALLELISM in arguments:
+        arguments[_PARALLELISM] = ParallelismConfig(**arguments[_PARALLELISM])
+    return arguments
+
+
+class PlanCallback(TrainerCallback):
+    """Ends a run that is not the plan's, and says in the end how long its steps took."""
+
+    def __init__(self, plan: Plan | str | Path) -> None:
+        """Take the plan that `planned_arguments` took.
+
+        Raises:
+            InputError: if the Trainer cannot run the plan.
+        """
+        self._run = ForeignRun(_draft(read_plan(plan)))
+
+    def on_train_begin(self, args: Any, state: Any, control: Any, **given: Any) -> None:
+        """Compare ranks, arguments and model with the plan.
+
+        Raises:
+            InputError: naming the first that is another.
+        """
+        del control
+        draft = self._run.draft
+        check_ranks(args.world_size, draft.plan)
+        for name, planned in _fields(draft).items():
+            _check_argument(name, getattr(args, name), planned)
+        _check_model(given["model"], draft)
+        if state.is_world_process_zero:
+            for line in self._run.first_lines():
+                say(line)
+
+    def on_step_begin(self, *_args: Any, **_given: Any) -> None:
+        """Note that a step of the optimizer begins."""
+        self._run.clock.begin()
+
+    def on_step_end(self, *_args: Any, **_given: Any) -> None:
+        """Note that it has ended."""
+        self._run.clock.end()
+
+    def on_train_end(self, args: Any, state: Any, control: Any, **_given: Any) -> None:
+        """Say how long steps took, beside the plan."""
+        del args, control
+        if state.is_world_process_zero:
+            say(self._run.last_line())
+
+
+def _draft(plan: Plan) -> Draft:
+    return settled_for_trainer(plan, "hf-trainer")
+
+
+def _fields(draft: Draft) -> dict[str, Any]:
+    """Return the plan's arguments, by the name of checkpointing that this release has."""
+    made = dict(trainer_fields(draft))
+    if _CHECKPOINTING in {field.name for field in fields(TrainingArguments)}:
+        old = made.pop(_OLD_CHECKPOINTING, None)
+        return made if old is None else {**made, _CHECKPOINTING: old}
+    return made
+
+
+def _check_argument(name: str, found: Any, planned: Any) -> None:
+    """Return if an argument, or each planned part of one, is the plan's."""
+    if not isinstance(planned, Mapping):
+        check_same(name, found=found, planned=planned)
+        return
+    for part, value in planned.items():
+        held = found.get(part) if isinstance(found, Mapping) else getattr(found, part, None)
+        check_same(f"{name}.{part}", found=held, planned=value)
+
+
+def _check_model(model: Any, draft: Draft) -> None:
+    """Return if the model has the planned sizes, and lies over the ranks as planned.
+
+    Raises:
+        InputError: if it does not.
+    """
+    graph = draft.plan.model.resolved
+    if not graph.is_measured:
+        built = graph_from_huggingface(model.config.to_dict(), name=graph.name)
+        for name in _SIZES:
+            check_same(f"model.{name}", found=getattr(built, name), planned=getattr(graph, name))
+    axes = {axis for item in model.parameters() for axis in _axes(item)}
+    degree = draft.strategy.tensor_parallel_degree
+    if is_sharded(draft) and draft.strategy.world_size > 1 and not axes:
+        raise InputError(
+            "is not sharded over ranks",
+            field="model",
+            value=type(model).__name__,
+            remedy="let the Trainer wrap it, from planned_arguments() as they are",
+        )
+    if degree > 1 and _TENSOR_AXIS not in axes:
+        raise InputError(
+            f"is not split over {degree} tensor-parallel ranks",
+            field="model",
+            value=type(model).__name__,
+            remedy=f"load it with from_pretrained(..., tp_plan='auto', tp_size={degree})",
+        )
+
+
+def _axes(parameter: Any) -> tuple[str, ...]:
+    """Return the names of the mesh axes that a parameter lies on, none of a whole one."""
+    mesh = getattr(parameter, "device_mesh", None)
+    return () if mesh is None else tuple(mesh.mesh_dim_names or ())

@@ -1,0 +1,129 @@
+"""Tasks in which another framework runs a plan, and the plain run that it must equal."""
+
+# ruff: noqa: PLC0415 - the frameworks take seconds to import, and one test each needs them
+
+from __future__ import annotations
+
+import contextlib
+import io
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+from torch import nn
+from torch.distributed.tensor import DTensor
+
+from planner.schema.plan import Plan
+from tests.distributed.families import hugging_face_graph, hugging_face_model
+from tests.distributed.plans import cpu_plan
+from tests.distributed.reference import EPSILON, LEARNING_RATE, SEED, global_batches
+
+STEPS = 3
+
+
+def hugging_face_trainer(*, strategy: dict[str, Any]) -> dict[str, Any]:
+    """Train a Llama in the Trainer as a script does; compare it with plain torch."""
+    from transformers import Trainer, TrainingArguments
+
+    from meshwright.integrations.hugging_face import PlanCallback, planned_arguments
+
+    plan, model = llama_plan(strategy), llama()
+    rows = [{"input_ids": row, "labels": row} for row in training_rows()]
+    arguments = TrainingArguments("unused", **planned_arguments(plan), **_plain_trainer())
+    if arguments.fsdp:
+        _let_accelerate_shard()
+    trainer = Trainer(model, arguments, train_dataset=rows, callbacks=[PlanCallback(plan)])
+    said = io.StringIO()
+    with contextlib.redirect_stdout(said):
+        trainer.train()
+    plain, losses = plain_run()
+    return {
+        "said": [line for line in said.getvalue().splitlines() if not line.startswith("{")],
+        "losses": [entry["loss"] for entry in trainer.state.log_history if "loss" in entry],
+        "plain_losses": losses,
+        "parameter_error": parameter_error(trainer.model, plain),
+        "kinds": sorted({type(item).__name__ for item in trainer.model_wrapped.parameters()}),
+    }
+
+
+def llama_plan(strategy: dict[str, Any]) -> Plan:
+    """Return the plan of `strategy` for a small Llama of transformers."""
+    return cpu_plan(model=hugging_face_graph("llama", tied=False), **strategy)
+
+
+def llama() -> nn.Module:
+    """Return the Llama, with the same first values each time."""
+    torch.manual_seed(SEED)
+    return hugging_face_model("llama", tied=False)
+
+
+def training_rows() -> list[torch.Tensor]:
+    """Return the tokens of all sequences, in order."""
+    return [row for inputs, _ in global_batches(0, STEPS) for row in inputs]
+
+
+def undecayed(parameters: Any) -> torch.optim.Optimizer:
+    """Return AdamW without decay, of which the Trainer leaves out norms."""
+    return torch.optim.AdamW(parameters, lr=LEARNING_RATE, eps=EPSILON, weight_decay=0.0)
+
+
+def _plain_trainer() -> dict[str, Any]:
+    """Return what of a script's own arguments makes steps plain."""
+    return {
+        "use_cpu": True,
+        "max_steps": STEPS,
+        "logging_steps": 1,
+        "report_to": [],
+        "save_strategy": "no",
+        "learning_rate": LEARNING_RATE,
+        "adam_epsilon": EPSILON,
+        "weight_decay": 0.0,
+        "lr_scheduler_type": "constant",
+        "train_sampling_strategy": "sequential",
+        "max_grad_norm": 0.0,
+        "disable_tqdm": True,
+    }
+
+
+def _let_accelerate_shard() -> None:
+    """Tell Accelerate that CPU ranks are accelerators, on which alone it shards."""
+    from accelerate.state import PartialState
+    from accelerate.utils import DistributedType
+
+    PartialState._shared_state["distributed_type"] = DistributedType.MULTI_HPU
+
+
+def plain_run() -> tuple[nn.Module, list[float]]:
+    """Train on the same rows with transformers and torch alone, on one rank."""
+    model, losses = llama(), []
+    optimizer = undecayed(model.parameters())
+    for inputs, _ in global_batches(0, STEPS):
+        loss = model(input_ids=inputs, labels=inputs).loss
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    return model, losses
+
+
+def parameter_error(model: nn.Module, plain: nn.Module) -> float:
+    """Return the largest difference of a parameter, relative to the largest value of it."""
+    found = {_bare(name): item for name, item in model.named_parameters()}
+    expected = dict(plain.named_parameters())
+    assert found.keys() == expected.keys()
+    errors = [
+        (_whole(found[name]) - item).abs().max() / item.abs().max()
+        for name, item in expected.items()
+    ]
+    return float(torch.stack(errors).max())
+
+
+def _bare(name: str) -> str:
+    return name.replace("_checkpoint_wrapped_module.", "")
+
+
+def _whole(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
+
+
+FOREIGN_TASKS: tuple[Callable[..., Mapping[str, Any]], ...] = (hugging_face_trainer,)

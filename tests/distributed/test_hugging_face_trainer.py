@@ -1,0 +1,38 @@
+"""Hugging Face's Trainer runs plans: steps equal plain torch's."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.distributed.group import RankGroup
+from tests.distributed.parity import EXACT
+from tests.distributed.plans import GLOBAL_BATCH_SIZE, SEQUENCE_LENGTH
+
+pytest.importorskip("accelerate", reason="no package accelerate")
+pytestmark = pytest.mark.distributed
+
+Fields = dict[str, Any]
+REPLICAS: Fields = {"data_parallel_degree": 2, "micro_batch_size": 2}
+ZERO3: Fields = {**REPLICAS, "zero_stage": 3, "activation_checkpointing": "full"}
+TOKENS = GLOBAL_BATCH_SIZE * (SEQUENCE_LENGTH - 1)
+SUMMED = TOKENS * 2.0**-24  # transformers adds the losses of as many tokens in fp32
+
+
+@pytest.mark.parametrize(
+    ("strategy", "kind"), [(REPLICAS, "Parameter"), (ZERO3, "DTensor")], ids=["replicas", "zero3"]
+)
+def test_the_trainer_trains_as_plain_torch_does(
+    two_ranks: RankGroup, strategy: Fields, kind: str
+) -> None:
+    """A step has two micro-batches of two sequences on each rank."""
+    answer = two_ranks.run("hugging_face_trainer", strategy=strategy)
+    assert answer["parameter_error"] <= EXACT
+    assert answer["losses"] == pytest.approx(answer["plain_losses"], rel=SUMMED)
+    assert answer["kinds"] == [kind]
+    *losses, last = answer["said"]
+    assert last.startswith("step: measured ")
+    assert ", predicted " in last
+    reduced_late = any("reduces gradients after the last micro-batch" in line for line in losses)
+    assert reduced_late is (kind == "DTensor")

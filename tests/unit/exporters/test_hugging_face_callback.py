@@ -1,0 +1,91 @@
+"""The callback of the Trainer: runs that are not the plan's end before their first step."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+pytest.importorskip("accelerate", reason="no package accelerate")
+pytest.importorskip("torch", reason="the executor's tests need torch")
+
+from meshwright.integrations.hugging_face import PlanCallback, planned_arguments
+from planner.errors import InputError, MissingExtraError
+from tests.distributed.families import hugging_face_graph, hugging_face_model
+from tests.distributed.plans import cpu_plan
+
+SHARDED: dict[str, Any] = {"data_parallel_degree": 2, "micro_batch_size": 2, "zero_stage": 3}
+FIRST = SimpleNamespace(is_world_process_zero=True)
+
+
+def plan_of(**strategy: Any):
+    """A plan for the small Llama."""
+    return cpu_plan(model=hugging_face_graph("llama", tied=False), **strategy)
+
+
+def begun(plan: Any, *, model: Any = None, **changes: Any) -> None:
+    """Begin a run under the plan, of which `changes` are to the arguments."""
+    arguments = {"world_size": plan.strategy.world_size, **planned_arguments(plan), **changes}
+    model = hugging_face_model("llama", tied=False) if model is None else model
+    PlanCallback(plan).on_train_begin(SimpleNamespace(**arguments), FIRST, None, model=model)
+
+
+@pytest.mark.parametrize(
+    ("changes", "field"),
+    [
+        ({"world_size": 4}, "world size"),
+        ({"gradient_accumulation_steps": 4}, "gradient_accumulation_steps"),
+        ({"bf16": True}, "bf16"),
+        ({"fsdp_config": {"reshard_after_forward": False}}, "fsdp_config.version"),
+        ({"parallelism_config": None}, "parallelism_config.dp_replicate_size"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_arguments_that_are_not_the_plans_end_the_run(changes: dict[str, Any], field: str):
+    with pytest.raises(InputError, match="the plan") as refused:
+        begun(plan_of(**SHARDED), **changes)
+    assert refused.value.field == field
+
+
+def test_another_model_ends_the_run():
+    narrow = hugging_face_model("llama", tied=False, hidden_size=16)
+    with pytest.raises(InputError, match="which has 32") as refused:
+        begun(plan_of(**SHARDED), model=narrow)
+    assert refused.value.field == "model.hidden_size"
+
+
+def test_a_model_that_lies_otherwise_ends_the_run():
+    with pytest.raises(InputError, match="model: is not sharded over ranks"):
+        begun(plan_of(**SHARDED))
+
+
+def test_a_model_that_is_not_split_ends_the_run():
+    """Its parameters lie on a mesh of shards alone, as Accelerate leaves them with a warning."""
+    model = hugging_face_model("llama", tied=False)
+    for parameter in model.parameters():
+        parameter.device_mesh = SimpleNamespace(mesh_dim_names=("dp_shard_cp",))
+    plan = plan_of(tensor_parallel_degree=2, data_parallel_shard_degree=2, zero_stage=3)
+    with pytest.raises(InputError, match=r"model: is not split over 2 tensor-parallel ranks"):
+        begun(plan, model=model)
+
+
+def test_replicas_begin(capsys: pytest.CaptureFixture[str]):
+    begun(plan_of(data_parallel_degree=2, micro_batch_size=2))
+    assert capsys.readouterr().out == ""
+
+
+def test_pipelines_are_refused():
+    with pytest.raises(InputError, match="Accelerate has no such parallelism") as refused:
+        planned_arguments(plan_of(pipeline_parallel_degree=2))
+    assert refused.value.field == "strategy.pipeline_parallel_degree"
+
+
+def test_a_framework_that_is_not_installed_is_named(monkeypatch: pytest.MonkeyPatch):
+    home = PlanCallback.__module__
+    monkeypatch.delitem(sys.modules, home)
+    monkeypatch.setitem(sys.modules, "accelerate", None)
+    with pytest.raises(MissingExtraError, match=r"pip install 'meshwright\[hugging-face\]'"):
+        importlib.import_module(home)
