@@ -22,6 +22,7 @@ import torch
 from safetensors.torch import save_file
 from torch import distributed, nn
 
+from executor.adapter_folder import ADAPTER_FILE
 from executor.agreement import everyone, from_first_rank, together
 from executor.apply.materialise import plain_name, unsplit_name
 from executor.apply.whole_tensor import whole_tensor
@@ -33,7 +34,6 @@ from executor.shared_folder import check_shared
 from executor.tensor_source import INDEX_FILE, SINGLE_FILE
 
 MAX_FILE_BYTES = 5 * 10**9  # as transformers' save_pretrained has it
-ADAPTER_FILE = "adapter_model.safetensors"
 _FORMATS = (torch.float64, torch.float32, torch.bfloat16, torch.float16)
 # What transformers' tokenizers keep beside the weights.
 _TOKENIZER_FILES = (

@@ -16,6 +16,7 @@ from pathlib import Path
 import torch
 from torch import nn
 
+from executor.adapter_folder import AdapterFolder
 from executor.apply.materialise import unsplit_name
 from executor.apply.whole_tensor import whole_tensor
 from executor.errors import WeightsError
@@ -32,9 +33,10 @@ _NAMED = 3
 class Weights:
     """Where weights come from, and where they and the model may differ.
 
-    `source` is a safetensors file, a folder as transformers writes it, or a state dict. Tensors of
-    the model that match one of `new` begin as they are drawn, and those of the source that match
-    one of `ignored` are left there: shell patterns, such as "lm_head.*".
+    `source` is a safetensors file, a folder as transformers or PEFT writes it, or a state dict.
+    A folder of PEFT's has adapters, and names that of the base model. Tensors of the model that
+    match one of `new` begin as they are drawn, and those of the source that match one of `ignored`
+    are left there: shell patterns, such as "lm_head.*".
     """
 
     source: str | Path | Mapping[str, torch.Tensor]
@@ -48,9 +50,22 @@ class Weights:
 
     @property
     def folder(self) -> Path | None:
-        """Return the folder that they come from, if it is one."""
+        """Return the folder that the model's own weights come from, if it is one."""
+        if (adapters := self.adapters) is not None:
+            return adapters.base
         path = Path(self.source) if isinstance(self.source, str | Path) else None
         return path if path is not None and path.is_dir() else None
+
+    @property
+    def adapters(self) -> AdapterFolder | None:
+        """Return the folder of adapters that the source is, if it is one.
+
+        Raises:
+            WeightsError: if it cannot be read.
+        """
+        if isinstance(self.source, str | Path):
+            return AdapterFolder.at(Path(self.source))
+        return None
 
     def opened(self) -> TensorSource:
         """Return the tensors.
@@ -58,6 +73,8 @@ class Weights:
         Raises:
             WeightsError: if they cannot be read.
         """
+        if (adapters := self.adapters) is not None:
+            return adapters.opened()
         if isinstance(self.source, str | Path):
             return open_weights(self.source)
         return StateDict(self.source)
@@ -155,7 +172,11 @@ def loaded_values(
         for name, shape in source.shapes().items()
         if not _matches(name, weights.ignored)
     }
-    new = {name for name in wanted if is_adapter(name) or _matches(name, weights.new)}
+    new = {
+        name
+        for name in wanted
+        if _matches(name, weights.new) or (is_adapter(name) and name not in files)
+    }
     found = {
         name: item
         for name, tensor in wanted.items()

@@ -24,6 +24,7 @@ from executor.models.declaration import InitialValue
 from planner.schema.job import Job
 
 ADAPTER = "default"
+_PREFIX = "base_model.model."
 _FIRST, _SECOND = f".lora_A.{ADAPTER}.", f".lora_B.{ADAPTER}."
 _PLAIN = {
     "use_dora": False,
@@ -172,7 +173,13 @@ def with_adapter_values(initial_value: InitialValue, model: nn.Module) -> Initia
 
 def exported_name(name: str) -> str:
     """Return what PEFT's files call the adapter `name`."""
-    return f"base_model.model.{name.replace(f'.{ADAPTER}.', '.')}"
+    return f"{_PREFIX}{name.replace(f'.{ADAPTER}.', '.')}"
+
+
+def name_in_model(exported: str) -> str:
+    """Return the name in the unsplit model of what PEFT's files call `exported`."""
+    bare, _, kind = exported.removeprefix(_PREFIX).rpartition(".")
+    return f"{bare}.{ADAPTER}.{kind}"
 
 
 def _check_layers(base: nn.Module) -> None:

@@ -92,6 +92,8 @@ def subject(
         _widen(taken.model)
     values = taken.values
     if weights is not None:
+        if (folder := weights.adapters) is not None:
+            folder.check_scale(adapters)
         declaration = taken.declaration
         values = loaded_values(weights, taken.model, declaration=declaration, drawn=values)
     return replace(taken, values=values, origin=origin)

@@ -174,5 +174,6 @@ def test_adapters_train_as_plain_peft_does(
     assert all(".lora_" in item for item in answer["trained"])
     assert answer["losses"] == pytest.approx(answer["reference_losses"], rel=EXACT)
     assert answer["losses"][-1] != answer["losses"][0]
-    for error in ("parameter_error", "logit_error", "merged_error"):
+    assert answer["base_again"] == pretrained[kind]
+    for error in ("parameter_error", "logit_error", "merged_error", "begun_again_error"):
         assert answer[error] <= EXACT

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -166,10 +167,28 @@ def adapted(*, strategy: dict[str, Any], kind: str, folder: str, out: str) -> di
     }
     trainer.export(f"{out}/adapters", dtype=torch.float64)
     trainer.export(f"{out}/merged", dtype=torch.float64, merged=True)
+    again = Session(plan, device=torch.device("cpu"), mesh=session.mesh).parallelize(
+        lambda: with_lora(from_config(folder)),
+        next_token_loss,
+        adamw,
+        weights=f"{out}/adapters",
+        seed=SEED + 1,
+    )
+    trained = adapters_of(trainer)
+    answer["begun_again_error"] = max(
+        relative_error(value, trained[name]) for name, value in adapters_of(again).items()
+    )
+    again.export(f"{out}/again")
+    answer["base_again"] = _base_of(f"{out}/again")
     if distributed.get_rank() == 0:
         answer |= _compared_adapters(folder, Path(out), begun)
     distributed.barrier()
     return answer
+
+
+def _base_of(folder: str) -> str:
+    text = Path(folder, "adapter_config.json").read_text(encoding="utf-8")
+    return str(json.loads(text)["base_model_name_or_path"])
 
 
 def with_lora(model: nn.Module) -> nn.Module:

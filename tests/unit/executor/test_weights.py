@@ -6,6 +6,7 @@ import json
 from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -17,6 +18,7 @@ from torch import nn
 from transformers import GPT2LMHeadModel
 
 from executor.errors import ModelMismatchError, WeightsError
+from executor.models.adapters import Adapters
 from executor.models.declaration import ModelDeclaration
 from executor.models.declared import subject
 from executor.models.file_names import ExpertNames, FileNames
@@ -230,3 +232,34 @@ def test_values_are_never_read_on_the_meta_device_nor_overwritten(tmp_path: Path
             seed=0,
             weights=Weights(source=tmp_path),
         )
+
+
+def adapter_folder(folder: Path, **fields: object) -> Path:
+    """Write what PEFT writes of adapters without any tensor."""
+    folder.mkdir()
+    text = json.dumps({"r": 4, "lora_alpha": 16, "use_rslora": False, **fields})
+    (folder / "adapter_config.json").write_text(text, encoding="utf-8")
+    return folder
+
+
+def test_adapters_of_a_base_that_is_not_here_are_refused(tmp_path: Path) -> None:
+    folder = adapter_folder(tmp_path / "lora", base_model_name_or_path="org/llama")
+    with pytest.raises(WeightsError, match=r"names a base model of which no folder is here"):
+        Weights(source=folder).opened()
+
+
+def test_adapters_that_name_no_base_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(WeightsError, match="cannot be read: KeyError"):
+        Weights(source=adapter_folder(tmp_path / "lora")).opened()
+
+
+def test_adapters_of_another_scale_are_refused(tmp_path: Path) -> None:
+    """Their tensors would fit, and make another function."""
+    folder = adapter_folder(tmp_path / "lora", base_model_name_or_path=str(tmp_path))
+    config = SimpleNamespace(r=4, lora_alpha=32, use_rslora=False)
+    built = Adapters(config=config, scalings={}, turned=frozenset())
+    found = Weights(source=folder).adapters
+    assert found is not None
+    with pytest.raises(WeightsError, match="has adapters of lora_alpha 16") as refused:
+        found.check_scale(built)
+    assert refused.value.field == "peft_config.lora_alpha"
