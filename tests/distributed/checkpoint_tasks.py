@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import signal
 from collections.abc import Callable
 from pathlib import Path
@@ -135,6 +136,36 @@ def several_saves(*, strategy: dict[str, Any], directory: str) -> dict[str, Any]
     }
 
 
+def full_disk(*, strategy: dict[str, Any], directory: str) -> dict[str, Any]:
+    """Save after each of three steps; at the second, rank 1's disk takes no more than a few bytes.
+
+    A limit on the size of files stands for the disk: writing beyond it is an error as well.
+    """
+    session, trainer = state_trainer(strategy, largest_norm=1.0)
+    rows = session.shard(global_batches(0, 3))
+    losses = [trainer.step(*next(rows)).loss]
+    trainer.save(directory)
+    losses.append(trainer.step(*next(rows)).loss)
+    usual = resource.getrlimit(resource.RLIMIT_FSIZE)
+    if session.rank == 1:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (1024, usual[1]))
+    refusal = ""
+    try:
+        trainer.save(directory)
+    except InputError as error:
+        refusal = str(error)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, usual)
+    left = sorted(path.name.rpartition("-")[0] for path in Path(directory).glob("step-*"))
+    later, again = state_trainer(strategy, largest_norm=1.0)
+    again.load(directory)
+    answer = {"step": again.step_count, "loss": _next_loss(later, again, 1), "wanted": losses[1]}
+    trainer.step(*next(rows))
+    trainer.save(directory)
+    again.load(directory)
+    return {**answer, "refusals": everyone([refusal]), "left": left, "last": again.step_count}
+
+
 def save_in_background(*, strategy: dict[str, Any], directory: str, file: str) -> dict[str, Any]:
     """Save after a step without waiting and train on; then save where nothing can be written."""
     session, trainer = state_trainer(strategy, largest_norm=1.0)
@@ -205,6 +236,7 @@ CHECKPOINT_TASKS: tuple[Callable[..., dict[str, Any]], ...] = (
     refusals,
     unshared_directory,
     several_saves,
+    full_disk,
     save_in_background,
     weights_after_load,
 )

@@ -436,6 +436,20 @@ def test_a_save_that_failed_leaves_nothing_in_the_way(two_ranks: RankGroup, tmp_
     assert not list(tmp_path.glob("step-*"))
 
 
+def test_a_full_disk_leaves_the_last_checkpoint_and_the_run(
+    two_ranks: RankGroup, tmp_path: Path
+) -> None:
+    """All ranks hear of one rank's disk; what was half written is gone, and training goes on."""
+    answer = two_ranks.run("full_disk", strategy=REPLICATED, directory=str(tmp_path))
+    assert len(set(answer["refusals"])) == 1
+    assert "File too large" in answer["refusals"][0]
+    assert "on rank 1" in answer["refusals"][0]
+    assert answer["left"] == ["step-00000001"]
+    assert answer["step"] == 1
+    assert answer["loss"] == answer["wanted"]
+    assert answer["last"] == 3
+
+
 def test_the_last_checkpoints_and_every_so_many_are_kept(
     two_ranks: RankGroup, tmp_path: Path
 ) -> None:
