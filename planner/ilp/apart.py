@@ -1,8 +1,8 @@
-"""Apart: row C11 of the formulation, memory with every virtual stage of a rank counted by itself.
+"""Apart: row C10 of the formulation, memory with every virtual stage of a rank counted by itself.
 
 Variables  m[j,k,s]  layers of kind k on virtual stage j under choice s      whole
 
-C11 apart  sum_{j of r} m[j,k,s] = n[r,k,s];   sum_s m[j,k,s] = N[j,k]
+C10 apart  sum_{j of r} m[j,k,s] = n[r,k,s];   sum_s m[j,k,s] = N[j,k]
            C5 + sum_{j of r,k,s} (h_j - g_r) a[k,s] m[j,k,s] <= capacity   for every moment of r
 
 with a the bytes that a layer keeps of a micro-batch, g_r the micro-batches in flight that C5 counts
@@ -51,7 +51,7 @@ class Moments:
 
 
 def apart(made: Formulation, moments: Moments) -> None:
-    """Add C11 to a program that has C5 and N[j,k]."""
+    """Add C10 to a program that has C5 and N[j,k]."""
     for rank in range(made.instance.stage_count):
         columns = _add_layers(made, rank)
         for moment in moments.held[rank]:
@@ -80,12 +80,12 @@ def _add_layers(made: Formulation, rank: int) -> _Columns:
             variable = Variable(name=f"m[{j},{k},{s}]", upper=upper, is_integer=True)
             columns[part, k, s] = program.add(variable)
             shares.append((columns[part, k, s], 1.0))
-        program.require(f"C11_shares[rank={rank},kind={k},choice={s}]", shares, "==", 0.0)
+        program.require(f"C10_shares[rank={rank},kind={k},choice={s}]", shares, "==", 0.0)
     for part, j in enumerate(stages):
         for k in made.instance.free_kinds:
             own = [(column, 1.0) for (p, k2, _), column in columns.items() if (p, k2) == (part, k)]
             held = [*own, (made.held[j, k], -1.0)]
-            program.require(f"C11_held[stage={j},kind={k}]", held, "==", 0.0)
+            program.require(f"C10_held[stage={j},kind={k}]", held, "==", 0.0)
     return columns
 
 
@@ -102,5 +102,5 @@ def _keep_within(made: Formulation, rank: int, columns: _Columns, more: Sequence
     for (part, k, s), column in parts.items():
         added = more[part] * float(instance.kinds[k].kept[rank, s]) / unit
         terms[column] = terms.get(column, 0.0) + added
-    name = f"C11_memory[rank={rank},more={tuple(more)}]"
+    name = f"C10_memory[rank={rank},more={tuple(more)}]"
     made.program.require(name, list(terms.items()), "<=", row.bound)

@@ -14,16 +14,17 @@ from collections.abc import Callable, Iterable
 
 import numpy as np
 
+from planner.ilp.effort import Effort
 from planner.ilp.frontier import Stage
 from planner.ilp.state import State
 
 _FIRST_PART = 256
 _PART_GROWTH = 2
 _PART_MOST = 2048
-_FIRST_SECONDS = 0.1
+_FIRST_UNITS = 100_000.0
 
-Look = Callable[[State, int, float], bool]
-"""Looks into a configuration for some seconds; returns whether it came to an end."""
+Look = Callable[[State, int, Effort], bool]
+"""Looks into a configuration with some effort; returns whether it came to an end."""
 
 
 def look_for_any(state: State, look: Look) -> None:
@@ -45,17 +46,17 @@ def look_for_any(state: State, look: Look) -> None:
     for index in unsettled:
         if not _is_over(state):
             frontier.take(index)
-            look(state, index, state.seconds_left)
+            look(state, index, state.effort(float("inf")))
 
 
 def _look_at(state: State, indices: Iterable[int], look: Look, unsettled: list[int]) -> None:
-    """Look into screened configurations for a short time each; add those that take longer."""
+    """Look into screened configurations with little effort each; add those that take more."""
     frontier = state.frontier
     for index in sorted(indices, key=lambda i: (frontier.keys[i], i)):
         if _is_over(state):
             return
         frontier.take(index)
-        if not look(state, index, _FIRST_SECONDS):
+        if not look(state, index, state.effort(_FIRST_UNITS)):
             unsettled.append(index)
 
 

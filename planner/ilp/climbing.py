@@ -7,12 +7,12 @@ a plan to beat where ranks hold several virtual stages.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 
 import numpy as np
 
 from planner.cost.configuration import Floats, Integers
+from planner.ilp.effort import Effort
 from planner.ilp.filling import Filling, filled
 from planner.ilp.heuristic import balanced_cuts, block_paces, pinned_layers
 from planner.ilp.instance import Assignment, Instance, evaluate, fits
@@ -21,31 +21,33 @@ from planner.ilp.places import at_cuts
 _MOVES_MOST = 60
 _WAYS_MOST = 4
 _STEEPNESS = 24
+_UNITS_A_MOVE = 60.0
 
 
-def climbed(instance: Instance, cuts: tuple[int, ...], *, deadline: float) -> Assignment | None:
+def climbed(instance: Instance, cuts: tuple[int, ...], *, effort: Effort) -> Assignment | None:
     """Return the best plan on the way up from `cuts`, None if nothing fits at the top.
 
     What cuts add is taken from where they are at first, and then from where the last way ended.
-    Ends at the deadline (of `perf_counter`) at the latest.
+    Ends where the effort does at the latest.
     """
     for _ in range(_WAYS_MOST):
-        found = _climbed(at_cuts(instance, cuts), cuts, deadline=deadline)
+        found = _climbed(at_cuts(instance, cuts), cuts, effort=effort)
         if found is None or fits(instance, evaluate(instance, found)):
             return found
         cuts = found.cuts
     return None
 
 
-def _climbed(instance: Instance, cuts: tuple[int, ...], *, deadline: float) -> Assignment | None:
+def _climbed(instance: Instance, cuts: tuple[int, ...], *, effort: Effort) -> Assignment | None:
     """Return the best plan on the way up where all cuts cost the same."""
     place = np.array(cuts, dtype=np.int64)
     ranks = np.arange(instance.stage_count)
     filling = filled(instance, ranks, held_at(instance, place))
     parts = _parts(filling)
     for _ in range(_MOVES_MOST):
-        if time.perf_counter() > deadline:
+        if effort.is_over:
             break
+        effort.spend(_UNITS_A_MOVE * 2 * len(instance.holders))
         moved = _best_move(instance, place, parts)
         if moved is None:
             break

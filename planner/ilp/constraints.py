@@ -1,4 +1,4 @@
-"""Constraints: the rows C1 to C6 and C8 to C10 of `planner.ilp.formulation`."""
+"""Constraints: the rows C1 to C6, C8 and C9 of `planner.ilp.formulation`."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from itertools import pairwise
 from planner.ilp.cuts import added_by_cuts, cuts
 from planner.ilp.formulation import Formulation, constant_fill
 from planner.ilp.program import Variable
-from planner.ilp.sharpening import Tables
 
 Terms = list[tuple[int, float]]
 
@@ -15,7 +14,7 @@ _BOUND_EASING = 1e-6
 
 
 def constrain(made: Formulation, *, cutoff_seconds: float | None) -> None:
-    """Add C1 to C9, C8 where there is a cutoff; C10 is added by `planner.ilp.optimise`."""
+    """Add C1 to C9, C8 where there is a cutoff."""
     placed(made)
     occupied(made)
     pace(made)
@@ -166,49 +165,3 @@ def bounds(made: Formulation) -> None:
     made.program.require("C9_both", [slowest, largest], ">=", least.both / unit)
     total = least.total * (1.0 - _BOUND_EASING) - constant_fill(made)
     made.program.require("C9_total", list(made.program.objective), ">=", total / made.scale.seconds)
-
-
-def packings(made: Formulation, tables: Tables) -> None:
-    """C10: V + U >= hull of B_r, V >= rho hull of T_r, each at sum_s n[r,k,s] of the free kind k.
-
-    A row is an edge of the lower convex hull: slope sum_s n + level, less 1e-6 of the unit of
-    seconds. `tables` have lower bounds, exact where packed; only uniform chains on more than one
-    rank have such rows.
-    """
-    instance = made.instance
-    if not instance.is_uniform or instance.stage_count == 1:
-        return
-    free = instance.free_kinds[0]
-    unit = made.scale.seconds
-    for r, columns in enumerate(made.by_stage):
-        held = [column for k, _, column in columns if k == free]
-        known = [("both", tables.both[r], 1.0, [made.repeated_pace, made.largest_end])]
-        if tables.pace is not None:
-            known.append(("pace", tables.pace[r], instance.repeat_count, [made.repeated_pace]))
-        for name, table, factor, variables in known:
-            points = sorted((load[0], value * factor / unit) for load, value in table.items())
-            for place, (slope, level) in enumerate(_hull(points)):
-                terms: Terms = [(variable, 1.0) for variable in variables]
-                terms.extend((column, -slope) for column in held)
-                name_of = f"C10_{name}[rank={r},edge={place}]"
-                made.program.require(name_of, terms, ">=", level - _BOUND_EASING)
-
-
-def _hull(points: list[tuple[int, float]]) -> list[tuple[float, float]]:
-    """Return slope and value at 0 of the edges of the lower hull of (layers, value)."""
-    corners: list[tuple[int, float]] = []
-    for point in points:
-        while len(corners) > 1 and _above(corners[-2], corners[-1], point):
-            corners.pop()
-        corners.append(point)
-    edges = []
-    for (first, low), (second, high) in pairwise(corners):
-        slope = (high - low) / (second - first)
-        edges.append((slope, low - slope * first))
-    return edges or [(0.0, value) for _, value in corners]
-
-
-def _above(first: tuple[int, float], middle: tuple[int, float], last: tuple[int, float]) -> bool:
-    """Return whether the middle corner lies on or above the line between its neighbours."""
-    rise = (last[1] - first[1]) / (last[0] - first[0])
-    return middle[1] >= first[1] + rise * (middle[0] - first[0])

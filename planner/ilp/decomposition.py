@@ -28,6 +28,8 @@ from planner.ilp.rank import Caps, Parts, Rank
 from planner.ilp.roster import Roster
 from planner.ilp.transitions import Step, best_loads, sums_through
 
+_UNITS_A_RANK, _UNITS_A_CELL = 60.0, 0.01
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Weights:
@@ -120,6 +122,12 @@ class Bounded:
     through: tuple[Floats, ...]
     beyond: float
     lower: float
+
+    @property
+    def units(self) -> float:
+        """Return the work of the bound, as `planner.ilp.effort` counts it."""
+        cells = sum(rank.bounds.size * len(rank.grid) for rank in self.ranks)
+        return _UNITS_A_RANK * len(self.ranks) + _UNITS_A_CELL * cells
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

@@ -7,7 +7,6 @@ until every rank's load may fit, or none helps. It proves nothing.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
@@ -15,6 +14,7 @@ import numpy as np
 
 from planner.cost.configuration import Floats, Integers
 from planner.ilp.climbing import cut_moves, held_at
+from planner.ilp.effort import Effort
 from planner.ilp.heuristic import balanced_cuts, cuts_under
 from planner.ilp.instance import Instance
 from planner.ilp.tightness import FULL, Room
@@ -24,14 +24,15 @@ _SHIFTS = (-16, -4, -1, 1, 4, 16)
 _MOVES_MOST = 60
 _STEEPNESS = 24
 _TIGHTEST = 1e6
+_UNITS_A_MOVE = 20.0
 
 
 def eased_cuts(
-    instance: Instance, rooms: Sequence[Room], *, deadline: float
+    instance: Instance, rooms: Sequence[Room], *, effort: Effort
 ) -> Iterator[tuple[int, ...]]:
-    """Yield cuts at which no rank's tightness is above 1, as long as the deadline is not over."""
+    """Yield cuts at which no rank's tightness is above 1, as long as there is effort left."""
     for cuts in _lean_cuts(instance):
-        eased = _eased(instance, rooms, np.array(cuts), deadline)
+        eased = _eased(instance, rooms, np.array(cuts), effort)
         if eased is not None:
             yield tuple(eased.tolist())
 
@@ -94,7 +95,7 @@ def _filled_up_from_the_end(instance: Instance, share: Floats) -> tuple[int, ...
 
 
 def _eased(
-    instance: Instance, rooms: Sequence[Room], cuts: Integers, deadline: float
+    instance: Instance, rooms: Sequence[Room], cuts: Integers, effort: Effort
 ) -> Integers | None:
     """Return the cuts at the end of the way, None where a rank is still too tight."""
     ranks = np.arange(instance.stage_count)
@@ -102,7 +103,8 @@ def _eased(
     for _ in range(_MOVES_MOST):
         if float(tight.max()) <= FULL:
             return cuts
-        moved = None if time.perf_counter() > deadline else _best_move(instance, rooms, cuts, tight)
+        effort.spend(_UNITS_A_MOVE * 2 * len(_SHIFTS) * len(instance.holders))
+        moved = None if effort.is_over else _best_move(instance, rooms, cuts, tight)
         if moved is None:
             return None
         cuts, tight = moved

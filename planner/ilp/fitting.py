@@ -8,7 +8,6 @@ proves that there is no plan: loads of any plan add up to the chain, and each fi
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -18,6 +17,7 @@ from planner.cost.configuration import Booleans
 from planner.ilp.bounds import fit_chain
 from planner.ilp.cutting import cuts_with_loads
 from planner.ilp.easing import cut_bytes, eased_cuts
+from planner.ilp.effort import Effort
 from planner.ilp.instance import Assignment, Instance, evaluate, fits, load_of_cuts
 from planner.ilp.levels import Windows, levels_of
 from planner.ilp.loads import Load, has_few_sums, least_level, loads_of, with_pinned
@@ -25,6 +25,7 @@ from planner.ilp.places import places_of
 from planner.ilp.tightness import FULL, Room, rooms_of
 
 _LOADS_MOST = 4000
+_UNITS_A_LEVEL, _UNITS_A_PACKING = 1000.0, 300.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,19 +36,19 @@ class Fitted:
     is_proven: bool = False
 
 
-def fitted(instance: Instance, *, deadline: float) -> Fitted:
+def fitted(instance: Instance, *, effort: Effort) -> Fitted:
     """Return a plan of the instance, or whether it has none, as far as that is known.
 
-    No more is looked into past the deadline (of `time.perf_counter`).
+    No more is looked into once the effort is spent.
     """
     windows = levels_of(fit_chain(instance)).windows(0.0)
     if windows is None:
         return Fitted(is_proven=True)
     rooms = rooms_of(instance)
-    found = _levelled(instance, rooms, windows, deadline)
+    found = _levelled(instance, rooms, windows, effort)
     if found.is_proven or found.assignment is not None or instance.is_uniform:
         return found
-    for cuts in eased_cuts(instance, rooms, deadline=deadline):
+    for cuts in eased_cuts(instance, rooms, effort=effort):
         assignment = _assignment(instance, rooms, cuts)
         if assignment is not None:
             return Fitted(assignment=assignment)
@@ -55,7 +56,7 @@ def fitted(instance: Instance, *, deadline: float) -> Fitted:
 
 
 def _levelled(
-    instance: Instance, rooms: Sequence[Room], windows: Windows, deadline: float
+    instance: Instance, rooms: Sequence[Room], windows: Windows, effort: Effort
 ) -> Fitted:
     """Return a plan of the loads at which the tightest rank is least tight, or that none fits.
 
@@ -70,7 +71,8 @@ def _levelled(
     if loads is None or not has_few_sums(instance):
         return Fitted()
     is_proof = True
-    while time.perf_counter() < deadline:
+    while not effort.is_over:
+        effort.spend(_UNITS_A_LEVEL + _UNITS_A_PACKING * instance.stage_count)
         level, best = least_level(instance, tables)
         if not np.isfinite(level):
             return Fitted(is_proven=is_proof)

@@ -48,7 +48,7 @@ Variables
     q[r,l]    rank r may have a layer of level l or above        0/1, for l >= 1
     N[j,k]    layers of free kind k on virtual stage j           whole, 0 to L_k
     y[j,x]    cut j lies in run x of those in its window         0/1; 1 if x is the only one
-    m[j,k,s]  layers of free kind k on virtual stage j under s   whole; with C11 only
+    m[j,k,s]  layers of free kind k on virtual stage j under s   whole; with C10 only
 
 Objective  minimise  sum_r f_r + V + U,  where
     sum_r f_r = sum_r f0_r + sum phi n + 2 sum_{j,x} df[j,c(x)] y[j,x]
@@ -72,15 +72,14 @@ C7  cuts      sum_x y[j,x] = 1,                                             -> c
               with M[j,k] = sum_{j' <= j} N[j',k] and k free
 C8  cutoff    objective <= Z                                                -> constraints.cutoff
 C9  bounds    sum f_r >= S', V >= V', U >= U', V + U >= B', objective >= Z' -> constraints.bounds
-C10 packings  V + U >= hull of B_r at sum_s n[r,k,s], V >= rho hull of T_r  -> constraints.packings
-C11 apart     sum_{j: r(j) = r} m[j,k,s] = n[r,k,s],  sum_s m[j,k,s] = N[j,k],   -> apart.apart
+C10 apart     sum_{j: r(j) = r} m[j,k,s] = n[r,k,s],  sum_s m[j,k,s] = N[j,k],   -> apart.apart
               b_r + W_r + sum_{j: r(j) = r} (H_j - g_r) K_j <= cap_r for every moment H of r
               with K_j = sum_{k,s} kept m[j,k,s], and the pinned layers of stage j
 
 C5: such a layer forces q to be 1; w_{r,0} is needed in any case, as no rank is empty. Where ranks
 hold several virtual stages C5 is a relaxation: mem has activations as if the stages of a rank held
 alike. The cost model decides what fits when a plan is offered (`planner.ilp.offering`). Where it
-refuses the best, a further program has C11 (`planner.ilp.reopening`): `kept` is what a layer keeps
+refuses the best, a further program has C10 (`planner.ilp.reopening`): `kept` is what a layer keeps
 of a micro-batch, which mem has g_r times, and H_j how many virtual stage j holds at a moment when
 rank r may hold most (`planner.cost.holdings`). What time leaves open then is the gap that the
 certificate says. Where a solver's tolerance lets a plan
@@ -91,15 +90,10 @@ for all others M is certain. Where ranks hold one virtual stage each, in their o
 sum_s n[j,k,s] and no variable; the rows of its sums are C2 and not needed. In a uniform instance
 (one free kind and no extras: `Instance.is_uniform`) only numbers matter: no N, y or C7.
 
-C8: Z is the smaller of key (1 + step) and the limit (`solving._cutoff`): the key is what is proven
-of the configuration, the limit what its plans must be below to matter. There is no C8 where there
-is no Z, nor where the program is only relaxed (`optimise.enumerated`).
+C8: Z is the limit, what plans of the configuration must be below to matter. There is no C8 where
+there is no Z.
 
-C9, C10 are eased: bounds by 1e-6 of themselves, packings by 1e-6 of the unit of seconds. C10 is
-added behind all others, in `optimise`, for a uniform chain on more than one rank whose ranks were
-packed (`planner.ilp.sharpening`): B_r(n) and T_r(n) are lower bounds of rho t_r + u_r and of t_r of
-a rank with n blocks, exact where that n was packed. Each edge of their lower convex hulls over n is
-a row, a lone point a level. T_r is left out where B_r says more.
+C9 is eased: bounds by 1e-6 of themselves.
 
 The unit of seconds is Z, or sum_k L_k max tau where there is none; that of bytes is the largest
 cap_r, on hosts hcap_r: coefficients stay within about six orders of magnitude. V stands in for

@@ -236,12 +236,6 @@ class Frontier:
         self.keys[index] = max(self.keys[index], key)
         self.waiting.append(index)
 
-    def postpone(self, index: int) -> None:
-        """Let a configuration that waits under its key wait until all others are looked into."""
-        self._heap = [entry for entry in self._heap if entry[1] != index]
-        heapq.heapify(self._heap)
-        self.waiting.append(index)
-
     def next_key(self) -> float:
         """Return the least key in the heap, inf without any."""
         head = self._head()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 
 import numpy as np
 
@@ -131,21 +131,6 @@ def filling_of_cuts(
     for j, rank in enumerate(instance.holders):
         held[rank] += prefix[cuts[j + 1]] - prefix[cuts[j]]
     return filled(instance, np.arange(instance.stage_count), held, weight=weight)
-
-
-def best_filling(
-    instance: Instance, tried: Iterable[tuple[tuple[int, ...], float]]
-) -> Assignment | None:
-    """Return the best plan that fits of cuts filled at weights of omega, None where none does."""
-    best: Assignment | None = None
-    best_seconds = float("inf")
-    for cuts, weight in tried:
-        filling = filling_of_cuts(instance, cuts, weight=weight)
-        assignment = Assignment(counts=filling.counts, cuts=cuts)
-        evaluation = evaluate(instance, assignment)
-        if evaluation.step_seconds < best_seconds and fits(instance, evaluation):
-            best, best_seconds = assignment, evaluation.step_seconds
-    return best
 
 
 def pinned_layers(instance: Instance) -> Integers:

@@ -21,6 +21,7 @@ from functools import cached_property
 import numpy as np
 
 from planner.cost.configuration import Floats, Integers
+from planner.ilp.instance import Instance
 
 _ROUNDING = 1e-12
 _NEVER = 1e200
@@ -193,3 +194,25 @@ def hull_slopes(cost: Sequence[float], memory: Sequence[float]) -> list[float]:
         slopes.append(slope)
         corners.append((own, held))
     return slopes
+
+
+def knapsack_of(instance: Instance, rank: int, costs: Sequence[Floats]) -> Knapsack:
+    """Return the choices of a rank with its limits; `costs` are [stages, choices] by kind."""
+    kinds = instance.kinds
+    return Knapsack(
+        kind=np.repeat(np.arange(len(kinds)), [len(kind.choice) for kind in kinds]),
+        cost=np.concatenate([cost[rank] for cost in costs]),
+        memory=np.concatenate([kind.memory[rank] for kind in kinds]),
+        transient=np.concatenate([kind.transient[rank] for kind in kinds]),
+        host=np.concatenate([kind.host[rank] for kind in kinds]),
+        capacity=float(instance.capacity_bytes[rank] - instance.stage_bytes[rank]),
+        host_capacity=float(instance.host_capacity_bytes[rank]),
+    )
+
+
+def key_of(instance: Instance, rank: int, knapsack: Knapsack) -> tuple[object, ...]:
+    """Return what makes a rank's knapsack equal to another's."""
+    columns = (knapsack.cost, knapsack.memory, knapsack.transient, knapsack.host)
+    pinned = tuple(k for k, kind in enumerate(instance.kinds) if kind.pinned_stage == rank)
+    same = tuple(column.tobytes() for column in columns)
+    return (*same, pinned, knapsack.capacity, knapsack.host_capacity)

@@ -14,18 +14,19 @@ import numpy as np
 
 from planner.cost.configuration import Booleans, Floats, Integers
 from planner.ilp.dominance import unbeaten_of
+from planner.ilp.effort import Effort
 from planner.ilp.patterns import (
     Ceilings,
     Columns,
     Patterns,
     TooManyError,
-    check_deadline,
     undominated_patterns,
 )
 
 _MEASURES = ("fill", "pace", "end", "memory", "host")
 _MEMORY = 3
 _CROWD = 256
+_UNITS_A_TURN, _UNITS_A_SET, _UNITS_A_PAIR = 80.0, 0.5, 0.0005
 _ROUNDING = 1e-9
 _NOISE = 1e-13
 _NEVER = 1e200
@@ -38,7 +39,7 @@ def patterns_of_load(
     *,
     needed: Integers | None = None,
     most: int,
-    deadline: float,
+    effort: Effort,
 ) -> Patterns:
     """Return the undominated patterns of `held` [kinds] layers within the ceilings.
 
@@ -48,7 +49,7 @@ def patterns_of_load(
     one of the `needed` columns, if these are given.
 
     Raises:
-        TooManyError: if there are more than `most` to look at, or it gets too late.
+        TooManyError: if there are more than `most` to look at, or no effort is left.
     """
     bases = _bases(columns, held)
     if bases is None:
@@ -58,12 +59,14 @@ def patterns_of_load(
     if needed is not None and not set(needed.tolist()) & set(bases.values()):
         sets = search.with_one_of(sets, needed)
     for place in range(len(search.others)):
-        check_deadline(deadline)
+        effort.check()
         sets = search.extended(sets, place)
+        effort.spend(_UNITS_A_TURN + _UNITS_A_SET * len(sets.reduced))
         if len(sets.reduced) > most:
             raise TooManyError
         if len(sets.reduced) > _CROWD:
-            sets = search.unbeaten(sets, lambda: check_deadline(deadline))
+            effort.spend(_UNITS_A_PAIR * len(sets.reduced) ** 2)
+            sets = search.unbeaten(sets, effort.check)
     counts = search.counts(sets)
     return undominated_patterns(_patterns(columns, counts, ceilings))
 

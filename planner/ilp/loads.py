@@ -7,7 +7,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from planner.cost.configuration import Booleans, Integers
+from planner.cost.configuration import Integers
 from planner.ilp.instance import Instance
 from planner.ilp.levels import Windows
 from planner.ilp.segments import codes_of_rank, load_weights
@@ -77,32 +77,6 @@ def _by_counts(instance: Instance, windows: Windows, most: int) -> list[Integers
             return None
         found.append(own)
     return found
-
-
-def loads_within(
-    instance: Instance, windows: Windows, loads: Sequence[Sequence[Load]]
-) -> list[Booleans]:
-    """Return which of every rank's loads its parts of the chain can have, by rank [loads].
-
-    All where they are too many to be listed.
-    """
-    weights = load_weights(instance)
-    found = []
-    for rank, own in enumerate(loads):
-        held = np.array(own, dtype=np.int64).reshape(len(own), len(weights))
-        blocks = held.sum(axis=1)
-        mask = (blocks >= windows.least[rank]) & (blocks <= windows.most[rank])
-        codes = codes_of_rank(instance, rank, int(windows.most[rank]))
-        found.append(mask if codes is None else mask & _are_among(held @ weights, codes))
-    return found
-
-
-def _are_among(values: Integers, codes: Integers) -> Booleans:
-    """Return whether values are among codes, which are in order, [values]."""
-    if not len(codes):
-        return np.zeros(len(values), dtype=bool)
-    places = np.minimum(np.searchsorted(codes, values), len(codes) - 1)
-    return np.asarray(codes[places] == values)
 
 
 def _held_within(instance: Instance, windows: Windows, rank: int, most: int) -> Integers | None:

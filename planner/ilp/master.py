@@ -37,15 +37,6 @@ class Master:
         """Add a row."""
         self._highs.addRow(-np.inf, most, len(row), self._columns, row)
 
-    def require_all(self, rows: Floats, most: Floats) -> None:
-        """Add rows [rows, columns] with their limits [rows]."""
-        places, columns = np.nonzero(rows)
-        starts = np.searchsorted(places, np.arange(len(rows))).astype(np.int32)
-        values = rows[places, columns]
-        least = np.full(len(rows), -np.inf)
-        entries = len(values), starts, columns.astype(np.int32), values
-        self._highs.addRows(len(rows), least, most, *entries)
-
     def best(self) -> tuple[float, Floats] | None:
         """Return the largest value and the columns there, None where there is none."""
         import highspy  # noqa: PLC0415

@@ -89,25 +89,21 @@ def moves_by_sums(
     loads: Sequence[Sequence[Load]],
     *,
     most: float = float("inf"),
-    by_region: bool = False,
 ) -> list[Moves]:
     """Return every rank's moves where ranks share the layers of every kind as they like.
 
     A state is kept if the ranks behind can hold what it leaves, kind by kind, in all, by the least
-    omega and by the least bytes. By region, kinds that follow one another in turns are counted
-    together, which leaves fewer states.
+    omega and by the least bytes.
 
     Raises:
         TooManyError: if there are more than `most` in all, or too many to be looked at.
     """
     free = list(instance.free_kinds)
-    joined = _regions(instance) if by_region else np.eye(len(free), dtype=np.int64)
-    totals = np.array([instance.kinds[k].count for k in free]) @ joined
-    weights = load_weights(instance)[: len(totals)]
-    held = [np.array(own, dtype=np.int64).reshape(len(own), len(free)) @ joined for own in loads]
-    measures = np.column_stack([np.eye(len(totals)), np.ones(len(totals))])
-    if not by_region:
-        measures = np.column_stack([measures, least_costs(instance)])
+    totals = np.array([instance.kinds[k].count for k in free])
+    weights = load_weights(instance)
+    held = [np.array(own, dtype=np.int64).reshape(len(own), len(free)) for own in loads]
+    ones = np.ones(len(totals))
+    measures = np.column_stack([np.eye(len(totals)), ones, least_costs(instance)])
     counted = [own @ measures for own in held]
     fewest, largest = held_behind(counted)
     states = np.zeros(1, dtype=np.int64)
@@ -140,12 +136,6 @@ def least_costs(instance: Instance) -> Floats:
     omega = [float(scaled(kind, instance.repeat_count).min()) for kind in kinds]
     held = [float(kind.memory.min()) for kind in kinds]
     return np.column_stack([omega, held])
-
-
-def _regions(instance: Instance) -> Integers:
-    """Return which free kinds are counted together, [free kinds, regions] of 0 and 1."""
-    regions = instance.kind_regions[list(instance.free_kinds)]
-    return np.asarray(regions[:, None] == np.arange(regions.max() + 1), dtype=np.int64)
 
 
 def held_behind(

@@ -13,6 +13,7 @@ import numpy as np
 
 from planner.cost.configuration import Floats
 from planner.ilp.decomposition import Bounded, Box, Decomposition
+from planner.ilp.effort import Effort
 from planner.ilp.listing import patterns_of_load
 from planner.ilp.patterns import Ceilings, Columns, Patterns, TooManyError
 from planner.ilp.priced_rank import PricedRank
@@ -23,23 +24,22 @@ _NEVER = 1e200
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Effort:
-    """How many patterns of a rank are looked at, and until when (of `perf_counter`)."""
-
-    patterns: int
-    deadline: float
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class _Within:
-    """The limits of V and U, and the effort."""
+    """The limits of V and U, how many patterns a rank may have, and the effort."""
 
     box: Box
+    most: int
     effort: Effort
 
 
 def patterns_below(
-    decomposition: Decomposition, bounded: Bounded, box: Box, *, limit: float, effort: Effort
+    decomposition: Decomposition,
+    bounded: Bounded,
+    box: Box,
+    *,
+    limit: float,
+    most: int,
+    effort: Effort,
 ) -> list[Patterns] | None:
     """Return each rank's patterns in plans of at most `limit`, None if there are no such plans.
 
@@ -50,7 +50,7 @@ def patterns_below(
         TooManyError: if there are too many to look at.
     """
     eased = limit * (1.0 + _EASING)
-    within = _Within(box=box, effort=effort)
+    within = _Within(box=box, most=most, effort=effort)
     found: list[Patterns] = []
     for place in range(len(bounded.ranks)):
         slack = eased - (bounded.through[place] + bounded.beyond)
@@ -93,13 +93,10 @@ def _near(
     for load in np.flatnonzero((gaps >= 0.0).any(axis=1)).tolist():
         bounds = rank.transient_bounds(load)
         for place in np.flatnonzero(gaps[load] >= 0.0).tolist():
-            bounds.raised(place, float(most[load]))
-            if bounds.values[place] > most[load]:
-                continue
             at = bounds.reduced(place)
             parts.append(_under(rank, within, at, gap=float(most[load]) - at.bound).at(load))
             total += len(parts[-1].load)
-            if total > within.effort.patterns:
+            if total > within.most:
                 raise TooManyError
     if not parts:
         parts = [_nothing(rank)]
@@ -140,8 +137,8 @@ def _under(rank: PricedRank, within: _Within, at: Reduced, *, gap: float) -> Pat
         at.held,
         ceilings,
         needed=at.columns[at.needed],
-        most=within.effort.patterns,
-        deadline=within.effort.deadline,
+        most=within.most,
+        effort=within.effort,
     )
 
 

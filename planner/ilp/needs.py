@@ -7,10 +7,10 @@ more than what there is, and it is known which of the two memories it is.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from dataclasses import replace
 
+from planner.ilp.effort import Effort
 from planner.ilp.fitting import fitted
 from planner.ilp.instance import Evaluation, Instance, evaluate
 
@@ -22,15 +22,15 @@ _Added = Callable[[float], float | None]
 """Returns how much of the added bytes a plan with them takes, None where none was found."""
 
 
-def least_host_bytes(instance: Instance, *, deadline: float) -> float | None:
+def least_host_bytes(instance: Instance, *, effort: Effort) -> float | None:
     """Return the least host bytes of the fullest share with which a plan is found, to a per cent.
 
-    None where none is found by the deadline (of `time.perf_counter`), however much there is.
+    None where none is found with the effort, however much there is.
     """
     own = instance.host_capacity_bytes
 
     def taken(added: float) -> float | None:
-        found = _evaluated(replace(instance, host_capacity_bytes=own + added), deadline)
+        found = _evaluated(replace(instance, host_capacity_bytes=own + added), effort)
         return None if found is None else float((found.host_bytes - own).max())
 
     most = _most_host_bytes(instance)
@@ -38,11 +38,10 @@ def least_host_bytes(instance: Instance, *, deadline: float) -> float | None:
     return None if first is None else float(own.max()) + _halved(taken, 0.0, first, instance)
 
 
-def least_device_bytes(instance: Instance, *, deadline: float) -> float | None:
+def least_device_bytes(instance: Instance, *, effort: Effort) -> float | None:
     """Return the least bytes of a device with which a plan is found, to a per cent.
 
-    Host memory is taken to be boundless. None where no plan is found by the deadline (of
-    `time.perf_counter`).
+    Host memory is taken to be boundless. None where no plan is found with the effort.
     """
     own = instance.capacity_bytes
     roomy = replace(
@@ -50,7 +49,7 @@ def least_device_bytes(instance: Instance, *, deadline: float) -> float | None:
     )
 
     def taken(added: float) -> float | None:
-        found = _evaluated(replace(roomy, capacity_bytes=own + added), deadline)
+        found = _evaluated(replace(roomy, capacity_bytes=own + added), effort)
         return None if found is None else float((found.memory_bytes - own).max())
 
     low, high = 0.0, max(float(own.max()), 1.0) * _FIRST_RATIO
@@ -71,11 +70,11 @@ def _halved(taken: _Added, low: float, high: float, instance: Instance) -> float
     return high
 
 
-def _evaluated(instance: Instance, deadline: float) -> Evaluation | None:
-    """Return what a plan of the instance takes, None where none is found by the deadline."""
-    if time.perf_counter() > deadline:
+def _evaluated(instance: Instance, effort: Effort) -> Evaluation | None:
+    """Return what a plan of the instance takes, None where none is found with the effort."""
+    if effort.is_over:
         return None
-    assignment = fitted(instance, deadline=deadline).assignment
+    assignment = fitted(instance, effort=effort).assignment
     return None if assignment is None else evaluate(instance, assignment)
 
 

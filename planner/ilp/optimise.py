@@ -9,14 +9,12 @@ from math import inf
 from planner.errors import SolverError
 from planner.ilp.apart import Moments, apart, hold_as
 from planner.ilp.bounds import ObjectiveBounds
-from planner.ilp.constraints import constrain, packings
-from planner.ilp.enumeration import settled
+from planner.ilp.constraints import constrain
 from planner.ilp.extract import assignment_of
 from planner.ilp.formulation import Formulation, formulate
 from planner.ilp.instance import Assignment, Instance, evaluate, fits
 from planner.ilp.reduction import reduction
-from planner.ilp.sharpening import Tables
-from planner.ilp.solver import SolverName, Status, solve
+from planner.ilp.solver import SolverName, Status, Within, solve
 
 _TIGHTENING = (0.0, 1e-9, 1e-7, 1e-5)
 
@@ -35,13 +33,12 @@ def optimise(
     *,
     cutoff_seconds: float | None,
     solver: SolverName,
-    seconds: float,
+    within: Within,
     bounds: ObjectiveBounds | None = None,
-    tables: Tables | None = None,
 ) -> Optimum:
     """Return the best assignment whose step is at most the cutoff.
 
-    `bounds` and `tables` hold for all plans below the cutoff, where they are known.
+    `bounds` hold for all plans below the cutoff, where they are known.
 
     The step is recomputed from rounded counts. An assignment that the solver's tolerance let
     slip past a limit of memory is refused and the limit tightened by as little.
@@ -49,12 +46,11 @@ def optimise(
     Raises:
         SolverError: if no tightening gives an assignment that keeps the limits.
     """
-    known = (bounds, tables)
     return _optimum(
         instance,
-        lambda tight: _program(tight, cutoff_seconds, known),
+        lambda tight: _program(tight, cutoff_seconds, bounds),
         solver=solver,
-        seconds=seconds,
+        within=within,
     )
 
 
@@ -64,7 +60,7 @@ def optimise_apart(
     *,
     cutoff_seconds: float | None,
     solver: SolverName,
-    seconds: float,
+    within: Within,
     loads_at: tuple[int, ...] | None = None,
 ) -> Optimum:
     """Return the same where each virtual stage is counted by itself.
@@ -76,14 +72,14 @@ def optimise_apart(
     """
 
     def program(tight: Instance) -> Formulation | None:
-        made = _program(tight, cutoff_seconds, (None, None))
+        made = _program(tight, cutoff_seconds, None)
         if made is not None:
             apart(made, moments)
             if loads_at is not None:
                 hold_as(made, loads_at)
         return made
 
-    return _optimum(instance, program, solver=solver, seconds=seconds)
+    return _optimum(instance, program, solver=solver, within=within)
 
 
 def _optimum(
@@ -91,7 +87,7 @@ def _optimum(
     program: Callable[[Instance], Formulation | None],
     *,
     solver: SolverName,
-    seconds: float,
+    within: Within,
 ) -> Optimum:
     for tightening in _TIGHTENING:
         tight = replace(
@@ -99,7 +95,7 @@ def _optimum(
             capacity_bytes=instance.capacity_bytes * (1.0 - tightening),
             host_capacity_bytes=instance.host_capacity_bytes * (1.0 - tightening),
         )
-        optimum = _solved(program(tight), solver=solver, seconds=seconds)
+        optimum = _solved(program(tight), solver=solver, within=within)
         if optimum.assignment is None:
             return optimum
         evaluation = evaluate(instance, optimum.assignment)
@@ -108,67 +104,25 @@ def _optimum(
     raise SolverError(f"{solver.value} keeps returning plans beyond the memory limit")
 
 
-def _solved(made: Formulation | None, *, solver: SolverName, seconds: float) -> Optimum:
+def _solved(made: Formulation | None, *, solver: SolverName, within: Within) -> Optimum:
     if made is None:
         return Optimum(status=Status.INFEASIBLE)
-    solution = solve(made.program, solver=solver, seconds=seconds)
+    solution = solve(made.program, solver=solver, within=within)
     if not solution.values:
         return Optimum(status=solution.status)
     return Optimum(status=solution.status, assignment=assignment_of(made, solution))
 
 
-def enumerated(
-    instance: Instance,
-    *,
-    cutoff_seconds: float,
-    solver: SolverName,
-    seconds: float = float("inf"),
-    bounds: ObjectiveBounds | None = None,
-    tables: Tables | None = None,
-) -> Optimum | None:
-    """Return the best assignment whose step is at most the cutoff, found without branching.
-
-    None where too much would have to be looked at in the time.
-
-    Raises:
-        SolverError: if the solver fails.
-    """
-    made = _program(instance, cutoff_seconds, (bounds, tables), says_cutoff=False)
-    if made is None:
-        return Optimum(status=Status.INFEASIBLE)
-    found = settled(
-        made, cutoff_seconds=cutoff_seconds, tables=tables, solver=solver, seconds=seconds
-    )
-    if found is None:
-        return None
-    if found.assignment is None:
-        return Optimum(status=Status.INFEASIBLE)
-    evaluation = evaluate(instance, found.assignment)
-    if not fits(instance, evaluation):
-        return None
-    return Optimum(
-        status=Status.OPTIMAL, step_seconds=evaluation.step_seconds, assignment=found.assignment
-    )
-
-
 def _program(
     instance: Instance,
     cutoff_seconds: float | None,
-    known: tuple[ObjectiveBounds | None, Tables | None],
-    *,
-    says_cutoff: bool = True,
+    bounds: ObjectiveBounds | None,
 ) -> Formulation | None:
-    """Return the program of an instance with its rows, None if nothing is below the cutoff.
-
-    The row of the cutoff itself is left out where the program is only to be relaxed.
-    """
-    bounds, tables = known
+    """Return the program of an instance with its rows, None if nothing is below the cutoff."""
     reduced = reduction(instance, cutoff_seconds=cutoff_seconds or inf, bounds=bounds)
     if reduced is None:
         return None
     scale = cutoff_seconds or sum(kind.count * float(kind.pace.max()) for kind in instance.kinds)
     made = formulate(instance, reduced, scale_seconds=scale or 1.0)
-    constrain(made, cutoff_seconds=cutoff_seconds if says_cutoff else None)
-    if tables is not None:
-        packings(made, tables)
+    constrain(made, cutoff_seconds=cutoff_seconds)
     return made

@@ -74,8 +74,6 @@ def least_cost_within(
             break
         if bound >= lower:
             break
-        if bounds.raised(place, limit):
-            continue
         bounds.done[place] = True
         at = bounds.reduced(place)
         search = _Search(own=bounds.own, at=at, effort=effort, will_do=will_do)

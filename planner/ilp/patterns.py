@@ -1,6 +1,6 @@
 """Patterns: every way to fill a rank that a plan below the cutoff may have.
 
-Weak duality (`planner.ilp.multipliers`) gives each layer under each choice a reduced cost d >= 0
+Weak duality (`planner.ilp.decomposition`) gives each layer under each choice a reduced cost d >= 0
 such that a plan's step is at least a bound plus the sum of its reduced costs, plus what memory it
 leaves free at the price of memory. A rank's pattern whose own sum exceeds what the cutoff leaves is
 in no plan below it, and few are left once the bound is close: they are enumerated. The technique
@@ -10,7 +10,6 @@ doi:10.1007/s10107-007-0178-5).
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 
@@ -22,13 +21,7 @@ from planner.ilp.instance import Instance
 
 
 class TooManyError(Exception):
-    """More patterns than are worth looking at, or than the time allows."""
-
-
-def check_deadline(deadline: float) -> None:
-    """Raise TooManyError past a deadline (of `perf_counter`)."""
-    if time.perf_counter() > deadline:
-        raise TooManyError
+    """More to look at than is worth it, or than the effort allows."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,9 +1,4 @@
-"""Places: where the cuts of a chain may lie, and what they add at the least there.
-
-Where a cut costs more behind some classes of blocks than behind others, and ranks hold several
-parts of the chain, the classes are settled by splitting the windows of the cuts: between windows in
-which every cut has one class, what cuts add is a constant of each rank.
-"""
+"""Places: where the cuts of a chain may lie, and what they add at the least there."""
 
 from __future__ import annotations
 
@@ -71,54 +66,3 @@ def _least(instance: Instance, places: Integers) -> list[list[float]]:
             least[cut] = part[cut, classes[earliest[cut] - 1 : latest[cut]]].min()
         found.append(least.tolist())
     return [list(own) for own in zip(*found, strict=True)]
-
-
-def halves(instance: Instance, places: Integers) -> tuple[Integers, Integers] | None:
-    """Return the windows split at a cut that may have several classes, None where none has.
-
-    A cut that may lie in several regions of the chain goes first, as what ranks hold depends on it.
-    """
-    cuts = range(len(instance.holders) - 1)
-    for borders in (_region_borders(instance), _class_borders(instance)):
-        spanning = [cut for cut in cuts if _within(borders, places, cut).size]
-        if spanning:
-            cut = spanning[len(spanning) // 2]
-            border = _border(instance, _within(borders, places, cut), cut)
-            before, behind = places.copy(), places.copy()
-            before[1, cut + 1] = border
-            behind[0, cut + 1] = border + 1
-            return _tightened(before), _tightened(behind)
-    return None
-
-
-def _region_borders(instance: Instance) -> Integers:
-    """Return the places behind which another region of the chain begins."""
-    regions = instance.kind_regions[instance.block_kinds]
-    return np.asarray(np.flatnonzero(np.diff(regions)) + 1)
-
-
-def _class_borders(instance: Instance) -> Integers:
-    """Return the places behind which cuts have another class."""
-    return np.asarray(np.flatnonzero(np.diff(instance.block_classes)) + 1)
-
-
-def _within(borders: Integers, places: Integers, cut: int) -> Integers:
-    """Return the borders that leave places on both sides within a cut's window."""
-    return np.asarray(borders[(borders >= places[0, cut + 1]) & (borders < places[1, cut + 1])])
-
-
-def _border(instance: Instance, borders: Integers, cut: int) -> int:
-    """Return the border at which the extras of a cut change most."""
-    assert instance.extras is not None  # noqa: S101 - nothing to place otherwise
-    seconds = instance.repeat_count * instance.extras.pace[cut] + instance.extras.fill[cut]
-    classes = instance.block_classes
-    jump = np.abs(seconds[classes[borders]] - seconds[classes[borders - 1]])
-    return int(borders[jump.argmax()])
-
-
-def _tightened(places: Integers) -> Integers:
-    """Return the windows with a block at least between neighbouring cuts."""
-    order = np.arange(places.shape[1])
-    earliest = np.maximum.accumulate(places[0] - order) + order
-    latest = np.minimum.accumulate((places[1] - order)[::-1])[::-1] + order
-    return np.stack([earliest, latest])

@@ -9,7 +9,6 @@ keeps the looks from jumping about.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -17,6 +16,7 @@ import numpy as np
 
 from planner.cost.configuration import Booleans
 from planner.ilp.decomposition import Bounded, Box, Decomposition, Weights
+from planner.ilp.effort import Effort
 from planner.ilp.master import Master, is_available
 from planner.ilp.rank import Parts
 
@@ -33,9 +33,7 @@ class WeightSearch:
     box: Box
     allowed: tuple[Booleans, ...]
 
-    def best(
-        self, bounded: Bounded, *, target: float, rounds: int, deadline: float = float("inf")
-    ) -> Bounded:
+    def best(self, bounded: Bounded, *, target: float, rounds: int, effort: Effort) -> Bounded:
         """Return the best bound found in some rounds, or as soon as it reaches `target`.
 
         It ends too where the planes leave little of the way to the target. Where HiGHS is missing,
@@ -48,7 +46,7 @@ class WeightSearch:
         best = latest = bounded
         for _ in range(rounds):
             left = target - best.lower
-            if not 0.0 < left < float("inf") or time.perf_counter() > deadline:
+            if not 0.0 < left < float("inf") or effort.is_over:
                 break
             planes.add(latest, decomposition.divided(latest))
             top = planes.top()
@@ -56,6 +54,7 @@ class WeightSearch:
                 break
             weights = _between(best.weights, top[1])
             latest = decomposition.bounded(weights, box, allowed)
+            effort.spend(latest.units)
             best = latest if latest.lower > best.lower else best
         return best
 

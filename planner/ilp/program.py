@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -42,9 +43,20 @@ class Program:
         self.variables.append(variable)
         return len(self.variables) - 1
 
+    def violation(self, values: Sequence[float]) -> float:
+        """Return by how much values miss the row that they miss by most, as a share of its size."""
+        return max((_missed(row, values) for row in self.rows), default=0.0)
+
     def require(
         self, name: str, terms: list[tuple[int, float]], sense: Sense, bound: float
     ) -> None:
         """Add a row; `places` says where it is."""
         self.places[name] = len(self.rows)
         self.rows.append(Row(name=name, terms=tuple(terms), sense=sense, bound=bound))
+
+
+def _missed(row: Row, values: Sequence[float]) -> float:
+    terms = [coefficient * values[column] for column, coefficient in row.terms]
+    over = sum(terms) - row.bound
+    missed = {"<=": over, ">=": -over, "==": abs(over)}[row.sense]
+    return missed / max(abs(row.bound), *map(abs, terms), 1.0)

@@ -17,7 +17,6 @@ from planner.ilp.patterns import TooManyError
 from planner.ilp.rank import Rank, rank_of
 from planner.ilp.reduction import Reduction
 from planner.ilp.roster import Roster
-from planner.ilp.sharpening import Tables
 from planner.ilp.transitions import Step, steps_along, steps_of
 
 _SUMS_MOST = 1_500_000
@@ -27,16 +26,12 @@ _ROUNDING = 1e-9
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankLoads:
-    """What a rank may hold, and lower bounds of rho t + u and of rho t, each [loads].
-
-    Where `is_packed` packings have raised the former as far as they can.
-    """
+    """What a rank may hold, and lower bounds of rho t + u and of rho t, each [loads]."""
 
     rank: Rank
     loads: list[Load]
     both: Floats
     pace: Floats
-    is_packed: Booleans
 
     def taken(self, mask: Booleans) -> RankLoads:
         """Return those of the loads that a mask leaves."""
@@ -46,24 +41,6 @@ class RankLoads:
             loads=[self.loads[place] for place in places.tolist()],
             both=self.both[places],
             pace=self.pace[places],
-            is_packed=self.is_packed[places],
-        )
-
-    def shifted(self, instance: Instance, rank: int) -> RankLoads:
-        """Return the bounds of the same loads where the rank costs as much more by itself."""
-        repeats = instance.repeat_count
-        own = self.rank.own
-        pace = repeats * (float(instance.stage_pace[rank]) - own.pace)
-        end = float(instance.stage_end[rank]) - own.end
-        return replace(self, both=self.both + pace + end, pace=self.pace + pace)
-
-    def raised(self, known: RankLoads) -> RankLoads:
-        """Return the bounds raised to those that are known of the same loads in more plans."""
-        return replace(
-            self,
-            both=np.maximum(self.both, known.both),
-            pace=np.maximum(self.pace, known.pace),
-            is_packed=known.is_packed,
         )
 
 
@@ -83,7 +60,6 @@ def ranks_of(
             loads=list(loads[place]),
             both=both[place],
             pace=pace[place],
-            is_packed=np.zeros(len(loads[place]), dtype=bool),
         )
         for place, rank in enumerate(ranks)
     ]
@@ -129,12 +105,8 @@ def linked(
     ranks: Sequence[RankLoads],
     *,
     limit: float,
-    by_region: bool = False,
 ) -> Linked | None:
     """Return what is left of the loads in plans of at most the limit, None where that is nothing.
-
-    By region, kinds that follow one another in turns are counted together where windows of the cuts
-    are known: fewer states, and loads that may not go together.
 
     Raises:
         TooManyError: if there are too many.
@@ -147,7 +119,6 @@ def linked(
         reduced.windows,
         [own.loads for own in below],
         sums_most=_SUMS_MOST,
-        by_region=by_region,
     )
     if steps is None:
         return None
@@ -245,14 +216,3 @@ def _linked(ranks: Sequence[RankLoads], steps: Sequence[Step]) -> Linked:
             for step, places in zip(steps, used, strict=True)
         ),
     )
-
-
-def packed_ranks(instance: Instance, ranks: Sequence[RankLoads], tables: Tables) -> list[RankLoads]:
-    """Return the loads with the bounds of packings; those of a lone rank count its fill too."""
-    free = len(instance.free_kinds)
-    found = []
-    for own, table in zip(ranks, tables.both, strict=True):
-        known = np.array([table[load[:free]] for load in own.loads])
-        both = own.both if instance.stage_count == 1 else np.maximum(own.both, known)
-        found.append(replace(own, both=both, is_packed=np.ones(len(own.loads), dtype=bool)))
-    return found

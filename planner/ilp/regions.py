@@ -9,8 +9,6 @@ import numpy as np
 
 from planner.cost.configuration import Booleans, Floats
 from planner.ilp.decomposition import Bounded, Box, Weights
-from planner.ilp.fronts import StuckError
-from planner.ilp.joining import Joining, Take
 from planner.ilp.loads import Load
 from planner.ilp.rank import Parts
 from planner.ilp.transitions import Step, least_maximum
@@ -36,8 +34,6 @@ class Region:
     `packed` is the bound itself, once it is known; `reach` is how far above it plans are looked for
     next, as a share of it. A narrow one has certain loads, and its limits were split. `failures` is
     how often wider ones had too many patterns, `skipped` how often it is split before another look.
-    `joining` is how far the fronts of certain loads are known: it `is_stuck` if the last packings
-    of these were too hard, and `is_spent` if harder ones are no longer tried.
     """
 
     allowed: tuple[Booleans, ...]
@@ -49,9 +45,6 @@ class Region:
     is_narrow: bool = False
     failures: int = 0
     skipped: int = 0
-    joining: Joining | None = None
-    is_stuck: bool = False
-    is_spent: bool = False
 
     def first_loads(self) -> list[int]:
         """Return the first load that each rank may have."""
@@ -102,22 +95,6 @@ class Region:
         )
         lower = max(self.lower, fill_sum + box.least_sum())
         return replace(self, box=box, allowed=allowed, lower=lower)
-
-    def joined(
-        self, joining: Joining, take: Take, *, limit: float, deadline: float
-    ) -> Region | None:
-        """Return what is left of certain loads whose fronts are looked into for plans to take."""
-        is_stuck = False
-        try:
-            joining.run(take, limit=limit, deadline=deadline)
-        except StuckError:
-            if joining.is_spent:
-                return replace(self, packed=None, joining=None, is_spent=True, is_stuck=True)
-            is_stuck = True
-        if not np.isfinite(joining.lower):
-            return None
-        lower = max(self.lower, joining.lower)
-        return replace(self, lower=lower, joining=joining, is_stuck=is_stuck)
 
 
 def split(

@@ -16,12 +16,12 @@ from planner.ilp.apart import Moments
 from planner.ilp.frontier import PROOF_TOLERANCE
 from planner.ilp.offering import offer_apart
 from planner.ilp.optimise import Optimum, optimise_apart
-from planner.ilp.solver import Status
+from planner.ilp.solver import Status, Within
 from planner.ilp.state import State
 
-_SAME_LOADS_SECONDS = 2.0
-_FIRST_PATIENCE = 0.6
-_PATIENCE_GROWTH = 4.0
+_SAME_LOADS_NODES = 4000
+_FIRST_NODES = 1000
+_NODES_GROWTH = 4
 _NEXT_TO_NOTHING = 2e-4
 
 
@@ -36,7 +36,7 @@ def reopen(state: State) -> None:
         for index in indices:
             if left.matters(index):
                 left.look(index)
-        left.patience *= _PATIENCE_GROWTH
+        left.nodes *= _NODES_GROWTH
         is_first = False
 
 
@@ -45,7 +45,7 @@ class _Left:
     """What was left open and still matters; those that are `spent` tell no more."""
 
     state: State
-    patience: float = _FIRST_PATIENCE
+    nodes: int = _FIRST_NODES
     spent: set[int] = field(default_factory=set)
 
     def indices(self) -> list[int]:
@@ -68,20 +68,20 @@ class _Left:
 
     def look_at_same_loads(self, index: int) -> None:
         """Look for plans whose ranks hold as much as in the plan that was refused."""
-        patience = _SAME_LOADS_SECONDS if self.is_much() else self.patience
-        self._solved(index, patience, self.state.refused_cuts[index])
+        nodes = _SAME_LOADS_NODES if self.is_much() else self.nodes
+        self._solved(index, nodes, self.state.refused_cuts[index])
 
     def look(self, index: int) -> None:
         """Look for any plan; where there is none below the limit, or it is the best, close."""
         frontier, cutoff = self.state.frontier, self.state.frontier.limit_of(index)
-        found, is_taken = self._solved(index, self.patience, None)
+        found, is_taken = self._solved(index, self.nodes, None)
         if found.status is Status.INFEASIBLE:
             frontier.close(index, cutoff)
         elif found.status is Status.OPTIMAL and found.step_seconds is not None and is_taken:
             frontier.close(index, found.step_seconds)
 
     def _solved(
-        self, index: int, seconds: float, loads_at: tuple[int, ...] | None
+        self, index: int, nodes: int, loads_at: tuple[int, ...] | None
     ) -> tuple[Optimum, bool]:
         """Return what a program says, and whether its plan fits, if there is one."""
         state = self.state
@@ -95,7 +95,7 @@ class _Left:
             Moments.of(state.configurations.row(index)),
             cutoff_seconds=cutoff if cutoff < float("inf") else None,
             solver=state.solver,
-            seconds=min(seconds, state.seconds_left),
+            within=Within(state.seconds_left, nodes),
             loads_at=loads_at,
         )
         if found.assignment is None:

@@ -28,8 +28,7 @@ _RUNNERS_UP = 4
 _SHORTFALLS = 5
 _PREPARED_AT_ONCE = 64
 _SHORTFALLS_LOOKED_AT = 256
-_NEEDS_SECONDS = 0.5
-_TIDYING_SECONDS = 5.0
+_NEEDS_UNITS = 500_000.0
 _SAME_STEP = 1e-12
 
 
@@ -49,7 +48,7 @@ def found_of(state: State, *, as_found: bool = False) -> Found:
         lower_bound_seconds=best.step_seconds if proven else lower_bound,
         gap_ratio=0.0 if proven else gap,
         configurations_total=len(state.configurations),
-        configurations_pruned=len(state.configurations) - len(state.solved),
+        configurations_pruned=len(state.configurations) - len(state.turns),
         milp_count=state.milp_count,
         solver=state.solver.value,
         solve_seconds=time.perf_counter() - state.started,
@@ -86,7 +85,7 @@ def _simplest(state: State, best: Best, instance: Instance) -> Assignment:
         best.assignment,
         choices=(state.choices, state.edges),
         solver=state.solver,
-        seconds=min(_TIDYING_SECONDS, state.seconds_left),
+        seconds=state.seconds_left,
     )
     if instance.least_blocks > 1:
         # tidying knows virtual stages by their bounds: what they cost is said by their price alone
@@ -113,10 +112,19 @@ def _runners_up(state: State, best: Best) -> tuple[Candidate, ...]:
         Candidate(
             configuration=state.configurations.row(index),
             step_seconds=float(keys[index]),
-            is_lower_bound=index not in state.exact,
+            is_lower_bound=not _is_reached(state, index),
         )
         for index in ranked
     )
+
+
+def _is_reached(state: State, index: int) -> bool:
+    """Return whether a plan of the configuration is known whose step is its key."""
+    frontier = state.frontier
+    best = frontier.best.get(frontier.groups[index])
+    if best is None or best.index != index:
+        return False
+    return best.step_seconds <= frontier.keys[index] * (1.0 + PROOF_TOLERANCE)
 
 
 def shortfalls(state: State) -> tuple[Shortfall, ...]:
@@ -147,8 +155,8 @@ def _shortfall(state: State, required_bytes: float, index: int) -> Shortfall:
     capacity = float(instance.capacity_bytes.max())
     host = float(instance.host_capacity_bytes.max())
     if required_bytes <= capacity:
-        deadline = time.perf_counter() + _NEEDS_SECONDS
-        needed = least_host_bytes(instance, deadline=deadline)
+        effort = state.effort(_NEEDS_UNITS)
+        needed = least_host_bytes(instance, effort=effort)
         if needed is not None and needed > host:
             return Shortfall(
                 configuration=state.configurations.row(index),
@@ -156,7 +164,7 @@ def _shortfall(state: State, required_bytes: float, index: int) -> Shortfall:
                 capacity_bytes=host,
                 exceeds_device=False,
             )
-        required_bytes = least_device_bytes(instance, deadline=deadline) or 0.0
+        required_bytes = least_device_bytes(instance, effort=effort) or 0.0
     return Shortfall(
         configuration=state.configurations.row(index),
         required_bytes=max(required_bytes, capacity),

@@ -8,7 +8,7 @@ nothing left can beat it.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -17,22 +17,22 @@ from planner.ilp.asking import look_for_any
 from planner.ilp.bounds import objective_bounds
 from planner.ilp.climbing import climbed, starting_cuts
 from planner.ilp.crowding import crowd_out
+from planner.ilp.effort import Effort
 from planner.ilp.fitting import fitted
 from planner.ilp.frontier import PROOF_TOLERANCE, Frontier, Stage
 from planner.ilp.heuristic import heuristic_assignment
 from planner.ilp.instance import Instance
 from planner.ilp.offering import offer
+from planner.ilp.optimise import optimise
+from planner.ilp.outcome import Outcome
 from planner.ilp.pricing import Pricing, alike
 from planner.ilp.problem import Problem
 from planner.ilp.reduction import reduction
 from planner.ilp.reopening import reopen
 from planner.ilp.reporting import DEGREES, found_of, shortfalls
 from planner.ilp.result import NotFound, SearchResult, Wanted
-from planner.ilp.scouting import dive, scout, scout_first
-from planner.ilp.sharing import shared
-from planner.ilp.sharpening import sharpened
-from planner.ilp.solver import SolverName, default_solver
-from planner.ilp.solving import STEP_MOST, anneal_first, decompose, has_few_ranks, solve
+from planner.ilp.settling import branching_of
+from planner.ilp.solver import SolverName, Status, Within, default_solver
 from planner.ilp.state import State
 from planner.schema.progress import Progress
 from planner.space.choices import block_choices, edge_choices
@@ -40,19 +40,17 @@ from planner.space.degrees import enumerate_configurations
 
 ProgressCallback = Callable[[Progress], None]
 
-_FAR = 1.05
-_CLIMBED_FROM = 1.005
-_RANKS_LOOKED_AT = 128
-_LONG_PIPELINE = 16
-_SHARPENING_REACH = 0.05
-_SHARPENING_SECONDS = 0.4
 _SCREENED_AT_ONCE = 256
-_SCREENED_BELOW_LIMIT = 256
 _DOUBLINGS_MOST = 5
 _SCREENED_REACH = 1.25
 _PREPARED_AT_ONCE = 64
 _LARGE_SPACE = 8192
 _PROGRESS_SECONDS = 0.1
+_TURN_UNITS = 250_000.0
+_TURN_GROWTH = 2.0
+_TURN_NODES = 500
+_CLIMBING_UNITS = 400_000.0
+_FITTING_UNITS = 1_000_000.0
 # Plans at a cutoff count, and proofs are to PROOF_TOLERANCE: the frontier's own cutoff is above it.
 _CUTOFF_EASING = 4.0 * PROOF_TOLERANCE
 
@@ -158,43 +156,18 @@ def _refine(state: State, on_progress: ProgressCallback | None, *, is_any_welcom
 def _refine_one(state: State, index: int, *, is_any_welcome: bool) -> None:
     """Take a configuration one stage further.
 
-    Where any plan will do, however slow, a closer bound is no use: what the heuristic has no plan
-    for waits until it was tried on all others, and is solved without a cutoff.
+    Where any plan will do, however slow, a closer bound is no use.
     """
-    stage = state.frontier.stages[index]
-    is_unlimited = is_any_welcome and not np.isfinite(state.frontier.limit_seconds())
+    frontier = state.frontier
+    stage = frontier.stages[index]
     if stage == Stage.QUICK:
-        screened = _screen(state, index)
-        if not is_any_welcome:
-            _anneal_dived(state, dive(state, screened, _bound))
-    elif stage == Stage.SCREENED and is_unlimited:
-        _fit(state, index, state.seconds_left)
+        _dive(state, _screen(state, index))
+    elif stage == Stage.SCREENED and is_any_welcome and not np.isfinite(frontier.limit_of(index)):
+        _fit(state, index, state.effort(float("inf")))
     elif stage == Stage.SCREENED:
-        _bound(state, index, is_next=True)
-        if not is_any_welcome:
-            scout(state, _bound)
-    elif stage == Stage.BOUNDED and not is_unlimited:
-        _sharpen(state, index)
+        _bound(state, index)
     else:
-        _settle(state, index, is_unlimited=is_unlimited)
-
-
-def _anneal_dived(state: State, index: int | None) -> None:
-    """Anneal cuts of a long pipeline that was dived to, so that all that follows has a limit."""
-    if index is None or state.frontier.stages[index] < Stage.BOUNDED:
-        return
-    instance = state.pricing.instance(index)
-    if instance.stage_count >= _LONG_PIPELINE:
-        anneal_first(state, index, instance)
-
-
-def _settle(state: State, index: int, *, is_unlimited: bool) -> None:
-    """Solve a configuration for a turn, without a cutoff where any plan will do."""
-    if is_unlimited:
-        state.step.setdefault(index, STEP_MOST)
-    if state.frontier.stages[index] == Stage.SHARPENED:
-        _climb_in_order(state, index, state.pricing.instance(index))
-    solve(state, index)
+        _solve(state, index)
 
 
 def _progress(state: State, key: float) -> Progress:
@@ -222,37 +195,50 @@ def _screen(state: State, index: int) -> list[int]:
     indices = list(dict.fromkeys([*indices, *others]))
     limits = frontier.limits_of(indices)
     bounds = state.pricing.memory_bounds(indices, limit_seconds=limits)
-    screened = frontier.screen(indices, bounds)
-    state.screened += screened
-    return screened
+    return frontier.screen(indices, bounds)
 
 
 def _screened_at_once(state: State) -> int:
     """Return how many to screen: once plans are known, all below the limit will have to be."""
     if not np.isfinite(state.frontier.limit_seconds()):
         return _SCREENED_AT_ONCE
-    state.screens_below_limit += 1
-    return _SCREENED_BELOW_LIMIT << min(state.screens_below_limit, _DOUBLINGS_MOST)
+    state.screens += 1
+    return _SCREENED_AT_ONCE << min(state.screens, _DOUBLINGS_MOST)
 
 
-def _fit(state: State, index: int, seconds: float) -> bool:
-    """Look for any plan for some seconds; return whether it came to an end.
+def _dive(state: State, screened: Sequence[int]) -> None:
+    """Bound the least of what was just screened, if that is less than all dived to before.
+
+    The order of bounds would come to it when nothing below it is left to screen, and all that is
+    screened until then would be so without a limit.
+    """
+    frontier = state.frontier
+    least = min(screened, key=lambda i: (frontier.keys[i], i), default=None)
+    if least is None or frontier.keys[least] >= state.dived_to:
+        return
+    state.dived_to = frontier.keys[least]
+    if state.dived_to < frontier.limit_of(least):
+        frontier.take(least)
+        _bound(state, least)
+
+
+def _fit(state: State, index: int, effort: Effort) -> bool:
+    """Look for any plan; return whether it came to an end.
 
     A configuration that has none is done with, others are bounded as well. The heuristic's plan is
-    the faster one, if it has any. What took too long waits.
+    the faster one, if it has any. What took too much waits.
     """
     frontier, instance = state.frontier, _instance(state, index)
-    deadline = time.perf_counter() + min(seconds, state.seconds_left)
-    found = fitted(instance, deadline=deadline)
+    found = fitted(instance, effort=effort)
     if found.is_proven:
         frontier.stages[index] = Stage.BOUNDED
         frontier.keys[index] = float("inf")
         return True
-    is_late = seconds < state.seconds_left and time.perf_counter() > deadline
-    if found.assignment is None and is_late:
+    if found.assignment is None and effort.spent >= effort.most:
         frontier.push(index, frontier.keys[index])
         return False
-    _bound(state, index)
+    if frontier.stages[index] < Stage.BOUNDED:
+        _bound(state, index)
     if found.assignment is not None:
         offer(state, index, instance, found.assignment)
     return True
@@ -266,13 +252,10 @@ def _instance(state: State, index: int) -> Instance:
     return state.pricing.instance(index)
 
 
-def _bound(state: State, index: int, *, is_next: bool = False) -> None:
-    """Replace the screen's bound by the configuration's own, and try the heuristic.
-
-    Where it `is_next` in order, and a look at the ranks apart is likely to be all that it takes,
-    the heuristic waits for what that leaves open.
-    """
+def _bound(state: State, index: int) -> None:
+    """Replace the screen's bound by the configuration's own, and try the heuristic."""
     frontier = state.frontier
+    state.bounded += 1
     crowd_out(state, index)
     limit = frontier.limit_of(index)
     frontier.stages[index] = Stage.BOUNDED
@@ -284,108 +267,95 @@ def _bound(state: State, index: int, *, is_next: bool = False) -> None:
     if bounds is None:
         frontier.keys[index] = float("inf")
         return
-    if bounds.step_seconds() > limit:
-        frontier.push(index, bounds.step_seconds())
-        return
-    if np.isfinite(limit) and reduction(instance, cutoff_seconds=limit, bounds=bounds) is None:
-        frontier.push(index, limit)
-        return
-    state.bounds[index] = bounds
-    frontier.push(index, bounds.step_seconds())
-    if bounds.step_seconds() < limit and not (is_next and _is_far(state, index, instance)):
-        _try(state, index, instance)
+    key = bounds.step_seconds()
+    if key < limit < float("inf"):
+        is_left = reduction(instance, cutoff_seconds=limit, bounds=bounds) is not None
+        key = key if is_left else limit
+    frontier.push(index, key)
+    if key < limit:
+        found = heuristic_assignment(instance)
+        if found is not None:
+            offer(state, index, instance, found[1])
 
 
-def _try(state: State, index: int, instance: Instance) -> None:
-    """Offer the heuristic's plan, once."""
-    if index in state.tried:
-        return
-    state.tried.add(index)
-    found = heuristic_assignment(instance)
-    if found is not None:
-        offer(state, index, instance, found[1])
+def _solve(state: State, index: int) -> None:
+    """Give a configuration a turn of branching on its ranks, or of a program where that is over.
 
-
-def _sharpen(state: State, index: int) -> None:
-    """Find a closer bound and a better plan below the limit, from the ranks apart."""
-    instance = state.pricing.instance(index)
-    anneal_first(state, index, instance)
-    is_long = instance.stage_count >= _LONG_PIPELINE and not instance.has_several_parts
-    if is_long and _is_far(state, index, instance):
-        scout_first(state, _bound)
-    if _is_far(state, index, instance) and decompose(state, index, instance, seconds=0.0):
-        if index in state.branchings:
-            _try_and_climb(state, index, instance)
-        return
-    _try_and_climb(state, index, instance)
-    state.frontier.stages[index] = Stage.SHARPENED
-    _pack(state, index, instance)
-    if state.frontier.keys[index] * _CLIMBED_FROM < state.frontier.limit_of(index):
-        _climb_in_order(state, index, instance)
-
-
-def _try_and_climb(state: State, index: int, instance: Instance) -> None:
-    """Offer the heuristic's plan, and better cuts where ranks hold several parts, each once."""
-    _try(state, index, instance)
-    if instance.has_several_parts and index not in state.climbed:
-        state.climbed.add(index)
-        _climb(state, index, instance)
-
-
-def _pack(state: State, index: int, instance: Instance) -> None:
-    """Pack single ranks exactly."""
-    frontier = state.frontier
-    key, limit = frontier.keys[index], frontier.limit_of(index)
-    cutoff = limit if np.isfinite(limit) else key * (1.0 + _SHARPENING_REACH)
-    reduced = reduction(instance, cutoff_seconds=cutoff, bounds=state.bounds.get(index))
-    if reduced is None:
-        frontier.push(index, cutoff)
-        return
-    deadline = time.perf_counter() + min(state.seconds_left, _SHARPENING_SECONDS)
-    found = sharpened(instance, reduced, cutoff_seconds=cutoff, deadline=deadline)
-    if found is None:
-        frontier.push(index, key)
-        return
-    if found.assignment is not None:
-        offer(state, index, instance, found.assignment)
-    if found.bounds is None:
-        frontier.push(index, cutoff)
-        return
-    if cutoff == limit:
-        state.bounds[index], state.tables[index] = found.bounds, found.tables
-    frontier.push(index, min(found.bounds.step_seconds(), cutoff))
-
-
-def _is_far(state: State, index: int, instance: Instance) -> bool:
-    """Return whether a key is far below the limit, ranks are few, and nobody has branched on them.
-
-    Then a look at the ranks apart may bring the key there at once.
+    Each turn has more effort than the one before. Where no plan is known to be better than, any
+    plan is looked for first.
     """
-    key, limit = state.frontier.keys[index], state.frontier.limit_of(index)
-    if not np.isfinite(limit) or index in state.branchings:
-        return False
-    if limit <= _FAR * key and not has_few_ranks(instance):
-        return False
-    return instance.stage_count * len(instance.free_kinds) <= _RANKS_LOOKED_AT
-
-
-def _climb_in_order(state: State, index: int, instance: Instance) -> None:
-    """Climb once where ranks hold one part each: before a solve, at once where much is open."""
-    if index in state.climbed or instance.is_uniform or instance.stage_count == 1:
-        return
-    if instance.is_in_order:
-        state.climbed.add(index)
+    frontier, instance = state.frontier, state.pricing.instance(index)
+    turn = state.turns[index] = state.turns.get(index, -1) + 1
+    if turn == 0:
         _climb(state, index, instance)
+    if turn == 0 and not np.isfinite(frontier.limit_of(index)):
+        _fit(state, index, state.effort(_FITTING_UNITS))
+    limit = frontier.limit_of(index)
+    if np.isfinite(limit) and index not in state.branchings:
+        state.branchings[index] = branching_of(instance, cutoff_seconds=limit)
+    branching = state.branchings.get(index)
+    if branching is None:
+        _take(state, index, instance, _programmed(state, index, instance))
+        return
+    outcome = branching.run(
+        limit=limit,
+        enough=frontier.next_key(),
+        effort=state.effort(_TURN_UNITS * _TURN_GROWTH**turn),
+    )
+    if outcome.is_done or outcome.is_stuck:
+        state.branchings[index] = None
+    _take(state, index, instance, outcome)
+
+
+def _take(state: State, index: int, instance: Instance, outcome: Outcome) -> None:
+    """Take note of a bound and of a plan.
+
+    Where nothing is left but a plan that does not fit with virtual stages counted apart, the
+    configuration is left open, with that plan's step as its bound.
+    """
+    frontier, found = state.frontier, outcome.assignment
+    if found is not None and not offer(state, index, instance, found):
+        state.refused_cuts[index] = found.cuts
+    frontier.keys[index] = max(frontier.keys[index], outcome.bound_seconds)
+    is_below = frontier.keys[index] < frontier.limit_of(index) * (1.0 - PROOF_TOLERANCE)
+    if outcome.is_done and is_below and index in state.refused_cuts:
+        frontier.leave_open(index)
+    elif index in state.programmed and not outcome.is_done:
+        frontier.wait(index, frontier.keys[index])
+    else:
+        frontier.push(index, frontier.keys[index])
+
+
+def _programmed(state: State, index: int, instance: Instance) -> Outcome:
+    """Return what the integer program says below the limit."""
+    state.milp_count += 1
+    state.programmed.add(index)
+    key, limit = state.frontier.keys[index], state.frontier.limit_of(index)
+    optimum = optimise(
+        instance,
+        cutoff_seconds=limit if np.isfinite(limit) else None,
+        solver=state.solver,
+        within=Within(state.seconds_left, _TURN_NODES * int(_TURN_GROWTH ** state.turns[index])),
+    )
+    bound = key
+    if optimum.status is Status.INFEASIBLE:
+        bound = limit
+    elif optimum.status is Status.OPTIMAL and optimum.step_seconds is not None:
+        bound = optimum.step_seconds
+    return Outcome(
+        bound_seconds=bound,
+        assignment=optimum.assignment,
+        is_done=optimum.status in (Status.INFEASIBLE, Status.OPTIMAL),
+        is_stuck=False,
+    )
 
 
 def _climb(state: State, index: int, instance: Instance) -> None:
-    """Offer plans of cuts that are shared out, and of the way up from balanced ones."""
-    if instance.is_in_order:
-        plan = shared(instance)
-        if plan is not None:
-            offer(state, index, instance, plan)
-    deadline = time.perf_counter() + min(state.seconds_left, _SHARPENING_SECONDS)
+    """Offer the plan on the way up from balanced cuts, where ranks hold layers of several kinds."""
+    if instance.is_uniform or instance.stage_count == 1:
+        return
     cuts = starting_cuts(instance)
-    found = None if cuts is None else climbed(instance, cuts, deadline=deadline)
+    effort = state.effort(_CLIMBING_UNITS)
+    found = None if cuts is None else climbed(instance, cuts, effort=effort)
     if found is not None:
         offer(state, index, instance, found)

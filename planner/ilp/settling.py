@@ -13,8 +13,6 @@ from planner.ilp.branching import Branching
 from planner.ilp.decomposition import Box, Decomposition, Weights
 from planner.ilp.edges import loads_with_edges
 from planner.ilp.instance import Instance
-from planner.ilp.joining import fill_shares
-from planner.ilp.levelling import levelled
 from planner.ilp.loads import Load, held_of
 from planner.ilp.patterns import TooManyError
 from planner.ilp.places import everywhere, placed
@@ -25,19 +23,16 @@ from planner.ilp.rank_loads import (
     linked_by_sums,
     linked_with_edges,
     loads_in_band,
-    packed_ranks,
     ranks_of,
 )
 from planner.ilp.reduction import Reduction, reduction
 from planner.ilp.regions import Region
-from planner.ilp.sharpening import Tables
 from planner.ilp.tightening import tightened
 
 _EVEN = (0.0, 0.5, 1.0)
 _LOADS_LISTED = 150_000
 _LOADS_MOST = 8000
 EASING = 1e-9
-_LEVEL_SECONDS = 0.5
 
 
 def branching_of(
@@ -45,34 +40,30 @@ def branching_of(
     *,
     cutoff_seconds: float,
     bounds: ObjectiveBounds | None = None,
-    tables: Tables | None = None,
-    seconds: float = float("inf"),
 ) -> Branching | None:
     """Return what is to be looked into for plans of at most the cutoff, maybe nothing at all.
 
-    None where ranks may hold too many different loads. Ranks are levelled for some `seconds` first.
+    None where ranks may hold too many different loads.
     """
     reduced = reduction(instance, cutoff_seconds=cutoff_seconds, bounds=bounds)
     if reduced is None:
         return nothing(instance, cutoff_seconds)
     try:
-        left = _linked(instance, reduced, tables, limit=cutoff_seconds * (1.0 + EASING))
+        left = _linked(instance, reduced, limit=cutoff_seconds * (1.0 + EASING))
     except TooManyError:
         return None
     if left is None:
         return nothing(instance, cutoff_seconds)
-    return branching_on(instance, reduced, left, cutoff_seconds=cutoff_seconds, seconds=seconds)
+    return branching_on(instance, reduced, left, cutoff_seconds=cutoff_seconds)
 
 
-def _linked(
-    instance: Instance, reduced: Reduction, tables: Tables | None, *, limit: float
-) -> Linked | None:
+def _linked(instance: Instance, reduced: Reduction, *, limit: float) -> Linked | None:
     """Return the loads of plans of at most the limit and their ways, None where there are none.
 
     Raises:
         TooManyError: if there are too many.
     """
-    loads = _loads(instance, reduced, tables, most=limit - reduced.bounds.fill_sum)
+    loads = _loads(instance, reduced, most=limit - reduced.bounds.fill_sum)
     if loads is None:
         raise TooManyError
     if not all(loads):
@@ -80,8 +71,6 @@ def _linked(
     is_edged = instance.extras is not None and not instance.is_in_order
     cheapest = placed(instance, everywhere(instance)) if is_edged else instance
     ranks = ranks_of(cheapest, reduced, loads)
-    if tables is not None:
-        ranks = packed_ranks(instance, ranks, tables)
     if instance.is_in_order or instance.is_uniform:
         return linked(instance, reduced, ranks, limit=limit)
     some = _shared(instance, reduced, ranks, limit=limit)
@@ -92,18 +81,9 @@ def _linked(
 
 
 def branching_on(
-    instance: Instance,
-    reduced: Reduction,
-    left: Linked,
-    *,
-    cutoff_seconds: float,
-    seconds: float = float("inf"),
-    whole: Instance | None = None,
+    instance: Instance, reduced: Reduction, left: Linked, *, cutoff_seconds: float
 ) -> Branching:
-    """Return what is to be looked into of plans whose ranks hold some of these loads.
-
-    Ranks are levelled for some `seconds` first. Plans are evaluated as ones of the `whole`.
-    """
+    """Return what is to be looked into of plans whose ranks hold some of these loads."""
     limit = cutoff_seconds * (1.0 + EASING)
     bounds = reduced.bounds
     tight = tightened(left, _box(reduced, limit), fill_sum=bounds.fill_sum, limit=limit)
@@ -113,31 +93,17 @@ def branching_on(
     decomposition = Decomposition(
         instance=instance, ranks=tuple(own.rank for own in ranks), steps=tight.left.steps
     )
-    level = levelled(
-        decomposition,
-        [own.both for own in ranks],
-        [own.is_packed for own in ranks],
-        limit=box.most_both,
-        seconds=min(seconds, _LEVEL_SECONDS),
-    )
-    box = replace(box, least_both=max(box.least_both, level.value))
     branching = Branching(
         decomposition=decomposition,
-        whole=whole or instance,
         loads=[own.loads for own in ranks],
         floors=tuple(
-            (both, own.pace, end)
-            for both, own, end in zip(level.floors, ranks, _ends(decomposition), strict=True)
+            (own.both, own.pace, end) for own, end in zip(ranks, _ends(decomposition), strict=True)
         ),
-        is_packed=level.is_packed,
         fill_sum=tight.fill_sum,
         limit=limit,
-        fill_shares=fill_shares(decomposition.ranks),
     )
-    if level.value < box.most_both and not box.is_empty():
-        branching.offer_packed(level.loads)
-        every = _everything(decomposition, box, branching.floors, limit=limit)
-        branching.push(replace(every, lower=max(every.lower, tight.fill_sum + box.least_sum())))
+    every = _everything(decomposition, box, branching.floors, limit=limit)
+    branching.push(replace(every, lower=max(every.lower, tight.fill_sum + box.least_sum())))
     return branching
 
 
@@ -161,19 +127,10 @@ def _shared(
     return None if tight is None else tight.left.ranks
 
 
-def _loads(
-    instance: Instance, reduced: Reduction, tables: Tables | None, *, most: float
-) -> list[list[Load]] | None:
-    """Return what ranks may hold in plans with no rho t + u above `most`.
-
-    Where it was packed exactly, that is only what stays below the cutoff.
-    """
-    loads: list[list[Load]] | None
-    if tables is not None:
-        loads = [list(table) for table in tables.both]
-    else:
-        held = held_of(instance, reduced.windows, most=_LOADS_LISTED)
-        loads = None if held is None else loads_in_band(instance, held, most=most)
+def _loads(instance: Instance, reduced: Reduction, *, most: float) -> list[list[Load]] | None:
+    """Return what ranks may hold in plans with no rho t + u above `most`."""
+    held = held_of(instance, reduced.windows, most=_LOADS_LISTED)
+    loads = None if held is None else loads_in_band(instance, held, most=most)
     if loads is None or sum(map(len, loads)) > _LOADS_MOST:
         return None
     cuts = reduced.windows.cuts
@@ -186,10 +143,8 @@ def nothing(instance: Instance, cutoff_seconds: float) -> Branching:
     """Return nothing to look into."""
     return Branching(
         decomposition=Decomposition(instance=instance, ranks=(), steps=()),
-        whole=instance,
         loads=(),
         floors=(),
-        is_packed=(),
         fill_sum=0.0,
         limit=cutoff_seconds * (1.0 + EASING),
     )

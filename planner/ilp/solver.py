@@ -16,7 +16,7 @@ import time
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from planner.errors import SolverError
 from planner.ilp.program import Program
@@ -25,7 +25,8 @@ if TYPE_CHECKING:
     import pulp
 
 _FEASIBILITY_TOLERANCE = 1e-9
-_RELAXED_SECONDS = 5.0
+_KEPT = 1e-6  # a solver that was stopped without a solution hands over any values
+NODES_MOST = 20_000
 # It took 2.3 s to tell HiGHS a program of 308,000 terms through PuLP, on two EPYC cores.
 _SECONDS_A_TERM = 7e-6
 
@@ -46,6 +47,25 @@ class Status(StrEnum):
     INFEASIBLE = "infeasible"
 
 
+class Within(NamedTuple):
+    """How long a solve may take: until the user's limit, and so many nodes of branch and bound."""
+
+    seconds: float
+    nodes: int = NODES_MOST
+
+
+@dataclass(slots=True, kw_only=True)
+class _NodeLimit:
+    """Ends HiGHS after some nodes, as its own option does, whose status PuLP does not know."""
+
+    nodes: int
+    is_reached: bool = False
+
+    def __call__(self, _kind: Any, _message: str, known: Any, answer: Any, _given: Any) -> None:
+        if known.mip_node_count >= self.nodes:
+            self.is_reached = answer.user_interrupt = True
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Solution:
     """Values by the program's columns; empty without a solution."""
@@ -62,7 +82,7 @@ def available_solvers() -> tuple[SolverName, ...]:
     found = []
     if pulp.HiGHS(msg=False).available():
         found.append(SolverName.HIGHS)
-    if _cbc(seconds=1.0) is not None:
+    if _cbc(seconds=1.0, nodes=1) is not None:
         found.append(SolverName.CBC)
     return tuple(found)
 
@@ -79,31 +99,32 @@ def default_solver() -> SolverName:
     return solvers[0]
 
 
-def solve(program: Program, *, solver: SolverName, seconds: float) -> Solution:
-    """Return the best values found within `seconds`, which it takes some of to tell the program.
+def solve(program: Program, *, solver: SolverName, within: Within) -> Solution:
+    """Return the best values found within limits; it takes some of the time to tell the program.
 
-    Where the solver fails, or gives up before its time, the other one is asked.
+    Where the solver fails the other one is asked.
 
     Raises:
         SolverError: if none answers, or the program is unbounded (which would be a bug).
     """
-    seconds -= _SECONDS_A_TERM * sum(len(row.terms) for row in program.rows)
+    seconds = within.seconds - _SECONDS_A_TERM * sum(len(row.terms) for row in program.rows)
     if seconds <= 0.0:
         return Solution(status=Status.LIMIT, values=())
     failures: list[SolverError] = []
     for name in (solver, *(other for other in available_solvers() if other is not solver)):
         try:
-            return _solved(program, name, seconds=seconds)
+            return _solved(program, name, seconds=seconds, nodes=within.nodes)
         except SolverError as error:
             failures.append(error)
     raise failures[0]
 
 
-def _solved(program: Program, solver: SolverName, *, seconds: float) -> Solution:
+def _solved(program: Program, solver: SolverName, *, seconds: float, nodes: int) -> Solution:
     import pulp  # noqa: PLC0415
 
     problem, columns = _problem(program)
-    command = _highs(seconds) if solver is SolverName.HIGHS else _cbc(seconds)
+    limit = _NodeLimit(nodes=nodes)
+    command = _highs(seconds, limit) if solver is SolverName.HIGHS else _cbc(seconds, nodes)
     if command is None:
         raise SolverError(f"{solver.value} is not installed; run: pip install highspy")
     started = time.perf_counter()
@@ -111,36 +132,14 @@ def _solved(program: Program, solver: SolverName, *, seconds: float) -> Solution
         problem.solve(command)
     except pulp.PulpSolverError as error:
         raise SolverError(f"{solver.value} failed: {error}") from error
-    solution = _solution(problem, columns)
-    if solution.status is Status.LIMIT and time.perf_counter() - started < seconds:
-        raise SolverError(f"{solver.value} gave up before its time limit")
+    solution = _solution(program, problem, columns)
+    is_highs_early = solver is SolverName.HIGHS and time.perf_counter() - started < seconds
+    if solution.status is Status.LIMIT and is_highs_early and not limit.is_reached:
+        raise SolverError(f"{solver.value} gave up before its limits")
     return solution
 
 
-def relaxed_prices(program: Program, *, solver: SolverName) -> tuple[float, ...] | None:
-    """Return the prices of the rows where columns may be divided, None if nothing is feasible.
-
-    Raises:
-        SolverError: if no solver answers.
-    """
-    import pulp  # noqa: PLC0415
-
-    problem, _ = _problem(program, whole=False)
-    command = _highs(_RELAXED_SECONDS) if solver is SolverName.HIGHS else _cbc(_RELAXED_SECONDS)
-    if command is None:
-        raise SolverError(f"{solver.value} is not installed; run: pip install highspy")
-    try:
-        problem.solve(command)
-    except pulp.PulpSolverError as error:
-        raise SolverError(f"{solver.value} failed: {error}") from error
-    if problem.status != pulp.LpStatusOptimal:
-        return None
-    return tuple(float(row.pi or 0.0) for row in problem.constraints())
-
-
-def _problem(
-    program: Program, *, whole: bool = True
-) -> tuple[pulp.LpProblem, list[pulp.LpVariable]]:
+def _problem(program: Program) -> tuple[pulp.LpProblem, list[pulp.LpVariable]]:
     import pulp  # noqa: PLC0415
 
     problem = pulp.LpProblem("plan", pulp.LpMinimize)
@@ -149,7 +148,7 @@ def _problem(
             f"x{index}",
             lowBound=variable.lower,
             upBound=variable.upper,
-            cat=pulp.LpInteger if variable.is_integer and whole else pulp.LpContinuous,
+            cat=pulp.LpInteger if variable.is_integer else pulp.LpContinuous,
         )
         for index, variable in enumerate(program.variables)
     ]
@@ -170,8 +169,9 @@ def _expression(columns: list[pulp.LpVariable], terms: Any) -> pulp.LpAffineExpr
     return pulp.LpAffineExpression(pairs) if from_list is None else from_list(pairs)
 
 
-def _highs(seconds: float) -> Any:
+def _highs(seconds: float, limit: _NodeLimit) -> Any:
     import pulp  # noqa: PLC0415
+    from highspy import cb  # noqa: PLC0415
 
     return pulp.HiGHS(
         msg=False,
@@ -180,13 +180,15 @@ def _highs(seconds: float) -> Any:
         gapAbs=0.0,
         threads=1,
         random_seed=0,
+        callbackTuple=(limit, None),
+        callbacksToActivate=[cb.HighsCallbackType.kCallbackMipInterrupt],
         presolve="off",
         primal_feasibility_tolerance=_FEASIBILITY_TOLERANCE,
         mip_feasibility_tolerance=_FEASIBILITY_TOLERANCE,
     )
 
 
-def _cbc(seconds: float) -> Any:
+def _cbc(seconds: float, nodes: int) -> Any:
     """Return the CBC that PuLP 3 bundles, or one on the PATH, or None."""
     import pulp  # noqa: PLC0415
     from pulp.apis import coin_api  # noqa: PLC0415
@@ -204,6 +206,7 @@ def _cbc(seconds: float) -> Any:
                 "dualTolerance 1e-9",
                 "integerTolerance 1e-9",
                 "increment 1e-12",
+                f"maxNodes {nodes}",
             ],
         )
         if command.available():
@@ -211,7 +214,9 @@ def _cbc(seconds: float) -> Any:
     return None
 
 
-def _solution(problem: pulp.LpProblem, columns: list[pulp.LpVariable]) -> Solution:
+def _solution(
+    program: Program, problem: pulp.LpProblem, columns: list[pulp.LpVariable]
+) -> Solution:
     import pulp  # noqa: PLC0415
 
     status, proof = problem.status, problem.sol_status
@@ -223,4 +228,6 @@ def _solution(problem: pulp.LpProblem, columns: list[pulp.LpVariable]) -> Soluti
     if any(value is None for value in values) or proof == pulp.LpSolutionNoSolutionFound:
         return Solution(status=Status.LIMIT, values=())
     proven = proof == pulp.LpSolutionOptimal
+    if not proven and program.violation(values) > _KEPT:
+        return Solution(status=Status.LIMIT, values=())
     return Solution(status=Status.OPTIMAL if proven else Status.FEASIBLE, values=values)

@@ -15,8 +15,11 @@ from typing import Literal
 import numpy as np
 
 from planner.cost.configuration import Floats
-from planner.ilp.patterns import Patterns, check_deadline
+from planner.ilp.effort import Effort
+from planner.ilp.patterns import Patterns
 from planner.ilp.transitions import Step, best_loads, least_sums
+
+_UNITS_A_RANK, _UNITS_A_CELL = 60.0, 0.004
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,12 +37,12 @@ def swept(
     load_counts: Sequence[int],
     repeat_count: float,
     below: float,
-    deadline: float = float("inf"),
+    effort: Effort,
 ) -> Swept | None:
     """Return the best choice of one pattern a rank, None if none is below `below`.
 
     Raises:
-        TooManyError: if it gets too late.
+        TooManyError: if no effort is left.
     """
     paces = _candidates([one.pace for one in patterns])
     ends = _candidates([one.end for one in patterns])
@@ -47,12 +50,16 @@ def swept(
     best, caps = below, None
     loose = ranks.least_fills("pace", paces)
     floor = loose + repeat_count * paces + ends[0]
+    moves = sum(len(step.load) for step in steps)
+    effort.spend(_UNITS_A_CELL * moves * len(paces))
     for place in np.argsort(floor, kind="stable").tolist():
         if floor[place] >= best:
             break
-        check_deadline(deadline)
+        effort.check()
         pace = float(paces[place])
-        own = ends[ends <= best - loose[place] - repeat_count * pace]
+        # Of what rounding makes no end at all the least is one: the floor is below the best.
+        own = ends[ends <= max(best - loose[place] - repeat_count * pace, ends[0])]
+        effort.spend(_UNITS_A_RANK * len(patterns) + _UNITS_A_CELL * moves * len(own))
         total = ranks.under(pace=pace).least_fills("end", own) + repeat_count * pace + own
         least = int(total.argmin())
         if total[least] < best:

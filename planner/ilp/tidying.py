@@ -24,11 +24,12 @@ from planner.ilp.knapsack import Knapsack
 from planner.ilp.packing import least_cost
 from planner.ilp.patterns import Columns, rank_columns
 from planner.ilp.program import Program, Variable
-from planner.ilp.solver import SolverName, Status, solve
+from planner.ilp.solver import SolverName, Status, Within, solve
 from planner.schema.strategy import ActivationCheckpointing
 
 _EASING = 1e-10
-_EFFORT = 30_000
+_EFFORT = 300
+_NODES = 10_000
 _AT_LIMIT = 1.0 - 1e-4
 _SIMPLER_MOST = 16
 _ROUNDS = 2
@@ -89,9 +90,9 @@ def tidied(
     packed = [_packed(rank) for rank in ranks]
     hard = [place for place, (_, is_proven) in enumerate(packed) if not is_proven]
     simplest = [rank.whole(found) for rank, (found, _) in zip(ranks, packed, strict=True)]
-    for number, place in enumerate(hard):
-        left = (deadline - time.perf_counter()) / (len(hard) - number)
-        solved = _solved(ranks[place], solver, seconds=left)
+    for place in hard:
+        left = deadline - time.perf_counter()
+        solved = _solved(ranks[place], solver, seconds=left, nodes=_NODES // len(hard))
         if solved is not None:
             simplest[place] = ranks[place].whole(solved)
     starts = np.cumsum([len(kind.choice) for kind in instance.kinds])[:-1]
@@ -244,11 +245,11 @@ def _simpler_than(knapsack: Knapsack, burden: float, place: int) -> Knapsack:
     )
 
 
-def _solved(rank: _Rank, solver: SolverName, *, seconds: float) -> Integers | None:
+def _solved(rank: _Rank, solver: SolverName, *, seconds: float, nodes: int) -> Integers | None:
     """Return the solver's layers by the knapsack's columns, None where it has no proof in time."""
     if seconds <= 0.0:
         return None
-    solution = solve(_program(rank), solver=solver, seconds=seconds)
+    solution = solve(_program(rank), solver=solver, within=Within(seconds, nodes))
     if solution.status is not Status.OPTIMAL:
         return None
     return np.rint(solution.values[: len(rank.places)]).astype(np.int64)

@@ -17,8 +17,7 @@ import numpy as np
 
 from planner.cost.configuration import Floats, Integers
 from planner.ilp.instance import Instance
-from planner.ilp.knapsack import Knapsack, hull_slopes
-from planner.ilp.packer import key_of, knapsack_of
+from planner.ilp.knapsack import Knapsack, hull_slopes, key_of, knapsack_of
 from planner.ilp.packing import least_cost
 
 FULL = 1.0 + 1e-9

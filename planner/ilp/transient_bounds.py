@@ -1,39 +1,17 @@
 """Transient bounds: what given layers cost on one rank at the least, by their largest transient.
 
-A knapsack has a bound for each largest transient (`planner.ilp.knapsack`). Where the cheapest
-choices exceed limits besides the memory's, these are given prices (`planner.ilp.limit_prices`),
-which raise the bounds: of each the best is kept that any prices gave.
+A knapsack has a bound for each largest transient (`planner.ilp.knapsack`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
 from planner.cost.configuration import Booleans, Floats, Integers
 from planner.ilp.knapsack import Knapsack, hull_slopes
-from planner.ilp.limit_prices import is_exceeded, limit_prices
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Priced:
-    """A knapsack whose choices pay for what they take of limits, and get `back` what these allow.
-
-    A packing within the limits costs it no more than it would without.
-    """
-
-    knapsack: Knapsack
-    back: float = 0.0
-
-    @staticmethod
-    def of(knapsack: Knapsack, paid: Floats) -> Priced:
-        """Return a knapsack with prices of its limits, [limits]."""
-        some = np.flatnonzero(paid)
-        cost = knapsack.cost + paid[some] @ knapsack.taken[some]
-        back = float(paid[some] @ knapsack.limits[some])
-        return Priced(knapsack=replace(knapsack, cost=cost, known_frame=knapsack.frame), back=back)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,23 +39,20 @@ class Reduced:
 class TransientBounds:
     """Bounds by the largest transient, [thresholds], of layers `held` [kinds].
 
-    `prices` are of memory, nan where nobody has asked for `price_of` a place, and `priced` is the
-    knapsack that a bound is from. What is `done` is of no more interest; limits are priced once
-    where a bound `is_tight`.
+    `prices` are of memory, nan where nobody has asked for `price_of` a place. What is `done` is of
+    no more interest.
     """
 
     own: Knapsack
     held: Integers
     values: Floats
     prices: Floats
-    priced: list[Priced]
     done: Booleans
-    is_tight: Booleans
     price_of: Callable[[int], float] | None = None
 
     @staticmethod
     def of(knapsack: Knapsack, held: Integers) -> TransientBounds:
-        """Return the bounds without any prices of limits."""
+        """Return the bounds of layers."""
         values, prices = knapsack.bounds(held)
         return TransientBounds._first(knapsack, held, values, prices)
 
@@ -99,9 +74,7 @@ class TransientBounds:
             held=held,
             values=values,
             prices=prices,
-            priced=[Priced(knapsack=knapsack)] * len(values),
             done=np.zeros(len(values), dtype=bool),
-            is_tight=np.zeros(len(values), dtype=bool),
         )
 
     def next(self) -> int | None:
@@ -109,24 +82,6 @@ class TransientBounds:
         left = np.where(self.done, np.inf, self.values)
         place = int(left.argmin())
         return place if np.isfinite(left[place]) else None
-
-    def raised(self, place: int, upper: float) -> bool:
-        """Return whether prices of limits that are the best at a place raise its bound."""
-        known, price = self.priced[place].knapsack, self._price(place)
-        if self.is_tight[place] or not is_exceeded(known, self.held, place, price=price):
-            return False
-        self.is_tight[place] = True
-        paid = limit_prices(self.own, self.held, place, scale=upper)
-        if paid is None:
-            return False
-        priced = Priced.of(self.own, paid)
-        values, prices = priced.knapsack.bounds(self.held)
-        better = np.flatnonzero(values - priced.back > self.values)
-        self.values[better] = (values - priced.back)[better]
-        self.prices[better] = prices[better]
-        for other in better.tolist():
-            self.priced[other] = priced
-        return place in better
 
     def _price(self, place: int) -> float:
         """Return the price of memory that a bound is with."""
@@ -136,8 +91,7 @@ class TransientBounds:
 
     def reduced(self, place: int) -> Reduced:
         """Return the choices under the threshold at a place with their reduced costs."""
-        priced, held = self.priced[place], self.held
-        knapsack = priced.knapsack
+        knapsack, held = self.own, self.held
         transient = float(knapsack.thresholds[place])
         columns = knapsack.under(transient)
         columns = columns[held[knapsack.kind[columns]] > 0]
@@ -154,14 +108,14 @@ class TransientBounds:
             reduced=cost - least[kinds],
             room=room,
             price=price,
-            bound=float(held[used] @ least[used]) - price * room - priced.back,
+            bound=float(held[used] @ least[used]) - price * room,
             known=float(self.values[place]),
             needed=np.flatnonzero(knapsack.transient[columns] == transient),
         )
 
     def _best_price(self, place: int, columns: Integers, room: float) -> float:
         """Return the price with the largest bound over some columns: a slope of their hulls."""
-        knapsack, held = self.priced[place].knapsack, self.held
+        knapsack, held = self.own, self.held
         prices, groups = [self._price(place)], []
         for kind in np.flatnonzero(held).tolist():
             own = columns[knapsack.kind[columns] == kind]

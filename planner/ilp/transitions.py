@@ -41,7 +41,6 @@ def steps_of(
     loads: Sequence[Sequence[Load]],
     *,
     sums_most: int,
-    by_region: bool = False,
 ) -> list[Step] | None:
     """Return the steps of all ranks between states that lie on a whole way, None without any.
 
@@ -51,7 +50,7 @@ def steps_of(
     Raises:
         TooManyError: if there are too many.
     """
-    return steps_along(_moves(instance, windows, loads, sums_most=sums_most, by_region=by_region))
+    return steps_along(_moves(instance, windows, loads, sums_most=sums_most))
 
 
 def steps_along(moves: Sequence[Moves]) -> list[Step] | None:
@@ -76,13 +75,12 @@ def _moves(
     loads: Sequence[Sequence[Load]],
     *,
     sums_most: int,
-    by_region: bool,
 ) -> list[Moves]:
     """Return every rank's moves, in the order of the chain where that can be kept."""
     if windows.cuts is not None:
         return moves_along_the_chain(instance, windows.cuts, loads)
     if instance.is_uniform or instance.places is not None:
-        return moves_by_sums(instance, loads, by_region=by_region)
+        return moves_by_sums(instance, loads)
     by_chunks = moves_by_chunks(instance, windows, loads)
     if by_chunks is not None:
         return by_chunks

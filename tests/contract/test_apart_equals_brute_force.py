@@ -11,7 +11,7 @@ from planner.cost.configuration import Floats
 from planner.ilp.apart import Moments
 from planner.ilp.instance import Assignment, Instance, evaluate, fits, load_of_cuts
 from planner.ilp.optimise import Optimum, optimise_apart
-from planner.ilp.solver import SolverName, Status
+from planner.ilp.solver import SolverName, Status, Within
 from tests.draws import drawn, of_drawn
 from tests.oracle import every_cut
 from tests.small_chains import seeded_instance
@@ -113,7 +113,7 @@ def found(instance: Instance, loads_at: tuple[int, ...] | None = None) -> Optimu
         moments_of(instance),
         cutoff_seconds=None,
         solver=SolverName.HIGHS,
-        seconds=SECONDS,
+        within=Within(SECONDS),
         loads_at=loads_at,
     )
 

@@ -8,10 +8,9 @@ from functools import cache
 import numpy as np
 
 from planner.ilp.bounds import least_memory_bytes, memory_bound, objective_bounds
-from planner.ilp.instance import Instance, evaluate, fits, undominated
+from planner.ilp.instance import Instance, undominated
 from planner.ilp.levels import Windows
 from planner.ilp.reduction import Reduction, reduction
-from planner.ilp.sharpening import sharpened
 from tests.draws import drawn, of_drawn
 from tests.oracle import Optimum, best_plan, least_step
 from tests.small_chains import seeded_instance
@@ -114,32 +113,6 @@ def test_a_reduction_at_the_optimum_keeps_it() -> None:
             assert left <= best.step_seconds * ROUNDING, f"instance {seed}"
             assert reduced.bounds.fill_sum <= best.fill_sum * ROUNDING, f"instance {seed}"
             assert reduced.bounds.step_seconds() <= best.step_seconds * ROUNDING, f"instance {seed}"
-
-
-def test_exact_packings_keep_the_optimum() -> None:
-    """Their bound holds for all plans below the cutoff; what fits of theirs is a plan."""
-    sharpenings, plans = 0, 0
-    for seed, instance, best in solved()[: of_drawn(1200, one_of=ONE_OF)]:
-        if best is None:
-            continue
-        for factor in (ROUNDING, 1.3):
-            cutoff = best.step_seconds * factor
-            reduced = reduction(instance, cutoff_seconds=cutoff)
-            assert reduced is not None, f"instance {seed}"
-            found = sharpened(instance, reduced, cutoff_seconds=cutoff)
-            if found is None:
-                continue
-            sharpenings += 1
-            assert found.bounds is not None, f"instance {seed}"
-            assert found.bounds.step_seconds() <= best.step_seconds * ROUNDING, f"instance {seed}"
-            if found.assignment is None:
-                continue
-            evaluation = evaluate(instance, found.assignment)
-            if fits(instance, evaluation):
-                plans += 1
-                assert evaluation.step_seconds >= best.step_seconds / ROUNDING, f"instance {seed}"
-    assert sharpenings > of_drawn(300, one_of=ONE_OF)
-    assert plans > of_drawn(200, one_of=ONE_OF)
 
 
 def test_least_memory_is_a_lower_bound_of_any_plan() -> None:

@@ -10,17 +10,14 @@ from collections import Counter
 from dataclasses import replace
 from typing import Any
 
-import numpy as np
 import pytest
 
 from planner.ilp.branching import Branching
-from planner.ilp.fronts import Front, StuckError
+from planner.ilp.effort import Effort
 from planner.ilp.instance import Instance, evaluate, fits
-from planner.ilp.placing import Placing
-from planner.ilp.reduction import reduction
+from planner.ilp.outcome import Outcome
 from planner.ilp.regions import is_about_ends
 from planner.ilp.settling import branching_of
-from planner.ilp.sharpening import sharpened
 from tests.contract.test_optimum_equals_brute_force import assert_places_every_layer
 from tests.draws import drawn, of_drawn
 from tests.oracle import least_step
@@ -28,17 +25,7 @@ from tests.small_chains import seeded_instance
 
 ONE_OF = 3
 SEEDS = drawn(range(200), one_of=ONE_OF)
-STEPS_MOST = 60
-
-
-def branched(instance: Instance, cutoff: float, *, with_tables: bool = False) -> Branching | None:
-    """Return the branching below a cutoff, with the exact packings or without."""
-    reduced = reduction(instance, cutoff_seconds=cutoff)
-    tables = None
-    if with_tables and reduced is not None:
-        sharp = sharpened(instance, reduced, cutoff_seconds=cutoff)
-        tables = None if sharp is None or sharp.bounds is None else sharp.tables
-    return branching_of(instance, cutoff_seconds=cutoff, tables=tables)
+TURNS_MOST = 60
 
 
 def is_left_alone(instance: Instance) -> bool:
@@ -47,39 +34,47 @@ def is_left_alone(instance: Instance) -> bool:
     return instance.extras is not None and not has_cuts
 
 
-def assert_found_the_best(instance: Instance, found: Branching | Placing, best: float) -> None:
-    """What was found is a plan of the instance that fits, and as fast as the best."""
-    assert found.assignment is not None
-    assert_places_every_layer(instance, found.assignment)
-    evaluation = evaluate(instance, found.assignment)
+def run_to_the_end(branching: Branching, best: float) -> Outcome:
+    """Turns of one look each until nothing is left; no bound on the way exceeds the best step.
+
+    The outcome has the last plan that a turn has found.
+    """
+    plan = None
+    for _ in range(TURNS_MOST):
+        outcome = branching.run(limit=float("inf"), enough=float("inf"), effort=Effort(most=0.0))
+        assert outcome.bound_seconds <= best * (1.0 + 1e-9)
+        plan = outcome.assignment or plan
+        if outcome.is_done or outcome.is_stuck:
+            break
+    return replace(outcome, assignment=plan)
+
+
+def assert_found_the_best(instance: Instance, outcome: Outcome, best: float) -> None:
+    """What was found is a plan that fits, as fast as the best, and the bound is its step."""
+    assert outcome.assignment is not None
+    assert_places_every_layer(instance, outcome.assignment)
+    evaluation = evaluate(instance, outcome.assignment)
     assert fits(instance, evaluation)
     assert evaluation.step_seconds == pytest.approx(best, rel=1e-9)
-    assert found.best_seconds == evaluation.step_seconds
+    assert outcome.bound_seconds == evaluation.step_seconds
 
 
 @pytest.mark.parametrize("above", [0.0, 0.02, 0.5])
 def test_branching_finds_the_optimum_below_a_cutoff(above: float) -> None:
-    """At the optimum, a little above it and far above it; no bound on the way exceeds it."""
-    seen: Counter[str] = Counter()
+    """At the optimum, a little above it and far above it."""
+    seen: Counter[bool] = Counter()
     for seed in SEEDS:
         instance = seeded_instance(seed)
         best = least_step(instance)
         if best is None or is_left_alone(instance):
             continue
-        found = branched(instance, best * (1.0 + above), with_tables=bool(seed % 2))
-        assert found is not None
-        for _ in range(STEPS_MOST):
-            if not np.isfinite(found.lower()):
-                break
-            assert found.lower() <= best * (1.0 + 1e-9), f"instance {seed}"
-            if not found.waiting:
-                break
-            found.look()
-        seen["settled" if not np.isfinite(found.lower()) else "left"] += 1
-        if np.isfinite(found.lower()):
-            continue
-        assert_found_the_best(instance, found, best)
-    assert seen["settled"] > 9 * seen["left"]
+        branching = branching_of(instance, cutoff_seconds=best * (1.0 + above))
+        assert branching is not None
+        outcome = run_to_the_end(branching, best)
+        seen[outcome.is_done] += 1
+        if outcome.is_done:
+            assert_found_the_best(instance, outcome, best)
+    assert seen[True] > 9 * seen[False]
 
 
 def test_branching_finds_the_optimum_where_nothing_is_repeated(
@@ -102,51 +97,12 @@ def test_branching_finds_the_optimum_where_nothing_is_repeated(
         best = least_step(instance)
         if best is None or is_left_alone(instance):
             continue
-        found = branched(instance, best * 1.5)
-        assert found is not None
-        for _ in range(STEPS_MOST):
-            if not (np.isfinite(found.lower()) and found.waiting):
-                break
-            assert found.lower() <= best * (1.0 + 1e-9), f"instance {seed}"
-            found.look()
-        if not np.isfinite(found.lower()):
-            assert_found_the_best(instance, found, best)
+        branching = branching_of(instance, cutoff_seconds=best * 1.5)
+        assert branching is not None
+        outcome = run_to_the_end(branching, best)
+        if outcome.is_done:
+            assert_found_the_best(instance, outcome, best)
     assert splits[True] > 0
-
-
-@pytest.mark.parametrize("has_rivals", [False, True])
-def test_hard_packings_are_put_aside_and_bounded_all_the_same(
-    monkeypatch: pytest.MonkeyPatch, *, has_rivals: bool
-) -> None:
-    """Where the first effort is never enough, whether other configurations wait or not."""
-    narrow = Front.narrow
-
-    def reluctant(front: Front, place: int, end: float) -> None:
-        if front.strength == 1:
-            raise StuckError
-        narrow(front, place, end)
-
-    monkeypatch.setattr(Front, "narrow", reluctant)
-    stuck = settled = 0
-    for seed in SEEDS:
-        instance = seeded_instance(seed)
-        best = least_step(instance)
-        if best is None or is_left_alone(instance):
-            continue
-        found = branched(instance, best * 1.5)
-        assert found is not None
-        for _ in range(STEPS_MOST):
-            if not (np.isfinite(found.lower()) and found.waiting):
-                break
-            assert found.lower() <= best * (1.0 + 1e-9), f"instance {seed}"
-            found.run(seconds=0.1, enough=best * 1.01 if has_rivals else float("inf"))
-            assert not found.hard
-            stuck += found.is_stuck
-        if not np.isfinite(found.lower()):
-            assert_found_the_best(instance, found, best)
-            settled += 1
-    assert stuck > 0
-    assert settled > of_drawn(40, one_of=ONE_OF)
 
 
 @pytest.mark.parametrize("below", [1e-6, 0.01])
@@ -157,12 +113,26 @@ def test_branching_finds_nothing_below_the_optimum(below: float) -> None:
         best = least_step(instance)
         if best is None or is_left_alone(instance):
             continue
-        found = branched(instance, best * (1.0 - below))
-        assert found is not None
-        for _ in range(STEPS_MOST):
-            if not found.waiting:
-                break
-            found.look()
-        assert found.assignment is None, f"instance {seed}"
-        settled += not np.isfinite(found.lower())
+        branching = branching_of(instance, cutoff_seconds=best * (1.0 - below))
+        assert branching is not None
+        outcome = run_to_the_end(branching, best)
+        assert outcome.assignment is None, f"instance {seed}"
+        settled += outcome.is_done
     assert settled > of_drawn(40, one_of=ONE_OF)
+
+
+def test_the_same_effort_gives_the_same_answer_whenever_it_is_given() -> None:
+    """Work is counted: turns of the same effort end where they ended before."""
+    for seed in SEEDS[:20]:
+        instance = seeded_instance(seed)
+        best = least_step(instance)
+        if best is None or is_left_alone(instance):
+            continue
+        ends = []
+        for _ in range(2):
+            branching = branching_of(instance, cutoff_seconds=1.5 * best)
+            assert branching is not None
+            effort = Effort(most=5000.0)
+            outcome = branching.run(limit=1.5 * best, enough=float("inf"), effort=effort)
+            ends.append((outcome.bound_seconds, outcome.is_done, effort.spent))
+        assert ends[0] == ends[1], f"instance {seed}"

@@ -3,6 +3,7 @@
 import numpy as np
 
 from planner.ilp.asking import look_for_any
+from planner.ilp.effort import Effort
 from planner.ilp.frontier import Frontier, Stage
 from planner.ilp.instance import Assignment
 
@@ -33,11 +34,15 @@ class Search:
         self.seconds_left = seconds
         self.looked_into = []
 
+    def effort(self, units):
+        """So much work."""
+        return Effort(most=units)
+
 
 def ask(search, has_plan=(), slow=()):
-    def look(state, index, seconds):
+    def look(state, index, effort):
         state.looked_into.append(index)
-        if index in slow and seconds < state.seconds_left:
+        if index in slow and effort.most < float("inf"):
             state.frontier.push(index, state.frontier.keys[index])
             return False
         if index in has_plan:

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from planner.ilp.climbing import climbed, starting_cuts
+from planner.ilp.effort import Effort
 from planner.ilp.heuristic import filling_of_cuts
 from planner.ilp.instance import evaluate, fits
 from tests.contract.test_optimum_equals_brute_force import assert_places_every_layer
 from tests.oracle import least_step
 from tests.small_chains import seeded_instance
-
-FOREVER = float("inf")
 
 
 def test_climbed_plans_fit_place_every_layer_and_beat_no_optimum() -> None:
@@ -19,7 +18,7 @@ def test_climbed_plans_fit_place_every_layer_and_beat_no_optimum() -> None:
         cuts = starting_cuts(instance)
         if cuts is None or instance.stage_count == 1:
             continue
-        plan = climbed(instance, cuts, deadline=FOREVER)
+        plan = climbed(instance, cuts, effort=Effort())
         if plan is None:
             continue
         evaluation = evaluate(instance, plan)
@@ -42,7 +41,7 @@ def test_climbing_lowers_fills_and_the_largest_rank() -> None:
         if cuts is None or instance.stage_count == 1 or instance.extras is not None:
             continue
         start = filling_of_cuts(instance, cuts)
-        plan = climbed(instance, cuts, deadline=FOREVER)
+        plan = climbed(instance, cuts, effort=Effort())
         if not start.fits.all() or plan is None:
             continue
         top = filling_of_cuts(instance, plan.cuts)

@@ -1,16 +1,13 @@
 """Cuts with little memory: what they add, and that no rank is too tight at them."""
 
-import time
-
 import numpy as np
 
 from planner.ilp.climbing import cut_moves, held_at
 from planner.ilp.easing import cut_bytes, eased_cuts
+from planner.ilp.effort import Effort
 from planner.ilp.places import at_cuts
 from planner.ilp.tightness import rooms_of
 from tests.small_chains import seeded_instance
-
-SOON = 60.0
 
 
 def instances(**wanted):
@@ -41,7 +38,7 @@ def test_no_rank_is_too_tight_at_eased_cuts():
     seen = 0
     for one in instances(is_uniform=False):
         rooms = rooms_of(one)
-        for cuts in eased_cuts(one, rooms, deadline=time.perf_counter() + SOON):
+        for cuts in eased_cuts(one, rooms, effort=Effort()):
             assert (cuts[0], cuts[-1]) == (0, one.block_count)
             assert (np.diff(cuts) > 0).all()
             held, further = held_at(one, np.array(cuts)), cut_bytes(one, cuts)
@@ -52,10 +49,10 @@ def test_no_rank_is_too_tight_at_eased_cuts():
     assert seen > 20
 
 
-def test_past_the_deadline_cuts_are_taken_as_they_are():
+def test_without_effort_cuts_are_taken_as_they_are():
     for one in instances(is_uniform=False):
-        over = list(eased_cuts(one, rooms_of(one), deadline=0.0))
-        assert set(over) <= set(eased_cuts(one, rooms_of(one), deadline=float("inf")))
+        over = list(eased_cuts(one, rooms_of(one), effort=Effort(most=0.0)))
+        assert set(over) <= set(eased_cuts(one, rooms_of(one), effort=Effort()))
 
 
 def test_moves_leave_a_block_on_every_stage():

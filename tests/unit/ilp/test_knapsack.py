@@ -9,7 +9,6 @@ import pytest
 
 from planner.ilp.knapsack import Knapsack
 from planner.ilp.packing import least_cost
-from planner.ilp.transient_bounds import TransientBounds
 from tests.draws import drawn, of_drawn
 
 ONE_OF = 4
@@ -98,30 +97,6 @@ def test_a_largest_transient_is_that_of_a_layer() -> None:
     knapsack = a_knapsack(transient=np.array([0.0, 5.0]))
     assert knapsack.bounds(np.array([4]))[0].tolist() == [8.0, 9.0]
     assert knapsack.bounds_of(np.array([[4]])).tolist() == [[8.0, 9.0]]
-
-
-def test_limits_that_are_exceeded_are_priced() -> None:
-    """Of four layers kept at 5 of 10 that may be taken, two are: 2 x 2 + 2 x 3."""
-    knapsack = a_knapsack(further=np.array([[5.0, 0.0]]), ceilings=np.array([10.0]))
-    bounds = TransientBounds.of(knapsack, np.array([4]))
-    assert bounds.values.tolist() == [8.0]
-    assert bounds.raised(0, PLENTY)
-    assert bounds.values[0] == pytest.approx(10.0, rel=1e-9)
-    assert not bounds.raised(0, PLENTY)
-
-
-def test_prices_of_limits_give_bounds_that_hold() -> None:
-    raised = 0
-    for seed in drawn(range(400), one_of=ONE_OF):
-        knapsack, layers = a_random_knapsack(seed)
-        best = least_of_all(knapsack, layers)
-        bounds = TransientBounds.of(knapsack, np.array(layers))
-        upper = best if np.isfinite(best) else 50.0
-        for place in range(len(bounds.values)):
-            if np.isfinite(bounds.values[place]):
-                raised += bounds.raised(place, upper)
-        assert bounds.values.min() <= best * (1.0 + 1e-9), f"knapsack {seed}"
-    assert raised > of_drawn(100, one_of=ONE_OF)
 
 
 def test_layers_take_the_cheapest_choice_where_memory_is_no_limit() -> None:

@@ -9,6 +9,7 @@ from itertools import combinations_with_replacement, product
 import numpy as np
 import pytest
 
+from planner.ilp.effort import Effort
 from planner.ilp.listing import patterns_of_load
 from planner.ilp.patterns import Ceilings, Columns, TooManyError
 from tests.draws import drawn, of_drawn
@@ -89,7 +90,7 @@ def test_every_pattern_is_listed_or_matched_by_one_that_is() -> None:
     listed = 0
     for seed in SEEDS:
         columns, held, ceilings = a_random_rank(seed)
-        found = patterns_of_load(columns, held, ceilings, most=10_000, deadline=float("inf"))
+        found = patterns_of_load(columns, held, ceilings, most=10_000, effort=Effort())
         measures = np.stack([found.fill, found.pace, found.end], axis=1)
         every = np.array(list(all_patterns(columns, held, ceilings))).reshape(-1, 3)
         for one in every:
@@ -106,7 +107,7 @@ def test_patterns_with_a_needed_choice_are_listed_or_matched() -> None:
     for seed in SEEDS:
         columns, held, ceilings = a_random_rank(seed)
         needed = np.array([len(columns.kind) - 1])
-        limits = {"most": 10_000, "deadline": float("inf")}
+        limits = {"most": 10_000, "effort": Effort()}
         found = patterns_of_load(columns, held, ceilings, needed=needed, **limits)
         measures = np.stack([found.fill, found.pace, found.end], axis=1)
         for used, one in ways_within(columns, held, ceilings):
@@ -149,7 +150,7 @@ def test_with_transients_a_pattern_is_listed_or_no_better_than_one_that_is_or_ex
     listed = 0
     for seed in SEEDS:
         columns, held, ceilings = a_rank_of_an_enumeration(seed)
-        found = patterns_of_load(columns, held, ceilings, most=10_000, deadline=float("inf"))
+        found = patterns_of_load(columns, held, ceilings, most=10_000, effort=Effort())
         every = list(feasible_ways(columns, held, ceilings))
         measures = np.stack([found.fill, found.pace, found.end], axis=1)
         beyond = [one for excess, one in every if excess > ceilings.gap]
@@ -167,7 +168,7 @@ def a_rank_with_much_to_list() -> tuple[Columns, np.ndarray, Ceilings]:
     """Return a rank of which two sets of layers at least are looked at."""
     for seed in SEEDS:
         columns, held, ceilings = a_random_rank(seed)
-        found = patterns_of_load(columns, held, ceilings, most=10_000, deadline=float("inf"))
+        found = patterns_of_load(columns, held, ceilings, most=10_000, effort=Effort())
         if len(found.load) > 1:
             return columns, held, ceilings
     raise AssertionError("no rank has two patterns")
@@ -176,10 +177,10 @@ def a_rank_with_much_to_list() -> tuple[Columns, np.ndarray, Ceilings]:
 def test_too_many_sets_are_refused() -> None:
     columns, held, ceilings = a_rank_with_much_to_list()
     with pytest.raises(TooManyError):
-        patterns_of_load(columns, held, ceilings, most=1, deadline=float("inf"))
+        patterns_of_load(columns, held, ceilings, most=1, effort=Effort())
 
 
-def test_a_deadline_that_is_past_is_refused() -> None:
+def test_nothing_is_listed_without_effort() -> None:
     columns, held, ceilings = a_rank_with_much_to_list()
     with pytest.raises(TooManyError):
-        patterns_of_load(columns, held, ceilings, most=10_000, deadline=0.0)
+        patterns_of_load(columns, held, ceilings, most=10_000, effort=Effort(most=0.0))

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 import pytest
 
 from planner.ilp.bounds import least_memory_bytes
+from planner.ilp.effort import Effort
 from planner.ilp.instance import Instance, Kind
 from planner.ilp.needs import least_device_bytes, least_host_bytes
 
@@ -60,20 +59,20 @@ def test_the_device_needs_what_its_leanest_packing_takes_with_its_transient():
     """Both layers on the host leave 2 + 2 and 5 once: the bound of 4 has no transient."""
     rank = a_rank(device_bytes=8.0, host_bytes=0.0)
     assert least_memory_bytes(rank) == 4.0
-    assert least_host_bytes(rank, deadline=math.inf) is None
-    assert least_device_bytes(rank, deadline=math.inf) == 9.0
+    assert least_host_bytes(rank, effort=Effort()) is None
+    assert least_device_bytes(rank, effort=Effort()) == 9.0
 
 
 def test_the_host_needs_what_the_layers_moved_to_it_take():
     """Nine bytes of the device hold neither layer whole: both are moved, 4 bytes each."""
-    assert least_host_bytes(a_rank(device_bytes=9.0, host_bytes=7.0), deadline=math.inf) == 8.0
+    assert least_host_bytes(a_rank(device_bytes=9.0, host_bytes=7.0), effort=Effort()) == 8.0
 
 
 def test_one_layer_on_the_host_is_enough_where_the_device_holds_the_other():
     """10 + 2 and 5 once are on the device."""
-    assert least_host_bytes(a_rank(device_bytes=17.0, host_bytes=1.0), deadline=math.inf) == 4.0
+    assert least_host_bytes(a_rank(device_bytes=17.0, host_bytes=1.0), effort=Effort()) == 4.0
 
 
 @pytest.mark.parametrize("least_bytes", [least_host_bytes, least_device_bytes])
-def test_past_the_deadline_nothing_is_known(least_bytes):
-    assert least_bytes(a_rank(device_bytes=8.0, host_bytes=0.0), deadline=-math.inf) is None
+def test_without_effort_nothing_is_known(least_bytes):
+    assert least_bytes(a_rank(device_bytes=8.0, host_bytes=0.0), effort=Effort(most=0.0)) is None

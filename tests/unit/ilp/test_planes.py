@@ -7,6 +7,7 @@ import pytest
 
 from planner.ilp import planes
 from planner.ilp.branching import Branching
+from planner.ilp.effort import Effort
 from planner.ilp.master import Master
 from planner.ilp.planes import WeightSearch
 from planner.ilp.regions import Region
@@ -58,7 +59,7 @@ def test_no_weights_bound_a_plan_from_above(block: int) -> None:
         decomposition = branching.decomposition
         search = WeightSearch(decomposition=decomposition, box=region.box, allowed=region.allowed)
         start = decomposition.bounded(region.weights, region.box, region.allowed)
-        found = search.best(start, target=branching.limit, rounds=24)
+        found = search.best(start, target=branching.limit, rounds=24, effort=Effort())
         assert start.lower <= found.lower
         assert min(found.lower, branching.limit) <= step * (1.0 + 1e-9)
     assert looked_at > 10
@@ -71,7 +72,7 @@ def test_weights_stay_as_they_are_without_highs(monkeypatch: pytest.MonkeyPatch)
         decomposition=branching.decomposition, box=region.box, allowed=region.allowed
     )
     start = branching.decomposition.bounded(region.weights, region.box, region.allowed)
-    assert search.best(start, target=branching.limit, rounds=24) is start
+    assert search.best(start, target=branching.limit, rounds=24, effort=Effort()) is start
 
 
 def test_planes_find_better_weights_than_even_ones() -> None:
@@ -86,7 +87,7 @@ def test_planes_find_better_weights_than_even_ones() -> None:
             decomposition=branching.decomposition, box=region.box, allowed=region.allowed
         )
         start = branching.decomposition.bounded(region.weights, region.box, region.allowed)
-        found = search.best(start, target=branching.limit, rounds=24)
+        found = search.best(start, target=branching.limit, rounds=24, effort=Effort())
         left_before += 1.0 - min(start.lower / step, 1.0)
         left_after += 1.0 - min(found.lower / step, 1.0)
     assert left_after < 0.8 * left_before

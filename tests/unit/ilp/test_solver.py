@@ -9,7 +9,7 @@ import pytest
 
 from planner.errors import SolverError
 from planner.ilp.program import Program, Variable
-from planner.ilp.solver import SolverName, Status, available_solvers, solve
+from planner.ilp.solver import SolverName, Status, Within, available_solvers, solve
 
 both = pytest.mark.parametrize("solver", list(SolverName))
 
@@ -46,7 +46,7 @@ def test_both_solvers_are_installed() -> None:
 @both
 def test_the_optimum_comes_with_values_in_the_programs_order(solver: SolverName) -> None:
     """Weight 3 of 4 from x (2 each) and one y: 3 + 2 = 5, against 6 for two x."""
-    solution = solve(a_knapsack(weight=3.0), solver=solver, seconds=10.0)
+    solution = solve(a_knapsack(weight=3.0), solver=solver, within=Within(10.0))
     assert solution.status is Status.OPTIMAL
     assert solution.values == pytest.approx((1.0, 1.0))
 
@@ -67,14 +67,14 @@ def test_optima_that_differ_by_a_ten_millionth_are_told_apart(
     program.require("heavy", list(zip(columns, weights.tolist(), strict=True)), ">=", 150.0)
     sets = [list(chosen) for chosen in combinations(range(14), 5)]
     least = min(costs[chosen].sum() for chosen in sets if weights[chosen].sum() >= 150.0)
-    solution = solve(program, solver=solver, seconds=10.0)
+    solution = solve(program, solver=solver, within=Within(10.0))
     assert solution.status is Status.OPTIMAL
     assert costs @ np.round(solution.values) == pytest.approx(least, abs=1e-12)
 
 
 @both
 def test_what_no_values_satisfy_is_infeasible(solver: SolverName) -> None:
-    solution = solve(a_knapsack(weight=7.0), solver=solver, seconds=10.0)
+    solution = solve(a_knapsack(weight=7.0), solver=solver, within=Within(10.0))
     assert solution.status is Status.INFEASIBLE
     assert solution.values == ()
 
@@ -85,27 +85,27 @@ def test_a_program_without_end_is_a_bug_of_ours(solver: SolverName) -> None:
     program.objective = [(program.add(Variable(name="x")), -1.0)]
     program.require("floor", program.objective, "<=", 5.0)
     with pytest.raises(SolverError):
-        solve(program, solver=solver, seconds=10.0)
+        solve(program, solver=solver, within=Within(10.0))
 
 
 @both
 def test_a_time_limit_is_not_called_proof(solver: SolverName) -> None:
     """PuLP reports "Optimal" for both; only the solution's own status tells them apart."""
-    solution = solve(a_hard_program(), solver=solver, seconds=1.0)
+    solution = solve(a_hard_program(), solver=solver, within=Within(1.0))
     assert solution.status in {Status.FEASIBLE, Status.LIMIT}
 
 
 @both
 def test_no_time_at_all_is_a_limit_or_an_answer(solver: SolverName) -> None:
-    solution = solve(a_hard_program(), solver=solver, seconds=1e-3)
+    solution = solve(a_hard_program(), solver=solver, within=Within(1e-3))
     assert solution.status is not Status.OPTIMAL
     assert solution.status is not Status.INFEASIBLE
 
 
 @both
 def test_the_same_program_gives_the_same_values(solver: SolverName) -> None:
-    first = solve(a_knapsack(weight=3.0), solver=solver, seconds=10.0)
-    assert solve(a_knapsack(weight=3.0), solver=solver, seconds=10.0) == first
+    first = solve(a_knapsack(weight=3.0), solver=solver, within=Within(10.0))
+    assert solve(a_knapsack(weight=3.0), solver=solver, within=Within(10.0)) == first
 
 
 @both
@@ -116,6 +116,6 @@ def test_a_program_that_takes_longer_to_tell_than_there_is_time_is_not_begun(
     program = a_knapsack(weight=3.0)
     for row in range(30_000):
         program.require(f"again{row}", [(0, 2.0), (1, 1.0)], ">=", 3.0)
-    assert solve(program, solver=solver, seconds=0.01).status is Status.LIMIT
-    solution = solve(program, solver=solver, seconds=60.0)
+    assert solve(program, solver=solver, within=Within(0.01)).status is Status.LIMIT
+    solution = solve(program, solver=solver, within=Within(60.0))
     assert (solution.status, solution.values) == (Status.OPTIMAL, (1.0, 1.0))

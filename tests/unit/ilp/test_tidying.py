@@ -11,7 +11,7 @@ import pytest
 from planner.ilp import tidying
 from planner.ilp.instance import Assignment, Evaluation, Instance, evaluate, fits
 from planner.ilp.optimise import optimise
-from planner.ilp.solver import SolverName, Status, available_solvers
+from planner.ilp.solver import SolverName, Status, Within, available_solvers
 from planner.ilp.tidying import tidied
 from planner.schema.job import Limits
 from planner.space.choices import block_choices, edge_choices
@@ -33,7 +33,7 @@ def solved() -> tuple[tuple[int, Instance, Assignment], ...]:
         instance = seeded_instance(seed)
         if sum(kind.count for kind in instance.kinds) > LAYERS_MOST * instance.stage_count:
             continue
-        best = optimise(instance, cutoff_seconds=None, solver=SolverName.HIGHS, seconds=20.0)
+        best = optimise(instance, cutoff_seconds=None, solver=SolverName.HIGHS, within=Within(20.0))
         if best.status is Status.OPTIMAL and best.assignment is not None:
             found.append((seed, instance, best.assignment))
     return tuple(found)

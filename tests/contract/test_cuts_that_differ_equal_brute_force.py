@@ -1,0 +1,70 @@
+"""Branching on loads with their edges finds what trying everything finds, where cuts differ."""
+
+from __future__ import annotations
+
+from functools import cache
+
+import numpy as np
+import pytest
+
+from planner.ilp.instance import Instance
+from planner.ilp.places import at_cuts, everywhere, placed
+from planner.ilp.settling import branching_of
+from tests.contract.test_branching_equals_brute_force import assert_found_the_best, run_to_the_end
+from tests.draws import drawn, of_drawn
+from tests.oracle import least_step
+from tests.small_chains import seeded_instance
+
+ONE_OF = 3
+SEEDS = drawn(range(1200), one_of=ONE_OF)
+
+
+@cache
+def several_parts() -> list[tuple[int, Instance, float]]:
+    """Return the instances with a plan whose ranks hold several parts and whose cuts differ."""
+    found = []
+    for seed in SEEDS:
+        instance = seeded_instance(seed)
+        if instance.extras is None or instance.is_in_order:
+            continue
+        best = least_step(instance)
+        if best is not None:
+            found.append((seed, instance, best))
+    return found
+
+
+@pytest.mark.parametrize("above", [0.0, 0.02, 0.5])
+def test_the_optimum_is_found_below_a_cutoff(above: float) -> None:
+    settled = left = 0
+    for _, instance, best in several_parts():
+        branching = branching_of(instance, cutoff_seconds=best * (1.0 + above))
+        assert branching is not None
+        outcome = run_to_the_end(branching, best)
+        settled, left = settled + outcome.is_done, left + (not outcome.is_done)
+        if outcome.is_done:
+            assert_found_the_best(instance, outcome, best)
+    assert settled > max(9 * left, of_drawn(40, one_of=ONE_OF))
+
+
+@pytest.mark.parametrize("below", [1e-6, 0.01])
+def test_nothing_is_found_below_the_optimum(below: float) -> None:
+    settled = 0
+    for seed, instance, best in several_parts():
+        branching = branching_of(instance, cutoff_seconds=best * (1.0 - below))
+        assert branching is not None
+        outcome = run_to_the_end(branching, best)
+        assert outcome.assignment is None, f"instance {seed}"
+        settled += outcome.is_done
+    assert settled > of_drawn(40, one_of=ONE_OF)
+
+
+def test_a_cut_adds_in_its_windows_no_more_than_where_it_is() -> None:
+    generator = np.random.default_rng(1)
+    for _, instance, _ in several_parts():
+        wide = placed(instance, everywhere(instance))
+        inner = np.arange(1, instance.block_count)
+        chosen = np.sort(generator.choice(inner, len(instance.holders) - 1, replace=False))
+        exact = at_cuts(instance, (0, *chosen.tolist(), instance.block_count))
+        for name in ("stage_pace", "stage_fill", "stage_bytes"):
+            assert (getattr(wide, name) <= getattr(exact, name) + 1e-12).all()
+            assert (getattr(instance, name) <= getattr(wide, name) + 1e-12).all()
