@@ -49,6 +49,7 @@ serve: $(RUNTIME)  ## serve the REST interface and the dashboard
 test: $(DEVELOPMENT)  ## run the tests: each fact, on a sample where many cases show the same
 	$(BIN)/python -m pytest $(TESTS) --numprocesses $(WORKERS) --dist worksteal $(PYTEST_ARGS)
 
+test-full: MARKS := -m ""
 test-full: test-kernels test-exports test-wheel test-guards test-chaos  ## run everything there is: hours
 	MESHWRIGHT_TESTS=full MESHWRIGHT_FUZZ_EXAMPLES=$(or $(EXAMPLES),200) $(BIN)/python -m pytest \
 	    tests -m "" --numprocesses $(WORKERS) --dist worksteal $(PYTEST_ARGS)
@@ -69,7 +70,7 @@ test-guards: $(DEVELOPMENT)  ## take each guard of the agents' protocol out, and
 test-exports: $(DEVELOPMENT)  ## hold exports against the frameworks' own parsers, beside .venv
 	bash tests/exports/environment.sh .venv-exports $(BIN)/python
 	.venv-exports/bin/python -m pytest tests/exports --numprocesses $(WORKERS) -p no:cacheprovider \
-	    --timeout 900 -W default $(PYTEST_ARGS)
+	    --timeout 900 -W default $(MARKS) $(PYTEST_ARGS)
 
 test-fuzz: $(DEVELOPMENT)  ## send the service generated requests by the thousand (EXAMPLES, SECONDS)
 	MESHWRIGHT_FUZZ_EXAMPLES=$(or $(EXAMPLES),200) $(BIN)/python -m pytest \
