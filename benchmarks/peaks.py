@@ -47,7 +47,7 @@ from planner.validation.report import compared
 Floats = NDArray[np.float64]
 
 SHIPPED = stack_profile(Stack.TORCH).memory_error_ratio
-_NARROW = 0.08
+_NARROW = 0.08  # to compare with: likeliest of outcomes while one source was priced too wide
 _SOURCE_RUNS_MOST, _DRAWN, _DRAWS, _LEAST, _CHANCE = 20, 10, 10, 15, 0.9
 _FIRST, _STEPS = (0.1, 0.05, 0.03), (0.4, 0.2, 0.1, 0.05)  # of logarithms
 _LEAST_REPORTED = 1e-3

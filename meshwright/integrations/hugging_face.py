@@ -100,10 +100,10 @@ def _draft(plan: Plan) -> Draft:
 def _fields(draft: Draft) -> dict[str, Any]:
     """Return the plan's arguments, by the name of checkpointing that this release has."""
     made = dict(trainer_fields(draft))
-    if _CHECKPOINTING in {field.name for field in fields(TrainingArguments)}:
-        old = made.pop(_OLD_CHECKPOINTING, None)
-        return made if old is None else {**made, _CHECKPOINTING: old}
-    return made
+    known = {field.name for field in fields(TrainingArguments)}
+    name = _CHECKPOINTING if _CHECKPOINTING in known else _OLD_CHECKPOINTING
+    is_checkpointed = made.pop(_OLD_CHECKPOINTING, False)
+    return {**made, name: is_checkpointed}
 
 
 def _check_argument(name: str, found: Any, planned: Any) -> None:

@@ -39,6 +39,7 @@ def begun(plan: Any, *, model: Any = None, **changes: Any) -> None:
         ({"world_size": 4}, "world size"),
         ({"gradient_accumulation_steps": 4}, "gradient_accumulation_steps"),
         ({"bf16": True}, "bf16"),
+        ({"activation_checkpointing": True}, "activation_checkpointing"),
         ({"fsdp_config": {"reshard_after_forward": False}}, "fsdp_config.version"),
         ({"parallelism_config": None}, "parallelism_config.dp_replicate_size"),
     ],
@@ -75,6 +76,13 @@ def test_a_model_that_is_not_split_ends_the_run():
 def test_replicas_begin(capsys: pytest.CaptureFixture[str]):
     begun(plan_of(data_parallel_degree=2, micro_batch_size=2))
     assert capsys.readouterr().out == ""
+
+
+def test_checkpointing_has_the_name_of_this_release_alone():
+    plan = plan_of(data_parallel_degree=2, activation_checkpointing="full")
+    arguments = planned_arguments(plan)
+    assert arguments["activation_checkpointing"] is True
+    assert "gradient_checkpointing" not in arguments
 
 
 def test_pipelines_are_refused():
