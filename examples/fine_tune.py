@@ -3,8 +3,9 @@
     meshwright plan llama/config.json CLUSTER --out plan.json
     meshwright run plan.json -- examples/fine_tune.py llama/ text.txt tuned/
 
-`tuned/` is what `AutoModelForCausalLM.from_pretrained("tuned/")` reads. The text is cut into tokens
-by the folder's tokenizer, and into bytes where it has none.
+`tuned/` is what `AutoModelForCausalLM.from_pretrained("tuned/")` reads, or PEFT's folder of
+adapters where the plan's job has `adapters`. The text is cut into tokens by the folder's tokenizer,
+and into bytes where it has none.
 """
 # ruff: noqa: INP001, T201 - a script, which prints
 
@@ -23,11 +24,16 @@ import meshwright
 STEPS = 3
 
 
-def build_model(folder: Path) -> nn.Module:
-    """Return the model without its values, which `weights` brings."""
-    return AutoModelForCausalLM.from_config(
+def build_model(folder: Path, rank: int | None) -> nn.Module:
+    """Return the model without its values, which `weights` brings; with adapters of a `rank`."""
+    model = AutoModelForCausalLM.from_config(
         AutoConfig.from_pretrained(folder), attn_implementation="sdpa"
     )
+    if rank is None:
+        return model
+    from peft import LoraConfig, get_peft_model  # noqa: PLC0415 - only adapters need it
+
+    return get_peft_model(model, LoraConfig(r=rank, target_modules="all-linear"))
 
 
 def loss_function(logits: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
@@ -62,10 +68,13 @@ def main() -> None:
     """Train a few steps and write the model."""
     folder, text, out = (Path(word) for word in sys.argv[1:4])
     session = meshwright.start()
-    trainer = session.parallelize(
-        partial(build_model, folder), loss_function, optimizer_function, weights=folder
-    )
     job = session.plan.job.resolved
+    trainer = session.parallelize(
+        partial(build_model, folder, job.adapters.rank if job.adapters else None),
+        loss_function,
+        optimizer_function,
+        weights=folder,
+    )
     loader = batches(
         tokens_of(text, folder), batch=job.global_batch_size, length=job.sequence_length
     )

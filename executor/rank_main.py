@@ -79,10 +79,12 @@ def train_on_corpus() -> None:
     session = start()
     graph, job = session.plan.model.resolved, session.plan.job.resolved
     _check_vocabulary(graph)
+    resumption = Resumption.read(os.environ)
     trainer = session.parallelize(
         lambda: Decoder(graph),
         next_token_loss,
         _optimizer_function(job),
+        checkpoint_follows=resumption.follows(),
         max_gradient_norm=USUAL_NORM if job.prices_clipping else None,
     )
     step_count = int(os.environ.get(STEP_COUNT, DEFAULT_STEP_COUNT))
@@ -91,7 +93,6 @@ def train_on_corpus() -> None:
             global_batch_size=job.global_batch_size or 1, sequence_length=job.sequence_length or 1
         )
     )
-    resumption = Resumption.read(os.environ)
     if resumption.resume(trainer):
         _print_resumed(trainer.step_count)
     first_step = trainer.step_count

@@ -43,11 +43,13 @@ class Resumption:
             is_continued=variables.get(RESUME) == "1",
         )
 
-    def resume(self, trainer: Trainer) -> bool:
-        """Load the folder's checkpoint if the run goes on and there is one. A collective call.
+    def follows(self) -> bool:
+        """Return whether the run goes on and there is a checkpoint. A collective call.
+
+        It is what `parallelize` takes as `checkpoint_follows`, so that no values are drawn before.
 
         Raises:
-            CheckpointError: if it cannot be loaded, or nodes do not share the folder.
+            CheckpointError: if nodes do not share the folder.
         """
         if self.folder is None:
             return False
@@ -55,9 +57,18 @@ class Resumption:
         if not self.is_continued:
             return False
         is_there: bool = from_first_rank((self.folder / RECORD_NAME).is_file())
-        if is_there:
-            trainer.load(self.folder)
         return is_there
+
+    def resume(self, trainer: Trainer) -> bool:
+        """Load the folder's checkpoint if the run goes on and there is one. A collective call.
+
+        Raises:
+            CheckpointError: if it cannot be loaded, or nodes do not share the folder.
+        """
+        if self.folder is None or not self.follows():
+            return False
+        trainer.load(self.folder)
+        return True
 
     def after_step(self, trainer: Trainer, *, is_last: bool) -> None:
         """Save where a checkpoint is due: after every so many steps, and after the last.

@@ -105,6 +105,7 @@ class Session:
         *,
         declaration: Declaration | None = None,
         weights: WeightsLike | None = None,
+        checkpoint_follows: bool = False,
         seed: int = INITIAL_SEED,
         max_gradient_norm: float | None = None,
         ignored_target: int | None = None,
@@ -119,7 +120,8 @@ class Session:
         safetensors file, a folder as transformers writes it, a state dict, or a `Weights` that says
         where these and the model differ. Without any they depend on `seed` alone, not on the
         layout. A module of one's own begins as it does after `torch.manual_seed(seed)`;
-        without a `declaration` it gets data parallelism and ZeRO alone.
+        without a `declaration` it gets data parallelism and ZeRO alone. Where `checkpoint_follows`
+        nothing is read or drawn, and the trainer does nothing before `trainer.load`.
         `loss_function(logits, targets)` must be a mean over tokens, but for those whose target is
         `ignored_target`: then the loss is the mean over all others of the global batch, however
         many of them each rank has. Left out, it is what the loss is found to leave out.
@@ -145,6 +147,7 @@ class Session:
             job=job,
             seed=seed,
             weights=None if weights is None else Weights.of(weights),
+            checkpoint_follows=checkpoint_follows,
         )
         model, chain = taken.model, taken.declaration
         check_planned(chain, self.plan.model.resolved, is_own=declaration is not None)
@@ -233,6 +236,7 @@ class Session:
         self.trainer.observers = wanted_observers(
             self.plan, os.environ, rank=self.rank, launched=self.launched
         )
+        self.trainer.awaits_checkpoint = checkpoint_follows
         self.trainer.termination = self.launched.termination if self.launched else None
         self._give_forward(self.trainer, stages, micro_batch_loss(numerics.loss(loss_function)))
         return self.trainer

@@ -25,6 +25,7 @@ from executor.buffers import Buffers
 from executor.checkpoint import Progress, Snapshot, Trained, load_checkpoint, save_checkpoint
 from executor.checkpoint_record import Retention
 from executor.data import DataPosition
+from executor.errors import ModelMismatchError
 from executor.evaluation import Evaluation
 from executor.export import MAX_FILE_BYTES, Exported, export_adapters, export_weights
 from executor.gradients import LossScale, Treated
@@ -92,6 +93,7 @@ class Trainer:
         self.termination: Termination | None = None
         self.is_stopping = False
         self.saved_step: int | None = None
+        self.awaits_checkpoint = False
         self._background_saves = BackgroundSaves()
 
     @property
@@ -165,6 +167,7 @@ class Trainer:
         Raises:
             ModelMismatchError: if a batch is not what the model takes, or there is none.
         """
+        self._check_loaded("trainer.evaluate")
         assert self.evaluation is not None  # noqa: S101 - the session gives it
         with forward_only(self.model), loss_parallel():
             scale = self._step_end.scale
@@ -177,6 +180,7 @@ class Trainer:
         All ranks call it with the same inputs, whole sequences of any number and length, and get
         the same outputs.
         """
+        self._check_loaded("trainer.inference")
         assert self.forward is not None  # noqa: S101 - the session gives it
         with forward_only(self.model):
             yield self.forward
@@ -233,6 +237,7 @@ class Trainer:
             CheckpointError: if it, or the one before, cannot be written, or another run saves
                 there.
         """
+        self._check_loaded("trainer.save")
         self.averages.check_not_applied("trainer.save")
         retention = Retention(last=keep, every=keep_every)
         self.finish_saving()
@@ -277,6 +282,7 @@ class Trainer:
         self.averages.check_not_applied("trainer.load")
         self.finish_saving()
         progress = load_checkpoint(Path(directory), self._trained, step=step)
+        self.awaits_checkpoint = False
         self.step_count = progress.step
         self.position.resume(taken=progress.batches, loader_state=progress.loader_state)
         if self.loss_scale is not None and progress.loss_scale is not None:
@@ -301,6 +307,7 @@ class Trainer:
         Raises:
             WeightsError: if it cannot be written.
         """
+        self._check_loaded("trainer.export")
         assert self.exported is not None  # noqa: S101 - the session has set it
         adapters = self.exported.origin.adapters
         if adapters is not None and not merged:
@@ -342,7 +349,17 @@ class Trainer:
         self.keep(schedulers=made)
         return made
 
+    def _check_loaded(self, what: str) -> None:
+        if self.awaits_checkpoint:
+            raise ModelMismatchError(
+                "needs values, and the checkpoint that was to bring them was not loaded",
+                field=what,
+                value="parallelize(..., checkpoint_follows=True)",
+                remedy="call trainer.load(directory) first, or leave checkpoint_follows out",
+            )
+
     def _timed_step(self, given: GivenBatch, metering: AbstractContextManager[None]) -> StepMetrics:
+        self._check_loaded("trainer.step")
         self.averages.check_not_applied("trainer.step")
         for observer in self.observers:
             observer.step_begins()

@@ -47,6 +47,7 @@ from planner.schema.trial import Trial, TrialPlans, Trials, rounds_agree
 
 _TIMEOUT = timedelta(minutes=5)
 _WARM_UP_STEPS = 1
+_FEWEST_ROUNDS = 2  # that show how much rounds differ
 # Of the least median: who runs heats, and who the final rounds, beyond the worst regret's bar.
 _HEAT_RATIO, _FINAL_RATIO = 1.6, 1.25
 _HEATS = 2
@@ -57,7 +58,8 @@ _LEARNING_RATE = 1e-4
 class Rounds:
     """How many rounds are run of all plans, and how many of those close to the fastest.
 
-    Of all there are at least `least`, and at most `most` or as many as fit into `seconds`.
+    Of all there are at most `most`, and fewer once `least` are done and the last agree, or once
+    `seconds` are over: then two are enough.
     """
 
     least: int
@@ -167,9 +169,9 @@ def _raced(runners: Sequence[_Runner | str], rounds: Rounds) -> list[list[float]
         _turns(runners, able, times, count=1)
         _say(f"[{done}/{rounds.most}] a step of {len(able)} plans")
         spent = sum(sum(seconds) for seconds in times)
-        if done >= rounds.least and (
-            rounds_agree([times[p] for p in able]) or spent > rounds.seconds
-        ):
+        if done >= rounds.least and rounds_agree([times[place] for place in able]):
+            break
+        if done >= _FEWEST_ROUNDS and spent > rounds.seconds:
             break
     for ratio, count in ((_HEAT_RATIO, _HEATS), (_FINAL_RATIO, rounds.final)):
         if rounds.final == 0:

@@ -6,6 +6,7 @@ find does not depend on what else the machine does.
 
 from __future__ import annotations
 
+import gc
 import time
 from types import SimpleNamespace
 from typing import Any
@@ -37,6 +38,12 @@ _FIRST = (*_ON_ONE_WORKER, "tests/chaos/", "tests/contract/test_cli_demo.py", "t
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Put first what takes longest."""
     items.sort(key=lambda item: [not item.nodeid.startswith(start) for start in _FIRST])
+
+
+def pytest_collection_finish() -> None:
+    """Keep what lives until the end (modules, ten thousand tests) out of collections of garbage."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -44,14 +44,15 @@ class CommandTemplate(Part):
     Braces name what is filled in: `{launcher}` (as an element of its own) starts the plan's ranks
     of this node, `{python}`, `{plan}`, `{report}`, `{checkpoint}`, `{resume}`, `{run}`,
     `{attempt}`, `{epoch}`, `{node_rank}`, `{node_count}`, `{local_ranks}`, `{master_address}`,
-    `{master_port}`, and the names under `arguments`.
+    `{master_port}`, and the names under `arguments`. A command that is stopped is asked to end by
+    SIGTERM, so that it can save, and killed after `grace_seconds`.
     """
 
     argv: Annotated[tuple[str, ...], Field(min_length=1, max_length=200)]
     arguments: dict[Name, ArgumentRule] = Field(default_factory=dict)
     environment: dict[Name, str] = Field(default_factory=dict)
     directory: str | None = None
-    grace_seconds: Annotated[float, Field(ge=0, le=60)] = 3.0
+    grace_seconds: Annotated[float, Field(ge=0, le=3600)] = 30.0
 
 
 class Devices(Part):

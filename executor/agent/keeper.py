@@ -71,16 +71,19 @@ class Keeper:
         status = child.poll()
         # On a stop processes may save what they can; when the lease is lost there is no time.
         grace = command.grace_seconds if reason == "stopped" else 0.0
-        end_all(os.environ[TAG], grace_seconds=grace)
+        end_all(os.environ[TAG], grace_seconds=grace, is_late=self._is_lost)
         child.wait()
         if reason is None:
             reason = "completed" if status == 0 else "failed"
         return Ending(reason=reason, exit_status=child.returncode)
 
     def _must_end(self) -> EndReason | None:
-        if self._folder.seconds_left() <= 0:
+        if self._is_lost():
             return "lease_lost"
         return "stopped" if self._stop_asked else None
+
+    def _is_lost(self) -> bool:
+        return self._folder.seconds_left() <= 0
 
     def _ask_stop(self, _number: int, _frame: FrameType | None) -> None:
         self._stop_asked = True

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import signal
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -51,17 +51,17 @@ def tagged(prefix: str, spared: frozenset[int] = frozenset()) -> list[int]:
     return [pid for pid in _process_numbers() if pid not in left_out and _has_variable(pid, wanted)]
 
 
-def end_all(prefix: str, *, grace_seconds: float) -> None:
+def end_all(prefix: str, *, grace_seconds: float, is_late: Callable[[], bool]) -> None:
     """End every process whose tag begins with `prefix`: asked first, then killed.
 
     Returns when none is left, which takes `grace_seconds` and some milliseconds at most unless the
-    kernel cannot end one.
+    kernel cannot end one. Once it `is_late`, grace is over.
     """
     for pid in tagged(prefix):
         _signal(pid, signal.SIGTERM)
         _signal(pid, signal.SIGCONT)
     deadline = time.monotonic() + grace_seconds
-    while tagged(prefix) and time.monotonic() < deadline:
+    while tagged(prefix) and time.monotonic() < deadline and not is_late():
         time.sleep(_POLL_SECONDS)
     kill_all(prefix)
 

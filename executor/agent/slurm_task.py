@@ -46,7 +46,7 @@ def main(arguments: list[str]) -> int:
         time.sleep(_POLL_SECONDS)
     grace = command["grace_seconds"] if _stop else 0.0
     status = child.poll()
-    end_all(tag, grace_seconds=grace)
+    end_all(tag, grace_seconds=grace, is_late=watch.is_silent)
     child.wait()
     return 1 if status is None or status < 0 else status
 

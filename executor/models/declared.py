@@ -21,7 +21,7 @@ from executor.models.adapters import (
 from executor.models.declaration import ModelDeclaration
 from executor.models.decoder import Decoder
 from executor.models.file_names import FileNames
-from executor.models.first_values import DrawnValues, FirstValues
+from executor.models.first_values import AwaitedValues, DrawnValues, FirstValues
 from executor.models.forward_inputs import ForwardInputs
 from executor.models.huggingface import (
     HUGGING_FACE_CLASSES,
@@ -43,8 +43,8 @@ class Subject:
     """The model that a plan is applied to: a chain, or a module that stays whole.
 
     A chain lies on the meta device. What declares nothing lies on the CPU with its values, since
-    nothing is known of how it begins, and without parameters' values where weights follow. `values`
-    are to be forgotten once it is applied.
+    nothing is known of how it begins, and without parameters' values where these come from
+    elsewhere. `values` are to be forgotten once it is applied.
     """
 
     model: nn.Module
@@ -53,7 +53,7 @@ class Subject:
     origin: Origin = field(default_factory=Origin)
 
 
-def subject(
+def subject(  # noqa: PLR0913 - what a model is made of, and how it begins
     build_model: Callable[[], nn.Module],
     *,
     own: Declaration | None,
@@ -61,8 +61,11 @@ def subject(
     job: Job,
     seed: int,
     weights: Weights | None = None,
+    checkpoint_follows: bool = False,
 ) -> Subject:
     """Return the model as the plan's techniques can take it.
+
+    Neither are values drawn nor `weights` read where `checkpoint_follows`.
 
     Raises:
         UnsupportedPlanError: if the plan asks for what is not declared.
@@ -73,14 +76,18 @@ def subject(
     check_planned_adapters(adapters, job)
     check_split_adapters(adapters, strategy.tensor_parallel_degree)
     _check_empty(built, weights)
+    comes_otherwise = weights is not None or checkpoint_follows
     state = InitialState(
-        lambda: without_wrapper(build_model())[0], seed=seed, weights_follow=weights is not None
+        lambda: without_wrapper(build_model())[0],
+        seed=seed,
+        has_parameters=not comes_otherwise and (own is None or own.initial_value is None),
     )
     known = None if own is not None else _known_on_meta(built, seed=seed)
     if known is not None:
         taken = known
     elif own is not None:
-        taken = _own(OwnModel(module=built, declaration=own, initial_state=state), strategy, job)
+        module = OwnModel(module=built, declaration=own, initial_state=state, seed=seed)
+        taken = _own(module, strategy, job)
     else:
         check_whole(built, strategy)
         declaration = ModelDeclaration.whole(
@@ -91,7 +98,9 @@ def subject(
     if origin.config is not None:
         _widen(taken.model)
     values = taken.values
-    if weights is not None:
+    if checkpoint_follows:
+        values = AwaitedValues()
+    elif weights is not None:
         if (folder := weights.adapters) is not None:
             folder.check_scale(adapters)
         declaration = taken.declaration
@@ -216,4 +225,4 @@ def _own(model: OwnModel, strategy: Strategy, job: Job) -> Subject:
         tokens = (strategy.micro_batch_size, job.sequence_length or 1)
         own = model.pipelined(torch.zeros(tokens, dtype=torch.long, device="meta"))
         chain, declaration = own, replace(declaration, inputs=own.inputs)
-    return Subject(model=chain, declaration=declaration, values=model.initial_state)
+    return Subject(model=chain, declaration=declaration, values=model.first_values())

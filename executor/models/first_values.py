@@ -32,6 +32,21 @@ class FirstValues(Protocol):
         """Free what was held to answer."""
 
 
+class AwaitedValues:
+    """Values that a checkpoint brings: until it is read, parameters are no numbers."""
+
+    def piece(self, _name: str, _shape: torch.Size, ranges: Ranges) -> torch.Tensor:
+        """Return a part that is no number anywhere."""
+        return torch.full([item.stop - item.start for item in ranges], torch.nan)
+
+    def buffer(self, _name: str, _shape: torch.Size) -> torch.Tensor | None:
+        """Return nothing: the checkpoint has buffers that are kept, others are computed."""
+        return None
+
+    def forget(self) -> None:
+        """Do nothing."""
+
+
 class DrawnValues:
     """Values drawn tile by tile, each from a generator seeded with the name and the tile's place.
 

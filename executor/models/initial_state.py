@@ -1,8 +1,8 @@
 """Initial state: the values that a script's own module begins with, equal on every rank.
 
 The module is built once more, with storage and a fixed seed, exactly as the script alone would
-build it; each rank copies its shards out of that and lets it go. Where weights follow, it is built
-without storage for parameters: only buffers and other tensors have their values then.
+build it; each rank copies its shards out of that and lets it go. Where parameters get their values
+elsewhere, it is built without storage for them: only buffers and other tensors have values then.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ class InitialState:
     """
 
     def __init__(
-        self, build_model: Callable[[], nn.Module], *, seed: int, weights_follow: bool = False
+        self, build_model: Callable[[], nn.Module], *, seed: int, has_parameters: bool = True
     ) -> None:
         self._build_model = build_model
         self._seed = seed
-        self._weights_follow = weights_follow
+        self._has_parameters = has_parameters
         self._model: nn.Module | None = None
         self._frame: nn.Module | None = None
 
@@ -39,8 +39,8 @@ class InitialState:
         return self._model
 
     def frame(self) -> nn.Module:
-        """Return the module with its buffers, and its parameters where no weights follow."""
-        if not self._weights_follow:
+        """Return the module with its buffers, and with its parameters if these begin as here."""
+        if self._has_parameters:
             return self.module()
         if self._frame is None:
             with parameters_on_meta():

@@ -22,14 +22,16 @@ import torch
 from torch import nn
 
 from executor.errors import ModelMismatchError, UnsupportedPlanError
-from executor.models.adapters import unadapted
+from executor.models.adapters import unadapted, with_adapter_values
 from executor.models.declaration import (
     BlockDeclaration,
+    InitialValue,
     ModelDeclaration,
     Shapes,
     part,
 )
 from executor.models.file_names import FileNames
+from executor.models.first_values import DrawnValues, FirstValues
 from executor.models.forward_inputs import ForwardInputs
 from executor.models.initial_state import InitialState
 from executor.models.positions import SequencePart
@@ -52,6 +54,10 @@ class Declaration:
 
     `inputs` are names of forward's arguments with a default, such as masks, that batches have and a
     pipeline's parts are to get; those without a default are known.
+
+    `initial_value(name, shape, generator)` returns a parameter by its name, or a tile of one, whose
+    elements are all drawn alike: then each rank draws what it holds. Without it each builds the
+    whole module once in the host's memory, so that it begins as it would alone.
     """
 
     blocks: str
@@ -66,6 +72,7 @@ class Declaration:
     key_value_head_count: int | None = None
     tell_sequence_part: Callable[[nn.Module, SequencePart], None] | None = None
     inputs: tuple[str, ...] = ()
+    initial_value: InitialValue | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,6 +82,14 @@ class OwnModel:
     module: nn.Module
     declaration: Declaration
     initial_state: InitialState
+    seed: int
+
+    def first_values(self) -> FirstValues:
+        """Return what its parameters begin with."""
+        begins = self.declaration.initial_value
+        if begins is None:
+            return self.initial_state
+        return DrawnValues(with_adapter_values(begins, self.module), seed=self.seed)
 
     def declared(self) -> ModelDeclaration:
         """Return what techniques read of it.

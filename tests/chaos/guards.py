@@ -129,7 +129,7 @@ GUARDS: tuple[Guard, ...] = (
     Guard(
         protects="without an agent too, processes in sessions of their own are ended",
         path="executor/agent/keeper.py",
-        old="end_all(os.environ[TAG], grace_seconds=grace)",
+        old="end_all(os.environ[TAG], grace_seconds=grace, is_late=self._is_lost)",
         new="child.kill()",
         test=_KEEPER + "test_when_the_lease_runs_out_the_keeper_ends_all_without_an_agent",
     ),

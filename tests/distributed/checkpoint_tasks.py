@@ -9,15 +9,18 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NoReturn
 
+import pytest
 import torch
 from torch.distributed.checkpoint.filesystem import FileSystemWriter
 
 import executor.checkpoint
 import executor.checkpoint_record
 import executor.shared_folder
+from executor.checkpoint import Progress
+from executor.errors import ModelMismatchError
 from executor.losses import next_token_loss
 from executor.session import Session
-from executor.trainer import Trainer
+from executor.trainer import Trainer, local_tensor
 from planner.errors import InputError
 from tests.distributed.plans import cpu_plan
 from tests.distributed.reference import SEED, adamw, build_model, floats_differences, global_batches
@@ -39,9 +42,16 @@ def go_on(
     """Train `steps` more steps, from a checkpoint if one is named, and compare with one run.
 
     The loader begins anew each time. `compared` is the last step of the undisturbed run.
+    Where a checkpoint follows no values are drawn, and nothing is done before it is loaded.
     """
-    session, trainer = state_trainer(strategy, kind=kind, precision=precision, largest_norm=1.0)
-    before = None if load is None else trainer.load(load)
+    session, trainer = state_trainer(
+        strategy,
+        kind=kind,
+        precision=precision,
+        largest_norm=1.0,
+        checkpoint_follows=load is not None,
+    )
+    before = None if load is None else _loaded(session, trainer, load)
     total = trainer.step_count + steps
     losses = [trainer.step(*batch).loss for batch in session.shard(global_batches(0, total))]
     if save is not None:
@@ -64,6 +74,15 @@ def go_on(
         answer["reference_losses"] = run.losses
         answer["parameter_error"] = parameter_error(trainer, run.parameters)
     return answer
+
+
+def _loaded(session: Session, trainer: Trainer, directory: str) -> Progress:
+    """Load, after a step was refused for want of values."""
+    assert all(local_tensor(item).isnan().all() for item in trainer.model.parameters())
+    batch = next(iter(session.shard(global_batches(0, 1))))
+    with pytest.raises(ModelMismatchError, match=r"call trainer\.load\(directory\) first"):
+        trainer.step(*batch)
+    return trainer.load(directory)
 
 
 def dying_save(*, strategy: dict[str, Any], load: str, moment: str) -> dict[str, Any]:

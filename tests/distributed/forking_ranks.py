@@ -8,6 +8,7 @@ Ranks that nobody asks anything keep as many threads awake: they are ended, and 
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import select
@@ -139,6 +140,7 @@ def main() -> None:
     die_with_launcher()
     world_size, answers_descriptor = (int(argument) for argument in sys.argv[1:])
     ranks = ForkedRanks(world_size)
+    gc.freeze()  # modules, which no rank should look through for garbage, or copy
     answers = os.fdopen(answers_descriptor, "w", buffering=1)
     answers.write(json.dumps({"ready": True}) + "\n")
     while task := _next_task(ranks):

@@ -341,7 +341,14 @@ def _drawn(
     """Return the losses up to step `steps`, and whether the script's own draws go on as before."""
     build, declaration = KINDS[kind]
     session = Session(cpu_plan(model=PLANNED.get(kind), **strategy), device=torch.device("cpu"))
-    trainer = session.parallelize(build, loss, adamw, declaration=declaration, seed=SEED)
+    trainer = session.parallelize(
+        build,
+        loss,
+        adamw,
+        declaration=declaration,
+        seed=SEED,
+        checkpoint_follows=load is not None,
+    )
     if load is not None:
         trainer.load(load)
     before = torch.get_rng_state()

@@ -194,6 +194,7 @@ def state_trainer(
     largest_norm: float | None = None,
     compiler: str | None = None,
     first_gradients: dict[nn.Parameter, torch.Tensor] | None = None,
+    checkpoint_follows: bool = False,
 ) -> tuple[Session, Trainer]:
     """Return a session and its trainer of the small model, which leaves its `first_gradients`."""
     plan = cpu_plan(model=planned_model(kind), precision=precision, **strategy)
@@ -204,6 +205,7 @@ def state_trainer(
         adamw if first_gradients is None else remembering(first_gradients),
         seed=SEED,
         max_gradient_norm=largest_norm,
+        checkpoint_follows=checkpoint_follows,
     )
     return session, trainer
 

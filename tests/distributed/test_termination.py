@@ -3,23 +3,36 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from planner.schema.run import RunReport
-from tests.distributed.forking_launches import ForkingLaunches
+from tests.distributed.forking_launches import LIMIT_SECONDS, ForkingLaunches
+from tests.distributed.group import ROOT
 from tests.distributed.plans import cpu_plan
 
 pytestmark = pytest.mark.distributed
 
 
+def _plan(tmp_path: Path) -> str:
+    path = tmp_path / "plan.json"
+    path.write_text(cpu_plan(data_parallel_degree=2).to_json())
+    return str(path)
+
+
+def _script(tmp_path: Path, script: str) -> str:
+    path = tmp_path / "script.py"
+    path.write_text(f"{BEGINS}\n{script}")
+    return str(path)
+
+
 def _words(tmp_path: Path, script: str) -> tuple[str, ...]:
-    plan = cpu_plan(data_parallel_degree=2)
-    (tmp_path / "plan.json").write_text(plan.to_json())
-    (tmp_path / "script.py").write_text(f"{BEGINS}\n{script}")
     report = ("--report", str(tmp_path / "report.json"))
-    return (str(tmp_path / "plan.json"), *report, "--", str(tmp_path / "script.py"))
+    return (_plan(tmp_path), *report, "--", _script(tmp_path, script))
 
 
 def test_a_run_that_is_asked_to_end_stops_after_one_step_on_all_ranks_and_saves(
@@ -35,6 +48,24 @@ def test_a_run_that_is_asked_to_end_stops_after_one_step_on_all_ranks_and_saves(
     said = f"asked to end: stopped after step {steps}, the last checkpoint is of step {steps}"
     assert said in result.stdout
     assert [len(rank.step_seconds) for rank in report.ranks] == [steps, steps]
+
+
+def test_ranks_of_torchrun_save_within_its_limit(tmp_path: Path) -> None:
+    """It hands the signal on, and has an exit status of its own."""
+    words = ["--standalone", "--nproc-per-node", "2", "--shutdown-timeout", str(LIMIT_SECONDS)]
+    words += [_script(tmp_path, STOPS), str(tmp_path / "saved")]
+    done = subprocess.run(
+        [sys.executable, "-m", "torch.distributed.run", *words],
+        cwd=ROOT,
+        env={**os.environ, "MESHWRIGHT_PLAN": _plan(tmp_path), "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        timeout=LIMIT_SECONDS,
+        check=False,
+    )
+    assert "error: " not in done.stderr
+    record = json.loads((tmp_path / "saved" / "checkpoint.json").read_text())
+    assert 2 <= record["step"] < 100_000
 
 
 def test_a_run_that_does_not_end_within_its_grace_is_killed(
@@ -57,7 +88,7 @@ session = meshwright.start()
 graph = session.plan.model.resolved
 trainer = session.parallelize(lambda: Decoder(graph), next_token_loss, torch.optim.AdamW)
 tokens = torch.zeros((8, 16), dtype=torch.long)
-launcher = int(os.environ["MESHWRIGHT_LAUNCHER_PROCESS"])
+launcher = int(os.environ.get("MESHWRIGHT_LAUNCHER_PROCESS", os.getppid()))
 """
 
 STOPS = """

@@ -48,7 +48,8 @@ def plain_losses(tmp_path_factory: pytest.TempPathFactory) -> list[float]:
     return losses_of(tmp_path_factory.mktemp("titan") / "plain", "plain", ranks=1)
 
 
-@pytest.mark.parametrize("name", ["zero3", pytest.param("tensor", marks=pytest.mark.full)])
+@pytest.mark.full
+@pytest.mark.parametrize("name", ["zero3", "tensor"])
 def test_torchtitan_trains_under_the_plan_as_on_one_rank(plain_losses, tmp_path: Path, name: str):
     path = tmp_path / "plan.json"
     path.write_text(plan_of(STRATEGIES[name]).to_json(), encoding="utf-8")

@@ -12,8 +12,11 @@ import torch
 from torch import nn
 
 from executor.errors import ModelMismatchError, UnsupportedPlanError
+from executor.models.declared import subject
 from executor.models.initial_state import InitialState
 from executor.models.own import Declaration, OwnModel
+from planner.schema.job import Job
+from planner.schema.strategy import Strategy
 
 PARTS = {"embedding": "embed", "final_norm": "norm", "head": "head"}
 TOKENS = torch.zeros((2, 4), dtype=torch.long, device="meta")
@@ -80,7 +83,10 @@ def own(build: Callable[[], nn.Module], **declared: object) -> OwnModel:
         module = build()
     declaration = Declaration(**{"blocks": "blocks", **declared})  # type: ignore[arg-type]
     return OwnModel(
-        module=module, declaration=declaration, initial_state=InitialState(build, seed=3)
+        module=module,
+        declaration=declaration,
+        initial_state=InitialState(build, seed=3),
+        seed=3,
     )
 
 
@@ -133,6 +139,37 @@ def test_building_again_leaves_the_script_its_random_numbers() -> None:
     after = torch.rand(2)
     torch.manual_seed(11)
     torch.testing.assert_close(after, torch.rand(2), rtol=0, atol=0)
+
+
+def test_a_module_that_says_how_it_begins_is_never_built_whole() -> None:
+    """Each rank draws its part, of which the values do not depend on how much else it holds."""
+    parameter_bytes = []
+
+    def build() -> Chain:
+        made = Chain()
+        parameter_bytes.append(sum(p.nbytes for p in made.parameters() if not p.is_meta))
+        return made
+
+    def begins(name: str, shape: torch.Size, generator: torch.Generator) -> torch.Tensor:
+        spread = 0.1 if name.startswith("blocks") else 1.0
+        return spread * torch.randn(shape, generator=generator)
+
+    taken = subject(
+        build,
+        own=Declaration(blocks="blocks", initial_value=begins, **PARTS),
+        strategy=Strategy(data_parallel_degree=2, micro_batch_size=1),
+        job=Job(global_batch_size=2, sequence_length=4),
+        seed=3,
+    )
+    shape = torch.Size((600, 300))
+    whole = taken.values.piece("head.weight", shape, (slice(0, 600), slice(0, 300)))
+    part = taken.values.piece("head.weight", shape, (slice(290, 600), slice(7, 299)))
+    torch.testing.assert_close(part, whole[290:, 7:299], rtol=0, atol=0)
+    assert whole.std() == pytest.approx(1.0, rel=0.02)
+    inner = taken.values.piece("blocks.0.0.weight", shape, (slice(0, 600), slice(0, 300)))
+    assert inner.std() == pytest.approx(0.1, rel=0.02)
+    taken.declaration.restore_buffers(taken.model, torch.device("cpu"))
+    assert set(parameter_bytes) == {0}
 
 
 def test_a_model_that_is_built_differently_is_refused() -> None:

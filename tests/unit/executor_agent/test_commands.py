@@ -80,7 +80,7 @@ def test_ranks_are_told_where_to_write_and_to_go_on(tmp_path: Path) -> None:
         "MESHWRIGHT_CHECKPOINT": str(tmp_path / "c"),
         "MESHWRIGHT_RESUME": "1",
         "MESHWRIGHT_RUN": "run-1",
-        "MESHWRIGHT_GRACE_SECONDS": "3.0",
+        "MESHWRIGHT_GRACE_SECONDS": "30.0",
         "PYTHONUNBUFFERED": "1",
         "RUN": "run-1/2",
     }

@@ -45,11 +45,11 @@ def a_command(code: str, *, grace_seconds: float = 0.5) -> Command:
 
 
 def started(
-    folder: RunFolder, tag: str, code: str, *, lease_seconds: float = 600
+    folder: RunFolder, tag: str, code: str, *, grace_seconds: float = 0.5
 ) -> LocalLaunching:
-    folder.write_until(machine_seconds() + lease_seconds)
+    folder.write_until(machine_seconds() + 600)
     launching = LocalLaunching(folder, tag=tag)
-    launching.start([a_command(code)])
+    launching.start([a_command(code, grace_seconds=grace_seconds)])
     return launching
 
 
@@ -95,6 +95,20 @@ def test_stopping_ends_processes_in_sessions_of_their_own_too(tmp_path: Path, ta
     assert ending is not None
     assert ending.reason == "stopped"
     assert tagged(tag) == []
+
+
+def test_a_grace_ends_with_the_lease(tmp_path: Path, tag: str) -> None:
+    """What saves after it was asked to end must not run on when others may have the run."""
+    folder = a_folder(tmp_path)
+    deaf = f"import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN)\n{TWO_SLEEPERS}"
+    launching = started(folder, tag, deaf, grace_seconds=2 * LIMIT_SECONDS)
+    wait_until(lambda: log_has(folder, "started"))
+    mark = folder.read_keeper()
+    assert mark is not None
+    os.kill(mark.pid, signal.SIGTERM)
+    folder.write_until(machine_seconds() + 1.0)
+    wait_until(lambda: not tagged(tag))
+    wait_until(launching.ending)
 
 
 def test_when_the_lease_runs_out_the_keeper_ends_all_without_an_agent(
