@@ -14,11 +14,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import IO, Any, cast
 
 import torch
 from torch import distributed, nn
-from torch.distributed.checkpoint.filesystem import FileSystemWriter
 from torch.distributed.checkpoint.metadata import TensorStorageMetadata
 from torch.distributed.checkpoint.state_dict_loader import load
 from torch.distributed.checkpoint.state_dict_saver import save
@@ -30,16 +29,17 @@ from executor.buffers import Buffers
 from executor.checkpoint_reader import CheckpointReader
 from executor.checkpoint_record import (
     CheckpointRecord,
+    FileSum,
     Retention,
     check_files,
     damaged,
-    file_sums,
     no_checkpoint,
     read_record,
     record_of_step,
     remove_others,
     write_record,
 )
+from executor.checkpoint_writer import CheckpointWriter
 from executor.errors import CheckpointError
 from executor.host_memory import HOST
 from executor.models.declaration import ModelDeclaration
@@ -197,9 +197,8 @@ def _save(
     failed = partial(not_written, directory)
     check_shared(directory, group)
     together(lambda: path.mkdir(parents=True, exist_ok=True), failed, group=group)
-    together(lambda: _write_tensors(path, snapshot, group), failed, group=group)
-    own_sums = together(lambda: file_sums(path, part=_rank(), parts=_ranks()), failed, group=group)
-    sums = everyone(own_sums, group=group)
+    written = together(lambda: _written_files(path, snapshot, group), failed, group=group)
+    sums = everyone(written, group=group)
     optimizers = everyone(snapshot.optimizers, group=group)
     record = CheckpointRecord(
         folder=path.name,
@@ -228,12 +227,19 @@ def _written_tensors(trained: Trained) -> dict[str, torch.Tensor]:
     return state
 
 
-def _write_tensors(path: Path, snapshot: Snapshot, group: distributed.ProcessGroup | None) -> None:
-    save(snapshot.tensors, storage_writer=FileSystemWriter(path), process_group=group)
-    if snapshot.progress.loader_state is not None and _rank() == 0:
-        torch.save(snapshot.progress.loader_state, path / _LOADER_STATE)
-    if _rank() == 0:
-        torch.save(snapshot.states, path / _STATES)
+def _written_files(
+    path: Path, snapshot: Snapshot, group: distributed.ProcessGroup | None
+) -> dict[str, FileSum]:
+    """Write this rank's part, and return the files that it is in."""
+    writer = CheckpointWriter(path)
+    save(snapshot.tensors, storage_writer=writer, process_group=group)
+    beside = {_STATES: snapshot.states}
+    if snapshot.progress.loader_state is not None:
+        beside[_LOADER_STATE] = snapshot.progress.loader_state
+    for name, content in beside.items() if _rank() == 0 else ():
+        with writer.files.create_stream(path / name, "wb") as file:
+            torch.save(content, cast("IO[bytes]", file))
+    return writer.files.sums
 
 
 def _states(trained: Trained) -> dict[str, Any]:

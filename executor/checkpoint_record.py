@@ -157,12 +157,6 @@ def remove_others(directory: Path, kept: str, retention: Retention) -> None:
             shutil.rmtree(path, ignore_errors=True)
 
 
-def file_sums(folder: Path, *, part: int, parts: int) -> dict[str, FileSum]:
-    """Return the sums of every `parts`-th file of `folder`, beginning with number `part`."""
-    names = sorted(path.name for path in folder.iterdir() if path.is_file())
-    return {name: _file_sum(folder / name) for name in names[part::parts]}
-
-
 def check_files(directory: Path, record: CheckpointRecord, *, part: int, parts: int) -> None:
     """Return if every `parts`-th file of a record is what was written.
 

@@ -1,16 +1,17 @@
-"""Except hook: one line on rank 0 where a script that any launcher started is refused."""
+"""Except hook: one line of one rank where a script that any launcher started is refused."""
 
 from __future__ import annotations
 
 import os
 import sys
+from pathlib import Path
 from types import TracebackType
 
 from planner.errors import MeshwrightError
 
 
 def speak_once() -> None:
-    """Have this process end with one line, said by rank 0, on an error of ours; others as ever."""
+    """Have this process end with one line, of one rank, on an error of ours; others as ever."""
     sys.excepthook = _hook
 
 
@@ -18,5 +19,23 @@ def _hook(kind: type[BaseException], error: BaseException, trace: TracebackType 
     if not issubclass(kind, MeshwrightError):
         sys.__excepthook__(kind, error, trace)
         return
-    if os.environ.get("RANK", "0") == "0":
+    if _speaks():
         print(f"error: {error}", file=sys.stderr, flush=True)  # noqa: T201 - all that a person sees
+
+
+def _speaks() -> bool:
+    """Return whether this rank says what all are refused with.
+
+    Under torchrun it is the first of a node, since that ends the others: their folder marks it.
+    """
+    is_first = os.environ.get("RANK", "0") == "0"
+    place = os.environ.get("TORCHELASTIC_ERROR_FILE")
+    if not place:
+        return is_first
+    try:
+        (Path(place).parent.parent / "meshwright-refusal").touch(exist_ok=False)
+    except FileExistsError:
+        return False
+    except OSError:
+        return is_first
+    return True

@@ -78,6 +78,7 @@ class PlanView:
     stages: tuple[StageLayers, ...]
     layer_group_count: int
     step_rows: tuple[StepRow, ...]
+    interval: str
     memory_parts: tuple[Part, ...]
     memory_rows: tuple[MemoryRow, ...]
     memory_place: str
@@ -98,6 +99,7 @@ def plan_view(plan: Plan) -> PlanView:
         stages=stages,
         layer_group_count=sum(len(stage.rows) for stage in stages),
         step_rows=step_rows(prediction),
+        interval=interval_reasons(prediction),
         memory_parts=parts,
         memory_rows=tuple(memory_row(stage, parts) for stage in prediction.stages),
         step_figure=step_waterfall(prediction.breakdown_seconds),
@@ -115,6 +117,17 @@ def step_rows(prediction: Prediction) -> tuple[StepRow, ...]:
         for part, seconds in step_seconds(prediction.breakdown_seconds)
         if seconds > 0
     )
+
+
+def interval_reasons(prediction: Prediction) -> str:
+    """Return how far a measured step may be from p50 and why, widest reason first; or nothing."""
+    step = prediction.step_seconds
+    causes = sorted(prediction.interval_causes, key=lambda each: -each.ratio)
+    if not causes or not step.p50:
+        return ""
+    reasons = "; ".join(f"{each.cause} ({quantities.percent(each.ratio)})" for each in causes)
+    width = quantities.percent(step.p90 / step.p50 - 1.0)
+    return f"Four runs in five are expected within {width} of this: {reasons}."
 
 
 def memory_place(strategy: Strategy) -> str:

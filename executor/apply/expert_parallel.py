@@ -169,18 +169,18 @@ class Exchange:
         sent = rows.counts.view(self._holders, -1).repeat_interleave(self._copies, dim=0)
         received = torch.empty_like(sent)
         distributed.all_to_all_single(received, sent, group=self._group)
-        outgoing, incoming = sent.sum(dim=1).tolist(), received.sum(dim=1).tolist()
-        places = self._places(rows.counts)
+        # The one time that a GPU's numbers come to the host: an exchange asks for its sizes.
+        outgoing, incoming = torch.stack([sent.sum(dim=1), received.sum(dim=1)]).tolist()
+        places = self._places(outgoing[:: self._copies], rows.counts.device)
         arrived = self._trade(rows.states[places], incoming, outgoing)
         returned = self._trade(_by_expert(arrived, received, transform), outgoing, incoming)
         if self._copies > 1:  # each part of an expert returns its summand of the same row
             returned = torch.zeros_like(rows.states).index_add(0, places, returned)
         return routed.combined(returned, rows.order)
 
-    def _places(self, counts: torch.Tensor) -> torch.Tensor:
+    def _places(self, by_holder: list[int], device: torch.device) -> torch.Tensor:
         """Return which rows are sent, in the order of ranks."""
-        by_holder = counts.view(self._holders, -1).sum(dim=1).tolist()
-        rows = torch.arange(sum(by_holder), device=counts.device)
+        rows = torch.arange(sum(by_holder), device=device)
         return torch.cat([piece.repeat(self._copies) for piece in torch.split(rows, by_holder)])
 
     def _trade(
@@ -195,8 +195,9 @@ class Exchange:
 def _by_expert(states: torch.Tensor, counts: torch.Tensor, transform: Transform) -> torch.Tensor:
     """Return rows as transformed, in their order: by source, then expert; `counts` are of both."""
     experts = torch.arange(counts.shape[1], device=counts.device).repeat(counts.shape[0])
-    order = experts.repeat_interleave(counts.flatten()).argsort(stable=True)
-    transformed = transform(states[order], counts.sum(dim=0).tolist())
+    of_rows = experts.repeat_interleave(counts.flatten(), output_size=states.shape[0])
+    order = of_rows.argsort(stable=True)
+    transformed = transform(states[order], counts.sum(dim=0))
     # Indexing by the inverse keeps no rows for the backward pass, where index_copy keeps them all.
     return transformed[order.argsort()]
 

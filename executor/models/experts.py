@@ -6,20 +6,25 @@ F width of an expert, D hidden width, G matrices before the activation (two wher
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
 import torch
 from torch import nn
 from torch.distributed.tensor import DTensor
+from torch.nn.functional import grouped_mm
 
 Activation = Callable[[torch.Tensor], torch.Tensor]
-Transform = Callable[[torch.Tensor, Sequence[int]], torch.Tensor]
+Transform = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 
 EXPERT_DIMENSION = 0
 # Of either parameter, [E, G, F, D] and [E, D, F], the dimension that F is.
 WIDTH_DIMENSION = 2
+
+# What torch's grouped products ask for: these formats, and rows of whole pieces of so many bytes.
+_GROUPED_FORMATS = {torch.bfloat16, torch.float16, torch.float32}
+_GROUPED_ROW_BYTES = 16
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,10 +39,11 @@ class Routed:
         """Return the tokens once for each of their experts, in the order of experts."""
         by_token = self.chosen.flatten()
         order = by_token.argsort(stable=True)
+        counts = by_token.new_zeros(expert_count)  # bincount would wait for a GPU
         return Rows(
             states=self.tokens[order // self.chosen.shape[1]],
             order=order,
-            counts=by_token.bincount(minlength=expert_count),
+            counts=counts.scatter_add(0, by_token, torch.ones_like(by_token)),
         )
 
     def combined(self, states: torch.Tensor, order: torch.Tensor) -> torch.Tensor:
@@ -73,7 +79,7 @@ class LocalDispatch:
     def __call__(self, routed: Routed, transform: Transform) -> torch.Tensor:
         """Return what the experts made of the tokens, [T, D]."""
         rows = routed.rows(self._expert_count)
-        return routed.combined(transform(rows.states, rows.counts.tolist()), rows.order)
+        return routed.combined(transform(rows.states, rows.counts), rows.order)
 
 
 class RoutedExperts(nn.Module):
@@ -98,20 +104,31 @@ class RoutedExperts(nn.Module):
         routed = Routed(tokens=tokens, chosen=chosen, weights=weights)
         return self.dispatch(routed, self.transform)
 
-    def transform(self, states: torch.Tensor, counts: Sequence[int]) -> torch.Tensor:
-        """Return rows [N, D], in the order of the experts here, as their experts transform them."""
-        before, after = local_weight(self.gate_up_proj), local_weight(self.down_proj)
-        outputs = []
-        for expert, rows in enumerate(torch.split(states, list(counts))):
-            inner = self._inner(rows, before[expert])
-            outputs.append(inner @ after[expert].T)
-        return torch.cat(outputs)
+    def transform(self, states: torch.Tensor, counts: torch.Tensor) -> torch.Tensor:
+        """Return rows [N, D], in the order of the experts here, as their experts transform them.
 
-    def _inner(self, rows: torch.Tensor, matrices: torch.Tensor) -> torch.Tensor:
-        """Return what lies between the products, [rows, F]."""
-        if matrices.shape[0] == 1:
-            return self._activation(rows @ matrices[0].T)
-        return self._activation(rows @ matrices[0].T) * (rows @ matrices[1].T)
+        `counts` says how many rows each of them has. A GPU's never come to the host, but for what
+        torch's grouped products do not take.
+        """
+        before, after = local_weight(self.gate_up_proj), local_weight(self.down_proj)
+        ends = counts.cumsum(0, dtype=torch.int32)
+        inner = self._activation(_products(states, before[:, 0], ends))
+        if before.shape[1] > 1:
+            inner = inner * _products(states, before[:, 1], ends)
+        return _products(inner, after, ends)
+
+
+def _products(rows: torch.Tensor, weights: torch.Tensor, ends: torch.Tensor) -> torch.Tensor:
+    """Return rows [N, in] times their experts' weights [E, out, in], [N, out].
+
+    Those of each expert end where `ends` says.
+    """
+    sizes = (weights.shape[1], weights.shape[2])
+    is_aligned = all(size * rows.element_size() % _GROUPED_ROW_BYTES == 0 for size in sizes)
+    if rows.dtype in _GROUPED_FORMATS and is_aligned:
+        return grouped_mm(rows, weights.transpose(1, 2), offs=ends)
+    pieces = torch.tensor_split(rows, ends[:-1].tolist())
+    return torch.cat([piece @ weight.T for piece, weight in zip(pieces, weights, strict=True)])
 
 
 def local_weight(parameter: torch.Tensor) -> torch.Tensor:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 
 from planner.errors import InputError
 from planner.exporters.canonical import canonical, layer_groups
+from planner.exporters.job_fields import job_losses
 from planner.schema.job import Framework
 from planner.schema.plan import Plan
 from planner.schema.strategy import ActivationCheckpointing, LayerGroup, Offload, Strategy
@@ -48,10 +49,19 @@ class Draft:
 
 
 def first_draft(plan: Plan, target: str) -> Draft:
-    """Return the plan's own strategy in its canonical form, with stages left unplaced."""
+    """Return the plan's own strategy in its canonical form, with stages left unplaced.
+
+    Raises:
+        InputError: if the target does not train what the job does.
+    """
     own = canonical(plan.strategy)
     stages = tuple(stage.model_copy(update={"device_group": None}) for stage in own.stages or ())
-    draft = Draft(target=target, plan=plan, strategy=own.model_copy(update={"stages": stages}))
+    draft = Draft(
+        target=target,
+        plan=plan,
+        strategy=own.model_copy(update={"stages": stages}),
+        losses=job_losses(plan.job.resolved, target),
+    )
     named = dict.fromkeys(stage.device_group for stage in own.stages or ())
     if len(named) < 2:
         return draft

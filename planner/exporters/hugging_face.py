@@ -12,6 +12,7 @@ from planner.exporters.canonical import layer_groups
 from planner.exporters.draft import Draft, offloads, zero_stages
 from planner.exporters.export import Export, ExportedFile
 from planner.exporters.fully_sharded import is_sharded, settled_fully_sharded, transformer_layer
+from planner.exporters.job_fields import TRAINER_OPTIMIZERS
 from planner.exporters.precision import without_float8
 from planner.schema.job import Precision
 from planner.schema.plan import Plan
@@ -43,7 +44,8 @@ def settled_for_trainer(plan: Plan, target: str) -> Draft:
 
 def trainer_fields(draft: Draft) -> Fields:
     """Return the keyword arguments."""
-    strategy, precision = draft.strategy, draft.plan.job.resolved.precision
+    strategy, job = draft.strategy, draft.plan.job.resolved
+    precision = job.precision
     full = next(layer_groups(strategy)).activation_checkpointing is ActivationCheckpointing.FULL
     sharded = is_sharded(draft)
     fields: Fields = {
@@ -52,6 +54,10 @@ def trainer_fields(draft: Draft) -> Fields:
         "bf16": precision in {Precision.BF16, Precision.FP8},
         "fp16": precision is Precision.FP16,
     }
+    if job.optimizer in TRAINER_OPTIMIZERS:
+        fields["optim"] = TRAINER_OPTIMIZERS[job.optimizer]
+    if job.gradient_clipping is not None:
+        fields["max_grad_norm"] = 1.0 if job.gradient_clipping else 0.0
     if not sharded:
         # The name that every release of 4 and 5 takes; the last ones of 5 warn of a newer one.
         return fields | ({"gradient_checkpointing": True} if full else {})

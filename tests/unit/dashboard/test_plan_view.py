@@ -89,6 +89,23 @@ def test_shares_of_the_step_sum_to_one():
     assert rows[0].ratio == pytest.approx(0.6)
 
 
+def test_the_page_says_how_far_off_a_step_may_be_and_why():
+    told = a_prediction(
+        step_seconds={"p10": 0.8, "p50": 1.0, "p90": 1.25},
+        interval_causes=[
+            {"cause": "runs of one stack differ", "ratio": 0.09},
+            {"cause": "no run on <this> device was seen", "ratio": 0.23},
+        ],
+    )
+    plan = a_plan(prediction=told)
+    said = plan_view(plan).interval
+    assert said == (
+        "Four runs in five are expected within 25.0% of this: "
+        "no run on <this> device was seen (23.0%); runs of one stack differ (9.0%)."
+    )
+    assert plan_view(a_plan(prediction=a_prediction(interval_causes=[]))).interval == ""
+
+
 def test_memory_table_leaves_out_what_no_stage_uses():
     nothing = dict.fromkeys(MemoryBreakdown.model_fields, 0.0)
     memory = MemoryBreakdown(**{**nothing, "parameters": 3 * GIB, "runtime": 1 * GIB})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import cache
+from typing import Any
 
 from planner.importers.clusters import cluster_from_short_form
 from planner.importers.models import read_model
@@ -34,10 +35,11 @@ def plan_of(
     batch: int = 64,
     sequence: int = 8192,
     precision: Precision = Precision.BF16,
+    **fields: Any,
 ) -> Plan:
     """A plan with this strategy, spelled out; its prediction is made up, exporters read none."""
     graph = resolved_model(model)
-    job = Job(global_batch_size=batch, sequence_length=sequence, precision=precision)
+    job = Job(global_batch_size=batch, sequence_length=sequence, precision=precision, **fields)
     given = cluster_from_short_form(cluster)
     request = resolved_request(graph, cluster_document(cluster, given), job)
     parts = StepBreakdown.model_validate(dict.fromkeys(StepBreakdown.model_fields, 0.0))

@@ -1,0 +1,123 @@
+"""Every field of a job is written by a target, told as lost, refused, or of no file at all."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from planner.errors import InputError
+from planner.exporters.job_fields import OF_NO_FILE, WITHOUT_ADAPTERS, WRITTEN, job_losses
+from planner.exporters.registry import TARGETS, export
+from planner.schema.job import Job, OffloadStore, Stack
+from planner.schema.strategy import Strategy
+from tests.unit.exporters.plans import plan_of
+
+STRATEGY = Strategy(data_parallel_shard_degree=8, zero_stage=3)
+WITH_THE_PLAN = {"torchrun", "slurm", "kubeflow", "skypilot"}
+PROGRAMS = [target for target in TARGETS if target not in WITH_THE_PLAN]
+# A value of each field that is not its default.
+OTHERS: dict[str, Any] = {
+    "global_batch_size": 128,
+    "precision": "fp16",
+    "optimizer": "adafactor",
+    "fused_attention": False,
+    "fused_loss": True,
+    "fused_linear_loss": True,
+    "shifted_logits": True,
+    "vocabulary_parallel_loss": False,
+    "stage_buffers": False,
+    "dropout": True,
+    "gradients_in_16_bits": True,
+    "gradient_clipping": False,
+    "foreach_optimizer": True,
+    "offload_to": "nvme",
+    "offloaded_gradients": True,
+    "paged_states": True,
+    "steps_in_backward": True,
+    "overlapped_offload": True,
+    "ends_stay_gathered": True,
+    "overlapped_gradients": False,
+    "parameter_broadcasts": True,
+    "cuda_graphs": True,
+    "attention_graphs": True,
+    "blocking_launches": True,
+    "overlapped_experts": True,
+    "fixed_expert_tokens": True,
+    "fused_elementwise": True,
+    "regathered_rows": True,
+    "flash_attention_generation": 2,
+    "deduplicated_dispatch": True,
+    "row_scaled_fp8": True,
+    "states_in_16_bits": True,
+    "adapters": {"rank": 16},
+}
+APART = {"adapters", "offload_to", "precision"}
+
+
+def exported(target: str, **fields: Any) -> Any:
+    """An export of the plan with these fields of its job."""
+    named = {"batch": fields.pop("global_batch_size", 64)}
+    return export(plan_of(STRATEGY, **named, **fields), target)
+
+
+def test_no_field_of_a_job_is_forgotten() -> None:
+    assert set(OTHERS) | OF_NO_FILE == set(Job.model_fields)
+    assert not set(OTHERS) & OF_NO_FILE
+    assert set(WRITTEN) - {"lightning"} == set(PROGRAMS)
+
+
+@pytest.mark.parametrize("name", sorted(OTHERS.keys() - APART))
+@pytest.mark.parametrize("target", PROGRAMS)
+def test_a_field_is_written_or_told(target: str, name: str) -> None:
+    usual, made = exported(target), exported(target, **{name: OTHERS[name]})
+    told = [loss for loss in made.losses if loss not in usual.losses]
+    if name in WRITTEN[target]:
+        assert told == []
+        assert made.files != usual.files
+    else:
+        (loss,) = told
+        assert f"no file says {name} " in loss
+
+
+@pytest.mark.parametrize("target", PROGRAMS)
+def test_a_number_format_is_written_told_or_refused(target: str) -> None:
+    usual = exported(target)
+    if target.startswith("torchtitan"):
+        with pytest.raises(InputError, match="fp16"):
+            exported(target, precision="fp16")
+        return
+    made = exported(target, precision="fp16")
+    assert made.files != usual.files or any("fp16" in loss for loss in made.losses)
+
+
+@pytest.mark.parametrize("target", PROGRAMS)
+def test_drives_that_states_lie_on_are_told_where_no_file_says_them(target: str) -> None:
+    losses = job_losses(Job(stack=Stack.DEEPSPEED, offload_to=OffloadStore.NVME), target)
+    assert [("offload_to nvme" in loss) for loss in losses] == [True] * (target != "deepspeed")
+
+
+@pytest.mark.parametrize("target", PROGRAMS)
+def test_adapters_are_told_or_refused(target: str) -> None:
+    if target in WITHOUT_ADAPTERS:
+        with pytest.raises(InputError, match=r"job\.adapters: are not trained"):
+            exported(target, adapters={"rank": 16})
+    else:
+        assert any(
+            "LoraConfig(r=16)" in loss for loss in exported(target, adapters={"rank": 16}).losses
+        )
+
+
+@pytest.mark.parametrize("target", sorted(WITH_THE_PLAN))
+def test_what_starts_the_executor_loses_nothing_of_a_job(target: str) -> None:
+    assert exported(target, adapters={"rank": 16}, optimizer="adafactor").losses == ()
+
+
+def test_an_optimizer_that_the_trainer_has_no_name_for_is_told() -> None:
+    losses = exported("hf-trainer", optimizer="muon").losses
+    assert any("optimizer muon" in loss for loss in losses)
+
+
+def test_adapters_on_a_quantized_base_say_its_bits() -> None:
+    losses = exported("accelerate", adapters={"rank": 8, "base_bits": 4}).losses
+    assert any("on a base of 4 bits" in loss for loss in losses)
