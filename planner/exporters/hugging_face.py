@@ -14,7 +14,7 @@ from planner.exporters.export import Export, ExportedFile
 from planner.exporters.fully_sharded import is_sharded, settled_fully_sharded, transformer_layer
 from planner.exporters.job_fields import TRAINER_OPTIMIZERS
 from planner.exporters.precision import without_float8
-from planner.schema.job import Precision
+from planner.schema.job import Job, Precision
 from planner.schema.plan import Plan
 from planner.schema.strategy import ActivationCheckpointing, Offload
 
@@ -24,7 +24,8 @@ Fields = dict[str, object]
 def export_hugging_face(plan: Plan, target: str) -> Export:
     """Return the arguments as JSON."""
     draft = settled_for_trainer(plan, target)
-    text = json.dumps(trainer_fields(draft), indent=2) + "\n"
+    fields = trainer_fields(draft) | _numerics(plan.job.resolved)
+    text = json.dumps(fields, indent=2) + "\n"
     return Export(
         target=target,
         files=(ExportedFile(name="training_arguments.json", text=text),),
@@ -42,10 +43,19 @@ def settled_for_trainer(plan: Plan, target: str) -> Draft:
     return without_float8(settled_fully_sharded(plan, target), "TrainingArguments")
 
 
+def _numerics(job: Job) -> Fields:
+    """Return what a script of one's own would say itself: the optimizer, and clipping."""
+    fields: Fields = {}
+    if job.optimizer in TRAINER_OPTIMIZERS:
+        fields["optim"] = TRAINER_OPTIMIZERS[job.optimizer]
+    if job.gradient_clipping is not None:
+        fields["max_grad_norm"] = 1.0 if job.gradient_clipping else 0.0
+    return fields
+
+
 def trainer_fields(draft: Draft) -> Fields:
-    """Return the keyword arguments."""
-    strategy, job = draft.strategy, draft.plan.job.resolved
-    precision = job.precision
+    """Return the keyword arguments of parallelism, memory and batch."""
+    strategy, precision = draft.strategy, draft.plan.job.resolved.precision
     full = next(layer_groups(strategy)).activation_checkpointing is ActivationCheckpointing.FULL
     sharded = is_sharded(draft)
     fields: Fields = {
@@ -54,10 +64,6 @@ def trainer_fields(draft: Draft) -> Fields:
         "bf16": precision in {Precision.BF16, Precision.FP8},
         "fp16": precision is Precision.FP16,
     }
-    if job.optimizer in TRAINER_OPTIMIZERS:
-        fields["optim"] = TRAINER_OPTIMIZERS[job.optimizer]
-    if job.gradient_clipping is not None:
-        fields["max_grad_norm"] = 1.0 if job.gradient_clipping else 0.0
     if not sharded:
         # The name that every release of 4 and 5 takes; the last ones of 5 warn of a newer one.
         return fields | ({"gradient_checkpointing": True} if full else {})

@@ -39,6 +39,8 @@ WRITTEN: dict[str, frozenset[str]] = {
 }
 # Programs that train all parameters of a model, whatever their files say.
 WITHOUT_ADAPTERS = frozenset({"torchtitan", "torchtitan-0.2", "megatron-lm"})
+# Programs that clip gradients only where they say so themselves.
+_CLIP_NOTHING = frozenset({"accelerate", "lightning"})
 TRAINER_OPTIMIZERS = {
     Optimizer.ADAM8BIT: "adamw_bnb_8bit",
     Optimizer.ADAFACTOR: "adafactor",
@@ -66,6 +68,8 @@ def job_losses(job: Job, target: str) -> tuple[str, ...]:
 
 def _losses(job: Job, target: str) -> Iterator[str]:
     silent = OF_NO_FILE | WRITTEN[target]
+    if target in _CLIP_NOTHING and job.gradient_clipping is False:
+        silent = silent | {"gradient_clipping"}
     if target == "hf-trainer" and job.optimizer not in {Optimizer.ADAMW, *TRAINER_OPTIMIZERS}:
         silent = silent - {"optimizer"}
     for name, field in Job.model_fields.items():

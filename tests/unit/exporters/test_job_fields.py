@@ -70,7 +70,9 @@ def test_no_field_of_a_job_is_forgotten() -> None:
 @pytest.mark.parametrize("name", sorted(OTHERS.keys() - APART))
 @pytest.mark.parametrize("target", PROGRAMS)
 def test_a_field_is_written_or_told(target: str, name: str) -> None:
-    usual, made = exported(target), exported(target, **{name: OTHERS[name]})
+    # Accelerate clips nothing unless the program does.
+    value = OTHERS[name] or (name == "gradient_clipping" and target == "accelerate")
+    usual, made = exported(target), exported(target, **{name: value})
     told = [loss for loss in made.losses if loss not in usual.losses]
     if name in WRITTEN[target]:
         assert told == []
@@ -111,6 +113,10 @@ def test_adapters_are_told_or_refused(target: str) -> None:
 @pytest.mark.parametrize("target", sorted(WITH_THE_PLAN))
 def test_what_starts_the_executor_loses_nothing_of_a_job(target: str) -> None:
     assert exported(target, adapters={"rank": 16}, optimizer="adafactor").losses == ()
+
+
+def test_programs_that_clip_nothing_of_themselves_need_not_be_told_to() -> None:
+    assert exported("accelerate", gradient_clipping=False).losses == exported("accelerate").losses
 
 
 def test_an_optimizer_that_the_trainer_has_no_name_for_is_told() -> None:
