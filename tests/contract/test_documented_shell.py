@@ -54,6 +54,7 @@ OTHERS_TOOLS = {  # on machines with GPUs, a Slurm or a Kubernetes: their output
 }
 NEEDS_CURL = pytest.mark.skipif(shutil.which("curl") is None, reason="no curl is installed")
 RESULTS = ("loss ", "rounds ")  # what the demo and the rounds of faults print, with no command
+WAITS = 60  # of ten seconds, against a hang alone
 MADE_IN_CI = {"test", "test-exports", "test-kernels", "test-wheel"}
 
 
@@ -150,11 +151,11 @@ def curl(line: str, url: str) -> dict:
 
 def planned(line: str, url: str) -> dict:
     """Return the plan that a page's `curl` line asks for; who asks again waits again."""
-    for _ in range(6):
+    for _ in range(WAITS):
         answer = curl(line, url)
         if "certificate" in answer:
             return answer
-    pytest.fail(f"no plan in six waits: {answer}")
+    pytest.fail(f"no plan in {WAITS} waits: {answer}")
 
 
 @NEEDS_CURL
