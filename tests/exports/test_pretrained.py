@@ -12,9 +12,7 @@ import re
 import shutil
 import subprocess
 import sys
-from itertools import islice
 from pathlib import Path
-from runpy import run_path
 from typing import Any
 
 import pytest
@@ -23,15 +21,18 @@ from peft import LoraConfig, PeftModel, get_peft_model
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, PreTrainedModel
 
 from planner.importers.huggingface import graph_from_huggingface
-from tests.distributed.plans import GLOBAL_BATCH_SIZE, SEQUENCE_LENGTH, cpu_plan
+from tests.distributed.fine_tuning import (
+    CORPUS,
+    FP32_LOGITS,
+    LAST_PLACE,
+    in_fp64,
+    plain_losses,
+)
+from tests.distributed.plans import cpu_plan
 from tests.exports.conftest import ROOT, missing
 
 pytestmark = [pytest.mark.distributed, pytest.mark.full]
 
-EXAMPLE = ROOT / "examples" / "fine_tune.py"
-CORPUS = ROOT / "executor" / "corpus" / "shakespeare.txt"
-LAST_PLACE = 1.001e-6  # of a printed loss
-FP32_LOGITS = 1e-5  # what is left of fp64 where a model is written in fp32
 QUESTION = "The capital of France is"
 LAYOUTS: dict[str, dict[str, Any]] = {
     "dp2": {"data_parallel_degree": 2, "micro_batch_size": 4},
@@ -67,31 +68,11 @@ def loaded(folder: Path) -> PreTrainedModel:
     return AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float64)
 
 
-def plain_run(folder: Path, model: torch.nn.Module) -> list[float]:
-    """Train on the example's own batches with transformers and torch alone."""
-    script = run_path(str(EXAMPLE))
-    optimizer = script["optimizer_function"](p for p in model.parameters() if p.requires_grad)
-    loader = script["batches"](
-        script["tokens_of"](CORPUS, folder), batch=GLOBAL_BATCH_SIZE, length=SEQUENCE_LENGTH
-    )
-    losses = []
-    for inputs, targets in islice(loader, script["STEPS"]):
-        loss = script["loss_function"](model(input_ids=inputs).logits, targets)
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-        losses.append(loss.item())
-    return losses
-
-
 def fine_tuned(
     tmp_path: Path, folder: Path, strategy: dict[str, Any], **job: Any
 ) -> tuple[list[float], Path]:
     """The losses of the example under a plan, in fp64, and the folder that it writes."""
-    text = EXAMPLE.read_text(encoding="utf-8")
-    in_fp64 = text.replace("\nSTEPS", "\ntorch.set_default_dtype(torch.float64)\nSTEPS")
-    assert in_fp64 != text
-    (tmp_path / "fine_tune.py").write_text(in_fp64, encoding="utf-8")
+    (tmp_path / "fine_tune.py").write_text(in_fp64(), encoding="utf-8")
     configuration = json.loads((folder / "config.json").read_text(encoding="utf-8"))
     model = graph_from_huggingface(configuration, name="smollm2")
     plan = cpu_plan(model=model, **strategy, **job)
@@ -123,7 +104,7 @@ def test_all_of_it_is_trained_as_with_plain_torch(
 ) -> None:
     losses, out = fine_tuned(tmp_path, folder, strategy)
     model = loaded(folder)
-    assert losses == pytest.approx(plain_run(folder, model), abs=LAST_PLACE)
+    assert losses == pytest.approx(plain_losses(folder, model), abs=LAST_PLACE)
     assert losses[0] < 6.0  # a random model has 10.8
     tokens = AutoTokenizer.from_pretrained(out)(QUESTION, return_tensors="pt").input_ids
     assert AutoConfig.from_pretrained(out).num_attention_heads == 9
@@ -145,7 +126,7 @@ def test_adapters_are_trained_as_with_plain_peft(folder: Path, tmp_path: Path) -
     plain = get_peft_model(base, rank, autocast_adapter_dtype=False)
     plain.save_pretrained(begun)
     losses, out = fine_tuned(tmp_path, begun, LAYOUTS["zero3"], adapters={"rank": 8})
-    assert losses == pytest.approx(plain_run(folder, plain), abs=LAST_PLACE)
+    assert losses == pytest.approx(plain_losses(folder, plain), abs=LAST_PLACE)
     tuned = PeftModel.from_pretrained(loaded(folder), out)
     tokens = AutoTokenizer.from_pretrained(folder)(QUESTION, return_tensors="pt").input_ids
     torch.testing.assert_close(
