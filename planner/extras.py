@@ -20,6 +20,7 @@ NEEDS: dict[str, tuple[str, tuple[str, ...]]] = {
     "api": ("service", _SERVICE),
     "executor": ("executor", ("torch", "safetensors")),
     "executor.agent": ("executor", ("httpx",)),
+    "meshwright.integrations.accelerate": ("hugging-face", ("torch", "accelerate")),
     "meshwright.integrations.hugging_face": (
         "hugging-face",
         ("torch", "transformers", "accelerate"),

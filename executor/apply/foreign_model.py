@@ -5,7 +5,7 @@ The module keeps its parts, its names and its own forward; pipelines and experts
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import torch
 from torch import nn
@@ -20,6 +20,16 @@ from planner.schema.job import Precision
 from planner.schema.strategy import ActivationCheckpointing, LayerGroup, Strategy
 
 _LISTS = (nn.ModuleList, nn.Sequential, nn.ModuleDict)
+
+
+def modules_of(objects: Iterable[object]) -> list[nn.Module]:
+    """Return those of `objects` that are modules."""
+    return [item for item in objects if isinstance(item, nn.Module)]
+
+
+def is_trained(model: nn.Module) -> bool:
+    """Return whether a forward of `model`, begun now, has a backward, and is no evaluation."""
+    return model.training and torch.is_grad_enabled()
 
 
 def blocks_path(model: nn.Module, block_count: int) -> str:

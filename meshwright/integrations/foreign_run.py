@@ -9,7 +9,12 @@ from typing import Any
 from executor.step_clock import StepClock
 from planner.errors import InputError
 from planner.exporters.draft import Draft
+from planner.exporters.fully_sharded import is_sharded
+from planner.importers.huggingface import graph_from_huggingface
 from planner.schema.plan import Plan
+
+_TENSOR_AXIS = "tp"  # as transformers and Accelerate name it
+_SIZES = ("hidden_size", "block_count", "vocabulary_size", "tied_embeddings")
 
 
 def read_plan(plan: Plan | str | Path) -> Plan:
@@ -61,6 +66,50 @@ def row_counts(batch: Any) -> Iterator[int]:
     elif isinstance(batch, list | tuple):
         for item in batch:
             yield from row_counts(item)
+
+
+def check_model(model: Any, draft: Draft) -> None:
+    """Return if a model of transformers has the planned sizes.
+
+    Raises:
+        InputError: naming the first size that is another.
+    """
+    graph = draft.plan.model.resolved
+    if graph.is_measured:
+        return
+    built = graph_from_huggingface(model.config.to_dict(), name=graph.name)
+    for name in _SIZES:
+        check_same(f"model.{name}", found=getattr(built, name), planned=getattr(graph, name))
+
+
+def check_placement(model: Any, draft: Draft, *, remedy: str) -> None:
+    """Return if parameters lie over the ranks as planned; `remedy` is how a model is split.
+
+    Raises:
+        InputError: if they do not.
+    """
+    axes = {axis for item in model.parameters() for axis in _axes(item)}
+    degree = draft.strategy.tensor_parallel_degree
+    if is_sharded(draft) and draft.strategy.world_size > 1 and not axes:
+        raise InputError(
+            "is not sharded over ranks",
+            field="model",
+            value=type(model).__name__,
+            remedy="have it prepared with the plan's arguments as they are",
+        )
+    if degree > 1 and _TENSOR_AXIS not in axes:
+        raise InputError(
+            f"is not split over {degree} tensor-parallel ranks",
+            field="model",
+            value=type(model).__name__,
+            remedy=remedy,
+        )
+
+
+def _axes(parameter: Any) -> tuple[str, ...]:
+    """Return the names of the mesh axes that a parameter lies on, none of a whole one."""
+    mesh = getattr(parameter, "device_mesh", None)
+    return () if mesh is None else tuple(mesh.mesh_dim_names or ())
 
 
 class ForeignRun:

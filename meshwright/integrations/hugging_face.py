@@ -2,11 +2,12 @@
 
     arguments = TrainingArguments("out", max_steps=100, **planned_arguments("plan.json"))
     callbacks = [PlanCallback("plan.json")]
+    model = AutoModelForCausalLM.from_pretrained("llama/", **planned_loading("plan.json"))
     Trainer(model, arguments, train_dataset=rows, callbacks=callbacks).train()
 
 The Trainer drives torch's `fully_shard` and DDP through Accelerate, by arguments that a script may
 change, of a model that it may load otherwise: a run that is not the plan's ends before its first
-step.
+step. A tensor-parallel model is split and sharded by transformers as it is loaded.
 """
 
 # ruff: noqa: E402 - what is not installed is named before anything imports it
@@ -24,19 +25,25 @@ from typing import Any
 
 from accelerate.parallelism_config import ParallelismConfig
 from transformers import TrainerCallback, TrainingArguments
+from transformers.distributed.configuration_utils import DistributedConfig
 
-from meshwright.integrations.foreign_run import ForeignRun, check_ranks, check_same, read_plan, say
-from planner.errors import InputError
+from meshwright.integrations.foreign_run import (
+    ForeignRun,
+    check_model,
+    check_placement,
+    check_ranks,
+    check_same,
+    read_plan,
+    say,
+)
 from planner.exporters.draft import Draft
-from planner.exporters.fully_sharded import is_sharded
-from planner.exporters.hugging_face import settled_for_trainer, trainer_fields
-from planner.importers.huggingface import graph_from_huggingface
+from planner.exporters.hugging_face import loading_fields, settled_for_trainer, trainer_fields
+from planner.schema.job import Precision
 from planner.schema.plan import Plan
 
 _CHECKPOINTING, _OLD_CHECKPOINTING = "activation_checkpointing", "gradient_checkpointing"
 _PARALLELISM = "parallelism_config"
-_TENSOR_AXIS = "tp"  # as Accelerate names it
-_SIZES = ("hidden_size", "block_count", "vocabulary_size", "tied_embeddings")
+_SPLIT = "load it with from_pretrained(..., **planned_loading(plan))"
 
 
 def planned_arguments(plan: Plan | str | Path) -> dict[str, Any]:
@@ -49,6 +56,20 @@ def planned_arguments(plan: Plan | str | Path) -> dict[str, Any]:
     if _PARALLELISM in arguments:
         arguments[_PARALLELISM] = ParallelismConfig(**arguments[_PARALLELISM])
     return arguments
+
+
+def planned_loading(plan: Plan | str | Path) -> dict[str, Any]:
+    """Return the keyword arguments of `from_pretrained` that the plan is: none but to split.
+
+    Raises:
+        InputError: if the Trainer cannot run the plan.
+    """
+    draft = _draft(read_plan(plan))
+    fields: dict[str, Any] = loading_fields(draft)
+    if not fields:
+        return {}
+    narrow = draft.plan.job.resolved.precision in {Precision.BF16, Precision.FP8}
+    return {"distributed_config": DistributedConfig(**fields, fsdp_mixed_precision=narrow)}
 
 
 class PlanCallback(TrainerCallback):
@@ -73,7 +94,8 @@ class PlanCallback(TrainerCallback):
         check_ranks(args.world_size, draft.plan)
         for name, planned in _fields(draft).items():
             _check_argument(name, getattr(args, name), planned)
-        _check_model(given["model"], draft)
+        check_model(given["model"], draft)
+        check_placement(given["model"], draft, remedy=_SPLIT)
         if state.is_world_process_zero:
             for line in self._run.first_lines():
                 say(line)
@@ -114,38 +136,3 @@ def _check_argument(name: str, found: Any, planned: Any) -> None:
     for part, value in planned.items():
         held = found.get(part) if isinstance(found, Mapping) else getattr(found, part, None)
         check_same(f"{name}.{part}", found=held, planned=value)
-
-
-def _check_model(model: Any, draft: Draft) -> None:
-    """Return if the model has the planned sizes, and lies over the ranks as planned.
-
-    Raises:
-        InputError: if it does not.
-    """
-    graph = draft.plan.model.resolved
-    if not graph.is_measured:
-        built = graph_from_huggingface(model.config.to_dict(), name=graph.name)
-        for name in _SIZES:
-            check_same(f"model.{name}", found=getattr(built, name), planned=getattr(graph, name))
-    axes = {axis for item in model.parameters() for axis in _axes(item)}
-    degree = draft.strategy.tensor_parallel_degree
-    if is_sharded(draft) and draft.strategy.world_size > 1 and not axes:
-        raise InputError(
-            "is not sharded over ranks",
-            field="model",
-            value=type(model).__name__,
-            remedy="let the Trainer wrap it, from planned_arguments() as they are",
-        )
-    if degree > 1 and _TENSOR_AXIS not in axes:
-        raise InputError(
-            f"is not split over {degree} tensor-parallel ranks",
-            field="model",
-            value=type(model).__name__,
-            remedy=f"load it with from_pretrained(..., tp_plan='auto', tp_size={degree})",
-        )
-
-
-def _axes(parameter: Any) -> tuple[str, ...]:
-    """Return the names of the mesh axes that a parameter lies on, none of a whole one."""
-    mesh = getattr(parameter, "device_mesh", None)
-    return () if mesh is None else tuple(mesh.mesh_dim_names or ())

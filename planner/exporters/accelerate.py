@@ -9,14 +9,19 @@ from __future__ import annotations
 from planner.exporters.canonical import layer_groups
 from planner.exporters.draft import Draft, offloads, zero_stages
 from planner.exporters.export import Export, ExportedFile
-from planner.exporters.fully_sharded import is_sharded, settled_fully_sharded, transformer_layer
+from planner.exporters.fully_sharded import (
+    is_sharded,
+    settled_fully_sharded,
+    transformer_layer,
+    with_late_reduction,
+)
 from planner.exporters.placement import placement
 from planner.exporters.torchrun import PORT
 from planner.schema.job import Precision
 from planner.schema.plan import Plan
 from planner.schema.strategy import ActivationCheckpointing, Offload
 
-_PRECISION = {
+MIXED_PRECISION = {
     Precision.BF16: "bf16",
     Precision.FP16: "fp16",
     Precision.FP32: "no",
@@ -28,7 +33,7 @@ Fields = dict[str, object]
 
 def export_accelerate(plan: Plan, target: str) -> Export:
     """Return the YAML file; machine_rank and main_process_ip are each machine's to set."""
-    draft = _checkpointing_unsaid(settled_fully_sharded(plan, target))
+    draft = _checkpointing_unsaid(with_late_reduction(settled_fully_sharded(plan, target)))
     strategy, job = draft.strategy, plan.job.resolved
     lines = [
         f"# Plan {plan.id} for Accelerate 1.15.",
@@ -71,7 +76,7 @@ def accelerate_fields(draft: Draft) -> Fields:
     fields: Fields = {
         "compute_environment": "LOCAL_MACHINE",
         "distributed_type": "FSDP" if sharded else several,
-        "mixed_precision": _PRECISION[draft.plan.job.resolved.precision],
+        "mixed_precision": MIXED_PRECISION[draft.plan.job.resolved.precision],
         "num_machines": place.node_count,
         "num_processes": ranks,
         "machine_rank": 0,

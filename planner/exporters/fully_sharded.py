@@ -39,6 +39,16 @@ def settled_fully_sharded(plan: Plan, target: str) -> Draft:
     return _checkpointed(draft)
 
 
+def with_late_reduction(draft: Draft) -> Draft:
+    """Return the draft with the loss of runs that leave Accelerate's accumulation as it is."""
+    if not is_sharded(draft) or (draft.strategy.micro_batch_count or 1) == 1:
+        return draft
+    return draft.losing(
+        "Accelerate reduces gradients after the last micro-batch only and keeps them whole until "
+        "then; GradientAccumulationPlugin(sync_each_batch=True) has them sharded as planned"
+    )
+
+
 def is_sharded(draft: Draft) -> bool:
     """Return whether the run goes through `fully_shard`: without it, it is plain replicas."""
     strategy = draft.strategy
@@ -138,14 +148,7 @@ def _sharded(draft: Draft) -> Draft:
             problem="Accelerate has no tensor parallelism without ranks to shard over",
             remedy="plan with limits.data_parallel_shard_degree 2 or more",
         )
-    draft = with_one_zero_stage(draft, (2, 3), why="Accelerate shards all layers alike")
-    if (draft.strategy.micro_batch_count or 1) > 1:
-        draft = draft.losing(
-            "Accelerate reduces gradients after the last micro-batch only and keeps them whole "
-            "until then; GradientAccumulationPlugin(sync_each_batch=True) has them sharded as "
-            "planned"
-        )
-    return draft
+    return with_one_zero_stage(draft, (2, 3), why="Accelerate shards all layers alike")
 
 
 def _checkpointed(draft: Draft) -> Draft:

@@ -9,21 +9,26 @@ from __future__ import annotations
 import json
 
 from planner.exporters.canonical import layer_groups
-from planner.exporters.draft import Draft, offloads, zero_stages
+from planner.exporters.draft import Draft, offloads, refusal, with_one_zero_stage, zero_stages
 from planner.exporters.export import Export, ExportedFile
-from planner.exporters.fully_sharded import is_sharded, settled_fully_sharded, transformer_layer
+from planner.exporters.fully_sharded import (
+    is_sharded,
+    settled_fully_sharded,
+    transformer_layer,
+    with_late_reduction,
+)
 from planner.exporters.job_fields import TRAINER_OPTIMIZERS
 from planner.exporters.precision import without_float8
 from planner.schema.job import Job, Precision
 from planner.schema.plan import Plan
-from planner.schema.strategy import ActivationCheckpointing, Offload
+from planner.schema.strategy import ActivationCheckpointing, Offload, Strategy
 
 Fields = dict[str, object]
 
 
 def export_hugging_face(plan: Plan, target: str) -> Export:
     """Return the arguments as JSON."""
-    draft = settled_for_trainer(plan, target)
+    draft = _split_unsaid(settled_for_trainer(plan, target))
     fields = trainer_fields(draft) | _numerics(plan.job.resolved)
     text = json.dumps(fields, indent=2) + "\n"
     return Export(
@@ -40,7 +45,60 @@ def settled_for_trainer(plan: Plan, target: str) -> Draft:
     Raises:
         InputError: if it can run nothing like it.
     """
-    return without_float8(settled_fully_sharded(plan, target), "TrainingArguments")
+    draft = with_late_reduction(settled_fully_sharded(plan, target))
+    return _split_at_load(without_float8(draft, "TrainingArguments"))
+
+
+def is_split_at_load(draft: Draft) -> bool:
+    """Return whether transformers splits and shards the model as it loads it.
+
+    The Trainer then leaves the model as it is. Source: transformers 5.23, `trainer.py`,
+    `is_distributed_loading_by_transformers`; `distributed/configuration_utils.py`.
+    """
+    return draft.strategy.tensor_parallel_degree > 1
+
+
+def loading_fields(draft: Draft) -> Fields:
+    """Return the arguments of transformers' `DistributedConfig`, none where it is not needed."""
+    if not is_split_at_load(draft):
+        return {}
+    strategy = draft.strategy
+    return {"tp_size": strategy.tensor_parallel_degree, "fsdp_size": strategy.shard_degree}
+
+
+def _split_at_load(draft: Draft) -> Draft:
+    """Keep: what `DistributedConfig` has beside tensor parallelism is ZeRO 3.
+
+    Of its replicas the Trainer loses count (`dp_shard_size` takes them in).
+    """
+    if not is_split_at_load(draft):
+        return draft
+    strategy = draft.strategy
+    for field, value, usual in (
+        ("context_parallel_degree", strategy.context_parallel_degree, 1),
+        ("data_parallel_replicate_degree", strategy.replicate_degree, 1),
+        ("offload", sorted(item.value for item in offloads(strategy)), []),
+    ):
+        if value != usual:
+            raise refusal(
+                draft,
+                field=field,
+                value=value,
+                problem="the Trainer has no such thing beside tensor parallelism",
+                remedy="plan with limits.tensor_parallel_degree 1",
+            )
+    return with_one_zero_stage(draft, (3,), why="transformers shards what it splits at load")
+
+
+def _split_unsaid(draft: Draft) -> Draft:
+    """Say that the program splits the model, not its arguments."""
+    if not is_split_at_load(draft):
+        return draft
+    given = ", ".join(f"{name}={size}" for name, size in loading_fields(draft).items())
+    return draft.losing(
+        "the arguments split no model: load it with "
+        f"from_pretrained(..., distributed_config=DistributedConfig({given}))"
+    )
 
 
 def _numerics(job: Job) -> Fields:
@@ -64,25 +122,29 @@ def trainer_fields(draft: Draft) -> Fields:
         "bf16": precision in {Precision.BF16, Precision.FP8},
         "fp16": precision is Precision.FP16,
     }
-    if not sharded:
+    if not sharded or is_split_at_load(draft):
         # The name that every release of 4 and 5 takes; the last ones of 5 warn of a newer one.
-        return fields | ({"gradient_checkpointing": True} if full else {})
-    wrapped = transformer_layer(draft.plan)
+        fields |= {"gradient_checkpointing": True} if full else {}
+    else:
+        fields |= {"fsdp": True, "fsdp_config": _fsdp(draft, full=full)}
+    return fields | ({"parallelism_config": _parallelism(strategy)} if sharded else {})
+
+
+def _fsdp(draft: Draft, *, full: bool) -> Fields:
     config: Fields = {
         "version": 2,
-        "reshard_after_forward": zero_stages(strategy) == {3},
-        "cpu_offload": Offload.PARAMETERS in offloads(strategy),
+        "reshard_after_forward": zero_stages(draft.strategy) == {3},
+        "cpu_offload": Offload.PARAMETERS in offloads(draft.strategy),
         "activation_checkpointing": full,
     }
-    if wrapped is not None:
-        config["transformer_layer_cls_to_wrap"] = [wrapped]
-    return fields | {
-        "fsdp": True,
-        "fsdp_config": config,
-        "parallelism_config": {
-            "dp_replicate_size": strategy.replicate_degree,
-            "dp_shard_size": strategy.shard_degree,
-            "tp_size": strategy.tensor_parallel_degree,
-            "cp_size": strategy.context_parallel_degree,
-        },
+    wrapped = transformer_layer(draft.plan)
+    return config if wrapped is None else config | {"transformer_layer_cls_to_wrap": [wrapped]}
+
+
+def _parallelism(strategy: Strategy) -> Fields:
+    return {
+        "dp_replicate_size": strategy.replicate_degree,
+        "dp_shard_size": strategy.shard_degree,
+        "tp_size": strategy.tensor_parallel_degree,
+        "cp_size": strategy.context_parallel_degree,
     }

@@ -161,10 +161,12 @@ def read_trainer(fields: Mapping[str, Any], setting: Setting) -> TrainingConfig:
             value=fields["deepspeed"],
             remedy="give that DeepSpeed configuration instead",
         )
-    if fields.get("fsdp"):
-        axes = _section(own, fields, "parallelism_config")
-        sharded = fsdp_options(fields, _section(own, fields, "fsdp_config"))
-        strategy = reading.sharded(sharded, _Axes(fields=axes))
+    axes = _Axes(fields=_section(own, fields, "parallelism_config"))
+    # With tensor parallelism transformers shards the model as it loads it, as ZeRO 3.
+    if fields.get("fsdp") or (axes.size("tp") or 1) > 1:
+        options = _section(own, fields, "fsdp_config")
+        sharded = fsdp_options(fields, options) if fields.get("fsdp") else options
+        strategy = reading.sharded(sharded, axes)
         if full:
             strategy = _checkpointed(strategy)
     else:

@@ -6,12 +6,16 @@ from __future__ import annotations
 
 import contextlib
 import io
+import os
+import shutil
+import tempfile
 from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
 from torch import nn
 from torch.distributed.tensor import DTensor
+from torch.utils.data import DataLoader
 
 from planner.schema.plan import Plan
 from tests.distributed.families import hugging_face_graph, hugging_face_model
@@ -27,10 +31,11 @@ def hugging_face_trainer(*, strategy: dict[str, Any]) -> dict[str, Any]:
 
     from meshwright.integrations.hugging_face import PlanCallback, planned_arguments
 
-    plan, model = llama_plan(strategy), llama()
+    plan = llama_plan(strategy)
+    model = loaded_llama(plan)
     rows = [{"input_ids": row, "labels": row} for row in training_rows()]
     arguments = TrainingArguments("unused", **planned_arguments(plan), **_plain_trainer())
-    if arguments.fsdp:
+    if arguments.fsdp or arguments.parallelism_config:
         _let_accelerate_shard()
     trainer = Trainer(model, arguments, train_dataset=rows, callbacks=[PlanCallback(plan)])
     said = io.StringIO()
@@ -55,6 +60,82 @@ def llama() -> nn.Module:
     """Return the Llama, with the same first values each time."""
     torch.manual_seed(SEED)
     return hugging_face_model("llama", tied=False)
+
+
+def loaded_llama(plan: Plan) -> nn.Module:
+    """Return the Llama, loaded from files where transformers is to split it at load."""
+    from transformers import AutoModelForCausalLM
+
+    from meshwright.integrations.hugging_face import planned_loading
+
+    arguments = planned_loading(plan)
+    if not arguments:
+        return llama()
+    folder = [tempfile.mkdtemp()]
+    torch.distributed.broadcast_object_list(folder)
+    llama().save_pretrained(folder[0])  # rank 0 writes
+    torch.distributed.barrier()
+    model: nn.Module = AutoModelForCausalLM.from_pretrained(
+        folder[0], dtype=torch.get_default_dtype(), **arguments
+    )
+    torch.distributed.barrier()
+    shutil.rmtree(folder[0], ignore_errors=True)
+    return model
+
+
+def accelerate_loop(*, strategy: dict[str, Any], maximum_norm: float) -> dict[str, Any]:
+    """Train a Llama in a loop of Accelerate's; compare it with the same loop in plain torch.
+
+    Rows of a batch are each rank's in turn, as Accelerate's loaders give them.
+    """
+    from meshwright.integrations.accelerate import PlannedAccelerator
+
+    plan = llama_plan(strategy)
+    _fresh_accelerate_state()
+    if "zero_stage" in strategy:
+        _let_accelerate_shard()
+    model, rows = llama(), training_rows()
+    optimizer = undecayed(model.parameters())
+    schedule = torch.optim.lr_scheduler.StepLR(optimizer, 1, gamma=0.5)
+    loader = DataLoader(rows, batch_size=plan.strategy.micro_batch_size)
+    said = io.StringIO()
+    with contextlib.redirect_stdout(said):
+        accelerator = PlannedAccelerator(plan, cpu=True, step_scheduler_with_optimizer=False)
+        model, optimizer, loader = accelerator.prepare(model, optimizer, loader)
+        norms = []
+        for inputs in loader:
+            with accelerator.accumulate(model):
+                accelerator.backward(model(input_ids=inputs, labels=inputs).loss)
+                if accelerator.sync_gradients:
+                    norms.append(accelerator.clip_grad_norm_(model.parameters(), maximum_norm))
+                optimizer.step()
+                if accelerator.sync_gradients:
+                    schedule.step()
+                optimizer.zero_grad()
+        print(accelerator.run.last_line())  # noqa: T201
+    plain, plain_norms = plain_clipped_run(maximum_norm)
+    return {
+        "said": said.getvalue().splitlines(),
+        "norms": [float(_whole(norm)) for norm in norms],
+        "plain_norms": plain_norms,
+        "parameter_error": parameter_error(accelerator.unwrap_model(model), plain),
+        "kinds": sorted({type(item).__name__ for item in model.parameters()}),
+    }
+
+
+def plain_clipped_run(maximum_norm: float) -> tuple[nn.Module, list[float]]:
+    """Train on the same rows in plain torch, with clipping and the schedule; return the norms."""
+    model, norms = llama(), []
+    optimizer = undecayed(model.parameters())
+    schedule = torch.optim.lr_scheduler.StepLR(optimizer, 1, gamma=0.5)
+    for inputs, _ in global_batches(0, STEPS):
+        optimizer.zero_grad()
+        model(input_ids=inputs, labels=inputs).loss.backward()
+        norm = nn.utils.clip_grad_norm_(model.parameters(), maximum_norm)
+        optimizer.step()
+        schedule.step()
+        norms.append(norm.item())
+    return model, norms
 
 
 def training_rows() -> list[torch.Tensor]:
@@ -83,6 +164,15 @@ def _plain_trainer() -> dict[str, Any]:
         "max_grad_norm": 0.0,
         "disable_tqdm": True,
     }
+
+
+def _fresh_accelerate_state() -> None:
+    """Have Accelerate see the ranks anew, of which an earlier task may have told it otherwise."""
+    from accelerate.state import AcceleratorState, PartialState
+
+    os.environ.pop("ACCELERATE_USE_FSDP", None)
+    AcceleratorState._reset_state(reset_partial_state=True)
+    PartialState(cpu=True)
 
 
 def _let_accelerate_shard() -> None:
@@ -126,4 +216,7 @@ def _whole(tensor: torch.Tensor) -> torch.Tensor:
     return tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
 
 
-FOREIGN_TASKS: tuple[Callable[..., Mapping[str, Any]], ...] = (hugging_face_trainer,)
+FOREIGN_TASKS: tuple[Callable[..., Mapping[str, Any]], ...] = (
+    hugging_face_trainer,
+    accelerate_loop,
+)

@@ -36,3 +36,12 @@ def test_the_trainer_trains_as_plain_torch_does(
     assert ", predicted " in last
     reduced_late = any("reduces gradients after the last micro-batch" in line for line in losses)
     assert reduced_late is (kind == "DTensor")
+
+
+def test_the_trainer_trains_a_model_that_is_split_at_load(four_ranks: RankGroup) -> None:
+    """Transformers splits over two ranks and shards over two; the callback lets it run."""
+    strategy = {**ZERO3, "data_parallel_degree": 2, "tensor_parallel_degree": 2}
+    answer = four_ranks.run("hugging_face_trainer", strategy=strategy)
+    assert answer["parameter_error"] <= EXACT
+    assert answer["losses"] == pytest.approx(answer["plain_losses"], rel=SUMMED)
+    assert answer["kinds"] == ["DTensor"]

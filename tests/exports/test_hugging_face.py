@@ -74,5 +74,5 @@ def test_trainer_takes_the_arguments(tmp_path, exports_to):
         said = TrainingArguments(output_dir=str(tmp_path), use_cpu=True, **fields)
         assert said.per_device_train_batch_size == made.strategy.micro_batch_size
         assert said.gradient_accumulation_steps == made.strategy.micro_batch_count
-        assert bool(said.fsdp) == (sizes is not None)
+        assert bool(said.fsdp) == (sizes is not None and sizes["tp_size"] == 1)
         assert imports_again(made, plan, ".json")
