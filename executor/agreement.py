@@ -47,7 +47,7 @@ def together(
     except InputError as error:
         problem = error
     except CheckpointException as error:
-        problem = otherwise(_first_reason(error))
+        problem = _first_problem(error, otherwise)
     except FILE_ERRORS as error:
         problem = otherwise(_reason(error))
     problems = everyone(problem, group=group)
@@ -71,10 +71,14 @@ def from_first_rank(value: Any, *, group: distributed.ProcessGroup | None = None
     return held[0]
 
 
-def _first_reason(error: CheckpointException) -> str:
-    failures = error.failures
-    rank = min(failures)
-    return f"{_reason(failures[rank][0])} on rank {rank}"
+def _first_problem(
+    error: CheckpointException, otherwise: Callable[[str], InputError]
+) -> InputError:
+    rank = min(error.failures)
+    first, _ = error.failures[rank]
+    if isinstance(first, InputError):
+        return first
+    return otherwise(f"{_reason(first)} on rank {rank}")
 
 
 def _reason(error: BaseException) -> str:

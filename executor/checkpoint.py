@@ -176,13 +176,14 @@ def load_checkpoint(directory: Path, trained: Trained, *, step: int | None = Non
     shapes = _merged(everyone(_shapes(trained)))
     optimizers = {name for names in everyone(trained.optimizer_names()) for name in names}
     together(lambda: _check_same(directory, record, shapes, optimizers), broken)
-    loader_state = together(lambda: _read_tensors(directory / record.folder, trained), broken)
+    read = together(lambda: _read(directory, record, trained), broken)
+    together(lambda: _take(read, trained), broken)
     return Progress(
         step=record.step,
         batches=record.batches,
         loss_scale=record.loss_scale,
         good_steps=record.good_steps,
-        loader_state=loader_state,
+        loader_state=read.loader_state,
         extra=record.extra,
     )
 
@@ -266,43 +267,57 @@ def _restore_states(states: dict[str, Any], trained: Trained) -> None:
     trained.script.restore(states["script"])
 
 
-def _read_tensors(path: Path, trained: Trained) -> dict[str, Any] | None:
-    """Read this rank's tensors; return the loader's state, if one was saved."""
-    reader, states = CheckpointReader(path), _stored_states(path)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Read:
+    """What of a checkpoint is for this rank, before the run has any of it."""
+
+    tensors: dict[str, torch.Tensor]
+    optimizer: list[tuple[str, nn.Parameter, torch.optim.Optimizer, dict[str, torch.Tensor]]]
+    states: dict[str, Any]
+    loader_state: dict[str, Any] | None
+
+
+def _read(directory: Path, record: CheckpointRecord, trained: Trained) -> _Read:
+    """Read this rank's part beside what the run has, which a damaged checkpoint leaves as it is.
+
+    That takes parameters, buffers and averages once more while it lasts: less than gradients take.
+    """
+    path = directory / record.folder
+    reader, states = CheckpointReader(directory, record), _stored_states(path)
     trained.averages.check_saved(states["averages"])
     stored = _states_by_parameter(reader.tensors())
-    state: dict[str, torch.Tensor] = {}
-    copies: list[tuple[str, torch.Tensor]] = []
-    for key, tensor in _read_into(trained, stored):
-        if key in state:
-            copies.append((key, tensor))
-        else:
-            state[key] = tensor
-    load(state, storage_reader=reader)
-    for key, tensor in copies:
-        tensor.copy_(state[key])
+    tensors = {key: torch.empty_like(tensor) for key, tensor in _taking(trained)}
+    optimizer = [
+        (name, taken, own, empty_states(stored.get(name, {}), taken, own))
+        for name, taken, own in trained.optimized()
+    ]
+    for name, _, _, empty in optimizer:
+        tensors |= {_optimizer_key(name, kind): value for kind, value in empty.items()}
+    load(tensors, storage_reader=reader)
+    loader_state = None
+    if (path / _LOADER_STATE).is_file():
+        loader_state = torch.load(path / _LOADER_STATE, weights_only=True)
+    return _Read(tensors=tensors, optimizer=optimizer, states=states, loader_state=loader_state)
+
+
+def _take(read: _Read, trained: Trained) -> None:
+    """Go on with what was read."""
+    for key, tensor in _taking(trained):
+        tensor.copy_(read.tensors[key])
+    for name, taken, own, states in read.optimizer:
+        own.state.pop(taken, None)
+        for kind, value in states.items():
+            value.copy_(read.tensors[_optimizer_key(name, kind)])
+            own.state[taken][kind] = value
     for update in trained.updates:
         update.parameters_changed()
-    _restore_states(states, trained)
-    if not (path / _LOADER_STATE).is_file():
-        return None
-    loader_state: dict[str, Any] = torch.load(path / _LOADER_STATE, weights_only=True)
-    return loader_state
+    _restore_states(read.states, trained)
 
 
-def _read_into(
-    trained: Trained, stored: dict[str, dict[str, TensorStorageMetadata]]
-) -> Iterator[tuple[str, torch.Tensor]]:
-    """Yield parameters and states by key, twice where a rank has two copies of a tied weight."""
+def _taking(trained: Trained) -> Iterator[tuple[str, torch.Tensor]]:
+    """Yield parameters, buffers and averages by key, twice of a tied weight with two copies."""
     for name, tensor in trained.named():
         yield _parameter_key(name), tensor.detach()
-    for name, taken, optimizer in trained.optimized():
-        empty = empty_states(stored.get(name, {}), taken, optimizer)
-        optimizer.state.pop(taken, None)
-        if empty:
-            optimizer.state[taken] = dict(empty)
-        for kind, value in empty.items():
-            yield _optimizer_key(name, kind), value
     for name, average in trained.averages.named():
         yield f"{_AVERAGE}{name}", average
 

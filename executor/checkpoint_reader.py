@@ -1,16 +1,21 @@
-"""Checkpoint reader: torch's, but its metadata can name nothing that runs.
+"""Checkpoint reader: torch's, which holds each tensor that it reads to its sum.
 
-torch keeps the metadata as a pickle, which may call any function while it is read.
+Its metadata can name nothing that runs: torch keeps the metadata as a pickle, which may call any
+function while it is read.
 """
 
 from __future__ import annotations
 
 import io
 import pickle
-from typing import Any
+import zlib
+from pathlib import Path
+from typing import IO, Any
 
 from torch.distributed.checkpoint.filesystem import FileSystemReader
 from torch.distributed.checkpoint.metadata import Metadata, StorageMeta, TensorStorageMetadata
+
+from executor.checkpoint_record import CheckpointRecord, not_as_written
 
 _ALLOWED = {
     "torch.distributed.checkpoint.metadata": {
@@ -46,7 +51,24 @@ _METADATA_BYTES_LIMIT = 2**30
 
 
 class CheckpointReader(FileSystemReader):
-    """Reads what `trainer.save()` wrote."""
+    """Reads the step of `record` in `directory`, each part of a file once."""
+
+    def __init__(self, directory: Path, record: CheckpointRecord) -> None:
+        super().__init__(directory / record.folder)
+        self._directory, self._record = directory, record
+
+    def _slice_file(self, file: Any, sinfo: Any) -> IO[bytes]:
+        """Return the bytes of a tensor.
+
+        Raises:
+            CheckpointError: if they are not those that were written.
+        """
+        file.seek(sinfo.offset)
+        content: bytes = file.read(sinfo.length)
+        sums = self._record.files[sinfo.relative_path].tensors
+        if sums and zlib.crc32(content) != sums.get(sinfo.offset):
+            raise not_as_written(self._directory, sinfo.relative_path)
+        return io.BytesIO(content)
 
     def read_metadata(self, *_arguments: Any, **_named: Any) -> Metadata:
         """Return the metadata.

@@ -50,19 +50,30 @@ class CheckpointWriter(FileSystemWriter):
 
 
 class _Summed(io.IOBase):
-    """A file that is only ever appended to."""
+    """A file that is only ever appended to.
+
+    torch asks where it is before and after each tensor, and of no other file than those of tensors.
+    Source: `_write_item` in `torch/distributed/checkpoint/filesystem.py` of torch 2.13.
+    """
 
     def __init__(self, file: Any) -> None:
         self._file = file
         self._crc32, self._size_bytes = 0, 0
+        self._begun = 0
+        self._tensors: dict[int, int] = {}
 
     def write(self, content: Any) -> int:
         """Append `content`."""
         self._crc32 = zlib.crc32(content, self._crc32)
+        if self._tensors:
+            self._tensors[self._begun] = zlib.crc32(content, self._tensors[self._begun])
         self._size_bytes += memoryview(content).nbytes
         return int(self._file.write(content))
 
     def tell(self) -> int:
+        """Return the size so far, where the sum of a tensor begins."""
+        self._begun = self._size_bytes
+        self._tensors.setdefault(self._begun, 0)
         return self._size_bytes
 
     def flush(self) -> None:
@@ -77,4 +88,5 @@ class _Summed(io.IOBase):
         super().close()
 
     def sum(self) -> FileSum:
-        return FileSum(size_bytes=self._size_bytes, crc32=self._crc32)
+        tensors = {begun: crc for begun, crc in self._tensors.items() if begun < self._size_bytes}
+        return FileSum(size_bytes=self._size_bytes, crc32=self._crc32, tensors=tensors)

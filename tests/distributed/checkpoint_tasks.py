@@ -99,17 +99,24 @@ def dying_save(*, strategy: dict[str, Any], load: str, moment: str) -> dict[str,
 def refusals(
     *, strategy: dict[str, Any], directory: str, optimizer: str = "adamw", verb: str = "load"
 ) -> dict[str, Any]:
-    """Return the message with which each rank refuses to load from, or save to, `directory`."""
+    """Return the message with which each rank refuses to load from, or save to, `directory`.
+
+    And whether a parameter of any rank is another than before.
+    """
     session = Session(cpu_plan(**strategy), device=torch.device("cpu"))
     functions = {"adamw": adamw, "sgd": lambda parameters: torch.optim.SGD(parameters, lr=0.1)}
     trainer = session.parallelize(
         lambda: build_model("decoder"), next_token_loss, functions[optimizer], seed=SEED
     )
+    before = [local_tensor(parameter).clone() for parameter in trainer.model.parameters()]
+    message = None
     try:
         getattr(trainer, verb)(directory)
     except InputError as error:
-        return {"messages": everyone([f"{type(error).__name__}: {error}"])}
-    return {"messages": everyone([None])}
+        message = f"{type(error).__name__}: {error}"
+    after = [local_tensor(parameter) for parameter in trainer.model.parameters()]
+    changed = not all(map(torch.equal, before, after))
+    return {"messages": everyone([message]), "changed": everyone([changed])}
 
 
 def unshared_directory(*, directory: str) -> dict[str, Any]:

@@ -355,7 +355,9 @@ def test_a_damaged_checkpoint_is_refused_by_every_rank_in_the_same_words(
 ) -> None:
     (folder,) = saved.glob("step-*")
     damage(folder)
-    messages = four_ranks.run("refusals", strategy=ZERO3, directory=str(saved))["messages"]
+    answer = four_ranks.run("refusals", strategy=ZERO3, directory=str(saved))
+    messages = answer["messages"]
+    assert answer["changed"] == [False] * 4
     assert len(messages) == 4
     assert len(set(messages)) == 1
     assert messages[0].startswith("CheckpointError: directory: holds")
