@@ -41,10 +41,13 @@ _NORM_TRAFFIC_BYTES = 4.0  # the fp32 gradient read once
 # its log-softmax, and the gradient in the log-softmax's place while 2 of it in 16 bits are made, as
 # `logits_bytes_per_element` of torch counts on fake tensors.
 _WHOLE_LOGITS_BYTES = 12.0
-# transformers until 4.45: 2 of the logits, 4 of their fp32 copy, 4 of it shifted (contiguous), 4 of
-# the log-softmax; in backward 4 of its gradient, 4 of that padded to the unshifted, 2 in 16 bits.
+# transformers until 4.45, whose caller holds the output while backward runs: 4 of the fp32 logits,
+# 4 of their log-softmax, 4 of the loss's gradient by it, and 4 by what is shifted. The shifted copy
+# is freed as soon as its log-softmax is there, and the 16-bit logits as their copy is.
 # Source: transformers `models/llama/modeling_llama.py` (`shift_logits`).
-_SHIFTED_LOGITS_BYTES = 24.0
+_SHIFTED_LOGITS_BYTES = 16.0
+# Source: Knuth 1997, The Art of Computer Programming 1, section 2.5 (the fifty-percent rule)
+_HOLES_PER_BLOCK = 0.5
 # Of 38: parameter, gradient and moments read, three written, the gradient cleared and read again
 _NARROW_TRAFFIC_RATIO = 18.0 / 38.0
 
@@ -205,6 +208,28 @@ class Setting:
             keeps.logits_bytes_per_element,
         )
         return at_the_peak + self._held_logits_bytes
+
+    @property
+    def varied_ratio(self) -> float:
+        """Return what the loss's buffers reserve over their bytes, for sequences of varied lengths.
+
+            r = 1 + k / 2
+
+        An allocator that merges free neighbours has, once blocks of varied sizes have come and gone
+        for long, half as many holes as blocks; k = 1 takes holes to be as large. That is so of the
+        largest tensors alone, a micro-batch's logits and their gradients: what is smaller lies in
+        holes that they leave. Where every step has tensors of the same sizes, those of one step
+        fill the holes of the last, and r = 1.
+
+        Source: Knuth 1997, The Art of Computer Programming 1, section 2.5; torch
+        `c10/cuda/CUDACachingAllocator.cpp`, which merges neighbours within a segment.
+        """
+        return 1.0 + _HOLES_PER_BLOCK if self.job.varied_lengths else 1.0
+
+    @property
+    def summed_bytes(self) -> int:
+        """Return the bytes of a gradient element where whole ones are summed over all ranks."""
+        return 4 if self.job.summed_gradients else self.reduce_bytes
 
     @property
     def holds_sent_rows(self) -> bool:

@@ -225,13 +225,14 @@ def sync_seconds(
 ) -> SyncSeconds:
     """Return the layer's parameter gather, gradient reduce-scatter, and all-reduces.
 
-    `all_reduce` sums whole gradients over all data-parallel ranks (ZeRO-0); `replicas` sums shards
-    over replicas (HSDP). What is not gathered for its own layer is launched by bucket, of the
-    trained parameters of a `stage`; without one the layer stands alone.
+    `all_reduce` sums whole gradients over all data-parallel ranks (ZeRO-0, and ZeRO-1 where the job
+    says so); `replicas` sums shards over replicas (HSDP). What is not gathered for its own layer is
+    launched by bucket, of the trained parameters of a `stage`; without one the layer stands alone.
     """
     groups, stack, reduced = setting.groups, setting.stack, setting.reduce_bytes
     trained = local.trained()
-    whole, whole_expert = _buckets(trained, stage, stack.whole_buckets, setting)
+    summed = stack.sharded_buckets if setting.job.summed_gradients else stack.whole_buckets
+    whole, whole_expert = _buckets(trained, stage, summed, setting)
     dense, expert = _buckets(trained, stage, stack.sharded_buckets, setting)
     stored, stored_expert = local.gathered_bytes(setting.compute_bytes)
     gather_expert = groups.expert_shard.all_gather(stored_expert)
@@ -243,8 +244,8 @@ def sync_seconds(
         reduce_scatter=dense.seconds(groups.shard.reduce_scatter, reduced)
         + expert.seconds(groups.expert_shard.reduce_scatter, reduced),
         all_reduce=(
-            whole.seconds(groups.data.all_reduce, reduced)
-            + whole_expert.seconds(groups.expert_data.all_reduce, reduced)
+            whole.seconds(groups.data.all_reduce, setting.summed_bytes)
+            + whole_expert.seconds(groups.expert_data.all_reduce, setting.summed_bytes)
         )
         * setting.hardware.profile.hidden_reduce_ratio,
         replicas=groups.replica.all_reduce(shards * reduced),

@@ -118,13 +118,15 @@ def step_end_sync(
 ) -> Floats:
     """Return what syncing once a step adds to it, [configurations, choices].
 
-    ZeRO-0 reduces whole gradients, ZeRO-1 scatters them, both under one backward; stages 1 and 2
+    ZeRO-0 reduces whole gradients, ZeRO-1 scatters them, or sums them whole where the job says so,
+    under one backward; stages 1 and 2
     gather parameters once under the next forward; replicas of shards are summed at the end. Stacks
     that do not overlap wait for all of it, but for gradients where the job overlaps them.
     """
     zero = choices.zero_stage
-    last_backward = np.where(zero == 0, sync.all_reduce, sync.replicas) + np.where(
-        zero == 1, sync.reduce_scatter, 0.0
+    whole = (zero == 0) | ((zero == 1) & setting.job.summed_gradients)
+    last_backward = np.where(whole, sync.all_reduce, sync.replicas) + np.where(
+        (zero == 1) & ~whole, sync.reduce_scatter, 0.0
     )
     first_forward = np.where((zero == 1) | (zero == 2), sync.gather_trained, 0.0)
     if setting.overlaps_gradients:

@@ -280,7 +280,7 @@ def _head_extras(head: HeadWorkload, priced: Setting) -> Extras:
     A cap on logits keeps one more row, the tangent that its backward reads.
     """
     tokens = priced.tokens * head.layer.token_ratio
-    logits = tokens * head.vocabulary_size / priced.logits_shares
+    logits = priced.varied_ratio * tokens * head.vocabulary_size / priced.logits_shares
     copied = head.tied_parameter_count / priced.tensor
     left = float(priced.compute_bytes)
     held = priced.logits_bytes + (left if head.caps_logits else 0.0)

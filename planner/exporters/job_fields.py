@@ -13,7 +13,7 @@ from planner.schema.job import Adapters, Job, Optimizer
 
 # These start the executor, which reads the plan itself.
 _WITH_THE_PLAN = frozenset({"torchrun", "slurm", "kubeflow", "skypilot"})
-# Questions to the planner, what it was told of the program's stack, and the length of its data.
+# Questions to the planner, what it was told of the program's stack, and the lengths of its data.
 OF_NO_FILE = frozenset(
     {
         "calibration",
@@ -24,6 +24,7 @@ OF_NO_FILE = frozenset(
         "schema_version",
         "sequence_length",
         "stack",
+        "varied_lengths",
     }
 )
 _USUAL = frozenset({"global_batch_size", "precision"})

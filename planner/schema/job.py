@@ -250,7 +250,8 @@ class Job(Document):
     gradient of the logits over them, and makes no copy in 32 bits. `fused_linear_loss`: the head's
     product and the loss take tokens by pieces together, so that logits are never whole.
     `shifted_logits`: the loss reads a shifted copy of them in 32 bits. `vocabulary_parallel_loss`
-    false: tensor-parallel ranks hold whole logits. `stage_buffers`
+    false: tensor-parallel ranks hold whole logits. `varied_lengths`: those of a step are as long as
+    its longest sequence, up to `sequence_length`, which leaves holes between them. `stage_buffers`
     false: a pipeline's stage frees what it sent, and has no buffer for each message that it will
     receive, as torch.distributed.pipelining has; without it, as the stack does. `dropout`: it
     keeps masks. `gradients_in_16_bits`: gradients are reduced in 16 bits (`reduce_dtype` of torch's
@@ -276,7 +277,8 @@ class Job(Document):
     `overlapped_gradients` says whether gradients that are reduced once a step are so under
     backward; without it, they are where the stack does that by default. `parameter_broadcasts`:
     of the ranks that share a step of the optimizer each copies all of its gradients to 32 bits,
-    and sends what it has updated by itself.
+    and sends what it has updated by itself. `summed_gradients`: ranks that share a step under
+    ZeRO-1 sum whole gradients in 32 bits, as without sharing, and each reads its own.
 
     `states_in_16_bits`: parameters, gradients and the optimizer's states all have 16 bits, without
     copies in 32, as where a model is converted to bf16 whole.
@@ -312,6 +314,7 @@ class Job(Document):
     fused_linear_loss: Flag = False
     shifted_logits: Flag = False
     vocabulary_parallel_loss: Flag = True
+    varied_lengths: Flag = False
     stage_buffers: Flag | None = None
     dropout: Flag = False
     gradients_in_16_bits: Flag = False
@@ -325,6 +328,7 @@ class Job(Document):
     ends_stay_gathered: Flag = False
     overlapped_gradients: Flag | None = None
     parameter_broadcasts: Flag = False
+    summed_gradients: Flag = False
     cuda_graphs: Flag = False
     attention_graphs: Flag = False
     blocking_launches: Flag = False

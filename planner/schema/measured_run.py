@@ -151,7 +151,9 @@ class ProgramColumns(_Columns):
     `loss_kernel`: `plain` (log-softmax of a copy in 32 bits), `shifted` (with a shifted copy of
     that, as transformers had it), `in_place` of the logits, or `linear` (with the head's product,
     so that logits are never whole). `vocab_parallel_loss` false: tensor-parallel ranks hold whole
-    logits. `master_weights` false: all states are in 16 bits.
+    logits. `master_weights` false: all states are in 16 bits. `gradient_overlap`: gradients that
+    are reduced once a step are so under backward; `gradient_reduction`: what ZeRO-1 reduces them
+    by. `varied_lengths`: sequences differ in length, up to `seq_len`.
     """
 
     norm_kernel: Annotated[Literal["fused", "unfused"] | None, _small] = None
@@ -163,13 +165,18 @@ class ProgramColumns(_Columns):
     cuda_graphs: Annotated[Literal["none", "attention", "full"] | None, _small] = None
     master_weights: bool | None = None
     gradient_dtype: Annotated[Literal["fp32", "bf16", "fp16"] | None, _small] = None
+    gradient_overlap: bool | None = None
+    gradient_reduction: Annotated[Literal["reduce_scatter", "all_reduce"] | None, _small] = None
+    dropout: bool | None = None
+    varied_lengths: bool | None = None
     dispatcher: Annotated[Literal["alltoall", "allgather", "flex"] | None, _small] = None
 
 
 class MeasuredColumns(_Columns):
     """What was measured. TFLOP/s count model FLOPs, or `hardware` with recomputed ones.
 
-    `steps_s` are the steps that `step_time_s` is the median of, in their order.
+    They count attention `whole`, or what its mask leaves of it (`causal`). `steps_s` are the steps
+    that `step_time_s` is the median of, in their order.
     """
 
     outcome: Annotated[Literal["ok", "oom", "failed"] | None, _small] = None
@@ -179,6 +186,7 @@ class MeasuredColumns(_Columns):
     samples_per_s: AnyMeasure = None
     tflops_per_gpu: AnyMeasure = None
     tflops_counts: Annotated[Literal["model", "hardware", "unknown"] | None, _small] = None
+    tflops_attention: Annotated[Literal["whole", "causal"] | None, _small] = None
     peak_mem_gib: AnyMeasure = None
     mem_class: Annotated[MemoryClass | None, _small] = None
     mem_scope: Text | None = None

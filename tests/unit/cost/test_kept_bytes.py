@@ -171,13 +171,15 @@ def test_rows_that_experts_put_out_are_kept_where_they_are_weighed_after_it(
         ({"stack": Stack.TORCH, "vocabulary_parallel_loss": False}, 1, 12),
         ({"stack": Stack.TORCH, "vocabulary_parallel_loss": False}, 2, 2 * 12),
         ({"vocabulary_parallel_loss": False}, 4, 4 * 12),
-        ({"stack": Stack.TORCH, "shifted_logits": True}, 1, 24),
+        ({"stack": Stack.TORCH, "shifted_logits": True}, 1, 4 * 4),
+        ({"stack": Stack.TORCH, "shifted_logits": True, "varied_lengths": True}, 1, 1.5 * 16),
+        ({"stack": Stack.TORCH, "varied_lengths": True}, 1, 1.5 * 12),
         ({}, 1, 6),
         ({}, 2, 6),
     ],
 )
 def test_the_loss_holds_so_many_bytes_a_logit(
-    flags: dict[str, Any], tensor_parallel_degree: int, bytes_per_logit: int
+    flags: dict[str, Any], tensor_parallel_degree: int, bytes_per_logit: float
 ) -> None:
     job = a_job(**{"sequence_length": TOKENS, "stack": Stack.MEGATRON, **flags})
     graph = a_model()
@@ -204,6 +206,14 @@ def logits_bytes(graph: ModelGraph, **flags: Any) -> float:
         choices=LayerChoices(blocks=WHOLE, embedding=WHOLE, head=WHOLE),
     )
     return table.head.bytes.logits.item()
+
+
+def test_pieces_of_a_fixed_size_leave_no_holes() -> None:
+    held, varied = (
+        logits_bytes(a_model(), fused_linear_loss=True, varied_lengths=varied)
+        for varied in (False, True)
+    )
+    assert varied == held
 
 
 def test_a_loss_that_takes_the_heads_product_holds_rows_of_hidden_size_alone() -> None:

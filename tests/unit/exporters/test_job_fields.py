@@ -39,6 +39,7 @@ OTHERS: dict[str, Any] = {
     "ends_stay_gathered": True,
     "overlapped_gradients": False,
     "parameter_broadcasts": True,
+    "summed_gradients": True,
     "cuda_graphs": True,
     "attention_graphs": True,
     "blocking_launches": True,
