@@ -19,7 +19,7 @@ from planner.validation.graph import graph_of
 from planner.validation.job import job_of
 from planner.validation.layout import layout_of, parts_run_again
 from planner.validation.machine import cluster_of, hardware_of
-from planner.validation.program import Program, program_of, stacks_of
+from planner.validation.program import Program, program_of, stacks_of, with_conventions
 from planner.validation.reasons import Assumption, Unpriceable, Unpriced
 from planner.validation.stated import with_variables
 from planner.workload.layer import ModelWorkload
@@ -64,6 +64,7 @@ def case_of(run: MeasuredRun, calibration: CalibrationProfile | None = None) -> 
     run = with_variables(run)
     of_program: list[Assumption] = []
     program = program_of(run, of_program)
+    run = with_conventions(run, program)
     cases, why = [], None
     for stack in _calibrated_first(stacks_of(program, run), calibration):
         try:
@@ -92,7 +93,7 @@ def _read_as(
     cluster = cluster_of(run)
     hardware = hardware_of(run, cluster)
     graph, of_graph = graph_of(run)
-    layout = layout_of(run, graph, job)
+    layout = layout_of(run, graph, job, program)
     learnt = None if calibration is None else calibration.calibration()
     changes = {"global_batch_size": layout.global_batch_size, "calibration": learnt}
     job = job.model_copy(update=changes)

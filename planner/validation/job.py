@@ -87,10 +87,12 @@ def job_of(run: MeasuredRun, program: Program, stack: Stack) -> tuple[Job, tuple
         fused_elementwise=_fused_elementwise(run, program),
         regathered_rows=program.regathered_rows,
         flash_attention_generation=_flash_attention_generation(run, program),
-        dropout=_dropout(run, program),
+        dropout=_dropout(run, program) if run.dropout is None else run.dropout,
+        varied_lengths=_stated_or(run.varied_lengths, program.varied_lengths),
         gradients_in_16_bits=_gradients_in_16_bits(run, program),
         row_scaled_fp8="rowwise" in (run.precision_raw or "").lower(),
-        overlapped_gradients=program.overlapped_gradients,
+        overlapped_gradients=_overlapped_gradients(run, program),
+        summed_gradients=_summed_gradients(run, program),
         parameter_broadcasts=program.parameter_broadcasts,
         offloaded_gradients=True if run.offload_grads else None,
         paged_states="paged" in f"{run.optimizer or ''} {run.offload or ''}".lower(),
@@ -203,6 +205,22 @@ def _gradients_in_16_bits(run: MeasuredRun, program: Program) -> bool:
     return program.narrow_gradients
 
 
+def _stated_or(stated: bool | None, usual: bool) -> bool:
+    return usual if stated is None else stated
+
+
+def _overlapped_gradients(run: MeasuredRun, program: Program) -> bool | None:
+    """Return whether backward hides gradients; `None`: as the stack usually has it."""
+    return program.overlapped_gradients if run.gradient_overlap is None else run.gradient_overlap
+
+
+def _summed_gradients(run: MeasuredRun, program: Program) -> bool:
+    """Return whether ranks under ZeRO-1 sum whole gradients in 32 bits."""
+    if run.gradient_reduction is not None:
+        return run.gradient_reduction == "all_reduce"
+    return program.summed_gradients
+
+
 def _states_in_16_bits(run: MeasuredRun, program: Program) -> bool:
     """Return whether the model was converted to 16 bits whole, with the optimizer's states.
 
@@ -216,15 +234,13 @@ def _states_in_16_bits(run: MeasuredRun, program: Program) -> bool:
     """
     if run.master_weights is not None:
         return not run.master_weights
-    framework, stated = (
-        (run.framework or "").lower(),
-        f"{run.optimizer} {run.precision_raw}".lower(),
-    )
+    framework = (run.framework or "").lower()
+    stated = f"{run.optimizer} {run.precision_raw}".lower()
     if "-true" in stated or _NARROW_STATES.search(stated):
         return True
     if program.narrow_states:
         return run.precision in {None, "bf16"} or run.task == "qlora"
-    if "peft" in framework and run.task in _ADAPTED:
+    if program.narrow_adapters and run.task in _ADAPTED:
         return "deepspeed" not in (run.sharding or "").lower()
     copies = _KEEPS_COPIES.search(framework if run.sharding is None else run.sharding.lower())
     return copies is None and program.loads_in_16_bits

@@ -19,6 +19,7 @@ from planner.schema.strategy import (
     Stage,
     Strategy,
 )
+from planner.validation.program import Program
 from planner.validation.reasons import Assumption, Unpriceable, Unpriced
 
 _BATCH_TOLERANCE_RATIO = 0.01
@@ -35,11 +36,8 @@ _SCHEDULES = {
     "dualpipe-v": PipelineSchedule.DUALPIPE_V,
     "dualpipev": PipelineSchedule.DUALPIPE_V,
 }
-# Programs that shard states and split no layer
-_SHARDS_ALONE = re.compile(
-    r"trainer|fsdp1?\b|fsdp:|zero|gemini|foundry|lit-?gpt|torchtune|swift|accelerate|bmtrain|axolotl"
-    r"|factory|unsloth|\btrl\b"
-)
+# Ways to shard states, whatever the program, that split no layer
+_SHARDS_STATES = re.compile(r"fsdp1?\b|fsdp:|zero|gemini")
 _WITHOUT_PIPELINES = frozenset({2, 3})  # ZeRO stages
 _LAYERS_OFFLOADED = re.compile(r"(\d+) layers")
 # Megatron's modules, of which it takes attention's core where none is named
@@ -57,14 +55,14 @@ class Layout:
     assumptions: tuple[Assumption, ...]
 
 
-def layout_of(run: MeasuredRun, graph: ModelGraph, job: Job) -> Layout:
-    """Return the strategy of `run` for its model and job.
+def layout_of(run: MeasuredRun, graph: ModelGraph, job: Job, program: Program) -> Layout:
+    """Return the strategy of `run` for its model and job, as `program` has what is not stated.
 
     Raises:
         Unpriced: if a degree or the micro-batch is missing, the degrees do not go together, or a
             technique cannot be said in a strategy.
     """
-    notes = _Notes(run=run, job=job)
+    notes = _Notes(run=run, job=job, program=program)
     degrees = _degrees(run, graph, notes)
     batch, count = _batch(run, job, degrees.data, notes)
     schedule = _schedule(run, degrees, count)
@@ -124,7 +122,7 @@ def _degrees(run: MeasuredRun, graph: ModelGraph, notes: _Notes) -> _Degrees:
     degrees = _Degrees(
         tensor=tensor,
         pipeline=pipeline,
-        virtual=_virtual_degree(run, graph.block_count),
+        virtual=_virtual_degree(run, notes.program, graph.block_count),
         context=context,
         expert=run.ep or 1,
         expert_tensor=_expert_tensor_degree(run, holders=tensor * data * context, tensor=tensor),
@@ -144,25 +142,19 @@ def _expert_tensor_degree(run: MeasuredRun, *, holders: int, tensor: int) -> int
     return tensor if holders % ((run.ep or 1) * tensor) == 0 else 1
 
 
-def _virtual_degree(run: MeasuredRun, block_count: int) -> int:
+def _virtual_degree(run: MeasuredRun, program: Program, block_count: int) -> int:
     """Return the virtual stages of a rank that can all hold a block.
 
-    Megatron may give the embedding or the loss a virtual stage to itself; ours hold blocks. NeMo's
-    performance recipes of dense models interleave: of those that state it, most have a layer a
-    virtual stage.
+    A program may give the embedding or the loss a virtual stage to itself; ours hold blocks. Where
+    its recipes of dense models interleave, most that state it have a layer a virtual stage.
     """
     if run.pp is None or run.pp == 1:
         return 1
     most = max(block_count // run.pp, 1)
-    if run.vpp is None and _interleaves_unsaid(run):
+    unsaid = run.vpp is None and run.pp_schedule is None
+    if unsaid and program.interleaves and not run.moe_experts:
         return most
     return min(run.vpp or 1, most)
-
-
-def _interleaves_unsaid(run: MeasuredRun) -> bool:
-    framework = (run.framework or "").lower()
-    recipe = framework.startswith(("nemo", "nvidia nemo")) and not run.moe_experts
-    return recipe and run.pp_schedule is None
 
 
 def _check_experts(degrees: _Degrees, graph: ModelGraph) -> None:
@@ -241,6 +233,7 @@ class _Notes:
 
     run: MeasuredRun
     job: Job
+    program: Program
     assumptions: list[Assumption] = field(default_factory=list)
 
     def model_parallel(self, device_count: int) -> tuple[int, int]:
@@ -268,7 +261,7 @@ class _Notes:
     def _shards_alone(self) -> bool:
         run = self.run
         words = f"{run.framework or ''} {run.sharding or ''}".lower()
-        if _SHARDS_ALONE.search(words) is not None:
+        if self.program.shards_alone or _SHARDS_STATES.search(words) is not None:
             return True
         return self.job.stack is not Stack.MEGATRON and run.zero_stage in _WITHOUT_PIPELINES
 
@@ -296,9 +289,9 @@ class _Notes:
     def _keeps_whole_stages(self) -> bool:
         """Return whether fully sharded pipeline stages stay gathered through the step.
 
-        torchtitan shards nothing again after forward where there are pipelines, unless asked to,
+        Plain torch shards nothing again after forward where there are pipelines, unless asked to,
         and reduces gradients after the last micro-batch: that is our stage 1.
-        Source: torchtitan `parallelize_llama` (`reshard_after_forward`).
+        Source: torch `_composable/fsdp` as `parallelize_llama` uses it (`reshard_after_forward`).
         """
         run = self.run
         words = f"{run.sharding or ''}; {run.notes or ''}".lower()
@@ -310,6 +303,9 @@ class _Notes:
         run = self.run
         if run.recompute == "partial":
             raise Unpriced(Unpriceable.RECOMPUTE, run.recompute_detail or "partial")
+        if run.recompute is None and self.program.checkpoints:
+            self.assumptions.append(Assumption.RECOMPUTE_FULL)
+            return ActivationCheckpointing.FULL
         if run.recompute is None:
             self.assumptions.append(Assumption.RECOMPUTE_NONE)
             return ActivationCheckpointing.NONE

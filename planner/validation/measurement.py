@@ -10,7 +10,6 @@ Source: Narayanan et al. 2021, arXiv:2104.04473, equation 3.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 
 from planner.schema.measured_run import MeasuredRun
@@ -22,7 +21,6 @@ from planner.validation.reasons import SetAside
 TINY_TIER = "ci_small"
 BULK_TIER = "bulk"
 _RECOMPUTED_RATIO = 4.0 / 3.0
-_BRIDGE = re.compile(r"megatron[- ]bridge")
 
 
 def measured_seconds(case: Case) -> float | SetAside:
@@ -91,7 +89,7 @@ def _flop_per_token(case: Case) -> float:
     widths = sum(
         part.block_count * _attention_width(part.block.attention) for part in case.graph.runs
     )
-    whole = _BRIDGE.search((case.run.framework or "").lower()) is None
+    whole = case.run.tflops_attention != "causal"
     return 3.0 * products + (12.0 if whole else 6.0) * widths * _sequence_length(case)
 
 

@@ -21,7 +21,11 @@ class Program:
 
     `configured` programs run under DeepSpeed where that is configured. `own_end_groups`: FSDP
     shards embedding and head as groups of their own, and not with its root. `whole_logits`: every
-    tensor-parallel rank gathers them for its loss.
+    tensor-parallel rank gathers them for its loss. `shards_alone`: it splits no layer.
+    `interleaves`: its recipes of dense models do, as far as layers go. `checkpoints`: its models
+    run every block again unless told otherwise. `varied_lengths`: it pads a batch to the longest
+    of its sequences. `narrow_adapters`: they have the 16 bits of their base. `causal_flop`: its
+    TFLOP/s count what the mask leaves of attention.
     """
 
     words: re.Pattern[str]
@@ -48,6 +52,13 @@ class Program:
     single_precision: bool = False
     launches: bool = True
     stage_buffers: bool | None = None
+    shards_alone: bool = False
+    interleaves: bool = False
+    checkpoints: bool = False
+    summed_gradients: bool = False
+    varied_lengths: bool = False
+    narrow_adapters: bool = False
+    causal_flop: bool = False
 
 
 def _named(words: str, stack: Stack | None, /, **facts: object) -> Program:
@@ -61,6 +72,7 @@ def _trainer(words: str, /, **facts: object) -> Program:
         Stack.TORCH,
         configured=True,
         shifted_logits=True,
+        shards_alone=True,
         **facts,
     )
 
@@ -86,19 +98,30 @@ _PROGRAMS = (
         narrow_states=True,
         overlapped_offload=True,
         own_end_groups=True,
+        shards_alone=True,
     ),
     # litgpt `utils.py` (`chunked_cross_entropy`)
-    _named(r"lit-?gpt", Stack.TORCH, fused_loss=True),
+    _named(r"lit-?gpt", Stack.TORCH, fused_loss=True, shards_alone=True),
     # transformers' Trainer and what is built on it: ms-swift `llm/utils/argument.py` (`dtype`) and
-    # axolotl `utils/models.py` (`torch_dtype`) load models in 16 bits
-    _trainer(r"swift", loads_in_16_bits=True, foreach_optimizer=True, reads_logits=True),
-    _trainer(r"axolotl", loads_in_16_bits=True, foreach_optimizer=True),
-    _trainer(r"factory|\btrl\b", foreach_optimizer=True),
-    _trainer(r"transformers|trainer|unsloth|\bpeft\b"),
+    # axolotl `utils/models.py` (`torch_dtype`) load models in 16 bits; their collators and those of
+    # LLaMA-Factory and TRL pad to the longest of a batch, unless asked to pack
+    _trainer(
+        r"swift",
+        loads_in_16_bits=True,
+        foreach_optimizer=True,
+        reads_logits=True,
+        varied_lengths=True,
+    ),
+    _trainer(r"axolotl", loads_in_16_bits=True, foreach_optimizer=True, varied_lengths=True),
+    _trainer(r"factory|\btrl\b", foreach_optimizer=True, varied_lengths=True),
+    _trainer(r"\bpeft\b", narrow_adapters=True),
+    _trainer(r"transformers|trainer|unsloth"),
     _named("deepspeed", Stack.DEEPSPEED, drops_out=True),
     # Megatron-Bridge `scripts/performance/configs`, NeMo `llm/recipes` (`grad_reduce_in_fp32 =
     # False`); Megatron-LM's own default is 32 bits.
-    _named(r"nemo|megatron[- ]bridge", Stack.MEGATRON, narrow_gradients=True),
+    _named(r"megatron[- ]bridge", Stack.MEGATRON, narrow_gradients=True, causal_flop=True),
+    _named(r"^(nvidia )?nemo", Stack.MEGATRON, narrow_gradients=True, interleaves=True),
+    _named("nemo", Stack.MEGATRON, narrow_gradients=True),
     # `megatron/training/arguments.py`: dropout of 0.1 for all models
     _named("megatron-lm", Stack.MEGATRON, drops_out=True),
     _named("megatron|mcore|primus", Stack.MEGATRON),
@@ -115,32 +138,51 @@ _PROGRAMS = (
     # llm-foundry `llmfoundry/models/mpt/modeling_mpt.py` (`loss_fn`); its published benchmarks are
     # of early 2023 on torch 1.13, before the second flash attention
     # (`scripts/train/benchmarking/README.md`).
-    _named("foundry|composer", Stack.TORCH, fused_loss=True, flash_attention_generation=1),
+    _named(
+        "foundry|composer",
+        Stack.TORCH,
+        fused_loss=True,
+        flash_attention_generation=1,
+        shards_alone=True,
+    ),
     # torchtitan `components/loss.py`, compiled with the model since 2025, and `parallelize.py`
     _named("torchtitan", Stack.TORCH, compiled_loss_since="2025", own_end_groups=True),
     # InternEvo `configs/7B_sft.py` (`overlap_sync_grad`; `overlap_sync_param` is off),
     # `solver/optimizer/hybrid_zero_optim.py` (`broadcast_params`)
     _named("internevo", Stack.DEEPSPEED, overlapped_gradients=True, parameter_broadcasts=True),
     # 16-bit parameters, and fp32 masters in the optimizer
-    _named("colossal|bmtrain", Stack.DEEPSPEED),
-    # Aleph-Alpha/scaling `core/optimizer/` (gradients stay in the parameters' 16 bits, and are
-    # reduced after backward), `transformer/model/layers/lm_head.py` (logits are gathered),
+    _named("colossal", Stack.DEEPSPEED),
+    _named("bmtrain", Stack.DEEPSPEED, shards_alone=True),
+    # Aleph-Alpha/scaling `core/optimizer/` (gradients stay in the parameters' 16 bits;
+    # `allreduce.py`: after backward they are summed whole, in 32 bits),
+    # `transformer/model/layers/lm_head.py` (logits are gathered),
     # `core/nn/parallel_module/communicator.py` (one buffer receives)
     _named(
         r"aa-scaling|aleph",
         Stack.TORCH,
         narrow_gradients=True,
         overlapped_gradients=False,
+        summed_gradients=True,
         whole_logits=True,
         stage_buffers=False,
     ),
     # AnswerDotAI/fsdp_qlora `train.py` (`--precision bf16`)
-    _named("fsdp_qlora", Stack.TORCH, narrow_states=True, shifted_logits=True),
+    _named("fsdp_qlora", Stack.TORCH, narrow_states=True, shifted_logits=True, shards_alone=True),
     _named("torchao|meshwright", Stack.TORCH, own_end_groups=True),
-    _named(r"fsdp|\bddp\b|accelerate|lightning", Stack.TORCH),
+    _named(r"fsdp|\bddp\b|accelerate|lightning", Stack.TORCH, shards_alone=True),
+    # praxis `layers/transformers.py` and paxml `tasks/lm/model_params.py` (`CHECKPOINT_POLICY =
+    # SAVE_NOTHING`): models of repeated layers run each again
+    _named(
+        r"\bpax\b|paxml",
+        None,
+        fused_elementwise=True,
+        launches=False,
+        stage_buffers=False,
+        checkpoints=True,
+    ),
     # XLA compiles a step to one executable: nothing is launched from Python.
     _named(
-        r"\bjax\b|maxtext|pax\b|paxml|\bxla\b",
+        r"\bjax\b|maxtext|\bxla\b",
         None,
         fused_elementwise=True,
         launches=False,
@@ -175,8 +217,8 @@ def program_of(run: MeasuredRun, assumptions: list[Assumption]) -> Program:
     a container, names none.
     """
     name, sharding = (run.framework or "").lower(), (run.sharding or "").lower()
-    found = _of_source(run)
-    found = found or next((program for program in _PROGRAMS if program.words.search(name)), None)
+    named = next((program for program in _PROGRAMS if program.words.search(name)), None)
+    found = named if named is not None and named.interleaves else _of_source(run) or named
     if found is not None:
         return found
     if sharding == _OF_MEGATRON_ALONE:
@@ -199,6 +241,13 @@ def _of_source(run: MeasuredRun) -> Program | None:
     if _NEMO_CONFIGURATION.search(source) or _NEMO_VARIABLES.search(run.notes or ""):
         return _NEMO
     return _FMS if _FMS_REPOSITORY.search(source) else None
+
+
+def with_conventions(run: MeasuredRun, program: Program) -> MeasuredRun:
+    """Return the run with what its program's TFLOP/s count, where it does not say."""
+    if run.tflops_attention is not None or not program.causal_flop:
+        return run
+    return run.model_copy(update={"tflops_attention": "causal"})
 
 
 def stacks_of(program: Program, run: MeasuredRun) -> tuple[Stack, ...]:

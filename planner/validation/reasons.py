@@ -40,6 +40,7 @@ class Assumption(StrEnum):
     ATTENTION_CUDNN = "cuDNN's attention: at the rates of the stack's usual kernels"
     DISPATCH_ALLGATHER = "tokens gathered on all expert-parallel ranks: priced as all-to-all"
     RECOMPUTE_NONE = "recomputation not stated: none"
+    RECOMPUTE_FULL = "recomputation not stated: full, as the program's models have it"
     SELECTIVE_CORE = "selective recomputation names no module: attention's core"
     ZERO_STAGE = "ZeRO stage not stated: 1 for Megatron, else 0, or 3 for FSDP"
     WHOLE_STAGES = "FSDP with pipelines: what is gathered stays so through the step, ZeRO stage 1"

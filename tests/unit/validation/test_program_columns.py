@@ -1,0 +1,97 @@
+"""What a row states of its program counts, and what it leaves open is the program's default."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from planner.schema.strategy import ActivationCheckpointing
+from planner.validation.case import Case, case_of
+from planner.validation.reasons import Assumption
+from tests.measured_rows import TORCHTITAN, a_run
+
+
+def case(framework: str, **changes: Any) -> Case:
+    """A run of Llama-3-8B on 64 A100 by some program."""
+    return case_of(a_run(TORCHTITAN, framework=framework, **changes))
+
+
+@pytest.mark.parametrize(
+    ("framework", "stated", "expected"),
+    [
+        ("Paxml JAX/XLA", None, "full"),
+        ("Paxml JAX/XLA", "none", "none"),
+        ("MaxText JAX", None, "none"),
+    ],
+)
+def test_models_of_pax_run_blocks_again_unless_a_row_says_otherwise(
+    framework: str, stated: str | None, expected: str
+) -> None:
+    found = case(framework, recompute=stated, zero_stage=3)
+    (stage,) = found.strategy.stages or ()
+    chosen = {group.activation_checkpointing for group in stage.layers}
+    assert chosen == {ActivationCheckpointing(expected)}
+    assert (Assumption.RECOMPUTE_FULL in found.assumptions) == (expected == "full")
+
+
+@pytest.mark.parametrize(
+    ("framework", "stated", "summed"),
+    [
+        ("AA-Scaling (Aleph Alpha)", None, True),
+        ("AA-Scaling (Aleph Alpha)", "reduce_scatter", False),
+        ("DeepSpeed", None, False),
+        ("DeepSpeed", "all_reduce", True),
+    ],
+)
+def test_a_row_says_what_gradients_are_reduced_by(
+    framework: str, stated: str | None, *, summed: bool
+) -> None:
+    job = case(framework, gradient_reduction=stated, zero_stage=1).job
+    assert job.summed_gradients is summed
+
+
+@pytest.mark.parametrize(
+    ("framework", "stated", "overlapped"),
+    [("AA-Scaling", None, False), ("AA-Scaling", True, True), ("DeepSpeed", None, None)],
+)
+def test_a_row_says_whether_backward_hides_gradients(
+    framework: str, stated: bool | None, overlapped: bool | None
+) -> None:
+    assert case(framework, gradient_overlap=stated).job.overlapped_gradients is overlapped
+
+
+@pytest.mark.parametrize(
+    ("framework", "stated", "varied"),
+    [
+        ("ms-swift / HF Trainer", None, True),
+        ("ms-swift / HF Trainer", False, False),
+        ("Megatron-SWIFT (Megatron-Core)", None, False),
+        ("transformers Trainer", None, False),
+        ("transformers Trainer", True, True),
+    ],
+)
+def test_a_row_says_whether_its_sequences_differ_in_length(
+    framework: str, stated: bool | None, *, varied: bool
+) -> None:
+    assert case(framework, varied_lengths=stated).job.varied_lengths is varied
+
+
+@pytest.mark.parametrize("stated", [True, False])
+def test_a_row_says_whether_there_is_dropout(*, stated: bool) -> None:
+    assert case("torchtitan", dropout=stated).job.dropout is stated
+
+
+@pytest.mark.parametrize(
+    ("framework", "stated", "expected"),
+    [
+        ("Megatron-Bridge", None, "causal"),
+        ("Megatron-Bridge", "whole", "whole"),
+        ("torchtitan", None, None),
+        ("torchtitan", "causal", "causal"),
+    ],
+)
+def test_a_row_says_what_its_flop_count_of_attention(
+    framework: str, stated: str | None, expected: str | None
+) -> None:
+    assert case(framework, tflops_attention=stated).run.tflops_attention == expected
