@@ -30,6 +30,8 @@ _NUMBERS = {
     "--recompute-num-layers",
     "--cpu-offloading-num-layers",
     "--num-distributed-optimizer-instances",
+    "--num-layers",
+    "--hidden-size",
 }
 _WORDS = {
     "--pipeline-model-parallel-layout": None,
@@ -47,7 +49,7 @@ _WORDS = {
     "--fp8-format": None,
 }
 _LISTS = {"--recompute-modules"}
-_FLAGS = {
+SWITCHES = {
     "--sequence-parallel",
     "--bf16",
     "--fp16",
@@ -56,10 +58,20 @@ _FLAGS = {
     "--use-megatron-fsdp",
     "--use-torch-fsdp2",
     "--recompute-activations",
+    "--account-for-embedding-in-pipeline-split",
+    "--account-for-loss-in-pipeline-split",
     "--optimizer-cpu-offload",
 }
-_KNOWN = _NUMBERS | set(_WORDS) | _LISTS | _FLAGS
+_KNOWN = _NUMBERS | set(_WORDS) | _LISTS | SWITCHES
 _LIMIT = 2**24
+# Names of Megatron-DeepSpeed and of releases before 0.19.
+_OLDER = {
+    "--moe-expert-parallel-size": "--expert-model-parallel-size",
+    "--expert-parallel-size": "--expert-model-parallel-size",
+    "--model-parallel-size": "--tensor-model-parallel-size",
+    "--use-custom-fsdp": "--use-megatron-fsdp",
+    "--checkpoint-activations": "--recompute-granularity=full",
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,7 +94,7 @@ def flags_in(text: str, *, source: str) -> FoundFlags:
     for word in given.words:
         if word.startswith("--") and len(word) > 2:
             name, _, value = word.partition("=")
-            name = name.rstrip(")")
+            name, value = _newer(name.rstrip(")").replace("_", "-"), value)
             _require_spelled(name)
             current = found[name] = [value] if value else []
         elif current is not None:
@@ -96,6 +108,12 @@ def flags_in(text: str, *, source: str) -> FoundFlags:
         values={name: values for name, values in found.items() if name in _KNOWN},
         assumptions=(*given.assumptions, *said),
     )
+
+
+def _newer(name: str, value: str) -> tuple[str, str]:
+    """Return a flag and its value by the newest name of the flag."""
+    newest, _, implied = _OLDER.get(name, name).partition("=")
+    return newest, implied or value
 
 
 def _require_spelled(name: str) -> None:

@@ -13,10 +13,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from planner.errors import DocumentError
+from planner.importers.slurm_directives import slurm_variables
 
 _ASSIGNMENT = re.compile(
     r"(?:^|(?<=[;\s]))(?:export\s+|local\s+)?([A-Za-z_]\w*)="
-    r"(\"[^\"\n]*\"|'[^'\n]*'|\$\(\([^\n]*?\)\)|[^\s();\"']*)(?=[;\s]|$)",
+    r"(\"[^\"\n]*\"|'[^'\n]*'|\$\(\([^\n]*?\)\)|\$\{\w+:?[-=][^}\n]*\}|[^\s();\"']*)(?=[;\s]|$)",
     re.MULTILINE,
 )
 _VARIABLE = re.compile(r"\$(?:(\w+)|\{(\w+)(?::?[-=]([^}]*))?\})")
@@ -49,6 +50,7 @@ def shell_words(text: str, *, source: str) -> ShellWords:
     """
     joined = text.replace("\r\n", "\n").replace("\\\n", " ")
     known, assumptions = _known(joined)
+    known = {**slurm_variables(text), **known}
     whole = _substituted(joined, known)
     try:
         words = _split(whole)

@@ -10,6 +10,7 @@ from difflib import get_close_matches
 from typing import Any
 
 from planner.errors import DocumentError
+from planner.importers.fields import Fields
 
 _AXES = (
     "data_parallel_replicate_degree",
@@ -46,8 +47,55 @@ def older_names(sections: dict[str, dict[str, Any]]) -> list[str]:
         moved.append(_move(sections, ("training", "batch_size"), ("training", "local_batch_size")))
     if isinstance(sections["training"].get("compile"), bool):
         moved.append(_move(sections, ("training", "compile"), ("compile", "enable")))
+    if "pipeline_parallel_microbatches" in sections["experimental"]:
+        moved.append(_counted_micro_batches(sections))
+    if "num_tokens_per_microbatch_per_dp_rank" in sections["training"]:
+        moved.append(_batches_of_tokens(sections))
     _require_spelled(sections)
     return moved
+
+
+def _counted_micro_batches(sections: dict[str, dict[str, Any]]) -> str:
+    """Put the size of micro-batches in the place of their number."""
+    name = "pipeline_parallel_microbatches"
+    count = Fields(sections["experimental"], section="experimental").size(name)
+    local = Fields(sections["training"], section="training").size("local_batch_size", 8)
+    if local % count:
+        raise DocumentError(
+            f"does not divide training.local_batch_size {local}",
+            field=f"experimental.{name}",
+            value=count,
+            remedy=f"use a divisor of {local}",
+        )
+    del sections["experimental"][name]
+    sections["parallelism"].setdefault("pipeline_parallel_microbatch_size", local // count)
+    return f"experimental.{name} {count} is read as micro-batches of {local // count}"
+
+
+def _batches_of_tokens(sections: dict[str, dict[str, Any]]) -> str:
+    """Put sequences in the place of the tokens that 0.5 counts batches in."""
+    training, parallelism = sections["training"], sections["parallelism"]
+    own = Fields(training, section="training")
+    length = own.size("max_context_length", 2048)
+    tokens = own.size("num_tokens_per_microbatch_per_dp_rank")
+    count = Fields(parallelism, section="parallelism").size("num_pp_microbatches", 1)
+    stated = training.get("num_tokens_per_train_step", -1)
+    for name, number in (
+        ("num_tokens_per_microbatch_per_dp_rank", tokens),
+        ("num_tokens_per_train_step", length if stated == -1 else stated),
+    ):
+        if not isinstance(number, int) or number < 1 or number % length:
+            raise DocumentError(
+                f"is no multiple of training.max_context_length {length}",
+                field=f"training.{name}",
+                value=number,
+                remedy="give whole sequences, which are what is priced",
+            )
+    training |= {"local_batch_size": tokens // length * count, "seq_len": length}
+    if stated != -1:
+        training["global_batch_size"] = stated // length
+    parallelism.setdefault("pipeline_parallel_microbatch_size", tokens // length)
+    return f"batches in tokens are read as whole sequences of {length}"
 
 
 def _move(sections: dict[str, dict[str, Any]], old: tuple[str, str], new: tuple[str, str]) -> str:

@@ -8,7 +8,8 @@ stands for activation checkpointing: `SelectiveAC.Config()`, `FullAC.Config()` o
 from __future__ import annotations
 
 import ast
-from collections.abc import Mapping
+import operator
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from planner.errors import DocumentError
@@ -21,6 +22,13 @@ _CLASSES = {
 _SECTIONS = frozenset({*_CLASSES.values()})
 _CHECKPOINTING = {"SelectiveAC": "selective", "FullAC": "full", "MemoryBudgetAC": "memory_budget"}
 _FIELD = "activation_checkpoint"
+_OPERATIONS: dict[type[ast.operator], Callable[[int, int], int]] = {
+    ast.Mult: operator.mul,
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.FloorDiv: operator.floordiv,
+}
+_NUMBER_LIMIT = 2**40
 
 Sections = dict[str, dict[str, Any]]
 
@@ -152,7 +160,7 @@ def _checkpointing(node: ast.expr) -> str:
 
 def _literal(node: ast.expr, path: str) -> Any:
     try:
-        return ast.literal_eval(node)
+        return _number(node) if isinstance(node, ast.BinOp) else ast.literal_eval(node)
     except (ValueError, TypeError, SyntaxError, MemoryError, RecursionError):
         raise DocumentError(
             "is computed, not written out",
@@ -160,3 +168,18 @@ def _literal(node: ast.expr, path: str) -> Any:
             value=ast.unparse(node)[:80],
             remedy="write its value: the file is read, not run",
         ) from None
+
+
+def _number(node: ast.expr) -> int:
+    """Return the whole number that `8 * 2048` is.
+
+    Raises:
+        ValueError: if it is no arithmetic of whole numbers.
+    """
+    if isinstance(node, ast.Constant) and type(node.value) is int:
+        return node.value
+    if isinstance(node, ast.BinOp) and type(node.op) in _OPERATIONS:
+        left, right = _number(node.left), _number(node.right)
+        if abs(left) < _NUMBER_LIMIT and 0 < right < _NUMBER_LIMIT:
+            return _OPERATIONS[type(node.op)](left, right)
+    raise ValueError("is no arithmetic of whole numbers")

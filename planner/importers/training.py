@@ -1,8 +1,10 @@
 """Training configurations of other software as strategies, whichever they are.
 
-Recognised are torchtitan's TOML and Python, Megatron-LM's arguments in a text, a shell script or
-YAML, Megatron-Bridge's overrides, DeepSpeed's JSON, Accelerate's YAML and the JSON of Hugging
-Face's `TrainingArguments`.
+Recognised are the formats of `planner.importers.formats` by their tables, and beside these
+torchtitan's
+TOML and Python, Megatron-LM's arguments in a text or a shell script, DeepSpeed's JSON and
+Accelerate's
+YAML.
 """
 
 from __future__ import annotations
@@ -10,31 +12,33 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from planner.errors import DocumentError
-from planner.importers.training_bridge import is_bridge, read_bridge
+from planner.importers.command_fields import command_fields
+from planner.importers.config_bases import with_bases
+from planner.importers.formats.nemo import MEGATRON_YAML
+from planner.importers.formats.registry import format_of, known_format_of
+from planner.importers.shell_words import shell_words
 from planner.importers.training_config import Setting, TrainingConfig
 from planner.importers.training_deepspeed import is_deepspeed, read_deepspeed
-from planner.importers.training_hugging_face import (
-    is_accelerate,
-    is_trainer,
-    read_accelerate,
-    read_trainer,
-)
+from planner.importers.training_format import Format, leaves_of
+from planner.importers.training_hugging_face import is_accelerate, read_accelerate
 from planner.importers.training_megatron import read_megatron
-from planner.importers.training_nemo import is_nemo, read_nemo
+from planner.importers.training_settings import read_format
 from planner.importers.training_torchtitan import read_torchtitan_python, read_torchtitan_toml
 from planner.schema.document import DOCUMENT_BYTES_LIMIT, parse_fields
 from planner.schema.files import file_content
 from planner.schema.strategy import Strategy
 
-_FLAG = re.compile(r"(?:^|\s)--[a-z][a-z0-9-]+", re.MULTILINE)
+_FLAG = re.compile(r"(?:^|\s)--[a-zA-Z][\w.-]+", re.MULTILINE)
+_OVERRIDE = re.compile(r"(?:^|\s)[+~]{0,2}\w+(?:\.\w+)+=", re.MULTILINE)
 _FUNCTION = re.compile(r"(.+\.py):([A-Za-z_]\w*)")
+_MARKS = ("tensor_model_parallel_size", "pipeline_model_parallel_size")
 _REMEDY = (
-    "give a strategy or plan, torchtitan's TOML or Python, Megatron's arguments, DeepSpeed's JSON "
-    "or Accelerate's YAML"
+    "give a strategy or plan, or a training configuration of a framework that docs/exports.md lists"
 )
 
 
@@ -50,18 +54,25 @@ def strategy_from(path: Path, setting: Setting) -> TrainingConfig:
     file, function = (Path(match[1]), match[2]) if match else (path, None)
     text = _text(file)
     return config_from_text(
-        text, setting, source=str(file), suffix=file.suffix.lower(), function=function
+        text,
+        replace(setting, folder=file.parent),
+        source=str(file),
+        suffix=file.suffix.lower(),
+        function=function,
     )
 
 
 def is_foreign(fields: Mapping[str, Any]) -> bool:
     """Return whether a mapping is a configuration of other software."""
+    leaves = leaves_of(fields)
     return (
-        is_deepspeed(fields)
+        format_of(leaves) is not None
+        or known_format_of(leaves) is not None
+        or is_deepspeed(fields)
         or is_accelerate(fields)
-        or is_trainer(fields)
         or bool(_megatron_arguments(fields))
-        or is_nemo(fields)
+        or _stray_mark(leaves) is not None
+        or "defaults" in fields
     )
 
 
@@ -86,36 +97,75 @@ def config_from_text(
         yaml = suffix != ".json"
         fields = parse_fields(text.encode(), source=source, yaml_allowed=yaml)
         return config_from_fields(fields, setting, source=source, text=text)
-    if is_bridge(text):
-        return read_bridge(text, setting, source=source)
-    if _FLAG.search(text):
-        return read_megatron(text, setting, source=source)
+    if _FLAG.search(text) or _OVERRIDE.search(text):
+        return _config_from_command(text, setting, source=source)
     raise DocumentError("is in no format that is read", field=source, remedy=_REMEDY)
+
+
+def _config_from_command(text: str, setting: Setting, *, source: str) -> TrainingConfig:
+    """Return the strategy that the arguments of a launch script say."""
+    given = shell_words(text, source=source)
+    fields = command_fields(given.words, text)
+    table = _read_or_refused(leaves_of(fields), source)
+    if table is None or table is MEGATRON_YAML:
+        return read_megatron(text, setting, source=source)
+    config = read_format(table, fields, setting)
+    return replace(config, assumptions=(*given.assumptions, *config.assumptions))
+
+
+def _read_or_refused(leaves: Mapping[str, Any], source: str) -> Format | None:
+    """Return the format of such keys, None if they are of no table.
+
+    Raises:
+        DocumentError: if their framework is known, and not read.
+    """
+    known = known_format_of(leaves)
+    if known is not None:
+        raise DocumentError(
+            f"looks like a configuration of {known.title}, which is not read",
+            field=source,
+            remedy=known.remedy,
+        )
+    return format_of(leaves)
 
 
 def config_from_fields(
     fields: Mapping[str, Any], setting: Setting, *, source: str, text: str = ""
 ) -> TrainingConfig:
-    """Return the strategy that a mapping says: ours, DeepSpeed's, Accelerate's or another's.
+    """Return the strategy that a mapping says: ours, or that of a framework.
 
     Raises:
         DocumentError: if it is none of these, or a field of it is bad.
     """
-    if is_deepspeed(fields):
-        return read_deepspeed(fields, setting)
-    if is_accelerate(fields):
-        return read_accelerate(fields, setting, text=text)
-    if is_trainer(fields):
-        return read_trainer(fields, setting)
     if _megatron_arguments(fields):
         return read_megatron(_megatron_arguments(fields), setting, source=source)
-    if is_nemo(fields):
-        return read_nemo(fields, setting)
+    fields = with_bases(fields, setting.folder)
+    if is_accelerate(fields):
+        return read_accelerate(fields, setting, text=text)
+    leaves = leaves_of(fields)
+    table = _read_or_refused(leaves, source)
+    if table is not None:
+        return read_format(table, fields, setting)
+    if is_deepspeed(fields):
+        return read_deepspeed(fields, setting)
+    stray = _stray_mark(leaves)
+    if stray is not None:
+        raise DocumentError(
+            "is a key of Megatron's in a section of no framework that is read",
+            field=stray,
+            value=leaves[stray],
+            remedy="write it at the top, or under model as NeMo and Megatron-Bridge have it",
+        )
     nested = fields.get("strategy")
     chosen = nested if isinstance(nested, dict) else fields
     return TrainingConfig(
         format="meshwright", strategy=Strategy.from_fields(chosen, source=source), job={}
     )
+
+
+def _stray_mark(leaves: Mapping[str, Any]) -> str | None:
+    """Return a path that ends in a degree of Megatron's."""
+    return next((path for path in leaves if path.rpartition(".")[2] in _MARKS), None)
 
 
 def _megatron_arguments(fields: Mapping[str, Any]) -> str:

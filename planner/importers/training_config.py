@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from planner.errors import DocumentError
 from planner.schema.model import ModelGraph
@@ -21,12 +22,14 @@ class Setting:
     """The model and the devices that a configuration is for; most do not say them.
 
     The batch and the micro-batch are what was given beside the file and holds in its place.
+    `folder` is where the file lies, for files that it names.
     """
 
     graph: ModelGraph
     device_count: int
     global_batch_size: int | None = None
     micro_batch_size: int | None = None
+    folder: Path | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -142,4 +145,19 @@ def require_counts(counts: Sequence[int], setting: Setting, *, field_name: str) 
             field=field_name,
             value=", ".join(map(str, counts[:16])),
             remedy="give every stage a block",
+        )
+
+
+def require_models(field_name: str, given: int, found: int) -> None:
+    """Raise unless a number of the model in the file is that of the model that it is used with.
+
+    Raises:
+        DocumentError: naming the field.
+    """
+    if given != found:
+        raise DocumentError(
+            f"is not the model's, {found}",
+            field=field_name,
+            value=given,
+            remedy="give the model that the file is for",
         )

@@ -13,11 +13,13 @@ from typing import Any
 
 from planner.errors import DocumentError
 from planner.importers.fields import Fields, require_divides
+from planner.importers.formats.deepspeed_keys import DEEPSPEED_KEYS
 from planner.importers.training_config import (
     Setting,
     TrainingConfig,
     data_parallel_degree,
 )
+from planner.importers.training_format import words_of
 from planner.schema.strategy import (
     ActivationCheckpointing,
     ContextParallelKind,
@@ -54,6 +56,7 @@ _READ = (
 )
 
 
+_NUMBER_FORMATS = ("bf16", "bfloat16", "fp16", _ACCUMULATION)
 _OFFLOAD = "offload_optimizer"
 _OLDER_OFFLOAD = {"offload_optimizer": "cpu_offload", "offload_param": "cpu_offload_params"}
 _MICS_STAGE = 3
@@ -62,7 +65,9 @@ _OPTIMIZERS = {"adam": "adamw", "adamw": "adamw", "muon": "muon", "sgd": "sgd"}
 
 def is_deepspeed(fields: Mapping[str, Any]) -> bool:
     """Return whether the fields are a DeepSpeed configuration."""
-    return any(name in fields for name in (_BATCH, _MICRO, "zero_optimization"))
+    return any(name in fields for name in (_MICRO, "zero_optimization")) or (
+        _BATCH in fields and any(name in fields for name in _NUMBER_FORMATS)
+    )
 
 
 def read_deepspeed(fields: Mapping[str, Any], setting: Setting) -> TrainingConfig:
@@ -126,6 +131,7 @@ class _Reading:
                     field=str(name),
                     remedy=f"did you mean {near[0]}?",
                 )
+        self.assumptions.extend(words_of(DEEPSPEED_KEYS, self.fields).said)
         if "pipeline" in self.fields:
             self.assumptions.append("pipeline: the program makes stages, which are not priced")
         if self._section("amp").flag("enabled", False):

@@ -17,8 +17,8 @@ from planner.importers.training_config import (
     TrainingConfig,
     Treatment,
     data_parallel_degree,
-    even_counts,
     require_counts,
+    require_models,
 )
 from planner.schema.model import MixtureFeedForward
 from planner.schema.strategy import (
@@ -46,6 +46,20 @@ NAMES = {
     "zero_stage": "--use-distributed-optimizer",
     "activation_checkpointing": "--recompute-granularity",
 }
+_ENDS = ("--account-for-embedding-in-pipeline-split", "--account-for-loss-in-pipeline-split")
+_LAYOUT = "--pipeline-model-parallel-layout"
+_CONTRADICTIONS = (
+    ("--bf16", "--fp16"),
+    ("--use-megatron-fsdp", "--use-torch-fsdp2"),
+    ("--num-virtual-stages-per-pipeline-rank", "--num-layers-per-virtual-pipeline-stage"),
+    (_LAYOUT, "--num-virtual-stages-per-pipeline-rank"),
+    (_LAYOUT, "--num-layers-per-virtual-pipeline-stage"),
+    (_LAYOUT, "--decoder-first-pipeline-num-layers"),
+    (_LAYOUT, "--decoder-last-pipeline-num-layers"),
+    (_LAYOUT, _ENDS[0]),
+    (_LAYOUT, _ENDS[1]),
+)
+_NUMBER_FORMATS = ("--bf16", "--fp16", "--fp32", "--fp8-format")
 _FSDP_STAGES = {"no_shard": 0, "optim": 1, "optim_grads": 2, "optim_grads_params": 3}
 
 
@@ -96,6 +110,7 @@ class _Reading:
                 "--context-parallel-size": context,
             },
         )
+        self._require_agreement()
         counts = self._counts(pipeline)
         virtual = len(counts) // pipeline
         micro = self.setting.micro_batch_size or given.number("--micro-batch-size", 1)
@@ -118,6 +133,8 @@ class _Reading:
             micro_batch_size=micro,
             stages=self._treatment(assumptions).stages(counts),
         )
+        if not any(given.has(flag) for flag in _NUMBER_FORMATS):
+            assumptions.append("neither --bf16 nor --fp16 is given: fp32, as Megatron-LM has it")
         if not given.has("--micro-batch-size") and self.setting.micro_batch_size is None:
             assumptions.append("--micro-batch-size is not given: 1")
         return TrainingConfig(
@@ -127,6 +144,23 @@ class _Reading:
             assumptions=tuple(assumptions),
             names=NAMES,
         )
+
+    def _require_agreement(self) -> None:
+        """Raise where flags say two things, or the model is another."""
+        given, graph = self.given, self.setting.graph
+        for first, second in _CONTRADICTIONS:
+            if given.has(first) and given.has(second):
+                raise DocumentError(
+                    f"contradicts {first}, which is given as well",
+                    field=second,
+                    remedy="leave one of them out",
+                )
+        for flag, found in (
+            ("--num-layers", graph.block_count),
+            ("--hidden-size", graph.hidden_size),
+        ):
+            if given.has(flag):
+                require_models(flag, given.number(flag, 1), found)
 
     def _instances(self, data: int) -> int:
         instances = self.given.number("--num-distributed-optimizer-instances", 1)
@@ -156,10 +190,19 @@ class _Reading:
         if pipeline == 1:
             return [blocks]
         if first is None and last is None:
-            _whole(blocks, pipeline * virtual, "--pipeline-model-parallel-size")
-            return even_counts(blocks, pipeline * virtual)
+            return self._even(blocks, pipeline * virtual)
         counts = _uneven(blocks, pipeline, virtual, ends=(first, last))
         require_counts(counts, self.setting, field_name="--decoder-first-pipeline-num-layers")
+        return counts
+
+    def _even(self, blocks: int, stages: int) -> list[int]:
+        """Return stages alike, where embedding and loss may count as a block each."""
+        ends = [self.given.has(flag) for flag in _ENDS]
+        each = _whole(blocks + sum(ends), stages, "--pipeline-model-parallel-size")
+        counts = [each] * stages
+        counts[0] -= ends[0]
+        counts[-1] -= ends[1]
+        require_counts(counts, self.setting, field_name=_ENDS[0])
         return counts
 
     def _context_kind(self, assumptions: list[str]) -> ContextParallelKind:

@@ -13,6 +13,8 @@ from typing import Any
 
 from planner.errors import DocumentError
 from planner.importers.fields import Fields
+from planner.importers.formats.torchtitan_keys import TORCHTITAN_KEYS
+from planner.importers.torchtitan_flavors import require_flavor
 from planner.importers.torchtitan_older import older_names
 from planner.importers.torchtitan_python import bases_elsewhere, sections_of_python
 from planner.importers.torchtitan_stages import stage_counts
@@ -22,6 +24,7 @@ from planner.importers.training_config import (
     Treatment,
     data_parallel_degree,
 )
+from planner.importers.training_format import words_of
 from planner.schema.strategy import (
     ActivationCheckpointing,
     Offload,
@@ -76,6 +79,9 @@ def read_torchtitan_toml(text: str, setting: Setting, *, source: str) -> Trainin
         ) from None
     sections = _checked(fields)
     said = [*older_names(sections), *_converters(fields)]
+    said += words_of(TORCHTITAN_KEYS, {**fields, **sections}).said
+    model = fields.get("model")
+    said += require_flavor(model if isinstance(model, dict) else {}, setting.graph)
     return _Reading(fields=sections, setting=setting, legacy=True, assumptions=said).config()
 
 
@@ -96,8 +102,14 @@ def read_torchtitan_python(
         DocumentError: naming the field, its value and the remedy.
     """
     sections = sections_of_python(text, source=source, function=function)
-    config = _Reading(fields=_checked(sections), setting=setting, legacy=False).config()
+    checked = _checked(sections)
+    newer = older_names(checked)
+    config = _Reading(fields=checked, setting=setting, legacy=False).config()
     said = [
+        *newer,
+        *words_of(TORCHTITAN_KEYS, checked).said,
+    ]
+    said += [
         f"what {name}() of another file writes is not read: torchtitan's defaults are assumed"
         for name in bases_elsewhere(text, function)
     ]

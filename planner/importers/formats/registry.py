@@ -1,0 +1,122 @@
+"""Registry: the formats that are read by a table, and those that are known and not read.
+
+The first that recognises a file reads it, so that those with more of their own keys stand first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from planner.importers.formats.accelerate import ACCELERATE
+from planner.importers.formats.automodel import AUTOMODEL
+from planner.importers.formats.axolotl import AXOLOTL
+from planner.importers.formats.gpt_neox import GPT_NEOX
+from planner.importers.formats.hf_trainer import HF_TRAINER
+from planner.importers.formats.llama_factory import LLAMA_FACTORY, LLAMA_FACTORY_MEGATRON
+from planner.importers.formats.llm_foundry import LLM_FOUNDRY
+from planner.importers.formats.maxtext import MAXTEXT
+from planner.importers.formats.megatron_bridge import MEGATRON_BRIDGE
+from planner.importers.formats.ms_swift import MS_SWIFT, MS_SWIFT_MEGATRON
+from planner.importers.formats.nanotron import NANOTRON
+from planner.importers.formats.nemo import MEGATRON_YAML, NEMO
+from planner.importers.formats.nemo_rl import NEMO_RL_DTENSOR, NEMO_RL_MEGATRON
+from planner.importers.formats.neuronx import NEURONX
+from planner.importers.formats.openrlhf import OPENRLHF
+from planner.importers.formats.primus import PRIMUS
+from planner.importers.formats.torchtune import TORCHTUNE
+from planner.importers.formats.verl import VERL_FSDP, VERL_MEGATRON, VERL_SFT
+from planner.importers.training_format import Format, KnownFormat
+
+FORMATS: tuple[Format, ...] = (
+    ACCELERATE,
+    VERL_MEGATRON,
+    VERL_FSDP,
+    NEMO_RL_MEGATRON,
+    NEMO_RL_DTENSOR,
+    PRIMUS,
+    NEURONX,
+    AUTOMODEL,
+    GPT_NEOX,
+    NANOTRON,
+    LLM_FOUNDRY,
+    TORCHTUNE,
+    MAXTEXT,
+    AXOLOTL,
+    LLAMA_FACTORY_MEGATRON,
+    LLAMA_FACTORY,
+    MS_SWIFT_MEGATRON,
+    MS_SWIFT,
+    OPENRLHF,
+    VERL_SFT,
+    NEMO,
+    MEGATRON_BRIDGE,
+    HF_TRAINER,
+    MEGATRON_YAML,
+)
+NOT_READ: tuple[KnownFormat, ...] = (
+    KnownFormat(
+        title="Primus on torchtitan",
+        signature=(
+            ("modules.pre_trainer.framework=torchtitan",),
+            ("modules.pre_trainer.framework=maxtext",),
+        ),
+        remedy="give torchtitan's own configuration with the same values",
+    ),
+    KnownFormat(
+        title="LitGPT",
+        signature=(
+            ("checkpoint_dir", "train.micro_batch_size"),
+            ("train.micro_batch_size", "precision"),
+        ),
+        remedy="write a strategy with FSDP's ZeRO stage and train.micro_batch_size",
+    ),
+    KnownFormat(
+        title="PaddleFormers",
+        signature=(
+            ("tensor_parallel_degree", "sharding", "do_train"),
+            ("tensor_model_parallel_size", "sharding", "model_name_or_path"),
+        ),
+        remedy="write a strategy with the same degrees",
+    ),
+    KnownFormat(
+        title="OLMo",
+        signature=(("global_train_batch_size", "device_train_microbatch_size", "fsdp"),),
+        remedy="write a strategy with the same degrees",
+    ),
+    KnownFormat(
+        title="Colossal-AI",
+        signature=(("plugin", "zero_stage", "tp"), ("parallel.tensor.size", "parallel.pipeline")),
+        remedy="write a strategy with the same degrees",
+    ),
+    KnownFormat(
+        title="InternEvo",
+        signature=(("parallel.zero1.size",),),
+        remedy="write a strategy with the same degrees",
+    ),
+    KnownFormat(
+        title="Levanter",
+        signature=(("trainer.tensor_parallel_axes",), ("trainer.train_batch_size", "trainer.mp")),
+        remedy="write a strategy with the same degrees",
+    ),
+    KnownFormat(
+        title="fairseq",
+        signature=(("distributed_training", "optimization"), ("distributed_training.ddp_backend",)),
+        remedy="write a strategy with the same degrees",
+    ),
+    KnownFormat(
+        title="VeOmni",
+        signature=(("train.data_parallel_mode",), ("train.ulysses_parallel_size",)),
+        remedy="write a strategy with the same degrees",
+    ),
+)
+
+
+def format_of(leaves: Mapping[str, Any]) -> Format | None:
+    """Return the first format whose keys these are, None if they are those of none."""
+    return next((one for one in FORMATS if one.recognises(leaves)), None)
+
+
+def known_format_of(leaves: Mapping[str, Any]) -> KnownFormat | None:
+    """Return the framework that is known and not read whose keys these are, or None."""
+    return next((one for one in NOT_READ if one.recognises(leaves)), None)

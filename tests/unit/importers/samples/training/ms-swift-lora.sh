@@ -1,0 +1,11 @@
+CUDA_VISIBLE_DEVICES=0,1,2,3 NPROC_PER_NODE=4 swift sft \
+    --model LLM-Research/Meta-Llama-3-8B \
+    --train_type lora \
+    --dataset 'some/rows#500' \
+    --torch_dtype bfloat16 \
+    --per_device_train_batch_size 1 \
+    --gradient_accumulation_steps 16 \
+    --lora_rank 8 --lora_alpha 32 \
+    --target_modules all-linear \
+    --max_length 2048 \
+    --deepspeed zero3

@@ -1,0 +1,12 @@
+NPROC_PER_NODE=8 megatron sft \
+    --load llama-mcore \
+    --dataset some/rows \
+    --tensor_model_parallel_size 4 \
+    --pipeline_model_parallel_size 2 \
+    --sequence_parallel true \
+    --micro_batch_size 2 \
+    --global_batch_size 32 \
+    --recompute_granularity full \
+    --recompute_method uniform \
+    --recompute_num_layers 1 \
+    --max_length 8192

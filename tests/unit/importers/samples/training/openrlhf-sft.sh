@@ -1,0 +1,11 @@
+deepspeed --module openrlhf.cli.train_sft \
+   --pretrain meta-llama/Meta-Llama-3-8B \
+   --dataset some/rows \
+   --max_len 4096 \
+   --train_batch_size 128 \
+   --micro_train_batch_size 2 \
+   --zero_stage 2 \
+   --param_dtype bf16 \
+   --gradient_checkpointing \
+   --adam_offload \
+   --learning_rate 5e-6

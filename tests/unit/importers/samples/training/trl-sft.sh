@@ -1,0 +1,11 @@
+accelerate launch --config_file here.yaml trl/scripts/sft.py \
+    --model_name_or_path meta-llama/Meta-Llama-3-8B \
+    --dataset_name some/rows \
+    --per_device_train_batch_size 2 \
+    --gradient_accumulation_steps 8 \
+    --max_length 4096 \
+    --bf16 \
+    --gradient_checkpointing \
+    --use_peft \
+    --lora_r 64 \
+    --lora_target_modules q_proj v_proj up_proj

@@ -1,0 +1,311 @@
+"""Configurations of training frameworks: what each sample says of Llama 3 8B on 16 devices.
+
+Expected are the fields of the strategy and of the job that differ from a plain run, by hand.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from planner.errors import DocumentError
+from planner.importers.formats.registry import FORMATS, NOT_READ
+from planner.importers.models import read_model
+from planner.importers.training import config_from_fields, strategy_from
+from planner.importers.training_config import Setting
+from planner.importers.training_format import leaves_of
+from planner.schema.document import read_fields
+from planner.schema.job import Job
+
+SAMPLES = Path(__file__).parent / "samples" / "training"
+LLAMA = read_model("llama-3-8b")[1]
+PLAIN = {
+    "tensor": 1, "sequence": False, "pipeline": 1, "virtual": 1, "context": 1, "ring": True,
+    "replicate": 1, "shard": 1, "micro": 1, "zero": 0, "kept": "none", "moved": [],
+}  # fmt: skip
+BF16 = {"precision": "bf16"}
+
+
+def adapters(rank, *, targets="all", bits=16, dropout=False):
+    """The job's adapters."""
+    return {"rank": rank, "targets": targets, "base_bits": bits, "dropout": dropout,
+            "trains_ends": False}  # fmt: skip
+
+
+EXPECTED = {
+    "accelerate-trl-fsdp1.yaml": (
+        {"shard": 16, "zero": 3},
+        {"stack": "torch", "global_batch_size": 16, **BF16},
+    ),
+    "axolotl-nd.yaml": (
+        {"tensor": 2, "replicate": 2, "shard": 4, "zero": 2},
+        {"stack": "torch", "global_batch_size": 16, "sequence_length": 4096,
+         "optimizer": "muon", **BF16},
+    ),
+    "axolotl-qlora-fsdp.yaml": (
+        {"shard": 16, "micro": 2, "zero": 3, "kept": "full", "moved": ["optimizer", "parameters"]},
+        {"stack": "torch", "global_batch_size": 96, "sequence_length": 2048, "optimizer": "adamw",
+         "adapters": adapters(24, bits=4, dropout=True), **BF16},
+    ),
+    "axolotl-zero2.yaml": (
+        {"shard": 16, "zero": 2, "kept": "full"},
+        {"stack": "deepspeed", "global_batch_size": 64, "sequence_length": 8192,
+         "optimizer": "adam8bit", "fused_linear_loss": True, **BF16},
+    ),
+    "deepspeed-zero3.json": (
+        {"shard": 16, "micro": 2, "zero": 3, "moved": ["optimizer", "parameters"]},
+        {"stack": "deepspeed", "global_batch_size": 64, "gradient_clipping": True, **BF16},
+    ),
+    "gpt-neox-pipeline.yml": (
+        {"tensor": 2, "pipeline": 4, "shard": 2, "micro": 4, "zero": 1, "kept": "full"},
+        {"stack": "deepspeed", "global_batch_size": 256, "sequence_length": 4096,
+         "optimizer": "adamw", "gradient_clipping": True, **BF16},
+    ),
+    "gpt-neox-zero3.yml": (
+        {"shard": 16, "micro": 2, "zero": 3, "moved": ["optimizer"]},
+        {"stack": "deepspeed", "global_batch_size": 128, "sequence_length": 2048,
+         "precision": "fp16"},
+    ),
+    "llama-factory-lora.yaml": (
+        {"replicate": 16, "micro": 2, "kept": "full"},
+        {"stack": "torch", "global_batch_size": 192, "sequence_length": 3072,
+         "adapters": adapters(12), **BF16},
+    ),
+    "llama-factory-megatron.yaml": (
+        {"tensor": 4, "sequence": True, "pipeline": 2, "shard": 2, "zero": 1, "kept": "full"},
+        {"stack": "megatron", "global_batch_size": 32, "sequence_length": 8192,
+         "overlapped_gradients": True, **BF16},
+    ),
+    "llama-factory-qlora.yaml": (
+        {"replicate": 16},
+        {"stack": "torch", "global_batch_size": 128, "sequence_length": 1024,
+         "adapters": adapters(16, targets="attention", bits=4), **BF16},
+    ),
+    "llama-factory-zero3.yaml": (
+        {"shard": 16, "zero": 3, "kept": "full", "moved": ["optimizer", "parameters"]},
+        {"stack": "deepspeed", "global_batch_size": 32, "sequence_length": 4096, **BF16},
+    ),
+    "llm-foundry-full.yaml": (
+        {"shard": 16, "micro": 4, "zero": 2},
+        {"stack": "torch", "global_batch_size": 256, "sequence_length": 2048,
+         "optimizer": "adamw", "gradient_clipping": True, **BF16},
+    ),
+    "llm-foundry-lora.yaml": (
+        {"shard": 16, "zero": 3, "kept": "full"},
+        {"stack": "torch", "global_batch_size": 32, "sequence_length": 4096,
+         "adapters": adapters(48, targets="attention"), **BF16},
+    ),
+    "maxtext.yaml": (
+        {"tensor": 4, "shard": 4, "micro": 4, "zero": 3, "kept": "full"},
+        {"stack": "torch", "global_batch_size": 16, "sequence_length": 8192, **BF16},
+    ),
+    "megatron-bridge.yaml": (
+        {"tensor": 4, "sequence": True, "pipeline": 2, "shard": 2, "zero": 1, "kept": "full"},
+        {"stack": "megatron", "global_batch_size": 128, "sequence_length": 8192,
+         "overlapped_gradients": True, **BF16},
+    ),
+    "megatron-variables.sh": (
+        {"tensor": 4, "shard": 4, "micro": 2, "zero": 1},
+        {"stack": "megatron", "global_batch_size": 128, "sequence_length": 4096,
+         "overlapped_gradients": False, **BF16},
+    ),
+    "ms-swift-lora.sh": (
+        {"shard": 16, "zero": 3, "kept": "full"},
+        {"stack": "deepspeed", "global_batch_size": 256, "sequence_length": 2048,
+         "adapters": adapters(8), **BF16},
+    ),
+    "ms-swift-megatron.sh": (
+        {"tensor": 4, "sequence": True, "pipeline": 2, "shard": 2, "micro": 2, "zero": 1,
+         "kept": "full"},
+        {"stack": "megatron", "global_batch_size": 32, "sequence_length": 8192,
+         "overlapped_gradients": False, **BF16},
+    ),
+    "nanotron-3d.yaml": (
+        {"tensor": 4, "sequence": True, "pipeline": 2, "shard": 2, "micro": 2, "zero": 1,
+         "kept": "full"},
+        {"stack": "torch", "global_batch_size": 32, "sequence_length": 4096, "optimizer": "adamw",
+         "gradient_clipping": True, **BF16},
+    ),
+    "nemo-automodel-fsdp.yaml": (
+        {"tensor": 2, "sequence": True, "replicate": 2, "shard": 4, "micro": 3, "zero": 3},
+        {"stack": "torch", "global_batch_size": 96, "optimizer": "adamw", **BF16},
+    ),
+    "nemo-automodel-qlora.yaml": (
+        {"shard": 16, "micro": 2, "zero": 3},
+        {"stack": "torch", "global_batch_size": 32, "sequence_length": 4096,
+         "adapters": adapters(20, bits=4, dropout=True), **BF16},
+    ),
+    "nemo-rl-dtensor.yaml": (
+        {"tensor": 2, "sequence": True, "shard": 8, "micro": 2, "zero": 3, "kept": "full"},
+        {"stack": "torch", "global_batch_size": 512, "sequence_length": 4096,
+         "optimizer": "adamw", "gradient_clipping": True, **BF16},
+    ),
+    "nemo-rl-megatron.yaml": (
+        {"tensor": 4, "sequence": True, "pipeline": 2, "shard": 2, "zero": 1, "kept": "full"},
+        {"stack": "megatron", "global_batch_size": 256, "sequence_length": 8192,
+         "overlapped_gradients": False, **BF16},
+    ),
+    "neuronx-llama.yaml": (
+        {"tensor": 8, "sequence": True, "shard": 2, "zero": 1, "kept": "full"},
+        {"stack": "megatron", "global_batch_size": 64, "sequence_length": 8192,
+         "optimizer": "adamw", "gradient_clipping": True, "overlapped_gradients": False, **BF16},
+    ),
+    "openrlhf-lora.sh": (
+        {"context": 2, "shard": 8, "zero": 3},
+        {"stack": "deepspeed", "global_batch_size": 64, "sequence_length": 2048,
+         "adapters": adapters(16), **BF16},
+    ),
+    "openrlhf-sft.sh": (
+        {"shard": 16, "micro": 2, "zero": 2, "kept": "full", "moved": ["optimizer"]},
+        {"stack": "deepspeed", "global_batch_size": 128, "sequence_length": 4096, **BF16},
+    ),
+    "primus-llama.yaml": (
+        {"tensor": 2, "shard": 8, "micro": 4, "zero": 1, "kept": "full"},
+        {"stack": "megatron", "global_batch_size": 256, "sequence_length": 8192,
+         "overlapped_gradients": True, **BF16},
+    ),
+    "torchtune-full.yaml": (
+        {"tensor": 2, "shard": 8, "micro": 2, "zero": 3, "kept": "full"},
+        {"stack": "torch", "global_batch_size": 64, "sequence_length": 4096, "optimizer": "adamw",
+         "fused_elementwise": True, "states_in_16_bits": True, **BF16},
+    ),
+    "torchtune-qlora.yaml": (
+        {"shard": 16, "micro": 4, "zero": 3, "kept": "full"},
+        {"stack": "torch", "global_batch_size": 128, "optimizer": "adamw",
+         "adapters": adapters(8, bits=4), **BF16},
+    ),
+    "trl-peft.yaml": (
+        {"replicate": 16, "micro": 3, "kept": "full"},
+        {"stack": "torch", "global_batch_size": 192, "sequence_length": 2048,
+         "adapters": adapters(32, targets="attention", bits=4), **BF16},
+    ),
+    "trl-sft.sh": (
+        {"replicate": 16, "micro": 2, "kept": "full"},
+        {"stack": "torch", "global_batch_size": 256, "sequence_length": 4096,
+         "adapters": adapters(64), **BF16},
+    ),
+    "verl-fsdp.sh": (
+        {"context": 2, "ring": False, "shard": 8, "micro": 4, "zero": 3, "kept": "full"},
+        {"stack": "torch", "global_batch_size": 320, "sequence_length": 4096, **BF16},
+    ),
+    "verl-megatron.sh": (
+        {"tensor": 4, "sequence": True, "pipeline": 2, "shard": 2, "micro": 2, "zero": 1,
+         "kept": "full"},
+        {"stack": "megatron", "global_batch_size": 512, "sequence_length": 2048,
+         "overlapped_gradients": False, **BF16},
+    ),
+    "verl-sft.yaml": (
+        {"shard": 16, "micro": 2, "zero": 3, "kept": "full"},
+        {"stack": "torch", "global_batch_size": 64, "sequence_length": 2048,
+         "gradient_clipping": True, "adapters": adapters(32), **BF16},
+    ),
+}  # fmt: skip
+SETTING = Setting(graph=LLAMA, device_count=16, folder=SAMPLES)
+MAPPINGS = [name for name in EXPECTED if not name.endswith(".sh")]
+
+
+def seen(config):
+    """The strategy's fields by short names, those of its first block among them."""
+    own = config.strategy
+    first = own.stages[0].layers[0] if own.stages else own
+    return {
+        "tensor": own.tensor_parallel_degree,
+        "sequence": own.sequence_parallel,
+        "pipeline": own.pipeline_parallel_degree,
+        "virtual": own.virtual_pipeline_degree,
+        "context": own.context_parallel_degree,
+        "ring": own.context_parallel_kind == "ring",
+        "replicate": own.replicate_degree,
+        "shard": own.shard_degree,
+        "micro": own.micro_batch_size,
+        "zero": first.zero_stage,
+        "kept": first.activation_checkpointing.value,
+        "moved": [item.value for item in first.offload or ()],
+    }
+
+
+def test_every_sample_has_an_expectation():
+    assert {path.name for path in SAMPLES.iterdir()} == set(EXPECTED)
+
+
+@pytest.mark.parametrize("name", EXPECTED)
+def test_a_frameworks_file_says_its_strategy_and_job(name):
+    strategy, job = EXPECTED[name]
+    found = strategy_from(SAMPLES / name, SETTING)
+    assert seen(found) == PLAIN | strategy
+    assert dict(found.job) == job
+    Job.from_fields(dict(found.job), source=name)
+
+
+def sections(fields, path=()):
+    """The paths of all mappings in a mapping, its own first."""
+    yield path
+    for name, value in fields.items():
+        if isinstance(value, dict):
+            yield from sections(value, (*path, name))
+
+
+def with_key(fields, path, key):
+    """The fields with a key that no framework has, in the section at a path."""
+    if not path:
+        return {**fields, key: 3}
+    return {**fields, path[0]: with_key(fields[path[0]], path[1:], key)}
+
+
+@pytest.mark.parametrize("name", MAPPINGS)
+def test_an_unknown_key_of_any_section_that_is_read_is_named_or_refused(name):
+    fields = read_fields(SAMPLES / name)
+    leaves = leaves_of(fields)
+    table = next((one for one in FORMATS if one.recognises(leaves)), None)
+    for path in sections(fields):
+        section = ".".join(path).replace("-", "_")
+        read = table is None or any(one.startswith(f"{section}.") for one in table.sets)
+        if path and not read:
+            continue
+        try:
+            found = config_from_fields(with_key(fields, path, "zz_strange"), SETTING, source=name)
+        except DocumentError as error:
+            assert "zz_strange" in str(error)  # noqa: PT017 - some formats refuse such keys
+        else:
+            assert any("zz_strange" in line for line in found.assumptions)
+
+
+@pytest.mark.parametrize("table", FORMATS, ids=lambda table: table.name)
+def test_a_key_that_is_nearly_one_of_a_tables_is_refused(table):
+    path = next(one for one in table.sets if len(one.rpartition(".")[2]) > 11)
+    given = {mark.partition("=")[0]: mark.partition("=")[2] or 1
+             for mark in table.signature[0] if not mark.startswith("!")}  # fmt: skip
+    fields = nested({f"{path}s": 1, **given})
+    with pytest.raises(DocumentError, match="did you mean"):
+        config_from_fields(fields, SETTING, source="given")
+
+
+def nested(flat):
+    """A mapping of sections from paths."""
+    fields = {}
+    for path, value in flat.items():
+        *parts, last = path.split(".")
+        inner = fields
+        for part in parts:
+            inner = inner.setdefault(part, {}) if isinstance(inner.get(part, {}), dict) else {}
+        inner.setdefault(last, value)
+    return fields
+
+
+@pytest.mark.parametrize("known", NOT_READ, ids=lambda known: known.title)
+def test_a_framework_that_is_known_and_not_read_is_refused_by_name(known):
+    given = {mark.partition("=")[0]: mark.partition("=")[2] or 1 for mark in known.signature[0]}
+    with pytest.raises(DocumentError, match=known.title) as caught:
+        config_from_fields(nested(given), SETTING, source="given.yaml")
+    assert caught.value.remedy
+
+
+def test_the_documentation_lists_the_frameworks_that_are_read():
+    text = (Path(__file__).parents[3] / "docs" / "exports.md").read_text()
+    table = text[text.index("| framework | its files |") :]
+    listed = {line.split("|")[1].strip() for line in table.splitlines()[2:] if line[:1] == "|"}
+    others = {"torchtitan", "Megatron-LM", "DeepSpeed"}
+    families = {table.title.split(" on ")[0].split(" with ")[0] for table in FORMATS}
+    families = {"verl" if name.startswith("verl") else name for name in families}
+    assert listed == families | others
