@@ -105,6 +105,8 @@ def subject(  # noqa: PLR0913 - what a model is made of, and how it begins
             folder.check_scale(adapters)
         declaration = taken.declaration
         values = loaded_values(weights, taken.model, declaration=declaration, drawn=values)
+    if values is state:
+        state.say_whole(built)
     return replace(taken, values=values, origin=origin)
 
 

@@ -7,14 +7,18 @@ elsewhere, it is built without storage for them: only buffers and other tensors 
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import torch
-from torch import nn
+from torch import distributed, nn
 
 from executor.errors import ModelMismatchError
 from executor.tensor_source import Ranges
+from planner.units import GIB, format_bytes
+
+SAID_BYTES = GIB // 4
 
 
 class InitialState:
@@ -31,6 +35,21 @@ class InitialState:
         self._has_parameters = has_parameters
         self._model: nn.Module | None = None
         self._frame: nn.Module | None = None
+
+    def say_whole(self, built: nn.Module) -> None:
+        """Tell whoever watches rank 0 what the whole of `built` takes of each rank's host memory.
+
+        Nothing is said of less than `SAID_BYTES`.
+        """
+        size_bytes = sum(item.numel() * item.element_size() for item in built.parameters())
+        if size_bytes < SAID_BYTES or (distributed.is_initialized() and distributed.get_rank()):
+            return
+        line = (
+            f"each rank builds the whole {type(built).__qualname__}, {format_bytes(size_bytes)} of "
+            "host memory, to begin as it would alone: pass weights=, or declaration="
+            "meshwright.Declaration(initial_value=...), and each makes its own part alone"
+        )
+        print(line, file=sys.stderr, flush=True)  # noqa: T201 - whoever watches should know
 
     def module(self) -> nn.Module:
         """Return the whole module on the CPU, built when it is first asked for."""

@@ -172,6 +172,36 @@ def test_a_module_that_says_how_it_begins_is_never_built_whole() -> None:
     assert set(parameter_bytes) == {0}
 
 
+class Wide(nn.Module):
+    """A block that takes 256 MiB, none of which is ever touched, or half of that."""
+
+    def __init__(self, *, halves: int = 2) -> None:
+        super().__init__()
+        self.blocks = nn.ModuleList([nn.Module()])
+        self.blocks[0].register_parameter("weight", nn.Parameter(torch.empty(halves, 2**25)))
+
+
+@pytest.mark.parametrize(
+    ("halves", "drawn", "said"),
+    [(2, False, "the whole Wide, 256 MiB of host memory"), (1, False, ""), (2, True, "")],
+    ids=["large", "small", "drawn-in-parts"],
+)
+def test_a_large_module_that_is_built_whole_says_so(
+    halves: int, drawn: bool, said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    begins = (lambda _name, shape, _generator: torch.zeros(shape)) if drawn else None
+    subject(
+        lambda: Wide(halves=halves),
+        own=Declaration(blocks="blocks", initial_value=begins),
+        strategy=Strategy(data_parallel_degree=2, micro_batch_size=1),
+        job=Job(global_batch_size=2, sequence_length=4),
+        seed=3,
+    )
+    told = capsys.readouterr().err
+    assert said in told
+    assert ("Declaration(initial_value=...)" in told) is bool(said)
+
+
 def test_a_model_that_is_built_differently_is_refused() -> None:
     sizes = iter((8, 9))
     state = InitialState(lambda: nn.Linear(next(sizes), 2), seed=0)
