@@ -36,6 +36,13 @@ _PLAIN = {
     "target_parameters": None,
     "layer_replication": None,
 }
+_CONTAINERS = (list, tuple, set, dict)
+_LEAVE = "leave {field} as LoraConfig has it"
+_REMEDIES = {
+    # peft makes "all-linear" of a mixture of transformers' into these, of experts and their router.
+    "target_parameters": "adapt linears alone: of a mixture attention's, by "
+    "target_modules=['q_proj', 'k_proj', 'v_proj', 'o_proj'] in place of 'all-linear'",
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,8 +93,9 @@ def without_wrapper(built: nn.Module) -> tuple[nn.Module, Adapters | None]:
         raise _unsupported("adapters", kinds, f"give one LoraConfig, under the name {ADAPTER}")
     for field, plain in _PLAIN.items():
         value = getattr(config, field, plain)
-        if value != plain and value not in (None, [], {}):
-            raise _unsupported(field, value, f"leave {field} as LoraConfig has it")
+        says_nothing = value is None or (isinstance(value, _CONTAINERS) and not value)
+        if value != plain and not says_nothing:
+            raise _unsupported(field, value, _REMEDIES.get(field, _LEAVE.format(field=field)))
     base: nn.Module = built.get_base_model()  # type: ignore[operator]
     _check_layers(base)
     adapted = {path: module for path, module in base.named_modules() if is_adapted(module)}

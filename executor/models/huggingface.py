@@ -150,10 +150,11 @@ def _adopt_experts(causal_model: Any) -> bool:
         experts = getattr(layer.mlp, "experts", None)
         if experts is None:
             continue
-        packed = experts.gate_up_proj.detach()
+        packed = experts.gate_up_proj
         count, _, hidden_size = packed.shape
+        apart = packed.detach().view(count, 2, -1, hidden_size)
         layer.mlp.experts = RoutedExperts(
-            nn.Parameter(packed.view(count, 2, -1, hidden_size)),
+            nn.Parameter(apart, requires_grad=packed.requires_grad),
             experts.down_proj,
             activation=experts.act_fn,
         )

@@ -156,10 +156,20 @@ ADAPTED: dict[str, tuple[str, dict[str, Any]]] = {
             "micro_batch_size": 2,
         },
     ),
+    "ep2-zero1": (
+        "mixtral",
+        {"data_parallel_degree": 4, "expert_parallel_degree": 2, "zero_stage": 1},
+    ),
+    "experts-tp2-pp2": (
+        "qwen3_moe",
+        {"tensor_parallel_degree": 2, "pipeline_parallel_degree": 2, "micro_batch_size": 2},
+    ),
 }
 
 
-@pytest.mark.parametrize("name", cases({n: n for n in ADAPTED}, always={"zero3", "tp2-sp-pp2"}))
+@pytest.mark.parametrize(
+    "name", cases({n: n for n in ADAPTED}, always={"zero3", "tp2-sp-pp2", "ep2-zero1"})
+)
 def test_adapters_train_as_plain_peft_does(
     name: str, pretrained: dict[str, str], four_ranks: RankGroup, tmp_path: Path
 ) -> None:

@@ -191,9 +191,17 @@ def _base_of(folder: str) -> str:
     return str(json.loads(text)["base_model_name_or_path"])
 
 
+ATTENTION = ("q_proj", "k_proj", "v_proj", "o_proj")
+
+
 def with_lora(model: nn.Module) -> nn.Module:
-    """Return the model with PEFT's adapters beside every linear of its blocks."""
-    config = LoraConfig(r=4, lora_alpha=16, target_modules="all-linear")
+    """Return the model with PEFT's adapters beside every linear of its blocks.
+
+    Of mixtures that is attention's: transformers has experts, and their router, as no linears.
+    """
+    is_mixture = any("expert" in name for name, _ in model.named_parameters())
+    targets = list(ATTENTION) if is_mixture else "all-linear"
+    config = LoraConfig(r=4, lora_alpha=16, target_modules=targets)
     wrapped: nn.Module = get_peft_model(model, config, autocast_adapter_dtype=False)
     return wrapped
 

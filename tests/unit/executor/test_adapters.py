@@ -61,6 +61,10 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "begins otherwise": ({"init_lora_weights": "gaussian"}, "init_lora_weights.*gaussian"),
     "embedding": ({"target_modules": ["embed"]}, "target_modules.*embed, a Embedding"),
     "whole copies": ({"modules_to_save": ["embed"]}, "modules_to_save"),
+    "of no linear": (
+        {"target_parameters": ["linear.weight"], "target_modules": []},
+        "target_parameters.*in place of 'all-linear'",
+    ),
 }
 
 
