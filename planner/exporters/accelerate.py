@@ -33,7 +33,8 @@ Fields = dict[str, object]
 
 def export_accelerate(plan: Plan, target: str) -> Export:
     """Return the YAML file; machine_rank and main_process_ip are each machine's to set."""
-    draft = _checkpointing_unsaid(with_late_reduction(settled_fully_sharded(plan, target)))
+    draft = with_late_reduction(settled_fully_sharded(plan, target))
+    draft = _split_unprepared(_checkpointing_unsaid(draft))
     strategy, job = draft.strategy, plan.job.resolved
     lines = [
         f"# Plan {plan.id} for Accelerate 1.15.",
@@ -64,6 +65,19 @@ def _checkpointing_unsaid(draft: Draft) -> Draft:
     return draft.losing(
         "the file does not switch checkpointing on: call the model's "
         "gradient_checkpointing_enable in the program"
+    )
+
+
+def _split_unprepared(draft: Draft) -> Draft:
+    """Say with which transformers tensor parallelism does not run.
+
+    Source: Accelerate 1.15.0, `accelerator.py`, `_prepare_tp`.
+    """
+    if draft.strategy.tensor_parallel_degree == 1:
+        return draft
+    return draft.losing(
+        "Accelerate 1.15 prepares tensor-parallel models by a class that transformers 5.23 no "
+        "longer has (ReplicateParallel): with that release export to hf-trainer"
     )
 
 
