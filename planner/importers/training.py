@@ -21,6 +21,7 @@ from planner.importers.command_fields import command_fields
 from planner.importers.config_bases import with_bases
 from planner.importers.formats.nemo import MEGATRON_YAML
 from planner.importers.formats.registry import format_of, known_format_of
+from planner.importers.python_fields import python_fields
 from planner.importers.shell_words import shell_words
 from planner.importers.training_config import Setting, TrainingConfig
 from planner.importers.training_deepspeed import is_deepspeed, read_deepspeed
@@ -34,7 +35,7 @@ from planner.schema.files import file_content
 from planner.schema.strategy import Strategy
 
 _FLAG = re.compile(r"(?:^|\s)--[a-zA-Z][\w.-]+", re.MULTILINE)
-_OVERRIDE = re.compile(r"(?:^|\s)[+~]{0,2}\w+(?:\.\w+)+=", re.MULTILINE)
+_OVERRIDE = re.compile(r"(?:^|\s)[+~]{0,2}[a-z]\w*(?:\.\w+)*=\S", re.MULTILINE)
 _FUNCTION = re.compile(r"(.+\.py):([A-Za-z_]\w*)")
 _MARKS = ("tensor_model_parallel_size", "pipeline_model_parallel_size")
 _REMEDY = (
@@ -73,7 +74,13 @@ def is_foreign(fields: Mapping[str, Any]) -> bool:
         or bool(_megatron_arguments(fields))
         or _stray_mark(leaves) is not None
         or "defaults" in fields
+        or not _has_own(fields)
     )
+
+
+def _has_own(fields: Mapping[str, Any]) -> bool:
+    """Return whether a mapping has a key of a strategy or a plan of ours, or none at all."""
+    return not fields or any(name in fields for name in ("strategy", *Strategy.model_fields))
 
 
 def config_from_text(
@@ -92,6 +99,10 @@ def config_from_text(
     if suffix == ".toml":
         return read_torchtitan_toml(text, setting, source=source)
     if suffix == ".py":
+        written = python_fields(text, function)
+        table = format_of(leaves_of(written))
+        if table is not None:
+            return read_format(table, written, setting)
         return read_torchtitan_python(text, setting, source=source, function=function)
     if suffix in {".json", ".yaml", ".yml"}:
         yaml = suffix != ".json"
@@ -107,6 +118,8 @@ def _config_from_command(text: str, setting: Setting, *, source: str) -> Trainin
     given = shell_words(text, source=source)
     fields = command_fields(given.words, text)
     table = _read_or_refused(leaves_of(fields), source)
+    if table is None and not _FLAG.search(text):
+        raise DocumentError("is in no format that is read", field=source, remedy=_REMEDY)
     if table is None or table is MEGATRON_YAML:
         return read_megatron(text, setting, source=source)
     config = read_format(table, fields, setting)
@@ -155,6 +168,13 @@ def config_from_fields(
             field=stray,
             value=leaves[stray],
             remedy="write it at the top, or under model as NeMo and Megatron-Bridge have it",
+        )
+    if not _has_own(fields):
+        raise DocumentError(
+            "has no key of a format that is read",
+            field=source,
+            value=", ".join(map(str, list(fields)[:6])),
+            remedy=_REMEDY,
         )
     nested = fields.get("strategy")
     chosen = nested if isinstance(nested, dict) else fields

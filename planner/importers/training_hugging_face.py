@@ -15,10 +15,10 @@ from typing import Any
 from planner.errors import DocumentError
 from planner.importers.accelerate_plugins import PLUGINS, read_plugin
 from planner.importers.fields import Fields
-from planner.importers.formats.accelerate import ACCELERATE
+from planner.importers.formats.accelerate import ACCELERATE, PLUGIN_KEYS
 from planner.importers.scalar_text import scalar
 from planner.importers.training_config import Setting, TrainingConfig
-from planner.importers.training_format import leaves_of
+from planner.importers.training_format import leaves_of, words_of
 from planner.importers.training_settings import read_format
 
 _COMMENT = re.compile(
@@ -68,6 +68,7 @@ def _of_plugin(
         )
     given = setting.micro_batch_size or said.get("per_device_train_batch_size")
     micro = given if isinstance(given, int) else 1
+    unknown = words_of(PLUGIN_KEYS, fields).said
     found = read_plugin(fields, setting, kind=kind, micro_batch_size=micro)
     unsaid = () if given else ("the file says no per_device_train_batch_size: 1",)
-    return replace(found, assumptions=(*unsaid, *found.assumptions))
+    return replace(found, assumptions=(*unsaid, *unknown, *found.assumptions))

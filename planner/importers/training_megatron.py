@@ -59,7 +59,7 @@ _CONTRADICTIONS = (
     (_LAYOUT, _ENDS[0]),
     (_LAYOUT, _ENDS[1]),
 )
-_NUMBER_FORMATS = ("--bf16", "--fp16", "--fp32", "--fp8-format")
+_NUMBER_FORMATS = ("--bf16", "--fp16", "--fp32", "--fp8", "--fp8-format")
 _FSDP_STAGES = {"no_shard": 0, "optim": 1, "optim_grads": 2, "optim_grads_params": 3}
 
 

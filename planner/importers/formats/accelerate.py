@@ -9,6 +9,36 @@ from __future__ import annotations
 from planner.importers.formats.hf_trainer import SHARDED
 from planner.importers.training_format import Format, under
 
+_PLUGIN_READ = """
+    distributed_type mixed_precision num_processes num_machines deepspeed_config.zero_stage
+    deepspeed_config.deepspeed_config_file deepspeed_config.gradient_accumulation_steps
+    deepspeed_config.gradient_clipping deepspeed_config.offload_optimizer_device
+    deepspeed_config.offload_param_device parallelism_config.parallelism_config_sp_size
+    megatron_lm_config.megatron_lm_tp_degree megatron_lm_config.megatron_lm_pp_degree
+    megatron_lm_config.megatron_lm_num_micro_batches
+    megatron_lm_config.megatron_lm_sequence_parallelism
+    megatron_lm_config.megatron_lm_recompute_activations
+    megatron_lm_config.megatron_lm_use_distributed_optimizer
+"""
+_PLUGIN_BESIDE = """
+    compute_environment debug downcast_bf16 dynamo_config enable_cpu_affinity machine_rank
+    main_process_ip main_process_port main_training_function rdzv_backend same_network use_cpu
+    tpu_env tpu_use_cluster tpu_use_sudo gpu_ids fsdp_config
+    deepspeed_config.zero3_init_flag deepspeed_config.zero3_save_16bit_model
+    deepspeed_config.deepspeed_multinode_launcher deepspeed_config.deepspeed_hostfile
+    deepspeed_config.offload_optimizer_nvme_path deepspeed_config.offload_param_nvme_path
+    deepspeed_config.deepspeed_inclusion_filter deepspeed_config.deepspeed_exclusion_filter
+    megatron_lm_config.megatron_lm_gradient_clipping
+    parallelism_config.parallelism_config_sp_backend
+"""
+PLUGIN_KEYS = Format(
+    name="accelerate",
+    title="Accelerate",
+    signature=(("distributed_type=deepspeed",), ("distributed_type=megatron_lm",)),
+    sets={path: path for path in _PLUGIN_READ.split()},
+    unpriced={"deepspeed_config.deepspeed_moe_layer_cls_names": "the model given is priced"},
+    beside=_PLUGIN_BESIDE,
+)
 _KINDS = ("fsdp", "multi_gpu", "multi_cpu", "no")
 ACCELERATE = Format(
     name="accelerate",

@@ -13,6 +13,7 @@ from planner.importers.formats.automodel import AUTOMODEL
 from planner.importers.formats.axolotl import AXOLOTL
 from planner.importers.formats.gpt_neox import GPT_NEOX
 from planner.importers.formats.hf_trainer import HF_TRAINER
+from planner.importers.formats.lightning import LIGHTNING
 from planner.importers.formats.llama_factory import LLAMA_FACTORY, LLAMA_FACTORY_MEGATRON
 from planner.importers.formats.llm_foundry import LLM_FOUNDRY
 from planner.importers.formats.maxtext import MAXTEXT
@@ -20,6 +21,7 @@ from planner.importers.formats.megatron_bridge import MEGATRON_BRIDGE
 from planner.importers.formats.ms_swift import MS_SWIFT, MS_SWIFT_MEGATRON
 from planner.importers.formats.nanotron import NANOTRON
 from planner.importers.formats.nemo import MEGATRON_YAML, NEMO
+from planner.importers.formats.nemo_python import NEMO_PYTHON
 from planner.importers.formats.nemo_rl import NEMO_RL_DTENSOR, NEMO_RL_MEGATRON
 from planner.importers.formats.neuronx import NEURONX
 from planner.importers.formats.openrlhf import OPENRLHF
@@ -30,6 +32,8 @@ from planner.importers.training_format import Format, KnownFormat
 
 FORMATS: tuple[Format, ...] = (
     ACCELERATE,
+    NEMO_PYTHON,
+    LIGHTNING,
     VERL_MEGATRON,
     VERL_FSDP,
     NEMO_RL_MEGATRON,

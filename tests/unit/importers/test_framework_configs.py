@@ -10,9 +10,10 @@ from pathlib import Path
 import pytest
 
 from planner.errors import DocumentError
+from planner.importers.formats.deepspeed_keys import DEEPSPEED_KEYS
 from planner.importers.formats.registry import FORMATS, NOT_READ
 from planner.importers.models import read_model
-from planner.importers.training import config_from_fields, strategy_from
+from planner.importers.training import config_from_fields, config_from_text, strategy_from
 from planner.importers.training_config import Setting
 from planner.importers.training_format import leaves_of
 from planner.schema.document import read_fields
@@ -34,6 +35,127 @@ def adapters(rank, *, targets="all", bits=16, dropout=False):
 
 
 EXPECTED = {
+    "accelerate-deepspeed.yaml": (
+        {"shard": 16, "zero": 3},
+        {"stack": "deepspeed", "global_batch_size": 32, "gradient_clipping": False, **BF16},
+    ),
+    "accelerate-hsdp.yaml": (
+        {"replicate": 2, "shard": 8, "micro": 2, "zero": 2, "kept": "full"},
+        {"stack": "torch", "global_batch_size": 128, **BF16},
+    ),
+    "accelerate-replicas.yaml": (
+        {"replicate": 16, "micro": 4},
+        {"stack": "torch", "global_batch_size": 64, "precision": "fp16"},
+    ),
+    "deepspeed-autotp.json": (
+        {"tensor": 2, "shard": 8, "micro": 2, "zero": 1, "kept": "full"},
+        {"stack": "deepspeed", "global_batch_size": 64, "gradient_clipping": False,
+         "optimizer": "adamw", **BF16},
+    ),
+    "deepspeed-ulysses.json": (
+        {"context": 4, "ring": False, "replicate": 2, "shard": 2, "zero": 3},
+        {"stack": "deepspeed", "global_batch_size": 32, "gradient_clipping": False,
+         "precision": "fp16"},
+    ),
+    "hf-trainer-deepspeed.json": (
+        {"shard": 16, "zero": 2, "moved": ["optimizer"]},
+        {"stack": "deepspeed", "global_batch_size": 128, "precision": "fp16"},
+    ),
+    "hf-trainer-fsdp.json": (
+        {"shard": 16, "micro": 2, "zero": 3, "kept": "full", "moved": ["optimizer", "parameters"]},
+        {"stack": "torch", "global_batch_size": 128, "optimizer": "adafactor",
+         "fused_elementwise": True, **BF16},
+    ),
+    "lightning-fsdp.py": (
+        {"shard": 16, "micro": 3, "zero": 2, "kept": "full"},
+        {"stack": "torch", "global_batch_size": 96, **BF16},
+    ),
+    "lightning-replicas.py": (
+        {"replicate": 16, "micro": 4},
+        {"stack": "torch", "global_batch_size": 64, "precision": "fp16"},
+    ),
+    "llama-factory-cli.sh": (
+        {"replicate": 16, "micro": 4, "kept": "full"},
+        {"stack": "torch", "global_batch_size": 128, "sequence_length": 1024, "precision": "fp16",
+         "adapters": adapters(4, targets="attention")},
+    ),
+    "llama-factory-fsdp.yaml": (
+        {"shard": 16, "micro": 2, "zero": 3, "kept": "full"},
+        {"stack": "torch", "global_batch_size": 32, "sequence_length": 2048,
+         "optimizer": "adam8bit", "fused_elementwise": True, "fused_linear_loss": True, **BF16},
+    ),
+    "maxtext-args.sh": (
+        {"replicate": 2, "shard": 8, "micro": 2, "zero": 3, "kept": "selective"},
+        {"stack": "torch", "global_batch_size": 32, "sequence_length": 4096, **BF16},
+    ),
+    "megatron-args.yaml": (
+        {"tensor": 2, "sequence": True, "pipeline": 2, "virtual": 4, "shard": 4, "zero": 1},
+        {"stack": "megatron", "global_batch_size": 64, "overlapped_gradients": False, **BF16},
+    ),
+    "megatron-bridge-overrides.txt": (
+        {"tensor": 2, "sequence": True, "context": 2, "shard": 4, "zero": 1},
+        {"stack": "megatron", "global_batch_size": 32, "sequence_length": 16384,
+         "overlapped_gradients": True, **BF16},
+    ),
+    "megatron-deepspeed.sh": (
+        {"tensor": 2, "shard": 8, "kept": "full"},
+        {"stack": "megatron", "global_batch_size": 32, "overlapped_gradients": False,
+         "precision": "fp16"},
+    ),
+    "megatron-fsdp.sh": (
+        {"context": 2, "ring": False, "shard": 8, "micro": 2, "zero": 3},
+        {"stack": "megatron", "global_batch_size": 64, "sequence_length": 4096,
+         "overlapped_gradients": False, **BF16},
+    ),
+    "ms-swift-qlora.sh": (
+        {"replicate": 16, "micro": 2},
+        {"stack": "torch", "global_batch_size": 64, "sequence_length": 1024,
+         "adapters": adapters(16, bits=4), **BF16},
+    ),
+    "nemo-recipe.yaml": (
+        {"tensor": 4, "sequence": True, "shard": 4, "micro": 2, "zero": 1, "kept": "full"},
+        {"stack": "megatron", "global_batch_size": 64, "sequence_length": 4096,
+         "overlapped_gradients": False, **BF16},
+    ),
+    "nemo-rl-base.yaml": (
+        {"shard": 16, "zero": 3},
+        {"stack": "torch", "global_batch_size": 128, "sequence_length": 2048, **BF16},
+    ),
+    "nemo-rl-fragment.yaml": (
+        {"tensor": 4, "sequence": True, "shard": 4, "micro": 2, "zero": 3},
+        {"stack": "torch", "global_batch_size": 128, "sequence_length": 2048, **BF16},
+    ),
+    "nemo2-recipe.py": (
+        {"tensor": 4, "sequence": True, "pipeline": 2, "shard": 2, "zero": 1},
+        {"stack": "megatron", "global_batch_size": 64, "sequence_length": 8192,
+         "overlapped_gradients": True, **BF16},
+    ),
+    "primus-fp8.yaml": (
+        {"shard": 16},
+        {"stack": "megatron", "global_batch_size": 32, "sequence_length": 8192,
+         "overlapped_gradients": False, "precision": "fp8"},
+    ),
+    "torchtitan-hsdp.toml": (
+        {"tensor": 2, "sequence": True, "replicate": 2, "shard": 4, "micro": 2, "zero": 2,
+         "kept": "full"},
+        {"stack": "torch", "global_batch_size": 16, "sequence_length": 8192,
+         "fused_elementwise": True, **BF16},
+    ),
+    "torchtitan-older.toml": (
+        {"tensor": 2, "sequence": True, "pipeline": 2, "shard": 4, "micro": 2, "zero": 1},
+        {"stack": "torch", "global_batch_size": 16, "sequence_length": 4096,
+         "fused_elementwise": False, **BF16},
+    ),
+    "torchtitan-tokens.py": (
+        {"tensor": 2, "sequence": True, "shard": 8, "micro": 2, "zero": 3, "kept": "full"},
+        {"stack": "torch", "global_batch_size": 64, "sequence_length": 4096,
+         "fused_elementwise": True, **BF16},
+    ),
+    "torchtune-lora.yaml": (
+        {"shard": 16, "micro": 3, "zero": 3, "moved": ["optimizer", "parameters"]},
+        {"stack": "torch", "global_batch_size": 48, "sequence_length": 2048, "optimizer": "adamw",
+         "adapters": adapters(16, targets="attention"), **BF16},
+    ),
     "accelerate-trl-fsdp1.yaml": (
         {"shard": 16, "zero": 3},
         {"stack": "torch", "global_batch_size": 16, **BF16},
@@ -202,7 +324,13 @@ EXPECTED = {
     ),
 }  # fmt: skip
 SETTING = Setting(graph=LLAMA, device_count=16, folder=SAMPLES)
-MAPPINGS = [name for name in EXPECTED if not name.endswith(".sh")]
+TABLES = (*FORMATS, DEEPSPEED_KEYS)
+# Of Megatron-LM's hundreds of flags only those that are nearly one of a split are refused.
+MAPPINGS = [
+    name
+    for name in EXPECTED
+    if name.endswith((".yaml", ".yml", ".json")) and name != "megatron-args.yaml"
+]
 
 
 def seen(config):
@@ -257,7 +385,7 @@ def with_key(fields, path, key):
 def test_an_unknown_key_of_any_section_that_is_read_is_named_or_refused(name):
     fields = read_fields(SAMPLES / name)
     leaves = leaves_of(fields)
-    table = next((one for one in FORMATS if one.recognises(leaves)), None)
+    table = next((one for one in TABLES if one.recognises(leaves)), None)
     for path in sections(fields):
         section = ".".join(path).replace("-", "_")
         read = table is None or any(one.startswith(f"{section}.") for one in table.sets)
@@ -309,3 +437,72 @@ def test_the_documentation_lists_the_frameworks_that_are_read():
     families = {table.title.split(" on ")[0].split(" with ")[0] for table in FORMATS}
     families = {"verl" if name.startswith("verl") else name for name in families}
     assert listed == families | others
+
+
+@pytest.mark.parametrize(
+    ("section", "name"),
+    [("parallelism", "zz_strange"), ("training", "zz_strange"), ("compile", "zz_strange"),
+     ("experimental", "zz_strange"), ("activation_checkpoint", "zz_strange")],
+)  # fmt: skip
+def test_an_unknown_key_of_torchtitan_is_named(section, name):
+    text = f"[{section}]\n{name} = 3\n"
+    found = config_from_text(text, SETTING, source="run.toml", suffix=".toml")
+    assert any(f"{section}.{name}" in line for line in found.assumptions)
+
+
+@pytest.mark.parametrize(
+    ("text", "suffix", "field"),
+    [
+        ("--micro-batch-size 1 --bf16 --fp16", ".sh", "--fp16"),
+        ("--micro-batch-size 1 --use-megatron-fsdp --use-torch-fsdp2", ".sh", "--use-torch-fsdp2"),
+        ("--micro-batch-size 1 --num-layers 40", ".sh", "--num-layers"),
+        ("--micro-batch-size 1 --hidden-size 5120", ".sh", "--hidden-size"),
+        ('[model]\nname = "llama3"\nflavor = "70B"\n', ".toml", "model.flavor"),
+        ('{"per_device_train_batch_size": 1, "bf16": true, "fp16": true}', ".json", "fp16"),
+        ('{"per_device_train_batch_size": 1, "load_in_4bit": true}', ".json", "load_in_4bit"),
+        ("base_model: x\nmicro_batch_size: 1\nadapter: ia3\n", ".yaml", "adapter"),
+        ("policy: {dtensor_cfg: {enabled: true}}\ndefaults: base.yaml\n", ".yaml", "defaults"),
+        ("distributed_type: FSDP\nnum_processes: 8\n", ".yaml", "num_processes"),
+        ("some_trainer: {tensor_model_parallel_size: 2}\n", ".yaml",
+         "some_trainer.tensor_model_parallel_size"),
+        ("zz: 1\nyy: 2\n", ".yaml", "given"),
+    ],
+)  # fmt: skip
+def test_what_contradicts_itself_or_its_model_is_refused(text, suffix, field):
+    with pytest.raises(DocumentError) as caught:
+        config_from_text(text, SETTING, source="given", suffix=suffix)
+    assert caught.value.field == field
+    assert caught.value.remedy
+
+
+def test_embedding_and_loss_may_count_as_blocks_of_a_pipeline():
+    flags = (
+        "--pipeline-model-parallel-size 2 --account-for-embedding-in-pipeline-split "
+        "--account-for-loss-in-pipeline-split --micro-batch-size 1 --bf16"
+    )
+    found = config_from_text(flags, SETTING, source="given", suffix=".sh")
+    assert [stage.block_count for stage in found.strategy.stages] == [16, 16]
+    ends = flags.replace("--account-for-loss-in-pipeline-split ", "")
+    with pytest.raises(DocumentError, match="evenly"):
+        config_from_text(ends, SETTING, source="given", suffix=".sh")
+
+
+def test_older_micro_batches_and_slurm_numbers_are_put_in():
+    text = "#SBATCH --nodes=8\nrun --micro-batch-size 1 --global-batch-size $((SLURM_NNODES * 16))"
+    found = config_from_text(text, SETTING, source="given", suffix=".sh")
+    assert found.job["global_batch_size"] == 128
+
+
+def test_the_defaults_that_a_framework_takes_are_said():
+    found = strategy_from(SAMPLES / "primus-llama.yaml", SETTING)
+    assert any("bf16 is not given: true, as Primus has it" in line for line in found.assumptions)
+    plain = config_from_text("--micro-batch-size 1", SETTING, source="given", suffix=".sh")
+    assert any("fp32" in line for line in plain.assumptions)
+
+
+def test_a_deepspeed_file_beside_is_read(tmp_path):
+    (tmp_path / "ds").mkdir()
+    (tmp_path / "ds" / "mine.json").write_text('{"zero_optimization": {"stage": 1}}')
+    file = tmp_path / "axolotl.yaml"
+    file.write_text("base_model: x\nmicro_batch_size: 2\nbf16: true\ndeepspeed: ds/mine.json\n")
+    assert strategy_from(file, SETTING).strategy.zero_stage == 1
