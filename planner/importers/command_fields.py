@@ -55,6 +55,8 @@ def command_fields(words: Sequence[str], text: str) -> dict[str, Any]:
             name = flag[1].replace("-", "_")
             _put(fields, name, True if flag[2] is None else scalar(flag[2]))
             name = None if flag[2] is not None else name
+        elif word.endswith(".py"):
+            name = None  # the program, after the launcher's flags
         elif name is not None and not (override and "." in override[1]):
             _add(fields, name, scalar(word))
         elif override and not override[1].isupper():

@@ -58,11 +58,12 @@ def _found(name: str, folder: Path | None) -> Path | None:
 def _by_name(words: Words, name: str, stage: int) -> dict[str, Any]:
     """Return what a framework's own file of such a name says."""
     zero: dict[str, Any] = {"stage": stage}
-    moved = "offload" in Path(name).name.lower() and stage > 0
-    if moved:
+    file = Path(name).name.lower()
+    moved = "offload" in file and stage > 0
+    if moved and stage == 3:
+        zero["offload_param"] = {"device": "cpu"}
+    if moved and "offload_params" not in file:
         zero["offload_optimizer"] = {"device": "cpu"}
-        if stage == 3:
-            zero["offload_param"] = {"device": "cpu"}
     also = ", offloaded" if moved else ""
     words.said.append(
         f"{words.place(_WORD)} {name} is not here: ZeRO stage {stage}{also}, by its name"

@@ -46,6 +46,8 @@ _WORDS = {
         "optim_grads_params",
     ),
     "--optimizer-offload-fraction": None,
+    "--zero-stage": ("0", "1", "2", "3"),
+    "--deepspeed-config": None,
     "--fp8-format": None,
 }
 _LISTS = {"--recompute-modules"}

@@ -135,6 +135,11 @@ class _Reading:
         )
         if not any(given.has(flag) for flag in _NUMBER_FORMATS):
             assumptions.append("neither --bf16 nor --fp16 is given: fp32, as Megatron-LM has it")
+        if given.has("--deepspeed-config"):
+            assumptions.append(
+                f"--deepspeed-config {given.word('--deepspeed-config')} is not read: of ZeRO and "
+                "the number format only the flags count"
+            )
         if not given.has("--micro-batch-size") and self.setting.micro_batch_size is None:
             assumptions.append("--micro-batch-size is not given: 1")
         return TrainingConfig(
@@ -234,6 +239,8 @@ class _Reading:
             return _FSDP_STAGES[word]
         if given.has("--use-torch-fsdp2"):
             return 3
+        if given.has("--zero-stage"):  # of Megatron-DeepSpeed
+            return int(given.word("--zero-stage") or 0)
         return 1 if given.has("--use-distributed-optimizer") else 0
 
     def _recomputing(self, assumptions: list[str]) -> tuple[ActivationCheckpointing, int]:

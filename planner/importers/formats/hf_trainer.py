@@ -109,7 +109,7 @@ _TRL_BESIDE = """
     dataset_kwargs dataset_mixer packing packing_strategy padding_free eos_token pad_token
     pad_to_multiple_of chat_template chat_template_path assistant_only_loss completion_only_loss
     gradient_checkpointing_use_reentrant ignore_bias_buffers datasets eval_packing
-    model_init_kwargs loss_type beta reference_free max_prompt_length max_completion_length
+    model_init_kwargs loss_type beta reference_free
     system_prompt preprocessing_num_workers torch_dtype dtype bnb_4bit_compute_dtype
 """
 HF_TRAINER = Format(
@@ -124,6 +124,15 @@ HF_TRAINER = Format(
         **FSDP,
         **AXES,
         **LORA,
+        # Those of `accelerate launch`, whose command takes the program's too.
+        "use_fsdp": "fsdp_switch",
+        "fsdp_sharding_strategy": "sharding",
+        "fsdp_reshard_after_forward": "reshard",
+        "fsdp_offload_params": "offload",
+        "fsdp_activation_checkpointing": "fsdp_checkpointing",
+        "mixed_precision": "precision",
+        "max_prompt_length": "prompt_length",
+        "max_completion_length": "response_length",
         "max_length": "sequence_length",
         "max_seq_length": "sequence_length",
     },
@@ -134,6 +143,10 @@ HF_TRAINER = Format(
         "config_file": "what Accelerate's file says of sharding is not in this one",
         "use_logits_to_keep": "logits of prompts that are not computed are priced",
     },
+    refused=dict.fromkeys(
+        ("use_deepspeed", "zero_stage", "offload_optimizer_device"),
+        "give the DeepSpeed configuration with the same values",
+    ),
     beside=f"{BESIDE} {FSDP_BESIDE} {_TRL_BESIDE} "
     "parallelism_config.cp_backend parallelism_config.sp_backend",
     assumed={"micro_batch": 8, "lora_rank": 16},

@@ -43,5 +43,5 @@ MEGATRON_BRIDGE = Format(
     "ddp.average_in_collective ddp.align_param_gather ddp._target_ optimizer._target_ _target_ "
     "validation model.cpu_offloading " + beside_under("model", "ddp", "optimizer"),
     stack=Stack.MEGATRON,
-    assumed={"precision": "bf16_mixed"},
+    assumed={"precision": "bf16_mixed", "--use-distributed-optimizer": True},
 )

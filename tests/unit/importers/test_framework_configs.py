@@ -506,3 +506,25 @@ def test_a_deepspeed_file_beside_is_read(tmp_path):
     file = tmp_path / "axolotl.yaml"
     file.write_text("base_model: x\nmicro_batch_size: 2\nbf16: true\ndeepspeed: ds/mine.json\n")
     assert strategy_from(file, SETTING).strategy.zero_stage == 1
+
+
+def test_zero_of_megatron_deepspeed_is_the_flags_and_its_file_is_told():
+    text = "--micro-batch-size 1 --bf16 --deepspeed --zero-stage 2 --deepspeed_config ds.json"
+    found = config_from_text(text, SETTING, source="given", suffix=".sh")
+    assert seen(found)["zero"] == 2
+    assert any("ds.json is not read" in line for line in found.assumptions)
+
+
+def test_a_frameworks_batch_on_other_devices_is_its_own():
+    fields = {"pipe_parallel_size": 4, "model_parallel_size": 2, "fp16": {"enabled": True},
+              "train_micro_batch_size_per_gpu": 4, "gradient_accumulation_steps": 32}  # fmt: skip
+    found = config_from_fields(fields, Setting(graph=LLAMA, device_count=96), source="neox.yml")
+    assert found.job["global_batch_size"] == 1536
+
+
+def test_arguments_of_accelerates_launcher_say_how_states_are_sharded():
+    text = (
+        "accelerate launch --use_fsdp --fsdp_sharding_strategy SHARD_GRAD_OP train.py "
+        "--per_device_train_batch_size 1 --bf16"
+    )
+    assert seen(config_from_text(text, SETTING, source="given", suffix=".sh"))["zero"] == 2
