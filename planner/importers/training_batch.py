@@ -24,6 +24,9 @@ def batch_of(words: Words, setting: Setting, data: int) -> tuple[int, int]:
     Raises:
         DocumentError: if the numbers do not go together, or none says them.
     """
+    if setting.global_batch_size is not None:  # given beside the file, and holds over it
+        given = setting.micro_batch_size or _micro_batch(words, data)
+        return setting.global_batch_size, given or 1
     steps = words.optional_size(_STEPS)
     batch = words.optional_size(_GLOBAL)
     if batch is not None:

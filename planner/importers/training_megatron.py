@@ -276,7 +276,8 @@ class _Reading:
         precision = "bf16" if given.has("--bf16") else "fp16" if given.has("--fp16") else "fp32"
         job: dict[str, object] = {
             "stack": "megatron",
-            "global_batch_size": given.number("--global-batch-size", least_batch),
+            "global_batch_size": self.setting.global_batch_size
+            or given.number("--global-batch-size", least_batch),
             "precision": "fp8" if given.has("--fp8-format") else precision,
             "overlapped_gradients": given.has("--overlap-grad-reduce"),
         }

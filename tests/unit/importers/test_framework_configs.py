@@ -528,3 +528,17 @@ def test_arguments_of_accelerates_launcher_say_how_states_are_sharded():
         "--per_device_train_batch_size 1 --bf16"
     )
     assert seen(config_from_text(text, SETTING, source="given", suffix=".sh"))["zero"] == 2
+
+
+@pytest.mark.parametrize(
+    ("text", "suffix"),
+    [
+        ("--micro-batch-size 2 --global-batch-size $UNSET --bf16", ".sh"),
+        ('{"per_device_train_batch_size": 2, "gradient_accumulation_steps": 7}', ".json"),
+    ],
+)
+def test_a_batch_given_beside_the_file_holds_over_it(text, suffix):
+    setting = Setting(graph=LLAMA, device_count=16, global_batch_size=96)
+    found = config_from_text(text, setting, source="given", suffix=suffix)
+    assert found.job["global_batch_size"] == 96
+    assert found.strategy.micro_batch_size == 2
