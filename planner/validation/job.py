@@ -122,7 +122,7 @@ def _vocabulary_parallel_loss(run: MeasuredRun, program: Program, stack: Stack) 
     if run.vocab_parallel_loss is not None:
         return run.vocab_parallel_loss
     if program.stack is None:
-        return stack is not Stack.TORCH
+        return program.split_logits or stack is not Stack.TORCH
     return not program.whole_logits
 
 

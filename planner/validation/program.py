@@ -21,11 +21,11 @@ class Program:
 
     `configured` programs run under DeepSpeed where that is configured. `own_end_groups`: FSDP
     shards embedding and head as groups of their own, and not with its root. `whole_logits`: every
-    tensor-parallel rank gathers them for its loss. `shards_alone`: it splits no layer.
-    `interleaves`: its recipes of dense models do, as far as layers go. `checkpoints`: its models
-    run every block again unless told otherwise. `varied_lengths`: it pads a batch to the longest
-    of its sequences. `narrow_adapters`: they have the 16 bits of their base. `causal_flop`: its
-    TFLOP/s count what the mask leaves of attention.
+    tensor-parallel rank gathers them for its loss, `split_logits`: none does, whatever its stack.
+    `shards_alone`: it splits no layer. `interleaves`: its recipes of dense models do, as far as
+    layers go. `checkpoints`: its models run every block again unless told otherwise.
+    `varied_lengths`: it pads a batch to the longest of its sequences. `narrow_adapters`: they have
+    the 16 bits of their base. `causal_flop`: its TFLOP/s count what the mask leaves of attention.
     """
 
     words: re.Pattern[str]
@@ -40,6 +40,7 @@ class Program:
     narrow_states: bool = False
     overlapped_gradients: bool | None = None
     whole_logits: bool = False
+    split_logits: bool = False
     parameter_broadcasts: bool = False
     regathered_rows: bool = False
     shifted_logits: bool = False
@@ -180,6 +181,9 @@ _PROGRAMS = (
         stage_buffers=False,
         checkpoints=True,
     ),
+    # OneFlow-Benchmark `LanguageModeling/GPT/oneflow_gpt/model.py`: the loss of split logits
+    # (`distributed_sparse_softmax_cross_entropy_with_logits`)
+    _named("oneflow", None, split_logits=True, stage_buffers=False),
     # XLA compiles a step to one executable: nothing is launched from Python.
     _named(
         r"\bjax\b|maxtext|\bxla\b",
@@ -220,6 +224,8 @@ def program_of(run: MeasuredRun, assumptions: list[Assumption]) -> Program:
     named = next((program for program in _PROGRAMS if program.words.search(name)), None)
     found = named if named is not None and named.interleaves else _of_source(run) or named
     if found is not None:
+        if found.stack is None and run.stack is None:
+            assumptions.append(Assumption.STACK_UNKNOWN)
         return found
     if sharding == _OF_MEGATRON_ALONE:
         assumptions.append(Assumption.STACK_OF_SHARDING)

@@ -77,6 +77,21 @@ def test_a_row_says_whether_its_sequences_differ_in_length(
     assert case(framework, varied_lengths=stated).job.varied_lengths is varied
 
 
+@pytest.mark.parametrize(
+    ("framework", "stated", "divided"),
+    [
+        ("OneFlow GPT", None, {True}),
+        ("OneFlow GPT", False, {False}),
+        ("PaddleNLP", None, {True, False}),
+    ],
+)
+def test_a_program_of_no_known_stack_may_be_known_to_divide_its_loss(
+    framework: str, stated: bool | None, divided: set[bool]
+) -> None:
+    found = case(framework, vocab_parallel_loss=stated, tp=2, dp=32, zero_stage=0)
+    assert {one.job.vocabulary_parallel_loss for one in (found, *found.others)} == divided
+
+
 @pytest.mark.parametrize("stated", [True, False])
 def test_a_row_says_whether_there_is_dropout(*, stated: bool) -> None:
     assert case("torchtitan", dropout=stated).job.dropout is stated
