@@ -92,7 +92,7 @@ class Switched(Words):
 
 
 # A whole stage and more without a trained parameter; blocks that are trained in part.
-BACKBONE = ("trunk.layers.4.norm1", "trunk.layers.4.mlp.up.weight", "trunk.layers.5", "head")
+BACKBONE = ("trunk.layers.2.norm1", "trunk.layers.2.mlp.up.weight", "trunk.layers.3", "head")
 BOTTOM = ("embed", "trunk.layers.0.norm2", "trunk.layers.1.attention.query")
 KINDS: dict[str, tuple[Callable[[], nn.Module], Declaration | None]] = {
     "frozen-backbone": (partial(frozen_words, BACKBONE), WORDS),

@@ -1,4 +1,4 @@
-"""Plans of a small model for gloo ranks: 6 blocks, hidden 32, 4 heads, batches of 8 x 16 tokens."""
+"""Plans of a small model for gloo ranks: 4 blocks, hidden 32, 4 heads, batches of 8 x 16 tokens."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ from planner.schema.plan import Plan, ResolvedCluster, ResolvedJob, ResolvedMode
 from planner.schema.strategy import Strategy
 from tests.builders import a_job, a_model, a_plan
 
-BLOCK_COUNT = 6
+BLOCK_COUNT = 4
+WIDE_BLOCK_COUNT = 6
 DEEP_BLOCK_COUNT = 9
 GLOBAL_BATCH_SIZE = 8
 SEQUENCE_LENGTH = 16
@@ -28,7 +29,7 @@ WIDE_SEQUENCE_LENGTH = 256
 def small_model(
     *, tied: bool = False, block_count: int = BLOCK_COUNT, vocabulary_size: int = 256
 ) -> ModelGraph:
-    """Blocks with grouped-query attention, six unless said otherwise."""
+    """Blocks with grouped-query attention, four unless said otherwise."""
     block = Block(
         attention=GroupedQueryAttention(head_count=8, key_value_head_count=4, head_size=8),
         feed_forward=DenseFeedForward(ffn_size=64),
@@ -86,7 +87,7 @@ def wide_model() -> ModelGraph:
         hidden_size=128,
         vocabulary_size=1024,
         maximum_sequence_length=WIDE_SEQUENCE_LENGTH,
-        runs=(BlockRun(block=block, block_count=BLOCK_COUNT),),
+        runs=(BlockRun(block=block, block_count=WIDE_BLOCK_COUNT),),
     )
 
 

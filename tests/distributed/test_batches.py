@@ -10,7 +10,6 @@ import pytest
 
 from tests.distributed.group import RankGroup
 from tests.distributed.parity import EXACT, cases, some_of
-from tests.distributed.plans import stages
 
 pytestmark = pytest.mark.distributed
 
@@ -105,7 +104,6 @@ FORWARD: dict[str, dict[str, Any]] = {
     "zb_v": {
         "pipeline_parallel_degree": 2,
         "pipeline_schedule": "zb_v",
-        "stages": stages(2, 1, 1, 2),
     },
 }
 

@@ -22,7 +22,7 @@ ON_TWO_RANKS: dict[str, dict[str, Any]] = {
     "pp2-1f1b-uneven": {
         "pipeline_parallel_degree": 2,
         "micro_batch_size": 2,
-        "stages": stages(4, 2),
+        "stages": stages(3, 1),
     },
 }
 
@@ -48,7 +48,6 @@ ON_FOUR_RANKS: dict[str, dict[str, Any]] = {
         "pipeline_schedule": "gpipe",
         "micro_batch_size": 2,
     },
-    "pp4-1f1b-uneven": {"pipeline_parallel_degree": 4, "stages": stages(2, 2, 1, 1)},
     **{
         f"zero3-checkpointing-{mode}": {
             "data_parallel_degree": 4,
@@ -63,8 +62,8 @@ ON_FOUR_RANKS: dict[str, dict[str, Any]] = {
             [
                 {"block_count": 1, "zero_stage": 0},
                 {"block_count": 1, "zero_stage": 1, "activation_checkpointing": "full"},
-                {"block_count": 2, "zero_stage": 2, "activation_checkpointing": "selective"},
-                {"block_count": 2, "zero_stage": 3},
+                {"block_count": 1, "zero_stage": 2, "activation_checkpointing": "selective"},
+                {"block_count": 1, "zero_stage": 3},
             ]
         ),
         "embedding": {"zero_stage": 3},
@@ -102,8 +101,8 @@ ON_FOUR_RANKS: dict[str, dict[str, Any]] = {
         "data_parallel_degree": 2,
         "stages": mixed_stages(
             [
-                {"block_count": 2, "zero_stage": 3, "activation_checkpointing": "full"},
-                {"block_count": 2, "zero_stage": 2},
+                {"block_count": 1, "zero_stage": 3, "activation_checkpointing": "full"},
+                {"block_count": 1, "zero_stage": 2},
             ],
             [{"block_count": 1, "zero_stage": 0}, {"block_count": 1, "zero_stage": 1}],
         ),

@@ -37,8 +37,8 @@ ON_FOUR_RANKS: dict[str, dict[str, Any]] = {
             [
                 {"block_count": 1, "zero_stage": 0},
                 {"block_count": 1, "zero_stage": 1, "activation_checkpointing": "full"},
-                {"block_count": 2, "zero_stage": 2, "activation_checkpointing": "selective"},
-                {"block_count": 2, "zero_stage": 3},
+                {"block_count": 1, "zero_stage": 2, "activation_checkpointing": "selective"},
+                {"block_count": 1, "zero_stage": 3},
             ]
         ),
     },
@@ -47,7 +47,7 @@ ON_FOUR_RANKS: dict[str, dict[str, Any]] = {
         **CP2,
         "pipeline_parallel_degree": 2,
         "micro_batch_size": 2,
-        "stages": stages(4, 2, zero_stage=3, activation_checkpointing="full"),
+        "stages": stages(3, 1, zero_stage=3, activation_checkpointing="full"),
     },
 }
 

@@ -47,10 +47,9 @@ ON_FOUR_RANKS: dict[str, dict[str, Any]] = {
         "data_parallel_degree": 4,
         "stages": mixed_stages(
             [
-                {"block_count": 1, "zero_stage": 0},
-                {"block_count": 1, "zero_stage": 1, "activation_checkpointing": "full"},
-                {"block_count": 2, "zero_stage": 2, "activation_checkpointing": "selective"},
                 {"block_count": 1, "zero_stage": 3},
+                {"block_count": 1, "zero_stage": 1, "activation_checkpointing": "full"},
+                {"block_count": 1, "zero_stage": 2, "activation_checkpointing": "selective"},
                 {"block_count": 1, "zero_stage": 0},
             ]
         ),
@@ -74,7 +73,7 @@ ON_FOUR_RANKS: dict[str, dict[str, Any]] = {
     "pp2-ep2-zero2-uneven": {
         **EP2,
         "pipeline_parallel_degree": 2,
-        "stages": stages(4, 2, zero_stage=2, activation_checkpointing="full"),
+        "stages": stages(3, 1, zero_stage=2, activation_checkpointing="full"),
     },
     "cp2-ep4-zero3": {
         "context_parallel_degree": 2,

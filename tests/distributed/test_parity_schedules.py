@@ -51,9 +51,9 @@ CONTEXT: dict[str, Fields] = {
 # Every virtual stage another ZeRO stage, and two of them checkpointed.
 MIXED_V: Fields = {
     "stages": mixed_stages(
-        [{"block_count": 1, "zero_stage": 3}],
-        [{"block_count": 1, "zero_stage": 0}, {"block_count": 1, "zero_stage": 2}],
-        [{"block_count": 1, "zero_stage": 1, "activation_checkpointing": "full"}],
+        [{"block_count": 2, "zero_stage": 3}],
+        [{"block_count": 1, "zero_stage": 0}, {"block_count": 2, "zero_stage": 2}],
+        [{"block_count": 2, "zero_stage": 1, "activation_checkpointing": "full"}],
         [
             {"block_count": 1, "zero_stage": 2, "activation_checkpointing": "selective"},
             {"block_count": 1, "zero_stage": 3},
@@ -64,14 +64,15 @@ MIXED_V: Fields = {
 }
 
 ON_TWO_RANKS: dict[str, tuple[str, Fields]] = {
-    "interleaved-uneven": ("decoder", {**PP2, **INTERLEAVED, "stages": stages(1, 2, 2, 1)}),
-    "zb_v-tied-uneven": ("tied", {**PP2, **ZB_V, "stages": stages(3, 1, 1, 1)}),
+    "interleaved-uneven": ("deep", {**PP2, **INTERLEAVED, "stages": stages(2, 2, 3, 2)}),
+    "zb_v-tied-uneven": ("deep-tied", {**PP2, **ZB_V, "stages": stages(3, 2, 2, 2)}),
     "dualpipe_v-full": ("decoder", {**PP2, **DUALPIPE_V, **FULL}),
 }
 
 ON_FOUR_RANKS: dict[str, tuple[str, Fields]] = {
     "interleaved-tp2-sp": ("decoder", {**PP2, **INTERLEAVED, **TP2_SP, "micro_batch_size": 2}),
-    "zb_v-mixed-layer-groups": ("decoder", {**PP2, **ZB_V, **DP2, **MIXED_V}),
+    "zb_v-mixed-layer-groups": ("deep", {**PP2, **ZB_V, **DP2, **MIXED_V}),
+    "1f1b-pp4-uneven": ("deep", {**PP4, "stages": stages(3, 2, 2, 2)}),
     "zb_v-pp4-uneven": ("deep", {**PP4, **ZB_V, "stages": stages(1, 1, 1, 2, 1, 1, 1, 1)}),
     "dualpipe_v-zero3-tied": ("tied", {**PP2, **DUALPIPE_V, **DP2, "zero_stage": 3}),
 }
@@ -93,13 +94,13 @@ LONG_ON_TWO_RANKS: dict[str, tuple[str, Fields]] = {
         for kind in ("gpt2", "mixtral", "qwen3_moe")
     },
     "interleaved-three-virtual-stages": (
-        "decoder",
+        "deep",
         {**PP2, **INTERLEAVED, "virtual_pipeline_degree": 3, "micro_batch_size": 2},
     ),
     "gpipe-one-micro-batch": ("decoder", {**PP2, **GPIPE, "micro_batch_size": 8}),
     "interleaved-one-micro-batch": ("decoder", {**PP2, **INTERLEAVED, "micro_batch_size": 8}),
     "zb_v-one-micro-batch": ("decoder", {**PP2, **ZB_V, "micro_batch_size": 8}),
-    "dualpipe_v-uneven": ("decoder", {**PP2, **DUALPIPE_V, "stages": stages(1, 1, 1, 3)}),
+    "dualpipe_v-uneven": ("deep", {**PP2, **DUALPIPE_V, "stages": stages(2, 2, 2, 3)}),
 }
 
 LONG_ON_FOUR_RANKS: dict[str, tuple[str, Fields]] = {
