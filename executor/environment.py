@@ -33,6 +33,7 @@ __all__ = [
     "CHECKPOINT_STEPS",
     "COMPILER",
     "DEBUG",
+    "DEFAULT_STEP_COUNT",
     "DEFAULT_TIMEOUT_SECONDS",
     "DEVICE_TYPE",
     "LAUNCHER_PROCESS",
@@ -45,6 +46,7 @@ __all__ = [
     "TIMEOUT_SECONDS",
     "RankEnvironment",
 ]
+DEFAULT_STEP_COUNT = 20
 DEFAULT_TIMEOUT_SECONDS = 600.0
 
 

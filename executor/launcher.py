@@ -33,7 +33,6 @@ from executor.apply.supported import check_strategy
 from executor.device_choice import chosen_device
 from executor.errors import LaunchError
 from executor.profile_table import profile_lines, read_summaries
-from executor.rank_main import DEFAULT_STEP_COUNT
 from executor.rank_processes import run_ranks
 from executor.rendezvous import LOOPBACK, NodePlace
 from executor.reporting import measured_run, run_report, summary_lines
@@ -62,7 +61,7 @@ class LaunchRequest:
     report_path: Path | None = None
     runs_path: Path | None = None
     profile_path: Path | None = None
-    step_count: int = DEFAULT_STEP_COUNT
+    step_count: int = environment.DEFAULT_STEP_COUNT
     device_type: str | None = None
     timeout_seconds: float = environment.DEFAULT_TIMEOUT_SECONDS
     start_timeout_seconds: float = environment.DEFAULT_TIMEOUT_SECONDS
@@ -256,7 +255,10 @@ def _parse(arguments: Sequence[str]) -> LaunchRequest:
         help="where to write a trace of three steps of each rank, and what they are made of",
     )  # fmt: skip
     parser.add_argument(
-        "--steps", type=_positive, default=DEFAULT_STEP_COUNT, help="steps of shipped training"
+        "--steps",
+        type=_positive,
+        default=environment.DEFAULT_STEP_COUNT,
+        help="steps of shipped training",
     )
     parser.add_argument(
         "--json", action="store_true", help="print the run report on stdout, all else on stderr"

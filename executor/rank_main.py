@@ -20,7 +20,13 @@ import torch
 from torch import distributed, nn
 
 from executor.data import BYTE_VALUES, corpus_batches
-from executor.environment import DEBUG, LAUNCHER_PROCESS, OUTCOME_DIRECTORY, STEP_COUNT
+from executor.environment import (
+    DEBUG,
+    DEFAULT_STEP_COUNT,
+    LAUNCHER_PROCESS,
+    OUTCOME_DIRECTORY,
+    STEP_COUNT,
+)
 from executor.errors import LaunchError, ModelMismatchError, UnsupportedPlanError
 from executor.failure import is_timeout
 from executor.gradients import USUAL_NORM
@@ -39,7 +45,6 @@ from planner.errors import InputError, shorten
 from planner.schema.job import Job, Optimizer
 from planner.schema.model import ModelGraph
 
-DEFAULT_STEP_COUNT = 20
 LEARNING_RATE = 3e-3
 _PR_SET_PDEATHSIG = 1
 _PACKAGE = Path(__file__).resolve().parent
