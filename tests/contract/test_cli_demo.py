@@ -18,11 +18,13 @@ from planner.schema.run import RunReport
 
 ROOT = Path(__file__).parents[2]
 TIMEOUT_SECONDS = 1800
+STEP_COUNT = 6
 
 
 def run_demo(directory: Path, **environment: str) -> subprocess.CompletedProcess[str]:
     """Run the demo without a terminal; what is measured need not be exact."""
     words = ["demo", "--directory", str(directory / "story"), "--seconds", "1"]
+    words += ["--steps", str(STEP_COUNT)]
     return subprocess.run(
         [sys.executable, "-m", "planner.cli", *words],
         cwd=directory,
@@ -55,12 +57,12 @@ def test_the_whole_story_is_told(tmp_path):
     plan, report = Plan.read(story / "plan.json"), RunReport.read(story / "report.json")
     assert plan.cluster.resolved == Cluster.read(story / "cluster.json")
     assert report.plan_id == plan.id
-    assert (report.world_size, len(report.losses)) == (4, 20)
+    assert (report.world_size, len(report.losses)) == (4, STEP_COUNT)
     assert report.losses[-1] < report.losses[0]
     (run,) = read_measured_runs(story / "runs.jsonl")
     assert run.plan == plan
     assert run.step_time_s == report.median_step_seconds
-    assert len(run.steps_s) == 19  # the first warms up
+    assert len(run.steps_s) == STEP_COUNT - 1  # the first warms up
     profile = profile_of(plan.cluster.resolved, "cpu-measured")
     assert profile.step_error_ratio is not None
 

@@ -131,8 +131,8 @@ def test_a_script_that_raises_gives_one_line_that_names_rank_and_error(
             marks=pytest.mark.parity_full,
         ),
         pytest.param(
-            ("BLOCKS = 6", "BLOCKS = 5"),
-            "build_model: the plan has 6 blocks",
+            ("BLOCKS = 4", "BLOCKS = 5"),
+            "build_model: the plan has 4 blocks",
             id="blocks",
             marks=pytest.mark.parity_full,
         ),
@@ -299,7 +299,7 @@ SEQUENCE = 16
 BATCH = 8
 HIDDEN = 32
 FFN = 64
-BLOCKS = 6
+BLOCKS = 4
 CHECKPOINT = None
 
 session = executor.start()

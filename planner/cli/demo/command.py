@@ -71,6 +71,10 @@ def demo(
             "--seconds", min=1.0, max=3600.0, metavar="S", help="How long to measure this machine."
         ),
     ] = PROFILE_SECONDS,
+    training_steps: Annotated[
+        int,
+        typer.Option("--steps", min=2, max=10_000, metavar="N", help="How many steps to train."),
+    ] = TRAINING_STEP_COUNT,
     as_json: JsonOption = False,
 ) -> None:
     """Plan, store, compare, profile this machine, train on it, and measure."""
@@ -85,7 +89,9 @@ def demo(
         with steps.step("start the service on SQLite"):
             service = running.enter_context(running_service(directory))
         plan_ids, url = _plan_for_gpus(service, steps, console)
-        story = _train_here(steps, console, directory, seconds=seconds)
+        story = _train_here(
+            steps, console, directory, seconds=seconds, training_steps=training_steps
+        )
         if as_json:
             told = {"plans": plan_ids, "compare_url": url, **story}
             typer.echo(json.dumps(told, indent=2))
@@ -118,7 +124,7 @@ def _plan_for_gpus(service: Service, steps: Steps, console: Console) -> tuple[li
 
 
 def _train_here(
-    steps: Steps, console: Console, directory: Path, *, seconds: float
+    steps: Steps, console: Console, directory: Path, *, seconds: float, training_steps: int
 ) -> dict[str, Any]:
     """Profile, plan, train, calibrate; return what came of it, as JSON has it."""
     from planner.cli.demo.calibrating import calibrated_step
@@ -135,8 +141,8 @@ def _train_here(
     with steps.step(f"plan {CPU_MODEL} on them"):
         plan = _cpu_plan(cluster)
         write_document(plan_path, plan)
-    with steps.step(f"train {TRAINING_STEP_COUNT} steps on four ranks over gloo"):
-        report = train(plan_path, step_count=TRAINING_STEP_COUNT, directory=directory)
+    with steps.step(f"train {training_steps} steps on four ranks over gloo"):
+        report = train(plan_path, step_count=training_steps, directory=directory)
     with steps.step("calibrate on this run"):
         learnt = calibrated_step(plan, directory)
     console.print()

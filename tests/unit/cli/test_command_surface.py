@@ -92,7 +92,14 @@ SURFACE = {
     "audit": {"--project", "--action", "--limit", "--cursor", "--database-url", "--json"},
     "models": {"--json"},
     "devices": {"--json"},
-    "demo": {"--keep-serving", "--no-keep-serving", "--directory", "--seconds", "--json"},
+    "demo": {
+        "--keep-serving",
+        "--no-keep-serving",
+        "--directory",
+        "--seconds",
+        "--steps",
+        "--json",
+    },
 }
 
 
