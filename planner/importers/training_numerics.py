@@ -113,7 +113,8 @@ def _named(words: Words) -> str | None:
 def _states_have_16_bits(words: Words) -> bool:
     states = (words.text("states_precision") or "").rpartition(".")[2]
     whole = (words.text("precision") or "") in _WHOLE
-    return whole or words.flag("pure_bf16") or states in {"bf16", "bfloat16", "fp16", "float16"}
+    pure = words.flag("pure_bf16")
+    return whole or pure or states in {"bf16", "bfloat16", "fp16", "float16"}
 
 
 def optimizer_of(words: Words) -> dict[str, object]:
@@ -133,11 +134,11 @@ def kernels_of(words: Words) -> dict[str, Any]:
     Source: transformers `training_args.py` (`use_liger_kernel`, `torch_compile`); Liger-Kernel
     `transformers/monkey_patch.py`.
     """
-    liger = words.flag("liger")
+    liger, compiled, fused = (words.flag(word) for word in ("liger", "compile", "fused_loss"))
     job: dict[str, Any] = {}
-    if liger or words.flag("compile"):
+    if liger or compiled:
         job["fused_elementwise"] = True
-    if liger or words.flag("fused_loss"):
+    if liger or fused:
         job["fused_linear_loss"] = True
     if words.text("attention") in {"eager", "math"}:
         job["fused_attention"] = False

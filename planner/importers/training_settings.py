@@ -72,17 +72,17 @@ def read_format(table: Format, fields: Mapping[str, Any], setting: Setting) -> T
     if table.stack is Stack.MEGATRON:
         config = read_megatron_words(words, setting)
         job: dict[str, object] = {**config.job, **_extras(words)}
-        return replace(
-            config, format=table.name, job=job, assumptions=(*words.said, *config.assumptions)
-        )
+        return replace(config, format=table.name, job=job, assumptions=_all_said(words, config))
     inside = deepspeed_fields(words, setting)
     if inside is not None:
         config = read_inside(inside, words, setting)
         job = {**config.job, **_extras(words)}
-        return replace(
-            config, format=table.name, job=job, assumptions=(*words.said, *config.assumptions)
-        )
+        return replace(config, format=table.name, job=job, assumptions=_all_said(words, config))
     return _settled(table, words, setting)
+
+
+def _all_said(words: Words, config: TrainingConfig) -> tuple[str, ...]:
+    return (*words.said, *words.unused(), *config.assumptions)
 
 
 def _settled(table: Format, words: Words, setting: Setting) -> TrainingConfig:
@@ -112,7 +112,7 @@ def _settled(table: Format, words: Words, setting: Setting) -> TrainingConfig:
         format=table.name,
         strategy=strategy,
         job=job,
-        assumptions=tuple(words.said),
+        assumptions=(*words.said, *words.unused()),
         names=_names(words),
     )
 
@@ -138,9 +138,10 @@ def _names(words: Words) -> dict[str, str]:
 def _require_devices(words: Words, setting: Setting) -> None:
     """Raise unless the devices that the file is for are as many as the cluster has."""
     word = "device_count" if "device_count" in words else "devices_per_node"
+    stated = words.size("node_count", 1)
     if word not in words:
         return
-    nodes = words.size("node_count", 1) if word == "devices_per_node" else 1
+    nodes = stated if word == "devices_per_node" else 1
     found = words.size(word) * nodes
     if found != setting.device_count and (word == "device_count" or "node_count" in words):
         shown = f"{words.size(word)} on {nodes} nodes" if nodes > 1 else found

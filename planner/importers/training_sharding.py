@@ -51,13 +51,17 @@ def sharding_of(words: Words) -> Sharding:
         DocumentError: if a word is not known, or offload needs another stage.
     """
     options = _fsdp_options(words)
+    words.get("fsdp_version")
     if not _is_sharded(words):
         if "fsdp_switch" in words.places and ({"reshard", "sharding"} & set(words.values)):
             words.said.append(f"{words.place('fsdp_switch')} is off: its options are not used")
         stage = words.size("zero_stage", 0, minimum=0)
         return Sharding(stage=_checked(words, stage), hybrid=False, offload=_moved(words, stage))
     name = options or _strategy_name(words)
-    stage = STRATEGIES[name] if name else 3 if words.flag("reshard", True) else 2
+    # Version 2 says by a switch what version 1 says by a name.
+    switch = isinstance(words.get("reshard"), bool)
+    switched = name is None or (switch and STRATEGIES[name] > 0)
+    stage = (3 if words.flag("reshard", True) else 2) if switched else STRATEGIES[name or ""]
     return Sharding(
         stage=stage, hybrid=name in HYBRIDS, offload=_moved(words, stage, also=_says_offload(words))
     )
@@ -71,7 +75,8 @@ def _is_sharded(words: Words) -> bool:
         split = bool(words.get("sharded_with_tensor")) and words.size("tensor", 1, minimum=0) > 1
         return split or (bool(given) and given != "false")
     on = ("fsdp", "sharding", "reshard", "fsdp_version", "shard")
-    return any(word in words and words.get(word) not in (False, [], 0, 1) for word in on)
+    given = [words.get(word) for word in on]
+    return any(value not in (None, False, [], 0, 1) for value in given)
 
 
 def _checked(words: Words, stage: int) -> int:
@@ -177,12 +182,13 @@ def checkpointing_of(words: Words) -> tuple[ActivationCheckpointing, tuple[Offlo
         DocumentError: if the way is not modelled.
     """
     kept = ActivationCheckpointing.NONE
+    wrapped = _way(words, "fsdp_checkpointing")
     moved: tuple[Offload, ...] = ()
     if not words.flag("no_checkpointing"):
         newer = words.get("checkpointing") is not None
         kept, moved = _way(words, "checkpointing" if newer else "older_checkpointing")
     if kept is ActivationCheckpointing.NONE:
-        kept, moved = _way(words, "fsdp_checkpointing")
+        kept, moved = wrapped
     return kept, (Offload.ACTIVATIONS,) if words.flag("offload_activations") else moved
 
 

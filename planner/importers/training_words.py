@@ -32,6 +32,7 @@ class Words:
     values: dict[str, Any] = field(default_factory=dict)
     paths: dict[str, str] = field(default_factory=dict)
     said: list[str] = field(default_factory=list)
+    asked: set[str] = field(default_factory=set)
 
     def take(self, word: str, path: str, value: Any) -> None:
         """Keep what a key says, unless that is nothing.
@@ -70,6 +71,7 @@ class Words:
 
     def get(self, word: str) -> Any:
         """Return what a word says, else what the framework takes, which is said; or None."""
+        self.asked.add(word)
         if word in self.values:
             return self.values[word]
         if word not in self.assumed:
@@ -79,6 +81,14 @@ class Words:
         if line not in self.said:
             self.said.append(line)
         return value
+
+    def unused(self) -> tuple[str, ...]:
+        """Return a line on each key that was never asked for, and so changes nothing here."""
+        return tuple(
+            f"{self.paths[word]} {_shown(value)} changes nothing beside the other keys"
+            for word, value in self.values.items()
+            if word not in self.asked and value is not False
+        )
 
     def size(self, word: str, default: int | None = None, *, minimum: int = 1) -> int:
         """Return a whole number; DocumentError if it is none, or is missing without a default."""

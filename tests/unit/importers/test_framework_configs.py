@@ -542,3 +542,10 @@ def test_a_batch_given_beside_the_file_holds_over_it(text, suffix):
     found = config_from_text(text, setting, source="given", suffix=suffix)
     assert found.job["global_batch_size"] == 96
     assert found.strategy.micro_batch_size == 2
+
+
+def test_a_key_that_other_keys_make_idle_is_told():
+    text = "base_model: x\nmicro_batch_size: 1\nbf16: true\nlora_r: 8\n"
+    found = config_from_text(text, SETTING, source="given", suffix=".yaml")
+    assert "adapters" not in found.job
+    assert "lora_r 8 changes nothing beside the other keys" in found.assumptions
