@@ -7,7 +7,7 @@ from itertools import groupby
 from planner.chance_words import percent
 from planner.cost.configuration import Configuration
 from planner.cost.priced import configuration_of
-from planner.ilp.result import Candidate, Found
+from planner.ilp.problem import Candidate, Found
 from planner.objective_words import value_words
 from planner.resolution import Request
 from planner.schema.job import Limits, Objective

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from planner.explain import describe_strategy
-from planner.ilp.result import NotFound
+from planner.ilp.problem import NotFound
 from planner.inquiry import Inquiry, Solution, solution
 from planner.least_memory import leanest
 from planner.resolution import Request

@@ -13,7 +13,7 @@ import numpy as np
 from planner.errors import InputError
 from planner.explain import describe_strategy
 from planner.fixed_limits import DEGREES, degree_of
-from planner.ilp.result import NotFound
+from planner.ilp.problem import NotFound
 from planner.inquiry import Inquiry
 from planner.objectives import best_plan
 from planner.planned import Planned

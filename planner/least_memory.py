@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from planner.ilp.result import Found, NotFound, Wanted
+from planner.ilp.problem import Found, NotFound, Wanted
 from planner.inquiry import Inquiry, solution
 from planner.resolution import Request
 from planner.variation import with_peak_cap

@@ -15,7 +15,7 @@ from planner.chance_words import room_words
 from planner.cost.step import predict
 from planner.explain import describe_strategy
 from planner.fixed_limits import fields_outside, is_within, limits_with
-from planner.ilp.result import NotFound
+from planner.ilp.problem import NotFound
 from planner.inquiry import Inquiry, Solution
 from planner.objective_words import device_words, excess_words, value_words
 from planner.objectives import best_plan, part_requests

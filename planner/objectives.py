@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 
 from planner.cost.adapters import needed_flop_per_token
 from planner.errors import InputError
-from planner.ilp.result import Found, NotFound, Wanted
+from planner.ilp.problem import Found, NotFound, Wanted
 from planner.inquiry import Inquiry, Solution, solution
 from planner.least_memory import leanest
 from planner.resolution import Request, cluster_document

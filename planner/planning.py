@@ -35,9 +35,9 @@ from planner.units import counted
 from planner.version import planner_version
 
 if TYPE_CHECKING:
-    from planner.ilp.result import Found, NotFound, Shortfall
+    from planner.ilp.milp import SolverName
+    from planner.ilp.problem import Found, NotFound, Shortfall
     from planner.ilp.search import ProgressCallback
-    from planner.ilp.solver import SolverName
     from planner.inquiry import Inquiry
     from planner.objectives import Attained
 
@@ -64,7 +64,7 @@ def plan(
         SolverError: if the solver fails.
         VerificationError: if the plan does not survive its own recomputation.
     """
-    from planner.ilp.result import NotFound  # noqa: PLC0415  (see the module's docstring)
+    from planner.ilp.problem import NotFound  # noqa: PLC0415  (see the module's docstring)
     from planner.inquiry import Inquiry  # noqa: PLC0415
     from planner.objectives import attained  # noqa: PLC0415
 

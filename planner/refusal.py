@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from math import prod
 
-from planner.ilp.result import NotFound
+from planner.ilp.problem import NotFound
 from planner.resolution import Request
 from planner.schema.job import Limits
 from planner.schema.reasons import Excess

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from planner.explain import describe_strategy
-from planner.ilp.result import NotFound
+from planner.ilp.problem import NotFound
 from planner.inquiry import Inquiry, Solution, solution
 from planner.least_memory import PEAK_TOLERANCE, leanest
 from planner.planned import Planned

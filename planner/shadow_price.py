@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 from planner.cost.fitting import room
 from planner.hardware import device_profile
-from planner.ilp.result import NotFound, Wanted
+from planner.ilp.problem import NotFound, Wanted
 from planner.inquiry import Inquiry, Solution
 from planner.objectives import best_plan
 from planner.planned import Planned

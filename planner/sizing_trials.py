@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from planner.device_counts import Candidate
-from planner.ilp.result import NotFound
+from planner.ilp.problem import NotFound
 from planner.inquiry import Inquiry, Solution
 from planner.resolution import Request, cluster_document, resolved_request
 from planner.schema.sizing import LimitedBy, SizingTrial, SizingWish, Verdict

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, settings
 
-from planner.ilp import solver
+from planner.ilp import milp as solver
 from tests.requirements import skipped_lines
 
 # HiGHS and CBC know the clock on the wall alone, so the module that calls them keeps to it.

@@ -1,4 +1,8 @@
-"""Formulation: an instance as a mixed-integer program over counts of identical layers.
+"""Formulation: the integer program of one configuration.
+
+Program: a mixed-integer linear program as plain data, known to no solver.
+
+Formulation: an instance as a mixed-integer program over counts of identical layers.
 
 Sets
     r   ranks of the pipeline
@@ -35,8 +39,8 @@ Numbers (indices [r,k,s] are left out of tau, phi, u, mem, w and h)
     d1, d2[j,c]  bytes it adds on r(j) and on r(j+1)       bytes            .first_, .second_bytes
 What a cut adds is beyond its cheapest place, and is nothing where `extras` is None.
 
-Of `planner.ilp.reduction`, which cuts off no plan below the cutoff Z and turns programs that take
-minutes into ones that take less than a second:
+Of `planner.ilp.bound_tightening`, which cuts off no plan below the cutoff Z and turns programs that
+take minutes into ones that take less than a second:
     most[r,k,s]        most layers; of a pinned kind 1 at the most on its rank and 0 on all others
     lo_r, hi_r         window of rank r: its blocks, of all free kinds together
     a[j,x], b[j,x]     first and last place of run x within the window of cut j (`cut_windows`)
@@ -78,8 +82,8 @@ C10 apart     sum_{j: r(j) = r} m[j,k,s] = n[r,k,s],  sum_s m[j,k,s] = N[j,k],  
 
 C5: such a layer forces q to be 1; w_{r,0} is needed in any case, as no rank is empty. Where ranks
 hold several virtual stages C5 is a relaxation: mem has activations as if the stages of a rank held
-alike. The cost model decides what fits when a plan is offered (`planner.ilp.offering`). Where it
-refuses the best, a further program has C10 (`planner.ilp.reopening`): `kept` is what a layer keeps
+alike. The cost model decides what fits when a plan is offered (`planner.ilp.incumbent`). Where it
+refuses the best, a further program has C10 (`planner.ilp.search`): `kept` is what a layer keeps
 of a micro-batch, which mem has g_r times, and H_j how many virtual stage j holds at a moment when
 rank r may hold most (`planner.cost.holdings`). What time leaves open then is the gap that the
 certificate says. Where a solver's tolerance lets a plan
@@ -99,18 +103,94 @@ The unit of seconds is Z, or sum_k L_k max tau where there is none; that of byte
 cap_r, on hosts hcap_r: coefficients stay within about six orders of magnitude. V stands in for
 rho T so that the solver's tolerance on C3 is one on the step itself, and not rho times as much. The
 constants of the objective are left out of it, and taken off the right-hand sides of C8 and C9.
+
+Cuts: row C7 of Formulation, and what the place of a cut adds to its neighbours.
+
+Constraints: the rows C1 to C6, C8 and C9 of Formulation.
+
+Apart: row C10 of the formulation, memory with every virtual stage of a rank counted by itself.
+
+Variables  m[j,k,s]  layers of kind k on virtual stage j under choice s      whole
+
+C10 apart  sum_{j of r} m[j,k,s] = n[r,k,s];   sum_s m[j,k,s] = N[j,k]
+           C5 + sum_{j of r,k,s} (h_j - g_r) a[k,s] m[j,k,s] <= capacity   for every moment of r
+
+with a the bytes that a layer keeps of a micro-batch, g_r the micro-batches in flight that C5 counts
+for all virtual stages of a rank alike, and h_j those that virtual stage j holds at a moment
+(`planner.cost.holdings`). The embedding is on the first virtual stage of its rank, the head on the
+last of its own. C5 holds as well: it is the least that the cost model counts.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import Literal
 
 import numpy as np
 
-from planner.ilp.instance import Instance
-from planner.ilp.places import places_of
-from planner.ilp.program import Program, Variable
-from planner.ilp.reduction import Reduction
+from planner.cost.configuration import Configuration
+from planner.cost.holdings import Holding, peak_holdings
+from planner.cost.schedule import in_flight
+from planner.ilp.bound_tightening import Reduction
+from planner.ilp.instance import Instance, load_of_cuts
+from planner.ilp.stage_loads import places_of
+
+Sense = Literal["<=", ">=", "=="]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Variable:
+    """A column: its name, bounds (None = unbounded above), and whether it is whole."""
+
+    name: str
+    lower: float = 0.0
+    upper: float | None = None
+    is_integer: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """A constraint: sum of coefficient x variable, by the variable's index, against a number."""
+
+    name: str
+    terms: tuple[tuple[int, float], ...]
+    sense: Sense
+    bound: float
+
+
+@dataclass(slots=True)
+class Program:
+    """Minimise the objective over the variables subject to the rows, which have names."""
+
+    variables: list[Variable] = field(default_factory=list)
+    rows: list[Row] = field(default_factory=list)
+    objective: list[tuple[int, float]] = field(default_factory=list)
+    places: dict[str, int] = field(default_factory=dict)
+
+    def add(self, variable: Variable) -> int:
+        """Return the index of `variable`, now part of the program."""
+        self.variables.append(variable)
+        return len(self.variables) - 1
+
+    def violation(self, values: Sequence[float]) -> float:
+        """Return by how much values miss the row that they miss by most, as a share of its size."""
+        return max((_missed(row, values) for row in self.rows), default=0.0)
+
+    def require(
+        self, name: str, terms: list[tuple[int, float]], sense: Sense, bound: float
+    ) -> None:
+        """Add a row; `places` says where it is."""
+        self.places[name] = len(self.rows)
+        self.rows.append(Row(name=name, terms=tuple(terms), sense=sense, bound=bound))
+
+
+def _missed(row: Row, values: Sequence[float]) -> float:
+    terms = [coefficient * values[column] for column, coefficient in row.terms]
+    over = sum(terms) - row.bound
+    missed = {"<=": over, ">=": -over, "==": abs(over)}[row.sense]
+    return missed / max(abs(row.bound), *map(abs, terms), 1.0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -256,3 +336,337 @@ def constant_fill(made: Formulation) -> float:
             if segments[0].column is None:
                 total += 2.0 * float(extras.fill[j, segments[0].group])
     return total
+
+
+Terms = list[tuple[int, float]]
+
+
+def cuts(made: Formulation) -> None:
+    """C7: sum_x y[j,x] = 1, sum_x C_k(a[j,x]) y[j,x] <= M[j,k] <= sum_x C_k(b[j,x]) y[j,x].
+
+    Where ranks hold several virtual stages also sum_{j of r} N[j,k] = sum_s n[r,k,s] and
+    sum_k N[j,k] >= 1. Rows are named by j: cut j lies behind virtual stage j.
+    """
+    if made.instance.is_uniform:
+        return
+    if made.held:
+        _shared(made)
+    for j, segments in enumerate(made.segments):
+        picked = [(segment.column, 1.0) for segment in segments if segment.column is not None]
+        if picked:
+            made.program.require(f"C7_run[cut={j}]", picked, "==", 1.0)
+        for k in made.instance.free_kinds:
+            _between(made, j, k)
+
+
+def _shared(made: Formulation) -> None:
+    """Require sum_{j of r} N[j,k] = sum_s n[r,k,s], and a layer on every virtual stage."""
+    instance = made.instance
+    for r in range(instance.stage_count):
+        for k in instance.free_kinds:
+            terms = [
+                (made.held[j, k], 1.0) for j, holder in enumerate(instance.holders) if holder == r
+            ]
+            terms += [(column, -1.0) for k2, _, column in made.by_stage[r] if k2 == k]
+            made.program.require(f"C7_shared[rank={r},kind={k}]", terms, "==", 0.0)
+    for j in range(len(instance.holders)):
+        terms = [(made.held[j, k], 1.0) for k in instance.free_kinds]
+        made.program.require(f"C7_occupied[stage={j}]", terms, ">=", 1.0)
+
+
+def _between(made: Formulation, j: int, k: int) -> None:
+    """Require sum_x C_k(a[j,x]) y[j,x] <= M[j,k] <= sum_x C_k(b[j,x]) y[j,x].
+
+    `first` and `last` of a segment are a and b; y of a lone run is 1 and no column.
+    """
+    prefix = made.instance.prefix_counts
+    before = _before(made, j, k)
+    for bound, sense in (("first", ">="), ("last", "<=")):
+        terms, constant = list(before), 0.0
+        for segment in made.segments[j]:
+            count = float(prefix[getattr(segment, bound), k])
+            if segment.column is None:
+                constant += count
+            elif count:
+                terms.append((segment.column, -count))
+        made.program.require(
+            f"C7_{bound}[cut={j},kind={k}]",
+            terms,
+            ">=" if sense == ">=" else "<=",
+            constant,
+        )
+
+
+def _before(made: Formulation, j: int, k: int) -> Terms:
+    """Return M[j,k]: the layers of kind k on virtual stages 0 to j."""
+    if made.held:
+        return [(made.held[i, k], 1.0) for i in range(j + 1)]
+    return [(column, 1.0) for r in range(j + 1) for k2, _, column in made.by_stage[r] if k2 == k]
+
+
+def added_by_cuts(
+    made: Formulation, rank: int, part: Literal["pace", "bytes"]
+) -> tuple[Terms, float]:
+    """Return what the cuts at a rank's sides add: by y where the run is open, else a constant.
+
+    sum_{j: r(j) = r} sum_x d[j,c(x)] y[j,x] and the same of r(j+1) = r, with d = dt for the pace;
+    for the bytes d1 before the cut and d2 behind it.
+    """
+    extras = made.instance.extras
+    terms: Terms = []
+    constant = 0.0
+    if extras is None:
+        return terms, constant
+    for j, segments in enumerate(made.segments):
+        first, second = made.instance.holders[j], made.instance.holders[j + 1]
+        sides = [(first, extras.first_bytes), (second, extras.second_bytes)]
+        for holder, held in sides:
+            if holder != rank:
+                continue
+            values = extras.pace if part == "pace" else held
+            for segment in segments:
+                value = float(values[j, segment.group])
+                if segment.column is None:
+                    constant += value
+                elif value:
+                    terms.append((segment.column, value))
+    return terms, constant
+
+
+_BOUND_EASING = 1e-6
+
+
+def constrain(made: Formulation, *, cutoff_seconds: float | None) -> None:
+    """Add C1 to C9, C8 where there is a cutoff."""
+    placed(made)
+    occupied(made)
+    pace(made)
+    end(made)
+    memory(made)
+    host(made)
+    cuts(made)
+    bounds(made)
+    if cutoff_seconds is not None:
+        cutoff(made, cutoff_seconds)
+
+
+def placed(made: Formulation) -> None:
+    """C1: sum_{r,s} n[r,k,s] = L_k."""
+    by_kind: dict[int, Terms] = {k: [] for k in range(len(made.instance.kinds))}
+    for (_, k, _), column in made.layers.items():
+        by_kind[k].append((column, 1.0))
+    for k, terms in by_kind.items():
+        made.program.require(f"C1_placed[kind={k}]", terms, "==", made.instance.kinds[k].count)
+
+
+def occupied(made: Formulation) -> None:
+    """C2: lo_r <= sum over free kinds of n[r,k,s] <= hi_r, the windows of the reduction."""
+    free = set(made.instance.free_kinds)
+    windows = made.reduction.windows
+    for r, columns in enumerate(made.by_stage):
+        terms = [(column, 1.0) for k, _, column in columns if k in free]
+        made.program.require(f"C2_least[rank={r}]", terms, ">=", float(windows.least[r]))
+        made.program.require(f"C2_most[rank={r}]", terms, "<=", float(windows.most[r]))
+
+
+def pace(made: Formulation) -> None:
+    """C3: V >= rho t_r, that is V - rho (sum tau n + what cuts add) >= rho t0_r."""
+    instance, unit = made.instance, made.scale.seconds
+    repeats = instance.repeat_count
+    for r, columns in enumerate(made.by_stage):
+        terms: Terms = [(made.repeated_pace, 1.0)]
+        for k, s, column in columns:
+            terms.append((column, -repeats * float(instance.kinds[k].pace[r, s]) / unit))
+        added, constant = added_by_cuts(made, r, "pace")
+        terms.extend((column, -repeats * value / unit) for column, value in added)
+        bound = repeats * (float(instance.stage_pace[r]) + constant) / unit
+        made.program.require(f"C3_pace[rank={r}]", terms, ">=", bound)
+
+
+def end(made: Formulation) -> None:
+    """C4: U >= u_r, that is U - sum u n >= u0_r."""
+    instance, unit = made.instance, made.scale.seconds
+    for r, columns in enumerate(made.by_stage):
+        terms: Terms = [(made.largest_end, 1.0)]
+        for k, s, column in columns:
+            terms.append((column, -float(instance.kinds[k].end[r, s]) / unit))
+        bound = float(instance.stage_end[r]) / unit
+        made.program.require(f"C4_end[rank={r}]", terms, ">=", bound)
+
+
+def memory(made: Formulation) -> None:
+    """C5: b_r + W_r <= cap_r.
+
+        sum mem n + what cuts add + sum_{l >= 1} (w_l - w_{l-1}) q[r,l] <= cap_r - b0_r - w_0
+
+    q[r,l] is forced to 1 by n[r,k,s] <= most q[r,l] for every choice of level l, and
+    q[r,l] <= q[r,l-1]; the largest transient then counts once. most[r,k,s], the bound of the
+    variable itself, is the tightest big-M. With virtual stages it is a relaxation, as mem counts
+    activations as if a rank's stages held alike.
+    """
+    for r in range(made.instance.stage_count):
+        _memory_of(made, r)
+
+
+def _memory_of(made: Formulation, r: int) -> None:
+    instance, unit = made.instance, made.scale.bytes
+    columns = made.by_stage[r]
+    transient = {(k, s): float(instance.kinds[k].transient[r, s]) for k, s, _ in columns}
+    terms: Terms = [(c, float(instance.kinds[k].memory[r, s]) / unit) for k, s, c in columns]
+    levels = sorted(set(transient.values()))
+    switches = _add_switches(made, r, levels)
+    for (below, level), switch in zip(pairwise(levels), switches, strict=True):
+        terms.append((switch, (level - below) / unit))
+    for k, s, column in columns:
+        place = levels.index(transient[k, s])
+        if place > 0:
+            big = float(made.reduction.most[k][r, s])
+            made.program.require(
+                f"C5_level[rank={r},kind={k},choice={s}]",
+                [(column, 1.0), (switches[place - 1], -big)],
+                "<=",
+                0.0,
+            )
+    added, constant = added_by_cuts(made, r, "bytes")
+    terms.extend((column, value / unit) for column, value in added)
+    left = instance.capacity_bytes[r] - float(instance.stage_bytes[r]) - levels[0] - constant
+    made.program.require(f"C5_memory[rank={r}]", terms, "<=", left / unit)
+
+
+def _add_switches(made: Formulation, r: int, levels: list[float]) -> list[int]:
+    """Add q[r,l] for every level above the least, each at most the one below."""
+    switches: list[int] = []
+    for place in range(1, len(levels)):
+        variable = Variable(name=f"q[{r},{place}]", upper=1.0, is_integer=True)
+        switches.append(made.program.add(variable))
+        if place > 1:
+            made.program.require(
+                f"C5_order[rank={r},level={place}]",
+                [(switches[-1], 1.0), (switches[-2], -1.0)],
+                "<=",
+                0.0,
+            )
+    return switches
+
+
+def host(made: Formulation) -> None:
+    """C6: sum h n <= hcap_r, where any choice uses the host."""
+    instance = made.instance
+    for r, columns in enumerate(made.by_stage):
+        capacity = float(instance.host_capacity_bytes[r])
+        unit = max(capacity, 1.0)
+        terms = [
+            (column, float(instance.kinds[k].host[r, s]) / unit)
+            for k, s, column in columns
+            if instance.kinds[k].host[r, s] > 0.0
+        ]
+        if terms:
+            made.program.require(f"C6_host[rank={r}]", terms, "<=", capacity / unit)
+
+
+def cutoff(made: Formulation, seconds: float) -> None:
+    """C8: objective <= Z, less what no column carries."""
+    bound = (seconds - constant_fill(made)) / made.scale.seconds
+    made.program.require("C8_cutoff", list(made.program.objective), "<=", bound)
+
+
+def bounds(made: Formulation) -> None:
+    """C9: sum f_r >= S', V >= V', U >= U', V + U >= B', objective >= Z'.
+
+    The bounds are eased by 1e-6 of themselves, more than the solver's tolerance: rows that hold
+    with equality up to rounding have made HiGHS call feasible programs infeasible.
+    """
+    unit = made.scale.seconds / (1.0 - _BOUND_EASING)
+    least = made.reduction.bounds
+    ends = {made.repeated_pace, made.largest_end}
+    fills = [term for term in made.program.objective if term[0] not in ends]
+    fill_sum = least.fill_sum * (1.0 - _BOUND_EASING) - constant_fill(made)
+    slowest, largest = (made.repeated_pace, 1.0), (made.largest_end, 1.0)
+    made.program.require("C9_fill", fills, ">=", fill_sum / made.scale.seconds)
+    made.program.require("C9_pace", [slowest], ">=", least.repeated_pace / unit)
+    made.program.require("C9_end", [largest], ">=", least.largest_end / unit)
+    made.program.require("C9_both", [slowest, largest], ">=", least.both / unit)
+    total = least.total * (1.0 - _BOUND_EASING) - constant_fill(made)
+    made.program.require("C9_total", list(made.program.objective), ">=", total / made.scale.seconds)
+
+
+_Columns = dict[tuple[int, int, int], int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Moments:
+    """What the virtual stages of each rank hold when they hold most, and what all hold alike."""
+
+    held: Sequence[Sequence[Holding]]
+    alike: Sequence[float]
+
+    @staticmethod
+    def of(configuration: Configuration) -> Moments:
+        """Return the moments of a configuration's ranks, in its micro-batches."""
+        shape = {
+            "pipeline_parallel_degree": configuration.pipeline_parallel_degree,
+            "virtual_pipeline_degree": configuration.virtual_pipeline_degree,
+            "micro_batch_count": configuration.micro_batch_count,
+        }
+        schedule = configuration.pipeline_schedule
+        ranks = range(configuration.pipeline_parallel_degree)
+        return Moments(
+            held=[peak_holdings(schedule, rank=rank, **shape) for rank in ranks],
+            alike=[in_flight(schedule, stage=rank, **shape) for rank in ranks],
+        )
+
+
+def apart(made: Formulation, moments: Moments) -> None:
+    """Add C10 to a program that has C5 and N[j,k]."""
+    for rank in range(made.instance.stage_count):
+        columns = _add_layers_apart(made, rank)
+        for moment in moments.held[rank]:
+            more = [held - moments.alike[rank] for held in moment]
+            _keep_within(made, rank, columns, more)
+
+
+def hold_as(made: Formulation, cuts: tuple[int, ...]) -> None:
+    """Require that ranks hold as many layers of every kind as at these cuts, which may differ."""
+    instance = made.instance
+    for rank, load in enumerate(load_of_cuts(instance, cuts)):
+        for k, number in zip(instance.free_kinds, load, strict=True):
+            terms = [(column, 1.0) for k2, _, column in made.by_stage[rank] if k2 == k]
+            made.program.require(f"load[rank={rank},kind={k}]", terms, "==", float(number))
+
+
+def _add_layers_apart(made: Formulation, rank: int) -> _Columns:
+    """Add m[j,k,s] of a rank, by part, kind and choice; they are shares of n and add up to N."""
+    program, columns = made.program, _Columns()
+    stages = [j for j, holder in enumerate(made.instance.holders) if holder == rank]
+    free = [own for own in made.by_stage[rank] if own[0] in made.instance.free_kinds]
+    for k, s, column in free:
+        upper = made.program.variables[column].upper
+        shares: Terms = [(column, -1.0)]
+        for part, j in enumerate(stages):
+            variable = Variable(name=f"m[{j},{k},{s}]", upper=upper, is_integer=True)
+            columns[part, k, s] = program.add(variable)
+            shares.append((columns[part, k, s], 1.0))
+        program.require(f"C10_shares[rank={rank},kind={k},choice={s}]", shares, "==", 0.0)
+    for part, j in enumerate(stages):
+        for k in made.instance.free_kinds:
+            own = [(column, 1.0) for (p, k2, _), column in columns.items() if (p, k2) == (part, k)]
+            held = [*own, (made.held[j, k], -1.0)]
+            program.require(f"C10_held[stage={j},kind={k}]", held, "==", 0.0)
+    return columns
+
+
+def _keep_within(made: Formulation, rank: int, columns: _Columns, more: Sequence[float]) -> None:
+    """Require that a rank fits where its parts hold so many micro-batches `more` than in C5."""
+    instance, unit = made.instance, made.scale.bytes
+    row = made.program.rows[made.program.places[f"C5_memory[rank={rank}]"]]
+    terms = dict(row.terms)
+    parts = dict(columns)
+    for k, s, column in made.by_stage[rank]:
+        if k not in instance.free_kinds:
+            part = 0 if k == 0 else len(more) - 1
+            parts[part, k, s] = column
+    for (part, k, s), column in parts.items():
+        added = more[part] * float(instance.kinds[k].kept[rank, s]) / unit
+        terms[column] = terms.get(column, 0.0) + added
+    name = f"C10_memory[rank={rank},more={tuple(more)}]"
+    made.program.require(name, list(terms.items()), "<=", row.bound)

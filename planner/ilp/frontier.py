@@ -1,24 +1,91 @@
-"""Frontier: the configurations of a search by the best lower bound known of each.
+"""Frontier: the open configurations of a search, and what it knows besides.
+
+Line: configurations that nobody has looked into, by their keys, taken from the front.
+
+A search has them by the hundred thousand, so that they stand in arrays. Those that were taken out
+of turn stay where they are until they come to the front: `stages` says who still waits.
+
+Frontier: the configurations of a search by the best lower bound known of each.
 
 They wait in a heap, the least key first. A key only ever rises: first the bound without memory,
 then the one with memory for many at once, then that of the configuration alone, then what a solve
 below a cutoff has proven. What is best is kept by group of degrees, so that several different plans
 can be asked for at once.
+
+State: what a search knows besides the keys of its frontier.
 """
 
 from __future__ import annotations
 
 import heapq
 import math
+import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
 
 import numpy as np
+from numpy.typing import NDArray
 
-from planner.cost.configuration import Floats
+from planner.cost.configuration import Choice, Configurations, Floats, Integers
+from planner.cost.priced import PriceList
+from planner.ilp.branch_and_bound import Branching
+from planner.ilp.engine import Effort
 from planner.ilp.instance import Assignment, Instance
-from planner.ilp.line import Line, Stages, line_of
+from planner.ilp.milp import SolverName
+from planner.ilp.pricing import Pricing
+from planner.ilp.problem import Problem
+
+Stages = NDArray[np.int8]
+
+
+@dataclass(slots=True)
+class Line:
+    """Configurations that wait at a `stage`; `stages` [configurations] are where all are.
+
+    `keys` and `indices` [places] are in the order of keys, and of indices where keys are equal.
+    """
+
+    keys: Floats
+    indices: Integers
+    stages: Stages
+    stage: int
+
+    def __len__(self) -> int:
+        """Return how many places are left, those of configurations that went elsewhere too."""
+        return len(self.keys)
+
+    def head(self) -> tuple[float, int] | None:
+        """Return the least key with its configuration, None where nobody waits."""
+        start = 0
+        while start < len(self.keys) and self.stages[self.indices[start]] != self.stage:
+            start += 1
+        self._drop(start)
+        return (float(self.keys[0]), int(self.indices[0])) if len(self.keys) else None
+
+    def take(self, most: int, *, below: float, up_to: float = float("inf")) -> list[int]:
+        """Remove and return up to `most` with keys below one number, and up to another."""
+        end = min(np.searchsorted(self.keys, below), np.searchsorted(self.keys, up_to, "right"))
+        waiting = np.flatnonzero(self.stages[self.indices[:end]] == self.stage)[:most]
+        found: list[int] = self.indices[waiting].tolist()
+        self._drop(int(waiting[-1]) + 1 if len(found) else int(end))
+        return found
+
+    def join(self, keys: Floats, indices: Integers) -> None:
+        """Let some more wait, each at its place."""
+        keys, indices = np.concatenate([self.keys, keys]), np.concatenate([self.indices, indices])
+        order = np.lexsort((indices, keys))
+        self.keys, self.indices = keys[order], indices[order]
+
+    def _drop(self, count: int) -> None:
+        self.keys, self.indices = self.keys[count:], self.indices[count:]
+
+
+def line_of(keys: Floats, stages: Stages, stage: int) -> Line:
+    """Return a line of all configurations with finite keys [configurations]."""
+    order = np.argsort(keys, kind="stable")[: np.count_nonzero(np.isfinite(keys))]
+    return Line(keys=keys[order], indices=order, stages=stages, stage=stage)
+
 
 PROOF_TOLERANCE = 1e-9
 _NEAR_HEAD = 8
@@ -273,3 +340,63 @@ class Frontier:
         others = [*self.left_open, *self.waiting]
         left = min((self.keys[index] for index in others), default=float("inf"))
         return min(self.next_key(), left)
+
+
+@dataclass(slots=True, kw_only=True)
+class State:
+    """One search, by configuration where it is about one.
+
+    `branchings` are how far each was branched on, None where it has too many loads for that or
+    branching can say no more; `turns` how many turns it had; `refused_cuts` where the best relaxed
+    plan is cut that does not fit; `programmed` for which a program was solved. `crowded` are the
+    limits below which configurations were bounded with others, `price_lists` what layers cost under
+    some. `screens` is how many screens had a limit, `dived_to` the least bound looked into as soon
+    as it was screened, `bounded` how many were bounded by themselves.
+    """
+
+    problem: Problem
+    configurations: Configurations
+    pricing: Pricing
+    frontier: Frontier
+    solver: SolverName
+    started: float
+    choices: tuple[Choice, ...]
+    edges: tuple[Choice, ...]
+    not_searched: tuple[str, ...] = ()
+    branchings: dict[int, Branching | None] = field(default_factory=dict)
+    turns: dict[int, int] = field(default_factory=dict)
+    programmed: set[int] = field(default_factory=set)
+    refused_cuts: dict[int, tuple[int, ...]] = field(default_factory=dict)
+    crowded: dict[int, float] = field(default_factory=dict)
+    price_lists: dict[int, PriceList] = field(default_factory=dict)
+    screens: int = 0
+    dived_to: float = float("inf")
+    bounded: int = 0
+    milp_count: int = 0
+
+    def is_close_enough(self, key: float) -> bool:
+        """Return whether no plan, from `key` or left, is better by more than the job accepts."""
+        accepted = self.problem.job.limits.accepted_gap_ratio
+        if accepted <= 0.0 or not self.frontier.best:
+            return False
+        least = min(key, self.frontier.least_left())
+        return least >= self.frontier.limit_seconds() * (1.0 - accepted)
+
+    def effort(self, units: float) -> Effort:
+        """Return an effort of so much work within the job's limit of time."""
+        return Effort(most=units, deadline=self.deadline)
+
+    @property
+    def deadline(self) -> float:
+        """Return when the job's limit is over (of `time.perf_counter`)."""
+        return self.started + self.problem.job.limits.solver_seconds
+
+    @property
+    def seconds_left(self) -> float:
+        """Return the seconds until the job's limit."""
+        return self.deadline - time.perf_counter()
+
+    @property
+    def is_half_over(self) -> bool:
+        """Return whether half of the job's limit has passed."""
+        return self.seconds_left < 0.5 * self.problem.job.limits.solver_seconds

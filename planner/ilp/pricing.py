@@ -29,20 +29,24 @@ from planner.cost.configuration import (
     LayerChoices,
 )
 from planner.cost.table import bytes_table, cost_table, seconds_table
-from planner.ilp.assembly import (
+from planner.ilp.batched_bounds import (
+    RoughPrices,
+    memory_bounds,
+    quick_bounds,
+    rough_bounds,
+    rough_choices,
+)
+from planner.ilp.batched_chains import picked, ranks_of
+from planner.ilp.cost_arrays import HeldSheet, PriceBlocks, ScreenedPrices, Sheet, SpentSheet
+from planner.ilp.instance import (
     Compared,
+    Instance,
     compared_alike,
     compared_apart,
     instance_of,
     shapes_of,
 )
-from planner.ilp.grouping import picked, ranks_of
-from planner.ilp.instance import Instance
-from planner.ilp.price_blocks import PriceBlocks, ScreenedPrices
 from planner.ilp.problem import Problem
-from planner.ilp.rough import RoughPrices, rough_bounds, rough_choices
-from planner.ilp.screen import memory_bounds, quick_bounds
-from planner.ilp.sheet import HeldSheet, Sheet, SpentSheet
 from planner.schema.strategy import (
     ActivationCheckpointing,
     ContextParallelKind,

@@ -1,12 +1,21 @@
-"""Problem: what a search is asked."""
+"""Problem: what a search is asked, and what it answers.
+
+Problem: what a search is asked.
+
+Result: what a search found, and how sure it is.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import Enum, auto
 
+from planner.cost.configuration import Configuration
 from planner.hardware import ClusterHardware
 from planner.schema.job import Job
 from planner.schema.model import ModelGraph
+from planner.schema.plan import Certificate
+from planner.schema.strategy import Strategy
 from planner.workload.layer import ModelWorkload
 
 
@@ -18,3 +27,77 @@ class Problem:
     workload: ModelWorkload
     hardware: ClusterHardware
     job: Job
+
+
+class Wanted(Enum):
+    """What a search is asked for: the fastest plan, any with a bound, or whether there is one."""
+
+    FASTEST = auto()
+    ANY = auto()
+    WHETHER = auto()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Candidate:
+    """A configuration with its best step, or with a bound that its best step cannot beat."""
+
+    configuration: Configuration
+    step_seconds: float
+    is_lower_bound: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Group:
+    """The best strategy of those with the same degrees."""
+
+    strategy: Strategy
+    step_seconds: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Found:
+    """The best strategy with its certificate, and the best of other degrees.
+
+    `groups` are as many as were asked for, the best of different degrees, best first; the first is
+    the strategy itself. No plan of other groups is below `left_seconds`, the least bound of what
+    was left, inf where nothing was.
+    """
+
+    strategy: Strategy
+    step_seconds: float
+    certificate: Certificate
+    runners_up: tuple[Candidate, ...]
+    groups: tuple[Group, ...] = ()
+    left_seconds: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shortfall:
+    """The least memory that a configuration needs for its fullest device, against what there is.
+
+    Both are of the device's own memory where that is exceeded. `exceeds_device` is false where it
+    would do, but only with more host memory: both are of the device's share of that then.
+    """
+
+    configuration: Configuration
+    required_bytes: float
+    capacity_bytes: float
+    exceeds_device: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NotFound:
+    """No plan: nothing legal, nothing that fits, or no time to find one.
+
+    `proven` says that no configuration of the space has a plan (within the cutoff, where there was
+    one); otherwise the time ran out, and `lower_bound_seconds` is what no plan can beat.
+    """
+
+    configurations_total: int
+    refused: dict[str, int]
+    shortfalls: tuple[Shortfall, ...]
+    proven: bool
+    lower_bound_seconds: float = 0.0
+
+
+SearchResult = Found | NotFound

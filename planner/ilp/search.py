@@ -1,4 +1,27 @@
-"""Search: the best plan over all configurations, with proof.
+"""Asking: whether a space has any plan, however slow.
+
+It is asked as well where half of a search for the fastest is over and no plan is known yet.
+
+How long a step takes does not matter then, and is not priced but for what may fit. Parts of the
+space are screened for memory one after another, and what may fit is looked into at once, though not
+for long: another may have a plan that is found sooner.
+
+Reopening: configurations whose best relaxed plan does not fit, to the end.
+
+While ranks are searched, their virtual stages count as if they held alike. A configuration whose
+best plan then does not fit with each counted by itself is left open (`State.leave_open`), with its
+key as a bound. Once nothing else is left, programs that count virtual stages by themselves
+(`planner.ilp.formulation`) are solved for these: first with the loads of the plan that was refused,
+which other choices and cuts often make fit at the same step, then with any, in turns that grow.
+Where what is left open is next to nothing, each has one short turn of both.
+
+Crowding: raising the keys of screened configurations many at a time.
+
+Once many configurations turn out to be bounded one by one, those that wait near the least key are
+bounded together (`planner.ilp.joint_bounds`), which takes a tenth of the time and leaves few of
+them.
+
+Search: the best plan over all configurations, with proof.
 
 Configurations wait under a lower bound of their step (`planner.ilp.frontier`). The least key is
 always the next to be refined, and the search ends when it is no less than the best plan known:
@@ -7,36 +30,207 @@ nothing left can beat it.
 
 from __future__ import annotations
 
+import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from itertools import islice
 
 import numpy as np
 
 from planner.cost.configuration import Floats
-from planner.ilp.asking import look_for_any
-from planner.ilp.bounds import objective_bounds
-from planner.ilp.climbing import climbed, starting_cuts
-from planner.ilp.crowding import crowd_out
-from planner.ilp.effort import Effort
-from planner.ilp.fitting import fitted
-from planner.ilp.frontier import PROOF_TOLERANCE, Frontier, Stage
-from planner.ilp.heuristic import heuristic_assignment
+from planner.ilp.bound_tightening import reduction
+from planner.ilp.branch_and_bound import branching_of
+from planner.ilp.certificate import DEGREES, found_of, shortfalls
+from planner.ilp.construction_heuristic import climbed, heuristic_assignment, starting_cuts
+from planner.ilp.engine import Effort, Outcome
+from planner.ilp.feasibility import fitted
+from planner.ilp.formulation import Moments
+from planner.ilp.frontier import PROOF_TOLERANCE, Frontier, Stage, State
+from planner.ilp.incumbent import offer, offer_apart
 from planner.ilp.instance import Instance
-from planner.ilp.offering import offer
-from planner.ilp.optimise import optimise
-from planner.ilp.outcome import Outcome
+from planner.ilp.joint_bounds import bounds_below
+from planner.ilp.lagrangian_bound import objective_bounds
+from planner.ilp.milp import (
+    Optimum,
+    SolverName,
+    Status,
+    Within,
+    default_solver,
+    optimise,
+    optimise_apart,
+)
 from planner.ilp.pricing import Pricing, alike
-from planner.ilp.problem import Problem
-from planner.ilp.reduction import reduction
-from planner.ilp.reopening import reopen
-from planner.ilp.reporting import DEGREES, found_of, shortfalls
-from planner.ilp.result import NotFound, SearchResult, Wanted
-from planner.ilp.settling import branching_of
-from planner.ilp.solver import SolverName, Status, Within, default_solver
-from planner.ilp.state import State
+from planner.ilp.problem import NotFound, Problem, SearchResult, Wanted
 from planner.schema.progress import Progress
 from planner.space.choices import block_choices, edge_choices
 from planner.space.degrees import enumerate_configurations
+
+_FIRST_PART = 256
+_PART_GROWTH = 2
+_PART_MOST = 2048
+_FIRST_UNITS = 100_000.0
+
+Look = Callable[[State, int, Effort], bool]
+"""Looks into a configuration with some effort; returns whether it came to an end."""
+
+
+def look_for_any(state: State, look: Look) -> None:
+    """Screen all configurations and `look` into those that may fit, until there is a plan.
+
+    What was screened before comes first. It ends as well when the time is over. What is not settled
+    waits in the frontier.
+    """
+    frontier, unsettled = state.frontier, list[int]()
+    unseen = np.flatnonzero(frontier.stages < Stage.SCREENED).tolist()
+    known = np.flatnonzero(frontier.stages == Stage.SCREENED).tolist()
+    _look_at(state, [i for i in known if math.isfinite(frontier.keys[i])], look, unsettled)
+    start, size = 0, _FIRST_PART
+    while start < len(unseen) and not _is_over(state):
+        part = unseen[start : start + size]
+        bounds = state.pricing.memory_bounds(part, with_fills=False)
+        _look_at(state, frontier.screen(part, bounds), look, unsettled)
+        start, size = start + size, min(size * _PART_GROWTH, _PART_MOST)
+    for index in unsettled:
+        if not _is_over(state):
+            frontier.take(index)
+            look(state, index, state.effort(float("inf")))
+
+
+def _look_at(state: State, indices: Iterable[int], look: Look, unsettled: list[int]) -> None:
+    """Look into screened configurations with little effort each; add those that take more."""
+    frontier = state.frontier
+    for index in sorted(indices, key=lambda i: (frontier.keys[i], i)):
+        if _is_over(state):
+            return
+        frontier.take(index)
+        if not look(state, index, state.effort(_FIRST_UNITS)):
+            unsettled.append(index)
+
+
+def _is_over(state: State) -> bool:
+    """Return whether there is a plan, or no time is left."""
+    return bool(state.frontier.best) or state.seconds_left <= 0.0
+
+
+_SAME_LOADS_NODES = 4000
+_FIRST_NODES = 1000
+_NODES_GROWTH = 4
+_NEXT_TO_NOTHING = 2e-4
+
+
+def reopen(state: State) -> None:
+    """Look for the best plans of what was left open, until none matters or time is over."""
+    left = _Left(state=state)
+    for index in left.indices():
+        if left.matters(index):
+            left.look_at_same_loads(index)
+    is_first = True
+    while (is_first or left.is_much()) and (indices := left.indices()):
+        for index in indices:
+            if left.matters(index):
+                left.look(index)
+        left.nodes *= _NODES_GROWTH
+        is_first = False
+
+
+@dataclass(slots=True, kw_only=True)
+class _Left:
+    """What was left open and still matters; those that are `spent` tell no more."""
+
+    state: State
+    nodes: int = _FIRST_NODES
+    spent: set[int] = field(default_factory=set)
+
+    def indices(self) -> list[int]:
+        """Return the configurations that may have a better plan, the least key first."""
+        keys, left = self.state.frontier.keys, dict.fromkeys(self.state.frontier.left_open)
+        return sorted(filter(self.matters, left), key=lambda index: (keys[index], index))
+
+    def matters(self, index: int) -> bool:
+        """Return whether a configuration may have a better plan, and there is time to look."""
+        frontier = self.state.frontier
+        is_below = frontier.keys[index] < frontier.limit_of(index) * (1.0 - PROOF_TOLERANCE)
+        is_open = is_below and index not in self.spent and index in frontier.left_open
+        is_enough = self.state.is_close_enough(frontier.least_left())
+        return is_open and not is_enough and self.state.seconds_left > 0.0
+
+    def is_much(self) -> bool:
+        """Return whether the best plan may be more than next to nothing from the best there is."""
+        frontier = self.state.frontier
+        return frontier.least_left() < frontier.limit_seconds() * (1.0 - _NEXT_TO_NOTHING)
+
+    def look_at_same_loads(self, index: int) -> None:
+        """Look for plans whose ranks hold as much as in the plan that was refused."""
+        nodes = _SAME_LOADS_NODES if self.is_much() else self.nodes
+        self._solved(index, nodes, self.state.refused_cuts[index])
+
+    def look(self, index: int) -> None:
+        """Look for any plan; where there is none below the limit, or it is the best, close."""
+        frontier, cutoff = self.state.frontier, self.state.frontier.limit_of(index)
+        found, is_taken = self._solved(index, self.nodes, None)
+        if found.status is Status.INFEASIBLE:
+            frontier.close(index, cutoff)
+        elif found.status is Status.OPTIMAL and found.step_seconds is not None and is_taken:
+            frontier.close(index, found.step_seconds)
+
+    def _solved(
+        self, index: int, nodes: int, loads_at: tuple[int, ...] | None
+    ) -> tuple[Optimum, bool]:
+        """Return what a program says, and whether its plan fits, if there is one."""
+        state = self.state
+        instance, cutoff = state.pricing.instance_apart(index), state.frontier.limit_of(index)
+        if instance.is_uniform:  # spread evenly, its blocks hold no more than alike
+            self.spent.add(index)
+            return Optimum(status=Status.LIMIT), False
+        state.milp_count += 1
+        found = optimise_apart(
+            instance,
+            Moments.of(state.configurations.row(index)),
+            cutoff_seconds=cutoff if cutoff < float("inf") else None,
+            solver=state.solver,
+            within=Within(state.seconds_left, nodes),
+            loads_at=loads_at,
+        )
+        if found.assignment is None:
+            return found, True
+        is_taken = offer_apart(state, index, instance, found.assignment)
+        if not is_taken and loads_at is None:
+            self.spent.add(index)
+        return found, is_taken
+
+
+_CROWDED_FROM = 8
+_AT_ONCE = 64
+_LOOKED_AT = 8 * _AT_ONCE
+_LOWER = 0.999
+
+
+def crowd_out(state: State, index: int) -> None:
+    """Raise the key of a configuration and of others that wait, if there is a limit to do so by."""
+    frontier = state.frontier
+    if state.bounded < _CROWDED_FROM or not _is_apt(state, index):
+        return
+    near = frontier.next_indices(_LOOKED_AT, Stage.SCREENED)
+    others = (other for other in near if other != index and _is_apt(state, other))
+    some = [index, *islice(others, _AT_ONCE - 1)]
+    state.pricing.prepare(some)
+    limits = frontier.limits_of(some)
+    bounds = bounds_below([state.pricing.instance(each) for each in some], limits)
+    for each, limit, bound in zip(some, limits, bounds.tolist(), strict=True):
+        state.crowded[each] = limit
+        if each == index:
+            frontier.keys[each] = max(frontier.keys[each], bound)
+        elif bound > frontier.keys[each]:
+            frontier.push(each, bound)
+
+
+def _is_apt(state: State, index: int) -> bool:
+    """Return whether a configuration may have a plan below a limit not as low when last looked."""
+    limit = state.frontier.limit_of(index)
+    known = state.crowded.get(index, np.inf)
+    return state.frontier.keys[index] < limit and limit < _LOWER * known and np.isfinite(limit)
+
 
 ProgressCallback = Callable[[Progress], None]
 

@@ -8,10 +8,9 @@ from itertools import combinations_with_replacement, pairwise, product
 import numpy as np
 
 from planner.cost.configuration import Floats
-from planner.ilp.apart import Moments
+from planner.ilp.formulation import Moments
 from planner.ilp.instance import Assignment, Instance, evaluate, fits, load_of_cuts
-from planner.ilp.optimise import Optimum, optimise_apart
-from planner.ilp.solver import SolverName, Status, Within
+from planner.ilp.milp import Optimum, SolverName, Status, Within, optimise_apart
 from tests.draws import drawn, of_drawn
 from tests.oracle import every_cut
 from tests.small_chains import seeded_instance

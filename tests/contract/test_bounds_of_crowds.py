@@ -7,9 +7,9 @@ from functools import cache
 import numpy as np
 import pytest
 
-from planner.ilp.bounds import memory_bound
-from planner.ilp.crowd import bounds_below
 from planner.ilp.instance import Instance
+from planner.ilp.joint_bounds import bounds_below
+from planner.ilp.lagrangian_bound import memory_bound
 from tests.draws import drawn, of_drawn
 from tests.oracle import best_plan
 from tests.small_chains import seeded_instance

@@ -7,10 +7,9 @@ from functools import cache
 
 import numpy as np
 
-from planner.ilp.bounds import least_memory_bytes, memory_bound, objective_bounds
+from planner.ilp.bound_tightening import Reduction, reduction
 from planner.ilp.instance import Instance, undominated
-from planner.ilp.levels import Windows
-from planner.ilp.reduction import Reduction, reduction
+from planner.ilp.lagrangian_bound import Windows, least_memory_bytes, memory_bound, objective_bounds
 from tests.draws import drawn, of_drawn
 from tests.oracle import Optimum, best_plan, least_step
 from tests.small_chains import seeded_instance

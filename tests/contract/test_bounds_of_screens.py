@@ -11,11 +11,11 @@ import pytest
 from benchmarks.case import Case, random_case
 from planner.cost.configuration import Choices, Configurations, LayerChoices
 from planner.cost.table import cost_table, seconds_table
-from planner.ilp.bounds import memory_bound
+from planner.ilp.batched_bounds import rough_choices
+from planner.ilp.cost_arrays import SpentSheet
 from planner.ilp.frontier import Frontier
+from planner.ilp.lagrangian_bound import memory_bound
 from planner.ilp.problem import Problem
-from planner.ilp.rough import rough_choices
-from planner.ilp.sheet import SpentSheet
 from planner.resolution import resolved_cluster, resolved_model, resolved_request
 from planner.schema.job import Job
 from planner.schema.plan import ResolvedCluster, ResolvedModel
@@ -169,7 +169,7 @@ def test_the_order_of_ranks_raises_bounds(monkeypatch: pytest.MonkeyPatch) -> No
         )
         with_order = job.pricing.memory_bounds(range(len(steps)), limit_seconds=limits.tolist())
         with monkeypatch.context() as patched:
-            patched.setattr("planner.ilp.ordering._RUNS_MOST", 0)
+            patched.setattr("planner.ilp.batched_chains._RUNS_MOST", 0)
             without = job.pricing.memory_bounds(range(len(steps)), limit_seconds=limits.tolist())
         is_raised = np.minimum(with_order, limits) > np.minimum(without, limits) * 1.001
         raised += int(is_raised.sum())

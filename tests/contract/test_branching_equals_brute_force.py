@@ -12,12 +12,9 @@ from typing import Any
 
 import pytest
 
-from planner.ilp.branching import Branching
-from planner.ilp.effort import Effort
+from planner.ilp.branch_and_bound import Branching, branching_of, is_about_ends
+from planner.ilp.engine import Effort, Outcome
 from planner.ilp.instance import Instance, evaluate, fits
-from planner.ilp.outcome import Outcome
-from planner.ilp.regions import is_about_ends
-from planner.ilp.settling import branching_of
 from tests.contract.test_optimum_equals_brute_force import assert_places_every_layer
 from tests.draws import drawn, of_drawn
 from tests.oracle import least_step
@@ -88,10 +85,10 @@ def test_branching_finds_the_optimum_where_nothing_is_repeated(
         splits[answer] += 1
         return answer
 
-    monkeypatch.setattr("planner.ilp.regions.is_about_ends", counted)
-    monkeypatch.setattr("planner.ilp.branching._EFFORT_OPEN", 1)
-    monkeypatch.setattr("planner.ilp.regions._SPREAD_LEAST", -1.0)
-    monkeypatch.setattr("planner.ilp.branching._PATTERNS_MOST", 0)
+    monkeypatch.setattr("planner.ilp.branch_and_bound.is_about_ends", counted)
+    monkeypatch.setattr("planner.ilp.branch_and_bound._EFFORT_OPEN", 1)
+    monkeypatch.setattr("planner.ilp.branch_and_bound._SPREAD_LEAST", -1.0)
+    monkeypatch.setattr("planner.ilp.branch_and_bound._PATTERNS_MOST", 0)
     for seed in SEEDS:
         instance = replace(seeded_instance(seed), repeat_count=0.0)
         best = least_step(instance)

@@ -10,13 +10,12 @@ import numpy as np
 import pytest
 
 from planner.cost.step import predict
-from planner.ilp.effort import Effort
-from planner.ilp.fitting import fitted
+from planner.ilp.engine import Effort
+from planner.ilp.feasibility import fitted, rooms_of
 from planner.ilp.instance import Instance, evaluate, fits
-from planner.ilp.loads import with_pinned
-from planner.ilp.result import Found, NotFound, Wanted
+from planner.ilp.problem import Found, NotFound, Wanted
 from planner.ilp.search import search
-from planner.ilp.tightness import rooms_of
+from planner.ilp.stage_loads import with_pinned
 from planner.space.legality import breaches
 from tests.draws import drawn, of_drawn
 from tests.oracle import best_plan, least_step

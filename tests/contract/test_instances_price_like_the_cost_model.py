@@ -11,8 +11,8 @@ from planner.cost.configuration import Configuration
 from planner.cost.step import predict
 from planner.cost.table import memory_limits
 from planner.hardware import DeviceHardware
-from planner.ilp.extract import strategy_of
 from planner.ilp.instance import Assignment, Instance, evaluate
+from planner.ilp.milp import strategy_of
 from planner.ilp.pricing import Pricing
 from planner.ilp.problem import Problem
 from planner.resolution import resolved_cluster, resolved_model, resolved_request

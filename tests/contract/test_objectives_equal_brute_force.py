@@ -13,7 +13,7 @@ import pytest
 
 from planner.cost.configuration import Choice, Configuration
 from planner.cost.step import predict
-from planner.ilp.result import NotFound
+from planner.ilp.problem import NotFound
 from planner.inquiry import Inquiry, Solution
 from planner.objectives import Attained, attained
 from planner.resolution import Request, cluster_document, model_document, resolved_request

@@ -7,10 +7,9 @@ from itertools import pairwise
 import pytest
 from hypothesis import HealthCheck, given, settings
 
-from planner.ilp.heuristic import heuristic_assignment
+from planner.ilp.construction_heuristic import heuristic_assignment
 from planner.ilp.instance import Assignment, Instance, evaluate, fits
-from planner.ilp.optimise import Optimum, optimise
-from planner.ilp.solver import SolverName, Status, Within, available_solvers
+from planner.ilp.milp import Optimum, SolverName, Status, Within, available_solvers, optimise
 from tests.draws import drawn, of_drawn
 from tests.oracle import least_step
 from tests.small_chains import seeded_instance

@@ -10,13 +10,12 @@ import numpy as np
 import pytest
 
 from planner.cost.step import predict
-from planner.ilp import crowding
+from planner.ilp import search as crowding
+from planner.ilp.frontier import State
 from planner.ilp.instance import Instance
-from planner.ilp.problem import Problem
-from planner.ilp.result import Found, NotFound
+from planner.ilp.milp import SolverName
+from planner.ilp.problem import Found, NotFound, Problem
 from planner.ilp.search import search
-from planner.ilp.solver import SolverName
-from planner.ilp.state import State
 from planner.schema.strategy import Strategy
 from planner.space.legality import breaches
 from tests.draws import drawn, of_drawn

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from planner.ilp.result import Found
+from planner.ilp.milp import SolverName, available_solvers
+from planner.ilp.problem import Found
 from planner.ilp.search import search
-from planner.ilp.solver import SolverName, available_solvers
 from tests.draws import drawn
 from tests.small_jobs import small_problem
 

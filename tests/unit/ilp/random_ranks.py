@@ -7,8 +7,8 @@ from itertools import combinations_with_replacement, product
 
 import numpy as np
 
-from planner.ilp.patterns import Columns
-from planner.ilp.rank import Parts, Rank
+from planner.ilp.lagrangian_decomposition import Parts, Rank
+from planner.ilp.stage_patterns import Columns
 
 
 def a_random_rank(seed: int) -> Rank:

@@ -2,10 +2,10 @@
 
 import numpy as np
 
-from planner.ilp.asking import look_for_any
-from planner.ilp.effort import Effort
+from planner.ilp.engine import Effort
 from planner.ilp.frontier import Frontier, Stage
 from planner.ilp.instance import Assignment
+from planner.ilp.search import look_for_any
 
 ANY = Assignment(counts=(), cuts=(0, 1))
 

@@ -9,14 +9,19 @@ from itertools import combinations
 import numpy as np
 import pytest
 
-from planner.ilp import transitions
-from planner.ilp.chunks import edged_moves_by_chunks
-from planner.ilp.cutting import cuts_with_loads, is_never_cut
+from planner.ilp import cut_point_graph as transitions
+from planner.ilp.cut_point_graph import (
+    Step,
+    cuts_with_loads,
+    edged_moves_by_chunks,
+    is_never_cut,
+    steps_along,
+    steps_of,
+)
+from planner.ilp.engine import TooManyError
 from planner.ilp.instance import CutExtras, Instance, Kind, load_of_cuts
-from planner.ilp.levels import everything
-from planner.ilp.loads import Load, loads_of
-from planner.ilp.patterns import TooManyError
-from planner.ilp.transitions import Step, steps_along, steps_of
+from planner.ilp.lagrangian_bound import everything
+from planner.ilp.stage_loads import Load, loads_of
 from tests.draws import drawn
 
 ONE_OF = 3

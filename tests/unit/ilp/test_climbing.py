@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from planner.ilp.climbing import climbed, starting_cuts
-from planner.ilp.effort import Effort
-from planner.ilp.heuristic import filling_of_cuts
+from planner.ilp.construction_heuristic import climbed, filling_of_cuts, starting_cuts
+from planner.ilp.engine import Effort
 from planner.ilp.instance import evaluate, fits
 from tests.contract.test_optimum_equals_brute_force import assert_places_every_layer
 from tests.oracle import least_step

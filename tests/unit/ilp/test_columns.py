@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from planner.cost.configuration import Floats
-from planner.ilp.columns import Linear, Options, Plain, undominated
-from planner.ilp.grouping import Ranks
+from planner.ilp.batched_chains import Linear, Options, Plain, Ranks, undominated
 
 SEEDS = range(200)
 CHOICES, GROUPS, ROWS, GRID, PRICES, DEVICES = 9, 3, 7, 4, 5, 2

@@ -7,9 +7,9 @@ from itertools import product
 import numpy as np
 import pytest
 
-from planner.ilp import crowd_ways
-from planner.ilp.crowd_ways import Layout, Likeness, layout_of, ways_of
+from planner.ilp import joint_bounds as crowd_ways
 from planner.ilp.instance import Instance, load_of_cuts
+from planner.ilp.joint_bounds import Layout, Likeness, layout_of, ways_of
 from tests.oracle import every_cut
 from tests.small_chains import seeded_instance
 

@@ -7,8 +7,8 @@ from itertools import product
 import numpy as np
 import pytest
 
-from planner.ilp.decomposition import Box
-from planner.ilp.transitions import Step, best_loads, levelled_loads, sums_through
+from planner.ilp.cut_point_graph import Step, best_loads, levelled_loads, sums_through
+from planner.ilp.lagrangian_decomposition import Box
 
 
 def a_box(**changes: float) -> Box:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from planner.ilp.dominance import unbeaten_by_neighbours, unbeaten_of
+from planner.ilp.stage_patterns import unbeaten_by_neighbours, unbeaten_of
 
 SEEDS = range(60)
 

@@ -2,11 +2,10 @@
 
 import numpy as np
 
-from planner.ilp.climbing import cut_moves, held_at
-from planner.ilp.easing import cut_bytes, eased_cuts
-from planner.ilp.effort import Effort
-from planner.ilp.places import at_cuts
-from planner.ilp.tightness import rooms_of
+from planner.ilp.construction_heuristic import cut_moves, held_at
+from planner.ilp.engine import Effort
+from planner.ilp.feasibility import cut_bytes, eased_cuts, rooms_of
+from planner.ilp.stage_loads import at_cuts
 from tests.small_chains import seeded_instance
 
 

@@ -7,8 +7,7 @@ from itertools import combinations_with_replacement, product
 import numpy as np
 import pytest
 
-from planner.ilp.knapsack import Knapsack
-from planner.ilp.packing import least_cost
+from planner.ilp.stage_knapsack import Knapsack, least_cost
 from tests.draws import drawn, of_drawn
 
 ONE_OF = 4

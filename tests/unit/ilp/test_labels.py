@@ -8,10 +8,7 @@ from itertools import combinations_with_replacement
 import numpy as np
 import pytest
 
-from planner.ilp.knapsack import Knapsack
-from planner.ilp.labels import labels_within
-from planner.ilp.packing import least_cost
-from planner.ilp.shelf import Shelf
+from planner.ilp.stage_knapsack import Knapsack, Shelf, labels_within, least_cost
 
 LAYERS, CHOICES = 8, 6
 

@@ -7,10 +7,10 @@ import pytest
 from planner.cost.configuration import Configuration
 from planner.cost.holdings import peak_activation_bytes, peak_holdings
 from planner.cost.schedule import in_flight
-from planner.ilp.edges import loads_at_cuts
-from planner.ilp.heuristic import filling_of_cuts
+from planner.ilp.construction_heuristic import filling_of_cuts
+from planner.ilp.cut_point_graph import loads_at_cuts
+from planner.ilp.incumbent import leanest_cuts
 from planner.ilp.instance import Assignment, Instance, evaluate
-from planner.ilp.leaning import leanest_cuts
 from planner.schema.strategy import PipelineSchedule
 from tests.oracle import every_cut
 from tests.small_chains import seeded_instance

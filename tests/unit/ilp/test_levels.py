@@ -6,9 +6,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from planner.ilp.duals import PricedChain
 from planner.ilp.instance import Instance, Kind
-from planner.ilp.levels import ChainLevels, PoolLevels, RunLevels, levels_of
+from planner.ilp.lagrangian_bound import ChainLevels, PoolLevels, PricedChain, RunLevels, levels_of
 
 Table = Sequence[Sequence[float]]
 

@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 
-from planner.ilp.line import Line, line_of
+from planner.ilp.frontier import Line, line_of
 
 HERE, GONE = 0, 1
 

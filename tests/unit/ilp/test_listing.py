@@ -9,9 +9,8 @@ from itertools import combinations_with_replacement, product
 import numpy as np
 import pytest
 
-from planner.ilp.effort import Effort
-from planner.ilp.listing import patterns_of_load
-from planner.ilp.patterns import Ceilings, Columns, TooManyError
+from planner.ilp.engine import Effort, TooManyError
+from planner.ilp.stage_patterns import Ceilings, Columns, patterns_of_load
 from tests.draws import drawn, of_drawn
 
 ONE_OF = 3

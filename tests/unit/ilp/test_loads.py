@@ -7,7 +7,7 @@ from itertools import accumulate, product
 import numpy as np
 
 from planner.ilp.instance import Instance
-from planner.ilp.loads import Load, least_level
+from planner.ilp.stage_loads import Load, least_level
 from tests.small_chains import seeded_instance
 
 

@@ -9,8 +9,7 @@ from itertools import combinations, pairwise
 import numpy as np
 import pytest
 
-from planner.ilp.ordering import Ordered
-from planner.ilp.pools import Pools
+from planner.ilp.batched_chains import Ordered, Pools
 from tests.draws import drawn, of_drawn
 
 ONE_OF = 3

@@ -6,10 +6,8 @@ import numpy as np
 import pytest
 
 from planner.cost.configuration import Floats
-from planner.ilp.packed import Packed
-from planner.ilp.packing import Packing, least_cost_within
-from planner.ilp.rank import Caps
-from planner.ilp.roster import Roster
+from planner.ilp.lagrangian_decomposition import Caps, Roster
+from planner.ilp.stage_knapsack import Packed, Packing, least_cost_within
 from tests.draws import drawn
 from tests.unit.ilp.random_ranks import a_random_rank, all_ways
 
@@ -132,7 +130,7 @@ def test_most_packings_asked_for_again_are_not_looked_for(monkeypatch: pytest.Mo
         asked += 1
         return least_cost_within(*args, **named)  # type: ignore[arg-type]
 
-    monkeypatch.setattr("planner.ilp.priced_rank.least_cost_within", counted)
+    monkeypatch.setattr("planner.ilp.lagrangian_decomposition.least_cost_within", counted)
     random = np.random.default_rng(0)
     for seed in range(20):
         rank = a_random_rank(seed)

@@ -5,13 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from planner.ilp import planes
-from planner.ilp.branching import Branching
-from planner.ilp.effort import Effort
-from planner.ilp.master import Master
-from planner.ilp.planes import WeightSearch
-from planner.ilp.regions import Region
-from planner.ilp.settling import branching_of
+from planner.ilp import lagrangian_decomposition as planes
+from planner.ilp.branch_and_bound import Branching, Region, branching_of
+from planner.ilp.engine import Effort
+from planner.ilp.lagrangian_decomposition import Master, WeightSearch
 from tests.draws import drawn
 from tests.oracle import least_step
 from tests.small_chains import seeded_instance

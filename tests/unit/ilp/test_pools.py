@@ -8,8 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
-from planner.ilp.pools import Pools
-from planner.ilp.rooms import Rooms
+from planner.ilp.batched_chains import Pools, Rooms
 
 SEEDS = range(400)
 ROUNDING = 1.0 + 1e-9

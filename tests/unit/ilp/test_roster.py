@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from planner.ilp.rank import Caps, Parts, Rank
-from planner.ilp.roster import Roster
+from planner.ilp.lagrangian_decomposition import Caps, Parts, Rank, Roster
 from tests.unit.ilp.random_ranks import a_random_rank, all_ways
 
 ROUNDING = 1e-9

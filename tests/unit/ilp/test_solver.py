@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from planner.errors import SolverError
-from planner.ilp.program import Program, Variable
-from planner.ilp.solver import SolverName, Status, Within, available_solvers, solve
+from planner.ilp.formulation import Program, Variable
+from planner.ilp.milp import SolverName, Status, Within, available_solvers, solve
 
 both = pytest.mark.parametrize("solver", list(SolverName))
 

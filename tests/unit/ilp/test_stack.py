@@ -7,10 +7,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from planner.ilp.crowd_ways import Likeness, layout_of
 from planner.ilp.instance import Instance
-from planner.ilp.rank import rank_of
-from planner.ilp.stack import Cost, Stack
+from planner.ilp.joint_bounds import Cost, Likeness, Stack, layout_of
+from planner.ilp.lagrangian_decomposition import rank_of
 from tests.small_chains import seeded_instance
 from tests.unit.ilp.random_ranks import all_ways
 

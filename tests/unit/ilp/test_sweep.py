@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from planner.ilp.effort import Effort
-from planner.ilp.patterns import Patterns
-from planner.ilp.sweep import swept
-from planner.ilp.transitions import Step
+from planner.ilp.branch_and_bound import swept
+from planner.ilp.cut_point_graph import Step
+from planner.ilp.engine import Effort
+from planner.ilp.stage_patterns import Patterns
 
 ZERO = np.zeros(1, dtype=np.int64)
 ONLY_WAY = Step(before=ZERO, after=ZERO, load=ZERO, starts=ZERO)

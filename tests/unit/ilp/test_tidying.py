@@ -8,11 +8,10 @@ from itertools import combinations_with_replacement, product
 import numpy as np
 import pytest
 
-from planner.ilp import tidying
+from planner.ilp import canonical_plan as tidying
+from planner.ilp.canonical_plan import tidied
 from planner.ilp.instance import Assignment, Evaluation, Instance, evaluate, fits
-from planner.ilp.optimise import optimise
-from planner.ilp.solver import SolverName, Status, Within, available_solvers
-from planner.ilp.tidying import tidied
+from planner.ilp.milp import SolverName, Status, Within, available_solvers, optimise
 from planner.schema.job import Limits
 from planner.space.choices import block_choices, edge_choices
 from tests.draws import drawn, of_drawn

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from planner.ilp.branching import Branching
+from planner.ilp.branch_and_bound import Branching, branching_of
 from planner.ilp.instance import Instance, evaluate
-from planner.ilp.settling import branching_of
 from tests.contract.test_branching_equals_brute_force import run_to_the_end
 from tests.draws import drawn
 from tests.oracle import least_step

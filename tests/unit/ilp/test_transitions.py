@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from planner.ilp.moves import Moves
-from planner.ilp.transitions import least_sums, steps_along
+from planner.ilp.cut_point_graph import Moves, least_sums, steps_along
 
 
 def test_more_columns_than_are_looked_at_together_have_the_least_of_all_loads() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from planner.ilp.waiting import Waiting
+from planner.ilp.branch_and_bound import Waiting
 
 
 def test_the_least_bound_is_first_and_the_oldest_of_equals() -> None:

@@ -7,8 +7,8 @@ from pydantic import ValidationError
 
 from planner import planning
 from planner.exporters.registry import export
-from planner.ilp.parts import search_parts
-from planner.ilp.result import Found, NotFound
+from planner.ilp.certificate import search_parts
+from planner.ilp.problem import Found, NotFound
 from planner.importers.clusters import read_cluster
 from planner.importers.models import read_model
 from planner.resolution import cluster_document, model_document

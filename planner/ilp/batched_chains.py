@@ -1,0 +1,1116 @@
+"""Batched chains: the ranks of thousands of configurations in arrays of one shape.
+
+Grouping: the ranks of many configurations in a few groups each, so that all have one shape.
+
+The ranks that hold the embedding and the head are groups of their own. The others are grouped by
+their kind of device and, as far as groups last, by their micro-batches in flight. What is said of a
+group is a lower bound of each of its ranks.
+
+Rooms: what ranks in groups hold at the most, for many configurations at once.
+
+Columns: what layers cost on groups of ranks, for many configurations at once.
+
+Arrays end in the axis of rows, and begin with that of choices where they have one: the least of all
+choices is then found in one sweep. What configurations share is priced once: a configuration's
+place in the sheets (`planner.ilp.cost_arrays`) is `Ranks.table_rows`.
+
+Pools: how low the largest rank of many chains can be, and the sum of their ranks, at once.
+
+The same as `planner.ilp.lagrangian_bound.PoolLevels`, for rows of configurations whose ranks are in
+groups. A layer of kind k costs price[k, i, g, row] on a rank of group g at grid point i. A rank
+costs its offset and the sum of its layers at the dearest grid point: phi_g. Every rank holds
+`least` blocks or more. Rows are the last axis of all arrays, so that what is done for each is done
+in one sweep.
+
+P1. Alone: each rank's phi with its least blocks at the cheapest kind's price.
+P2. Counted: at level W a rank holds n_g(W) blocks at most, if all were of the cheapest kind; the
+    least W at which that is room for all blocks, a whole number on each rank. Below that W, it is
+    no less than the least phi_g(n_g(W) + 1): from one such number to the next it is reached.
+    The same holds of the blocks of one kind at their own price, if the others cost nothing.
+P3. Pooled: a mean with weights y_g that make a layer cost the same on any rank,
+    W >= sum_g y_g offset_g + sum_k L_k min_g (y_g price[k, g]) at any one grid point of each group.
+P4. Sum: by duality, for any alpha, beta >= 0 and rent >= 0 with
+    alpha_k + beta_g <= price[k, g] + rent_g, the sum of phi is at least
+    sum_g offset_g + sum_k L_k alpha_k + sum_g (least beta_g - most_g rent_g).
+P7. Placed: at any one grid point of each group the sum of phi is at least that of the offsets and
+    of every kind's blocks where they are cheapest, no more in a group than have room there.
+
+Ordering: how low the largest rank of many chains can be where cuts decide, at once.
+
+The same as `planner.ilp.lagrangian_bound.ChainLevels`, for rows of configurations whose ranks are
+in groups. Where every rank holds one part of the chain, in the order of the ranks, layers of
+several kinds cannot be shared out as Pools has it:
+
+P5. Filled: at level W every rank, from the first on, takes as many blocks from where the one before
+    it ended as keep its phi within W at every grid point. By induction no plan with all phi within
+    W has cut the chain behind these places: what a rank holds behind an earlier cut and before a
+    place that is no further costs no more, as prices are not negative. Where blocks are left behind
+    the last rank there is no such plan, and the largest phi of any is above W.
+P6. Windowed: filled from the last rank back, the cuts of such plans lie at or behind those places.
+    Between the earliest place of its first cut and the latest of its second is all that a rank can
+    hold.
+
+A group's prices and offsets are at most those of its ranks, and with less ranks take no less. Where
+ranks hold several parts of the chain nothing is said of a row but what pools say.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields, replace
+from functools import cached_property
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+from numpy.typing import NDArray
+
+from planner.cost.configuration import Booleans, Floats, Integers
+from planner.ilp.cost_arrays import Held, Spent
+from planner.ilp.instance import Shape
+
+_IN_ORDER_MOST = 32
+
+Groups = npt.NDArray[np.int8]
+"""Groups of ranks by their number, -1 of no rank; there may be many of these, and few groups."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ranks:
+    """What the screen needs to know of configurations; [rows] or [groups, rows].
+
+    `table_rows` is the row of each in the cost tables; `devices` the kind of device of a group.
+    `first` and `last` are the groups that hold the embedding and the head. `least_blocks` is what
+    every rank holds at the least, `meets` how many exchanges a rank takes part in. A group without
+    ranks has a `size` of 0 and repeats another one's numbers. `order` [places, rows] are the groups
+    along the pipeline where every rank holds one part of the chain, in their order; behind the last
+    rank, and elsewhere, it is -1. There are no places where nobody asks for the order.
+    """
+
+    table_rows: Integers
+    least_blocks: Floats
+    repeats: Floats
+    forms: Floats  # [forms, 3, rows]: fill weights of forward, input and weight gradient
+    pace_share: Floats
+    fill_share: Floats
+    size: Floats
+    devices: Integers
+    in_flight: Floats
+    meets: Floats
+    first: Integers
+    last: Integers
+    order: Groups
+
+
+def picked(ranks: Ranks, members: Integers, table_rows: Integers) -> Ranks:
+    """Return the ranks of configurations: `members` [rows] are their places in `ranks`."""
+    columns = {
+        field.name: getattr(ranks, field.name).take(members, axis=-1)
+        for field in fields(Ranks)
+        if field.name != "table_rows"
+    }
+    return Ranks(table_rows=table_rows, **columns)
+
+
+def of_rows(ranks: Ranks, rows: Integers) -> Ranks:
+    """Return some of the rows."""
+    return picked(ranks, rows, ranks.table_rows[rows])
+
+
+def ranks_of(shapes: Sequence[Shape], *, part_count: int, is_ordered: bool) -> Ranks:
+    """Return ranks in groups, not placed in tables yet.
+
+    Ranks on one kind of device are in up to `part_count` groups beside those of the embedding and
+    the head.
+    """
+    members = [_groups(shape, part_count) for shape in shapes]
+    grouped = [_grouped(*each) for each in zip(shapes, members, strict=True)]
+    groups = max(len(own) for own in grouped)
+    padded = [own + [(0.0, *own[-1][1:])] * (groups - len(own)) for own in grouped]
+    columns = np.ascontiguousarray(np.transpose(np.array(padded), (2, 1, 0)))
+    size, devices, in_flight, meets = columns
+    is_same = np.array([shape.holders[0] == shape.holders[-1] for shape in shapes])
+    return Ranks(
+        table_rows=np.zeros(len(shapes), dtype=np.int64),
+        least_blocks=np.array([float(len(shape.holders) // shape.degree) for shape in shapes]),
+        repeats=np.array([shape.repeat_count for shape in shapes]),
+        forms=_padded_forms(shapes),
+        pace_share=np.array([shape.shares.pace for shape in shapes]),
+        fill_share=np.array([shape.shares.fill for shape in shapes]),
+        size=size,
+        devices=devices.astype(np.int64),
+        in_flight=in_flight,
+        meets=meets,
+        first=np.zeros(len(shapes), dtype=np.int64),
+        last=np.where(is_same, 0, 1),
+        order=_order(shapes, members, _IN_ORDER_MOST if is_ordered else 0),
+    )
+
+
+def _order(shapes: Sequence[Shape], members: Sequence[list[list[int]]], most: int) -> Groups:
+    """Return the group of every rank where ranks are in the order of the chain, [places, rows].
+
+    It is not said of pipelines with more than `most` ranks.
+    """
+    order = np.full((most, len(shapes)), -1, dtype=np.int8)
+    for row, (shape, groups) in enumerate(zip(shapes, members, strict=True)):
+        if shape.degree <= most and shape.holders == tuple(range(shape.degree)):
+            for group, ranks in enumerate(groups):
+                order[ranks, row] = group
+    return order
+
+
+def _grouped(shape: Shape, members: list[list[int]]) -> list[tuple[float, float, float, float]]:
+    """Return size, kind of device, least in flight and fewest exchanges of each group."""
+    flight, met = shape.in_flight.tolist(), shape.exchanges.meets
+    return [
+        (
+            float(len(ranks)),
+            float(shape.device_kinds[ranks[0]]),
+            min(flight[rank] for rank in ranks),
+            float(min(met[rank] for rank in ranks)),
+        )
+        for ranks in members
+    ]
+
+
+def _groups(shape: Shape, part_count: int) -> list[list[int]]:
+    """Return the rank of the embedding, that of the head, and the others in parts."""
+    flight = shape.in_flight.tolist()
+    first, last = shape.holders[0], shape.holders[-1]
+    found = [[first]] if first == last else [[first], [last]]
+    own: dict[int, list[int]] = {}
+    for rank, kind in enumerate(shape.device_kinds):
+        if rank not in (first, last):
+            own.setdefault(kind, []).append(rank)
+    for ranks in own.values():
+        ranks.sort(key=flight.__getitem__)
+        parts = min(part_count, len({flight[rank] for rank in ranks}))
+        ends = [len(ranks) * part // parts for part in range(parts + 1)]
+        found.extend(ranks[ends[part] : ends[part + 1]] for part in range(parts))
+    return found
+
+
+def _padded_forms(shapes: Sequence[Shape]) -> Floats:
+    """Return every shape's forms of the fill, the last repeated up to one number of them."""
+    most = max(len(shape.weights.forms) for shape in shapes)
+    rows = [
+        [*shape.weights.forms, *([shape.weights.forms[-1]] * (most - len(shape.weights.forms)))]
+        for shape in shapes
+    ]
+    return np.ascontiguousarray(np.transpose(np.array(rows), (1, 2, 0)))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rooms:
+    """The most `blocks` on a rank of each group, [groups, rows].
+
+    `kinds` [kinds, groups, rows] are the most blocks of each kind on all ranks of a group together,
+    inf in rows of which it is not known, None where it is of none.
+    """
+
+    blocks: Floats
+    kinds: Floats | None = None
+
+    def of_rows(self, rows: Integers) -> Rooms:
+        """Return those of some rows."""
+        kinds = None if self.kinds is None else self.kinds.take(rows, axis=-1)
+        return Rooms(blocks=self.blocks.take(rows, axis=1), kinds=kinds)
+
+    def within(self, other: Rooms) -> Rooms:
+        """Return what both leave."""
+        kinds = [each for each in (self.kinds, other.kinds) if each is not None]
+        return Rooms(
+            blocks=np.minimum(self.blocks, other.blocks),
+            kinds=np.min(kinds, axis=0) if kinds else None,
+        )
+
+    def or_blocks(self, other: Rooms, is_left: Booleans) -> Rooms:
+        """Return rooms whose blocks are the other's in rows that are not left."""
+        return replace(self, blocks=np.where(is_left, self.blocks, other.blocks))
+
+
+_COMPARED_FIRST = 4
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlainLayer:
+    """Seconds of a layer under the quick bounds' choices on one kind of device.
+
+    `paces` and `ends` [stages, prices] are the least of each ZeRO stage; `parts` are seconds
+    forward, of inputs' gradients and of weights', each [choices, prices].
+    """
+
+    paces: Floats
+    ends: Floats
+    parts: tuple[Floats, Floats, Floats]
+    least_total: Floats
+
+    @staticmethod
+    def of(costs: Spent, stage_count: int) -> PlainLayer:
+        """Return the least of a layer's seconds, in the order that `quick_bounds` asks for."""
+        ends = costs.end[stage_count:]
+        return PlainLayer(
+            paces=costs.pace[:stage_count],
+            ends=ends.reshape(-1, stage_count, ends.shape[1]).min(axis=0),
+            parts=_parts(costs.values),
+            least_total=costs.pace.min(axis=0),
+        )
+
+    def omega(self, ranks: Ranks) -> Floats:
+        """Return the least repeats x pace + end, [rows]."""
+        own = ranks.table_rows
+        paces, ends = (each.take(own, axis=1) for each in (self.paces, self.ends))
+        omega: Floats = (ranks.repeats * paces + ends).min(axis=0)
+        return omega
+
+    def fill(self, ranks: Ranks) -> Floats:
+        """Return the least seconds of fill and drain, [rows].
+
+        Where forward and gradients weigh alike, the total is all that matters.
+        """
+        least: Floats = ranks.forms[0, 0] * self.least_total[ranks.table_rows]
+        rows = np.flatnonzero(~weighs_alike(ranks))
+        if len(rows):
+            own = ranks.table_rows[rows]
+            parts = [part.take(own, axis=1) for part in self.parts]
+            least[rows] = _largest_form(parts, ranks.forms.take(rows, axis=2)).min(axis=0)
+        return least
+
+
+class Column(Protocol):
+    """Something of each choice of a layer on groups of ranks."""
+
+    def compared(self) -> list[Floats]:
+        """Return what grows with it, [choices, ...] each: least in all is least anywhere."""
+
+    def of(self, choices: Integers) -> Floats:
+        """Return it for some of the choices, [choices, groups, rows]."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Linear:
+    """Something that grows with a number of the rank: base + times x slope.
+
+    `base` and `slope` [choices, prices] are by kind of device, `times` is [groups, rows] or [rows]
+    and not negative.
+    """
+
+    base: Sequence[Floats]
+    slope: Sequence[Floats]
+    times: Floats
+    ranks: Ranks
+
+    def compared(self) -> list[Floats]:
+        """Return base and slope at all prices."""
+        return [*self.base, *self.slope]
+
+    def of(self, choices: Integers) -> Floats:
+        """Return base + times x slope; with one kind of device groups may be one."""
+        base, slope = (
+            priced_on_groups([own[choices] for own in values], self.ranks)
+            for values in (self.base, self.slope)
+        )
+        total: Floats = slope * self.times
+        total += base
+        return total
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plain:
+    """Something that is known of all choices, [choices, groups, rows]."""
+
+    values: Floats
+
+    def compared(self) -> list[Floats]:
+        """Return all values."""
+        return [self.values.reshape(len(self.values), -1)]
+
+    def of(self, choices: Integers) -> Floats:
+        """Return those of some choices."""
+        return self.values[choices]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Joined:
+    """What a layer adds to a fill, and a share of its omega: `share` [groups, rows]."""
+
+    fill: Column
+    omega: Column
+    share: Floats
+
+    def compared(self) -> list[Floats]:
+        """Return both at all prices."""
+        return [*self.fill.compared(), *self.omega.compared()]
+
+    def of(self, choices: Integers) -> Floats:
+        """Return fill + share x omega."""
+        return np.asarray(self.fill.of(choices) + self.share * self.omega.of(choices))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shared:
+    """Bytes of a layer with its share of what its transient has beyond the rank's least.
+
+    A rank's transient is the largest of its layers', and so no less than their mean: where it
+    holds `rooms` [groups, rows] layers at most, each counts for one in as many of what its own has
+    beyond `counted` [groups, rows]. `transients` [choices, prices] are by kind of device.
+    """
+
+    bytes: Linear
+    transients: Sequence[Floats]
+    counted: Floats
+    rooms: Floats
+
+    def compared(self) -> list[Floats]:
+        """Return the bytes and the transients at all prices."""
+        return [*self.bytes.compared(), *self.transients]
+
+    def of(self, choices: Integers) -> Floats:
+        """Return bytes + (transient - counted)+ / rooms."""
+        ranks = self.bytes.ranks
+        own = priced_on_groups([values[choices] for values in self.transients], ranks)
+        beyond = np.maximum(own - self.counted, 0.0) / np.maximum(self.rooms, 1.0)
+        return np.asarray(self.bytes.of(choices) + beyond)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """The choices of a layer that may have the least price: cost and memory.
+
+    Both are [choices, groups, rows]; groups may be one in the place of all.
+    """
+
+    cost: Floats
+    memory: Floats
+
+    @staticmethod
+    def of(
+        cost: Column, memory: Column, refused: Booleans, *, kept: Integers | None = None
+    ) -> Options:
+        """Return the choices that no other beats everywhere; `refused` is [choices, rows].
+
+        They are `kept` if they are known, maybe from more rows.
+        """
+        kept = unbeaten(cost, memory, refused) if kept is None else kept
+        return Options(cost=_allowed(cost, kept, refused), memory=memory.of(kept))
+
+    @staticmethod
+    def lone(cost: Column, refused: Booleans) -> Options:
+        """Return the same where nothing but the cost matters."""
+        kept = _kept(cost.compared(), refused)
+        allowed = _allowed(cost, kept, refused)
+        return Options(cost=allowed, memory=np.zeros((1, 1, 1)))
+
+    def least(self, grid: Floats) -> Floats:
+        """Return the least cost + lambda x memory of the choices, [grid, groups, rows].
+
+        `grid` is [grid, rows].
+        """
+        priced = np.empty(np.broadcast_shapes(self.cost.shape, self.memory.shape))
+        least = np.empty((len(grid), *priced.shape[1:]))
+        for place, price in enumerate(grid):
+            np.multiply(self.memory, price, out=priced)
+            np.add(priced, self.cost, out=priced)
+            least[place] = priced.min(axis=0)
+        return least
+
+
+def unbeaten(cost: Column, memory: Column, refused: Booleans) -> Integers:
+    """Return the choices that no other beats in cost and memory everywhere."""
+    return _kept([*cost.compared(), *memory.compared()], refused)
+
+
+def _kept(compared: list[Floats], refused: Booleans) -> Integers:
+    """Return the choices that matter; one that is refused beats none that is not.
+
+    Those that all rows refuse matter to none, unless there are no others.
+    """
+    if not refused.any():
+        return undominated(compared)
+    allowed = np.flatnonzero(~refused.all(axis=1))
+    if not len(allowed):
+        return undominated(compared)
+    some = [values[allowed] for values in (*compared, refused)]
+    return allowed[undominated(some)]
+
+
+def _allowed(cost: Column, kept: Integers, refused: Booleans) -> Floats:
+    """Return the cost of some choices, inf where they are refused, [choices, groups, rows]."""
+    own = cost.of(kept)
+    if not refused.any() or not refused[kept].any():
+        return own
+    return own + np.where(refused[kept], np.inf, 0.0)[:, None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Layer:
+    """What one kind of layer holds, by kind of device, on the groups of `ranks`.
+
+    `refused` is [choices, 1], the same for all rows.
+    """
+
+    held: Sequence[Held]
+    ranks: Ranks
+    refused: Booleans
+
+    def of_rows(self, rows: Integers) -> Layer:
+        """Return the layer for some of the rows."""
+        return Layer(held=self.held, ranks=of_rows(self.ranks, rows), refused=self.refused)
+
+    def memory(self) -> Linear:
+        """Return device bytes with the activations in flight."""
+        return Linear(
+            base=[own.static for own in self.held],
+            slope=[own.activations for own in self.held],
+            times=self.ranks.in_flight,
+            ranks=self.ranks,
+        )
+
+    def host(self) -> Linear:
+        """Return host bytes with the activations in flight."""
+        return Linear(
+            base=[own.host for own in self.held],
+            slope=[own.host_activations for own in self.held],
+            times=self.ranks.in_flight,
+            ranks=self.ranks,
+        )
+
+    def shared(self, counted: Floats, rooms: Floats) -> Shared:
+        """Return device bytes with the share of a transient, of `rooms` blocks on a rank at most.
+
+        Both are [groups, rows]; `counted` are the bytes of the transient that are counted anyhow.
+        """
+        transients = [own.transient for own in self.held]
+        return Shared(bytes=self.memory(), transients=transients, counted=counted, rooms=rooms)
+
+    def transient(self) -> Floats:
+        """Return the least transient of any choice, [groups, rows]."""
+        each = np.stack([own.transient.min(axis=0) for own in self.held])
+        return np.asarray(each[self.ranks.devices, self.ranks.table_rows])
+
+
+def undominated(columns: Sequence[NDArray[Any]]) -> Integers:
+    """Return choices without those that another one is no worse than in all columns.
+
+    Columns are [choices, ...] each. Some of their places say which choices are worth comparing in
+    all of them; what is left out is beaten by one that stays, so that no least changes.
+    """
+    count = len(columns[0])
+    some = [
+        values[:, np.arange(_COMPARED_FIRST) * (values.shape[1] - 1) // (_COMPARED_FIRST - 1)]
+        for values in columns
+    ]
+    first = np.concatenate(some, axis=1)
+    no_worse = (first[:, None] <= first[None]).all(axis=2)
+    earlier = np.arange(count)[:, None] < np.arange(count)[None]
+    beats = no_worse & (earlier | ~no_worse.T)
+    stays: Booleans = np.logical_not(beats.any(axis=0))
+    beaten = np.flatnonzero(~stays)
+    by = (beats & stays[:, None]).argmax(axis=0)[beaten]
+    is_so = [(values[by] <= values[beaten]).all(axis=1) for values in columns]
+    stays[beaten] = ~np.all(is_so, axis=0)
+    return np.flatnonzero(stays)
+
+
+def layer_omega(spent: Sequence[Spent], ranks: Ranks) -> Linear:
+    """Return repeats x pace + end of a layer."""
+    return Linear(
+        base=[own.end for own in spent],
+        slope=[own.pace for own in spent],
+        times=ranks.repeats,
+        ranks=ranks,
+    )
+
+
+def layer_fill(spent: Sequence[Spent], ranks: Ranks) -> Plain:
+    """Return seconds of fill and drain of a layer."""
+    fills = [_fill(own.values[:3].take(ranks.table_rows, axis=2), ranks) for own in spent]
+    return Plain(values=on_groups(fills, ranks))
+
+
+def _fill(values: Floats, ranks: Ranks) -> Floats:
+    """Return seconds of fill and drain, [choices, rows], of `values` [numbers, choices, rows]."""
+    fill: Floats = ranks.forms[0, 0] * values[0]
+    rows = np.flatnonzero(~weighs_alike(ranks))
+    if len(rows) == fill.shape[1]:
+        return _largest_form(_parts(values), ranks.forms)
+    if len(rows):
+        forms = ranks.forms.take(rows, axis=2)
+        fill[:, rows] = _largest_form(_parts(values.take(rows, axis=2)), forms)
+    return fill
+
+
+def on_groups(values: Sequence[Floats], ranks: Ranks) -> Floats:
+    """Return what each kind of device has, [..., rows], on every group, [..., groups, rows].
+
+    With one kind, all groups have the same, once.
+    """
+    if len(values) == 1:
+        return values[0][..., None, :]
+    places = ranks.devices * len(ranks.table_rows) + np.arange(len(ranks.table_rows))
+    return np.asarray(np.concatenate(values, axis=-1).take(places, axis=-1))
+
+
+def priced_on_groups(values: Sequence[Floats], ranks: Ranks) -> Floats:
+    """Return the same of what each kind of device has by price, [..., prices].
+
+    Unlike places in brackets, `take` leaves the rows next to one another in memory.
+    """
+    if len(values) == 1:
+        return np.asarray(values[0].take(ranks.table_rows, axis=-1)[..., None, :])
+    places = ranks.devices * values[0].shape[-1] + ranks.table_rows
+    return np.asarray(np.concatenate(values, axis=-1).take(places, axis=-1))
+
+
+def _parts(values: Floats) -> tuple[Floats, Floats, Floats]:
+    """Return seconds forward, of inputs' gradients and of weights', each [choices, rows].
+
+    `values` [numbers, choices, rows] begin with the pace, its forward part and that of weights.
+    """
+    total, forward, weight = values[:3]
+    return forward, total - forward - weight, weight
+
+
+def _largest_form(parts: Sequence[Floats], forms: Floats) -> Floats:
+    """Return the largest weighted sum of the parts [choices, rows], and not less than 0."""
+    fill = np.zeros_like(parts[0])
+    for form in forms:
+        weighted = form[0] * parts[0]
+        weighted += form[1] * parts[1]
+        weighted += form[2] * parts[2]
+        np.maximum(fill, weighted, out=fill)
+    return fill
+
+
+def weighs_alike(ranks: Ranks) -> Booleans:
+    """Return where forward and both gradients have one weight in all forms of the fill, [rows]."""
+    alike: Booleans = (ranks.forms == ranks.forms[0, 0]).all(axis=(0, 1))
+    return alike
+
+
+def price_scale(options: Sequence[Options], totals: Integers) -> Floats:
+    """Return the blocks' cost range over their memory range, [rows]: a price of memory."""
+    cost, memory = (
+        sum(count * _range(values) for count, values in zip(totals, each, strict=True))
+        for each in zip(*((own.cost, own.memory) for own in options), strict=True)
+    )
+    scale: Floats = np.divide(cost, memory, out=np.zeros_like(cost), where=memory > 0.0)
+    return scale
+
+
+def _range(values: Floats) -> Floats:
+    """Return the most less the least of what is not refused, [rows]."""
+    most = values.max(axis=(0, 1))
+    if np.isinf(most).any():
+        most = np.where(np.isfinite(values), values, -np.inf).max(axis=(0, 1))
+    spread: Floats = most - values.min(axis=(0, 1))
+    return spread
+
+
+_RISES_MOST = 24
+_ROUNDING = 1e-9
+_TINY = 1e-300
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pools:
+    """Prices [kinds, grid, groups, rows] and offsets [grid, groups, rows] of many chains.
+
+    `counts` [kinds] are the layers of each kind, `size` [groups, rows] the ranks of each group and
+    `least` [rows] the blocks that each rank holds in any case.
+    """
+
+    prices: Floats
+    offset: Floats
+    counts: Integers
+    size: Floats
+    least: Floats
+
+    @staticmethod
+    def of_ranks(ranks: Ranks, counts: Integers, priced: Sequence[Floats], own: Floats) -> Pools:
+        """Return the pools of layers at their least prices [grid, groups, rows].
+
+        The last two are pinned. `own` [grid, groups, rows] is what ranks cost by themselves.
+        """
+        shape = (len(own), *ranks.size.shape)
+        offset = np.broadcast_to(own, shape).copy()
+        rows = np.arange(shape[-1])
+        every = [np.broadcast_to(price, shape) for price in priced]
+        for group, price in zip((ranks.first, ranks.last), every[-2:], strict=True):
+            offset[:, group, rows] += price[:, group, rows]
+        return Pools(
+            prices=np.stack(every[:-2]),
+            offset=offset,
+            counts=counts,
+            size=ranks.size,
+            least=ranks.least_blocks,
+        )
+
+    def of_rows(self, rows: Integers) -> Pools:
+        """Return the pools of some rows."""
+        return Pools(
+            prices=self.prices.take(rows, axis=-1),
+            offset=self.offset.take(rows, axis=-1),
+            counts=self.counts,
+            size=self.size.take(rows, axis=-1),
+            least=self.least[rows],
+        )
+
+    def least_level(self) -> Floats:
+        """Return a level that the largest phi of any plan reaches (P1 to P3), [rows]."""
+        pooled = self._pooled_level(self._even())
+        if not self._is_flat:
+            pooled = np.maximum(pooled, self._pooled_level(np.zeros_like(self.size)))
+        alone = np.where(self._used, self._alone(), -np.inf).max(axis=0)
+        counted = self._counted_level(np.maximum(pooled, alone))
+        if self._is_flat:
+            return counted
+        within = self._pooled_level(self._within(self.rooms(counted)))
+        return np.asarray(np.maximum(counted, within))
+
+    def least_sum(self, rooms: Rooms | None = None) -> Floats:
+        """Return a number that the sum of phi of plans within `rooms` reaches (P4, P7), [rows]."""
+        most = None if rooms is None else rooms.blocks
+        found = np.where(self._used, self.size * self._alone(), 0.0).sum(axis=0)
+        shares = [self._even()]
+        if not self._is_flat:
+            shares.append(np.zeros_like(self.size))
+        if most is not None:
+            shares.append(self._cheapest_first(most))
+        for share in shares:
+            found = np.maximum(found, self._priced_sum(share, most))
+        if rooms is not None and rooms.kinds is not None:
+            rows = np.flatnonzero(np.isfinite(rooms.kinds).all(axis=(0, 1)))
+            kinds = rooms.kinds.take(rows, axis=-1)
+            placed = self.of_rows(rows)._placed_sum(kinds)  # noqa: SLF001
+            found[rows] = np.maximum(found[rows], placed)
+        return np.asarray(found)
+
+    def weights(self, rooms: Floats) -> Floats:
+        """Return P3's weights where ranks hold shares of all blocks by their rooms, [groups, rows].
+
+        Over all ranks they add up to 1.
+        """
+        return self._weights(self._at(self._within(rooms))[1])
+
+    def rooms(self, limit: Floats) -> Floats:
+        """Return the most blocks on a rank of each group with phi within `limit`, [groups, rows].
+
+        -1 where not even an empty rank is within it.
+        """
+        price = self._cheapest
+        spare = limit - self.offset
+        spare += _ROUNDING * (np.abs(limit) + np.abs(self.offset))
+        room = np.where(spare >= 0.0, np.inf, -1.0)
+        np.divide(spare, price, out=room, where=(price > 0.0) & (spare >= 0.0))
+        rooms: Floats = np.floor(room.min(axis=0) * (1.0 + _ROUNDING))
+        return np.minimum(rooms, self._ceiling)
+
+    def has_room(self, rooms: Floats) -> Booleans:
+        """Return whether ranks with these rooms hold all blocks, and each what it must, [rows]."""
+        enough = (self.size * np.maximum(rooms, 0.0)).sum(axis=0) >= self.counts.sum()
+        each = ((rooms >= self.least) | ~self._used).all(axis=0)
+        found: Booleans = enough & each
+        return found
+
+    @property
+    def _is_flat(self) -> bool:
+        """Return whether there is one grid point, at which shares decide nothing."""
+        return len(self.offset) == 1
+
+    @cached_property
+    def _used(self) -> Booleans:
+        """Return which groups have ranks, [groups, rows]."""
+        used: Booleans = self.size > 0.0
+        return used
+
+    @cached_property
+    def _cheapest(self) -> Floats:
+        """Return the least price of any kind, [grid, groups, rows]."""
+        least: Floats = self.prices.min(axis=0) if len(self.prices) > 1 else self.prices[0]
+        return least
+
+    @cached_property
+    def _mean(self) -> Floats:
+        """Return the price of a block on average, [grid, groups, rows]."""
+        return self._summed(self.prices) / float(self.counts.sum())
+
+    def _summed(self, prices: Floats) -> Floats:
+        """Return the price of all blocks together, without the first axis."""
+        total = self.counts[0] * prices[0]
+        for count, price in zip(self.counts[1:], prices[1:], strict=True):
+            total = total + count * price
+        return np.asarray(total)
+
+    @cached_property
+    def _ranks(self) -> Floats:
+        """Return the ranks of all groups, [rows]."""
+        ranks: Floats = self.size.sum(axis=0)
+        return ranks
+
+    @cached_property
+    def _ceiling(self) -> Floats:
+        """Return the blocks that the others leave to a rank, [rows]."""
+        ceiling: Floats = self.counts.sum() - self.least * (self._ranks - 1.0)
+        return ceiling
+
+    def _even(self) -> Floats:
+        """Return an even share of all blocks, [groups, rows]."""
+        even: Floats = np.broadcast_to(self.counts.sum() / self._ranks, self.size.shape)
+        return even
+
+    def _within(self, rooms: Floats) -> Floats:
+        """Return shares in proportion to rooms, [groups, rows]."""
+        held = np.maximum(rooms, 0.0)
+        total = np.maximum((self.size * held).sum(axis=0), _TINY)
+        shares: Floats = held * (self.counts.sum() / total)
+        return shares
+
+    def _alone(self) -> Floats:
+        """Return P1 of each group, [groups, rows]."""
+        alone: Floats = (self.offset + self.least * self._cheapest).max(axis=0)
+        return alone
+
+    def _counted_level(self, level: Floats) -> Floats:
+        """Return P2 or a level below it, but no less than a `level` known to be reached, [rows]."""
+        found = self._risen(level)
+        if len(self.prices) > 1:
+            for kind in range(len(self.prices)):
+                found = self._of_kind(kind)._risen(found)  # noqa: SLF001
+        return found
+
+    def _of_kind(self, kind: int) -> Pools:
+        """Return the pools of the blocks of one kind alone, of which a rank may hold none."""
+        return Pools(
+            prices=self.prices[kind : kind + 1],
+            offset=self.offset,
+            counts=self.counts[kind : kind + 1],
+            size=self.size,
+            least=np.zeros_like(self.least),
+        )
+
+    def _risen(self, level: Floats) -> Floats:
+        """Return the level at which there is room for all blocks, from one that is reached on."""
+        found = level.copy()
+        rows, left = np.arange(len(level)), self
+        for _ in range(_RISES_MOST):
+            rooms = left.rooms(found[rows])
+            open_rows = np.flatnonzero(~left.has_room(rooms))
+            if not len(open_rows):
+                break
+            if len(open_rows) < len(rows):
+                rows, left, rooms = rows[open_rows], left.of_rows(open_rows), rooms[:, open_rows]
+            found[rows] = np.maximum(found[rows], left._next_level(rooms))  # noqa: SLF001
+        return found
+
+    def _next_level(self, rooms: Floats) -> Floats:
+        """Return the least phi of a rank with one block more than its room, [rows]."""
+        fuller = (self.offset + (rooms + 1.0) * self._cheapest).max(axis=0)
+        can_grow = self._used & (rooms < self._ceiling)
+        least: Floats = np.where(can_grow, fuller, np.inf).min(axis=0)
+        return np.where(np.isfinite(least), least, -np.inf)
+
+    def _at(self, blocks: Floats) -> tuple[Floats, Floats]:
+        """Return offsets [groups, rows] and prices [kinds, groups, rows] at one grid point.
+
+        It is the dearest for `blocks` [groups, rows] of all kinds alike.
+        """
+        if self._is_flat:
+            return self.offset[0], self.prices[:, 0]
+        dearest = (self.offset + blocks * self._mean).argmax(axis=0)[None]
+        offset = np.take_along_axis(self.offset, dearest, axis=0)[0]
+        prices = np.take_along_axis(self.prices, dearest[None], axis=1)[:, 0]
+        return offset, prices
+
+    def _pooled_level(self, blocks: Floats) -> Floats:
+        """Return P3 at the grid points that are dearest for `blocks`, [rows]."""
+        offset, prices = self._at(blocks)
+        weight = self._weights(prices)
+        level: Floats = (self.size * weight * offset).sum(axis=0)
+        for count, price in zip(self.counts, prices, strict=True):
+            level = level + count * np.where(self._used, weight * price, np.inf).min(axis=0)
+        return level
+
+    def _weights(self, prices: Floats) -> Floats:
+        """Return weights at which all blocks cost the same on any rank, [groups, rows]."""
+        inverse = np.where(self._used, 1.0 / np.maximum(self._summed(prices), _TINY), 0.0)
+        weights: Floats = inverse / (self.size * inverse).sum(axis=0)
+        return weights
+
+    def _priced_sum(self, blocks: Floats, most: Floats | None) -> Floats:
+        """Return P4 at the grid points that are dearest for `blocks`, [rows]."""
+        offset, prices = self._at(blocks)
+        rent = np.zeros_like(offset)
+        if most is not None:
+            rent = self._rents(self._summed(prices) / float(self.counts.sum()), most)
+        dear = np.where(self._used, prices + rent, np.inf)
+        alpha = dear.min(axis=1)  # [kinds, rows]
+        beta = np.where(self._used, (dear - alpha[:, None]).min(axis=0), 0.0)
+        own = offset + self.least * beta
+        if most is not None:
+            own = own - rent * most
+        total: Floats = self.counts @ alpha + np.where(self._used, self.size * own, 0.0).sum(axis=0)
+        return total
+
+    def _placed_sum(self, kinds: Floats) -> Floats:
+        """Return P7 where groups hold `kinds` [kinds, groups, rows] at the most, [rows].
+
+        The grid points are the dearest where groups hold shares of each kind by its room.
+        """
+        totals = self.counts[:, None, None]
+        shares = kinds * (totals / np.maximum(kinds.sum(axis=1, keepdims=True), _TINY))
+        held = shares / np.maximum(self.size, 1.0)
+        dearest = (self.offset + np.einsum("kgr,kigr->igr", held, self.prices)).argmax(axis=0)[None]
+        offset = np.take_along_axis(self.offset, dearest, axis=0)[0]
+        prices = np.take_along_axis(self.prices, dearest[None], axis=1)[:, 0]
+        order = np.argsort(prices, axis=1, kind="stable")
+        room = np.take_along_axis(kinds, order, axis=1)
+        before = np.cumsum(room, axis=1) - room
+        placed = np.clip(totals - before, 0.0, room)
+        cost = (placed * np.take_along_axis(prices, order, axis=1)).sum(axis=(0, 1))
+        total: Floats = cost + (self.size * offset).sum(axis=0)
+        return total
+
+    def _rents(self, mean: Floats, most: Floats) -> Floats:
+        """Return what a place on a rank is worth beside the last that is needed, [groups, rows].
+
+        Beyond what every rank holds, the cheapest are filled first; `mean` is what a block costs.
+        """
+        cost = np.where(self._used, mean, np.inf)
+        order = np.argsort(cost, axis=0, kind="stable")
+        further = np.where(self._used, self.size * np.maximum(most - self.least, 0.0), 0.0)
+        filled = np.cumsum(np.take_along_axis(further, order, axis=0), axis=0)
+        last = np.minimum((filled < self._spare).sum(axis=0), self._used.sum(axis=0) - 1)
+        group = np.take_along_axis(order, last[None], axis=0)
+        marginal = np.take_along_axis(cost, group, axis=0)
+        rents: Floats = np.where(self._used, np.maximum(marginal - mean, 0.0), 0.0)
+        return rents
+
+    @cached_property
+    def _spare(self) -> Floats:
+        """Return the blocks beyond what every rank holds, [rows]."""
+        spare: Floats = self.counts.sum() - self.least * self._ranks
+        return spare
+
+    def _cheapest_first(self, most: Floats) -> Floats:
+        """Return blocks where the cheapest ranks hold all they can, [groups, rows]."""
+        _, prices = self._at(self._even())
+        mean = np.where(self._used, self._summed(prices), np.inf)
+        order = np.argsort(mean, axis=0, kind="stable")
+        size = np.take_along_axis(self.size, order, axis=0)
+        room = np.take_along_axis(np.maximum(most - self.least, 0.0), order, axis=0)
+        before = np.cumsum(size * room, axis=0) - size * room
+        taken = np.clip((self._spare - before) / np.maximum(size, 1.0), 0.0, room)
+        held = np.empty_like(taken)
+        np.put_along_axis(held, order, taken, axis=0)
+        blocks: Floats = held + self.least
+        return blocks
+
+
+Runs = Sequence[tuple[int, int]]
+"""The chain as (kind, blocks) of its parts of one kind."""
+
+_RUNS_MOST = 64
+_STEPS = 6
+_REACH = 1.5
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ordered:
+    """Pools of layers, some of whose rows have their ranks in the order of the chain.
+
+    `order` [places, rows] are the groups of the ranks, as in `planner.ilp.batched_chains.Ranks`.
+    """
+
+    pools: Pools
+    runs: Runs
+    order: Groups
+
+    def of_rows(self, rows: Integers) -> Ordered:
+        """Return some of the rows."""
+        return replace(self, pools=self.pools.of_rows(rows), order=self.order.take(rows, axis=-1))
+
+    def raised(self, level: Floats, limits: Floats) -> Floats:
+        """Return P5 from a `level` on that is known to be reached, `limits` at the most, [rows]."""
+        found = level.copy()
+        rows = self._in_order[level[self._in_order] < limits[self._in_order]]
+        if not len(rows):
+            return found
+        lines = self._lines(rows)
+        low = level[rows]
+        high = np.where(np.isfinite(limits[rows]), limits[rows], _REACH * low)
+        is_within = lines.is_within(high)
+        low = np.where(is_within, low, np.maximum(low, high))
+        left = np.flatnonzero(is_within)
+        found[rows] = low
+        if len(left):
+            found[rows[left]] = lines.of_rows(left).between(low[left], high[left])
+        return found
+
+    def rooms(self, limits: Floats) -> Rooms:
+        """Return what ranks hold at the most in plans with all phi within `limits` [rows].
+
+        It is P6 and what `Pools.rooms` says; no block where there is no such plan.
+        """
+        every = Rooms(blocks=self.pools.rooms(limits))
+        rows = self._in_order[np.isfinite(limits[self._in_order])]
+        if not len(rows):
+            return every
+        own = self._lines(rows).rooms(limits[rows])
+        blocks = np.full(every.blocks.shape, np.inf)
+        kinds = np.full((len(self.pools.counts), *blocks.shape), np.inf)
+        blocks[:, rows] = own.blocks
+        kinds[..., rows] = own.kinds
+        return every.within(Rooms(blocks=blocks, kinds=kinds))
+
+    def has_room(self, rooms: Rooms) -> Booleans:
+        """Return whether ranks with these rooms hold all blocks, and each what it must, [rows]."""
+        return self.pools.has_room(rooms.blocks)
+
+    @cached_property
+    def _in_order(self) -> Integers:
+        """Return the rows of which more can be said than by pools: those with the most ranks first.
+
+        Where kinds take turns all along the chain, cuts can share them out as they like.
+        """
+        ranks = (self.order >= 0).sum(axis=0)
+        order = np.argsort(-ranks, kind="stable")
+        is_apt = len(self.runs) <= _RUNS_MOST and _has_regions(self.runs)
+        rows: Integers = order[ranks[order] > 1] if is_apt else order[:0]
+        return rows
+
+    def _lines(self, rows: Integers) -> _Lines:
+        return _Lines(
+            prices=self.pools.prices.take(rows, axis=-1),
+            offset=self.pools.offset.take(rows, axis=-1),
+            size=self.pools.size.take(rows, axis=-1),
+            runs=self.runs,
+            order=self.order.take(rows, axis=-1),
+        )
+
+
+def _has_regions(runs: Runs) -> bool:
+    """Return whether there is a place in the chain that no kind is on both sides of."""
+    kinds = [kind for kind, _ in runs]
+    return any(set(kinds[:place]).isdisjoint(kinds[place:]) for place in range(1, len(kinds)))
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Lines:
+    """Rows in the order of the chain, those with the most ranks first."""
+
+    prices: Floats
+    offset: Floats
+    size: Floats
+    runs: Runs
+    order: Groups
+
+    def of_rows(self, rows: Integers) -> _Lines:
+        return replace(
+            self,
+            prices=self.prices.take(rows, axis=-1),
+            offset=self.offset.take(rows, axis=-1),
+            size=self.size.take(rows, axis=-1),
+            order=self.order.take(rows, axis=-1),
+        )
+
+    def is_within(self, limits: Floats) -> Booleans:
+        """Return whether all blocks have a place with every phi within `limits` (P5), [rows]."""
+        is_enough: Booleans = self._ends(limits, self.order, self.runs)[-1] >= self._blocks
+        return is_enough
+
+    def between(self, low: Floats, high: Floats) -> Floats:
+        """Return a level no plan is within, `low` or above, near the least above it, [rows]."""
+        for _ in range(_STEPS):
+            middle = 0.5 * (low + high)
+            is_within = self.is_within(middle)
+            low, high = np.where(is_within, low, middle), np.where(is_within, middle, high)
+        return low
+
+    def rooms(self, limits: Floats) -> Rooms:
+        """Return P6 of each group; blocks are -1 where no plan is within `limits`."""
+        latest = self._ends(limits, self.order, self.runs)
+        behind = self._ends(limits, self._reversed, self.runs[::-1])
+        places = np.arange(len(latest))[:, None]
+        mirrored = np.take_along_axis(behind, np.maximum(self._ranks - places, 0), axis=0)
+        is_within = (latest[-1] >= self._blocks) & (behind[-1] >= self._blocks)
+        rooms = self._between(np.maximum(self._blocks - mirrored, 0.0), np.maximum(latest, 0.0))
+        return Rooms(blocks=np.where(is_within, rooms.blocks, -1.0), kinds=rooms.kinds)
+
+    def _between(self, earliest: Floats, latest: Floats) -> Rooms:
+        """Return what groups hold between places of cuts, each [ranks + 1, rows]."""
+        blocks, rows = np.zeros(self.size.shape), np.arange(self.size.shape[1])
+        kinds = np.zeros((len(self.prices), *blocks.shape))
+        for place, groups in enumerate(self.order):
+            used = rows[groups >= 0]
+            at, start, end = (groups[used], used), earliest[place, used], latest[place + 1, used]
+            blocks[at] = np.maximum(blocks[at], end - start)
+            border = 0
+            for kind, count in self.runs:
+                own = np.minimum(end, border + count) - np.maximum(start, border)
+                kinds[kind][at] += np.maximum(own, 0.0)
+                border += count
+        return Rooms(blocks=blocks, kinds=kinds)
+
+    @property
+    def _blocks(self) -> float:
+        return float(sum(count for _, count in self.runs))
+
+    @cached_property
+    def _ranks(self) -> Integers:
+        """Return how many ranks there are, [rows]."""
+        ranks: Integers = (self.order >= 0).sum(axis=0)
+        return ranks
+
+    @cached_property
+    def _reversed(self) -> Groups:
+        """Return the groups of the ranks from the last one back."""
+        places = self._ranks - 1 - np.arange(len(self.order))[:, None]
+        groups = np.take_along_axis(self.order, np.maximum(places, 0), axis=0)
+        return np.where(places >= 0, groups, -1)
+
+    def _ends(self, limits: Floats, order: Groups, runs: Runs) -> Floats:
+        """Return how far ranks take the chain, each from the one before on, [ranks + 1, rows].
+
+        It is -inf from the first one on that costs too much by itself.
+        """
+        ends = np.zeros((len(order) + 1, len(limits)))
+        for place, groups in enumerate(order):
+            count = int(np.count_nonzero(groups >= 0))
+            ends[place + 1] = ends[place]
+            if count:
+                taken = self._taken(groups[:count], ends[place, :count], limits[:count], runs)
+                behind = self._ranks[:count] - 1 - place  # each of these holds a block
+                end = ends[place, :count] + taken
+                ends[place + 1, :count] = np.minimum(end, self._blocks - behind)
+        return ends
+
+    def _by_place(self, values: Floats) -> Floats:
+        """Return values [grid, groups, rows] with one place for each group and row."""
+        return values.reshape(len(values), -1)
+
+    def _taken(self, groups: Groups, at: Floats, limits: Floats, runs: Runs) -> Floats:
+        """Return how many blocks behind `at` a rank of each row's group takes, [rows]."""
+        places = groups.astype(np.int64) * self.size.shape[1] + np.arange(len(groups))
+        offset = self._by_place(self.offset).take(places, axis=1)
+        spare = limits - offset + _ROUNDING * (np.abs(limits) + np.abs(offset))
+        is_over = (spare < 0.0).any(axis=0)
+        taken, start = np.zeros_like(spare), 0
+        is_open = np.ones(spare.shape, dtype=bool)
+        for kind, count in runs:
+            left = start + count - np.minimum(np.maximum(at, start), start + count)
+            start += count
+            if not left.any():
+                continue
+            price = self._by_place(self.prices[kind]).take(places, axis=1)
+            most = np.broadcast_to(left, spare.shape).copy()
+            np.divide(spare, price, out=most, where=price > 0.0)
+            np.minimum(np.maximum(most, 0.0, out=most), left, out=most)
+            taken += np.where(is_open, most, 0.0)
+            is_open &= most >= left
+            if not is_open.all(axis=0).any():
+                break
+            np.subtract(spare, most * price, out=spare, where=is_open)
+        whole = np.floor(taken.min(axis=0) * (1.0 + _ROUNDING))
+        return np.where(is_over, -np.inf, whole)

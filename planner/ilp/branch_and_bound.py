@@ -1,0 +1,1285 @@
+"""Branch and bound: one configuration solved to the end on its ranks' loads.
+
+Waiting: what is to be looked into, under lower bounds, the least first.
+
+Rank loads: what every rank may hold, with bounds of what it costs, and which go together.
+
+Tightening: what the ways that ranks have together leave of their loads, and of V and U.
+
+The largest rho t, u and rho t + u of a plan are no less than the least maxima over all ways, and
+its fills no less than their least sum: dynamic programming over the ranks, each load at its linear
+bounds. What is then left for one of them beside the others may be less than some loads need, and
+without these the maxima may be larger.
+
+Regions: sets of plans that branching looks into, and how they are split.
+
+Nearby: the patterns of ranks that plans below a limit may have, given a bound of each.
+
+A rank's pattern is a way to hold a load. What it costs beyond the least of its load, at the
+weights of a decomposition, is beyond the bound of every plan that has it. Under each largest
+transient the price of memory is another, and so are the patterns near the least.
+
+Sweep: the best plan of a configuration from the patterns of its ranks, exactly.
+
+Below caps T on every rank's pace and U on every rank's end, the least sum of fills falls apart into
+ranks, which only share the blocks: dynamic programming. The best plan is the least of
+S(T, U) + rho T + U over the paces and ends that occur. All T are looked at together with no cap on
+U; then, for those that are left, all U.
+
+Branching: one configuration to the end, by what its ranks hold.
+
+Sets of plans wait under the bound of `planner.ilp.lagrangian_decomposition`; the least is looked
+into next. Where the patterns near a bound are few they are enumerated (Nearby) and the best put
+together (Sweep), which settles any set. Elsewhere it is split: by the load of a rank, or by the
+largest pace or end once all loads are certain. The packings that set a bound are plans as well, and
+most of the good ones are found so.
+
+Settling: one configuration's best plan below a cutoff, with proof, by branching on its ranks.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Generic, Literal, TypeVar
+
+import numpy as np
+
+from planner.cost.configuration import Booleans, Floats, Integers
+from planner.ilp.bound_tightening import Reduction, reduction
+from planner.ilp.cut_point_graph import (
+    Cutter,
+    Moves,
+    Step,
+    best_loads,
+    different,
+    edge_kind_count,
+    edged_moves_by_chunks,
+    least_maximum,
+    least_sums,
+    levelled_loads,
+    loads_with_edges,
+    moves_by_sums,
+    steps_along,
+    steps_of,
+    sums_through,
+    with_loads,
+)
+from planner.ilp.engine import Effort, Outcome, TooManyError
+from planner.ilp.instance import Assignment, Instance, evaluate, fits
+from planner.ilp.lagrangian_bound import ObjectiveBounds, scaled
+from planner.ilp.lagrangian_decomposition import (
+    Bounded,
+    Box,
+    Caps,
+    Decomposition,
+    Parts,
+    PricedRank,
+    Rank,
+    Roster,
+    Weights,
+    WeightSearch,
+    rank_of,
+    step_of,
+)
+from planner.ilp.stage_knapsack import Reduced
+from planner.ilp.stage_loads import Load, as_loads, everywhere, held_of, placed
+from planner.ilp.stage_patterns import Ceilings, Columns, Patterns, patterns_of_load
+
+_Item = TypeVar("_Item")
+
+
+@dataclass(slots=True)
+class Waiting(Generic[_Item]):
+    """Items under their lower bounds; of equal ones what came first is first.
+
+    `count` is how many ever came.
+    """
+
+    count: int = 0
+    _heap: list[tuple[float, int, _Item]] = field(default_factory=list)
+
+    def __len__(self) -> int:
+        """Return how many items wait."""
+        return len(self._heap)
+
+    def least(self) -> float:
+        """Return the least bound, inf where nothing waits."""
+        return self._heap[0][0] if self._heap else float("inf")
+
+    def push(self, item: _Item, lower: float) -> None:
+        """Let an item wait under a bound."""
+        self.count += 1
+        heapq.heappush(self._heap, (lower, self.count, item))
+
+    def pop(self) -> tuple[float, _Item]:
+        """Take the item with the least bound; return it with that.
+
+        Raises:
+            IndexError: if nothing waits.
+        """
+        lower, _, item = heapq.heappop(self._heap)
+        return lower, item
+
+    def clear(self) -> None:
+        """Let nothing wait any more."""
+        self._heap.clear()
+
+
+_SUMS_MOST = 1_500_000
+_EDGED_MOST = 8000
+_ROUNDING = 1e-9
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RankLoads:
+    """What a rank may hold, and lower bounds of rho t + u and of rho t, each [loads]."""
+
+    rank: Rank
+    loads: list[Load]
+    both: Floats
+    pace: Floats
+
+    def taken(self, mask: Booleans) -> RankLoads:
+        """Return those of the loads that a mask leaves."""
+        places = np.flatnonzero(mask)
+        return RankLoads(
+            rank=self.rank.with_loads(places),
+            loads=[self.loads[place] for place in places.tolist()],
+            both=self.both[places],
+            pace=self.pace[places],
+        )
+
+
+def ranks_of(
+    instance: Instance, reduced: Reduction, loads: Sequence[Sequence[Load]]
+) -> list[RankLoads]:
+    """Return the loads of every rank with their linear bounds."""
+    ranks = tuple(
+        rank_of(instance, place, loads=own, most=reduced.most) for place, own in enumerate(loads)
+    )
+    roster = Roster(ranks=ranks)
+    both = roster.least(1.0, 1.0, fill_weight=0.0)
+    pace = roster.least(1.0, 0.0, fill_weight=0.0)
+    return [
+        RankLoads(
+            rank=rank,
+            loads=list(loads[place]),
+            both=both[place],
+            pace=pace[place],
+        )
+        for place, rank in enumerate(ranks)
+    ]
+
+
+def loads_in_band(instance: Instance, held: Sequence[Integers], *, most: float) -> list[list[Load]]:
+    """Return the loads that plans with no rho t + u above `most` may have, by the cheapest choices.
+
+    They are of those that ranks may hold by themselves, [loads, free kinds].
+
+    With w_k the least omega of a layer of kind k on any rank, w times the loads of all ranks adds
+    up to the same in every plan: what a rank holds is at least what the others leave.
+    """
+    costs = [scaled(kind, instance.repeat_count) for kind in instance.kinds]
+    own = instance.repeat_count * instance.stage_pace + instance.stage_end
+    for kind, cost in zip(instance.kinds, costs, strict=True):
+        if kind.pinned_stage is not None:
+            own[kind.pinned_stage] += cost[kind.pinned_stage].min()
+    free = list(instance.free_kinds)
+    weights = np.array([costs[k].min() for k in free])
+    counts = np.array([instance.kinds[k].count for k in free])
+    least = float(own.sum() + weights @ counts) - (instance.stage_count - 1) * most
+    rounding = _ROUNDING * abs(most)
+    kept = []
+    for loads, alone in zip(held, own, strict=True):
+        cost = loads @ weights + alone
+        inside = (cost <= most + rounding) & (cost >= least - rounding)
+        kept.append(as_loads(loads[inside]))
+    return kept
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Linked:
+    """The loads that ranks can have together, and how they follow one another, by rank."""
+
+    ranks: tuple[RankLoads, ...]
+    steps: tuple[Step, ...]
+
+
+def linked(
+    instance: Instance,
+    reduced: Reduction,
+    ranks: Sequence[RankLoads],
+    *,
+    limit: float,
+) -> Linked | None:
+    """Return what is left of the loads in plans of at most the limit, None where that is nothing.
+
+    Raises:
+        TooManyError: if there are too many.
+    """
+    below = _below(reduced, ranks, limit)
+    if not all(own.loads for own in below):
+        return None
+    steps = steps_of(
+        instance,
+        reduced.windows,
+        [own.loads for own in below],
+        sums_most=_SUMS_MOST,
+    )
+    if steps is None:
+        return None
+    return _linked(below, steps)
+
+
+def linked_with_edges(
+    instance: Instance, reduced: Reduction, ranks: Sequence[RankLoads], *, limit: float
+) -> Linked | None:
+    """Return the same where ranks hold several parts and cuts differ by place.
+
+    `ranks` are priced with every cut where it adds the least; what ways along the chain lead to is
+    priced with its edges.
+
+    Raises:
+        TooManyError: if there are too many.
+    """
+    below = _below(reduced, ranks, limit)
+    if not all(own.loads for own in below):
+        return None
+    found = edged_moves_by_chunks(instance, reduced.windows, [own.loads for own in below])
+    if found is None:
+        raise TooManyError
+    moves, loads = _used(*found)
+    if not all(loads):
+        return None
+    if sum(map(len, loads)) > _EDGED_MOST:
+        raise TooManyError
+    edged = ranks_of(instance, reduced, loads)
+    kept = [_is_below(reduced, own, limit) for own in edged]
+    steps = steps_along(with_loads(moves, kept))
+    return None if steps is None else _linked(edged, steps)
+
+
+def linked_by_sums(
+    instance: Instance, reduced: Reduction, ranks: Sequence[RankLoads], *, limit: float
+) -> Linked | None:
+    """Return the same without regard to the order of the chain, which is little to look at.
+
+    Raises:
+        TooManyError: if there are too many.
+    """
+    below = _below(reduced, ranks, limit)
+    if not all(own.loads for own in below):
+        return None
+    moves = moves_by_sums(instance, [own.loads for own in below], most=_SUMS_MOST)
+    steps = steps_along(moves)
+    return None if steps is None else _linked(below, steps)
+
+
+def kept_ways(left: Linked, masks: Sequence[Booleans]) -> Linked | None:
+    """Return the ways with loads that are kept, [loads] by rank; None where there is none."""
+    if all(mask.all() for mask in masks):
+        return left
+    moves = [Moves(before=own.before, after=own.after, load=own.load) for own in left.steps]
+    steps = steps_along(with_loads(moves, masks))
+    return None if steps is None else _linked(left.ranks, steps)
+
+
+def _used(
+    moves: Sequence[Moves], loads: Sequence[Sequence[Load]]
+) -> tuple[list[Moves], list[list[Load]]]:
+    """Return moves on a whole way with the loads that these have."""
+    steps = steps_along(moves)
+    if steps is None:
+        return [], [[]]
+    kept, held = [], []
+    for step, own in zip(steps, loads, strict=True):
+        places, load = different(step.load)
+        kept.append(Moves(before=step.before, after=step.after, load=load))
+        held.append([own[place] for place in places.tolist()])
+    return kept, held
+
+
+def _is_below(reduced: Reduction, own: RankLoads, limit: float) -> Booleans:
+    """Return which loads plans of at most the limit may have, [loads]."""
+    most = limit - reduced.bounds.fill_sum
+    return np.asarray((own.both <= most) & (own.pace <= most - reduced.bounds.largest_end))
+
+
+def _below(reduced: Reduction, ranks: Sequence[RankLoads], limit: float) -> list[RankLoads]:
+    return [own.taken(_is_below(reduced, own, limit)) for own in ranks]
+
+
+def _linked(ranks: Sequence[RankLoads], steps: Sequence[Step]) -> Linked:
+    """Return the ranks with those of their loads alone that steps have."""
+    used = [different(step.load)[0] for step in steps]
+    return Linked(
+        ranks=tuple(
+            own.taken(np.isin(np.arange(len(own.loads)), places))
+            for own, places in zip(ranks, used, strict=True)
+        ),
+        steps=tuple(
+            replace(step, load=np.searchsorted(places, step.load))
+            for step, places in zip(steps, used, strict=True)
+        ),
+    )
+
+
+_TIGHTENING_ROUNDS = 3
+_FINE_ROUNDING = 1e-12
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tightened:
+    """Loads that are left with their ways, and the limits of V, U and the sum of fills."""
+
+    left: Linked
+    box: Box
+    fill_sum: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Costs:
+    """Lower bounds of rho t + u, rho t, u and fill by rank, each [loads]."""
+
+    both: list[Floats]
+    pace: list[Floats]
+    end: list[Floats]
+    fill: list[Floats]
+
+    @staticmethod
+    def of(ranks: Sequence[RankLoads]) -> _Costs:
+        roster = Roster(ranks=tuple(own.rank for own in ranks))
+        return _Costs(
+            both=[own.both for own in ranks],
+            pace=[own.pace for own in ranks],
+            end=roster.least(0.0, 1.0, fill_weight=0.0),
+            fill=roster.least(0.0, 0.0),
+        )
+
+
+def tightened(left: Linked, box: Box, *, fill_sum: float, limit: float) -> Tightened | None:
+    """Return what is left of plans of at most the limit, None where that is nothing."""
+    if _is_beyond(left, box):
+        return None
+    costs = _Costs.of(left.ranks)
+    masks = [np.ones(len(own.loads), dtype=bool) for own in left.ranks]
+    for _ in range(_TIGHTENING_ROUNDS):
+        fill_sum, through = _least_fill(left.steps, costs.fill, masks, fill_sum)
+        box = _narrowed(left.steps, costs, masks, replace(box, most_both=limit - fill_sum))
+        if box.is_empty():
+            return None
+        spent = max(box.least_both, box.least_pace + box.least_end)
+        before = sum(int(mask.sum()) for mask in masks)
+        masks = [
+            mask & _fits(costs, rank, box) & (own + spent <= limit * (1.0 + _FINE_ROUNDING))
+            for rank, (mask, own) in enumerate(zip(masks, through, strict=True))
+        ]
+        if sum(int(mask.sum()) for mask in masks) == before:
+            break
+    kept = kept_ways(left, masks)
+    return None if kept is None else Tightened(left=kept, box=box, fill_sum=fill_sum)
+
+
+def _is_beyond(left: Linked, box: Box) -> bool:
+    """Return whether what is known of the loads already says that nothing is left."""
+    both = least_maximum(left.steps, [own.both for own in left.ranks])
+    pace = least_maximum(left.steps, [own.pace for own in left.ranks])
+    return max(both, pace + box.least_end) > box.most_both * (1.0 + _FINE_ROUNDING)
+
+
+def _least_fill(
+    steps: Sequence[Step], fills: Sequence[Floats], masks: Sequence[Booleans], known: float
+) -> tuple[float, list[Floats]]:
+    """Return the least sum of fills, and the least with each load by rank [loads]."""
+    tables = [np.where(mask, fill, np.inf) for fill, mask in zip(fills, masks, strict=True)]
+    least, through = sums_through(steps, tables)
+    return max(known, least), through
+
+
+def _narrowed(steps: Sequence[Step], costs: _Costs, masks: Sequence[Booleans], box: Box) -> Box:
+    """Return the limits of V and U with the least maxima over all ways."""
+    both, pace, end = (
+        least_maximum(
+            steps, [np.where(mask, own, np.inf) for own, mask in zip(tables, masks, strict=True)]
+        )
+        for tables in (costs.both, costs.pace, costs.end)
+    )
+    least_pace, least_end = max(box.least_pace, pace), max(box.least_end, end)
+    return replace(
+        box,
+        least_both=max(box.least_both, both),
+        least_pace=least_pace,
+        least_end=least_end,
+        most_pace=min(box.most_pace, box.most_both - least_end),
+        most_end=min(box.most_end, box.most_both - least_pace),
+    )
+
+
+def _fits(costs: _Costs, rank: int, box: Box) -> Booleans:
+    """Return which loads of a rank keep the limits, [loads]."""
+    room = _FINE_ROUNDING * abs(box.most_both)
+    return np.asarray(
+        (costs.both[rank] <= box.most_both + room)
+        & (costs.pace[rank] <= box.most_pace + room)
+        & (costs.end[rank] <= box.most_end + room)
+    )
+
+
+REACH_FIRST = 0.001
+_WIDTH_LEAST = 1e-6
+_SPREAD_LEAST = 0.5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Packed:
+    """A bound whose least sharing is packed exactly, and what its ranks add to the step."""
+
+    bounded: Bounded
+    parts: tuple[Parts, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Region:
+    """A set of plans: allowed loads by rank [loads], limits of V and U, weights of its bound.
+
+    `packed` is the bound itself, once it is known; `reach` is how far above it plans are looked for
+    next, as a share of it. A narrow one has certain loads, and its limits were split. `failures` is
+    how often wider ones had too many patterns, `skipped` how often it is split before another look.
+    """
+
+    allowed: tuple[Booleans, ...]
+    box: Box
+    weights: Weights
+    lower: float
+    packed: Packed | None = None
+    reach: float = REACH_FIRST
+    is_narrow: bool = False
+    failures: int = 0
+    skipped: int = 0
+
+    def first_loads(self) -> list[int]:
+        """Return the first load that each rank may have."""
+        return [int(mask.argmax()) for mask in self.allowed]
+
+    def is_certain(self) -> bool:
+        """Return whether every rank has one load."""
+        return all(int(mask.sum()) == 1 for mask in self.allowed)
+
+    def narrowed(
+        self,
+        steps: Sequence[Step],
+        floors: Sequence[tuple[Floats, Floats, Floats]],
+        *,
+        fill_sum: float,
+        limit: float,
+    ) -> Region:
+        """Return the region with what plans below the limit leave of its loads and of V and U.
+
+        `floors` are lower bounds of rho t + u, of rho t and of u by rank, each [loads].
+        """
+        box = self.box
+        both, pace, end = (
+            least_maximum(
+                steps,
+                [
+                    np.where(mask, own[which], np.inf)
+                    for own, mask in zip(floors, self.allowed, strict=True)
+                ],
+            )
+            for which in range(3)
+        )
+        most_both = min(box.most_both, limit - fill_sum)
+        least_pace, least_end = max(box.least_pace, pace), max(box.least_end, end)
+        box = replace(
+            box,
+            least_both=max(box.least_both, both),
+            least_pace=least_pace,
+            least_end=least_end,
+            most_both=most_both,
+            most_pace=min(box.most_pace, most_both - least_end),
+            most_end=min(box.most_end, most_both - least_pace),
+        )
+        most = np.array([box.most_both, box.most_pace, box.most_end]) + _FINE_ROUNDING * abs(
+            most_both
+        )
+        allowed = tuple(
+            mask & (np.stack(own) <= most[:, None]).all(axis=0)
+            for own, mask in zip(floors, self.allowed, strict=True)
+        )
+        lower = max(self.lower, fill_sum + box.least_sum())
+        return replace(self, box=box, allowed=allowed, lower=lower)
+
+
+def split(
+    region: Region,
+    parts: Sequence[Parts],
+    path: Sequence[int],
+    *,
+    loads: Sequence[Sequence[Load]],
+    repeats: float,
+    limit: float,
+) -> list[Region]:
+    """Return a region in two, by the load of a rank or by a limit; nothing where that is no use.
+
+    `parts` are what its ranks add to the step under the loads of a `path`, `loads` what they have.
+    Once all loads are certain it is split by the largest end or by the largest pace.
+    """
+    open_ranks = [r for r, mask in enumerate(region.allowed) if mask.sum() > 1]
+    if not open_ranks:
+        return _by_the_box(region, parts, repeats=repeats, limit=limit)
+    if repeats == 0.0 and is_about_ends(region, parts, limit=limit):
+        return [replace(region, box=half) for half in region.box.halves(by_end=True)]
+    rank = max(open_ranks, key=lambda r: repeats * parts[r].pace + parts[r].end)
+    before, behind = region.allowed[:rank], region.allowed[rank + 1 :]
+    return [
+        replace(region, allowed=(*before, mask, *behind))
+        for mask in _halves_of(region.allowed[rank], loads[rank], path[rank])
+    ]
+
+
+def _by_the_box(
+    region: Region, parts: Sequence[Parts], *, repeats: float, limit: float
+) -> list[Region]:
+    """Return a region of certain loads in two, by the largest end or the largest pace."""
+    box, weights = region.box, region.weights
+    paces = np.array([repeats * one.pace for one in parts])
+    ends = np.array([one.end for one in parts])
+    widths = (box.most_pace - box.least_pace, box.most_end - box.least_end)
+    if len(parts) == 1 or max(widths) <= _WIDTH_LEAST * limit:
+        return []
+    spread = (
+        float(paces.max() - _mean_of(paces, weights.pace)),
+        float(ends.max() - _mean_of(ends, weights.end)),
+    )
+    by_end = (widths[1] > 0.0 and spread[1] >= spread[0]) or widths[0] <= 0.0
+    return [replace(region, box=half, is_narrow=True) for half in box.halves(by_end=by_end)]
+
+
+def is_about_ends(region: Region, parts: Sequence[Parts], *, limit: float) -> bool:
+    """Return whether the largest end says more of a region's plans than a rank's load.
+
+    It does where nothing is repeated, so that layers cost about as much on any rank, and what the
+    largest end of its ranks' `parts` has beyond the mean is much of what the bound lacks.
+    """
+    ends, box = np.array([one.end for one in parts]), region.box
+    spread = float(ends.max() - _mean_of(ends, region.weights.end))
+    is_wide = box.most_end - box.least_end > _WIDTH_LEAST * limit
+    return len(parts) > 1 and is_wide and spread > _SPREAD_LEAST * (limit - region.lower)
+
+
+def _mean_of(values: Floats, weights: Floats) -> float:
+    """Return the weighted mean, the least value where all weights are 0."""
+    total = float(weights.sum())
+    return float(values @ weights) / total if total > 0.0 else float(values.min())
+
+
+def _halves_of(mask: Booleans, loads: Sequence[Load], at: int) -> tuple[Booleans, Booleans]:
+    """Return two parts of the allowed loads, each with one at least, divided at the load `at`."""
+    sizes = np.array([(sum(load), *load) for load in loads])
+    for column in sizes.T:
+        own = column[mask]
+        if own.min() == own.max():
+            continue
+        border = min(max(int(column[at]) - 1, int(own.min())), int(own.max()) - 1)
+        return mask & (column <= border), mask & (column > border)
+    first = mask & (np.cumsum(mask) <= int(mask.sum()) // 2)
+    return first, mask & ~first
+
+
+_EASING = 1e-9
+_NEVER = 1e200
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Within:
+    """The limits of V and U, how many patterns a rank may have, and the effort."""
+
+    box: Box
+    most: int
+    effort: Effort
+
+
+def patterns_below(
+    decomposition: Decomposition,
+    bounded: Bounded,
+    box: Box,
+    *,
+    limit: float,
+    most: int,
+    effort: Effort,
+) -> list[Patterns] | None:
+    """Return each rank's patterns in plans of at most `limit`, None if there are no such plans.
+
+    A rank's least pattern raises the bound of the plans that have its load, which leaves less for
+    the ranks that follow.
+
+    Raises:
+        TooManyError: if there are too many to look at.
+    """
+    eased = limit * (1.0 + _EASING)
+    within = _Within(box=box, most=most, effort=effort)
+    found: list[Patterns] = []
+    for place in range(len(bounded.ranks)):
+        slack = eased - (bounded.through[place] + bounded.beyond)
+        one, costs = _near(bounded.ranks[place], bounded.tables[place], slack, within)
+        found.append(one)
+        least = np.full(len(slack), np.inf)
+        np.minimum.at(least, one.load, costs)
+        tables = list(bounded.tables)
+        tables[place] = np.maximum(tables[place], least)
+        bounded = decomposition.summed(bounded, tables)
+        if not bounded.lower <= eased:
+            return None
+    return [_within(one, bounded, place, eased) for place, one in enumerate(found)]
+
+
+def _within(patterns: Patterns, bounded: Bounded, place: int, limit: float) -> Patterns:
+    """Return the patterns that the other ranks' least leave room for."""
+    table, through = bounded.tables[place], bounded.through[place]
+    known = np.isfinite(table) & np.isfinite(through)
+    rest = np.where(known, through, np.inf) - np.where(known, table, 0.0) + bounded.beyond
+    costs = _costs(bounded.ranks[place], patterns)
+    return patterns.taken(np.flatnonzero(costs + rest[patterns.load] <= limit))
+
+
+def _costs(rank: PricedRank, patterns: Patterns) -> Floats:
+    """Return what patterns cost at the rank's weights, [patterns]."""
+    cost: Floats = patterns.counts @ rank.cost + rank.offset
+    return cost
+
+
+def _near(
+    rank: PricedRank, table: Floats, slack: Floats, within: _Within
+) -> tuple[Patterns, Floats]:
+    """Return the patterns of a rank within the slack of their load [loads], and their costs."""
+    known = np.isfinite(table) & np.isfinite(slack)
+    most = np.where(known, slack, -np.inf) + np.where(known, table, 0.0) - rank.offset
+    gaps = most[:, None] - np.where(np.isfinite(rank.bounds), rank.bounds, _NEVER)
+    parts: list[Patterns] = []
+    total = 0
+    for load in np.flatnonzero((gaps >= 0.0).any(axis=1)).tolist():
+        bounds = rank.transient_bounds(load)
+        for place in np.flatnonzero(gaps[load] >= 0.0).tolist():
+            at = bounds.reduced(place)
+            parts.append(_under(rank, within, at, gap=float(most[load]) - at.bound).at(load))
+            total += len(parts[-1].load)
+            if total > within.most:
+                raise TooManyError
+    if not parts:
+        parts = [_nothing(rank)]
+    every = Patterns.together(parts)
+    return every, _costs(rank, every)
+
+
+def _nothing(rank: PricedRank) -> Patterns:
+    empty = np.zeros(0)
+    return Patterns(
+        load=np.zeros(0, dtype=np.int64),
+        excess=empty,
+        pace=empty,
+        fill=empty,
+        end=empty,
+        counts=np.zeros((0, len(rank.cost)), dtype=np.int64),
+    )
+
+
+def _under(rank: PricedRank, within: _Within, at: Reduced, *, gap: float) -> Patterns:
+    """Return the patterns of a load with one largest transient whose costs are within a gap."""
+    repeats, own = rank.rank.repeats, rank.rank.own
+    caps = within.box.caps(repeats)
+    ceilings = Ceilings(
+        gap=gap,
+        memory_price=at.price,
+        capacity=at.room,
+        host=rank.rank.host,
+        pace=caps.pace,
+        end=caps.end,
+        both=caps.both,
+        repeats=repeats,
+        own_pace=own.pace,
+        own_end=own.end,
+    )
+    return patterns_of_load(
+        _columns(rank, at),
+        at.held,
+        ceilings,
+        needed=at.columns[at.needed],
+        most=within.most,
+        effort=within.effort,
+    )
+
+
+def _columns(rank: PricedRank, at: Reduced) -> Columns:
+    """Return the columns with their reduced costs; those above the threshold are left out."""
+    columns = rank.rank.columns
+    reduced, most = np.zeros(len(columns.kind)), np.zeros_like(columns.most)
+    reduced[at.columns], most[at.columns] = at.reduced, columns.most[at.columns]
+    return replace(columns, reduced=reduced, most=most, transient=np.zeros(len(reduced)))
+
+
+_UNITS_A_RANK, _UNITS_A_CELL = 60.0, 0.004
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Swept:
+    """The least S + rho T + U without the ranks' own fills, and the pattern of each rank."""
+
+    step_seconds: float
+    rows: tuple[int, ...]
+
+
+def swept(
+    steps: Sequence[Step],
+    patterns: Sequence[Patterns],
+    *,
+    load_counts: Sequence[int],
+    repeat_count: float,
+    below: float,
+    effort: Effort,
+) -> Swept | None:
+    """Return the best choice of one pattern a rank, None if none is below `below`.
+
+    Raises:
+        TooManyError: if no effort is left.
+    """
+    paces = _candidates([one.pace for one in patterns])
+    ends = _candidates([one.end for one in patterns])
+    ranks = _Ranks(steps=steps, patterns=patterns, load_counts=load_counts)
+    best, caps = below, None
+    loose = ranks.least_fills("pace", paces)
+    floor = loose + repeat_count * paces + ends[0]
+    moves = sum(len(step.load) for step in steps)
+    effort.spend(_UNITS_A_CELL * moves * len(paces))
+    for place in np.argsort(floor, kind="stable").tolist():
+        if floor[place] >= best:
+            break
+        effort.check()
+        pace = float(paces[place])
+        # Of what rounding makes no end at all the least is one: the floor is below the best.
+        own = ends[ends <= max(best - loose[place] - repeat_count * pace, ends[0])]
+        effort.spend(_UNITS_A_RANK * len(patterns) + _UNITS_A_CELL * moves * len(own))
+        total = ranks.under(pace=pace).least_fills("end", own) + repeat_count * pace + own
+        least = int(total.argmin())
+        if total[least] < best:
+            best, caps = float(total[least]), (pace, float(own[least]))
+    if caps is None:
+        return None
+    return Swept(step_seconds=best, rows=ranks.rows(pace=caps[0], end=caps[1]))
+
+
+def _candidates(columns: Sequence[Floats]) -> Floats:
+    """Return the values that the largest of all ranks may have: no less than each rank's least."""
+    least = max(float(column.min()) for column in columns)
+    every = np.unique(np.concatenate(columns))
+    return np.asarray(every[every >= least])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Ranks:
+    """The patterns of all ranks, and how these share the blocks."""
+
+    steps: Sequence[Step]
+    patterns: Sequence[Patterns]
+    load_counts: Sequence[int]
+
+    def under(self, *, pace: float) -> _Ranks:
+        """Return the ranks without the patterns above a pace."""
+        kept = [one.taken(np.flatnonzero(one.pace <= pace)) for one in self.patterns]
+        return replace(self, patterns=kept)
+
+    def least_fills(self, name: Literal["pace", "end"], caps: Floats) -> Floats:
+        """Return the least sums of fills with every rank's `name` at most each of the caps."""
+        tables = [
+            _least_fills(one, count, name, caps)
+            for one, count in zip(self.patterns, self.load_counts, strict=True)
+        ]
+        return least_sums(self.steps, tables)
+
+    def rows(self, *, pace: float, end: float) -> tuple[int, ...]:
+        """Return each rank's pattern in a plan with the least sum of fills under both caps."""
+        cheapest, tables = [], []
+        for one, count in zip(self.patterns, self.load_counts, strict=True):
+            table, which = np.full(count, np.inf), np.full(count, -1)
+            for row in np.flatnonzero((one.pace <= pace) & (one.end <= end)).tolist():
+                load = int(one.load[row])
+                if one.fill[row] < table[load]:
+                    table[load], which[load] = one.fill[row], row
+            tables.append(table)
+            cheapest.append(which)
+        places = best_loads(self.steps, tables)
+        return tuple(int(which[place]) for which, place in zip(cheapest, places, strict=True))
+
+
+def _least_fills(patterns: Patterns, load_count: int, name: str, caps: Floats) -> Floats:
+    """Return the least fill of each load with `name` at most each of the caps, [loads, caps]."""
+    table = np.full((load_count, len(caps)), np.inf)
+    first = np.searchsorted(caps, getattr(patterns, name), side="left")
+    inside = first < len(caps)
+    np.minimum.at(table, (patterns.load[inside], first[inside]), patterns.fill[inside])
+    return np.asarray(np.minimum.accumulate(table, axis=1))
+
+
+_ROUNDS_FIRST = 16
+_ROUNDS = 8
+_ROUNDS_OPEN = 1
+_ROUNDS_CERTAIN = 4
+_EFFORT_OPEN = 300
+_SLACK_OPEN = 0.1
+_EFFORT_CERTAIN = 2000
+_TURNS_OPEN = 5
+_TURNS_MOST = 100
+_SIZE_LEAST = 0.1
+_SLOW = 0.5
+_GAIN_LEAST = 0.02
+_PATTERNS_MOST = 5000
+_WIDE_UNITS = 150_000.0
+_WIDE_UNITS_A_RANK = 12_500.0
+_NARROW_UNITS = 700_000.0
+_UNITS_A_PACKING = 500.0
+_UNITS_A_LOOK = 1000.0
+_SKIPPED_MOST = 3
+_REACH_GROWTH = 4.0
+_TRIES_FEW = 500
+_TRIES_MANY = 20_000
+
+
+@dataclass(slots=True, kw_only=True)
+class Branching:
+    """The regions that are left of the plans below the limit.
+
+    `floors` are lower bounds of rho t + u, of rho t and of u by rank, each [loads]; `unsettled` is
+    the least bound of the regions that nothing can be done about.
+    """
+
+    decomposition: Decomposition
+    loads: Sequence[Sequence[Load]]
+    floors: tuple[tuple[Floats, Floats, Floats], ...]
+    fill_sum: float
+    limit: float
+    waiting: Waiting[Region] = field(default_factory=Waiting)
+    unsettled: float = float("inf")
+    cutter: Cutter = field(init=False)
+    _effort: Effort = field(default_factory=Effort)
+    _found: Assignment | None = None
+    _is_begun: bool = False
+
+    def __post_init__(self) -> None:
+        """Remember what was asked about cuts."""
+        self.cutter = Cutter(self.decomposition.instance)
+
+    def lower(self) -> float:
+        """Return a bound of every plan that is left; inf where none is left below the limit."""
+        least = min(self.waiting.least(), self.unsettled)
+        return least if least < self.limit else float("inf")
+
+    def run(self, *, limit: float, enough: float, effort: Effort) -> Outcome:
+        """Look into regions until none is left, the bound is beyond `enough`, or effort is spent.
+
+        One is looked into in any case. Plans of `limit` and more are of no interest.
+        """
+        self.limit = min(self.limit, limit)
+        self._effort, self._found = effort, None
+        if not self._is_begun:
+            self._is_begun = True
+            self._offer_levelled()
+        while self.waiting.least() < self.limit:
+            self._look_into(self.waiting.pop()[1])
+            if self.lower() > enough or effort.is_over:
+                break
+        lower = self.lower()
+        return Outcome(
+            bound_seconds=min(lower, self.limit),
+            assignment=self._found,
+            is_done=not np.isfinite(lower),
+            is_stuck=self.waiting.least() >= self.limit,
+        )
+
+    def push(self, region: Region) -> None:
+        """Let a region wait, unless nothing below the limit can be in it."""
+        if region.lower < self.limit and not region.box.is_empty():
+            self.waiting.push(region, region.lower)
+
+    def _look_into(self, region: Region) -> None:
+        """Bound a region, or settle or split it if that is done."""
+        if region.packed is not None:
+            self._settle(region, region.packed)
+            return
+        region = region.narrowed(
+            self.decomposition.steps, self.floors, fill_sum=self.fill_sum, limit=self.limit
+        )
+        if region.box.is_empty() or not all(mask.any() for mask in region.allowed):
+            return
+        if region.is_certain() and self.cutter.is_never(self._held(region.first_loads())):
+            return
+        self._effort.spend(_UNITS_A_LOOK)
+        packed = self._bounded(region)
+        if packed is None:
+            return
+        bounded = packed.bounded
+        allowed = tuple(
+            mask & (through + bounded.beyond < self.limit)
+            for mask, through in zip(region.allowed, bounded.through, strict=True)
+        )
+        if not all(mask.any() for mask in allowed):
+            return
+        self.push(
+            replace(
+                region,
+                allowed=allowed,
+                weights=bounded.weights,
+                lower=max(bounded.lower, region.lower),
+                packed=packed,
+            )
+        )
+
+    def _settle(self, region: Region, packed: Packed) -> None:
+        """Enumerate what is in a region a little above its bound, or split it if that is too much.
+
+        Where nothing is there, the region waits under what was looked at, and is next looked into
+        further up.
+        """
+        closer = min(region.lower * (1.0 + region.reach), self.limit)
+        failures, skipped = region.failures, region.skipped - 1
+        if skipped < 0 and self._is_settled(region, packed.bounded, closer):
+            self.push(replace(region, lower=closer, reach=_REACH_GROWTH * region.reach))
+            return
+        if skipped < 0:
+            failures, skipped = failures + 1, min(failures, _SKIPPED_MOST)
+        split = replace(region, packed=None, reach=REACH_FIRST, failures=failures, skipped=skipped)
+        self._split(split, packed)
+
+    def _offer_levelled(self) -> None:
+        """Take the plan of the loads that level the ranks best, each packed for its share."""
+        decomposition = self.decomposition
+        if not decomposition.ranks:
+            return
+        path = levelled_loads(decomposition.steps, [both for both, _, _ in self.floors])
+        counts, ranks = [], decomposition.roster.priced(1.0, 1.0, Caps())
+        for priced, load in zip(ranks, path, strict=True):
+            self._effort.spend(_UNITS_A_PACKING)
+            packing = priced.packing(load, upper=self.limit, effort=_EFFORT_OPEN)
+            if packing.counts is None:
+                return
+            counts.append(packing.counts)
+        self._take(path, counts)
+
+    def _is_settled(self, region: Region, bounded: Bounded, limit: float) -> bool:
+        """Return whether the best plan of a region below a limit is known, if there is one."""
+        try:
+            return self._enumerated(region, bounded, limit)
+        except TooManyError:
+            return False
+
+    def _bounded(self, region: Region) -> Packed | None:
+        """Return the best bound that is known how to get, None if it is at the limit."""
+        decomposition, box, allowed = self.decomposition, region.box, region.allowed
+        rounds = _ROUNDS_FIRST if self.waiting.count == 1 else _ROUNDS
+        search = WeightSearch(decomposition=decomposition, box=box, allowed=allowed)
+        bounded = search.best(
+            decomposition.bounded(region.weights, box, allowed),
+            target=self.limit,
+            rounds=rounds,
+            effort=self._effort,
+        )
+        is_open = not region.is_certain()
+        best, size = self._packed(bounded, is_open=is_open), 1.0
+        for _ in range(_ROUNDS_OPEN if is_open else _ROUNDS_CERTAIN):
+            if best is None:
+                return None
+            if self._effort.is_over:
+                break
+            left = self.limit - best.bounded.lower
+            weights = decomposition.moved(best.bounded.weights, best.parts, box, reach=size * left)
+            if weights is None or size < _SIZE_LEAST:
+                break
+            now = self._packed(decomposition.bounded(weights, box, allowed), is_open=is_open)
+            if now is None:
+                return None
+            if not now.bounded.lower - best.bounded.lower > _GAIN_LEAST * left:
+                size *= _SLOW
+            best = now if now.bounded.lower > best.bounded.lower else best
+        return best
+
+    def _packed(self, bounded: Bounded, *, is_open: bool) -> Packed | None:
+        """Return the bound with exact packings where it is set, None if it is at the limit.
+
+        While many loads are open they are not all packed, nor to the end.
+        """
+        effort, turns = (_EFFORT_OPEN, _TURNS_OPEN) if is_open else (_EFFORT_CERTAIN, _TURNS_MOST)
+        slack_ratio = _SLACK_OPEN if is_open else 0.0
+        decomposition = self.decomposition
+        exact: list[dict[int, Parts]] = [{} for _ in bounded.ranks]
+        counts: list[dict[int, Integers]] = [{} for _ in bounded.ranks]
+        while bounded.lower < self.limit:
+            path = decomposition.best(bounded)
+            vague = [(r, load) for r, load in enumerate(path) if load not in exact[r]]
+            turns -= 1
+            if self._effort.is_over:
+                turns = -1
+            if not vague or turns < 0:
+                for r, load in vague:
+                    exact[r][load] = bounded.ranks[r].divided(load)
+                self._offer(path, exact, counts)
+                parts = tuple(known[load] for known, load in zip(exact, path, strict=True))
+                return Packed(bounded=bounded, parts=parts) if bounded.lower < self.limit else None
+            tables = [table.copy() for table in bounded.tables]
+            self._effort.spend(_UNITS_A_PACKING * len(vague))
+            for r, load in vague:
+                slack = self.limit - (float(bounded.through[r][load]) + bounded.beyond)
+                upper = float(bounded.tables[r][load]) + slack
+                packing = bounded.ranks[r].packing(
+                    load, upper=upper, effort=effort, slack_ratio=slack_ratio
+                )
+                tables[r][load] = max(tables[r][load], packing.lower)
+                exact[r][load] = bounded.ranks[r].divided(load)
+                if packing.counts is not None:
+                    exact[r][load] = decomposition.ranks[r].parts(packing.counts.astype(np.float64))
+                    counts[r][load] = packing.counts
+            bounded = decomposition.summed(bounded, tables)
+        return None
+
+    def _held(self, path: Sequence[int]) -> tuple[Load, ...]:
+        """Return the loads of the ranks from their places."""
+        return tuple(own[load] for own, load in zip(self.loads, path, strict=True))
+
+    def _offer(
+        self,
+        path: Sequence[int],
+        exact: Sequence[dict[int, Parts]],
+        counts: Sequence[dict[int, Integers]],
+    ) -> None:
+        """Take the plan of the packings on a path where it is better than the best known."""
+        if not all(load in known for known, load in zip(counts, path, strict=True)):
+            return
+        repeats = self.decomposition.instance.repeat_count
+        step = step_of([known[load] for known, load in zip(exact, path, strict=True)], repeats)
+        if step < self.limit:
+            self._take(path, [known[load] for known, load in zip(counts, path, strict=True)])
+
+    def _take(
+        self, path: Sequence[int], counts: Sequence[Integers], *, tries: int = _TRIES_FEW
+    ) -> bool:
+        """Keep a plan if it is the best; return whether its chain can be cut so, and it fits."""
+        instance = self.decomposition.instance
+        cuts = self.cutter.cuts(self._held(path), tries=tries)
+        if cuts is None:
+            return False
+        width = sum(len(kind.choice) for kind in instance.kinds)
+        edges = edge_kind_count(instance)
+        every = np.zeros((len(path), width + edges), dtype=np.int64)
+        for row, rank, own in zip(every, self.decomposition.ranks, counts, strict=True):
+            row[rank.places] = own
+        ends = np.cumsum([len(kind.choice) for kind in instance.kinds])[:-1]
+        counts_by_kind = tuple(np.split(every[:, :width], ends, axis=1))
+        assignment = Assignment(counts=counts_by_kind, cuts=cuts)
+        evaluation = evaluate(instance, assignment)
+        if not fits(instance, evaluation):
+            return False
+        if evaluation.step_seconds < self.limit:
+            self.limit, self._found = evaluation.step_seconds, assignment
+        return True
+
+    def _enumerated(self, region: Region, bounded: Bounded, limit: float) -> bool:
+        """Return whether all patterns below a limit settle a region.
+
+        Raises:
+            TooManyError: if there are too many patterns.
+        """
+        most = _NARROW_UNITS
+        if not region.is_narrow:
+            most = max(_WIDE_UNITS, _WIDE_UNITS_A_RANK * len(bounded.ranks))
+        effort = self._effort.part(most)
+        try:
+            return self._is_swept(region, bounded, limit, effort)
+        finally:
+            self._effort.spend(effort.spent)
+
+    def _is_swept(self, region: Region, bounded: Bounded, limit: float, effort: Effort) -> bool:
+        decomposition = self.decomposition
+        found = patterns_below(
+            decomposition, bounded, region.box, limit=limit, most=_PATTERNS_MOST, effort=effort
+        )
+        if found is None or any(not len(one.load) for one in found):
+            return True
+        instance = decomposition.instance
+        best = swept(
+            decomposition.steps,
+            found,
+            load_counts=[len(own) for own in self.loads],
+            repeat_count=instance.repeat_count,
+            below=limit - float(instance.stage_fill.sum()),
+            effort=effort,
+        )
+        if best is None:
+            return True
+        path = [int(one.load[row]) for one, row in zip(found, best.rows, strict=True)]
+        counts = [one.counts[row] for one, row in zip(found, best.rows, strict=True)]
+        return self._take(path, counts, tries=_TRIES_MANY)
+
+    def _split(self, region: Region, packed: Packed) -> None:
+        """Put the parts of a region back; what cannot be split is left unsettled."""
+        path = self.decomposition.best(packed.bounded)
+        repeats = self.decomposition.instance.repeat_count
+        parts = split(
+            region, packed.parts, path, loads=self.loads, repeats=repeats, limit=self.limit
+        )
+        if not parts:
+            self.unsettled = min(self.unsettled, region.lower)
+        for part in parts:
+            self.push(part)
+
+
+_EVEN = (0.0, 0.5, 1.0)
+_LOADS_LISTED = 150_000
+_LOADS_MOST = 8000
+EASING = 1e-9
+
+
+def branching_of(
+    instance: Instance,
+    *,
+    cutoff_seconds: float,
+    bounds: ObjectiveBounds | None = None,
+) -> Branching | None:
+    """Return what is to be looked into for plans of at most the cutoff, maybe nothing at all.
+
+    None where ranks may hold too many different loads.
+    """
+    reduced = reduction(instance, cutoff_seconds=cutoff_seconds, bounds=bounds)
+    if reduced is None:
+        return nothing(instance, cutoff_seconds)
+    try:
+        left = _linked_loads(instance, reduced, limit=cutoff_seconds * (1.0 + EASING))
+    except TooManyError:
+        return None
+    if left is None:
+        return nothing(instance, cutoff_seconds)
+    return branching_on(instance, reduced, left, cutoff_seconds=cutoff_seconds)
+
+
+def _linked_loads(instance: Instance, reduced: Reduction, *, limit: float) -> Linked | None:
+    """Return the loads of plans of at most the limit and their ways, None where there are none.
+
+    Raises:
+        TooManyError: if there are too many.
+    """
+    loads = _loads(instance, reduced, most=limit - reduced.bounds.fill_sum)
+    if loads is None:
+        raise TooManyError
+    if not all(loads):
+        return None
+    is_edged = instance.extras is not None and not instance.is_in_order
+    cheapest = placed(instance, everywhere(instance)) if is_edged else instance
+    ranks = ranks_of(cheapest, reduced, loads)
+    if instance.is_in_order or instance.is_uniform:
+        return linked(instance, reduced, ranks, limit=limit)
+    some = _shared(instance, reduced, ranks, limit=limit)
+    if some is None:
+        return None
+    link = linked_with_edges if is_edged else linked
+    return link(instance, reduced, some, limit=limit)
+
+
+def branching_on(
+    instance: Instance, reduced: Reduction, left: Linked, *, cutoff_seconds: float
+) -> Branching:
+    """Return what is to be looked into of plans whose ranks hold some of these loads."""
+    limit = cutoff_seconds * (1.0 + EASING)
+    bounds = reduced.bounds
+    tight = tightened(left, _box(reduced, limit), fill_sum=bounds.fill_sum, limit=limit)
+    if tight is None:
+        return nothing(instance, cutoff_seconds)
+    ranks, box = tight.left.ranks, tight.box
+    decomposition = Decomposition(
+        instance=instance, ranks=tuple(own.rank for own in ranks), steps=tight.left.steps
+    )
+    branching = Branching(
+        decomposition=decomposition,
+        loads=[own.loads for own in ranks],
+        floors=tuple(
+            (own.both, own.pace, end) for own, end in zip(ranks, _ends(decomposition), strict=True)
+        ),
+        fill_sum=tight.fill_sum,
+        limit=limit,
+    )
+    every = _everything(decomposition, box, branching.floors, limit=limit)
+    branching.push(replace(every, lower=max(every.lower, tight.fill_sum + box.least_sum())))
+    return branching
+
+
+def _ends(decomposition: Decomposition) -> list[Floats]:
+    """Return the least end of every load, by rank [loads]."""
+    return decomposition.roster.least(0.0, 1.0, fill_weight=0.0)
+
+
+def _shared(
+    instance: Instance, reduced: Reduction, ranks: Sequence[RankLoads], *, limit: float
+) -> Sequence[RankLoads] | None:
+    """Return the loads that ranks can have together in any order, None where there are none."""
+    try:
+        left = linked_by_sums(instance, reduced, ranks, limit=limit)
+    except TooManyError:
+        return ranks
+    if left is None:
+        return None
+    fill_sum = reduced.bounds.fill_sum
+    tight = tightened(left, _box(reduced, limit), fill_sum=fill_sum, limit=limit)
+    return None if tight is None else tight.left.ranks
+
+
+def _loads(instance: Instance, reduced: Reduction, *, most: float) -> list[list[Load]] | None:
+    """Return what ranks may hold in plans with no rho t + u above `most`."""
+    held = held_of(instance, reduced.windows, most=_LOADS_LISTED)
+    loads = None if held is None else loads_in_band(instance, held, most=most)
+    if loads is None or sum(map(len, loads)) > _LOADS_MOST:
+        return None
+    cuts = reduced.windows.cuts
+    if instance.extras is None or not instance.is_in_order:
+        return loads
+    return None if cuts is None else loads_with_edges(instance, cuts, loads, most=_LOADS_MOST)
+
+
+def nothing(instance: Instance, cutoff_seconds: float) -> Branching:
+    """Return nothing to look into."""
+    return Branching(
+        decomposition=Decomposition(instance=instance, ranks=(), steps=()),
+        loads=(),
+        floors=(),
+        fill_sum=0.0,
+        limit=cutoff_seconds * (1.0 + EASING),
+    )
+
+
+def _box(reduced: Reduction, limit: float) -> Box:
+    bounds = reduced.bounds
+    most = limit - bounds.fill_sum
+    return Box(
+        least_pace=bounds.repeated_pace,
+        most_pace=most - bounds.largest_end,
+        least_end=bounds.largest_end,
+        most_end=most - bounds.repeated_pace,
+        least_both=bounds.both,
+        most_both=most,
+    )
+
+
+def _everything(
+    decomposition: Decomposition,
+    box: Box,
+    floors: Sequence[tuple[Floats, Floats, Floats]],
+    *,
+    limit: float,
+) -> Region:
+    """Return all plans, under the best of a few even weights."""
+    count = len(decomposition.ranks)
+    allowed = tuple(both <= box.most_both for both, _, _ in floors)
+    regions: list[Region] = []
+    for share in _EVEN:
+        weights = Weights(pace=np.full(count, share / count), end=np.full(count, share / count))
+        lower = decomposition.bounded(weights, box, allowed).lower
+        regions.append(Region(allowed=allowed, box=box, weights=weights, lower=lower))
+        if lower >= limit:
+            break
+    return max(regions, key=lambda region: region.lower)

@@ -1,0 +1,525 @@
+"""Construction heuristic: good plans of one configuration in milliseconds.
+
+Filling: choices for given layers on given ranks, best first, until they fit.
+
+Every layer starts at the choice with the least fill and weighted omega. While a rank exceeds its
+memory, as few of its layers as are needed move to the choice that loses the fewest of these seconds
+for each byte saved: a walk down the lower hull of the rank's choices, which ends near the best mix.
+All ranks walk at once.
+
+Heuristic: good assignments in milliseconds, so that the search has something to prune with.
+
+Climbing: cuts of a chain of several kinds made better one block at a time.
+
+A move shifts one cut by one block, which changes what two ranks hold. All moves are filled at once
+(Filling); the best is made as long as it helps. It proves nothing, and gives searches
+a plan to beat where ranks hold several virtual stages.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from planner.cost.configuration import Booleans, Floats, Integers
+from planner.ilp.engine import Effort
+from planner.ilp.instance import Assignment, Instance, cuts_of, evaluate, fits
+from planner.ilp.lagrangian_bound import scaled
+from planner.ilp.stage_loads import at_cuts
+
+_MOVES_MOST = 60
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Filling:
+    """Layers by choice of each kind, [rows, choices] a kind; by row what fits, omega and fill.
+
+    `end` is the part of omega that is no pace.
+    """
+
+    counts: tuple[Integers, ...]
+    fits: Booleans
+    omega: Floats
+    fill: Floats
+    end: Floats
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Columns:
+    """All choices of all kinds side by side, [stages, columns]; `kind` [columns] says whose.
+
+    `cost` is what a layer is chosen by: its fill and its weighted omega.
+    """
+
+    kind: Integers
+    cost: Floats
+    omega: Floats
+    fill: Floats
+    end: Floats
+    memory: Floats
+    transient: Floats
+    host: Floats
+
+    @cached_property
+    def moves(self) -> tuple[Floats, Integers]:
+        """Return seconds lost for a byte saved by leaving a choice, and the one to go to instead.
+
+        Both are [stages, columns]; inf where no choice of its kind saves anything.
+        """
+        least, target = np.full(self.cost.shape, np.inf), np.zeros(self.cost.shape, dtype=np.int64)
+        for k in range(int(self.kind.max()) + 1):
+            own = np.flatnonzero(self.kind == k)
+            cost, memory = self.cost[:, own], self.memory[:, own]
+            saved = memory[:, :, None] - memory[:, None, :]
+            ratio = np.full_like(saved, np.inf)
+            lost = cost[:, None, :] - cost[:, :, None]
+            np.divide(lost, saved, out=ratio, where=saved > 0.0)
+            to = ratio.argmin(axis=2)
+            least[:, own] = np.take_along_axis(ratio, to[:, :, None], axis=2)[:, :, 0]
+            target[:, own] = own[to]
+        return least, target
+
+    def moves_within(
+        self, ranks: Integers, places: Integers, host_left: Floats
+    ) -> tuple[Floats, Integers]:
+        """Return the same of some ranks with little host memory left, from some choices alone.
+
+        Both are [rows, columns].
+        """
+        shape = (len(ranks), len(self.kind))
+        least, target = np.full(shape, np.inf), np.zeros(shape, dtype=np.int64)
+        rows, cost, memory = np.arange(len(ranks)), self.cost[ranks], self.memory[ranks]
+        host = self.host[ranks]
+        for place in places.tolist():
+            own = np.flatnonzero(self.kind == self.kind[place])
+            saved = memory[:, place, None] - memory[:, own]
+            hosted = host[:, own] - host[:, place, None]
+            legal = (saved > 0.0) & ((hosted <= 0.0) | (hosted <= host_left[:, None]))
+            ratio = np.full_like(saved, np.inf)
+            np.divide(cost[:, own] - cost[:, place, None], saved, out=ratio, where=legal)
+            to = ratio.argmin(axis=1)
+            least[:, place], target[:, place] = ratio[rows, to], own[to]
+        return least, target
+
+
+def filled(
+    instance: Instance,
+    ranks: Integers,
+    held: Integers,
+    *,
+    weight: float | None = None,
+    end_weight: float | None = None,
+    further_bytes: Floats | None = None,
+) -> Filling:
+    """Return choices for `held` [rows, kinds] layers on rank `ranks` [rows] of each row.
+
+    `weight` is omega's beside fill, one over the number of ranks unless it is given: what is right
+    where all ranks are as slow. `end_weight` is the end's where it is another. `further_bytes`
+    [rows] are taken on the device beside the layers.
+    """
+    weight = 1.0 / instance.stage_count if weight is None else weight
+    columns = _columns(instance, weight, weight if end_weight is None else end_weight)
+    counts = _cheapest(columns, ranks, held)
+    capacity = (instance.capacity_bytes - instance.stage_bytes)[ranks]
+    if further_bytes is not None:
+        capacity = capacity - further_bytes
+    host = instance.host_capacity_bytes[ranks]
+    walking = np.arange(len(counts))
+    for _ in range(_MOVES_MOST):
+        own, now = ranks[walking], counts[walking]
+        over = _peak(columns, own, now) - capacity[walking]
+        above = over > 0.0
+        walking, own, now, over = walking[above], own[above], now[above], over[above]
+        if not len(walking):
+            break
+        left = host[walking] - (now * columns.host[own]).sum(axis=1)
+        moved = _moved(columns, own, now, over=over, host_left=left)
+        counts[walking] = now
+        walking = walking[moved]
+    used = (counts * columns.host[ranks]).sum(axis=1)
+    fits = (_peak(columns, ranks, counts) <= capacity) & (used <= host)
+    alone = (instance.repeat_count * instance.stage_pace + instance.stage_end)[ranks]
+    return Filling(
+        counts=tuple(counts[:, columns.kind == k] for k in range(len(instance.kinds))),
+        fits=fits,
+        omega=alone + (counts * columns.omega[ranks]).sum(axis=1),
+        fill=instance.stage_fill[ranks] + (counts * columns.fill[ranks]).sum(axis=1),
+        end=instance.stage_end[ranks] + (counts * columns.end[ranks]).sum(axis=1),
+    )
+
+
+def _columns(instance: Instance, weight: float, end_weight: float) -> _Columns:
+    kinds = instance.kinds
+    omega = np.concatenate([scaled(kind, instance.repeat_count) for kind in kinds], axis=1)
+    fill = np.concatenate([kind.fill for kind in kinds], axis=1)
+    end = np.concatenate([kind.end for kind in kinds], axis=1)
+    return _Columns(
+        kind=np.repeat(np.arange(len(kinds)), [len(kind.choice) for kind in kinds]),
+        cost=weight * (omega - end) + end_weight * end + fill,
+        omega=omega,
+        fill=fill,
+        end=end,
+        memory=np.concatenate([kind.memory for kind in kinds], axis=1),
+        transient=np.concatenate([kind.transient for kind in kinds], axis=1),
+        host=np.concatenate([kind.host for kind in kinds], axis=1),
+    )
+
+
+def _cheapest(columns: _Columns, ranks: Integers, held: Integers) -> Integers:
+    """Return every layer at its cheapest choice that needs no host memory, or at all."""
+    counts = np.zeros((len(held), len(columns.kind)), dtype=np.int64)
+    rows = np.arange(len(held))
+    for k in range(held.shape[1]):
+        own = np.flatnonzero(columns.kind == k)
+        hosted = columns.host[:, own] > 0.0
+        avoided = hosted & ~np.all(hosted, axis=1, keepdims=True)
+        cheapest = own[np.where(avoided, np.inf, columns.cost[:, own]).argmin(axis=1)]
+        counts[rows, cheapest[ranks]] = held[:, k]
+    return counts
+
+
+def _peak(columns: _Columns, ranks: Integers, counts: Integers) -> Floats:
+    """Return bytes with the largest transient of what is used, [rows]."""
+    transient = np.where(counts > 0, columns.transient[ranks], 0.0).max(axis=1)
+    peak: Floats = (counts * columns.memory[ranks]).sum(axis=1) + transient
+    return peak
+
+
+def _moved(
+    columns: _Columns, ranks: Integers, counts: Integers, *, over: Floats, host_left: Floats
+) -> Booleans:
+    """Move layers of every row, which is over its memory, in place; return which rows moved."""
+    rows = np.arange(len(counts))
+    ratio, target = (each[ranks] for each in columns.moves)
+    scarce = np.flatnonzero(host_left < columns.host.max(axis=1)[ranks])
+    if len(scarce):
+        places = np.flatnonzero(counts[scarce].any(axis=0))
+        few = columns.moves_within(ranks[scarce], places, host_left[scarce])
+        ratio[scarce], target[scarce] = few
+    ratio = np.where(counts > 0, ratio, np.inf)
+    source = ratio.argmin(axis=1)
+    moving: Booleans = np.isfinite(ratio[rows, source])
+    goal = target[rows, source]
+    saved = columns.memory[ranks, source] - columns.memory[ranks, goal]
+    hosted = np.maximum(columns.host[ranks, goal] - columns.host[ranks, source], 0.0)
+    wanted = np.ceil(over / np.where(moving, saved, 1.0))
+    room = np.floor(host_left / np.where(hosted > 0.0, hosted, 1.0))
+    wanted = np.where(hosted > 0.0, np.minimum(wanted, room), wanted)
+    number = np.clip(wanted, 1, np.maximum(counts[rows, source], 1)).astype(np.int64)
+    number = np.where(moving, number, 0)
+    counts[rows, source] -= number
+    counts[rows, goal] += number
+    return moving
+
+
+Tried = tuple[float, Assignment]
+
+_ROUNDS = 16
+_SPREAD = 4
+_TRIED_MOST = 160
+
+
+def heuristic_assignment(instance: Instance) -> Tried | None:
+    """Return the best step found with its assignment, or None where nothing tried fits.
+
+    Where only the number of layers on a rank matters, ranks are filled for every number near an
+    even share and the split is chosen from the result; elsewhere balanced cuts are tried.
+    """
+    best: Tried | None = None
+    tried = _by_number(instance) if instance.is_uniform else _by_cuts(instance)
+    for assignment in tried:
+        evaluation = evaluate(instance, assignment)
+        if fits(instance, evaluation) and (best is None or evaluation.step_seconds < best[0]):
+            best = (evaluation.step_seconds, assignment)
+    return best
+
+
+def _by_number(instance: Instance) -> Iterator[Assignment]:
+    """Yield the split with the lowest level, and the even one."""
+    stages, blocks = instance.stage_count, instance.block_count
+    least, width = _numbers(instance)
+    numbers = least[:, None] + np.arange(width)[None, :]
+    ranks = np.repeat(np.arange(stages), width)
+    held = pinned_layers(instance)[ranks]
+    held[:, instance.free_kinds[0]] = numbers.ravel()
+    filling = filled(instance, ranks, held)
+    cost = np.where(filling.fits, filling.omega, np.inf).reshape(stages, width)
+    splits = [_lowest_split(cost, numbers, blocks), _even_split(instance, stages, blocks)]
+    for split in splits:
+        if split is not None and ((split >= least) & (split < least + width)).all():
+            rows = np.arange(stages) * width + (split - least)
+            counts = tuple(count[rows] for count in filling.counts)
+            yield Assignment(counts=counts, cuts=cuts_of(instance, counts))
+
+
+def _numbers(instance: Instance) -> tuple[Integers, int]:
+    """Return the least number of blocks to try on every rank, [stages], and how many numbers.
+
+    They lie about the share that a rank would have by its speed alone; a short pipeline of
+    different devices, where memory may ask for another share, gets more of them.
+    """
+    stages, blocks = instance.stage_count, instance.block_count
+    pace = instance.kinds[instance.free_kinds[0]].pace.min(axis=1)
+    speed = 1.0 / np.maximum(pace, 1e-300)
+    share = np.floor(blocks * speed / speed.sum()).astype(np.int64)
+    even = bool(np.ptp(pace) <= 1e-9 * float(pace.max()))
+    spread = _SPREAD if even else max(_SPREAD, _TRIED_MOST // (2 * stages))
+    width = min(2 * spread + 2, blocks - instance.least_blocks * (stages - 1))
+    most = blocks - instance.least_blocks * (stages - 1) - width + 1
+    return np.clip(share - spread, instance.least_blocks, max(most, instance.least_blocks)), width
+
+
+def _lowest_split(cost: Floats, numbers: Integers, blocks: int) -> Integers | None:
+    """Return how many blocks each rank takes so that the largest cost is least, [stages].
+
+    `cost` and `numbers` are [stages, numbers]; None where what fits does not suffice.
+    """
+    levels = np.unique(cost[np.isfinite(cost)])
+    if not len(levels):
+        return None
+    low, high = 0, len(levels)
+    while low < high:
+        middle = (low + high) // 2
+        if int(_most_under(cost, numbers, float(levels[middle])).sum()) >= blocks:
+            high = middle
+        else:
+            low = middle + 1
+    if low == len(levels):
+        return None
+    split = _most_under(cost, numbers, float(levels[low]))
+    stages = np.arange(len(split))
+    for _ in range(int(split.sum()) - blocks):
+        held = np.where(split > numbers[:, 0], cost[stages, split - numbers[:, 0]], -np.inf)
+        split[int(held.argmax())] -= 1
+    return split
+
+
+def _most_under(cost: Floats, numbers: Integers, level: float) -> Integers:
+    """Return the most blocks whose cost is within `level`, the least number where none is."""
+    under = cost <= level
+    place = np.where(under.any(axis=1), under.shape[1] - 1 - under[:, ::-1].argmax(axis=1), -1)
+    most = np.take_along_axis(numbers, np.maximum(place, 0)[:, None], axis=1)[:, 0]
+    return np.where(place >= 0, most, -(10**9))
+
+
+def _even_split(instance: Instance, stages: int, blocks: int) -> Integers:
+    extra = np.arange(stages) < blocks % stages
+    even: Integers = blocks // stages + extra.astype(np.int64)
+    return even if instance.is_in_order else even[::-1]
+
+
+def _by_cuts(instance: Instance) -> Iterator[Assignment]:
+    """Yield fillings of balanced cuts, by the paces of the blocks at several prices of memory."""
+    seen: set[tuple[int, ...]] = set()
+    for pace in block_paces(instance):
+        for cuts in (balanced_cuts(instance, pace, with_own=own) for own in (True, False)):
+            if cuts is None or cuts in seen:
+                continue
+            seen.add(cuts)
+            filling = filling_of_cuts(instance, cuts)
+            if filling.fits.all():
+                yield Assignment(counts=filling.counts, cuts=cuts)
+
+
+def filling_of_cuts(
+    instance: Instance, cuts: tuple[int, ...], *, weight: float | None = None
+) -> Filling:
+    """Return choices for what the ranks hold between the cuts, with what these add."""
+    instance = at_cuts(instance, cuts)
+    held = pinned_layers(instance)
+    prefix = instance.prefix_counts
+    for j, rank in enumerate(instance.holders):
+        held[rank] += prefix[cuts[j + 1]] - prefix[cuts[j]]
+    return filled(instance, np.arange(instance.stage_count), held, weight=weight)
+
+
+def pinned_layers(instance: Instance) -> Integers:
+    """Return the pinned layers on every rank, [stages, kinds]."""
+    held = np.zeros((instance.stage_count, len(instance.kinds)), dtype=np.int64)
+    for k, kind in enumerate(instance.kinds):
+        if kind.pinned_stage is not None:
+            held[kind.pinned_stage, k] = 1
+    return held
+
+
+def block_paces(instance: Instance) -> Iterator[Floats]:
+    """Yield the pace of every block on every rank, [stages, blocks]: cheapest, leanest, all one."""
+    for pick in ("pace", "memory"):
+        paces = np.zeros((instance.stage_count, len(instance.kinds)))
+        for k in instance.free_kinds:
+            kind = instance.kinds[k]
+            chosen = getattr(kind, pick).argmin(axis=1)
+            paces[:, k] = kind.pace[np.arange(instance.stage_count), chosen]
+        yield paces[:, instance.block_kinds]
+    yield np.ones((instance.stage_count, instance.block_count))
+
+
+def balanced_cuts(instance: Instance, pace: Floats, *, with_own: bool) -> tuple[int, ...] | None:
+    """Return the cuts with the lowest level of pace, found by bisection; None if none do.
+
+    With `with_own` a rank's exchanges and pinned layers count as well.
+    """
+    own = np.zeros(instance.stage_count)
+    if with_own:
+        own += instance.stage_pace
+        for kind in instance.kinds:
+            if kind.pinned_stage is not None:
+                own[kind.pinned_stage] += float(kind.pace[kind.pinned_stage].min())
+    sums = np.concatenate([np.zeros((len(pace), 1)), np.cumsum(pace, axis=1)], axis=1)
+    prefix = sums.tolist()
+    share = float((1.0 / np.maximum(sums[:, -1], 1e-300)).sum())
+    low, high = 0.9 / share, float(sums[:, -1].max() + own.max())
+    best = None
+    for _ in range(_ROUNDS):
+        level = 0.5 * (low + high) if best is not None else min(1.15 * low, high)
+        cuts = cuts_under(instance, prefix, ((level - own) / instance.least_blocks).tolist())
+        if cuts is None:
+            low = level
+        else:
+            best, high = cuts, level
+    return best
+
+
+def cuts_under(
+    instance: Instance, prefix: list[list[float]], room: list[float]
+) -> tuple[int, ...] | None:
+    """Return cuts where every virtual stage takes what its rank's `room` allows, one at least.
+
+    What a stage leaves of it the rank's next one may take too.
+    """
+    blocks, parts = instance.block_count, len(instance.holders)
+    left = [0.0] * len(room)
+    cuts = [0]
+    for j, rank in enumerate(instance.holders):
+        latest = blocks - (parts - 1 - j)
+        start = prefix[rank][cuts[-1]]
+        left[rank] += room[rank]
+        reach = bisect_right(prefix[rank], start + left[rank]) - 1
+        cuts.append(min(max(reach, cuts[-1] + 1), latest))
+        left[rank] -= prefix[rank][cuts[-1]] - start
+    return tuple(cuts) if cuts[-1] == blocks else None
+
+
+_WAYS_MOST = 4
+_STEEPNESS = 24
+_UNITS_A_MOVE = 60.0
+
+
+def climbed(instance: Instance, cuts: tuple[int, ...], *, effort: Effort) -> Assignment | None:
+    """Return the best plan on the way up from `cuts`, None if nothing fits at the top.
+
+    What cuts add is taken from where they are at first, and then from where the last way ended.
+    Ends where the effort does at the latest.
+    """
+    for _ in range(_WAYS_MOST):
+        found = _climbed(at_cuts(instance, cuts), cuts, effort=effort)
+        if found is None or fits(instance, evaluate(instance, found)):
+            return found
+        cuts = found.cuts
+    return None
+
+
+def _climbed(instance: Instance, cuts: tuple[int, ...], *, effort: Effort) -> Assignment | None:
+    """Return the best plan on the way up where all cuts cost the same."""
+    place = np.array(cuts, dtype=np.int64)
+    ranks = np.arange(instance.stage_count)
+    filling = filled(instance, ranks, held_at(instance, place))
+    parts = _parts(filling)
+    for _ in range(_MOVES_MOST):
+        if effort.is_over:
+            break
+        effort.spend(_UNITS_A_MOVE * 2 * len(instance.holders))
+        moved = _best_move(instance, place, parts)
+        if moved is None:
+            break
+        place = moved
+        filling = filled(instance, ranks, held_at(instance, place))
+        parts = _parts(filling)
+    if not filling.fits.all():
+        return None
+    return Assignment(counts=filling.counts, cuts=tuple(place.tolist()))
+
+
+def starting_cuts(instance: Instance) -> tuple[int, ...] | None:
+    """Return cuts that balance the leanest choices of the blocks, None if there are none."""
+    for pace in block_paces(instance):
+        cuts = balanced_cuts(instance, pace, with_own=True)
+        if cuts is not None:
+            return cuts
+    return None
+
+
+def _parts(filling: Filling) -> Floats:
+    """Return omega, inf of what does not fit, and fill, [2, rows]."""
+    return np.stack([np.where(filling.fits, filling.omega, np.inf), filling.fill])
+
+
+def held_at(instance: Instance, cuts: Integers) -> Integers:
+    """Return the layers of every kind on every rank, [stages, kinds]."""
+    held = pinned_layers(instance)
+    taken = np.diff(instance.prefix_counts[cuts], axis=0)
+    np.add.at(held, np.array(instance.holders), taken)
+    return held
+
+
+def _best_move(instance: Instance, cuts: Integers, parts: Floats) -> Integers | None:
+    """Return the cuts after the move with the best score, None if none beats the present one."""
+    moves = cut_moves(instance, cuts)
+    if not len(moves):
+        return None
+    after = [held_at(instance, move) for move in moves]
+    before = held_at(instance, cuts)
+    changed = [np.flatnonzero((held != before).any(axis=1)) for held in after]
+    rows = np.concatenate(changed)
+    filling = filled(
+        instance,
+        rows,
+        np.concatenate([held[own] for held, own in zip(after, changed, strict=True)]),
+    )
+    fresh = _parts(filling)
+    best, found, start = _score(parts), None, 0
+    for move, own in zip(moves, changed, strict=True):
+        trial = parts.copy()
+        trial[:, own] = fresh[:, start : start + len(own)]
+        start += len(own)
+        score = _score(trial)
+        if score < best:
+            best, found = score, move
+    return found
+
+
+def cut_moves(
+    instance: Instance, cuts: Integers, shifts: Sequence[int] = (-1, 1)
+) -> list[Integers]:
+    """Return the cuts after each shift of one cut by so many blocks that leaves no stage empty."""
+    moves = []
+    for place in range(1, len(cuts) - 1):
+        if instance.holders[place - 1] == instance.holders[place]:
+            continue
+        for shift in shifts:
+            move = cuts.copy()
+            move[place] += shift
+            if cuts[place - 1] < move[place] < cuts[place + 1]:
+                moves.append(move)
+    return moves
+
+
+def _score(parts: Floats) -> tuple[int, float]:
+    """Return how bad ranks are: how many do not fit, and a smooth step of the others.
+
+    A norm in the place of the largest omega tells a slow rank from a slower one, and still lets a
+    block pass through ranks that are not the slowest.
+    """
+    fits = np.isfinite(parts[0])
+    omega, fill = parts[:, fits]
+    if not len(omega):
+        return parts.shape[1], 0.0
+    most = float(omega.max())
+    if most <= 0.0:
+        return int((~fits).sum()), float(fill.sum())
+    norm = most * float(((omega / most) ** _STEEPNESS).sum()) ** (1.0 / _STEEPNESS)
+    return int((~fits).sum()), norm + float(fill.sum())

@@ -1,0 +1,313 @@
+"""Cost arrays: cost tables of many configurations, as the search needs them.
+
+Sheet: of a cost table what the search needs, layers by what they cost and not by cause.
+
+Arrays are [numbers, choices, prices], so that what is asked of one price lies in few places, and
+what is asked of a choice next to one another.
+
+Price blocks: sheets of prices that were asked for together, as many as memory is given to.
+
+What was used longest ago is let go of, and priced again when it is asked for.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, fields
+
+import numpy as np
+
+from planner.cost.configuration import Floats, Integers
+from planner.cost.layer_costs import (
+    BytesTable,
+    CostTable,
+    LayerBytes,
+    LayerSeconds,
+    MemoryLimits,
+    SecondsTable,
+    StageFixed,
+)
+
+Runs = tuple[tuple[int, int], ...]
+"""The chain as (kind, blocks) of its parts of one kind."""
+
+
+@dataclass(frozen=True, slots=True)
+class Spent:
+    """Seconds of a layer, [4, choices, prices]."""
+
+    values: Floats
+
+    @staticmethod
+    def of(costs: LayerSeconds) -> Spent:
+        """Return the sums over all causes."""
+        seconds = costs.micro_batch_seconds
+        total = seconds.total()
+        values = np.empty((4, *total.T.shape))
+        values[0] = total.T
+        np.multiply(values[0], seconds.forward_share.T, out=values[1])
+        np.multiply(values[0], seconds.weight_gradient_share.T, out=values[2])
+        values[3] = costs.step_end_seconds.total().T
+        return Spent(values)
+
+    @property
+    def pace(self) -> Floats:
+        """Return the seconds of a micro-batch, [choices, prices]."""
+        return np.asarray(self.values[0])
+
+    @property
+    def forward(self) -> Floats:
+        """Return the part of the pace that is forward, [choices, prices]."""
+        return np.asarray(self.values[1])
+
+    @property
+    def weight_gradient(self) -> Floats:
+        """Return the part of the pace that makes weights' gradients, [choices, prices]."""
+        return np.asarray(self.values[2])
+
+    @property
+    def end(self) -> Floats:
+        """Return the seconds once a step, [choices, prices]."""
+        return np.asarray(self.values[3])
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """Bytes of a layer, [5, choices, prices]."""
+
+    values: Floats
+
+    @staticmethod
+    def of(held: LayerBytes) -> Held:
+        """Return the sums over all causes."""
+        columns = (held.static(), held.activations, held.transient, held.host)
+        values = np.empty((5, *columns[1].T.shape))
+        for row, column in zip(values, (*columns, held.host_activations), strict=True):
+            row[:] = column.T
+        return Held(values)
+
+    @property
+    def static(self) -> Floats:
+        """Return the device bytes whatever is in flight, [choices, prices]."""
+        return np.asarray(self.values[0])
+
+    @property
+    def activations(self) -> Floats:
+        """Return the device bytes for a micro-batch in flight, [choices, prices]."""
+        return np.asarray(self.values[1])
+
+    @property
+    def transient(self) -> Floats:
+        """Return the device bytes while the layer runs, [choices, prices]."""
+        return np.asarray(self.values[2])
+
+    @property
+    def host(self) -> Floats:
+        """Return the host bytes whatever is in flight, [choices, prices]."""
+        return np.asarray(self.values[3])
+
+    @property
+    def host_activations(self) -> Floats:
+        """Return the host bytes for a micro-batch in flight, [choices, prices]."""
+        return np.asarray(self.values[4])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Chain:
+    """The chain of a sheet's kinds of blocks, behind which are the embedding and the head."""
+
+    chain: Runs
+    fixed: StageFixed
+
+    def block_counts(self) -> Integers:
+        """Return the blocks of each kind, [kinds]."""
+        counts = np.zeros(max(kind for kind, _ in self.chain) + 1, dtype=np.int64)
+        for kind, count in self.chain:
+            counts[kind] += count
+        return counts
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SpentSheet(_Chain):
+    """How long things take: every kind of block, the embedding and the head, and boundaries."""
+
+    layers: tuple[Spent, ...]
+
+    @staticmethod
+    def of(table: SecondsTable) -> SpentSheet:
+        """Return the seconds of a table."""
+        layers = tuple(Spent.of(layer) for layer in table.layers())
+        return SpentSheet(layers=layers, chain=table.chain, fixed=table.fixed)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HeldSheet(_Chain):
+    """What is held by the same, and where it has to fit."""
+
+    layers: tuple[Held, ...]
+    limits: MemoryLimits
+
+    @staticmethod
+    def of(table: BytesTable) -> HeldSheet:
+        """Return the bytes of a table."""
+        layers = tuple(Held.of(layer) for layer in table.layers())
+        return HeldSheet(layers=layers, chain=table.chain, fixed=table.fixed, limits=table.limits)
+
+    def of_rows(self, rows: Integers) -> HeldSheet:
+        """Return some of the prices."""
+        return HeldSheet(
+            layers=tuple(Held(layer.values.take(rows, axis=2)) for layer in self.layers),
+            chain=self.chain,
+            fixed=_fixed_of(self.fixed, rows),
+            limits=self.limits,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sheet:
+    """Both, of the same choices and prices."""
+
+    spent: SpentSheet
+    held: HeldSheet
+
+    @staticmethod
+    def of(table: CostTable) -> Sheet:
+        """Return the sheet of a table."""
+        return Sheet(spent=SpentSheet.of(table), held=HeldSheet.of(table.held()))
+
+    @staticmethod
+    def together(parts: Sequence[tuple[Sheet, Integers]]) -> Sheet:
+        """Return some prices of several sheets of the same choices, one's behind another's."""
+        sheets, rows = zip(*parts, strict=True)
+        spent, held = [sheet.spent for sheet in sheets], [sheet.held for sheet in sheets]
+        fixed = _fixed_together([own.fixed for own in spent], rows)
+        return Sheet(
+            spent=SpentSheet(
+                layers=tuple(Spent(values) for values in _layers_together(spent, rows)),
+                chain=spent[0].chain,
+                fixed=fixed,
+            ),
+            held=HeldSheet(
+                layers=tuple(Held(values) for values in _layers_together(held, rows)),
+                chain=held[0].chain,
+                fixed=fixed,
+                limits=held[0].limits,
+            ),
+        )
+
+
+def _layers_together(
+    sheets: Sequence[SpentSheet] | Sequence[HeldSheet], rows: Sequence[Integers]
+) -> list[Floats]:
+    """Return some prices of every layer, one sheet's behind another's."""
+    layers = zip(*(sheet.layers for sheet in sheets), strict=True)
+    return [
+        np.concatenate(
+            [own.values.take(some, axis=2) for own, some in zip(each, rows, strict=True)], axis=2
+        )
+        for each in layers
+    ]
+
+
+_FIXED = tuple(field.name for field in fields(StageFixed))
+
+
+def _fixed_of(fixed: StageFixed, rows: Integers) -> StageFixed:
+    return StageFixed(**{name: getattr(fixed, name)[rows] for name in _FIXED})
+
+
+def _fixed_together(fixed: Sequence[StageFixed], rows: Sequence[Integers]) -> StageFixed:
+    return StageFixed(
+        **{
+            name: np.concatenate(
+                [getattr(own, name)[some] for own, some in zip(fixed, rows, strict=True)]
+            )
+            for name in _FIXED
+        }
+    )
+
+
+_PRICES_KEPT = 1536  # 18 kB each for two kinds of blocks
+_GATHERED_MOST = 512
+
+Sheets = tuple[Sheet, ...]
+"""Sheets of the same prices, one of each kind of device."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScreenedPrices:
+    """What a screen has priced: some seconds, and the bytes, in whose `rows` theirs are."""
+
+    spent: tuple[SpentSheet, ...]
+    held: tuple[HeldSheet, ...]
+    rows: Integers
+
+    def sheets(self) -> Sheets:
+        """Return the sheets of the rows."""
+        return tuple(
+            Sheet(spent=spent, held=held.of_rows(self.rows))
+            for spent, held in zip(self.spent, self.held, strict=True)
+        )
+
+
+class PriceBlocks:
+    """Blocks of prices; `price` prices some of them on every kind of device."""
+
+    def __init__(self, price: Callable[[Integers], Sheets], *, device_kind_count: int) -> None:
+        self._price = price
+        self._device_kind_count = device_kind_count
+        self._kept: OrderedDict[int, Sheets | ScreenedPrices] = OrderedDict()
+        self._members: list[Integers] = []
+        self._place: dict[int, tuple[int, int]] = {}
+
+    def is_at_hand(self, price: int) -> bool:
+        """Return whether a price is still in memory."""
+        return price in self._place and self._place[price][0] in self._kept
+
+    def add(self, prices: Integers) -> int:
+        """Return a new block of prices, which are not priced yet."""
+        block = len(self._members)
+        self._members.append(prices)
+        self._place.update({int(price): (block, row) for row, price in enumerate(prices)})
+        return block
+
+    def keep(self, block: int, sheets: Sheets | ScreenedPrices) -> None:
+        """Keep a block's sheets, and let go of those that were used longest ago."""
+        self._kept[block] = sheets
+        while self._count() > _PRICES_KEPT and len(self._kept) > 1:
+            self._kept.popitem(last=False)
+
+    def sheets(self, block: int) -> Sheets:
+        """Return a block's sheets, priced again if they were let go of."""
+        if block not in self._kept:
+            self.keep(block, self._price(self._members[block]))
+        self._kept.move_to_end(block)
+        kept = self._kept[block]
+        if isinstance(kept, ScreenedPrices):
+            kept = self._kept[block] = kept.sheets()
+        return kept
+
+    def row(self, price: int) -> tuple[Sheets, int]:
+        """Return the sheets of a block with a price, and its place in these."""
+        if not self.is_at_hand(price):
+            self.add(np.array([price]))
+        block, row = self._place[price]
+        return self.sheets(block), row
+
+    def gathered(self, prices: Integers) -> tuple[Sheets, Integers] | None:
+        """Return sheets of prices with the row of each, None unless all are in memory and few."""
+        if len(prices) > _GATHERED_MOST or not all(map(self.is_at_hand, prices.tolist())):
+            return None
+        places = np.array([self._place[price] for price in prices.tolist()])
+        order = np.lexsort((places[:, 1], places[:, 0]))
+        blocks, starts = np.unique(places[order, 0], return_index=True)
+        rows = np.split(places[order, 1], starts[1:])
+        kept = [self.sheets(block) for block in blocks.tolist()]
+        sheets = tuple(
+            Sheet.together(list(zip(each, rows, strict=True))) for each in zip(*kept, strict=True)
+        )
+        return sheets, np.argsort(order)
+
+    def _count(self) -> int:
+        return sum(len(self._members[block]) for block in self._kept) * self._device_kind_count

@@ -1,0 +1,1265 @@
+"""Cut point graph: which loads follow one another along the chain of layers.
+
+Edges: what the cuts at the ends of a rank's parts cost it, where that differs by place.
+
+A cut costs more behind some classes of blocks than behind others (`instance.CutExtras`). A part of
+the chain between two cuts then has an edge of each beside its layers: a layer with one choice,
+whose kind is what the edge adds. To knapsacks, patterns and bounds an edge is a layer like any
+other. A load with its edges ends with two more numbers for each part of the rank, the edge where it
+begins and the one where it ends: 1 + the class of the block before the cut, 0 where the chain
+itself begins or ends.
+
+Reading: what follows the places of a chain, for places that are interchangeable.
+
+Two places are of one class if the same kinds of layers follow them, and cuts there cost the same.
+A chain of period P after o odd blocks has about o + P classes.
+
+Edge codes: what a rank of several parts holds as one number, its load and the edges of these.
+
+Edges are those of Edges: 1 + the class of the block before a cut, 0 where there is no
+cut or both of its sides are on one rank.
+
+Moves: how the loads of one rank lead from what the ranks before it hold to what they all hold.
+
+A state is what the first ranks hold together: a number of blocks where only that matters, the place
+of a cut where ranks follow one another along the chain, layers of every kind otherwise.
+
+Walk: from rank to rank along all ways to cut a chain, where ranks hold several parts of it.
+
+Chunks says what a state is. A state is left behind as soon as the other ranks cannot
+hold what it leaves, by the number of layers of each kind, by their least omega or by their bytes.
+
+Chunks: which loads ranks can have one after another where each holds several parts of the chain.
+
+Virtual stages come in turns (0 1 2 0 1 2) or in a V (0 1 2 2 1 0). Sums of loads leave aside where
+the parts lie: ranks could take the heavy layers of one kind only, though kinds alternate. Here a
+state is what the first ranks hold together and where their parts end, the latter as a class: two
+places of one class are followed by the same kinds of layers, and so are interchangeable once it is
+known how many layers are left. A chain of period P after o odd blocks has o + P classes.
+
+In turns, the class that each part but the first begins in is guessed at the first rank; a guess
+holds if the part before it ends in that class. Lengths add up to the chain's, so that what is put
+together is a way to cut it. In a V the second part is read backwards from the chain's end, and the
+last rank takes what is left.
+
+Transitions: which loads ranks can have one after another, for dynamic programming over ranks.
+
+Of all moves (Moves, Chunks) those are kept that lie on a whole way.
+
+Cutting: where the chain is cut so that every rank holds a given load.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import combinations, pairwise, product
+from math import comb, prod
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from planner.cost.configuration import Booleans, Floats, Integers
+from planner.ilp.engine import TooManyError
+from planner.ilp.instance import CutExtras, Instance, load_of_cuts
+from planner.ilp.lagrangian_bound import Windows, everything, scaled
+from planner.ilp.stage_loads import Load, load_weights, places_of
+from planner.ilp.stage_patterns import Columns
+
+
+def edge_kind_count(instance: Instance) -> int:
+    """Return how many kinds of edges a rank has at most: none where all cuts cost the same."""
+    if instance.extras is None:
+        return 0
+    return 2 * int(instance.extras.pace.shape[1]) * instance.least_blocks
+
+
+def edges_at(instance: Instance, places: Integers) -> Integers:
+    """Return the edges of cuts behind so many blocks, of the shape of `places`."""
+    before = instance.block_classes[np.maximum(places, 1) - 1]
+    is_cut = (places > 0) & (places < instance.block_count)
+    return np.asarray(np.where(is_cut, 1 + before, 0))
+
+
+def loads_at_cuts(instance: Instance, cuts: Sequence[int]) -> list[Load]:
+    """Return what every rank holds between cuts, with its edges where cuts cost differently."""
+    loads = load_of_cuts(instance, tuple(cuts))
+    if instance.extras is None:
+        return [tuple(load) for load in loads]
+    edges = edges_at(instance, np.array(cuts)).tolist()
+    holders = instance.holders
+    apart = [True, *(a != b for a, b in pairwise(holders)), True]
+    sides = [edge if is_apart else 0 for edge, is_apart in zip(edges, apart, strict=True)]
+    for part, rank in enumerate(holders):
+        loads[rank] += sides[part : part + 2]
+    return [tuple(load) for load in loads]
+
+
+def loads_with_edges(
+    instance: Instance, cuts: Integers, loads: Sequence[Collection[Load]], *, most: int
+) -> list[list[Load]] | None:
+    """Return those of every rank's loads that lie between its cuts, with their edges.
+
+    `cuts` [2, stages + 1] are the earliest and latest. None where there are more than `most`.
+    """
+    prefix = instance.prefix_counts[:, list(instance.free_kinds)]
+    edges = edges_at(instance, np.arange(instance.block_count + 1)).tolist()
+    found: list[list[Load]] = []
+    total = 0
+    for rank, own in enumerate(loads):
+        known, listed = set(own), dict[Load, None]()
+        starts, ends = (range(cuts[0, side], cuts[1, side] + 1) for side in (rank, rank + 1))
+        for start, end in product(starts, ends):
+            load = tuple((prefix[end] - prefix[start]).tolist())
+            if start < end and load in known:
+                listed[*load, edges[start], edges[end]] = None
+        total += len(listed)
+        if total > most:
+            return None
+        found.append(list(listed))
+    return found
+
+
+def held_edges(instance: Instance, rank: int, loads: Sequence[Load]) -> list[list[int]]:
+    """Return how many edges of each kind loads have; nothing where cuts cost the same.
+
+    Loads without edges have none: their ranks are priced as if cuts added nothing.
+    """
+    if instance.extras is None:
+        return [[] for _ in loads]
+    added, kinds = _kinds_of_edges(instance, rank)
+    found = []
+    for load in loads:
+        held = [0] * len(added)
+        edges = load[len(instance.free_kinds) :] or (0,) * len(kinds)
+        for side, edge in zip(kinds, edges, strict=True):
+            if edge and side[edge - 1] >= 0:
+                held[side[edge - 1]] += 1
+        found.append(held)
+    return found
+
+
+def with_edges(instance: Instance, rank: int, columns: Columns) -> Columns:
+    """Return the choices of a rank with its edges behind them, one choice for each kind of edge."""
+    if instance.extras is None:
+        return columns
+    added, kinds = _kinds_of_edges(instance, rank)
+    pace, fill, held = np.array(added).reshape(len(added), 3).T
+    nothing = np.zeros(len(added))
+    more = Columns(
+        kind=len(instance.kinds) + np.arange(len(added)),
+        reduced=nothing,
+        most=np.full(len(added), len(kinds), dtype=np.int64),
+        pace=pace,
+        fill=fill,
+        end=nothing,
+        memory=held,
+        transient=nothing,
+        host=nothing,
+    )
+    return columns.followed_by(more)
+
+
+_Added = tuple[float, float, float]
+
+
+def _kinds_of_edges(instance: Instance, rank: int) -> tuple[list[_Added], list[list[int]]]:
+    """Return pace, fill and bytes of each kind of edge of a rank, and which kind an edge is.
+
+    The latter by the ends of the rank's parts and the class before the cut, -1 of what adds
+    nothing.
+    """
+    assert instance.extras is not None  # noqa: S101 - no edges otherwise
+    known: dict[_Added, int] = {}
+    kinds: list[list[int]] = []
+    for stage in np.flatnonzero(np.array(instance.holders) == rank).tolist():
+        for cut, is_end in ((stage - 1, False), (stage, True)):
+            ends = _extras_at(instance.extras, cut, is_end=is_end)
+            kinds.append([known.setdefault(one, len(known)) if any(one) else -1 for one in ends])
+    return list(known), kinds
+
+
+def _extras_at(extras: CutExtras, cut: int, *, is_end: bool) -> list[_Added]:
+    """Return what one cut adds by the class of the block before it, nothing where there is none."""
+    cuts, classes = extras.pace.shape
+    if not 0 <= cut < cuts:
+        return [(0.0, 0.0, 0.0)] * classes
+    held = extras.first_bytes if is_end else extras.second_bytes
+    columns = (extras.pace[cut], extras.fill[cut], held[cut])
+    return list(zip(*(column.tolist() for column in columns), strict=True))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reading:
+    """A chain read in one direction: `codes` and `after` are [classes, lengths from 0 on].
+
+    `codes` are loads as `planner.ilp.stage_loads.load_weights` has them. The first `odd` places are
+    classes of their own, those behind them take turns. `edges` [classes] are 1 + the class of the
+    block before a cut there, as Edges has it.
+    """
+
+    codes: Integers
+    after: Integers
+    odd: int
+    edges: Integers
+
+    def classes_within(self, earliest: int, latest: int) -> Booleans:
+        """Return which classes places between two, in the direction of reading, have, [classes]."""
+        places = np.arange(max(earliest, 0), latest + 1)
+        found = np.zeros(len(self.codes), dtype=bool)
+        found[_wrapped(places, self.odd, len(self.codes))] = True
+        return found
+
+
+def reading_of(instance: Instance, longest: int, *, is_backwards: bool = False) -> Reading:
+    """Return what follows each class of places for every length up to the longest."""
+    kinds, groups = instance.block_kinds, instance.block_classes
+    if is_backwards:
+        kinds, groups = kinds[::-1], groups[::-1]
+    is_edged = instance.extras is not None
+    odd, period = _period(kinds * (int(groups.max()) + 1) + groups if is_edged else kinds)
+    odd += int(is_edged and not is_backwards and period < len(kinds))
+    count = odd + period
+    weights = np.zeros(len(instance.kinds), dtype=np.int64)
+    weights[list(instance.free_kinds)] = load_weights(instance)
+    places = np.arange(count)[:, None] + np.arange(longest + 1)[None, :]
+    read = np.minimum(_wrapped(places, odd, count), len(kinds) - 1)
+    codes = np.cumsum(weights[kinds[read[:, :-1]]], axis=1)
+    before = groups[read[:, 0]] if is_backwards else groups[np.maximum(np.arange(count), 1) - 1]
+    return Reading(
+        codes=np.concatenate([np.zeros_like(codes[:, :1]), codes], axis=1),
+        after=_wrapped(places, odd, count),
+        odd=odd,
+        edges=1 + before,
+    )
+
+
+def _wrapped(places: Integers, odd: int, count: int) -> Integers:
+    """Return the classes of places: the first `odd` of `count` are their own."""
+    turns = odd + (places - odd) % max(count - odd, 1)
+    return np.asarray(np.where(places < count, places, turns))
+
+
+def _period(kinds: Integers) -> tuple[int, int]:
+    """Return how many blocks are odd and the period of the others, with the least sum of both."""
+    best = (0, len(kinds))
+    for period in range(1, len(kinds)):
+        if period >= sum(best):
+            break
+        differs = np.flatnonzero(kinds[period:] != kinds[:-period])
+        first = int(differs[-1]) + 1 if len(differs) else 0
+        if first + period < sum(best):
+            best = (first, period)
+    return best
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EdgeCodes:
+    """Codes of ranks up to `last`, whose parts are read by `readings`.
+
+    `base` is how many edges there are with that of none, 0 where all cuts cost the same.
+    """
+
+    readings: Sequence[Reading]
+    last: int
+    is_folded: bool
+    base: int
+
+    @property
+    def is_edged(self) -> bool:
+        """Return whether cuts differ by place."""
+        return self.base > 0
+
+    def span(self) -> int:
+        """Return how many codes a load may have."""
+        return int(self.base ** (2 * len(self.readings))) if self.is_edged else 1
+
+    def split(self, keys: Integers) -> list[tuple[int, Load]]:
+        """Return the place of a load and its edges, for every key."""
+        if not self.is_edged:
+            return [(place, ()) for place in keys.tolist()]
+        powers = self.base ** np.arange(2 * len(self.readings), dtype=np.int64)
+        edges = (keys % self.span())[:, None] // powers % self.base
+        return [
+            (place, tuple(own))
+            for place, own in zip((keys // self.span()).tolist(), edges.tolist(), strict=True)
+        ]
+
+    def key_of(self, edges: Load) -> int:
+        """Return the key of a rank's only load with its edges."""
+        return sum(edge * self.base**place for place, edge in enumerate(edges))
+
+    def keys(self, rank: int, load: Integers, starts: Integers, ends: Integers) -> Integers:
+        """Return the keys of loads by their places, with the edges of the parts, [ways].
+
+        `starts` and `ends` are the classes of where parts begin and end in their reading,
+        [ways, parts].
+        """
+        code = load * self.span()
+        if not self.is_edged:
+            return code
+        for part, reading in enumerate(self.readings):
+            first, second = self._ends(
+                rank, part, reading.edges[starts[:, part]], reading.edges[ends[:, part]]
+            )
+            code = code + self.base ** (2 * part) * (first + self.base * second)
+        return code
+
+    def _ends(
+        self, rank: int, part: int, start: Integers, end: Integers
+    ) -> tuple[Integers, Integers]:
+        """Return the edges where a part begins and ends along the chain.
+
+        In a V the second part is read backwards, and the last rank's two are one.
+        """
+        if self.is_folded and part:
+            return end * (rank < self.last), start * (rank > 0)
+        if self.is_folded:
+            return start * (rank > 0), end * (rank < self.last)
+        is_last = rank == self.last and part == len(self.readings) - 1
+        return start * (rank > 0 or part > 0), end * (not is_last)
+
+
+_MOVE_CELLS_MOST = 10_000_000
+_MARKS_MOST, _MARKS_EACH = 4_000_000, 64  # sorting is quicker where codes are few of many
+_ROUNDING = 1e-9
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Moves:
+    """Ways of one rank from states to states, by number, and the place of its load, [moves].
+
+    Of those to one state, ones from a lesser state come first, and then ones with a lesser load.
+    """
+
+    before: Integers
+    after: Integers
+    load: Integers
+
+
+def different(codes: Integers) -> tuple[Integers, Integers]:
+    """Return the different ones of codes that are not negative, in order, and the place of each."""
+    most = int(codes.max(initial=0))
+    if most >= min(_MARKS_MOST, _MARKS_EACH * len(codes)):
+        names, places = np.unique(codes, return_inverse=True)
+        return names, places
+    marks = np.zeros(most + 1, dtype=bool)
+    marks[codes] = True
+    return np.flatnonzero(marks), (np.cumsum(marks) - 1)[codes]
+
+
+def _are_among(states: Integers, some: Integers) -> Booleans:
+    """Return which of some states, by number, are among others."""
+    marks = np.zeros(int(max(states.max(initial=0), some.max(initial=0))) + 1, dtype=bool)
+    marks[some] = True
+    return np.asarray(marks[states])
+
+
+def with_loads(moves: Sequence[Moves], kept: Sequence[Booleans]) -> list[Moves]:
+    """Return the moves that a way from the first rank on has with loads that are kept, [loads]."""
+    reached = np.zeros(1, dtype=np.int64)
+    found = []
+    for own, mask in zip(moves, kept, strict=True):
+        inside = mask[own.load] & _are_among(own.before, reached)
+        reached = own.after[inside]
+        found.append(
+            Moves(before=own.before[inside], after=own.after[inside], load=own.load[inside])
+        )
+    return found
+
+
+def numbered(
+    before: Integers, after: Integers, load: Integers, count: int
+) -> tuple[Moves, Integers]:
+    """Return the different moves to states given by a name, and the names in order of their number.
+
+    `count` is the number of loads of the rank.
+    """
+    names, numbers = different(after)
+    width = len(names) * count
+    key = np.sort(before * width + numbers * count + load)
+    key = key[np.diff(key, prepend=-1) > 0]  # np.unique hashes, which is slower
+    moves = Moves(before=key // width, after=key % width // count, load=key % count)
+    return moves, names
+
+
+def moves_by_sums(
+    instance: Instance,
+    loads: Sequence[Sequence[Load]],
+    *,
+    most: float = float("inf"),
+) -> list[Moves]:
+    """Return every rank's moves where ranks share the layers of every kind as they like.
+
+    A state is kept if the ranks behind can hold what it leaves, kind by kind, in all, by the least
+    omega and by the least bytes.
+
+    Raises:
+        TooManyError: if there are more than `most` in all, or too many to be looked at.
+    """
+    free = list(instance.free_kinds)
+    totals = np.array([instance.kinds[k].count for k in free])
+    weights = load_weights(instance)
+    held = [np.array(own, dtype=np.int64).reshape(len(own), len(free)) for own in loads]
+    ones = np.ones(len(totals))
+    measures = np.column_stack([np.eye(len(totals)), ones, least_costs(instance)])
+    counted = [own @ measures for own in held]
+    fewest, largest = held_behind(counted)
+    states = np.zeros(1, dtype=np.int64)
+    found: list[Moves] = []
+    for rank, own in enumerate(counted):
+        if own.size * len(states) > _MOVE_CELLS_MOST:
+            raise TooManyError
+        left = (totals - states[:, None] // weights % (instance.block_count + 1)) @ measures
+        room = _ROUNDING * np.abs(totals @ measures)
+        inside = np.ones((len(left), len(own)), dtype=bool)
+        for column, least, most_left in zip(
+            range(measures.shape[1]), fewest[rank] - room, largest[rank] + room, strict=True
+        ):
+            behind = left[:, None, column] - own[None, :, column]
+            inside &= (behind >= least) & (behind <= most_left)
+        start, load = np.nonzero(inside)
+        states, after = different(states[start] + (held[rank] @ weights)[load])
+        found.append(Moves(before=start, after=after, load=load))
+        if sum(len(one.load) for one in found) > most:
+            raise TooManyError
+    return ended(found, np.flatnonzero(states == totals @ weights))
+
+
+def least_costs(instance: Instance) -> Floats:
+    """Return the least omega and the least bytes of each free kind, [free kinds, 2].
+
+    What ranks hold at the most is near the limit by these.
+    """
+    kinds = [instance.kinds[k] for k in instance.free_kinds]
+    omega = [float(scaled(kind, instance.repeat_count).min()) for kind in kinds]
+    held = [float(kind.memory.min()) for kind in kinds]
+    return np.column_stack([omega, held])
+
+
+def held_behind(
+    counted: Sequence[NDArray[Any]],
+) -> tuple[list[NDArray[Any]], list[NDArray[Any]]]:
+    """Return the least and the most that the ranks behind each one hold, by rank [columns]."""
+    least = most = np.zeros(counted[0].shape[1], dtype=counted[0].dtype)
+    found = []
+    for own in reversed(counted):
+        found.append((least, most))
+        if len(own):
+            least, most = least + own.min(axis=0), most + own.max(axis=0)
+    lower, upper = zip(*reversed(found), strict=True)
+    return list(lower), list(upper)
+
+
+def moves_along_the_chain(
+    instance: Instance, cuts: Integers, loads: Sequence[Sequence[Load]]
+) -> list[Moves]:
+    """Return every rank's moves between the places of its cuts, `cuts` [2, stages + 1].
+
+    Where cuts differ by place loads have their edges.
+    """
+    weights, first, last = _chain_codes(instance)
+    prefix = (
+        instance.prefix_counts[:, list(instance.free_kinds)] @ weights[: len(instance.free_kinds)]
+    )
+    states = np.zeros(1, dtype=np.int64)
+    found = []
+    for rank, own in enumerate(loads):
+        ends = np.arange(int(cuts[0, rank + 1]), int(cuts[1, rank + 1]) + 1)
+        codes = np.array(own, dtype=np.int64).reshape(len(own), len(weights)) @ weights
+        order = np.argsort(codes, kind="stable")
+        held = (prefix + last)[ends][None, :] - (prefix - first)[states][:, None]
+        place = np.minimum(np.searchsorted(codes[order], held), max(len(own) - 1, 0))
+        inside = ends[None, :] > states[:, None]
+        if len(own):
+            inside &= codes[order][place] == held
+        start, end = np.nonzero(inside if len(own) else np.zeros_like(inside))
+        load = order[place[start, end]] if len(own) else np.zeros(0, dtype=np.int64)
+        moves, states = numbered(start, ends[end], load, max(len(own), 1))
+        found.append(moves)
+    return ended(found, np.flatnonzero(states == instance.block_count))
+
+
+def _chain_codes(instance: Instance) -> tuple[Integers, Integers, Integers]:
+    """Return the weights of a load's numbers, and what edges add where a rank begins and ends."""
+    places = np.arange(instance.block_count + 1)
+    if instance.extras is None:
+        return load_weights(instance), np.zeros_like(places), np.zeros_like(places)
+    base = instance.block_count + edge_kind_count(instance) + 1
+    weights: Integers = base ** np.arange(len(instance.free_kinds) + 2, dtype=np.int64)
+    edges = edges_at(instance, places)
+    return weights, weights[-2] * edges, weights[-1] * edges
+
+
+def ended(moves: list[Moves], last: Integers) -> list[Moves]:
+    """Return the moves with the last rank's to one of its states only, which becomes state 0."""
+    inside = _are_among(moves[-1].after, last)
+    final = moves[-1]
+    moves[-1] = Moves(
+        before=final.before[inside],
+        after=np.zeros(int(inside.sum()), dtype=np.int64),
+        load=final.load[inside],
+    )
+    return moves
+
+
+_WALK_CELLS_MOST = 1_000_000
+_NAMES_MOST = 1 << 61
+
+Excess = Callable[[int, Integers], Floats]
+"""Says of a rank what ways to hold its load exceed, given layers [ways, parts, free kinds]."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Ways:
+    """Ways on from states: where from and under which name to, [ways], and `lengths` [ways, parts].
+
+    `key` says what the rank holds: the place of its load, and the edges of its parts.
+    """
+
+    before: Integers
+    name: Integers
+    key: Integers
+    lengths: Integers
+
+    def taken(self, mask: Booleans) -> _Ways:
+        """Return some of the ways."""
+        return _Ways(
+            before=self.before[mask],
+            name=self.name[mask],
+            key=self.key[mask],
+            lengths=self.lengths[mask],
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _States:
+    """What the first ranks hold, coded as a load [states], and blocks of it.
+
+    `places` [states, parts] are the classes where parts go on, `guesses` those where they began.
+    """
+
+    held: Integers
+    blocks: Integers
+    places: Integers
+    guesses: Integers
+
+
+def walk_of(instance: Instance, windows: Windows, loads: Sequence[Sequence[Load]]) -> Walk | None:
+    """Return the walk over the ranks; None in no known order, or with too many classes."""
+    is_folded = _is_folded(instance)
+    if not (is_folded or _is_in_turns(instance)):
+        return None
+    parts = len(instance.holders) // instance.stage_count
+    longest = int(windows.most.max())
+    forward = reading_of(instance, longest)
+    readings = (forward,) * parts
+    if is_folded:
+        readings = (forward, reading_of(instance, longest, is_backwards=True))
+    classes = max(len(reading.codes) for reading in readings)
+    free = len(instance.free_kinds)
+    codes = EdgeCodes(
+        readings=readings,
+        last=instance.stage_count - 1,
+        is_folded=is_folded,
+        base=0 if instance.extras is None else int(instance.block_classes.max()) + 2,
+    )
+    names = classes ** (2 * parts) * (instance.block_count + 1) ** free
+    if max(names, codes.span() * max(map(len, loads))) > _NAMES_MOST:
+        return None
+    held = [np.array(own, dtype=np.int64).reshape(len(own), free) for own in loads]
+    measures = np.column_stack([np.eye(free), least_costs(instance)])
+    return Walk(
+        instance=instance,
+        windows=windows,
+        loads=held,
+        measures=measures,
+        behind=tuple(zip(*held_behind([own @ measures for own in held]), strict=True)),
+        readings=readings,
+        codes=codes,
+        classes=classes,
+        is_folded=is_folded,
+    )
+
+
+def _is_folded(instance: Instance) -> bool:
+    ranks = tuple(range(instance.stage_count))
+    return instance.holders == ranks + ranks[::-1]
+
+
+def _is_in_turns(instance: Instance) -> bool:
+    ranks = tuple(range(instance.stage_count))
+    return instance.holders == ranks * (len(instance.holders) // instance.stage_count)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Walk:
+    """The ranks one after another, and the states between them.
+
+    `loads` are by rank [loads, free kinds]. What ranks hold is measured in several ways, `measures`
+    [free kinds, ways]: layers of each kind, their least omega and their least bytes; `behind` is
+    the least and the most that the ranks behind each one hold, [ways] each.
+    """
+
+    instance: Instance
+    windows: Windows
+    loads: Sequence[Integers]
+    measures: Floats
+    behind: Sequence[tuple[Floats, Floats]]
+    readings: tuple[Reading, ...]
+    codes: EdgeCodes
+    classes: int
+    is_folded: bool
+
+    def moves(self) -> list[tuple[Moves, Integers]] | None:
+        """Return every rank's moves with the keys of what they hold, None where they are too many.
+
+        A key is the place of a load with the code of its edges; moves say which key.
+        """
+        states = self._first()
+        found: list[tuple[Moves, Integers]] = []
+        last = self.instance.stage_count - 1
+        if states is None:
+            return None
+        for rank in range(last + 1):
+            if rank == last and self.is_folded:
+                found.append(self._numbered(self._remainder(states, rank))[:2])
+                break
+            moved = self._moved(states, rank, is_last=rank == last)
+            if moved is None:
+                return None
+            found.append(moved[:2])
+            states = moved[2]
+        return found
+
+    def lengths(
+        self, edges: Sequence[Load] | None = None, excess: Excess | None = None
+    ) -> Integers | None:
+        """Return the lengths of the ranks' parts on one way, [stages, parts], None without any.
+
+        There is one load a rank, with given edges or any. With `excess`, the way is one on which
+        the largest of the ranks' is least.
+
+        Raises:
+            TooManyError: if there are too many ways to look at.
+        """
+        states = self._first()
+        if states is None:
+            raise TooManyError
+        trail: list[tuple[Integers, Integers]] = []
+        last = self.instance.stage_count - 1
+        worst = np.full(len(states.held), -np.inf)
+        for rank in range(last if self.is_folded else last + 1):
+            ways = self._ways(states, rank, is_last=rank == last)
+            if ways is None:
+                raise TooManyError
+            ways = ways if edges is None else ways.taken(ways.key == self.codes.key_of(edges[rank]))
+            if not len(ways.name):
+                return None
+            reached = worst[ways.before]
+            if excess is not None:
+                reached = np.maximum(reached, excess(rank, self._counts(states, ways)))
+            order = np.lexsort((reached, ways.name))
+            names, first = np.unique(ways.name[order], return_index=True)
+            kept = order[first]
+            trail.append((ways.before[kept], ways.lengths[kept]))
+            worst = reached[kept]
+            states = self._named(names)
+        at, found = 0, []
+        if self.is_folded:
+            ends = self._remainder(states, last)
+            ends = ends if edges is None else ends.taken(ends.key == self.codes.key_of(edges[last]))
+            if not len(ends.before):
+                return None
+            at = int(ends.before[worst[ends.before].argmin()])
+            left = self.instance.block_count - int(states.blocks[at])
+            found.append(np.array([left // 2, left - left // 2]))
+        return _traced(trail, at, found)
+
+    def _counts(self, states: _States, ways: _Ways) -> Integers:
+        """Return the layers that each part of a rank holds, [ways, parts, free kinds]."""
+        parts = [
+            reading.codes[states.places[ways.before, part], ways.lengths[:, part]]
+            for part, reading in enumerate(self.readings)
+        ]
+        base = self.instance.block_count + 1
+        return np.asarray(np.stack(parts, axis=1)[:, :, None] // load_weights(self.instance) % base)
+
+    def _total(self) -> int:
+        """Return the code of the whole chain."""
+        counts = [self.instance.kinds[k].count for k in self.instance.free_kinds]
+        return int(np.array(counts) @ load_weights(self.instance))
+
+    def _first(self) -> _States | None:
+        """Return the states before the first rank, one for each guess; None if there are many."""
+        parts = len(self.readings)
+        free = 0 if self.is_folded else parts - 1
+        known = [np.flatnonzero(self._ends(part, -1)) for part in range(1, free + 1)]
+        count = prod(map(len, known))
+        if count * self._length_count(0) > _WALK_CELLS_MOST:
+            return None
+        guesses = np.array(list(product(*known)), dtype=np.int64).reshape(count, free)
+        places = np.zeros((len(guesses), parts), dtype=np.int64)
+        if free:
+            places[:, 1:] = guesses
+        nothing = np.zeros(len(guesses), dtype=np.int64)
+        return _States(held=nothing, blocks=nothing, places=places, guesses=guesses)
+
+    def _moved(
+        self, states: _States, rank: int, *, is_last: bool
+    ) -> tuple[Moves, Integers, _States] | None:
+        """Return a rank's moves, the keys of what they hold, and the states that they lead to."""
+        ways = self._ways(states, rank, is_last=is_last)
+        if ways is None:
+            return None
+        if not rank:
+            ways = replace(ways, before=np.zeros_like(ways.before))
+        moves, keys, names = self._numbered(ways)
+        return moves, keys, self._named(names)
+
+    def _numbered(self, ways: _Ways) -> tuple[Moves, Integers, Integers]:
+        """Return ways as moves, the keys that these count, and the names of the states reached."""
+        if not self.codes.is_edged:
+            count = int(ways.key.max(initial=0)) + 1
+            moves, names = numbered(ways.before, ways.name, ways.key, count)
+            return moves, np.arange(count), names
+        keys, places = different(ways.key)
+        moves, names = numbered(ways.before, ways.name, places, max(len(keys), 1))
+        return moves, keys, names
+
+    def _ways(self, states: _States, rank: int, *, is_last: bool) -> _Ways | None:
+        """Return every way on from the states, None where that is too much."""
+        if self._length_count(rank) * len(states.held) > _WALK_CELLS_MOST:
+            return None
+        lengths = self._lengths(rank)
+        code = self._codes(states.places, lengths)
+        load, inside = self._load_of(code, rank)
+        if is_last:
+            inside &= states.held[:, None] + code == self._total()
+        start, way = np.nonzero(inside)
+        code, load = code[start, way], load[start, way]
+        places = [
+            reading.after[states.places[start, part], lengths[way, part]]
+            for part, reading in enumerate(self.readings)
+        ]
+        kept = self._leaves_enough(states.blocks[start] + lengths[way].sum(axis=1), rank)
+        for part, reached in enumerate(places):
+            kept &= self._ends(part, rank)[reached]
+        if is_last:
+            for part in range(len(self.readings) - 1):
+                kept &= places[part] == states.guesses[start, part]
+        kept[kept] = self._leaves_what_fits((states.held[start] + code)[kept], rank)
+        start, way, code, load = start[kept], way[kept], code[kept], load[kept]
+        ends = np.stack(places, axis=1)[kept]
+        if is_last:
+            name = np.zeros(len(start), dtype=np.int64)
+        else:
+            guesses = list(states.guesses[start].T)
+            name = self._name(states.held[start] + code, [*ends.T, *guesses])
+        key = self.codes.keys(rank, load, states.places[start], ends)
+        return _Ways(before=start, name=name, key=key, lengths=lengths[way])
+
+    def _codes(self, places: Integers, lengths: Integers) -> Integers:
+        """Return the codes of what parts from `places` on hold, [states, ways]."""
+        code = np.zeros((len(places), len(lengths)), dtype=np.int64)
+        for part, reading in enumerate(self.readings):
+            code += reading.codes[:, lengths[:, part]][places[:, part]]
+        return code
+
+    def _length_count(self, rank: int) -> int:
+        """Return how many lengths a rank's parts may have together."""
+        return sum(comb(total - 1, len(self.readings) - 1) for total in self._totals(rank))
+
+    def _lengths(self, rank: int) -> Integers:
+        """Return the lengths that a rank's parts may have together, [ways, parts]."""
+        parts = len(self.readings)
+        ends = [
+            (0, *inner, total)
+            for total in self._totals(rank)
+            for inner in combinations(range(1, total), parts - 1)
+        ]
+        return np.diff(np.array(ends, dtype=np.int64).reshape(len(ends), parts + 1), axis=1)
+
+    def _totals(self, rank: int) -> range:
+        """Return how many blocks a rank may hold."""
+        sizes = self.loads[rank].sum(axis=1)
+        if not len(sizes):
+            return range(0)
+        least = max(int(self.windows.least[rank]), len(self.readings), int(sizes.min()))
+        return range(least, min(int(self.windows.most[rank]), int(sizes.max())) + 1)
+
+    def _load_of(self, code: Integers, rank: int) -> tuple[Integers, np.ndarray]:
+        """Return the place of coded loads among the rank's, and whether they are there."""
+        own = self.loads[rank]
+        if not len(own):
+            return np.zeros_like(code), np.zeros(code.shape, dtype=bool)
+        codes = own @ load_weights(self.instance)
+        if len(own) == 1:
+            return np.zeros_like(code), code == codes[0]
+        order = np.argsort(codes, kind="stable")
+        place = np.minimum(np.searchsorted(codes[order], code), len(own) - 1)
+        return order[place], codes[order][place] == code
+
+    def _leaves_enough(self, blocks: Integers, rank: int) -> np.ndarray:
+        left, behind = self.instance.block_count - blocks, slice(rank + 1, None)
+        least, most = self.windows.least[behind].sum(), self.windows.most[behind].sum()
+        return np.asarray((left >= least) & (left <= most))
+
+    def _leaves_what_fits(self, held: Integers, rank: int) -> Booleans:
+        """Return whether the ranks behind may hold what coded loads leave, by every measure."""
+        counts = np.array([self.instance.kinds[k].count for k in self.instance.free_kinds])
+        codes, places = different(held)
+        base = self.instance.block_count + 1
+        left = counts - codes[:, None] // load_weights(self.instance) % base
+        amounts, (least, most) = left @ self.measures, self.behind[rank]
+        room = _ROUNDING * np.abs(counts @ self.measures)
+        fits = ((amounts >= least - room) & (amounts <= most + room)).all(axis=1)
+        return np.asarray(fits[places])
+
+    def _ends(self, part: int, rank: int) -> Booleans:
+        """Return in which classes a part of a rank may end, [classes]; of rank -1, where it begins.
+
+        In a V the second part is read from the end of the chain.
+        """
+        stages = self.instance.stage_count
+        earliest, latest = places_of(self.instance)
+        found = np.zeros(self.classes, dtype=bool)
+        if self.is_folded and part:
+            cut, blocks = 2 * stages - 1 - rank, self.instance.block_count
+            first, last = blocks - int(latest[cut]), blocks - int(earliest[cut])
+        else:
+            cut = part * stages + rank + 1
+            first, last = int(earliest[cut]), int(latest[cut])
+        own = self.readings[part].classes_within(first, last)
+        found[: len(own)] = own
+        return found
+
+    def _name(self, held: Integers, classes: Sequence[Integers]) -> Integers:
+        """Return one number for what is held and the classes of a state."""
+        name = held
+        for one in classes:
+            name = name * self.classes + one
+        return name
+
+    def _named(self, names: Integers) -> _States:
+        """Return the states of names."""
+        parts = len(self.readings)
+        free = 0 if self.is_folded else parts - 1
+        digits = []
+        rest = names
+        for _ in range(parts + free):
+            digits.append(rest % self.classes)
+            rest = rest // self.classes
+        digits.reverse()
+        places = np.stack(digits[:parts], axis=1)
+        guesses = np.stack(digits[parts:], axis=1) if free else np.zeros((len(names), 0), np.int64)
+        base = self.instance.block_count + 1
+        blocks = (rest[:, None] // load_weights(self.instance) % base).sum(axis=1)
+        return _States(held=rest, blocks=blocks, places=places, guesses=guesses)
+
+    def _remainder(self, states: _States, rank: int) -> _Ways:
+        """Return the ways of the last rank of a V: it holds what is left."""
+        load, inside = self._load_of(self._total() - states.held, rank)
+        start = np.flatnonzero(inside)
+        places = states.places[start]
+        return _Ways(
+            before=start,
+            name=np.zeros_like(start),
+            key=self.codes.keys(rank, load[start], places, places),
+            lengths=np.zeros((len(start), len(self.readings)), dtype=np.int64),
+        )
+
+
+def _traced(trail: Sequence[tuple[Integers, Integers]], at: int, found: list[Integers]) -> Integers:
+    """Return the lengths on the way back from a state, before those `found` behind it."""
+    for before, lengths in reversed(trail):
+        found.append(lengths[at])
+        at = int(before[at])
+    return np.stack(found[::-1])
+
+
+def moves_by_chunks(
+    instance: Instance, windows: Windows, loads: Sequence[Sequence[Load]]
+) -> list[Moves] | None:
+    """Return every rank's moves between states; None where that is too much, or in no known order.
+
+    The first state is 0, and so is the last rank's.
+    """
+    walk = walk_of(instance, windows, loads)
+    found = None if walk is None else walk.moves()
+    return None if found is None else [moves for moves, _ in found]
+
+
+def edged_moves_by_chunks(
+    instance: Instance, windows: Windows, loads: Sequence[Sequence[Load]]
+) -> tuple[list[Moves], list[list[Load]]] | None:
+    """Return the same where cuts differ by place, and the loads with their edges."""
+    walk = walk_of(instance, windows, loads)
+    found = None if walk is None else walk.moves()
+    if walk is None or found is None:
+        return None
+    edged = [
+        [(*own[load], *edges) for load, edges in walk.codes.split(keys)]
+        for own, (_, keys) in zip(loads, found, strict=True)
+    ]
+    return [moves for moves, _ in found], edged
+
+
+def cuts_by_chunks(
+    instance: Instance, windows: Windows, loads: Sequence[Load], *, excess: Excess | None = None
+) -> tuple[int, ...] | None:
+    """Return cuts after which every rank holds its one load; None where there are none.
+
+    Where cuts differ by place, loads may come with their edges. With `excess`, cuts are those at
+    which the largest of the ranks' is least.
+
+    Raises:
+        TooManyError: if there are too many ways to look at, or ranks are in no known order, or the
+            way that was found has cuts where there may be none.
+    """
+    free = len(instance.free_kinds)
+    walk = walk_of(instance, windows, [[load[:free]] for load in loads])
+    if walk is None:
+        raise TooManyError
+    known = [load[free:] for load in loads]
+    lengths = walk.lengths(known if all(known) else None, excess)
+    if lengths is None:
+        return None
+    parts = [lengths[:, 0], lengths[::-1, 1]] if walk.is_folded else list(lengths.T)
+    cuts = np.concatenate([[0], np.cumsum(np.concatenate(parts))])
+    earliest, latest = places_of(instance)
+    if not ((cuts >= earliest) & (cuts <= latest)).all():
+        raise TooManyError
+    return tuple(cuts.tolist())
+
+
+_FEW_STATES = 1 << 16
+_CELLS_AT_ONCE = 1 << 18
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Step:
+    """How one rank leads from states to states, each [transitions], sorted by the state reached.
+
+    `load` is the place of what it holds among its loads; `starts` [states reached] are where each
+    state's transitions begin.
+    """
+
+    before: Integers
+    after: Integers
+    load: Integers
+    starts: Integers
+
+
+def steps_of(
+    instance: Instance,
+    windows: Windows,
+    loads: Sequence[Sequence[Load]],
+    *,
+    sums_most: int,
+) -> list[Step] | None:
+    """Return the steps of all ranks between states that lie on a whole way, None without any.
+
+    The last rank reaches one state. Where the order of the chain has to be left aside, there may be
+    `sums_most` moves between sums of loads.
+
+    Raises:
+        TooManyError: if there are too many.
+    """
+    return steps_along(_moves(instance, windows, loads, sums_most=sums_most))
+
+
+def steps_along(moves: Sequence[Moves]) -> list[Step] | None:
+    """Return the steps of all ranks from their moves, those on a whole way alone; None without."""
+    kept: list[Moves] = []
+    alive = np.zeros(1, dtype=np.int64)
+    for own in reversed(moves):
+        place = np.full(int(max(own.after.max(initial=0), alive.max(initial=0))) + 1, -1)
+        place[alive] = np.arange(len(alive))
+        after = place[own.after]
+        inside = after >= 0
+        alive, before = different(own.before[inside])
+        if not len(before):
+            return None
+        kept.append(Moves(before=before, after=after[inside], load=own.load[inside]))
+    return [_step(own) for own in reversed(kept)]
+
+
+def _moves(
+    instance: Instance,
+    windows: Windows,
+    loads: Sequence[Sequence[Load]],
+    *,
+    sums_most: int,
+) -> list[Moves]:
+    """Return every rank's moves, in the order of the chain where that can be kept."""
+    if windows.cuts is not None:
+        return moves_along_the_chain(instance, windows.cuts, loads)
+    if instance.is_uniform or instance.places is not None:
+        return moves_by_sums(instance, loads)
+    by_chunks = moves_by_chunks(instance, windows, loads)
+    if by_chunks is not None:
+        return by_chunks
+    return moves_by_sums(instance, loads, most=sums_most)
+
+
+def _step(moves: Moves) -> Step:
+    """Return moves by the state that they lead to, and in their order otherwise."""
+    few = moves.after.max(initial=0) < _FEW_STATES
+    key = moves.after.astype(np.uint16) if few else moves.after  # few are sorted digit by digit
+    order = np.argsort(key, kind="stable")
+    after = moves.after[order]
+    return Step(
+        before=moves.before[order],
+        after=after,
+        load=moves.load[order],
+        starts=np.flatnonzero(np.diff(after, prepend=-1)),
+    )
+
+
+def least_sums(steps: Sequence[Step], tables: Sequence[Floats]) -> Floats:
+    """Return the least sum over ranks of tables [loads, columns], for every column.
+
+    So many columns at once that arrays of [transitions, columns] stay in the processor's cache.
+    """
+    columns, longest = tables[0].shape[1], max(len(step.load) for step in steps)
+    width = max(_CELLS_AT_ONCE // longest, 1)
+    parts = [
+        _least_sums(steps, [table[:, first : first + width] for table in tables])
+        for first in range(0, max(columns, 1), width)
+    ]
+    return np.concatenate(parts)
+
+
+def _least_sums(steps: Sequence[Step], tables: Sequence[Floats]) -> Floats:
+    reached = np.zeros((1, tables[0].shape[1]))
+    for step, table in zip(steps, tables, strict=True):
+        reached = np.minimum.reduceat(reached[step.before] + table[step.load], step.starts, axis=0)
+    return np.asarray(reached[0])
+
+
+def least_maximum(steps: Sequence[Step], tables: Sequence[Floats]) -> float:
+    """Return the least maximum over ranks of tables [loads], inf where no way has finite ones."""
+    reached = np.full(1, -np.inf)
+    for step, table in zip(steps, tables, strict=True):
+        most = np.maximum(reached[step.before], table[step.load])
+        reached = np.minimum.reduceat(most, step.starts)
+    return float(reached[0])
+
+
+def best_loads(steps: Sequence[Step], tables: Sequence[Floats]) -> tuple[int, ...]:
+    """Return the place of every rank's load on a way with the least sum; tables are [loads]."""
+    return _best(steps, tables, np.add)
+
+
+def levelled_loads(steps: Sequence[Step], tables: Sequence[Floats]) -> tuple[int, ...]:
+    """Return the place of every rank's load on a way with the least maximum."""
+    return _best(steps, tables, np.maximum)
+
+
+def _best(steps: Sequence[Step], tables: Sequence[Floats], joined: np.ufunc) -> tuple[int, ...]:
+    trail = []
+    reached = np.zeros(1)
+    for step, table in zip(steps, tables, strict=True):
+        sums = joined(reached[step.before], table[step.load])
+        reached = np.minimum.reduceat(sums, step.starts)
+        trail.append(sums)
+    state, places = 0, []
+    for step, sums in zip(reversed(steps), reversed(trail), strict=True):
+        own = np.flatnonzero(step.after == state)
+        best = int(own[sums[own].argmin()])
+        places.append(int(step.load[best]))
+        state = int(step.before[best])
+    return tuple(reversed(places))
+
+
+def sums_through(steps: Sequence[Step], tables: Sequence[Floats]) -> tuple[float, list[Floats]]:
+    """Return the least sum over ranks of tables [loads], and the least with each load of a rank.
+
+    The latter are by rank [loads]; inf where no way has the load.
+    """
+    before = [np.zeros(1)]
+    for step, table in zip(steps, tables, strict=True):
+        sums = before[-1][step.before] + table[step.load]
+        before.append(np.minimum.reduceat(sums, step.starts))
+    behind = np.zeros(1)
+    through: list[Floats] = []
+    for step, table, reached in zip(
+        reversed(steps), reversed(tables), reversed(before[:-1]), strict=True
+    ):
+        left = table[step.load] + behind[step.after]
+        least = np.full(len(table), np.inf)
+        np.minimum.at(least, step.load, reached[step.before] + left)
+        through.append(least)
+        behind = np.full(len(reached), np.inf)
+        np.minimum.at(behind, step.before, left)
+    return float(before[-1][0]), through[::-1]
+
+
+_TRIES_MOST = 20_000
+_TRIES_BEFORE_ALL = 500
+_TRIES_OF_PROOF = 4000
+
+_Cuts = tuple[int, ...]
+
+
+def cuts_with_loads(
+    instance: Instance, loads: Sequence[Load], *, tries: int = _TRIES_MOST
+) -> _Cuts | None:
+    """Return cuts after which rank r holds `loads[r]` of the free kinds, None if none was found.
+
+    Loads may come with their edges (Edges), which are then those of the cuts.
+    Virtual stages are cut one after another, those first that leave a rank about an even share for
+    its others; the last stage of a rank takes what is left of its load. Where that leads nowhere
+    soon, all ways are looked at together.
+    """
+    free = len(instance.free_kinds)
+    if not instance.is_in_order and any(load[free:] for load in loads):
+        return _of_all_ways(instance, loads)[0]
+    return _looked_for(instance, [load[:free] for load in loads], tries)[0]
+
+
+def is_never_cut(instance: Instance, loads: Sequence[Load]) -> bool:
+    """Return whether it is known that no cuts leave rank r `loads[r]` of the free kinds."""
+    loads = [load[: len(instance.free_kinds)] for load in loads]
+    cuts, is_known = _looked_for(instance, loads, _TRIES_OF_PROOF)
+    return cuts is None and is_known
+
+
+def _looked_for(instance: Instance, loads: Sequence[Load], tries: int) -> tuple[_Cuts | None, bool]:
+    """Return cuts that leave ranks their loads, None if none was found, and if that is certain."""
+    is_simple = instance.is_in_order or instance.is_uniform
+    search = _Search(instance, loads, tries if is_simple else min(tries, _TRIES_BEFORE_ALL))
+    if search.place(0):
+        return tuple(search.cuts), True
+    if search.is_over or is_simple:
+        return None, search.is_over
+    cuts, is_known = _of_all_ways(instance, loads)
+    if is_known or tries <= _TRIES_BEFORE_ALL:
+        return cuts, is_known
+    search = _Search(instance, loads, tries)
+    return (tuple(search.cuts), True) if search.place(0) else (None, search.is_over)
+
+
+def _of_all_ways(instance: Instance, loads: Sequence[Load]) -> tuple[_Cuts | None, bool]:
+    """Return the same by all ways together."""
+    try:
+        return cuts_by_chunks(instance, everything(instance), loads), True
+    except TooManyError:
+        return None, False
+
+
+@dataclass(slots=True)
+class Cutter:
+    """Cuts of one instance after which ranks hold given loads, with what was asked before."""
+
+    instance: Instance
+    _unfound: set[tuple[tuple[Load, ...], int]] = field(default_factory=set)
+    _never: dict[tuple[Load, ...], bool] = field(default_factory=dict)
+
+    def cuts(self, loads: tuple[Load, ...], *, tries: int) -> tuple[int, ...] | None:
+        """Return cuts as `cuts_with_loads` does, at once where none were found before."""
+        if (loads, tries) in self._unfound:
+            return None
+        found = cuts_with_loads(self.instance, loads, tries=tries)
+        if found is None:
+            self._unfound.add((loads, tries))
+        return found
+
+    def is_never(self, loads: tuple[Load, ...]) -> bool:
+        """Return whether it is known that no cuts leave these loads to the ranks.
+
+        Where each holds one part, loads that go together always have cuts.
+        """
+        if not self.instance.has_several_parts:
+            return False
+        if loads not in self._never:
+            self._never[loads] = is_never_cut(self.instance, loads)
+        return self._never[loads]
+
+
+class _Search:
+    """Depth-first search over the cuts; what led nowhere is not tried again.
+
+    Layers by kind are one number with a field of bits a kind, the highest of which stays free: it
+    tells whether what is taken is more than what is left.
+    """
+
+    def __init__(self, instance: Instance, loads: Sequence[Load], tries: int) -> None:
+        free = list(instance.free_kinds)
+        width = instance.block_count.bit_length() + 1
+        places = [width * place for place in range(len(free))]
+        self._borrow = sum(1 << place + width - 1 for place in places)
+        counts = instance.prefix_counts[:, free].tolist()
+        self._prefix = [_packed(row, places) for row in counts]
+        self._holders = instance.holders
+        self._left = [_packed(load, places) for load in loads]
+        self._blocks = [sum(load) for load in loads]
+        self._parts = [instance.holders.count(rank) for rank in range(instance.stage_count)]
+        self._places: list[list[int]] = places_of(instance).T.tolist()
+        self._ordered: dict[tuple[int, int], list[int]] = {}
+        self._dead: set[tuple[object, ...]] = set()
+        self._tries = tries
+        self.cuts = [0]
+
+    @property
+    def is_over(self) -> bool:
+        """Return whether there was a try left: if nothing was found, there is nothing."""
+        return self._tries > 0
+
+    def place(self, stage: int) -> bool:
+        """Cut behind virtual stage `stage` and all that follow; return whether it can be done."""
+        start = self.cuts[-1]
+        if stage == len(self._holders):
+            return start == len(self._prefix) - 1
+        key = (stage, start, *self._left)
+        if key in self._dead or self._tries <= 0:
+            return False
+        self._tries -= 1
+        rank = self._holders[stage]
+        left, borrow, passed = self._left[rank], self._borrow, self._prefix[start]
+        earliest, latest = self._places[stage + 1]
+        for length in self._lengths(rank):
+            if not earliest <= start + length <= latest:
+                continue
+            rest = (left | borrow) - (self._prefix[start + length] - passed)
+            if rest & borrow != borrow:
+                continue
+            self._move(rank, length, 1, rest ^ borrow)
+            if self.place(stage + 1):
+                return True
+            self._move(rank, length, -1, left)
+        self._dead.add(key)
+        return False
+
+    def _lengths(self, rank: int) -> list[int]:
+        """Return how long the next part of a rank may be, an even share first."""
+        left, parts = self._blocks[rank], self._parts[rank]
+        known = self._ordered.get((left, parts))
+        if known is None:
+            known = _by_evenness(left, parts)
+            self._ordered[left, parts] = known
+        return known
+
+    def _move(self, rank: int, length: int, sign: int, left: int) -> None:
+        self._left[rank] = left
+        self._blocks[rank] -= sign * length
+        self._parts[rank] -= sign
+        if sign > 0:
+            self.cuts.append(self.cuts[-1] + length)
+        else:
+            self.cuts.pop()
+
+
+def _packed(counts: Sequence[int], places: Sequence[int]) -> int:
+    """Return counts as fields of bits that begin at places."""
+    return sum(count << place for count, place in zip(counts, places, strict=True))
+
+
+def _by_evenness(left: int, parts: int) -> list[int]:
+    """Return how long one of some parts of so many blocks may be, near an even share first."""
+    if parts == 1:
+        return [left] if left else []
+    even = left / parts
+    return sorted(range(1, left - parts + 2), key=lambda length: abs(length - even))

@@ -1,0 +1,499 @@
+"""Feasibility: whether anything fits, and what is missing where nothing does.
+
+Tightness: how much of what a rank may hold a load takes at the least.
+
+On a rank that keeps its limits, with w its largest transient, a load of a_k layers has for every
+price lambda >= 0 of host bytes
+    sum_k a_k min_s (mem_s + lambda host_s) <= capacity - fixed - w + lambda host capacity,
+the least over the choices whose transients are w at most: each layer takes no less, and the two
+limits hold. The tightness of a load is the left side over the right, at the price at which that is
+most, and at the w at which it is least. A load with more than 1 does not fit.
+
+Easing: cuts of a chain of several kinds at which the tightest rank is less tight.
+
+At the start cuts balance the least bytes of layers, or fill ranks up from one end of the chain. A
+move shifts one cut by some blocks, which changes what two ranks hold. The best of all moves is made
+until every rank's load may fit, or none helps. It proves nothing.
+
+Fitting: whether a configuration has any plan, however slow, and one that fits.
+
+The loads at which the tightest rank is least tight (Tightness) are packed exactly,
+with host bytes as the cost. A load that does not fit is left out with all that have no fewer layers
+of any kind, and others are looked for, until all ranks are packed or no loads are left, which
+proves that there is no plan: loads of any plan add up to the chain, and each fits on its rank.
+
+Needs: the memory with which a configuration fits, found by giving it more until it does.
+
+Bounds of memory (`planner.ilp.lagrangian_bound`) take every rank's least transient beside its least
+bytes and may be under the limit where nothing fits. Here packings decide, so that what is needed is
+always more than what there is, and it is known which of the two memories it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from planner.cost.configuration import Booleans, Floats, Integers
+from planner.ilp.construction_heuristic import balanced_cuts, cut_moves, cuts_under, held_at
+from planner.ilp.cut_point_graph import cuts_with_loads
+from planner.ilp.engine import Effort
+from planner.ilp.instance import Assignment, Evaluation, Instance, evaluate, fits, load_of_cuts
+from planner.ilp.lagrangian_bound import Windows, fit_chain, levels_of
+from planner.ilp.stage_knapsack import Knapsack, hull_slopes, key_of, knapsack_of, least_cost
+from planner.ilp.stage_loads import (
+    Load,
+    has_few_sums,
+    least_level,
+    loads_of,
+    places_of,
+    with_pinned,
+)
+
+FULL = 1.0 + 1e-9
+
+_EFFORTS = (64, 3000)
+_MEMORY_SHARE = 1e-3
+_MOST = (1.0 + _MEMORY_SHARE) * (1.0 + 1e-6)  # more than any packing that fits costs
+_NEVER = 1e200
+
+Packed = Integers | bool
+"""Layers by choice, [columns]; else whether it is known that none fit."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Room:
+    """A rank's choices, whose cost is a share of both memories, and what was packed.
+
+    `prices` are lambda, [prices]; `least` are bytes of a layer with its priced host bytes,
+    [kinds, thresholds, prices].
+    """
+
+    knapsack: Knapsack
+    prices: Floats
+    least: Floats
+    packed: dict[tuple[tuple[int, ...], float], Packed] = field(default_factory=dict)
+
+    @staticmethod
+    def of(knapsack: Knapsack) -> Room:
+        """Return the room of a rank of which nothing is packed.
+
+        Prices are those at which the best choices of a kind change.
+        """
+        slopes = [0.0]
+        for own in knapsack.frame.members:
+            slopes += hull_slopes(knapsack.host[own].tolist(), knapsack.memory[own].tolist())
+        found = np.unique(np.array(slopes))
+        prices = np.concatenate([[0.0], 1.0 / found[found > 0.0]])
+        priced = knapsack.memory[:, None] + prices * knapsack.host[:, None]
+        least = np.minimum(knapsack.frame.least(priced), _NEVER)
+        return Room(knapsack=knapsack, prices=prices, least=least)
+
+    def tightness(self, held: Integers, further_bytes: Floats) -> Floats:
+        """Return the tightness of loads, `held` [loads, kinds], inf where no choices will do.
+
+        `further_bytes` [loads] are taken on the device beside the layers.
+        """
+        kinds, thresholds, prices = self.least.shape
+        layers = held[:, :kinds].astype(np.float64)
+        taken = (layers @ self.least.reshape(kinds, -1)).reshape(len(held), thresholds, prices)
+        room = self.knapsack.capacity - self.knapsack.thresholds[:, None]
+        room = room + self.prices * self.knapsack.host_capacity
+        room = np.broadcast_to(room - further_bytes[:, None, None], taken.shape)
+        share = np.where((taken > 0.0) | (room < 0.0), np.inf, 0.0)
+        np.divide(taken, room, out=share, where=room > 0.0)
+        tight: Floats = share.max(axis=2).min(axis=1)
+        return tight
+
+    def packing(self, held: Sequence[int], further_bytes: float = 0.0) -> Packed:
+        """Return choices for layers `held` [kinds] that keep both limits, if they are found."""
+        key = (tuple(held), further_bytes)
+        if key not in self.packed:
+            self.packed[key] = self._packing(*key)
+        return self.packed[key]
+
+    def _packing(self, held: tuple[int, ...], further_bytes: float) -> Packed:
+        if self.tightness(np.array([held]), np.array([further_bytes]))[0] > FULL:
+            return True
+        knapsack = self.knapsack
+        if further_bytes:
+            knapsack = replace(knapsack, capacity=knapsack.capacity - further_bytes)
+        for effort in _EFFORTS:
+            found = least_cost(knapsack, held, upper=_MOST, effort=effort, will_do=_MOST)
+            if found.counts is not None:
+                return found.counts
+            if found.lower >= _MOST * (1.0 - 1e-9):
+                return True
+        return False
+
+
+def rooms_of(instance: Instance) -> list[Room]:
+    """Return the room of every rank; ranks that are equal have one."""
+    known: dict[tuple[object, ...], Room] = {}
+    found = []
+    shares = _shares(instance)
+    for rank in range(instance.stage_count):
+        knapsack = knapsack_of(instance, rank, shares)
+        key = key_of(instance, rank, knapsack)
+        if key not in known:
+            known[key] = Room.of(knapsack)
+        found.append(known[key])
+    return found
+
+
+def _shares(instance: Instance) -> list[Floats]:
+    """Return the share of the host's memory that layers take, by kind [stages, choices].
+
+    A little of their share of the device's memory comes with it: among choices that need no host,
+    the leanest is the one to be packed. What fits has shares of 1 at the most of each.
+    """
+    device = np.maximum(instance.capacity_bytes - instance.stage_bytes, 1.0)[:, None]
+    host = np.maximum(instance.host_capacity_bytes, 1.0)[:, None]
+    return [kind.host / host + _MEMORY_SHARE * kind.memory / device for kind in instance.kinds]
+
+
+_RATIOS = (0.0, 0.25, 1.0, 4.0)
+_SHIFTS = (-16, -4, -1, 1, 4, 16)
+_MOVES_MOST = 60
+_STEEPNESS = 24
+_TIGHTEST = 1e6
+_UNITS_A_MOVE = 20.0
+
+
+def eased_cuts(
+    instance: Instance, rooms: Sequence[Room], *, effort: Effort
+) -> Iterator[tuple[int, ...]]:
+    """Yield cuts at which no rank's tightness is above 1, as long as there is effort left."""
+    for cuts in _lean_cuts(instance):
+        eased = _eased(instance, rooms, np.array(cuts), effort)
+        if eased is not None:
+            yield tuple(eased.tolist())
+
+
+def cut_bytes(instance: Instance, cuts: Sequence[int] | Integers) -> Floats:
+    """Return the bytes that the cuts add to every rank beyond their least, [stages]."""
+    held = np.zeros(instance.stage_count)
+    extras = instance.extras
+    if extras is not None:
+        inner = np.arange(len(cuts) - 2)
+        classes = instance.block_classes[np.asarray(cuts)[1:-1] - 1]
+        holders = np.array(instance.holders)
+        np.add.at(held, holders[:-1], extras.first_bytes[inner, classes])
+        np.add.at(held, holders[1:], extras.second_bytes[inner, classes])
+    return held
+
+
+def _lean_cuts(instance: Instance) -> Iterator[tuple[int, ...]]:
+    """Yield cuts of little memory by the bytes of layers at some prices of host bytes."""
+    seen = set()
+    for ratio in _RATIOS:
+        share = _memory_shares(instance, ratio)
+        for cuts in (
+            balanced_cuts(instance, share, with_own=False),
+            _filled_up(instance, share),
+            _filled_up_from_the_end(instance, share),
+        ):
+            if cuts is not None and cuts not in seen:
+                seen.add(cuts)
+                yield cuts
+
+
+def _memory_shares(instance: Instance, ratio: float) -> Floats:
+    """Return the least share of a rank's room that a block takes, [stages, blocks].
+
+    With a ratio of 1 all of the host's memory is worth as much as all of the device's.
+    """
+    room, host = instance.capacity_bytes - instance.stage_bytes, instance.host_capacity_bytes
+    price = ratio * room / np.maximum(host, 1.0)
+    limit = np.maximum(room + price * host, 1.0)
+    share = np.zeros((instance.stage_count, len(instance.kinds)))
+    for k in instance.free_kinds:
+        kind = instance.kinds[k]
+        share[:, k] = (kind.memory + price[:, None] * kind.host).min(axis=1) / limit
+    return np.asarray(share[:, instance.block_kinds])
+
+
+def _filled_up(instance: Instance, share: Floats) -> tuple[int, ...] | None:
+    """Return cuts at which the first ranks take all that they have room for."""
+    sums = np.concatenate([np.zeros((len(share), 1)), np.cumsum(share, axis=1)], axis=1)
+    room = [1.0 / instance.least_blocks] * instance.stage_count
+    return cuts_under(instance, sums.tolist(), room)
+
+
+def _filled_up_from_the_end(instance: Instance, share: Floats) -> tuple[int, ...] | None:
+    """Return cuts at which the last ranks take all that they have room for."""
+    backwards = replace(instance, holders=instance.holders[::-1], chain=instance.chain[::-1])
+    cuts = _filled_up(backwards, share[:, ::-1])
+    return None if cuts is None else tuple(instance.block_count - cut for cut in cuts[::-1])
+
+
+def _eased(
+    instance: Instance, rooms: Sequence[Room], cuts: Integers, effort: Effort
+) -> Integers | None:
+    """Return the cuts at the end of the way, None where a rank is still too tight."""
+    ranks = np.arange(instance.stage_count)
+    tight = _tightness(rooms, ranks, held_at(instance, cuts), cut_bytes(instance, cuts))
+    for _ in range(_MOVES_MOST):
+        if float(tight.max()) <= FULL:
+            return cuts
+        effort.spend(_UNITS_A_MOVE * 2 * len(_SHIFTS) * len(instance.holders))
+        moved = None if effort.is_over else _best_move(instance, rooms, cuts, tight)
+        if moved is None:
+            return None
+        cuts, tight = moved
+    return None
+
+
+def _best_move(
+    instance: Instance, rooms: Sequence[Room], cuts: Integers, tight: Floats
+) -> tuple[Integers, Floats] | None:
+    """Return the cuts after the move that eases most with their tightness, None if none does."""
+    moves = cut_moves(instance, cuts, _SHIFTS)
+    if not moves:
+        return None
+    before = held_at(instance, cuts)
+    after = [held_at(instance, move) for move in moves]
+    changed = [np.flatnonzero((held != before).any(axis=1)) for held in after]
+    fresh = _tightness(
+        rooms,
+        np.concatenate(changed),
+        np.concatenate([held[own] for held, own in zip(after, changed, strict=True)]),
+        np.concatenate(
+            [cut_bytes(instance, move)[own] for move, own in zip(moves, changed, strict=True)]
+        ),
+    )
+    trials = np.repeat(tight[None], len(moves), axis=0)
+    rows = np.repeat(np.arange(len(moves)), [len(own) for own in changed])
+    trials[rows, np.concatenate(changed)] = fresh
+    scores = _scores(np.concatenate([tight[None], trials]))
+    best = int(scores[1:].argmin())
+    return (moves[best], trials[best]) if scores[1 + best] < scores[0] else None
+
+
+def _scores(tight: Floats) -> Floats:
+    """Return a norm of the ranks' tightness, [plans, stages]: a less tight rank counts as well."""
+    capped = np.minimum(tight, _TIGHTEST)
+    most = max(float(capped.max()), 1e-300)
+    scores: Floats = ((capped / most) ** _STEEPNESS).sum(axis=1)
+    return scores
+
+
+def _tightness(
+    rooms: Sequence[Room], ranks: Integers, held: Integers, further_bytes: Floats
+) -> Floats:
+    """Return the tightness of loads on ranks, [rows]; ranks of one room are looked at together."""
+    found = np.empty(len(ranks))
+    groups: dict[int, list[int]] = {}
+    for row, rank in enumerate(ranks.tolist()):
+        groups.setdefault(id(rooms[rank]), []).append(row)
+    for rows in groups.values():
+        room = rooms[int(ranks[rows[0]])]
+        found[rows] = room.tightness(held[rows], further_bytes[rows])
+    return found
+
+
+_LOADS_MOST = 4000
+_UNITS_A_LEVEL, _UNITS_A_PACKING = 1000.0, 300.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fitted:
+    """A plan that fits; without one, whether there is none."""
+
+    assignment: Assignment | None = None
+    is_proven: bool = False
+
+
+def fitted(instance: Instance, *, effort: Effort) -> Fitted:
+    """Return a plan of the instance, or whether it has none, as far as that is known.
+
+    No more is looked into once the effort is spent.
+    """
+    windows = levels_of(fit_chain(instance)).windows(0.0)
+    if windows is None:
+        return Fitted(is_proven=True)
+    rooms = rooms_of(instance)
+    found = _levelled(instance, rooms, windows, effort)
+    if found.is_proven or found.assignment is not None or instance.is_uniform:
+        return found
+    for cuts in eased_cuts(instance, rooms, effort=effort):
+        assignment = _assignment(instance, rooms, cuts)
+        if assignment is not None:
+            return Fitted(assignment=assignment)
+    return Fitted()
+
+
+def _levelled(
+    instance: Instance, rooms: Sequence[Room], windows: Windows, effort: Effort
+) -> Fitted:
+    """Return a plan of the loads at which the tightest rank is least tight, or that none fits.
+
+    Loads of which it is not known whether they fit are left out as well, and then there is no
+    proof.
+    """
+    loads = loads_of(instance, windows, most=_LOADS_MOST)
+    known = _least_loads(instance) if loads is None else loads
+    tables = _tables(instance, rooms, known)
+    if not all(tables):
+        return Fitted(is_proven=True)
+    if loads is None or not has_few_sums(instance):
+        return Fitted()
+    is_proof = True
+    while not effort.is_over:
+        effort.spend(_UNITS_A_LEVEL + _UNITS_A_PACKING * instance.stage_count)
+        level, best = least_level(instance, tables)
+        if not np.isfinite(level):
+            return Fitted(is_proven=is_proof)
+        unpacked = _unpacked(instance, rooms, best)
+        if not unpacked:
+            cuts = cuts_with_loads(instance, best)
+            return Fitted(assignment=None if cuts is None else _assignment(instance, rooms, cuts))
+        for rank, is_sure in unpacked.items():
+            tables[rank] = _without(tables[rank], best[rank], is_sure=is_sure)
+        is_proof = is_proof and all(unpacked.values())
+    return Fitted()
+
+
+def _unpacked(instance: Instance, rooms: Sequence[Room], loads: Sequence[Load]) -> dict[int, bool]:
+    """Return the ranks whose load is not packed, and whether it is sure that it does not fit."""
+    packed = (
+        room.packing(with_pinned(instance, rank, load))
+        for rank, (room, load) in enumerate(zip(rooms, loads, strict=True))
+    )
+    return {rank: found for rank, found in enumerate(packed) if isinstance(found, bool)}
+
+
+def _least_loads(instance: Instance) -> list[list[Load]]:
+    """Return loads of one block for each part of a rank, of which any load of its holds some."""
+    prefix = instance.prefix_counts[:, list(instance.free_kinds)]
+    earliest, latest = places_of(instance)
+    found: list[set[Load]] = [
+        {(0,) * len(instance.free_kinds)} for _ in range(instance.stage_count)
+    ]
+    for part, rank in enumerate(instance.holders):
+        blocks = np.diff(prefix[earliest[part] : latest[part + 1] + 1], axis=0)
+        kinds = np.unique(blocks, axis=0)
+        held = np.array(list(found[rank]), dtype=np.int64)
+        every = (held[:, None] + kinds[None]).reshape(-1, len(instance.free_kinds))
+        found[rank] = {tuple(load) for load in every.tolist()}
+    return [sorted(own) for own in found]
+
+
+def _tables(
+    instance: Instance, rooms: Sequence[Room], loads: Sequence[Sequence[Load]]
+) -> list[dict[Load, float]]:
+    """Return the tightness of the loads that may fit, by rank."""
+    pinned = np.array([kind.pinned_stage for kind in instance.kinds], dtype=np.float64)
+    return [
+        _table(instance, room, pinned == rank, own)
+        for rank, (room, own) in enumerate(zip(rooms, loads, strict=True))
+    ]
+
+
+def _table(
+    instance: Instance, room: Room, is_pinned: Booleans, loads: Sequence[Load]
+) -> dict[Load, float]:
+    """Return the tightness of a rank's loads that may fit; `is_pinned` [kinds] layers are on it."""
+    held = np.repeat(is_pinned.astype(np.int64)[None], len(loads), axis=0)
+    free = list(instance.free_kinds)
+    held[:, free] = np.array(loads, dtype=np.int64).reshape(len(loads), len(free))
+    tight = room.tightness(held, np.zeros(len(loads))).tolist()
+    return {load: share for load, share in zip(loads, tight, strict=True) if share <= FULL}
+
+
+def _without(table: dict[Load, float], left_out: Load, *, is_sure: bool) -> dict[Load, float]:
+    """Return the other loads; if it is sure that it does not fit, those with fewer of some kind."""
+    return {
+        load: share
+        for load, share in table.items()
+        if load != left_out
+        and (not is_sure or any(own < most for own, most in zip(load, left_out, strict=True)))
+    }
+
+
+def _assignment(
+    instance: Instance, rooms: Sequence[Room], cuts: tuple[int, ...]
+) -> Assignment | None:
+    """Return the plan of packings of what lies between cuts, None where some do not fit."""
+    layers = []
+    further = cut_bytes(instance, cuts).tolist()
+    for rank, (room, load) in enumerate(zip(rooms, load_of_cuts(instance, cuts), strict=True)):
+        packed = room.packing(with_pinned(instance, rank, tuple(load)), further[rank])
+        if isinstance(packed, bool):
+            return None
+        layers.append(packed)
+    starts = np.cumsum([len(kind.choice) for kind in instance.kinds])[:-1]
+    counts = tuple(np.split(np.stack(layers), starts, axis=1))
+    assignment = Assignment(counts=counts, cuts=cuts)
+    return assignment if fits(instance, evaluate(instance, assignment)) else None
+
+
+_TOLERANCE = 0.01
+_FIRST_RATIO = 1.0 / 16.0
+_DOUBLINGS_MOST = 12
+
+_Added = Callable[[float], float | None]
+"""Returns how much of the added bytes a plan with them takes, None where none was found."""
+
+
+def least_host_bytes(instance: Instance, *, effort: Effort) -> float | None:
+    """Return the least host bytes of the fullest share with which a plan is found, to a per cent.
+
+    None where none is found with the effort, however much there is.
+    """
+    own = instance.host_capacity_bytes
+
+    def taken(added: float) -> float | None:
+        found = _evaluated(replace(instance, host_capacity_bytes=own + added), effort)
+        return None if found is None else float((found.host_bytes - own).max())
+
+    most = _most_host_bytes(instance)
+    first = taken(most)
+    return None if first is None else float(own.max()) + _halved(taken, 0.0, first, instance)
+
+
+def least_device_bytes(instance: Instance, *, effort: Effort) -> float | None:
+    """Return the least bytes of a device with which a plan is found, to a per cent.
+
+    Host memory is taken to be boundless. None where no plan is found with the effort.
+    """
+    own = instance.capacity_bytes
+    roomy = replace(
+        instance, host_capacity_bytes=instance.host_capacity_bytes + _most_host_bytes(instance)
+    )
+
+    def taken(added: float) -> float | None:
+        found = _evaluated(replace(roomy, capacity_bytes=own + added), effort)
+        return None if found is None else float((found.memory_bytes - own).max())
+
+    low, high = 0.0, max(float(own.max()), 1.0) * _FIRST_RATIO
+    for _ in range(_DOUBLINGS_MOST):
+        first = taken(high)
+        if first is not None:
+            return float(own.max()) + _halved(taken, low, first, instance)
+        low, high = high, 2.0 * high
+    return None
+
+
+def _halved(taken: _Added, low: float, high: float, instance: Instance) -> float:
+    """Return the least added bytes above `low` that are found to be enough, to a per cent."""
+    while high - low > _TOLERANCE * max(high, float(instance.capacity_bytes.max())):
+        middle = (low + high) / 2.0
+        found = taken(middle)
+        low, high = (middle, high) if found is None else (low, found)
+    return high
+
+
+def _evaluated(instance: Instance, effort: Effort) -> Evaluation | None:
+    """Return what a plan of the instance takes, None where none is found with the effort."""
+    if effort.is_over:
+        return None
+    assignment = fitted(instance, effort=effort).assignment
+    return None if assignment is None else evaluate(instance, assignment)
+
+
+def _most_host_bytes(instance: Instance) -> float:
+    """Return host bytes that no rank needs more of."""
+    return sum(kind.count * float(kind.host.max(initial=0.0)) for kind in instance.kinds)

@@ -1,0 +1,193 @@
+"""Incumbent: how an assignment becomes the best plan known.
+
+Leaning: cuts of given loads at which activations are counted virtual stage by virtual stage.
+
+Earlier virtual stages of a rank hold more micro-batches than later ones, while the search counts
+all of a rank's as if they held alike. Which of the ways to cut a chain into the same loads takes
+the least memory is found by dynamic programming over the ranks (`planner.ilp.cut_point_graph`): the
+largest excess of a rank over its memory is made least, each kind of layer at the mean of its
+choices.
+
+Offering: assignments become plans of the frontier if they fit, virtual stages counted apart.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import numpy as np
+
+from planner.cost.configuration import Configuration, Floats, Integers
+from planner.cost.holdings import peak_holdings
+from planner.cost.priced import PriceList
+from planner.cost.schedule import in_flight
+from planner.cost.step import predict_priced
+from planner.ilp.construction_heuristic import filling_of_cuts, heuristic_assignment
+from planner.ilp.cut_point_graph import cuts_by_chunks, loads_at_cuts
+from planner.ilp.engine import TooManyError
+from planner.ilp.frontier import State
+from planner.ilp.instance import Assignment, Instance, cuts_of, evaluate, fits, load_of_cuts
+from planner.ilp.lagrangian_bound import everything
+from planner.ilp.milp import strategy_of
+from planner.schema.plan import Prediction
+from planner.schema.strategy import Strategy
+
+
+def leanest_cuts(
+    instance: Instance, assignment: Assignment, configuration: Configuration
+) -> tuple[int, ...] | None:
+    """Return the cuts of the assignment's loads with the least memory, None if none is found."""
+    over = evaluate(instance, assignment).memory_bytes - instance.capacity_bytes
+    kept = _mean_kept(instance, assignment)
+    shape = {
+        "pipeline_parallel_degree": configuration.pipeline_parallel_degree,
+        "virtual_pipeline_degree": configuration.virtual_pipeline_degree,
+        "micro_batch_count": configuration.micro_batch_count,
+    }
+    schedule = configuration.pipeline_schedule
+
+    def excess(rank: int, counts: Integers) -> Floats:
+        moments = np.array(peak_holdings(schedule, rank=rank, **shape))
+        alike = in_flight(schedule, stage=rank, **shape)
+        by_part = counts @ kept[rank]
+        more = (by_part @ moments.T).max(axis=1) - alike * by_part.sum(axis=1)
+        return np.asarray(over[rank] + np.maximum(more, 0.0))
+
+    loads = loads_at_cuts(instance, assignment.cuts)
+    try:
+        return cuts_by_chunks(instance, everything(instance), loads, excess=excess)
+    except TooManyError:
+        return None
+
+
+def _mean_kept(instance: Instance, assignment: Assignment) -> Floats:
+    """Return what a layer keeps for a micro-batch, [stages, free kinds]."""
+    found = np.zeros((instance.stage_count, len(instance.free_kinds)))
+    for column, k in enumerate(instance.free_kinds):
+        counts = assignment.counts[k]
+        total = (counts * instance.kinds[k].kept).sum(axis=1)
+        found[:, column] = total / np.maximum(counts.sum(axis=1), 1)
+    return found
+
+
+_PRICE_LISTS_KEPT = 8
+_ROOM_SHARES = (0.99, 0.97, 0.94, 0.9, 0.85, 0.75)
+
+
+def offer(state: State, index: int, instance: Instance, assignment: Assignment) -> bool:
+    """Offer an assignment to the frontier if it fits; return whether it does, or does not matter.
+
+    Where ranks hold several virtual stages, the program counts activations as if these held alike:
+    a lower bound. What does not fit when each is counted by itself is filled again with less room.
+    """
+    frontier = state.frontier
+    evaluation = evaluate(instance, assignment)
+    if not fits(instance, evaluation):
+        return False
+    if instance.least_blocks == 1:
+        frontier.offer(index, evaluation.step_seconds, assignment)
+        return True
+    if evaluation.step_seconds >= frontier.limit_of(index):
+        return True
+    row = state.configurations.row(index)
+    same, filled = _cut_anew(instance, assignment, row), _filled_anew(instance, assignment)
+    for is_same, tried in ((True, same), (False, filled)):
+        for arranged in tried:
+            if evaluate(instance, arranged).step_seconds >= frontier.limit_of(index):
+                continue
+            priced = repriced(state, index, instance, arranged)
+            if priced.fits:
+                frontier.offer(index, priced.step_seconds.p50, arranged)
+                return is_same
+    return False
+
+
+def offer_apart(state: State, index: int, instance: Instance, assignment: Assignment) -> bool:
+    """Offer an assignment of an instance with all choices, as it is; return whether it fits."""
+    priced = repriced(state, index, instance, assignment)
+    if priced.fits:
+        state.frontier.offer(index, priced.step_seconds.p50, assignment, instance)
+    return priced.fits
+
+
+def _cut_anew(
+    instance: Instance, assignment: Assignment, configuration: Configuration
+) -> Iterator[Assignment]:
+    """Yield the assignment, and the same loads cut evenly, or so that the fullest rank is least."""
+    yield assignment
+    loads = load_of_cuts(instance, assignment.cuts)
+    even = cuts_of(instance, assignment.counts)
+    if even != assignment.cuts and load_of_cuts(instance, even) == loads:
+        yield replace(assignment, cuts=even)
+    if instance.has_several_parts:
+        leanest = leanest_cuts(instance, assignment, configuration)
+        if leanest is not None and leanest != assignment.cuts:
+            yield replace(assignment, cuts=leanest)
+
+
+def _filled_anew(instance: Instance, assignment: Assignment) -> Iterator[Assignment]:
+    """Yield plans for less and less memory.
+
+    The same cuts are filled anew; where only numbers matter, the numbers are free as well.
+    """
+    for share in _ROOM_SHARES:
+        smaller = replace(instance, capacity_bytes=instance.capacity_bytes * share)
+        if instance.is_uniform:
+            tried = heuristic_assignment(smaller)
+            if tried is None:
+                return
+            yield tried[1]
+        else:
+            filling = filling_of_cuts(smaller, assignment.cuts)
+            if not filling.fits.all():
+                return
+            yield Assignment(counts=filling.counts, cuts=assignment.cuts)
+
+
+def repriced(state: State, index: int, instance: Instance, assignment: Assignment) -> Prediction:
+    """Return what the cost model says of an assignment."""
+    problem = state.problem
+    strategy = strategy_from(state, index, instance, assignment)
+    return predict_priced(
+        _price_list(state, index).priced(strategy),
+        workload=problem.workload,
+        hardware=problem.hardware,
+        job=problem.job,
+    )
+
+
+def _price_list(state: State, index: int) -> PriceList:
+    """Return what layers cost under a configuration; the last few that were asked for are kept."""
+    known = state.price_lists.pop(index, None)
+    if known is None:
+        problem = state.problem
+        known = PriceList.of(
+            problem.workload,
+            problem.hardware,
+            problem.job,
+            state.configurations.row(index),
+            choices=state.choices,
+            edges=state.edges,
+        )
+    state.price_lists[index] = known
+    if len(state.price_lists) > _PRICE_LISTS_KEPT:
+        del state.price_lists[next(iter(state.price_lists))]
+    return known
+
+
+def strategy_from(state: State, index: int, instance: Instance, assignment: Assignment) -> Strategy:
+    """Return the strategy that an assignment of a configuration stands for."""
+    row = state.configurations.row(index)
+    hardware = state.problem.hardware
+    kinds = hardware.stage_kinds(
+        row.device_order, pipeline_parallel_degree=row.pipeline_parallel_degree
+    )
+    return strategy_of(
+        instance,
+        assignment,
+        configuration=row,
+        choices=state.choices,
+        edges=state.edges,
+        device_groups=[hardware.kinds[kind].device_group for kind in kinds],
+    )

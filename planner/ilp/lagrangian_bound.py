@@ -1,0 +1,585 @@
+"""Lagrangian bound: what no plan of one configuration can beat.
+
+Duals: what layers cost with a price on the memory that they take (B3 of bounds).
+
+For a price lambda >= 0, a rank that keeps its memory limit has
+sum cost >= sum (cost + lambda mem) - lambda (cap - fixed - least transient). A chain is priced at
+several lambda at once; every number that follows holds at each of them.
+
+The best lambda for a number of equal layers is a slope of the lower hull of their choices in the
+plane of memory and cost, since the bound is concave and linear between these. Each rank therefore
+has the hull slopes of its own layers as its grid.
+
+Levels: how low the largest rank of a chain can be, whatever the cuts (B4, B5 of bounds).
+
+A layer of kind k costs price[k, r, i] on rank r at grid point i. A rank costs its offset and the
+sum of its layers at the dearest grid point: phi_r. Prices are not negative; offsets may be. Three
+views of a chain, from exact to general:
+
+- `RunLevels`: one kind of layer, so that phi_r depends on how many layers a rank holds.
+- `ChainLevels`: several kinds, ranks in the order of the chain, so that cuts decide.
+- `PoolLevels`: anything; layers are shared out by weight, without regard to where they stand.
+
+Bounds: numbers that no plan of a configuration can beat.
+
+With objective S + rho T + U (S = sum of fills, T the largest pace, U the largest end, rho the
+schedule's repeats) and omega = rho tau + u of a layer:
+
+B1. rho T + U >= max_r (rho t_r + u_r), since both maxima are at least each rank's own.
+B2. A maximum over ranks is at least any weighted mean of them.
+B3. For lambda >= 0, any feasible rank with counts a has
+    sum omega >= sum_k a_k min_s (omega + lambda mem) - lambda (cap - fixed - least transient),
+    because the price lambda is paid on a constraint that holds (weak duality). The largest over
+    several lambda is phi_r(a), which grows with a.
+B4. Some W keeps every rank's phi_r <= W and all layers placed; the least such W is a lower bound.
+    With one kind of block it is the smallest W at which as many layers fit under it as there are;
+    with several it is bounded by B2 with weights that make a layer cost the same on any rank.
+B5. S >= sum_r phi_r(a_r) in fill alone. phi_r is convex in n, so with one kind the least sum over
+    all splits is what all ranks must hold and the smallest increments.
+B6. Where every rank holds one part of the chain, in the order of the ranks, B4 holds of cuts: with
+    each rank filled from the one before on, as far as phi_r stays within W, W is below every plan's
+    largest phi_r if blocks are left behind the last. Filled from both ends, cuts have windows, and
+    B5 holds with as many blocks of a kind on a rank as lie in these.
+
+`planner.ilp.batched_bounds` has them for thousands of configurations at once; here is one at a
+time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import Literal, Protocol
+
+import numpy as np
+
+from planner.cost.configuration import Floats, Integers
+from planner.ilp.instance import Instance, Kind
+
+_SLOPES_MOST = 12
+_SLOPES_KEPT = 6  # three measures of a configuration, and of the one before it
+
+Measure = Literal["fill", "pace", "both"]
+"""What a rank costs: its fill, its pace, or omega, the paces of all micro-batches and the end."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class PricedChain:
+    """Prices of every layer and choice, by kind [stages, grid, choices]. It equals itself alone.
+
+    `offset` [stages, grid] is what a rank costs before it holds a block: its own cost, less what
+    the price of its memory is worth, and the least of the layers that are pinned to it.
+    """
+
+    instance: Instance
+    prices: tuple[Floats, ...]
+    offset: Floats
+
+    def least_prices(self) -> Floats:
+        """Return the least price of every free kind, [free kinds, stages, grid]."""
+        return np.stack([self.prices[k].min(axis=2) for k in self.instance.free_kinds])
+
+
+def cost_chain(instance: Instance, measure: Measure, base: Floats) -> PricedChain:
+    """Return what layers cost with memory priced; `base` [stages] is a rank's own cost."""
+    grid, prices = _priced(instance.kinds, measure, instance.repeat_count)
+    slack = instance.capacity_bytes - instance.stage_bytes - least_transient(instance)
+    return _chain(instance, prices, base[:, None] - grid * slack[:, None])
+
+
+@lru_cache(maxsize=_SLOPES_KEPT)
+def _priced(
+    kinds: tuple[Kind, ...], measure: Measure, repeat_count: float
+) -> tuple[Floats, tuple[Floats, ...]]:
+    """Return every rank's lambda [stages, grid], and prices by kind [stages, grid, choices].
+
+    Both are those of the layers alone: instances of one configuration with other windows for the
+    cuts share them.
+    """
+    costs = [_cost(kind, measure, repeat_count) for kind in kinds]
+    grid = _price_grid(kinds, costs)
+    prices = tuple(
+        cost[:, None, :] + grid[:, :, None] * kind.memory[:, None, :]
+        for kind, cost in zip(kinds, costs, strict=True)
+    )
+    return grid, prices
+
+
+def _cost(kind: Kind, measure: Measure, repeat_count: float) -> Floats:
+    """Return what a layer costs under every choice, [stages, choices]."""
+    if measure == "both":
+        return scaled(kind, repeat_count)
+    return kind.fill if measure == "fill" else kind.pace
+
+
+def memory_chain(instance: Instance, host_ratios: Floats) -> PricedChain:
+    """Return device bytes + ratio x host bytes of every layer over what a rank's limits allow.
+
+    `host_ratios` is [ratios]. No rank of a plan that fits exceeds 0.
+    """
+    prices = tuple(
+        kind.memory[:, None, :] + host_ratios[None, :, None] * kind.host[:, None, :]
+        for kind in instance.kinds
+    )
+    limits = (
+        instance.capacity_bytes[:, None]
+        + host_ratios[None, :] * instance.host_capacity_bytes[:, None]
+    )
+    base = instance.stage_bytes + least_transient(instance)
+    return _chain(instance, prices, base[:, None] - limits)
+
+
+def least_transient(instance: Instance) -> Floats:
+    """Return the least transient bytes of each rank, [stages].
+
+    Every rank holds a block, and its transient is at least the least of any block; ranks with
+    the embedding or the head have those transients too.
+    """
+    free = [instance.kinds[k].transient.min(axis=1) for k in instance.free_kinds]
+    least: Floats = np.min(free, axis=0)
+    for kind in instance.kinds:
+        if kind.pinned_stage is not None:
+            own = float(kind.transient[kind.pinned_stage].min())
+            least[kind.pinned_stage] = max(least[kind.pinned_stage], own)
+    return least
+
+
+def _price_grid(kinds: Sequence[Kind], costs: Sequence[Floats]) -> Floats:
+    """Return 0 and the hull slopes of the blocks that each rank may hold, [stages, grid].
+
+    A pinned layer's slopes are left out: it is one of many, and any price gives a bound.
+    """
+    free = [k for k, kind in enumerate(kinds) if kind.pinned_stage is None]
+    slopes = [np.zeros((len(kinds[0].memory), 1))]
+    slopes += [hull_slopes(costs[k], kinds[k].memory) for k in free]
+    return np.concatenate(slopes, axis=1)
+
+
+def hull_slopes(cost: Floats, memory: Floats) -> Floats:
+    """Return the slopes of the lower hull of (memory, cost) [ranks, choices], [ranks, slopes].
+
+    From the cheapest choice on, the next corner is the one with the least loss of cost for each
+    byte saved. Where a rank has fewer corners than others, its last slope is repeated.
+    """
+    ranks = np.arange(len(cost))
+    order = np.lexsort((memory, cost), axis=1)
+    corner = order[:, 0]
+    slopes: list[Floats] = []
+    last = np.zeros(len(cost))
+    for _ in range(_SLOPES_MOST):
+        saved = memory[ranks, corner][:, None] - memory
+        lost = cost - cost[ranks, corner][:, None]
+        slope = np.full_like(cost, np.inf)
+        np.divide(lost, saved, out=slope, where=saved > 0.0)
+        least = slope.min(axis=1)
+        found = np.isfinite(least)
+        if not found.any():
+            break
+        last = np.where(found, least, last)
+        slopes.append(last)
+        reached = np.where(slope <= least[:, None], memory, np.inf).argmin(axis=1)
+        corner = np.where(found, reached, corner)
+    return np.stack(slopes, axis=1) if slopes else np.zeros((len(cost), 1))
+
+
+def _chain(instance: Instance, prices: tuple[Floats, ...], offset: Floats) -> PricedChain:
+    for kind, price in zip(instance.kinds, prices, strict=True):
+        if kind.pinned_stage is not None:
+            offset[kind.pinned_stage] += price[kind.pinned_stage].min(axis=1)
+    return PricedChain(instance=instance, prices=prices, offset=offset)
+
+
+def scaled(kind: Kind, repeat_count: float) -> Floats:
+    """Return omega = repeats x pace + end of every choice, [stages, choices]."""
+    return repeat_count * kind.pace + kind.end
+
+
+_ROUNDING = 1e-12
+_LEVELS_KEPT = 8
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Windows:
+    """What ranks of any plan hold.
+
+    `least` and `most` [stages] count blocks; `sure` and `room` [stages, kinds] are the blocks of
+    each kind that a rank has in any case, and those that it can have. `cuts` are the earliest and
+    the latest place of every cut, [2, stages + 1], where ranks follow one another along the chain.
+    """
+
+    least: Integers
+    most: Integers
+    sure: Integers
+    room: Integers
+    cuts: Integers | None = None
+
+
+class Levels(Protocol):
+    """What a chain of prices says of every plan."""
+
+    def least_level(self) -> float:
+        """Return a W that the largest phi_r of any plan reaches."""
+
+    def least_sum(self, windows: Windows | None = None) -> float:
+        """Return a number that the sum of phi_r of any plan (within the windows) reaches."""
+
+    def windows(self, limit: float) -> Windows | None:
+        """Return what ranks hold in plans with no phi_r above `limit`, None if there are none."""
+
+
+@lru_cache(maxsize=_LEVELS_KEPT)
+def levels_of(chain: PricedChain) -> Levels:
+    """Return the most exact view of a chain; those asked for last are kept."""
+    instance = chain.instance
+    if len(instance.free_kinds) == 1:
+        return RunLevels(chain)
+    if instance.is_in_order:
+        return ChainLevels(chain)
+    return PoolLevels(chain)
+
+
+class RunLevels:
+    """Levels of a chain of one kind: the counts alone decide."""
+
+    def __init__(self, chain: PricedChain) -> None:
+        """Tabulate phi_r(n) for every n that a rank can hold."""
+        self._instance = chain.instance
+        self._least = chain.instance.least_blocks
+        stages, blocks = chain.instance.stage_count, chain.instance.block_count
+        self._spare = blocks - stages * self._least
+        held = np.arange(self._least, self._least + self._spare + 1, dtype=np.float64)
+        price = chain.least_prices()[0]
+        costs: Floats = chain.offset[:, 0, None] + price[:, 0, None] * held
+        for i in range(1, price.shape[1]):
+            costs = np.maximum(costs, chain.offset[:, i, None] + price[:, i, None] * held)
+        self._costs = costs  # phi_r of the least number on, [stages, spare + 1]
+
+    def least_level(self) -> float:
+        """Return the least W with room for all layers.
+
+        Beyond what every rank has to hold, one more layer fits for each phi_r(n) <= W.
+        """
+        least = float(self._costs[:, 0].max())
+        if self._spare == 0:
+            return least
+        further = self._costs[:, 1:].ravel()
+        return max(least, float(np.partition(further, self._spare - 1)[self._spare - 1]))
+
+    def least_sum(self, windows: Windows | None = None) -> float:
+        """Return the least sum of phi_r: what all must hold, and then the smallest increments."""
+        increments = np.diff(self._costs, axis=1)
+        base, spare = self._costs[:, 0], self._spare
+        if windows is not None:
+            place = np.arange(increments.shape[1])[None, :] + self._least
+            inside = (place >= windows.least[:, None]) & (place < windows.most[:, None])
+            increments = np.where(inside, increments, np.inf)
+            stages = np.arange(len(base))
+            base = self._costs[stages, windows.least - self._least]
+            spare = self._instance.block_count - int(windows.least.sum())
+        further = increments.ravel()
+        if spare < len(further):
+            further = np.partition(further, spare)[:spare]
+        return float(base.sum() + further.sum())
+
+    def windows(self, limit: float) -> Windows | None:
+        """Return how many layers each rank may hold if the others take all that they can."""
+        allowed = limit + _ROUNDING * (abs(limit) + float(np.abs(self._costs).max()))
+        fitting = np.count_nonzero(self._costs <= allowed, axis=1)
+        if (fitting == 0).any():
+            return None
+        most = self._least + fitting - 1
+        blocks = self._instance.block_count
+        least = np.maximum(self._least, blocks - (int(most.sum()) - most))
+        if int(most.sum()) < blocks:
+            return None
+        return _counted(self._instance, least, most)
+
+
+class PoolLevels:
+    """Levels of any chain: ranks share the layers of every kind as they like."""
+
+    def __init__(self, chain: PricedChain) -> None:
+        """Choose for every rank the grid point that is dearest for an even share."""
+        self._instance = chain.instance
+        instance = chain.instance
+        self._totals = np.array([instance.kinds[k].count for k in instance.free_kinds], dtype=float)
+        prices = chain.least_prices()  # [kinds, stages, grid]
+        shares = self._totals / instance.stage_count
+        dearest = (chain.offset + np.tensordot(shares, prices, axes=1)).argmax(axis=1)
+        stages = np.arange(instance.stage_count)
+        self._offset: Floats = chain.offset[stages, dearest]
+        self._price: Floats = prices[:, stages, dearest]
+        self._alone: Floats = (chain.offset + instance.least_blocks * prices.min(axis=0)).max(
+            axis=1
+        )
+
+    def least_level(self) -> float:
+        """Return a weighted mean of phi_r with weights that make layers cost the same anywhere.
+
+        W >= sum_r y_r phi_r >= sum_r y_r offset_r + sum_k L_k min_r (y_r price[k, r]) for weights y
+        that sum to 1.
+        """
+        mean = self._totals @ self._price
+        if (mean <= 0.0).any():
+            return float(self._alone.max())
+        weights = (1.0 / mean) / (1.0 / mean).sum()
+        pooled = float(weights @ self._offset)
+        pooled += float(self._totals @ (weights * self._price).min(axis=1))
+        return max(pooled, float(self._alone.max()))
+
+    def least_sum(self, windows: Windows | None = None) -> float:
+        """Return the sum of offsets with every layer at its cheapest rank.
+
+        Within windows a rank has room for some layers only, and the room has a price mu_r: what
+        the last rank costs that is needed, when the cheapest are filled first, beyond its own.
+        """
+        pooled = float(self._offset.sum() + self._totals @ self._price.min(axis=1))
+        if windows is not None:
+            mean = self._totals @ self._price / self._totals.sum()
+            order = np.argsort(mean, kind="stable")
+            filled = np.cumsum(windows.most[order])
+            last = int(np.searchsorted(filled, self._instance.block_count))
+            marginal = float(mean[order[min(last, len(order) - 1)]])
+            rent = np.maximum(marginal - mean, 0.0)
+            priced = float(self._totals @ (self._price + rent).min(axis=1))
+            priced += float(self._offset.sum() - rent @ windows.most)
+            pooled = max(pooled, priced)
+        return max(pooled, float(self._alone.sum()))
+
+    def windows(self, limit: float) -> Windows | None:
+        """Return how many layers fit on each rank at the price of the cheapest kind."""
+        instance = self._instance
+        allowed = limit + _ROUNDING * (abs(limit) + float(np.abs(self._offset).max()))
+        if (self._alone > allowed).any() or self.least_level() > allowed:
+            return None
+        price = self._price.min(axis=0)
+        room = np.full(instance.stage_count, np.inf)
+        np.divide(allowed - self._offset, price, out=room, where=price > 0.0)
+        ceiling = instance.block_count - instance.least_blocks * (instance.stage_count - 1)
+        most = np.minimum(np.floor(room * (1.0 + 1e-9)), ceiling).astype(np.int64)
+        least = np.maximum(instance.least_blocks, instance.block_count - (int(most.sum()) - most))
+        if (most < instance.least_blocks).any() or int(most.sum()) < instance.block_count:
+            return None
+        return _counted(instance, least, most)
+
+
+class ChainLevels:
+    """Levels of a chain of several kinds whose ranks follow one another along it."""
+
+    def __init__(self, chain: PricedChain) -> None:
+        """Sum the prices along the chain."""
+        self._instance = chain.instance
+        self._pool = PoolLevels(chain)
+        self._offset = chain.offset
+        prices = chain.least_prices()
+        self._cheapest: Floats = prices.min(axis=0)
+        place = {kind: i for i, kind in enumerate(chain.instance.free_kinds)}
+        order = [place[int(kind)] for kind in chain.instance.block_kinds]
+        along = np.moveaxis(prices[order], 0, 2)  # [stages, grid, blocks]
+        self._prefix: Floats = np.concatenate(
+            [np.zeros_like(along[:, :, :1]), np.cumsum(along, axis=2)], axis=2
+        )
+
+    def least_level(self) -> float:
+        """Return the pool's level: the order of the chain is left to `windows`."""
+        return self._pool.least_level()
+
+    def least_sum(self, windows: Windows | None = None) -> float:
+        """Return the pool's sum."""
+        return self._pool.least_sum(windows)
+
+    def windows(self, limit: float) -> Windows | None:
+        """Return the cuts of all plans with no phi_r above `limit`.
+
+        Filling ranks from the first on, each as far as it can, any plan's cuts lie at or before
+        these (exchange argument); from the last one back, at or behind.
+        """
+        allowed = self._allowed(limit)
+        if (allowed < self._cheapest).any():
+            return None
+        earliest, latest = self._earliest(allowed), self._latest(allowed)
+        if (earliest > latest).any() or latest[-1] < self._prefix.shape[2] - 1:
+            return None
+        return chain_windows(self._instance, np.stack([earliest, latest]))
+
+    def _allowed(self, limit: float) -> Floats:
+        rounding = _ROUNDING * (abs(limit) + float(self._prefix[:, :, -1].max()))
+        allowed: Floats = limit + rounding - self._offset
+        return allowed
+
+    def _latest(self, allowed: Floats) -> Integers:
+        """Return each rank filled as far as it can, one layer left for each that follows.
+
+        A rank that the ones before it leave nothing it can take stays empty here: in a plan with
+        earlier cuts it may hold other layers, so that refusing it would not be a bound.
+        """
+        stages, _, length = self._prefix.shape
+        placed = [0]
+        for stage in range(stages):
+            end = length - (stages - 1 - stage)
+            held = self._prefix[stage, :, placed[-1] : end]
+            within = (held - held[:, :1] <= allowed[stage][:, None]).all(axis=0)
+            placed.append(placed[-1] + int(np.count_nonzero(within)) - 1)
+        return np.array(placed, dtype=np.int64)
+
+    def _earliest(self, allowed: Floats) -> Integers:
+        """Return the same from the last rank back, one layer left for each before."""
+        stages, _, length = self._prefix.shape
+        left = [length - 1]
+        for stage in reversed(range(stages)):
+            held = self._prefix[stage, :, stage : left[-1] + 1]
+            within = (held[:, -1:] - held <= allowed[stage][:, None]).all(axis=0)
+            left.append(left[-1] - int(np.count_nonzero(within)) + 1)
+        return np.array(left[::-1], dtype=np.int64)
+
+
+def everything(instance: Instance) -> Windows:
+    """Return the windows of all plans."""
+    stages = instance.stage_count
+    least = np.full(stages, instance.least_blocks, dtype=np.int64)
+    most = np.full(stages, instance.block_count - instance.least_blocks * (stages - 1))
+    if instance.is_in_order and not instance.is_uniform:
+        first = np.arange(stages + 1)
+        last = instance.block_count - first[::-1]
+        first[-1], last[0] = instance.block_count, 0
+        return chain_windows(instance, np.stack([first, last]))
+    return _counted(instance, least, most)
+
+
+def both(one: Windows, other: Windows, instance: Instance) -> Windows | None:
+    """Return what two windows leave, None where that is nothing."""
+    if one.cuts is not None and other.cuts is not None:
+        cuts = np.stack(
+            [np.maximum(one.cuts[0], other.cuts[0]), np.minimum(one.cuts[1], other.cuts[1])]
+        )
+        return chain_windows(instance, cuts) if (cuts[0] <= cuts[1]).all() else None
+    least, most = np.maximum(one.least, other.least), np.minimum(one.most, other.most)
+    least = np.maximum(least, instance.block_count - (int(most.sum()) - most))
+    most = np.minimum(most, instance.block_count - (int(least.sum()) - least))
+    if (least > most).any() or int(most.sum()) < instance.block_count:
+        return None
+    return _counted(instance, least, most)
+
+
+def chain_windows(instance: Instance, cuts: Integers) -> Windows:
+    """Return the windows that the earliest and latest cuts leave."""
+    prefix = instance.prefix_counts
+    earliest, latest = cuts
+    start, end = latest[:-1], np.maximum(earliest[1:], latest[:-1])
+    return Windows(
+        least=np.maximum(earliest[1:] - latest[:-1], instance.least_blocks),
+        most=latest[1:] - earliest[:-1],
+        sure=prefix[end] - prefix[start],
+        room=prefix[latest[1:]] - prefix[earliest[:-1]],
+        cuts=cuts,
+    )
+
+
+def _counted(instance: Instance, least: Integers, most: Integers) -> Windows:
+    """Return windows that count blocks; with one kind they say how many of it."""
+    totals = np.array([kind.count for kind in instance.kinds])
+    room = np.minimum(totals[None, :], most[:, None])
+    sure = np.zeros_like(room)
+    if len(instance.free_kinds) == 1:
+        sure[:, instance.free_kinds[0]] = least
+    return Windows(least=least, most=most, sure=sure, room=room)
+
+
+_BOUNDS_KEPT = 2  # a configuration is bounded, reduced and packed in turn
+_HOST_RATIOS = np.array([0.0, *(2.0**e for e in range(-4, 7))])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ObjectiveBounds:
+    """Lower bounds of a step and of its parts: S, rho T, U, and rho T + U together, in seconds.
+
+    `total` is one of the whole where it is known better than by its parts.
+    """
+
+    fill_sum: float
+    repeated_pace: float
+    largest_end: float
+    both: float
+    total: float = 0.0
+
+    def step_seconds(self) -> float:
+        """Return the bound of S + rho T + U."""
+        parts = self.fill_sum + max(self.repeated_pace + self.largest_end, self.both)
+        return max(parts, self.total)
+
+
+def memory_bound(instance: Instance) -> float:
+    """Return B3, B4 and B5 together: inf when no plan fits."""
+    bounds = objective_bounds(instance)
+    return float("inf") if bounds is None else bounds.step_seconds()
+
+
+def objective_bounds(
+    instance: Instance, *, cutoff_seconds: float = float("inf")
+) -> ObjectiveBounds | None:
+    """Return B3, B4 and B5 of each part, None when no plan fits.
+
+    Where some parts alone exceed the cutoff, the others are left at 0.
+    """
+    if levels_of(fit_chain(instance)).windows(0.0) is None:
+        return None
+    found = ObjectiveBounds(
+        fill_sum=levels_of(fill_chain(instance)).least_sum(),
+        repeated_pace=0.0,
+        largest_end=0.0,
+        both=levels_of(both_chain(instance)).least_level(),
+    )
+    if found.step_seconds() > cutoff_seconds:
+        return found
+    ends = sum(_least_end(instance, k) for k in range(len(instance.kinds)))
+    return replace(
+        found,
+        repeated_pace=instance.repeat_count * levels_of(pace_chain(instance)).least_level(),
+        largest_end=float(instance.stage_end.mean()) + ends / instance.stage_count,
+    )
+
+
+def _least_end(instance: Instance, k: int) -> float:
+    kind = instance.kinds[k]
+    rows = kind.end if kind.pinned_stage is None else kind.end[kind.pinned_stage]
+    return kind.count * float(rows.min())
+
+
+def least_memory_bytes(instance: Instance) -> float:
+    """Return bytes that the fullest device needs beyond its capacity at the least, plus that.
+
+    The capacity is that of the first rank; host memory is taken to be boundless.
+    """
+    excess = levels_of(memory_chain(instance, np.zeros(1))).least_level()
+    return float(instance.capacity_bytes.max()) + excess
+
+
+@lru_cache(maxsize=_BOUNDS_KEPT)
+def fill_chain(instance: Instance) -> PricedChain:
+    """Return the fills with memory priced."""
+    return cost_chain(instance, "fill", instance.stage_fill)
+
+
+@lru_cache(maxsize=_BOUNDS_KEPT)
+def pace_chain(instance: Instance) -> PricedChain:
+    """Return the paces with memory priced: no rank's may exceed T."""
+    return cost_chain(instance, "pace", instance.stage_pace)
+
+
+@lru_cache(maxsize=_BOUNDS_KEPT)
+def both_chain(instance: Instance) -> PricedChain:
+    """Return omega with memory priced: no rank's may exceed rho T + U."""
+    base = instance.repeat_count * instance.stage_pace + instance.stage_end
+    return cost_chain(instance, "both", base)
+
+
+@lru_cache(maxsize=_BOUNDS_KEPT)
+def fit_chain(instance: Instance) -> PricedChain:
+    """Return device bytes with a price on host bytes, over what the limits allow.
+
+    For any ratio of the two prices, a rank that keeps both limits keeps their priced sum.
+    """
+    host = max(float(instance.host_capacity_bytes.max()), 1.0)
+    ratios = _HOST_RATIOS * float(instance.capacity_bytes.max()) / host
+    return memory_chain(instance, ratios)

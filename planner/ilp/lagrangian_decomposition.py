@@ -1,0 +1,923 @@
+"""Lagrangian decomposition: one configuration's ranks, each priced by itself.
+
+Master: a small linear program that grows row by row, solved again after each, by HiGHS.
+
+PuLP hands a program over as a whole, which takes longer than to solve one of these.
+
+Outline: what the choices of a rank have in common whatever they cost and whatever it holds.
+
+Rank: the choices of one rank that a plan below a cutoff may have, and what it may hold.
+
+Priced rank: what every load of one rank costs at the least, at weights of its pace and its end.
+
+At weights y and z (Decomposition) a rank costs sum (phi + rho y tau + z u) n, and the
+cheapest way to hold a load within the rank's memory is a knapsack of its own.
+
+Roster: the ranks of one configuration side by side, all of whose loads are priced at once.
+
+The bounds are those of `planner.ilp.stage_knapsack`: by the largest transient, at prices of memory
+that are slopes of the hulls of a rank's own choices. Choices of all ranks follow one another; ranks
+with fewer transients or prices than others have places without any choice behind theirs. Kinds with
+one choice and the least transient, as edges are, cost the same under every other: they are plain.
+
+Decomposition: a bound of one configuration from its ranks, each solved by itself.
+
+A plan's step is S + V + U with V >= rho t_r and U >= u_r of every rank. At weights y, z >= 0 of
+these rows (Lagrange multipliers)
+
+    step >= min over loads of sum_r C_r(load)  +  min over (V, U) of (1 - sum y) V + (1 - sum z) U,
+
+where C_r is the least of phi + rho y_r t + z_r u of rank r (Rank) and (V, U) lies
+within the limits that are known of every plan below the cutoff. The first minimum keeps what is
+hard about ranks, whole layers and the largest transient, and shares out the layers exactly
+by dynamic programming (`planner.ilp.cut_point_graph`): it is no less than the relaxed program's.
+Planes looks for the weights with the best bound.
+Source: Geoffrion 1974, Lagrangean relaxation for integer programming, doi:10.1007/BFb0120690.
+
+Planes: the weights with the best bound of a decomposition, by cutting planes.
+
+The bound of Decomposition is a concave function of the weights. What the ranks hold
+where it was looked at is a plane above all of it, and so is every corner of the limits of V and U.
+The largest value below all planes is an upper bound of the bound, and where it lies the next look
+is worth most (Kelley 1960, doi:10.1137/0108053); half the way there from the best weights known
+keeps the looks from jumping about.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from functools import cache, cached_property
+from importlib.util import find_spec
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from planner.cost.configuration import Booleans, Floats, Integers
+from planner.ilp.cut_point_graph import Step, best_loads, held_edges, sums_through, with_edges
+from planner.ilp.engine import Effort
+from planner.ilp.instance import Instance, undominated
+from planner.ilp.stage_knapsack import (
+    Frame,
+    Knapsack,
+    Packed,
+    Packing,
+    TransientBounds,
+    hull_slopes,
+    least_cost_within,
+)
+from planner.ilp.stage_loads import Load, with_pinned
+from planner.ilp.stage_patterns import Columns, rank_columns
+
+if TYPE_CHECKING:
+    import highspy
+
+
+@cache
+def is_available() -> bool:
+    """Return whether HiGHS can be talked to."""
+    return find_spec("highspy") is not None
+
+
+class Master:
+    """Maximise gains x with 0 <= x <= most and rows a x <= b; arrays are [columns]."""
+
+    def __init__(self, gains: Floats, *, least: Floats, most: Floats) -> None:
+        """Start without any rows; infinite limits are none."""
+        self._columns = np.arange(len(gains), dtype=np.int32)
+        self._highs = _quiet()
+        self._highs.addVars(len(gains), least, most)
+        self._highs.changeColsCost(len(gains), self._columns, -gains)
+
+    def require(self, row: Floats, most: float) -> None:
+        """Add a row."""
+        self._highs.addRow(-np.inf, most, len(row), self._columns, row)
+
+    def best(self) -> tuple[float, Floats] | None:
+        """Return the largest value and the columns there, None where there is none."""
+        import highspy  # noqa: PLC0415
+
+        self._highs.run()
+        if self._highs.getModelStatus() != highspy.HighsModelStatus.kOptimal:
+            return None
+        columns = np.array(self._highs.getSolution().col_value)
+        return -float(self._highs.getInfo().objective_function_value), columns
+
+
+def _quiet() -> highspy.Highs:
+    import highspy  # noqa: PLC0415
+
+    highs = highspy.Highs()  # type: ignore[no-untyped-call]
+    for name, value in (("output_flag", False), ("threads", 1), ("random_seed", 0)):
+        highs.setOptionValue(name, value)
+    return highs
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outline:
+    """The columns of a rank in the order of their transients, and what limits are about.
+
+    `limited` [3, columns] are pace, end and both, which caps limit besides memory; `least` are the
+    least bytes, host bytes, pace, end and both of a layer, each [kinds, thresholds], 0 where a kind
+    has no such choice. `corners` are by kind the columns that may be corners of its hull at any
+    weights of fill, pace and end, with their bytes. `is_never_negative` says that no choice has a
+    fill, a pace or an end below 0.
+    """
+
+    frame: Frame
+    limited: Floats
+    least: tuple[Floats, ...]
+    corners: tuple[tuple[Integers, list[float]], ...]
+    is_never_negative: bool
+
+    @staticmethod
+    def of(columns: Columns, repeats: float) -> Outline:
+        """Return the outline of a rank's columns."""
+        frame = Frame.of(columns.kind, columns.transient)
+        limited = np.stack([columns.pace, columns.end, repeats * columns.pace + columns.end])
+        least = [frame.least(each) for each in (columns.memory, columns.host, *limited)]
+        return Outline(
+            frame=frame,
+            limited=limited,
+            least=tuple(np.where(np.isfinite(each), each, 0.0) for each in least),
+            corners=tuple(_corners(columns, own) for own in frame.members),
+            is_never_negative=bool(
+                columns.fill.min(initial=0.0) >= 0.0 and limited.min(initial=0.0) >= 0.0
+            ),
+        )
+
+
+def _corners(columns: Columns, own: Integers) -> tuple[Integers, list[float]]:
+    """Return those columns of a kind that no other equals or beats in cost and memory."""
+    measures = np.stack([columns.fill, columns.pace, columns.end, columns.memory])
+    kept = own[undominated(measures[:, own])]
+    return kept, columns.memory[kept].tolist()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parts:
+    """What a rank adds to a step: fill, pace and end, in seconds."""
+
+    fill: float
+    pace: float
+    end: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Caps:
+    """What no rank may exceed: t_r, u_r and rho t_r + u_r, in seconds."""
+
+    pace: float = float("inf")
+    end: float = float("inf")
+    both: float = float("inf")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rank:
+    """The choices of one rank that a plan below the cutoff may have, and its loads.
+
+    `places` [columns] are those of the choices among all of the instance's side by side, with the
+    edges behind them; `held` [loads, kinds] has the pinned layers and the edges too; `own` is what
+    the rank costs by itself. `packed` is what is known of the packings of loads, by what they hold.
+    """
+
+    columns: Columns
+    places: Integers
+    held: Integers
+    own: Parts
+    repeats: float
+    capacity: float
+    host: float
+    packed: dict[tuple[int, ...], Packed] = field(default_factory=dict, compare=False)
+    known_outline: Outline | None = field(default=None, compare=False)
+
+    @cached_property
+    def outline(self) -> Outline:
+        """Return what its choices have in common, which ranks with other loads share."""
+        return self.known_outline or Outline.of(self.columns, self.repeats)
+
+    def with_loads(self, places: Integers) -> Rank:
+        """Return the rank with some of its loads alone."""
+        return replace(self, held=self.held[places], known_outline=self.outline)
+
+    def parts(self, counts: Floats) -> Parts:
+        """Return what layers by column add up to, with the rank's own."""
+        columns, own = self.columns, self.own
+        return Parts(
+            fill=own.fill + float(counts @ columns.fill),
+            pace=own.pace + float(counts @ columns.pace),
+            end=own.end + float(counts @ columns.end),
+        )
+
+
+def rank_of(
+    instance: Instance, rank: int, *, loads: Sequence[Load], most: Sequence[Integers]
+) -> Rank:
+    """Return a rank with its loads of the free kinds, with edges where cuts differ by place.
+
+    `most` is by kind [stages, choices].
+    """
+    own = rank_columns(instance, rank, reduced=[np.zeros(m.shape) for m in most], most=most)
+    every, free = with_edges(instance, rank, own), len(instance.free_kinds)
+    places = np.flatnonzero(every.most > 0)
+    return Rank(
+        columns=every.taken(places),
+        places=places,
+        held=np.array(
+            [
+                [*with_pinned(instance, rank, load[:free]), *edges]
+                for load, edges in zip(loads, held_edges(instance, rank, loads), strict=True)
+            ],
+            dtype=np.int64,
+        ),
+        own=Parts(
+            fill=float(instance.stage_fill[rank]),
+            pace=float(instance.stage_pace[rank]),
+            end=float(instance.stage_end[rank]),
+        ),
+        repeats=instance.repeat_count,
+        capacity=float(instance.capacity_bytes[rank] - instance.stage_bytes[rank]),
+        host=float(instance.host_capacity_bytes[rank]),
+    )
+
+
+_TIE = 1e-12
+_ROUNDING = 1e-12
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class PricedRank:
+    """Costs of choices [columns], and bounds of loads [loads, thresholds] without the offset.
+
+    `weights` are those of fill, pace and end, `ceilings` the most of pace, end and rho t + u.
+    At each price of the `grid` [prices], `priced` are the least that a layer of each plain kind
+    costs [plain kinds, prices], one of the others [kinds, prices, thresholds], and what one with
+    the transient itself costs more, less the worth of the room [prices, thresholds]; there may be
+    further thresholds behind the rank's own. `kinds` are the plain ones and the others.
+    """
+
+    rank: Rank
+    cost: Floats
+    grid: Floats
+    weights: Floats
+    ceilings: Floats
+    offset: float
+    bounds: Floats
+    priced: tuple[Floats, Floats, Floats]
+    kinds: tuple[Integers, Integers]
+
+    @cached_property
+    def knapsack(self) -> Knapsack:
+        """Return the choices with their costs, and the rank's limits."""
+        rank, columns = self.rank, self.rank.columns
+        return Knapsack(
+            kind=columns.kind,
+            cost=self.cost,
+            memory=columns.memory,
+            transient=columns.transient,
+            host=columns.host,
+            capacity=rank.capacity,
+            host_capacity=rank.host,
+            further=rank.outline.limited,
+            ceilings=self.ceilings,
+            known_frame=rank.outline.frame,
+        )
+
+    def least(self) -> Floats:
+        """Return a lower bound of every load's cost, [loads]."""
+        least: Floats = self.bounds.min(axis=1) + self.offset
+        return least
+
+    def packing(self, load: int, *, upper: float, effort: int, slack_ratio: float = 0.0) -> Packing:
+        """Return the cheapest packing of a load where it costs less than `upper`.
+
+        A known one will do if it costs more than what is proven by no more than a `slack_ratio` of
+        what `upper` does.
+        """
+        held, within = self.rank.held[load].tolist(), upper - self.offset
+        outline = self.rank.outline
+        packed = self.rank.packed.setdefault(tuple(held), Packed())
+        known = self._known(packed, within)
+        lower = packed.bound(self.weights, self.ceilings) if outline.is_never_negative else 0.0
+        most = within if known.counts is None else known.cost
+        slack = _ROUNDING * abs(most)
+        if known.counts is not None:
+            slack = max(slack, slack_ratio * (within - lower))
+        if lower >= most - slack:
+            found = replace(known, lower=min(lower, known.cost))
+        else:
+            bounds = self.transient_bounds(load)
+            found = least_cost_within(bounds, upper=most, effort=effort)
+            packed.add(found.counts, self.weights, self.ceilings, found.lower)
+            if found.counts is None:
+                found = replace(known, lower=min(found.lower, known.cost))
+        return replace(found, lower=found.lower + self.offset, cost=found.cost + self.offset)
+
+    def transient_bounds(self, load: int) -> TransientBounds:
+        """Return the bounds of a load by its largest transient, without the offset."""
+        return TransientBounds.known(
+            self.knapsack,
+            self.rank.held[load],
+            self.bounds[load],
+            lambda place: self._price(load, place),
+        )
+
+    def _known(self, packed: Packed, upper: float) -> Packing:
+        """Return the cheapest known packing that keeps the limits and costs less than `upper`."""
+        nothing = Packing(lower=upper, cost=float("inf"))
+        if not packed.counts:
+            return nothing
+        counts = np.array(packed.counts)
+        keeps = (counts @ self.rank.outline.limited.T <= self.ceilings).all(axis=1)
+        costs = np.where(keeps, counts @ self.cost, np.inf)
+        best = int(costs.argmin())
+        if costs[best] >= upper:
+            return nothing
+        return Packing(lower=upper, cost=float(costs[best]), counts=counts[best])
+
+    def _price(self, load: int, place: int) -> float:
+        """Return the price of memory that bounds a load best under a largest transient."""
+        held = np.zeros(sum(map(len, self.kinds)))
+        held[: self.rank.held.shape[1]] = self.rank.held[load]
+        alone, others = (held[kinds] for kinds in self.kinds)
+        plain, least, beyond = self.priced
+        bounds = alone @ plain + others @ least[:, :, place] + beyond[:, place]
+        return float(self.grid[bounds.argmax()])
+
+    def divided(self, load: int) -> Parts:
+        """Return the parts of the packing that sets the bound, where layers may be divided."""
+        place = int(self.bounds[load].argmin())
+        price = self._price(load, place)
+        threshold = float(self.rank.outline.frame.thresholds[place])
+        columns = self.rank.columns
+        reduced = self.cost + price * columns.memory
+        reduced = np.where(columns.transient <= threshold, reduced, np.inf)
+        heavy, light = np.zeros(len(reduced)), np.zeros(len(reduced))
+        for kind in np.flatnonzero(self.rank.held[load]).tolist():
+            own = np.flatnonzero(columns.kind == kind)
+            least = float(reduced[own].min())
+            tied = own[reduced[own] <= least + _TIE * max(abs(least), 1.0)]
+            number = float(self.rank.held[load, kind])
+            heavy[tied[columns.memory[tied].argmax()]] = number
+            light[tied[columns.memory[tied].argmin()]] = number
+        over = float(heavy @ columns.memory) - (self.rank.capacity - threshold)
+        saved = float((heavy - light) @ columns.memory)
+        share = min(max(over / saved, 0.0), 1.0) if saved > 0.0 else 0.0
+        return self.rank.parts((1.0 - share) * heavy + share * light)
+
+
+_NEVER = 1e200
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Roster:
+    """Ranks with their loads, [loads, kinds]; edges are kinds of which some ranks have more."""
+
+    ranks: tuple[Rank, ...]
+
+    def priced(
+        self,
+        pace_weights: Floats | float,
+        end_weights: Floats | float,
+        within: Caps,
+        *,
+        fill_weight: float = 1.0,
+    ) -> tuple[PricedRank, ...]:
+        """Return the least costs of the loads at weights of the pace, the end and the fill.
+
+        The former two are by rank [ranks], or one for all.
+        """
+        count = len(self.ranks)
+        paid = self._repeats * pace_weights
+        ends = np.zeros(count) + end_weights
+        cost = fill_weight * self._fill
+        cost += paid[self._owner] * self._pace
+        cost += ends[self._owner] * self._end
+        grid = self._grid(cost)
+        plain, least, beyond = self._by_price(cost, grid)
+        bounds = self._bounds(plain, least, beyond)
+        ceilings = self._ceilings(within)
+        is_out = self._is_out | (bounds > _NEVER / 2.0)
+        for lightest, most in zip(self._lightest[2:], ceilings.T, strict=True):
+            is_out |= lightest > (most + _ROUNDING * np.abs(most))[self._whose, None]
+        bounds = np.where(is_out, np.inf, bounds)
+        offsets = fill_weight * self._own[0] + paid * self._own[1] + ends * self._own[2]
+        weights = np.stack([np.full(count, fill_weight), paid, ends], axis=1)
+        return tuple(
+            PricedRank(
+                rank=rank,
+                cost=cost[columns],
+                grid=grid[place],
+                weights=weights[place],
+                ceilings=ceilings[place],
+                offset=float(offsets[place]),
+                bounds=bounds[loads, : len(rank.outline.frame.thresholds)],
+                priced=(plain[place], least[place], beyond[place]),
+                kinds=self._kinds,
+            )
+            for place, (rank, columns, loads) in enumerate(
+                zip(self.ranks, self._columns, self._loads, strict=True)
+            )
+        )
+
+    def least(
+        self, pace_weight: float, end_weight: float, *, fill_weight: float = 1.0
+    ) -> list[Floats]:
+        """Return the least cost of every load at the same weights on all ranks, by rank [loads]."""
+        priced = self.priced(pace_weight, end_weight, Caps(), fill_weight=fill_weight)
+        return [rank.least() for rank in priced]
+
+    def _grid(self, cost: Floats) -> Floats:
+        """Return 0 and the hull slopes of each rank's choices, [ranks, prices]."""
+        slopes = []
+        for rank, columns in zip(self.ranks, self._columns, strict=True):
+            own, found = cost[columns], {0.0}
+            for members, memory in rank.outline.corners:
+                found.update(hull_slopes(own[members].tolist(), memory))
+            slopes.append(sorted(found))
+        grid = np.zeros((len(slopes), max(map(len, slopes), default=1)))
+        for row, known in zip(grid, slopes, strict=True):
+            row[: len(known)] = known
+        return grid
+
+    def _by_price(self, cost: Floats, grid: Floats) -> tuple[Floats, Floats, Floats]:
+        """Return what layers cost at the least for each price and largest transient.
+
+        That of a layer of a plain kind is [ranks, plain kinds, prices], of another one [ranks,
+        kinds, prices, transients]; [ranks, prices, transients] is what a layer with the transient
+        itself costs beyond, less what the room is worth.
+        """
+        each = grid[self._owner] * self._memory[:, None]
+        each += cost[:, None]
+        order, starts, cells = self._cells
+        ranks, _, levels = self._shape
+        own = np.full((ranks, len(self._kinds[1]), levels, grid.shape[1]), _NEVER)
+        by_cell = own.reshape(-1, grid.shape[1])
+        by_cell[cells] = np.minimum.reduceat(each[order], starts, axis=0)
+        least = np.minimum.accumulate(own, axis=2)
+        beyond = np.where(self._has_choice[..., None], own - least, _NEVER).min(axis=1)
+        beyond[self._has_plain, 0] = np.minimum(beyond[self._has_plain, 0], 0.0)
+        beyond -= grid[:, None, :] * self._rooms[:, :, None]
+        plain = np.where(self._plain[..., None] >= 0, each[self._plain], _NEVER)
+        return plain, np.ascontiguousarray(np.swapaxes(least, 2, 3)), np.swapaxes(beyond, 1, 2)
+
+    def _bounds(self, plain: Floats, least: Floats, beyond: Floats) -> Floats:
+        """Return the bounds of all loads by the largest transient, [loads, transients]."""
+        levels = self._shape[2]
+        bounds = np.empty((len(self._whose), levels))
+        for place, loads in enumerate(self._loads):
+            alone, others = self._held_apart[place]
+            found = others @ least[place].reshape(others.shape[1], -1)
+            found += beyond[place].ravel()
+            found = found.reshape(len(found), -1, levels)
+            if alone.shape[1]:
+                found += (alone @ plain[place])[:, :, None]
+            found.max(axis=1, out=bounds[loads])
+        return bounds
+
+    def _ceilings(self, within: Caps) -> Floats:
+        """Return the most that layers have of pace, end and both, [ranks, 3]."""
+        _, pace, end = self._own
+        return np.stack(
+            [within.pace - pace, within.end - end, within.both - self._repeats * pace - end], axis=1
+        )
+
+    @cached_property
+    def _shape(self) -> tuple[int, int, int]:
+        """Return how many ranks, kinds and transients there are."""
+        kinds = max((rank.held.shape[1] for rank in self.ranks), default=0)
+        levels = max((len(rank.outline.frame.thresholds) for rank in self.ranks), default=0)
+        return len(self.ranks), kinds, levels
+
+    @cached_property
+    def _columns(self) -> list[slice]:
+        return _spans([len(rank.columns.kind) for rank in self.ranks])
+
+    @cached_property
+    def _loads(self) -> list[slice]:
+        return _spans([len(rank.held) for rank in self.ranks])
+
+    @cached_property
+    def _owner(self) -> Integers:
+        """Return the rank of every choice, [columns]."""
+        return np.repeat(np.arange(len(self.ranks)), [len(r.columns.kind) for r in self.ranks])
+
+    @cached_property
+    def _whose(self) -> Integers:
+        """Return the rank of every load, [loads]."""
+        return np.repeat(np.arange(len(self.ranks)), [len(rank.held) for rank in self.ranks])
+
+    @cached_property
+    def _held(self) -> list[Floats]:
+        """Return the loads of each rank, of as many kinds each, [loads, kinds]."""
+        kinds, found = self._shape[1], []
+        for rank in self.ranks:
+            held = np.zeros((len(rank.held), kinds))
+            held[:, : rank.held.shape[1]] = rank.held
+            found.append(held)
+        return found
+
+    @cached_property
+    def _held_apart(self) -> list[tuple[Floats, Floats]]:
+        """Return the loads of each rank, layers of plain kinds and others, [loads, kinds] each."""
+        plain, others = self._kinds
+        return [(held.take(plain, axis=1), held.take(others, axis=1)) for held in self._held]
+
+    @cached_property
+    def _repeats(self) -> Floats:
+        return np.array([rank.repeats for rank in self.ranks])
+
+    @cached_property
+    def _own(self) -> Floats:
+        """Return the fill, the pace and the end of ranks by themselves, [3, ranks]."""
+        own = [(rank.own.fill, rank.own.pace, rank.own.end) for rank in self.ranks]
+        return np.array(own).reshape(-1, 3).T
+
+    @cached_property
+    def _fill(self) -> Floats:
+        return np.concatenate([rank.columns.fill for rank in self.ranks])
+
+    @cached_property
+    def _pace(self) -> Floats:
+        return np.concatenate([rank.columns.pace for rank in self.ranks])
+
+    @cached_property
+    def _end(self) -> Floats:
+        return np.concatenate([rank.columns.end for rank in self.ranks])
+
+    @cached_property
+    def _memory(self) -> Floats:
+        return np.concatenate([rank.columns.memory for rank in self.ranks])
+
+    @cached_property
+    def _kinds(self) -> tuple[Integers, Integers]:
+        """Return the plain kinds, and the others, of which there is one at least."""
+        is_plain = np.ones(self._shape[1], dtype=bool)
+        for rank in self.ranks:
+            frame = rank.outline.frame
+            kind, level = np.divmod(frame.cells, len(frame.thresholds))
+            sizes = np.bincount(rank.columns.kind, minlength=len(is_plain))
+            is_plain &= sizes <= 1
+            is_plain[kind[level > 0]] = False
+        if is_plain.all():
+            is_plain[:1] = False  # one at least has the largest transient
+        return np.flatnonzero(is_plain), np.flatnonzero(~is_plain)
+
+    @cached_property
+    def _plain(self) -> Integers:
+        """Return the choice of every plain kind, [ranks, plain kinds], -1 where there is none."""
+        choices = np.full((self._shape[0], self._shape[1]), -1)
+        kinds = np.concatenate([rank.columns.kind for rank in self.ranks])
+        choices[self._owner, kinds] = np.arange(len(kinds))
+        return choices[:, self._kinds[0]]
+
+    @cached_property
+    def _has_plain(self) -> Booleans:
+        """Return which ranks have a choice of a plain kind, [ranks]."""
+        return np.asarray((self._plain >= 0).any(axis=1))
+
+    @cached_property
+    def _cells(self) -> tuple[Integers, Integers, Integers]:
+        """Return choices by rank, kind and transient, where each cell begins, and the cells.
+
+        Those of plain kinds are left out.
+        """
+        others, levels = self._kinds[1], self._shape[2]
+        number = np.full(self._shape[1], -1)
+        number[others] = np.arange(len(others))
+        orders, starts, cells, total = [], [], [], 0
+        for place, (rank, columns) in enumerate(zip(self.ranks, self._columns, strict=True)):
+            frame = rank.outline.frame
+            kind, level = np.divmod(frame.cells, len(frame.thresholds))
+            sizes = np.diff(frame.starts, append=len(frame.order))
+            kept = number[kind] >= 0
+            own = frame.order[kept.repeat(sizes)]
+            orders.append(own + columns.start)
+            starts.append(total + np.cumsum(sizes[kept]) - sizes[kept])
+            cells.append((place * len(others) + number[kind[kept]]) * levels + level[kept])
+            total += len(own)
+        return np.concatenate(orders), np.concatenate(starts), np.concatenate(cells)
+
+    @cached_property
+    def _has_choice(self) -> Booleans:
+        """Return where there is a choice with the transient itself, [ranks, kinds, transients].
+
+        The kinds are those that are not plain.
+        """
+        found = np.zeros((self._shape[0], len(self._kinds[1]), self._shape[2]), dtype=bool)
+        found.reshape(-1)[self._cells[2]] = True
+        return found
+
+    @cached_property
+    def _rooms(self) -> Floats:
+        """Return the bytes beside each transient, [ranks, transients]."""
+        rooms = np.zeros((self._shape[0], self._shape[2]))
+        for row, rank in zip(rooms, self.ranks, strict=True):
+            thresholds = rank.outline.frame.thresholds
+            row[: len(thresholds)] = rank.capacity - thresholds
+        return rooms
+
+    @cached_property
+    def _lightest(self) -> list[Floats]:
+        """Return the least bytes, host bytes, pace, end and both, each [loads, transients]."""
+        found = [np.zeros((len(self._whose), self._shape[2])) for _ in range(5)]
+        for rank, held, loads in zip(self.ranks, self._held, self._loads, strict=True):
+            for values, least in zip(found, rank.outline.least, strict=True):
+                values[loads, : least.shape[1]] = held[:, : len(least)] @ least
+        return found
+
+    @cached_property
+    def _is_out(self) -> Booleans:
+        """Return what does not fit, on the device or the host, [loads, transients]."""
+        host = np.array([rank.host for rank in self.ranks])
+        held, on_host = self._lightest[:2]
+        most = (host + _ROUNDING * np.abs(host))[self._whose, None]
+        return np.asarray((held > self._rooms[self._whose]) | (on_host > most))
+
+
+def _spans(sizes: Sequence[int]) -> list[slice]:
+    ends = np.cumsum([0, *sizes]).tolist()
+    return [slice(start, end) for start, end in pairwise(ends)]
+
+
+_UNITS_A_RANK, _UNITS_A_CELL = 60.0, 0.01
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Weights:
+    """y and z by rank, each [stages]."""
+
+    pace: Floats
+    end: Floats
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Box:
+    """What V and U of a plan lie between; `least_both` and `most_both` are of their sum."""
+
+    least_pace: float
+    most_pace: float
+    least_end: float
+    most_end: float
+    least_both: float
+    most_both: float
+
+    def least(self, pace_price: float, end_price: float) -> tuple[float, float]:
+        """Return the V and U with the least pace_price V + end_price U."""
+        return min(self.corners(), key=lambda at: pace_price * at[0] + end_price * at[1])
+
+    def corners(self) -> list[tuple[float, float]]:
+        """Return the corners of what V and U lie in."""
+        corners = [
+            corner
+            for pace in (self.least_pace, self.most_pace)
+            for corner in (
+                (pace, max(self.least_end, self.least_both - pace)),
+                (pace, min(self.most_end, self.most_both - pace)),
+            )
+        ]
+        corners += [
+            corner
+            for end in (self.least_end, self.most_end)
+            for corner in (
+                (max(self.least_pace, self.least_both - end), end),
+                (min(self.most_pace, self.most_both - end), end),
+            )
+        ]
+        return [corner for corner in corners if self._holds(*corner)]
+
+    def caps(self, repeat_count: float) -> Caps:
+        """Return what no rank may exceed."""
+        pace = self.most_pace / repeat_count if repeat_count > 0.0 else float("inf")
+        return Caps(pace=pace, end=self.most_end, both=self.most_both)
+
+    def halves(self, *, by_end: bool) -> tuple[Box, Box]:
+        """Return the parts of the box on both sides of the middle of U, or of V."""
+        if by_end:
+            middle = 0.5 * (self.least_end + self.most_end)
+            return replace(self, most_end=middle), replace(self, least_end=middle)
+        middle = 0.5 * (self.least_pace + self.most_pace)
+        return replace(self, most_pace=middle), replace(self, least_pace=middle)
+
+    def least_sum(self) -> float:
+        """Return the least V + U."""
+        return max(self.least_both, self.least_pace + self.least_end)
+
+    def is_empty(self) -> bool:
+        """Return whether nothing lies within the limits."""
+        return (
+            self.least_pace > self.most_pace
+            or self.least_end > self.most_end
+            or max(self.least_both, self.least_pace + self.least_end)
+            > min(self.most_both, self.most_pace + self.most_end)
+        )
+
+    def _holds(self, pace: float, end: float) -> bool:
+        room = 1e-9 * max(abs(self.most_both), 1e-300)
+        return (
+            self.least_pace - room <= pace <= self.most_pace + room
+            and self.least_end - room <= end <= self.most_end + room
+            and self.least_both - room <= pace + end <= self.most_both + room
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bounded:
+    """The bound at some weights: of any plan, and of the plans with a load of a rank.
+
+    `tables` and `through` are by rank [loads]; `beyond` is what (V, U) add.
+    """
+
+    weights: Weights
+    ranks: tuple[PricedRank, ...]
+    tables: tuple[Floats, ...]
+    through: tuple[Floats, ...]
+    beyond: float
+    lower: float
+
+    @property
+    def units(self) -> float:
+        """Return the work of the bound, as `planner.ilp.engine` counts it."""
+        cells = sum(rank.bounds.size * len(rank.grid) for rank in self.ranks)
+        return _UNITS_A_RANK * len(self.ranks) + _UNITS_A_CELL * cells
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Decomposition:
+    """The ranks of an instance, and how they share the layers."""
+
+    instance: Instance
+    ranks: tuple[Rank, ...]
+    steps: tuple[Step, ...]
+
+    @cached_property
+    def roster(self) -> Roster:
+        """Return the ranks side by side."""
+        return Roster(ranks=self.ranks)
+
+    def bounded(self, weights: Weights, box: Box, allowed: Sequence[Booleans]) -> Bounded:
+        """Return the bound at the weights over plans with `allowed` loads, by rank [loads]."""
+        caps = box.caps(self.instance.repeat_count)
+        ranks = self.roster.priced(weights.pace, weights.end, caps)
+        tables = tuple(
+            np.where(mask, rank.least(), np.inf) for rank, mask in zip(ranks, allowed, strict=True)
+        )
+        prices = 1.0 - float(weights.pace.sum()), 1.0 - float(weights.end.sum())
+        pace, end = box.least(*prices)
+        empty = Bounded(
+            weights=weights,
+            ranks=ranks,
+            tables=tables,
+            through=(),
+            beyond=prices[0] * pace + prices[1] * end,
+            lower=0.0,
+        )
+        return self.summed(empty, tables)
+
+    def summed(self, bounded: Bounded, tables: Sequence[Floats]) -> Bounded:
+        """Return the bound with other lower bounds of the ranks' loads."""
+        least, through = sums_through(self.steps, tables)
+        return replace(
+            bounded,
+            tables=tuple(tables),
+            through=tuple(through),
+            lower=least + bounded.beyond,
+        )
+
+    def best(self, bounded: Bounded) -> tuple[int, ...]:
+        """Return the place of every rank's load in the sharing that sets the bound."""
+        return best_loads(self.steps, bounded.tables)
+
+    def divided(self, bounded: Bounded) -> list[Parts]:
+        """Return the parts of the ranks that set the bound, where layers may be divided."""
+        path = self.best(bounded)
+        return [rank.divided(load) for rank, load in zip(bounded.ranks, path, strict=True)]
+
+    def moved(
+        self, weights: Weights, parts: Sequence[Parts], box: Box, *, reach: float
+    ) -> Weights | None:
+        """Return the weights a step up the slope that `parts` make, None at the top."""
+        prices = 1.0 - float(weights.pace.sum()), 1.0 - float(weights.end.sum())
+        pace, end = box.least(*prices)
+        up_pace = self.instance.repeat_count * np.array([one.pace for one in parts]) - pace
+        up_end = np.array([one.end for one in parts]) - end
+        up_pace = np.where((weights.pace <= 0.0) & (up_pace < 0.0), 0.0, up_pace)
+        up_end = np.where((weights.end <= 0.0) & (up_end < 0.0), 0.0, up_end)
+        square = float(up_pace @ up_pace + up_end @ up_end)
+        if square <= 0.0:
+            return None
+        return Weights(
+            pace=np.maximum(weights.pace + reach / square * up_pace, 0.0),
+            end=np.maximum(weights.end + reach / square * up_end, 0.0),
+        )
+
+
+def step_of(parts: Sequence[Parts], repeat_count: float) -> float:
+    """Return S + rho T + U of ranks."""
+    return (
+        sum(one.fill for one in parts)
+        + repeat_count * max(one.pace for one in parts)
+        + max(one.end for one in parts)
+    )
+
+
+_WEIGHT_MOST = 8.0  # beyond any that is of use: keeps a first top from lying infinitely far
+_SHARE = 0.5
+_LEFT_LEAST = 0.02
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WeightSearch:
+    """Looks for the weights with the best bound over plans with `allowed` loads in a box."""
+
+    decomposition: Decomposition
+    box: Box
+    allowed: tuple[Booleans, ...]
+
+    def best(self, bounded: Bounded, *, target: float, rounds: int, effort: Effort) -> Bounded:
+        """Return the best bound found in some rounds, or as soon as it reaches `target`.
+
+        It ends too where the planes leave little of the way to the target. Where HiGHS is missing,
+        and CBC solves programs, the weights stay as they are.
+        """
+        decomposition, box, allowed = self.decomposition, self.box, self.allowed
+        if not is_available():
+            return bounded
+        planes = _Planes(decomposition, box, is_apart=all(mask.sum() == 1 for mask in allowed))
+        best = latest = bounded
+        for _ in range(rounds):
+            left = target - best.lower
+            if not 0.0 < left < float("inf") or effort.is_over:
+                break
+            planes.add(latest, decomposition.divided(latest))
+            top = planes.top()
+            if top is None or top[0] - best.lower <= _LEFT_LEAST * left:
+                break
+            weights = _between(best.weights, top[1])
+            latest = decomposition.bounded(weights, box, allowed)
+            effort.spend(latest.units)
+            best = latest if latest.lower > best.lower else best
+        return best
+
+
+def _between(one: Weights, other: Weights) -> Weights:
+    return Weights(
+        pace=_SHARE * other.pace + (1.0 - _SHARE) * one.pace,
+        end=_SHARE * other.end + (1.0 - _SHARE) * one.end,
+    )
+
+
+class _Planes:
+    """The planes known so far: columns are y, z, what ranks add, and what V and U add.
+
+    Where loads are certain, each rank has planes of its own.
+    """
+
+    def __init__(self, decomposition: Decomposition, box: Box, *, is_apart: bool) -> None:
+        self._repeats = decomposition.instance.repeat_count
+        self._ranks = len(decomposition.ranks)
+        self._sums = self._ranks if is_apart else 1
+        weights = 2 * self._ranks
+        self._width = weights + self._sums + 1
+        free = np.full(self._sums + 1, np.inf)
+        self._master = Master(
+            np.concatenate([np.zeros(weights), np.ones(self._sums + 1)]),
+            least=np.concatenate([np.zeros(weights), -free]),
+            most=np.concatenate([np.full(weights, _WEIGHT_MOST), free]),
+        )
+        for pace, end in box.corners():
+            row = np.zeros(self._width)
+            row[: self._ranks], row[self._ranks : weights], row[-1] = pace, end, 1.0
+            self._master.require(row, pace + end)
+
+    def add(self, bounded: Bounded, parts: Sequence[Parts]) -> None:
+        """Add the plane of what ranks hold, through the bound where it was looked at."""
+        paces = self._repeats * np.array([one.pace for one in parts])
+        ends = np.array([one.end for one in parts])
+        weights = np.concatenate([bounded.weights.pace, bounded.weights.end])
+        if self._sums == 1:
+            self._require(np.concatenate([paces, ends]), weights, 0, bounded.lower - bounded.beyond)
+            return
+        for rank, table in enumerate(bounded.tables):
+            slope = np.zeros(2 * self._ranks)
+            slope[rank], slope[self._ranks + rank] = paces[rank], ends[rank]
+            self._require(slope, weights, rank, float(table[np.isfinite(table)].min()))
+
+    def _require(self, slope: np.ndarray, at: np.ndarray, place: int, value: float) -> None:
+        """Say that a sum is at most `value` + slope (weights - at)."""
+        row = np.zeros(self._width)
+        row[: len(slope)] = -slope
+        row[len(slope) + place] = 1.0
+        self._master.require(row, value - float(slope @ at))
+
+    def top(self) -> tuple[float, Weights] | None:
+        """Return the largest value below all planes, and the weights there."""
+        found = self._master.best()
+        if found is None:
+            return None
+        value, columns = found
+        ends = columns[self._ranks : 2 * self._ranks]
+        return value, Weights(
+            pace=np.maximum(columns[: self._ranks], 0.0), end=np.maximum(ends, 0.0)
+        )

@@ -1,0 +1,493 @@
+"""MILP: the integer program solved through PuLP, and its answer read.
+
+Solver: a program handed to HiGHS or CBC through PuLP.
+
+The only module that knows either, but for the small programs of
+`planner.ilp.lagrangian_decomposition`.
+
+Facts about PuLP 3.3 that this code rests on: a time limit with an incumbent reads as status
+"Optimal" on both solvers, so proof needs `sol_status`; HiGHS stops at a relative gap of 1e-4 unless
+told otherwise; CBC passes over solutions that are better by less than its `increment` of 1e-5. The
+presolve of HiGHS 1.15.1 calls some feasible programs of ours infeasible and fails on others (one in
+several thousand small ones), so it is off: programs come reduced already.
+
+Extract: rounded counts -> stages of consecutive layer groups, in a fixed order.
+
+Optimise: one instance to proven optimality, below a cutoff.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from functools import cache
+from math import inf
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from planner.cost.configuration import Choice, Configuration, Integers
+from planner.errors import SolverError
+from planner.ilp.bound_tightening import reduction
+from planner.ilp.formulation import (
+    Formulation,
+    Moments,
+    Program,
+    apart,
+    constrain,
+    formulate,
+    hold_as,
+)
+from planner.ilp.instance import Assignment, Instance, Kind, cuts_of, evaluate, fits
+from planner.ilp.lagrangian_bound import ObjectiveBounds
+from planner.schema.strategy import EdgeChoice, LayerGroup, Stage, Strategy
+
+if TYPE_CHECKING:
+    import pulp
+
+
+_FEASIBILITY_TOLERANCE = 1e-9
+_KEPT = 1e-6  # a solver that was stopped without a solution hands over any values
+NODES_MOST = 20_000
+# It took 2.3 s to tell HiGHS a program of 308,000 terms through PuLP, on two EPYC cores.
+_SECONDS_A_TERM = 7e-6
+
+
+class SolverName(StrEnum):
+    """The solvers that can be asked for."""
+
+    HIGHS = "HiGHS"
+    CBC = "CBC"
+
+
+class Status(StrEnum):
+    """How a solve ended. FEASIBLE: a limit was reached with a solution; LIMIT: without one."""
+
+    OPTIMAL = "optimal"
+    FEASIBLE = "feasible"
+    LIMIT = "limit"
+    INFEASIBLE = "infeasible"
+
+
+class Within(NamedTuple):
+    """How long a solve may take: until the user's limit, and so many nodes of branch and bound."""
+
+    seconds: float
+    nodes: int = NODES_MOST
+
+
+@dataclass(slots=True, kw_only=True)
+class _NodeLimit:
+    """Ends HiGHS after some nodes, as its own option does, whose status PuLP does not know."""
+
+    nodes: int
+    is_reached: bool = False
+
+    def __call__(self, _kind: Any, _message: str, known: Any, answer: Any, _given: Any) -> None:
+        if known.mip_node_count >= self.nodes:
+            self.is_reached = answer.user_interrupt = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Solution:
+    """Values by the program's columns; empty without a solution."""
+
+    status: Status
+    values: tuple[float, ...]
+
+
+@cache
+def available_solvers() -> tuple[SolverName, ...]:
+    """Return the solvers that are installed, the preferred one first."""
+    import pulp  # noqa: PLC0415  (190 ms: paid only by who solves)
+
+    found = []
+    if pulp.HiGHS(msg=False).available():
+        found.append(SolverName.HIGHS)
+    if _cbc(seconds=1.0, nodes=1) is not None:
+        found.append(SolverName.CBC)
+    return tuple(found)
+
+
+def default_solver() -> SolverName:
+    """Return HiGHS, or CBC where HiGHS is missing.
+
+    Raises:
+        SolverError: if neither is installed.
+    """
+    solvers = available_solvers()
+    if not solvers:
+        raise SolverError("no MILP solver is installed; run: pip install highspy")
+    return solvers[0]
+
+
+def solve(program: Program, *, solver: SolverName, within: Within) -> Solution:
+    """Return the best values found within limits; it takes some of the time to tell the program.
+
+    Where the solver fails the other one is asked.
+
+    Raises:
+        SolverError: if none answers, or the program is unbounded (which would be a bug).
+    """
+    seconds = within.seconds - _SECONDS_A_TERM * sum(len(row.terms) for row in program.rows)
+    if seconds <= 0.0:
+        return Solution(status=Status.LIMIT, values=())
+    failures: list[SolverError] = []
+    for name in (solver, *(other for other in available_solvers() if other is not solver)):
+        try:
+            return _run_solver(program, name, seconds=seconds, nodes=within.nodes)
+        except SolverError as error:
+            failures.append(error)
+    raise failures[0]
+
+
+def _run_solver(program: Program, solver: SolverName, *, seconds: float, nodes: int) -> Solution:
+    import pulp  # noqa: PLC0415
+
+    problem, columns = _problem(program)
+    limit = _NodeLimit(nodes=nodes)
+    command = _highs(seconds, limit) if solver is SolverName.HIGHS else _cbc(seconds, nodes)
+    if command is None:
+        raise SolverError(f"{solver.value} is not installed; run: pip install highspy")
+    started = time.perf_counter()
+    try:
+        problem.solve(command)
+    except pulp.PulpSolverError as error:
+        raise SolverError(f"{solver.value} failed: {error}") from error
+    solution = _solution(program, problem, columns)
+    is_highs_early = solver is SolverName.HIGHS and time.perf_counter() - started < seconds
+    if solution.status is Status.LIMIT and is_highs_early and not limit.is_reached:
+        raise SolverError(f"{solver.value} gave up before its limits")
+    return solution
+
+
+def _problem(program: Program) -> tuple[pulp.LpProblem, list[pulp.LpVariable]]:
+    import pulp  # noqa: PLC0415
+
+    problem = pulp.LpProblem("plan", pulp.LpMinimize)
+    columns = [
+        problem.add_variable(
+            f"x{index}",
+            lowBound=variable.lower,
+            upBound=variable.upper,
+            cat=pulp.LpInteger if variable.is_integer else pulp.LpContinuous,
+        )
+        for index, variable in enumerate(program.variables)
+    ]
+    problem.setObjective(_expression(columns, program.objective))
+    senses = {"<=": pulp.LpConstraintLE, ">=": pulp.LpConstraintGE, "==": pulp.LpConstraintEQ}
+    for index, row in enumerate(program.rows):
+        expression = _expression(columns, row.terms)
+        constraint = pulp.LpConstraint(expression, sense=senses[row.sense], rhs=row.bound)
+        problem.addConstraint(constraint, f"r{index}")
+    return problem, columns
+
+
+def _expression(columns: list[pulp.LpVariable], terms: Any) -> pulp.LpAffineExpression:
+    import pulp  # noqa: PLC0415
+
+    pairs = [(columns[index], value) for index, value in terms]
+    from_list = getattr(pulp.LpAffineExpression, "from_list", None)  # PuLP 4
+    return pulp.LpAffineExpression(pairs) if from_list is None else from_list(pairs)
+
+
+def _highs(seconds: float, limit: _NodeLimit) -> Any:
+    import pulp  # noqa: PLC0415
+    from highspy import cb  # noqa: PLC0415
+
+    return pulp.HiGHS(
+        msg=False,
+        timeLimit=seconds,
+        gapRel=0.0,
+        gapAbs=0.0,
+        threads=1,
+        random_seed=0,
+        callbackTuple=(limit, None),
+        callbacksToActivate=[cb.HighsCallbackType.kCallbackMipInterrupt],
+        presolve="off",
+        primal_feasibility_tolerance=_FEASIBILITY_TOLERANCE,
+        mip_feasibility_tolerance=_FEASIBILITY_TOLERANCE,
+    )
+
+
+def _cbc(seconds: float, nodes: int) -> Any:
+    """Return the CBC that PuLP 3 bundles, or one on the PATH, or None."""
+    import pulp  # noqa: PLC0415
+    from pulp.apis import coin_api  # noqa: PLC0415
+
+    for path in (getattr(coin_api, "pulp_cbc_path", None), None):
+        command = pulp.COIN_CMD(
+            path=path,
+            msg=False,
+            timeLimit=max(math.ceil(seconds), 1),
+            gapRel=0.0,
+            gapAbs=0.0,
+            options=[
+                "randomCbcSeed 1",
+                "primalTolerance 1e-9",
+                "dualTolerance 1e-9",
+                "integerTolerance 1e-9",
+                "increment 1e-12",
+                f"maxNodes {nodes}",
+            ],
+        )
+        if command.available():
+            return command
+    return None
+
+
+def _solution(
+    program: Program, problem: pulp.LpProblem, columns: list[pulp.LpVariable]
+) -> Solution:
+    import pulp  # noqa: PLC0415
+
+    status, proof = problem.status, problem.sol_status
+    if status == pulp.LpStatusUnbounded:
+        raise SolverError("the solver calls a bounded program unbounded")
+    if proof == pulp.LpSolutionInfeasible or status == pulp.LpStatusInfeasible:
+        return Solution(status=Status.INFEASIBLE, values=())
+    values = tuple(column.varValue for column in columns)
+    if any(value is None for value in values) or proof == pulp.LpSolutionNoSolutionFound:
+        return Solution(status=Status.LIMIT, values=())
+    proven = proof == pulp.LpSolutionOptimal
+    if not proven and program.violation(values) > _KEPT:
+        return Solution(status=Status.LIMIT, values=())
+    return Solution(status=Status.OPTIMAL if proven else Status.FEASIBLE, values=values)
+
+
+def assignment_of(made: Formulation, solution: Solution) -> Assignment:
+    """Return layers by [stages, choices] of every kind and the cuts, rounded from floats."""
+    instance = made.instance
+    counts = tuple(
+        np.zeros((instance.stage_count, len(kind.choice)), dtype=np.int64)
+        for kind in instance.kinds
+    )
+    for (r, k, s), column in made.layers.items():
+        counts[k][r, s] = round(solution.values[column])
+    if not made.held:
+        return Assignment(counts=counts, cuts=cuts_of(instance, counts))
+    cuts = [0]
+    for j in range(len(instance.holders)):
+        held = sum(round(solution.values[made.held[j, k]]) for k in instance.free_kinds)
+        cuts.append(cuts[-1] + held)
+    return Assignment(counts=counts, cuts=tuple(cuts))
+
+
+def strategy_of(
+    instance: Instance,
+    assignment: Assignment,
+    *,
+    configuration: Configuration,
+    choices: tuple[Choice, ...],
+    edges: tuple[Choice, ...],
+    device_groups: Sequence[str],
+) -> Strategy:
+    """Return the resolved strategy that an assignment stands for.
+
+    `device_groups` are by rank. On a rank, blocks of one kind take their choices in the order of
+    the choice's place in `choices`, from the first block of the chain on.
+    """
+    return Strategy(
+        tensor_parallel_degree=configuration.tensor_parallel_degree,
+        sequence_parallel=configuration.sequence_parallel,
+        pipeline_parallel_degree=configuration.pipeline_parallel_degree,
+        virtual_pipeline_degree=configuration.virtual_pipeline_degree,
+        pipeline_schedule=configuration.pipeline_schedule,
+        context_parallel_degree=configuration.context_parallel_degree,
+        context_parallel_kind=configuration.context_parallel_kind,
+        expert_parallel_degree=configuration.expert_parallel_degree,
+        expert_tensor_parallel_degree=configuration.expert_tensor_degree,
+        data_parallel_replicate_degree=configuration.data_parallel_replicate_degree,
+        data_parallel_shard_degree=configuration.data_parallel_shard_degree,
+        micro_batch_size=configuration.micro_batch_size,
+        micro_batch_count=configuration.micro_batch_count,
+        stages=_stages(instance, assignment, choices=choices, device_groups=device_groups),
+        embedding=_edge(instance, assignment, 0, edges),
+        head=_edge(instance, assignment, len(instance.kinds) - 1, edges),
+    )
+
+
+def _stages(
+    instance: Instance,
+    assignment: Assignment,
+    *,
+    choices: tuple[Choice, ...],
+    device_groups: Sequence[str],
+) -> tuple[Stage, ...]:
+    """Return every virtual stage with its blocks, a group for each change of choice."""
+    left = [counts.copy() for counts in assignment.counts]
+    is_virtual = instance.least_blocks > 1
+    stages = []
+    for j, holder in enumerate(instance.holders):
+        groups = []
+        for block in range(assignment.cuts[j], assignment.cuts[j + 1]):
+            k = int(instance.block_kinds[block])
+            s = _next_choice(instance.kinds[k], left[k][holder], holder, is_virtual=is_virtual)
+            left[k][holder, s] -= 1
+            groups.append(_group(block, 1, choices[instance.kinds[k].choice[s]]))
+        stages.append(
+            Stage(stage=j, device_group=device_groups[holder], layers=tuple(_merged(groups)))
+        )
+    return tuple(stages)
+
+
+def _next_choice(kind: Kind, left: Integers, rank: int, *, is_virtual: bool) -> int:
+    """Return the choice that the rank's next block of the kind takes, of those that are `left`.
+
+    On a rank with several virtual stages the earlier ones hold more micro-batches, so that blocks
+    that keep the least come first.
+    """
+    waiting = np.flatnonzero(left)
+    if not is_virtual:
+        return int(waiting[0])
+    return int(waiting[kind.kept[rank, waiting].argmin()])
+
+
+def _group(first: int, count: int, choice: Choice) -> LayerGroup:
+    return LayerGroup(
+        first_block=first,
+        block_count=count,
+        zero_stage=choice.zero_stage,
+        activation_checkpointing=choice.activation_checkpointing,
+        offload=choice.offload,
+    )
+
+
+def _merged(groups: list[LayerGroup]) -> list[LayerGroup]:
+    """Return the groups with neighbours of equal choice joined."""
+    merged: list[LayerGroup] = []
+    for group in groups:
+        last = merged[-1] if merged else None
+        if last is not None and _choice_key(last) == _choice_key(group):
+            joined = last.block_count + group.block_count
+            merged[-1] = last.model_copy(update={"block_count": joined})
+        else:
+            merged.append(group)
+    return merged
+
+
+def _choice_key(group: LayerGroup) -> tuple[object, ...]:
+    return (group.zero_stage, group.activation_checkpointing, group.offload)
+
+
+def _edge(
+    instance: Instance, assignment: Assignment, k: int, edges: tuple[Choice, ...]
+) -> EdgeChoice:
+    _, s = np.argwhere(assignment.counts[k] > 0)[0]
+    choice = edges[instance.kinds[k].choice[s]]
+    return EdgeChoice(zero_stage=choice.zero_stage, offload=choice.offload)
+
+
+_TIGHTENING = (0.0, 1e-9, 1e-7, 1e-5)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Optimum:
+    """How the solve ended, and the best assignment with its exact step where there is one."""
+
+    status: Status
+    step_seconds: float | None = None
+    assignment: Assignment | None = None
+
+
+def optimise(
+    instance: Instance,
+    *,
+    cutoff_seconds: float | None,
+    solver: SolverName,
+    within: Within,
+    bounds: ObjectiveBounds | None = None,
+) -> Optimum:
+    """Return the best assignment whose step is at most the cutoff.
+
+    `bounds` hold for all plans below the cutoff, where they are known.
+
+    The step is recomputed from rounded counts. An assignment that the solver's tolerance let
+    slip past a limit of memory is refused and the limit tightened by as little.
+
+    Raises:
+        SolverError: if no tightening gives an assignment that keeps the limits.
+    """
+    return _optimum(
+        instance,
+        lambda tight: _program(tight, cutoff_seconds, bounds),
+        solver=solver,
+        within=within,
+    )
+
+
+def optimise_apart(
+    instance: Instance,
+    moments: Moments,
+    *,
+    cutoff_seconds: float | None,
+    solver: SolverName,
+    within: Within,
+    loads_at: tuple[int, ...] | None = None,
+) -> Optimum:
+    """Return the same where each virtual stage is counted by itself.
+
+    With `loads_at`, ranks hold as much of every kind as they do at these cuts.
+
+    Raises:
+        SolverError: if no tightening gives an assignment that keeps the limits.
+    """
+
+    def program(tight: Instance) -> Formulation | None:
+        made = _program(tight, cutoff_seconds, None)
+        if made is not None:
+            apart(made, moments)
+            if loads_at is not None:
+                hold_as(made, loads_at)
+        return made
+
+    return _optimum(instance, program, solver=solver, within=within)
+
+
+def _optimum(
+    instance: Instance,
+    program: Callable[[Instance], Formulation | None],
+    *,
+    solver: SolverName,
+    within: Within,
+) -> Optimum:
+    for tightening in _TIGHTENING:
+        tight = replace(
+            instance,
+            capacity_bytes=instance.capacity_bytes * (1.0 - tightening),
+            host_capacity_bytes=instance.host_capacity_bytes * (1.0 - tightening),
+        )
+        optimum = _solved(program(tight), solver=solver, within=within)
+        if optimum.assignment is None:
+            return optimum
+        evaluation = evaluate(instance, optimum.assignment)
+        if fits(instance, evaluation):
+            return replace(optimum, step_seconds=evaluation.step_seconds)
+    raise SolverError(f"{solver.value} keeps returning plans beyond the memory limit")
+
+
+def _solved(made: Formulation | None, *, solver: SolverName, within: Within) -> Optimum:
+    if made is None:
+        return Optimum(status=Status.INFEASIBLE)
+    solution = solve(made.program, solver=solver, within=within)
+    if not solution.values:
+        return Optimum(status=solution.status)
+    return Optimum(status=solution.status, assignment=assignment_of(made, solution))
+
+
+def _program(
+    instance: Instance,
+    cutoff_seconds: float | None,
+    bounds: ObjectiveBounds | None,
+) -> Formulation | None:
+    """Return the program of an instance with its rows, None if nothing is below the cutoff."""
+    reduced = reduction(instance, cutoff_seconds=cutoff_seconds or inf, bounds=bounds)
+    if reduced is None:
+        return None
+    scale = cutoff_seconds or sum(kind.count * float(kind.pace.max()) for kind in instance.kinds)
+    made = formulate(instance, reduced, scale_seconds=scale or 1.0)
+    constrain(made, cutoff_seconds=cutoff_seconds)
+    return made
