@@ -165,8 +165,11 @@ def _certificate(plan: Plan) -> list[str]:
         differences.append(f"certificate.gap_ratio says {said.gap_ratio!r}, bound gives {gap!r}")
     if (said.status == "optimal") != (gap <= RELATIVE_TOLERANCE):
         differences.append(f"certificate.status says {said.status} with a gap of {gap!r}")
-    if said.configurations_pruned > said.configurations_total:
-        differences.append("certificate.configurations_pruned exceeds configurations_total")
+    differences += [
+        f"certificate.configurations_{name} exceeds configurations_total"
+        for name in ("pruned", "branched", "programmed")
+        if getattr(said, f"configurations_{name}") > said.configurations_total
+    ]
     return [*differences, *_objective(plan)]
 
 

@@ -132,6 +132,8 @@ def a_certificate(**changes: Any) -> Certificate:
         "gap_ratio": 0.0,
         "configurations_total": 100,
         "configurations_pruned": 96,
+        "configurations_branched": 3,
+        "configurations_programmed": 1,
         "milp_count": 4,
         "solver": "HiGHS",
         "solve_seconds": 0.06,

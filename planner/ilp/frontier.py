@@ -348,7 +348,8 @@ class State:
 
     `branchings` are how far each was branched on, None where it has too many loads for that or
     branching can say no more; `turns` how many turns it had; `refused_cuts` where the best relaxed
-    plan is cut that does not fit; `programmed` for which a program was solved. `crowded` are the
+    plan is cut that does not fit; `branched` are those that were branched on, `programmed`
+    those for which a program was solved. `crowded` are the
     limits below which configurations were bounded with others, `price_lists` what layers cost under
     some. `screens` is how many screens had a limit, `dived_to` the least bound looked into as soon
     as it was screened, `bounded` how many were bounded by themselves.
@@ -365,6 +366,7 @@ class State:
     not_searched: tuple[str, ...] = ()
     branchings: dict[int, Branching | None] = field(default_factory=dict)
     turns: dict[int, int] = field(default_factory=dict)
+    branched: set[int] = field(default_factory=set)
     programmed: set[int] = field(default_factory=set)
     refused_cuts: dict[int, tuple[int, ...]] = field(default_factory=dict)
     crowded: dict[int, float] = field(default_factory=dict)

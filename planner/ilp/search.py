@@ -184,6 +184,7 @@ class _Left:
             self.spent.add(index)
             return Optimum(status=Status.LIMIT), False
         state.milp_count += 1
+        state.programmed.add(index)
         found = optimise_apart(
             instance,
             Moments.of(state.configurations.row(index)),
@@ -491,6 +492,7 @@ def _solve(state: State, index: int) -> None:
     if branching is None:
         _take(state, index, instance, _programmed(state, index, instance))
         return
+    state.branched.add(index)
     outcome = branching.run(
         limit=limit,
         enough=frontier.next_key(),

@@ -171,7 +171,9 @@ class Certificate(Part):
     `objective_lower_bound` what no plan can have less of. `lower_bound_seconds` holds among plans
     on the plan's own cluster, and for least memory among those that need no more of it.
     `gap_ratio` is the wider gap of the two; `solve_seconds` is that of all searches, the counts are
-    of the last. `not_searched` says what is legal and yet was left out of the searched space; a
+    of the last: `configurations_branched` had a branch and bound of their own, and
+    `configurations_programmed` an integer program, some both. `not_searched` says what is legal and
+    yet was left out of the searched space; a
     limit of the job has it searched (`planner.space.rules`).
     """
 
@@ -180,6 +182,8 @@ class Certificate(Part):
     gap_ratio: Amount
     configurations_total: Tally
     configurations_pruned: Tally
+    configurations_branched: Tally = 0
+    configurations_programmed: Tally = 0
     milp_count: Tally
     solver: str
     solve_seconds: Amount

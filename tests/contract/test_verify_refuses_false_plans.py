@@ -73,6 +73,8 @@ def test_what_planning_finds_is_accepted_after_a_round_trip(
         ("certificate.gap_ratio", 0.5, "certificate.gap_ratio says 0.5"),
         ("certificate.status", "feasible", "certificate.status says feasible"),
         ("certificate.configurations_pruned", 10**6, "configurations_pruned"),
+        ("certificate.configurations_branched", 10**6, "configurations_branched"),
+        ("certificate.configurations_programmed", 10**6, "configurations_programmed"),
         ("model.digest", "0" * 64, "model.digest"),
         ("cluster.resolved.node_groups.0.memory_bytes", 2**50, "cluster.digest"),
         ("job.resolved.sequence_length", 1024, "job.digest"),

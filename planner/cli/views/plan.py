@@ -243,8 +243,9 @@ def _certificate_line(certificate: Certificate) -> str:
     return (
         f"{claim}: {proof_words(certificate)}; "
         f"{counted(certificate.configurations_total, 'configuration')}, "
-        f"{certificate.configurations_pruned} pruned, "
-        f"{certificate.milp_count} solved by {escape(certificate.solver)}, "
+        f"{certificate.configurations_pruned} pruned by bounds, "
+        f"{certificate.configurations_branched} branched on, "
+        f"{counted(certificate.milp_count, 'program')} by {escape(certificate.solver)}, "
         f"{format_seconds(certificate.solve_seconds)}"
     )
 
