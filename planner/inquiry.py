@@ -203,7 +203,7 @@ class Inquiry:
             return NotFound(configurations_total=0, refused={}, shortfalls=(), proven=False)
         self.search_count += 1
         return search_parts(
-            framework_limits(job),
+            framework_limits(job, request.model.resolved),
             lambda limits, cutoff: search(
                 Problem(
                     graph=request.model.resolved,

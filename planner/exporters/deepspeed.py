@@ -26,7 +26,7 @@ from planner.exporters.export import Export, ExportedFile
 from planner.exporters.precision import without_float8
 from planner.schema.job import OffloadStore, Precision
 from planner.schema.plan import Plan
-from planner.schema.strategy import ActivationCheckpointing, ContextParallelKind, Offload
+from planner.schema.strategy import ActivationCheckpointing, Offload
 
 _NVME_PATH = "/local_nvme"
 
@@ -50,51 +50,12 @@ def settled_for_deepspeed(plan: Plan, target: str) -> Draft:
         InputError: if it can express nothing like it.
     """
     draft = without_float8(first_draft(plan, target), "DeepSpeed's configuration")
-    _refuse_axes(draft)
     draft = _one_shard_group(with_experts_split(draft, "DeepSpeed"))
     draft = _checkpointed(draft)
     draft = _offloaded(draft)
     if draft.shares_states:
         draft = with_one_zero_stage(draft, (0, 1, 2, 3), why="DeepSpeed has one ZeRO stage")
     return _tensor_parallel(draft)
-
-
-def _refuse_axes(draft: Draft) -> None:
-    """Refuse what a DeepSpeed program has to be written for, and what it has not.
-
-    Raises:
-        InputError: naming the degree.
-    """
-    strategy = draft.strategy
-    for field, value in (
-        ("pipeline_parallel_degree", strategy.pipeline_parallel_degree),
-        ("expert_parallel_degree", strategy.expert_parallel_degree),
-    ):
-        if value > 1:
-            raise refusal(
-                draft,
-                field=field,
-                value=value,
-                problem="DeepSpeed's configuration does not say it: the program's own modules do",
-                remedy=f"plan with limits.{field} 1",
-            )
-    ring = strategy.context_parallel_kind is ContextParallelKind.RING
-    if strategy.context_parallel_degree > 1 and ring:
-        raise refusal(
-            draft,
-            field="context_parallel_kind",
-            value="ring",
-            problem="DeepSpeed exchanges heads and passes no keys round",
-            remedy="plan with limits.context_parallel_kinds [all_to_all]",
-        )
-    if strategy.sequence_parallel:
-        raise refusal(
-            draft,
-            field="sequence_parallel",
-            value=True,
-            problem="DeepSpeed's tensor parallelism keeps whole sequences, which takes more memory",
-            remedy="plan with limits.sequence_parallel false",
-        )
 
 
 def _tensor_parallel(draft: Draft) -> Draft:

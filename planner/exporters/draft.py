@@ -12,7 +12,9 @@ from dataclasses import dataclass, replace
 from planner.errors import InputError
 from planner.exporters.canonical import canonical, layer_groups
 from planner.exporters.job_fields import job_losses
-from planner.schema.job import Framework
+from planner.exporters.strategy_fields import refused_fields, shown
+from planner.exporters.strategy_fields import remedy as remedy_of
+from planner.schema.job import Framework, Job
 from planner.schema.plan import Plan
 from planner.schema.strategy import ActivationCheckpointing, LayerGroup, Offload, Strategy
 
@@ -52,7 +54,7 @@ def first_draft(plan: Plan, target: str) -> Draft:
     """Return the plan's own strategy in its canonical form, with stages left unplaced.
 
     Raises:
-        InputError: if the target does not train what the job does.
+        InputError: if the target does not train what the job does, or has not a field's value.
     """
     own = canonical(plan.strategy)
     stages = tuple(stage.model_copy(update={"device_group": None}) for stage in own.stages or ())
@@ -62,6 +64,14 @@ def first_draft(plan: Plan, target: str) -> Draft:
         strategy=own.model_copy(update={"stages": stages}),
         losses=job_losses(plan.job.resolved, target),
     )
+    for name, value, said in refused_fields(own, target):
+        raise refusal(
+            draft,
+            field=name,
+            value=shown(value),
+            problem=said.problem,
+            remedy=remedy_of(name, said),
+        )
     named = dict.fromkeys(stage.device_group for stage in own.stages or ())
     if len(named) < 2:
         return draft
@@ -81,7 +91,7 @@ def refusal(draft: Draft, *, field: str, value: object, problem: str, remedy: st
         remedy = f"{remedy}, or plan with --framework {framework}"
     return InputError(
         f"{problem}, so that {draft.target} cannot run the plan",
-        field=f"strategy.{field}",
+        field=f"{'job' if field in Job.model_fields else 'strategy'}.{field}",
         value=value,
         remedy=remedy,
     )
@@ -247,20 +257,3 @@ def with_experts_split(draft: Draft, name: str) -> Draft:
         "whole: less memory, more collectives",
         strategy.model_copy(update={"expert_tensor_parallel_degree": tensor}),
     )
-
-
-def refuse_offload(draft: Draft, item: Offload, *, why: str) -> None:
-    """Raise if any layer offloads what the target cannot: without it the plan may not fit.
-
-    Raises:
-        InputError: naming what is offloaded.
-    """
-    if item in offloads(draft.strategy):
-        left = [other.value for other in Offload if other is not item]
-        raise refusal(
-            draft,
-            field="offload",
-            value=item.value,
-            problem=why,
-            remedy=f"plan with limits.offload {left} or []",
-        )

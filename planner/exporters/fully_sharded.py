@@ -12,7 +12,6 @@ from planner.exporters.draft import (
     first_draft,
     offloads,
     refusal,
-    refuse_offload,
     with_all_states_offloaded,
     with_everywhere,
     with_experts_split,
@@ -20,7 +19,7 @@ from planner.exporters.draft import (
     with_one_zero_stage,
 )
 from planner.schema.plan import Plan
-from planner.schema.strategy import ActivationCheckpointing, ContextParallelKind, Offload
+from planner.schema.strategy import ActivationCheckpointing
 
 _FULL = ActivationCheckpointing.FULL
 
@@ -32,9 +31,9 @@ def settled_fully_sharded(plan: Plan, target: str) -> Draft:
         InputError: if it can run nothing like it.
     """
     draft = first_draft(plan, target)
-    _refuse_axes(draft)
-    draft = _context(with_experts_split(draft, "Accelerate"))
-    draft = _offloaded(draft)
+    draft = with_experts_split(draft, "Accelerate")
+    # `offload_params` moves parameters, gradients and optimizer together
+    draft = with_all_states_offloaded(draft, "Accelerate")
     draft = _sharded(draft)
     return _checkpointed(draft)
 
@@ -73,51 +72,6 @@ _LAYERS = {
     "gpt_oss": "GptOssDecoderLayer",
     "deepseek_v3": "DeepseekV3DecoderLayer",
 }
-
-
-def _refuse_axes(draft: Draft) -> None:
-    strategy = draft.strategy
-    for field, value in (
-        ("pipeline_parallel_degree", strategy.pipeline_parallel_degree),
-        ("expert_parallel_degree", strategy.expert_parallel_degree),
-    ):
-        if value > 1:
-            raise refusal(
-                draft,
-                field=field,
-                value=value,
-                problem="Accelerate has no such parallelism",
-                remedy=f"plan with limits.{field} 1",
-            )
-    if strategy.sequence_parallel:
-        raise refusal(
-            draft,
-            field="sequence_parallel",
-            value=True,
-            problem="transformers' tensor parallelism keeps whole sequences, which takes more "
-            "memory",
-            remedy="plan with limits.sequence_parallel false",
-        )
-
-
-def _context(draft: Draft) -> Draft:
-    strategy = draft.strategy
-    degree = strategy.context_parallel_degree
-    if degree == 1 or strategy.context_parallel_kind is ContextParallelKind.RING:
-        return draft
-    raise refusal(
-        draft,
-        field="context_parallel_kind",
-        value=strategy.context_parallel_kind.value,
-        problem="Accelerate's fully sharded runs pass keys and values round",
-        remedy="plan with limits.context_parallel_kinds [ring], or export to deepspeed",
-    )
-
-
-def _offloaded(draft: Draft) -> Draft:
-    """Keep: `offload_params` moves parameters, gradients and optimizer together."""
-    refuse_offload(draft, Offload.ACTIVATIONS, why="Accelerate offloads no activations")
-    return with_all_states_offloaded(draft, "Accelerate")
 
 
 def _sharded(draft: Draft) -> Draft:

@@ -57,6 +57,16 @@ def job_losses(job: Job, target: str) -> tuple[str, ...]:
     """
     if target in _WITH_THE_PLAN:
         return ()
+    refuse_adapters(job, target)
+    return tuple(_losses(job, target))
+
+
+def refuse_adapters(job: Job, target: str) -> None:
+    """Raise if the job trains adapters and the target's program all parameters.
+
+    Raises:
+        InputError: naming what is to be trained.
+    """
     if job.adapters is not None and target in WITHOUT_ADAPTERS:
         raise InputError(
             f"are not trained by {target}, which trains all parameters",
@@ -64,7 +74,6 @@ def job_losses(job: Job, target: str) -> tuple[str, ...]:
             value=f"rank {job.adapters.rank}",
             remedy="export to accelerate, hf-trainer or torchrun, or plan without adapters",
         )
-    return tuple(_losses(job, target))
 
 
 def _losses(job: Job, target: str) -> Iterator[str]:

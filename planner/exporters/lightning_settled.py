@@ -10,14 +10,12 @@ from planner.exporters.draft import (
     Draft,
     first_draft,
     refusal,
-    refuse_offload,
     with_one_zero_stage,
     zero_stages,
 )
 from planner.exporters.fully_sharded import is_sharded
 from planner.schema.job import Precision
 from planner.schema.plan import Plan
-from planner.schema.strategy import Offload
 
 
 def settled_for_lightning(plan: Plan, target: str) -> Draft:
@@ -27,9 +25,7 @@ def settled_for_lightning(plan: Plan, target: str) -> Draft:
         InputError: if it can run nothing like it.
     """
     draft = first_draft(plan, target)
-    _refuse_axes(draft)
-    for item in Offload:
-        refuse_offload(draft, item, why="Lightning's model parallelism offloads nothing")
+    _refuse_replicas(draft)
     _refuse_formats(draft)
     shares = is_sharded(draft) and draft.shares_states
     if not shares or zero_stages(draft.strategy) <= {2, 3}:
@@ -37,21 +33,8 @@ def settled_for_lightning(plan: Plan, target: str) -> Draft:
     return with_one_zero_stage(draft, (2, 3), why="Lightning reduces each micro-batch's gradients")
 
 
-def _refuse_axes(draft: Draft) -> None:
+def _refuse_replicas(draft: Draft) -> None:
     strategy = draft.strategy
-    for field, value in (
-        ("pipeline_parallel_degree", strategy.pipeline_parallel_degree),
-        ("expert_parallel_degree", strategy.expert_parallel_degree),
-        ("context_parallel_degree", strategy.context_parallel_degree),
-    ):
-        if value > 1:
-            raise refusal(
-                draft,
-                field=field,
-                value=value,
-                problem="Lightning has no such parallelism",
-                remedy=f"plan with limits.{field} 1",
-            )
     if strategy.tensor_parallel_degree > 1 and strategy.replicate_degree > 1:
         raise refusal(
             draft,

@@ -6,9 +6,11 @@ dataclasses that it reads. There is no flag of data parallelism: it is what is l
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import groupby
 
 from planner.exporters.canonical import layer_groups
+from planner.exporters.decoder_stages import decoder_counts
 from planner.exporters.draft import Draft, block_count, offloads, zero_stages
 from planner.exporters.export import Export, ExportedFile
 from planner.exporters.megatron_settled import settled_for_megatron
@@ -46,24 +48,24 @@ def megatron_arguments(draft: Draft) -> list[list[str]]:
         run.block.feed_forward.kind == "mixture" for run in draft.plan.model.resolved.runs
     )
     return [
-        *_degrees(strategy),
+        *_degrees(draft),
         *(_experts(draft) if has_experts else ()),
         *_batch(draft),
-        *(_sharding(strategy) if draft.shares_states else ()),
+        *_sharding(draft),
         *_recomputing(strategy),
         *_offloading(strategy),
     ]
 
 
-def pipeline_layout(strategy: Strategy) -> str:
-    """Return the stages in the language of `--pipeline-model-parallel-layout`.
+def pipeline_layout(counts: Sequence[int]) -> str:
+    """Return decoder blocks by stage in the language of `--pipeline-model-parallel-layout`.
 
-    `E` is the embedding, `t` a block, `L` the loss, `|` the end of a virtual stage; stages run in
-    the order of the chain. Equal neighbours are written once: `Et*3|(t*4|)*6t*3L`.
+    `E` is the embedding, and towers beside it, `t` a block, `L` the loss, `|` the end of a virtual
+    stage; stages run in the order of the chain. Equal neighbours are written once:
+    `Et*3|(t*4|)*6t*3L`.
 
     Source: `PipelineParallelLayerLayout.parse_str_to_list` of Megatron-LM 0.19.2.
     """
-    counts = [stage.block_count for stage in strategy.stages or ()]
     first, last = f"E{_blocks(counts[0])}", f"{_blocks(counts[-1])}L"
     if len(counts) == 1:
         return f"{first}L"
@@ -76,12 +78,16 @@ def pipeline_layout(strategy: Strategy) -> str:
 
 
 def _blocks(count: int) -> str:
-    return f"t*{count}" if count > 1 else "t"
+    return f"t*{count}" if count > 1 else "t" * count
 
 
-def is_even(strategy: Strategy) -> bool:
-    """Return whether all virtual stages hold as many blocks."""
-    return len({stage.block_count for stage in strategy.stages or ()}) == 1
+def stage_layout(draft: Draft) -> str | None:
+    """Return the layout of the plan's stages, None where all hold as many decoder blocks."""
+    strategy = draft.strategy
+    counts = decoder_counts(strategy, draft.plan.model.resolved)
+    if strategy.pipeline_parallel_degree == 1 or len(set(counts)) == 1:
+        return None
+    return pipeline_layout(counts)
 
 
 def recomputed_first_blocks(strategy: Strategy) -> int:
@@ -92,15 +98,16 @@ def recomputed_first_blocks(strategy: Strategy) -> int:
     )
 
 
-def _degrees(strategy: Strategy) -> list[list[str]]:
+def _degrees(draft: Draft) -> list[list[str]]:
+    strategy, layout = draft.strategy, stage_layout(draft)
     words = [
         ["--tensor-model-parallel-size", str(strategy.tensor_parallel_degree)],
         ["--pipeline-model-parallel-size", str(strategy.pipeline_parallel_degree)],
     ]
     if strategy.sequence_parallel:
         words.append(["--sequence-parallel"])
-    if strategy.pipeline_parallel_degree > 1 and not is_even(strategy):
-        words.append(["--pipeline-model-parallel-layout", f"'{pipeline_layout(strategy)}'"])
+    if layout is not None:
+        words.append(["--pipeline-model-parallel-layout", f"'{layout}'"])
     elif strategy.virtual_degree > 1:
         words.append(["--num-virtual-stages-per-pipeline-rank", str(strategy.virtual_degree)])
     if strategy.context_parallel_degree > 1:
@@ -143,7 +150,12 @@ def _batch(draft: Draft) -> list[list[str]]:
     return words
 
 
-def _sharding(strategy: Strategy) -> list[list[str]]:
+def _sharding(draft: Draft) -> list[list[str]]:
+    strategy = draft.strategy
+    if not draft.shares_states:
+        # a lone rank shards nothing, and needs the distributed optimizer to offload it
+        offloaded = Offload.OPTIMIZER in offloads(strategy)
+        return [["--use-distributed-optimizer"]] if offloaded else []
     (stage,) = zero_stages(strategy)
     if stage == 0:
         return [["--overlap-grad-reduce"]]

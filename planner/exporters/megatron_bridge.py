@@ -10,9 +10,8 @@ from planner.exporters.canonical import layer_groups
 from planner.exporters.draft import Draft, block_count, offloads, zero_stages
 from planner.exporters.export import Export, ExportedFile
 from planner.exporters.megatron import (
-    is_even,
-    pipeline_layout,
     recomputed_first_blocks,
+    stage_layout,
     token_dispatcher,
 )
 from planner.exporters.megatron_settled import settled_for_megatron
@@ -48,7 +47,7 @@ def overrides(draft: Draft) -> dict[str, str]:
     return {
         "model.tensor_model_parallel_size": str(strategy.tensor_parallel_degree),
         "model.pipeline_model_parallel_size": str(strategy.pipeline_parallel_degree),
-        **_stages(strategy),
+        **_stages(draft),
         "model.context_parallel_size": str(strategy.context_parallel_degree),
         **(
             {"model.cp_comm_type": "p2p" if ring else "a2a"}
@@ -77,10 +76,11 @@ def _dispatcher(draft: Draft) -> dict[str, str]:
     return {"model.moe_token_dispatcher_type": word, **backend}
 
 
-def _stages(strategy: Strategy) -> dict[str, str]:
-    if strategy.pipeline_parallel_degree > 1 and not is_even(strategy):
-        return {"model.pipeline_model_parallel_layout": f"'{pipeline_layout(strategy)}'"}
-    virtual = strategy.virtual_degree
+def _stages(draft: Draft) -> dict[str, str]:
+    layout = stage_layout(draft)
+    if layout is not None:
+        return {"model.pipeline_model_parallel_layout": f"'{layout}'"}
+    virtual = draft.strategy.virtual_degree
     shown = "null" if virtual == 1 else str(virtual)
     return {"model.virtual_pipeline_model_parallel_size": shown}
 
@@ -117,8 +117,9 @@ def _offloading(strategy: Strategy) -> dict[str, str]:
 
 def _sharding(strategy: Strategy) -> dict[str, str]:
     (stage,) = zero_stages(strategy)
+    offloaded = Offload.OPTIMIZER in offloads(strategy)  # which a lone rank does of it as well
     fields = {
-        "ddp.use_distributed_optimizer": str(stage > 0).lower(),
+        "ddp.use_distributed_optimizer": str(stage > 0 or offloaded).lower(),
         "ddp.overlap_grad_reduce": "true",
         "ddp.overlap_param_gather": str(stage > 0).lower(),
     }

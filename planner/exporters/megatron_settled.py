@@ -9,13 +9,14 @@ from __future__ import annotations
 
 from planner.exporters.blocks import with_blocks
 from planner.exporters.canonical import layer_groups
+from planner.exporters.decoder_stages import with_stages_that_it_has
 from planner.exporters.draft import (
     Draft,
     block_count,
     first_draft,
     offloads,
     refusal,
-    refuse_offload,
+    with_everywhere,
     with_offload_of_all,
     with_one_checkpointing,
     with_one_zero_stage,
@@ -30,7 +31,6 @@ from planner.schema.strategy import (
     Strategy,
 )
 
-_RUN = (PipelineSchedule.ONE_F_ONE_B, PipelineSchedule.INTERLEAVED)
 _FULL = ActivationCheckpointing.FULL
 _NONE = ActivationCheckpointing.NONE
 
@@ -41,7 +41,7 @@ def settled_for_megatron(plan: Plan, target: str) -> Draft:
     Raises:
         InputError: if it can run nothing like it.
     """
-    draft = first_draft(plan, target)
+    draft = with_stages_that_it_has(first_draft(plan, target))
     draft = _scheduled(draft)
     draft = _sequence_of_experts(draft)
     draft = _sharded(draft)
@@ -52,20 +52,13 @@ def settled_for_megatron(plan: Plan, target: str) -> Draft:
 def _scheduled(draft: Draft) -> Draft:
     """Keep: `forward_backward_pipelining_with(out)_interleaving` are the only schedules."""
     strategy = draft.strategy
-    if strategy.pipeline_parallel_degree == 1 or strategy.pipeline_schedule in _RUN:
+    gpipe = strategy.pipeline_schedule is PipelineSchedule.GPIPE
+    if strategy.pipeline_parallel_degree == 1 or not gpipe:
         return _whole_rounds(draft)
-    if strategy.pipeline_schedule is PipelineSchedule.GPIPE:
-        return draft.losing(
-            "Megatron has no gpipe schedule: 1f1b instead, which is as long and holds fewer "
-            "micro-batches",
-            strategy.model_copy(update={"pipeline_schedule": PipelineSchedule.ONE_F_ONE_B}),
-        )
-    raise refusal(
-        draft,
-        field="pipeline_schedule",
-        value=strategy.pipeline_schedule.value,
-        problem="Megatron has no schedule whose stages lie in a V",
-        remedy="plan with --stack megatron",
+    return draft.losing(
+        "Megatron has no gpipe schedule: 1f1b instead, which is as long and holds fewer "
+        "micro-batches",
+        strategy.model_copy(update={"pipeline_schedule": PipelineSchedule.ONE_F_ONE_B}),
     )
 
 
@@ -128,8 +121,28 @@ def _checkpointed(draft: Draft) -> Draft:
         draft = with_one_checkpointing(draft, why="Megatron has one granularity of recomputing")
         return _selective(draft)
     if used == {_FULL}:
-        return draft
+        return _layer_by_layer(draft)
+    if _counts_other_layers(draft):
+        return _layer_by_layer(
+            with_one_checkpointing(draft, why="Megatron counts the decoder's layers alone")
+        )
     return _first_blocks(draft)
+
+
+def _counts_other_layers(draft: Draft) -> bool:
+    """Return whether numbers of layers mean others to Megatron than the plan's blocks."""
+    graph = draft.plan.model.resolved
+    return graph.tower_block_count > 0 or graph.is_hybrid
+
+
+def _layer_by_layer(draft: Draft) -> Draft:
+    graph = draft.plan.model.resolved
+    if not graph.is_hybrid:
+        return draft
+    return draft.losing(
+        f"Megatron keeps the input of each of {graph.decoder_layer_count} layers, mixers and "
+        f"feed-forwards alike, where the plan does of {graph.block_count} blocks: more memory"
+    )
 
 
 def _selective(draft: Draft) -> Draft:
@@ -170,15 +183,27 @@ def _full_count(strategy: Strategy) -> int:
 
 def _offloaded(draft: Draft) -> Draft:
     """Keep: the optimizer whole or not; activations without pipelines and recomputing."""
-    refuse_offload(
-        draft, Offload.PARAMETERS, why="Megatron does not keep parameters in host memory"
-    )
     draft = with_offload_of_all(
         draft, Offload.OPTIMIZER, why="Megatron's optimizer is offloaded as a whole"
     )
+    if Offload.OPTIMIZER in offloads(draft.strategy):
+        draft = _distributed_optimizer(draft)
     if Offload.ACTIVATIONS in offloads(draft.strategy):
         return _activations(draft)
     return draft
+
+
+def _distributed_optimizer(draft: Draft) -> Draft:
+    """Keep: `--use-precision-aware-optimizer`, of the offload, wants the distributed optimizer."""
+    strategy = draft.strategy
+    data = strategy.shard_degree * strategy.replicate_degree
+    if data * strategy.context_parallel_degree == 1 or zero_stages(strategy) != {0}:
+        return draft
+    group = {"data_parallel_shard_degree": data, "data_parallel_replicate_degree": 1}
+    return draft.losing(
+        "Megatron offloads its distributed optimizer only: ZeRO stage 1, less memory",
+        with_everywhere(strategy.model_copy(update=group), zero_stage=1),
+    )
 
 
 def _activations(draft: Draft) -> Draft:
@@ -194,6 +219,9 @@ def _activations(draft: Draft) -> Draft:
         problem = "Megatron offloads no activations under a pipeline"
     elif recomputes:
         problem = "Megatron offloads no activations where it recomputes"
+    elif _counts_other_layers(draft):
+        problem = "Megatron offloads the activations of so many decoder layers, not of towers' or "
+        problem += "hybrids' blocks"
     elif count == total:
         problem = "Megatron keeps the activations of one layer on the device at least"
     if problem is not None:

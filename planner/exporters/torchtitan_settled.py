@@ -6,11 +6,11 @@ The rules are of torchtitan 0.3.0 and 0.2.2; each function names the file that i
 from __future__ import annotations
 
 from planner.exporters.canonical import shards_anything
+from planner.exporters.decoder_stages import with_stages_that_it_has
 from planner.exporters.draft import (
     Draft,
     first_draft,
     refusal,
-    refuse_offload,
     with_all_states_offloaded,
     with_everywhere,
     with_one_checkpointing,
@@ -19,7 +19,7 @@ from planner.exporters.draft import (
 )
 from planner.schema.job import Precision
 from planner.schema.plan import Plan
-from planner.schema.strategy import ContextParallelKind, Offload
+from planner.schema.strategy import ContextParallelKind
 
 _RESHARDING = "torchtitan has one policy of resharding for all layers"
 
@@ -30,7 +30,7 @@ def settled_for_torchtitan(plan: Plan, target: str, *, legacy: bool) -> Draft:
     Raises:
         InputError: if it can run nothing like it.
     """
-    draft = _precision(first_draft(plan, target))
+    draft = with_stages_that_it_has(_precision(first_draft(plan, target)))
     draft = _experts(draft) if not legacy else _legacy_experts(draft)
     draft = _split_sequence(draft) if legacy else draft
     draft = _context(draft)
@@ -158,7 +158,6 @@ def _context(draft: Draft) -> Draft:
 
 def _offloaded(draft: Draft) -> Draft:
     """Keep: `enable_cpu_offload` moves parameters, gradients and optimizer together."""
-    refuse_offload(draft, Offload.ACTIVATIONS, why="torchtitan offloads no activations")
     return with_all_states_offloaded(draft, "torchtitan")
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, TypeVar
 
@@ -371,10 +371,22 @@ def _plain_choices(choices: Sequence[Choice], edges: Sequence[Choice]) -> LayerC
     """
     order = list(ActivationCheckpointing)
     kept = {order.index(choice.activation_checkpointing) for choice in choices}
-    blocks = Choices.of(_by_stage(choices, order[min(kept)], order[max(kept)]))
+    blocks = Choices.of(_by_stage(_without_transfers(choices), order[min(kept)], order[max(kept)]))
     none = ActivationCheckpointing.NONE
-    edge = Choices.of(_by_stage(edges, none, none))
+    edge = Choices.of(_by_stage(_without_transfers(edges), none, none))
     return LayerChoices(blocks=blocks, embedding=edge, head=edge)
+
+
+def _without_transfers(choices: Sequence[Choice]) -> Sequence[Choice]:
+    """Return the choices or, where all of them offload, such as bound them from below.
+
+    These move nothing, or the optimizer alone: what else is offloaded only adds to it.
+    """
+    if any(not choice.offload for choice in choices):
+        return choices
+    lighter = [replace(choice, offload=()) for choice in choices]
+    with_optimizer = [choice for choice in choices if Offload.OPTIMIZER in choice.offload]
+    return [*lighter, *(replace(each, offload=(Offload.OPTIMIZER,)) for each in with_optimizer)]
 
 
 def _by_stage(

@@ -272,8 +272,9 @@ def search(
     started = time.perf_counter()
     job = problem.job
     space = enumerate_configurations(problem.graph, problem.hardware, job)
-    choices = block_choices(job.limits, job.offload_to)
-    edges = edge_choices(job.limits, job.offload_to)
+    is_part = job.framework is not None  # of a framework's space: all layers offload the same
+    choices = block_choices(job.limits, job.offload_to, offloads_all=is_part)
+    edges = edge_choices(job.limits, job.offload_to, offloads_all=is_part)
     if not len(space.configurations):
         return NotFound(configurations_total=0, refused=space.refused, shortfalls=(), proven=True)
     configurations = space.configurations

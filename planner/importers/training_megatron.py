@@ -161,7 +161,7 @@ class _Reading:
                     remedy="leave one of them out",
                 )
         for flag, found in (
-            ("--num-layers", graph.block_count),
+            ("--num-layers", graph.decoder_layer_count),
             ("--hidden-size", graph.hidden_size),
         ):
             if given.has(flag):
@@ -179,13 +179,32 @@ class _Reading:
         return instances
 
     def _counts(self, pipeline: int) -> list[int]:
-        """Return the blocks of each virtual stage."""
-        given, blocks = self.given, self.setting.graph.block_count
-        layout = given.word("--pipeline-model-parallel-layout")
+        """Return the blocks of each virtual stage; Megatron counts the decoder's alone.
+
+        A tower is beside the embedding.
+        """
+        graph = self.setting.graph
+        if pipeline > 1 and (graph.cross_sources() or graph.is_hybrid):
+            raise DocumentError(
+                f"cuts {graph.name} where no block of it ends: its {graph.block_count} blocks are "
+                "not Megatron's decoder layers",
+                field="--pipeline-model-parallel-size",
+                value=pipeline,
+                remedy="use 1, or write the stages as a strategy of your own",
+            )
+        counts = self._decoder_counts(pipeline)
+        counts[0] += graph.tower_block_count
+        first = "--decoder-first-pipeline-num-layers"
+        said = next((flag for flag in (_LAYOUT, first) if self.given.has(flag)), _ENDS[0])
+        require_counts(counts, self.setting, field_name=said)
+        return counts
+
+    def _decoder_counts(self, pipeline: int) -> list[int]:
+        given, graph = self.given, self.setting.graph
+        blocks = graph.block_count - graph.tower_block_count
+        layout = given.word(_LAYOUT)
         if layout is not None:
-            counts = layout_counts(layout, pipeline)
-            require_counts(counts, self.setting, field_name="--pipeline-model-parallel-layout")
-            return counts
+            return layout_counts(layout, pipeline)
         virtual = given.number("--num-virtual-stages-per-pipeline-rank", 1)
         each = given.optional("--num-layers-per-virtual-pipeline-stage")
         if each is not None:
@@ -196,9 +215,7 @@ class _Reading:
             return [blocks]
         if first is None and last is None:
             return self._even(blocks, pipeline * virtual)
-        counts = _uneven(blocks, pipeline, virtual, ends=(first, last))
-        require_counts(counts, self.setting, field_name="--decoder-first-pipeline-num-layers")
-        return counts
+        return _uneven(blocks, pipeline, virtual, ends=(first, last))
 
     def _even(self, blocks: int, stages: int) -> list[int]:
         """Return stages alike, where embedding and loss may count as a block each."""
@@ -207,7 +224,6 @@ class _Reading:
         counts = [each] * stages
         counts[0] -= ends[0]
         counts[-1] -= ends[1]
-        require_counts(counts, self.setting, field_name=_ENDS[0])
         return counts
 
     def _context_kind(self, assumptions: list[str]) -> ContextParallelKind:

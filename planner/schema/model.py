@@ -190,6 +190,35 @@ class ModelGraph(Document):
         """Return the number of blocks in the chain."""
         return sum(run.block_count for run in self.runs)
 
+    @property
+    def tower_block_count(self) -> int:
+        """Return the number of blocks before the decoder's."""
+        return sum(run.block_count for run in self.runs if run.part is RunPart.ENCODER)
+
+    @property
+    def is_hybrid(self) -> bool:
+        """Return whether decoder blocks scan states, or lack a feed-forward after what mixes.
+
+        Programs for such models count what mixes and what feeds forward as a layer each.
+        """
+        return any(
+            isinstance(run.block.mixer, StateSpaceMixer | SelectiveScanMixer)
+            or isinstance(run.block.feed_forward, NoFeedForward)
+            for run in self.runs
+            if run.part is RunPart.DECODER
+        )
+
+    @property
+    def decoder_layer_count(self) -> int:
+        """Return the decoder's layers as programs count them: a hybrid's blocks are up to two."""
+        hybrid = self.is_hybrid
+        return sum(
+            run.block_count
+            * (2 if hybrid and not isinstance(run.block.feed_forward, NoFeedForward) else 1)
+            for run in self.runs
+            if run.part is RunPart.DECODER
+        )
+
     def towers(self) -> tuple[tuple[int, ...], ...]:
         """Return the indices of the encoder runs, tower by tower."""
         towers: list[list[int]] = []

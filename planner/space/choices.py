@@ -15,23 +15,30 @@ from planner.schema.job import Limits, OffloadStore
 from planner.schema.strategy import ActivationCheckpointing, Offload
 
 
-def block_choices(limits: Limits, store: OffloadStore = OffloadStore.HOST) -> tuple[Choice, ...]:
-    """Return the choices of a block, in a fixed order."""
+def block_choices(
+    limits: Limits, store: OffloadStore = OffloadStore.HOST, *, offloads_all: bool = False
+) -> tuple[Choice, ...]:
+    """Return the choices of a block, in a fixed order; with `offloads_all`, each offloads the same.
+
+    That is everything that the limits allow.
+    """
     return tuple(
         Choice(zero_stage=zero, activation_checkpointing=kept, offload=offload)
         for zero in sorted(set(limits.zero_stages))
         for kept in _ordered_checkpointing(limits)
-        for offload in _offloads(limits, zero, activations=True)
+        for offload in _offloads(limits, zero, activations=True, whole=offloads_all)
         if is_legal_in(store, zero, offload)
     )
 
 
-def edge_choices(limits: Limits, store: OffloadStore = OffloadStore.HOST) -> tuple[Choice, ...]:
+def edge_choices(
+    limits: Limits, store: OffloadStore = OffloadStore.HOST, *, offloads_all: bool = False
+) -> tuple[Choice, ...]:
     """Return the choices of the embedding and of the head, in a fixed order."""
     return tuple(
         Choice(zero_stage=zero, offload=offload)
         for zero in sorted(set(limits.zero_stages))
-        for offload in _offloads(limits, zero, activations=False)
+        for offload in _offloads(limits, zero, activations=False, whole=offloads_all)
         if is_legal_in(store, zero, offload)
     )
 
@@ -55,13 +62,18 @@ def _ordered_checkpointing(limits: Limits) -> tuple[ActivationCheckpointing, ...
 
 
 def _offloads(
-    limits: Limits, zero_stage: int, *, activations: bool
+    limits: Limits, zero_stage: int, *, activations: bool, whole: bool
 ) -> tuple[tuple[Offload, ...], ...]:
-    """Return the sets of offloads that the limits and the stage allow, smallest first."""
+    """Return the sets of offloads that the limits and the stage allow, smallest first.
+
+    Of a `whole` there is one, of everything that the limits have.
+    """
     allowed = [
         item
         for item in Offload
         if item in limits.offload and (activations or item is not Offload.ACTIVATIONS)
     ]
+    if whole:
+        return (tuple(allowed),)
     sets = [chosen for size in range(len(allowed) + 1) for chosen in combinations(allowed, size)]
     return tuple(chosen for chosen in sets if is_legal_offload(zero_stage, chosen))

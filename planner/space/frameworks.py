@@ -1,50 +1,50 @@
 """Frameworks: the parts of the space that a framework's own configuration can say exactly.
 
 A job that names its framework is searched in these parts alone. In each, all layers and the ends
-are treated alike, since no framework here has a choice by layer, and nothing is offloaded: where
-and how much each offloads is its own, and is stated when a plan is exported.
+are treated alike, since no framework here has a choice by layer. What a field may be by itself, and
+what is offloaded together, is in the one table that exports go by too
+(`planner.exporters.strategy_fields`, which has the sources); here is what goes with what:
 
-- torchtitan (0.3.0): stages of a pipeline keep gathered parameters and whole gradients until the
-  last micro-batch, which is ZeRO 1; without a pipeline gradients are reduced after every
-  micro-batch, ZeRO 2, or parameters resharded as well, ZeRO 3. Source: `distributed/fsdp.py`,
-  and torch's `pipelining/stage.py`. Keys and values travel between context-parallel ranks, which
-  always shard. An expert is split only without expert parallelism (`distributed/parallel_dims.py`).
-- Megatron-LM (0.19.2): the distributed optimizer is ZeRO 1, Megatron-FSDP 2 and 3 without
-  pipelines; recomputing is full or none. Source: `training/arguments.py`.
-- DeepSpeed (0.19.8): its configuration says neither pipelines nor experts; sequences are shared by
-  exchanging heads, tensor parallelism keeps them whole and does not go with ZeRO 3 or with that.
-  Source: `runtime/config.py`, `runtime/engine.py`.
-- Accelerate (1.15.0): no pipelines, no experts; tensor parallelism beside sharding only.
-  Source: `parallelism_config.py`.
+- torchtitan: stages of a pipeline keep gathered parameters and whole gradients until the last
+  micro-batch, which is ZeRO 1; without a pipeline gradients are reduced after every micro-batch,
+  ZeRO 2, or parameters resharded as well, ZeRO 3. Context-parallel ranks always shard. An expert is
+  split only without expert parallelism.
+- Megatron-LM: Megatron-FSDP is ZeRO 2 and 3 without pipelines.
+- DeepSpeed: tensor parallelism does not go with ZeRO 3 or with exchanged heads.
+- Accelerate: tensor parallelism beside sharding only; what is offloaded is sharded.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 from planner.errors import InputError
+from planner.exporters.decoder_stages import pipeline_obstacle
+from planner.exporters.job_fields import refuse_adapters
+from planner.exporters.strategy_fields import OFFLOADED_TOGETHER, STRATEGY_FIELDS
 from planner.schema.job import DegreeLimit, Framework, Job, Limits, Precision
-from planner.schema.strategy import ActivationCheckpointing, ContextParallelKind
+from planner.schema.model import ModelGraph
+from planner.schema.strategy import ActivationCheckpointing
+from planner.space.choices import is_legal_in
 
 _ONE = DegreeLimit(min=1, max=1)
 _SEVERAL = DegreeLimit(min=2)
-_NONE, _SELECTIVE, _FULL = tuple(ActivationCheckpointing)
-_RING, _HEADS = tuple(ContextParallelKind)
 
 Part = Mapping[str, object]
 
-_WITHOUT: Part = {"pipeline_parallel_degree": _ONE, "expert_parallel_degree": _ONE}
 _PLAIN: Part = {"context_parallel_degree": _ONE, "expert_parallel_degree": _ONE}
+_LONE: Part = {
+    "tensor_parallel_degree": _ONE,
+    "context_parallel_degree": _ONE,
+    "data_parallel_replicate_degree": _ONE,
+    "data_parallel_shard_degree": _ONE,
+}
 _PARTS: dict[Framework, tuple[Part, ...]] = {
     Framework.TORCHTITAN: (
-        {"zero_stages": (0,), "context_parallel_kinds": (_RING,), **_PLAIN},
-        {
-            "zero_stages": (1,),
-            "context_parallel_kinds": (_RING,),
-            "pipeline_parallel_degree": _SEVERAL,
-        },
-        {"zero_stages": (2,), "context_parallel_kinds": (_RING,), "pipeline_parallel_degree": _ONE},
-        {"zero_stages": (3,), "context_parallel_kinds": (_RING,), "pipeline_parallel_degree": _ONE},
+        {"zero_stages": (0,), **_PLAIN},
+        {"zero_stages": (1,), "pipeline_parallel_degree": _SEVERAL},
+        {"zero_stages": (2,), "pipeline_parallel_degree": _ONE},
+        {"zero_stages": (3,), "pipeline_parallel_degree": _ONE},
     ),
     Framework.MEGATRON_LM: (
         {"zero_stages": (0,)},
@@ -53,65 +53,97 @@ _PARTS: dict[Framework, tuple[Part, ...]] = {
         {"zero_stages": (3,), "pipeline_parallel_degree": _ONE},
     ),
     Framework.DEEPSPEED: tuple(
-        {
-            "zero_stages": (stage,),
-            "sequence_parallel": False,
-            "context_parallel_kinds": (_HEADS,),
-            "data_parallel_replicate_degree": _ONE,
-            lone: _ONE,
-            **_WITHOUT,
-        }
+        {"zero_stages": (stage,), "data_parallel_replicate_degree": _ONE, lone: _ONE}
         for stage in range(4)
         for lone in ("context_parallel_degree", "tensor_parallel_degree")
         if stage < 3 or lone == "tensor_parallel_degree"
     ),
     Framework.ACCELERATE: (
-        {"zero_stages": (0,), "tensor_parallel_degree": _ONE, **_WITHOUT, **_PLAIN},
-        *(
-            {
-                "zero_stages": (stage,),
-                "sequence_parallel": False,
-                "context_parallel_kinds": (_RING,),
-                "data_parallel_shard_degree": _SEVERAL,
-                **_WITHOUT,
-            }
-            for stage in (2, 3)
-        ),
+        {"zero_stages": (0,), "tensor_parallel_degree": _ONE, **_PLAIN},
+        *({"zero_stages": (stage,), "data_parallel_shard_degree": _SEVERAL} for stage in (2, 3)),
     ),
 }
-_CHECKPOINTING = {
-    Framework.TORCHTITAN: (_NONE, _SELECTIVE, _FULL),
-    Framework.MEGATRON_LM: (_NONE, _FULL),
-    Framework.DEEPSPEED: (_NONE, _FULL),
-    Framework.ACCELERATE: (_NONE, _FULL),
+# Of a lone device nothing is sharded: its states lie on the host by the same switch.
+_OFFLOADED_ALONE: dict[Framework, tuple[Part, ...]] = {
+    Framework.ACCELERATE: ({"zero_stages": (3,), **_LONE},),
+}
+# The limit on what the table has as a field's values.
+_LISTS = {
+    "context_parallel_kind": "context_parallel_kinds",
+    "pipeline_schedule": "pipeline_schedules",
+    "activation_checkpointing": "activation_checkpointing",
 }
 
 
-def framework_limits(job: Job) -> tuple[Limits, ...]:
-    """Return the limits of each part of the space that the job's framework can say.
+def framework_limits(job: Job, graph: ModelGraph) -> tuple[Limits, ...]:
+    """Return the limits of each part of the space that the job's framework can say of the model.
 
-    They are the job's own, narrowed; parts that these leave empty are left out. A job that names no
-    framework has its own limits alone.
+    They are the job's own, narrowed; parts that these leave empty are left out. In each, all layers
+    offload exactly what `offload` has. A job that names no framework has its own limits alone.
 
     Raises:
-        InputError: if the framework has nothing in the job's precision.
+        InputError: if the framework has nothing in the job's precision, or trains no adapters.
     """
     if job.framework is None:
         return (job.limits,)
-    if job.framework is Framework.TORCHTITAN and job.precision is Precision.FP16:
+    _refuse_job(job, job.framework)
+    alone = _field_limits(job.framework, graph)
+    kept = [c for c in ActivationCheckpointing if c in _common_checkpointing(job, alone)]
+    return tuple(
+        limits
+        for part in _parts(job, job.framework)
+        for one in kept
+        for limits in _narrowed(job.limits, (alone, part, {"activation_checkpointing": (one,)}))
+    )
+
+
+def _refuse_job(job: Job, framework: Framework) -> None:
+    """Raise where the framework trains nothing like the job, before it is searched for."""
+    refuse_adapters(job, framework.value)
+    if framework is Framework.TORCHTITAN and job.precision is Precision.FP16:
         raise InputError(
             "torchtitan has no loss scale and no float16",
             field="job.precision",
             value=job.precision.value,
             remedy="plan for bf16, or for another framework",
         )
-    kept = [c for c in _CHECKPOINTING[job.framework] if c in job.limits.activation_checkpointing]
-    return tuple(
-        limits
-        for part in _PARTS[job.framework]
-        for one in kept
-        for limits in _narrowed(job.limits, {**part, "activation_checkpointing": (one,)})
-    )
+
+
+def _field_limits(framework: Framework, graph: ModelGraph) -> Part:
+    """Return what the table and the model's own layers leave of each field."""
+    part: dict[str, object] = {}
+    for name, said in STRATEGY_FIELDS[framework.value].items():
+        if said.values == (1,):
+            part[name] = _ONE
+        elif name in _LISTS and said.values is not None:
+            part[_LISTS[name]] = said.values
+        elif name == "sequence_parallel" and said.values is not None:
+            (part[name],) = said.values
+    if graph.tower_block_count or pipeline_obstacle(graph, framework.value) is not None:
+        part["pipeline_parallel_degree"] = _ONE
+    return part
+
+
+def _common_checkpointing(job: Job, alone: Part) -> tuple[ActivationCheckpointing, ...]:
+    both = _common(job.limits.activation_checkpointing, alone["activation_checkpointing"])
+    return both if isinstance(both, tuple) else ()
+
+
+def _parts(job: Job, framework: Framework) -> Iterator[Part]:
+    """Yield the framework's parts: without offload, then with what it offloads together."""
+    for part in _PARTS[framework]:
+        yield {**part, "offload": ()}
+    for part in (*_PARTS[framework], *_OFFLOADED_ALONE.get(framework, ())):
+        (stage,) = _zero_stages(part)
+        for items in OFFLOADED_TOGETHER[framework.value].get(stage, ()):
+            if set(items) <= set(job.limits.offload) and is_legal_in(job.offload_to, stage, items):
+                yield {**part, "offload": items}
+
+
+def _zero_stages(part: Part) -> tuple[int, ...]:
+    """Return the ZeRO stages of a part."""
+    stages = part["zero_stages"]
+    return stages if isinstance(stages, tuple) else ()
 
 
 def splits_experts_as_it_must(
@@ -125,15 +157,18 @@ def splits_experts_as_it_must(
     return split == tensor
 
 
-def _narrowed(limits: Limits, part: Part) -> Iterator[Limits]:
-    """Yield the limits within the part, nothing where the two have nothing in common."""
-    update: dict[str, object] = {"offload": ()}
-    for name, wanted in part.items():
-        own = getattr(limits, name)
-        both = _common(own, wanted)
-        if both is None or both == ():
-            return
-        update[name] = both
+def _narrowed(limits: Limits, parts: Sequence[Part]) -> Iterator[Limits]:
+    """Yield the limits within all parts, nothing where they have nothing in common."""
+    update: dict[str, object] = {}
+    for part in parts:
+        for name, wanted in part.items():
+            if name == "offload":
+                update[name] = wanted
+                continue
+            both = _common(update.get(name, getattr(limits, name)), wanted)
+            if both is None or both == ():
+                return
+            update[name] = both
     yield limits.model_copy(update=update)
 
 

@@ -171,3 +171,13 @@ def test_what_megatron_cannot_run_is_refused_by_its_field(strategy, field):
         export(plan_of(strategy), "megatron-lm")
     assert caught.value.field == field
     assert caught.value.remedy.endswith("or plan with --framework megatron-lm")
+
+
+@pytest.mark.parametrize("degree", [{"data_parallel_replicate_degree": 8}, {}])
+def test_an_offloaded_optimizer_is_the_distributed_one(degree):
+    cluster = "8xh100-sxm5-80gb" if degree else "1xh100-sxm5-80gb"
+    plan = plan_of(Strategy(offload=(Offload.OPTIMIZER,), **degree), cluster=cluster)
+    made = export(plan, "megatron-lm")
+    assert "--optimizer-cpu-offload" in made.files[0].text
+    assert "--use-distributed-optimizer" in made.files[0].text
+    assert any("ZeRO stage 1" in loss for loss in made.losses) is bool(degree)

@@ -11,7 +11,7 @@ from planner.exporters.registry import TARGETS, export
 from planner.schema.job import Job, Precision
 from planner.schema.strategy import Strategy
 from planner.space.frameworks import framework_limits
-from tests.unit.exporters.plans import plan_of
+from tests.unit.exporters.plans import plan_of, resolved_model
 
 
 def exported(target, precision):
@@ -53,5 +53,5 @@ def test_torchtitan_is_not_planned_for_in_float16():
         {"framework": "torchtitan", "precision": "fp16", "global_batch_size": 8}
     )
     with pytest.raises(InputError, match="no float16") as caught:
-        framework_limits(job)
+        framework_limits(job, resolved_model("llama-3-8b").resolved)
     assert caught.value.field == "job.precision"

@@ -6,6 +6,7 @@ import pytest
 from pydantic import ValidationError
 
 from planner import planning
+from planner.errors import InputError
 from planner.exporters.registry import export
 from planner.ilp.certificate import search_parts
 from planner.ilp.problem import Found, NotFound
@@ -13,9 +14,13 @@ from planner.importers.clusters import read_cluster
 from planner.importers.models import read_model
 from planner.resolution import cluster_document, model_document
 from planner.schema.job import DegreeLimit, Framework, Job, Limits, Stack
-from planner.schema.strategy import ActivationCheckpointing
+from planner.schema.strategy import ActivationCheckpointing, ContextParallelKind, Offload
+from planner.space.choices import block_choices, edge_choices
 from planner.space.frameworks import framework_limits, splits_experts_as_it_must
 
+LLAMA = read_model("llama-3-8b")[1]
+OPTIMIZER = (Offload.OPTIMIZER,)
+STATES = (Offload.OPTIMIZER, Offload.PARAMETERS)
 NOT_OF_THE_FILE = ("Accelerate reduces gradients", "the configuration does not switch")
 
 
@@ -46,13 +51,70 @@ def test_plans_for_a_framework_lose_nothing_when_exported(framework):
 
 def test_no_framework_is_one_part_with_the_jobs_own_limits():
     job = Job(global_batch_size=8)
-    assert framework_limits(job) == (job.limits,)
+    assert framework_limits(job, LLAMA) == (job.limits,)
 
 
-def test_every_part_treats_all_layers_alike():
-    for limits in framework_limits(job_for("torchtitan")):
+@pytest.mark.parametrize("framework", list(Framework))
+def test_every_part_treats_all_layers_alike(framework):
+    for limits in framework_limits(job_for(framework), LLAMA):
         assert len(limits.zero_stages) == len(limits.activation_checkpointing) == 1
-        assert limits.offload == ()
+
+
+@pytest.mark.parametrize(
+    ("framework", "expected"),
+    [
+        ("torchtitan", {(3, STATES)}),
+        ("megatron-lm", {(1, OPTIMIZER)}),
+        ("deepspeed", {(1, OPTIMIZER), (2, OPTIMIZER), (3, OPTIMIZER), (3, STATES)}),
+        ("accelerate", {(3, STATES)}),
+    ],
+)
+def test_parts_offload_what_the_framework_does_together(framework, expected):
+    parts = framework_limits(job_for(framework), LLAMA)
+    assert {(part.zero_stages[0], part.offload) for part in parts if part.offload} == expected
+
+
+def test_drives_take_only_states_that_are_sharded_whole():
+    parts = framework_limits(job_for("deepspeed", offload_to="nvme"), LLAMA)
+    assert {part.zero_stages for part in parts if part.offload} == {(3,)}
+
+
+def test_a_job_that_offloads_nothing_has_no_part_that_does():
+    parts = framework_limits(job_for("deepspeed", limits=Limits(offload=())), LLAMA)
+    assert {part.offload for part in parts} == {()}
+
+
+def test_where_all_offload_alike_there_is_one_choice_of_offload():
+    limits = Limits(zero_stages=(3,), offload=STATES)
+    assert {choice.offload for choice in block_choices(limits, offloads_all=True)} == {STATES}
+    assert [choice.offload for choice in edge_choices(limits, offloads_all=True)] == [STATES]
+
+
+@pytest.mark.parametrize("framework", ["torchtitan", "megatron-lm"])
+@pytest.mark.parametrize("model", ["qwen2-vl-7b", "flan-t5-xxl", "nemotron-h-56b"])
+def test_no_pipeline_is_planned_that_the_framework_has_not(framework, model):
+    parts = framework_limits(job_for(framework), read_model(model)[1])
+    assert {part.pipeline_parallel_degree.max for part in parts} <= {1}
+    assert parts
+
+
+def test_one_decoder_may_have_a_pipeline():
+    parts = framework_limits(job_for("megatron-lm"), LLAMA)
+    assert max(part.pipeline_parallel_degree.max for part in parts) > 1
+
+
+@pytest.mark.parametrize("framework", ["torchtitan", "megatron-lm"])
+def test_adapters_are_refused_before_they_are_planned_for(framework):
+    with pytest.raises(InputError, match="trains all parameters"):
+        framework_limits(job_for(framework, adapters={"rank": 16}), LLAMA)
+
+
+def test_contexts_and_replicas_of_shard_groups_are_in_accelerates_space():
+    parts = framework_limits(job_for("accelerate"), LLAMA)
+    sharded = [part for part in parts if part.zero_stages == (3,) and not part.offload]
+    assert all(part.context_parallel_degree.max > 1 for part in sharded)
+    assert all(part.context_parallel_kinds == (ContextParallelKind.RING,) for part in sharded)
+    assert all(part.data_parallel_replicate_degree.max > 1 for part in sharded)
 
 
 def test_limits_of_the_job_narrow_the_parts():
@@ -61,13 +123,13 @@ def test_limits_of_the_job_narrow_the_parts():
         activation_checkpointing=(ActivationCheckpointing.FULL,),
         pipeline_parallel_degree=DegreeLimit(min=1, max=4),
     )
-    (one,) = framework_limits(job_for("torchtitan", limits=full))
+    (one,) = framework_limits(job_for("torchtitan", limits=full), LLAMA)
     assert one.pipeline_parallel_degree == DegreeLimit(min=2, max=4)
 
 
 def test_limits_that_the_framework_cannot_keep_leave_nothing():
     pipelined = Limits(pipeline_parallel_degree=DegreeLimit(min=2))
-    assert framework_limits(job_for("deepspeed", limits=pipelined)) == ()
+    assert framework_limits(job_for("deepspeed", limits=pipelined), LLAMA) == ()
 
 
 def test_a_framework_is_of_its_stack():

@@ -1,0 +1,73 @@
+"""Decoder stages: which pipelines a target's stages of decoder layers can be.
+
+torchtitan names the layers of one decoder, and Megatron counts them. A tower before it, an encoder
+that it reads across, or a hybrid whose layers are halves of our blocks are not in that count.
+"""
+
+from __future__ import annotations
+
+from planner.exporters.draft import Draft, refusal
+from planner.schema.model import ModelGraph
+from planner.schema.strategy import Strategy
+
+# Programs whose multimodal models keep the towers on the first stage, beside the embedding:
+# `megatron/core/models/multimodal/llava_model.py` (`add_encoder`) of Megatron-LM 0.19.2.
+_TOWERS_ON_THE_FIRST_STAGE = frozenset({"megatron-lm", "megatron-bridge"})
+_NAMED_BLOCKS = frozenset({"torchtitan", "torchtitan-0.2"})
+
+
+def pipeline_obstacle(graph: ModelGraph, target: str) -> str | None:
+    """Return why the target has no pipeline of the model at all, None where it may have one."""
+    if target not in _TOWERS_ON_THE_FIRST_STAGE | _NAMED_BLOCKS:
+        return None
+    towers = graph.tower_block_count
+    if graph.cross_sources():
+        return (
+            f"its stages are of one decoder, and the {towers} encoder blocks of {graph.name} are "
+            "read across by its decoder"
+        )
+    if towers and target in _NAMED_BLOCKS:
+        return (
+            f"its stages name decoder layers, and {towers} of {graph.name}'s "
+            f"{graph.block_count} blocks are of a tower before them"
+        )
+    if graph.is_hybrid:
+        return (
+            f"its stages are of whole layers, of which {graph.name} has "
+            f"{graph.decoder_layer_count} in {graph.block_count} blocks"
+        )
+    return None
+
+
+def with_stages_that_it_has(draft: Draft) -> Draft:
+    """Return the draft if the target can have its pipeline.
+
+    Raises:
+        InputError: if it has none of the model, or towers reach beyond the first stage.
+    """
+    strategy, graph = draft.strategy, draft.plan.model.resolved
+    if strategy.virtual_stage_count == 1:
+        return draft
+    problem = pipeline_obstacle(graph, draft.target)
+    if problem is None and decoder_counts(strategy, graph)[0] < 0:
+        held = strategy.stages[0].block_count if strategy.stages else 0
+        problem = (
+            f"its first stage holds the whole tower, and the plan's holds {held} of "
+            f"{graph.name}'s {graph.tower_block_count} tower blocks"
+        )
+    if problem is None:
+        return draft
+    raise refusal(
+        draft,
+        field="pipeline_parallel_degree",
+        value=strategy.pipeline_parallel_degree,
+        problem=problem,
+        remedy="plan with limits.pipeline_parallel_degree 1",
+    )
+
+
+def decoder_counts(strategy: Strategy, graph: ModelGraph) -> list[int]:
+    """Return the decoder blocks of each virtual stage, the towers taken off the first."""
+    counts = [stage.block_count for stage in strategy.stages or ()]
+    counts[0] -= graph.tower_block_count
+    return counts
