@@ -159,6 +159,7 @@ def request_id(request: Request) -> str:
 def _plan(result: Attained, *, name: str) -> Plan:
     from planner.cost.step import predict_simulated  # noqa: PLC0415
     from planner.explain import explanation  # noqa: PLC0415
+    from planner.exporters.destinations import destinations  # noqa: PLC0415
     from planner.verify import differences_from_prediction, verify  # noqa: PLC0415
 
     request, found = result.request, _arranged(result.request, result.found)
@@ -180,7 +181,7 @@ def _plan(result: Attained, *, name: str) -> Plan:
         planner_version=planner_version(),
     )
     verify(planned)
-    return planned
+    return planned.model_copy(update={"destinations": destinations(planned)})
 
 
 def _arranged(request: Request, found: Found) -> Found:

@@ -8,7 +8,7 @@ from pydantic import Field, JsonValue
 
 from planner.schema.block import later
 from planner.schema.cluster import Cluster
-from planner.schema.document import Document, Part
+from planner.schema.document import Document, Name, Part
 from planner.schema.job import Job, Objective
 from planner.schema.model import ModelGraph
 from planner.schema.strategy import Strategy
@@ -215,8 +215,19 @@ class Explanation(Part):
     assumptions: tuple[str, ...] = ()
 
 
+class Destination(Part):
+    """A target that plans are exported to: what it would lose of one, or why it cannot run it."""
+
+    target: Name
+    losses: tuple[str, ...] = ()
+    refusal: str | None = None
+
+
 class Plan(Document):
-    """The chosen strategy with its prediction and its certificate."""
+    """The chosen strategy with its prediction and its certificate.
+
+    `destinations` are the targets that plans are exported to.
+    """
 
     status: Literal["planned"] = "planned"
     id: str
@@ -227,6 +238,7 @@ class Plan(Document):
     prediction: Prediction
     certificate: Certificate
     explanation: Explanation
+    destinations: tuple[Destination, ...] = later(())
     planner_version: str
 
 

@@ -13,6 +13,7 @@ from rich.text import Text
 
 from planner.chance_words import chance_words
 from planner.cli.views.bars import bar
+from planner.cli.views.destinations import destination_lines
 from planner.comparison import activation_checkpointing, blocks_per_stage, offload, zero_stages
 from planner.objective_words import alternative_words, proof_words, rival_place, value_words
 from planner.schema.job import Limits, Objective
@@ -59,6 +60,7 @@ def plan_view(plan: Plan) -> RenderableType:
         *_time_lines(plan),
         *_objective_lines(plan.certificate),
         *_explanation(plan.explanation, plan.certificate.objective),
+        *map(Text, destination_lines(plan.destinations)),
     )
 
 
