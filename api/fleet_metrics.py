@@ -10,9 +10,8 @@ from collections.abc import Iterable, Iterator
 import structlog
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
-from sqlalchemy.exc import DBAPIError
 
-from api.db import Database
+from api.db import UNAVAILABLE, Database, reason_of
 from api.repositories.clock import current_time
 from api.repositories.fleet import FleetRepository, FleetState
 
@@ -34,8 +33,8 @@ class FleetCollector(Collector):
         try:
             with self._database.reading() as session:
                 state = FleetRepository(session).state(at=current_time(session))
-        except DBAPIError as error:
-            log.warning("no metrics of agents and runs", reason=str(error.orig))
+        except UNAVAILABLE as error:
+            log.warning("no metrics of agents and runs", reason=reason_of(error))
             return []
         return list(_families(state))
 

@@ -11,6 +11,9 @@ import structlog
 from structlog.typing import EventDict, Processor
 
 HIDDEN = "[hidden]"
+# A traceback is many lines; nothing else is, whatever a client sends.
+_MANY_LINES = frozenset({"exception", "stack"})
+_LINE_CHARACTERS = frozenset("\n\t")
 # keys, agents' and enrolment tokens; a password within a URL; what links and headers carry
 _SECRETS = re.compile(
     r"(?P<key>\bmw[a-z]?_[A-Za-z0-9]{4,12})_[A-Za-z0-9_-]{16,}"
@@ -22,17 +25,17 @@ _SECRETS = re.compile(
 
 def configure(log_format: Literal["text", "json"]) -> None:
     """Send all logs to stderr, also the web server's, for people or for programs."""
-    shape: Processor = (
-        structlog.processors.JSONRenderer()
+    shapes: list[Processor] = (
+        [structlog.processors.JSONRenderer()]
         if log_format == "json"
-        else structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty())
+        else [spell_out, structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty())]
     )
     shared: list[Processor] = [
         structlog.contextvars.merge_contextvars,
         structlog.processors.add_log_level,
         structlog.processors.TimeStamper(fmt="iso", utc=True),
     ]
-    last: list[Processor] = [structlog.processors.format_exc_info, hide_secrets, shape]
+    last: list[Processor] = [structlog.processors.format_exc_info, hide_secrets, *shapes]
     structlog.configure(
         processors=[*shared, *last],
         wrapper_class=structlog.make_filtering_bound_logger(logging.INFO),
@@ -52,6 +55,25 @@ def hide_secrets(_logger: Any, _method: str, event: EventDict) -> EventDict:
 def without_secrets(text: str) -> str:
     """Return `text` with every secret in it replaced."""
     return _SECRETS.sub(lambda found: (found[found.lastgroup or 0] or "") + HIDDEN, text)
+
+
+def spell_out(_logger: Any, _method: str, event: EventDict) -> EventDict:
+    """Return the event with what a terminal would obey, such as ESC, written as an escape."""
+    return {
+        name: _spelled_out(value, kept=_LINE_CHARACTERS if name in _MANY_LINES else frozenset())
+        if isinstance(value, str)
+        else value
+        for name, value in event.items()
+    }
+
+
+def _spelled_out(text: str, *, kept: frozenset[str]) -> str:
+    if text.isprintable():
+        return text
+    return "".join(
+        each if each.isprintable() or each in kept else each.encode("unicode_escape").decode()
+        for each in text
+    )
 
 
 class _StderrHandler(logging.Handler):

@@ -29,7 +29,9 @@ _SAFE_HEADERS = {
     "Cross-Origin-Resource-Policy": "same-origin",
     "Referrer-Policy": "same-origin",
 }
-_PRIVATE_HEADERS = {"Cache-Control": "private, no-cache", "Vary": "Authorization, Cookie"}
+_PRIVATE_HEADERS = {"Cache-Control": "private, no-cache"}
+_PRIVATE_VARY = "Authorization, Cookie"
+_STATIC = "/static/"
 _REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
 
 log = structlog.get_logger(__name__)
@@ -61,6 +63,8 @@ class RequestRecord:
                 headers["X-Request-ID"] = request_id
                 for name, value in _safe_headers(scope["path"]).items():
                     headers.setdefault(name, value)
+                if not scope["path"].startswith(_STATIC):
+                    headers.add_vary_header(_PRIVATE_VARY)
             await send(message)
 
         try:
@@ -180,7 +184,7 @@ class BodyLimit:
 
 def _safe_headers(path: str) -> dict[str, str]:
     """Return what every answer says to browsers unless its route says otherwise."""
-    return _SAFE_HEADERS if path.startswith("/static/") else {**_SAFE_HEADERS, **_PRIVATE_HEADERS}
+    return _SAFE_HEADERS if path.startswith(_STATIC) else {**_SAFE_HEADERS, **_PRIVATE_HEADERS}
 
 
 def _request_id(given: str | None) -> str:

@@ -21,6 +21,8 @@ from api.settings import read_settings
 
 SCRIPTS = Path(__file__).resolve().parent.parent / "migrations"
 _LOCK_NUMBER = 0x6D657368
+# A large table takes its time, and processes that start together wait for the first.
+_WAIT_SECONDS = 3600.0
 
 
 def main() -> int:
@@ -37,7 +39,7 @@ def upgrade_url(database_url: str) -> tuple[str | None, str | None]:
     Raises:
         NotReadyError: if it cannot be used.
     """
-    database = Database(database_url)
+    database = Database(database_url, wait_seconds=_WAIT_SECONDS)
     try:
         before = revision(database)
         upgrade(database)
@@ -62,8 +64,8 @@ def downgrade(database: Database, to: str) -> None:
 
 def revision(database: Database) -> str | None:
     """Return the revision that the database is at, `None` before the first migration."""
-    with database.engine.connect() as connection:
-        return MigrationContext.configure(connection).get_current_revision()
+    with database.reading() as session:
+        return MigrationContext.configure(session.connection()).get_current_revision()
 
 
 @cache

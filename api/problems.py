@@ -7,11 +7,10 @@ from typing import Any, cast
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import Response
-from sqlalchemy.exc import DBAPIError
-from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 from starlette.exceptions import HTTPException
 from structlog.contextvars import get_contextvars
 
+from api.db import UNAVAILABLE
 from api.errors import (
     RateLimitError,
     UnauthenticatedError,
@@ -56,7 +55,7 @@ def problem_response(
 
 def add_handlers(app: FastAPI) -> None:
     """Have every error that `app` foresees answered by a problem."""
-    for kind in (MeshwrightError, DBAPIError, PoolTimeoutError):
+    for kind in (MeshwrightError, *UNAVAILABLE):
         app.add_exception_handler(kind, _on_error)
     app.add_exception_handler(RequestValidationError, _on_invalid_request)
     app.add_exception_handler(HTTPException, on_http_exception)

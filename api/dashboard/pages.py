@@ -7,7 +7,7 @@ from functools import lru_cache
 from typing import Annotated
 
 from fastapi import APIRouter, Query, Request, Response
-from fastapi.responses import FileResponse, RedirectResponse
+from fastapi.responses import RedirectResponse
 
 from api.dashboard import access_pages, analysis_pages, compare_pages, plan_pages, run_pages
 from api.dashboard.answers import Table
@@ -15,7 +15,7 @@ from api.dashboard.infeasible_view import InfeasibleView, infeasible_view
 from api.dashboard.page_route import PageRoute
 from api.dashboard.plan_list import ListQuery, plan_list
 from api.dashboard.plan_view import PlanView, plan_view
-from api.dashboard.rendering import page, plotly_script, problem_page
+from api.dashboard.rendering import page, problem_page
 from api.dashboard.submission import (
     Submission,
     read_submission,
@@ -36,7 +36,6 @@ from planner.schema.plan import Infeasible
 _WAIT_SECONDS = 0.5
 _SEE_OTHER = 303
 _REMEMBERED_VIEWS = 32
-_FOR_A_YEAR = {"Cache-Control": "public, max-age=31536000, immutable"}
 
 router = APIRouter(route_class=PageRoute, include_in_schema=False)
 
@@ -132,12 +131,6 @@ def cancel(caller: PlanCaller, operation_id: OperationId, operations: Operations
     except AlreadyFinishedError:
         return _see(f"/operations/{operation_id}")
     return _see(f"/operations/{operation_id}")
-
-
-@router.get("/static/plotly.min.js")
-def plotly() -> Response:
-    """Return plotly's script, which its wheel brings along."""
-    return FileResponse(plotly_script(), media_type="text/javascript", headers=_FOR_A_YEAR)
 
 
 @lru_cache(maxsize=_REMEMBERED_VIEWS)

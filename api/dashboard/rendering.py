@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import hashlib
 import re
 from functools import cache
-from importlib.metadata import version
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +11,7 @@ from fastapi.responses import HTMLResponse
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from structlog.contextvars import get_contextvars
 
+from api.dashboard.assets import PLOTLY, assets
 from api.dashboard.quantities import FILTERS
 from api.dashboard.visit import (
     form_token_field,
@@ -50,25 +48,12 @@ def problem_page(problem: Problem) -> HTMLResponse:
 
 
 @cache
-def plotly_script() -> Path:
-    """Return where plotly's own distribution keeps its script.
-
-    Raises:
-        FileNotFoundError: if plotly is not installed.
-    """
-    found = find_spec("plotly")
-    if found is None or not found.submodule_search_locations:
-        raise FileNotFoundError("plotly is not installed: install meshwright[service]")
-    return Path(found.submodule_search_locations[0]) / "package_data" / "plotly.min.js"
-
-
-@cache
 def plotly_style_ids() -> tuple[str, ...]:
     """Return the ids of the style elements that plotly's script adds unless they exist.
 
     The content security policy forbids to add them, and charts of bars do without.
     """
-    script = plotly_script().read_text(encoding="utf-8")
+    script = assets()[PLOTLY].content.decode()
     return tuple(sorted(set(_STYLE_ID.findall(script))))
 
 
@@ -83,7 +68,7 @@ def _environment() -> Environment:
     )
     environment.filters.update(FILTERS, shortened=shorten)
     environment.globals.update(
-        asset=_asset,
+        asset=_asset_url,
         plotly_url=_plotly_url,
         plotly_style_ids=plotly_style_ids,
         form_token_field=form_token_field,
@@ -104,13 +89,10 @@ def prepare() -> None:
     plotly_style_ids()
 
 
-@cache
-def _asset(name: str) -> str:
+def _asset_url(name: str) -> str:
     """Return the URL of a static file, different whenever its content is."""
-    content = (_HERE / "static" / name).read_bytes()
-    return f"/static/{name}?v={hashlib.sha256(content).hexdigest()[:12]}"
+    return assets()[name].url
 
 
-@cache
 def _plotly_url() -> str:
-    return f"/static/plotly.min.js?v={version('plotly')}"
+    return _asset_url(PLOTLY)

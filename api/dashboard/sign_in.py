@@ -19,6 +19,9 @@ _SEE_OTHER = 303
 _UNAUTHORIZED = 401
 _KEY_LENGTH_LIMIT = 200
 _PATH_LENGTH_LIMIT = 2000
+_USELESS_LINK = (
+    "The link was used before, is older than 10 minutes, or is not whole. Sign in with a key."
+)
 
 router = APIRouter(route_class=PageRoute, include_in_schema=False)
 
@@ -27,15 +30,15 @@ LinkToken = Annotated[str | None, Query(alias="token", max_length=1000)]
 
 
 @router.get("/login")
-def show_login(
+async def show_login(
     request: Request, sessions: Sessions, token: LinkToken = None, then: NextPath = "/"
 ) -> Response:
     """Show where to give a key, or sign in by a link."""
     if token is None:
         return _login_page(then)
-    session = sessions.sign_in_by_link(token)
+    session = await run_in_threadpool(sessions.sign_in_by_link, token)
     if session is None:
-        return _login_page(then, complaint="The link is too old, or it is not whole.")
+        return _login_page(then, complaint=_USELESS_LINK)
     return _signed_in(request, session, then)
 
 
@@ -52,8 +55,9 @@ async def log_in(request: Request, sessions: Sessions) -> Response:
 
 
 @router.post("/logout")
-async def log_out() -> Response:
-    """Forget who is signed in."""
+async def log_out(request: Request, sessions: Sessions) -> Response:
+    """End the session, also for whoever has a copy of its cookie."""
+    await run_in_threadpool(sessions.end, request.cookies.get(SESSION_COOKIE))
     response = RedirectResponse("/login", status_code=_SEE_OTHER)
     response.delete_cookie(SESSION_COOKIE)
     return response

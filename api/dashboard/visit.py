@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 from fastapi import Request, Response
 from markupsafe import Markup
-from starlette.concurrency import run_in_threadpool
 
 from api.caller import Caller, Scope
 from api.deps import SESSION_COOKIE, credentials, services
@@ -36,7 +35,7 @@ class Visit:
 
 async def begin_visit(request: Request) -> Visit:
     """Return the visit that the request belongs to, a new one if its browser has none."""
-    visit = await run_in_threadpool(_visit, request, services(request).sessions)
+    visit = _visit(request, services(request).sessions)
     _VISIT.set(visit)
     return visit
 

@@ -13,8 +13,8 @@ from fastapi.dependencies.models import Dependant
 from fastapi.routing import APIRoute
 
 from api.deps import CallerWith
+from api.entity_tags import unless_known
 from api.errors import UnsupportedMediaTypeError
-from api.routes.entity_tags import unless_known
 from planner.schema.document import parse_fields
 
 

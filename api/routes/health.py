@@ -19,9 +19,9 @@ async def is_alive(health: HealthChecks) -> Health:
 
 
 @router.get("/readyz", responses=documented())
-def is_ready(health: HealthChecks) -> Health:
+async def is_ready(health: HealthChecks) -> Health:
     """Say that the database is reachable and at the newest schema."""
-    return health.ready()
+    return await health.ready()
 
 
 @router.get("/metrics", response_class=Response, responses=documented())

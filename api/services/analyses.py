@@ -218,7 +218,7 @@ class _Outcome:
     def _write(self, **values: Any) -> bool | None:
         """Return whether the analysis is still the one that was started, `None` if unknown."""
         try:
-            with self._database.writing() as session:
+            with self._database.recording() as session:
                 analyses = AnalysisRepository(session, self._project_id)
                 row = analyses.get(*self._key)
                 return row is not None and analyses.change(

@@ -10,6 +10,7 @@ from api.db import Database
 from api.repositories.measurements import Measured, MeasurementRepository
 from api.repositories.operations import OperationRepository
 from api.repositories.plans import forget_idempotency_keys
+from api.repositories.spent_tokens import SpentTokenRepository
 from api.settings import Settings
 from api.tables import LeaseLogRow, LeaseMetricRow
 
@@ -45,6 +46,7 @@ class Pruning:
         self._forget_measured(LeaseMetricRow, ended_before=at - self._metrics_kept)
         with self._database.writing() as session:
             forget_idempotency_keys(session, created_before=at - self._keys_kept)
+            SpentTokenRepository(session).forget(expired_before=at)
         if gone:
             log.info("operations pruned", count=gone)
         return gone

@@ -144,7 +144,7 @@ class Solves:
             self._fail(operation_id, error)
 
     def _store(self, operation_id: str, answer: Plan | Infeasible, digest: str) -> None:
-        with self._database.writing() as session:
+        with self._database.recording() as session:
             operations = OperationRepository(session)
             operation = operations.get(operation_id)
             if operation is None:
@@ -160,7 +160,7 @@ class Solves:
         self._end(operation_id, OperationState.FAILED, problem=problem_of(error).model_dump_json())
 
     def _end(self, operation_id: str, state: OperationState, **values: Any) -> None:
-        with self._database.writing() as session:
+        with self._database.recording() as session:
             move(OperationRepository(session), operation_id, state, **values)
 
     def _beat(self) -> None:

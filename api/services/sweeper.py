@@ -17,9 +17,8 @@ import time
 from datetime import datetime, timedelta
 
 import structlog
-from sqlalchemy.exc import DBAPIError
 
-from api.db import Database
+from api.db import UNAVAILABLE, Database, reason_of
 from api.repositories.agents import AgentRepository
 from api.repositories.clock import current_time
 from api.repositories.leases import LeaseRepository
@@ -105,8 +104,8 @@ class Sweeper:
         while not self._closing.wait(self._settings.sweep_seconds):
             try:
                 self.sweep()
-            except DBAPIError as error:
-                log.warning("database unavailable", reason=str(error.orig))
+            except UNAVAILABLE as error:
+                log.warning("database unavailable", reason=reason_of(error))
                 self._watch.break_off()
             except Exception:
                 log.exception("sweep failed")

@@ -12,6 +12,7 @@ from api.tables.plans import SORTED_FIGURES, PlanRow
 from api.tables.projects import ProjectRow
 from api.tables.runs import RunEventRow, RunPlanRow, RunRow
 from api.tables.secrets import ServiceSecretRow
+from api.tables.spent_tokens import SpentTokenRow
 
 __all__ = [
     "NAMING",
@@ -35,5 +36,6 @@ __all__ = [
     "RunPlanRow",
     "RunRow",
     "ServiceSecretRow",
+    "SpentTokenRow",
     "UtcDateTime",
 ]

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import random
-import signal
 import sqlite3
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
@@ -15,12 +13,7 @@ from typing import Any, Literal
 from sqlalchemy import text
 
 from api.db import Database
-from tests.contract.api.postgres import (
-    postmaster_id,
-    restarted,
-    running_server,
-    server_programs,
-)
+from tests.contract.api.postgres import restarted, running_server, server_programs, silent
 
 Kind = Literal["sqlite", "postgres"]
 # What was committed survives the death of the server, as by default; that of the machine is not
@@ -91,7 +84,7 @@ class PostgresDatabase(ChaosDatabase):
         """Stop it in an orderly way or at once, or have it hang."""
         how = chance.choice(["fast", "immediate", "hangs"])
         if how == "hangs":
-            with self._hanging():
+            with silent(self.url):
                 yield False
             return
         with restarted(
@@ -102,27 +95,3 @@ class PostgresDatabase(ChaosDatabase):
     def close(self) -> None:
         """Stop it and remove its files."""
         self._stack.close()
-
-    @contextmanager
-    def _hanging(self) -> Iterator[None]:
-        postmaster = postmaster_id(self.url)
-        found = [postmaster, *_children(postmaster)]
-        for pid in found:
-            _send(pid, signal.SIGSTOP)
-        try:
-            yield
-        finally:
-            for pid in found:
-                _send(pid, signal.SIGCONT)
-
-
-def _children(pid: int) -> list[int]:
-    listed = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
-    return [int(child) for child in listed]
-
-
-def _send(pid: int, number: signal.Signals) -> None:
-    try:
-        os.kill(pid, number)
-    except ProcessLookupError:
-        return

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import subprocess
 import tempfile
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import MappingProxyType
 
@@ -92,9 +93,24 @@ def restarted(
         control("start", "-w", "-l", str(home / "server.log"), "-o", options)
 
 
-def postmaster_id(url: str) -> int:
-    """Return the number of the first process of the server behind `url`."""
-    return int((_home(url) / "data" / "postmaster.pid").read_text().split()[0])
+@contextmanager
+def silent(url: str) -> Iterator[None]:
+    """Have no process of the server behind `url` run, as on a machine that hangs."""
+    postmaster = int((_home(url) / "data" / "postmaster.pid").read_text().split()[0])
+    listed = Path(f"/proc/{postmaster}/task/{postmaster}/children").read_text().split()
+    processes = [postmaster, *map(int, listed)]
+    for process in processes:
+        _send(process, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        for process in processes:
+            _send(process, signal.SIGCONT)
+
+
+def _send(process: int, number: signal.Signals) -> None:
+    with suppress(ProcessLookupError):
+        os.kill(process, number)
 
 
 def _home(url: str) -> Path:

@@ -8,6 +8,7 @@ from sqlalchemy import func, select
 
 from api.repositories.operations import OperationRepository
 from api.repositories.plans import IdempotencyKeyRepository
+from api.repositories.spent_tokens import SpentTokenRepository
 from api.services.pruning import Pruning
 from api.settings import Settings
 from api.tables import IdempotencyKeyRow, OperationEventRow, OperationRow
@@ -121,3 +122,16 @@ def test_old_idempotency_keys_may_be_used_anew(database):
 
     with database.reading() as session:
         assert session.scalar(select(func.count()).select_from(IdempotencyKeyRow)) == 1
+
+
+def test_spent_tokens_are_kept_for_as_long_as_they_would_be_worth_something(database):
+    with database.writing() as session:
+        spent = SpentTokenRepository(session)
+        spent.spend("old", expires_at=NOW - timedelta(seconds=1))
+        spent.spend("recent", expires_at=NOW + timedelta(seconds=1))
+
+    Pruning(database, Settings()).prune(NOW)
+
+    with database.reading() as session:
+        spent = SpentTokenRepository(session)
+        assert [spent.has("old"), spent.has("recent")] == [False, True]

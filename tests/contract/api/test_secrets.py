@@ -7,6 +7,7 @@ import logging
 
 import structlog
 
+from api import logs
 from api.first_key import ensure_key
 from api.settings import Settings
 from tests.contract.api.callers import a_key, bearer
@@ -33,6 +34,24 @@ def test_no_key_cookie_or_password_is_logged(make_client, database, json_logs):
         assert hidden not in written
     assert "postgresql://me:[hidden]@host/db" in written
     assert all("request_id" in line for line in lines if line["event"] == "request")
+
+
+def test_what_a_terminal_would_obey_is_spelled_out_in_the_text_log(make_client, capsys):
+    before, root = structlog.get_config(), logging.getLogger()
+    handlers, level = root.handlers, root.level
+    try:
+        logs.configure("text")
+        with make_client() as client:
+            client.get("/nothing%1B]0;owned%07%00%0Aforged%C2%9B%E2%80%AE")
+            logging.getLogger("uvicorn.error").warning("GET /\x1b[2J")
+        written = capsys.readouterr().err
+    finally:
+        structlog.configure(**before)
+        root.handlers, root.level = handlers, level
+
+    assert r"/nothing\x1b]0;owned\x07\x00\nforged\x9b\u202e" in written
+    assert r"GET /\x1b[2J" in written
+    assert not set(written) & set("\x1b\x07\x00\x9b\u202e")
 
 
 def test_the_first_key_is_made_once_and_stays_out_of_reprs(database):

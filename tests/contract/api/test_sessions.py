@@ -6,6 +6,7 @@ import re
 
 import pytest
 
+from api.db import Database
 from api.services.keys import KeyService, operator
 from api.services.sessions import SessionService
 from api.settings import Settings
@@ -149,6 +150,58 @@ def test_a_link_signs_in_once_clicked(browser, database):
 
     assert answer.headers["Location"] == "/"
     assert browser.get("/").status_code == 200
+
+
+def test_a_link_that_was_followed_signs_nobody_in_again(browser, database):
+    token = SessionService(database, KeyService(database), Settings()).login_token(
+        a_key(database).id
+    )
+    browser.get("/login", params={"token": token})
+    browser.cookies.clear()
+
+    again = browser.get("/login", params={"token": token})
+
+    assert again.status_code == 401
+    assert "The link was used before" in again.text
+    assert browser.get("/").status_code == 303
+
+
+def test_a_copied_cookie_is_worth_nothing_after_signing_out(browser, database):
+    sign_in(browser, a_key(database).key)
+    copied = browser.cookies[COOKIE]
+    token = token_of(browser.get("/").text)
+    browser.post("/logout", data={"form_token": token})
+
+    browser.cookies.set(COOKIE, copied)
+
+    assert browser.get("/").status_code == 303
+    assert browser.get("/v1/plans").status_code == 401
+
+
+def test_other_sessions_of_the_key_go_on(browser, make_client, database):
+    key = a_key(database)
+    sign_in(browser, key.key)
+    with make_client(anonymous_scopes=()) as other:
+        sign_in(other, key.key)
+        token = token_of(browser.get("/").text)
+        browser.post("/logout", data={"form_token": token})
+
+        assert other.get("/", follow_redirects=False).status_code == 200
+
+
+def test_form_tokens_differ_from_page_to_page_and_all_hold(browser, database):
+    sign_in(browser, a_key(database).key)
+    first, second = (token_of(browser.get("/plans/new").text) for _ in range(2))
+
+    assert first != second
+    assert browser.post("/logout", data={"form_token": first}).status_code == 303
+
+
+def test_who_brings_no_cookie_needs_no_database():
+    away = Database("sqlite:////no/such/folder/meshwright.db")
+    sessions = SessionService(away, KeyService(away), Settings())
+
+    assert sessions.caller(sessions.read(None)) is None
 
 
 def test_a_forged_link_does_not(browser, database):

@@ -76,7 +76,7 @@ def test_ids_are_unique_and_labels_lead_to_a_field(client, path):
 
 
 def test_plotly_comes_from_its_own_wheel_and_may_be_kept(client):
-    response = client.get("/static/plotly.min.js")
+    response = client.get("/static/plotly.min.js?v=1")
     assert response.status_code == 200
     assert b"plotly.js v" in response.content[:200]
     assert "max-age=31536000" in response.headers["cache-control"]
