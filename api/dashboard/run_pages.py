@@ -162,12 +162,16 @@ def _start_page(caller: Caller, plan: ThePlan, runs: RunService, agents: Agents)
     query = RunQuery(plan_id=plan.id, limit=50)
     offered = agents.of_project(caller)
     commands = sorted({name for agent in offered for name in agent.report.commands})
+    accepted = {
+        name: rules for agent in offered for name, rules in agent.report.arguments.items() if rules
+    }
     return page(
         "plan_runs.html",
         plan=plan,
         runs=runs.list(caller, query).items,
         agents=offered,
         commands=commands,
+        accepted=accepted,
         badge_of=badge_of,
     )
 

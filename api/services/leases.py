@@ -252,7 +252,6 @@ def _repeated(lease: LeaseRow, digest: str) -> ResultAcknowledgement:
 
 
 def _ending(result: LeaseResult) -> Ending:
-    failed = result.outcome is LeaseState.FAILED
     reason = result.reason
     if result.failed_rank is not None:
         reason = f"rank {result.failed_rank}: {reason or 'no reason given'}"
@@ -260,5 +259,11 @@ def _ending(result: LeaseResult) -> Ending:
         state=result.outcome,
         reason=reason,
         actor=Actor.AGENT,
-        after_stop=AfterStop.RESTART if failed else AfterStop.RESUME,
+        after_stop=_after_stop(result),
     )
+
+
+def _after_stop(result: LeaseResult) -> AfterStop:
+    if result.outcome is not LeaseState.FAILED:
+        return AfterStop.RESUME
+    return AfterStop.GIVE_UP if result.refused else AfterStop.RESTART

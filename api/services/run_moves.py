@@ -34,6 +34,7 @@ class AfterStop(StrEnum):
     RESUME = "resume"
     RESTART = "restart"
     REPLAN = "replan"
+    GIVE_UP = "give_up"
 
 
 _WEIGHT = {kind: weight for weight, kind in enumerate(AfterStop)}
@@ -142,6 +143,10 @@ def _note(run: RunRow, ending: Ending, *, agent_name: str) -> None:
 
 def _start_again(session: Session, run: RunRow, *, actor: Actor, at: datetime) -> None:
     wanted = AfterStop(run.after_stop or AfterStop.RESUME)
+    if wanted is AfterStop.GIVE_UP:
+        text = "it is not started again: the same would be refused again"
+        move(session, run, RunState.FAILED, actor=actor, text=text, at=at)
+        return
     if wanted is not AfterStop.RESUME:
         if run.restart_count >= run.restart_limit:
             text = f"it was started again {run.restart_count} times, which is its limit"

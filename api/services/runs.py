@@ -25,10 +25,12 @@ from api.repositories.runs import RunRepository
 from api.run_queries import RunQuery
 from api.services.gangs import Gangs
 from api.services.records import StoredPlan, stored_plan
+from api.services.run_arguments import check_arguments
 from api.services.run_moves import move, settle, tell
 from api.services.run_records import event_document, run_document
 from api.tables import RunPlanRow, RunRow
 from planner.errors import InputError
+from planner.schema.agent import AgentReport
 from planner.schema.lifecycle import FINAL_RUN_STATES, Actor, RunState
 from planner.schema.plan import Plan
 from planner.schema.run import Run, RunEvent, RunHistory, RunPage, RunRequest
@@ -52,7 +54,7 @@ class RunService:
 
         Raises:
             NotFoundError: if the caller's project has no such plan.
-            InputError: if it is an infeasible answer.
+            InputError: if it is an infeasible answer, or agents would refuse the arguments.
             KeyReusedError: if the key stands for another request.
         """
         for race in range(_RACES_LIMIT):
@@ -158,6 +160,9 @@ class RunService:
                 if RunRepository(session).get(run_id) is not None:
                     return run_id
             stored = _planned(session, caller, request.plan_id)
+            agents = AgentRepository(session).of_project(caller.project_id)
+            reports = [AgentReport.model_validate_json(agent.report) for agent in agents]
+            check_arguments(request, reports)
             at = current_time(session)
             row = RunRow(
                 id=run_id,

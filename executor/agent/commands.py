@@ -10,9 +10,9 @@ from pathlib import Path
 
 from executor import variables as names
 from executor.agent.configuration import ArgumentRule, CommandTemplate
-from executor.agent.errors import AgentError
+from executor.agent.errors import AgentError, NotAllowedError
 from executor.agent.run_folder import Command, RunFolder
-from planner.schema.lease import ArgumentValue, Lease
+from planner.schema.lease import ArgumentValue, Lease, argument_text
 
 PACKAGE_ROOT = str(Path(__file__).resolve().parents[2])
 _LAUNCHER = "{launcher}"
@@ -37,7 +37,7 @@ def command_of(
     """Return the process that a lease means on this node.
 
     Raises:
-        AgentError: if an argument is missing, unknown, or not one that the template allows.
+        NotAllowedError: if an argument is missing, unknown, or not one that the template allows.
     """
     values = {
         **argument_values(lease, template),
@@ -81,15 +81,15 @@ def argument_values(lease: Lease, template: CommandTemplate) -> dict[str, str]:
     """Return a value for each argument of the template.
 
     Raises:
-        AgentError: naming the first that this node does not take.
+        NotAllowedError: naming the first that this node does not take.
     """
     for name, value in lease.arguments.items():
         if name not in template.arguments:
             known = ", ".join(sorted(template.arguments)) or "none"
-            raise AgentError(
+            raise NotAllowedError(
                 f"is no argument of the command {lease.command} on this node",
                 field=f"arguments.{name}",
-                value=_text(value),
+                value=argument_text(value),
                 remedy=f"known there: {known}",
             )
     return {
@@ -100,24 +100,20 @@ def argument_values(lease: Lease, template: CommandTemplate) -> dict[str, str]:
 
 def _value(name: str, rule: ArgumentRule, value: ArgumentValue | None) -> str:
     if value is None:
-        raise AgentError(
+        raise NotAllowedError(
             "has no default on this node, and the run gives none",
             field=f"arguments.{name}",
             remedy="give it with the run",
         )
-    text = _text(value)
+    text = argument_text(value)
     if "\0" in text or re.fullmatch(rule.pattern, text) is None:
-        raise AgentError(
+        raise NotAllowedError(
             f"does not match {rule.pattern}, which this node asks for",
             field=f"arguments.{name}",
             value=text,
             remedy="give another value, or widen the pattern in the agent's configuration",
         )
     return text
-
-
-def _text(value: ArgumentValue) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def _launcher(lease: Lease, values: Mapping[str, str]) -> list[str]:

@@ -11,7 +11,7 @@ from typing import Annotated, Literal
 from pydantic import Field, ValidationError, field_validator
 
 from executor.agent.errors import AgentError
-from planner.schema.agent import Address, CommandName
+from planner.schema.agent import PATTERN_LENGTH_LIMIT, Address, CommandName
 from planner.schema.document import Name, Part, document_error
 
 # What a value may be that no pattern is given for: no option, no path upwards, nothing quoted.
@@ -25,7 +25,7 @@ class ArgumentRule(Part):
     `default` stands where it is left out; without one a run has to give it.
     """
 
-    pattern: str = PLAIN_VALUE
+    pattern: Annotated[str, Field(max_length=PATTERN_LENGTH_LIMIT)] = PLAIN_VALUE
     default: str | int | float | bool | None = None
 
     @field_validator("pattern")
@@ -49,7 +49,9 @@ class CommandTemplate(Part):
     """
 
     argv: Annotated[tuple[str, ...], Field(min_length=1, max_length=200)]
-    arguments: dict[Name, ArgumentRule] = Field(default_factory=dict)
+    arguments: Annotated[dict[Name, ArgumentRule], Field(max_length=100)] = Field(
+        default_factory=dict
+    )
     environment: dict[Name, str] = Field(default_factory=dict)
     directory: str | None = None
     grace_seconds: Annotated[float, Field(ge=0, le=3600)] = 30.0
@@ -86,7 +88,7 @@ class AgentConfiguration(Part):
     token_file: Path | None = None
     checkpoint_folder: Path | None = None
     devices: Devices = Devices()
-    commands: Annotated[dict[CommandName, CommandTemplate], Field(min_length=1)]
+    commands: Annotated[dict[CommandName, CommandTemplate], Field(min_length=1, max_length=100)]
     slurm: Slurm | None = None
 
     @property

@@ -7,10 +7,16 @@ import os
 import platform
 from collections import Counter
 
-from executor.agent.configuration import AgentConfiguration, Devices
+from executor.agent.configuration import AgentConfiguration, CommandTemplate, Devices
 from executor.agent.errors import AgentError
 from executor.agent.gpus import Hardware, NoGpusError, gpus
-from planner.schema.agent import AgentDevice, AgentReport, AgentTopology, AgentVersions
+from planner.schema.agent import (
+    AgentDevice,
+    AgentReport,
+    AgentTopology,
+    AgentVersions,
+    CommandArgument,
+)
 
 _CPU_PROFILE = "cpu-gloo"
 
@@ -51,9 +57,19 @@ def _report(configuration: AgentConfiguration, found: Hardware) -> AgentReport:
             driver=found.versions.get("driver"),
         ),
         commands=tuple(sorted(configuration.commands)),
+        arguments={
+            name: _accepted(template) for name, template in sorted(configuration.commands.items())
+        },
         launcher="local" if configuration.slurm is None else "slurm",
         node_count=1 if configuration.slurm is None else configuration.slurm.nodes,
     )
+
+
+def _accepted(template: CommandTemplate) -> dict[str, CommandArgument]:
+    return {
+        name: CommandArgument(pattern=rule.pattern, required=rule.default is None)
+        for name, rule in sorted(template.arguments.items())
+    }
 
 
 def offer(report: AgentReport, *, no_gpu: str) -> str:

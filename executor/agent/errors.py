@@ -3,6 +3,7 @@
 MeshwrightError
 ├── InputError
 │   └── AgentError        configuration, enrolment or a lease that this node must not run
+│       └── NotAllowedError   what its configuration does not allow, now and again
 └── ServerError
     ├── AwayError         the server did not answer, or not now: ask again later
     ├── StaleError        the lease is another's by now: stop, and write nothing more
@@ -16,6 +17,10 @@ from planner.errors import InputError, MeshwrightError
 
 class AgentError(InputError):
     """Configuration, enrolment, or a lease that this node must not run."""
+
+
+class NotAllowedError(AgentError):
+    """A lease that this node's configuration does not allow: the same is refused again."""
 
 
 class ServerError(MeshwrightError):

@@ -19,7 +19,7 @@ from executor.agent.backoff import Backoff
 from executor.agent.client import Client
 from executor.agent.commands import Place, command_of
 from executor.agent.configuration import AgentConfiguration
-from executor.agent.errors import AgentError, AwayError, RefusedError, StaleError
+from executor.agent.errors import AgentError, AwayError, NotAllowedError, RefusedError, StaleError
 from executor.agent.heartbeat import Heartbeat
 from executor.agent.held_lease import HeldLease
 from executor.agent.launching import Launching
@@ -102,7 +102,7 @@ class Execution:
                     return prepared
                 self._launching.start(prepared)
             except AgentError as error:
-                return _failed(self._lease, str(error))
+                return _failed(self._lease, error)
             self._around.say(f"started {self._lease.command} (attempt {self._lease.attempt})")
         self._held.enter(LeaseState.RUNNING)
         return self._watched()
@@ -221,7 +221,7 @@ class Execution:
         template = self._around.configuration.commands.get(self._lease.command)
         if template is None:
             allowed = ", ".join(sorted(self._around.configuration.commands))
-            raise AgentError(
+            raise NotAllowedError(
                 "is not allowed by this node's configuration",
                 field="command",
                 value=self._lease.command,
@@ -295,8 +295,13 @@ def job_places(lease: Lease, place: Place) -> list[Place]:
     ]
 
 
-def _failed(lease: Lease, reason: str) -> LeaseResult:
-    return LeaseResult(epoch=lease.epoch, outcome=LeaseState.FAILED, reason=reason[:2000])
+def _failed(lease: Lease, error: AgentError) -> LeaseResult:
+    return LeaseResult(
+        epoch=lease.epoch,
+        outcome=LeaseState.FAILED,
+        reason=str(error)[:2000],
+        refused=isinstance(error, NotAllowedError),
+    )
 
 
 def _checkpoint_path(configuration: AgentConfiguration, lease: Lease) -> Path:

@@ -7,12 +7,13 @@ from typing import Annotated, Literal
 
 from pydantic import ConfigDict, Field
 
-from planner.schema.document import Count, Document, Name, Part, PositiveCount
+from planner.schema.document import Count, Document, Flag, Name, Part, PositiveCount
 
 Token = Annotated[str, Field(min_length=16, max_length=200, pattern=r"^[\x21-\x7e]+$")]
 Identifier = Annotated[str, Field(pattern=r"^[A-Za-z0-9._-]{1,64}$")]
 CommandName = Annotated[str, Field(pattern=r"^[A-Za-z0-9._-]{1,100}$")]
 Address = Annotated[str, Field(pattern=r"^[A-Za-z0-9._:\[\]-]{1,253}$")]
+PATTERN_LENGTH_LIMIT = 2000
 BODY = ConfigDict(defer_build=False)  # of requests: built when the server starts
 MemoryBytes = Annotated[int, Field(ge=0, le=2**50)]
 Moment = Annotated[float, Field(gt=0, le=86_400)]
@@ -54,11 +55,22 @@ class AgentVersions(Part):
     driver: Name | None = None
 
 
+class CommandArgument(Part):
+    """A value that a run may give to a command: all of its text matches `pattern`.
+
+    Patterns are Python's regular expressions. A run has to give what is `required`.
+    """
+
+    pattern: Annotated[str, Field(max_length=PATTERN_LENGTH_LIMIT)]
+    required: Flag
+
+
 class AgentReport(Document):
     """What an agent offers.
 
     `address` is where other nodes reach it for the rendezvous of a run. `commands` are the names
-    that its own configuration allows: it is given no other. `node_count` is 1, or for an agent
+    that its own configuration allows: it is given no other. `arguments` says what each of them
+    accepts; of a command that it leaves out nothing is known. `node_count` is 1, or for an agent
     that submits to a scheduler, how many nodes with these devices it may ask for.
     `host_memory_bytes` is the node's own memory.
     """
@@ -72,6 +84,10 @@ class AgentReport(Document):
     topology: AgentTopology = Field(default_factory=AgentTopology)
     versions: AgentVersions
     commands: Annotated[tuple[CommandName, ...], Field(min_length=1, max_length=100)]
+    arguments: Annotated[
+        dict[CommandName, Annotated[dict[Name, CommandArgument], Field(max_length=100)]],
+        Field(max_length=100),
+    ] = Field(default_factory=dict)
     launcher: Literal["local", "slurm"] = "local"
     node_count: Annotated[PositiveCount, Field(le=2**17)] = 1
 

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 from pydantic import Field, JsonValue
 
 from planner.schema.agent import BODY, Address, CommandName, Intervals
-from planner.schema.document import Count, Document, Name, Part, PositiveCount
+from planner.schema.document import Count, Document, Flag, Name, Part, PositiveCount
 from planner.schema.lifecycle import LeaseState
 from planner.schema.plan import Plan
 
@@ -20,6 +20,11 @@ Reason = Annotated[str, Field(max_length=2000)]
 Argument = Annotated[str, Field(max_length=4000)]
 ArgumentValue = Argument | bool | int | float
 Arguments = Annotated[dict[Name, ArgumentValue], Field(max_length=100)]
+
+
+def argument_text(value: ArgumentValue) -> str:
+    """Return an argument as the process gets it, and as patterns are held against it."""
+    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 class Lease(Document):
@@ -145,7 +150,8 @@ class LeaseResult(Part):
     """How an agent's part ended, put once: the same again changes nothing, another is refused.
 
     `stopped`: the agent was told to stop, or its own operator stopped it. `report` is node 0's
-    `RunReport`, or whatever the command leaves behind.
+    `RunReport`, or whatever the command leaves behind. A part that `failed` is `refused` where the
+    node's configuration does not allow it: the same would be refused again.
     """
 
     model_config = BODY
@@ -153,6 +159,7 @@ class LeaseResult(Part):
     epoch: PositiveCount
     outcome: Literal[LeaseState.SUCCEEDED, LeaseState.FAILED, LeaseState.STOPPED]
     reason: Reason | None = None
+    refused: Flag = False
     failed_rank: Rank | None = None
     exit_code: Annotated[int, Field(ge=-255, le=255)] | None = None
     report: dict[str, JsonValue] | None = None

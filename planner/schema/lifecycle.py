@@ -107,7 +107,7 @@ RUN_TRANSITIONS: tuple[Transition, ...] = (
     _move(
         RunState.STOPPING,
         RunState.FAILED,
-        "no lease is live, and it has been started as often as it may",
+        "no lease is live, and it was refused or has been started as often as it may",
         Actor.AGENT,
         Actor.SERVICE,
     ),

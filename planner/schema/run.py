@@ -12,7 +12,7 @@ from typing import Annotated, Literal
 from pydantic import Field, JsonValue
 
 from planner.schema.agent import BODY, CommandName, Identifier
-from planner.schema.document import Count, Document, Part, PositiveCount
+from planner.schema.document import Count, Document, Flag, Part, PositiveCount
 from planner.schema.lease import Arguments, LeaseProgress, MetricRow
 from planner.schema.lifecycle import LeaseState, RunState
 from planner.schema.plan import Interval
@@ -98,7 +98,7 @@ class RunRequest(Part):
     command: CommandName = "train"
     arguments: Arguments = Field(default_factory=dict)
     restart_limit: Annotated[int, Field(ge=0, le=1_000_000)] = 3
-    replan: bool = True
+    replan: Flag = True
 
 
 class RunLease(Part):
