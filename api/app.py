@@ -211,6 +211,11 @@ def _assemble(app: FastAPI, settings: Settings) -> None:
     describe(app)
     app.add_middleware(GZipMiddleware, minimum_size=_COMPRESSED_BYTES, compresslevel=_COMPRESSION)
     app.add_middleware(HeadRequests)
-    app.add_middleware(BodyLimit, limit_bytes=settings.body_bytes_limit, refuse=readable_response)
+    app.add_middleware(
+        BodyLimit,
+        limit_bytes=settings.body_bytes_limit,
+        limit_seconds=settings.body_seconds_limit,
+        refuse=readable_response,
+    )
     app.add_middleware(HostCheck, settings=settings, refuse=readable_response)
     app.add_middleware(RequestRecord, metrics=app.state.metrics, refuse=readable_response)

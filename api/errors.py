@@ -310,6 +310,15 @@ def body_too_large_problem(limit_bytes: int) -> Problem:
     )
 
 
+def body_too_slow_problem(limit_seconds: float) -> Problem:
+    """Return the problem for a body that does not come in time."""
+    return http_problem(
+        HTTPStatus.REQUEST_TIMEOUT,
+        f"the body did not arrive within {limit_seconds:g} s; send it again over a faster "
+        "connection, or raise MESHWRIGHT_BODY_SECONDS_LIMIT",
+    )
+
+
 def _problem(error: Exception, status: HTTPStatus, name: str) -> Problem:
     return Problem(
         type=PROBLEM_TYPE_PREFIX + name,

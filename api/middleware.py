@@ -8,13 +8,19 @@ import uuid
 from collections.abc import Callable
 
 import structlog
+from anyio import fail_after
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from structlog.contextvars import bind_contextvars, clear_contextvars
 
-from api.errors import body_too_large_problem, misdirected_problem, problem_of
+from api.errors import (
+    body_too_large_problem,
+    body_too_slow_problem,
+    misdirected_problem,
+    problem_of,
+)
 from api.metrics import Metrics
 from api.schemas import Problem
 from api.settings import Settings
@@ -127,11 +133,13 @@ def _host_name(host: str) -> str:
 
 
 class BodyLimit:
-    """Reads the body before the application does, and refuses one above the limit."""
+    """Reads the body before the application does, and refuses one that is too large or too slow."""
 
-    def __init__(self, app: ASGIApp, limit_bytes: int, refuse: Refuse) -> None:
+    def __init__(
+        self, app: ASGIApp, limit_bytes: int, limit_seconds: float, refuse: Refuse
+    ) -> None:
         self._app, self._refuse = app, refuse
-        self._limit_bytes = limit_bytes
+        self._limit_bytes, self._limit_seconds = limit_bytes, limit_seconds
         self._discarded_bytes = 2 * limit_bytes
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -139,9 +147,13 @@ class BodyLimit:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        body = await self._read(scope, receive)
+        problem = body_too_large_problem(self._limit_bytes)
+        try:
+            with fail_after(self._limit_seconds):
+                body = await self._read(scope, receive)
+        except TimeoutError:
+            body, problem = None, body_too_slow_problem(self._limit_seconds)
         if body is None:
-            problem = body_too_large_problem(self._limit_bytes)
             response = self._refuse(problem, Request(scope), {"Connection": "close"})
             await response(scope, receive, send)
             return

@@ -25,6 +25,7 @@ MEDIA_TYPE = "application/problem+json"
 _RETRY_SECONDS = "5"
 _RETRIED = frozenset({429, 503})
 _NOT_ALLOWED = 405
+_TOO_SLOW, _TOO_LARGE = 408, 413
 _EVERYWHERE = (401, 403, 421, 422, 429, 500, 503)
 
 
@@ -33,8 +34,13 @@ def documented(*statuses: int) -> dict[int | str, dict[str, Any]]:
     content = {MEDIA_TYPE: {"schema": {"$ref": "#/components/schemas/Problem"}}}
     return {
         status: {"description": "A problem (RFC 9457).", "content": content}
-        for status in sorted({*statuses, *_EVERYWHERE})
+        for status in sorted({*statuses, *_EVERYWHERE, *_bodily(statuses)})
     }
+
+
+def _bodily(statuses: tuple[int, ...]) -> tuple[int, ...]:
+    """Return what a body can be refused with besides: one that may be too large may be too slow."""
+    return (_TOO_SLOW,) if _TOO_LARGE in statuses else ()
 
 
 def problem_response(

@@ -58,6 +58,7 @@ class Settings(BaseSettings):
     queued_solve_limit: Annotated[int, Field(ge=0, le=100_000)] = 64
     lease_seconds: Annotated[float, Field(gt=0, le=3600)] = 30.0
     body_bytes_limit: Annotated[int, Field(ge=1, le=DOCUMENT_BYTES_LIMIT)] = DOCUMENT_BYTES_LIMIT
+    body_seconds_limit: Annotated[float, Field(gt=0, le=3600)] = 60.0
     finished_operation_days: Annotated[float, Field(gt=0, le=3650)] = 30.0
     idempotency_key_days: Annotated[float, Field(gt=0, le=3650)] = 2.0
     run_log_days: Annotated[float, Field(gt=0, le=36500)] = 90.0

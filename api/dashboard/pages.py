@@ -8,6 +8,7 @@ from typing import Annotated
 
 from fastapi import APIRouter, Query, Request, Response
 from fastapi.responses import RedirectResponse
+from starlette.concurrency import run_in_threadpool
 
 from api.dashboard import access_pages, analysis_pages, compare_pages, plan_pages, run_pages
 from api.dashboard.answers import Table
@@ -73,7 +74,7 @@ async def submit_form(
 ) -> Response:
     """Plan what the form says, or show it again with what is wrong."""
     form = await request.form(max_part_size=DOCUMENT_BYTES_LIMIT)
-    submission = read_submission(typed(form))
+    submission = await run_in_threadpool(read_submission, typed(form))
     if submission.request is None:
         return _form(submission, catalogue, status=422)
     try:

@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from typing import Any
 
 from planner.errors import DocumentError
+
+# A string, also one without an end. Its alternatives begin differently: nothing is tried twice.
+_STRING = re.compile(rb'"(?:[^"\\]++|\\.)*+"?', re.DOTALL)
+_BRACKET = re.compile(rb"[\[\]{}]")
+_OPENING = frozenset((b"[", b"{"))
 
 
 class _RepeatedError(Exception):
@@ -32,6 +38,34 @@ def from_json(text: str, *, source: str) -> object:
     else:
         return value
     raise repeated_field(".".join(path), source=source, where=None)
+
+
+def check_extent(content: bytes, *, source: str, values_limit: int, nesting_limit: int) -> None:
+    """Refuse JSON with too many values or levels before any is made: it is looked through once.
+
+    Raises:
+        DocumentError: if there are more commas, colons and brackets outside of strings than
+            `values_limit`, or more brackets within one another than `nesting_limit`.
+    """
+    structure = _STRING.sub(b"", content)
+    count = sum(map(structure.count, (b",", b":", b"[", b"{")))
+    if count > values_limit:
+        raise DocumentError(
+            f"has more than {values_limit} values",
+            field=source,
+            value=f"{count} commas, colons and brackets",
+            remedy="give the configuration alone, without weights or vocabulary",
+        )
+    depth = 0
+    for bracket in _BRACKET.findall(structure):
+        depth += 1 if bracket in _OPENING else -1
+        if depth > nesting_limit:
+            raise DocumentError(
+                "is nested too deep",
+                field=source,
+                value=f"{depth} levels",
+                remedy=f"keep nesting under {nesting_limit} levels",
+            )
 
 
 def repeated_field(name: str, *, source: str, where: str | None) -> DocumentError:
