@@ -13,10 +13,10 @@ from dataclasses import dataclass, replace
 from planner.cost.step import predict, predict_simulated
 from planner.errors import VerificationError
 from planner.ilp.certificate import search_parts
-from planner.ilp.frontier import PROOF_TOLERANCE
 from planner.ilp.milp import SolverName
 from planner.ilp.problem import Found, NotFound, Problem, Wanted
 from planner.ilp.search import ProgressCallback, search
+from planner.ilp.settings import PROOF_TOLERANCE
 from planner.resolution import Request
 from planner.schema.job import Objective
 from planner.schema.plan import Certificate, Prediction

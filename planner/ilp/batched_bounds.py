@@ -57,6 +57,13 @@ from planner.ilp.batched_chains import (
     weighs_alike,
 )
 from planner.ilp.cost_arrays import HeldSheet, Spent, SpentSheet
+from planner.ilp.settings import (
+    BATCHED_HOST_PRICES,
+    BATCHED_ROUNDS,
+    FILL_MEMORY_PRICES,
+    FIRST_MEMORY_PRICES,
+    MEMORY_PRICES,
+)
 from planner.schema.strategy import ActivationCheckpointing
 
 
@@ -154,9 +161,6 @@ def _fill(prices: RoughPrices, ranks: Ranks) -> Floats:
     return np.asarray(fill)
 
 
-_HOST_RATIOS = np.array([4.0**e for e in range(-1, 3)])
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Holding:
     """What rows hold: the layers by kind, and what is on a rank in any case."""
@@ -204,7 +208,7 @@ class Holding:
         capacity = self._capacity()
         host = self._on_devices([sheet.limits.host_capacity_bytes for sheet in self.sheets])
         scale = capacity.max(axis=0) / np.maximum(host.max(axis=0), 1.0)
-        grid = _HOST_RATIOS[:, None] * scale
+        grid = BATCHED_HOST_PRICES[:, None] * scale
         options = [Options.of(each.memory(), each.host(), each.refused) for each in self.layers]
         least = [each.least(grid) for each in options]
         limits = capacity + grid[:, None] * host
@@ -253,11 +257,6 @@ def _exchanged_bytes(sheets: Sequence[HeldSheet], ranks: Ranks) -> Floats:
     sends[ranks.first, rows] += once_more
     return np.asarray(sends * ranks.in_flight * sent[places] + ranks.meets * buffers[places])
 
-
-_MULTIPLIERS = np.array([0.0, *(2.0**e for e in range(-6, 6))])
-_FIRST_MULTIPLIERS = _MULTIPLIERS[[0, 4, 7, 10]]  # most rows are far beyond their limits
-_FILL_MULTIPLIERS = _MULTIPLIERS[::2]  # fills are a small part of most steps
-_ROUNDS = 3
 
 SecondsOf = Callable[[Integers], tuple[Sequence[SpentSheet], Integers]]
 """Says how long things take in some rows: sheets of each kind of device, and the rows' in these."""
@@ -331,7 +330,7 @@ def _alike(refused: Booleans) -> Iterator[Integers]:
 
 def _bounds_within(chains: _Chains, room: Floats, *, fills: Floats, limits: Floats) -> Floats:
     """Return bounds of rows that may fit, whose ranks hold `room` [groups, rows] at most."""
-    bounds: Floats = chains.both(multipliers=_FIRST_MULTIPLIERS).least_level() + fills
+    bounds: Floats = chains.both(multipliers=FIRST_MEMORY_PRICES).least_level() + fills
     rows = np.flatnonzero(bounds < limits)
     if len(rows):
         room, chains = room[:, rows], chains.of_rows(rows)
@@ -395,7 +394,7 @@ def _closer(
     filling = fill.least_sum(room)
     level = both.raised(level, limits - filling)
     bounds, rooms = filling + level, room
-    for _ in range(_ROUNDS):
+    for _ in range(BATCHED_ROUNDS):
         below = np.isfinite(limits) & (bounds < limits)
         if not below.any():
             break
@@ -425,7 +424,7 @@ class _Chains:
         own = of_rows(self.ranks, rows)
         return replace(self, held=self.held.of_rows(rows), ranks=own)
 
-    def both(self, rooms: Floats | None = None, *, multipliers: Floats = _MULTIPLIERS) -> Pools:
+    def both(self, rooms: Floats | None = None, *, multipliers: Floats = MEMORY_PRICES) -> Pools:
         """Return omega with memory priced; where ranks hold `rooms` at most, transients as well."""
         own = self.ranks.repeats * self.ranks.pace_share * self._exchange()
         own = own + _step_end(self.seconds, self.ranks)
@@ -436,7 +435,7 @@ class _Chains:
         """Return fills with memory priced; where ranks hold `rooms` at most, transients as well."""
         own = self.ranks.fill_share * self._exchange()
         costs = [layer_fill(layer, self.ranks) for layer in self._layers()]
-        return self._priced("fill", costs, own, multipliers=_FILL_MULTIPLIERS, rooms=rooms)
+        return self._priced("fill", costs, own, multipliers=FILL_MEMORY_PRICES, rooms=rooms)
 
     def ordered(self, pools: Pools) -> Ordered:
         """Return pools with what is known of the order in which ranks hold the chain."""
@@ -456,7 +455,7 @@ class _Chains:
             for layer in self._layers()
         ]
         own = self.ranks.fill_share * exchange + share * both
-        return self._priced("whole", costs, own, multipliers=_MULTIPLIERS, rooms=rooms)
+        return self._priced("whole", costs, own, multipliers=MEMORY_PRICES, rooms=rooms)
 
     def _layers(self) -> list[tuple[Spent, ...]]:
         """Return every layer on each kind of device."""

@@ -68,8 +68,16 @@ from numpy.typing import NDArray
 from planner.cost.configuration import Booleans, Floats, Integers
 from planner.ilp.cost_arrays import Held, Spent
 from planner.ilp.instance import Shape
-
-_IN_ORDER_MOST = 32
+from planner.ilp.settings import (
+    COMPARED_CHOICES,
+    LEVEL_RISES,
+    ORDERED_REACH,
+    ORDERED_RUNS,
+    ORDERED_STEPS,
+    RANKS_IN_ORDER,
+    ROUNDING,
+    TINY,
+)
 
 Groups = npt.NDArray[np.int8]
 """Groups of ranks by their number, -1 of no rank; there may be many of these, and few groups."""
@@ -143,7 +151,7 @@ def ranks_of(shapes: Sequence[Shape], *, part_count: int, is_ordered: bool) -> R
         meets=meets,
         first=np.zeros(len(shapes), dtype=np.int64),
         last=np.where(is_same, 0, 1),
-        order=_order(shapes, members, _IN_ORDER_MOST if is_ordered else 0),
+        order=_order(shapes, members, RANKS_IN_ORDER if is_ordered else 0),
     )
 
 
@@ -228,9 +236,6 @@ class Rooms:
     def or_blocks(self, other: Rooms, is_left: Booleans) -> Rooms:
         """Return rooms whose blocks are the other's in rows that are not left."""
         return replace(self, blocks=np.where(is_left, self.blocks, other.blocks))
-
-
-_COMPARED_FIRST = 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -498,7 +503,7 @@ def undominated(columns: Sequence[NDArray[Any]]) -> Integers:
     """
     count = len(columns[0])
     some = [
-        values[:, np.arange(_COMPARED_FIRST) * (values.shape[1] - 1) // (_COMPARED_FIRST - 1)]
+        values[:, np.arange(COMPARED_CHOICES) * (values.shape[1] - 1) // (COMPARED_CHOICES - 1)]
         for values in columns
     ]
     first = np.concatenate(some, axis=1)
@@ -608,11 +613,6 @@ def _range(values: Floats) -> Floats:
     return spread
 
 
-_RISES_MOST = 24
-_ROUNDING = 1e-9
-_TINY = 1e-300
-
-
 @dataclass(frozen=True, kw_only=True)
 class Pools:
     """Prices [kinds, grid, groups, rows] and offsets [grid, groups, rows] of many chains.
@@ -701,10 +701,10 @@ class Pools:
         """
         price = self._cheapest
         spare = limit - self.offset
-        spare += _ROUNDING * (np.abs(limit) + np.abs(self.offset))
+        spare += ROUNDING * (np.abs(limit) + np.abs(self.offset))
         room = np.where(spare >= 0.0, np.inf, -1.0)
         np.divide(spare, price, out=room, where=(price > 0.0) & (spare >= 0.0))
-        rooms: Floats = np.floor(room.min(axis=0) * (1.0 + _ROUNDING))
+        rooms: Floats = np.floor(room.min(axis=0) * (1.0 + ROUNDING))
         return np.minimum(rooms, self._ceiling)
 
     def has_room(self, rooms: Floats) -> Booleans:
@@ -763,7 +763,7 @@ class Pools:
     def _within(self, rooms: Floats) -> Floats:
         """Return shares in proportion to rooms, [groups, rows]."""
         held = np.maximum(rooms, 0.0)
-        total = np.maximum((self.size * held).sum(axis=0), _TINY)
+        total = np.maximum((self.size * held).sum(axis=0), TINY)
         shares: Floats = held * (self.counts.sum() / total)
         return shares
 
@@ -794,7 +794,7 @@ class Pools:
         """Return the level at which there is room for all blocks, from one that is reached on."""
         found = level.copy()
         rows, left = np.arange(len(level)), self
-        for _ in range(_RISES_MOST):
+        for _ in range(LEVEL_RISES):
             rooms = left.rooms(found[rows])
             open_rows = np.flatnonzero(~left.has_room(rooms))
             if not len(open_rows):
@@ -834,7 +834,7 @@ class Pools:
 
     def _weights(self, prices: Floats) -> Floats:
         """Return weights at which all blocks cost the same on any rank, [groups, rows]."""
-        inverse = np.where(self._used, 1.0 / np.maximum(self._summed(prices), _TINY), 0.0)
+        inverse = np.where(self._used, 1.0 / np.maximum(self._summed(prices), TINY), 0.0)
         weights: Floats = inverse / (self.size * inverse).sum(axis=0)
         return weights
 
@@ -859,7 +859,7 @@ class Pools:
         The grid points are the dearest where groups hold shares of each kind by its room.
         """
         totals = self.counts[:, None, None]
-        shares = kinds * (totals / np.maximum(kinds.sum(axis=1, keepdims=True), _TINY))
+        shares = kinds * (totals / np.maximum(kinds.sum(axis=1, keepdims=True), TINY))
         held = shares / np.maximum(self.size, 1.0)
         dearest = (self.offset + np.einsum("kgr,kigr->igr", held, self.prices)).argmax(axis=0)[None]
         offset = np.take_along_axis(self.offset, dearest, axis=0)[0]
@@ -911,10 +911,6 @@ class Pools:
 Runs = Sequence[tuple[int, int]]
 """The chain as (kind, blocks) of its parts of one kind."""
 
-_RUNS_MOST = 64
-_STEPS = 6
-_REACH = 1.5
-
 
 @dataclass(frozen=True, kw_only=True)
 class Ordered:
@@ -939,7 +935,7 @@ class Ordered:
             return found
         lines = self._lines(rows)
         low = level[rows]
-        high = np.where(np.isfinite(limits[rows]), limits[rows], _REACH * low)
+        high = np.where(np.isfinite(limits[rows]), limits[rows], ORDERED_REACH * low)
         is_within = lines.is_within(high)
         low = np.where(is_within, low, np.maximum(low, high))
         left = np.flatnonzero(is_within)
@@ -976,7 +972,7 @@ class Ordered:
         """
         ranks = (self.order >= 0).sum(axis=0)
         order = np.argsort(-ranks, kind="stable")
-        is_apt = len(self.runs) <= _RUNS_MOST and _has_regions(self.runs)
+        is_apt = len(self.runs) <= ORDERED_RUNS and _has_regions(self.runs)
         rows: Integers = order[ranks[order] > 1] if is_apt else order[:0]
         return rows
 
@@ -1022,7 +1018,7 @@ class _Lines:
 
     def between(self, low: Floats, high: Floats) -> Floats:
         """Return a level no plan is within, `low` or above, near the least above it, [rows]."""
-        for _ in range(_STEPS):
+        for _ in range(ORDERED_STEPS):
             middle = 0.5 * (low + high)
             is_within = self.is_within(middle)
             low, high = np.where(is_within, low, middle), np.where(is_within, middle, high)
@@ -1094,7 +1090,7 @@ class _Lines:
         """Return how many blocks behind `at` a rank of each row's group takes, [rows]."""
         places = groups.astype(np.int64) * self.size.shape[1] + np.arange(len(groups))
         offset = self._by_place(self.offset).take(places, axis=1)
-        spare = limits - offset + _ROUNDING * (np.abs(limits) + np.abs(offset))
+        spare = limits - offset + ROUNDING * (np.abs(limits) + np.abs(offset))
         is_over = (spare < 0.0).any(axis=0)
         taken, start = np.zeros_like(spare), 0
         is_open = np.ones(spare.shape, dtype=bool)
@@ -1112,5 +1108,5 @@ class _Lines:
             if not is_open.all(axis=0).any():
                 break
             np.subtract(spare, most * price, out=spare, where=is_open)
-        whole = np.floor(taken.min(axis=0) * (1.0 + _ROUNDING))
+        whole = np.floor(taken.min(axis=0) * (1.0 + ROUNDING))
         return np.where(is_over, -np.inf, whole)

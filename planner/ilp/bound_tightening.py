@@ -35,12 +35,13 @@ from planner.ilp.lagrangian_bound import (
     objective_bounds,
     pace_chain,
 )
-
-_KINDS_KEPT = 12
-_KEPT = 2  # a configuration is bounded, branched on and packed in turn
-_ROUNDING = 1e-9
-_ROUNDS = 8
-_PROGRESS_RATIO = 1e-4
+from planner.ilp.settings import (
+    CONFIGURATIONS_KEPT,
+    KINDS_KEPT,
+    ROUNDING,
+    TIGHTENING_PROGRESS,
+    TIGHTENING_ROUNDS,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,7 +83,7 @@ class _Limit:
     value: float
 
 
-@lru_cache(maxsize=_KEPT)
+@lru_cache(maxsize=CONFIGURATIONS_KEPT)
 def reduction(
     instance: Instance, *, cutoff_seconds: float, bounds: ObjectiveBounds | None = None
 ) -> Reduction | None:
@@ -91,7 +92,7 @@ def reduction(
     An infinite cutoff leaves all plans that fit. `bounds` are the instance's where they are known.
     """
     known = bounds or objective_bounds(instance)
-    if known is None or known.step_seconds() > cutoff_seconds * (1.0 + _ROUNDING):
+    if known is None or known.step_seconds() > cutoff_seconds * (1.0 + ROUNDING):
         return None
     chains = _Chains(
         fit=_Priced.of(fit_chain(instance)),
@@ -100,17 +101,17 @@ def reduction(
         fill=_Priced.of(fill_chain(instance)),
     )
     windows = everything(instance)
-    for _ in range(_ROUNDS):
+    for _ in range(TIGHTENING_ROUNDS):
         limits = _limits(instance, chains, known, cutoff_seconds)
         narrowed = _narrowed(instance, windows, limits)
         if narrowed is None:
             return None
         windows = narrowed
         fill_sum = chains.fill.levels.least_sum(windows)
-        if fill_sum <= known.fill_sum * (1.0 + _PROGRESS_RATIO):
+        if fill_sum <= known.fill_sum * (1.0 + TIGHTENING_PROGRESS):
             break
         known = replace(known, fill_sum=fill_sum)
-        if known.step_seconds() > cutoff_seconds * (1.0 + _ROUNDING):
+        if known.step_seconds() > cutoff_seconds * (1.0 + ROUNDING):
             return None
     most = tuple(_most(instance, k, windows, limits) for k in range(len(instance.kinds)))
     if not _complete(instance, most):
@@ -146,7 +147,7 @@ def _limits(
         pace_most = (both_most - bounds.largest_end) / instance.repeat_count
         found.append((chains.pace, pace_most))
     return [
-        _Limit(priced=priced, value=value + _ROUNDING * abs(value))
+        _Limit(priced=priced, value=value + ROUNDING * abs(value))
         for priced, value in found
         if np.isfinite(value)
     ]
@@ -171,7 +172,7 @@ def _spare(limit: _Limit, windows: Windows) -> Floats:
     instance = chain.instance
     sure = windows.sure[:, list(instance.free_kinds)].astype(np.float64)
     held = np.einsum("rk,krg->rg", sure, chain.least_prices())
-    rounding = _ROUNDING * (abs(limit.value) + np.abs(chain.offset) + held)
+    rounding = ROUNDING * (abs(limit.value) + np.abs(chain.offset) + held)
     return np.asarray(limit.value - chain.offset - held + rounding)
 
 
@@ -183,10 +184,10 @@ def _affordable(spare: Floats, price: Floats) -> Floats:
     extra = price - price.min(axis=2, keepdims=True)
     paid = np.full_like(extra, np.inf)
     np.divide(np.maximum(spare, 0.0)[:, :, None], extra, out=paid, where=extra > 0.0)
-    return np.asarray(np.floor(paid.min(axis=1) * (1.0 + _ROUNDING) + _ROUNDING))
+    return np.asarray(np.floor(paid.min(axis=1) * (1.0 + ROUNDING) + ROUNDING))
 
 
-@lru_cache(maxsize=_KINDS_KEPT)
+@lru_cache(maxsize=KINDS_KEPT)
 def _undominated(kind: Kind) -> Floats:
     """Return R3 as 1 and 0, [stages, choices]."""
     columns = np.stack([kind.pace, kind.fill, kind.end, kind.memory, kind.transient, kind.host])

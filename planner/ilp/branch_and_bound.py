@@ -83,6 +83,44 @@ from planner.ilp.lagrangian_decomposition import (
     rank_of,
     step_of,
 )
+from planner.ilp.settings import (
+    CUTS_TRIED,
+    CUTS_TRIED_FIRST,
+    EVEN_SHARES,
+    FINE_ROUNDING,
+    LINKING_ROUNDS,
+    LOAD_SUMS,
+    LOADS_BRANCHED,
+    LOADS_LISTED,
+    LOADS_WITH_EDGES,
+    NEVER,
+    PACKING_EFFORT_CERTAIN,
+    PACKING_EFFORT_OPEN,
+    PACKING_ROUNDS_CERTAIN,
+    PACKING_ROUNDS_OPEN,
+    PACKING_SLACK_OPEN,
+    PACKING_TURNS_MOST,
+    PACKING_TURNS_OPEN,
+    PATTERN_UNITS_NARROW,
+    PATTERN_UNITS_WIDE,
+    PATTERN_UNITS_WIDE_PER_RANK,
+    PATTERNS_MOST,
+    PLANE_ROUNDS,
+    PLANE_ROUNDS_FIRST,
+    REGION_REACH_FIRST,
+    REGION_REACH_GROWTH,
+    REGION_SPREAD_LEAST,
+    REGION_WIDTH_LEAST,
+    REGIONS_SKIPPED,
+    ROUNDING,
+    STEP_GAIN_LEAST,
+    STEP_SIZE_LEAST,
+    STEP_SIZE_SHRINK,
+    SWEEP_UNITS_PER_CELL,
+    SWEEP_UNITS_PER_RANK,
+    UNITS_PER_LOOK,
+    UNITS_PER_PACKING,
+)
 from planner.ilp.stage_knapsack import Reduced
 from planner.ilp.stage_loads import Load, as_loads, everywhere, held_of, placed
 from planner.ilp.stage_patterns import Ceilings, Columns, Patterns, patterns_of_load
@@ -125,11 +163,6 @@ class Waiting(Generic[_Item]):
     def clear(self) -> None:
         """Let nothing wait any more."""
         self._heap.clear()
-
-
-_SUMS_MOST = 1_500_000
-_EDGED_MOST = 8000
-_ROUNDING = 1e-9
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -190,7 +223,7 @@ def loads_in_band(instance: Instance, held: Sequence[Integers], *, most: float) 
     weights = np.array([costs[k].min() for k in free])
     counts = np.array([instance.kinds[k].count for k in free])
     least = float(own.sum() + weights @ counts) - (instance.stage_count - 1) * most
-    rounding = _ROUNDING * abs(most)
+    rounding = ROUNDING * abs(most)
     kept = []
     for loads, alone in zip(held, own, strict=True):
         cost = loads @ weights + alone
@@ -226,7 +259,7 @@ def linked(
         instance,
         reduced.windows,
         [own.loads for own in below],
-        sums_most=_SUMS_MOST,
+        sums_most=LOAD_SUMS,
     )
     if steps is None:
         return None
@@ -253,7 +286,7 @@ def linked_with_edges(
     moves, loads = _used(*found)
     if not all(loads):
         return None
-    if sum(map(len, loads)) > _EDGED_MOST:
+    if sum(map(len, loads)) > LOADS_WITH_EDGES:
         raise TooManyError
     edged = ranks_of(instance, reduced, loads)
     kept = [_is_below(reduced, own, limit) for own in edged]
@@ -272,7 +305,7 @@ def linked_by_sums(
     below = _below(reduced, ranks, limit)
     if not all(own.loads for own in below):
         return None
-    moves = moves_by_sums(instance, [own.loads for own in below], most=_SUMS_MOST)
+    moves = moves_by_sums(instance, [own.loads for own in below], most=LOAD_SUMS)
     steps = steps_along(moves)
     return None if steps is None else _linked(below, steps)
 
@@ -326,10 +359,6 @@ def _linked(ranks: Sequence[RankLoads], steps: Sequence[Step]) -> Linked:
     )
 
 
-_TIGHTENING_ROUNDS = 3
-_FINE_ROUNDING = 1e-12
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tightened:
     """Loads that are left with their ways, and the limits of V, U and the sum of fills."""
@@ -365,7 +394,7 @@ def tightened(left: Linked, box: Box, *, fill_sum: float, limit: float) -> Tight
         return None
     costs = _Costs.of(left.ranks)
     masks = [np.ones(len(own.loads), dtype=bool) for own in left.ranks]
-    for _ in range(_TIGHTENING_ROUNDS):
+    for _ in range(LINKING_ROUNDS):
         fill_sum, through = _least_fill(left.steps, costs.fill, masks, fill_sum)
         box = _narrowed(left.steps, costs, masks, replace(box, most_both=limit - fill_sum))
         if box.is_empty():
@@ -373,7 +402,7 @@ def tightened(left: Linked, box: Box, *, fill_sum: float, limit: float) -> Tight
         spent = max(box.least_both, box.least_pace + box.least_end)
         before = sum(int(mask.sum()) for mask in masks)
         masks = [
-            mask & _fits(costs, rank, box) & (own + spent <= limit * (1.0 + _FINE_ROUNDING))
+            mask & _fits(costs, rank, box) & (own + spent <= limit * (1.0 + FINE_ROUNDING))
             for rank, (mask, own) in enumerate(zip(masks, through, strict=True))
         ]
         if sum(int(mask.sum()) for mask in masks) == before:
@@ -386,7 +415,7 @@ def _is_beyond(left: Linked, box: Box) -> bool:
     """Return whether what is known of the loads already says that nothing is left."""
     both = least_maximum(left.steps, [own.both for own in left.ranks])
     pace = least_maximum(left.steps, [own.pace for own in left.ranks])
-    return max(both, pace + box.least_end) > box.most_both * (1.0 + _FINE_ROUNDING)
+    return max(both, pace + box.least_end) > box.most_both * (1.0 + FINE_ROUNDING)
 
 
 def _least_fill(
@@ -419,17 +448,12 @@ def _narrowed(steps: Sequence[Step], costs: _Costs, masks: Sequence[Booleans], b
 
 def _fits(costs: _Costs, rank: int, box: Box) -> Booleans:
     """Return which loads of a rank keep the limits, [loads]."""
-    room = _FINE_ROUNDING * abs(box.most_both)
+    room = FINE_ROUNDING * abs(box.most_both)
     return np.asarray(
         (costs.both[rank] <= box.most_both + room)
         & (costs.pace[rank] <= box.most_pace + room)
         & (costs.end[rank] <= box.most_end + room)
     )
-
-
-REACH_FIRST = 0.001
-_WIDTH_LEAST = 1e-6
-_SPREAD_LEAST = 0.5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -454,7 +478,7 @@ class Region:
     weights: Weights
     lower: float
     packed: Packed | None = None
-    reach: float = REACH_FIRST
+    reach: float = REGION_REACH_FIRST
     is_narrow: bool = False
     failures: int = 0
     skipped: int = 0
@@ -501,7 +525,7 @@ class Region:
             most_pace=min(box.most_pace, most_both - least_end),
             most_end=min(box.most_end, most_both - least_pace),
         )
-        most = np.array([box.most_both, box.most_pace, box.most_end]) + _FINE_ROUNDING * abs(
+        most = np.array([box.most_both, box.most_pace, box.most_end]) + FINE_ROUNDING * abs(
             most_both
         )
         allowed = tuple(
@@ -547,7 +571,7 @@ def _by_the_box(
     paces = np.array([repeats * one.pace for one in parts])
     ends = np.array([one.end for one in parts])
     widths = (box.most_pace - box.least_pace, box.most_end - box.least_end)
-    if len(parts) == 1 or max(widths) <= _WIDTH_LEAST * limit:
+    if len(parts) == 1 or max(widths) <= REGION_WIDTH_LEAST * limit:
         return []
     spread = (
         float(paces.max() - _mean_of(paces, weights.pace)),
@@ -565,8 +589,8 @@ def is_about_ends(region: Region, parts: Sequence[Parts], *, limit: float) -> bo
     """
     ends, box = np.array([one.end for one in parts]), region.box
     spread = float(ends.max() - _mean_of(ends, region.weights.end))
-    is_wide = box.most_end - box.least_end > _WIDTH_LEAST * limit
-    return len(parts) > 1 and is_wide and spread > _SPREAD_LEAST * (limit - region.lower)
+    is_wide = box.most_end - box.least_end > REGION_WIDTH_LEAST * limit
+    return len(parts) > 1 and is_wide and spread > REGION_SPREAD_LEAST * (limit - region.lower)
 
 
 def _mean_of(values: Floats, weights: Floats) -> float:
@@ -586,10 +610,6 @@ def _halves_of(mask: Booleans, loads: Sequence[Load], at: int) -> tuple[Booleans
         return mask & (column <= border), mask & (column > border)
     first = mask & (np.cumsum(mask) <= int(mask.sum()) // 2)
     return first, mask & ~first
-
-
-_EASING = 1e-9
-_NEVER = 1e200
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -618,7 +638,7 @@ def patterns_below(
     Raises:
         TooManyError: if there are too many to look at.
     """
-    eased = limit * (1.0 + _EASING)
+    eased = limit * (1.0 + ROUNDING)
     within = _Within(box=box, most=most, effort=effort)
     found: list[Patterns] = []
     for place in range(len(bounded.ranks)):
@@ -656,7 +676,7 @@ def _near(
     """Return the patterns of a rank within the slack of their load [loads], and their costs."""
     known = np.isfinite(table) & np.isfinite(slack)
     most = np.where(known, slack, -np.inf) + np.where(known, table, 0.0) - rank.offset
-    gaps = most[:, None] - np.where(np.isfinite(rank.bounds), rank.bounds, _NEVER)
+    gaps = most[:, None] - np.where(np.isfinite(rank.bounds), rank.bounds, NEVER)
     parts: list[Patterns] = []
     total = 0
     for load in np.flatnonzero((gaps >= 0.0).any(axis=1)).tolist():
@@ -719,9 +739,6 @@ def _columns(rank: PricedRank, at: Reduced) -> Columns:
     return replace(columns, reduced=reduced, most=most, transient=np.zeros(len(reduced)))
 
 
-_UNITS_A_RANK, _UNITS_A_CELL = 60.0, 0.004
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Swept:
     """The least S + rho T + U without the ranks' own fills, and the pattern of each rank."""
@@ -751,7 +768,7 @@ def swept(
     loose = ranks.least_fills("pace", paces)
     floor = loose + repeat_count * paces + ends[0]
     moves = sum(len(step.load) for step in steps)
-    effort.spend(_UNITS_A_CELL * moves * len(paces))
+    effort.spend(SWEEP_UNITS_PER_CELL * moves * len(paces))
     for place in np.argsort(floor, kind="stable").tolist():
         if floor[place] >= best:
             break
@@ -759,7 +776,7 @@ def swept(
         pace = float(paces[place])
         # Of what rounding makes no end at all the least is one: the floor is below the best.
         own = ends[ends <= max(best - loose[place] - repeat_count * pace, ends[0])]
-        effort.spend(_UNITS_A_RANK * len(patterns) + _UNITS_A_CELL * moves * len(own))
+        effort.spend(SWEEP_UNITS_PER_RANK * len(patterns) + SWEEP_UNITS_PER_CELL * moves * len(own))
         total = ranks.under(pace=pace).least_fills("end", own) + repeat_count * pace + own
         least = int(total.argmin())
         if total[least] < best:
@@ -819,30 +836,6 @@ def _least_fills(patterns: Patterns, load_count: int, name: str, caps: Floats) -
     inside = first < len(caps)
     np.minimum.at(table, (patterns.load[inside], first[inside]), patterns.fill[inside])
     return np.asarray(np.minimum.accumulate(table, axis=1))
-
-
-_ROUNDS_FIRST = 16
-_ROUNDS = 8
-_ROUNDS_OPEN = 1
-_ROUNDS_CERTAIN = 4
-_EFFORT_OPEN = 300
-_SLACK_OPEN = 0.1
-_EFFORT_CERTAIN = 2000
-_TURNS_OPEN = 5
-_TURNS_MOST = 100
-_SIZE_LEAST = 0.1
-_SLOW = 0.5
-_GAIN_LEAST = 0.02
-_PATTERNS_MOST = 5000
-_WIDE_UNITS = 150_000.0
-_WIDE_UNITS_A_RANK = 12_500.0
-_NARROW_UNITS = 700_000.0
-_UNITS_A_PACKING = 500.0
-_UNITS_A_LOOK = 1000.0
-_SKIPPED_MOST = 3
-_REACH_GROWTH = 4.0
-_TRIES_FEW = 500
-_TRIES_MANY = 20_000
 
 
 @dataclass(slots=True, kw_only=True)
@@ -913,7 +906,7 @@ class Branching:
             return
         if region.is_certain() and self.cutter.is_never(self._held(region.first_loads())):
             return
-        self._effort.spend(_UNITS_A_LOOK)
+        self._effort.spend(UNITS_PER_LOOK)
         packed = self._bounded(region)
         if packed is None:
             return
@@ -943,11 +936,13 @@ class Branching:
         closer = min(region.lower * (1.0 + region.reach), self.limit)
         failures, skipped = region.failures, region.skipped - 1
         if skipped < 0 and self._is_settled(region, packed.bounded, closer):
-            self.push(replace(region, lower=closer, reach=_REACH_GROWTH * region.reach))
+            self.push(replace(region, lower=closer, reach=REGION_REACH_GROWTH * region.reach))
             return
         if skipped < 0:
-            failures, skipped = failures + 1, min(failures, _SKIPPED_MOST)
-        split = replace(region, packed=None, reach=REACH_FIRST, failures=failures, skipped=skipped)
+            failures, skipped = failures + 1, min(failures, REGIONS_SKIPPED)
+        split = replace(
+            region, packed=None, reach=REGION_REACH_FIRST, failures=failures, skipped=skipped
+        )
         self._split(split, packed)
 
     def _offer_levelled(self) -> None:
@@ -958,8 +953,8 @@ class Branching:
         path = levelled_loads(decomposition.steps, [both for both, _, _ in self.floors])
         counts, ranks = [], decomposition.roster.priced(1.0, 1.0, Caps())
         for priced, load in zip(ranks, path, strict=True):
-            self._effort.spend(_UNITS_A_PACKING)
-            packing = priced.packing(load, upper=self.limit, effort=_EFFORT_OPEN)
+            self._effort.spend(UNITS_PER_PACKING)
+            packing = priced.packing(load, upper=self.limit, effort=PACKING_EFFORT_OPEN)
             if packing.counts is None:
                 return
             counts.append(packing.counts)
@@ -975,7 +970,7 @@ class Branching:
     def _bounded(self, region: Region) -> Packed | None:
         """Return the best bound that is known how to get, None if it is at the limit."""
         decomposition, box, allowed = self.decomposition, region.box, region.allowed
-        rounds = _ROUNDS_FIRST if self.waiting.count == 1 else _ROUNDS
+        rounds = PLANE_ROUNDS_FIRST if self.waiting.count == 1 else PLANE_ROUNDS
         search = WeightSearch(decomposition=decomposition, box=box, allowed=allowed)
         bounded = search.best(
             decomposition.bounded(region.weights, box, allowed),
@@ -985,20 +980,20 @@ class Branching:
         )
         is_open = not region.is_certain()
         best, size = self._packed(bounded, is_open=is_open), 1.0
-        for _ in range(_ROUNDS_OPEN if is_open else _ROUNDS_CERTAIN):
+        for _ in range(PACKING_ROUNDS_OPEN if is_open else PACKING_ROUNDS_CERTAIN):
             if best is None:
                 return None
             if self._effort.is_over:
                 break
             left = self.limit - best.bounded.lower
             weights = decomposition.moved(best.bounded.weights, best.parts, box, reach=size * left)
-            if weights is None or size < _SIZE_LEAST:
+            if weights is None or size < STEP_SIZE_LEAST:
                 break
             now = self._packed(decomposition.bounded(weights, box, allowed), is_open=is_open)
             if now is None:
                 return None
-            if not now.bounded.lower - best.bounded.lower > _GAIN_LEAST * left:
-                size *= _SLOW
+            if not now.bounded.lower - best.bounded.lower > STEP_GAIN_LEAST * left:
+                size *= STEP_SIZE_SHRINK
             best = now if now.bounded.lower > best.bounded.lower else best
         return best
 
@@ -1007,8 +1002,12 @@ class Branching:
 
         While many loads are open they are not all packed, nor to the end.
         """
-        effort, turns = (_EFFORT_OPEN, _TURNS_OPEN) if is_open else (_EFFORT_CERTAIN, _TURNS_MOST)
-        slack_ratio = _SLACK_OPEN if is_open else 0.0
+        effort, turns = (
+            (PACKING_EFFORT_OPEN, PACKING_TURNS_OPEN)
+            if is_open
+            else (PACKING_EFFORT_CERTAIN, PACKING_TURNS_MOST)
+        )
+        slack_ratio = PACKING_SLACK_OPEN if is_open else 0.0
         decomposition = self.decomposition
         exact: list[dict[int, Parts]] = [{} for _ in bounded.ranks]
         counts: list[dict[int, Integers]] = [{} for _ in bounded.ranks]
@@ -1025,7 +1024,7 @@ class Branching:
                 parts = tuple(known[load] for known, load in zip(exact, path, strict=True))
                 return Packed(bounded=bounded, parts=parts) if bounded.lower < self.limit else None
             tables = [table.copy() for table in bounded.tables]
-            self._effort.spend(_UNITS_A_PACKING * len(vague))
+            self._effort.spend(UNITS_PER_PACKING * len(vague))
             for r, load in vague:
                 slack = self.limit - (float(bounded.through[r][load]) + bounded.beyond)
                 upper = float(bounded.tables[r][load]) + slack
@@ -1059,7 +1058,7 @@ class Branching:
             self._take(path, [known[load] for known, load in zip(counts, path, strict=True)])
 
     def _take(
-        self, path: Sequence[int], counts: Sequence[Integers], *, tries: int = _TRIES_FEW
+        self, path: Sequence[int], counts: Sequence[Integers], *, tries: int = CUTS_TRIED_FIRST
     ) -> bool:
         """Keep a plan if it is the best; return whether its chain can be cut so, and it fits."""
         instance = self.decomposition.instance
@@ -1087,9 +1086,9 @@ class Branching:
         Raises:
             TooManyError: if there are too many patterns.
         """
-        most = _NARROW_UNITS
+        most = PATTERN_UNITS_NARROW
         if not region.is_narrow:
-            most = max(_WIDE_UNITS, _WIDE_UNITS_A_RANK * len(bounded.ranks))
+            most = max(PATTERN_UNITS_WIDE, PATTERN_UNITS_WIDE_PER_RANK * len(bounded.ranks))
         effort = self._effort.part(most)
         try:
             return self._is_swept(region, bounded, limit, effort)
@@ -1099,7 +1098,7 @@ class Branching:
     def _is_swept(self, region: Region, bounded: Bounded, limit: float, effort: Effort) -> bool:
         decomposition = self.decomposition
         found = patterns_below(
-            decomposition, bounded, region.box, limit=limit, most=_PATTERNS_MOST, effort=effort
+            decomposition, bounded, region.box, limit=limit, most=PATTERNS_MOST, effort=effort
         )
         if found is None or any(not len(one.load) for one in found):
             return True
@@ -1116,7 +1115,7 @@ class Branching:
             return True
         path = [int(one.load[row]) for one, row in zip(found, best.rows, strict=True)]
         counts = [one.counts[row] for one, row in zip(found, best.rows, strict=True)]
-        return self._take(path, counts, tries=_TRIES_MANY)
+        return self._take(path, counts, tries=CUTS_TRIED)
 
     def _split(self, region: Region, packed: Packed) -> None:
         """Put the parts of a region back; what cannot be split is left unsettled."""
@@ -1129,12 +1128,6 @@ class Branching:
             self.unsettled = min(self.unsettled, region.lower)
         for part in parts:
             self.push(part)
-
-
-_EVEN = (0.0, 0.5, 1.0)
-_LOADS_LISTED = 150_000
-_LOADS_MOST = 8000
-EASING = 1e-9
 
 
 def branching_of(
@@ -1151,7 +1144,7 @@ def branching_of(
     if reduced is None:
         return nothing(instance, cutoff_seconds)
     try:
-        left = _linked_loads(instance, reduced, limit=cutoff_seconds * (1.0 + EASING))
+        left = _linked_loads(instance, reduced, limit=cutoff_seconds * (1.0 + ROUNDING))
     except TooManyError:
         return None
     if left is None:
@@ -1186,7 +1179,7 @@ def branching_on(
     instance: Instance, reduced: Reduction, left: Linked, *, cutoff_seconds: float
 ) -> Branching:
     """Return what is to be looked into of plans whose ranks hold some of these loads."""
-    limit = cutoff_seconds * (1.0 + EASING)
+    limit = cutoff_seconds * (1.0 + ROUNDING)
     bounds = reduced.bounds
     tight = tightened(left, _box(reduced, limit), fill_sum=bounds.fill_sum, limit=limit)
     if tight is None:
@@ -1231,14 +1224,14 @@ def _shared(
 
 def _loads(instance: Instance, reduced: Reduction, *, most: float) -> list[list[Load]] | None:
     """Return what ranks may hold in plans with no rho t + u above `most`."""
-    held = held_of(instance, reduced.windows, most=_LOADS_LISTED)
+    held = held_of(instance, reduced.windows, most=LOADS_LISTED)
     loads = None if held is None else loads_in_band(instance, held, most=most)
-    if loads is None or sum(map(len, loads)) > _LOADS_MOST:
+    if loads is None or sum(map(len, loads)) > LOADS_BRANCHED:
         return None
     cuts = reduced.windows.cuts
     if instance.extras is None or not instance.is_in_order:
         return loads
-    return None if cuts is None else loads_with_edges(instance, cuts, loads, most=_LOADS_MOST)
+    return None if cuts is None else loads_with_edges(instance, cuts, loads, most=LOADS_BRANCHED)
 
 
 def nothing(instance: Instance, cutoff_seconds: float) -> Branching:
@@ -1248,7 +1241,7 @@ def nothing(instance: Instance, cutoff_seconds: float) -> Branching:
         loads=(),
         floors=(),
         fill_sum=0.0,
-        limit=cutoff_seconds * (1.0 + EASING),
+        limit=cutoff_seconds * (1.0 + ROUNDING),
     )
 
 
@@ -1276,7 +1269,7 @@ def _everything(
     count = len(decomposition.ranks)
     allowed = tuple(both <= box.most_both for both, _, _ in floors)
     regions: list[Region] = []
-    for share in _EVEN:
+    for share in EVEN_SHARES:
         weights = Weights(pace=np.full(count, share / count), end=np.full(count, share / count))
         lower = decomposition.bounded(weights, box, allowed).lower
         regions.append(Region(allowed=allowed, box=box, weights=weights, lower=lower))

@@ -22,21 +22,22 @@ from planner.cost.configuration import Choice, Floats, Integers
 from planner.ilp.formulation import Program, Variable
 from planner.ilp.instance import Assignment, Evaluation, Instance, evaluate, fits, undominated
 from planner.ilp.milp import SolverName, Status, Within, solve
+from planner.ilp.settings import (
+    AS_GOOD,
+    AT_MEMORY_LIMIT,
+    CANONICAL_EASING,
+    CANONICAL_EFFORT,
+    CANONICAL_NODES,
+    CANONICAL_POWER,
+    CANONICAL_ROUNDS,
+    CANONICAL_SIMPLER,
+    CANONICAL_WEIGHT,
+    MEMORY_PRICES,
+    ROUNDING,
+)
 from planner.ilp.stage_knapsack import Knapsack, least_cost
 from planner.ilp.stage_patterns import Columns, rank_columns
 from planner.schema.strategy import ActivationCheckpointing
-
-_EASING = 1e-10
-_EFFORT = 300
-_NODES = 10_000
-_AT_LIMIT = 1.0 - 1e-4
-_SIMPLER_MOST = 16
-_ROUNDS = 2
-_ROUNDING = 1e-9
-_MULTIPLES = np.array([0.0, *(2.0**e for e in range(-6, 6))])
-_PROVEN = 1.0 - 1e-9
-_GENERIC = 1.618033988749895  # no few powers of whole numbers to the golden ratio add up alike
-_GENERIC_WEIGHT = 1e-3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,7 +92,7 @@ def tidied(
     simplest = [rank.whole(found) for rank, (found, _) in zip(ranks, packed, strict=True)]
     for place in hard:
         left = deadline - time.perf_counter()
-        solved = _solved(ranks[place], solver, seconds=left, nodes=_NODES // len(hard))
+        solved = _solved(ranks[place], solver, seconds=left, nodes=CANONICAL_NODES // len(hard))
         if solved is not None:
             simplest[place] = ranks[place].whole(solved)
     starts = np.cumsum([len(kind.choice) for kind in instance.kinds])[:-1]
@@ -99,7 +100,7 @@ def tidied(
     found = Assignment(counts=tuple(counts), cuts=assignment.cuts)
     # Of a plan that is not the best, the simplest form may be faster: then it is another plan.
     again, step = evaluate(instance, found), evaluation.step_seconds
-    same = abs(again.step_seconds - step) <= step * 2.0 * _EASING
+    same = abs(again.step_seconds - step) <= step * 2.0 * CANONICAL_EASING
     return found if same and fits(instance, again) else assignment
 
 
@@ -111,8 +112,8 @@ def _burdens(
     for k, kind in enumerate(instance.kinds):
         own = choices[0 if kind.pinned_stage is None else 1]
         places = np.array(kind.choice)
-        generic = (1.0 + places + 61.0 * k) ** _GENERIC % 1.0
-        found.append(np.array([_burden(own[p]) for p in places]) + _GENERIC_WEIGHT * generic)
+        generic = (1.0 + places + 61.0 * k) ** CANONICAL_POWER % 1.0
+        found.append(np.array([_burden(own[p]) for p in places]) + CANONICAL_WEIGHT * generic)
     return found
 
 
@@ -144,9 +145,9 @@ def _rank(
             counts @ columns.end + evaluation.end.max() - evaluation.end[place],
         ]
     )
-    limits += _EASING * evaluation.step_seconds
+    limits += CANONICAL_EASING * evaluation.step_seconds
     places = np.union1d(_unbeaten(columns, burdens), np.flatnonzero(counts))
-    for _ in range(_ROUNDS):
+    for _ in range(CANONICAL_ROUNDS):
         most = _affordable(columns.taken(places), held, limits, capacity=capacity)
         places = places[most > 0]
     some = columns.taken(places)
@@ -175,7 +176,7 @@ def _affordable(columns: Columns, held: Integers, limits: Floats, *, capacity: f
     most = held[columns.kind].astype(np.float64)
     span = float(np.ptp(columns.memory)) or 1.0
     for values, limit in zip((columns.fill, columns.pace, columns.end), limits, strict=True):
-        paid = _MULTIPLES * float(np.ptp(values)) / span
+        paid = MEMORY_PRICES * float(np.ptp(values)) / span
         priced = values[:, None] + paid * columns.memory[:, None]
         spare = limit + paid * (capacity - least_transient)
         extra = np.empty_like(priced)
@@ -183,10 +184,10 @@ def _affordable(columns: Columns, held: Integers, limits: Floats, *, capacity: f
             least = priced[each].min(axis=0)
             spare = spare - held[columns.kind[each[0]]] * least
             extra[each] = priced[each] - least
-        rounding = _ROUNDING * np.abs(priced).max(axis=0) * held.sum()
+        rounding = ROUNDING * np.abs(priced).max(axis=0) * held.sum()
         share = np.full_like(extra, np.inf)
         np.divide(np.maximum(spare + rounding, 0.0), extra, out=share, where=extra > 0.0)
-        most = np.minimum(most, np.floor(share.min(axis=1) * (1.0 + _ROUNDING)))
+        most = np.minimum(most, np.floor(share.min(axis=1) * (1.0 + ROUNDING)))
     return most.astype(np.int64)
 
 
@@ -207,10 +208,10 @@ def _packed(rank: _Rank) -> tuple[Integers, bool]:
     if is_proven:
         return counts, True
     least = float(counts @ rank.knapsack.cost)
-    found = least_cost(rank.knapsack, rank.held.tolist(), upper=least, effort=_EFFORT)
+    found = least_cost(rank.knapsack, rank.held.tolist(), upper=least, effort=CANONICAL_EFFORT)
     if found.counts is not None:
         counts, least = found.counts, found.cost
-    return counts, found.lower >= least * _PROVEN
+    return counts, found.lower >= least * AS_GOOD
 
 
 def _packed_at_limit(rank: _Rank) -> tuple[Integers, bool]:
@@ -221,12 +222,14 @@ def _packed_at_limit(rank: _Rank) -> tuple[Integers, bool]:
         knapsack.taken[1:] @ counts, ceilings, out=np.zeros(len(ceilings)), where=ceilings > 0.0
     )
     tightest = 1 + int(used.argmax())
-    if used.max() < _AT_LIMIT:
+    if used.max() < AT_MEMORY_LIMIT:
         return counts, False
-    for _ in range(_SIMPLER_MOST):
-        upper = float(knapsack.limits[tightest]) * (1.0 + _ROUNDING)
+    for _ in range(CANONICAL_SIMPLER):
+        upper = float(knapsack.limits[tightest]) * (1.0 + ROUNDING)
         simpler = _simpler_than(knapsack, float(counts @ knapsack.cost), tightest)
-        found = least_cost(simpler, rank.held.tolist(), upper=upper, effort=_EFFORT, will_do=upper)
+        found = least_cost(
+            simpler, rank.held.tolist(), upper=upper, effort=CANONICAL_EFFORT, will_do=upper
+        )
         if found.counts is None:
             return counts, found.lower >= upper
         counts = found.counts
@@ -239,7 +242,7 @@ def _simpler_than(knapsack: Knapsack, burden: float, place: int) -> Knapsack:
         knapsack,
         cost=knapsack.taken[place],
         further=np.concatenate([knapsack.taken[1:], knapsack.cost[None]]),
-        ceilings=np.append(knapsack.limits[1:], burden * _PROVEN),
+        ceilings=np.append(knapsack.limits[1:], burden * AS_GOOD),
         known_frame=knapsack.frame,
     )
 
@@ -268,7 +271,7 @@ def _program(rank: _Rank) -> Program:
         _require(program, f"limit[{place}]", knapsack.taken[place].tolist(), limit)
     _require_memory(program, rank)
     known = float(rank.counts[rank.places] @ knapsack.cost)
-    _require(program, "known", knapsack.cost.tolist(), known * (1.0 + _ROUNDING))
+    _require(program, "known", knapsack.cost.tolist(), known * (1.0 + ROUNDING))
     return program
 
 

@@ -20,12 +20,22 @@ import numpy as np
 
 from planner.ilp.canonical_plan import tidied
 from planner.ilp.feasibility import least_device_bytes, least_host_bytes
-from planner.ilp.frontier import PROOF_TOLERANCE, Best, State
+from planner.ilp.frontier import Best, State
 from planner.ilp.incumbent import repriced, strategy_from
 from planner.ilp.instance import Assignment, Instance
 from planner.ilp.lagrangian_bound import least_memory_bytes
 from planner.ilp.pricing import alike
 from planner.ilp.problem import Candidate, Found, Group, NotFound, Shortfall
+from planner.ilp.settings import (
+    BETTER_RATIO,
+    FINE_ROUNDING,
+    PREPARED_AT_ONCE,
+    PROOF_TOLERANCE,
+    RUNNERS_UP,
+    SHORTFALL_UNITS,
+    SHORTFALLS,
+    SHORTFALLS_LOOKED_AT,
+)
 from planner.schema.job import Limits
 from planner.schema.plan import Certificate
 
@@ -35,12 +45,6 @@ DEGREES = (
     "context_parallel_degree",
     "expert_parallel_degree",
 )
-_RUNNERS_UP = 4
-_SHORTFALLS = 5
-_PREPARED_AT_ONCE = 64
-_SHORTFALLS_LOOKED_AT = 256
-_NEEDS_UNITS = 500_000.0
-_SAME_STEP = 1e-12
 
 
 def found_of(state: State, *, as_found: bool = False) -> Found:
@@ -104,7 +108,7 @@ def _simplest(state: State, best: Best, instance: Instance) -> Assignment:
         # tidying knows virtual stages by their bounds: what they cost is said by their price alone
         priced = repriced(state, best.index, instance, simplest)
         seconds = priced.step_seconds.p50
-        if not (priced.fits and math.isclose(seconds, best.step_seconds, rel_tol=_SAME_STEP)):
+        if not (priced.fits and math.isclose(seconds, best.step_seconds, rel_tol=FINE_ROUNDING)):
             return best.assignment
     return simplest
 
@@ -116,7 +120,7 @@ def _runners_up(state: State, best: Best) -> tuple[Candidate, ...]:
     least = np.full(len(firsts), np.inf)
     np.minimum.at(least, group, keys)
     least[group[best.index]] = np.inf
-    groups = np.argsort(least, kind="stable")[:_RUNNERS_UP]
+    groups = np.argsort(least, kind="stable")[:RUNNERS_UP]
     ranked = [
         int(np.flatnonzero((group == own) & (keys == least[own]))[0])
         for own in groups[np.isfinite(least[groups])].tolist()
@@ -147,14 +151,14 @@ def shortfalls(state: State) -> tuple[Shortfall, ...]:
     """
     found: list[tuple[float, int]] = []
     count = len(state.configurations)
-    sample = range(0, count, max(count // _SHORTFALLS_LOOKED_AT, 1))
+    sample = range(0, count, max(count // SHORTFALLS_LOOKED_AT, 1))
     for place, index in enumerate(sample):
-        if len(found) >= _SHORTFALLS and state.seconds_left <= 0.0:
+        if len(found) >= SHORTFALLS and state.seconds_left <= 0.0:
             break
-        if place % _PREPARED_AT_ONCE == 0:
-            state.pricing.prepare(sample[place : place + _PREPARED_AT_ONCE])
+        if place % PREPARED_AT_ONCE == 0:
+            state.pricing.prepare(sample[place : place + PREPARED_AT_ONCE])
         found.append((least_memory_bytes(state.pricing.instance(index)), index))
-    closest = [_shortfall(state, *least) for least in sorted(found)[:_SHORTFALLS]]
+    closest = [_shortfall(state, *least) for least in sorted(found)[:SHORTFALLS]]
     return tuple(sorted(closest, key=lambda s: s.required_bytes - s.capacity_bytes))
 
 
@@ -168,7 +172,7 @@ def _shortfall(state: State, required_bytes: float, index: int) -> Shortfall:
     capacity = float(instance.capacity_bytes.max())
     host = float(instance.host_capacity_bytes.max())
     if required_bytes <= capacity:
-        effort = state.effort(_NEEDS_UNITS)
+        effort = state.effort(SHORTFALL_UNITS)
         needed = least_host_bytes(instance, effort=effort)
         if needed is not None and needed > host:
             return Shortfall(
@@ -185,9 +189,6 @@ def _shortfall(state: State, required_bytes: float, index: int) -> Shortfall:
         exceeds_device=True,
     )
 
-
-# What is no better than this is as good: proofs are to 1e-9.
-_BETTER_RATIO = 8.0 * PROOF_TOLERANCE
 
 Search = Callable[[Limits, float | None], Found | NotFound]
 
@@ -217,7 +218,7 @@ def search_parts(
             return answer
         answers.append(answer)
         if isinstance(answer, Found) and group_count == 1:
-            better = answer.step_seconds * (1.0 - _BETTER_RATIO)
+            better = answer.step_seconds * (1.0 - BETTER_RATIO)
             cutoff = better if cutoff is None else min(better, cutoff)
     if len(answers) == 1:
         return answers[0]

@@ -29,9 +29,16 @@ from planner.cost.configuration import Booleans, Floats, Integers
 from planner.ilp.engine import Effort
 from planner.ilp.instance import Assignment, Instance, cuts_of, evaluate, fits
 from planner.ilp.lagrangian_bound import scaled
+from planner.ilp.settings import (
+    CLIMBING_STEEPNESS,
+    CLIMBING_UNITS_PER_MOVE,
+    CLIMBING_WAYS,
+    HEURISTIC_ROUNDS,
+    HEURISTIC_SPREAD,
+    HEURISTIC_TRIED,
+    MOVES_MOST,
+)
 from planner.ilp.stage_loads import at_cuts
-
-_MOVES_MOST = 60
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -129,7 +136,7 @@ def filled(
         capacity = capacity - further_bytes
     host = instance.host_capacity_bytes[ranks]
     walking = np.arange(len(counts))
-    for _ in range(_MOVES_MOST):
+    for _ in range(MOVES_MOST):
         own, now = ranks[walking], counts[walking]
         over = _peak(columns, own, now) - capacity[walking]
         above = over > 0.0
@@ -218,10 +225,6 @@ def _moved(
 
 Tried = tuple[float, Assignment]
 
-_ROUNDS = 16
-_SPREAD = 4
-_TRIED_MOST = 160
-
 
 def heuristic_assignment(instance: Instance) -> Tried | None:
     """Return the best step found with its assignment, or None where nothing tried fits.
@@ -267,7 +270,7 @@ def _numbers(instance: Instance) -> tuple[Integers, int]:
     speed = 1.0 / np.maximum(pace, 1e-300)
     share = np.floor(blocks * speed / speed.sum()).astype(np.int64)
     even = bool(np.ptp(pace) <= 1e-9 * float(pace.max()))
-    spread = _SPREAD if even else max(_SPREAD, _TRIED_MOST // (2 * stages))
+    spread = HEURISTIC_SPREAD if even else max(HEURISTIC_SPREAD, HEURISTIC_TRIED // (2 * stages))
     width = min(2 * spread + 2, blocks - instance.least_blocks * (stages - 1))
     most = blocks - instance.least_blocks * (stages - 1) - width + 1
     return np.clip(share - spread, instance.least_blocks, max(most, instance.least_blocks)), width
@@ -374,7 +377,7 @@ def balanced_cuts(instance: Instance, pace: Floats, *, with_own: bool) -> tuple[
     share = float((1.0 / np.maximum(sums[:, -1], 1e-300)).sum())
     low, high = 0.9 / share, float(sums[:, -1].max() + own.max())
     best = None
-    for _ in range(_ROUNDS):
+    for _ in range(HEURISTIC_ROUNDS):
         level = 0.5 * (low + high) if best is not None else min(1.15 * low, high)
         cuts = cuts_under(instance, prefix, ((level - own) / instance.least_blocks).tolist())
         if cuts is None:
@@ -404,18 +407,13 @@ def cuts_under(
     return tuple(cuts) if cuts[-1] == blocks else None
 
 
-_WAYS_MOST = 4
-_STEEPNESS = 24
-_UNITS_A_MOVE = 60.0
-
-
 def climbed(instance: Instance, cuts: tuple[int, ...], *, effort: Effort) -> Assignment | None:
     """Return the best plan on the way up from `cuts`, None if nothing fits at the top.
 
     What cuts add is taken from where they are at first, and then from where the last way ended.
     Ends where the effort does at the latest.
     """
-    for _ in range(_WAYS_MOST):
+    for _ in range(CLIMBING_WAYS):
         found = _climbed(at_cuts(instance, cuts), cuts, effort=effort)
         if found is None or fits(instance, evaluate(instance, found)):
             return found
@@ -429,10 +427,10 @@ def _climbed(instance: Instance, cuts: tuple[int, ...], *, effort: Effort) -> As
     ranks = np.arange(instance.stage_count)
     filling = filled(instance, ranks, held_at(instance, place))
     parts = _parts(filling)
-    for _ in range(_MOVES_MOST):
+    for _ in range(MOVES_MOST):
         if effort.is_over:
             break
-        effort.spend(_UNITS_A_MOVE * 2 * len(instance.holders))
+        effort.spend(CLIMBING_UNITS_PER_MOVE * 2 * len(instance.holders))
         moved = _best_move(instance, place, parts)
         if moved is None:
             break
@@ -521,5 +519,5 @@ def _score(parts: Floats) -> tuple[int, float]:
     most = float(omega.max())
     if most <= 0.0:
         return int((~fits).sum()), float(fill.sum())
-    norm = most * float(((omega / most) ** _STEEPNESS).sum()) ** (1.0 / _STEEPNESS)
+    norm = most * float(((omega / most) ** CLIMBING_STEEPNESS).sum()) ** (1.0 / CLIMBING_STEEPNESS)
     return int((~fits).sum()), norm + float(fill.sum())

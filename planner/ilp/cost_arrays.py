@@ -28,6 +28,7 @@ from planner.cost.layer_costs import (
     SecondsTable,
     StageFixed,
 )
+from planner.ilp.settings import PRICES_GATHERED, PRICES_KEPT
 
 Runs = tuple[tuple[int, int], ...]
 """The chain as (kind, blocks) of its parts of one kind."""
@@ -228,9 +229,6 @@ def _fixed_together(fixed: Sequence[StageFixed], rows: Sequence[Integers]) -> St
     )
 
 
-_PRICES_KEPT = 1536  # 18 kB each for two kinds of blocks
-_GATHERED_MOST = 512
-
 Sheets = tuple[Sheet, ...]
 """Sheets of the same prices, one of each kind of device."""
 
@@ -275,7 +273,7 @@ class PriceBlocks:
     def keep(self, block: int, sheets: Sheets | ScreenedPrices) -> None:
         """Keep a block's sheets, and let go of those that were used longest ago."""
         self._kept[block] = sheets
-        while self._count() > _PRICES_KEPT and len(self._kept) > 1:
+        while self._count() > PRICES_KEPT and len(self._kept) > 1:
             self._kept.popitem(last=False)
 
     def sheets(self, block: int) -> Sheets:
@@ -297,7 +295,7 @@ class PriceBlocks:
 
     def gathered(self, prices: Integers) -> tuple[Sheets, Integers] | None:
         """Return sheets of prices with the row of each, None unless all are in memory and few."""
-        if len(prices) > _GATHERED_MOST or not all(map(self.is_at_hand, prices.tolist())):
+        if len(prices) > PRICES_GATHERED or not all(map(self.is_at_hand, prices.tolist())):
             return None
         places = np.array([self._place[price] for price in prices.tolist()])
         order = np.lexsort((places[:, 1], places[:, 0]))

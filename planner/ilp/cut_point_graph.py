@@ -64,6 +64,19 @@ from planner.cost.configuration import Booleans, Floats, Integers
 from planner.ilp.engine import TooManyError
 from planner.ilp.instance import CutExtras, Instance, load_of_cuts
 from planner.ilp.lagrangian_bound import Windows, everything, scaled
+from planner.ilp.settings import (
+    CELLS_AT_ONCE,
+    CUTS_TRIED,
+    CUTS_TRIED_FIRST,
+    CUTS_TRIED_FOR_PROOF,
+    FEW_STATES,
+    MOVE_CELLS,
+    ROUNDING,
+    SORTED_MARKS,
+    SORTED_MARKS_EACH,
+    WALK_CELLS,
+    WALK_NAMES,
+)
 from planner.ilp.stage_loads import Load, load_weights, places_of
 from planner.ilp.stage_patterns import Columns
 
@@ -321,11 +334,6 @@ class EdgeCodes:
         return start * (rank > 0 or part > 0), end * (not is_last)
 
 
-_MOVE_CELLS_MOST = 10_000_000
-_MARKS_MOST, _MARKS_EACH = 4_000_000, 64  # sorting is quicker where codes are few of many
-_ROUNDING = 1e-9
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Moves:
     """Ways of one rank from states to states, by number, and the place of its load, [moves].
@@ -341,7 +349,7 @@ class Moves:
 def different(codes: Integers) -> tuple[Integers, Integers]:
     """Return the different ones of codes that are not negative, in order, and the place of each."""
     most = int(codes.max(initial=0))
-    if most >= min(_MARKS_MOST, _MARKS_EACH * len(codes)):
+    if most >= min(SORTED_MARKS, SORTED_MARKS_EACH * len(codes)):
         names, places = np.unique(codes, return_inverse=True)
         return names, places
     marks = np.zeros(most + 1, dtype=bool)
@@ -409,10 +417,10 @@ def moves_by_sums(
     states = np.zeros(1, dtype=np.int64)
     found: list[Moves] = []
     for rank, own in enumerate(counted):
-        if own.size * len(states) > _MOVE_CELLS_MOST:
+        if own.size * len(states) > MOVE_CELLS:
             raise TooManyError
         left = (totals - states[:, None] // weights % (instance.block_count + 1)) @ measures
-        room = _ROUNDING * np.abs(totals @ measures)
+        room = ROUNDING * np.abs(totals @ measures)
         inside = np.ones((len(left), len(own)), dtype=bool)
         for column, least, most_left in zip(
             range(measures.shape[1]), fewest[rank] - room, largest[rank] + room, strict=True
@@ -504,9 +512,6 @@ def ended(moves: list[Moves], last: Integers) -> list[Moves]:
     return moves
 
 
-_WALK_CELLS_MOST = 1_000_000
-_NAMES_MOST = 1 << 61
-
 Excess = Callable[[int, Integers], Floats]
 """Says of a rank what ways to hold its load exceed, given layers [ways, parts, free kinds]."""
 
@@ -566,7 +571,7 @@ def walk_of(instance: Instance, windows: Windows, loads: Sequence[Sequence[Load]
         base=0 if instance.extras is None else int(instance.block_classes.max()) + 2,
     )
     names = classes ** (2 * parts) * (instance.block_count + 1) ** free
-    if max(names, codes.span() * max(map(len, loads))) > _NAMES_MOST:
+    if max(names, codes.span() * max(map(len, loads))) > WALK_NAMES:
         return None
     held = [np.array(own, dtype=np.int64).reshape(len(own), free) for own in loads]
     measures = np.column_stack([np.eye(free), least_costs(instance)])
@@ -697,7 +702,7 @@ class Walk:
         free = 0 if self.is_folded else parts - 1
         known = [np.flatnonzero(self._ends(part, -1)) for part in range(1, free + 1)]
         count = prod(map(len, known))
-        if count * self._length_count(0) > _WALK_CELLS_MOST:
+        if count * self._length_count(0) > WALK_CELLS:
             return None
         guesses = np.array(list(product(*known)), dtype=np.int64).reshape(count, free)
         places = np.zeros((len(guesses), parts), dtype=np.int64)
@@ -730,7 +735,7 @@ class Walk:
 
     def _ways(self, states: _States, rank: int, *, is_last: bool) -> _Ways | None:
         """Return every way on from the states, None where that is too much."""
-        if self._length_count(rank) * len(states.held) > _WALK_CELLS_MOST:
+        if self._length_count(rank) * len(states.held) > WALK_CELLS:
             return None
         lengths = self._lengths(rank)
         code = self._codes(states.places, lengths)
@@ -813,7 +818,7 @@ class Walk:
         base = self.instance.block_count + 1
         left = counts - codes[:, None] // load_weights(self.instance) % base
         amounts, (least, most) = left @ self.measures, self.behind[rank]
-        room = _ROUNDING * np.abs(counts @ self.measures)
+        room = ROUNDING * np.abs(counts @ self.measures)
         fits = ((amounts >= least - room) & (amounts <= most + room)).all(axis=1)
         return np.asarray(fits[places])
 
@@ -934,10 +939,6 @@ def cuts_by_chunks(
     return tuple(cuts.tolist())
 
 
-_FEW_STATES = 1 << 16
-_CELLS_AT_ONCE = 1 << 18
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
     """How one rank leads from states to states, each [transitions], sorted by the state reached.
@@ -1006,7 +1007,7 @@ def _moves(
 
 def _step(moves: Moves) -> Step:
     """Return moves by the state that they lead to, and in their order otherwise."""
-    few = moves.after.max(initial=0) < _FEW_STATES
+    few = moves.after.max(initial=0) < FEW_STATES
     key = moves.after.astype(np.uint16) if few else moves.after  # few are sorted digit by digit
     order = np.argsort(key, kind="stable")
     after = moves.after[order]
@@ -1024,7 +1025,7 @@ def least_sums(steps: Sequence[Step], tables: Sequence[Floats]) -> Floats:
     So many columns at once that arrays of [transitions, columns] stay in the processor's cache.
     """
     columns, longest = tables[0].shape[1], max(len(step.load) for step in steps)
-    width = max(_CELLS_AT_ONCE // longest, 1)
+    width = max(CELLS_AT_ONCE // longest, 1)
     parts = [
         _least_sums(steps, [table[:, first : first + width] for table in tables])
         for first in range(0, max(columns, 1), width)
@@ -1097,15 +1098,11 @@ def sums_through(steps: Sequence[Step], tables: Sequence[Floats]) -> tuple[float
     return float(before[-1][0]), through[::-1]
 
 
-_TRIES_MOST = 20_000
-_TRIES_BEFORE_ALL = 500
-_TRIES_OF_PROOF = 4000
-
 _Cuts = tuple[int, ...]
 
 
 def cuts_with_loads(
-    instance: Instance, loads: Sequence[Load], *, tries: int = _TRIES_MOST
+    instance: Instance, loads: Sequence[Load], *, tries: int = CUTS_TRIED
 ) -> _Cuts | None:
     """Return cuts after which rank r holds `loads[r]` of the free kinds, None if none was found.
 
@@ -1123,20 +1120,20 @@ def cuts_with_loads(
 def is_never_cut(instance: Instance, loads: Sequence[Load]) -> bool:
     """Return whether it is known that no cuts leave rank r `loads[r]` of the free kinds."""
     loads = [load[: len(instance.free_kinds)] for load in loads]
-    cuts, is_known = _looked_for(instance, loads, _TRIES_OF_PROOF)
+    cuts, is_known = _looked_for(instance, loads, CUTS_TRIED_FOR_PROOF)
     return cuts is None and is_known
 
 
 def _looked_for(instance: Instance, loads: Sequence[Load], tries: int) -> tuple[_Cuts | None, bool]:
     """Return cuts that leave ranks their loads, None if none was found, and if that is certain."""
     is_simple = instance.is_in_order or instance.is_uniform
-    search = _Search(instance, loads, tries if is_simple else min(tries, _TRIES_BEFORE_ALL))
+    search = _Search(instance, loads, tries if is_simple else min(tries, CUTS_TRIED_FIRST))
     if search.place(0):
         return tuple(search.cuts), True
     if search.is_over or is_simple:
         return None, search.is_over
     cuts, is_known = _of_all_ways(instance, loads)
-    if is_known or tries <= _TRIES_BEFORE_ALL:
+    if is_known or tries <= CUTS_TRIED_FIRST:
         return cuts, is_known
     search = _Search(instance, loads, tries)
     return (tuple(search.cuts), True) if search.place(0) else (None, search.is_over)

@@ -42,6 +42,25 @@ from planner.ilp.cut_point_graph import cuts_with_loads
 from planner.ilp.engine import Effort
 from planner.ilp.instance import Assignment, Evaluation, Instance, evaluate, fits, load_of_cuts
 from planner.ilp.lagrangian_bound import Windows, fit_chain, levels_of
+from planner.ilp.settings import (
+    CLIMBING_STEEPNESS,
+    EASING_RATIOS,
+    EASING_SHIFTS,
+    EASING_TIGHTEST,
+    EASING_UNITS_PER_MOVE,
+    FITTING_LOADS,
+    FITTING_UNITS_PER_LEVEL,
+    FITTING_UNITS_PER_PACKING,
+    FULL,
+    MOVES_MOST,
+    NEVER,
+    SHORTFALL_DOUBLINGS,
+    SHORTFALL_FIRST_RATIO,
+    SHORTFALL_TOLERANCE,
+    TIGHTNESS_EFFORTS,
+    TIGHTNESS_MEMORY_SHARE,
+    TIGHTNESS_MOST,
+)
 from planner.ilp.stage_knapsack import Knapsack, hull_slopes, key_of, knapsack_of, least_cost
 from planner.ilp.stage_loads import (
     Load,
@@ -51,13 +70,6 @@ from planner.ilp.stage_loads import (
     places_of,
     with_pinned,
 )
-
-FULL = 1.0 + 1e-9
-
-_EFFORTS = (64, 3000)
-_MEMORY_SHARE = 1e-3
-_MOST = (1.0 + _MEMORY_SHARE) * (1.0 + 1e-6)  # more than any packing that fits costs
-_NEVER = 1e200
 
 Packed = Integers | bool
 """Layers by choice, [columns]; else whether it is known that none fit."""
@@ -88,7 +100,7 @@ class Room:
         found = np.unique(np.array(slopes))
         prices = np.concatenate([[0.0], 1.0 / found[found > 0.0]])
         priced = knapsack.memory[:, None] + prices * knapsack.host[:, None]
-        least = np.minimum(knapsack.frame.least(priced), _NEVER)
+        least = np.minimum(knapsack.frame.least(priced), NEVER)
         return Room(knapsack=knapsack, prices=prices, least=least)
 
     def tightness(self, held: Integers, further_bytes: Floats) -> Floats:
@@ -120,11 +132,13 @@ class Room:
         knapsack = self.knapsack
         if further_bytes:
             knapsack = replace(knapsack, capacity=knapsack.capacity - further_bytes)
-        for effort in _EFFORTS:
-            found = least_cost(knapsack, held, upper=_MOST, effort=effort, will_do=_MOST)
+        for effort in TIGHTNESS_EFFORTS:
+            found = least_cost(
+                knapsack, held, upper=TIGHTNESS_MOST, effort=effort, will_do=TIGHTNESS_MOST
+            )
             if found.counts is not None:
                 return found.counts
-            if found.lower >= _MOST * (1.0 - 1e-9):
+            if found.lower >= TIGHTNESS_MOST * (1.0 - 1e-9):
                 return True
         return False
 
@@ -151,15 +165,9 @@ def _shares(instance: Instance) -> list[Floats]:
     """
     device = np.maximum(instance.capacity_bytes - instance.stage_bytes, 1.0)[:, None]
     host = np.maximum(instance.host_capacity_bytes, 1.0)[:, None]
-    return [kind.host / host + _MEMORY_SHARE * kind.memory / device for kind in instance.kinds]
-
-
-_RATIOS = (0.0, 0.25, 1.0, 4.0)
-_SHIFTS = (-16, -4, -1, 1, 4, 16)
-_MOVES_MOST = 60
-_STEEPNESS = 24
-_TIGHTEST = 1e6
-_UNITS_A_MOVE = 20.0
+    return [
+        kind.host / host + TIGHTNESS_MEMORY_SHARE * kind.memory / device for kind in instance.kinds
+    ]
 
 
 def eased_cuts(
@@ -188,7 +196,7 @@ def cut_bytes(instance: Instance, cuts: Sequence[int] | Integers) -> Floats:
 def _lean_cuts(instance: Instance) -> Iterator[tuple[int, ...]]:
     """Yield cuts of little memory by the bytes of layers at some prices of host bytes."""
     seen = set()
-    for ratio in _RATIOS:
+    for ratio in EASING_RATIOS:
         share = _memory_shares(instance, ratio)
         for cuts in (
             balanced_cuts(instance, share, with_own=False),
@@ -235,10 +243,10 @@ def _eased(
     """Return the cuts at the end of the way, None where a rank is still too tight."""
     ranks = np.arange(instance.stage_count)
     tight = _tightness(rooms, ranks, held_at(instance, cuts), cut_bytes(instance, cuts))
-    for _ in range(_MOVES_MOST):
+    for _ in range(MOVES_MOST):
         if float(tight.max()) <= FULL:
             return cuts
-        effort.spend(_UNITS_A_MOVE * 2 * len(_SHIFTS) * len(instance.holders))
+        effort.spend(EASING_UNITS_PER_MOVE * 2 * len(EASING_SHIFTS) * len(instance.holders))
         moved = None if effort.is_over else _best_move(instance, rooms, cuts, tight)
         if moved is None:
             return None
@@ -250,7 +258,7 @@ def _best_move(
     instance: Instance, rooms: Sequence[Room], cuts: Integers, tight: Floats
 ) -> tuple[Integers, Floats] | None:
     """Return the cuts after the move that eases most with their tightness, None if none does."""
-    moves = cut_moves(instance, cuts, _SHIFTS)
+    moves = cut_moves(instance, cuts, EASING_SHIFTS)
     if not moves:
         return None
     before = held_at(instance, cuts)
@@ -274,9 +282,9 @@ def _best_move(
 
 def _scores(tight: Floats) -> Floats:
     """Return a norm of the ranks' tightness, [plans, stages]: a less tight rank counts as well."""
-    capped = np.minimum(tight, _TIGHTEST)
+    capped = np.minimum(tight, EASING_TIGHTEST)
     most = max(float(capped.max()), 1e-300)
-    scores: Floats = ((capped / most) ** _STEEPNESS).sum(axis=1)
+    scores: Floats = ((capped / most) ** CLIMBING_STEEPNESS).sum(axis=1)
     return scores
 
 
@@ -292,10 +300,6 @@ def _tightness(
         room = rooms[int(ranks[rows[0]])]
         found[rows] = room.tightness(held[rows], further_bytes[rows])
     return found
-
-
-_LOADS_MOST = 4000
-_UNITS_A_LEVEL, _UNITS_A_PACKING = 1000.0, 300.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -333,7 +337,7 @@ def _levelled(
     Loads of which it is not known whether they fit are left out as well, and then there is no
     proof.
     """
-    loads = loads_of(instance, windows, most=_LOADS_MOST)
+    loads = loads_of(instance, windows, most=FITTING_LOADS)
     known = _least_loads(instance) if loads is None else loads
     tables = _tables(instance, rooms, known)
     if not all(tables):
@@ -342,7 +346,7 @@ def _levelled(
         return Fitted()
     is_proof = True
     while not effort.is_over:
-        effort.spend(_UNITS_A_LEVEL + _UNITS_A_PACKING * instance.stage_count)
+        effort.spend(FITTING_UNITS_PER_LEVEL + FITTING_UNITS_PER_PACKING * instance.stage_count)
         level, best = least_level(instance, tables)
         if not np.isfinite(level):
             return Fitted(is_proven=is_proof)
@@ -430,10 +434,6 @@ def _assignment(
     return assignment if fits(instance, evaluate(instance, assignment)) else None
 
 
-_TOLERANCE = 0.01
-_FIRST_RATIO = 1.0 / 16.0
-_DOUBLINGS_MOST = 12
-
 _Added = Callable[[float], float | None]
 """Returns how much of the added bytes a plan with them takes, None where none was found."""
 
@@ -468,8 +468,8 @@ def least_device_bytes(instance: Instance, *, effort: Effort) -> float | None:
         found = _evaluated(replace(roomy, capacity_bytes=own + added), effort)
         return None if found is None else float((found.memory_bytes - own).max())
 
-    low, high = 0.0, max(float(own.max()), 1.0) * _FIRST_RATIO
-    for _ in range(_DOUBLINGS_MOST):
+    low, high = 0.0, max(float(own.max()), 1.0) * SHORTFALL_FIRST_RATIO
+    for _ in range(SHORTFALL_DOUBLINGS):
         first = taken(high)
         if first is not None:
             return float(own.max()) + _halved(taken, low, first, instance)
@@ -479,7 +479,7 @@ def least_device_bytes(instance: Instance, *, effort: Effort) -> float | None:
 
 def _halved(taken: _Added, low: float, high: float, instance: Instance) -> float:
     """Return the least added bytes above `low` that are found to be enough, to a per cent."""
-    while high - low > _TOLERANCE * max(high, float(instance.capacity_bytes.max())):
+    while high - low > SHORTFALL_TOLERANCE * max(high, float(instance.capacity_bytes.max())):
         middle = (low + high) / 2.0
         found = taken(middle)
         low, high = (middle, high) if found is None else (low, found)

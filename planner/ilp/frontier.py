@@ -35,6 +35,12 @@ from planner.ilp.instance import Assignment, Instance
 from planner.ilp.milp import SolverName
 from planner.ilp.pricing import Pricing
 from planner.ilp.problem import Problem
+from planner.ilp.settings import (
+    FRONTIER_NEAR_HEAD,
+    FRONTIER_REFINED_FIRST,
+    FRONTIER_REFINED_MOST,
+    PROOF_TOLERANCE,
+)
 
 Stages = NDArray[np.int8]
 
@@ -87,10 +93,6 @@ def line_of(keys: Floats, stages: Stages, stage: int) -> Line:
     return Line(keys=keys[order], indices=order, stages=stages, stage=stage)
 
 
-PROOF_TOLERANCE = 1e-9
-_NEAR_HEAD = 8
-_REFINED_FIRST, _REFINED_MOST = 2048, 8192
-
 Refine = Callable[[list[int]], tuple[list[int], list[float]]]
 """Says for some configurations, and maybe for others, what their better keys are."""
 
@@ -136,7 +138,7 @@ class Frontier:
     _heap: list[tuple[float, int]] = field(default_factory=list)
     _quick: Line = field(init=False)
     _rough: Line = field(init=False)
-    _refined_at_once: int = _REFINED_FIRST
+    _refined_at_once: int = FRONTIER_REFINED_FIRST
 
     def __post_init__(self) -> None:
         """Order the keys; those that nobody has looked into wait apart."""
@@ -232,7 +234,7 @@ class Frontier:
         """Replace the least rough keys below the limit by quick ones, ever more at once."""
         assert self.refine is not None  # noqa: S101 - else nothing is rough
         some = self._rough.take(self._refined_at_once, below=self.limit_seconds())
-        self._refined_at_once = min(2 * self._refined_at_once, _REFINED_MOST)
+        self._refined_at_once = min(2 * self._refined_at_once, FRONTIER_REFINED_MOST)
         found, quick = map(np.array, self.refine(some))
         is_rough = self.stages[found] == Stage.ROUGH
         found, quick = found[is_rough], quick[is_rough]
@@ -284,7 +286,7 @@ class Frontier:
 
         The first places of a heap hold small keys, if not the smallest: enough to price ahead.
         """
-        near = [index for _, index in sorted(self._heap[: _NEAR_HEAD * count])]
+        near = [index for _, index in sorted(self._heap[: FRONTIER_NEAR_HEAD * count])]
         looked_into = (self.stages[near] == stage).tolist() if near else []
         return [index for index, is_so in zip(near, looked_into, strict=True) if is_so][:count]
 

@@ -30,6 +30,7 @@ from planner.ilp.frontier import State
 from planner.ilp.instance import Assignment, Instance, cuts_of, evaluate, fits, load_of_cuts
 from planner.ilp.lagrangian_bound import everything
 from planner.ilp.milp import strategy_of
+from planner.ilp.settings import PRICE_LISTS_KEPT, ROOM_SHARES
 from planner.schema.plan import Prediction
 from planner.schema.strategy import Strategy
 
@@ -69,10 +70,6 @@ def _mean_kept(instance: Instance, assignment: Assignment) -> Floats:
         total = (counts * instance.kinds[k].kept).sum(axis=1)
         found[:, column] = total / np.maximum(counts.sum(axis=1), 1)
     return found
-
-
-_PRICE_LISTS_KEPT = 8
-_ROOM_SHARES = (0.99, 0.97, 0.94, 0.9, 0.85, 0.75)
 
 
 def offer(state: State, index: int, instance: Instance, assignment: Assignment) -> bool:
@@ -131,7 +128,7 @@ def _filled_anew(instance: Instance, assignment: Assignment) -> Iterator[Assignm
 
     The same cuts are filled anew; where only numbers matter, the numbers are free as well.
     """
-    for share in _ROOM_SHARES:
+    for share in ROOM_SHARES:
         smaller = replace(instance, capacity_bytes=instance.capacity_bytes * share)
         if instance.is_uniform:
             tried = heuristic_assignment(smaller)
@@ -171,7 +168,7 @@ def _price_list(state: State, index: int) -> PriceList:
             edges=state.edges,
         )
     state.price_lists[index] = known
-    if len(state.price_lists) > _PRICE_LISTS_KEPT:
+    if len(state.price_lists) > PRICE_LISTS_KEPT:
         del state.price_lists[next(iter(state.price_lists))]
     return known
 

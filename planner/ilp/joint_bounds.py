@@ -50,14 +50,21 @@ import numpy as np
 from planner.cost.configuration import Booleans, Floats, Integers
 from planner.ilp.instance import Instance
 from planner.ilp.lagrangian_bound import everything
+from planner.ilp.settings import (
+    JOINT_CELLS,
+    JOINT_LOADS,
+    JOINT_MEMORY_PRICES,
+    JOINT_MOVES,
+    JOINT_ROUNDS,
+    JOINT_SUMMED_LOADS,
+    JOINT_TURNS,
+    LAYOUTS_KEPT,
+    MEMORY_PRICES,
+    NEVER,
+    ROUNDING,
+    STACKED_CELLS,
+)
 from planner.ilp.stage_loads import loads_of
-
-_MULTIPLES = np.array([0.0, *(2.0**e for e in range(-6, 6))])
-_FEW_MULTIPLES = _MULTIPLES[[0, 3, 5, 7, 9, 11]]
-_NEVER = 1e200
-_ROUNDING = 1e-9
-_STACKED_CELLS_MOST = 60_000  # what caches hold
-_TINY = 1e-300
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -169,10 +176,10 @@ class Stack:
             pace=_joined(instances, "stage_pace"),
             fill=_joined(instances, "stage_fill"),
             end=_joined(instances, "stage_end"),
-            room=capacity * (1.0 + _ROUNDING) - _joined(instances, "stage_bytes"),
-            host_room=_joined(instances, "host_capacity_bytes") * (1.0 + _ROUNDING),
+            room=capacity * (1.0 + ROUNDING) - _joined(instances, "stage_bytes"),
+            host_room=_joined(instances, "host_capacity_bytes") * (1.0 + ROUNDING),
             counts=np.array([first.kinds[k].count for k in first.free_kinds]),
-            multiples=_MULTIPLES,
+            multiples=MEMORY_PRICES,
         )
 
     def of_rows(self, rows: Integers, is_dead: tuple[Booleans, Booleans]) -> Stack:
@@ -204,7 +211,7 @@ class Stack:
         least = np.full(len(self.room), np.inf)
         np.minimum.at(least, free.member, free.transient)
         lowered = replace(free, transient=least[free.member])
-        return replace(self, free=lowered, multiples=_FEW_MULTIPLES)
+        return replace(self, free=lowered, multiples=JOINT_MEMORY_PRICES)
 
     def leanest(self) -> Floats:
         """Return the least bytes of a layer, [members, kinds]."""
@@ -272,7 +279,7 @@ class Stack:
         The loads of a member follow one another.
         """
         found, number = [np.empty(len(loads)) for _ in prices], loads.astype(np.float64)
-        size = max(_STACKED_CELLS_MOST // prices[0].offset[0].size, 1)
+        size = max(STACKED_CELLS // prices[0].offset[0].size, 1)
         ends = np.append(np.flatnonzero(np.diff(member)) + 1, len(member)).tolist()
         start = 0
         for end in ends:
@@ -282,7 +289,7 @@ class Stack:
                 fits = self._fits(own, some)
                 for one, each in zip(found, prices, strict=True):
                     least = np.where(fits, each.by_transient(own, some), np.inf).min(axis=1)
-                    one[part] = np.where(least < _NEVER / 2.0, least, np.inf)
+                    one[part] = np.where(least < NEVER / 2.0, least, np.inf)
             start = end
         return found
 
@@ -322,7 +329,7 @@ class Stack:
         """Return the least of values [columns, ...] by member, kind and transient itself."""
         order, starts, cells = self._cells
         shape = (len(self.room), len(self.counts), self._levels[1].shape[1])
-        table = np.full((int(np.prod(shape)), *values.shape[1:]), _NEVER)
+        table = np.full((int(np.prod(shape)), *values.shape[1:]), NEVER)
         if len(cells):
             table[cells] = np.minimum.reduceat(values[order], starts, axis=0)
         return table.reshape(*shape, *values.shape[1:])
@@ -408,12 +415,6 @@ def _sorted(cell: Integers) -> tuple[Integers, Integers]:
     return order, np.flatnonzero(np.diff(cell[order], prepend=-1))
 
 
-_LOADS_MOST = 2500
-_SUMMED_MOST = 2500  # of all ranks where sums are states: more cost as much as they save
-_MOVES_MOST = 3_000_000
-_KEPT = 8
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Layout:
     """What ranks may hold: `loads` [loads, kinds] in all, `allowed` [ranks, loads] on each.
@@ -497,22 +498,22 @@ class Likeness:
         return Likeness(instance.holders, instance.chain, instance.free_kinds, instance)
 
 
-@lru_cache(maxsize=_KEPT)
+@lru_cache(maxsize=LAYOUTS_KEPT)
 def layout_of(likeness: Likeness) -> Layout | None:
     """Return what ranks of such instances may hold, None where that is too much."""
     instance = likeness.instance
-    by_rank = loads_of(instance, everything(instance), most=_LOADS_MOST * instance.stage_count)
+    by_rank = loads_of(instance, everything(instance), most=JOINT_LOADS * instance.stage_count)
     if by_rank is None:
         return None
     every = sorted(set().union(*by_rank))
-    if len(every) > _LOADS_MOST:
+    if len(every) > JOINT_LOADS:
         return None
     number = {load: place for place, load in enumerate(every)}
     allowed = np.zeros((len(by_rank), len(every)), dtype=bool)
     for rank, own in enumerate(by_rank):
         allowed[rank, [number[load] for load in own]] = True
     between = _between(instance, number)
-    if between is None and allowed.sum() > _SUMMED_MOST:
+    if between is None and allowed.sum() > JOINT_SUMMED_LOADS:
         return None
     return Layout(
         loads=np.array(every, dtype=np.int64),
@@ -560,7 +561,7 @@ def _along(
 ) -> tuple[Integers, Integers, Integers] | None:
     """Return the moves of a rank along the chain: the states' places, loads and places reached."""
     assert layout.between is not None  # noqa: S101 - see `ways_of`
-    if len(states.row) * layout.between.shape[1] > _MOVES_MOST:
+    if len(states.row) * layout.between.shape[1] > JOINT_MOVES:
         return None
     load = layout.between[states.state]
     inside = (load >= 0) & mask[states.row[:, None], rank, load]
@@ -575,7 +576,7 @@ def _by_sums(
     own_row, own_load = np.nonzero(mask[:, rank])
     first = np.searchsorted(own_row, np.arange(len(mask) + 1))
     number = np.diff(first)[states.row]
-    if number.sum() > _MOVES_MOST:
+    if number.sum() > JOINT_MOVES:
         return None
     before = np.repeat(np.arange(len(number)), number)
     within = np.arange(len(before)) - np.repeat(np.cumsum(number) - number, number)
@@ -636,11 +637,6 @@ def _whole(
             )
         )
     return Ways(rows=rows, steps=tuple(reversed(steps)), ended=ended)
-
-
-_ROUNDS = 3
-_TURNS = 3
-_JOINT_CELLS_MOST = 4_000_000
 
 
 _NAMES = ("fill", "pace", "end", "both")
@@ -709,7 +705,7 @@ class _Left:
 
     def most(self) -> Parts:
         """Return G1, [rows] each: the fill's is what is left for all ranks."""
-        eased, known = self.limits * (1.0 + _ROUNDING), self.parts
+        eased, known = self.limits * (1.0 + ROUNDING), self.parts
         room = eased - known.fill
         return Parts(
             fill=eased - known.rest(), pace=room - known.end, end=room - known.pace, both=room
@@ -743,7 +739,7 @@ class _Left:
             most = np.where(self.mask, own, 0.0).max(axis=2)
             least = np.where(self.mask, own, np.inf).min(axis=2)
             least = np.where(np.isfinite(least), least, 0.0)
-            rounding = _ROUNDING * total
+            rounding = ROUNDING * total
             fewest = total - (most.sum(axis=1, keepdims=True) - most) - rounding
             largest = total - (least.sum(axis=1, keepdims=True) - least) + rounding
             self.mask &= (own >= fewest[:, :, None]) & (own <= largest[:, :, None])
@@ -772,7 +768,7 @@ def bounds_below(instances: Sequence[Instance], limits: Sequence[float]) -> Floa
         layout = layout_of(likeness)
         if layout is None:
             continue
-        size = max(_JOINT_CELLS_MOST // (12 * layout.allowed.size), 1)
+        size = max(JOINT_CELLS // (12 * layout.allowed.size), 1)
         for start in range(0, len(places), size):
             own = places[start : start + size]
             bounds[own] = _bounds([instances[place] for place in own], layout, most[own])
@@ -787,11 +783,11 @@ def _bounds(instances: Sequence[Instance], layout: Layout, limits: Floats) -> Fl
     linear = Parts(**{name: own.linear(loads).reshape(shape) for name, own in prices.items()})
     mask = layout.allowed & eased.fits(loads).reshape(shape)
     left = _Left.of(limits, mask, _measured(eased, prices["both"], layout))
-    for _ in range(_ROUNDS):
+    for _ in range(JOINT_ROUNDS):
         left.limit(linear)
         left.share()
     bounds, rows = np.minimum(left.parts.step(), limits), np.arange(len(limits))
-    for _ in range(_TURNS):
+    for _ in range(JOINT_TURNS):
         own = np.flatnonzero(left.is_open())
         if not len(own):
             break
@@ -806,12 +802,12 @@ def _bounds(instances: Sequence[Instance], layout: Layout, limits: Floats) -> Fl
 def _follow(stack: Stack, prices: dict[str, Prices], left: _Left, layout: Layout) -> None:
     """Bound what is left by every load's transients, and over all ways."""
     tables = _tables(stack, prices, left.mask, layout)
-    for _ in range(_ROUNDS):
+    for _ in range(JOINT_ROUNDS):
         left.limit(tables)
         left.share()
     ways = ways_of(layout, left.mask & left.is_open()[:, None, None])
     if ways is not None:
-        for _ in range(_ROUNDS):
+        for _ in range(JOINT_ROUNDS):
             left.follow(ways, tables)
 
 
@@ -860,7 +856,7 @@ def _is_dead(
         own, limit = prices[name], np.repeat(getattr(most, name), stack.shape[1])[:, None]
         base = own.offset[:, 0]
         surely = base + np.einsum("mk,mki->mi", sure, own.least[:, :, -1])
-        rounding = _ROUNDING * (np.abs(limit) + np.abs(surely) + np.abs(base))
+        rounding = ROUNDING * (np.abs(limit) + np.abs(surely) + np.abs(base))
         spare = limit - surely + rounding
         free |= (own.beyond[0] > spare[stack.free.member]).any(axis=1)
         pinned |= (own.beyond[1] > spare[stack.pinned.member]).any(axis=1)

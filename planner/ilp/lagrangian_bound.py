@@ -56,9 +56,14 @@ import numpy as np
 
 from planner.cost.configuration import Floats, Integers
 from planner.ilp.instance import Instance, Kind
-
-_SLOPES_MOST = 12
-_SLOPES_KEPT = 6  # three measures of a configuration, and of the one before it
+from planner.ilp.settings import (
+    CONFIGURATIONS_KEPT,
+    FINE_ROUNDING,
+    HOST_PRICES,
+    LEVELS_KEPT,
+    SLOPES_KEPT,
+    SLOPES_MOST,
+)
 
 Measure = Literal["fill", "pace", "both"]
 """What a rank costs: its fill, its pace, or omega, the paces of all micro-batches and the end."""
@@ -88,7 +93,7 @@ def cost_chain(instance: Instance, measure: Measure, base: Floats) -> PricedChai
     return _chain(instance, prices, base[:, None] - grid * slack[:, None])
 
 
-@lru_cache(maxsize=_SLOPES_KEPT)
+@lru_cache(maxsize=SLOPES_KEPT)
 def _priced(
     kinds: tuple[Kind, ...], measure: Measure, repeat_count: float
 ) -> tuple[Floats, tuple[Floats, ...]]:
@@ -167,7 +172,7 @@ def hull_slopes(cost: Floats, memory: Floats) -> Floats:
     corner = order[:, 0]
     slopes: list[Floats] = []
     last = np.zeros(len(cost))
-    for _ in range(_SLOPES_MOST):
+    for _ in range(SLOPES_MOST):
         saved = memory[ranks, corner][:, None] - memory
         lost = cost - cost[ranks, corner][:, None]
         slope = np.full_like(cost, np.inf)
@@ -193,10 +198,6 @@ def _chain(instance: Instance, prices: tuple[Floats, ...], offset: Floats) -> Pr
 def scaled(kind: Kind, repeat_count: float) -> Floats:
     """Return omega = repeats x pace + end of every choice, [stages, choices]."""
     return repeat_count * kind.pace + kind.end
-
-
-_ROUNDING = 1e-12
-_LEVELS_KEPT = 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -228,7 +229,7 @@ class Levels(Protocol):
         """Return what ranks hold in plans with no phi_r above `limit`, None if there are none."""
 
 
-@lru_cache(maxsize=_LEVELS_KEPT)
+@lru_cache(maxsize=LEVELS_KEPT)
 def levels_of(chain: PricedChain) -> Levels:
     """Return the most exact view of a chain; those asked for last are kept."""
     instance = chain.instance
@@ -284,7 +285,7 @@ class RunLevels:
 
     def windows(self, limit: float) -> Windows | None:
         """Return how many layers each rank may hold if the others take all that they can."""
-        allowed = limit + _ROUNDING * (abs(limit) + float(np.abs(self._costs).max()))
+        allowed = limit + FINE_ROUNDING * (abs(limit) + float(np.abs(self._costs).max()))
         fitting = np.count_nonzero(self._costs <= allowed, axis=1)
         if (fitting == 0).any():
             return None
@@ -350,7 +351,7 @@ class PoolLevels:
     def windows(self, limit: float) -> Windows | None:
         """Return how many layers fit on each rank at the price of the cheapest kind."""
         instance = self._instance
-        allowed = limit + _ROUNDING * (abs(limit) + float(np.abs(self._offset).max()))
+        allowed = limit + FINE_ROUNDING * (abs(limit) + float(np.abs(self._offset).max()))
         if (self._alone > allowed).any() or self.least_level() > allowed:
             return None
         price = self._price.min(axis=0)
@@ -404,7 +405,7 @@ class ChainLevels:
         return chain_windows(self._instance, np.stack([earliest, latest]))
 
     def _allowed(self, limit: float) -> Floats:
-        rounding = _ROUNDING * (abs(limit) + float(self._prefix[:, :, -1].max()))
+        rounding = FINE_ROUNDING * (abs(limit) + float(self._prefix[:, :, -1].max()))
         allowed: Floats = limit + rounding - self._offset
         return allowed
 
@@ -486,10 +487,6 @@ def _counted(instance: Instance, least: Integers, most: Integers) -> Windows:
     return Windows(least=least, most=most, sure=sure, room=room)
 
 
-_BOUNDS_KEPT = 2  # a configuration is bounded, reduced and packed in turn
-_HOST_RATIOS = np.array([0.0, *(2.0**e for e in range(-4, 7))])
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ObjectiveBounds:
     """Lower bounds of a step and of its parts: S, rho T, U, and rho T + U together, in seconds.
@@ -555,31 +552,31 @@ def least_memory_bytes(instance: Instance) -> float:
     return float(instance.capacity_bytes.max()) + excess
 
 
-@lru_cache(maxsize=_BOUNDS_KEPT)
+@lru_cache(maxsize=CONFIGURATIONS_KEPT)
 def fill_chain(instance: Instance) -> PricedChain:
     """Return the fills with memory priced."""
     return cost_chain(instance, "fill", instance.stage_fill)
 
 
-@lru_cache(maxsize=_BOUNDS_KEPT)
+@lru_cache(maxsize=CONFIGURATIONS_KEPT)
 def pace_chain(instance: Instance) -> PricedChain:
     """Return the paces with memory priced: no rank's may exceed T."""
     return cost_chain(instance, "pace", instance.stage_pace)
 
 
-@lru_cache(maxsize=_BOUNDS_KEPT)
+@lru_cache(maxsize=CONFIGURATIONS_KEPT)
 def both_chain(instance: Instance) -> PricedChain:
     """Return omega with memory priced: no rank's may exceed rho T + U."""
     base = instance.repeat_count * instance.stage_pace + instance.stage_end
     return cost_chain(instance, "both", base)
 
 
-@lru_cache(maxsize=_BOUNDS_KEPT)
+@lru_cache(maxsize=CONFIGURATIONS_KEPT)
 def fit_chain(instance: Instance) -> PricedChain:
     """Return device bytes with a price on host bytes, over what the limits allow.
 
     For any ratio of the two prices, a rank that keeps both limits keeps their priced sum.
     """
     host = max(float(instance.host_capacity_bytes.max()), 1.0)
-    ratios = _HOST_RATIOS * float(instance.capacity_bytes.max()) / host
+    ratios = HOST_PRICES * float(instance.capacity_bytes.max()) / host
     return memory_chain(instance, ratios)

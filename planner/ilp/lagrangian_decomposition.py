@@ -58,6 +58,15 @@ from planner.cost.configuration import Booleans, Floats, Integers
 from planner.ilp.cut_point_graph import Step, best_loads, held_edges, sums_through, with_edges
 from planner.ilp.engine import Effort
 from planner.ilp.instance import Instance, undominated
+from planner.ilp.settings import (
+    DECOMPOSITION_UNITS_PER_CELL,
+    DECOMPOSITION_UNITS_PER_RANK,
+    FINE_ROUNDING,
+    NEVER,
+    WEIGHT_GAP_LEAST,
+    WEIGHT_MOST,
+    WEIGHT_SHARE,
+)
 from planner.ilp.stage_knapsack import (
     Frame,
     Knapsack,
@@ -242,10 +251,6 @@ def rank_of(
     )
 
 
-_TIE = 1e-12
-_ROUNDING = 1e-12
-
-
 @dataclass(frozen=True, kw_only=True, eq=False)
 class PricedRank:
     """Costs of choices [columns], and bounds of loads [loads, thresholds] without the offset.
@@ -301,7 +306,7 @@ class PricedRank:
         known = self._known(packed, within)
         lower = packed.bound(self.weights, self.ceilings) if outline.is_never_negative else 0.0
         most = within if known.counts is None else known.cost
-        slack = _ROUNDING * abs(most)
+        slack = FINE_ROUNDING * abs(most)
         if known.counts is not None:
             slack = max(slack, slack_ratio * (within - lower))
         if lower >= most - slack:
@@ -357,7 +362,7 @@ class PricedRank:
         for kind in np.flatnonzero(self.rank.held[load]).tolist():
             own = np.flatnonzero(columns.kind == kind)
             least = float(reduced[own].min())
-            tied = own[reduced[own] <= least + _TIE * max(abs(least), 1.0)]
+            tied = own[reduced[own] <= least + FINE_ROUNDING * max(abs(least), 1.0)]
             number = float(self.rank.held[load, kind])
             heavy[tied[columns.memory[tied].argmax()]] = number
             light[tied[columns.memory[tied].argmin()]] = number
@@ -365,9 +370,6 @@ class PricedRank:
         saved = float((heavy - light) @ columns.memory)
         share = min(max(over / saved, 0.0), 1.0) if saved > 0.0 else 0.0
         return self.rank.parts((1.0 - share) * heavy + share * light)
-
-
-_NEVER = 1e200
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -398,9 +400,9 @@ class Roster:
         plain, least, beyond = self._by_price(cost, grid)
         bounds = self._bounds(plain, least, beyond)
         ceilings = self._ceilings(within)
-        is_out = self._is_out | (bounds > _NEVER / 2.0)
+        is_out = self._is_out | (bounds > NEVER / 2.0)
         for lightest, most in zip(self._lightest[2:], ceilings.T, strict=True):
-            is_out |= lightest > (most + _ROUNDING * np.abs(most))[self._whose, None]
+            is_out |= lightest > (most + FINE_ROUNDING * np.abs(most))[self._whose, None]
         bounds = np.where(is_out, np.inf, bounds)
         offsets = fill_weight * self._own[0] + paid * self._own[1] + ends * self._own[2]
         weights = np.stack([np.full(count, fill_weight), paid, ends], axis=1)
@@ -452,14 +454,14 @@ class Roster:
         each += cost[:, None]
         order, starts, cells = self._cells
         ranks, _, levels = self._shape
-        own = np.full((ranks, len(self._kinds[1]), levels, grid.shape[1]), _NEVER)
+        own = np.full((ranks, len(self._kinds[1]), levels, grid.shape[1]), NEVER)
         by_cell = own.reshape(-1, grid.shape[1])
         by_cell[cells] = np.minimum.reduceat(each[order], starts, axis=0)
         least = np.minimum.accumulate(own, axis=2)
-        beyond = np.where(self._has_choice[..., None], own - least, _NEVER).min(axis=1)
+        beyond = np.where(self._has_choice[..., None], own - least, NEVER).min(axis=1)
         beyond[self._has_plain, 0] = np.minimum(beyond[self._has_plain, 0], 0.0)
         beyond -= grid[:, None, :] * self._rooms[:, :, None]
-        plain = np.where(self._plain[..., None] >= 0, each[self._plain], _NEVER)
+        plain = np.where(self._plain[..., None] >= 0, each[self._plain], NEVER)
         return plain, np.ascontiguousarray(np.swapaxes(least, 2, 3)), np.swapaxes(beyond, 1, 2)
 
     def _bounds(self, plain: Floats, least: Floats, beyond: Floats) -> Floats:
@@ -632,16 +634,13 @@ class Roster:
         """Return what does not fit, on the device or the host, [loads, transients]."""
         host = np.array([rank.host for rank in self.ranks])
         held, on_host = self._lightest[:2]
-        most = (host + _ROUNDING * np.abs(host))[self._whose, None]
+        most = (host + FINE_ROUNDING * np.abs(host))[self._whose, None]
         return np.asarray((held > self._rooms[self._whose]) | (on_host > most))
 
 
 def _spans(sizes: Sequence[int]) -> list[slice]:
     ends = np.cumsum([0, *sizes]).tolist()
     return [slice(start, end) for start, end in pairwise(ends)]
-
-
-_UNITS_A_RANK, _UNITS_A_CELL = 60.0, 0.01
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -740,7 +739,7 @@ class Bounded:
     def units(self) -> float:
         """Return the work of the bound, as `planner.ilp.engine` counts it."""
         cells = sum(rank.bounds.size * len(rank.grid) for rank in self.ranks)
-        return _UNITS_A_RANK * len(self.ranks) + _UNITS_A_CELL * cells
+        return DECOMPOSITION_UNITS_PER_RANK * len(self.ranks) + DECOMPOSITION_UNITS_PER_CELL * cells
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -822,11 +821,6 @@ def step_of(parts: Sequence[Parts], repeat_count: float) -> float:
     )
 
 
-_WEIGHT_MOST = 8.0  # beyond any that is of use: keeps a first top from lying infinitely far
-_SHARE = 0.5
-_LEFT_LEAST = 0.02
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WeightSearch:
     """Looks for the weights with the best bound over plans with `allowed` loads in a box."""
@@ -852,7 +846,7 @@ class WeightSearch:
                 break
             planes.add(latest, decomposition.divided(latest))
             top = planes.top()
-            if top is None or top[0] - best.lower <= _LEFT_LEAST * left:
+            if top is None or top[0] - best.lower <= WEIGHT_GAP_LEAST * left:
                 break
             weights = _between(best.weights, top[1])
             latest = decomposition.bounded(weights, box, allowed)
@@ -863,8 +857,8 @@ class WeightSearch:
 
 def _between(one: Weights, other: Weights) -> Weights:
     return Weights(
-        pace=_SHARE * other.pace + (1.0 - _SHARE) * one.pace,
-        end=_SHARE * other.end + (1.0 - _SHARE) * one.end,
+        pace=WEIGHT_SHARE * other.pace + (1.0 - WEIGHT_SHARE) * one.pace,
+        end=WEIGHT_SHARE * other.end + (1.0 - WEIGHT_SHARE) * one.end,
     )
 
 
@@ -884,7 +878,7 @@ class _Planes:
         self._master = Master(
             np.concatenate([np.zeros(weights), np.ones(self._sums + 1)]),
             least=np.concatenate([np.zeros(weights), -free]),
-            most=np.concatenate([np.full(weights, _WEIGHT_MOST), free]),
+            most=np.concatenate([np.full(weights, WEIGHT_MOST), free]),
         )
         for pace, end in box.corners():
             row = np.zeros(self._width)

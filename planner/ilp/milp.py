@@ -43,17 +43,17 @@ from planner.ilp.formulation import (
 )
 from planner.ilp.instance import Assignment, Instance, Kind, cuts_of, evaluate, fits
 from planner.ilp.lagrangian_bound import ObjectiveBounds
+from planner.ilp.settings import (
+    PROGRAM_NODES,
+    PROGRAM_SECONDS_PER_TERM,
+    PROGRAM_TIGHTENINGS,
+    SOLVER_FEASIBILITY,
+    SOLVER_ROW_TOLERANCE,
+)
 from planner.schema.strategy import EdgeChoice, LayerGroup, Stage, Strategy
 
 if TYPE_CHECKING:
     import pulp
-
-
-_FEASIBILITY_TOLERANCE = 1e-9
-_KEPT = 1e-6  # a solver that was stopped without a solution hands over any values
-NODES_MOST = 20_000
-# It took 2.3 s to tell HiGHS a program of 308,000 terms through PuLP, on two EPYC cores.
-_SECONDS_A_TERM = 7e-6
 
 
 class SolverName(StrEnum):
@@ -76,7 +76,7 @@ class Within(NamedTuple):
     """How long a solve may take: until the user's limit, and so many nodes of branch and bound."""
 
     seconds: float
-    nodes: int = NODES_MOST
+    nodes: int = PROGRAM_NODES
 
 
 @dataclass(slots=True, kw_only=True)
@@ -132,7 +132,9 @@ def solve(program: Program, *, solver: SolverName, within: Within) -> Solution:
     Raises:
         SolverError: if none answers, or the program is unbounded (which would be a bug).
     """
-    seconds = within.seconds - _SECONDS_A_TERM * sum(len(row.terms) for row in program.rows)
+    seconds = within.seconds - PROGRAM_SECONDS_PER_TERM * sum(
+        len(row.terms) for row in program.rows
+    )
     if seconds <= 0.0:
         return Solution(status=Status.LIMIT, values=())
     failures: list[SolverError] = []
@@ -208,8 +210,8 @@ def _highs(seconds: float, limit: _NodeLimit) -> Any:
         callbackTuple=(limit, None),
         callbacksToActivate=[cb.HighsCallbackType.kCallbackMipInterrupt],
         presolve="off",
-        primal_feasibility_tolerance=_FEASIBILITY_TOLERANCE,
-        mip_feasibility_tolerance=_FEASIBILITY_TOLERANCE,
+        primal_feasibility_tolerance=SOLVER_FEASIBILITY,
+        mip_feasibility_tolerance=SOLVER_FEASIBILITY,
     )
 
 
@@ -253,7 +255,7 @@ def _solution(
     if any(value is None for value in values) or proof == pulp.LpSolutionNoSolutionFound:
         return Solution(status=Status.LIMIT, values=())
     proven = proof == pulp.LpSolutionOptimal
-    if not proven and program.violation(values) > _KEPT:
+    if not proven and program.violation(values) > SOLVER_ROW_TOLERANCE:
         return Solution(status=Status.LIMIT, values=())
     return Solution(status=Status.OPTIMAL if proven else Status.FEASIBLE, values=values)
 
@@ -381,9 +383,6 @@ def _edge(
     return EdgeChoice(zero_stage=choice.zero_stage, offload=choice.offload)
 
 
-_TIGHTENING = (0.0, 1e-9, 1e-7, 1e-5)
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Optimum:
     """How the solve ended, and the best assignment with its exact step where there is one."""
@@ -454,7 +453,7 @@ def _optimum(
     solver: SolverName,
     within: Within,
 ) -> Optimum:
-    for tightening in _TIGHTENING:
+    for tightening in PROGRAM_TIGHTENINGS:
         tight = replace(
             instance,
             capacity_bytes=instance.capacity_bytes * (1.0 - tightening),

@@ -47,6 +47,7 @@ from planner.ilp.instance import (
     shapes_of,
 )
 from planner.ilp.problem import Problem
+from planner.ilp.settings import INSTANCES_KEPT, PRICED_BLOCK, QUICK_BLOCK, RANK_GROUPS, ROUGH_BLOCK
 from planner.schema.strategy import (
     ActivationCheckpointing,
     ContextParallelKind,
@@ -54,12 +55,6 @@ from planner.schema.strategy import (
     PipelineSchedule,
 )
 from planner.space.schedules import skips_checkpointing
-
-_QUICK_BLOCK = 8192
-_ROUGH_BLOCK = 32_768
-_BLOCK = 4096
-_INSTANCES_KEPT = 96
-_PART_COUNT = 3
 
 _SHAPE = (
     "pipeline_schedule",
@@ -143,7 +138,7 @@ class Pricing:
             problem.job.stack,
         )
         self._coarse = ranks_of(self._shapes, part_count=1, is_ordered=False)
-        self._fine = ranks_of(self._shapes, part_count=_PART_COUNT, is_ordered=True)
+        self._fine = ranks_of(self._shapes, part_count=RANK_GROUPS, is_ordered=True)
         each_kind, first, of_layers = self._each_kind, self._price_first, self._choices
         self._blocks = PriceBlocks(  # which does not know this object: all goes when it goes
             lambda prices: each_kind.both(first[prices], of_layers),
@@ -164,11 +159,11 @@ class Pricing:
         prices = RoughPrices.together(
             [
                 RoughPrices.of(self._each_kind.spent(part, choices))
-                for part in np.array_split(members, -(-len(members) // _QUICK_BLOCK))
+                for part in np.array_split(members, -(-len(members) // QUICK_BLOCK))
             ]
         )
         every = np.arange(len(self._configurations))
-        blocks = np.array_split(every, -(-len(every) // _ROUGH_BLOCK))
+        blocks = np.array_split(every, -(-len(every) // ROUGH_BLOCK))
         return np.concatenate(
             [
                 rough_bounds(prices, picked(self._coarse, self._shape_of[b], self._bytes_of[b]))
@@ -182,8 +177,8 @@ class Pricing:
         asked = np.arange(count) if indices is None else np.array(indices, dtype=np.int64)
         by_price = asked if indices is None else asked[np.argsort(self._price_of[asked])]
         bounds = np.full(count, np.inf)
-        for start in range(0, len(by_price), _QUICK_BLOCK):
-            part = by_price[start : start + _QUICK_BLOCK]
+        for start in range(0, len(by_price), QUICK_BLOCK):
+            part = by_price[start : start + QUICK_BLOCK]
             level, self._fills[part] = self._quick_block(part)
             bounds[part] = level + self._fills[part]
         blocks = self._choices.blocks
@@ -213,7 +208,7 @@ class Pricing:
         bounds, asked = np.empty(len(indices)), np.array(indices)
         limits = np.full(len(indices), np.inf) if limit_seconds is None else np.array(limit_seconds)
         by_price = np.argsort(self._price_of[asked], kind="stable")
-        for part in np.array_split(by_price, -(-len(indices) // _BLOCK)):
+        for part in np.array_split(by_price, -(-len(indices) // PRICED_BLOCK)):
             if with_fills:
                 self._add_fills(asked[part])
             bounds[part] = self._screened(asked[part], limits[part])
@@ -290,8 +285,8 @@ class Pricing:
         """
         prices = np.unique(self._price_of[list(indices)])
         if not all(map(self._blocks.is_at_hand, prices.tolist())):
-            for start in range(0, len(prices), _BLOCK):
-                self._blocks.sheets(self._blocks.add(prices[start : start + _BLOCK]))
+            for start in range(0, len(prices), PRICED_BLOCK):
+                self._blocks.sheets(self._blocks.add(prices[start : start + PRICED_BLOCK]))
 
     def is_at_hand(self, index: int) -> bool:
         """Return whether the configuration or its prices are still in memory."""
@@ -302,7 +297,7 @@ class Pricing:
         """Return the instance of one configuration; those asked for last are kept."""
         if index not in self._instances:
             self._instances[index] = self._made(index)
-            while len(self._instances) > _INSTANCES_KEPT:
+            while len(self._instances) > INSTANCES_KEPT:
                 self._instances.popitem(last=False)
         self._instances.move_to_end(index)
         return self._instances[index]

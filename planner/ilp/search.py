@@ -46,7 +46,7 @@ from planner.ilp.construction_heuristic import climbed, heuristic_assignment, st
 from planner.ilp.engine import Effort, Outcome
 from planner.ilp.feasibility import fitted
 from planner.ilp.formulation import Moments
-from planner.ilp.frontier import PROOF_TOLERANCE, Frontier, Stage, State
+from planner.ilp.frontier import Frontier, Stage, State
 from planner.ilp.incumbent import offer, offer_apart
 from planner.ilp.instance import Instance
 from planner.ilp.joint_bounds import bounds_below
@@ -62,14 +62,36 @@ from planner.ilp.milp import (
 )
 from planner.ilp.pricing import Pricing, alike
 from planner.ilp.problem import NotFound, Problem, SearchResult, Wanted
+from planner.ilp.settings import (
+    ANY_FIRST_PART,
+    ANY_FIRST_UNITS,
+    ANY_PART_GROWTH,
+    ANY_PART_MOST,
+    CLIMBING_UNITS,
+    CUTOFF_EASING,
+    FITTING_UNITS,
+    JOINT_AT_ONCE,
+    JOINT_FROM,
+    JOINT_LOOKED_AT,
+    JOINT_LOWER,
+    LARGE_SPACE,
+    PREPARED_AT_ONCE,
+    PROGRESS_SECONDS,
+    PROOF_TOLERANCE,
+    REOPENED_FIRST_NODES,
+    REOPENED_NEXT_TO_NOTHING,
+    REOPENED_NODES_GROWTH,
+    REOPENED_SAME_LOADS_NODES,
+    SCREENED_AT_ONCE,
+    SCREENED_REACH,
+    SCREENING_DOUBLINGS,
+    TURN_GROWTH,
+    TURN_NODES,
+    TURN_UNITS,
+)
 from planner.schema.progress import Progress
 from planner.space.choices import block_choices, edge_choices
 from planner.space.degrees import enumerate_configurations
-
-_FIRST_PART = 256
-_PART_GROWTH = 2
-_PART_MOST = 2048
-_FIRST_UNITS = 100_000.0
 
 Look = Callable[[State, int, Effort], bool]
 """Looks into a configuration with some effort; returns whether it came to an end."""
@@ -85,12 +107,12 @@ def look_for_any(state: State, look: Look) -> None:
     unseen = np.flatnonzero(frontier.stages < Stage.SCREENED).tolist()
     known = np.flatnonzero(frontier.stages == Stage.SCREENED).tolist()
     _look_at(state, [i for i in known if math.isfinite(frontier.keys[i])], look, unsettled)
-    start, size = 0, _FIRST_PART
+    start, size = 0, ANY_FIRST_PART
     while start < len(unseen) and not _is_over(state):
         part = unseen[start : start + size]
         bounds = state.pricing.memory_bounds(part, with_fills=False)
         _look_at(state, frontier.screen(part, bounds), look, unsettled)
-        start, size = start + size, min(size * _PART_GROWTH, _PART_MOST)
+        start, size = start + size, min(size * ANY_PART_GROWTH, ANY_PART_MOST)
     for index in unsettled:
         if not _is_over(state):
             frontier.take(index)
@@ -104,19 +126,13 @@ def _look_at(state: State, indices: Iterable[int], look: Look, unsettled: list[i
         if _is_over(state):
             return
         frontier.take(index)
-        if not look(state, index, state.effort(_FIRST_UNITS)):
+        if not look(state, index, state.effort(ANY_FIRST_UNITS)):
             unsettled.append(index)
 
 
 def _is_over(state: State) -> bool:
     """Return whether there is a plan, or no time is left."""
     return bool(state.frontier.best) or state.seconds_left <= 0.0
-
-
-_SAME_LOADS_NODES = 4000
-_FIRST_NODES = 1000
-_NODES_GROWTH = 4
-_NEXT_TO_NOTHING = 2e-4
 
 
 def reopen(state: State) -> None:
@@ -130,7 +146,7 @@ def reopen(state: State) -> None:
         for index in indices:
             if left.matters(index):
                 left.look(index)
-        left.nodes *= _NODES_GROWTH
+        left.nodes *= REOPENED_NODES_GROWTH
         is_first = False
 
 
@@ -139,7 +155,7 @@ class _Left:
     """What was left open and still matters; those that are `spent` tell no more."""
 
     state: State
-    nodes: int = _FIRST_NODES
+    nodes: int = REOPENED_FIRST_NODES
     spent: set[int] = field(default_factory=set)
 
     def indices(self) -> list[int]:
@@ -158,11 +174,11 @@ class _Left:
     def is_much(self) -> bool:
         """Return whether the best plan may be more than next to nothing from the best there is."""
         frontier = self.state.frontier
-        return frontier.least_left() < frontier.limit_seconds() * (1.0 - _NEXT_TO_NOTHING)
+        return frontier.least_left() < frontier.limit_seconds() * (1.0 - REOPENED_NEXT_TO_NOTHING)
 
     def look_at_same_loads(self, index: int) -> None:
         """Look for plans whose ranks hold as much as in the plan that was refused."""
-        nodes = _SAME_LOADS_NODES if self.is_much() else self.nodes
+        nodes = REOPENED_SAME_LOADS_NODES if self.is_much() else self.nodes
         self._solved(index, nodes, self.state.refused_cuts[index])
 
     def look(self, index: int) -> None:
@@ -201,20 +217,14 @@ class _Left:
         return found, is_taken
 
 
-_CROWDED_FROM = 8
-_AT_ONCE = 64
-_LOOKED_AT = 8 * _AT_ONCE
-_LOWER = 0.999
-
-
 def crowd_out(state: State, index: int) -> None:
     """Raise the key of a configuration and of others that wait, if there is a limit to do so by."""
     frontier = state.frontier
-    if state.bounded < _CROWDED_FROM or not _is_apt(state, index):
+    if state.bounded < JOINT_FROM or not _is_apt(state, index):
         return
-    near = frontier.next_indices(_LOOKED_AT, Stage.SCREENED)
+    near = frontier.next_indices(JOINT_LOOKED_AT, Stage.SCREENED)
     others = (other for other in near if other != index and _is_apt(state, other))
-    some = [index, *islice(others, _AT_ONCE - 1)]
+    some = [index, *islice(others, JOINT_AT_ONCE - 1)]
     state.pricing.prepare(some)
     limits = frontier.limits_of(some)
     bounds = bounds_below([state.pricing.instance(each) for each in some], limits)
@@ -230,24 +240,10 @@ def _is_apt(state: State, index: int) -> bool:
     """Return whether a configuration may have a plan below a limit not as low when last looked."""
     limit = state.frontier.limit_of(index)
     known = state.crowded.get(index, np.inf)
-    return state.frontier.keys[index] < limit and limit < _LOWER * known and np.isfinite(limit)
+    return state.frontier.keys[index] < limit and limit < JOINT_LOWER * known and np.isfinite(limit)
 
 
 ProgressCallback = Callable[[Progress], None]
-
-_SCREENED_AT_ONCE = 256
-_DOUBLINGS_MOST = 5
-_SCREENED_REACH = 1.25
-_PREPARED_AT_ONCE = 64
-_LARGE_SPACE = 8192
-_PROGRESS_SECONDS = 0.1
-_TURN_UNITS = 250_000.0
-_TURN_GROWTH = 2.0
-_TURN_NODES = 500
-_CLIMBING_UNITS = 400_000.0
-_FITTING_UNITS = 1_000_000.0
-# Plans at a cutoff count, and proofs are to PROOF_TOLERANCE: the frontier's own cutoff is above it.
-_CUTOFF_EASING = 4.0 * PROOF_TOLERANCE
 
 
 def search(
@@ -281,7 +277,7 @@ def search(
     pricing = Pricing(problem, configurations=configurations, choices=choices, edges=edges)
     cutoff = float("inf") if cutoff_seconds is None else cutoff_seconds
     is_any_welcome, is_whether = wanted is not Wanted.FASTEST, wanted is Wanted.WHETHER
-    is_large = len(configurations) > _LARGE_SPACE and not is_whether
+    is_large = len(configurations) > LARGE_SPACE and not is_whether
     state = State(
         problem=problem,
         pricing=pricing,
@@ -290,7 +286,7 @@ def search(
             keys=_first_keys(pricing, len(configurations), wanted).tolist(),
             refine=pricing.quick_bounds_of_alike if is_large else None,
             groups=alike(configurations, DEGREES)[1].tolist(),
-            cutoff_seconds=cutoff * (1.0 + _CUTOFF_EASING),
+            cutoff_seconds=cutoff * (1.0 + CUTOFF_EASING),
             group_count=group_count,
         ),
         solver=solver or default_solver(),
@@ -321,7 +317,7 @@ def _first_keys(pricing: Pricing, count: int, wanted: Wanted) -> Floats:
     """Return bounds of all steps: 0 where these are no use, rough ones where they are many."""
     if wanted is Wanted.WHETHER:
         return np.zeros(count)
-    return pricing.rough_bounds() if count > _LARGE_SPACE else pricing.quick_bounds()
+    return pricing.rough_bounds() if count > LARGE_SPACE else pricing.quick_bounds()
 
 
 def _refine(state: State, on_progress: ProgressCallback | None, *, is_any_welcome: bool) -> bool:
@@ -335,7 +331,7 @@ def _refine(state: State, on_progress: ProgressCallback | None, *, is_any_welcom
             frontier.push(index, key)
             return False
         now = time.perf_counter()
-        if on_progress is not None and now - told > _PROGRESS_SECONDS:
+        if on_progress is not None and now - told > PROGRESS_SECONDS:
             told = now
             on_progress(_progress(state, key))
         if not is_asked and state.is_half_over and not frontier.best:
@@ -387,7 +383,7 @@ def _screen(state: State, index: int) -> list[int]:
     frontier = state.frontier
     indices = [index, *frontier.pop_quick(_screened_at_once(state) - 1)]
     alike_priced = state.pricing.priced_alike(indices)
-    others = frontier.quick_of(alike_priced, _SCREENED_REACH * frontier.keys[index])
+    others = frontier.quick_of(alike_priced, SCREENED_REACH * frontier.keys[index])
     indices = list(dict.fromkeys([*indices, *others]))
     limits = frontier.limits_of(indices)
     bounds = state.pricing.memory_bounds(indices, limit_seconds=limits)
@@ -397,9 +393,9 @@ def _screen(state: State, index: int) -> list[int]:
 def _screened_at_once(state: State) -> int:
     """Return how many to screen: once plans are known, all below the limit will have to be."""
     if not np.isfinite(state.frontier.limit_seconds()):
-        return _SCREENED_AT_ONCE
+        return SCREENED_AT_ONCE
     state.screens += 1
-    return _SCREENED_AT_ONCE << min(state.screens, _DOUBLINGS_MOST)
+    return SCREENED_AT_ONCE << min(state.screens, SCREENING_DOUBLINGS)
 
 
 def _dive(state: State, screened: Sequence[int]) -> None:
@@ -443,7 +439,7 @@ def _fit(state: State, index: int, effort: Effort) -> bool:
 def _instance(state: State, index: int) -> Instance:
     """Return a screened configuration's instance; those that will be asked for are priced too."""
     if not state.pricing.is_at_hand(index):
-        others = state.frontier.next_indices(_PREPARED_AT_ONCE, Stage.SCREENED)
+        others = state.frontier.next_indices(PREPARED_AT_ONCE, Stage.SCREENED)
         state.pricing.prepare([index, *others])
     return state.pricing.instance(index)
 
@@ -485,7 +481,7 @@ def _solve(state: State, index: int) -> None:
     if turn == 0:
         _climb(state, index, instance)
     if turn == 0 and not np.isfinite(frontier.limit_of(index)):
-        _fit(state, index, state.effort(_FITTING_UNITS))
+        _fit(state, index, state.effort(FITTING_UNITS))
     limit = frontier.limit_of(index)
     if np.isfinite(limit) and index not in state.branchings:
         state.branchings[index] = branching_of(instance, cutoff_seconds=limit)
@@ -497,7 +493,7 @@ def _solve(state: State, index: int) -> None:
     outcome = branching.run(
         limit=limit,
         enough=frontier.next_key(),
-        effort=state.effort(_TURN_UNITS * _TURN_GROWTH**turn),
+        effort=state.effort(TURN_UNITS * TURN_GROWTH**turn),
     )
     if outcome.is_done or outcome.is_stuck:
         state.branchings[index] = None
@@ -532,7 +528,7 @@ def _programmed(state: State, index: int, instance: Instance) -> Outcome:
         instance,
         cutoff_seconds=limit if np.isfinite(limit) else None,
         solver=state.solver,
-        within=Within(state.seconds_left, _TURN_NODES * int(_TURN_GROWTH ** state.turns[index])),
+        within=Within(state.seconds_left, TURN_NODES * int(TURN_GROWTH ** state.turns[index])),
     )
     bound = key
     if optimum.status is Status.INFEASIBLE:
@@ -552,7 +548,7 @@ def _climb(state: State, index: int, instance: Instance) -> None:
     if instance.is_uniform or instance.stage_count == 1:
         return
     cuts = starting_cuts(instance)
-    effort = state.effort(_CLIMBING_UNITS)
+    effort = state.effort(CLIMBING_UNITS)
     found = None if cuts is None else climbed(instance, cuts, effort=effort)
     if found is not None:
         offer(state, index, instance, found)

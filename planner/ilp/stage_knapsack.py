@@ -73,10 +73,19 @@ import numpy as np
 
 from planner.cost.configuration import Booleans, Floats, Integers
 from planner.ilp.instance import Instance
+from planner.ilp.settings import (
+    FEW_LABELS,
+    FINE_ROUNDING,
+    GAP_SHARES,
+    LABELS_COMPARED_FROM,
+    LABELS_COMPARED_GROWTH,
+    LABELS_CROWD,
+    LABELS_MOST,
+    NEVER,
+    PACKINGS_KEPT,
+    ROUNDING,
+)
 from planner.ilp.stage_patterns import unbeaten_by_neighbours
-
-_ROUNDING = 1e-12
-_NEVER = 1e200
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -163,7 +172,7 @@ class Knapsack:
         """Return every limit but the memory's, eased by what rounding may add, [limits]."""
         host = np.array([self.host_capacity])
         every = host if self.ceilings is None else np.concatenate([host, self.ceilings])
-        return np.asarray(every + _ROUNDING * np.abs(every))
+        return np.asarray(every + FINE_ROUNDING * np.abs(every))
 
     def under(self, transient: float) -> Integers:
         """Return the columns whose transient is no larger."""
@@ -211,11 +220,11 @@ class Knapsack:
         """Return lower bounds of many loads, `held` [loads, kinds], [loads, thresholds]."""
         kinds, *shape = self.least_priced.shape
         loads = held[:, :kinds].astype(np.float64)
-        priced = np.minimum(self.least_priced, _NEVER).reshape(kinds, -1)
+        priced = np.minimum(self.least_priced, NEVER).reshape(kinds, -1)
         total = (loads @ priced).reshape(len(held), *shape)
         paid = self.prices * (self.capacity - self.thresholds)[:, None]
         least = (total + (self.least_beyond.min(axis=0) - paid)).max(axis=2)
-        absent = np.asarray(held[:, kinds:].any(axis=1))[:, None] | (least > _NEVER / 2.0)
+        absent = np.asarray(held[:, kinds:].any(axis=1))[:, None] | (least > NEVER / 2.0)
         return np.asarray(np.where(absent, np.inf, least))
 
     def bounds(self, held: Integers) -> tuple[Floats, Floats]:
@@ -385,9 +394,6 @@ class TransientBounds:
         return float(tried[bound.argmax()])
 
 
-_WHOLE = 1e-9
-
-
 @dataclass(frozen=True, kw_only=True)
 class Shelf:
     """The choices that labels are made of and what they are filled up with.
@@ -477,15 +483,11 @@ class Shelf:
         for kind, number in zip(self.used.tolist(), held.tolist(), strict=True):
             own = self.kinds[order] == kind
             by_kind += number * more[:, own].max(axis=1, initial=0.0)
-        most = bases @ held + np.minimum(by_kind, by_gap) * (1.0 + _WHOLE)
+        most = bases @ held + np.minimum(by_kind, by_gap) * (1.0 + ROUNDING)
         return np.flatnonzero(most > self.limits)
 
 
-_COMPARED_FROM = 96
-_CROWD = 512
 _REDUCED, _COST, _FULL, _LIGHT, _FIXED = 0, 1, 2, 3, 4  # as in `Shelf.start`
-
-_GROWTH = 2.0
 
 
 class Turn(NamedTuple):
@@ -572,7 +574,7 @@ def labels_within(shelf: Shelf, gap: float, *, most: int) -> tuple[Labels, float
     walk = _Walk(shelf=shelf, binding=binding, added=shelf.added(binding))
     rows, turns = walk.start(gap)
     found = _Found(walk=walk, waste=_Waste.of(shelf, order), gap=gap, rows=rows, turns=turns)
-    slack = _WHOLE * gap
+    slack = ROUNDING * gap
     for place, column in enumerate(columns):
         if shelf.reduced[column] > found.gap - found.least + slack:
             break
@@ -598,7 +600,7 @@ class _Found:
     rows: Floats
     turns: list[Turn]
     least: float = field(init=False)
-    crowd: int = _COMPARED_FROM
+    crowd: int = LABELS_COMPARED_FROM
 
     def __post_init__(self) -> None:
         """Find the least reduced cost."""
@@ -630,7 +632,7 @@ class _Found:
             kept = kept[reduced < self.gap]
         self.keep(kept)
         self.least = float(self.rows[:, _REDUCED].min(initial=np.inf))
-        self.crowd = max(_COMPARED_FROM, int(_GROWTH * len(self.rows)))
+        self.crowd = max(LABELS_COMPARED_FROM, int(LABELS_COMPARED_GROWTH * len(self.rows)))
 
     def keep(self, kept: Integers) -> None:
         """Keep some of the labels alone."""
@@ -666,7 +668,7 @@ class _Walk:
         kind, cost = int(shelf.kinds[column]), float(shelf.reduced[column])
         most = float(shelf.held[kind]) - rows[:, _FIXED + shelf.place_of[kind]]
         if cost > 0.0:
-            most = np.minimum(most, (gap - rows[:, _REDUCED]) * ((1.0 + _WHOLE) / cost))
+            most = np.minimum(most, (gap - rows[:, _REDUCED]) * ((1.0 + ROUNDING) / cost))
         before = (most >= 1.0).nonzero()[0]
         times = most[before].astype(np.int64)
         if len(before) and int(times.max()) > 1:
@@ -700,7 +702,7 @@ class _Walk:
 
     def _unbeaten_within(self, rows: Floats) -> Integers:
         """Return the labels that none near them beats in cost, limits, memory and layers."""
-        if len(rows) <= _CROWD:
+        if len(rows) <= LABELS_CROWD:
             return np.arange(len(rows))
         first = _FIXED + len(self.shelf.used)
         limited = rows[:, first : first + len(self.binding)]
@@ -736,7 +738,7 @@ class _Waste:
     def reduced(self, rows: Floats, turn: int) -> Floats:
         """Return the reduced cost that labels come to at the least, [labels]."""
         paid = np.maximum(self.room - rows[:, _FULL], 0.0) * self.more[turn]
-        less = min(float(self.less[turn]), _NEVER)
+        less = min(float(self.less[turn]), NEVER)
         paid += np.maximum(rows[:, _LIGHT] - self.room, 0.0) * less
         return np.asarray(rows[:, _REDUCED] + paid)
 
@@ -748,11 +750,6 @@ def _least_behind(cost: Floats, change: Floats, known: float) -> Floats:
     behind = np.append(rate[1:], known)[::-1]
     least: Floats = np.minimum.accumulate(behind)[::-1]
     return least
-
-
-_LABELS_MOST = 3000
-_FEW = 24
-_SHARES = (1.0 / 64.0, 1.0 / 8.0, 1.0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -772,7 +769,7 @@ def least_cost(
     layers: Sequence[int],
     *,
     upper: float,
-    effort: int = _LABELS_MOST,
+    effort: int = LABELS_MOST,
     will_do: float = -math.inf,
 ) -> Packing:
     """Return the cheapest packing of `layers` [kinds] if it costs less than `upper`."""
@@ -794,7 +791,7 @@ def least_cost_within(
     lower = float("inf")
     while (place := bounds.next()) is not None:
         bound, limit = float(bounds.values[place]), min(upper, best.cost)
-        if limit - bound <= _ROUNDING * abs(limit):
+        if limit - bound <= FINE_ROUNDING * abs(limit):
             lower = min(lower, bound)
             break
         if bound >= lower:
@@ -833,7 +830,7 @@ class _Search:
             best = found
         first = looked = max(self.at.known - self.at.bound, 0.0)
         for share in self._shares(min(upper, best.cost, enough) - self.at.bound):
-            gap = (min(upper, best.cost, enough) - self.at.bound) * (1.0 + _WHOLE)
+            gap = (min(upper, best.cost, enough) - self.at.bound) * (1.0 + ROUNDING)
             if looked >= gap or best.cost <= self.will_do:
                 break
             wanted = first + share * (gap - first)
@@ -851,8 +848,8 @@ class _Search:
 
     def _shares(self, gap: float) -> tuple[float, ...]:
         """Return the shares of a gap looked at in turn: all at once where few choices are in it."""
-        few = np.count_nonzero(self.at.reduced <= gap) <= _FEW
-        return _SHARES[-1:] if few else _SHARES
+        few = np.count_nonzero(self.at.reduced <= gap) <= FEW_LABELS
+        return GAP_SHARES[-1:] if few else GAP_SHARES
 
     def _shelf(self) -> Shelf:
         """Return the choices with the free-of-charge column of each kind, and the filler's two.
@@ -860,7 +857,7 @@ class _Search:
         The filler has the widest pair; its corners are those beside what is left for each layer.
         """
         memory, cost = (each[self.at.columns] for each in (self.own.memory, self.own.cost))
-        flat = self.at.reduced <= _ROUNDING * max(float(np.abs(cost).max()), 1e-300)
+        flat = self.at.reduced <= FINE_ROUNDING * max(float(np.abs(cost).max()), 1e-300)
         bases = np.zeros(len(self.at.held), dtype=np.int64)
         widest, filler, lighter = -1.0, 0, 0
         for k in np.flatnonzero(self.at.held).tolist():
@@ -915,7 +912,7 @@ class _Search:
         return Packing(lower=self.at.bound, cost=float(own @ shelf.cost), counts=counts)
 
 
-def _needed(over: Floats, saved: float, *, slack: float = _WHOLE) -> Floats:
+def _needed(over: Floats, saved: float, *, slack: float = ROUNDING) -> Floats:
     """Return how many moves that save so much each bring what is over down to 0.
 
     What is left over may be a `slack` of a move, which is rounding.
@@ -935,10 +932,6 @@ def _narrowed(over: Floats, added: float, least: Floats, most: Floats) -> tuple[
     if added > 0.0:
         return least, np.minimum(most, np.floor(-over / added))
     return np.where(over > 0.0, np.inf, least), most
-
-
-_PROOFS_KEPT = 12
-_FLAT = 1e-12
 
 
 @dataclass(frozen=True, slots=True)
@@ -970,9 +963,9 @@ class Packed:
             self.counts.append(counts)
         for kept, new in ((self.weights, weights), (self.limits, limits)):
             kept.append(new)
-            del kept[:-_PROOFS_KEPT]
+            del kept[:-PACKINGS_KEPT]
         self.lower.append(max(lower, 0.0))
-        del self.lower[:-_PROOFS_KEPT]
+        del self.lower[:-PACKINGS_KEPT]
         self._bases = None
 
     def bound(self, weights: Floats, limits: Floats) -> float:
@@ -1005,7 +998,7 @@ def _bases_of(known: Floats) -> _Bases:
     threes = _threes(len(every))
     weights = every[threes]
     size = np.abs(weights).max(axis=2).prod(axis=1)
-    is_basis = np.abs(np.linalg.det(weights)) > _FLAT * size
+    is_basis = np.abs(np.linalg.det(weights)) > FINE_ROUNDING * size
     threes, weights = threes[is_basis], weights[is_basis]
     return _Bases(threes, weights, np.linalg.inv(weights.transpose(0, 2, 1)))
 

@@ -22,10 +22,7 @@ import numpy as np
 from planner.cost.configuration import Integers
 from planner.ilp.instance import Instance
 from planner.ilp.lagrangian_bound import Windows
-
-_CODES_MOST = 300_000
-_MARKS_MOST = 1_000_000
-_KEPT = 256
+from planner.ilp.settings import LOAD_STATES, SEGMENT_CODES, SEGMENT_MARKS, SEGMENTS_KEPT
 
 Parts = tuple[tuple[int, int], ...]
 """The virtual stages of a rank that follow one another: the first of each part, and how many."""
@@ -51,7 +48,7 @@ def codes_of_rank(instance: Instance, rank: int, most: int) -> Integers | None:
     return _codes(prefix, len(free), instance.places, of)
 
 
-@lru_cache(maxsize=_KEPT)
+@lru_cache(maxsize=SEGMENTS_KEPT)
 def _known_codes(
     chain: tuple[tuple[int, int], ...], free: tuple[int, ...], stages: int, of: tuple[Parts, int]
 ) -> Integers | None:
@@ -87,7 +84,7 @@ def _codes(
             return codes
         longest = most - left - int(sizes.min())
         segments, lengths = _segments(prefix, places, (first, count), longest)
-        if len(codes) * len(segments) > _CODES_MOST:
+        if len(codes) * len(segments) > SEGMENT_CODES:
             return None
         is_short = sizes[:, None] + lengths[None, :] <= most - left
         codes = _different((codes[:, None] + segments[None, :])[is_short], base**kinds)
@@ -97,7 +94,7 @@ def _codes(
 
 def _different(codes: Integers, count: int) -> Integers:
     """Return the different ones of codes below `count`, in order."""
-    if count > _MARKS_MOST:
+    if count > SEGMENT_MARKS:
         return np.unique(codes)
     marks = np.zeros(count, dtype=bool)
     marks[codes] = True
@@ -137,8 +134,6 @@ def _segments(
 
 Load = tuple[int, ...]
 
-_STATES_MOST = 4000
-
 
 def loads_of(instance: Instance, windows: Windows, *, most: int) -> list[list[Load]] | None:
     """Return the loads that each rank may have, None where there are more than `most` in all."""
@@ -163,7 +158,7 @@ def has_few_sums(instance: Instance) -> bool:
     if instance.is_in_order or instance.is_uniform:
         return True
     counts = [instance.kinds[k].count + 1 for k in instance.free_kinds]
-    return int(np.prod(counts)) <= _STATES_MOST
+    return int(np.prod(counts)) <= LOAD_STATES
 
 
 def _by_cuts(instance: Instance, cuts: Integers, most: int) -> list[Integers] | None:

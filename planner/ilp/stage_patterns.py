@@ -29,16 +29,24 @@ import numpy.typing as npt
 from planner.cost.configuration import Booleans, Floats, Integers
 from planner.ilp.engine import Effort, TooManyError
 from planner.ilp.instance import Instance
+from planner.ilp.settings import (
+    DOMINANCE_BLOCK,
+    DOMINANCE_FEW,
+    DOMINANCE_NEIGHBOURS,
+    DOMINANCE_SORTED_BY,
+    DOMINANCE_TIMES,
+    NEVER,
+    NOISE,
+    PATTERN_UNITS_PER_PAIR,
+    PATTERN_UNITS_PER_SET,
+    PATTERN_UNITS_PER_TURN,
+    PATTERNS_CROWD,
+    ROUNDING,
+)
 
 Words = npt.NDArray[np.uint64]
 
-_FEW = 128
-_BLOCK = 1024
 _BITS = 64
-_TIMES = 3
-_NOISE = 1e-13
-_NEIGHBOURS = 4
-_SORTED_BY = 3  # more would take longer than what it leaves out
 
 
 def unbeaten_of(measures: Floats, *, check: Callable[[], None] | None = None) -> Integers:
@@ -48,14 +56,14 @@ def unbeaten_of(measures: Floats, *, check: Callable[[], None] | None = None) ->
     one that is not kept beats nothing. The first three measures are equal if they differ by
     rounding. `check` is called now and then, and may raise.
     """
-    least = measures + _slack(measures, _TIMES)[:, None]
+    least = measures + _slack(measures, DOMINANCE_TIMES)[:, None]
     if check is not None:
         check()
-    if measures.shape[1] <= _FEW:
+    if measures.shape[1] <= DOMINANCE_FEW:
         return _first_ones(_no_worse(measures, least))
     kept: list[Integers] = []
-    for start in range(0, measures.shape[1], _BLOCK):
-        block = np.arange(start, min(start + _BLOCK, measures.shape[1]))
+    for start in range(0, measures.shape[1], DOMINANCE_BLOCK):
+        block = np.arange(start, min(start + DOMINANCE_BLOCK, measures.shape[1]))
         for earlier in kept:
             if check is not None:
                 check()
@@ -72,14 +80,14 @@ def unbeaten_by_neighbours(measures: Floats, *, eased: int) -> Integers:
     equal if they differ by rounding.
     """
     slack = _slack(measures, eased)
-    coarse = np.where(slack > 0.0, slack, 1.0)[:_SORTED_BY, None]
-    first = measures[:_SORTED_BY]
-    keys = np.where(slack[:_SORTED_BY, None] > 0.0, np.round(first / coarse), first)
+    coarse = np.where(slack > 0.0, slack, 1.0)[:DOMINANCE_SORTED_BY, None]
+    first = measures[:DOMINANCE_SORTED_BY]
+    keys = np.where(slack[:DOMINANCE_SORTED_BY, None] > 0.0, np.round(first / coarse), first)
     order = np.lexsort(keys[::-1])
     ordered = measures[:, order]
     eased_ones = ordered + slack[:, None]
     beaten = np.zeros(len(order), dtype=bool)
-    for apart in range(1, min(_NEIGHBOURS, len(order) - 1) + 1):
+    for apart in range(1, min(DOMINANCE_NEIGHBOURS, len(order) - 1) + 1):
         beaten[apart:] |= (ordered[:, :-apart] <= eased_ones[:, apart:]).all(axis=0)
     return np.sort(order[~beaten])
 
@@ -87,7 +95,7 @@ def unbeaten_by_neighbours(measures: Floats, *, eased: int) -> Integers:
 def _slack(measures: Floats, eased: int) -> Floats:
     """Return what rounding may make of the first measures, [measures]."""
     scale = np.abs(measures).max(axis=1, initial=0.0)
-    return np.where(np.arange(len(measures)) < eased, _NOISE * scale, 0.0)
+    return np.where(np.arange(len(measures)) < eased, NOISE * scale, 0.0)
 
 
 def _first_ones(no_worse: Booleans) -> Integers:
@@ -275,10 +283,6 @@ def undominated_patterns(patterns: Patterns) -> Patterns:
 
 _MEASURES = ("fill", "pace", "end", "memory", "host")
 _MEMORY = 3
-_CROWD = 256
-_UNITS_A_TURN, _UNITS_A_SET, _UNITS_A_PAIR = 80.0, 0.5, 0.0005
-_ROUNDING = 1e-9
-_NEVER = 1e200
 
 
 def patterns_of_load(
@@ -310,11 +314,11 @@ def patterns_of_load(
     for place in range(len(search.others)):
         effort.check()
         sets = search.extended(sets, place)
-        effort.spend(_UNITS_A_TURN + _UNITS_A_SET * len(sets.reduced))
+        effort.spend(PATTERN_UNITS_PER_TURN + PATTERN_UNITS_PER_SET * len(sets.reduced))
         if len(sets.reduced) > most:
             raise TooManyError
-        if len(sets.reduced) > _CROWD:
-            effort.spend(_UNITS_A_PAIR * len(sets.reduced) ** 2)
+        if len(sets.reduced) > PATTERNS_CROWD:
+            effort.spend(PATTERN_UNITS_PER_PAIR * len(sets.reduced) ** 2)
             sets = search.unbeaten(sets, effort.check)
     counts = search.counts(sets)
     return undominated_patterns(_patterns(columns, counts, ceilings))
@@ -477,7 +481,7 @@ class _Search:
         kind, cost = int(self.columns.kind[column]), float(self.beyond[column])
         most = min(int(self.columns.most[column]), int(self.held[kind]))
         if cost > 0.0:
-            most = min(most, int(self.ceilings.gap / cost * (1.0 + _ROUNDING)))
+            most = min(most, int(self.ceilings.gap / cost * (1.0 + ROUNDING)))
         rows, number = np.divmod(np.arange(len(sets.reduced) * (most + 1)), most + 1)
         kept = sets.used[rows, kind] + number <= self.held[kind]
         kept &= sets.reduced[rows] + cost * number <= self.ceilings.gap
@@ -503,11 +507,11 @@ class _Search:
         less, more = self.rates[0][place], self.rates[1][place]
         left = (self.held[None, :] - sets.used).astype(np.float64)
         memory, transient = sets.measures[:, _MEMORY], self._transient(sets, left, place)
-        room = ceilings.capacity * (1.0 + _NOISE)
+        room = ceilings.capacity * (1.0 + NOISE)
         over = np.maximum(memory + transient - room, 0.0)
         most = np.maximum(transient, self.largest[place])
         free = np.maximum(ceilings.capacity - memory - most, 0.0)
-        paid = over * min(less, _NEVER) + free * more
+        paid = over * min(less, NEVER) + free * more
         kept = sets.reduced + paid <= ceilings.gap
         least = sets.measures + np.tensordot(left, self.falls[place], axes=1)
         pace, end = ceilings.own_pace + least[:, 1], ceilings.own_end + least[:, 2]

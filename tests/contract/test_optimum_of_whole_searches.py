@@ -140,8 +140,8 @@ def test_searches_whose_configurations_are_all_bounded_in_crowds_lose_no_optimum
     schedules: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """From the first plan on, and again whenever a better one is known."""
-    monkeypatch.setattr(crowding, "_CROWDED_FROM", 0)
-    monkeypatch.setattr(crowding, "_LOWER", 1.0)
+    monkeypatch.setattr(crowding, "JOINT_FROM", 0)
+    monkeypatch.setattr(crowding, "JOINT_LOWER", 1.0)
     closed = []
     bounds_below = crowding.bounds_below
 

@@ -88,7 +88,7 @@ def test_cases_are_of_every_sort() -> None:
 
 def test_ways_that_are_too_many_are_not_looked_for(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whether places along the chain are states or sums."""
-    monkeypatch.setattr(crowd_ways, "_MOVES_MOST", 1)
+    monkeypatch.setattr(crowd_ways, "JOINT_MOVES", 1)
     layouts = [a_case(seed)[0] for seed in SEEDS]
     large = [one for one in layouts if len(one.loads) > 1 and one.allowed.all(axis=1)[0]]
     assert {one.between is None for one in large} == {True, False}
@@ -99,6 +99,6 @@ def test_ways_that_are_too_many_are_not_looked_for(monkeypatch: pytest.MonkeyPat
 def test_loads_that_are_too_many_have_no_layout(monkeypatch: pytest.MonkeyPatch) -> None:
     instance = next(i for i in map(seeded_instance, SEEDS) if i.block_count > i.stage_count > 1)
     layout_of.cache_clear()
-    monkeypatch.setattr(crowd_ways, "_LOADS_MOST", 0)
+    monkeypatch.setattr(crowd_ways, "JOINT_LOADS", 0)
     assert layout_of(Likeness.of(instance)) is None
     layout_of.cache_clear()

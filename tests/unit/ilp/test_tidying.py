@@ -125,7 +125,7 @@ def test_without_time_an_assignment_stays_as_it_is() -> None:
 def test_no_two_pairs_of_choices_weigh_the_same() -> None:
     """Else which of two forms is told would be the solver's affair."""
     instance = next(one for _, one, _ in solved() if len(one.free_kinds) > 1)
-    weights = np.arange(1.0, 62.0) ** tidying._GENERIC % 1.0
+    weights = np.arange(1.0, 62.0) ** tidying.CANONICAL_POWER % 1.0
     sums = sorted(a + b for a, b in combinations_with_replacement(weights.tolist(), 2))
     assert min(np.diff(sums)) > 1e-7
     own = np.concatenate(burdens(instance))

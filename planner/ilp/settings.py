@@ -1,0 +1,268 @@
+"""Settings: every tolerance and every limit of effort of the search, in one place.
+
+Limits are counts, never seconds, so that the same request has the same answer on every machine.
+Work is counted in units of about a microsecond of one core (`planner.ilp.engine`). Numbers without
+a source were chosen on the random cases of `benchmarks.random_cases`: they decide how long a proof
+takes, and never what it proves.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+# --- tolerances, relative unless said otherwise ---
+
+ROUNDING = 1e-9
+"""What sums of a few thousand doubles in another order may differ by, with room to spare."""
+FINE_ROUNDING = 1e-12
+"""The same of a few dozen."""
+NOISE = 1e-13
+"""The same of two."""
+PROOF_TOLERANCE = 1e-9
+"""Two steps that are closer are equal: a plan is optimal if nothing can be below it by more."""
+CUTOFF_EASING = 4.0 * PROOF_TOLERANCE
+"""Plans at a cutoff count, so that the frontier's own cutoff is above it."""
+BETTER_RATIO = 8.0 * PROOF_TOLERANCE
+"""What a plan of another part of the space must be better by, more than two such cutoffs differ."""
+AS_GOOD = 1.0 - ROUNDING
+FULL = 1.0 + ROUNDING
+"""A rank whose tightness is beyond it does not fit."""
+NEVER = 1e200
+"""The cost of what may not be, as arrays have no place for inf times 0."""
+TINY = 1e-300
+"""In place of a divisor of 0."""
+BOUND_ROW_EASING = 1e-6
+"""What a program's rows of known bounds leave, more than solvers' own tolerance."""
+SOLVER_FEASIBILITY = 1e-9
+"""By how much HiGHS may exceed a row, in the row's own scale."""
+SOLVER_ROW_TOLERANCE = 1e-6
+"""The same for values that a solver was stopped at: without a solution it gives any."""
+PROGRAM_TIGHTENINGS = (0.0, 1e-9, 1e-7, 1e-5)
+"""How limits of memory are tightened in turn, where a solver's tolerance let a plan past."""
+CANONICAL_EASING = 1e-10
+"""Plans whose steps are as close are alike in all but form."""
+AT_MEMORY_LIMIT = 1.0 - 1e-4
+"""A rank that takes more than this of a limit has to be simplified within it."""
+
+# --- prices on which bounds are taken: powers of two, as the best lies within a factor of two ---
+
+MEMORY_PRICES = np.array([0.0, *(2.0**e for e in range(-6, 6))])
+FIRST_MEMORY_PRICES = MEMORY_PRICES[[0, 4, 7, 10]]
+"""For the first look at a screened configuration, as most are far beyond their limits."""
+FILL_MEMORY_PRICES = MEMORY_PRICES[::2]
+"""For fills, which are a small part of most steps."""
+JOINT_MEMORY_PRICES = MEMORY_PRICES[[0, 3, 5, 7, 9, 11]]
+HOST_PRICES = np.array([0.0, *(2.0**e for e in range(-4, 7))])
+BATCHED_HOST_PRICES = np.array([4.0**e for e in range(-1, 3)])
+
+# --- the loop over configurations ---
+
+LARGE_SPACE = 8192
+"""Configurations from which on rough bounds come before quick ones."""
+SCREENED_AT_ONCE = 256
+SCREENING_DOUBLINGS = 5
+"""How often their number doubles once there is a limit, which all below it have to pass."""
+SCREENED_REACH = 1.25
+"""Configurations with the same prices are screened along up to this multiple of the least bound."""
+PREPARED_AT_ONCE = 64
+"""Configurations whose costs are looked up together."""
+TURN_UNITS = 250_000.0
+"""Work of a configuration's first turn of branch and bound; each further turn has twice as much."""
+TURN_GROWTH = 2.0
+TURN_NODES = 500
+"""The same for programs, in nodes of the solver's tree."""
+CLIMBING_UNITS = 400_000.0
+FITTING_UNITS = 1_000_000.0
+ANY_FIRST_PART = 256
+"""Configurations that are screened at first where any plan will do; then twice as many."""
+ANY_PART_GROWTH = 2
+ANY_PART_MOST = 2048
+ANY_FIRST_UNITS = 100_000.0
+REOPENED_SAME_LOADS_NODES = 4000
+REOPENED_FIRST_NODES = 1000
+REOPENED_NODES_GROWTH = 4
+REOPENED_NEXT_TO_NOTHING = 2e-4
+"""A gap below which what was left open has one short turn and no more."""
+PROGRESS_SECONDS = 0.1
+"""How often progress is told: the only number of seconds here, and no answer depends on it."""
+FRONTIER_NEAR_HEAD = 8
+FRONTIER_REFINED_FIRST = 2048
+FRONTIER_REFINED_MOST = 8192
+RUNNERS_UP = 4
+SHORTFALLS = 5
+SHORTFALLS_LOOKED_AT = 256
+SHORTFALL_UNITS = 500_000.0
+SHORTFALL_TOLERANCE = 0.01
+"""Of the memory that is lacking, which is told in two digits."""
+SHORTFALL_FIRST_RATIO = 1.0 / 16.0
+SHORTFALL_DOUBLINGS = 12
+
+# --- what is kept in memory ---
+
+CONFIGURATIONS_KEPT = 2
+"""A configuration is bounded, reduced and branched on in turn, beside one other."""
+SLOPES_KEPT = 6
+"""Three measures of a configuration, and of the one before it."""
+LEVELS_KEPT = 8
+KINDS_KEPT = 12
+LAYOUTS_KEPT = 8
+SEGMENTS_KEPT = 256
+INSTANCES_KEPT = 96
+PRICE_LISTS_KEPT = 8
+PRICES_KEPT = 1536
+"""18 kB each for two kinds of blocks."""
+PRICES_GATHERED = 512
+PACKINGS_KEPT = 12
+
+# --- bounds of many configurations in arrays ---
+
+QUICK_BLOCK = 8192
+ROUGH_BLOCK = 32_768
+PRICED_BLOCK = 4096
+"""Rows that are priced at once: more would not fit a cache, fewer wait for the interpreter."""
+RANK_GROUPS = 3
+RANKS_IN_ORDER = 32
+BATCHED_ROUNDS = 3
+COMPARED_CHOICES = 4
+LEVEL_RISES = 24
+ORDERED_RUNS = 64
+ORDERED_STEPS = 6
+ORDERED_REACH = 1.5
+
+# --- joint bounds of dozens of configurations ---
+
+JOINT_FROM = 8
+"""Configurations bounded one by one before others are bounded jointly."""
+JOINT_AT_ONCE = 64
+JOINT_LOOKED_AT = 8 * JOINT_AT_ONCE
+JOINT_LOWER = 0.999
+"""A configuration is bounded again once the limit is lower than this multiple of the last."""
+JOINT_ROUNDS = 3
+JOINT_TURNS = 3
+JOINT_LOADS = 2500
+JOINT_SUMMED_LOADS = 2500
+"""Of all ranks, where sums are states: more cost as much as they save."""
+JOINT_MOVES = 3_000_000
+JOINT_CELLS = 4_000_000
+STACKED_CELLS = 60_000
+"""What caches hold."""
+
+# --- one configuration's bound and heuristic ---
+
+SLOPES_MOST = 12
+TIGHTENING_ROUNDS = 8
+TIGHTENING_PROGRESS = 1e-4
+"""A round that raises a bound by less is the last."""
+HEURISTIC_ROUNDS = 16
+HEURISTIC_SPREAD = 4
+HEURISTIC_TRIED = 160
+MOVES_MOST = 60
+"""Moves of a local search, each to the best neighbour."""
+CLIMBING_WAYS = 4
+CLIMBING_STEEPNESS = 24
+"""The exponent of the norm in place of a maximum, so that lesser ranks count a little."""
+CLIMBING_UNITS_PER_MOVE = 60.0
+EASING_RATIOS = (0.0, 0.25, 1.0, 4.0)
+EASING_SHIFTS = (-16, -4, -1, 1, 4, 16)
+EASING_TIGHTEST = 1e6
+EASING_UNITS_PER_MOVE = 20.0
+TIGHTNESS_EFFORTS = (64, 3000)
+TIGHTNESS_MEMORY_SHARE = 1e-3
+TIGHTNESS_MOST = (1.0 + TIGHTNESS_MEMORY_SHARE) * (1.0 + 1e-6)
+"""More than any packing that fits costs."""
+FITTING_LOADS = 4000
+FITTING_UNITS_PER_LEVEL = 1000.0
+FITTING_UNITS_PER_PACKING = 300.0
+ROOM_SHARES = (0.99, 0.97, 0.94, 0.9, 0.85, 0.75)
+"""Of a stage's memory, tried in turn where a plan does not fit, virtual stages counted apart."""
+
+# --- one rank: knapsacks and patterns ---
+
+LABELS_MOST = 3000
+FEW_LABELS = 24
+GAP_SHARES = (1.0 / 64.0, 1.0 / 8.0, 1.0)
+"""Of the gap, within which labels are looked for in turn: a narrow one often proves enough."""
+LABELS_COMPARED_FROM = 96
+LABELS_COMPARED_GROWTH = 2.0
+LABELS_CROWD = 512
+DOMINANCE_FEW = 128
+DOMINANCE_BLOCK = 1024
+DOMINANCE_TIMES = 3
+DOMINANCE_NEIGHBOURS = 4
+DOMINANCE_SORTED_BY = 3
+"""Measures that are sorted by: more would take longer than what it leaves out."""
+PATTERNS_CROWD = 256
+PATTERN_UNITS_PER_TURN = 80.0
+PATTERN_UNITS_PER_SET = 0.5
+PATTERN_UNITS_PER_PAIR = 0.0005
+
+# --- loads and cut points ---
+
+SEGMENT_CODES = 300_000
+SEGMENT_MARKS = 1_000_000
+LOAD_STATES = 4000
+SORTED_MARKS = 4_000_000
+SORTED_MARKS_EACH = 64
+"""Sorting is quicker where codes are few of many."""
+MOVE_CELLS = 10_000_000
+WALK_CELLS = 1_000_000
+WALK_NAMES = 1 << 61
+FEW_STATES = 1 << 16
+CELLS_AT_ONCE = 1 << 18
+CUTS_TRIED = 20_000
+CUTS_TRIED_FIRST = 500
+CUTS_TRIED_FOR_PROOF = 4000
+
+# --- decomposition and branch and bound ---
+
+WEIGHT_MOST = 8.0
+"""Beyond any that is of use: it keeps a first top from lying infinitely far."""
+WEIGHT_SHARE = 0.5
+WEIGHT_GAP_LEAST = 0.02
+DECOMPOSITION_UNITS_PER_RANK = 60.0
+DECOMPOSITION_UNITS_PER_CELL = 0.01
+SWEEP_UNITS_PER_RANK = 60.0
+SWEEP_UNITS_PER_CELL = 0.004
+LOADS_LISTED = 150_000
+LOADS_BRANCHED = 8000
+LOADS_WITH_EDGES = 8000
+LOAD_SUMS = 1_500_000
+LINKING_ROUNDS = 3
+REGION_REACH_FIRST = 0.001
+REGION_REACH_GROWTH = 4.0
+REGION_WIDTH_LEAST = 1e-6
+REGION_SPREAD_LEAST = 0.5
+REGIONS_SKIPPED = 3
+EVEN_SHARES = (0.0, 0.5, 1.0)
+PLANE_ROUNDS_FIRST = 16
+PLANE_ROUNDS = 8
+PACKING_ROUNDS_OPEN = 1
+PACKING_ROUNDS_CERTAIN = 4
+PACKING_EFFORT_OPEN = 300
+PACKING_EFFORT_CERTAIN = 2000
+PACKING_SLACK_OPEN = 0.1
+PACKING_TURNS_OPEN = 5
+PACKING_TURNS_MOST = 100
+STEP_SIZE_LEAST = 0.1
+STEP_SIZE_SHRINK = 0.5
+STEP_GAIN_LEAST = 0.02
+PATTERNS_MOST = 5000
+PATTERN_UNITS_WIDE = 150_000.0
+PATTERN_UNITS_WIDE_PER_RANK = 12_500.0
+PATTERN_UNITS_NARROW = 700_000.0
+UNITS_PER_PACKING = 500.0
+UNITS_PER_LOOK = 1000.0
+
+# --- programs and simplest plans ---
+
+PROGRAM_NODES = 20_000
+PROGRAM_SECONDS_PER_TERM = 7e-6
+"""It took 2.3 s to tell HiGHS a program of 308,000 terms through PuLP, on two EPYC cores: what is
+left of the user's time has to be enough for that. It decides whether to ask, not what is said."""
+CANONICAL_EFFORT = 300
+CANONICAL_NODES = 10_000
+CANONICAL_ROUNDS = 2
+CANONICAL_SIMPLER = 16
+CANONICAL_WEIGHT = 1e-3
+CANONICAL_POWER = 1.618033988749895
+"""No few powers of whole numbers to the golden ratio add up alike, so that ties have one winner."""
