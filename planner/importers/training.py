@@ -13,6 +13,7 @@ import re
 import shlex
 from collections.abc import Mapping
 from dataclasses import replace
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
@@ -79,8 +80,9 @@ def is_foreign(fields: Mapping[str, Any]) -> bool:
 
 
 def _has_own(fields: Mapping[str, Any]) -> bool:
-    """Return whether a mapping has a key of a strategy or a plan of ours, or none at all."""
-    return not fields or any(name in fields for name in ("strategy", *Strategy.model_fields))
+    """Return whether a mapping has a key of a strategy or a plan of ours, misspelt or not."""
+    own = ("strategy", *Strategy.model_fields)
+    return not fields or any(get_close_matches(name, own, n=1, cutoff=0.9) for name in fields)
 
 
 def config_from_text(

@@ -169,7 +169,7 @@ def test_the_order_of_ranks_raises_bounds(monkeypatch: pytest.MonkeyPatch) -> No
         )
         with_order = job.pricing.memory_bounds(range(len(steps)), limit_seconds=limits.tolist())
         with monkeypatch.context() as patched:
-            patched.setattr("planner.ilp.batched_chains._RUNS_MOST", 0)
+            patched.setattr("planner.ilp.batched_chains.ORDERED_RUNS", 0)
             without = job.pricing.memory_bounds(range(len(steps)), limit_seconds=limits.tolist())
         is_raised = np.minimum(with_order, limits) > np.minimum(without, limits) * 1.001
         raised += int(is_raised.sum())

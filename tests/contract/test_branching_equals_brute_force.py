@@ -86,9 +86,9 @@ def test_branching_finds_the_optimum_where_nothing_is_repeated(
         return answer
 
     monkeypatch.setattr("planner.ilp.branch_and_bound.is_about_ends", counted)
-    monkeypatch.setattr("planner.ilp.branch_and_bound._EFFORT_OPEN", 1)
-    monkeypatch.setattr("planner.ilp.branch_and_bound._SPREAD_LEAST", -1.0)
-    monkeypatch.setattr("planner.ilp.branch_and_bound._PATTERNS_MOST", 0)
+    monkeypatch.setattr("planner.ilp.branch_and_bound.PACKING_EFFORT_OPEN", 1)
+    monkeypatch.setattr("planner.ilp.branch_and_bound.REGION_SPREAD_LEAST", -1.0)
+    monkeypatch.setattr("planner.ilp.branch_and_bound.PATTERNS_MOST", 0)
     for seed in SEEDS:
         instance = replace(seeded_instance(seed), repeat_count=0.0)
         best = least_step(instance)

@@ -60,9 +60,9 @@ def stages(*counts: int) -> tuple[Stage, ...]:
 def split_decoder(
     counts: tuple[int, ...], held: tuple[int, ...], *, tied: bool = False
 ) -> tuple[nn.Module, ...]:
-    """The modules that a rank with the `held` stages of a six-block decoder gets."""
+    """The modules that a rank with the `held` stages of a decoder of six blocks gets."""
     with torch.device("meta"):
-        model = Decoder(small_model(tied=tied))
+        model = Decoder(small_model(tied=tied, block_count=6))
     return split(model, declaration=model.declaration(), stages=stages(*counts), held=held)
 
 
