@@ -13,7 +13,8 @@ from planner.errors import MissingExtraError
 
 _SERVICE = (
     "alembic", "fastapi", "itsdangerous", "jinja2", "limits", "markupsafe", "prometheus_client",
-    "pydantic_settings", "python_multipart", "sqlalchemy", "starlette", "structlog", "uvicorn",
+    "psycopg", "pydantic_settings", "python_multipart", "sqlalchemy", "starlette", "structlog",
+    "uvicorn",
 )  # fmt: skip
 # module that is started -> the extra that it belongs to, and what that has it import
 NEEDS: dict[str, tuple[str, tuple[str, ...]]] = {

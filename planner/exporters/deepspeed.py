@@ -174,9 +174,9 @@ def deepspeed_fields(draft: Draft) -> dict[str, object]:
 def _zero(draft: Draft) -> dict[str, object]:
     strategy = draft.strategy
     kept = offloads(strategy)
-    (stage,) = zero_stages(strategy)
+    stage = max(zero_stages(strategy))  # several on a lone rank alone, which shards nothing
     if Offload.OPTIMIZER in kept:
-        stage = max(stage, 1)  # a lone rank shards nothing, and needs the stage to offload
+        stage = max(stage, 1)  # which it needs to offload
     fields: dict[str, object] = {"stage": stage}
     if stage:
         fields |= {"overlap_comm": True, "contiguous_gradients": True}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 from collections.abc import Iterator
 from typing import Any, get_args
@@ -11,6 +12,7 @@ from pydantic import BaseModel
 
 from planner.errors import InputError
 from planner.exporters.canonical import canonical, layer_groups
+from planner.exporters.draft import zero_stages
 from planner.exporters.registry import TARGETS, Export, export
 from planner.exporters.strategy_fields import (
     OF_NO_FILE,
@@ -123,10 +125,18 @@ def by_block(strategy: Strategy, name: str) -> object:
     return field_values(strategy, name)
 
 
+def _replicas(strategy: Strategy) -> int:
+    return strategy.data_parallel_replicate_degree * (strategy.data_parallel_shard_degree or 1)
+
+
 def changed_fields(before: Strategy, after: Strategy) -> list[str]:
     """The fields that say something else after an export."""
     names = [name for name in STRATEGY_FIELDS["torchtitan"] if not is_idle(before, name)]
-    return [name for name in names if by_block(before, name) != by_block(after, name)]
+    changed = [name for name in names if by_block(before, name) != by_block(after, name)]
+    # Where nothing is sharded, replicas are shards by another name: only how many there are counts.
+    if zero_stages(before) == {0} and _replicas(before) == _replicas(after):
+        changed = [name for name in changed if not name.startswith("data_parallel_")]
+    return changed
 
 
 def exported(plan: Plan, target: str) -> Export | InputError:
@@ -156,3 +166,15 @@ def test_what_changes_may_change_and_is_told(target: str, model: str, experts: i
         # of one micro-batch gradients are reduced as often in ZeRO 1 as in ZeRO 2
         alike = changed == ["zero_stage"] and plan.strategy.micro_batch_count == 1
         assert made.losses or not changed or alike
+
+
+def test_a_lone_rank_with_several_zero_stages_has_the_one_that_its_offload_needs() -> None:
+    """It shards nothing, so that only the offload of parameters says which stage is written."""
+    groups = [
+        {"first_block": 0, "block_count": 8},
+        {"first_block": 8, "block_count": 24, "zero_stage": 3, "offload": ["parameters"]},
+    ]
+    alone = Strategy.model_validate({"stages": [{"stage": 0, "layers": groups}]})
+    plan = plan_of(alone, model="llama-3-8b", cluster="1xh100-sxm5-80gb")
+    (file,) = export(plan, "deepspeed").files
+    assert json.loads(file.text)["zero_optimization"]["stage"] == 3
