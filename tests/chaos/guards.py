@@ -108,8 +108,8 @@ GUARDS: tuple[Guard, ...] = (
     Guard(
         protects="two that lease at once do not lease one agent twice",
         path="api/db.py",
-        old='"BEGIN" if read_only else "BEGIN IMMEDIATE"',
-        new='"BEGIN"',
+        old='connection.exec_driver_sql("BEGIN IMMEDIATE")',
+        new='connection.exec_driver_sql("BEGIN")',
         test=_LEASES + "test_claims_at_once_by_several_processes_lease_nothing_twice",
     ),
     Guard(
