@@ -1,9 +1,9 @@
 """Settings: every tolerance and every limit of effort of the search, in one place.
 
-Limits are counts, never seconds, so that the same request has the same answer on every machine.
-Work is counted in units of about a microsecond of one core (`planner.ilp.engine`). Numbers without
-a source were chosen on the random cases of `benchmarks.random_cases`: they decide how long a proof
-takes, and never what it proves.
+Limits of effort are counts, not seconds, so that the same request has the same answer on every
+machine. Work is counted in units of about a microsecond of one core (`planner.ilp.engine`). Numbers
+without a source were chosen on the random cases of `benchmarks.random_cases`: they decide how long
+a proof takes, and never what it proves.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ REOPENED_NODES_GROWTH = 4
 REOPENED_NEXT_TO_NOTHING = 2e-4
 """A gap below which what was left open has one short turn and no more."""
 PROGRESS_SECONDS = 0.1
-"""How often progress is told: the only number of seconds here, and no answer depends on it."""
+"""How often progress is told, on which no answer depends."""
 FRONTIER_NEAR_HEAD = 8
 FRONTIER_REFINED_FIRST = 2048
 FRONTIER_REFINED_MOST = 8192

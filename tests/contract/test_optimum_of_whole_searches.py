@@ -16,6 +16,7 @@ from planner.ilp.instance import Instance
 from planner.ilp.milp import SolverName
 from planner.ilp.problem import Found, NotFound, Problem
 from planner.ilp.search import search
+from planner.schema.plan import Certificate
 from planner.schema.strategy import Strategy
 from planner.space.legality import breaches
 from tests.draws import drawn, of_drawn
@@ -119,7 +120,18 @@ def test_search_finds_and_proves_the_best_of_all_configurations(solver: SolverNa
         bound = result.certificate.lower_bound_seconds
         assert bound == pytest.approx(one.least, rel=1e-9), f"job {one.seed}"
         assert_is_a_plan(one.problem, result.strategy, result.step_seconds)
+        assert_all_are_counted(result.certificate)
     assert answers > of_drawn(20, one_of=ONE_OF)
+
+
+def assert_all_are_counted(certificate: Certificate) -> None:
+    """Fail unless each configuration that bounds left was branched on, or had a program."""
+    left = certificate.configurations_total - certificate.configurations_pruned
+    branched, programmed = (
+        certificate.configurations_branched,
+        certificate.configurations_programmed,
+    )
+    assert max(branched, programmed) <= left <= branched + programmed
 
 
 def test_searches_that_ask_for_any_plan_first_lose_no_optimum(
