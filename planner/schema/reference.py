@@ -17,6 +17,7 @@ from planner.schema.model import ModelGraph
 from planner.schema.plan import Plan
 from planner.schema.run import RunReport
 from planner.schema.strategy import Strategy
+from planner.schema.tuning import Tuning
 
 DOCUMENTS: Mapping[str, type[Any]] = {
     "Cluster": Cluster,
@@ -25,6 +26,7 @@ DOCUMENTS: Mapping[str, type[Any]] = {
     "Model graph": ModelGraph,
     "Plan": Plan,
     "Run report": RunReport,
+    "Tuning": Tuning,
     "Measured run": MeasuredRun,
 }
 _HEAD = """# Reference

@@ -1,0 +1,238 @@
+"""Proposal: from a tuning as it stands to the plans to try next, or to its end.
+
+Candidates are found by the search under all that was learnt: the best plan of each of the best
+groups of degrees, and where that has been tried, the best of the group without its micro-batch,
+checkpointing, ZeRO stage or schedule. The search that finds them also proves the bound.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from planner.errors import InputError
+from planner.explain import describe_strategy
+from planner.ilp.certificate import DEGREES
+from planner.ilp.problem import Found, NotFound
+from planner.inquiry import Inquiry
+from planner.planning import estimate, request_id
+from planner.resolution import Request
+from planner.schema.job import DegreeLimit, Limits, Objective
+from planner.schema.plan import Certificate, Explanation, Plan
+from planner.schema.strategy import Strategy
+from planner.schema.tuning import MeasuredCertificate, Tuning
+from planner.tuning.bound import Bound, bound_of
+from planner.tuning.choice import ranked
+from planner.tuning.knowledge import Candidate, Knowledge
+from planner.variation import with_limits
+from planner.version import planner_version
+
+GROUP_COUNT = 8
+_FIRST_SHARE_RATIO = 0.5
+_SECONDS_PER_MINUTE = 60.0
+
+EndedBy = Literal["proven", "exhausted", "runs", "minutes"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Proposal:
+    """The plans worth trying, the next one first."""
+
+    candidates: tuple[Candidate, ...]
+
+
+def next_of(tuning: Tuning) -> Proposal | MeasuredCertificate:
+    """Return what to try next, or how the tuning ends.
+
+    Raises:
+        InputError: if model, cluster and job do not go together, if steps are not what the job is
+            to be best at, or if nothing is known to fit.
+        SolverError: if the solver fails.
+    """
+    _check_objective(tuning)
+    knowledge = Knowledge.of(tuning)
+    seconds = tuning.job.resolved.limits.solver_seconds
+    inquiry = Inquiry.within(seconds)
+    searched = _Search(tuning=tuning, request=knowledge.within_memory(), inquiry=inquiry)
+    found, bound = searched.groups()
+    ended = _ended_by_budget(tuning)
+    best = tuning.best_seconds
+    if ended is None and best is not None and bound.optimistic_seconds >= best:
+        ended = "proven"
+    if ended is not None:
+        return _certificate(tuning, bound, ended)
+    fresh = _untried(tuning, searched.strategies(found, bound))
+    candidates = knowledge.candidates(fresh)
+    order = ranked([one.prospect for one in candidates], best_seconds=best, likely=knowledge.likely)
+    if not order:
+        return _certificate(tuning, bound, "exhausted")
+    return Proposal(candidates=tuple(candidates[place] for place in order))
+
+
+def plan_of(tuning: Tuning, strategy: Strategy, *, number: int) -> Plan:
+    """Return a plan to run `strategy` by, with its prediction after all trials so far.
+
+    Its certificate claims no bound: a tuning's own says what was proven.
+    """
+    request = Knowledge.of(tuning).request
+    priced = estimate(request.model, request.cluster, request.job.resolved, strategy)
+    return Plan(
+        id=f"{request_id(request)}-trial-{number}",
+        model=request.model,
+        cluster=request.cluster,
+        job=request.job,
+        strategy=priced.strategy,
+        prediction=priced.prediction,
+        certificate=Certificate(
+            status="feasible",
+            lower_bound_seconds=0.0,
+            gap_ratio=1.0,
+            configurations_total=0,
+            configurations_pruned=0,
+            milp_count=0,
+            solver="none",
+            solve_seconds=0.0,
+        ),
+        explanation=Explanation(
+            summary=f"{describe_strategy(priced.strategy)}: trial {number} of a tuning.",
+            assumptions=request.assumptions,
+        ),
+        planner_version=planner_version(),
+    )
+
+
+def _check_objective(tuning: Tuning) -> None:
+    objective = tuning.job.resolved.objective
+    if objective is not Objective.THROUGHPUT:
+        raise InputError(
+            "is not what a tuning measures, which is the step",
+            field="job.objective",
+            value=objective.value,
+            remedy="leave it out, or tune for throughput",
+        )
+
+
+def _ended_by_budget(tuning: Tuning) -> EndedBy | None:
+    if len(tuning.trials) >= tuning.budget.runs:
+        return "runs"
+    minutes = tuning.budget.minutes
+    if minutes is not None and tuning.spent_seconds >= minutes * _SECONDS_PER_MINUTE:
+        return "minutes"
+    return None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Search:
+    """The search for candidates of one proposal: `request` is what was learnt, of steps and peaks.
+
+    All of it keeps the time that the job allows.
+    """
+
+    tuning: Tuning
+    request: Request
+    inquiry: Inquiry
+
+    def groups(self) -> tuple[Found | None, Bound]:
+        """Return the best plans of the best groups, `None` without any, and what is proven of all.
+
+        Raises:
+            InputError: if there is no plan to begin with.
+        """
+        found = self.inquiry.search(
+            self.request, group_count=GROUP_COUNT, share_ratio=_FIRST_SHARE_RATIO
+        )
+        if isinstance(found, Found):
+            return found, bound_of(self.request, found, group_count=GROUP_COUNT)
+        if not self.tuning.trials:
+            _refuse(self.tuning, found)
+        seconds = (self.tuning.best_seconds or 0.0) if found.proven else 0.0
+        return None, Bound(
+            lower_seconds=seconds,
+            optimistic_seconds=seconds,
+            widest_ratio=1.0,
+            configurations_total=found.configurations_total,
+        )
+
+    def strategies(self, found: Found | None, bound: Bound) -> Iterator[Strategy]:
+        """Yield the best of each group, and of groups whose best was tried the best of the rest.
+
+        What cannot be likely enough to beat the best measured step is not looked for.
+        """
+        if found is None:
+            return
+        tried = {trial.strategy for trial in self.tuning.trials}
+        limits, best = self.request.job.resolved.limits, self.tuning.best_seconds
+        cutoff = None if best is None else best * bound.widest_ratio
+        for group in found.groups:
+            yield group.strategy
+        for strategy in (group.strategy for group in found.groups if group.strategy in tried):
+            for box in _without_its_choices(strategy, limits):
+                boxed = with_limits(self.request, **box)
+                answer = self.inquiry.search(boxed, cutoff_seconds=cutoff)
+                if isinstance(answer, Found):
+                    yield answer.strategy
+
+
+def _refuse(tuning: Tuning, missing: NotFound) -> None:
+    if missing.proven:
+        raise InputError(
+            "has no plan that is likely enough to fit",
+            field="model",
+            value=tuning.model.resolved.name,
+            remedy="ask `meshwright plan` with the same arguments what would make one fit",
+        )
+    raise InputError(
+        "ran out before any plan was found",
+        field="job.limits.solver_seconds",
+        value=tuning.job.resolved.limits.solver_seconds,
+        remedy="allow more seconds, or narrow the degrees",
+    )
+
+
+def _without_its_choices(strategy: Strategy, limits: Limits) -> Iterator[dict[str, Any]]:
+    """Yield limits that keep the degrees of `strategy` and leave out one thing that it chose."""
+    same = {name: _only(getattr(strategy, name)) for name in DEGREES}
+    size, given = strategy.micro_batch_size, limits.micro_batch_size
+    for least, most in ((given.min, size - 1), (size + 1, given.max)):
+        if least <= most:
+            yield {**same, "micro_batch_size": DegreeLimit(min=least, max=most)}
+    groups = [group for stage in strategy.stages or () for group in stage.layers]
+    used: dict[str, set[object]] = {
+        "activation_checkpointing": {group.activation_checkpointing for group in groups},
+        "zero_stages": {group.zero_stage for group in groups},
+    }
+    if strategy.pipeline_parallel_degree > 1:
+        used["pipeline_schedules"] = {strategy.pipeline_schedule}
+    for name, chosen in used.items():
+        rest = tuple(item for item in getattr(limits, name) if item not in chosen)
+        if rest:
+            yield {**same, name: rest}
+
+
+def _only(degree: int) -> DegreeLimit:
+    return DegreeLimit(min=degree, max=degree)
+
+
+def _untried(tuning: Tuning, strategies: Iterator[Strategy]) -> tuple[Strategy, ...]:
+    """Return each strategy once, those that were tried left out."""
+    tried = {trial.strategy for trial in tuning.trials}
+    return tuple(one for one in dict.fromkeys(strategies) if one not in tried)
+
+
+def _certificate(tuning: Tuning, bound: Bound, ended_by: EndedBy) -> MeasuredCertificate:
+    best, index = tuning.best_seconds, tuning.best_index
+    outcomes = [trial.outcome for trial in tuning.trials]
+    ratio = None if best is None else max(1.0 - bound.optimistic_seconds / best, 0.0)
+    return MeasuredCertificate(
+        ended_by=ended_by,
+        best_trial=None if index is None else index + 1,
+        step_seconds=best,
+        run_count=len(tuning.trials),
+        out_of_memory_count=outcomes.count("out_of_memory"),
+        failed_count=outcomes.count("failed"),
+        configurations_total=bound.configurations_total,
+        lower_bound_seconds=bound.lower_seconds,
+        optimistic_seconds=bound.optimistic_seconds,
+        faster_ratio=ratio,
+    )
