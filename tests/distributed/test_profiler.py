@@ -1,6 +1,6 @@
-"""The profile of this machine: a real rank is measured, and a plan takes what was fitted.
+"""The profile of this machine: real ranks are measured, and a plan takes what was fitted.
 
-The demo measures four, in `tests/contract/test_cli_demo.py`.
+The demo of `make test-full` measures four, in `tests/contract/test_cli_demo.py`.
 """
 
 from __future__ import annotations
@@ -33,14 +33,15 @@ def _run(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-def test_a_rank_is_measured_and_planned_for(tmp_path: Path) -> None:
-    words = ("profile", "--ranks", "1", "--device", "cpu", "--seconds", "1", "--json")
+@pytest.mark.parametrize("rank_count", [2, pytest.param(1, marks=pytest.mark.full)])
+def test_ranks_are_measured_and_planned_for(rank_count: int, tmp_path: Path) -> None:
+    words = ("profile", "--ranks", str(rank_count), "--device", "cpu", "--seconds", "1", "--json")
     done = _run(tmp_path, "planner.cli", *words, "--out", "here.json")
     assert done.returncode == 0, done.stderr
     assert "[1/" in done.stderr
     cluster = Cluster.model_validate_json(done.stdout)
     assert cluster == Cluster.read(tmp_path / "here.json")
-    assert cluster.device_count == 1
+    assert cluster.device_count == rank_count
     batch = ("--global-batch-size", "2", "--precision", "fp32", "--out", "plan.json")
     planned = _run(tmp_path, "planner.cli", "plan", "tiny-llama-cpu", "here.json", *batch)
     assert planned.returncode == 0, planned.stderr

@@ -17,6 +17,7 @@ from planner.extras import check_extras
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from planner.cli.demo.machine import Machine
     from planner.cli.demo.service import Service
     from planner.cli.demo.steps import Steps
     from planner.schema.plan import Plan
@@ -75,13 +76,24 @@ def demo(
         int,
         typer.Option("--steps", min=2, max=10_000, metavar="N", help="How many steps to train."),
     ] = TRAINING_STEP_COUNT,
+    profile: Annotated[
+        Path | None,
+        typer.Option(
+            "--profile",
+            metavar="FILE",
+            help="Take what `meshwright profile` wrote of its CPU ranks, and measure nothing.",
+        ),
+    ] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Plan, store, compare, profile this machine, train on it, and measure."""
+    from planner.cli.demo.machine import Machine, check_has_cpu_ranks
     from planner.cli.demo.service import running_service
     from planner.cli.demo.steps import Steps
 
     check_extras("meshwright demo", "api", "executor.launcher")
+    if profile is not None:
+        check_has_cpu_ranks(profile)
     directory.mkdir(parents=True, exist_ok=True)
     console = stderr() if as_json else stdout()
     steps = Steps(console, step_count=STEP_COUNT)
@@ -89,9 +101,8 @@ def demo(
         with steps.step("start the service on SQLite"):
             service = running.enter_context(running_service(directory))
         plan_ids, url = _plan_for_gpus(service, steps, console)
-        story = _train_here(
-            steps, console, directory, seconds=seconds, training_steps=training_steps
-        )
+        machine = Machine(profile=profile, rank_count=RANK_COUNT, seconds=seconds)
+        story = _train_here(steps, console, directory, machine, training_steps=training_steps)
         if as_json:
             told = {"plans": plan_ids, "compare_url": url, **story}
             typer.echo(json.dumps(told, indent=2))
@@ -124,24 +135,23 @@ def _plan_for_gpus(service: Service, steps: Steps, console: Console) -> tuple[li
 
 
 def _train_here(
-    steps: Steps, console: Console, directory: Path, *, seconds: float, training_steps: int
+    steps: Steps, console: Console, directory: Path, machine: Machine, *, training_steps: int
 ) -> dict[str, Any]:
     """Profile, plan, train, calibrate; return what came of it, as JSON has it."""
     from planner.cli.demo.calibrating import calibrated_step
-    from planner.cli.demo.machine import measured_cluster_file
     from planner.cli.demo.training import train
     from planner.cli.plan import write_document
     from planner.cli.views.demo import learnt_lines, losses_line, measured_table, plans_table
 
     plan_path = directory / "plan.json"
-    with steps.step("measure the four CPU ranks of this machine"):
-        cluster, warnings = measured_cluster_file(directory, rank_count=RANK_COUNT, seconds=seconds)
+    with steps.step(machine.description):
+        cluster, warnings = machine.cluster_file(directory)
     for warning in warnings:
         console.print(f"[yellow]{warning}[/]")
     with steps.step(f"plan {CPU_MODEL} on them"):
         plan = _cpu_plan(cluster)
         write_document(plan_path, plan)
-    with steps.step(f"train {training_steps} steps on four ranks over gloo"):
+    with steps.step(f"train {training_steps} steps on these ranks over gloo"):
         report = train(plan_path, step_count=training_steps, directory=directory)
     with steps.step("calibrate on this run"):
         learnt = calibrated_step(plan, directory)

@@ -98,6 +98,7 @@ SURFACE = {
         "--directory",
         "--seconds",
         "--steps",
+        "--profile",
         "--json",
     },
 }
