@@ -14,7 +14,7 @@ from tests.draws import drawn, of_drawn
 from tests.oracle import Optimum, best_plan, least_step
 from tests.small_chains import seeded_instance
 
-ONE_OF = 4
+ONE_OF = 9
 SEEDS = drawn(range(2000), one_of=ONE_OF)
 ROUNDING = 1.0 + 1e-9
 

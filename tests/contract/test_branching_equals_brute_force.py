@@ -20,7 +20,7 @@ from tests.draws import drawn, of_drawn
 from tests.oracle import least_step
 from tests.small_chains import seeded_instance
 
-ONE_OF = 3
+ONE_OF = 7
 SEEDS = drawn(range(200), one_of=ONE_OF)
 TURNS_MOST = 60
 

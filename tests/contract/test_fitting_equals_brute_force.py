@@ -23,8 +23,8 @@ from tests.small_chains import seeded_instance
 from tests.small_jobs import random_assignment, small_jobs
 
 UNITS = 60e6
-ONE_OF = 3
-JOBS_ONE_OF = 2
+ONE_OF = 5
+JOBS_ONE_OF = 3
 
 
 def sort_of(instance: Instance) -> str:

@@ -24,7 +24,7 @@ from tests.builders import a_job
 from tests.draws import drawn, of_drawn
 from tests.small_jobs import random_assignment, small_jobs
 
-ONE_OF = 2
+ONE_OF = 5
 JOBS = drawn(range(120), one_of=ONE_OF)
 PER_JOB = 4
 

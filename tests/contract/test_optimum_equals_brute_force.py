@@ -15,7 +15,7 @@ from tests.oracle import least_step
 from tests.small_chains import seeded_instance
 from tests.strategies import instances
 
-ONE_OF = 3
+ONE_OF = 7
 DRAWN = settings(
     max_examples=of_drawn(150, one_of=ONE_OF),
     deadline=None,

@@ -25,7 +25,8 @@ from tests.small_jobs import Priced, small_jobs
 
 BOTH = pytest.mark.parametrize("solver", list(SolverName))
 ROUNDING = 1.0 + 1e-9
-ONE_OF = 2
+ONE_OF = 5
+CROWDS_ONE_OF = 3
 ONE_STAGE_A_RANK = ("1f1b", "gpipe")
 SEVERAL_STAGES_A_RANK = ("interleaved_1f1b", "zb_v", "dualpipe_v")
 # Whose best plan, with virtual stages counted as if they held alike, does not fit.
@@ -67,9 +68,9 @@ class Solved:
 
 
 @cache
-def solved(first: int, last: int, *schedules: str) -> tuple[Solved, ...]:
+def solved(first: int, last: int, *schedules: str, one_of: int = ONE_OF) -> tuple[Solved, ...]:
     """Jobs with everything tried, all schedules or some."""
-    return tried(drawn(range(first, last), one_of=ONE_OF), schedules)
+    return tried(drawn(range(first, last), one_of=one_of), schedules)
 
 
 def tried(seeds: range, schedules: tuple[str, ...]) -> tuple[Solved, ...]:
@@ -163,7 +164,7 @@ def test_searches_whose_configurations_are_all_bounded_in_crowds_lose_no_optimum
         return bounds
 
     monkeypatch.setattr(crowding, "bounds_below", counted)
-    for one in solved(450, 490, *schedules):
+    for one in solved(450, 490, *schedules, one_of=CROWDS_ONE_OF):
         result = search(one.problem)
         if math.isinf(one.least):
             assert isinstance(result, NotFound), f"job {one.seed}"
@@ -172,7 +173,7 @@ def test_searches_whose_configurations_are_all_bounded_in_crowds_lose_no_optimum
         assert result.certificate.lower_bound_seconds <= one.least * ROUNDING, f"job {one.seed}"
         if result.certificate.status == "optimal":
             assert result.step_seconds == pytest.approx(one.least, rel=1e-9), f"job {one.seed}"
-    assert sum(closed) > of_drawn(10, one_of=ONE_OF)
+    assert sum(closed) > of_drawn(10, one_of=CROWDS_ONE_OF)
 
 
 @BOTH

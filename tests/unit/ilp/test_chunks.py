@@ -24,7 +24,7 @@ from planner.ilp.lagrangian_bound import everything
 from planner.ilp.stage_loads import Load, loads_of
 from tests.draws import drawn
 
-ONE_OF = 3
+ONE_OF = 7
 SEEDS = drawn(range(250), one_of=ONE_OF)
 CHAINS = ("01", "001", "0001", "01101", "0112", "012", "10")
 

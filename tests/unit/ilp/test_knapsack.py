@@ -10,7 +10,7 @@ import pytest
 from planner.ilp.stage_knapsack import Knapsack, least_cost
 from tests.draws import drawn, of_drawn
 
-ONE_OF = 4
+ONE_OF = 9
 INFINITE = float("inf")
 PLENTY = 1e4
 

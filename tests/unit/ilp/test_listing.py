@@ -13,7 +13,7 @@ from planner.ilp.engine import Effort, TooManyError
 from planner.ilp.stage_patterns import Ceilings, Columns, patterns_of_load
 from tests.draws import drawn, of_drawn
 
-ONE_OF = 3
+ONE_OF = 7
 SEEDS = drawn(range(300), one_of=ONE_OF)
 
 

@@ -12,7 +12,7 @@ import pytest
 from planner.ilp.batched_chains import Ordered, Pools
 from tests.draws import drawn, of_drawn
 
-ONE_OF = 3
+ONE_OF = 7
 SEEDS = drawn(range(400), one_of=ONE_OF)
 ROUNDING = 1e-6
 INFINITE = np.array([np.inf])

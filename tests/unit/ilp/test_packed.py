@@ -11,7 +11,7 @@ from planner.ilp.stage_knapsack import Packed, Packing, least_cost_within
 from tests.draws import drawn
 from tests.unit.ilp.random_ranks import a_random_rank, all_ways
 
-ONE_OF = 3
+ONE_OF = 7
 NONE = np.full(3, np.inf)
 ROUNDING = 1.0 + 1e-12
 

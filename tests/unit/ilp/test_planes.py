@@ -13,7 +13,7 @@ from tests.draws import drawn
 from tests.oracle import least_step
 from tests.small_chains import seeded_instance
 
-ONE_OF = 3
+ONE_OF = 5
 FAR = 1.3
 
 

@@ -17,7 +17,7 @@ from planner.space.choices import block_choices, edge_choices
 from tests.draws import drawn, of_drawn
 from tests.small_chains import seeded_instance
 
-ONE_OF = 3
+ONE_OF = 5
 SEEDS = drawn(range(300), one_of=ONE_OF)
 EASED = 1e-9
 CHOICES = block_choices(Limits()), edge_choices(Limits())
