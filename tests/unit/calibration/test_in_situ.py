@@ -49,14 +49,18 @@ def _step_seconds(plan: Plan, scalars: Scalars) -> float:
 
 
 def _in_situ(scalars: Scalars, slowness: Callable[[int], float] = lambda _round: 1.0) -> InSitu:
+    steps = [(plan.strategy, _step_seconds(plan, scalars)) for plan in plans()]
     trials = [
-        Trial(
-            strategy=plan.strategy,
-            step_seconds=tuple(_step_seconds(plan, scalars) * slowness(r) for r in range(4)),
-        )
-        for plan in plans()
+        Trial(strategy=strategy, step_seconds=tuple(seconds * slowness(r) for r in range(4)))
+        for strategy, seconds in steps
     ]
     return corrected(alone(), plans(), trials)
+
+
+@functools.cache
+def _quiet() -> InSitu:
+    """What a quiet machine's steps say."""
+    return _in_situ(TRUTH)
 
 
 def test_every_way_to_split_a_model_is_tried():
@@ -91,7 +95,7 @@ def test_a_slow_network_is_found_more_than_half_of_the_way():
 
 def test_another_model_takes_what_the_machine_makes_of_it():
     """A model and layouts that had no part in the fit, off by the error at most that it states."""
-    here = _in_situ(TRUTH)
+    here = _quiet()
     model = resolved_model("tiny-llama-cpu")
     job = Job(global_batch_size=16, sequence_length=128, precision="fp32")
     for strategy in (Strategy(data_parallel_degree=4), Strategy(tensor_parallel_degree=4)):
@@ -122,7 +126,7 @@ def test_no_rate_is_better_than_is_possible():
 
 
 def test_a_busy_machine_is_said_and_makes_the_interval_wider():
-    quiet, busy = _in_situ(TRUTH), _in_situ(TRUTH, slowness=lambda turn: (1.0, 1.0, 1.3, 1.3)[turn])
+    quiet, busy = _quiet(), _in_situ(TRUTH, slowness=lambda turn: (1.0, 1.0, 1.3, 1.3)[turn])
     assert not quiet.was_busy
     assert quiet.variation_ratio == pytest.approx(0.0)
     assert busy.was_busy
@@ -137,7 +141,7 @@ def test_rounds_that_agree_at_last_count_alone():
     found = _in_situ(TRUTH, slowness=lambda turn: 3.0 if turn == 0 else 1.0)
     assert not found.was_busy
     assert found.variation_ratio == pytest.approx(0.0)
-    assert found.scalars == _in_situ(TRUTH).scalars
+    assert found.scalars == _quiet().scalars
 
 
 def test_a_machine_that_trains_nothing_is_refused_with_the_reason():
