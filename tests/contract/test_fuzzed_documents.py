@@ -1,6 +1,6 @@
 """Ten thousand broken documents: each gives an answer or one clear error, and none hangs.
 
-Every run of the tests has a thousand of them, `make test-fuzz` and `make test-full` all.
+Every run of the tests has a few hundred of them, `make test-fuzz` and `make test-full` all.
 """
 
 from __future__ import annotations
@@ -19,9 +19,10 @@ from planner.planning import resolved_cluster, resolved_model
 from planner.schema.document import parse_fields
 from planner.schema.job import Job
 from planner.schema.strategy import Strategy
+from tests.draws import of_drawn
 
 SEEDS = [pytest.param(seed, marks=[] if seed < 1 else [pytest.mark.full]) for seed in range(10)]
-COUNT_OF_SEED = 1000
+COUNT_OF_SEED = of_drawn(1000, one_of=4)
 SECONDS_LIMIT = 20.0
 
 
@@ -31,7 +32,7 @@ def _shown(defects: list[Outcome]) -> str:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", SEEDS)
-def test_a_thousand_broken_requests_are_answered_or_refused_clearly(seed: int) -> None:
+def test_broken_requests_are_answered_or_refused_clearly(seed: int) -> None:
     found = list(outcomes(count=COUNT_OF_SEED, seed=seed, seconds_limit=SECONDS_LIMIT))
     defects = [one for one in found if one.defect]
     assert not defects, _shown(defects)

@@ -87,7 +87,11 @@ def a_tiny_request(limits: dict[str, object]) -> Request:
     graph = a_model(runs=(run,), hidden_size=512, vocabulary_size=4096)
     group = a_cluster().node_groups[0].model_copy(update={"devices_per_node": 4})
     place = a_cluster(node_groups=(group,))
-    fixed = {"context_parallel_degree": 1, "pipeline_schedules": ("1f1b",)}
+    fixed = {
+        "context_parallel_degree": 1,
+        "micro_batch_size": 2,
+        "pipeline_schedules": ("1f1b",),
+    }
     job = a_job(global_batch_size=8, limits={**fixed, **limits})
     return resolved_request(
         model_document(graph.name, graph), cluster_document(place.name, place), job

@@ -37,15 +37,23 @@ def cluster_of(*groups: tuple[str, int, int, float | None]) -> ResolvedCluster:
     return resolved_cluster(cluster.model_dump(mode="json"))
 
 
-def planned(model: str, cluster: ResolvedCluster, **fields: Any) -> Plan:
-    job = {"global_batch_size": 64, "sequence_length": 2048, **fields}
+def planned(model: str, cluster: ResolvedCluster, *, gap_ratio: float = 0.1, **fields: Any) -> Plan:
+    """A plan that need not be the best: it must fit all the same."""
+    limits = {"accepted_gap_ratio": gap_ratio, **fields.pop("limits", {})}
+    job = {"global_batch_size": 64, "sequence_length": 2048, "limits": limits, **fields}
     found = plan(resolved_model(model), cluster, Job.from_fields(job, source="job"))
     assert isinstance(found, Plan)
     return found
 
 
-@pytest.mark.parametrize("stack", ["torch", "megatron", "deepspeed"])
-@pytest.mark.parametrize("memory_gib", [14.0, 20.0, 28.0, 40.0])
+@pytest.mark.parametrize(
+    ("memory_gib", "stack"),
+    [
+        pytest.param(memory_gib, stack, marks=[] if (place + turn) % 3 == 0 else [pytest.mark.full])
+        for place, memory_gib in enumerate((14.0, 20.0, 28.0, 40.0))
+        for turn, stack in enumerate(("torch", "megatron", "deepspeed"))
+    ],
+)
 def test_plans_on_tight_devices_have_the_chance(memory_gib: float, stack: str) -> None:
     found = planned("llama-3-8b", cluster_of((DEVICE, 1, 8, memory_gib)), stack=stack)
     assert found.prediction.fits_probability >= ASKED
@@ -87,8 +95,8 @@ def test_the_first_plan_of_the_readme_has_the_chance_and_hardly_more() -> None:
 def test_a_lower_chance_asked_for_gives_a_plan_no_slower() -> None:
     cluster = cluster_of((DEVICE, 1, 8, 24.0))
     steps = [
-        planned("llama-3-8b", cluster, limits={"fits_probability": chance})
-        for chance in (0.99, 0.95, 0.8, 0.5, None)
+        planned("llama-3-8b", cluster, gap_ratio=0.0, limits={"fits_probability": chance})
+        for chance in (0.99, 0.8, None)
     ]
     seconds = [found.prediction.step_seconds.p50 for found in steps]
     assert seconds == sorted(seconds, reverse=True)

@@ -113,7 +113,9 @@ def spread(case: Case, ratio: tuple[float, float, float], generator: np.random.G
 
 
 @pytest.mark.parametrize("schedule", list(PipelineSchedule))
-@pytest.mark.parametrize("degree", [1, 2, 3, 5, 8, pytest.param(16, marks=pytest.mark.full)])
+@pytest.mark.parametrize(
+    "degree", [1, 2, 3, 5, *(pytest.param(d, marks=pytest.mark.full) for d in (8, 16))]
+)
 def test_even_stages_are_exact(schedule: PipelineSchedule, degree: int) -> None:
     errors = [
         error(case, even(case, ratio))
