@@ -61,7 +61,7 @@ class LaunchRequest:
     report_path: Path | None = None
     runs_path: Path | None = None
     profile_path: Path | None = None
-    step_count: int = environment.DEFAULT_STEP_COUNT
+    step_count: int | None = None
     device_type: str | None = None
     timeout_seconds: float = environment.DEFAULT_TIMEOUT_SECONDS
     start_timeout_seconds: float = environment.DEFAULT_TIMEOUT_SECONDS
@@ -206,12 +206,14 @@ def rank_variables(
         environment.PLAN_PATH: str(request.plan_path.resolve()),
         environment.OUTCOME_DIRECTORY: str(directory),
         environment.DEVICE_TYPE: device_type,
-        environment.STEP_COUNT: str(request.step_count),
         environment.TIMEOUT_SECONDS: str(request.timeout_seconds),
         environment.START_TIMEOUT_SECONDS: str(request.start_timeout_seconds),
         environment.LAUNCHER_PROCESS: str(os.getpid()),
         "PYTHONPATH": os.pathsep.join(search_path),
     }
+    if request.step_count is not None:
+        name = names.STEP_LIMIT if request.script else names.STEP_COUNT
+        variables[name] = str(request.step_count)
     defaults = _CUDA_DEFAULTS if device_type == "cuda" else _CPU_DEFAULTS
     variables |= {name: os.environ.get(name, value) for name, value in defaults.items()}
     if request.profile_path is not None:
@@ -257,8 +259,8 @@ def _parse(arguments: Sequence[str]) -> LaunchRequest:
     parser.add_argument(
         "--steps",
         type=_positive,
-        default=environment.DEFAULT_STEP_COUNT,
-        help="steps of shipped training",
+        help="stop after so many steps; shipped training stops after "
+        f"{environment.DEFAULT_STEP_COUNT} by itself",
     )
     parser.add_argument(
         "--json", action="store_true", help="print the run report on stdout, all else on stderr"

@@ -237,7 +237,9 @@ class Session:
             self.plan, os.environ, rank=self.rank, launched=self.launched
         )
         self.trainer.awaits_checkpoint = checkpoint_follows
-        self.trainer.termination = self.launched.termination if self.launched else None
+        if self.launched is not None:
+            self.trainer.termination = self.launched.termination
+            self.trainer.step_limit = self.launched.step_limit
         self._give_forward(self.trainer, stages, micro_batch_loss(numerics.loss(loss_function)))
         return self.trainer
 
@@ -276,7 +278,8 @@ class Session:
         After `trainer.load`, batches that were taken before are passed over: `loader` begins as it
         did in the first run, or is at the right place already if it `is_positioned`. A loader with
         `state_dict` and `load_state_dict` is asked for its place and brought back to it.
-        A run that is asked to end (SIGTERM) gets no more batches: `trainer.is_stopping` says so.
+        A run that is asked to end (SIGTERM), or that has made the steps that `meshwright run
+        --steps` allows, gets no more batches: `trainer.is_stopping` says so.
 
         Raises:
             ModelMismatchError: if a batch is not the plan's, or nothing was parallelized.

@@ -91,6 +91,7 @@ class Trainer:
         self.forward: Inference | None = None
         self.exported: Exported | None = None
         self.termination: Termination | None = None
+        self.step_limit: int | None = None
         self.is_stopping = False
         self.saved_step: int | None = None
         self.awaits_checkpoint = False
@@ -133,6 +134,7 @@ class Trainer:
         given = _as_given(batch)
         metrics = self._timed_step(given, nullcontext())
         self.history.append(metrics)
+        self.is_stopping = self.is_stopping or len(self.history) == self.step_limit
         self._last_batch = given
         return metrics
 

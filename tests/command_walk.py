@@ -25,6 +25,7 @@ NEEDY = {  # command -> what it is given, and what it says
     "run": (["plan.json"], EXECUTOR),
     "serve": ([], SERVICE),
     "trace": (["net.py:net"], EXECUTOR),
+    "tune": (CPU, EXECUTOR),
 }
 ALONE = {  # command -> what it is given where the planner is all that there is
     "plan": [*CPU, "--out", "made.json"],

@@ -32,6 +32,7 @@ from planner.cli import (
     service,
     size,
     trace,
+    tune,
     validate,
     verify,
 )
@@ -78,6 +79,7 @@ app.command("verify")(verify.verify)
 app.command("validate")(validate.validate)
 app.command("calibrate")(calibrate.calibrate)
 app.command("run", context_settings={"allow_interspersed_args": True})(run.run)
+app.command("tune", context_settings={"allow_interspersed_args": True})(tune.tune)
 app.command("profile")(profile.profile)
 app.command("discover")(discover.discover)
 app.command("trace")(trace.trace)

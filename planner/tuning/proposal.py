@@ -2,19 +2,21 @@
 
 Candidates are found by the search under all that was learnt: the best plan of each of the best
 groups of degrees, and where that has been tried, the best of the group without its micro-batch,
-checkpointing, ZeRO stage or schedule. The search that finds them also proves the bound.
+checkpointing, ZeRO stage or schedule. The search that finds them also proves the bound. Where no
+plan is likely to fit any more and none has been measured, the likeliest of all are tried.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from planner.errors import InputError
 from planner.explain import describe_strategy
 from planner.ilp.certificate import DEGREES
-from planner.ilp.problem import Found, NotFound
+from planner.ilp.problem import Found
+from planner.ilp.search import ProgressCallback
 from planner.inquiry import Inquiry
 from planner.planning import estimate, request_id
 from planner.resolution import Request
@@ -25,6 +27,7 @@ from planner.schema.tuning import MeasuredCertificate, Tuning
 from planner.tuning.bound import Bound, bound_of
 from planner.tuning.choice import ranked
 from planner.tuning.knowledge import Candidate, Knowledge
+from planner.tuning.words import claim
 from planner.variation import with_limits
 from planner.version import planner_version
 
@@ -42,20 +45,25 @@ class Proposal:
     candidates: tuple[Candidate, ...]
 
 
-def next_of(tuning: Tuning) -> Proposal | MeasuredCertificate:
+def next_of(
+    tuning: Tuning, *, on_progress: ProgressCallback | None = None
+) -> Proposal | MeasuredCertificate:
     """Return what to try next, or how the tuning ends.
 
     Raises:
         InputError: if model, cluster and job do not go together, if steps are not what the job is
-            to be best at, or if nothing is known to fit.
+            to be best at, or if there was no time to find a first plan.
         SolverError: if the solver fails.
     """
     _check_objective(tuning)
     knowledge = Knowledge.of(tuning)
     seconds = tuning.job.resolved.limits.solver_seconds
-    inquiry = Inquiry.within(seconds)
+    inquiry = Inquiry.within(seconds, on_progress=on_progress)
     searched = _Search(tuning=tuning, request=knowledge.within_memory(), inquiry=inquiry)
     found, bound = searched.groups()
+    if found is None and tuning.trials and tuning.best_index is None:
+        searched = replace(searched, request=knowledge.request)
+        found, bound = searched.groups()
     ended = _ended_by_budget(tuning)
     best = tuning.best_seconds
     if ended is None and best is not None and bound.optimistic_seconds >= best:
@@ -71,12 +79,15 @@ def next_of(tuning: Tuning) -> Proposal | MeasuredCertificate:
 
 
 def plan_of(tuning: Tuning, strategy: Strategy, *, number: int) -> Plan:
-    """Return a plan to run `strategy` by, with its prediction after all trials so far.
+    """Return the plan by which trial `number` runs, with its prediction after all trials so far.
 
-    Its certificate claims no bound: a tuning's own says what was proven.
+    Its own certificate claims what the tuning's has proven, nothing before its end.
     """
     request = Knowledge.of(tuning).request
     priced = estimate(request.model, request.cluster, request.job.resolved, strategy)
+    described = f"{describe_strategy(priced.strategy)}: trial {number} of a tuning"
+    if tuning.certificate is not None:
+        described += f"; {claim(tuning.certificate)}"
     return Plan(
         id=f"{request_id(request)}-trial-{number}",
         model=request.model,
@@ -84,21 +95,25 @@ def plan_of(tuning: Tuning, strategy: Strategy, *, number: int) -> Plan:
         job=request.job,
         strategy=priced.strategy,
         prediction=priced.prediction,
-        certificate=Certificate(
-            status="feasible",
-            lower_bound_seconds=0.0,
-            gap_ratio=1.0,
-            configurations_total=0,
-            configurations_pruned=0,
-            milp_count=0,
-            solver="none",
-            solve_seconds=0.0,
-        ),
-        explanation=Explanation(
-            summary=f"{describe_strategy(priced.strategy)}: trial {number} of a tuning.",
-            assumptions=request.assumptions,
-        ),
+        certificate=_plan_certificate(priced.prediction.step_seconds.p50, tuning.certificate),
+        explanation=Explanation(summary=f"{described}.", assumptions=request.assumptions),
         planner_version=planner_version(),
+    )
+
+
+def _plan_certificate(seconds: float, measured: MeasuredCertificate | None) -> Certificate:
+    """Return a plan's certificate, in predicted seconds, without searches of its own."""
+    lower = 0.0 if measured is None else min(measured.lower_bound_seconds, seconds)
+    total = 0 if measured is None else measured.configurations_total
+    return Certificate(
+        status="feasible",
+        lower_bound_seconds=lower,
+        gap_ratio=1.0 - lower / seconds,
+        configurations_total=total,
+        configurations_pruned=0,
+        milp_count=0,
+        solver="none",
+        solve_seconds=0.0,
     )
 
 
@@ -137,15 +152,15 @@ class _Search:
         """Return the best plans of the best groups, `None` without any, and what is proven of all.
 
         Raises:
-            InputError: if there is no plan to begin with.
+            InputError: if the time was over before a first plan was found.
         """
         found = self.inquiry.search(
             self.request, group_count=GROUP_COUNT, share_ratio=_FIRST_SHARE_RATIO
         )
         if isinstance(found, Found):
             return found, bound_of(self.request, found, group_count=GROUP_COUNT)
-        if not self.tuning.trials:
-            _refuse(self.tuning, found)
+        if not self.tuning.trials and not found.proven:
+            raise _out_of_time(self.tuning)
         seconds = (self.tuning.best_seconds or 0.0) if found.proven else 0.0
         return None, Bound(
             lower_seconds=seconds,
@@ -174,15 +189,8 @@ class _Search:
                     yield answer.strategy
 
 
-def _refuse(tuning: Tuning, missing: NotFound) -> None:
-    if missing.proven:
-        raise InputError(
-            "has no plan that is likely enough to fit",
-            field="model",
-            value=tuning.model.resolved.name,
-            remedy="ask `meshwright plan` with the same arguments what would make one fit",
-        )
-    raise InputError(
+def _out_of_time(tuning: Tuning) -> InputError:
+    return InputError(
         "ran out before any plan was found",
         field="job.limits.solver_seconds",
         value=tuning.job.resolved.limits.solver_seconds,

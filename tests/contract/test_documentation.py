@@ -41,6 +41,7 @@ GIVEN = {  # files that a page's commands name and no command of it writes
 
 RUN_ELSEWHERE = {  # commands that a page shows outside its consoles, and who runs them
     "check": "tests/contract/test_ci_example.py",
+    "tune": "tests/contract/test_cli_tune.py",
     "audit": "tests/unit/api/test_commands.py",
     "keys": "tests/unit/api/test_commands.py",
 }

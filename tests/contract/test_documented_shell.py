@@ -41,6 +41,7 @@ RUN_ELSEWHERE = {  # first words, and the file that runs what they begin, or wha
     "meshwright agent enrol": "tests/contract/test_documented_shell.py",
     "meshwright agent token": "tests/contract/api/test_fleet.py",
     "meshwright run": "tests/contract/api/test_fleet.py",
+    "meshwright tune": "tests/contract/test_cli_tune.py",
     "meshwright plan": "tests/contract/test_cli_commands.py",
     "MESHWRIGHT_KEY=": "tests/contract/api/test_fleet.py",
     "curl": "tests/contract/test_documented_shell.py",

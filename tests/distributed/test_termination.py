@@ -50,6 +50,17 @@ def test_a_run_that_is_asked_to_end_stops_after_one_step_on_all_ranks_and_saves(
     assert [len(rank.step_seconds) for rank in report.ranks] == [steps, steps]
 
 
+def test_a_script_ends_after_the_steps_that_it_is_allowed(
+    launches: ForkingLaunches, tmp_path: Path
+) -> None:
+    words = _words(tmp_path, GOES_ON)
+    result = launches.launch(tmp_path, words[0], "--steps", "3", *words[1:])
+    assert result.returncode == 0, result.stderr
+    report = RunReport.read(tmp_path / "report.json")
+    assert [len(rank.step_seconds) for rank in report.ranks] == [3, 3]
+    assert report.status == "stopped"
+
+
 def test_ranks_of_torchrun_save_within_its_limit(tmp_path: Path) -> None:
     """It hands the signal on, and has an exit status of its own."""
     words = ["--standalone", "--nproc-per-node", "2", "--shutdown-timeout", str(LIMIT_SECONDS)]
@@ -98,6 +109,11 @@ for inputs, targets in session.shard([(tokens, tokens)] * 100_000):
     trainer.step(inputs, targets)
 assert trainer.is_stopping
 trainer.save(sys.argv[1])
+"""
+
+GOES_ON = """
+for inputs, targets in session.shard([(tokens, tokens)] * 100_000):
+    trainer.step(inputs, targets)
 """
 
 HANGS = """

@@ -73,6 +73,19 @@ SURFACE = {
         "--argument",
         "--detach",
     },
+    "tune": JOB_OPTIONS
+    | {
+        "--framework",
+        "--runs",
+        "--minutes",
+        "--steps",
+        "--device",
+        "--out",
+        "--plan-out",
+        "--fits-probability",
+        "--solver-seconds",
+        "--json",
+    },
     "discover": {
         "--out",
         "--from",
@@ -153,7 +166,9 @@ def test_job_options_are_fields_of_the_job_document():
     assert JOB_OPTIONS - {"--job", "--set"} <= fields
 
 
-@pytest.mark.parametrize("name", ["plan", "estimate", "check", "explain", "frontier", "size"])
+@pytest.mark.parametrize(
+    "name", ["plan", "estimate", "check", "explain", "frontier", "size", "tune"]
+)
 def test_help_shows_every_option_whole_at_a_hundred_columns(name, command, monkeypatch):
     monkeypatch.setenv("COLUMNS", "100")
     text = command(name, "--help").stdout

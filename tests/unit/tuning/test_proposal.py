@@ -199,15 +199,29 @@ def test_a_job_that_asks_for_least_memory_is_refused():
         next_of(a_tuning(job=a_job(objective="memory", limits=Limits(**FEW))))
 
 
-def test_a_model_that_does_not_fit_is_refused():
+def one_device(memory_gib):
     group = NodeGroup(
         name="h100",
         device="h100-sxm5-80gb",
         node_count=1,
         devices_per_node=1,
-        memory_bytes=8.0 * GIB,
+        memory_bytes=memory_gib * GIB,
     )
-    cluster = cluster_document("one", a_cluster(name="one", node_groups=(group,)))
-    tuning = a_tuning(model=read_model("llama-3-8b"), cluster=cluster)
-    with pytest.raises(InputError, match="likely enough to fit"):
-        next_of(tuning)
+    return cluster_document("one", a_cluster(name="one", node_groups=(group,)))
+
+
+def test_a_model_that_does_not_fit_has_no_trial():
+    tuning = a_tuning(model=read_model("llama-3-8b"), cluster=one_device(8.0))
+    answer = next_of(tuning)
+    assert isinstance(answer, MeasuredCertificate)
+    assert (answer.ended_by, answer.best_trial, answer.run_count) == ("exhausted", None, 0)
+
+
+def test_where_nothing_is_likely_to_fit_any_more_the_likeliest_is_tried():
+    job = a_job(global_batch_size=8, sequence_length=1024, limits=Limits(**FEW))
+    tuning = a_tuning(model=read_model("gpt2-xl"), cluster=one_device(43.0), job=job)
+    first = first_of(tuning)
+    tuning = after(tuning, a_trial(first.strategy, outcome="out_of_memory", step_seconds=()))
+    second = first_of(tuning)
+    assert first.prospect.fits_probability >= 0.95 > second.prospect.fits_probability
+    assert second.strategy.micro_batch_size < first.strategy.micro_batch_size

@@ -1,0 +1,121 @@
+"""A trial: a plan run for some steps by the executor's launcher, in a process of its own.
+
+The folder of a tuning keeps, for each trial, its plan and all that it printed, and the runs that
+were measured as rows for `validate` and `calibrate`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from planner.schema.plan import Plan
+from planner.schema.tuning import TuningTrial
+from planner.units import GIB
+
+WARM_UP_STEPS = 1
+_RUNS = "runs.jsonl"
+_OUT_OF_MEMORY = (
+    "out of memory",  # torch and CUDA
+    "outofmemoryerror",
+    "can't allocate memory",  # torch's allocator of host memory
+    "cannot allocate memory",  # the system
+    "memoryerror",  # Python
+    "cublas_status_alloc_failed",
+    "cudnn_status_alloc_failed",
+    "failed to cuda malloc",  # NCCL
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Launch:
+    """How trials are run: where files go, the script with its arguments, the timed steps."""
+
+    folder: Path
+    script: Sequence[str]
+    step_count: int
+    device: str | None = None
+
+
+def trial_of(plan: Plan, launch: Launch, *, number: int, fits_probability: float) -> TuningTrial:
+    """Return what came of running `plan`; nothing of it survives an interrupt."""
+    launch.folder.mkdir(exist_ok=True)
+    plan_path = launch.folder / f"trial-{number}.json"
+    log = launch.folder / f"trial-{number}.log"
+    plan_path.write_text(plan.to_json(), encoding="utf-8")
+    started = time.monotonic()
+    code, said = _ended(_command(plan_path, launch), log=log)
+    outcome = _measured(launch.folder / _RUNS) if code == 0 else _failure(said, log, code)
+    return TuningTrial.model_validate(
+        {
+            "strategy": plan.strategy,
+            "description": plan.explanation.summary.partition(":")[0],
+            "predicted": plan.prediction.step_seconds,
+            "fits_probability": fits_probability,
+            "log": str(log),
+            "run_seconds": time.monotonic() - started,
+            **outcome,
+        }
+    )
+
+
+def _command(plan_path: Path, launch: Launch) -> list[str]:
+    words = [sys.executable, "-m", "executor.launcher", "--json", str(plan_path)]
+    words += ["--steps", str(launch.step_count + WARM_UP_STEPS)]
+    words += ["--runs", str(launch.folder / _RUNS)]
+    if launch.device is not None:
+        words += ["--device", launch.device]
+    return [*words, "--", *launch.script] if launch.script else words
+
+
+def _ended(command: Sequence[str], *, log: Path) -> tuple[int, str]:
+    """Return the exit code of a command and what it printed on stdout; messages go to `log`."""
+    with log.open("wb") as messages:
+        process = subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=messages,
+            start_new_session=True,
+        )
+    try:
+        said, _ = process.communicate()
+    finally:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+    return process.returncode, said.decode("utf-8", errors="replace")
+
+
+def _measured(rows: Path) -> dict[str, Any]:
+    """Return the steps of the run that was added last."""
+    row = json.loads(rows.read_text(encoding="utf-8").splitlines()[-1])
+    steps, peak = row.get("steps_s") or (), row.get("peak_mem_gib")
+    if not steps:
+        reason = "no step: the script took no batch of session.shard"
+        return {"outcome": "failed", "reason": reason}
+    return {
+        "outcome": "measured",
+        "step_seconds": steps,
+        "peak_memory_bytes": None if peak is None else peak * GIB,
+    }
+
+
+def _failure(said: str, log: Path, code: int) -> dict[str, Any]:
+    """Return why a run ended early, as its launcher says it."""
+    lines = [line for line in said.splitlines() if line.startswith('{"status": "error"')]
+    if lines:
+        reason = str(json.loads(lines[-1])["error"]["message"])
+    else:
+        printed = log.read_text(encoding="utf-8", errors="replace").splitlines()
+        reason = printed[-1] if printed else f"ended with exit status {code} and no message"
+    ran_out = any(words in reason.lower() for words in _OUT_OF_MEMORY)
+    return {"outcome": "out_of_memory" if ran_out else "failed", "reason": reason[:2000]}

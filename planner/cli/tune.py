@@ -1,0 +1,244 @@
+"""`meshwright tune`: plan, measure a few candidates here, learn, and say how much better any is."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+
+from planner.cli.console import print_document, search_progress, stderr, stdout
+from planner.cli.failures import NEGATIVE_ANSWER
+from planner.cli.inputs import read_resolved_cluster, read_resolved_model
+from planner.cli.options import (
+    BatchOption,
+    CalibrationOption,
+    ClusterArgument,
+    FitsOption,
+    FrameworkOption,
+    JobOption,
+    JsonOption,
+    ModelArgument,
+    OptimizerOption,
+    PrecisionOption,
+    SequenceOption,
+    SettingsOption,
+    SolverSecondsOption,
+    StackOption,
+    read_job,
+)
+from planner.cli.plan import check_place, write_text
+from planner.errors import InputError
+from planner.extras import check_extras
+from planner.units import counted
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from planner.cli.trial import Launch
+    from planner.schema.tuning import Tuning
+
+RUNS, STEPS = 10, 5
+_FAILURES_MOST = 3  # in a row with nothing measured: what fails them all is no plan's
+
+
+def tune(  # noqa: PLR0913 - one parameter per option; tests freeze the surface
+    model: ModelArgument,
+    cluster: ClusterArgument,
+    script: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="-- SCRIPT ARGS...", help="A training script, after `--`."),
+    ] = None,
+    runs: Annotated[
+        int, typer.Option("--runs", min=1, max=1000, metavar="N", help="Plans to try at most.")
+    ] = RUNS,
+    minutes: Annotated[
+        float | None,
+        typer.Option(
+            "--minutes", min=0.0, metavar="M", help="Begin no trial once all took this long."
+        ),
+    ] = None,
+    steps: Annotated[
+        int,
+        typer.Option(
+            "--steps", min=1, max=100_000, metavar="K", help="Timed steps of each, after warm-up."
+        ),
+    ] = STEPS,
+    device: Annotated[
+        Literal["cpu", "cuda"] | None,
+        typer.Option("--device", help="Kind of devices to run on; default: the plan's."),
+    ] = None,
+    out: Annotated[
+        Path,
+        typer.Option(
+            "--out", metavar="FILE", help="Keep all trials there; the same command goes on from it."
+        ),
+    ] = Path("tuning.json"),
+    plan_out: Annotated[
+        Path | None, typer.Option("--plan-out", metavar="FILE", help="Write the best plan there.")
+    ] = None,
+    job: JobOption = None,
+    global_batch_size: BatchOption = None,
+    sequence_length: SequenceOption = None,
+    precision: PrecisionOption = None,
+    optimizer: OptimizerOption = None,
+    stack: StackOption = None,
+    framework: FrameworkOption = None,
+    calibration: CalibrationOption = None,
+    settings: SettingsOption = None,
+    fits_probability: FitsOption = None,
+    solver_seconds: SolverSecondsOption = None,
+    json: JsonOption = False,
+) -> None:
+    """Try the most promising plans on this machine, and learn from each, to find the best here."""
+    fields = {
+        "global_batch_size": global_batch_size,
+        "sequence_length": sequence_length,
+        "precision": precision,
+        "optimizer": optimizer,
+        "stack": stack,
+        "framework": framework,
+    }
+    limits = {"fits_probability": fits_probability, "solver_seconds": solver_seconds}
+    check_extras("meshwright tune", "executor.launcher")
+    _check_places(out, plan_out, script or ())
+    wanted = read_job(job, fields=fields, limits=limits, calibration=calibration, settings=settings)
+    from planner.cli.trial import Launch
+    from planner.resolution import resolved_request
+    from planner.schema.tuning import Tuning, TuningBudget
+    from planner.version import planner_version
+
+    request = resolved_request(read_resolved_model(model), read_resolved_cluster(cluster), wanted)
+    asked = Tuning(
+        model=request.model,
+        cluster=request.cluster,
+        job=request.job,
+        script=tuple(script or ()),
+        budget=TuningBudget(runs=runs, minutes=minutes, steps=steps),
+        planner_version=planner_version(),
+    )
+    launch = Launch(
+        folder=out.with_suffix(".trials"), script=asked.script, step_count=steps, device=device
+    )
+    console = stderr() if json else stdout()
+    with _sigterm_as_interrupt():
+        tuning = _tuned(_resumed(asked, out, console), launch, out=out, console=console)
+    _show(tuning, console=console, plan_out=plan_out, as_json=json)
+    if tuning.best_index is None:
+        raise typer.Exit(NEGATIVE_ANSWER)
+
+
+def _check_places(out: Path, plan_out: Path | None, script: Sequence[str]) -> None:
+    """Raise before the first trial where its results could not be kept, or its script not run."""
+    check_place(out, option="--out")
+    if plan_out is not None:
+        check_place(plan_out, option="--plan-out")
+    if script and not Path(script[0]).is_file():
+        raise InputError(
+            "is no file",
+            field="script",
+            value=script[0],
+            remedy="give the path of a Python script after --",
+        )
+
+
+def _resumed(asked: Tuning, out: Path, console: Console) -> Tuning:
+    """Return the tuning with the trials that `out` has of the same, none where it is not there.
+
+    Raises:
+        InputError: if the file holds another tuning.
+    """
+    from planner.schema.tuning import Tuning
+
+    if not out.exists():
+        return asked
+    kept = Tuning.read(out)
+    for name in ("model", "cluster", "job"):
+        if getattr(kept, name).digest != getattr(asked, name).digest:
+            raise _another(out, f"is a tuning of another {name}")
+    if kept.script != asked.script:
+        raise _another(out, "is a tuning of another script, or of other arguments")
+    if kept.trials:
+        has = counted(len(kept.trials), "trial")
+        console.print(f"going on from {out}, which has {has}", markup=False)
+    return asked.model_copy(update={"trials": kept.trials})
+
+
+def _another(out: Path, problem: str) -> InputError:
+    remedy = "name another file, or remove this one to begin anew"
+    return InputError(problem, field="--out", value=str(out), remedy=remedy)
+
+
+def _tuned(tuning: Tuning, launch: Launch, *, out: Path, console: Console) -> Tuning:
+    """Return the tuning at its end; after each trial all of it is on file.
+
+    Raises:
+        InputError: if nothing but failures came of the first trials.
+    """
+    from planner.cli.trial import trial_of
+    from planner.cli.views.tuning import trial_line
+    from planner.tuning.proposal import Proposal, next_of, plan_of
+
+    failed = 0
+    while True:
+        with search_progress("choosing what to try") as listen:
+            answer = next_of(tuning, on_progress=listen)
+        if not isinstance(answer, Proposal):
+            tuning = tuning.model_copy(update={"certificate": answer})
+            _keep(out, tuning)
+            return tuning
+        number, first = len(tuning.trials) + 1, answer.candidates[0]
+        plan = plan_of(tuning, first.strategy, number=number)
+        chance = first.prospect.fits_probability
+        trial = trial_of(plan, launch, number=number, fits_probability=chance)
+        tuning = tuning.model_copy(update={"trials": (*tuning.trials, trial)})
+        _keep(out, tuning)
+        console.print(trial_line(tuning, number), markup=False, soft_wrap=True)
+        failed += trial.outcome == "failed"
+        if failed == _FAILURES_MOST and tuning.best_index is None:
+            raise _all_failed(trial.reason, trial.log)
+
+
+@contextmanager
+def _sigterm_as_interrupt() -> Iterator[None]:
+    """Have SIGTERM end this command as Ctrl-C does, so that no trial outlives it."""
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def _all_failed(reason: str | None, log: str | None) -> InputError:
+    return InputError(
+        f"the first {_FAILURES_MOST} trials failed, the last with: {reason}",
+        field="trials",
+        value=log,
+        remedy="correct what the log says, and give the same command again",
+    )
+
+
+def _keep(out: Path, tuning: Tuning) -> None:
+    """Write the tuning whole or not at all: the command may be ended at any time."""
+    draft = out.with_name(f"{out.name}.draft")
+    write_text(draft, tuning.to_json(), option="--out")
+    os.replace(draft, out)  # noqa: PTH105
+
+
+def _show(tuning: Tuning, *, console: Console, plan_out: Path | None, as_json: bool) -> None:
+    from planner.cli.views.tuning import end_lines
+    from planner.tuning.proposal import plan_of
+
+    for line in end_lines(tuning):
+        console.print(line, markup=False, soft_wrap=True)
+    best = tuning.best_index
+    if plan_out is not None and best is not None:
+        found = plan_of(tuning, tuning.trials[best].strategy, number=best + 1)
+        write_text(plan_out, found.to_json(), option="--plan-out")
+        console.print(f"written to {plan_out}", markup=False)
+    if as_json:
+        print_document(tuning)

@@ -1,0 +1,40 @@
+"""A tuning as a person follows it: a line a trial, and the measured certificate."""
+
+from __future__ import annotations
+
+from planner.schema.plan import Interval
+from planner.schema.tuning import Tuning, TuningTrial
+from planner.tuning.words import certificate_lines
+from planner.units import format_seconds
+
+
+def trial_line(tuning: Tuning, number: int) -> str:
+    """Return a trial that has ended: its layout, predicted interval, and what came of it."""
+    trial = tuning.trials[number - 1]
+    return (
+        f"trial {number} of {tuning.budget.runs}: {trial.description}: "
+        f"predicted {_interval(trial.predicted)}, {_outcome(trial)}"
+    )
+
+
+def end_lines(tuning: Tuning) -> list[str]:
+    """Return the end of a tuning, a line each."""
+    if tuning.certificate is None:
+        return []
+    lines = list(certificate_lines(tuning.certificate, tuning.budget))
+    index = tuning.best_index
+    if index is not None:
+        lines.insert(2, f"      {tuning.trials[index].description}")
+    return lines
+
+
+def _interval(step: Interval) -> str:
+    least, most = format_seconds(step.p10), format_seconds(step.p90)
+    return f"{format_seconds(step.p50)} ({least} to {most})"
+
+
+def _outcome(trial: TuningTrial) -> str:
+    if trial.outcome == "measured":
+        return f"measured {format_seconds(trial.typical_seconds)}"
+    said = "out of memory" if trial.outcome == "out_of_memory" else "failed"
+    return f"{said}: {trial.reason}; see {trial.log}"

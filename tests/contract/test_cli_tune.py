@@ -1,0 +1,113 @@
+"""`meshwright tune`, with real runs of two ranks on this machine."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+from planner.importers.measured_runs import read_measured_runs
+from planner.schema.plan import Plan
+from planner.schema.tuning import Tuning
+from planner.verify import verify
+
+ROOT = Path(__file__).parents[2]
+TIMEOUT_SECONDS = 800  # of what hangs
+ASKED = ("tiny-llama-cpu", "2xcpu-gloo", "--precision", "fp32")
+JOB = ("--global-batch-size", "8", "--sequence-length", "64")
+RAISES = "raise RuntimeError('{}')\n"
+
+pytestmark = [pytest.mark.distributed, pytest.mark.slow, pytest.mark.timeout(TIMEOUT_SECONDS)]
+
+
+def command_line(*words: str) -> list[str]:
+    return [sys.executable, "-m", "planner.cli", "tune", *ASKED, *JOB, *words]
+
+
+def environment() -> dict[str, str]:
+    return {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "NO_COLOR": "1"}
+
+
+def tuned(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        command_line(*words),
+        cwd=folder,
+        env=environment(),
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=TIMEOUT_SECONDS,
+    )
+
+
+def test_a_tuning_measures_certifies_and_goes_on_from_its_file(tmp_path):
+    first = tuned(tmp_path, "--runs", "1", "--steps", "2", "--json")
+    assert first.returncode == 0, first.stderr
+    tuning = Tuning.read(tmp_path / "tuning.json")
+    assert json.loads(first.stdout) == tuning.model_dump(mode="json")
+    (trial,) = tuning.trials
+    assert (trial.outcome, len(trial.step_seconds)) == ("measured", 2)
+    assert "trial 1 of 1: " in first.stderr
+    (run,) = read_measured_runs(tmp_path / "tuning.trials" / "runs.jsonl")
+    assert run.steps_s == trial.step_seconds
+
+    second = tuned(tmp_path, "--runs", "1", "--steps", "2", "--plan-out", "best.json")
+    assert second.returncode == 0, second.stderr
+    assert Tuning.read(tmp_path / "tuning.json") == tuning
+    assert "going on from tuning.json, which has 1 trial" in second.stdout
+    assert "1 trial: 1 measured, 0 out of memory, 0 failed; the budget of 1 run is" in second.stdout
+    assert "is predicted with 90 % to be" in second.stdout
+    best = Plan.read(tmp_path / "best.json")
+    verify(best)
+    assert best.strategy == trial.strategy
+
+
+@pytest.mark.parametrize(
+    ("message", "outcome"), [("CUDA out of memory", "out_of_memory"), ("a bug", "failed")]
+)
+def test_a_script_that_ends_early_is_kept_with_its_log(tmp_path, message, outcome):
+    (tmp_path / "train.py").write_text(RAISES.format(message))
+    done = tuned(tmp_path, "--runs", "1", "--", "train.py")
+    assert done.returncode == 3
+    (trial,) = Tuning.read(tmp_path / "tuning.json").trials
+    assert trial.outcome == outcome
+    assert message in trial.reason
+    assert (tmp_path / trial.log).exists()
+    assert "nothing was measured" in done.stdout
+
+
+def test_an_interrupt_leaves_the_file_as_it_was_and_no_process(tmp_path):
+    """The script says that it began, through a pipe, and waits for ever."""
+    begun = tmp_path / "begun"
+    os.mkfifo(begun)
+    script = f"open({str(begun)!r}, 'w').write('x')\nimport threading\nthreading.Event().wait()\n"
+    (tmp_path / "train.py").write_text(script)
+    process = subprocess.Popen(
+        command_line("--runs", "1", "--", "train.py"),
+        cwd=tmp_path,
+        env=environment(),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    reader = threading.Thread(target=begun.read_text, daemon=True)
+    reader.start()
+    reader.join(TIMEOUT_SECONDS / 2)
+    process.send_signal(signal.SIGINT)
+    said, _ = process.communicate(timeout=TIMEOUT_SECONDS / 2)
+    assert process.returncode == 130, said
+    assert not (tmp_path / "tuning.json").exists()
+    assert not list(tmp_path.glob("*.draft"))
+    alive = subprocess.run(
+        ["pgrep", "-f", str(tmp_path)],  # noqa: S607
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert alive.stdout == ""

@@ -1,0 +1,139 @@
+"""`meshwright tune` before and after its runs: what it refuses, and how it reads their ends."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from planner.cli.trial import _failure, _measured
+from planner.cli.views.tuning import end_lines, trial_line
+from planner.schema.plan import Interval
+from planner.schema.tuning import MeasuredCertificate, Tuning, TuningBudget, TuningTrial
+from planner.tuning.words import claim
+from tests.builders import a_plan, a_strategy
+
+CPU = ("tiny-llama-cpu", "2xcpu-gloo", "--global-batch-size", "8", "--sequence-length", "64")
+
+
+def a_certificate(**changes):
+    fields = {
+        "ended_by": "runs",
+        "best_trial": 1,
+        "step_seconds": 0.5,
+        "run_count": 3,
+        "out_of_memory_count": 1,
+        "failed_count": 1,
+        "configurations_total": 41_514,
+        "lower_bound_seconds": 0.51,
+        "optimistic_seconds": 0.4895,
+        "faster_ratio": 0.021,
+    }
+    return MeasuredCertificate(**{**fields, **changes})
+
+
+def a_trial(**changes):
+    fields = {
+        "strategy": a_strategy(),
+        "description": "TP 2",
+        "predicted": Interval(p10=0.4, p50=0.5, p90=0.6),
+        "fits_probability": 0.99,
+        "outcome": "measured",
+        "step_seconds": (0.6, 0.5, 0.4),
+    }
+    return TuningTrial(**{**fields, **changes})
+
+
+def a_tuning(**changes):
+    plan = a_plan()
+    fields = {
+        "model": plan.model,
+        "cluster": plan.cluster,
+        "job": plan.job,
+        "budget": TuningBudget(runs=3),
+        "trials": (a_trial(),),
+        "planner_version": "test",
+    }
+    return Tuning(**{**fields, **changes})
+
+
+def test_the_claim_counts_all_configurations():
+    assert claim(a_certificate()) == (
+        "no plan of 41,514 configurations is predicted with 90 % to be more than 2.1% faster than "
+        "what was measured"
+    )
+    assert "to be faster than what" in claim(a_certificate(faster_ratio=0.0))
+    nothing = a_certificate(best_trial=None, step_seconds=None, faster_ratio=None)
+    assert "nothing was measured" in claim(nothing)
+
+
+def test_a_line_says_what_was_predicted_and_what_came_of_it():
+    lost = a_trial(outcome="out_of_memory", step_seconds=(), reason="CUDA", log="a.log")
+    tuning = a_tuning(trials=(a_trial(), lost))
+    assert trial_line(tuning, 1) == (
+        "trial 1 of 3: TP 2: predicted 500 ms (400 ms to 600 ms), measured 500 ms"
+    )
+    assert trial_line(tuning, 2).endswith("out of memory: CUDA; see a.log")
+
+
+def test_the_end_names_trials_the_best_and_the_claim():
+    lines = end_lines(a_tuning(certificate=a_certificate()))
+    assert lines[0] == (
+        "3 trials: 1 measured, 1 out of memory, 1 failed; the budget of 3 runs is spent"
+    )
+    assert lines[1] == "best: trial 1, 500 ms a step as measured (median)"
+    assert len(lines) == 4
+
+
+@pytest.mark.parametrize(
+    ("message", "outcome"),
+    [
+        ("rank 1 failed: OutOfMemoryError: CUDA out of memory. Tried to allocate", "out_of_memory"),
+        ("rank 0 failed: RuntimeError: [enforce fail] can't allocate memory: you", "out_of_memory"),
+        ("rank 0 failed: MemoryError", "out_of_memory"),
+        ("rank 0 was killed by SIGKILL", "failed"),
+        ("rank 2 did not come to where other ranks waited", "failed"),
+    ],
+)
+def test_a_launcher_s_error_is_read_as_what_it_was(tmp_path, message, outcome):
+    said = {"status": "error", "exit_code": 1, "error": {"kind": "x", "message": message}}
+    found = _failure(json.dumps(said) + "\n", tmp_path / "no.log", 1)
+    assert (found["outcome"], found["reason"]) == (outcome, message)
+
+
+def test_a_launcher_that_dies_without_a_word_is_known_by_its_log(tmp_path):
+    log = tmp_path / "a.log"
+    log.write_text("one\nSegmentation fault\n")
+    assert _failure("", log, -11) == {"outcome": "failed", "reason": "Segmentation fault"}
+    log.write_text("")
+    assert _failure("", log, -11)["reason"] == "ended with exit status -11 and no message"
+
+
+def test_the_run_that_was_added_last_is_the_trial_s(tmp_path):
+    rows = tmp_path / "runs.jsonl"
+    rows.write_text('{"steps_s": [9.0]}\n{"steps_s": [1.0, 2.0], "peak_mem_gib": 2.0}\n')
+    found = _measured(rows)
+    assert (found["step_seconds"], found["peak_memory_bytes"]) == ([1.0, 2.0], 2.0 * 2**30)
+    rows.write_text('{"id": "x"}\n')
+    assert _measured(rows)["outcome"] == "failed"
+
+
+def test_a_file_of_another_tuning_is_refused(command, tmp_path):
+    path = tmp_path / "tuning.json"
+    path.write_text(a_tuning().to_json())
+    outcome = command("tune", *CPU, "--out", str(path))
+    assert outcome.exit_code == 1
+    assert f"--out: is a tuning of another model (got {path})" in outcome.stderr
+    assert "name another file, or remove this one" in outcome.stderr
+
+
+def test_what_could_not_be_kept_or_run_is_refused_before_a_trial(command, tmp_path):
+    missing = str(tmp_path / "no" / "tuning.json")
+    assert "--out: cannot be written" in command("tune", *CPU, "--out", missing).stderr
+    out = ("--out", str(tmp_path / "tuning.json"))
+    nowhere = command("tune", *CPU, *out, "--plan-out", str(tmp_path / "no" / "plan.json"))
+    assert "--plan-out: cannot be written" in nowhere.stderr
+    assert "script: is no file" in command("tune", *CPU, *out, "--", "nothing.py").stderr
+    memory = command("tune", *CPU, *out, "--set", "objective=memory")
+    assert "job.objective: is not what a tuning measures" in memory.stderr
+    assert not (tmp_path / "tuning.json").exists()
