@@ -54,13 +54,11 @@ def tune(  # noqa: PLR0913 - one parameter per option; tests freeze the surface
         typer.Argument(metavar="-- SCRIPT ARGS...", help="A training script, after `--`."),
     ] = None,
     runs: Annotated[
-        int, typer.Option("--runs", min=1, max=1000, metavar="N", help="Plans to try at most.")
+        int, typer.Option("--runs", min=1, max=100, metavar="N", help="Plans to try at most.")
     ] = RUNS,
     minutes: Annotated[
         float | None,
-        typer.Option(
-            "--minutes", min=0.0, metavar="M", help="Begin no trial once all took this long."
-        ),
+        typer.Option("--minutes", metavar="M", help="Begin no trial once all took this long."),
     ] = None,
     steps: Annotated[
         int,
@@ -109,17 +107,20 @@ def tune(  # noqa: PLR0913 - one parameter per option; tests freeze the surface
     wanted = read_job(job, fields=fields, limits=limits, calibration=calibration, settings=settings)
     from planner.cli.trial import Launch
     from planner.resolution import resolved_request
-    from planner.schema.tuning import Tuning, TuningBudget
+    from planner.schema.tuning import Tuning
     from planner.version import planner_version
 
     request = resolved_request(read_resolved_model(model), read_resolved_cluster(cluster), wanted)
-    asked = Tuning(
-        model=request.model,
-        cluster=request.cluster,
-        job=request.job,
-        script=tuple(script or ()),
-        budget=TuningBudget(runs=runs, minutes=minutes, steps=steps),
-        planner_version=planner_version(),
+    asked = Tuning.from_fields(
+        {
+            "model": request.model,
+            "cluster": request.cluster,
+            "job": request.job,
+            "script": tuple(script or ()),
+            "budget": {"runs": runs, "minutes": minutes, "steps": steps},
+            "planner_version": planner_version(),
+        },
+        source="the options",
     )
     launch = Launch(
         folder=out.with_suffix(".trials"), script=asked.script, step_count=steps, device=device

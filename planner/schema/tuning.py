@@ -11,7 +11,7 @@ from planner.schema.document import Count, Document, Part, PositiveCount, Ratio
 from planner.schema.plan import Amount, Interval, ResolvedCluster, ResolvedJob, ResolvedModel
 from planner.schema.strategy import Strategy
 
-TRIALS_MOST = 1000
+TRIALS_MOST = 100
 
 StepSeconds = Annotated[float, Field(gt=0)]
 Text = Annotated[str, Field(max_length=20_000)]

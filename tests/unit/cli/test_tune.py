@@ -133,6 +133,8 @@ def test_what_could_not_be_kept_or_run_is_refused_before_a_trial(command, tmp_pa
     out = ("--out", str(tmp_path / "tuning.json"))
     nowhere = command("tune", *CPU, *out, "--plan-out", str(tmp_path / "no" / "plan.json"))
     assert "--plan-out: cannot be written" in nowhere.stderr
+    assert "budget.minutes: " in command("tune", *CPU, *out, "--minutes", "0").stderr
+    assert "budget.minutes: " in command("tune", *CPU, *out, "--minutes", "nan").stderr
     assert "script: is no file" in command("tune", *CPU, *out, "--", "nothing.py").stderr
     memory = command("tune", *CPU, *out, "--set", "objective=memory")
     assert "job.objective: is not what a tuning measures" in memory.stderr
