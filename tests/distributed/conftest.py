@@ -9,31 +9,33 @@ import pytest
 pytest.importorskip("torch", reason="the executor's tests need torch")
 
 from tests.distributed.forking_launches import ForkingLaunches
-from tests.distributed.group import RankGroup
+from tests.distributed.group import RankForks, RankGroup
 
 
 @pytest.fixture(scope="session")
-def four_ranks() -> Iterator[RankGroup]:
-    """Four gloo ranks."""
-    group = RankGroup(4)
-    yield group
-    group.close()
+def rank_forks() -> Iterator[RankForks]:
+    """A process that forks ranks."""
+    forks = RankForks()
+    yield forks
+    forks.close()
 
 
 @pytest.fixture(scope="session")
-def eight_ranks() -> Iterator[RankGroup]:
-    """Eight gloo ranks."""
-    group = RankGroup(8)
-    yield group
-    group.close()
-
-
-@pytest.fixture(scope="session")
-def two_ranks() -> Iterator[RankGroup]:
+def two_ranks(rank_forks: RankForks) -> RankGroup:
     """Two gloo ranks."""
-    group = RankGroup(2)
-    yield group
-    group.close()
+    return RankGroup(rank_forks, 2)
+
+
+@pytest.fixture(scope="session")
+def four_ranks(rank_forks: RankForks) -> RankGroup:
+    """Four gloo ranks."""
+    return RankGroup(rank_forks, 4)
+
+
+@pytest.fixture(scope="session")
+def eight_ranks(rank_forks: RankForks) -> RankGroup:
+    """Eight gloo ranks."""
+    return RankGroup(rank_forks, 8)
 
 
 @pytest.fixture(scope="session")

@@ -1,14 +1,16 @@
-"""Ranks that are forked from a process that has imported torch, and renewed after a few tasks.
+"""Ranks that are forked from a process that has imported torch.
 
-Importing torch costs seconds, so it is done once. gloo keeps some seventy threads for the meshes of
-every task until its process ends, so that ranks which served hundreds of tasks would spend their
-time on switching between threads: a rank serves `TASKS_OF_RANKS` tasks, then a fork takes over.
-Ranks that nobody asks anything keep as many threads awake: they are ended, and forked again.
+Importing torch costs seconds, so it is done once. Ranks serve tasks until one fails, or until
+nobody has asked them anything for a while: gloo's threads keep awake.
 """
 
 from __future__ import annotations
 
 import gc
+
+if __name__ == "__main__":
+    gc.disable()  # while it imports: all of it is kept
+
 import json
 import os
 import select
@@ -23,9 +25,8 @@ from typing import IO, Any
 from executor.rank_main import die_with_launcher
 from tests.distributed.serving_rank import serve
 
-TASKS_OF_RANKS = 8
 TASK_SECONDS = 700.0
-IDLE_SECONDS = 10.0
+IDLE_SECONDS = 30.0
 Answer = dict[str, Any]
 
 
@@ -44,24 +45,27 @@ class ForkedRanks:
     def __init__(self, world_size: int) -> None:
         self._world_size = world_size
         self._ranks: list[ForkedRank] = []
-        self._served = 0
+        self._last_asked = 0.0
 
     def run(self, task: str) -> Answer:
         """Return rank 0's answer to the JSON line `task`, or the first rank's failure."""
-        if self._served == TASKS_OF_RANKS:
-            self.end()
         if not self._ranks:
             self._fork()
-        self._served += 1
         for rank in self._ranks:
             rank.tasks.write(task)
             rank.tasks.flush()
         answers = self._collect()
+        self._last_asked = time.monotonic()
         failures = [answer for answer in answers.values() if "failure" in answer]
         if failures:
             self.end()
             return {"failure": "\n".join(str(answer["failure"]) for answer in failures)}
         return answers[0]
+
+    def end_idle(self) -> None:
+        """Kill ranks that nobody has asked anything for long."""
+        if time.monotonic() - self._last_asked >= IDLE_SECONDS:
+            self.end()
 
     def end(self) -> None:
         """Kill the ranks."""
@@ -70,7 +74,7 @@ class ForkedRanks:
             os.waitpid(rank.process_id, 0)
             rank.tasks.close()
             rank.answers.close()
-        self._ranks, self._served = [], 0
+        self._ranks = []
 
     def _fork(self) -> None:
         port = _free_port()
@@ -138,21 +142,27 @@ def _free_port() -> int:
 def main() -> None:
     """Answer the tasks of standard input, one JSON object a line, until it ends."""
     die_with_launcher()
-    world_size, answers_descriptor = (int(argument) for argument in sys.argv[1:])
-    ranks = ForkedRanks(world_size)
+    answers = os.fdopen(int(sys.argv[1]), "w", buffering=1)
+    worlds: dict[int, ForkedRanks] = {}
     gc.freeze()  # modules, which no rank should look through for garbage, or copy
-    answers = os.fdopen(answers_descriptor, "w", buffering=1)
+    gc.enable()
     answers.write(json.dumps({"ready": True}) + "\n")
-    while task := _next_task(ranks):
-        answers.write(json.dumps(ranks.run(task)) + "\n")
-    ranks.end()
+    while line := _next_line(worlds):
+        request = json.loads(line)
+        world_size = request.pop("world_size")
+        world = worlds.setdefault(world_size, ForkedRanks(world_size))
+        answers.write(json.dumps(world.run(json.dumps(request) + "\n")) + "\n")
+    for world in worlds.values():
+        world.end()
 
 
-def _next_task(ranks: ForkedRanks) -> str:
-    """Return the next line of standard input, and end `ranks` where it is long in coming."""
-    if not select.select([sys.stdin], [], [], IDLE_SECONDS)[0]:
-        ranks.end()
-    return sys.stdin.readline()
+def _next_line(worlds: Mapping[int, ForkedRanks]) -> str:
+    """Return the next line of standard input; idle ranks do not outlive the wait for it."""
+    while True:
+        for world in worlds.values():
+            world.end_idle()
+        if select.select([sys.stdin], [], [], IDLE_SECONDS)[0]:
+            return sys.stdin.readline()
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""A group of gloo ranks in child processes, with a time limit on every task."""
+"""Groups of gloo ranks in child processes, with a time limit on every task."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import os
 import select
 import subprocess
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
@@ -16,23 +17,23 @@ ANSWER_SECONDS = 800.0
 ROOT = Path(__file__).resolve().parents[2]
 
 
-class RankGroup:
-    """`world_size` ranks that wait for tasks. After a failure the next task gets others."""
+class RankForks:
+    """A process that forks ranks, started with the first task. After its death another starts."""
 
-    def __init__(self, world_size: int) -> None:
-        self._world_size = world_size
+    def __init__(self) -> None:
         self._process: subprocess.Popen[str] | None = None
         self._answers: IO[str] | None = None
 
-    def run(self, task: str, **arguments: Any) -> dict[str, Any]:
-        """Return rank 0's answer once all ranks have one.
+    def run(self, world_size: int, task: str, **arguments: Any) -> dict[str, Any]:
+        """Return rank 0's answer once all of `world_size` ranks have one.
 
         Raises:
             AssertionError: with the ranks' tracebacks, or if time runs out.
         """
         process = self._process or self._start()
         assert process.stdin is not None
-        process.stdin.write(json.dumps({"task": task, **arguments}) + "\n")
+        request = {"world_size": world_size, "task": task, **arguments}
+        process.stdin.write(json.dumps(request) + "\n")
         process.stdin.flush()
         reply = self._reply(ANSWER_SECONDS)
         if "failure" in reply:
@@ -54,9 +55,8 @@ class RankGroup:
     def _start(self) -> subprocess.Popen[str]:
         reading, writing = os.pipe()
         self._answers = os.fdopen(reading, encoding="utf-8")
-        module = "tests.distributed.forking_ranks"
         self._process = subprocess.Popen(
-            [sys.executable, "-m", module, str(self._world_size), str(writing)],
+            [sys.executable, "-m", "tests.distributed.forking_ranks", str(writing)],
             cwd=ROOT,
             env=_variables(),
             stdin=subprocess.PIPE,
@@ -76,6 +76,22 @@ class RankGroup:
             raise AssertionError("the ranks died" if ready else f"no answer in {seconds} seconds")
         reply: dict[str, Any] = json.loads(line)
         return reply
+
+
+@dataclass(frozen=True, slots=True)
+class RankGroup:
+    """`world_size` ranks that wait for tasks. After a failure the next task gets others."""
+
+    forks: RankForks
+    world_size: int
+
+    def run(self, task: str, **arguments: Any) -> dict[str, Any]:
+        """Return rank 0's answer once all ranks have one.
+
+        Raises:
+            AssertionError: with the ranks' tracebacks, or if time runs out.
+        """
+        return self.forks.run(self.world_size, task, **arguments)
 
 
 def _variables() -> dict[str, str]:
