@@ -11,6 +11,7 @@ Exit status: 0 completed, 1 a rank failed or the plan cannot run here, 2 usage.
 from __future__ import annotations
 
 import argparse
+import gc
 import json
 import os
 import sys
@@ -24,6 +25,7 @@ from planner.extras import exit_without_extras
 
 if __name__ == "__main__":
     exit_without_extras("executor.launcher")
+    gc.disable()  # while torch is imported, which leaves no garbage
 
 from torch.distributed.elastic.multiprocessing.api import SignalException
 
@@ -328,4 +330,6 @@ def _positive(text: str) -> int:
 
 
 if __name__ == "__main__":
+    gc.freeze()
+    gc.enable()
     sys.exit(main(sys.argv[1:]))

@@ -5,6 +5,11 @@ Run by the launcher as `python -m executor.rank_main [SCRIPT ARGUMENT ...]`.
 
 from __future__ import annotations
 
+import gc
+
+if __name__ == "__main__":
+    gc.disable()  # while all below is imported, a fifth faster: it leaves no garbage
+
 import ctypes
 import math
 import os
@@ -277,6 +282,8 @@ def _in_one_line(error: Exception) -> str:
 
 
 if __name__ == "__main__":
+    gc.freeze()
+    gc.enable()
     end_process(
         main(sys.argv[1:]),
         directory=Path(os.environ[OUTCOME_DIRECTORY]),
