@@ -20,7 +20,15 @@ from executor.agent.processes import TAG, kill_all
 from tests.chaos.clocks import Clock
 from tests.chaos.databases import ChaosDatabase, Kind, PostgresDatabase, SqliteDatabase
 from tests.chaos.proxy import Proxy
-from tests.chaos.server import ROOT, START_SECONDS, Server, Tempo, free_port, wait_until
+from tests.chaos.server import (
+    ASK_SECONDS,
+    ROOT,
+    START_SECONDS,
+    Server,
+    Tempo,
+    free_port,
+    wait_until,
+)
 
 FINAL = {"succeeded", "failed", "cancelled"}
 
@@ -237,7 +245,9 @@ class Fleet:
             return run if run["state"] in states | FINAL else None
 
         try:
-            found: dict[str, Any] = wait_until(there, seconds, f"run {run_id} is not {states}")
+            found: dict[str, Any] = wait_until(
+                there, seconds, f"run {run_id} is not {states}", look_seconds=ASK_SECONDS
+            )
         except AssertionError as error:
             run = self.state(run_id)
             logs = "\n".join(f"{node.name}:\n{node.log[-1500:]}" for node in self.nodes)

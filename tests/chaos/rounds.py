@@ -197,7 +197,7 @@ def one_round(
     hold.unlink(missing_ok=True)
     state, epochs = "lost", 0
     try:
-        run = wait_until(lambda: ended(fleet, run_id), ROUND_SECONDS, f"{run_id} does not end")
+        run = fleet.wait_for(run_id, set(), ROUND_SECONDS)
         state, epochs = run["state"], run["epoch"]
         settle(fleet)
         found = violations(fleet, run_id, marks, lease_seconds=TEMPO.lease)
