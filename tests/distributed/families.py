@@ -9,8 +9,9 @@ from transformers import AutoConfig, AutoModelForCausalLM, PretrainedConfig
 
 from planner.importers.huggingface import graph_from_huggingface
 from planner.schema.model import ModelGraph
-from tests.distributed.plans import BLOCK_COUNT, SEQUENCE_LENGTH
+from tests.distributed.plans import SEQUENCE_LENGTH
 
+BLOCK_COUNT = 2
 _ROTARY: dict[str, Any] = {
     "hidden_size": 32,
     "intermediate_size": 64,

@@ -55,7 +55,7 @@ def planned_model(kind: str) -> ModelGraph:
         return hugging_face_graph(family, tied=is_tied)
     if family == "mixture":
         return small_mixture(tied=is_tied)
-    block_count = DEEP_BLOCK_COUNT if family == "deep" else BLOCK_COUNT
+    block_count = {"deep": DEEP_BLOCK_COUNT, "odd": 2}.get(family, BLOCK_COUNT)
     vocabulary_size = ODD_VOCABULARY if family == "odd" else BYTE_VALUES
     return small_model(tied=is_tied, block_count=block_count, vocabulary_size=vocabulary_size)
 

@@ -21,6 +21,7 @@ from tests.distributed.plans import cpu_plan
 
 pytestmark = pytest.mark.distributed
 ZERO3: dict[str, Any] = {"data_parallel_degree": 4, "zero_stage": 3}
+ZERO3_ON_TWO: dict[str, Any] = {"data_parallel_degree": 2, "micro_batch_size": 2, "zero_stage": 3}
 TENSOR_PIPELINE: dict[str, Any] = {
     "tensor_parallel_degree": 2,
     "sequence_parallel": True,
@@ -118,6 +119,7 @@ LAYOUTS: dict[str, dict[str, Any]] = {
         "tensor_parallel_degree": 2,
         "sequence_parallel": True,
         "data_parallel_degree": 2,
+        "micro_batch_size": 2,
         "zero_stage": 3,
     },
     "pp2-zero1": {"pipeline_parallel_degree": 2, "data_parallel_degree": 2, "zero_stage": 1},
@@ -224,10 +226,16 @@ def test_an_fp16_run_goes_on_with_its_loss_scale(
     check_chain(four_ranks, tmp_path, layouts, last=two_ranks, loss=LOSS_OF_16_BITS, **run)
 
 
+@pytest.mark.parametrize(
+    "layouts",
+    [
+        ("ep2-tp2-sp-zero3", "ep2-pp2", "dp2"),
+        pytest.param((*MIXTURES, "dp2"), marks=pytest.mark.parity_full),
+    ],
+)
 def test_experts_go_on_in_other_layouts(
-    four_ranks: RankGroup, two_ranks: RankGroup, tmp_path: Path
+    four_ranks: RankGroup, two_ranks: RankGroup, tmp_path: Path, layouts: tuple[str, ...]
 ) -> None:
-    layouts = (*MIXTURES, "dp2")
     check_chain(four_ranks, tmp_path, layouts, last=two_ranks, kind="mixture")
 
 
@@ -252,10 +260,10 @@ def test_every_layout_goes_on_in_every_other(
 
 
 @pytest.fixture(name="saved_once", scope="module")
-def _saved_once(four_ranks: RankGroup, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def _saved_once(two_ranks: RankGroup, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A checkpoint after two steps, which nothing writes to."""
     directory = tmp_path_factory.mktemp("saved") / "run"
-    four_ranks.run("go_on", strategy=ZERO3, steps=2, save=str(directory))
+    two_ranks.run("go_on", strategy=ZERO3_ON_TWO, steps=2, save=str(directory))
     return directory
 
 
@@ -266,9 +274,9 @@ def _saved(saved_once: Path, tmp_path: Path) -> Path:
 
 
 @pytest.fixture(name="undisturbed", scope="module")
-def _undisturbed(four_ranks: RankGroup) -> list[float]:
+def _undisturbed(two_ranks: RankGroup) -> list[float]:
     """The losses of four steps that nothing befalls."""
-    losses: list[float] = four_ranks.run("go_on", strategy=ZERO3, steps=4)["losses"]
+    losses: list[float] = two_ranks.run("go_on", strategy=ZERO3_ON_TWO, steps=4)["losses"]
     return losses
 
 
@@ -276,16 +284,12 @@ def _undisturbed(four_ranks: RankGroup) -> list[float]:
     "death", [("writing", 2), ("written", 2), ("replacing", 2), ("removing", 3)], ids=itemgetter(0)
 )
 def test_a_run_that_dies_while_it_saves_leaves_a_whole_checkpoint(
-    groups: tuple[RankGroup, RankGroup],
-    saved: Path,
-    undisturbed: list[float],
-    death: tuple[str, int],
+    two_ranks: RankGroup, saved: Path, undisturbed: list[float], death: tuple[str, int]
 ) -> None:
     """All ranks are killed at the same place; the next save clears away what they left."""
-    four_ranks, two_ranks = groups
     moment, step = death  # the step of the checkpoint that is whole then
     with pytest.raises(AssertionError, match=r"died|closed by peer|reset by peer"):
-        four_ranks.run("dying_save", strategy=ZERO3, load=str(saved), moment=moment)
+        two_ranks.run("dying_save", strategy=ZERO3_ON_TWO, load=str(saved), moment=moment)
     answer = two_ranks.run("go_on", strategy=REPLICATED, load=str(saved), steps=1, save=str(saved))
     assert answer["step"] == step + 1
     assert answer["losses"] == pytest.approx(undisturbed[step : step + 1], rel=EXACT)
@@ -351,14 +355,14 @@ DAMAGES: dict[str, tuple[Callable[[Path], None], str]] = {
 
 @pytest.mark.parametrize(("damage", "reason"), DAMAGES.values(), ids=DAMAGES.keys())
 def test_a_damaged_checkpoint_is_refused_by_every_rank_in_the_same_words(
-    four_ranks: RankGroup, saved: Path, damage: Callable[[Path], None], reason: str
+    two_ranks: RankGroup, saved: Path, damage: Callable[[Path], None], reason: str
 ) -> None:
     (folder,) = saved.glob("step-*")
     damage(folder)
-    answer = four_ranks.run("refusals", strategy=ZERO3, directory=str(saved))
+    answer = two_ranks.run("refusals", strategy=ZERO3_ON_TWO, directory=str(saved))
     messages = answer["messages"]
-    assert answer["changed"] == [False] * 4
-    assert len(messages) == 4
+    assert answer["changed"] == [False] * 2
+    assert len(messages) == 2
     assert len(set(messages)) == 1
     assert messages[0].startswith("CheckpointError: directory: holds")
     assert reason in messages[0]
@@ -399,9 +403,9 @@ def test_a_launched_run_ends_with_one_message_about_its_checkpoint(
     assert "load another checkpoint, or copy this one again" in told[0]
 
 
-def test_states_of_another_optimizer_are_refused(four_ranks: RankGroup, saved: Path) -> None:
-    (message, *_) = four_ranks.run(
-        "refusals", strategy=ZERO3, directory=str(saved), optimizer="sgd"
+def test_states_of_another_optimizer_are_refused(two_ranks: RankGroup, saved: Path) -> None:
+    (message, *_) = two_ranks.run(
+        "refusals", strategy=ZERO3_ON_TWO, directory=str(saved), optimizer="sgd"
     )["messages"]
     assert "holds the states of AdamW, and the script's optimizer is SGD" in message
 
@@ -470,7 +474,7 @@ def test_a_save_in_the_background_holds_what_was_trained_when_it_began(
     (tmp_path / "file").touch()
     answer = two_ranks.run(
         "save_in_background",
-        strategy={"data_parallel_degree": 2, "zero_stage": 3},
+        strategy=ZERO3_ON_TWO,
         directory=str(tmp_path / "saved"),
         file=str(tmp_path / "file"),
     )

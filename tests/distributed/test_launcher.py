@@ -38,19 +38,10 @@ def _launch(launches: ForkingLaunches, tmp_path: Path) -> Launch:
     return launch
 
 
-def test_the_shipped_training_reports_falling_losses_and_every_rank(tmp_path: Path) -> None:
+def test_the_shipped_training_reports_falling_losses_and_every_rank(launch: Launch) -> None:
     """With --json the report alone stands on stdout, and what ranks print on stderr."""
     plan = cpu_plan(tensor_parallel_degree=1, pipeline_parallel_degree=2, micro_batch_size=4)
-    words = ["executor.launcher", *_words(tmp_path, plan), "--steps", "6", "--json"]
-    done = subprocess.run(
-        [sys.executable, "-m", *words],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        timeout=LIMIT_SECONDS,
-        check=False,
-    )
-    result, report = _reported(done, tmp_path)
+    result, report = launch(plan, "--steps", "6", "--json")
     assert result.returncode == 0, result.stderr
     assert report is not None
     assert RunReport.model_validate_json(result.stdout) == report
@@ -67,7 +58,7 @@ def test_the_shipped_training_reports_falling_losses_and_every_rank(tmp_path: Pa
 
 
 def test_the_example_script_trains_under_a_plan(launch: Launch) -> None:
-    plan = cpu_plan(data_parallel_degree=2, zero_stage=3)
+    plan = cpu_plan(data_parallel_degree=2, zero_stage=3, micro_batch_size=4)
     script = str(ROOT / "examples" / "train.py")
     result, report = launch(plan, "--", script)
     assert result.returncode == 0, result.stderr
@@ -78,7 +69,7 @@ def test_the_example_script_trains_under_a_plan(launch: Launch) -> None:
 
 def test_a_profile_says_what_steps_are_made_of(launch: Launch, tmp_path: Path) -> None:
     """The categories of each rank sum to its step, and an all-reduce is waited for."""
-    plan = cpu_plan(data_parallel_degree=2)
+    plan = cpu_plan(data_parallel_degree=2, micro_batch_size=4)
     result, _ = launch(plan, "--steps", "5", "--profile", str(tmp_path / "profile"))
     assert result.returncode == 0, result.stderr
     for rank in range(2):

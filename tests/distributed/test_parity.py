@@ -18,7 +18,11 @@ ON_TWO_RANKS: dict[str, dict[str, Any]] = {
     "zero3": {"data_parallel_degree": 2, "zero_stage": 3},
     "tp2": {"tensor_parallel_degree": 2, "micro_batch_size": 4},
     "tp2-sp": {"tensor_parallel_degree": 2, "sequence_parallel": True, "micro_batch_size": 4},
-    "pp2-gpipe": {"pipeline_parallel_degree": 2, "pipeline_schedule": "gpipe"},
+    "pp2-gpipe": {
+        "pipeline_parallel_degree": 2,
+        "pipeline_schedule": "gpipe",
+        "micro_batch_size": 2,
+    },
     "pp2-1f1b-uneven": {
         "pipeline_parallel_degree": 2,
         "micro_batch_size": 2,
@@ -204,11 +208,11 @@ def test_two_ranks_train_as_one_process_does(
 
 
 # The mixed layer groups have every ZeRO stage and kind of checkpointing, alone and in a pipeline;
-# two ranks, tied weights and other models have what is left.
+# two ranks, tied weights, odd vocabularies and other models have what is left.
 IN_PARTS_OF_OTHERS = {
     *("dp4", "zero3", "hsdp-zero0", "tp2-pp2", "tp2-zero2", "pp2-gpipe-zero3-selective"),
     *("zero1", "zero2", "zero3-checkpointing-selective", "zero3-checkpointing-full"),
-    *("hsdp-zero1", "hsdp-zero2", "replicate4-zero3-named", "tp4", "pp4-gpipe"),
+    *("hsdp-zero1", "hsdp-zero2", "replicate4-zero3-named", "tp4", "tp4-sp", "pp4-gpipe"),
     *("pp2-zero0", "pp2-zero1", "pp2-zero2", "pp2-zero3", "tp2-zero0", "tp2-zero1", "tp2-zero3"),
 }
 

@@ -109,7 +109,9 @@ ON_EIGHT_RANKS: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.distributed
-@pytest.mark.parametrize("strategy", ON_TWO_RANKS.values(), ids=ON_TWO_RANKS.keys())
+@pytest.mark.parametrize(
+    "strategy", cases(ON_TWO_RANKS, always={"ring2-zero3-full", "exchange2-zero2-selective"})
+)
 def test_two_ranks_that_share_sequences_train_as_one_process_does(
     two_ranks: RankGroup, strategy: dict[str, Any]
 ) -> None:
