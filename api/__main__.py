@@ -13,10 +13,6 @@ from planner.extras import exit_without_extras
 if __name__ == "__main__":
     exit_without_extras("api")
 
-from api.audit_command import main as audit
-from api.keys_command import main as keys
-from api.migrate import main as upgrade
-from api.serve import main as serve
 from planner.errors import InputError, MeshwrightError
 
 
@@ -30,14 +26,23 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def _run(arguments: Sequence[str]) -> int:
+    """Run the command, and import it alone: the whole service takes longer than most of them."""
     match arguments:
         case []:
+            from api.serve import main as serve
+
             return serve()
         case ["upgrade"]:
+            from api.migrate import main as upgrade
+
             return upgrade()
         case ["keys", *rest]:
+            from api.keys_command import main as keys
+
             return keys(rest)
         case ["audit", *rest]:
+            from api.audit_command import main as audit
+
             return audit(rest)
     raise InputError(
         "takes no argument, or `upgrade`, `keys` or `audit`",
