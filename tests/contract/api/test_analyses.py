@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import time
 
 import pytest
@@ -19,20 +20,26 @@ from tests.contract.api.callers import a_key, bearer
 ANSWERED_WITHIN_SECONDS = 240
 
 
+@functools.cache
+def _planned(batch, length):
+    job = Job(global_batch_size=batch, sequence_length=length)
+    return plan(resolved_model("llama-3-8b"), resolved_cluster("8xh100-sxm5-80gb"), job)
+
+
 @pytest.fixture
 def plan_id(database):
     """A stored plan for 8 GPUs."""
-    return _stored(database, Job(global_batch_size=64, sequence_length=1024))
+    return _stored(database, batch=64, length=1024)
 
 
 @pytest.fixture
 def infeasible_id(database):
     """An answer that nothing fits: a sequence of so many tokens needs more memory than there is."""
-    return _stored(database, Job(global_batch_size=8, sequence_length=2**23))
+    return _stored(database, batch=8, length=2**23)
 
 
-def _stored(database, job):
-    made = plan(resolved_model("llama-3-8b"), resolved_cluster("8xh100-sxm5-80gb"), job)
+def _stored(database, *, batch, length):
+    made = _planned(batch, length)
     with database.writing() as session:
         PlanRepository(session, "default").add(plan_row(made, request_digest=made.id))
     return made.id
