@@ -1,4 +1,4 @@
-"""For everybody: without JavaScript, by keyboard, in the dark, on a narrow screen."""
+"""For everybody: without JavaScript, by keyboard, in the dark."""
 
 import json
 import re
@@ -6,8 +6,6 @@ import re
 import pytest
 from playwright.sync_api import Page, expect
 
-from tests.browser.conftest import Watch, contexts_of
-from tests.browser.pages import PAGES
 from tests.browser.serve import GATED_BATCH
 from tests.browser.test_stories import CONFIG, fill_form, submit
 
@@ -117,34 +115,3 @@ def test_charts_change_with_the_colour_scheme(make_page):
     page.emulate_media(color_scheme="dark")
     bar = page.get_by_role("img", name=re.compile("Waterfall")).locator("svg .bars path").first
     expect(bar).to_have_css("fill", "rgb(82, 118, 223)")
-
-
-@pytest.fixture(scope="module", params=PAGES)
-def narrow(request, browser, service):
-    """A page of each kind on a narrow screen, loaded once for all that only look at it."""
-    watch = Watch()
-    with contexts_of(browser, service, watch) as make:
-        page = make(viewport={"width": 400, "height": 800})
-        page.goto(request.param)
-        page.wait_for_load_state("networkidle")
-        yield page
-    watch.check()
-
-
-def test_narrow_page_does_not_scroll_sideways(narrow):
-    assert narrow.evaluate("() => document.documentElement.scrollWidth") <= 400
-
-
-def test_page_has_one_heading_a_language_and_a_title(narrow):
-    expect(narrow.get_by_role("heading", level=1)).to_have_count(1)
-    expect(narrow).to_have_title(re.compile(r".+ · Meshwright"))
-    assert narrow.evaluate("() => document.documentElement.lang") == "en"
-
-
-def test_every_control_has_a_name(narrow):
-    """On a wide screen, where none is folded away."""
-    page = narrow
-    page.set_viewport_size({"width": 1280, "height": 720})
-    for role in ("link", "button", "checkbox", "radio", "textbox", "combobox"):
-        for control in page.get_by_role(role).all():
-            expect(control).to_have_accessible_name(re.compile(r"\S"))

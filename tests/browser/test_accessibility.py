@@ -1,17 +1,25 @@
-"""WCAG 2.2 AA, as far as a program can tell: axe-core on every kind of page, light and dark."""
+"""Every kind of page, on a narrow screen too, and WCAG 2.2 AA as far as axe-core can tell."""
+
+import re
 
 import pytest
 from axe_playwright_python.sync_playwright import Axe
+from playwright.sync_api import expect
 
 from tests.browser.agents_of_tests import a_run_under_way
+from tests.browser.conftest import Watch, contexts_of
 from tests.browser.pages import PAGES
 
 pytestmark = pytest.mark.browser
 
 TAGS = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa"]
-ALL = {"runOnly": {"type": "tag", "values": TAGS}}
+ALL = {"runOnly": {"type": "tag", "values": TAGS}, "resultTypes": ["violations"]}
 # What axe has of colours: all else is the same in the dark.
-CONTRAST = {"runOnly": {"type": "rule", "values": ["color-contrast", "link-in-text-block"]}}
+CONTRAST = {
+    "runOnly": {"type": "rule", "values": ["color-contrast", "link-in-text-block"]},
+    "resultTypes": ["violations"],
+}
+WIDE, NARROW = {"width": 1280, "height": 720}, {"width": 400, "height": 800}
 
 
 @pytest.fixture
@@ -39,13 +47,45 @@ def open_details(page) -> None:
     )
 
 
-@pytest.mark.parametrize("path", PAGES)
-def test_page_has_no_violation_in_light_and_dark(still_page, path):
-    page = still_page
-    page.goto(path)
-    page.wait_for_load_state("networkidle")
-    open_details(page)
-    assert violations(page) == ([], [])
+@pytest.fixture(scope="module", params=PAGES)
+def shown(request, browser, service):
+    """A page of each kind, loaded once for all that only look at it, narrow at first.
+
+    Without transitions: colours on their way are no colours of ours.
+    """
+    watch = Watch()
+    with contexts_of(browser, service, watch) as make:
+        page = make(viewport=NARROW, reduced_motion="reduce")
+        page.goto(request.param)
+        page.wait_for_load_state("networkidle")
+        yield page
+    watch.check()
+
+
+def test_narrow_page_does_not_scroll_sideways(shown):
+    shown.set_viewport_size(NARROW)
+    assert shown.evaluate("() => document.documentElement.scrollWidth") <= 400
+
+
+def test_page_has_one_heading_a_language_and_a_title(shown):
+    expect(shown.get_by_role("heading", level=1)).to_have_count(1)
+    expect(shown).to_have_title(re.compile(r".+ · Meshwright"))
+    assert shown.evaluate("() => document.documentElement.lang") == "en"
+
+
+def test_every_control_has_a_name(shown):
+    """On a wide screen, where none is folded away."""
+    shown.set_viewport_size(WIDE)
+    for role in ("link", "button", "checkbox", "radio", "textbox", "combobox"):
+        for control in shown.get_by_role(role).all():
+            expect(control).to_have_accessible_name(re.compile(r"\S"))
+
+
+def test_page_has_no_violation_in_light_and_dark(shown):
+    """On a wide screen, with all that is folded away."""
+    shown.set_viewport_size(WIDE)
+    open_details(shown)
+    assert violations(shown) == ([], [])
 
 
 @pytest.mark.parametrize(
