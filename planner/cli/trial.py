@@ -17,8 +17,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from planner.explain import describe_strategy
 from planner.schema.plan import Plan
 from planner.schema.tuning import TuningTrial
+from planner.tuning.knowledge import Candidate
 from planner.units import GIB
 
 WARM_UP_STEPS = 1
@@ -45,8 +47,8 @@ class Launch:
     device: str | None = None
 
 
-def trial_of(plan: Plan, launch: Launch, *, number: int, fits_probability: float) -> TuningTrial:
-    """Return what came of running `plan`; nothing of it survives an interrupt."""
+def trial_of(plan: Plan, launch: Launch, *, number: int, candidate: Candidate) -> TuningTrial:
+    """Return what came of running the plan of `candidate`; nothing survives an interrupt."""
     launch.folder.mkdir(exist_ok=True)
     plan_path = launch.folder / f"trial-{number}.json"
     log = launch.folder / f"trial-{number}.log"
@@ -57,9 +59,9 @@ def trial_of(plan: Plan, launch: Launch, *, number: int, fits_probability: float
     return TuningTrial.model_validate(
         {
             "strategy": plan.strategy,
-            "description": plan.explanation.summary.partition(":")[0],
-            "predicted": plan.prediction.step_seconds,
-            "fits_probability": fits_probability,
+            "description": describe_strategy(plan.strategy),
+            "predicted": candidate.prospect.step_seconds,
+            "fits_probability": candidate.prospect.fits_probability,
             "log": str(log),
             "run_seconds": time.monotonic() - started,
             **outcome,
@@ -78,20 +80,21 @@ def _command(plan_path: Path, launch: Launch) -> list[str]:
 
 def _ended(command: Sequence[str], *, log: Path) -> tuple[int, str]:
     """Return the exit code of a command and what it printed on stdout; messages go to `log`."""
-    with log.open("wb") as messages:
-        process = subprocess.Popen(
+    with (
+        log.open("wb") as messages,
+        subprocess.Popen(
             command,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=messages,
             start_new_session=True,
-        )
-    try:
-        said, _ = process.communicate()
-    finally:
-        if process.poll() is None:
-            os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
+        ) as process,
+    ):
+        try:
+            said, _ = process.communicate()
+        finally:
+            if process.poll() is None:
+                os.killpg(process.pid, signal.SIGKILL)
     return process.returncode, said.decode("utf-8", errors="replace")
 
 

@@ -194,8 +194,7 @@ def _tuned(tuning: Tuning, launch: Launch, *, out: Path, console: Console) -> Tu
             return tuning
         number, first = len(tuning.trials) + 1, answer.candidates[0]
         plan = plan_of(tuning, first.strategy, number=number)
-        chance = first.prospect.fits_probability
-        trial = trial_of(plan, launch, number=number, fits_probability=chance)
+        trial = trial_of(plan, launch, number=number, candidate=first)
         tuning = tuning.model_copy(update={"trials": (*tuning.trials, trial)})
         _keep(out, tuning)
         console.print(trial_line(tuning, number), markup=False, soft_wrap=True)

@@ -84,7 +84,10 @@ def first_of(tuning):
 
 @pytest.mark.slow
 def test_the_best_is_found_where_the_first_guess_is_slow():
-    """Plans of the first guess's degrees take twice as long: the best of the others wins."""
+    """Plans of the first guess's degrees take twice as long: the best of the others wins.
+
+    No plan is tried twice on the way.
+    """
     group = NodeGroup(name="h100", device="h100-sxm5-80gb", node_count=1, devices_per_node=4)
     cluster = cluster_document("four", a_cluster(name="four", node_groups=(group,)))
     job = a_job(global_batch_size=64, sequence_length=1024, limits=Limits(**FEW))
@@ -98,12 +101,7 @@ def test_the_best_is_found_where_the_first_guess_is_slow():
     assert done.trials[certificate.best_trial - 1].typical_seconds == certificate.step_seconds
     assert certificate.step_seconds == pytest.approx(wanted.step_seconds)
     assert certificate.run_count == len(done.trials) <= 6
-
-
-@pytest.mark.slow
-def test_no_plan_is_tried_twice():
-    done, _ = finished(a_tuning(), lambda _: 1.3)
-    assert len({trial.strategy for trial in done.trials}) == len(done.trials) > 1
+    assert len({trial.strategy for trial in done.trials}) == len(done.trials)
 
 
 def test_a_tuning_that_is_read_again_goes_on_as_it_would_have():
