@@ -2,8 +2,8 @@
 
     python -m benchmarks.safety
 
-plans well-known models on well-known clusters both ways, and writes the table of
-docs/predicted-memory.md.
+plans well-known models on well-known clusters both ways, the fastest plan each time, and writes the
+table of docs/predicted-memory.md.
 """
 
 from __future__ import annotations
@@ -41,9 +41,13 @@ class Case:
         """Return the cluster in short."""
         return f"{self.node_count}x8x{self.device}"
 
-    def plan(self, *, chance: float | None, seconds: float) -> Plan | None:
+    def plan(
+        self, *, chance: float | None, seconds: float, simplicity_ratio: float = 0.0
+    ) -> Plan | None:
         """Return the plan with that chance of fitting, `None` if there is none."""
-        limits = Limits(fits_probability=chance, solver_seconds=seconds)
+        limits = Limits(
+            fits_probability=chance, solver_seconds=seconds, simplicity_ratio=simplicity_ratio
+        )
         job = Job(
             global_batch_size=self.global_batch_size,
             sequence_length=self.sequence_length,

@@ -207,7 +207,8 @@ def _with_fastest(trial: SizingTrial, *others: SizingTrial | None) -> SizingTria
 
 
 def _sized(trials: Trials, chosen: Candidate) -> SizedPlan:
-    found = trials.solutions[chosen]
+    cutoff, _ = trials.cutoff(chosen, trials.wish.budget)
+    found = trials.inquiry.simplified(trials.solutions[chosen], most_seconds=cutoff)
     return SizedPlan(
         device=chosen.device,
         node_count=chosen.node_count,
@@ -217,7 +218,7 @@ def _sized(trials: Trials, chosen: Candidate) -> SizedPlan:
         step_seconds=found.step_seconds,
         step_count=trials.step_count,
         days=trials.days(found.step_seconds),
-        cost=_run_cost(trials, chosen),
+        cost=trials.cost(chosen, found.step_seconds),
         peak_memory_bytes=found.peak_memory_bytes,
         model_flop_utilization=found.prediction.model_flop_utilization,
         strategy=found.strategy,

@@ -15,6 +15,13 @@ def chance_words(prediction: Prediction, limits: Limits) -> str:
     return f"{words}, {percent(asked)} asked for"
 
 
+def fit_words(prediction: Prediction) -> str:
+    """Return whether it fits; what is likely to fit, and not as likely as asked, is too tight."""
+    if prediction.fits:
+        return "fits"
+    return "is too tight" if prediction.fits_probability >= 0.5 else "does not fit"
+
+
 def room_words(limits: Limits) -> str:
     """Return what a need for device memory may exceed: `... at a chance of fitting of 95%`."""
     if limits.fits_probability is None:

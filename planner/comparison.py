@@ -17,6 +17,7 @@ from planner.schema.document import Document, Part
 from planner.schema.job import Job
 from planner.schema.plan import Estimate, MemoryBreakdown, Plan, StagePrediction, StepBreakdown
 from planner.schema.strategy import LayerGroup, Strategy
+from planner.space.complexity import features
 
 PLAN_COUNT_LIMIT = 16
 ESTIMATE_ID = "estimate"
@@ -147,6 +148,20 @@ def _facts(plans: Sequence[Compared]) -> Iterator[_Row]:
     yield from _breakdown_facts([plan.prediction.breakdown_seconds for plan in plans])
     yield from _memory_facts([plan.prediction.stages for plan in plans])
     yield _Row(
+        name="strategy.techniques",
+        label="techniques beyond data parallelism",
+        section="strategy",
+        values=tuple(", ".join(features(plan.strategy)) or "none" for plan in plans),
+    )
+    yield _Row(
+        name="certificate.simplicity.fastest_step_seconds",
+        label="step of the fastest plan",
+        section="certificate",
+        unit="seconds",
+        better="lower",
+        values=tuple(_fastest_step(plan) for plan in plans),
+    )
+    yield _Row(
         name="certificate.gap_ratio",
         label="gap to the bound",
         section="certificate",
@@ -156,6 +171,13 @@ def _facts(plans: Sequence[Compared]) -> Iterator[_Row]:
             plan.certificate.gap_ratio if isinstance(plan, Plan) else None for plan in plans
         ),
     )
+
+
+def _fastest_step(plan: Compared) -> float | None:
+    """Return the step of the fastest plan where a simpler one was taken."""
+    if isinstance(plan, Plan) and plan.certificate.simplicity is not None:
+        return plan.certificate.simplicity.fastest_step_seconds
+    return None
 
 
 def _job_facts(jobs: Sequence[Job]) -> Iterator[_Row]:

@@ -95,7 +95,7 @@ def frontier(
             _add_leanest(sweep, parts[0])
         for start in fastest:
             _lower_caps(sweep, start)
-    kept = undominated(sweep.found)
+    kept = undominated([_simplified(sweep, capped) for capped in undominated(sweep.found)])
     return Frontier(
         status=_status(sweep, kept),
         model=request.model,
@@ -229,6 +229,11 @@ def node_shares(cluster: Cluster) -> tuple[NodeShare, ...]:
         )
         for group in cluster.node_groups
     )
+
+
+def _simplified(sweep: _Sweep, capped: Capped) -> Capped:
+    """Return the simplest plan within the job's tolerance of a point's, under the same cap."""
+    return replace(capped, solution=sweep.inquiry.simplified(capped.solution))
 
 
 def _point(capped: Capped) -> FrontierPoint:

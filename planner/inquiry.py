@@ -10,17 +10,21 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
+from planner.cost.configuration import Configuration
+from planner.cost.priced import configuration_of
 from planner.cost.step import predict, predict_simulated
 from planner.errors import VerificationError
-from planner.ilp.certificate import search_parts
+from planner.ilp.certificate import DEGREES, search_parts
 from planner.ilp.milp import SolverName
-from planner.ilp.problem import Found, NotFound, Problem, Wanted
+from planner.ilp.problem import Candidate, Found, NotFound, Problem, Wanted
 from planner.ilp.search import ProgressCallback, search
 from planner.ilp.settings import PROOF_TOLERANCE
+from planner.ilp.simplest import simplest
 from planner.resolution import Request
-from planner.schema.job import Objective
-from planner.schema.plan import Certificate, Prediction
+from planner.schema.job import Limits, Objective
+from planner.schema.plan import Certificate, Prediction, Simplicity
 from planner.schema.strategy import Strategy
+from planner.space.complexity import features
 from planner.space.frameworks import framework_limits
 from planner.verify import differences_from_prediction, objective_value
 
@@ -205,14 +209,7 @@ class Inquiry:
         return search_parts(
             framework_limits(job, request.model.resolved),
             lambda limits, cutoff: search(
-                Problem(
-                    graph=request.model.resolved,
-                    workload=request.workload,
-                    hardware=request.hardware,
-                    job=job.model_copy(
-                        update={"limits": limits, "objective": Objective.THROUGHPUT}
-                    ),
-                ),
+                _problem(request, limits),
                 on_progress=self.on_progress,
                 solver=self.solver,
                 wanted=wanted,
@@ -224,6 +221,89 @@ class Inquiry:
             group_count=group_count,
             only_whether=wanted is Wanted.WHETHER,
         )
+
+    def simplest(
+        self, request: Request, found: Found, *, most_seconds: float = float("inf")
+    ) -> Found:
+        """Return the simplest plan within the job's tolerance of the fastest that was found.
+
+        Its certificate says how much faster that is. No plan beyond `most_seconds` is taken.
+
+        Raises:
+            SolverError: if the solver fails.
+        """
+        job = request.job.resolved
+        ratio = job.limits.simplicity_ratio
+        if ratio <= 0.0:
+            return found
+        simple = simplest(
+            [_problem(request, limits) for limits in framework_limits(job, request.model.resolved)],
+            fastest=found.strategy,
+            step_seconds=found.step_seconds,
+            limit_seconds=min(found.step_seconds * (1.0 + ratio), most_seconds),
+            seconds=self.seconds_left,
+            solver=self.solver,
+        )
+        simplicity = Simplicity(
+            status="optimal" if simple.is_proven else "feasible",
+            tolerance_ratio=ratio,
+            techniques=features(simple.strategy),
+            least_technique_count=simple.complexity_bound,
+            fastest=found.strategy,
+            fastest_step_seconds=found.step_seconds,
+            fastest_techniques=features(found.strategy),
+        )
+        certificate = found.certificate.model_copy(update={"simplicity": simplicity})
+        return replace(
+            found,
+            strategy=simple.strategy,
+            step_seconds=simple.step_seconds,
+            certificate=certificate,
+            runners_up=_other_degrees(found, simple.strategy),
+        )
+
+    def simplified(self, answer: Solution, *, most_seconds: float = float("inf")) -> Solution:
+        """Return the simplest plan within the job's tolerance of a request's fastest, priced.
+
+        Raises:
+            SolverError: if the solver fails.
+            VerificationError: if the strategy does not survive its own recomputation.
+        """
+        fastest = Found(
+            strategy=answer.strategy,
+            step_seconds=answer.step_seconds,
+            certificate=answer.certificate,
+            runners_up=(),
+        )
+        found = self.simplest(answer.request, fastest, most_seconds=most_seconds)
+        return answer if found is fastest else solution(answer.request, found)
+
+
+def _other_degrees(found: Found, chosen: Strategy) -> tuple[Candidate, ...]:
+    """Return the runners-up of a plan that is not the fastest, which is one of them."""
+    fastest = Candidate(
+        configuration=configuration_of(found.strategy),
+        step_seconds=found.step_seconds,
+        is_lower_bound=False,
+    )
+    own = _degrees(configuration_of(chosen))
+    others = (fastest, *found.runners_up)
+    return tuple(each for each in others if _degrees(each.configuration) != own)
+
+
+def _degrees(configuration: Configuration) -> tuple[int, ...]:
+    return tuple(getattr(configuration, name) for name in DEGREES[:3])
+
+
+def _problem(request: Request, limits: Limits) -> Problem:
+    """Return the search for the fastest plan of the request within some limits."""
+    job = request.job.resolved
+    return Problem(
+        graph=request.model.resolved,
+        workload=request.workload,
+        hardware=request.hardware,
+        job=job.model_copy(update={"limits": limits, "objective": Objective.THROUGHPUT}),
+    )
 
 
 def _of_group(found: Found, step_seconds: float) -> Certificate:

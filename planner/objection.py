@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from planner.chance_words import room_words
+from planner.chance_words import fit_words, percent, room_words
 from planner.cost.step import predict
 from planner.explain import describe_strategy
 from planner.fixed_limits import fields_outside, is_within, limits_with
@@ -26,7 +26,8 @@ from planner.schema.job import Limits, Objective
 from planner.schema.plan import Prediction
 from planner.schema.reasons import Cause, Excess, Objection, ObjectionVerdict
 from planner.schema.strategy import Strategy
-from planner.units import format_bytes, format_seconds
+from planner.space.complexity import complexity
+from planner.units import counted, format_bytes, format_seconds
 from planner.variation import with_limits
 
 _EQUAL = 1e-9
@@ -122,11 +123,12 @@ def _judged(planned: Planned, other: Planned, *, asked: str, outside: tuple[str,
     if lacking:
         limits = other.request.job.resolved.limits
         where = f"stage {lacking[0].stage} needs {_excess_words(lacking[0], limits)}"
-        verdict, answer = "does_not_fit", f"does not fit: {where}"
+        verdict = "does_not_fit" if other.prediction.fits_probability < 0.5 else "too_tight"
+        answer = f"{fit_words(other.prediction)}: {where}"
     else:
         verdict, answer = _worth(planned, other, causes=differing)
         if verdict in {"faster", "better"}:
-            answer += f", but {_why_not_chosen(outside)}"
+            answer += f", but {_why_not_chosen(planned, other, outside)}"
     return Objection(
         asked=asked,
         verdict=verdict,
@@ -180,9 +182,17 @@ def _pace(step: float, best: float, *, causes: tuple[Cause, ...]) -> tuple[Objec
     return "slower", f"is {words} slower" + (f": {blame}" if blame else "")
 
 
-def _why_not_chosen(outside: tuple[str, ...]) -> str:
+def _why_not_chosen(planned: Planned, other: Planned, outside: tuple[str, ...]) -> str:
     if outside:
         return f"the job's limits rule it out: {', '.join(outside)}"
+    if planned.fastest is not None:
+        own, more = complexity(planned.strategy), complexity(other.strategy)
+        ratio = planned.request.job.resolved.limits.simplicity_ratio
+        if own <= more and other.step_seconds >= planned.best_step_seconds * (1.0 - _EQUAL):
+            return (
+                f"it takes {counted(more, 'technique')}: the plan, the simplest within "
+                f"{percent(ratio)} of the fastest, takes {own}"
+            )
     return "it is not in the searched space"
 
 

@@ -4,6 +4,8 @@ The fastest plan is one search. For least cost and fewest devices, parts of the 
 (`planner.subclusters`): what is left idle is not paid for. A part is asked only for plans better
 than the best known, so most parts are refuted and not solved. Least memory is found by
 `planner.least_memory`. All searches share the inquiry's time; what it leaves open widens the gap.
+Of plans whose step is within a tolerance of the best one's, on the same devices, the simplest is
+taken; the leanest plan stays as it is, as any other takes more memory.
 """
 
 from __future__ import annotations
@@ -27,6 +29,7 @@ from planner.verify import RELATIVE_TOLERANCE, objective_value
 
 PART_LIMIT = 64
 _FIRST_SHARE = 0.5
+_SEARCHED_FIRST = 0.8  # of the time, before a simpler plan is looked for
 _ROUNDS = 2
 _INFINITE = float("inf")
 
@@ -91,6 +94,7 @@ def attained(request: Request, *, inquiry: Inquiry) -> Attained | NotFound:
         case Objective.THROUGHPUT:
             answer = _fastest(request, inquiry)
     if isinstance(answer, Attained):
+        answer = _simplified(answer, inquiry)
         certificate = answer.found.certificate.model_copy(
             update={"solve_seconds": time.perf_counter() - started}
         )
@@ -115,7 +119,9 @@ def best_plan(request: Request, *, inquiry: Inquiry) -> Solution | NotFound:
 
 
 def _fastest(request: Request, inquiry: Inquiry) -> Attained | NotFound:
-    found = inquiry.search(request)
+    is_last = request.job.resolved.limits.simplicity_ratio <= 0.0
+    share = inquiry.share_ratio * (1.0 if is_last else _SEARCHED_FIRST)
+    found = inquiry.search(request, share_ratio=share)
     if isinstance(found, NotFound):
         return found
     bound = found.certificate.lower_bound_seconds
@@ -164,6 +170,19 @@ def _fewest(request: Request, inquiry: Inquiry) -> Attained | NotFound:
     chosen = _with_words(request, best[0].request, words)
     least = min([count, *(part.device_count for part in _unsettled(parts, count))])
     return _attained(chosen, _with_step_bound(*best, rivals=alike), objective_bound=float(least))
+
+
+def _simplified(best: Attained, inquiry: Inquiry) -> Attained:
+    """Return the simplest plan within the job's tolerance of the best; the proof is of the best."""
+    request = best.request
+    if request.job.resolved.objective is Objective.MEMORY:
+        return best
+    found = inquiry.simplest(request, best.found)
+    changes = {"objective_value": _value_of(request, found)}
+    return Attained(
+        request=request,
+        found=replace(found, certificate=found.certificate.model_copy(update=changes)),
+    )
 
 
 def _unsettled(parts: Sequence[_Part], device_count: int) -> list[_Part]:

@@ -21,13 +21,16 @@ class Planned:
     """The plan that objections are held against.
 
     `request` is on the devices that the plan uses; `whole`, where that is more, on all that were
-    asked about. `is_proven` says that no plan is better.
+    asked about. `fastest` is the plan that is best at the objective, where the plan is the simplest
+    within a tolerance of it; `is_proven` says that no plan is better.
     """
 
     request: Request
     strategy: Strategy
     prediction: Prediction
     whole: Request | None = None
+    fastest: Strategy | None = None
+    fastest_seconds: float | None = None
     is_proven: bool = False
 
     @property
@@ -39,6 +42,18 @@ class Planned:
     def step_seconds(self) -> float:
         """Return the step that is expected."""
         return self.prediction.step_seconds.p50
+
+    @property
+    def best_step_seconds(self) -> float:
+        """Return the step of the fastest plan."""
+        return self.step_seconds if self.fastest_seconds is None else self.fastest_seconds
+
+    @property
+    def best_value(self) -> float:
+        """Return what the fastest plan has of the objective; cost goes by time on its devices."""
+        if self.objective is Objective.DEVICES:
+            return self.value
+        return self.value * self.best_step_seconds / self.step_seconds
 
     @property
     def objective(self) -> Objective:

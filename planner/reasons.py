@@ -25,11 +25,14 @@ def planned_of(plan: Plan) -> Planned:
     """
     verify(plan)
     request = resolved_request(plan.model, plan.cluster, plan.job.resolved)
+    simplicity = plan.certificate.simplicity
     return Planned(
         request=request,
         strategy=plan.strategy,
         prediction=plan.prediction,
         whole=whole_request(plan),
+        fastest=None if simplicity is None else simplicity.fastest,
+        fastest_seconds=None if simplicity is None else simplicity.fastest_step_seconds,
         is_proven=plan.certificate.status == "optimal",
     )
 

@@ -16,6 +16,7 @@ from planner.least_memory import PEAK_TOLERANCE, leanest
 from planner.planned import Planned
 from planner.schema.job import DegreeLimit, Objective
 from planner.schema.reasons import Rival
+from planner.schema.strategy import Strategy
 from planner.space.degrees import enumerate_configurations
 from planner.variation import with_limits, with_peak_cap
 
@@ -32,6 +33,8 @@ _LESS_REACH = 1e-9
 def runner_up(planned: Planned, *, inquiry: Inquiry) -> Rival | None:
     """Return the best plan of other degrees; `None` if there is no other, or none was found.
 
+    It may be better than a plan that is simpler.
+
     Raises:
         SolverError: if the solver fails.
         VerificationError: if a plan does not survive its own recomputation.
@@ -40,7 +43,13 @@ def runner_up(planned: Planned, *, inquiry: Inquiry) -> Rival | None:
         with inquiry.part_of(_SHARE_RATIO):
             return _leanest(planned, inquiry)
     best = inquiry.best_groups(planned.request, 2)
-    return _rival(planned, best[1], proven=best[1].is_proven) if len(best) > 1 else None
+    others = (one for one in best if not _has_degrees_of(one.strategy, planned.strategy))
+    rival = next(others, None)
+    return None if rival is None else _rival(planned, rival, proven=rival.is_proven)
+
+
+def _has_degrees_of(one: Strategy, other: Strategy) -> bool:
+    return all(getattr(one, name) == getattr(other, name) for name in _DEGREES)
 
 
 def _leanest(planned: Planned, inquiry: Inquiry) -> Rival | None:

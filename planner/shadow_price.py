@@ -2,7 +2,8 @@
 
 The dual of the memory rows would be a derivative at the optimum, but choices are whole and the
 next GiB often changes them, so the re-solved value is what is quoted. It is of what the plan was
-asked to be best at: seconds a step, cost, bytes on the fullest device, or devices.
+asked to be best at: seconds a step, cost, bytes on the fullest device, or devices. Where the plan
+is the simplest within a tolerance of the best, it is the best that is compared.
 """
 
 from __future__ import annotations
@@ -103,12 +104,12 @@ def _price(
         resource=resource,
         device=device,
         added_bytes=ADDED_BYTES,
-        step_seconds=planned.step_seconds,
+        step_seconds=planned.best_step_seconds,
         step_seconds_with_more=None if solved is None else solved.step_seconds,
-        saved_seconds=None if solved is None else planned.step_seconds - solved.step_seconds,
+        saved_seconds=None if solved is None else planned.best_step_seconds - solved.step_seconds,
         proven=plan_is_proven and solved is not None and solved.is_proven,
         objective_value_with_more=None if solved is None else solved.value,
-        saved_value=None if solved is None else planned.value - solved.value,
+        saved_value=None if solved is None else planned.best_value - solved.value,
     )
 
 
@@ -125,11 +126,11 @@ def _nothing(
         resource=resource,
         device=device,
         added_bytes=ADDED_BYTES,
-        step_seconds=planned.step_seconds,
-        step_seconds_with_more=planned.step_seconds,
+        step_seconds=planned.best_step_seconds,
+        step_seconds_with_more=planned.best_step_seconds,
         saved_seconds=0.0,
         proven=proven,
-        objective_value_with_more=planned.value,
+        objective_value_with_more=planned.best_value,
         saved_value=0.0,
         reason=reason,
     )

@@ -7,7 +7,8 @@ from planner.errors import InputError, VerificationError
 from planner.hardware import cluster_hardware
 from planner.schema.cluster import Cluster
 from planner.schema.job import Job, Objective, OffloadStore
-from planner.schema.plan import Certificate, Plan, Prediction, ResolvedJob
+from planner.schema.plan import Certificate, Plan, Prediction, ResolvedJob, Simplicity
+from planner.space.complexity import features
 from planner.space.legality import breaches
 from planner.workload.model import model_workload
 
@@ -92,9 +93,13 @@ def _given(job: ResolvedJob) -> list[str]:
 
 
 def _legality(plan: Plan) -> list[str]:
-    hardware = cluster_hardware(plan.cluster.resolved)
-    found = breaches(plan.model.resolved, hardware, plan.job.resolved, plan.strategy)
-    return [f"{breach.field} {breach.value}: {breach.problem}" for breach in found]
+    """Return what is illegal in the plan's strategy, and in the fastest that it is held against."""
+    hardware, said = cluster_hardware(plan.cluster.resolved), plan.certificate.simplicity
+    return [
+        f"{breach.field} {breach.value}: {breach.problem}"
+        for strategy in (plan.strategy, *(() if said is None else (said.fastest,)))
+        for breach in breaches(plan.model.resolved, hardware, plan.job.resolved, strategy)
+    ]
 
 
 def _repriced(plan: Plan) -> list[str]:
@@ -157,10 +162,11 @@ def _certificate(plan: Plan) -> list[str]:
     """Return what in the proof contradicts the plan or the proof itself."""
     said = plan.certificate
     step, bound = plan.prediction.step_seconds.p50, said.lower_bound_seconds
-    differences = []
-    if step < bound * (1.0 - RELATIVE_TOLERANCE):
-        differences.append(f"step_seconds {step!r} is below its lower bound {bound!r}")
-    gap = max(0.0, 1.0 - bound / step, _objective_gap(said))
+    differences = [] if said.simplicity is None else _simplicity(plan, said.simplicity)
+    best = step if said.simplicity is None else said.simplicity.fastest_step_seconds
+    if best < bound * (1.0 - RELATIVE_TOLERANCE):
+        differences.append(f"step_seconds {best!r} is below its lower bound {bound!r}")
+    gap = max(0.0, 1.0 - bound / best, _objective_gap(said, best / step))
     if abs(gap - said.gap_ratio) > RELATIVE_TOLERANCE:
         differences.append(f"certificate.gap_ratio says {said.gap_ratio!r}, bound gives {gap!r}")
     if (said.status == "optimal") != (gap <= RELATIVE_TOLERANCE):
@@ -173,11 +179,44 @@ def _certificate(plan: Plan) -> list[str]:
     return [*differences, *_objective(plan)]
 
 
-def _objective_gap(said: Certificate) -> float:
-    """Return how far the objective may be from the least there is; 1 where nothing was proven."""
+def _simplicity(plan: Plan, said: Simplicity) -> list[str]:
+    """Return what of the fastest plan and of the simplest does not hold."""
+    fastest = predict(
+        model_workload(plan.model.resolved),
+        cluster_hardware(plan.cluster.resolved),
+        plan.job.resolved,
+        said.fastest,
+    )
+    step, best = plan.prediction.step_seconds.p50, said.fastest_step_seconds
+    difference = differences_from_prediction(best, fastest)
+    differences = [f"certificate.simplicity.fastest: {difference}"] if difference else []
+    for name, strategy in (("", plan.strategy), ("fastest_", said.fastest)):
+        differences += _unequal(
+            f"certificate.simplicity.{name}techniques",
+            getattr(said, f"{name}techniques"),
+            features(strategy),
+        )
+    if step > best * (1.0 + said.tolerance_ratio) * (1.0 + RELATIVE_TOLERANCE):
+        differences.append(f"step_seconds {step!r} is beyond the tolerance of {best!r}")
+    if said.status == "optimal" and said.least_technique_count != len(said.techniques):
+        differences.append(
+            f"certificate.simplicity.status says optimal with {len(said.techniques)} techniques, "
+            f"of which {said.least_technique_count} are proven to be needed"
+        )
+    return differences
+
+
+def _objective_gap(said: Certificate, best_ratio: float) -> float:
+    """Return how far the best objective may be from the least there is; 1 where none was proven.
+
+    `best_ratio` is the step of the fastest plan over that of the simplest, which is the plan's.
+    """
     if not said.objective_value:
         return 0.0
-    return 1.0 - (said.objective_lower_bound or 0.0) / said.objective_value
+    best = said.objective_value
+    if said.objective is not Objective.DEVICES:
+        best *= best_ratio
+    return 1.0 - (said.objective_lower_bound or 0.0) / best
 
 
 def _objective(plan: Plan) -> list[str]:

@@ -21,6 +21,7 @@ FEW_CHOICES = Limits(
     activation_checkpointing=(ActivationCheckpointing.NONE, ActivationCheckpointing.FULL),
     offload=(),
     solver_seconds=600.0,
+    simplicity_ratio=0.0,
 )
 
 

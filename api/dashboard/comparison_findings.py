@@ -13,6 +13,7 @@ from api.dashboard import quantities
 from api.dashboard.charts import Figure, delta_bars
 from api.dashboard.comparison_cards import peak_bytes
 from api.dashboard.palette import MEMORY_PARTS, Part, step_seconds
+from planner.chance_words import fit_words
 from planner.comparison import Compared, Difference
 from planner.units import GIB
 
@@ -182,7 +183,9 @@ def _costs(baseline: Compared, other: Compared) -> list[str]:
             f"{'more' if prices[1] > prices[0] else 'less'} for a trillion"
         )
     if not other.prediction.fits:
-        found.append("it does not fit: the predicted peak exceeds the usable capacity")
+        found.append(
+            f"it {fit_words(other.prediction)}: the predicted peak exceeds the usable capacity"
+        )
     return found
 
 

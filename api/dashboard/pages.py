@@ -11,6 +11,7 @@ from fastapi.responses import RedirectResponse
 from starlette.concurrency import run_in_threadpool
 
 from api.dashboard import access_pages, analysis_pages, compare_pages, plan_pages, run_pages
+from api.dashboard.analysis_view import strategy_url
 from api.dashboard.answers import Table
 from api.dashboard.infeasible_view import InfeasibleView, infeasible_view
 from api.dashboard.page_route import PageRoute
@@ -32,7 +33,7 @@ from api.services.records import StoredPlan
 from planner.errors import InputError
 from planner.schema.document import DOCUMENT_BYTES_LIMIT
 from planner.schema.job import Framework, Objective, Optimizer, Precision, Stack
-from planner.schema.plan import Infeasible
+from planner.schema.plan import Infeasible, Plan
 
 _WAIT_SECONDS = 0.5
 _SEE_OTHER = 303
@@ -92,7 +93,17 @@ async def submit_form(
 def show_plan(caller: Reader, plan_id: PlanId, plans: Plans) -> Response:
     """Show a plan, or why there is none and what would help."""
     view = _view(plans.get(caller, plan_id))
-    return page("plan.html" if isinstance(view, PlanView) else "infeasible.html", view=view)
+    if isinstance(view, PlanView):
+        return page("plan.html", view=view, fastest_url=_fastest_url(view.plan))
+    return page("infeasible.html", view=view)
+
+
+def _fastest_url(plan: Plan) -> str | None:
+    """Return the link that compares a plan with the fastest, where that is another."""
+    said = plan.certificate.simplicity
+    if said is None or said.fastest == plan.strategy:
+        return None
+    return strategy_url(plan.id, said.fastest)
 
 
 @router.post("/plans/{plan_id}/delete")

@@ -13,6 +13,7 @@ from planner.comparison import activation_checkpointing, blocks_per_stage, offlo
 from planner.cost.schedule import rank_of_virtual_stage
 from planner.schema.plan import Plan, Prediction, StagePrediction
 from planner.schema.strategy import EdgeChoice, LayerGroup, Offload, Strategy
+from planner.simplicity_words import simplicity_words
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,6 +86,7 @@ class PlanView:
     step_figure: Figure
     memory_figure: Figure
     timeline: TimelineView | None
+    simplicity: str | None
 
 
 def plan_view(plan: Plan) -> PlanView:
@@ -106,6 +108,7 @@ def plan_view(plan: Plan) -> PlanView:
         memory_place=memory_place(plan.strategy),
         memory_figure=memory_bars(prediction.stages, place=memory_place(plan.strategy)),
         timeline=timeline_view(plan),
+        simplicity=simplicity_words(plan),
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
+from planner.chance_words import fit_words
 from planner.comparison import Unit
 from planner.objective_words import proof_words, rival_place, value_words
 from planner.schema.job import Objective
@@ -133,6 +134,7 @@ def objective(value: float, of: Objective) -> str:
 FILTERS = {
     "seconds": seconds,
     "exact_seconds": exact_seconds,
+    "fit": fit_words,
     "memory": memory,
     "gib": gib,
     "percent": percent,

@@ -45,6 +45,7 @@ DEFAULTS: dict[str, str] = {
     "pipeline_parallel_max": "",
     "memory_headroom_percent": f"{Limits().memory_headroom_ratio * 100:g}",
     "fits_percent": f"{(Limits().fits_probability or 0.5) * 100:g}",
+    "simplicity_percent": f"{Limits().simplicity_ratio * 100:g}",
     "solver_seconds": f"{Limits().solver_seconds:g}",
 }
 _COUNT_LIMIT = f"{2**24:,}"
@@ -78,6 +79,10 @@ _RULES: dict[str, tuple[str, str]] = {
         "must be a number from 50 to less than 100",
         "give the least chance of fitting, such as 95; 50 asks for no more than the headroom",
     ),
+    "simplicity_percent": (
+        "must be a number from 0 to 100",
+        "give by how much longer a simpler plan's step may be, such as 2; 0 takes the fastest",
+    ),
     "solver_seconds": (
         "must be a number above 0 and at most 86,400",
         "give the seconds that the search may take, such as 60",
@@ -98,6 +103,7 @@ _LIMITS = {
     "pipeline_parallel_degree": "pipeline_parallel",
     "memory_headroom_ratio": "memory_headroom_percent",
     "fits_probability": "fits_percent",
+    "simplicity_ratio": "simplicity_percent",
     "solver_seconds": "solver_seconds",
 }
 
@@ -143,6 +149,7 @@ def values_of(answer: Plan | Infeasible) -> dict[str, str]:
             **_bounds("pipeline_parallel", read.pipeline_parallel_degree.model_dump()),
             "memory_headroom_percent": f"{read.memory_headroom_ratio * 100:g}",
             "fits_percent": f"{(read.fits_probability or 0.5) * 100:g}",
+            "simplicity_percent": f"{read.simplicity_ratio * 100:g}",
             "solver_seconds": f"{read.solver_seconds:g}",
             "job_rest": _rest_of(job, limits),
         }
@@ -323,7 +330,7 @@ def _limits(values: Mapping[str, str]) -> dict[str, Any]:
         limits[f"{name}_degree"] = {end: text for end, text in bounds.items() if text}
     if values["solver_seconds"].strip():
         limits["solver_seconds"] = values["solver_seconds"].strip()
-    for name in ("memory_headroom_ratio", "fits_probability"):
+    for name in ("memory_headroom_ratio", "fits_probability", "simplicity_ratio"):
         percentage = values[_LIMITS[name]].strip()
         if percentage:
             limits[name] = _ratio(percentage)

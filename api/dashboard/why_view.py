@@ -10,6 +10,7 @@ from api.dashboard.palette import STEP_PARTS
 from api.services.analyses import Analysis
 from planner.schema.plan import Plan
 from planner.schema.reasons import Objection, Reasons
+from planner.simplicity_words import simplicity_words
 
 _LABELS = {part.name: part.label for part in STEP_PARTS}
 
@@ -30,6 +31,7 @@ class WhyView:
     """Why a plan is as it is, arranged for its page."""
 
     plan: Plan
+    simplicity: str | None
     reasons: Asked[Reasons]
     runner_up_url: str | None
     objections: tuple[AnsweredObjection, ...]
@@ -43,6 +45,7 @@ def why_view(plan: Plan, analyses: Sequence[Analysis]) -> WhyView:
     objections = tuple(_objection(plan, each) for each in analyses if each.kind == "why-not")
     return WhyView(
         plan=plan,
+        simplicity=simplicity_words(plan),
         reasons=reasons,
         runner_up_url=None if rival is None else strategy_url(plan.id, rival.strategy),
         objections=objections,

@@ -246,7 +246,7 @@ def _job(ranks: int, length: int) -> Job:
         global_batch_size=_SEQUENCES_PER_RANK * ranks,
         sequence_length=length,
         precision=Precision.FP32,
-        limits=Limits(solver_seconds=_SOLVER_SECONDS, accepted_gap_ratio=0.5),
+        limits=Limits(solver_seconds=_SOLVER_SECONDS, accepted_gap_ratio=0.5, simplicity_ratio=0.0),
     )
 
 

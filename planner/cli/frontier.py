@@ -13,6 +13,7 @@ from planner.cli.options import (
     BatchOption,
     CalibrationOption,
     ClusterArgument,
+    FastestOption,
     FitsOption,
     FrameworkOption,
     JobOption,
@@ -54,6 +55,7 @@ def frontier(  # noqa: PLR0913 - one parameter per option; tests freeze the surf
     calibration: CalibrationOption = None,
     settings: SettingsOption = None,
     fits_probability: FitsOption = None,
+    fastest: FastestOption = False,
     solver_seconds: SolverSecondsOption = None,
     json: JsonOption = False,
 ) -> None:
@@ -66,7 +68,11 @@ def frontier(  # noqa: PLR0913 - one parameter per option; tests freeze the surf
         "stack": stack,
         "framework": framework,
     }
-    limits = {"fits_probability": fits_probability, "solver_seconds": solver_seconds}
+    limits = {
+        "fits_probability": fits_probability,
+        "simplicity_ratio": 0.0 if fastest else None,
+        "solver_seconds": solver_seconds,
+    }
     wanted = read_job(job, fields=fields, limits=limits, calibration=calibration, settings=settings)
     given_model, given_cluster = read_resolved_model(model), read_resolved_cluster(cluster)
     from planner.alternatives import best_of_other_degrees

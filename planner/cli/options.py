@@ -96,6 +96,14 @@ FitsOption = Annotated[
         help="Least chance of fitting that a plan may have: 0.95 unless given.",
     ),
 ]
+FastestOption = Annotated[
+    bool,
+    typer.Option(
+        "--fastest",
+        help="Take the fastest plan, however complex. Else the simplest within 2% of it is taken "
+        "(limits.simplicity_ratio of a job file).",
+    ),
+]
 SolverSecondsOption = Annotated[
     float | None,
     typer.Option("--solver-seconds", metavar="SECONDS", help="Stop searching after this long."),

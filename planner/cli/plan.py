@@ -14,6 +14,7 @@ from planner.cli.options import (
     BatchOption,
     CalibrationOption,
     ClusterArgument,
+    FastestOption,
     FitsOption,
     FrameworkOption,
     JobOption,
@@ -59,6 +60,7 @@ def plan(  # noqa: PLR0913 - one parameter per option; tests freeze the surface
         float | None, typer.Option(metavar="0..1", help="Device memory to leave free.")
     ] = None,
     fits_probability: FitsOption = None,
+    fastest: FastestOption = False,
     solver_seconds: Annotated[
         float | None, typer.Option(metavar="SECONDS", help="Stop searching after this long.")
     ] = None,
@@ -86,6 +88,7 @@ def plan(  # noqa: PLR0913 - one parameter per option; tests freeze the surface
         "micro_batch_size": micro_batch_size,
         "memory_headroom_ratio": memory_headroom_ratio,
         "fits_probability": fits_probability,
+        "simplicity_ratio": 0.0 if fastest else None,
         "solver_seconds": solver_seconds,
     }
     if out is not None:

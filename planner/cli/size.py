@@ -12,6 +12,7 @@ from planner.cli.inputs import read_resolved_model
 from planner.cli.options import (
     BatchOption,
     CalibrationOption,
+    FastestOption,
     FitsOption,
     FrameworkOption,
     JobOption,
@@ -60,6 +61,7 @@ def size(  # noqa: PLR0913 - one parameter per option; tests freeze the surface
     calibration: CalibrationOption = None,
     settings: SettingsOption = None,
     fits_probability: FitsOption = None,
+    fastest: FastestOption = False,
     solver_seconds: SolverSecondsOption = None,
     json: JsonOption = False,
 ) -> None:
@@ -81,7 +83,11 @@ def size(  # noqa: PLR0913 - one parameter per option; tests freeze the surface
         "devices_per_node": devices_per_node,
         "max_devices": max_devices,
     }
-    limits = {"fits_probability": fits_probability, "solver_seconds": solver_seconds}
+    limits = {
+        "fits_probability": fits_probability,
+        "simplicity_ratio": 0.0 if fastest else None,
+        "solver_seconds": solver_seconds,
+    }
     wanted = read_job(job, fields=fields, limits=limits, calibration=calibration, settings=settings)
     from planner import capacity
     from planner.cli.views.sizing import sizing_view

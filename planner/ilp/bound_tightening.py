@@ -85,11 +85,16 @@ class _Limit:
 
 @lru_cache(maxsize=CONFIGURATIONS_KEPT)
 def reduction(
-    instance: Instance, *, cutoff_seconds: float, bounds: ObjectiveBounds | None = None
+    instance: Instance,
+    *,
+    cutoff_seconds: float,
+    bounds: ObjectiveBounds | None = None,
+    with_dominated: bool = False,
 ) -> Reduction | None:
     """Return what plans of at most `cutoff_seconds` have, None if it is proven there are none.
 
     An infinite cutoff leaves all plans that fit. `bounds` are the instance's where they are known.
+    Choices that others beat are left out unless asked for `with_dominated`.
     """
     known = bounds or objective_bounds(instance)
     if known is None or known.step_seconds() > cutoff_seconds * (1.0 + ROUNDING):
@@ -113,7 +118,10 @@ def reduction(
         known = replace(known, fill_sum=fill_sum)
         if known.step_seconds() > cutoff_seconds * (1.0 + ROUNDING):
             return None
-    most = tuple(_most(instance, k, windows, limits) for k in range(len(instance.kinds)))
+    most = tuple(
+        _most(instance, k, windows, limits, with_dominated=with_dominated)
+        for k in range(len(instance.kinds))
+    )
     if not _complete(instance, most):
         return None
     return Reduction(most=most, windows=windows, bounds=known)
@@ -153,7 +161,14 @@ def _limits(
     ]
 
 
-def _most(instance: Instance, k: int, windows: Windows, limits: Sequence[_Limit]) -> Integers:
+def _most(
+    instance: Instance,
+    k: int,
+    windows: Windows,
+    limits: Sequence[_Limit],
+    *,
+    with_dominated: bool,
+) -> Integers:
     """Return the most layers of kind k that each rank can hold under each choice (R1 to R3)."""
     kind = instance.kinds[k]
     if kind.pinned_stage is None:
@@ -163,7 +178,8 @@ def _most(instance: Instance, k: int, windows: Windows, limits: Sequence[_Limit]
     most = np.repeat(room[:, None].astype(np.float64), len(kind.choice), axis=1)
     for limit in limits:
         most = np.minimum(most, _affordable(_spare(limit, windows), limit.priced.chain.prices[k]))
-    return np.where(_undominated(kind), most, 0.0).astype(np.int64)
+    allowed = True if with_dominated else _undominated(kind)
+    return np.where(allowed, most, 0.0).astype(np.int64)
 
 
 def _spare(limit: _Limit, windows: Windows) -> Floats:

@@ -22,10 +22,11 @@ Assembly: instances from sheets of prices.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -226,6 +227,54 @@ def evaluate(instance: Instance, assignment: Assignment) -> Evaluation:
         memory_bytes=memory + transient,
         host_bytes=host,
     )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UniformEvaluation:
+    """What assignments cost in which all layers have one choice; arrays are [choices]."""
+
+    step_seconds: Floats
+    fits: Booleans
+
+
+def evaluate_uniform(
+    instance: Instance, cuts: tuple[int, ...], *, ends: Integers
+) -> UniformEvaluation:
+    """Return the step of every choice of blocks, if all blocks have it; cuts are as given.
+
+    All free kinds have the same choices in the same order; `ends` [choices] are those of the
+    embedding and the head that go with them.
+    """
+    pace, fill = instance.stage_pace.copy(), instance.stage_fill.copy()
+    fixed = instance.stage_bytes.copy()
+    if instance.extras is not None:
+        _add_extras(instance, instance.extras, cuts, pace=pace, fill=fill, memory=fixed)
+    starts = {"pace": pace, "fill": fill, "end": instance.stage_end, "memory": fixed}
+    starts["host"] = np.zeros(instance.stage_count)
+    loads = np.array(load_of_cuts(instance, cuts))
+    held = {
+        name: start[:, None] + sum(_uniform_layers(instance, name, loads, ends))
+        for name, start in starts.items()
+    }
+    transient = np.max(list(_uniform_layers(instance, "transient", loads > 0, ends)), axis=0)
+    step = held["fill"].sum(axis=0) + held["end"].max(axis=0)
+    return UniformEvaluation(
+        step_seconds=step + instance.repeat_count * held["pace"].max(axis=0),
+        fits=(held["memory"] + transient <= instance.capacity_bytes[:, None]).all(axis=0)
+        & (held["host"] <= instance.host_capacity_bytes[:, None]).all(axis=0),
+    )
+
+
+def _uniform_layers(
+    instance: Instance, name: str, loads: NDArray[Any], ends: Integers
+) -> Iterator[Floats]:
+    """Yield what each kind's layers add of a number, [stages, choices]."""
+    for column, k in enumerate(instance.free_kinds):
+        yield loads[:, column, None] * getattr(instance.kinds[k], name)
+    for kind in instance.kinds:
+        if kind.pinned_stage is not None:
+            is_there = np.arange(instance.stage_count) == kind.pinned_stage
+            yield np.where(is_there[:, None], getattr(kind, name)[:, ends], 0.0)
 
 
 def _add_extras(
@@ -505,24 +554,24 @@ def instance_of(
     shape: Shape,
     *,
     allowed: Booleans | None = None,
-    compared: Compared = compared_alike,
+    allowed_ends: Booleans | None = None,
+    compared: Compared | None = compared_alike,
 ) -> Instance:
     """Return the numbers of price `index` of the sheets (one a kind of device).
 
-    Choices of blocks that are not `allowed` [choices], and those that are dominated on every rank
-    in what is `compared`, are dropped; kinds that cost the same become one.
+    Choices of blocks and of the ends that are not `allowed` [choices], and those that are dominated
+    on every rank in what is `compared`, are dropped; kinds that cost the same become one.
     """
     first = sheets[0].spent
     of_layer = [_numbers(sheets, place, index, shape) for place in range(len(first.layers))]
     *blocks, embedding, head = of_layer
-    places, ranks = np.arange(blocks[0].shape[2]), _ranks_compared(shape)
-    if allowed is not None:
-        places, blocks = np.flatnonzero(allowed), [own[:, :, allowed] for own in blocks]
-    kinds = [_pinned(embedding, shape.holders[0], shape, compared)]
+    places, ranks = _allowed_places(blocks[0], allowed), _ranks_compared(shape)
+    ends = _allowed_places(embedding, allowed_ends)
+    kinds = [_pinned(embedding, ends, shape, compared, first=True)]
     for own, count in zip(blocks, first.block_counts().tolist(), strict=True):
-        kept = undominated(_flat(own, ranks, shape, compared))
-        kinds.append(_kind(own, kept, places, count=count))
-    kinds.append(_pinned(head, shape.holders[-1], shape, compared))
+        kept = _kept(own[:, :, places], ranks, shape, compared)
+        kinds.append(_kind(own, places[kept], count=count))
+    kinds.append(_pinned(head, ends, shape, compared, first=False))
     boundaries = _boundaries([sheet.spent.fixed for sheet in sheets], index, shape)
     devices = np.array(shape.device_kinds)
     limits = [sheet.held.limits for sheet in sheets]
@@ -562,10 +611,27 @@ def _numbers(sheets: Sequence[Sheet], place: int, index: int, shape: Shape) -> F
     return numbers
 
 
-def _pinned(numbers: Floats, stage: int, shape: Shape, compared: Compared) -> Kind:
-    """Return the embedding or the head, which is on one rank."""
-    kept = undominated(_flat(numbers, [stage], shape, compared))
-    return _kind(numbers, kept, np.arange(numbers.shape[2]), count=1, pinned_stage=stage)
+def _allowed_places(numbers: Floats, allowed: Booleans | None) -> Integers:
+    """Return the choices that are allowed, all where nothing is said."""
+    return np.arange(numbers.shape[2]) if allowed is None else np.flatnonzero(allowed)
+
+
+def _pinned(
+    numbers: Floats, places: Integers, shape: Shape, compared: Compared | None, *, first: bool
+) -> Kind:
+    """Return the embedding, which is on the rank of the first virtual stage, or the head."""
+    stage = shape.holders[0 if first else -1]
+    kept = _kept(numbers[:, :, places], [stage], shape, compared)
+    return _kind(numbers, places[kept], count=1, pinned_stage=stage)
+
+
+def _kept(
+    numbers: Floats, ranks: Sequence[int], shape: Shape, compared: Compared | None
+) -> Integers:
+    """Return the choices that none beats on all of some ranks, all where nothing is compared."""
+    if compared is None:
+        return np.arange(numbers.shape[2])
+    return undominated(_flat(numbers, ranks, shape, compared))
 
 
 def _flat(numbers: Floats, ranks: Sequence[int], shape: Shape, compared: Compared) -> Floats:
@@ -575,20 +641,12 @@ def _flat(numbers: Floats, ranks: Sequence[int], shape: Shape, compared: Compare
 
 
 def _kind(
-    numbers: Floats,
-    kept: Integers,
-    places: Integers,
-    *,
-    count: int,
-    pinned_stage: int | None = None,
+    numbers: Floats, places: Integers, *, count: int, pinned_stage: int | None = None
 ) -> Kind:
-    """Return a kind of layer with the choices that are `kept`."""
-    columns = zip(_NUMBERS, numbers.take(kept, axis=2), strict=True)
+    """Return a kind of layer with the choices at some places."""
+    columns = zip(_NUMBERS, numbers.take(places, axis=2), strict=True)
     return Kind(
-        count=count,
-        pinned_stage=pinned_stage,
-        choice=tuple(places[kept].tolist()),
-        **dict(columns),
+        count=count, pinned_stage=pinned_stage, choice=tuple(places.tolist()), **dict(columns)
     )
 
 

@@ -33,11 +33,13 @@ from planner.cost.configuration import Choice, Configuration, Integers
 from planner.errors import SolverError
 from planner.ilp.bound_tightening import reduction
 from planner.ilp.formulation import (
+    Few,
     Formulation,
     Moments,
     Program,
     apart,
     constrain,
+    few,
     formulate,
     hold_as,
 )
@@ -446,6 +448,24 @@ def optimise_apart(
     return _optimum(instance, program, solver=solver, within=within)
 
 
+def optimise_few(
+    instance: Instance, asked: Few, *, cutoff_seconds: float, solver: SolverName, within: Within
+) -> Optimum:
+    """Return the best assignment of few techniques below the cutoff.
+
+    Raises:
+        SolverError: if no tightening gives an assignment that keeps the limits.
+    """
+
+    def program(tight: Instance) -> Formulation | None:
+        made = _program(tight, cutoff_seconds, None, with_dominated=True)
+        if made is not None:
+            few(made, asked)
+        return made
+
+    return _optimum(instance, program, solver=solver, within=within)
+
+
 def _optimum(
     instance: Instance,
     program: Callable[[Instance], Formulation | None],
@@ -481,9 +501,16 @@ def _program(
     instance: Instance,
     cutoff_seconds: float | None,
     bounds: ObjectiveBounds | None,
+    *,
+    with_dominated: bool = False,
 ) -> Formulation | None:
     """Return the program of an instance with its rows, None if nothing is below the cutoff."""
-    reduced = reduction(instance, cutoff_seconds=cutoff_seconds or inf, bounds=bounds)
+    reduced = reduction(
+        instance,
+        cutoff_seconds=cutoff_seconds or inf,
+        bounds=bounds,
+        with_dominated=with_dominated,
+    )
     if reduced is None:
         return None
     scale = cutoff_seconds or sum(kind.count * float(kind.pace.max()) for kind in instance.kinds)

@@ -306,11 +306,27 @@ class Pricing:
         """Return the same with all choices that matter where virtual stages hold more or less."""
         return self._made(index, compared=compared_apart)
 
-    def _made(self, index: int, *, compared: Compared = compared_alike) -> Instance:
-        shape = self._shapes[int(self._shape_of[index])]
-        sheets, row = self._blocks.row(int(self._price_of[index]))
-        allowed = self._allowed(index)
-        return instance_of(sheets, row, shape, allowed=allowed, compared=compared)
+    def instance_of_choices(self, index: int, allowed: Booleans, ends: Booleans) -> Instance:
+        """Return the same with all of some choices of blocks and of the ends, [choices]."""
+        own = self._allowed(index)
+        allowed = allowed if own is None else allowed & own
+        return self._made(index, allowed=allowed, allowed_ends=ends, compared=None)
+
+    def _made(
+        self,
+        index: int,
+        *,
+        allowed: Booleans | None = None,
+        allowed_ends: Booleans | None = None,
+        compared: Compared | None = compared_alike,
+    ) -> Instance:
+        return instance_of(
+            *self._blocks.row(int(self._price_of[index])),
+            self._shapes[int(self._shape_of[index])],
+            allowed=self._allowed(index) if allowed is None else allowed,
+            allowed_ends=allowed_ends,
+            compared=compared,
+        )
 
     def _allowed(self, index: int) -> Booleans | None:
         """Return which block choices the schedule is searched with, [choices], None if all."""

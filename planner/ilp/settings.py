@@ -266,3 +266,10 @@ CANONICAL_SIMPLER = 16
 CANONICAL_WEIGHT = 1e-3
 CANONICAL_POWER = 1.618033988749895
 """No few powers of whole numbers to the golden ratio add up alike, so that ties have one winner."""
+
+# --- the simplest plan ---
+
+SIMPLE_PROGRAMS = 64
+"""How many programs may be solved for it."""
+SIMPLE_NODES = 2000
+"""The nodes of each."""

@@ -159,7 +159,9 @@ class Limits(Part):
     A search ends before `solver_seconds` as soon as no plan can be faster than the one found by
     more than `accepted_gap_ratio` of its step; where that is 0, it ends with the best.
     `fits_probability` is the least chance of fitting that a plan may have, beside the headroom;
-    `null` asks for none.
+    `null` asks for none. Of the plans whose step is longer than the fastest's by no more than
+    `simplicity_ratio` of it, the one of fewest techniques is taken (`planner.space.complexity`);
+    where that is 0, the fastest is.
     What is legal and yet searched only where a limit asks for it, `planner.space.rules` says, and a
     plan's certificate names (`not_searched`).
     """
@@ -189,6 +191,7 @@ class Limits(Part):
     fits_probability: Annotated[float, Field(ge=0.5, lt=1)] | None = 0.95
     solver_seconds: Annotated[float, Field(gt=0, le=86400)] = 20.0
     accepted_gap_ratio: Annotated[float, Field(ge=0, lt=1)] = 0.0
+    simplicity_ratio: Annotated[float, Field(ge=0, le=1)] = 0.02
 
 
 class LearntRun(Part):

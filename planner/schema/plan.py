@@ -163,8 +163,28 @@ class Prediction(Part):
     simulated: SimulatedStep | None = None
 
 
+class Simplicity(Part):
+    """What a plan has that is the simplest within a tolerance of the fastest.
+
+    `techniques` are what counts (`planner.space.complexity`). No plan whose step is within
+    `tolerance_ratio` of the fastest's has fewer than `least_technique_count`; `status` says whether
+    that, and that no faster plan has as few, was proven.
+    """
+
+    status: Literal["optimal", "feasible"]
+    tolerance_ratio: Amount
+    techniques: tuple[str, ...]
+    least_technique_count: Tally
+    fastest: Strategy
+    fastest_step_seconds: Amount
+    fastest_techniques: tuple[str, ...]
+
+
 class Certificate(Part):
     """The proof: no configuration of the searched space is faster than the lower bound.
+
+    Where `simplicity` is not `null`, the search is for the fastest, and all that is proven is of
+    it: the plan is the simplest within a tolerance, and its step is longer.
 
     `objective` says what was least or most in the plan, `objective_value` what the plan has of it
     (seconds a step, cost per million tokens, bytes on the fullest device, devices) and
@@ -191,6 +211,7 @@ class Certificate(Part):
     objective_value: Amount | None = None
     objective_lower_bound: Amount | None = None
     not_searched: tuple[str, ...] = ()
+    simplicity: Simplicity | None = later(None)
 
 
 class Alternative(Part):

@@ -12,7 +12,15 @@ from planner.schema.plan import Amount, Certificate, MemoryBreakdown
 from planner.schema.strategy import Strategy
 
 ObjectionVerdict = Literal[
-    "illegal", "does_not_fit", "slower", "as_fast", "faster", "worse", "better", "out_of_time"
+    "illegal",
+    "does_not_fit",
+    "too_tight",
+    "slower",
+    "as_fast",
+    "faster",
+    "worse",
+    "better",
+    "out_of_time",
 ]
 Resource = Literal["device_memory", "host_memory"]
 CellStatus = Literal["solved", "illegal", "does_not_fit", "out_of_time"]

@@ -81,10 +81,10 @@ def test_fewest_devices_are_those_of_the_smallest_part_that_fits(seed):
     assert found.found.step_seconds == pytest.approx(step, rel=1e-9)
 
 
-def a_tiny_request(limits: dict[str, object]) -> Request:
+def a_tiny_request(limits: dict[str, object], **model: int) -> Request:
     """Three blocks on four devices, without context parallelism, one schedule."""
     run = a_model().runs[0].model_copy(update={"block_count": BLOCKS})
-    graph = a_model(runs=(run,), hidden_size=512, vocabulary_size=4096)
+    graph = a_model(**{"runs": (run,), "hidden_size": 512, "vocabulary_size": 4096, **model})
     group = a_cluster().node_groups[0].model_copy(update={"devices_per_node": 4})
     place = a_cluster(node_groups=(group,))
     fixed = {

@@ -11,7 +11,7 @@ from planner.inquiry import Inquiry
 from planner.planning import estimate, plan, resolved_cluster, resolved_model
 from planner.resolution import resolved_request
 from planner.schema.cluster import Cluster, NodeGroup
-from planner.schema.job import Job
+from planner.schema.job import Job, Limits
 from planner.schema.plan import Plan, ResolvedCluster
 from planner.units import GIB
 
@@ -84,7 +84,8 @@ def test_plans_for_every_objective_have_the_chance(objective: str) -> None:
 def test_the_first_plan_of_the_readme_has_the_chance_and_hardly_more() -> None:
     """The search is held to the chance itself, not to something near it."""
     named = resolved_model("llama-3-8b"), resolved_cluster("8xh100-sxm5-80gb")
-    found = plan(*named, Job(global_batch_size=512))
+    limits = Limits(simplicity_ratio=0.0)
+    found = plan(*named, Job(global_batch_size=512, limits=limits))
     assert isinstance(found, Plan)
     assert ASKED <= found.prediction.fits_probability < ASKED + 0.005
     binding = found.explanation.binding_constraints
@@ -95,7 +96,12 @@ def test_the_first_plan_of_the_readme_has_the_chance_and_hardly_more() -> None:
 def test_a_lower_chance_asked_for_gives_a_plan_no_slower() -> None:
     cluster = cluster_of((DEVICE, 1, 8, 24.0))
     steps = [
-        planned("llama-3-8b", cluster, gap_ratio=0.0, limits={"fits_probability": chance})
+        planned(
+            "llama-3-8b",
+            cluster,
+            gap_ratio=0.0,
+            limits={"fits_probability": chance, "simplicity_ratio": 0.0},
+        )
         for chance in (0.99, 0.8, None)
     ]
     seconds = [found.prediction.step_seconds.p50 for found in steps]

@@ -11,7 +11,7 @@ from rich.rule import Rule
 from rich.table import Table
 from rich.text import Text
 
-from planner.chance_words import chance_words
+from planner.chance_words import chance_words, fit_words
 from planner.cli.views.bars import bar
 from planner.cli.views.destinations import destination_lines
 from planner.comparison import activation_checkpointing, blocks_per_stage, offload, zero_stages
@@ -28,6 +28,7 @@ from planner.schema.plan import (
     StepBreakdown,
 )
 from planner.schema.strategy import Strategy
+from planner.simplicity_words import simplicity_words
 from planner.units import GIB, counted, format_bytes, format_seconds
 
 Answer = Plan | Infeasible
@@ -56,6 +57,7 @@ def plan_view(plan: Plan) -> RenderableType:
         "",
         *_prediction(plan.prediction, plan.job.resolved.limits),
         _certificate_line(plan.certificate),
+        *_simplicity_lines(plan),
         *_outside_lines(plan.certificate),
         *_time_lines(plan),
         *_objective_lines(plan.certificate),
@@ -164,7 +166,8 @@ def _prediction(prediction: Prediction, limits: Limits) -> Iterator[RenderableTy
     )
     yield from _interval_lines(prediction)
     yield from _simulated(prediction.simulated)
-    yield f"memory {_verdict(prediction)} ({chance_words(prediction, limits)})"
+    style = "green" if prediction.fits else "bold red"
+    yield f"memory [{style}]{fit_words(prediction)}[/] ({chance_words(prediction, limits)})"
     yield ""
     yield _breakdown_table(prediction.breakdown_seconds)
     yield ""
@@ -180,14 +183,6 @@ def _interval_lines(prediction: Prediction) -> Iterator[str]:
             f"{each.cause} ({each.ratio:.0%})" for each in prediction.interval_causes
         )
         yield f"[dim]within {step.p90 / step.p50 - 1.0:.0%} in 4 of 5 runs: {escape(causes)}[/]"
-
-
-def _verdict(prediction: Prediction) -> str:
-    """Return whether it fits; what is more likely to fit than not and may not be, is too tight."""
-    if prediction.fits:
-        return "[green]fits[/]"
-    likely = prediction.fits_probability >= 0.5
-    return f"[bold red]{'is too tight' if likely else 'does not fit'}[/]"
 
 
 def _simulated(step: SimulatedStep | None) -> Iterator[str]:
@@ -250,6 +245,12 @@ def _certificate_line(certificate: Certificate) -> str:
         f"{counted(certificate.milp_count, 'program')} by {escape(certificate.solver)}, "
         f"{format_seconds(certificate.solve_seconds)}"
     )
+
+
+def _simplicity_lines(plan: Plan) -> Iterator[RenderableType]:
+    words = simplicity_words(plan)
+    if words is not None:
+        yield Text(words)
 
 
 def _outside_lines(certificate: Certificate) -> Iterator[str]:

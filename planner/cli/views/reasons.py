@@ -79,16 +79,21 @@ def _rival(rival: Rival | None, reasons: Reasons) -> str:
         )
     return (
         f"runner-up: {rival.description}: {format_seconds(rival.step_seconds)}, "
-        f"{format_seconds(max(rival.slower_seconds, 0.0))} ({rival.slower_ratio:.2%}) slower{sure}"
+        f"{_slower(rival)}{sure}"
     )
+
+
+def _slower(rival: Rival) -> str:
+    """Return how much slower a rival is, or how much faster than a plan that is simpler."""
+    pace = "slower" if rival.slower_ratio >= 0.0 else "faster"
+    return f"{format_seconds(abs(rival.slower_seconds))} ({abs(rival.slower_ratio):.2%}) {pace}"
 
 
 def _more(rival: Rival, reasons: Reasons, more: float) -> str:
     """Return how far behind a runner-up is: by the objective, by the step where that is equal."""
     if more > _EQUAL_RATIO * (reasons.objective_value or 0.0):
         return excess_words(reasons.objective, more, rival.more_ratio or 0.0)
-    slower = format_seconds(max(rival.slower_seconds, 0.0))
-    return f"as the plan, {slower} a step ({rival.slower_ratio:.2%}) slower"
+    return f"as the plan, and {_slower(rival)} a step"
 
 
 def _objection(objection: Objection) -> Iterator[RenderableType]:

@@ -421,7 +421,7 @@ def test_the_price_of_memory_is_said_in_what_the_plan_is_best_at(changes, words)
     ("more_devices", "words"),
     [
         (1.0, "runner-up: TP 4: 3 devices, 1 device (50.00%) more"),
-        (0.0, "runner-up: TP 4: 2 devices, as the plan, 250 ms a step (25.00%) slower"),
+        (0.0, "runner-up: TP 4: 2 devices, as the plan, and 250 ms (25.00%) slower a step"),
     ],
 )
 def test_a_runner_up_is_behind_by_the_objective_then_by_the_step(more_devices, words):

@@ -54,6 +54,7 @@ REASONS = {
     "limits.pipeline_schedules": _SEARCHED,
     "limits.solver_seconds": _SEARCHED,
     "limits.accepted_gap_ratio": _SEARCHED,
+    "limits.simplicity_ratio": _SEARCHED,
 }
 
 MODELS: tuple[tuple[str, dict[str, Any]], ...] = (

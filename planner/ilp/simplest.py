@@ -1,0 +1,405 @@
+"""Simplest: of all plans within a tolerance of the fastest, the one of least complexity.
+
+Complexity counts techniques (`planner.space.complexity`): those of the degrees, known before a
+configuration is looked into, and those of its layers. Of plans of equal complexity the fastest is
+wanted. It is found in three passes over configurations whose bounds leave them a chance, those of
+fewest techniques first:
+
+1. Layers all alike and stages spread evenly: every such plan is priced.
+2. Others have one technique more, at least. Programs with row C11 (`planner.ilp.formulation`) are
+   asked for plans within the tolerance of fewer techniques than the simplest known, until none is.
+3. Such programs are asked for faster plans of as many.
+
+What a program leaves open within its limits is told by the bounds.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+
+import numpy as np
+
+from planner.cost.configuration import Booleans, Choice, Configurations, Floats, Integers
+from planner.cost.step import predict
+from planner.ilp.canonical_plan import tidied
+from planner.ilp.formulation import Few, Moments
+from planner.ilp.instance import Assignment, Instance, evaluate_uniform
+from planner.ilp.lagrangian_bound import objective_bounds
+from planner.ilp.milp import (
+    SolverName,
+    Status,
+    Within,
+    default_solver,
+    optimise_few,
+    strategy_of,
+)
+from planner.ilp.pricing import Pricing
+from planner.ilp.problem import Problem
+from planner.ilp.settings import PROOF_TOLERANCE, SIMPLE_NODES, SIMPLE_PROGRAMS
+from planner.schema.plan import Prediction
+from planner.schema.strategy import Offload, Strategy
+from planner.space.choices import block_choices, edge_choices
+from planner.space.complexity import complexity, configuration_complexity, even_counts
+from planner.space.degrees import enumerate_configurations
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Simple:
+    """A plan with its complexity; `complexity_bound` is what no plan within the limit is below.
+
+    `is_fastest` says that no plan of its complexity is faster.
+    """
+
+    strategy: Strategy
+    step_seconds: float
+    complexity: int
+    complexity_bound: int
+    is_fastest: bool
+
+    @property
+    def is_proven(self) -> bool:
+        """Return whether no plan is simpler, and none as simple is faster."""
+        return self.is_fastest and self.complexity_bound >= self.complexity
+
+
+def simplest(
+    problems: Sequence[Problem],
+    *,
+    fastest: Strategy,
+    step_seconds: float,
+    limit_seconds: float,
+    seconds: float,
+    solver: SolverName | None = None,
+) -> Simple:
+    """Return the simplest plan of several parts of a space whose step is within a limit.
+
+    `fastest`, whose step is `step_seconds`, is what it is compared with first.
+
+    Raises:
+        SolverError: if the solver fails.
+    """
+    if seconds <= 0.0:
+        return Simple(
+            strategy=fastest,
+            step_seconds=step_seconds,
+            complexity=complexity(fastest),
+            complexity_bound=0,
+            is_fastest=False,
+        )
+    quest = _Quest(
+        limit_seconds=limit_seconds,
+        best=_Best(complexity=complexity(fastest), step_seconds=step_seconds, strategy=fastest),
+        deadline=time.perf_counter() + seconds,
+        solver=solver or default_solver(),
+    )
+    parts = [part for problem in problems if (part := _part(problem, quest)) is not None]
+    for part in parts:
+        _price_uniform(part, quest)
+    for part in parts:
+        _simplify(part, quest)
+    for part in parts:
+        _speed_up(part, quest)
+    best = quest.best
+    return Simple(
+        strategy=best.strategy,
+        step_seconds=best.step_seconds,
+        complexity=best.complexity,
+        complexity_bound=min([best.complexity, *quest.open_complexities]),
+        is_fastest=not quest.is_faster_open,
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Best:
+    complexity: int
+    step_seconds: float
+    strategy: Strategy
+
+
+@dataclass(slots=True, kw_only=True)
+class _Quest:
+    """What is known of the simplest plan, what was left open, and what may still be done."""
+
+    limit_seconds: float
+    best: _Best
+    deadline: float
+    solver: SolverName
+    program_count: int = 0
+    open_complexities: list[int] = field(default_factory=list)
+    is_faster_open: bool = False
+
+    @property
+    def is_late(self) -> bool:
+        """Return whether the time is over."""
+        return time.perf_counter() >= self.deadline
+
+    @property
+    def is_over(self) -> bool:
+        """Return whether no program may be solved any more."""
+        return self.is_late or self.program_count >= SIMPLE_PROGRAMS
+
+    def limit_of(self, complexity: int) -> float:
+        """Return the step that a plan of a complexity must be below to be the better one."""
+        if complexity > self.best.complexity:
+            return 0.0
+        if complexity < self.best.complexity:
+            return self.limit_seconds * (1.0 + PROOF_TOLERANCE)
+        return self.best.step_seconds * (1.0 - PROOF_TOLERANCE)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Part:
+    """Configurations of a problem that may have a better plan, [configurations], simplest first.
+
+    `keys` bound their steps, `own` is what their degrees count.
+    """
+
+    problem: Problem
+    configurations: Configurations
+    pricing: Pricing
+    choices: tuple[Choice, ...]
+    edges: tuple[Choice, ...]
+    order: Integers
+    keys: Floats
+    own: Integers
+
+    def waiting(self, quest: _Quest, more: int) -> Iterator[int]:
+        """Yield those that may have a better plan with so many techniques `more` than of degrees.
+
+        Simplest first, and of these the fastest.
+        """
+        for index in self.order.tolist():
+            if self.keys[index] < quest.limit_of(int(self.own[index]) + more):
+                yield index
+
+    def cuts(self, index: int) -> tuple[int, ...]:
+        """Return where the chain is cut if it is spread evenly."""
+        row = self.configurations.row(index)
+        count = self.problem.graph.block_count
+        each = even_counts(count, row.pipeline_parallel_degree * row.virtual_pipeline_degree)
+        return (0, *np.cumsum(each).tolist())
+
+    @cached_property
+    def ends(self) -> Integers:
+        """Return the choice of the ends that goes with each of blocks, [choices]."""
+        places = {choice: place for place, choice in enumerate(self.edges)}
+        return np.array([places[_end_like(choice)] for choice in self.choices])
+
+    def instance(self, index: int, most_offloaded: int) -> Instance:
+        """Return all choices that offload no more than some kinds of state."""
+        return self.pricing.instance_of_choices(
+            index,
+            _offloading(self.choices, most_offloaded),
+            _offloading(self.edges, most_offloaded),
+        )
+
+    def has_choices(self, most_offloaded: int) -> bool:
+        """Return whether blocks and ends have a choice that offloads no more kinds of state."""
+        both = (self.choices, self.edges)
+        return all(_offloading(each, most_offloaded).any() for each in both)
+
+    def choices_of(self, instance: Instance) -> list[list[Choice]]:
+        """Return the choices of every kind."""
+        return [
+            [(self.choices if kind.pinned_stage is None else self.edges)[s] for s in kind.choice]
+            for kind in instance.kinds
+        ]
+
+    def strategy(self, index: int, instance: Instance, assignment: Assignment) -> Strategy:
+        """Return the strategy that an assignment stands for."""
+        row, hardware = self.configurations.row(index), self.problem.hardware
+        kinds = hardware.stage_kinds(
+            row.device_order, pipeline_parallel_degree=row.pipeline_parallel_degree
+        )
+        return strategy_of(
+            instance,
+            assignment,
+            configuration=row,
+            choices=self.choices,
+            edges=self.edges,
+            device_groups=[hardware.kinds[kind].device_group for kind in kinds],
+        )
+
+    def predicted(self, strategy: Strategy) -> Prediction:
+        """Return what the cost model says of it."""
+        problem = self.problem
+        return predict(problem.workload, problem.hardware, problem.job, strategy)
+
+
+def _end_like(choice: Choice) -> Choice:
+    """Return the choice of an end that is as a block's."""
+    kept = tuple(state for state in choice.offload if state is not Offload.ACTIVATIONS)
+    return Choice(zero_stage=choice.zero_stage, offload=kept)
+
+
+def _offloading(choices: Sequence[Choice], most: int) -> Booleans:
+    return np.array([len(choice.offload) <= most for choice in choices])
+
+
+def _part(problem: Problem, quest: _Quest) -> _Part | None:
+    """Return the configurations whose degrees and bounds leave them a chance, None without any."""
+    job = problem.job
+    found = enumerate_configurations(problem.graph, problem.hardware, job).configurations
+    own = configuration_complexity(found)
+    found = found.take(own <= quest.best.complexity)
+    if not len(found):
+        return None
+    offloads_all = job.framework is not None
+    choices = block_choices(job.limits, job.offload_to, offloads_all=offloads_all)
+    edges = edge_choices(job.limits, job.offload_to, offloads_all=offloads_all)
+    if not choices or not edges:
+        return None
+    pricing = Pricing(problem, configurations=found, choices=choices, edges=edges)
+    keys, limit = pricing.quick_bounds(), quest.limit_seconds * (1.0 + PROOF_TOLERANCE)
+    near = np.flatnonzero(keys < limit)
+    if len(near):
+        limits = np.full(len(near), limit).tolist()
+        keys[near] = pricing.memory_bounds(near.tolist(), limit_seconds=limits)
+    own = configuration_complexity(found)
+    return _Part(
+        problem=problem,
+        configurations=found,
+        pricing=pricing,
+        choices=choices,
+        edges=edges,
+        order=np.lexsort((keys, own)),
+        keys=keys,
+        own=own,
+    )
+
+
+def _price_uniform(part: _Part, quest: _Quest) -> None:
+    """Take the best plan whose layers are all alike, in stages spread evenly."""
+    more = np.array([len(choice.offload) for choice in part.choices])
+    for index in part.waiting(quest, int(more.min())):
+        if quest.is_late:
+            quest.open_complexities.append(int(part.own[index]))
+            break
+        instance, cuts = part.instance(index, len(Offload)), part.cuts(index)
+        places = np.array(instance.kinds[instance.free_kinds[0]].choice)
+        priced = evaluate_uniform(instance, cuts, ends=part.ends[places])
+        counted = part.own[index] + more[places]
+        for column in np.lexsort((priced.step_seconds, counted)).tolist():
+            if priced.step_seconds[column] >= quest.limit_of(int(counted[column])):
+                continue
+            if priced.fits[column]:
+                assignment = _uniform(instance, cuts, column, int(part.ends[places[column]]))
+                if _offer(part, quest, part.strategy(index, instance, assignment)):
+                    break
+
+
+def _uniform(instance: Instance, cuts: tuple[int, ...], column: int, end: int) -> Assignment:
+    """Return the assignment that has one choice of blocks, and one of the ends."""
+    counts = []
+    loads = np.array([instance.prefix_counts[cut] for cut in cuts])
+    held = np.diff(loads, axis=0)
+    for k, kind in enumerate(instance.kinds):
+        own = np.zeros((instance.stage_count, len(kind.choice)), dtype=np.int64)
+        if kind.pinned_stage is None:
+            np.add.at(own[:, column], np.array(instance.holders), held[:, k])
+        else:
+            own[kind.pinned_stage, end] = 1
+        counts.append(own)
+    return Assignment(counts=tuple(counts), cuts=cuts)
+
+
+def _offer(part: _Part, quest: _Quest, strategy: Strategy) -> bool:
+    """Take a plan note of if it fits and is better; return whether it fits."""
+    prediction = part.predicted(strategy)
+    if not prediction.fits:
+        return False
+    counted, step = complexity(strategy), prediction.step_seconds.p50
+    if step < quest.limit_of(counted):
+        quest.best = _Best(complexity=counted, step_seconds=step, strategy=strategy)
+    return True
+
+
+def _simplify(part: _Part, quest: _Quest) -> None:
+    """Ask every configuration for plans of fewer techniques than the simplest known."""
+    for index in part.waiting(quest, 2):
+        own = int(part.own[index])
+        while (most := quest.best.complexity - 1 - own) >= 1:
+            before = quest.best
+            if not _ask(part, quest, index, most=most, limit=quest.limit_seconds):
+                quest.open_complexities.append(own + 1)
+            if quest.best is before:
+                break
+
+
+def _speed_up(part: _Part, quest: _Quest) -> None:
+    """Ask every configuration for plans as simple as the simplest known, and faster."""
+    for index in part.waiting(quest, 1):
+        counted = quest.best.complexity
+        most, limit = counted - int(part.own[index]), quest.limit_of(counted)
+        if not _ask(part, quest, index, most=most, limit=limit):
+            quest.is_faster_open = True
+
+
+def _ask(part: _Part, quest: _Quest, index: int, *, most: int, limit: float) -> bool:
+    """Offer the fastest plan below a limit of at most so many techniques in its layers.
+
+    Stages are spread evenly, or by one technique of `most`. All layers alike are known. Return
+    whether there is no other.
+    """
+    if not part.has_choices(most - 1):
+        return True
+    instance = part.instance(index, most - 1)
+    bounds = objective_bounds(instance, cutoff_seconds=limit)
+    if bounds is None or bounds.step_seconds() >= limit:
+        return True
+    asked = _Asked(part=part, quest=quest, index=index, instance=instance, limit=limit)
+    even = asked.solve(most, part.cuts(index))
+    return asked.solve(most - 1, None) and even
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Asked:
+    """A configuration that is asked for a plan below a limit."""
+
+    part: _Part
+    quest: _Quest
+    index: int
+    instance: Instance
+    limit: float
+
+    def solve(self, most: int, cuts: tuple[int, ...] | None) -> bool:
+        """Offer what a program finds; return whether that is the best, or there is none."""
+        part, quest, instance = self.part, self.quest, self.instance
+        if quest.is_over:
+            return False
+        quest.program_count += 1
+        is_apart = instance.least_blocks > 1 and not instance.is_uniform
+        optimum = optimise_few(
+            instance,
+            Few(
+                choices=part.choices_of(instance),
+                most=most,
+                cuts=cuts,
+                moments=Moments.of(part.configurations.row(self.index)) if is_apart else None,
+            ),
+            cutoff_seconds=self.limit,
+            solver=quest.solver,
+            within=Within(quest.deadline - time.perf_counter(), SIMPLE_NODES),
+        )
+        if optimum.assignment is None:
+            return optimum.status is Status.INFEASIBLE
+        found = optimum.assignment if cuts is None else replace(optimum.assignment, cuts=cuts)
+        is_taken = _offer(part, quest, self._canonical(found))
+        return is_taken and optimum.status is Status.OPTIMAL
+
+    def _canonical(self, found: Assignment) -> Strategy:
+        """Return the strategy of an assignment, in its canonical form if that is as simple."""
+        part = self.part
+        canonical = tidied(
+            self.instance,
+            found,
+            choices=(part.choices, part.edges),
+            solver=self.quest.solver,
+            seconds=self.quest.deadline - time.perf_counter(),
+        )
+        own, tidy = (part.strategy(self.index, self.instance, each) for each in (found, canonical))
+        is_as_simple = complexity(tidy) <= complexity(own)
+        return tidy if is_as_simple and part.predicted(tidy).fits else own
