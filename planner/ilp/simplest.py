@@ -76,7 +76,8 @@ def simplest(
 ) -> Simple:
     """Return the simplest plan of several parts of a space whose step is within a limit.
 
-    `fastest`, whose step is `step_seconds`, is what it is compared with first.
+    `fastest`, whose step is `step_seconds`, is what it is compared with first. Of equally simple
+    plans one that is faster by no more than the gap that the job accepts is not looked for.
 
     Raises:
         SolverError: if the solver fails.
@@ -91,6 +92,7 @@ def simplest(
         )
     quest = _Quest(
         limit_seconds=limit_seconds,
+        accepted_ratio=min(p.job.limits.accepted_gap_ratio for p in problems),
         best=_Best(complexity=complexity(fastest), step_seconds=step_seconds, strategy=fastest),
         deadline=time.perf_counter() + seconds,
         solver=solver or default_solver(),
@@ -124,6 +126,7 @@ class _Quest:
     """What is known of the simplest plan, what was left open, and what may still be done."""
 
     limit_seconds: float
+    accepted_ratio: float
     best: _Best
     deadline: float
     solver: SolverName
@@ -147,7 +150,7 @@ class _Quest:
             return 0.0
         if complexity < self.best.complexity:
             return self.limit_seconds * (1.0 + PROOF_TOLERANCE)
-        return self.best.step_seconds * (1.0 - PROOF_TOLERANCE)
+        return self.best.step_seconds * (1.0 - max(self.accepted_ratio, PROOF_TOLERANCE))
 
 
 @dataclass(frozen=True, kw_only=True)

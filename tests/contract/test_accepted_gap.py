@@ -12,7 +12,7 @@ from planner.verify import verify
 
 
 def answered(model: str, cluster: str, **limits: float) -> Plan:
-    fields = {"global_batch_size": 64, "limits": limits}
+    fields = {"global_batch_size": 64, "limits": {"simplicity_ratio": 0.0, **limits}}
     found = plan(
         resolved_model(model),
         resolved_cluster(cluster),

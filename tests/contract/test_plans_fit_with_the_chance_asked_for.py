@@ -38,8 +38,8 @@ def cluster_of(*groups: tuple[str, int, int, float | None]) -> ResolvedCluster:
 
 
 def planned(model: str, cluster: ResolvedCluster, *, gap_ratio: float = 0.1, **fields: Any) -> Plan:
-    """A plan that need not be the best: it must fit all the same."""
-    limits = {"accepted_gap_ratio": gap_ratio, **fields.pop("limits", {})}
+    """A plan that need not be the best, nor simple: it must fit all the same."""
+    limits = {"simplicity_ratio": 0.0, "accepted_gap_ratio": gap_ratio, **fields.pop("limits", {})}
     job = {"global_batch_size": 64, "sequence_length": 2048, "limits": limits, **fields}
     found = plan(resolved_model(model), cluster, Job.from_fields(job, source="job"))
     assert isinstance(found, Plan)
@@ -56,6 +56,14 @@ def planned(model: str, cluster: ResolvedCluster, *, gap_ratio: float = 0.1, **f
 )
 def test_plans_on_tight_devices_have_the_chance(memory_gib: float, stack: str) -> None:
     found = planned("llama-3-8b", cluster_of((DEVICE, 1, 8, memory_gib)), stack=stack)
+    assert found.prediction.fits_probability >= ASKED
+
+
+def test_the_simplest_plan_has_the_chance() -> None:
+    cluster = cluster_of((DEVICE, 1, 8, 28.0))
+    found = planned("llama-3-8b", cluster, limits={"simplicity_ratio": 0.02})
+    assert found.certificate.simplicity is not None
+    assert found.strategy != found.certificate.simplicity.fastest
     assert found.prediction.fits_probability >= ASKED
 
 
@@ -100,7 +108,7 @@ def test_a_lower_chance_asked_for_gives_a_plan_no_slower() -> None:
             "llama-3-8b",
             cluster,
             gap_ratio=0.0,
-            limits={"fits_probability": chance, "simplicity_ratio": 0.0},
+            limits={"fits_probability": chance},
         )
         for chance in (0.99, 0.8, None)
     ]
