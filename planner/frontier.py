@@ -95,7 +95,7 @@ def frontier(
             _add_leanest(sweep, parts[0])
         for start in fastest:
             _lower_caps(sweep, start)
-    kept = undominated([_simplified(sweep, capped) for capped in undominated(sweep.found)])
+    kept = undominated(list(_simplified(sweep, undominated(sweep.found))))
     return Frontier(
         status=_status(sweep, kept),
         model=request.model,
@@ -231,9 +231,14 @@ def node_shares(cluster: Cluster) -> tuple[NodeShare, ...]:
     )
 
 
-def _simplified(sweep: _Sweep, capped: Capped) -> Capped:
-    """Return the simplest plan within the job's tolerance of a point's, under the same cap."""
-    return replace(capped, solution=sweep.inquiry.simplified(capped.solution))
+def _simplified(sweep: _Sweep, points: Sequence[Capped]) -> Iterator[Capped]:
+    """Yield the simplest plan within the job's tolerance of each point's, under the same cap.
+
+    Each has a fair share of the time that is left.
+    """
+    for place, capped in enumerate(points):
+        with sweep.inquiry.part_of(1.0 / (len(points) - place)):
+            yield replace(capped, solution=sweep.inquiry.simplified(capped.solution))
 
 
 def _point(capped: Capped) -> FrontierPoint:

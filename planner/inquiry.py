@@ -236,17 +236,18 @@ class Inquiry:
         ratio = job.limits.simplicity_ratio
         if ratio <= 0.0:
             return found
+        limit = min(found.step_seconds * (1.0 + ratio), most_seconds)
         simple = simplest(
             [_problem(request, limits) for limits in framework_limits(job, request.model.resolved)],
             fastest=found.strategy,
             step_seconds=found.step_seconds,
-            limit_seconds=min(found.step_seconds * (1.0 + ratio), most_seconds),
+            limit_seconds=limit,
             seconds=self.seconds_left,
             solver=self.solver,
         )
         simplicity = Simplicity(
             status="optimal" if simple.is_proven else "feasible",
-            tolerance_ratio=ratio,
+            tolerance_ratio=min(ratio, limit / found.step_seconds - 1.0),
             techniques=features(simple.strategy),
             least_technique_count=simple.complexity_bound,
             fastest=found.strategy,

@@ -187,15 +187,25 @@ def _plan(result: Attained, *, name: str) -> Plan:
 def _arranged(request: Request, found: Found) -> Found:
     """Return what was found with ranks' blocks where they wait least, which the search leaves open.
 
-    Where memory is the objective its proof is of the blocks as they are.
+    Where memory is the objective its proof is of the blocks as they are. A plan that was found to
+    be simple stays as it is if it would be less so.
     """
     from planner.cost.arrangement import arranged  # noqa: PLC0415
+    from planner.space.complexity import features  # noqa: PLC0415
 
     job = request.job.resolved
     if job.objective is Objective.MEMORY:
         return found
     strategy = arranged(request.workload, request.hardware, job, found.strategy)
-    return replace(found, strategy=strategy)
+    simplicity = found.certificate.simplicity
+    if simplicity is None:
+        return replace(found, strategy=strategy)
+    if features(strategy) != simplicity.techniques:
+        return found
+    if simplicity.fastest == found.strategy:
+        simplicity = simplicity.model_copy(update={"fastest": strategy})
+    certificate = found.certificate.model_copy(update={"simplicity": simplicity})
+    return replace(found, strategy=strategy, certificate=certificate)
 
 
 def _infeasible(request: Request, missing: NotFound, inquiry: Inquiry) -> Infeasible:

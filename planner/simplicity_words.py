@@ -32,8 +32,10 @@ def _techniques(names: tuple[str, ...]) -> str:
 
 
 def _how_sure(said: Simplicity) -> str:
-    return ", proven" if said.status == "optimal" else ", of those that were found in time"
+    return ", proven" if said.status == "optimal" else ", as far as was looked"
 
 
 def _no_simpler(said: Simplicity) -> str:
-    return "no simpler plan" if said.status == "optimal" else "no simpler plan that was found"
+    return (
+        "no simpler plan" if said.status == "optimal" else "no simpler plan, as far as was looked,"
+    )

@@ -150,7 +150,7 @@ class _Quest:
             return 0.0
         if complexity < self.best.complexity:
             return self.limit_seconds * (1.0 + PROOF_TOLERANCE)
-        return self.best.step_seconds * (1.0 - max(self.accepted_ratio, PROOF_TOLERANCE))
+        return self.best.step_seconds * (1.0 - PROOF_TOLERANCE)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -337,7 +337,8 @@ def _speed_up(part: _Part, quest: _Quest) -> None:
     for index in part.waiting(quest, 1):
         counted = quest.best.complexity
         most, limit = counted - int(part.own[index]), quest.limit_of(counted)
-        if not _ask(part, quest, index, most=most, limit=limit):
+        is_near = part.keys[index] >= limit * (1.0 - quest.accepted_ratio)
+        if is_near or not _ask(part, quest, index, most=most, limit=limit):
             quest.is_faster_open = True
 
 

@@ -1,7 +1,11 @@
 """Plans are told in their simplest form, and cost there what they cost as found."""
 
+import pytest
+
 from benchmarks.case import random_case
+from planner.inquiry import Inquiry, Solution
 from planner.planning import estimate, plan, resolved_cluster, resolved_model
+from planner.resolution import resolved_request
 from planner.schema.job import Job
 
 # H100 and B200 with 8 virtual stages each: the ends of their steps differ by rank and choice, and
@@ -19,3 +23,29 @@ def test_virtual_stages_of_two_kinds_of_devices_cost_what_the_search_found():
     priced = estimate(*given, job, answer.strategy)
     assert priced.prediction.step_seconds.p50 == answer.prediction.step_seconds.p50
     assert answer.certificate.lower_bound_seconds <= priced.prediction.step_seconds.p50 * (1 + 1e-9)
+
+
+def test_a_simple_plan_is_not_made_less_simple_where_its_blocks_would_wait_less():
+    """Uneven turns shorten the simulated step of stages spread evenly, which are simplest."""
+    limits = {
+        "pipeline_parallel_degree": 4,
+        "virtual_pipeline_degree": 2,
+        "pipeline_schedules": ["interleaved_1f1b"],
+        "simplicity_ratio": 0.4,
+    }
+    job = Job(global_batch_size=64, sequence_length=2048, limits=limits)
+    answer = plan(resolved_model("llama-3-8b"), resolved_cluster("8xh100-sxm5-80gb"), job)
+    assert answer.status == "planned"
+    assert [stage.block_count for stage in answer.strategy.stages] == [4] * 8
+    assert answer.certificate.simplicity.techniques == ("a pipeline", "virtual stages")
+
+
+def test_a_tolerance_that_a_deadline_cuts_is_claimed_no_wider():
+    model, cluster = resolved_model("llama-3-8b"), resolved_cluster("8xh100-sxm5-80gb")
+    request = resolved_request(model, cluster, Job(global_batch_size=64, sequence_length=2048))
+    inquiry = Inquiry.within(60.0, share_ratio=0.5)
+    fastest = inquiry.ask(request)
+    assert isinstance(fastest, Solution)
+    found = inquiry.simplified(fastest, most_seconds=fastest.step_seconds * 1.005)
+    assert found.step_seconds <= fastest.step_seconds * 1.005
+    assert found.certificate.simplicity.tolerance_ratio == pytest.approx(0.005)
