@@ -96,6 +96,11 @@ class ClusterHardware:
             stages.extend([kind] * share)
         return tuple(stages)
 
+    def stage_groups(self, device_order: int, *, pipeline_parallel_degree: int) -> list[str]:
+        """Return the device group of every stage."""
+        kinds = self.stage_kinds(device_order, pipeline_parallel_degree=pipeline_parallel_degree)
+        return [self.kinds[kind].device_group for kind in kinds]
+
 
 def _profiles() -> Traversable:
     from importlib import resources  # noqa: PLC0415  (20 ms: needed once there is a request)

@@ -176,15 +176,13 @@ def _price_list(state: State, index: int) -> PriceList:
 def strategy_from(state: State, index: int, instance: Instance, assignment: Assignment) -> Strategy:
     """Return the strategy that an assignment of a configuration stands for."""
     row = state.configurations.row(index)
-    hardware = state.problem.hardware
-    kinds = hardware.stage_kinds(
-        row.device_order, pipeline_parallel_degree=row.pipeline_parallel_degree
-    )
     return strategy_of(
         instance,
         assignment,
         configuration=row,
         choices=state.choices,
         edges=state.edges,
-        device_groups=[hardware.kinds[kind].device_group for kind in kinds],
+        device_groups=state.problem.hardware.stage_groups(
+            row.device_order, pipeline_parallel_degree=row.pipeline_parallel_degree
+        ),
     )

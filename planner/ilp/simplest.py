@@ -213,17 +213,16 @@ class _Part:
 
     def strategy(self, index: int, instance: Instance, assignment: Assignment) -> Strategy:
         """Return the strategy that an assignment stands for."""
-        row, hardware = self.configurations.row(index), self.problem.hardware
-        kinds = hardware.stage_kinds(
-            row.device_order, pipeline_parallel_degree=row.pipeline_parallel_degree
-        )
+        row = self.configurations.row(index)
         return strategy_of(
             instance,
             assignment,
             configuration=row,
             choices=self.choices,
             edges=self.edges,
-            device_groups=[hardware.kinds[kind].device_group for kind in kinds],
+            device_groups=self.problem.hardware.stage_groups(
+                row.device_order, pipeline_parallel_degree=row.pipeline_parallel_degree
+            ),
         )
 
     def predicted(self, strategy: Strategy) -> Prediction:
