@@ -19,12 +19,19 @@ from sqlalchemy import create_engine, text
 from api import deps, logs
 from api.caller import Scope
 from api.db import Database
-from api.migrate import upgrade
+from api.migrate import head_revision, revision, upgrade
 from api.settings import Settings
+from api.tables import Base
 from tests.applications import an_application
 from tests.contract.api.postgres import running_server, server_programs
 from tests.contract.api.solvers import a_planner
 from tests.contract.api.solving import PATIENCE_SECONDS, PATIENT
+
+_TRIGGERS_OFF = text("SET LOCAL session_replication_role = replica")
+_OTHERS_ENDED = text(
+    "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
+    " WHERE datname = current_database() AND pid <> pg_backend_pid()"
+)
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -60,7 +67,7 @@ def database_url(
         yield f"sqlite:///{tmp_path}/meshwright.db"
         return
     server = request.getfixturevalue("postgres_server")
-    with _postgres_database(server, template="template1") as url:
+    with _postgres_database(server) as url:
         yield url
 
 
@@ -73,11 +80,11 @@ def migrated_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def migrated_template(postgres_server: str) -> str:
-    """The name of a PostgreSQL database at the newest schema, to be copied."""
-    _administer(postgres_server, "CREATE DATABASE migrated")
-    _upgrade(postgres_server.replace("/postgres?", "/migrated?"))
-    return "migrated"
+def emptied_database(postgres_server: str) -> Iterator[_Emptied]:
+    """A PostgreSQL database at the newest schema, which each test leaves as it found it."""
+    with _postgres_database(postgres_server) as url:
+        _upgrade(url)
+        yield _Emptied(url)
 
 
 @pytest.fixture
@@ -90,10 +97,9 @@ def database(
         shutil.copy(request.getfixturevalue("migrated_file"), path)
         yield from _opened(f"sqlite:///{path}")
         return
-    server = request.getfixturevalue("postgres_server")
-    template = request.getfixturevalue("migrated_template")
-    with _postgres_database(server, template=template) as url:
-        yield from _opened(url)
+    emptied: _Emptied = request.getfixturevalue("emptied_database")
+    yield from _opened(emptied.url)
+    emptied.empty()
 
 
 @pytest.fixture
@@ -157,10 +163,38 @@ def _upgrade(url: str) -> None:
         upgrade(database)
 
 
+class _Emptied:
+    """A database that is emptied: to copy one takes the server most of a second."""
+
+    def __init__(self, url: str) -> None:
+        self.url = url
+        tables = Base.metadata.sorted_tables
+        self._truncation = text(
+            f"TRUNCATE {', '.join(table.name for table in tables)} RESTART IDENTITY"
+        )
+        for database in _opened(url):
+            with database.reading() as session:
+                rows = [(table, session.execute(table.select()).mappings()) for table in tables]
+                self._first = [(table, list(map(dict, found))) for table, found in rows]
+
+    def empty(self) -> None:
+        """Leave what migrations put there alone, at the newest schema, and no other connection."""
+        for database in _opened(self.url):
+            if revision(database) != head_revision():
+                upgrade(database)
+            with database.writing() as session:
+                session.execute(_OTHERS_ENDED)
+                session.execute(_TRIGGERS_OFF)  # one of them keeps the audit log
+                session.execute(self._truncation)
+                for table, rows in self._first:
+                    if rows:
+                        session.execute(table.insert(), rows)
+
+
 @contextmanager
-def _postgres_database(server: str, *, template: str) -> Iterator[str]:
+def _postgres_database(server: str) -> Iterator[str]:
     name = f"test_{uuid.uuid4().hex}"
-    _administer(server, f"CREATE DATABASE {name} TEMPLATE {template}")
+    _administer(server, f"CREATE DATABASE {name}")
     yield server.replace("/postgres?", f"/{name}?")
     _administer(server, f"DROP DATABASE {name} WITH (FORCE)")
 
