@@ -17,7 +17,7 @@ from planner.errors import InputError, MeshwrightError
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Run the command; what an operator can mend is one line, not a traceback."""
+    """Run the command; what an operator can correct is one line, not a traceback."""
     try:
         return _run(list(arguments))
     except MeshwrightError as error:

@@ -142,7 +142,7 @@ class OperationState(StrEnum):
 
 
 class ProblemField(WirePart):
-    """One thing to mend."""
+    """One field to correct."""
 
     field: str
     value: JsonValue = None

@@ -57,6 +57,7 @@ from executor.trainer import Trainer
 from executor.undefined_loss import LossWatch, Reaction
 from executor.updates import Residence, StepEnd, updates_of
 from executor.weights import LoadedValues, Weights, WeightsLike, check_sample
+from planner.executor_fields import executor_differences
 from planner.schema.plan import Plan
 from planner.schema.run import RankReport
 from planner.schema.strategy import Strategy
@@ -314,6 +315,7 @@ class Session:
                 *state_differences(trainer.model, trainer.updates, self._residences),
                 *optimizer_differences(trainer.optimizers, job=self.plan.job.resolved),
                 *trainer.averages.differences(),
+                *executor_differences(self.plan.job.resolved),
             ),
         )
 

@@ -67,7 +67,7 @@ def traceable(reference: str) -> Traceable:
     try:
         returned = function()
     except Exception as error:  # noqa: BLE001 - whatever a user's function raises is reported
-        raise _bad(reference, f"raised {_in_one_line(error)}", "mend the function") from None
+        raise _bad(reference, f"raised {_in_one_line(error)}", "correct the function") from None
     if not (isinstance(returned, tuple) and _is_traceable(*returned)):
         raise _bad(
             reference,
@@ -102,7 +102,7 @@ def _module(home: str, reference: str) -> ModuleType:
     try:
         return importlib.import_module(home if path is None else path.stem)
     except Exception as error:  # noqa: BLE001 - whatever a user's file raises is reported
-        raise _bad(reference, f"cannot be imported: {_in_one_line(error)}", "mend it") from None
+        raise _bad(reference, f"cannot be imported: {_in_one_line(error)}", "correct it") from None
 
 
 def _lines(result: Trace, out: Path | None) -> list[str]:

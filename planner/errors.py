@@ -1,7 +1,7 @@
 """The planner's error tree. Every message names the field, the value and the remedy.
 
 MeshwrightError
-├── InputError            what the user gave is wrong; the user can mend it
+├── InputError            what the user gave is wrong; the user can correct it
 │   ├── DocumentError     a file or request body cannot be read as the document it should be
 │   ├── UnsupportedModelError   the model is well-formed, but of a kind we cannot price
 │   ├── IllegalStrategyError    a strategy breaks a rule of the model, cluster or stack

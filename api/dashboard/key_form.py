@@ -51,7 +51,7 @@ class ProjectForm:
 
 
 def read_project_form(form: FormData) -> ProjectForm:
-    """Return what the form asks for, or what must be mended in it."""
+    """Return what the form asks for, or what must be corrected in it."""
     project, holder = (str(form.get(name, "")).strip() for name in ("project", "holder"))
     request, complaints = None, {}
     try:
@@ -63,7 +63,7 @@ def read_project_form(form: FormData) -> ProjectForm:
 
 
 def read_key_form(form: FormData) -> KeyForm:
-    """Return what the form asks for, or what must be mended in it."""
+    """Return what the form asks for, or what must be corrected in it."""
     name = str(form.get("name", "")).strip()
     scopes = [str(scope) for scope in form.getlist("scopes")]
     days = str(form.get("expires_in_days", "")).strip()

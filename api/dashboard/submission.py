@@ -320,7 +320,7 @@ def _job_complaint(
         problem, remedy = _RULES[where]
         return where, Complaint(problem=problem, value=_typed_at(where, values), remedy=remedy)
     problem = f"{path}: {message.removeprefix('Value error, ')}"
-    return where, Complaint(problem=problem, value=None, remedy="mend it, or leave it out")
+    return where, Complaint(problem=problem, value=None, remedy="correct it, or leave it out")
 
 
 def _limits(values: Mapping[str, str]) -> dict[str, Any]:

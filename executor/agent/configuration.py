@@ -123,7 +123,7 @@ def read_configuration(path: Path) -> AgentConfiguration:
         ) from None
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise AgentError(
-            f"cannot be read: {error}", field=str(path), remedy="mend the TOML file"
+            f"cannot be read: {error}", field=str(path), remedy="correct the TOML file"
         ) from None
     try:
         return AgentConfiguration.model_validate(fields)

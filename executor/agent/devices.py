@@ -103,7 +103,7 @@ def _too_few(wanted: Devices, reason: str) -> AgentError:
         f"this node has fewer GPUs than this asks for ({reason})",
         field="devices.count",
         value=wanted.count or 1,
-        remedy="mend the driver (does nvidia-smi list them?), ask for fewer, or set devices.kind",
+        remedy="repair the driver (does nvidia-smi list them?), ask for fewer, or set devices.kind",
     )
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from planner.errors import InputError
+from planner.executor_fields import executor_losses
 from planner.schema.job import Adapters, Job, Optimizer
 
 # These start the executor, which reads the plan itself.
@@ -56,7 +57,7 @@ def job_losses(job: Job, target: str) -> tuple[str, ...]:
         InputError: if the target trains something else.
     """
     if target in _WITH_THE_PLAN:
-        return ()
+        return executor_losses(job)
     refuse_adapters(job, target)
     return tuple(_losses(job, target))
 

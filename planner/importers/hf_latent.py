@@ -122,7 +122,7 @@ def _modes(fields: Fields) -> Sequence[str]:
             f"must say of all {count} layers whether they pick (F) or take (S), the first F",
             field=fields.spelling(where),
             value=(pattern or modes[0])[:40],
-            remedy="mend it, or leave it out",
+            remedy="correct it, or leave it out",
         )
     return modes
 

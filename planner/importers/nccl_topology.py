@@ -116,7 +116,7 @@ def _root(text: str, source: str) -> Element:
             "is not valid XML",
             field=source,
             value=f"line {place[0]} column {place[1]}" if place else "unknown place",
-            remedy="mend the syntax; is the file whole?",
+            remedy="correct the syntax; is the file whole?",
         ) from None
     if root.tag != "system":
         raise DocumentError(

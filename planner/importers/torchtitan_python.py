@@ -43,7 +43,7 @@ def sections_of_python(text: str, *, source: str, function: str | None = None) -
         tree = ast.parse(text)
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
         raise DocumentError(
-            f"is not valid Python: {error}", field=source, remedy="mend the syntax"
+            f"is not valid Python: {error}", field=source, remedy="correct the syntax"
         ) from None
     functions = {node.name: node for node in tree.body if isinstance(node, ast.FunctionDef)}
     found = {

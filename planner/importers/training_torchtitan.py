@@ -69,13 +69,13 @@ def read_torchtitan_toml(text: str, setting: Setting, *, source: str) -> Trainin
         fields = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise DocumentError(
-            f"is not valid TOML: {error}", field=source, remedy="mend the syntax"
+            f"is not valid TOML: {error}", field=source, remedy="correct the syntax"
         ) from None
     except (ValueError, RecursionError):  # thousands of digits, or of brackets
         raise DocumentError(
             "has a number of more digits, or more brackets in one another, than can be read",
             field=source,
-            remedy="mend it: no setting needs them",
+            remedy="correct it: no setting needs them",
         ) from None
     sections = _checked(fields)
     said = [*older_names(sections), *_converters(fields)]

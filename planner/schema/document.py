@@ -209,7 +209,7 @@ def _decoded(content: bytes, *, source: str, yaml_allowed: bool) -> object:
     else:
         return fields
     raise DocumentError(
-        problem, field=source, value=where, remedy="mend the syntax; is the file whole?"
+        problem, field=source, value=where, remedy="correct the syntax; is the file whole?"
     )
 
 
@@ -279,7 +279,7 @@ def document_error(
             )
     first = found[0]
     field = field_path(first["loc"]) or source
-    remedy = f"{_REMEDIES.get(first['type'], 'mend it')} in {source}"
+    remedy = f"{_REMEDIES.get(first['type'], 'correct it')} in {source}"
     if first["type"] == "extra_forbidden" and kind is not None:
         remedy = _meant(first["loc"], kind) + remedy
     count = error.error_count()

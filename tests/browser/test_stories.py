@@ -58,7 +58,7 @@ def test_a_broken_configuration_is_told_at_its_field_and_kept(page, watch):
     expect(box).to_have_value(text)
     expect(box).to_have_attribute("aria-invalid", "true")
     expect(box).to_have_accessible_description(re.compile("num_attention_heads.*eight"))
-    expect(page.get_by_role("alert")).to_contain_text("1 thing needs mending")
+    expect(page.get_by_role("alert")).to_contain_text("1 field needs correction")
     expect(page.get_by_role("textbox", name="Global batch size")).to_have_value("64")
 
 

@@ -112,8 +112,14 @@ def test_adapters_are_told_or_refused(target: str) -> None:
 
 
 @pytest.mark.parametrize("target", sorted(WITH_THE_PLAN))
-def test_what_starts_the_executor_loses_nothing_of_a_job(target: str) -> None:
-    assert exported(target, adapters={"rank": 16}, optimizer="adafactor").losses == ()
+def test_what_starts_the_executor_tells_what_it_does_not_do(target: str) -> None:
+    assert exported(target, adapters={"rank": 16}, gradient_clipping=True).losses == ()
+    undone, stack, scripted = exported(
+        target, stack="deepspeed", cuda_graphs=True, optimizer="adafactor"
+    ).losses
+    assert stack.startswith("the plan is priced for the stack deepspeed")
+    assert undone == "the executor does not do cuda_graphs true, which the plan counts on"
+    assert scripted == "optimizer adafactor, which the plan counts on, is for the script to do"
 
 
 def test_programs_that_clip_nothing_of_themselves_need_not_be_told_to() -> None:
