@@ -23,7 +23,16 @@ from executor.session import Session
 from executor.trainer import Trainer, local_tensor
 from planner.errors import InputError
 from tests.distributed.plans import cpu_plan
-from tests.distributed.reference import SEED, adamw, build_model, floats_differences, global_batches
+from tests.distributed.reference import (
+    SEED,
+    SHORT,
+    adamw,
+    build_model,
+    floats_differences,
+    global_batches,
+    planned_model,
+    sized,
+)
 from tests.distributed.state_tasks import everyone, parameter_error, state_trainer, unsharded
 
 
@@ -44,6 +53,7 @@ def go_on(
     The loader begins anew each time. `compared` is the last step of the undisturbed run.
     Where a checkpoint follows no values are drawn, and nothing is done before it is loaded.
     """
+    kind = sized(kind, strategy)
     session, trainer = state_trainer(
         strategy,
         kind=kind,
@@ -103,10 +113,11 @@ def refusals(
 
     And whether a parameter of any rank is another than before.
     """
-    session = Session(cpu_plan(**strategy), device=torch.device("cpu"))
+    plan = cpu_plan(model=planned_model(SHORT), **strategy)
+    session = Session(plan, device=torch.device("cpu"))
     functions = {"adamw": adamw, "sgd": lambda parameters: torch.optim.SGD(parameters, lr=0.1)}
     trainer = session.parallelize(
-        lambda: build_model("decoder"), next_token_loss, functions[optimizer], seed=SEED
+        lambda: build_model(SHORT), next_token_loss, functions[optimizer], seed=SEED
     )
     before = [local_tensor(parameter).clone() for parameter in trainer.model.parameters()]
     message = None

@@ -1,7 +1,7 @@
 """Ranks that are forked from a process that has imported torch.
 
-Importing torch costs seconds, so it is done once. Ranks serve tasks until one fails, or until
-nobody has asked them anything for a while: gloo's threads keep awake.
+Importing torch costs seconds, so it is done once. Ranks serve tasks until one fails. Between tasks
+they are stopped, since gloo's threads keep awake.
 """
 
 from __future__ import annotations
@@ -26,7 +26,6 @@ from executor.rank_main import die_with_launcher
 from tests.distributed.serving_rank import serve
 
 TASK_SECONDS = 700.0
-IDLE_SECONDS = 30.0
 Answer = dict[str, Any]
 
 
@@ -45,7 +44,6 @@ class ForkedRanks:
     def __init__(self, world_size: int) -> None:
         self._world_size = world_size
         self._ranks: list[ForkedRank] = []
-        self._last_asked = 0.0
 
     def run(self, task: str) -> Answer:
         """Return rank 0's answer to the JSON line `task`, or the first rank's failure."""
@@ -54,18 +52,15 @@ class ForkedRanks:
         for rank in self._ranks:
             rank.tasks.write(task)
             rank.tasks.flush()
+            os.kill(rank.process_id, signal.SIGCONT)
         answers = self._collect()
-        self._last_asked = time.monotonic()
         failures = [answer for answer in answers.values() if "failure" in answer]
         if failures:
             self.end()
             return {"failure": "\n".join(str(answer["failure"]) for answer in failures)}
+        for rank in self._ranks:
+            os.kill(rank.process_id, signal.SIGSTOP)
         return answers[0]
-
-    def end_idle(self) -> None:
-        """Kill ranks that nobody has asked anything for long."""
-        if time.monotonic() - self._last_asked >= IDLE_SECONDS:
-            self.end()
 
     def end(self) -> None:
         """Kill the ranks."""
@@ -147,22 +142,13 @@ def main() -> None:
     gc.freeze()  # modules, which no rank should look through for garbage, or copy
     gc.enable()
     answers.write(json.dumps({"ready": True}) + "\n")
-    while line := _next_line(worlds):
+    for line in sys.stdin:
         request = json.loads(line)
         world_size = request.pop("world_size")
         world = worlds.setdefault(world_size, ForkedRanks(world_size))
         answers.write(json.dumps(world.run(json.dumps(request) + "\n")) + "\n")
     for world in worlds.values():
         world.end()
-
-
-def _next_line(worlds: Mapping[int, ForkedRanks]) -> str:
-    """Return the next line of standard input; idle ranks do not outlive the wait for it."""
-    while True:
-        for world in worlds.values():
-            world.end_idle()
-        if select.select([sys.stdin], [], [], IDLE_SECONDS)[0]:
-            return sys.stdin.readline()
 
 
 if __name__ == "__main__":

@@ -16,7 +16,6 @@ from planner.schema.model import (
     ModelGraph,
 )
 from tests.builders import a_model
-from tests.distributed.plans import BLOCK_COUNT
 
 EXPERTS_PER_TOKEN = 2
 
@@ -44,8 +43,8 @@ def mixture_model() -> nn.Module:
     return model
 
 
-def small_mixture(*, tied: bool = False) -> ModelGraph:
-    """A dense block, then five that send each token to two of eight experts and to a shared one."""
+def small_mixture(*, tied: bool, block_count: int) -> ModelGraph:
+    """A dense block, then others that send each token to two of eight experts and a shared one."""
     attention = GroupedQueryAttention(head_count=8, key_value_head_count=4, head_size=8)
     experts = MixtureFeedForward(
         expert_count=8,
@@ -62,6 +61,6 @@ def small_mixture(*, tied: bool = False) -> ModelGraph:
         tied_embeddings=tied,
         runs=(
             BlockRun(block=dense, block_count=1),
-            BlockRun(block=mixed, block_count=BLOCK_COUNT - 1),
+            BlockRun(block=mixed, block_count=block_count - 1),
         ),
     )

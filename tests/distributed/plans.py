@@ -1,7 +1,8 @@
-"""Plans of a small model for gloo ranks: 4 blocks, hidden 32, 4 heads, batches of 8 x 16 tokens."""
+"""Plans of a small model for gloo ranks: hidden 32, 8 heads of 8, batches of 8 x 16 tokens."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from planner.schema.cluster import Cluster, NodeGroup
@@ -20,7 +21,7 @@ from tests.builders import a_job, a_model, a_plan
 
 BLOCK_COUNT = 4
 WIDE_BLOCK_COUNT = 6
-DEEP_BLOCK_COUNT = 9
+FEWEST_BLOCKS = 2
 GLOBAL_BATCH_SIZE = 8
 SEQUENCE_LENGTH = 16
 WIDE_SEQUENCE_LENGTH = 256
@@ -40,6 +41,16 @@ def small_model(
         tied_embeddings=tied,
         runs=(BlockRun(block=block, block_count=block_count),),
     )
+
+
+def block_count_of(strategy: Mapping[str, Any]) -> int:
+    """Return as few blocks as a strategy has room for: those that it lists, or one a stage."""
+    if "stages" in strategy:
+        groups = (group for stage in strategy["stages"] for group in stage["layers"])
+        return sum(group["block_count"] for group in groups)
+    is_v = strategy.get("pipeline_schedule") in {"zb_v", "dualpipe_v"}
+    virtual = 2 if is_v else strategy.get("virtual_pipeline_degree", 1)
+    return max(FEWEST_BLOCKS, virtual * strategy.get("pipeline_parallel_degree", 1))
 
 
 def cpu_plan(

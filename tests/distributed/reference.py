@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import islice
@@ -22,16 +22,16 @@ from planner.schema.model import ModelGraph
 from tests.distributed.families import HUGGING_FACE_FIELDS, hugging_face_graph, hugging_face_model
 from tests.distributed.mixture import EXPERTS_PER_TOKEN, small_mixture
 from tests.distributed.plans import (
-    BLOCK_COUNT,
-    DEEP_BLOCK_COUNT,
     GLOBAL_BATCH_SIZE,
     SEQUENCE_LENGTH,
+    block_count_of,
     small_model,
 )
 
 SEED = 0
 STEP_COUNT = 2  # the second meets what an update has left, and its own meets the optimizer's state
 ODD_VOCABULARY = 257
+SHORT = "decoder-2"
 LEARNING_RATE = 1e-3
 # Adam amplifies differences of near-zero gradients unless its epsilon is well above them.
 EPSILON = 1e-4
@@ -47,15 +47,21 @@ class ReferenceRun:
     parameters: dict[str, torch.Tensor]
 
 
+def sized(kind: str, strategy: Mapping[str, Any]) -> str:
+    """Return `kind` with as few blocks as `strategy` has room for, unless it says how many."""
+    is_sized = kind[-1].isdigit() or kind.partition("-")[0] in HUGGING_FACE_FIELDS
+    return kind if is_sized else f"{kind}-{block_count_of(strategy)}"
+
+
 def planned_model(kind: str) -> ModelGraph:
     """Return the graph of a model of `kind`, for plans."""
-    is_tied = kind.endswith("tied")
-    family = kind.partition("-")[0]
+    family, *words = kind.split("-")
+    is_tied = "tied" in {family, *words}
     if family in HUGGING_FACE_FIELDS:
         return hugging_face_graph(family, tied=is_tied)
+    block_count = int(words[-1])
     if family == "mixture":
-        return small_mixture(tied=is_tied)
-    block_count = {"deep": DEEP_BLOCK_COUNT, "odd": 2}.get(family, BLOCK_COUNT)
+        return small_mixture(tied=is_tied, block_count=block_count)
     vocabulary_size = ODD_VOCABULARY if family == "odd" else BYTE_VALUES
     return small_model(tied=is_tied, block_count=block_count, vocabulary_size=vocabulary_size)
 
@@ -63,9 +69,9 @@ def planned_model(kind: str) -> ModelGraph:
 def build_model(kind: str) -> nn.Module:
     """Return a model of `kind` on the current default device.
 
-    A kind is decoder, tied, odd, odd-tied (a prime vocabulary), deep, deep-tied, mixture,
-    mixture-tied, or one of transformers' families, with "-tied" behind it for one weight of
-    embedding and head.
+    A kind is decoder, tied, odd, odd-tied (a prime vocabulary), mixture or mixture-tied, with the
+    number of blocks behind it, or one of transformers' families, with "-tied" behind it for one
+    weight of embedding and head.
     """
     family, _, variant = kind.partition("-")
     if family in HUGGING_FACE_FIELDS:

@@ -25,6 +25,7 @@ from planner.errors import InputError
 from tests.distributed.plans import GLOBAL_BATCH_SIZE, cpu_plan
 from tests.distributed.reference import (
     SEED,
+    SHORT,
     STEP_COUNT,
     adamw,
     build_model,
@@ -32,6 +33,7 @@ from tests.distributed.reference import (
     global_batches,
     initialised,
     planned_model,
+    sized,
 )
 
 CPU = torch.device("cpu")
@@ -113,6 +115,7 @@ def state_parity(
 ) -> dict[str, Any]:
     """Train and compare losses, norms and parameters with the unsharded run."""
     gradients: dict[nn.Parameter, torch.Tensor] = {}
+    kind = sized(kind, strategy)
     session, trainer = state_trainer(
         strategy,
         kind=kind,
@@ -197,6 +200,7 @@ def state_trainer(
     checkpoint_follows: bool = False,
 ) -> tuple[Session, Trainer]:
     """Return a session and its trainer of the small model, which leaves its `first_gradients`."""
+    kind = sized(kind, strategy)
     plan = cpu_plan(model=planned_model(kind), precision=precision, **strategy)
     session = Session(plan, device=CPU, compiler=compiler)
     trainer = session.parallelize(
@@ -212,9 +216,9 @@ def state_trainer(
 
 def factored(*, strategy: dict[str, Any]) -> dict[str, Any]:
     """Train with an optimizer that looks at whole rows, and compare, or return its refusal."""
-    session = Session(cpu_plan(**strategy), device=CPU)
+    session = Session(cpu_plan(model=planned_model(SHORT), **strategy), device=CPU)
     trainer = session.parallelize(
-        lambda: build_model("decoder"), next_token_loss, torch.optim.Adafactor, seed=SEED
+        lambda: build_model(SHORT), next_token_loss, torch.optim.Adafactor, seed=SEED
     )
     batches = session.shard(global_batches(0, 3))
     try:
@@ -225,7 +229,7 @@ def factored(*, strategy: dict[str, Any]) -> dict[str, Any]:
 
 
 def _factored_losses() -> list[float]:
-    model = initialised("decoder")
+    model = initialised(SHORT)
     optimizer = torch.optim.Adafactor(model.parameters())
     losses = []
     for inputs, targets in global_batches(0, 3):

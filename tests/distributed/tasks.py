@@ -48,6 +48,7 @@ from tests.distributed.reference import (
     global_batches,
     planned_model,
     reference_run,
+    sized,
 )
 from tests.distributed.rounding import bars, relative_error
 from tests.distributed.script_tasks import SCRIPT_TASKS
@@ -67,6 +68,7 @@ def parity(
 ) -> dict[str, Any]:
     """Train a few steps and compare with the unsharded run in fp64."""
     gradients: dict[nn.Parameter, torch.Tensor] = {}
+    kind = sized(kind, strategy)
     session, trainer = _trainer(
         strategy, kind, precision, loss, on_first_gradients=gradients, masked=masked
     )
@@ -107,6 +109,7 @@ def resume(
     save: str | None = None,
 ) -> dict[str, Any]:
     """Train some steps from a checkpoint or from the start, and save at the end."""
+    kind = sized(kind, strategy)
     session, trainer = _trainer(strategy, kind, "fp32", "own")
     if load is not None:
         trainer.load(load)
@@ -314,6 +317,7 @@ def _trainer(
     on_first_gradients: dict[nn.Parameter, torch.Tensor] | None = None,
     masked: bool = False,
 ) -> tuple[Session, Trainer]:
+    kind = sized(kind, strategy)
     plan = cpu_plan(model=planned_model(kind), precision=precision, **strategy)
     session = Session(plan, device=torch.device("cpu"))
     loss_function: Loss = next_token_loss if loss == "own" else foreign_loss

@@ -17,7 +17,7 @@ import pytest
 from tests.distributed.forking_launches import ForkingLaunches
 from tests.distributed.group import RankGroup
 from tests.distributed.parity import EXACT, LOSS_OF_16_BITS
-from tests.distributed.plans import cpu_plan
+from tests.distributed.plans import block_count_of, cpu_plan
 
 pytestmark = pytest.mark.distributed
 ZERO3: dict[str, Any] = {"data_parallel_degree": 4, "zero_stage": 3}
@@ -105,7 +105,7 @@ def test_training_continues_where_ranks_hold_several_stages(
         {"strategy": TENSOR_V, "load": paths[1], "step_count": 2},
     ]
     runs = [
-        four_ranks.run("resume", kind=kind, first_step=index, **{"step_count": 1, **place})
+        four_ranks.run("resume", kind=f"{kind}-4", first_step=index, **{"step_count": 1, **place})
         for index, place in enumerate(places)
     ]
     losses = [loss for run in runs for loss in run["losses"]]
@@ -131,7 +131,7 @@ LAYOUTS: dict[str, dict[str, Any]] = {
     "tp2-pp2-interleaved": {
         "tensor_parallel_degree": 2,
         "pipeline_parallel_degree": 2,
-        "virtual_pipeline_degree": 3,
+        "virtual_pipeline_degree": 2,
         "pipeline_schedule": "interleaved_1f1b",
     },
     "dualpipe-full": {
@@ -177,6 +177,7 @@ def check_chain(
     last: RankGroup | None = None,
     loss: float = EXACT,
     steps: int = 1,
+    kind: str = "decoder",
     **run: Any,
 ) -> None:
     """Fail unless steps in each layout continue one undisturbed run, the last on `last`.
@@ -186,13 +187,16 @@ def check_chain(
     losses: list[float] = []
     answer: dict[str, Any] = {}
     directory = None
-    for place, name in enumerate(layouts):
+    strategies = [{**LAYOUTS, **MIXTURES}.get(name, REPLICATED) for name in layouts]
+    block_count = max(map(block_count_of, strategies))
+    for place, strategy in enumerate(strategies):
         saved = str(root / f"{place}")
         is_last = place == len(layouts) - 1
         ranks = last if is_last and last is not None else group
         answer = ranks.run(
             "go_on",
-            strategy={**LAYOUTS, **MIXTURES}.get(name, REPLICATED),
+            strategy=strategy,
+            kind=f"{kind}-{block_count}",
             steps=steps,
             load=directory,
             save=saved,

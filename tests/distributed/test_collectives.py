@@ -1,6 +1,6 @@
 """ZeRO stages synchronise as often as they should, and no more.
 
-The small model has six parts (four blocks, embedding, head) and two micro-batches a step. Once a
+The small model has four parts (two blocks, embedding, head) and two micro-batches a step. Once a
 step ranks agree on which parameters it has used.
 """
 
@@ -13,16 +13,16 @@ from tests.distributed.group import RankGroup
 pytestmark = pytest.mark.distributed
 
 EXPECTED = {
-    0: {"all_reduce": 6 + 1},
-    1: {"all_gather": 6, "reduce_scatter": 6, "all_reduce": 1},
-    2: {"all_gather": 6, "reduce_scatter": 12, "all_reduce": 1},
-    3: {"all_gather": 24, "reduce_scatter": 12, "all_reduce": 1},
+    0: {"all_reduce": 4 + 1},
+    1: {"all_gather": 4, "reduce_scatter": 4, "all_reduce": 1},
+    2: {"all_gather": 4, "reduce_scatter": 8, "all_reduce": 1},
+    3: {"all_gather": 16, "reduce_scatter": 8, "all_reduce": 1},
 }
 OF_HALF = {
-    0: {"all_reduce": 3 + 1},
-    1: {"all_gather": 3, "reduce_scatter": 3, "all_reduce": 1},
-    2: {"all_gather": 3, "reduce_scatter": 6, "all_reduce": 1},
-    3: {"all_gather": 12, "reduce_scatter": 6, "all_reduce": 1},
+    0: {"all_reduce": 2 + 1},
+    1: {"all_gather": 2, "reduce_scatter": 2, "all_reduce": 1},
+    2: {"all_gather": 2, "reduce_scatter": 4, "all_reduce": 1},
+    3: {"all_gather": 8, "reduce_scatter": 4, "all_reduce": 1},
 }
 
 
@@ -41,7 +41,7 @@ def test_a_lone_stage_synchronises_as_its_zero_stage_says(
 def test_a_pipeline_stage_synchronises_as_its_zero_stage_says(
     four_ranks: RankGroup, zero_stage: int
 ) -> None:
-    """Stage 0 holds two blocks and the embedding: half of the parts."""
+    """Stage 0 holds a block and the embedding: half of the parts."""
     strategy = {
         "pipeline_parallel_degree": 2,
         "data_parallel_degree": 2,

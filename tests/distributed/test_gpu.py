@@ -18,7 +18,7 @@ from planner.schema.run import RunReport
 from tests.distributed import test_parity_context, test_parity_schedules
 from tests.distributed.group import ROOT
 from tests.distributed.parity import EXACT
-from tests.distributed.plans import cpu_plan
+from tests.distributed.plans import BLOCK_COUNT, block_count_of, cpu_plan
 from tests.distributed.test_parity import ON_FOUR_RANKS, ON_TWO_RANKS
 
 GPU_COUNT = torch.cuda.device_count() if torch.cuda.is_available() else 0
@@ -46,7 +46,11 @@ ON_ONE_RANK: dict[str, dict[str, Any]] = {
 
 
 def _of_decoder(matrix: dict[str, tuple[str, dict[str, Any]]]) -> dict[str, dict[str, Any]]:
-    return {name: fields for name, (kind, fields) in matrix.items() if kind == "decoder"}
+    return {
+        name: fields
+        for name, (kind, fields) in matrix.items()
+        if kind == "decoder" and block_count_of(fields) <= BLOCK_COUNT
+    }
 
 
 MATRICES = {

@@ -64,16 +64,16 @@ MIXED_V: Fields = {
 }
 
 ON_TWO_RANKS: dict[str, tuple[str, Fields]] = {
-    "interleaved-uneven": ("deep", {**PP2, **INTERLEAVED, "stages": stages(2, 2, 3, 2)}),
-    "zb_v-tied-uneven": ("deep-tied", {**PP2, **ZB_V, "stages": stages(3, 2, 2, 2)}),
+    "interleaved-uneven": ("decoder", {**PP2, **INTERLEAVED, "stages": stages(2, 2, 3, 2)}),
+    "zb_v-tied-uneven": ("tied", {**PP2, **ZB_V, "stages": stages(3, 2, 2, 2)}),
     "dualpipe_v-full": ("decoder", {**PP2, **DUALPIPE_V, **FULL}),
 }
 
 ON_FOUR_RANKS: dict[str, tuple[str, Fields]] = {
     "interleaved-tp2-sp": ("decoder", {**PP2, **INTERLEAVED, **TP2_SP, "micro_batch_size": 2}),
-    "zb_v-mixed-layer-groups": ("deep", {**PP2, **ZB_V, **DP2, **MIXED_V}),
-    "1f1b-pp4-uneven": ("deep", {**PP4, "stages": stages(3, 2, 2, 2)}),
-    "zb_v-pp4-uneven": ("deep", {**PP4, **ZB_V, "stages": stages(1, 1, 1, 2, 1, 1, 1, 1)}),
+    "zb_v-mixed-layer-groups": ("decoder", {**PP2, **ZB_V, **DP2, **MIXED_V}),
+    "1f1b-pp4-uneven": ("decoder", {**PP4, "stages": stages(3, 2, 2, 2)}),
+    "zb_v-pp4-uneven": ("decoder", {**PP4, **ZB_V, "stages": stages(1, 1, 1, 2, 1, 1, 1, 1)}),
     "dualpipe_v-zero3-tied": ("tied", {**PP2, **DUALPIPE_V, **DP2, "zero_stage": 3}),
 }
 
@@ -94,13 +94,13 @@ LONG_ON_TWO_RANKS: dict[str, tuple[str, Fields]] = {
         for kind in ("gpt2", "mixtral", "qwen3_moe")
     },
     "interleaved-three-virtual-stages": (
-        "deep",
+        "decoder",
         {**PP2, **INTERLEAVED, "virtual_pipeline_degree": 3, "micro_batch_size": 2},
     ),
     "gpipe-one-micro-batch": ("decoder", {**PP2, **GPIPE, "micro_batch_size": 8}),
     "interleaved-one-micro-batch": ("decoder", {**PP2, **INTERLEAVED, "micro_batch_size": 8}),
     "zb_v-one-micro-batch": ("decoder", {**PP2, **ZB_V, "micro_batch_size": 8}),
-    "dualpipe_v-uneven": ("deep", {**PP2, **DUALPIPE_V, "stages": stages(2, 2, 2, 3)}),
+    "dualpipe_v-uneven": ("decoder", {**PP2, **DUALPIPE_V, "stages": stages(2, 2, 2, 3)}),
 }
 
 LONG_ON_FOUR_RANKS: dict[str, tuple[str, Fields]] = {
@@ -139,7 +139,7 @@ LONG_ON_FOUR_RANKS: dict[str, tuple[str, Fields]] = {
     **{
         f"{name}-pp4-{kind}": (kind, {**PP4, **schedule})
         for name, schedule in SCHEDULES.items()
-        for kind in ("deep", "deep-tied")
+        for kind in ("decoder", "tied")
     },
     **{
         f"{name}-{context}": ("decoder", {**PP2, **schedule, **fields, "micro_batch_size": 2})
@@ -159,10 +159,10 @@ LONG_ON_FOUR_RANKS: dict[str, tuple[str, Fields]] = {
         for name, schedule in OF_SEVERAL_STAGES.items()
     },
     "interleaved-pp4-fewer-micro-batches-than-ranks": (
-        "deep",
+        "decoder",
         {**PP4, **INTERLEAVED, "micro_batch_size": 4},
     ),
-    "zb_v-pp4-fewer-micro-batches-than-stages": ("deep", {**PP4, **ZB_V, "micro_batch_size": 2}),
+    "zb_v-pp4-fewer-micro-batches-than-stages": ("decoder", {**PP4, **ZB_V, "micro_batch_size": 2}),
 }
 
 ON_EIGHT_RANKS: dict[str, tuple[str, Fields]] = {
@@ -189,7 +189,7 @@ ON_EIGHT_RANKS: dict[str, tuple[str, Fields]] = {
         for zero in (2, 3)
     },
     **{
-        f"{name}-pp4-tp2-tied": ("deep-tied", {**PP4, **schedule, **TP2})
+        f"{name}-pp4-tp2-tied": ("tied", {**PP4, **schedule, **TP2})
         for name, schedule in OF_SEVERAL_STAGES.items()
     },
 }

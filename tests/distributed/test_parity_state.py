@@ -25,9 +25,9 @@ from tests.distributed.test_memory import (
 pytestmark = pytest.mark.distributed
 
 Fields = dict[str, Any]
-# As in test_layout, and 57 parameters, each with a step count of 4 bytes beside AdamW's states.
-PARAMETER_COUNT = 65_824
-STEP_COUNTS = 39 * 4
+# As in test_layout, and 21 parameters, each with a step count of 4 bytes beside AdamW's states.
+PARAMETER_COUNT = 41_120
+STEP_COUNTS = 21 * 4
 
 
 TWO: Fields = {"data_parallel_degree": 2, "micro_batch_size": 2}

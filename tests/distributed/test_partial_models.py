@@ -37,7 +37,7 @@ LAYOUTS: dict[str, Fields] = {
     "dualpipe-v": {**V, "pipeline_schedule": "dualpipe_v"},
     "interleaved": {
         **PP2,
-        "virtual_pipeline_degree": 3,
+        "virtual_pipeline_degree": 2,
         "pipeline_schedule": "interleaved_1f1b",
         "activation_checkpointing": "full",
     },
