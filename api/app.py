@@ -14,7 +14,7 @@ from fastapi import FastAPI, Request, Response
 from starlette.concurrency import run_in_threadpool
 from starlette.middleware.gzip import GZipMiddleware
 
-from api.agent_services import agent_services_of
+from api.agent_services import AgentServices, agent_services_of
 from api.dashboard import assets, pages, rendering, sign_in
 from api.dashboard.page_route import is_for_a_page, missing_page, readable_response
 from api.dashboard.visit import begin_visit
@@ -42,6 +42,7 @@ from api.routes import (
     plans,
     projects,
     runs,
+    tunings,
 )
 from api.services.analyses import AnalysisService
 from api.services.audit import AuditService
@@ -58,7 +59,7 @@ from api.services.projects import ProjectService
 from api.services.pruning import Pruning
 from api.services.sessions import SessionService
 from api.services.solves import Solves
-from api.services.sweeper import Sweeper
+from api.services.solving import Solving
 from api.settings import Settings, read_settings
 
 _PRUNING_SECONDS = 3600
@@ -88,7 +89,8 @@ def create_app(settings: Settings | None = None, *, planner: Planner | None = No
     key_service = KeyService(database)
     sessions = SessionService(database, key_service, settings)
     plan_service = PlanService(database, planner, solves, operation_service)
-    agent_services = agent_services_of(database, plan_service, limits, settings)
+    solving = Solving(planner=planner, pool=pool, solves=solves)
+    agent_services = agent_services_of(database, plan_service, limits, settings, solving=solving)
     app = FastAPI(
         title="Meshwright",
         summary="Splits a training job over GPUs and proves the plan.",
@@ -98,7 +100,7 @@ def create_app(settings: Settings | None = None, *, planner: Planner | None = No
             health_service,
             sessions=sessions,
             solves=solves,
-            sweeper=agent_services.sweeper,
+            agent_services=agent_services,
             pruning=Pruning(database, settings),
         ),
         generate_unique_id_function=lambda route: route.name,
@@ -135,7 +137,7 @@ def _lifespan(
     *,
     sessions: SessionService,
     solves: Solves,
-    sweeper: Sweeper,
+    agent_services: AgentServices,
     pruning: Pruning,
 ) -> Callable[[FastAPI], AbstractAsyncContextManager[None]]:
     @asynccontextmanager
@@ -144,13 +146,14 @@ def _lifespan(
         await run_in_threadpool(health_service.check)
         await run_in_threadpool(sessions.open)
         await run_in_threadpool(solves.open)
-        await run_in_threadpool(sweeper.open)
+        await run_in_threadpool(agent_services.trials.open)
+        await run_in_threadpool(agent_services.sweeper.open)
         await run_in_threadpool(rendering.prepare)
         prunes = asyncio.create_task(_prune_hourly(pruning))
         yield
         prunes.cancel()
         await asyncio.wait({prunes})  # a thread that prunes needs the database until it ends
-        await run_in_threadpool(sweeper.close)
+        await run_in_threadpool(agent_services.sweeper.close)
         await run_in_threadpool(solves.close)
         database.close()
 
@@ -192,6 +195,7 @@ def _assemble(app: FastAPI, settings: Settings) -> None:
         analyses,
         operations,
         runs,
+        tunings,
         agents,
         leases,
         estimates,

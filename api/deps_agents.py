@@ -14,6 +14,7 @@ from api.services.agents import AgentService
 from api.services.leases import LeaseService
 from api.services.run_measurements import RunMeasurementService
 from api.services.runs import RunService
+from api.services.tunings import TuningService
 
 
 def agent_services(request: Request) -> AgentServices:
@@ -38,8 +39,10 @@ Runs = Annotated[RunService, Depends(Part(lambda request: agent_services(request
 RunMeasurements = Annotated[
     RunMeasurementService, Depends(Part(lambda request: agent_services(request).measurements))
 ]
+Tunings = Annotated[TuningService, Depends(Part(lambda request: agent_services(request).tunings))]
 ClientAddress = Annotated[str, Depends(Part(client_address))]
 AgentToken = Annotated[str, Depends(_authenticated_agent)]
 AgentId = Annotated[str, Path(pattern=IDENTIFIER_PATTERN)]
 LeaseId = Annotated[str, Path(pattern=IDENTIFIER_PATTERN)]
 RunId = Annotated[str, Path(pattern=IDENTIFIER_PATTERN)]
+TuningId = Annotated[str, Path(pattern=IDENTIFIER_PATTERN)]

@@ -22,6 +22,7 @@
         │   ├── NotLaunchedError      ranks were started before all agents were ready
         │   └── ResultConflictError   it has another result already
         ├── RunFinishedError          a run that can no longer be cancelled
+        ├── TuningStateError          a tuning that cannot be cancelled, or resumed, any more
         ├── FailedSolveError          a solve that failed before; it carries the problem of then
         └── SolveError                a solve that gave no answer
             ├── SolverDiedError       its process died
@@ -194,6 +195,13 @@ class RunFinishedError(ServiceError):
         super().__init__(f"run {run_id} has already {state}")
 
 
+class TuningStateError(ServiceError):
+    """The tuning is in a state in which it cannot be cancelled, or resumed."""
+
+    def __init__(self, tuning_id: str, state: str, *, asked: str) -> None:
+        super().__init__(f"tuning {tuning_id} is {state}: it cannot be {asked}")
+
+
 class FailedSolveError(ServiceError):
     """A solve failed; what was wrong is known as a problem already."""
 
@@ -236,6 +244,7 @@ _STATUSES: tuple[tuple[type[Exception], HTTPStatus, str], ...] = (
     (NotLaunchedError, HTTPStatus.CONFLICT, "not-launched"),
     (ResultConflictError, HTTPStatus.CONFLICT, "result-conflict"),
     (RunFinishedError, HTTPStatus.CONFLICT, "already-finished"),
+    (TuningStateError, HTTPStatus.CONFLICT, "already-finished"),
     (BusyError, HTTPStatus.TOO_MANY_REQUESTS, "busy"),
     (NotReadyError, HTTPStatus.SERVICE_UNAVAILABLE, "not-ready"),
     (SolveCancelledError, HTTPStatus.CONFLICT, "solve-cancelled"),

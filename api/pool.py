@@ -25,6 +25,7 @@ PRELOADED_MODULES = (
     "api.process",
     "api.services.analysis_work",
     "planner.planning",
+    "planner.tuning.decision",
     "pulp",
     "highspy",
 )

@@ -10,7 +10,14 @@ from fastapi import APIRouter, Query, Request, Response
 from fastapi.responses import RedirectResponse
 from starlette.concurrency import run_in_threadpool
 
-from api.dashboard import access_pages, analysis_pages, compare_pages, plan_pages, run_pages
+from api.dashboard import (
+    access_pages,
+    analysis_pages,
+    compare_pages,
+    plan_pages,
+    run_pages,
+    tuning_pages,
+)
 from api.dashboard.analysis_view import strategy_url
 from api.dashboard.answers import Table
 from api.dashboard.infeasible_view import InfeasibleView, infeasible_view
@@ -41,7 +48,7 @@ _REMEMBERED_VIEWS = 32
 
 router = APIRouter(route_class=PageRoute, include_in_schema=False)
 
-for pages in (plan_pages, compare_pages, analysis_pages, run_pages, access_pages):
+for pages in (plan_pages, compare_pages, analysis_pages, run_pages, tuning_pages, access_pages):
     router.include_router(pages.router)
 
 

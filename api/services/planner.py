@@ -14,6 +14,8 @@ from planner.schema.job import Job
 from planner.schema.plan import Estimate, Infeasible, Plan, ResolvedCluster, ResolvedModel
 from planner.schema.progress import Progress
 from planner.schema.strategy import Strategy
+from planner.schema.tuning import Tuning, TuningBudget
+from planner.tuning.decision import Decision, decide, new_tuning
 
 
 class PlanFunction(Protocol):
@@ -39,6 +41,8 @@ class Planner:
     request_id: Callable[[ResolvedModel, ResolvedCluster, Job], str]
     plan: PlanFunction
     estimate: Callable[[ResolvedModel, ResolvedCluster, Job, Strategy], Estimate]
+    new_tuning: Callable[[ResolvedModel, ResolvedCluster, Job, TuningBudget], Tuning]
+    decide: Callable[[Tuning], Decision]
     model_names: Callable[[], tuple[str, ...]]
     device_names: Callable[[], tuple[str, ...]]
 
@@ -51,6 +55,8 @@ def the_planner() -> Planner:
         request_id=_request_id,
         plan=planning.plan,
         estimate=planning.estimate,
+        new_tuning=new_tuning,
+        decide=decide,
         model_names=model_names,
         device_names=device_names,
     )

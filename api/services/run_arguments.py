@@ -11,13 +11,12 @@ from pydantic_core import SchemaError
 
 from planner.errors import InputError
 from planner.schema.agent import AgentReport, CommandArgument
-from planner.schema.lease import argument_text
-from planner.schema.run import RunRequest
+from planner.schema.lease import Arguments, argument_text
 
 _REMEMBERED_PATTERNS = 1024
 
 
-def check_arguments(request: RunRequest, reports: Iterable[AgentReport]) -> None:
+def check_arguments(command: str, arguments: Arguments, reports: Iterable[AgentReport]) -> None:
     """Refuse arguments that every agent with the command would refuse.
 
     Agents of earlier versions do not say what they accept: while one has the command, nothing is
@@ -26,20 +25,22 @@ def check_arguments(request: RunRequest, reports: Iterable[AgentReport]) -> None
     Raises:
         InputError: naming the first argument that is missing, unknown or of a wrong form.
     """
-    with_command = [report for report in reports if request.command in report.commands]
-    accepted = [report.arguments.get(request.command) for report in with_command]
-    found = [None if rules is None else _complaint(request, rules) for rules in accepted]
+    with_command = [report for report in reports if command in report.commands]
+    accepted = [report.arguments.get(command) for report in with_command]
+    found = [None if rules is None else _complaint(command, arguments, rules) for rules in accepted]
     if found and found[0] is not None and None not in found:
         raise found[0]
 
 
-def _complaint(request: RunRequest, rules: Mapping[str, CommandArgument]) -> InputError | None:
+def _complaint(
+    command: str, arguments: Arguments, rules: Mapping[str, CommandArgument]
+) -> InputError | None:
     """Return what is wrong with the arguments by the rules of one agent, if anything is."""
-    for name, value in request.arguments.items():
+    for name, value in arguments.items():
         text = argument_text(value)
         if name not in rules:
             return InputError(
-                f"is no argument of the command {request.command}",
+                f"is no argument of the command {command}",
                 field=f"arguments.{name}",
                 value=text,
                 remedy=f"leave it out; known: {', '.join(sorted(rules)) or 'none'}",
@@ -51,10 +52,10 @@ def _complaint(request: RunRequest, rules: Mapping[str, CommandArgument]) -> Inp
                 value=text,
                 remedy="give another value, or widen the pattern in the agents' configuration",
             )
-    for name in sorted(set(rules) - set(request.arguments)):
+    for name in sorted(set(rules) - set(arguments)):
         if rules[name].required:
             return InputError(
-                f"is missing: the command {request.command} has no default for it",
+                f"is missing: the command {command} has no default for it",
                 field=f"arguments.{name}",
                 remedy=f"give a value that matches {rules[name].pattern}",
             )

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import json
-import uuid
 from collections.abc import AsyncIterator, Sequence
 
 from sqlalchemy.exc import IntegrityError
@@ -15,15 +13,16 @@ from starlette.concurrency import run_in_threadpool
 from api.caller import Caller
 from api.cursors import cursor, position
 from api.db import Database
-from api.errors import KeyReusedError, NotFoundError, RunFinishedError
+from api.errors import NotFoundError, RunFinishedError
 from api.repositories.agents import AgentRepository
 from api.repositories.audit import AuditRepository
 from api.repositories.clock import current_time
 from api.repositories.leases import LeaseRepository
-from api.repositories.plans import IdempotencyKeyRepository, PlanRepository
+from api.repositories.plans import PlanRepository
 from api.repositories.runs import RunRepository
 from api.run_queries import RunQuery
 from api.services.gangs import Gangs
+from api.services.identifiers import identifier_of_key, new_identifier
 from api.services.records import StoredPlan, stored_plan
 from api.services.run_arguments import check_arguments
 from api.services.run_moves import move, settle, tell
@@ -110,9 +109,7 @@ class RunService:
             run = RunRepository(session).locked(run_id)
             if run.state in FINAL_RUN_STATES - {RunState.CANCELLED}:
                 raise RunFinishedError(run_id, run.state)
-            if not run.cancel_requested and run.state != RunState.CANCELLED:
-                AuditRepository(session).add(caller, action="run.cancel", subject=run_id)
-                _cancel(session, run, caller)
+            cancel_run(session, caller, run)
             session.flush()
             return _documents(session, [run])[0]
 
@@ -153,46 +150,55 @@ class RunService:
             return run, [event_document(row) for row in rows]
 
     def _create(self, caller: Caller, request: RunRequest, key: str | None) -> str:
-        run_id = _new_id()
+        run_id = new_identifier("run")
         with self._database.writing() as session:
             if key is not None:
-                run_id = _run_of_key(session, caller, request, key=key)
+                run_id = identifier_of_key(session, caller, request, key=key, kind="run")
                 if RunRepository(session).get(run_id) is not None:
                     return run_id
             stored = _planned(session, caller, request.plan_id)
-            agents = AgentRepository(session).of_project(caller.project_id)
-            reports = [AgentReport.model_validate_json(agent.report) for agent in agents]
-            check_arguments(request, reports)
-            at = current_time(session)
-            row = RunRow(
-                id=run_id,
-                project_id=caller.project_id,
-                state=RunState.QUEUED.value,
-                plan_id=request.plan_id,
-                first_plan_id=request.plan_id,
-                command=request.command,
-                arguments=json.dumps(request.model_dump(mode="json")["arguments"]),
-                restart_limit=request.restart_limit,
-                restart_count=0,
-                replan=request.replan,
-                epoch=0,
-                cancel_requested=False,
-                created_at=at,
-                queued_at=at,
-            )
-            runs = RunRepository(session)
-            runs.add(row)
-            document = stored.document_json
-            runs.add_plan(
-                RunPlanRow(run_id=run_id, from_epoch=1, plan_id=stored.id, document=document)
-            )
-            text = f"asked for by {caller.name}"
-            tell(session, row, kind="state", text=text, at=at, state=RunState.QUEUED)
-            details = {"plan_id": request.plan_id, "command": request.command}
-            AuditRepository(session).add(
-                caller, action="run.create", subject=run_id, details=details
-            )
+            reports = agent_reports(session, caller.project_id)
+            check_arguments(request.command, request.arguments, reports)
+            queue_run(session, caller, request, run_id=run_id, document=stored.document_json)
         return run_id
+
+
+def agent_reports(session: Session, project_id: str) -> list[AgentReport]:
+    """Return what the project's agents say of themselves."""
+    agents = AgentRepository(session).of_project(project_id)
+    return [AgentReport.model_validate_json(agent.report) for agent in agents]
+
+
+def queue_run(
+    session: Session, caller: Caller, request: RunRequest, *, run_id: str, document: str
+) -> None:
+    """Queue a run of the plan in `document`; agents find it when they ask next."""
+    at = current_time(session)
+    row = RunRow(
+        id=run_id,
+        project_id=caller.project_id,
+        state=RunState.QUEUED.value,
+        plan_id=request.plan_id,
+        first_plan_id=request.plan_id,
+        command=request.command,
+        arguments=json.dumps(request.model_dump(mode="json")["arguments"]),
+        restart_limit=request.restart_limit,
+        restart_count=0,
+        replan=request.replan,
+        epoch=0,
+        cancel_requested=False,
+        created_at=at,
+        queued_at=at,
+    )
+    runs = RunRepository(session)
+    runs.add(row)
+    runs.add_plan(
+        RunPlanRow(run_id=run_id, from_epoch=1, plan_id=request.plan_id, document=document)
+    )
+    text = f"asked for by {caller.name}"
+    tell(session, row, kind="state", text=text, at=at, state=RunState.QUEUED)
+    details = {"plan_id": request.plan_id, "command": request.command}
+    AuditRepository(session).add(caller, action="run.create", subject=run_id, details=details)
 
 
 def found_run(session: Session, run_id: str, caller: Caller) -> RunRow:
@@ -207,8 +213,12 @@ def found_run(session: Session, run_id: str, caller: Caller) -> RunRow:
     return row
 
 
-def _cancel(session: Session, run: RunRow, caller: Caller) -> None:
+def cancel_run(session: Session, caller: Caller, run: RunRow) -> None:
+    """Have a run, which is locked, end; one that was cancelled or has ended is left alone."""
+    if run.cancel_requested or run.state in FINAL_RUN_STATES:
+        return
     at = current_time(session)
+    AuditRepository(session).add(caller, action="run.cancel", subject=run.id)
     run.cancel_requested = True
     text = f"cancelled by {caller.name}"
     tell(session, run, kind="cancel_requested", text=text, at=at)
@@ -220,23 +230,6 @@ def _cancel(session: Session, run: RunRow, caller: Caller) -> None:
         text = "its agents are told to stop"
         move(session, run, RunState.STOPPING, actor=Actor.USER, text=text, at=at)
     settle(session, run, actor=Actor.USER, at=at)
-
-
-def _new_id() -> str:
-    return f"run-{uuid.uuid4().hex}"
-
-
-def _run_of_key(session: Session, caller: Caller, request: RunRequest, *, key: str) -> str:
-    """Return the run that the key stands for: a new one unless it was used before."""
-    asked = hashlib.sha256(request.model_dump_json().encode()).hexdigest()
-    # Beside what was asked for, the key keeps what came of it: both digests in one column.
-    digest = f"{asked[:31]}-{_new_id().removeprefix('run-')}"
-    known = IdempotencyKeyRepository(session, caller.project_id).claim(
-        key, request_digest=digest, at=current_time(session)
-    )
-    if known[:31] != asked[:31]:
-        raise KeyReusedError(key)
-    return f"run-{known[32:]}"
 
 
 def _planned(session: Session, caller: Caller, plan_id: str) -> StoredPlan:

@@ -1,8 +1,8 @@
 """The sweeper: a thread of each process that does what no request asks for.
 
-Leases expire, queued runs find agents, replanning goes on, and agents that wait here learn of
-leases that other processes made. Every step is a transaction that claims what it touches, so
-several processes may sweep the same database.
+Leases expire, queued runs find agents, replanning and tunings go on, and agents that wait here
+learn of leases that other processes made. Every step is a transaction that claims what it touches,
+so several processes may sweep the same database.
 
 A process that could not have heard of agents must not hold their silence against them: it lets
 leases expire only after it has swept for the length of a lease without a gap. After a restart, a
@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
 
 import structlog
@@ -23,9 +24,6 @@ from api.repositories.agents import AgentRepository
 from api.repositories.clock import current_time
 from api.repositories.leases import LeaseRepository
 from api.repositories.runs import RunRepository
-from api.services.gangs import Gangs
-from api.services.growing import Growing
-from api.services.replanning import Replanning
 from api.services.run_moves import AfterStop, Ending, end_lease
 from api.services.waiting import WaitingAgents
 from api.services.watch import Watch
@@ -37,23 +35,19 @@ log = structlog.get_logger(__name__)
 
 
 class Sweeper:
-    """Sweeps until it is closed."""
+    """Sweeps until it is closed: leases first, and then `steps`, which do what is due elsewhere."""
 
     def __init__(
         self,
         database: Database,
-        gangs: Gangs,
-        replanning: Replanning,
         waiting: WaitingAgents,
         *,
-        growing: Growing,
+        steps: Sequence[Callable[[], None]],
         settings: Settings,
     ) -> None:
         self._database = database
-        self._gangs = gangs
-        self._replanning = replanning
         self._waiting = waiting
-        self._growing = growing
+        self._steps = steps
         self._settings = settings
         # Agents speak every quarter of a lease: after a gap of half a lease there is one left.
         gap_seconds = max(settings.agent_lease_seconds / 2, 4 * settings.sweep_seconds)
@@ -80,10 +74,8 @@ class Sweeper:
         self._watch.keep()
         self._wake_waiting()
         self.expire()
-        self._gangs.lease_queued_anew()
-        self._replanning.advance_all()
-        self._replanning.give_up_waiting()
-        self._growing.look()
+        for step in self._steps:
+            step()
 
     def expire(self) -> None:
         """End the leases whose time has passed, if this process could have heard of them.

@@ -13,6 +13,7 @@ from api.tables.projects import ProjectRow
 from api.tables.runs import RunEventRow, RunPlanRow, RunRow
 from api.tables.secrets import ServiceSecretRow
 from api.tables.spent_tokens import SpentTokenRow
+from api.tables.tunings import TuningRow
 
 __all__ = [
     "NAMING",
@@ -37,5 +38,6 @@ __all__ = [
     "RunRow",
     "ServiceSecretRow",
     "SpentTokenRow",
+    "TuningRow",
     "UtcDateTime",
 ]

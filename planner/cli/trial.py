@@ -12,7 +12,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,20 +21,10 @@ from planner.explain import describe_strategy
 from planner.schema.plan import Plan
 from planner.schema.tuning import TuningTrial
 from planner.tuning.knowledge import Candidate
+from planner.tuning.outcome import WARM_UP_STEPS, failure_of
 from planner.units import GIB
 
-WARM_UP_STEPS = 1
 _RUNS = "runs.jsonl"
-_OUT_OF_MEMORY = (
-    "out of memory",  # torch and CUDA
-    "outofmemoryerror",
-    "can't allocate memory",  # torch's allocator of host memory
-    "cannot allocate memory",  # the system
-    "memoryerror",  # Python
-    "cublas_status_alloc_failed",
-    "cudnn_status_alloc_failed",
-    "failed to cuda malloc",  # NCCL
-)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,7 +88,7 @@ def _ended(command: Sequence[str], *, log: Path) -> tuple[int, str]:
     return process.returncode, said.decode("utf-8", errors="replace")
 
 
-def _measured(rows: Path) -> dict[str, Any]:
+def _measured(rows: Path) -> Mapping[str, Any]:
     """Return the steps of the run that was added last."""
     row = json.loads(rows.read_text(encoding="utf-8").splitlines()[-1])
     steps, peak = row.get("steps_s") or (), row.get("peak_mem_gib")
@@ -112,7 +102,7 @@ def _measured(rows: Path) -> dict[str, Any]:
     }
 
 
-def _failure(said: str, log: Path, code: int) -> dict[str, Any]:
+def _failure(said: str, log: Path, code: int) -> Mapping[str, Any]:
     """Return why a run ended early, as its launcher says it."""
     lines = [line for line in said.splitlines() if line.startswith('{"status": "error"')]
     if lines:
@@ -120,5 +110,4 @@ def _failure(said: str, log: Path, code: int) -> dict[str, Any]:
     else:
         printed = log.read_text(encoding="utf-8", errors="replace").splitlines()
         reason = printed[-1] if printed else f"ended with exit status {code} and no message"
-    ran_out = any(words in reason.lower() for words in _OUT_OF_MEMORY)
-    return {"outcome": "out_of_memory" if ran_out else "failed", "reason": reason[:2000]}
+    return failure_of(reason)

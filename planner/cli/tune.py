@@ -43,7 +43,6 @@ if TYPE_CHECKING:
     from planner.schema.tuning import Tuning
 
 RUNS, STEPS = 10, 5
-_FAILURES_MOST = 3  # in a row with nothing measured: what fails them all is no plan's
 
 
 def tune(  # noqa: PLR0913 - one parameter per option; tests freeze the surface
@@ -182,25 +181,25 @@ def _tuned(tuning: Tuning, launch: Launch, *, out: Path, console: Console) -> Tu
     """
     from planner.cli.trial import trial_of
     from planner.cli.views.tuning import trial_line
-    from planner.tuning.proposal import Proposal, next_of, plan_of
+    from planner.tuning.decision import Ended, decide
+    from planner.tuning.outcome import FAILURES_MOST, all_failed
 
     failed = 0
     while True:
         with search_progress("choosing what to try") as listen:
-            answer = next_of(tuning, on_progress=listen)
-        if not isinstance(answer, Proposal):
-            tuning = tuning.model_copy(update={"certificate": answer})
+            following = decide(tuning, on_progress=listen)
+        if isinstance(following, Ended):
+            tuning = tuning.model_copy(update={"certificate": following.certificate})
             _keep(out, tuning)
             return tuning
-        number, first = len(tuning.trials) + 1, answer.candidates[0]
-        plan = plan_of(tuning, first.strategy, number=number)
-        trial = trial_of(plan, launch, number=number, candidate=first)
+        number = len(tuning.trials) + 1
+        trial = trial_of(following.plan, launch, number=number, candidate=following.candidate)
         tuning = tuning.model_copy(update={"trials": (*tuning.trials, trial)})
         _keep(out, tuning)
         console.print(trial_line(tuning, number), markup=False, soft_wrap=True)
         failed += trial.outcome == "failed"
-        if failed == _FAILURES_MOST and tuning.best_index is None:
-            raise _all_failed(trial.reason, trial.log)
+        if failed == FAILURES_MOST and tuning.best_index is None:
+            raise all_failed(trial, remedy="give the same command again")
 
 
 @contextmanager
@@ -213,15 +212,6 @@ def _sigterm_as_interrupt() -> Iterator[None]:
         signal.signal(signal.SIGTERM, before)
 
 
-def _all_failed(reason: str | None, log: str | None) -> InputError:
-    return InputError(
-        f"the first {_FAILURES_MOST} trials failed, the last with: {reason}",
-        field="trials",
-        value=log,
-        remedy="correct what the log says, and give the same command again",
-    )
-
-
 def _keep(out: Path, tuning: Tuning) -> None:
     """Write the tuning whole or not at all: the command may be ended at any time."""
     draft = out.with_name(f"{out.name}.draft")
@@ -231,13 +221,12 @@ def _keep(out: Path, tuning: Tuning) -> None:
 
 def _show(tuning: Tuning, *, console: Console, plan_out: Path | None, as_json: bool) -> None:
     from planner.cli.views.tuning import end_lines
-    from planner.tuning.proposal import plan_of
+    from planner.tuning.decision import best_plan
 
     for line in end_lines(tuning):
         console.print(line, markup=False, soft_wrap=True)
-    best = tuning.best_index
-    if plan_out is not None and best is not None:
-        found = plan_of(tuning, tuning.trials[best].strategy, number=best + 1)
+    found = None if plan_out is None else best_plan(tuning)
+    if plan_out is not None and found is not None:
         write_text(plan_out, found.to_json(), option="--plan-out")
         console.print(f"written to {plan_out}", markup=False)
     if as_json:

@@ -30,8 +30,9 @@ class TuningTrial(Part):
 
     `predicted` and `fits_probability` are what was known before it ran, with all that earlier
     trials had taught. `step_seconds` are the steps after warm-up, of the slowest rank each, where
-    it was measured; `reason` says why it was not, in one line, and `log` is the file with all that
-    it printed. `run_seconds` is how long it took from its start to its end.
+    it was measured; `reason` says why it was not, in one line, and `log` is the file (a service's
+    path where its agents ran it, as run `run_id`) with all that it printed. `run_seconds` is how
+    long it took from its start to its end.
     """
 
     strategy: Strategy
@@ -44,6 +45,7 @@ class TuningTrial(Part):
     reason: Text | None = None
     log: Text | None = None
     run_seconds: Amount = 0.0
+    run_id: Text | None = None
 
     @property
     def typical_seconds(self) -> float:

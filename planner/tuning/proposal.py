@@ -55,7 +55,7 @@ def next_of(
             to be best at, or if there was no time to find a first plan.
         SolverError: if the solver fails.
     """
-    _check_objective(tuning)
+    check_objective(tuning)
     knowledge = Knowledge.of(tuning)
     seconds = tuning.job.resolved.limits.solver_seconds
     inquiry = Inquiry.within(seconds, on_progress=on_progress)
@@ -117,7 +117,12 @@ def _plan_certificate(seconds: float, measured: MeasuredCertificate | None) -> C
     )
 
 
-def _check_objective(tuning: Tuning) -> None:
+def check_objective(tuning: Tuning) -> None:
+    """Refuse a job that is to be best at something else than its step.
+
+    Raises:
+        InputError: if it is.
+    """
     objective = tuning.job.resolved.objective
     if objective is not Objective.THROUGHPUT:
         raise InputError(

@@ -16,6 +16,8 @@ PAGES = [
     f"/compare?plan=plan-proven&config={CONFIG_LINK}",
     "/compare?plan=plan-proven",
     "/runs",
+    "/tunings",
+    "/tunings/tuning-ended",
     "/agents",
     "/keys",
     "/audit",

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
 from api.db import Database
 from api.migrate import upgrade
 from api.repositories.plans import PlanRepository
+from api.repositories.tunings import TuningRepository
 from api.services.records import plan_row
+from api.services.tuning_records import keep
+from api.tables import TuningRow
 from planner.schema.plan import (
     Alternative,
     Explanation,
@@ -14,6 +20,7 @@ from planner.schema.plan import (
     Plan,
     StepBreakdown,
 )
+from planner.schema.tuning import MeasuredCertificate, Tuning, TuningBudget, TuningTrial
 from planner.units import GIB
 from tests.builders import a_certificate, a_plan, a_prediction, a_stage_prediction, a_strategy
 from tests.contract.api.solvers import an_infeasible
@@ -47,14 +54,76 @@ def a_wide_plan() -> Plan:
     )
 
 
+def a_finished_tuning() -> Tuning:
+    """Four trials: two measured, one out of memory, one that failed; all others are slower."""
+    plan = a_proven_plan()
+    measured = {"outcome": "measured", "run_id": "run-of-a-trial"}
+    trials = (
+        a_trial("TP 2, PP 2, DP 2", 1.0, step_seconds=(1.12, 1.1, 1.11), **measured),
+        a_trial("TP 4, DP 2", 0.92, outcome="out_of_memory", reason="CUDA out of memory"),
+        a_trial("PP 4, DP 2", 0.97, outcome="failed", reason="node 0: KeyError: 'labels'"),
+        a_trial("TP 2, DP 4", 1.05, step_seconds=(1.02, 1.03, 1.02), **measured),
+    )
+    return Tuning(
+        model=plan.model,
+        cluster=plan.cluster,
+        job=plan.job,
+        budget=TuningBudget(runs=4, minutes=90),
+        trials=trials,
+        certificate=MeasuredCertificate(
+            ended_by="runs",
+            best_trial=4,
+            step_seconds=1.02,
+            run_count=4,
+            out_of_memory_count=1,
+            failed_count=1,
+            configurations_total=41_514,
+            lower_bound_seconds=1.01,
+            optimistic_seconds=0.9986,
+            faster_ratio=0.021,
+        ),
+        planner_version="0.1.0",
+    )
+
+
+def a_trial(description: str, predicted: float, **changes: Any) -> TuningTrial:
+    """A trial that was predicted to take so long a step, give or take a tenth."""
+    fields: dict[str, Any] = {
+        "strategy": a_strategy(),
+        "description": description,
+        "predicted": Interval(p10=0.9 * predicted, p50=predicted, p90=1.1 * predicted),
+        "fits_probability": 0.97,
+    }
+    return TuningTrial(**{**fields, **changes})
+
+
 def store(database_url: str, *answers: Plan | Infeasible) -> None:
-    """Put answers into the database, the last one newest."""
+    """Put answers into the database, the last one newest, and a tuning that has ended."""
     database = Database(database_url)
     upgrade(database)
     with database.writing() as session:
         for answer in answers:
             PlanRepository(session, "default").add(plan_row(answer, request_digest=answer.id))
+        TuningRepository(session).add(a_tuning_row())
     database.close()
+
+
+def a_tuning_row() -> TuningRow:
+    """The row of that tuning, whose best plan is the proven one."""
+    at = datetime(2026, 1, 2, 3, 4, tzinfo=UTC)
+    row = TuningRow(
+        id="tuning-ended",
+        project_id="default",
+        state="succeeded",
+        command="train",
+        arguments="{}",
+        begun_count=0,
+        best_plan_id="plan-proven",
+        created_at=at,
+        finished_at=at + timedelta(hours=1),
+    )
+    keep(row, a_finished_tuning())
+    return row
 
 
 def the_seeds() -> tuple[Plan | Infeasible, ...]:

@@ -89,7 +89,18 @@ def test_page_has_no_violation_in_light_and_dark(shown):
 
 
 @pytest.mark.parametrize(
-    "path", ["/", "/plans/plan-infeasible", "/runs", "/agents", "/keys", "/audit", "/projects"]
+    "path",
+    [
+        "/",
+        "/plans/plan-infeasible",
+        "/runs",
+        "/tunings",
+        "/tunings/tuning-ended",
+        "/agents",
+        "/keys",
+        "/audit",
+        "/projects",
+    ],
 )
 def test_tables_of_things_need_no_scrolling_on_a_narrow_screen(make_page, client, path):
     a_run_under_way(client, "plan-proven")

@@ -24,7 +24,11 @@ from planner.schema.plan import (
 )
 from planner.schema.progress import Progress
 from planner.schema.strategy import Strategy
-from tests.builders import a_cluster, a_model, a_plan, a_prediction
+from planner.schema.tuning import MeasuredCertificate, Tuning, TuningBudget
+from planner.tuning.choice import Prospect
+from planner.tuning.decision import Decision, Ended, NextTrial
+from planner.tuning.knowledge import Candidate
+from tests.builders import a_cluster, a_model, a_plan, a_prediction, a_strategy
 
 Listener = Callable[[Progress], None] | None
 
@@ -133,6 +137,61 @@ def estimate(
     )
 
 
+TRIED = tuple(
+    a_strategy(
+        tensor_parallel_degree=tp, pipeline_parallel_degree=pp, data_parallel_shard_degree=dp
+    )
+    for tp, pp, dp in ((2, 2, 2), (4, 1, 2), (1, 4, 2), (2, 1, 4))
+)
+
+
+def new_tuning(
+    model: ResolvedModel, cluster: ResolvedCluster, job: Job, budget: TuningBudget
+) -> Tuning:
+    """Return a tuning without trials."""
+    return Tuning(
+        model=model, cluster=cluster, job=_resolved(job), budget=budget, planner_version="0.1.0"
+    )
+
+
+def decide_by_count(tuning: Tuning) -> Decision:
+    """Try one after another of a few strategies; a batch of 19 is refused, and one of 17 waits."""
+    if tuning.job.resolved.global_batch_size == 19:
+        raise InputError("is odd", field="job.global_batch_size", value=19, remedy="make it even")
+    if tuning.job.resolved.global_batch_size == 17:
+        threading.Event().wait()
+    count, best = len(tuning.trials), tuning.best_index
+    if count >= min(tuning.budget.runs, len(TRIED)):
+        plan = None if best is None else _trial_plan(tuning, f"best-of-{count}", TRIED[best])
+        return Ended(certificate=a_measured_certificate(tuning), best=plan)
+    plan = _trial_plan(tuning, f"trial-{count + 1}", TRIED[count])
+    prospect = Prospect(step_seconds=plan.prediction.step_seconds, fits_probability=0.97)
+    return NextTrial(plan=plan, candidate=Candidate(strategy=plan.strategy, prospect=prospect))
+
+
+def a_measured_certificate(tuning: Tuning) -> MeasuredCertificate:
+    """No plan of a hundred is likely to be more than 2 % faster."""
+    outcomes = [trial.outcome for trial in tuning.trials]
+    return MeasuredCertificate(
+        ended_by="runs",
+        best_trial=None if tuning.best_index is None else tuning.best_index + 1,
+        step_seconds=tuning.best_seconds,
+        run_count=len(outcomes),
+        out_of_memory_count=outcomes.count("out_of_memory"),
+        failed_count=outcomes.count("failed"),
+        configurations_total=100,
+        lower_bound_seconds=0.9,
+        optimistic_seconds=0.8,
+        faster_ratio=None if tuning.best_seconds is None else 0.02,
+    )
+
+
+def _trial_plan(tuning: Tuning, name: str, strategy: Strategy) -> Plan:
+    return a_plan(
+        id=name, model=tuning.model, cluster=tuning.cluster, job=tuning.job, strategy=strategy
+    )
+
+
 def resolved_model(given: Any) -> ResolvedModel:
     """Know `tiny`, and model graphs."""
     if isinstance(given, str):
@@ -170,6 +229,8 @@ def a_planner(**changes: Any) -> Planner:
         "request_id": request_id,
         "plan": plan_by_batch,
         "estimate": estimate,
+        "new_tuning": new_tuning,
+        "decide": decide_by_count,
         "model_names": lambda: ("tiny",),
         "device_names": lambda: ("h100-sxm5-80gb",),
     }

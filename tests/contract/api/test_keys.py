@@ -35,6 +35,7 @@ GUARDED = (
     ("DELETE", "/v1/plans/x"),
     ("GET", "/v1/operations/x"),
     ("GET", "/v1/runs"),
+    ("GET", "/v1/tunings"),
     ("GET", "/v1/agents"),
 )
 

@@ -1,0 +1,18 @@
+"""Solving: the planner, the processes that it runs in, and how many may wait for one."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from api.pool import SolverPool
+from api.services.planner import Planner
+from api.services.solves import Solves
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Solving:
+    """What a service needs that has searches of its own."""
+
+    planner: Planner
+    pool: SolverPool
+    solves: Solves

@@ -1,0 +1,319 @@
+"""Trials of tunings: what comes next is worked out, run by agents, and read back, again and again.
+
+    look for the next plan ──> its run ──> measured, out of memory, or failed ──> look again
+             └──> the certificate, and the best plan
+
+The search runs in the solvers' pool; the trial is an ordinary run. How far a tuning is stands in
+the database, so that any process can take the next step, also after the one that began has died: a
+search that nobody works on any more is begun again, and what of it comes late changes nothing.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+import uuid
+from collections.abc import Mapping
+from concurrent.futures import CancelledError, Future
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Any
+
+import structlog
+from sqlalchemy.orm import Session
+
+from api.caller import Caller, Scope
+from api.db import Database
+from api.errors import BusyError, SolveCancelledError, problem_of
+from api.repositories.clock import current_time
+from api.repositories.leases import LeaseRepository
+from api.repositories.measurements import MeasurementRepository
+from api.repositories.plans import PlanRepository
+from api.repositories.runs import RunRepository
+from api.repositories.tunings import TuningRepository
+from api.services.gangs import Gangs
+from api.services.identifiers import new_identifier
+from api.services.records import plan_row
+from api.services.runs import cancel_run, queue_run
+from api.services.solving import Solving
+from api.services.tuning_records import keep, stored_tuning, under_way
+from api.settings import Settings
+from api.tables import RunRow, TuningRow
+from api.tuning_schemas import TrialUnderWay, TuningState
+from planner.errors import MeshwrightError
+from planner.explain import describe_strategy
+from planner.schema.lifecycle import FINAL_RUN_STATES, RunState
+from planner.schema.plan import Plan
+from planner.schema.run import RunRequest
+from planner.schema.tuning import Tuning, TuningTrial
+from planner.tuning.decision import Decision, Ended, NextTrial
+from planner.tuning.outcome import FAILURES_MOST, WARM_UP_STEPS, all_failed, failure_of
+
+_PATIENCE_SECONDS = 60.0
+_LOG_TAIL_BYTES = 4096
+_LOG_PIECES = 64
+
+log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Search:
+    """`answer` is the pool's; `recorded` is done once the database knows."""
+
+    answer: Future[Decision]
+    recorded: Future[None] = field(default_factory=Future)
+
+
+class TuningTrials:
+    """Takes tunings that go on from one step to the next."""
+
+    def __init__(
+        self, database: Database, solving: Solving, gangs: Gangs, settings: Settings
+    ) -> None:
+        self._database = database
+        self._solving = solving
+        self._gangs = gangs
+        self._embedded = settings.embedded
+        self._longest = timedelta(seconds=settings.solve_seconds_limit + _PATIENCE_SECONDS)
+        self._searches: dict[str, _Search] = {}
+        self._lock = threading.Lock()
+
+    def open(self) -> None:
+        """Forget the searches of a service that has died; a SQLite file belongs to one alone."""
+        if self._embedded:
+            with self._database.writing() as session:
+                TuningRepository(session).forget_work()
+
+    def advance_all(self) -> None:
+        """Take each tuning that waits for it one step on."""
+        with self._database.reading() as session:
+            due = [row.id for row in TuningRepository(session).running() if _is_due(session, row)]
+        for tuning_id in due:
+            self.advance(tuning_id)
+
+    def advance(self, tuning_id: str) -> None:
+        """Read what came of the trial under way, and have the next one looked for."""
+        token = uuid.uuid4().hex
+        with self._database.writing() as session:
+            row = TuningRepository(session).locked(tuning_id)
+            if row.state != TuningState.RUNNING or not _is_due(session, row):
+                return
+            if row.under_way is not None and not _settle(session, row):
+                return
+            if self._is_busy():
+                return
+            row.work_token, row.work_expires_at = token, current_time(session) + self._longest
+            tuning = stored_tuning(row)
+        search = _Search(answer=self._solving.pool.submit(self._solving.planner.decide, tuning))
+        with self._lock:
+            self._searches[token] = search
+        search.answer.add_done_callback(lambda _: self._ended(tuning_id, token, search))
+
+    def forget(self, work_token: str | None) -> None:
+        """End the search for what comes next, if this process is at it."""
+        with self._lock:
+            search = self._searches.get(work_token or "")
+        if search is not None:
+            self._solving.pool.kill(search.answer)
+
+    def recorded(self) -> tuple[Future[None], ...]:
+        """Return what is done once the outcomes of this process's searches are stored."""
+        with self._lock:
+            return tuple(search.recorded for search in self._searches.values())
+
+    def _is_busy(self) -> bool:
+        try:
+            self._solving.solves.check_capacity()
+        except BusyError:
+            return True
+        return False
+
+    def _ended(self, tuning_id: str, token: str, search: _Search) -> None:
+        try:
+            run_id = self._record(tuning_id, token, search.answer)
+            if run_id is not None:
+                self._gangs.lease(run_id)
+        except Exception:
+            log.exception("next trial not stored", tuning_id=tuning_id)
+        finally:
+            with self._lock:
+                self._searches.pop(token, None)
+            search.recorded.set_result(None)
+
+    def _record(self, tuning_id: str, token: str, answer: Future[Decision]) -> str | None:
+        """Write down what was decided; return the run that is to be leased."""
+        with self._database.recording() as session:
+            row = TuningRepository(session).locked(tuning_id)
+            if row.work_token != token:
+                return None
+            row.work_token = row.work_expires_at = None
+            try:
+                decision = answer.result()
+            except (CancelledError, SolveCancelledError):
+                return None  # this service stops: another one looks again
+            except Exception as error:
+                if not isinstance(error, MeshwrightError):
+                    log.exception("tuning failed", tuning_id=tuning_id)
+                _fail(session, row, error)
+                return None
+            if isinstance(decision, Ended):
+                _end(session, row, decision)
+                return None
+            return _begin_trial(session, row, decision)
+
+
+def _is_due(session: Session, row: TuningRow) -> bool:
+    """Return whether there is something to be done: a trial to be ended or read, or a search."""
+    trial = under_way(row)
+    if trial is None:
+        return row.work_expires_at is None or row.work_expires_at <= current_time(session)
+    run = RunRepository(session).get(trial.run_id)
+    if run is None or run.cancel_requested or run.state in FINAL_RUN_STATES:
+        return run is not None and run.state in FINAL_RUN_STATES
+    steps, _ = _measured(session, run, step_count=row.step_budget)
+    return len(steps) >= row.step_budget
+
+
+def _settle(session: Session, row: TuningRow) -> bool:
+    """Keep what came of the trial under way, and return whether another may follow."""
+    trial, tuning = under_way(row), stored_tuning(row)
+    if trial is None:
+        return True
+    run = RunRepository(session).locked(trial.run_id)
+    steps, peak_bytes = _measured(session, run, step_count=row.step_budget)
+    is_enough = len(steps) >= row.step_budget
+    if run.state not in FINAL_RUN_STATES:
+        if is_enough:
+            cancel_run(session, _caller(row), run)
+        return False
+    if steps and (run.state == RunState.SUCCEEDED or (run.cancel_requested and is_enough)):
+        outcome: Mapping[str, Any] = {
+            "outcome": "measured",
+            "step_seconds": steps,
+            "peak_memory_bytes": peak_bytes,
+        }
+    else:
+        outcome = _failure(session, run)
+    done = _trial(session, run, trial, outcome)
+    tuning = tuning.model_copy(update={"trials": (*tuning.trials, done)})
+    keep(row, tuning)
+    row.under_way = None
+    if _all_failed(row, tuning):
+        _fail(session, row, all_failed(done, remedy="resume the tuning"))
+        return False
+    return True
+
+
+def _measured(
+    session: Session, run: RunRow, *, step_count: int
+) -> tuple[tuple[float, ...], int | None]:
+    """Return the newest steps after warm-up, of the slowest rank each, and the highest peak."""
+    lease_ids = [lease.id for lease in LeaseRepository(session).of_epoch(run.id, run.epoch)]
+    measurements = MeasurementRepository(session)
+    newest = measurements.slowest_ranks(lease_ids, limit=step_count + WARM_UP_STEPS)
+    timed = newest[: max(len(newest) - WARM_UP_STEPS, 0)]
+    peaks = [peak for peak in measurements.peaks(lease_ids).values() if peak is not None]
+    return tuple(seconds for _, seconds, _ in reversed(timed)), max(peaks, default=None)
+
+
+def _failure(session: Session, run: RunRow) -> Mapping[str, Any]:
+    """Return why the run measured nothing, which its log may say where its reason does not."""
+    if run.state == RunState.SUCCEEDED:
+        return failure_of("it reported no step after its first")
+    reason = run.reason or f"the run has {run.state}"
+    if run.state == RunState.CANCELLED:
+        return failure_of(reason)
+    measurements = MeasurementRepository(session)
+    pieces = [
+        row.text
+        for lease in LeaseRepository(session).of_epoch(run.id, run.epoch)
+        for row in measurements.log(
+            lease.id, offset=max(lease.log_offset - _LOG_TAIL_BYTES, 0), limit=_LOG_PIECES
+        )
+    ]
+    return failure_of(reason, printed="".join(pieces))
+
+
+def _trial(
+    session: Session, run: RunRow, trial: TrialUnderWay, outcome: Mapping[str, Any]
+) -> TuningTrial:
+    """Return what came of a run as a trial of its tuning."""
+    plan = Plan.model_validate_json(RunRepository(session).plan_of(run.id, 1).document)
+    seconds = (
+        0.0
+        if run.started_at is None or run.finished_at is None
+        else (run.finished_at - run.started_at).total_seconds()
+    )
+    return TuningTrial.model_validate(
+        {
+            "strategy": plan.strategy,
+            "description": trial.description,
+            "predicted": trial.predicted,
+            "fits_probability": trial.fits_probability,
+            "log": f"/v1/runs/{run.id}/logs",
+            "run_seconds": max(seconds, 0.0),
+            "run_id": run.id,
+            **outcome,
+        }
+    )
+
+
+def _all_failed(row: TuningRow, tuning: Tuning) -> bool:
+    """Return whether what was tried since it was begun, or resumed, failed and measured nothing."""
+    outcomes = [trial.outcome for trial in tuning.trials[row.begun_count :]]
+    return tuning.best_index is None and outcomes.count("failed") >= FAILURES_MOST
+
+
+def _fail(session: Session, row: TuningRow, error: Exception) -> None:
+    row.state, row.finished_at = TuningState.FAILED.value, current_time(session)
+    row.problem = problem_of(error).model_dump_json()
+
+
+def _end(session: Session, row: TuningRow, decision: Ended) -> None:
+    tuning = stored_tuning(row).model_copy(update={"certificate": decision.certificate})
+    keep(row, tuning)
+    row.state, row.finished_at = TuningState.SUCCEEDED.value, current_time(session)
+    if decision.best is not None:
+        row.best_plan_id = decision.best.id
+        _store(session, row, decision.best)
+
+
+def _begin_trial(session: Session, row: TuningRow, decision: NextTrial) -> str:
+    """Queue the run of the plan that is tried next, and return its id."""
+    plan, prospect = decision.plan, decision.candidate.prospect
+    request = RunRequest(
+        plan_id=plan.id,
+        command=row.command,
+        arguments=json.loads(row.arguments),
+        restart_limit=0,
+        replan=False,
+    )
+    run_id = new_identifier("run")
+    _store(session, row, plan)
+    queue_run(session, _caller(row), request, run_id=run_id, document=plan.model_dump_json())
+    trial = TrialUnderWay(
+        number=row.trial_count + 1,
+        run_id=run_id,
+        plan_id=plan.id,
+        description=describe_strategy(plan.strategy),
+        predicted=prospect.step_seconds,
+        fits_probability=prospect.fits_probability,
+    )
+    row.under_way = trial.model_dump_json()
+    return run_id
+
+
+def _store(session: Session, row: TuningRow, plan: Plan) -> None:
+    """Keep a plan among the project's, unless an equal tuning before had it."""
+    plans = PlanRepository(session, row.project_id)
+    if plans.get(plan.id) is None:
+        plans.add(plan_row(plan, request_digest=plan.id))
+
+
+def _caller(row: TuningRow) -> Caller:
+    return Caller(
+        project_id=row.project_id,
+        name=row.id,
+        scopes=frozenset({Scope.PLAN, Scope.RUN}),
+        key_id=None,
+    )
