@@ -149,8 +149,10 @@ def _start_again(session: Session, run: RunRow, *, actor: Actor, at: datetime) -
         return
     if wanted is not AfterStop.RESUME:
         if run.restart_count >= run.restart_limit:
-            text = f"it was started again {run.restart_count} times, which is its limit"
-            run.reason = f"{run.reason}; {text}"
+            text = "it is not to be started again"
+            if run.restart_limit:
+                text = f"it was started again {run.restart_count} times, which is its limit"
+                run.reason = f"{run.reason}; {text}"
             move(session, run, RunState.FAILED, actor=actor, text=text, at=at)
             return
         run.restart_count += 1

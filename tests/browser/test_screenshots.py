@@ -11,6 +11,7 @@ import httpx
 import pytest
 
 from tests.browser.agents_of_tests import an_agent, measure, take_lease
+from tests.contract.api.agents_at_work import launch
 
 FOLDER = os.environ.get("MESHWRIGHT_SCREENSHOTS")
 pytestmark = [
@@ -119,3 +120,37 @@ def test_a_run(shoot, plans, client):
     page = f"/runs/{run['id']}"
     shoot("run", page)
     agent.result("succeeded")
+
+
+def test_a_tuning(shoot, client):
+    """Three trials of a tuning that goes on: two measured, and one out of memory."""
+    agent = an_agent(client)
+    agent.poll()
+    body = {
+        "model": MODEL,
+        "cluster": CLUSTER,
+        "job": {"global_batch_size": 512, "limits": {"solver_seconds": 20}},
+        "budget": {"runs": 6, "steps": 4},
+    }
+    tuning = client.post("/v1/tunings", json=body).json()
+    for seconds in (35.9, None, 33.1):
+        take_trial(client, agent, tuning["id"])
+        if seconds is None:
+            agent.result("failed", reason="CUDA out of memory", failed_rank=3, exit_code=1)
+            continue
+        measure(agent, 1, 5, seconds=seconds)
+        agent.result("succeeded")
+    take_trial(client, agent, tuning["id"])
+    measure(agent, 1, 2, seconds=34.0)
+    agent.beat("running", progress={"step": 2})
+    shoot("tuning", f"/tunings/{tuning['id']}")
+    client.post(f"/v1/tunings/{tuning['id']}/cancel")
+    agent.beat("running")
+    agent.result("stopped")
+
+
+def take_trial(client, agent, tuning_id):
+    """Take the trial that is looked for now, as soon as it is found."""
+    while agent.poll(wait=10).status_code != 200:
+        assert client.get(f"/v1/tunings/{tuning_id}").json()["state"] == "running"
+    launch(agent)

@@ -112,7 +112,7 @@ def test_memory_that_runs_out_is_a_measurement_and_a_crash_is_kept_with_its_log(
     found = tuning_of(client, tuning_id)
     assert outcomes(client, tuning_id) == ["out_of_memory", "failed", "measured"]
     trials = found["tuning"]["trials"]
-    assert "CUDA out of memory" in trials[0]["reason"]
+    assert trials[0]["reason"].endswith(f"failed: rank 0: {OUT_OF_MEMORY}")
     assert trials[1]["log"] == f"/v1/runs/{crashed}/logs"
     node = agents[0].lease["node_rank"]
     assert "KeyError" in client.get(trials[1]["log"], params={"node": node}).json()["text"]
