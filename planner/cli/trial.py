@@ -1,4 +1,4 @@
-"""A trial: a plan run for some steps by the executor's launcher, in a process of its own.
+"""A trial: a plan run for some steps by the executor's launcher, or as another framework's job.
 
 The folder of a tuning keeps, for each trial, its plan and all that it printed, and the runs that
 were measured as rows for `validate` and `calibrate`.
@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from planner.cli.template import Template, outcome_of
 from planner.explain import describe_strategy
 from planner.schema.plan import Plan
 from planner.schema.tuning import TuningTrial
@@ -29,11 +30,12 @@ _RUNS = "runs.jsonl"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Launch:
-    """How trials are run: where files go, the script with its arguments, the timed steps."""
+    """How trials are run: where files go, the script or a framework's job, the timed steps."""
 
     folder: Path
     script: Sequence[str]
     step_count: int
+    template: Template | None = None
     device: str | None = None
 
 
@@ -44,8 +46,12 @@ def trial_of(plan: Plan, launch: Launch, *, number: int, candidate: Candidate) -
     log = launch.folder / f"trial-{number}.log"
     plan_path.write_text(plan.to_json(), encoding="utf-8")
     started = time.monotonic()
-    code, said = _ended(_command(plan_path, launch), log=log)
-    outcome = _measured(launch.folder / _RUNS) if code == 0 else _failure(said, log, code)
+    if launch.template is None:
+        code, said = _ended(_command(plan_path, launch), log=log)
+        outcome = _measured(launch.folder / _RUNS) if code == 0 else _failure(said, log, code)
+    else:
+        files, steps = launch.folder / f"trial-{number}", launch.step_count
+        outcome = outcome_of(plan, launch.template, folder=files, log=log, step_count=steps)
     return TuningTrial.model_validate(
         {
             "strategy": plan.strategy,

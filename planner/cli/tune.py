@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -69,6 +69,20 @@ def tune(  # noqa: PLR0913 - one parameter per option; tests freeze the surface
         Literal["cpu", "cuda"] | None,
         typer.Option("--device", help="Kind of devices to run on; default: the plan's."),
     ] = None,
+    template: Annotated[
+        str | None,
+        typer.Option(
+            "--template",
+            metavar="COMMAND",
+            help="Another framework's job: {config} is what a plan is exported to.",
+        ),
+    ] = None,
+    step_pattern: Annotated[
+        str | None,
+        typer.Option(
+            "--step-pattern", metavar="REGEX", help="With --template: how a step's time is printed."
+        ),
+    ] = None,
     out: Annotated[
         Path,
         typer.Option(
@@ -101,9 +115,14 @@ def tune(  # noqa: PLR0913 - one parameter per option; tests freeze the surface
         "framework": framework,
     }
     limits = {"fits_probability": fits_probability, "solver_seconds": solver_seconds}
-    check_extras("meshwright tune", "executor.launcher")
     _check_places(out, plan_out, script or ())
+    if template is None:
+        _refuse({"--step-pattern": step_pattern}, "says what a job of --template prints")
+        check_extras("meshwright tune", "executor.launcher")
+    else:
+        _refuse({"script": script, "--device": device}, "is not for the job of --template")
     wanted = read_job(job, fields=fields, limits=limits, calibration=calibration, settings=settings)
+    from planner.cli.template import read_template
     from planner.cli.trial import Launch
     from planner.resolution import resolved_request
     from planner.schema.tuning import Tuning
@@ -116,13 +135,22 @@ def tune(  # noqa: PLR0913 - one parameter per option; tests freeze the surface
             "cluster": request.cluster,
             "job": request.job,
             "script": tuple(script or ()),
+            "template": template,
             "budget": {"runs": runs, "minutes": minutes, "steps": steps},
             "planner_version": planner_version(),
         },
         source="the options",
     )
     launch = Launch(
-        folder=out.with_suffix(".trials"), script=asked.script, step_count=steps, device=device
+        folder=out.with_suffix(".trials"),
+        script=asked.script,
+        step_count=steps,
+        template=None
+        if template is None
+        else read_template(
+            template, framework=request.job.resolved.framework, step_pattern=step_pattern
+        ),
+        device=device,
     )
     console = stderr() if json else stdout()
     with _sigterm_as_interrupt():
@@ -146,6 +174,12 @@ def _check_places(out: Path, plan_out: Path | None, script: Sequence[str]) -> No
         )
 
 
+def _refuse(options: Mapping[str, object], reason: str) -> None:
+    for name, value in options.items():
+        if value:
+            raise InputError(reason, field=name, remedy="leave one of the two out")
+
+
 def _resumed(asked: Tuning, out: Path, console: Console) -> Tuning:
     """Return the tuning with the trials that `out` has of the same, none where it is not there.
 
@@ -160,7 +194,7 @@ def _resumed(asked: Tuning, out: Path, console: Console) -> Tuning:
     for name in ("model", "cluster", "job"):
         if getattr(kept, name).digest != getattr(asked, name).digest:
             raise _another(out, f"is a tuning of another {name}")
-    if kept.script != asked.script:
+    if (kept.script, kept.template) != (asked.script, asked.template):
         raise _another(out, "is a tuning of another script, or of other arguments")
     if kept.trials:
         has = counted(len(kept.trials), "trial")

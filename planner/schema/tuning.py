@@ -82,14 +82,16 @@ class MeasuredCertificate(Part):
 class Tuning(Document):
     """All of a tuning, so that it goes on from its file: what was asked, and every trial.
 
-    `script` is the training script with its arguments, empty for the reference model. Without a
-    `certificate` it has not come to its end.
+    `script` is the training script with its arguments, empty for the reference model; `template` is
+    the command of another framework's job instead. Without a `certificate` it has not come to its
+    end.
     """
 
     model: ResolvedModel
     cluster: ResolvedCluster
     job: ResolvedJob
     script: Annotated[tuple[Text, ...], Field(max_length=1000)] = ()
+    template: Text | None = None
     budget: TuningBudget
     trials: Annotated[tuple[TuningTrial, ...], Field(max_length=TRIALS_MOST)] = ()
     certificate: MeasuredCertificate | None = None

@@ -82,6 +82,28 @@ def test_a_script_that_ends_early_is_kept_with_its_log(tmp_path, message, outcom
     assert "nothing was measured" in done.stdout
 
 
+def test_a_template_tries_plans_as_jobs_of_another_framework(tmp_path):
+    """The job prints its steps, and that the second plan is out of memory."""
+    (tmp_path / "train.py").write_text(
+        "import pathlib, sys\n"
+        "assert 'for torchtitan' in pathlib.Path(sys.argv[1]).read_text()\n"
+        "tried = pathlib.Path('tried')\n"
+        "if tried.exists(): sys.exit('CUDA out of memory')\n"
+        "tried.touch()\n"
+        "for seconds in (9, 0.5, 0.25): print(f'step took {seconds} s')\n"
+    )
+    template = ("--template", f"{sys.executable} train.py {{config}}", "--framework", "torchtitan")
+    pattern = ("--step-pattern", r"took (?P<seconds>[\d.]+) s", "--steps", "2")
+    first = tuned(tmp_path, "--runs", "2", *template, *pattern)
+    assert first.returncode == 0, first.stderr
+    tuning = Tuning.read(tmp_path / "tuning.json")
+    assert tuning.template == template[1]
+    assert tuning.trials[0].step_seconds == (0.5, 0.25)
+    assert [trial.outcome for trial in tuning.trials[1:]] in ([], ["out_of_memory"])
+    other = tuned(tmp_path, "--runs", "2", *template, *pattern, "--template", "sh {config}")
+    assert "is a tuning of another script, or of other arguments" in other.stderr
+
+
 def test_an_interrupt_leaves_the_file_as_it_was_and_no_process(tmp_path):
     """The script says that it began, through a pipe, and waits for ever."""
     begun = tmp_path / "begun"

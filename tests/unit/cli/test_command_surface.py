@@ -83,6 +83,8 @@ SURFACE = {
         "--minutes",
         "--steps",
         "--device",
+        "--template",
+        "--step-pattern",
         "--out",
         "--plan-out",
         "--fits-probability",

@@ -16,6 +16,9 @@ from tests.builders import a_plan, a_strategy
 CPU = ("tiny-llama-cpu", "2xcpu-gloo", "--global-batch-size", "8", "--sequence-length", "64")
 
 
+TITAN = ("--framework", "torchtitan")
+
+
 def a_certificate(**changes):
     fields = {
         "ended_by": "runs",
@@ -138,4 +141,28 @@ def test_what_could_not_be_kept_or_run_is_refused_before_a_trial(command, tmp_pa
     assert "script: is no file" in command("tune", *CPU, *out, "--", "nothing.py").stderr
     memory = command("tune", *CPU, *out, "--set", "objective=memory")
     assert "job.objective: is not what a tuning measures" in memory.stderr
+    assert not (tmp_path / "tuning.json").exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--step-pattern", "x"), "--step-pattern: says what a job of --template prints"),
+        (("--template", "sh {config}", "--device", "cpu"), "--device: is not for the job of"),
+        (("--template", "sh {config}"), "--framework: needs the framework whose job it is"),
+        (("--template", "sh train.sh", *TITAN), "--template: takes nothing of a plan"),
+        (("--template", "no-such-program {config}", *TITAN), "--template: begins with no program"),
+        (("--template", "sh '{config}", *TITAN), "--template: is no command: No closing quotation"),
+        (("--template", "sh {config}", "--framework", "accelerate"), "--step-pattern: is needed"),
+        (("--template", "sh {config}", *TITAN, "--step-pattern", "("), "is no regular expression"),
+        (("--template", "sh {config}", *TITAN, "--step-pattern", "(x)"), "has to have one named"),
+    ],
+)
+def test_a_template_that_could_not_be_tried_is_refused_before_a_trial(
+    command, tmp_path, words, said
+):
+    out = ("--out", str(tmp_path / "tuning.json"))
+    refused = command("tune", *CPU, *out, *words)
+    assert said in refused.stderr
+    assert refused.exit_code == 1
     assert not (tmp_path / "tuning.json").exists()
