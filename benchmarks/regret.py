@@ -27,7 +27,7 @@ from pathlib import Path
 from benchmarks.machine import machine, machine_line
 from benchmarks.page import DOCS, put
 from benchmarks.regret_grid import RANK_COUNT, Entrant, entrants
-from benchmarks.regret_models import Contest, contests
+from benchmarks.regret_models import Contest, contests, unseen_contests
 from benchmarks.regret_results import Finish, Result, details, meets_bars, table
 from benchmarks.regret_rows import MeasuredModel, read_rows, write_rows
 from executor.trials import Rounds, measured_trials
@@ -50,7 +50,8 @@ PAGE = DOCS / "regret.md"
 def main() -> int:
     """Print the tables; return 1 where a bar is missed or nothing could be compared."""
     options = _options()
-    wanted = [c for c in contests() if not options.models or c.name in options.models]
+    asked = options.models or [contest.name for contest in contests()]
+    wanted = [c for c in (*contests(), *unseen_contests()) if c.name in asked]
     named = {contest.name: contest for contest in wanted}
     if options.rows:
         kept = [model for model in read_rows(options.rows) if model.name in named]
@@ -254,7 +255,12 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--final-rounds", type=int, default=10, help="more of those close to best")
     parser.add_argument("--from", dest="rows", nargs="+", type=Path, default=[], metavar="ROWS")
     parser.add_argument("--out", type=Path, metavar="ROWS", help="every step, for --from")
-    parser.add_argument("--models", nargs="*", choices=[c.name for c in contests()], default=[])
+    parser.add_argument(
+        "--models",
+        nargs="*",
+        default=[],
+        choices=[c.name for c in (*contests(), *unseen_contests())],
+    )
     parser.add_argument("--most", type=int, help="strategies of each grid, to see that all works")
     parser.add_argument("--write", action="store_true", help="into docs/regret.md")
     return parser.parse_args()

@@ -80,14 +80,40 @@ def contests() -> tuple[Contest, ...]:
     )
 
 
+def unseen_contests() -> tuple[Contest, ...]:
+    """Return two on which nothing was chosen or fitted: shared key-value heads, and few experts."""
+    few = MixtureFeedForward(expert_count=4, experts_per_token=1, expert_ffn_size=512)
+    shared = _graph(
+        "shared-heads",
+        hidden=192,
+        blocks=6,
+        feed_forward=DenseFeedForward(ffn_size=640),
+        key_value_head_count=2,
+    )
+    return (
+        Contest(name="shared-heads", graph=shared, sequence_length=192),
+        Contest(
+            name="few-experts",
+            graph=_graph("few-experts", hidden=128, blocks=6, feed_forward=few, vocabulary=2048),
+            sequence_length=256,
+        ),
+    )
+
+
 def _graph(
-    name: str, *, hidden: int, blocks: int, feed_forward: FeedForward, vocabulary: int = 512
+    name: str,
+    *,
+    hidden: int,
+    blocks: int,
+    feed_forward: FeedForward,
+    vocabulary: int = 512,
+    key_value_head_count: int | None = None,
 ) -> ModelGraph:
     head_size = 32
     block = Block(
         attention=GroupedQueryAttention(
             head_count=hidden // head_size,
-            key_value_head_count=hidden // head_size,
+            key_value_head_count=key_value_head_count or hidden // head_size,
             head_size=head_size,
         ),
         feed_forward=feed_forward,

@@ -268,6 +268,11 @@ def _lines(found: Sequence[Grid], orders: Orders) -> Iterator[str]:
         f"{dt.datetime.now(tz=dt.UTC).date().isoformat()}."
     )
     yield ""
+    yield from result_lines(found, orders)
+
+
+def result_lines(found: Sequence[Grid], orders: Orders) -> Iterator[str]:
+    """Yield the means of every way to choose, the verdict, and what came of each grid."""
     heads = (f"regret after {count} | wasted | nothing ran" for count in AFTER)
     yield f"| | {' | '.join(heads)} |"
     yield "|---" * (3 * len(AFTER) + 1) + "|"
