@@ -1,4 +1,4 @@
-"""`python -m executor.agent`: enrol this node, run its agent, or ask a fleet for a run.
+"""`python -m executor.agent`: enrol this node, run its agent, or ask a fleet for a run or a tuning.
 
 Exit status: 0 stopped as asked or done, 1 it cannot go on or a run did not succeed, 2 usage.
 """
@@ -26,10 +26,13 @@ from executor.agent.errors import AgentError
 from executor.agent.fleet import LOOK_SECONDS, Fleet, read_plan_or_id
 from executor.agent.loop import Agent, default_configuration_path
 from executor.agent.status import StatusLine
+from executor.agent.tunings import TuningRequest, begun, followed
 from planner.errors import MeshwrightError
 from planner.schema.agent import EnrolmentTokenRequest
+from planner.schema.document import parse_fields
 from planner.schema.lifecycle import RunState
 from planner.schema.run import RunRequest
+from planner.schema.tuning import Tuning
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -40,6 +43,8 @@ def main(arguments: Sequence[str]) -> int:
             _print_token(parsed)
         elif parsed.action == "submit":
             return _submit(parsed)
+        elif parsed.action == "tune":
+            _tune(parsed)
         else:
             _check_platform()
             _enrol(parsed) if parsed.action == "enrol" else _run(parsed)
@@ -120,6 +125,22 @@ def _submit(parsed: argparse.Namespace) -> int:
     return 0 if ended.state is RunState.SUCCEEDED else 1
 
 
+def _tune(parsed: argparse.Namespace) -> None:
+    """Have a fleet tune what stdin says, and print it at its end, unless told otherwise."""
+    fields = parse_fields(sys.stdin.buffer.read(), source="stdin")
+    tuning = Tuning.from_fields(fields, source="stdin")
+    fleet = Fleet.at(parsed.on)
+    arguments = dict(_argument(text) for text in parsed.argument)
+    request = TuningRequest.of(tuning, command=parsed.command, arguments=arguments)
+    found = begun(fleet, request)
+    if parsed.detach:
+        print(found.id)  # noqa: T201 - this is a command
+        return
+    say = partial(print, file=sys.stderr, flush=True)
+    ended = followed(fleet, found, say=say, pause=partial(time.sleep, LOOK_SECONDS))
+    print(ended.model_dump_json())  # noqa: T201 - this is a command
+
+
 def _argument(text: str) -> tuple[str, str]:
     name, is_given, value = text.partition("=")
     if not is_given:
@@ -190,10 +211,12 @@ def _parser() -> argparse.ArgumentParser:
     token.add_argument("--note", default="", help="for whom it is")
     submission = actions.add_parser("submit", help="have a fleet run a plan")
     submission.add_argument("plan", help="a plan's file, or its name there")
-    submission.add_argument("--on", required=True, metavar="URL")
-    submission.add_argument("--command", default="train", help="one that agents allow")
-    submission.add_argument("--argument", action="append", default=[], metavar="NAME=VALUE")
-    submission.add_argument("--detach", action="store_true", help="do not wait for its end")
+    tuning = actions.add_parser("tune", help="have a fleet tune what stdin says")
+    for action in (submission, tuning):
+        action.add_argument("--on", required=True, metavar="URL")
+        action.add_argument("--command", default="train", help="one that agents allow")
+        action.add_argument("--argument", action="append", default=[], metavar="NAME=VALUE")
+        action.add_argument("--detach", action="store_true", help="do not wait for its end")
     running = actions.add_parser("run", help="take runs from the server until stopped")
     for action in (enrolment, running):
         action.add_argument(

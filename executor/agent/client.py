@@ -44,7 +44,7 @@ class Client:
 
     def enrol(self, request: EnrolmentRequest) -> Enrolment:
         """Return this agent's own token for a one-time one."""
-        return self._document(Enrolment, "POST", "/v1/agents", request)
+        return self.document(Enrolment, "POST", "/v1/agents", request)
 
     def report(self, report: AgentReport) -> None:
         """Replace what the server knows of this node."""
@@ -63,19 +63,20 @@ class Client:
 
     def log(self, lease_id: str, chunk: LogChunk) -> int:
         """Return up to which byte the server has the log."""
-        answer = self._document(LogAcknowledgement, "POST", f"/v1/leases/{lease_id}/logs", chunk)
+        answer = self.document(LogAcknowledgement, "POST", f"/v1/leases/{lease_id}/logs", chunk)
         return answer.acknowledged_offset
 
     def metrics(self, lease_id: str, chunk: MetricsChunk) -> int:
         """Return up to which number the server has the rows."""
         path = f"/v1/leases/{lease_id}/metrics"
-        return self._document(MetricsAcknowledgement, "POST", path, chunk).acknowledged_sequence
+        return self.document(MetricsAcknowledgement, "POST", path, chunk).acknowledged_sequence
 
     def result(self, lease_id: str, result: LeaseResult) -> ResultAcknowledgement:
         """Return the lease's state once the result is stored."""
-        return self._document(ResultAcknowledgement, "PUT", f"/v1/leases/{lease_id}/result", result)
+        return self.document(ResultAcknowledgement, "PUT", f"/v1/leases/{lease_id}/result", result)
 
-    def _document(self, kind: type[Answer], method: str, path: str, body: Part) -> Answer:
+    def document(self, kind: type[Answer], method: str, path: str, body: Part | None) -> Answer:
+        """Return what the server answers, as a document."""
         return _parsed(kind, self._send(method, path, body))
 
     def _send(

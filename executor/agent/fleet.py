@@ -64,7 +64,7 @@ class Fleet(Client):
 
     def enrolment_token(self, request: EnrolmentTokenRequest) -> EnrolmentToken:
         """Return a token with which one node may enrol, once."""
-        return self._document(EnrolmentToken, "POST", "/v1/enrolment-tokens", request)
+        return self.document(EnrolmentToken, "POST", "/v1/enrolment-tokens", request)
 
     def plan_id(self, plan: Plan, *, pause: Callable[[], None]) -> str:
         """Return what the service calls `plan`, which it plans itself where it has it not yet.
@@ -80,7 +80,7 @@ class Fleet(Client):
 
     def run(self, request: RunRequest) -> Run:
         """Return a run that was queued."""
-        return self._document(Run, "POST", "/v1/runs", request)
+        return self.document(Run, "POST", "/v1/runs", request)
 
     def followed(self, run: Run, *, say: Callable[[str], None], pause: Callable[[], None]) -> Run:
         """Return a run once it has ended, having told of each change.

@@ -80,8 +80,8 @@ def run(  # noqa: PLR0913 - one parameter per option
     there = {"--command": command, "--argument": argument, "--detach": detach}
     if on is not None:
         _refuse(here, "is for runs on this machine", remedy="leave it out, or leave out --on")
-        words = fleet_arguments(plan, on, command, argument, detach=detach)
-        become_module("executor.agent", words, command="run")
+        words = fleet_options(on, command, argument, detach=detach)
+        become_module("executor.agent", ["submit", str(plan), *words], command="run")
     _refuse(there, "is for runs on a fleet", remedy="leave it out, or say which with --on URL")
     read_plan(plan)
     arguments = launcher_arguments(plan, script, steps, report)
@@ -102,11 +102,11 @@ def _refuse(options: Mapping[str, object], reason: str, *, remedy: str) -> None:
             raise InputError(reason, field=name, remedy=remedy)
 
 
-def fleet_arguments(
-    plan: Path, server: str, command: str | None, arguments: Sequence[str] | None, *, detach: bool
+def fleet_options(
+    server: str, command: str | None, arguments: Sequence[str] | None, *, detach: bool
 ) -> list[str]:
-    """Return the command line with which the executor asks a service for a run."""
-    words = ["submit", str(plan), "--on", server]
+    """Return the options with which the executor asks a service for something."""
+    words = ["--on", server]
     if command is not None:
         words += ["--command", command]
     for argument in arguments or ():

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -32,6 +34,7 @@ from planner.cli.options import (
     read_job,
 )
 from planner.cli.plan import check_place, write_text
+from planner.cli.run import fleet_options
 from planner.errors import InputError
 from planner.extras import check_extras
 from planner.units import counted
@@ -83,6 +86,22 @@ def tune(  # noqa: PLR0913 - one parameter per option; tests freeze the surface
             "--step-pattern", metavar="REGEX", help="With --template: how a step's time is printed."
         ),
     ] = None,
+    on: Annotated[
+        str | None,
+        typer.Option("--on", metavar="URL", help="Have a service's agents run the trials."),
+    ] = None,
+    agent_command: Annotated[
+        str | None,
+        typer.Option("--command", help="With --on: which command of the agents; default train."),
+    ] = None,
+    argument: Annotated[
+        list[str] | None,
+        typer.Option("--argument", metavar="NAME=VALUE", help="With --on: for it; repeat."),
+    ] = None,
+    detach: Annotated[
+        bool,
+        typer.Option("--detach", help="With --on: print the tuning's name, and do not wait."),
+    ] = False,
     out: Annotated[
         Path,
         typer.Option(
@@ -115,12 +134,19 @@ def tune(  # noqa: PLR0913 - one parameter per option; tests freeze the surface
         "framework": framework,
     }
     limits = {"fits_probability": fits_probability, "solver_seconds": solver_seconds}
-    _check_places(out, plan_out, script or ())
+    here = {"script": script, "--device": device}
+    there = {"--command": agent_command, "--argument": argument, "--detach": detach}
+    if on is None:
+        _refuse(there, "is for trials on a fleet, which --on names")
+    else:
+        _refuse({**here, "--template": template}, "is for trials on this machine, without --on")
+        _check_new(out)
     if template is None:
         _refuse({"--step-pattern": step_pattern}, "says what a job of --template prints")
-        check_extras("meshwright tune", "executor.launcher")
+        check_extras("meshwright tune", "executor.agent" if on else "executor.launcher")
     else:
-        _refuse({"script": script, "--device": device}, "is not for the job of --template")
+        _refuse(here, "is not for the job of --template")
+    _check_places(out, plan_out, script or ())
     wanted = read_job(job, fields=fields, limits=limits, calibration=calibration, settings=settings)
     from planner.cli.template import read_template
     from planner.cli.trial import Launch
@@ -154,7 +180,16 @@ def tune(  # noqa: PLR0913 - one parameter per option; tests freeze the surface
     )
     console = stderr() if json else stdout()
     with _sigterm_as_interrupt():
-        tuning = _tuned(_resumed(asked, out, console), launch, out=out, console=console)
+        if on is None:
+            tuning = _tuned(_resumed(asked, out, console), launch, out=out, console=console)
+        else:
+            words = fleet_options(on, agent_command, argument, detach=detach)
+            said = _asked_of_fleet(asked, words)
+            if detach:
+                typer.echo(said, nl=False)
+                return
+            tuning = Tuning.model_validate_json(said)
+            _keep(out, tuning)
     _show(tuning, console=console, plan_out=plan_out, as_json=json)
     if tuning.best_index is None:
         raise typer.Exit(NEGATIVE_ANSWER)
@@ -172,6 +207,34 @@ def _check_places(out: Path, plan_out: Path | None, script: Sequence[str]) -> No
             value=script[0],
             remedy="give the path of a Python script after --",
         )
+
+
+def _check_new(out: Path) -> None:
+    if out.exists():
+        raise InputError(
+            "is there already, and a fleet's tuning does not go on from it",
+            field="--out",
+            value=str(out),
+            remedy="name another file: the service keeps the tuning, and resumes it",
+        )
+
+
+def _asked_of_fleet(asked: Tuning, options: Sequence[str]) -> str:
+    """Return what the executor prints of a tuning that a service's agents do.
+
+    Raises:
+        Exit: if it did not come to its end, of which the executor told.
+    """
+    done = subprocess.run(
+        [sys.executable, "-m", "executor.agent", "tune", *options],
+        input=asked.to_json(),
+        stdout=subprocess.PIPE,
+        encoding="utf-8",
+        check=False,
+    )
+    if done.returncode:
+        raise typer.Exit(done.returncode)
+    return done.stdout
 
 
 def _refuse(options: Mapping[str, object], reason: str) -> None:

@@ -9,12 +9,16 @@ from fastapi.testclient import TestClient
 
 from executor.agent.errors import AgentError
 from executor.agent.fleet import Fleet
+from executor.agent.tunings import TuningRequest, begun, followed
 from planner.schema.agent import EnrolmentTokenRequest
 from planner.schema.lifecycle import RunState
 from planner.schema.plan import Plan
 from planner.schema.run import RunRequest
-from tests.contract.api.agents_at_work import QUIET, plan_by_devices
-from tests.contract.api.solvers import a_planner
+from planner.schema.tuning import TuningBudget
+from tests.builders import a_plan
+from tests.contract.api.agents_at_work import QUIET, plan_by_devices, two_agents, two_nodes
+from tests.contract.api.solvers import a_planner, new_tuning, resolved_cluster
+from tests.contract.api.tunings_at_work import measure, searched
 
 APPLICATION = {"planner": a_planner(plan=plan_by_devices), **QUIET}
 REQUEST: dict[str, Any] = {
@@ -97,3 +101,34 @@ def test_without_a_key_it_says_how_one_is_made(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.delenv("MESHWRIGHT_KEY", raising=False)
     with pytest.raises(AgentError, match="meshwright keys create"):
         Fleet.at("http://testserver")
+
+
+def test_a_tuning_is_begun_and_followed_to_its_end(client: TestClient, fleet: Fleet) -> None:
+    agents = two_agents(client)
+    plan = a_plan(cluster=resolved_cluster(two_nodes()))
+    asked = new_tuning(plan.model, plan.cluster, plan.job.resolved, TuningBudget(runs=1, steps=2))
+    found = begun(fleet, TuningRequest.of(asked, command="train", arguments={}))
+    searched(client)
+    said: list[str] = []
+
+    ended = followed(
+        fleet, found, say=said.append, pause=lambda: measure(client, *agents, seconds=1.5)
+    )
+
+    assert [trial.step_seconds for trial in ended.trials] == [(1.5, 1.5)]
+    assert ended.certificate is not None
+    assert said[0] == f"{found.id}: running, 0 of 1 trials done"
+    assert said[-1] == f"{found.id}: succeeded, 1 of 1 trials done, best 1.5 s a step"
+
+
+def test_a_tuning_that_is_cancelled_says_how_it_goes_on(client: TestClient, fleet: Fleet) -> None:
+    plan = a_plan()
+    asked = new_tuning(plan.model, plan.cluster, plan.job.resolved, TuningBudget())
+    found = begun(fleet, TuningRequest.of(asked, command="train", arguments={}))
+
+    def cancel() -> None:
+        client.post(f"/v1/tunings/{found.id}/cancel")
+
+    with pytest.raises(AgentError, match="was cancelled") as refused:
+        followed(fleet, found, say=lambda _: None, pause=cancel)
+    assert "resume it" in str(refused.value)

@@ -147,6 +147,9 @@ def test_what_could_not_be_kept_or_run_is_refused_before_a_trial(command, tmp_pa
 @pytest.mark.parametrize(
     ("words", "said"),
     [
+        (("--detach",), "--detach: is for trials on a fleet"),
+        (("--on", "http://x", "--device", "cpu"), "--device: is for trials on this machine"),
+        (("--on", "http://x", "--template", "sh {config}"), "--template: is for trials on this"),
         (("--step-pattern", "x"), "--step-pattern: says what a job of --template prints"),
         (("--template", "sh {config}", "--device", "cpu"), "--device: is not for the job of"),
         (("--template", "sh {config}"), "--framework: needs the framework whose job it is"),
