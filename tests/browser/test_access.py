@@ -2,10 +2,12 @@
 
 import json
 import re
+from urllib.parse import urlencode
 
 import pytest
 from playwright.sync_api import Page, expect
 
+from tests.browser.conftest import PATIENCE_SECONDS
 from tests.browser.serve import GATED_BATCH
 from tests.browser.test_stories import CONFIG, fill_form, submit
 
@@ -83,7 +85,13 @@ def test_plans_are_compared_by_keyboard_alone(page):
 
 
 def test_a_plan_is_asked_for_by_keyboard_alone(page):
-    page.goto("/plans/new?model_name=gpt2&cluster_short=8xh100-sxm5-80gb&sequence_length=256")
+    given = {
+        "model_name": "gpt2",
+        "cluster_short": "8xh100-sxm5-80gb",
+        "sequence_length": 256,
+        "solver_seconds": PATIENCE_SECONDS,
+    }
+    page.goto(f"/plans/new?{urlencode(given)}")
     tab_to(page, "Global batch size")
     page.keyboard.type("48")
     page.keyboard.press("Enter")

@@ -6,20 +6,28 @@ import re
 import pytest
 from playwright.sync_api import expect
 
-from tests.browser.test_stories import CONFIG, fill_form, submit
+from tests.browser.conftest import PATIENCE_SECONDS
+from tests.browser.test_stories import CONFIG
+from tests.contract.api.processes import planned
 
 pytestmark = pytest.mark.browser
 
+# Few choices, so that what is asked about the plan is soon worked out.
+LIMITS = {
+    "solver_seconds": PATIENCE_SECONDS,
+    "zero_stages": [1],
+    "activation_checkpointing": ["none"],
+    "offload": [],
+}
+JOB = {"global_batch_size": 64, "sequence_length": 256, "limits": LIMITS}
 MINE = {"tensor_parallel_degree": 4, "data_parallel_degree": 2, "zero_stage": 1}
 
 
 @pytest.fixture
-def plan_url(page):
-    """A plan of the real planner, made from a pasted configuration."""
-    fill_form(page, json.dumps(CONFIG), batch=64)
-    submit(page)
-    page.wait_for_url(re.compile(r"/plans/plan-[0-9a-f]+$"))
-    return page.url
+def plan_url(client):
+    """A plan of the real planner."""
+    request = {"model": CONFIG, "cluster": "8xh100-sxm5-80gb", "job": JOB}
+    return f"/plans/{planned(client, request).json()['id']}"
 
 
 def test_memory_has_a_price_and_the_plan_a_runner_up(page, plan_url):

@@ -6,6 +6,7 @@ import re
 import pytest
 from playwright.sync_api import Page, expect
 
+from tests.browser.conftest import PATIENCE_SECONDS
 from tests.browser.serve import ENDLESS_BATCH, GATED_BATCH
 
 pytestmark = pytest.mark.browser
@@ -30,6 +31,7 @@ def fill_form(page: Page, config: str, *, batch: int) -> None:
     page.get_by_role("combobox", name=re.compile("^Devices, nodes")).fill("8xh100-sxm5-80gb")
     page.get_by_role("textbox", name="Global batch size").fill(str(batch))
     page.get_by_role("textbox", name="Sequence length").fill("256")
+    page.get_by_role("textbox", name="Search time limit").fill(str(PATIENCE_SECONDS))
 
 
 def submit(page: Page) -> None:
