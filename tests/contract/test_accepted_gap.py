@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import cache
+
 import pytest
 
 from planner.errors import DocumentError
@@ -11,6 +13,7 @@ from planner.schema.plan import Plan
 from planner.verify import verify
 
 
+@cache
 def answered(model: str, cluster: str, **limits: float) -> Plan:
     fields = {"global_batch_size": 64, "limits": {"simplicity_ratio": 0.0, **limits}}
     found = plan(

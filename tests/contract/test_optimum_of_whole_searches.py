@@ -25,8 +25,8 @@ from tests.small_jobs import Priced, small_jobs
 
 BOTH = pytest.mark.parametrize("solver", list(SolverName))
 ROUNDING = 1.0 + 1e-9
-ONE_OF = 5
-CROWDS_ONE_OF = 3
+ONE_OF = 10
+CROWDS_ONE_OF = 6
 ONE_STAGE_A_RANK = ("1f1b", "gpipe")
 SEVERAL_STAGES_A_RANK = ("interleaved_1f1b", "zb_v", "dualpipe_v")
 # Whose best plan, with virtual stages counted as if they held alike, does not fit.
