@@ -232,7 +232,9 @@ def calibration(stack: str) -> dict[str, Any]:
 
 @pytest.mark.parametrize("path", sorted(FIELDS))
 def test_a_field_changes_a_prediction_or_there_is_a_reason_why_not(path: str) -> None:
-    tried = scenes()[::20] if path in REASONS else scenes()
+    part = path.partition(".")[0]
+    jobs_with_it_first = sorted(scenes(), key=lambda scene: part not in scene[1])
+    tried = scenes()[::20] if path in REASONS else jobs_with_it_first
     assert changes_a_prediction(path, tried) is (path not in REASONS)
 
 

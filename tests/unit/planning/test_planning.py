@@ -31,7 +31,8 @@ def planned() -> Plan:
 
 def test_a_number_of_devices_has_the_plan_of_its_nodes() -> None:
     """64 H100 are 8 nodes of 8; as one board they had a step that no machine reaches."""
-    job = a_job(global_batch_size=64, sequence_length=512)
+    limits = Limits(zero_stages=(1,), activation_checkpointing=("none",), offload=())
+    job = a_job(global_batch_size=64, sequence_length=512, limits=limits)
     short, long = (plan(LLAMA, resolved_cluster(text), job) for text in ("64xh100", "8x8xh100"))
     assert isinstance(short, Plan)
     assert isinstance(long, Plan)
