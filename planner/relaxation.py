@@ -24,6 +24,7 @@ from planner.schema.plan import Relaxation
 from planner.units import counted
 from planner.variation import with_job, with_limits
 
+_FIRST_SHARES = 3  # nodes nearly always help, and may take a third of the time
 _LEAST_SEQUENCE = 128
 _SEQUENCE_STEP = 256
 _NEVER_LIFTED = {
@@ -58,8 +59,8 @@ def smallest_relaxations(
     is_cut = False
     for index, family in enumerate(_FAMILIES):
         now = time.perf_counter()
-        share = max(end - now, 0.0) / (len(_FAMILIES) + 1 - index)
-        checks = Checks(feasible=feasible, deadline=now + share)
+        shares = len(_FAMILIES) + 1 - index if index else _FIRST_SHARES
+        checks = Checks(feasible=feasible, deadline=now + max(end - now, 0.0) / shares)
         found.extend(family(request, checks))
         is_cut = is_cut or checks.is_cut
     if not found:
@@ -283,6 +284,7 @@ def _together(one: Relaxation, other: Relaxation) -> Relaxation:
 
 
 _FAMILIES = (
+    more_nodes,
     _lifted_limits,
     _less_room,
     _other_batches,
@@ -290,7 +292,6 @@ _FAMILIES = (
     _leaner_optimizers,
     more_device_memory,
     more_host_memory,
-    more_nodes,
     fewer_nodes,
 )
 _SECONDS = (_leaner_optimizers, more_device_memory, more_nodes)

@@ -55,6 +55,21 @@ def test_nodes_are_the_fewest_that_fit():
     assert not feasible(with_nodes(needed - 1))
 
 
+def test_more_nodes_are_looked_for_before_the_time_is_spent_on_anything_else():
+    cluster = a_tight_cluster(memory_bytes=7.0 * GIB, devices_per_node=1)
+    asked: list[Request] = []
+
+    def with_nodes_alone(request: Request) -> bool:
+        asked.append(request)
+        return request.cluster.resolved.node_groups[0].node_count >= 2
+
+    (nodes, *_) = smallest_relaxations(
+        a_tight_request(cluster=cluster), feasible=with_nodes_alone
+    ).changes
+    assert (nodes.field, nodes.needed) == ("cluster.node_groups.0.node_count", 2)
+    assert asked[0].cluster.resolved.node_groups[0].node_count == 2
+
+
 def test_a_leaner_optimizer_fits_where_the_states_are_too_much():
     request = a_tight_request(cluster=a_tight_cluster(memory_bytes=6.9 * GIB))
     needed = offered(request)["job.optimizer"].needed

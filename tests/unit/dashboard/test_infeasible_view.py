@@ -2,7 +2,10 @@
 
 from urllib.parse import parse_qs, urlsplit
 
+import pytest
+
 from api.dashboard.infeasible_view import infeasible_view
+from api.dashboard.rendering import page
 from planner.resolution import resolved_cluster
 from planner.schema.plan import Overflow, Relaxation
 from tests.contract.api.solvers import an_infeasible
@@ -107,3 +110,11 @@ def test_change_that_the_form_cannot_say_has_no_link():
     assert form_of(change) is None
     (help_,) = infeasible_view(an_infeasible(relaxations=(change,))).helps
     assert (help_.given, help_.needed) == ("80 GiB", "96 GiB")
+
+
+@pytest.mark.parametrize("is_cut", [True, False])
+def test_the_page_says_whether_the_time_ran_out_while_changes_were_looked_for(is_cut):
+    answer = an_infeasible(relaxations=(), relaxations_cut_by_time=is_cut)
+    content = bytes(page("infeasible.html", view=infeasible_view(answer)).body).decode()
+    assert ("The time ran out before all changes were looked into" in content) is is_cut
+    assert "Neither a single change nor a pair that was tried is enough" in content
