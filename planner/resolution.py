@@ -60,8 +60,18 @@ def resolved_model(given: str | Mapping[str, Any]) -> ResolvedModel:
         return model_document(shown, graph)
     fields = dict(given)
     check_values(fields, source="model")
-    name = fields.get("name") or fields.get("_name_or_path") or fields.get("model_type") or "model"
-    return model_document(fields, model_from_fields(fields, name=str(name)[:200]))
+    name = fields.get("name") or fields.get("_name_or_path")
+    if name:
+        return model_document(fields, model_from_fields(fields, name=str(name)[:200]))
+    kind = str(fields.get("model_type") or "model")[:100]
+    graph = model_from_fields(fields, name=kind)
+    return model_document(fields, graph.model_copy(update={"name": f"{kind} {_size(graph)}"}))
+
+
+def _size(graph: ModelGraph) -> str:
+    """Return the number of parameters as people name models by it: 32.8B, 124M."""
+    count = model_workload(graph).parameter_count
+    return f"{count / 1e9:.1f}B" if count >= 1e9 else f"{count / 1e6:.0f}M"
 
 
 def model_document(given: Any, graph: ModelGraph) -> ResolvedModel:

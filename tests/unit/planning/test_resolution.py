@@ -30,6 +30,29 @@ def test_a_known_name_records_the_name_and_the_graph():
     assert len(model.digest) == 64
 
 
+QWEN3_32B = {
+    "model_type": "qwen3",
+    "hidden_size": 5120,
+    "intermediate_size": 25600,
+    "num_hidden_layers": 64,
+    "num_attention_heads": 64,
+    "num_key_value_heads": 8,
+    "head_dim": 128,
+    "vocab_size": 151936,
+    "max_position_embeddings": 40960,
+    "rms_norm_eps": 1e-6,
+    "tie_word_embeddings": False,
+    "hidden_act": "silu",
+}
+
+
+def test_fields_without_a_name_are_named_by_kind_and_size():
+    # Its card says 32.8B.
+    assert resolved_model(QWEN3_32B).resolved.name == "qwen3 32.8B"
+    given = {**QWEN3_32B, "_name_or_path": "Qwen/Qwen3-32B"}
+    assert resolved_model(given).resolved.name == "Qwen/Qwen3-32B"
+
+
 def test_an_unknown_name_is_never_read_as_a_path(tmp_path):
     """The service resolves names: a path in a request must not open a file."""
     path = tmp_path / "config.json"
