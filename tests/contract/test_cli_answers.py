@@ -20,6 +20,8 @@ from planner.schema.sizing import Sizing
 MODEL = "tiny-llama-cpu"
 CLUSTER = "2xcpu-gloo"
 JOB = ("--global-batch-size", "8", "--sequence-length", "64", "--precision", "fp32")
+# Few choices, so that points are soon proven.
+FEW = ("--set", "limits.activation_checkpointing=[none]", "--set", "limits.offload=[]")
 SIZE = ("size", MODEL, "--device", "cpu-gloo", "--devices-per-node", "2", "--max-devices", "8")
 
 
@@ -114,7 +116,7 @@ def test_a_plan_that_was_edited_is_not_explained(plan_path, tmp_path):
 
 def test_frontier_is_a_document_of_proven_points():
     words = ("--points", 3, "--alternatives", 2, "--json")
-    done = run("frontier", MODEL, CLUSTER, *JOB, *words)
+    done = run("frontier", MODEL, CLUSTER, *JOB, *FEW, *words)
     found = Frontier.model_validate_json(done.stdout)
     assert (done.exit_code, found.status) == (0, "complete")
     *others, _ = sorted(found.points, key=lambda point: -point.peak_memory_bytes)  # least peak: any
@@ -227,7 +229,7 @@ def test_check_refuses_a_slowdown_that_is_no_ratio(plan_path, ratio, exit_code):
 def test_every_answer_prints_for_a_person(command, plan_path):
     words = {
         "explain": ("explain", plan_path, "--heatmap", "--why-not", "tensor_parallel_degree=3"),
-        "frontier": ("frontier", MODEL, CLUSTER, *JOB, "--points", 2, "--alternatives", 2),
+        "frontier": ("frontier", MODEL, CLUSTER, *JOB, *FEW, "--points", 2, "--alternatives", 2),
         "size": (*SIZE, *JOB, "--tokens", 1e6, "--days", 1, "--cheapest"),
         "check": ("check", plan_path, MODEL, CLUSTER),
     }
