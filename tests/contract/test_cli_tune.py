@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -19,15 +20,24 @@ from planner.verify import verify
 
 ROOT = Path(__file__).parents[2]
 TIMEOUT_SECONDS = 800  # of what hangs
-ASKED = ("tiny-llama-cpu", "2xcpu-gloo", "--precision", "fp32")
-JOB = ("--global-batch-size", "8", "--sequence-length", "64")
-RAISES = "raise RuntimeError('{}')\n"
+# The command that the page shows: two steps of one run, and the best plan in a file.
+SHOWN = next(
+    shlex.split(line)[3:]
+    for line in (ROOT / "docs/cli.md").read_text(encoding="utf-8").splitlines()
+    if line.startswith("$ meshwright tune ")
+)
+JOB = ("--global-batch-size", "8", "--sequence-length", "64", "--precision", "fp32")
+ASKED = ("tiny-llama-cpu", "2xcpu-gloo", *JOB)
+RAISES = """
+from pathlib import Path
+raise RuntimeError("a bug" if Path("tuning.json").exists() else "CUDA out of memory")
+"""
 
 pytestmark = [pytest.mark.distributed, pytest.mark.slow, pytest.mark.timeout(TIMEOUT_SECONDS)]
 
 
 def command_line(*words: str) -> list[str]:
-    return [sys.executable, "-m", "planner.cli", "tune", *ASKED, *JOB, *words]
+    return [sys.executable, "-m", "planner.cli", "tune", *words]
 
 
 def environment() -> dict[str, str]:
@@ -47,7 +57,7 @@ def tuned(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_a_tuning_measures_certifies_and_goes_on_from_its_file(tmp_path):
-    first = tuned(tmp_path, "--runs", "1", "--steps", "2", "--json")
+    first = tuned(tmp_path, *ASKED, "--runs", "1", "--steps", "2", "--json")
     assert first.returncode == 0, first.stderr
     tuning = Tuning.read(tmp_path / "tuning.json")
     assert json.loads(first.stdout) == tuning.model_dump(mode="json")
@@ -57,7 +67,7 @@ def test_a_tuning_measures_certifies_and_goes_on_from_its_file(tmp_path):
     (run,) = read_measured_runs(tmp_path / "tuning.trials" / "runs.jsonl")
     assert run.steps_s == trial.step_seconds
 
-    second = tuned(tmp_path, "--runs", "1", "--steps", "2", "--plan-out", "best.json")
+    second = tuned(tmp_path, *SHOWN)
     assert second.returncode == 0, second.stderr
     assert Tuning.read(tmp_path / "tuning.json") == tuning
     assert "going on from tuning.json, which has 1 trial" in second.stdout
@@ -68,17 +78,16 @@ def test_a_tuning_measures_certifies_and_goes_on_from_its_file(tmp_path):
     assert best.strategy == trial.strategy
 
 
-@pytest.mark.parametrize(
-    ("message", "outcome"), [("CUDA out of memory", "out_of_memory"), ("a bug", "failed")]
-)
-def test_a_script_that_ends_early_is_kept_with_its_log(tmp_path, message, outcome):
-    (tmp_path / "train.py").write_text(RAISES.format(message))
-    done = tuned(tmp_path, "--runs", "1", "--", "train.py")
+def test_scripts_that_end_early_are_kept_with_their_logs(tmp_path):
+    """The first trial runs out of memory, and once it is on file the script has a bug."""
+    (tmp_path / "train.py").write_text(RAISES)
+    done = tuned(tmp_path, *ASKED, "--runs", "2", "--", "train.py")
     assert done.returncode == 3
-    (trial,) = Tuning.read(tmp_path / "tuning.json").trials
-    assert trial.outcome == outcome
-    assert message in trial.reason
-    assert (tmp_path / trial.log).exists()
+    trials = Tuning.read(tmp_path / "tuning.json").trials
+    assert [trial.outcome for trial in trials] == ["out_of_memory", "failed"]
+    for trial, message in zip(trials, ("CUDA out of memory", "a bug"), strict=True):
+        assert message in trial.reason
+        assert (tmp_path / trial.log).exists()
     assert "nothing was measured" in done.stdout
 
 
@@ -111,7 +120,7 @@ def test_an_interrupt_leaves_the_file_as_it_was_and_no_process(tmp_path):
     script = f"open({str(begun)!r}, 'w').write('x')\nimport threading\nthreading.Event().wait()\n"
     (tmp_path / "train.py").write_text(script)
     process = subprocess.Popen(
-        command_line("--runs", "1", "--", "train.py"),
+        command_line(*ASKED, "--runs", "1", "--", "train.py"),
         cwd=tmp_path,
         env=environment(),
         stdout=subprocess.PIPE,
