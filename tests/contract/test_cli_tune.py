@@ -103,13 +103,13 @@ def test_a_template_tries_plans_as_jobs_of_another_framework(tmp_path):
     )
     template = ("--template", f"{sys.executable} train.py {{config}}", "--framework", "torchtitan")
     pattern = ("--step-pattern", r"took (?P<seconds>[\d.]+) s", "--steps", "2")
-    first = tuned(tmp_path, "--runs", "2", *template, *pattern)
+    first = tuned(tmp_path, *ASKED, "--runs", "2", *template, *pattern)
     assert first.returncode == 0, first.stderr
     tuning = Tuning.read(tmp_path / "tuning.json")
     assert tuning.template == template[1]
     assert tuning.trials[0].step_seconds == (0.5, 0.25)
     assert [trial.outcome for trial in tuning.trials[1:]] in ([], ["out_of_memory"])
-    other = tuned(tmp_path, "--runs", "2", *template, *pattern, "--template", "sh {config}")
+    other = tuned(tmp_path, *ASKED, "--runs", "2", *template, *pattern, "--template", "sh {config}")
     assert "is a tuning of another script, or of other arguments" in other.stderr
 
 
