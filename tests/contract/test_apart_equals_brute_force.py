@@ -17,7 +17,7 @@ from tests.small_chains import seeded_instance
 
 SECONDS = 60.0
 PLANS_MOST = 15_000
-ONE_OF = 5
+ONE_OF = 10
 ALIKE = 2.0
 MOMENTS = ((4, 0), (3, 1), (1, 3))
 

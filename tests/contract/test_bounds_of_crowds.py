@@ -14,7 +14,7 @@ from tests.draws import drawn, of_drawn
 from tests.oracle import best_plan
 from tests.small_chains import seeded_instance
 
-ONE_OF = 9
+ONE_OF = 18
 SEEDS = drawn(range(2000), one_of=ONE_OF)
 ROUNDING = 1.0 + 1e-9
 FAR = 1000.0
