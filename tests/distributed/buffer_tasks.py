@@ -14,7 +14,7 @@ from executor.buffers import persistent_buffers
 from executor.session import Session
 from planner.errors import InputError
 from tests.distributed.own_models import WORDS, Layer, Words, loss, parameter_error
-from tests.distributed.plans import BLOCK_COUNT, cpu_plan
+from tests.distributed.plans import FEWEST_BLOCKS, cpu_plan
 from tests.distributed.reference import SEED, STEP_COUNT, adamw, global_batches
 from tests.distributed.state_tasks import everyone
 
@@ -48,7 +48,7 @@ class Counting(Words):
 
     def __init__(self, row_count: int | None = None) -> None:
         super().__init__()
-        self.trunk.layers = nn.ModuleList(CountingLayer(row_count) for _ in range(BLOCK_COUNT))
+        self.trunk.layers = nn.ModuleList(CountingLayer(row_count) for _ in range(FEWEST_BLOCKS))
 
 
 def buffers(

@@ -9,13 +9,11 @@ from transformers import AutoConfig, AutoModelForCausalLM, PretrainedConfig
 
 from planner.importers.huggingface import graph_from_huggingface
 from planner.schema.model import ModelGraph
-from tests.distributed.plans import SEQUENCE_LENGTH
+from tests.distributed.plans import FEWEST_BLOCKS, SEQUENCE_LENGTH
 
-BLOCK_COUNT = 2
 _ROTARY: dict[str, Any] = {
     "hidden_size": 32,
     "intermediate_size": 64,
-    "num_hidden_layers": BLOCK_COUNT,
     "num_attention_heads": 8,
     "num_key_value_heads": 4,
     "head_dim": 8,
@@ -41,7 +39,6 @@ HUGGING_FACE_FIELDS: dict[str, dict[str, Any]] = {
     },
     "gpt2": {
         "n_embd": 32,
-        "n_layer": BLOCK_COUNT,
         "n_head": 4,
         "n_positions": 64,
         "vocab_size": 256,
@@ -54,20 +51,26 @@ HUGGING_FACE_FIELDS: dict[str, dict[str, Any]] = {
 }
 
 
-def hugging_face_graph(family: str, *, tied: bool) -> ModelGraph:
+def hugging_face_graph(family: str, *, tied: bool, block_count: int = FEWEST_BLOCKS) -> ModelGraph:
     """Return the graph of a family's model, as its config.json is planned."""
-    return graph_from_huggingface(_configuration(family, tied=tied).to_dict(), name=family)
+    config = _configuration(family, tied=tied, block_count=block_count)
+    return graph_from_huggingface(config.to_dict(), name=family)
 
 
-def hugging_face_model(family: str, *, tied: bool, **changes: Any) -> nn.Module:
+def hugging_face_model(
+    family: str, *, tied: bool, block_count: int = FEWEST_BLOCKS, **changes: Any
+) -> nn.Module:
     """Return a model with fresh weights, in fp32; `changes` are to the fields of its family."""
-    config = _configuration(family, tied=tied, **changes)
+    config = _configuration(family, tied=tied, block_count=block_count, **changes)
     model: nn.Module = AutoModelForCausalLM.from_config(
         config, attn_implementation="sdpa", experts_implementation="eager"
     )
     return model
 
 
-def _configuration(family: str, *, tied: bool, **changes: Any) -> PretrainedConfig:
-    fields = {**HUGGING_FACE_FIELDS[family], **changes}
+def _configuration(
+    family: str, *, tied: bool, block_count: int, **changes: Any
+) -> PretrainedConfig:
+    depth = "n_layer" if family == "gpt2" else "num_hidden_layers"
+    fields = {**HUGGING_FACE_FIELDS[family], depth: block_count, **changes}
     return AutoConfig.for_model(family, **fields, tie_word_embeddings=tied, use_cache=False)

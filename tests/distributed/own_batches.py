@@ -13,7 +13,7 @@ from executor.apply.materialise import unsplit_name
 from executor.models.own import Declaration
 from executor.session import Session
 from tests.distributed.own_models import VOCABULARY, WIDTH, Attention, Perceptron, loss
-from tests.distributed.plans import BLOCK_COUNT, GLOBAL_BATCH_SIZE, SEQUENCE_LENGTH, cpu_plan
+from tests.distributed.plans import FEWEST_BLOCKS, GLOBAL_BATCH_SIZE, SEQUENCE_LENGTH, cpu_plan
 from tests.distributed.reference import SEED, adamw
 from tests.distributed.rounding import relative_error
 
@@ -53,7 +53,7 @@ class Taking(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         self.embed = PlacedWords()
-        self.layers = nn.ModuleList(Masked() for _ in range(BLOCK_COUNT))
+        self.layers = nn.ModuleList(Masked() for _ in range(FEWEST_BLOCKS))
         self.norm, self.head = nn.LayerNorm(WIDTH), nn.Linear(WIDTH, VOCABULARY)
 
     def forward(

@@ -20,7 +20,13 @@ from executor.session import Session
 from executor.trainer import Trainer
 from planner.errors import InputError
 from tests.distributed.families import hugging_face_graph, hugging_face_model
-from tests.distributed.plans import BLOCK_COUNT, GLOBAL_BATCH_SIZE, SEQUENCE_LENGTH, cpu_plan
+from tests.distributed.plans import (
+    BLOCK_COUNT,
+    FEWEST_BLOCKS,
+    GLOBAL_BATCH_SIZE,
+    SEQUENCE_LENGTH,
+    cpu_plan,
+)
 from tests.distributed.reference import SEED, STEP_COUNT, adamw, floats_differences, global_batches
 
 WIDTH, HEADS, VOCABULARY = 32, 8, 256
@@ -77,11 +83,11 @@ class Layer(nn.Module):
 class Words(nn.Module):
     """A language model whose forward hands one tensor from part to part."""
 
-    def __init__(self) -> None:
+    def __init__(self, block_count: int = FEWEST_BLOCKS) -> None:
         super().__init__()
         self.embed = nn.Embedding(VOCABULARY, WIDTH)
         self.trunk = nn.Module()
-        self.trunk.layers = nn.ModuleList(Layer() for _ in range(BLOCK_COUNT))
+        self.trunk.layers = nn.ModuleList(Layer() for _ in range(block_count))
         self.norm = nn.LayerNorm(WIDTH)
         self.head = nn.Linear(WIDTH, VOCABULARY, bias=False)
 
@@ -209,6 +215,7 @@ def adapted_words() -> nn.Module:
 
 KINDS: dict[str, tuple[Callable[[], nn.Module], Declaration | None]] = {
     "words": (Words, WORDS),
+    "deep-words": (partial(Words, BLOCK_COUNT), WORDS),
     "told": (Told, replace(WORDS, tell_sequence_part=tell)),
     "unplaced": (Words, replace(WORDS, tell_sequence_part=tell)),
     "told-bare": (Told, Declaration(blocks="trunk.layers", tell_sequence_part=tell)),

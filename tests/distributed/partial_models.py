@@ -24,7 +24,7 @@ from tests.distributed.own_models import (
     parameter_error,
     plain_run,
 )
-from tests.distributed.plans import BLOCK_COUNT, cpu_plan
+from tests.distributed.plans import BLOCK_COUNT, cpu_plan, small_model
 from tests.distributed.reference import SEED, STEP_COUNT, adamw, floats_differences, global_batches
 from tests.distributed.state_tasks import everyone
 
@@ -34,7 +34,7 @@ EXPERTS = 12
 
 def frozen_words(trained: Collection[str]) -> nn.Module:
     """Return the language model, of which only parameters that begin so are trained."""
-    model = Words()
+    model = Words(BLOCK_COUNT)
     for name, parameter in model.named_parameters():
         parameter.requires_grad_(name.startswith(tuple(trained)))
     return model
@@ -114,7 +114,8 @@ def partial_parity(
     precision: str = "fp32",
 ) -> dict[str, Any]:
     """Train a few steps, from a checkpoint where there is one, and compare with the plain run."""
-    session = Session(cpu_plan(precision=precision, **strategy), device=CPU)
+    plan = cpu_plan(model=small_model(), precision=precision, **strategy)
+    session = Session(plan, device=CPU)
     build, declaration = KINDS[kind]
     trainer = session.parallelize(build, loss, adamw, declaration=declaration, seed=SEED)
     if load is not None:
@@ -141,7 +142,7 @@ def partial_parity(
 
 def partial_refusal(*, strategy: dict[str, Any], kind: str) -> dict[str, Any]:
     """Return what `parallelize` refuses a module with, on every rank."""
-    session = Session(cpu_plan(**strategy), device=CPU)
+    session = Session(cpu_plan(model=small_model(), **strategy), device=CPU)
     build, declaration = KINDS[kind]
     try:
         session.parallelize(build, loss, adamw, declaration=declaration, seed=SEED)

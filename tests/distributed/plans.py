@@ -61,7 +61,7 @@ def cpu_plan(
     adapters: dict[str, Any] | None = None,
     **strategy: Any,
 ) -> Plan:
-    """The plan of `strategy` (fields of the document) for a model, the small one, on CPU ranks."""
+    """The plan of `strategy` (fields of the document) for a model, the smallest, on CPU ranks."""
     job = a_job(
         global_batch_size=GLOBAL_BATCH_SIZE,
         sequence_length=SEQUENCE_LENGTH,
@@ -69,7 +69,8 @@ def cpu_plan(
         gradient_clipping=clipping,
         adapters=adapters,
     )
-    return _plan(model or small_model(), job, strategy)
+    model = model or small_model(block_count=block_count_of(strategy))
+    return _plan(model, job, strategy)
 
 
 def _plan(model: ModelGraph, job: Job, strategy: dict[str, Any]) -> Plan:
@@ -88,7 +89,7 @@ def _plan(model: ModelGraph, job: Job, strategy: dict[str, Any]) -> Plan:
     )
 
 
-def wide_model() -> ModelGraph:
+def wide_model(block_count: int) -> ModelGraph:
     """Blocks wide enough that what a peak is made of are rows and weights, not odd scalars."""
     block = Block(
         attention=GroupedQueryAttention(head_count=8, key_value_head_count=8, head_size=16),
@@ -98,24 +99,26 @@ def wide_model() -> ModelGraph:
         hidden_size=128,
         vocabulary_size=1024,
         maximum_sequence_length=WIDE_SEQUENCE_LENGTH,
-        runs=(BlockRun(block=block, block_count=WIDE_BLOCK_COUNT),),
+        runs=(BlockRun(block=block, block_count=block_count),),
     )
 
 
-def wide_mixture() -> ModelGraph:
+def wide_mixture(block_count: int) -> ModelGraph:
     """The wide model with eight experts in every block, of which a token takes two."""
-    (run,) = wide_model().runs
+    model = wide_model(block_count)
+    (run,) = model.runs
     experts = MixtureFeedForward(expert_count=8, experts_per_token=2, expert_ffn_size=160)
     block = run.block.model_copy(update={"feed_forward": experts})
-    return wide_model().model_copy(update={"runs": (run.model_copy(update={"block": block}),)})
+    return model.model_copy(update={"runs": (run.model_copy(update={"block": block}),)})
 
 
 def wide_plan(
     *, global_batch_size: int = GLOBAL_BATCH_SIZE, mixture: bool = False, **strategy: Any
 ) -> Plan:
     """The plan of `strategy` for the wide model or mixture on CPU ranks, in bf16."""
+    block_count = WIDE_BLOCK_COUNT
     return _plan(
-        wide_mixture() if mixture else wide_model(),
+        wide_mixture(block_count) if mixture else wide_model(block_count),
         a_job(global_batch_size=global_batch_size, sequence_length=WIDE_SEQUENCE_LENGTH),
         strategy,
     )

@@ -22,6 +22,7 @@ from planner.schema.model import ModelGraph
 from tests.distributed.families import HUGGING_FACE_FIELDS, hugging_face_graph, hugging_face_model
 from tests.distributed.mixture import EXPERTS_PER_TOKEN, small_mixture
 from tests.distributed.plans import (
+    FEWEST_BLOCKS,
     GLOBAL_BATCH_SIZE,
     SEQUENCE_LENGTH,
     block_count_of,
@@ -49,17 +50,16 @@ class ReferenceRun:
 
 def sized(kind: str, strategy: Mapping[str, Any]) -> str:
     """Return `kind` with as few blocks as `strategy` has room for, unless it says how many."""
-    is_sized = kind[-1].isdigit() or kind.partition("-")[0] in HUGGING_FACE_FIELDS
-    return kind if is_sized else f"{kind}-{block_count_of(strategy)}"
+    return kind if kind.rpartition("-")[2].isdigit() else f"{kind}-{block_count_of(strategy)}"
 
 
 def planned_model(kind: str) -> ModelGraph:
     """Return the graph of a model of `kind`, for plans."""
     family, *words = kind.split("-")
     is_tied = "tied" in {family, *words}
+    block_count = int(words[-1]) if words and words[-1].isdigit() else FEWEST_BLOCKS
     if family in HUGGING_FACE_FIELDS:
-        return hugging_face_graph(family, tied=is_tied)
-    block_count = int(words[-1])
+        return hugging_face_graph(family, tied=is_tied, block_count=block_count)
     if family == "mixture":
         return small_mixture(tied=is_tied, block_count=block_count)
     vocabulary_size = ODD_VOCABULARY if family == "odd" else BYTE_VALUES
@@ -69,14 +69,16 @@ def planned_model(kind: str) -> ModelGraph:
 def build_model(kind: str) -> nn.Module:
     """Return a model of `kind` on the current default device.
 
-    A kind is decoder, tied, odd, odd-tied (a prime vocabulary), mixture or mixture-tied, with the
-    number of blocks behind it, or one of transformers' families, with "-tied" behind it for one
-    weight of embedding and head.
+    A kind is decoder, tied, odd, odd-tied (a prime vocabulary), mixture, mixture-tied, or one of
+    transformers' families, with "-tied" behind it for one weight of embedding and head. Behind that
+    stands the number of blocks, where there are more than two.
     """
-    family, _, variant = kind.partition("-")
+    family = kind.partition("-")[0]
+    graph = planned_model(kind)
     if family in HUGGING_FACE_FIELDS:
-        return hugging_face_model(family, tied=variant == "tied")
-    return Decoder(planned_model(kind))
+        tied = graph.tied_embeddings
+        return hugging_face_model(family, tied=tied, block_count=graph.block_count)
+    return Decoder(graph)
 
 
 def adamw(parameters: Any) -> torch.optim.Optimizer:

@@ -12,7 +12,7 @@ from torch import nn
 from executor.added_loss import add_loss
 from executor.session import Session
 from tests.distributed.own_models import WIDTH, WORDS, Layer, Words, loss, parameter_error
-from tests.distributed.plans import BLOCK_COUNT, cpu_plan
+from tests.distributed.plans import BLOCK_COUNT, cpu_plan, small_model
 from tests.distributed.reference import EPSILON, SEED, STEP_COUNT, global_batches
 
 CPU = torch.device("cpu")
@@ -88,7 +88,8 @@ def script_parity(
     *, strategy: dict[str, Any], precision: str = "fp32", optimizer: str = "grouped"
 ) -> dict[str, Any]:
     """Train with added losses and parameters grouped by name, and compare with the plain run."""
-    session = Session(cpu_plan(precision=precision, **strategy), device=CPU)
+    plan = cpu_plan(model=small_model(), precision=precision, **strategy)
+    session = Session(plan, device=CPU)
     function = OPTIMIZERS[optimizer]
     trainer = session.parallelize(Balanced, loss, function, declaration=PROBED, seed=SEED)
     batches = global_batches(0, STEP_COUNT)

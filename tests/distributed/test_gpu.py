@@ -18,7 +18,7 @@ from planner.schema.run import RunReport
 from tests.distributed import test_parity_context, test_parity_schedules
 from tests.distributed.group import ROOT
 from tests.distributed.parity import EXACT
-from tests.distributed.plans import BLOCK_COUNT, block_count_of, cpu_plan
+from tests.distributed.plans import BLOCK_COUNT, block_count_of, cpu_plan, small_model
 from tests.distributed.test_parity import ON_FOUR_RANKS, ON_TWO_RANKS
 
 GPU_COUNT = torch.cuda.device_count() if torch.cuda.is_available() else 0
@@ -82,7 +82,7 @@ def _run(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
 
 def parity(folder: Path, *, rank_count: int, device: str) -> dict[str, Any]:
     """Return the answers of `gpu_parity` for the matrix of so many ranks."""
-    plan = cpu_plan(data_parallel_degree=rank_count)
+    plan = cpu_plan(model=small_model(), data_parallel_degree=rank_count)
     (folder / "plan.json").write_text(plan.to_json(), encoding="utf-8")
     (folder / "matrix.json").write_text(json.dumps(MATRICES[rank_count]), encoding="utf-8")
     script = str(ROOT / "tests" / "distributed" / "gpu_parity.py")

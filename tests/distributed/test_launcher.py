@@ -122,8 +122,8 @@ def test_a_script_that_raises_gives_one_line_that_names_rank_and_error(
             marks=pytest.mark.parity_full,
         ),
         pytest.param(
-            ("BLOCKS = 4", "BLOCKS = 5"),
-            "build_model: the plan has 4 blocks",
+            ("BLOCKS = 2", "BLOCKS = 3"),
+            "build_model: the plan has 2 blocks",
             id="blocks",
             marks=pytest.mark.parity_full,
         ),
@@ -290,7 +290,7 @@ SEQUENCE = 16
 BATCH = 8
 HIDDEN = 32
 FFN = 64
-BLOCKS = 4
+BLOCKS = 2
 CHECKPOINT = None
 
 session = executor.start()

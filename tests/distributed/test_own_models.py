@@ -22,8 +22,8 @@ DECLARED: dict[str, tuple[str, dict[str, Any]]] = {
             "data_parallel_degree": 2,
             "stages": mixed_stages(
                 [
-                    {"block_count": 2, "zero_stage": 3, "activation_checkpointing": "full"},
-                    {"block_count": 2, "zero_stage": 0},
+                    {"block_count": 1, "zero_stage": 3, "activation_checkpointing": "full"},
+                    {"block_count": 1, "zero_stage": 0},
                 ]
             ),
         },
@@ -75,8 +75,8 @@ def test_it_trains_as_the_plain_script_does(
 def test_what_an_undeclared_module_cannot_follow_is_stated(two_ranks: RankGroup) -> None:
     groups = mixed_stages(
         [
-            {"block_count": 2, "zero_stage": 3, "activation_checkpointing": "full"},
-            {"block_count": 2, "zero_stage": 1},
+            {"block_count": 1, "zero_stage": 3, "activation_checkpointing": "full"},
+            {"block_count": 1, "zero_stage": 1},
         ]
     )
     strategy = {"data_parallel_degree": 2, "stages": groups}

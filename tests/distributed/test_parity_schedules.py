@@ -270,7 +270,7 @@ def test_a_module_of_ones_own_trains_as_its_plain_script_does(
 ) -> None:
     """Its layer norms want their weights even for the second part of a divided backward."""
     strategy = {**PP2, **schedule, **DP2, "zero_stage": zero}
-    answer = four_ranks.run("own_parity", strategy=strategy, kind="words")
+    answer = four_ranks.run("own_parity", strategy=strategy, kind="deep-words")
     assert answer["differences"] == []
     assert answer["losses"] == pytest.approx(answer["plain_losses"], rel=EXACT)
     assert answer["parameter_error"] <= EXACT
