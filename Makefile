@@ -55,7 +55,8 @@ test-full: test-kernels test-exports test-wheel test-guards test-chaos  ## run e
 	    tests -m "" --numprocesses $(WORKERS) --dist worksteal $(PYTEST_ARGS)
 
 test-parity: $(DEVELOPMENT)  ## run the whole parity matrix, the long half too
-	$(BIN)/python -m pytest tests/distributed -m "distributed or parity_full" $(PYTEST_ARGS)
+	MESHWRIGHT_TESTS=full $(BIN)/python -m pytest tests/distributed -m "distributed or parity_full" \
+	    $(PYTEST_ARGS)
 
 test-kernels: $(DEVELOPMENT)  ## run what rounds with the plainest kernels, as on an older processor
 	ATEN_CPU_CAPABILITY=default ONEDNN_MAX_CPU_ISA=SSE41 $(BIN)/python -m pytest $(KERNEL_TESTS) \

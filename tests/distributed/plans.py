@@ -18,9 +18,10 @@ from planner.schema.model import (
 from planner.schema.plan import Plan, ResolvedCluster, ResolvedJob, ResolvedModel
 from planner.schema.strategy import Strategy
 from tests.builders import a_job, a_model, a_plan
+from tests.draws import EVERYTHING
 
 BLOCK_COUNT = 4
-WIDE_BLOCK_COUNT = 6
+WIDE_BLOCK_COUNT = 6 if EVERYTHING else 3
 FEWEST_BLOCKS = 2
 GLOBAL_BATCH_SIZE = 8
 SEQUENCE_LENGTH = 16
@@ -116,7 +117,7 @@ def wide_plan(
     *, global_batch_size: int = GLOBAL_BATCH_SIZE, mixture: bool = False, **strategy: Any
 ) -> Plan:
     """The plan of `strategy` for the wide model or mixture on CPU ranks, in bf16."""
-    block_count = WIDE_BLOCK_COUNT
+    block_count = max(WIDE_BLOCK_COUNT, block_count_of(strategy))
     return _plan(
         wide_mixture(block_count) if mixture else wide_model(block_count),
         a_job(global_batch_size=global_batch_size, sequence_length=WIDE_SEQUENCE_LENGTH),
