@@ -13,6 +13,7 @@ pytestmark = pytest.mark.parametrize("database_kind", ["sqlite"], indirect=True)
 LISTS = (
     "/v1/plans",
     "/v1/runs",
+    "/v1/tunings",
     "/v1/agents",
     "/v1/keys",
     "/v1/projects",
