@@ -23,6 +23,7 @@ from executor.variables import (
     RESUME,
     START_TIMEOUT_SECONDS,
     STEP_COUNT,
+    STEP_LIMIT,
     TIMEOUT_SECONDS,
 )
 from planner.schema.plan import Plan
@@ -52,7 +53,7 @@ DEFAULT_TIMEOUT_SECONDS = 600.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankEnvironment:
-    """The plan's path and this rank's place."""
+    """The plan's path and this rank's place; a run ends after `step_limit` steps at the latest."""
 
     plan_path: str
     rank: int
@@ -61,13 +62,14 @@ class RankEnvironment:
     world_size: int
     device_type: str | None
     timeouts: Timeouts
+    step_limit: int | None = None
 
     @staticmethod
     def read(variables: Mapping[str, str]) -> RankEnvironment:
         """Return what the launcher has set.
 
         Raises:
-            LaunchError: naming the first variable that is missing.
+            LaunchError: naming the first variable that is missing, or is no limit of steps.
         """
         return RankEnvironment(
             plan_path=_variable(variables, PLAN_PATH),
@@ -79,6 +81,7 @@ class RankEnvironment:
             world_size=int(_variable(variables, "WORLD_SIZE")),
             device_type=variables.get(DEVICE_TYPE),
             timeouts=_timeouts(variables),
+            step_limit=_step_limit(variables),
         )
 
     def device(self, plan: Plan) -> torch.device:
@@ -116,6 +119,20 @@ def _timeouts(variables: Mapping[str, str]) -> Timeouts:
     return Timeouts(
         step_seconds=step, start_seconds=float(variables.get(START_TIMEOUT_SECONDS, step))
     )
+
+
+def _step_limit(variables: Mapping[str, str]) -> int | None:
+    given = variables.get(STEP_LIMIT)
+    if given is None:
+        return None
+    if not given.isdecimal() or int(given) < 1:
+        raise LaunchError(
+            "is no number of steps",
+            field=STEP_LIMIT,
+            value=given,
+            remedy="set it to a whole number from 1 on, or leave it unset",
+        )
+    return int(given)
 
 
 def _variable(variables: Mapping[str, str], name: str) -> str:

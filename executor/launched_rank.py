@@ -9,7 +9,6 @@ from executor.ending import Ending
 from executor.environment import RankEnvironment
 from executor.termination import Termination
 from executor.timeouts import Timeouts
-from executor.variables import STEP_LIMIT
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,12 +24,11 @@ class LaunchedRank:
     def of_process(environment: RankEnvironment) -> LaunchedRank:
         """Return what ties this rank of the initialised process group to others, at work."""
         ending = Ending.of_process()
-        limit = os.environ.get(STEP_LIMIT)
         return LaunchedRank(
             ending=ending,
             timeouts=environment.timeouts,
             termination=Termination.watched(
                 os.environ, rank=environment.rank, begun=lambda: ending.begun_steps
             ),
-            step_limit=None if limit is None else int(limit),
+            step_limit=environment.step_limit,
         )

@@ -39,6 +39,17 @@ def test_a_script_outside_the_launcher_is_told_how_to_start() -> None:
         RankEnvironment.read({})
 
 
+@pytest.mark.parametrize("given", ["ten", "0", "-3", "2.5", ""])
+def test_a_limit_of_steps_that_is_none_is_named(given: str) -> None:
+    with pytest.raises(LaunchError, match=r"MESHWRIGHT_STEP_LIMIT.*whole number from 1 on"):
+        RankEnvironment.read({**VARIABLES, "MESHWRIGHT_STEP_LIMIT": given})
+
+
+def test_a_run_has_no_limit_of_steps_unless_one_is_set() -> None:
+    assert RankEnvironment.read(VARIABLES).step_limit is None
+    assert RankEnvironment.read({**VARIABLES, "MESHWRIGHT_STEP_LIMIT": "3"}).step_limit == 3
+
+
 def test_a_world_of_another_size_than_the_plan_is_refused() -> None:
     environment = RankEnvironment.read(VARIABLES)
     with pytest.raises(LaunchError, match=r"multiply to 2 ranks \(got 4\); launch 2 ranks"):
