@@ -68,6 +68,8 @@ class Attack:
 def attack(plan: Plan, *, seed: int, evaluation_count: int, limits: Limits | None = None) -> Attack:
     """Return the best that `evaluation_count` prices find within the plan's searched space.
 
+    Prices are closed forms, of which the certificate has a proof.
+
     With `limits` in place of the job's it is looked for in their space, which the certificate says
     nothing about if it is not within the job's own.
     """
@@ -91,9 +93,12 @@ def attack(plan: Plan, *, seed: int, evaluation_count: int, limits: Limits | Non
         own = draft_of(plan.strategy, request.hardware)
         _look_around(hunt, own, until=evaluation_count * (1.0 - NEIGHBOUR_SHARE))
         _improve(hunt, own, until=0.0)
+    proven = plan.certificate.closed_form
     return Attack(
-        plan_seconds=plan.prediction.step_seconds.p50,
-        lower_bound_seconds=plan.certificate.lower_bound_seconds,
+        plan_seconds=plan.prediction.closed_form_seconds,
+        lower_bound_seconds=plan.certificate.lower_bound_seconds
+        if proven is None
+        else proven.lower_bound_seconds,
         blind_seconds=blind,
         best_seconds=hunt.best_seconds,
         best=hunt.best,

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from planner.chance_words import chance_words
-from planner.cost.step import predict
+from planner.cost.step import predict_simulated
 from planner.errors import InputError
 from planner.objection import stage_excesses, step_causes
 from planner.refusal import resolved_and_broken
@@ -58,7 +58,9 @@ def check(
     whole, broken = resolved_and_broken(request, strategy)
     prediction = None
     if whole is not None and not broken:
-        prediction = predict(request.workload, request.hardware, request.job.resolved, whole)
+        prediction = predict_simulated(
+            request.workload, request.hardware, request.job.resolved, whole
+        )
     lacking = () if prediction is None else tuple(stage_excesses(prediction))
     held = None if baseline is None else _priced(baseline)
     slowdown = _slowdown(request, prediction, held)
@@ -124,7 +126,9 @@ def _priced(plan: Plan) -> Baseline:
     whole, broken = resolved_and_broken(request, plan.strategy)
     prediction = None
     if whole is not None and not broken:
-        prediction = predict(request.workload, request.hardware, request.job.resolved, whole)
+        prediction = predict_simulated(
+            request.workload, request.hardware, request.job.resolved, whole
+        )
     return Baseline(plan=plan, prediction=prediction, rules=broken)
 
 

@@ -8,18 +8,19 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from planner.cost.configuration import Configuration
 from planner.cost.priced import configuration_of
 from planner.cost.step import predict, predict_simulated
 from planner.errors import VerificationError
-from planner.ilp.certificate import DEGREES, search_parts
+from planner.ilp.certificate import search_parts
 from planner.ilp.milp import SolverName
-from planner.ilp.problem import Candidate, Found, NotFound, Problem, Wanted
+from planner.ilp.pricing import PricedSpace
+from planner.ilp.problem import DEGREES, Candidate, Found, Group, Groups, NotFound, Problem, Wanted
 from planner.ilp.search import ProgressCallback, search
 from planner.ilp.settings import PROOF_TOLERANCE
-from planner.ilp.simplest import simplest
+from planner.ilp.simplest import Price, simplest
 from planner.resolution import Request
 from planner.schema.job import Limits, Objective
 from planner.schema.plan import Certificate, Prediction, Simplicity
@@ -90,6 +91,8 @@ class Inquiry:
     listen: Listener | None = None
     on_progress: ProgressCallback | None = None
     search_count: int = 0
+    _asked: Request | None = field(default=None, init=False)
+    _spaces: dict[Limits, PricedSpace] = field(default_factory=dict, init=False)
 
     @classmethod
     def within(
@@ -189,6 +192,7 @@ class Inquiry:
         cutoff_seconds: float | None = None,
         wanted: Wanted = Wanted.FASTEST,
         group_count: int = 1,
+        grouped_by: tuple[str, ...] = DEGREES,
         share_ratio: float | None = None,
     ) -> Found | NotFound:
         """Return what `planner.ilp.search` says of the fastest plan, within the time left.
@@ -209,12 +213,12 @@ class Inquiry:
         return search_parts(
             framework_limits(job, request.model.resolved),
             lambda limits, cutoff: search(
-                _problem(request, limits),
+                self._problem(request, limits),
                 on_progress=self.on_progress,
                 solver=self.solver,
                 wanted=wanted,
                 cutoff_seconds=cutoff,
-                group_count=group_count,
+                groups=Groups(count=group_count, by=grouped_by),
             ),
             seconds=allowed_seconds,
             cutoff_seconds=cutoff_seconds,
@@ -223,11 +227,17 @@ class Inquiry:
         )
 
     def simplest(
-        self, request: Request, found: Found, *, most_seconds: float = float("inf")
+        self,
+        request: Request,
+        found: Found,
+        *,
+        most_seconds: float = float("inf"),
+        price: Price = predict,
     ) -> Found:
         """Return the simplest plan within the job's tolerance of the fastest that was found.
 
-        Its certificate says how much faster that is. No plan beyond `most_seconds` is taken.
+        Its certificate says how much faster that is. No plan beyond `most_seconds` is taken, by
+        what they are priced at.
 
         Raises:
             SolverError: if the solver fails.
@@ -238,12 +248,15 @@ class Inquiry:
             return found
         limit = min(found.step_seconds * (1.0 + ratio), most_seconds)
         simple = simplest(
-            [_problem(request, limits) for limits in framework_limits(job, request.model.resolved)],
-            fastest=found.strategy,
-            step_seconds=found.step_seconds,
+            [
+                self._problem(request, limits)
+                for limits in framework_limits(job, request.model.resolved)
+            ],
+            fastest=Group(strategy=found.strategy, step_seconds=found.step_seconds),
             limit_seconds=limit,
             seconds=self.seconds_left,
             solver=self.solver,
+            price=price,
         )
         simplicity = Simplicity(
             status="optimal" if simple.is_proven else "feasible",
@@ -260,8 +273,27 @@ class Inquiry:
             strategy=simple.strategy,
             step_seconds=simple.step_seconds,
             certificate=certificate,
-            runners_up=_other_degrees(found, simple.strategy),
+            runners_up=_otherdegrees_of(found, simple.strategy),
         )
+
+    def _problem(self, request: Request, limits: Limits) -> Problem:
+        """Return the search for the fastest plan of the request within some limits.
+
+        Searches of the same request one after another share what they list and price.
+        """
+        job = request.job.resolved
+        problem = Problem(
+            graph=request.model.resolved,
+            workload=request.workload,
+            hardware=request.hardware,
+            job=job.model_copy(update={"limits": limits, "objective": Objective.THROUGHPUT}),
+        )
+        if self._asked is not request:
+            self._asked, self._spaces = request, {}
+        timeless = limits.model_copy(update={"solver_seconds": 1.0})
+        if timeless not in self._spaces:
+            self._spaces[timeless] = PricedSpace(problem)
+        return replace(problem, space=self._spaces[timeless])
 
     def simplified(self, answer: Solution, *, most_seconds: float = float("inf")) -> Solution:
         """Return the simplest plan within the job's tolerance of a request's fastest, priced.
@@ -280,31 +312,21 @@ class Inquiry:
         return answer if found is fastest else solution(answer.request, found)
 
 
-def _other_degrees(found: Found, chosen: Strategy) -> tuple[Candidate, ...]:
+def _otherdegrees_of(found: Found, chosen: Strategy) -> tuple[Candidate, ...]:
     """Return the runners-up of a plan that is not the fastest, which is one of them."""
     fastest = Candidate(
         configuration=configuration_of(found.strategy),
         step_seconds=found.step_seconds,
         is_lower_bound=False,
     )
-    own = _degrees(configuration_of(chosen))
+    own = degrees_of(configuration_of(chosen))
     others = (fastest, *found.runners_up)
-    return tuple(each for each in others if _degrees(each.configuration) != own)
+    return tuple(each for each in others if degrees_of(each.configuration) != own)
 
 
-def _degrees(configuration: Configuration) -> tuple[int, ...]:
+def degrees_of(configuration: Configuration) -> tuple[int, ...]:
+    """Return the degrees that runners-up differ in."""
     return tuple(getattr(configuration, name) for name in DEGREES[:3])
-
-
-def _problem(request: Request, limits: Limits) -> Problem:
-    """Return the search for the fastest plan of the request within some limits."""
-    job = request.job.resolved
-    return Problem(
-        graph=request.model.resolved,
-        workload=request.workload,
-        hardware=request.hardware,
-        job=job.model_copy(update={"limits": limits, "objective": Objective.THROUGHPUT}),
-    )
 
 
 def _of_group(found: Found, step_seconds: float) -> Certificate:

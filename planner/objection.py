@@ -9,10 +9,11 @@ it.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from planner.chance_words import fit_words, percent, room_words
-from planner.cost.step import predict
+from planner.cost.step import predict_simulated
 from planner.explain import describe_strategy
 from planner.fixed_limits import fields_outside, is_within, limits_with
 from planner.ilp.problem import NotFound
@@ -41,10 +42,24 @@ def why_not_strategy(planned: Planned, strategy: Strategy, *, asked: str) -> Obj
     whole, broken = resolved_and_broken(request, strategy)
     if whole is None or broken:
         return _refused(asked, broken)
-    prediction = predict(request.workload, request.hardware, job, whole)
     outside = tuple(fields_outside(whole, job.limits))
-    other = Planned(request=request, strategy=whole, prediction=prediction)
-    return _judged(planned, other, asked=asked, outside=outside)
+    other = Planned(request=request, strategy=whole, prediction=_simulated(request, whole))
+    return _judged(_with_simulated_steps(planned), other, asked=asked, outside=outside)
+
+
+def _simulated(request: Request, strategy: Strategy) -> Prediction:
+    job = request.job.resolved
+    return predict_simulated(request.workload, request.hardware, job, strategy)
+
+
+def _with_simulated_steps(planned: Planned) -> Planned:
+    """Return the plan as it is held against a strategy that is simulated too."""
+    request, fastest = planned.request, planned.fastest
+    return replace(
+        planned,
+        prediction=_simulated(request, planned.strategy),
+        fastest_seconds=None if fastest is None else _simulated(request, fastest).step_seconds.p50,
+    )
 
 
 def _request_for(planned: Planned, strategy: Strategy) -> Request:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from math import isclose
+
 from planner.schema.job import Objective
 from planner.schema.plan import Alternative, Certificate
 from planner.units import format_bytes, format_seconds
@@ -37,10 +39,24 @@ def proof_words(certificate: Certificate) -> str:
     value = certificate.objective_value
     step = format_seconds(certificate.lower_bound_seconds)
     if certificate.objective is Objective.THROUGHPUT or value is None:
-        return f"no configuration is under {step}"
+        return _step_words(step, certificate)
     bound = value_words(certificate.objective, certificate.objective_lower_bound or 0.0)
     alike = _as_good(certificate.objective)
     return f"no plan has less than {bound}, and none {alike} is under {step} a step"
+
+
+def _step_words(step: str, certificate: Certificate) -> str:
+    """Return what is proven of the step, and of which steps where that matters."""
+    said = certificate.closed_form
+    if said is not None and said.simulated_count == 0:
+        return f"no configuration is under {step}; the pipeline is too long to be simulated"
+    if said is not None and said.simulated_count > 1:
+        return (
+            f"of {said.simulated_count} kinds of plans the best was simulated, and no other is "
+            f"under {step} by the closed form"
+        )
+    is_same = said is None or isclose(said.lower_bound_seconds, certificate.lower_bound_seconds)
+    return f"no configuration is under {step}{'' if is_same else ' by the closed form'}"
 
 
 def _as_good(objective: Objective) -> str:

@@ -8,19 +8,18 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Iterator
-from dataclasses import replace
 from itertools import islice
 from typing import TYPE_CHECKING
 
 from planner.chance_words import room_words
-from planner.errors import InputError, VerificationError
+from planner.errors import InputError
 from planner.resolution import (
     Request,
     resolved_cluster,
     resolved_model,
     resolved_request,
 )
-from planner.schema.job import Job, Limits, Objective
+from planner.schema.job import Job, Limits
 from planner.schema.plan import (
     Estimate,
     Infeasible,
@@ -35,11 +34,11 @@ from planner.units import counted
 from planner.version import planner_version
 
 if TYPE_CHECKING:
+    from planner.finalists import Settled
     from planner.ilp.milp import SolverName
-    from planner.ilp.problem import Found, NotFound, Shortfall
+    from planner.ilp.problem import NotFound, Shortfall
     from planner.ilp.search import ProgressCallback
     from planner.inquiry import Inquiry
-    from planner.objectives import Attained
 
 _ESTIMATED_AT_ONCE = 256
 
@@ -64,7 +63,8 @@ def plan(
         SolverError: if the solver fails.
         VerificationError: if the plan does not survive its own recomputation.
     """
-    from planner.ilp.problem import NotFound  # noqa: PLC0415  (see the module's docstring)
+    from planner.finalists import settled  # noqa: PLC0415  (see the module's docstring)
+    from planner.ilp.problem import NotFound  # noqa: PLC0415
     from planner.inquiry import Inquiry  # noqa: PLC0415
     from planner.objectives import attained  # noqa: PLC0415
 
@@ -75,7 +75,7 @@ def plan(
     result = attained(request, inquiry=inquiry)
     if isinstance(result, NotFound):
         return _infeasible(request, result, inquiry)
-    return _plan(result, name=request_id(request))
+    return _plan(settled(result, inquiry=inquiry), name=request_id(request))
 
 
 def estimate(
@@ -156,56 +156,25 @@ def request_id(request: Request) -> str:
     return "plan-" + hashlib.sha256("\n".join(parts).encode()).hexdigest()[:16]
 
 
-def _plan(result: Attained, *, name: str) -> Plan:
-    from planner.cost.step import predict_simulated  # noqa: PLC0415
+def _plan(settled: Settled, *, name: str) -> Plan:
     from planner.explain import explanation  # noqa: PLC0415
     from planner.exporters.destinations import destinations  # noqa: PLC0415
-    from planner.verify import differences_from_prediction, verify  # noqa: PLC0415
+    from planner.verify import verify  # noqa: PLC0415
 
-    request, found = result.request, _arranged(result.request, result.found)
-    prediction = predict_simulated(
-        request.workload, request.hardware, request.job.resolved, found.strategy
-    )
-    difference = differences_from_prediction(found.step_seconds, prediction)
-    if difference:
-        raise VerificationError(f"the search and the cost model disagree: {difference}")
+    request, found = settled.request, settled.found
     planned = Plan(
         id=name,
         model=request.model,
         cluster=request.cluster,
         job=request.job,
         strategy=found.strategy,
-        prediction=prediction,
+        prediction=settled.prediction,
         certificate=found.certificate,
-        explanation=explanation(request, found, prediction),
+        explanation=explanation(request, found, settled.prediction),
         planner_version=planner_version(),
     )
     verify(planned)
     return planned.model_copy(update={"destinations": destinations(planned)})
-
-
-def _arranged(request: Request, found: Found) -> Found:
-    """Return what was found with ranks' blocks where they wait least, which the search leaves open.
-
-    Where memory is the objective its proof is of the blocks as they are. A plan that was found to
-    be simple stays as it is if it would be less so.
-    """
-    from planner.cost.arrangement import arranged  # noqa: PLC0415
-    from planner.space.complexity import features  # noqa: PLC0415
-
-    job = request.job.resolved
-    if job.objective is Objective.MEMORY:
-        return found
-    strategy = arranged(request.workload, request.hardware, job, found.strategy)
-    simplicity = found.certificate.simplicity
-    if simplicity is None:
-        return replace(found, strategy=strategy)
-    if features(strategy) != simplicity.techniques:
-        return found
-    if simplicity.fastest == found.strategy:
-        simplicity = simplicity.model_copy(update={"fastest": strategy})
-    certificate = found.certificate.model_copy(update={"simplicity": simplicity})
-    return replace(found, strategy=strategy, certificate=certificate)
 
 
 def _infeasible(request: Request, missing: NotFound, inquiry: Inquiry) -> Infeasible:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from planner.cost.step import predict
 from planner.heatmap import heatmap
 from planner.inquiry import Inquiry
 from planner.planned import Planned, whole_request
@@ -19,6 +20,8 @@ from planner.version import planner_version
 def planned_of(plan: Plan) -> Planned:
     """Return the plan with its request resolved again, once it is known to hold.
 
+    What it is held against was searched for, which knows closed forms alone: so is its own step.
+
     Raises:
         VerificationError: if the plan does not survive its own recomputation.
         InputError: if the plan's device has no profile here.
@@ -26,13 +29,18 @@ def planned_of(plan: Plan) -> Planned:
     verify(plan)
     request = resolved_request(plan.model, plan.cluster, plan.job.resolved)
     simplicity = plan.certificate.simplicity
+    job = request.job.resolved
+    priced = [
+        predict(request.workload, request.hardware, job, strategy)
+        for strategy in (plan.strategy, *(() if simplicity is None else (simplicity.fastest,)))
+    ]
     return Planned(
         request=request,
         strategy=plan.strategy,
-        prediction=plan.prediction,
+        prediction=priced[0],
         whole=whole_request(plan),
         fastest=None if simplicity is None else simplicity.fastest,
-        fastest_seconds=None if simplicity is None else simplicity.fastest_step_seconds,
+        fastest_seconds=None if simplicity is None else priced[1].step_seconds.p50,
         is_proven=plan.certificate.status == "optimal",
     )
 

@@ -8,6 +8,7 @@ from planner.hardware import cluster_hardware
 from planner.schema.cluster import Cluster
 from planner.schema.job import Job, Objective, OffloadStore
 from planner.schema.plan import Certificate, Plan, Prediction, ResolvedJob, Simplicity
+from planner.schema.strategy import Strategy
 from planner.space.complexity import features
 from planner.space.legality import breaches
 from planner.workload.model import model_workload
@@ -34,9 +35,12 @@ def verify(plan: Plan) -> None:
 
 
 def differences_from_prediction(step_seconds: float, prediction: Prediction) -> str:
-    """Return how a search's step and fit differ from the cost model's, empty if they do not."""
-    if not _close(step_seconds, prediction.step_seconds.p50):
-        return f"step_seconds {step_seconds!r} against {prediction.step_seconds.p50!r}"
+    """Return how a search's step and fit differ from the cost model's, empty if they do not.
+
+    A search's step is the closed form.
+    """
+    if not _close(step_seconds, prediction.closed_form_seconds):
+        return f"step_seconds {step_seconds!r} against {prediction.closed_form_seconds!r}"
     if not prediction.fits:
         return "the strategy does not fit"
     return ""
@@ -103,18 +107,20 @@ def _legality(plan: Plan) -> list[str]:
 
 
 def _repriced(plan: Plan) -> list[str]:
-    """Return every number of the prediction that pricing the strategy again does not give.
+    """Return every number of the prediction that pricing the strategy again does not give."""
+    again = _priced_again(plan, plan.strategy)
+    return _unequal("prediction", plan.prediction.model_dump(), again.model_dump())
 
-    Plans of before there was a simulated step have none to compare.
-    """
+
+def _priced_again(plan: Plan, strategy: Strategy) -> Prediction:
+    """Return what a strategy costs, by its closed form in plans that were not simulated."""
     priced = predict if plan.prediction.simulated is None else predict_simulated
-    again = priced(
+    return priced(
         model_workload(plan.model.resolved),
         cluster_hardware(plan.cluster.resolved),
         plan.job.resolved,
-        plan.strategy,
+        strategy,
     )
-    return _unequal("prediction", plan.prediction.model_dump(), again.model_dump())
 
 
 def _unequal(path: str, said: object, found: object) -> list[str]:
@@ -160,9 +166,9 @@ def _simulated_sums(prediction: Prediction) -> list[str]:
 
 def _certificate(plan: Plan) -> list[str]:
     """Return what in the proof contradicts the plan or the proof itself."""
-    said = plan.certificate
+    said, fastest = plan.certificate, _fastest(plan)
     step, bound = plan.prediction.step_seconds.p50, said.lower_bound_seconds
-    differences = [] if said.simplicity is None else _simplicity(plan, said.simplicity)
+    differences = [] if said.simplicity is None else _simplicity(plan, said.simplicity, fastest)
     best = step if said.simplicity is None else said.simplicity.fastest_step_seconds
     if best < bound * (1.0 - RELATIVE_TOLERANCE):
         differences.append(f"step_seconds {best!r} is below its lower bound {bound!r}")
@@ -176,20 +182,40 @@ def _certificate(plan: Plan) -> list[str]:
         for name in ("pruned", "branched", "programmed")
         if getattr(said, f"configurations_{name}") > said.configurations_total
     ]
-    return [*differences, *_objective(plan)]
+    return [*differences, *_closed_form(said, fastest), *_objective(plan)]
 
 
-def _simplicity(plan: Plan, said: Simplicity) -> list[str]:
+def _fastest(plan: Plan) -> Prediction:
+    """Return what the fastest plan costs, which the proof is about."""
+    said = plan.certificate.simplicity
+    if said is None or said.fastest == plan.strategy:
+        return plan.prediction
+    return _priced_again(plan, said.fastest)
+
+
+def _closed_form(certificate: Certificate, fastest: Prediction) -> list[str]:
+    """Return what the proof says of closed forms that does not hold."""
+    said = certificate.closed_form
+    if said is None:
+        return []
+    path, found = "certificate.closed_form.step_seconds", fastest.closed_form_seconds
+    differences = _unequal(path, said.step_seconds, found)
+    if found < said.lower_bound_seconds * (1.0 - RELATIVE_TOLERANCE):
+        differences.append(f"{path} {found!r} is below its bound {said.lower_bound_seconds!r}")
+    return differences
+
+
+def _simplicity(plan: Plan, said: Simplicity, fastest: Prediction) -> list[str]:
     """Return what of the fastest plan and of the simplest does not hold."""
-    fastest = predict(
-        model_workload(plan.model.resolved),
-        cluster_hardware(plan.cluster.resolved),
-        plan.job.resolved,
-        said.fastest,
-    )
     step, best = plan.prediction.step_seconds.p50, said.fastest_step_seconds
-    difference = differences_from_prediction(best, fastest)
-    differences = [f"certificate.simplicity.fastest: {difference}"] if difference else []
+    differences = []
+    if not fastest.fits:
+        differences.append("certificate.simplicity.fastest: the strategy does not fit")
+    if not _close(best, fastest.step_seconds.p50):
+        differences.append(
+            f"certificate.simplicity.fastest: step_seconds {best!r} against "
+            f"{fastest.step_seconds.p50!r}"
+        )
     for name, strategy in (("", plan.strategy), ("fastest_", said.fastest)):
         differences += _unequal(
             f"certificate.simplicity.{name}techniques",

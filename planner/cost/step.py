@@ -46,27 +46,32 @@ def predict(
 def predict_simulated(
     workload: ModelWorkload, hardware: ClusterHardware, job: Job, strategy: Strategy
 ) -> Prediction:
-    """Return the same with the step by simulation beside that of the closed form.
+    """Return the same with its pipeline run event by event, whose step is the one predicted.
 
     A simulation takes some milliseconds, so that it is for plans and not for searches. Pipelines of
-    more than `STAGES_MOST` virtual stages are not simulated.
+    more than `STAGES_MOST` virtual stages are not simulated: theirs is the closed form.
 
     Raises:
         ValueError: if the strategy or the job is not resolved.
     """
     (priced,) = priced_strategies(workload, hardware, job, [strategy])
     totals = rank_totals(priced)
-    found = _prediction(totals, priced, workload=workload, hardware=hardware, job=job)
-    if len(priced.stages) > STAGES_MOST:
-        return found
-    step = simulated_step(
-        priced,
-        totals,
-        path_ratio=_timing(priced).path_ratio,
-        job=job,
-        closed_form_seconds=found.step_seconds.p50,
+    timing = _timing(priced)
+    closed_form = step_seconds(totals, repeats=timing.repeat_count)
+    simulated = None
+    if len(priced.stages) <= STAGES_MOST:
+        simulated = simulated_step(
+            priced,
+            totals,
+            path_ratio=timing.path_ratio,
+            job=job,
+            closed_form_seconds=closed_form,
+        )
+    seconds = closed_form if simulated is None else simulated.step_seconds
+    found = _prediction(
+        totals, priced, seconds=seconds, workload=workload, hardware=hardware, job=job
     )
-    return found.model_copy(update={"simulated": step})
+    return found.model_copy(update={"simulated": simulated})
 
 
 def predictions(
@@ -91,7 +96,10 @@ def predict_priced(
 ) -> Prediction:
     """Return the prediction of a strategy that is priced already."""
     totals = rank_totals(priced)
-    return _prediction(totals, priced, workload=workload, hardware=hardware, job=job)
+    seconds = step_seconds(totals, repeats=_timing(priced).repeat_count)
+    return _prediction(
+        totals, priced, seconds=seconds, workload=workload, hardware=hardware, job=job
+    )
 
 
 def rank_totals(priced: PricedStrategy) -> list[StageTotals]:
@@ -144,12 +152,12 @@ def _prediction(
     totals: Sequence[StageTotals],
     priced: PricedStrategy,
     *,
+    seconds: float,
     workload: ModelWorkload,
     hardware: ClusterHardware,
     job: Job,
 ) -> Prediction:
     configuration = priced.prices.configuration
-    seconds = step_seconds(totals, repeats=_timing(priced).repeat_count)
     stack = stack_profile(job.stack)
     length = job.sequence_length or 0
     tokens = (job.global_batch_size or 0) * length

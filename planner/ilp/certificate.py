@@ -25,7 +25,7 @@ from planner.ilp.incumbent import repriced, strategy_from
 from planner.ilp.instance import Assignment, Instance
 from planner.ilp.lagrangian_bound import least_memory_bytes
 from planner.ilp.pricing import alike
-from planner.ilp.problem import Candidate, Found, Group, NotFound, Shortfall
+from planner.ilp.problem import DEGREES, Candidate, Found, Group, NotFound, Shortfall
 from planner.ilp.settings import (
     BETTER_RATIO,
     FINE_ROUNDING,
@@ -38,13 +38,6 @@ from planner.ilp.settings import (
 )
 from planner.schema.job import Limits
 from planner.schema.plan import Certificate
-
-DEGREES = (
-    "tensor_parallel_degree",
-    "pipeline_parallel_degree",
-    "context_parallel_degree",
-    "expert_parallel_degree",
-)
 
 
 def found_of(state: State, *, as_found: bool = False) -> Found:

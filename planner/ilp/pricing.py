@@ -47,13 +47,22 @@ from planner.ilp.instance import (
     shapes_of,
 )
 from planner.ilp.problem import Problem
-from planner.ilp.settings import INSTANCES_KEPT, PRICED_BLOCK, QUICK_BLOCK, RANK_GROUPS, ROUGH_BLOCK
+from planner.ilp.settings import (
+    INSTANCES_KEPT,
+    LARGE_SPACE,
+    PRICED_BLOCK,
+    QUICK_BLOCK,
+    RANK_GROUPS,
+    ROUGH_BLOCK,
+)
 from planner.schema.strategy import (
     ActivationCheckpointing,
     ContextParallelKind,
     Offload,
     PipelineSchedule,
 )
+from planner.space.choices import block_choices, edge_choices
+from planner.space.degrees import enumerate_configurations
 from planner.space.schedules import skips_checkpointing
 
 _SHAPE = (
@@ -349,6 +358,35 @@ class Pricing:
         sheets = self._each_kind.spent(self._price_first[prices], self._plain)
         ranks = picked(self._coarse, self._shape_of[part], rows)
         return quick_bounds(sheets, ranks, stage_count=self._stage_count)
+
+
+class PricedSpace:
+    """The configurations of a problem with their prices, which all searches of it may share."""
+
+    def __init__(self, problem: Problem) -> None:
+        job = problem.job
+        self._problem = problem
+        self.listed = enumerate_configurations(problem.graph, problem.hardware, job)
+        self.configurations = self.listed.configurations
+        is_part = job.framework is not None  # of a framework's space: all layers offload the same
+        self.choices = block_choices(job.limits, job.offload_to, offloads_all=is_part)
+        self.edges = edge_choices(job.limits, job.offload_to, offloads_all=is_part)
+        self.is_large = len(self.configurations) > LARGE_SPACE
+
+    @cached_property
+    def pricing(self) -> Pricing:
+        """Return the prices of all configurations."""
+        return Pricing(
+            self._problem,
+            configurations=self.configurations,
+            choices=self.choices,
+            edges=self.edges,
+        )
+
+    @cached_property
+    def bounds(self) -> Floats:
+        """Return lower bounds of all steps without memory, rough ones where they are many."""
+        return self.pricing.rough_bounds() if self.is_large else self.pricing.quick_bounds()
 
 
 def alike(configurations: Configurations, names: Sequence[str]) -> tuple[Integers, Integers]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum, auto
+from typing import TYPE_CHECKING
 
 from planner.cost.configuration import Configuration
 from planner.hardware import ClusterHardware
@@ -18,15 +19,41 @@ from planner.schema.plan import Certificate
 from planner.schema.strategy import Strategy
 from planner.workload.layer import ModelWorkload
 
+if TYPE_CHECKING:
+    from planner.ilp.pricing import PricedSpace
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Problem:
-    """A resolved job on a cluster, with the model's workload."""
+    """A resolved job on a cluster, with the model's workload.
+
+    Its `space` is there where it is known from another search of the same, but for its time.
+    """
 
     graph: ModelGraph
     workload: ModelWorkload
     hardware: ClusterHardware
     job: Job
+    space: PricedSpace | None = None
+
+
+DEGREES = (
+    "tensor_parallel_degree",
+    "pipeline_parallel_degree",
+    "context_parallel_degree",
+    "expert_parallel_degree",
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Groups:
+    """How many plans are wanted, each the best of those that have the same in what is named."""
+
+    count: int = 1
+    by: tuple[str, ...] = DEGREES
+
+
+ONE_GROUP = Groups()
 
 
 class Wanted(Enum):
@@ -48,7 +75,7 @@ class Candidate:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Group:
-    """The best strategy of those with the same degrees."""
+    """The best strategy of a group."""
 
     strategy: Strategy
     step_seconds: float
@@ -58,9 +85,8 @@ class Group:
 class Found:
     """The best strategy with its certificate, and the best of other degrees.
 
-    `groups` are as many as were asked for, the best of different degrees, best first; the first is
-    the strategy itself. No plan of other groups is below `left_seconds`, the least bound of what
-    was left, inf where nothing was.
+    `groups` are as many as were asked for, best first; the first is the strategy itself. No plan of
+    other groups is below `left_seconds`, the least bound of what was left, inf where nothing was.
     """
 
     strategy: Strategy

@@ -41,7 +41,7 @@ import numpy as np
 from planner.cost.configuration import Floats
 from planner.ilp.bound_tightening import reduction
 from planner.ilp.branch_and_bound import branching_of
-from planner.ilp.certificate import DEGREES, found_of, shortfalls
+from planner.ilp.certificate import found_of, shortfalls
 from planner.ilp.construction_heuristic import climbed, heuristic_assignment, starting_cuts
 from planner.ilp.engine import Effort, Outcome
 from planner.ilp.feasibility import fitted
@@ -60,8 +60,8 @@ from planner.ilp.milp import (
     optimise,
     optimise_apart,
 )
-from planner.ilp.pricing import Pricing, alike
-from planner.ilp.problem import NotFound, Problem, SearchResult, Wanted
+from planner.ilp.pricing import PricedSpace, alike
+from planner.ilp.problem import ONE_GROUP, Groups, NotFound, Problem, SearchResult, Wanted
 from planner.ilp.settings import (
     ANY_FIRST_PART,
     ANY_FIRST_UNITS,
@@ -74,7 +74,6 @@ from planner.ilp.settings import (
     JOINT_FROM,
     JOINT_LOOKED_AT,
     JOINT_LOWER,
-    LARGE_SPACE,
     PREPARED_AT_ONCE,
     PROGRESS_SECONDS,
     PROOF_TOLERANCE,
@@ -90,8 +89,6 @@ from planner.ilp.settings import (
     TURN_UNITS,
 )
 from planner.schema.progress import Progress
-from planner.space.choices import block_choices, edge_choices
-from planner.space.degrees import enumerate_configurations
 
 Look = Callable[[State, int, Effort], bool]
 """Looks into a configuration with some effort; returns whether it came to an end."""
@@ -253,47 +250,41 @@ def search(
     solver: SolverName | None = None,
     wanted: Wanted = Wanted.FASTEST,
     cutoff_seconds: float | None = None,
-    group_count: int = 1,
+    groups: Groups = ONE_GROUP,
 ) -> SearchResult:
     """Return the fastest strategy of the job's space with its certificate, or what is missing.
 
     The same request gives the same answer, but for what a time limit cuts short. Whoever takes any
     plan gets the first; where it is only asked whether there is one, it has no bound. With
-    `cutoff_seconds`, slower plans do not count. `group_count` asks for as many plans of different
-    degrees, each the best of its own.
+    `cutoff_seconds`, slower plans do not count. The best of each of `groups` is asked for.
 
     Raises:
         SolverError: if the solver fails.
     """
     started = time.perf_counter()
-    job = problem.job
-    space = enumerate_configurations(problem.graph, problem.hardware, job)
-    is_part = job.framework is not None  # of a framework's space: all layers offload the same
-    choices = block_choices(job.limits, job.offload_to, offloads_all=is_part)
-    edges = edge_choices(job.limits, job.offload_to, offloads_all=is_part)
-    if not len(space.configurations):
-        return NotFound(configurations_total=0, refused=space.refused, shortfalls=(), proven=True)
-    configurations = space.configurations
-    pricing = Pricing(problem, configurations=configurations, choices=choices, edges=edges)
+    space = problem.space or PricedSpace(problem)
+    listed, configurations = space.listed, space.configurations
+    if not len(configurations):
+        return NotFound(configurations_total=0, refused=listed.refused, shortfalls=(), proven=True)
+    pricing = space.pricing
     cutoff = float("inf") if cutoff_seconds is None else cutoff_seconds
     is_any_welcome, is_whether = wanted is not Wanted.FASTEST, wanted is Wanted.WHETHER
-    is_large = len(configurations) > LARGE_SPACE and not is_whether
     state = State(
         problem=problem,
         pricing=pricing,
         configurations=configurations,
         frontier=Frontier(
-            keys=_first_keys(pricing, len(configurations), wanted).tolist(),
-            refine=pricing.quick_bounds_of_alike if is_large else None,
-            groups=alike(configurations, DEGREES)[1].tolist(),
+            keys=_first_keys(space, wanted).tolist(),
+            refine=pricing.quick_bounds_of_alike if space.is_large and not is_whether else None,
+            groups=alike(configurations, groups.by)[1].tolist(),
             cutoff_seconds=cutoff * (1.0 + CUTOFF_EASING),
-            group_count=group_count,
+            group_count=groups.count,
         ),
         solver=solver or default_solver(),
         started=started,
-        choices=choices,
-        edges=edges,
-        not_searched=space.not_searched,
+        choices=space.choices,
+        edges=space.edges,
+        not_searched=listed.not_searched,
     )
     if is_whether and cutoff_seconds is None:
         look_for_any(state, _fit)
@@ -306,18 +297,16 @@ def search(
     is_asked_why = not is_any_welcome and cutoff_seconds is None
     return NotFound(
         configurations_total=len(configurations),
-        refused=space.refused,
+        refused=listed.refused,
         shortfalls=shortfalls(state) if proven and is_asked_why else (),
         proven=proven,
         lower_bound_seconds=min(state.frontier.lower_bound(), cutoff),
     )
 
 
-def _first_keys(pricing: Pricing, count: int, wanted: Wanted) -> Floats:
-    """Return bounds of all steps: 0 where these are no use, rough ones where they are many."""
-    if wanted is Wanted.WHETHER:
-        return np.zeros(count)
-    return pricing.rough_bounds() if count > LARGE_SPACE else pricing.quick_bounds()
+def _first_keys(space: PricedSpace, wanted: Wanted) -> Floats:
+    """Return bounds of all steps, 0 where these are no use."""
+    return np.zeros(len(space.configurations)) if wanted is Wanted.WHETHER else space.bounds
 
 
 def _refine(state: State, on_progress: ProgressCallback | None, *, is_any_welcome: bool) -> bool:

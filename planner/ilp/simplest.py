@@ -16,14 +16,15 @@ What a program leaves open within its limits is told by the bounds.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import numpy as np
 
-from planner.cost.configuration import Booleans, Choice, Configurations, Floats, Integers
+from planner.cost.configuration import Booleans, Choice, Floats, Integers
 from planner.cost.step import predict
+from planner.hardware import ClusterHardware
 from planner.ilp.canonical_plan import tidied
 from planner.ilp.formulation import Few, Moments
 from planner.ilp.instance import Assignment, Instance, evaluate_uniform
@@ -36,14 +37,16 @@ from planner.ilp.milp import (
     optimise_few,
     strategy_of,
 )
-from planner.ilp.pricing import Pricing
-from planner.ilp.problem import Problem
+from planner.ilp.pricing import PricedSpace
+from planner.ilp.problem import Group, Problem
 from planner.ilp.settings import PROOF_TOLERANCE, SIMPLE_NODES, SIMPLE_PROGRAMS
+from planner.schema.job import Job
 from planner.schema.plan import Prediction
 from planner.schema.strategy import Offload, Strategy
-from planner.space.choices import block_choices, edge_choices
 from planner.space.complexity import complexity, configuration_complexity, even_counts
-from planner.space.degrees import enumerate_configurations
+from planner.workload.layer import ModelWorkload
+
+Price = Callable[[ModelWorkload, ClusterHardware, Job, Strategy], Prediction]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,36 +71,42 @@ class Simple:
 def simplest(
     problems: Sequence[Problem],
     *,
-    fastest: Strategy,
-    step_seconds: float,
+    fastest: Group,
     limit_seconds: float,
     seconds: float,
     solver: SolverName | None = None,
+    price: Price = predict,
 ) -> Simple:
     """Return the simplest plan of several parts of a space whose step is within a limit.
 
-    `fastest`, whose step is `step_seconds`, is what it is compared with first. Of equally simple
-    plans one that is faster by no more than the gap that the job accepts is not looked for.
+    `fastest` is what it is compared with first. Of equally simple plans one that is faster by no
+    more than the gap that the job accepts is not looked for. Plans
+    count by what they are priced at, while bounds and programs know of closed forms alone.
 
     Raises:
         SolverError: if the solver fails.
     """
     if seconds <= 0.0:
         return Simple(
-            strategy=fastest,
-            step_seconds=step_seconds,
-            complexity=complexity(fastest),
+            strategy=fastest.strategy,
+            step_seconds=fastest.step_seconds,
+            complexity=complexity(fastest.strategy),
             complexity_bound=0,
             is_fastest=False,
         )
     quest = _Quest(
         limit_seconds=limit_seconds,
         accepted_ratio=min(p.job.limits.accepted_gap_ratio for p in problems),
-        best=_Best(complexity=complexity(fastest), step_seconds=step_seconds, strategy=fastest),
+        best=_Best(
+            complexity=complexity(fastest.strategy),
+            step_seconds=fastest.step_seconds,
+            strategy=fastest.strategy,
+        ),
         deadline=time.perf_counter() + seconds,
         solver=solver or default_solver(),
+        price=price,
     )
-    parts = [part for problem in problems if (part := _part(problem, quest)) is not None]
+    parts = [part for problem in problems if (part := _part(problem)) is not None]
     for part in parts:
         _price_uniform(part, quest)
     for part in parts:
@@ -130,6 +139,7 @@ class _Quest:
     best: _Best
     deadline: float
     solver: SolverName
+    price: Price
     program_count: int = 0
     open_complexities: list[int] = field(default_factory=list)
     is_faster_open: bool = False
@@ -155,32 +165,57 @@ class _Quest:
 
 @dataclass(frozen=True, kw_only=True)
 class _Part:
-    """Configurations of a problem that may have a better plan, [configurations], simplest first.
+    """Configurations of a problem; `own` is what their degrees count, [configurations].
 
-    `keys` bound their steps, `own` is what their degrees count.
+    Most count more than the simplest plan that is found: `keys` bound the steps of those that were
+    asked for, simplest first.
     """
 
     problem: Problem
-    configurations: Configurations
-    pricing: Pricing
-    choices: tuple[Choice, ...]
-    edges: tuple[Choice, ...]
-    order: Integers
-    keys: Floats
+    space: PricedSpace
     own: Integers
+    keys: Floats
+    bounded: dict[int, list[int]] = field(default_factory=dict)
+
+    @property
+    def choices(self) -> tuple[Choice, ...]:
+        """Return the choices of blocks."""
+        return self.space.choices
+
+    @property
+    def edges(self) -> tuple[Choice, ...]:
+        """Return the choices of the ends."""
+        return self.space.edges
 
     def waiting(self, quest: _Quest, more: int) -> Iterator[int]:
         """Yield those that may have a better plan with so many techniques `more` than of degrees.
 
         Simplest first, and of these the fastest.
         """
-        for index in self.order.tolist():
-            if self.keys[index] < quest.limit_of(int(self.own[index]) + more):
-                yield index
+        for own in np.unique(self.own).tolist():
+            if quest.limit_of(own + more) <= 0.0:
+                return
+            for index in self._in_order(own, quest):
+                if self.keys[index] < quest.limit_of(own + more):
+                    yield index
+
+    def _in_order(self, own: int, quest: _Quest) -> list[int]:
+        """Return those whose degrees count so much and that may matter, the least bound first."""
+        if own not in self.bounded:
+            limit, pricing = quest.limit_of(own), self.space.pricing
+            near = np.flatnonzero((self.own == own) & (self.space.bounds < limit))
+            if self.space.is_large:
+                self.keys[near] = pricing.quick_bounds(near.tolist())
+                near = near[self.keys[near] < limit]
+            if len(near):
+                limits = np.full(len(near), limit).tolist()
+                self.keys[near] = pricing.memory_bounds(near.tolist(), limit_seconds=limits)
+            self.bounded[own] = near[np.argsort(self.keys[near], kind="stable")].tolist()
+        return self.bounded[own]
 
     def cuts(self, index: int) -> tuple[int, ...]:
         """Return where the chain is cut if it is spread evenly."""
-        row = self.configurations.row(index)
+        row = self.space.configurations.row(index)
         count = self.problem.graph.block_count
         each = even_counts(count, row.pipeline_parallel_degree * row.virtual_pipeline_degree)
         return (0, *np.cumsum(each).tolist())
@@ -193,7 +228,7 @@ class _Part:
 
     def instance(self, index: int, most_offloaded: int) -> Instance:
         """Return all choices that offload no more than some kinds of state."""
-        return self.pricing.instance_of_choices(
+        return self.space.pricing.instance_of_choices(
             index,
             _offloading(self.choices, most_offloaded),
             _offloading(self.edges, most_offloaded),
@@ -213,7 +248,7 @@ class _Part:
 
     def strategy(self, index: int, instance: Instance, assignment: Assignment) -> Strategy:
         """Return the strategy that an assignment stands for."""
-        row = self.configurations.row(index)
+        row = self.space.configurations.row(index)
         return strategy_of(
             instance,
             assignment,
@@ -225,10 +260,10 @@ class _Part:
             ),
         )
 
-    def predicted(self, strategy: Strategy) -> Prediction:
+    def priced(self, strategy: Strategy, price: Price) -> Prediction:
         """Return what the cost model says of it."""
         problem = self.problem
-        return predict(problem.workload, problem.hardware, problem.job, strategy)
+        return price(problem.workload, problem.hardware, problem.job, strategy)
 
 
 def _end_like(choice: Choice) -> Choice:
@@ -241,35 +276,16 @@ def _offloading(choices: Sequence[Choice], most: int) -> Booleans:
     return np.array([len(choice.offload) <= most for choice in choices])
 
 
-def _part(problem: Problem, quest: _Quest) -> _Part | None:
-    """Return the configurations whose degrees and bounds leave them a chance, None without any."""
-    job = problem.job
-    found = enumerate_configurations(problem.graph, problem.hardware, job).configurations
-    own = configuration_complexity(found)
-    found = found.take(own <= quest.best.complexity)
-    if not len(found):
+def _part(problem: Problem) -> _Part | None:
+    """Return the configurations of a problem, None without any."""
+    space = problem.space or PricedSpace(problem)
+    if not len(space.configurations) or not space.choices or not space.edges:
         return None
-    offloads_all = job.framework is not None
-    choices = block_choices(job.limits, job.offload_to, offloads_all=offloads_all)
-    edges = edge_choices(job.limits, job.offload_to, offloads_all=offloads_all)
-    if not choices or not edges:
-        return None
-    pricing = Pricing(problem, configurations=found, choices=choices, edges=edges)
-    keys, limit = pricing.quick_bounds(), quest.limit_seconds * (1.0 + PROOF_TOLERANCE)
-    near = np.flatnonzero(keys < limit)
-    if len(near):
-        limits = np.full(len(near), limit).tolist()
-        keys[near] = pricing.memory_bounds(near.tolist(), limit_seconds=limits)
-    own = configuration_complexity(found)
     return _Part(
         problem=problem,
-        configurations=found,
-        pricing=pricing,
-        choices=choices,
-        edges=edges,
-        order=np.lexsort((keys, own)),
-        keys=keys,
-        own=own,
+        space=space,
+        own=configuration_complexity(space.configurations),
+        keys=np.full(len(space.configurations), np.inf),
     )
 
 
@@ -309,14 +325,18 @@ def _uniform(instance: Instance, cuts: tuple[int, ...], column: int, end: int) -
 
 
 def _offer(part: _Part, quest: _Quest, strategy: Strategy) -> bool:
-    """Take a plan note of if it fits and is better; return whether it fits."""
-    prediction = part.predicted(strategy)
+    """Take a plan note of if it fits and is better.
+
+    Return whether what bounds say of it holds: it fits, and takes no longer than its closed form.
+    """
+    prediction = part.priced(strategy, quest.price)
     if not prediction.fits:
         return False
     counted, step = complexity(strategy), prediction.step_seconds.p50
     if step < quest.limit_of(counted):
         quest.best = _Best(complexity=counted, step_seconds=step, strategy=strategy)
-    return True
+        return True
+    return step <= prediction.closed_form_seconds * (1.0 + PROOF_TOLERANCE)
 
 
 def _simplify(part: _Part, quest: _Quest) -> None:
@@ -381,7 +401,7 @@ class _Asked:
                 choices=part.choices_of(instance),
                 most=most,
                 cuts=cuts,
-                moments=Moments.of(part.configurations.row(self.index)) if is_apart else None,
+                moments=Moments.of(part.space.configurations.row(self.index)) if is_apart else None,
             ),
             cutoff_seconds=self.limit,
             solver=quest.solver,
@@ -405,4 +425,4 @@ class _Asked:
         )
         own, tidy = (part.strategy(self.index, self.instance, each) for each in (found, canonical))
         is_as_simple = complexity(tidy) <= complexity(own)
-        return tidy if is_as_simple and part.predicted(tidy).fits else own
+        return tidy if is_as_simple and part.priced(tidy, predict).fits else own

@@ -122,9 +122,9 @@ class SimulatedStage(Part):
 class SimulatedStep(Part):
     """The step with its pipeline run event by event, from each stage's own times.
 
-    `closed_form_error_ratio` is the step of the closed form (the prediction's p50, which the search
-    minimises and the certificate speaks of) over this one, less 1. `bubble_ratio` is the stages'
-    mean share of the step without work.
+    It is the prediction's p50. `closed_form_error_ratio` is the step of the closed form, which
+    searches compare, over this one, less 1. `bubble_ratio` is the stages' mean share of the step
+    without work.
     """
 
     step_seconds: Amount
@@ -148,7 +148,7 @@ class Prediction(Part):
     the chance that a true peak stays under what the device holds, that of the stage with the least.
     `interval_causes` say why `step_seconds` is as wide as it is; independent of one another, their
     squares in logarithms add up. `simulated` is there for plans and single estimates of up to 256
-    virtual stages; searches and batches of estimates go by the closed form alone.
+    virtual stages; longer pipelines and batches of estimates go by the closed form alone.
     """
 
     step_seconds: Interval
@@ -161,6 +161,26 @@ class Prediction(Part):
     fits: bool
     fits_probability: Annotated[float, Field(ge=0, le=1)]
     simulated: SimulatedStep | None = None
+
+    @property
+    def closed_form_seconds(self) -> float:
+        """Return the step by the closed form, which searches compare."""
+        if self.simulated is None:
+            return self.step_seconds.p50
+        return self.simulated.step_seconds * (1.0 + self.simulated.closed_form_error_ratio)
+
+
+class ClosedForm(Part):
+    """What the search has proven, which compares steps by their closed form.
+
+    The closed form of no plan is below `lower_bound_seconds`; that of the fastest plan is
+    `step_seconds`. Of `simulated_count` kinds of plans, which differ in degrees or schedule, the
+    best was simulated, and of these the fastest taken; 0 where its pipeline is too long for that.
+    """
+
+    step_seconds: Amount
+    lower_bound_seconds: Amount
+    simulated_count: Tally
 
 
 class Simplicity(Part):
@@ -182,6 +202,9 @@ class Simplicity(Part):
 
 class Certificate(Part):
     """The proof: no configuration of the searched space is faster than the lower bound.
+
+    The plan's step is simulated, those of plans that the search excludes are closed forms: none
+    but plans of kinds that were simulated has one below the bound (`closed_form`).
 
     Where `simplicity` is not `null`, the search is for the fastest, and all that is proven is of
     it: the plan is the simplest within a tolerance, and its step is longer.
@@ -212,6 +235,7 @@ class Certificate(Part):
     objective_lower_bound: Amount | None = None
     not_searched: tuple[str, ...] = ()
     simplicity: Simplicity | None = later(None)
+    closed_form: ClosedForm | None = later(None)
 
 
 class Alternative(Part):

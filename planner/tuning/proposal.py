@@ -14,8 +14,7 @@ from typing import Any, Literal
 
 from planner.errors import InputError
 from planner.explain import describe_strategy
-from planner.ilp.certificate import DEGREES
-from planner.ilp.problem import Found
+from planner.ilp.problem import DEGREES, Found
 from planner.ilp.search import ProgressCallback
 from planner.inquiry import Inquiry
 from planner.planning import estimate, request_id

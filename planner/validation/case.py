@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from planner.cost.step import predict
+from planner.cost.step import predict_simulated
 from planner.hardware import ClusterHardware, cluster_hardware
 from planner.resolution import PARAMETER_COUNT_LIMIT
 from planner.schema.calibration import CalibrationProfile
@@ -48,7 +48,7 @@ class Case:
 
     def price(self) -> Prediction:
         """Return what the cost model says of the run, under its first stack."""
-        return predict(self.workload, self.hardware, self.job, self.strategy)
+        return predict_simulated(self.workload, self.hardware, self.job, self.strategy)
 
 
 def case_of(run: MeasuredRun, calibration: CalibrationProfile | None = None) -> Case:

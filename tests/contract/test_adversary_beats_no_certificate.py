@@ -113,7 +113,7 @@ def test_the_price_of_what_is_found_is_what_estimate_says() -> None:
     job = Job.model_validate(plan.job.given)
     priced = planning.estimate(plan.model, plan.cluster, job, found.best).prediction
     assert priced.fits
-    assert priced.step_seconds.p50 == pytest.approx(found.best_seconds, rel=1e-12)
+    assert priced.closed_form_seconds == pytest.approx(found.best_seconds, rel=1e-12)
 
 
 @pytest.mark.slow

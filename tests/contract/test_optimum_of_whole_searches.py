@@ -14,7 +14,7 @@ from planner.ilp import search as crowding
 from planner.ilp.frontier import State
 from planner.ilp.instance import Instance
 from planner.ilp.milp import SolverName
-from planner.ilp.problem import Found, NotFound, Problem
+from planner.ilp.problem import Found, Groups, NotFound, Problem
 from planner.ilp.search import search
 from planner.schema.plan import Certificate
 from planner.schema.strategy import Strategy
@@ -205,7 +205,7 @@ def test_groups_are_the_best_plans_of_different_degrees(solver: SolverName) -> N
     """Three of them where there are as many, in order, each the best of its own degrees."""
     several = 0
     for one in solved(400, 450, *ONE_STAGE_A_RANK):
-        result = search(one.problem, solver=solver, group_count=3)
+        result = search(one.problem, solver=solver, groups=Groups(count=3))
         expected = one.least_by_degrees()[:3]
         groups = result.groups if isinstance(result, Found) else ()
         steps = [group.step_seconds for group in groups]
@@ -247,7 +247,7 @@ def test_nothing_is_proven_of_configurations_that_were_left_open(
     assert isinstance(missed, NotFound)
     assert not missed.proven
     assert missed.lower_bound_seconds <= one.least * ROUNDING
-    whole = search(one.problem, group_count=1)
+    whole = search(one.problem)
     if isinstance(whole, Found):
         assert whole.step_seconds > one.least * ROUNDING
         assert whole.left_seconds <= one.least * ROUNDING

@@ -82,6 +82,8 @@ def test_what_planning_finds_is_accepted_after_a_round_trip(
         ("certificate.simplicity.least_technique_count", 0, "0 are proven to be needed"),
         ("certificate.simplicity.fastest.tensor_parallel_degree", 3, "tensor_parallel_degree 3"),
         ("certificate.simplicity.fastest.head.zero_stage", 0, "certificate.simplicity.fastest: "),
+        ("certificate.closed_form.step_seconds", 1.0, "closed_form.step_seconds says 1.0"),
+        ("certificate.closed_form.lower_bound_seconds", 1e6, "closed_form.step_seconds"),
         ("model.digest", "0" * 64, "model.digest"),
         ("cluster.resolved.node_groups.0.memory_bytes", 2**50, "cluster.digest"),
         ("job.resolved.sequence_length", 1024, "job.digest"),

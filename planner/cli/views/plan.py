@@ -188,8 +188,7 @@ def _interval_lines(prediction: Prediction) -> Iterator[str]:
 def _simulated(step: SimulatedStep | None) -> Iterator[str]:
     if step is not None:
         yield (
-            f"simulated event by event {format_seconds(step.step_seconds)} "
-            f"(closed form {step.closed_form_error_ratio:+.1%}), "
+            f"simulated event by event (closed form {step.closed_form_error_ratio:+.1%}), "
             f"bubble {step.bubble_ratio:.1%}"
         )
 

@@ -86,11 +86,14 @@ def test_estimating_a_points_strategy_gives_its_numbers(front):
             request.job.resolved,
             point.strategy,
         ).prediction
-        assert again.step_seconds.p50 == pytest.approx(point.step_seconds, rel=1e-9)
+        step = again.step_seconds.p50
+        assert step == pytest.approx(point.simulated_step_seconds, rel=1e-9)
+        assert again.closed_form_seconds == pytest.approx(point.step_seconds, rel=1e-9)
         assert max(stage.peak_memory_bytes for stage in again.stages) == pytest.approx(
             point.peak_memory_bytes, rel=1e-9
         )
-        assert again.cost_per_million_tokens == pytest.approx(point.cost_per_million_tokens)
+        cost = point.cost_per_million_tokens * step / point.step_seconds
+        assert again.cost_per_million_tokens == pytest.approx(cost)
 
 
 def test_a_part_on_which_nothing_fits_is_named(front):

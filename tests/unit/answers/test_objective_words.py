@@ -7,7 +7,7 @@ import pytest
 from planner.objective_words import alternative_words, excess_words, proof_words, value_words
 from planner.planning import plan
 from planner.schema.job import Objective
-from planner.schema.plan import Alternative, Plan
+from planner.schema.plan import Alternative, ClosedForm, Plan
 from planner.units import GIB
 from tests.builders import a_certificate
 from tests.tight_requests import a_tight_request
@@ -66,6 +66,28 @@ def test_the_proof_is_of_the_objective(objective, value, words):
         objective_value=value,
         objective_lower_bound=value,
     )
+    assert proof_words(certificate) == words
+
+
+@pytest.mark.parametrize(
+    ("lower_seconds", "count", "words"),
+    [
+        (2.0, 1, "no configuration is under 2 s"),
+        (2.1, 1, "no configuration is under 2 s by the closed form"),
+        (
+            1.5,
+            3,
+            (
+                "of 3 kinds of plans the best was simulated, and no other is under 2 s by the "
+                "closed form"
+            ),
+        ),
+        (2.0, 0, "no configuration is under 2 s; the pipeline is too long to be simulated"),
+    ],
+)
+def test_the_proof_says_which_steps_it_is_about(lower_seconds, count, words):
+    proven = ClosedForm(step_seconds=2.1, lower_bound_seconds=lower_seconds, simulated_count=count)
+    certificate = a_certificate(lower_bound_seconds=2.0, closed_form=proven)
     assert proof_words(certificate) == words
 
 

@@ -313,12 +313,12 @@ def test_stage_over_its_capacity_is_drawn_full():
     assert "█" * 20 in text_of(estimate_view(an_estimate(prediction=over)))
 
 
-def test_a_simulated_step_stands_beside_the_closed_forms():
+def test_a_simulated_step_says_what_the_closed_form_would():
     step = SimulatedStep(
         step_seconds=0.8, closed_form_error_ratio=0.25, bubble_ratio=0.125, stages=()
     )
     text = text_of(estimate_view(an_estimate(prediction=a_prediction(simulated=step))))
-    assert "simulated event by event 800 ms (closed form +25.0%), bubble 12.5%" in text
+    assert "simulated event by event (closed form +25.0%), bubble 12.5%" in text
 
 
 def test_predictions_of_before_say_nothing_of_a_simulation():

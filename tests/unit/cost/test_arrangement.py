@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from planner.cost.arrangement import arranged
-from planner.cost.step import predict_simulated
+from planner.cost.step import predict, predict_simulated
 from planner.hardware import cluster_hardware
 from planner.importers.clusters import cluster_from_short_form
 from planner.importers.models import read_model
@@ -75,7 +75,7 @@ def test_a_block_leaves_the_turn_that_the_head_makes_slow() -> None:
 def test_the_closed_form_and_what_ranks_hold_stay_as_they_were() -> None:
     uneven = a_strategy(8, 7, 8, 9)
     better = arranged(WORKLOAD, HARDWARE, JOB, uneven)
-    before, after = priced(uneven), priced(better)
+    before, after = (predict(WORKLOAD, HARDWARE, JOB, one) for one in (uneven, better))
     assert after.step_seconds.p50 == pytest.approx(before.step_seconds.p50, rel=1e-12)
     for one, other in zip(before.stages, after.stages, strict=True):
         assert other.memory_bytes.parameters == one.memory_bytes.parameters

@@ -8,13 +8,14 @@ import pytest
 
 from planner.cost.simulate import VirtualStageSeconds, finish_seconds
 from planner.cost.step import predict, predict_simulated
-from planner.hardware import cluster_hardware
+from planner.hardware import ClusterHardware, cluster_hardware
 from planner.importers.clusters import cluster_from_short_form
 from planner.importers.models import read_model
 from planner.schema.job import Job, Stack
 from planner.schema.model import BlockRun
 from planner.schema.plan import Prediction, SimulatedStep
 from planner.schema.strategy import LayerGroup, PipelineSchedule, Stage, Strategy
+from planner.workload.layer import ModelWorkload
 from planner.workload.model import model_workload
 from tests.builders import a_model
 
@@ -24,10 +25,18 @@ GPIPE, ONE_F_ONE_B = PipelineSchedule.GPIPE, PipelineSchedule.ONE_F_ONE_B
 def predicted(
     *blocks: int, degree: int = 2, count: int = 2, stack: Stack = Stack.TORCH, **fields: Any
 ) -> tuple[Prediction, SimulatedStep]:
-    """Price Llama-3-8B with so many blocks on each virtual stage, one sequence a micro-batch.
+    """Price Llama-3-8B with so many blocks on each virtual stage, one sequence a micro-batch."""
+    found = predict_simulated(
+        *a_request(*blocks, degree=degree, count=count, stack=stack, **fields)
+    )
+    assert found.simulated is not None
+    return found, found.simulated
 
-    Gradients are not clipped, so that no stage waits for another's before its optimiser's step.
-    """
+
+def a_request(
+    *blocks: int, degree: int = 2, count: int = 2, stack: Stack = Stack.TORCH, **fields: Any
+) -> tuple[ModelWorkload, ClusterHardware, Job, Strategy]:
+    """Gradients are not clipped: no stage waits for another's before its optimiser's step."""
     _, graph = read_model("llama-3-8b")
     strategy = Strategy(
         pipeline_parallel_degree=degree,
@@ -36,19 +45,14 @@ def predicted(
         stages=_stages(blocks),
         **fields,
     ).resolved(block_count=32, global_batch_size=count * 8 // degree)
-    found = predict_simulated(
-        model_workload(graph),
-        cluster_hardware(cluster_from_short_form("8xh100-sxm5-80gb")),
-        Job(
-            global_batch_size=count * 8 // degree,
-            sequence_length=4096,
-            stack=stack,
-            gradient_clipping=False,
-        ),
-        strategy,
+    job = Job(
+        global_batch_size=count * 8 // degree,
+        sequence_length=4096,
+        stack=stack,
+        gradient_clipping=False,
     )
-    assert found.simulated is not None
-    return found, found.simulated
+    hardware = cluster_hardware(cluster_from_short_form("8xh100-sxm5-80gb"))
+    return model_workload(graph), hardware, job, strategy
 
 
 def _stages(blocks: tuple[int, ...]) -> tuple[Stage, ...]:
@@ -71,8 +75,9 @@ def test_a_lone_rank_takes_what_the_closed_form_says() -> None:
 
 @pytest.mark.parametrize("schedule", list(PipelineSchedule))
 def test_a_lone_rank_needs_no_schedule(schedule: PipelineSchedule) -> None:
-    found, step = predicted(32, degree=1, count=1, pipeline_schedule=schedule)
-    assert step.step_seconds == pytest.approx(found.step_seconds.p50)
+    _, step = predicted(32, degree=1, count=1, pipeline_schedule=schedule)
+    closed_form = predict(*a_request(32, degree=1, count=1, pipeline_schedule=schedule))
+    assert step.step_seconds == pytest.approx(closed_form.step_seconds.p50)
 
 
 def message_seconds() -> float:
@@ -90,7 +95,7 @@ def test_1f1b_with_a_slow_last_stage_on_paper() -> None:
     """
     of_gpipe, _ = predicted(6, 26, pipeline_schedule=GPIPE)  # whose stages wait for no message
     first, second = of_gpipe.stages
-    found, step = predicted(6, 26)
+    _, step = predicted(6, 26)
     message = message_seconds()
     pace = second.forward_seconds + second.backward_seconds
     last = first.forward_seconds + message + 2 * pace
@@ -102,7 +107,8 @@ def test_1f1b_with_a_slow_last_stage_on_paper() -> None:
     busy = 2 * (first.forward_seconds + first.backward_seconds)
     assert step.stages[0].busy_seconds == pytest.approx(busy)
     assert step.stages[0].idle_seconds == pytest.approx(max(ends) - busy - first.step_end_seconds)
-    ratio = found.step_seconds.p50 / step.step_seconds - 1.0
+    closed_form = predict(*a_request(6, 26)).step_seconds.p50
+    ratio = closed_form / step.step_seconds - 1.0
     assert step.closed_form_error_ratio == pytest.approx(ratio)
 
 
@@ -149,6 +155,15 @@ def test_sending_that_blocks_keeps_both_ranks_busy() -> None:
     sent = found.breakdown_seconds.pipeline_point_to_point
     assert sent > 0.0
     assert step.closed_form_error_ratio == pytest.approx(0.0, abs=0.02)
+
+
+def test_the_step_that_is_predicted_is_the_simulated_one() -> None:
+    found, step = predicted(6, 26)
+    assert found.step_seconds.p50 == step.step_seconds
+    assert found.breakdown_seconds.total_seconds() == pytest.approx(step.step_seconds)
+    closed_form = predict(*a_request(6, 26)).step_seconds.p50
+    assert found.closed_form_seconds == pytest.approx(closed_form, rel=1e-12)
+    assert closed_form > 1.05 * step.step_seconds
 
 
 def test_searches_are_spared_the_simulation() -> None:

@@ -7,7 +7,7 @@ import pytest
 from planner.errors import InputError
 from planner.planning import estimate, estimates, plan, resolved_cluster, resolved_model
 from planner.schema.job import DegreeLimit, Job, Limits
-from planner.schema.plan import Infeasible, Plan
+from planner.schema.plan import Estimate, Infeasible, Plan
 from planner.schema.strategy import Strategy
 from planner.units import GIB
 from planner.verify import verify
@@ -156,7 +156,7 @@ def test_an_illegal_strategy_names_field_value_and_remedy():
 def test_a_batch_of_estimates_says_what_each_says_alone():
     """Five hundred strategies that differ in everything, an illegal one among them.
 
-    Alone they have their pipelines simulated as well.
+    Alone they have their pipelines simulated, and their steps are these.
     """
     strategies = [
         Strategy(
@@ -181,6 +181,10 @@ def test_a_batch_of_estimates_says_what_each_says_alone():
     for index in range(0, len(many), 31):
         if index not in refused:
             alone = estimate(LLAMA, EIGHT_H100, a_job(), many[index])
+            answer = answers[index]
+            assert isinstance(answer, Estimate)
             assert alone.prediction.simulated is not None
-            prediction = alone.prediction.model_copy(update={"simulated": None})
-            assert answers[index] == alone.model_copy(update={"prediction": prediction})
+            said = (alone.prediction.closed_form_seconds, alone.prediction.stages)
+            assert answer.prediction.step_seconds.p50 == pytest.approx(said[0], rel=1e-12)
+            assert answer.prediction.stages == said[1]
+            assert answer.strategy == alone.strategy
