@@ -7,8 +7,6 @@ import pytest
 from planner.hardware import cluster_hardware, device_profile
 from planner.inquiry import Inquiry, Solution
 from planner.planned import Planned
-from planner.planning import plan
-from planner.resolution import cluster_document
 from planner.schema.job import Limits
 from planner.shadow_price import shadow_prices
 from planner.units import GIB
@@ -35,13 +33,11 @@ def test_the_price_of_device_memory_is_what_solving_again_saves(memory_gib):
     planned = solved(request)
     prices = list(shadow_prices(planned, plan_is_proven=True, inquiry=Inquiry.within(30.0)))
     larger = a_tight_cluster(memory_bytes=(memory_gib + 1.0) * GIB)
-    again = plan(request.model, cluster_document("larger", larger), request.job.resolved)
+    again = solved(a_tight_request(cluster=larger))
     assert [(price.resource, price.device) for price in prices] == [
         ("device_memory", "h100-sxm5-80gb")
     ]
-    assert prices[0].saved_seconds == pytest.approx(
-        planned.step_seconds - again.prediction.step_seconds.p50
-    )
+    assert prices[0].saved_seconds == pytest.approx(planned.step_seconds - again.step_seconds)
     assert prices[0].saved_seconds > 0.0
     assert prices[0].proven
 
@@ -54,10 +50,8 @@ def test_host_memory_has_a_price_where_the_job_may_offload():
     prices = shadow_prices(planned, plan_is_proven=True, inquiry=Inquiry.within(30.0))
     host = next(price for price in prices if price.resource == "host_memory")
     larger = with_group(cluster, "h100", host_memory_bytes=12.0 * GIB)
-    again = plan(request.model, cluster_document("larger", larger), request.job.resolved)
-    assert host.saved_seconds == pytest.approx(
-        planned.step_seconds - again.prediction.step_seconds.p50
-    )
+    again = solved(a_tight_request(cluster=larger, limits=limits))
+    assert host.saved_seconds == pytest.approx(planned.step_seconds - again.step_seconds)
 
 
 def test_nothing_is_claimed_without_time_or_without_a_proven_plan():
