@@ -50,15 +50,10 @@ class Finalist:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Race:
-    """The fastest plans of their kinds; no plan of another has a closed form below a bound.
-
-    `is_longer` says that the simulated step of the first, which is the fastest by closed forms, is
-    longer than its closed form.
-    """
+    """The fastest plans of their kinds; no plan of another has a closed form below a bound."""
 
     finalists: tuple[Finalist, ...]
     left_seconds: float
-    is_longer: bool
 
     @property
     def fastest(self) -> Finalist:
@@ -108,15 +103,12 @@ def settled(best: Attained, *, inquiry: Inquiry) -> Settled:
 
 def _raced(request: Request, found: Found, inquiry: Inquiry) -> _Race:
     """Return the fastest plan, with its rivals where its simulated step leaves room for any."""
-    said, job = found.certificate.simplicity, request.job.resolved
-    strategy, seconds = found.strategy, found.step_seconds
-    if said is not None:
-        strategy, seconds = said.fastest, said.fastest_step_seconds
-    first, bound = _checked(request, strategy, seconds), found.certificate.lower_bound_seconds
-    is_longer = first.step_seconds > seconds * (1.0 + RELATIVE_TOLERANCE)
+    job, bound = request.job.resolved, found.certificate.lower_bound_seconds
+    first = _checked(request, found.strategy, found.step_seconds)
+    is_longer = first.step_seconds > found.step_seconds * (1.0 + RELATIVE_TOLERANCE)
     is_enough = first.step_seconds * (1.0 - job.limits.accepted_gap_ratio) <= bound
     if not is_longer or is_enough or job.objective is Objective.MEMORY:
-        return _Race(finalists=(first,), left_seconds=bound, is_longer=False)
+        return _Race(finalists=(first,), left_seconds=bound)
     answer = inquiry.search(
         request,
         cutoff_seconds=first.step_seconds * (1.0 + _TOO_LONG_RATIO),
@@ -126,9 +118,9 @@ def _raced(request: Request, found: Found, inquiry: Inquiry) -> _Race:
     )
     rivals: tuple[Finalist, ...] = ()
     if isinstance(answer, Found):
-        groups = (each for each in answer.groups if _kind(each.strategy) != _kind(strategy))
+        groups = (each for each in answer.groups if _kind(each.strategy) != _kind(found.strategy))
         rivals = tuple(_checked(request, each.strategy, each.step_seconds) for each in groups)
-    return _Race(finalists=(first, *rivals), left_seconds=max(bound, _left(answer)), is_longer=True)
+    return _Race(finalists=(first, *rivals), left_seconds=max(bound, _left(answer)))
 
 
 def _left(answer: Found | NotFound) -> float:
@@ -175,17 +167,17 @@ def _chosen(
 ) -> tuple[Finalist, Simplicity | None]:
     """Return the simplest plan within the job's tolerance of the fastest finalist.
 
-    What is known of the simplest is by closed forms: where these are too short, it is asked again.
+    The leanest plan stays as it is, as any other takes more memory.
     """
-    said, fastest = found.certificate.simplicity, race.fastest
+    fastest = race.fastest
+    if request.job.resolved.objective is Objective.MEMORY:
+        return fastest, None
+    known = replace(found, strategy=fastest.strategy, step_seconds=fastest.step_seconds)
+    answer = inquiry.simplest(request, known, price=predict_simulated)
+    said = answer.certificate.simplicity
     if said is None:
         return fastest, None
-    simple = _simple(request, found.strategy)
-    longest = fastest.step_seconds * (1.0 + said.tolerance_ratio)
-    if race.is_longer or simple.step_seconds > longest:
-        known = replace(found, strategy=fastest.strategy, step_seconds=fastest.step_seconds)
-        again = inquiry.simplest(request, known, price=predict_simulated)
-        simple, said = _simple(request, again.strategy), again.certificate.simplicity or said
+    simple = _simple(request, answer.strategy)
     best = min(fastest, simple, key=lambda one: one.step_seconds)
     changes = {
         "techniques": features(simple.strategy),

@@ -4,8 +4,7 @@ The fastest plan is one search. For least cost and fewest devices, parts of the 
 (`planner.subclusters`): what is left idle is not paid for. A part is asked only for plans better
 than the best known, so most parts are refuted and not solved. Least memory is found by
 `planner.least_memory`. All searches share the inquiry's time; what it leaves open widens the gap.
-Of plans whose step is within a tolerance of the best one's, on the same devices, the simplest is
-taken; the leanest plan stays as it is, as any other takes more memory.
+Whether a simpler plan is taken in its place is for `planner.finalists` to say.
 """
 
 from __future__ import annotations
@@ -94,7 +93,6 @@ def attained(request: Request, *, inquiry: Inquiry) -> Attained | NotFound:
         case Objective.THROUGHPUT:
             answer = _fastest(request, inquiry)
     if isinstance(answer, Attained):
-        answer = _simplified(answer, inquiry)
         certificate = answer.found.certificate.model_copy(
             update={"solve_seconds": time.perf_counter() - started}
         )
@@ -170,19 +168,6 @@ def _fewest(request: Request, inquiry: Inquiry) -> Attained | NotFound:
     chosen = _with_words(request, best[0].request, words)
     least = min([count, *(part.device_count for part in _unsettled(parts, count))])
     return _attained(chosen, _with_step_bound(*best, rivals=alike), objective_bound=float(least))
-
-
-def _simplified(best: Attained, inquiry: Inquiry) -> Attained:
-    """Return the simplest plan within the job's tolerance of the best; the proof is of the best."""
-    request = best.request
-    if request.job.resolved.objective is Objective.MEMORY:
-        return best
-    found = inquiry.simplest(request, best.found)
-    changes = {"objective_value": _value_of(request, found)}
-    return Attained(
-        request=request,
-        found=replace(found, certificate=found.certificate.model_copy(update=changes)),
-    )
 
 
 def _unsettled(parts: Sequence[_Part], device_count: int) -> list[_Part]:

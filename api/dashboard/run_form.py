@@ -33,11 +33,20 @@ def run_request(plan_id: str, form: RunForm) -> RunRequest:
     fields = {
         "plan_id": plan_id,
         "command": form.command,
-        "arguments": dict(_argument(line) for line in form.arguments.splitlines() if line.strip()),
+        "arguments": arguments_of(form.arguments),
         "restart_limit": form.restart_limit,
         "replan": bool(form.replan),
     }
     return RunRequest.model_validate(fields)
+
+
+def arguments_of(text: str) -> dict[str, str | bool | int | float]:
+    """Return the arguments that lines of `name=value` spell.
+
+    Raises:
+        InputError: if a line is none.
+    """
+    return dict(_argument(line) for line in text.splitlines() if line.strip())
 
 
 def _argument(line: str) -> tuple[str, str | bool | int | float]:

@@ -24,6 +24,7 @@ from api.services.runs import RunService
 from planner.errors import InputError
 from planner.schema.agent import EnrolmentToken, EnrolmentTokenRequest
 from planner.schema.lifecycle import RunState
+from planner.schema.tuning import TRIALS_MOST, TuningBudget
 
 _SEE_OTHER = 303
 _ROWS_LIMIT = 10_000
@@ -172,6 +173,8 @@ def _start_page(caller: Caller, plan: ThePlan, runs: RunService, agents: Agents)
         agents=offered,
         commands=commands,
         accepted=accepted,
+        trials_most=TRIALS_MOST,
+        trials_usual=TuningBudget().runs,
         badge_of=badge_of,
     )
 

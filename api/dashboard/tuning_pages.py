@@ -1,16 +1,19 @@
-"""Pages of tunings: the list, and one with its trials measured beside predicted."""
+"""Pages of tunings: the list, begin one from a plan, and its trials measured beside predicted."""
+# ruff: noqa: FAST003 - `ThePlan` reads plan_id from the path
 
 from __future__ import annotations
 
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Depends, Query, Response
+from fastapi import APIRouter, Depends, Form, Query, Response
 from fastapi.responses import JSONResponse, RedirectResponse
 
 from api.caller import Caller, Scope
+from api.dashboard.answers import ThePlan
 from api.dashboard.page_route import PageRoute
 from api.dashboard.rendering import page
 from api.dashboard.run_view import badge_of
+from api.dashboard.tuning_form import TuningForm, tuning_request
 from api.dashboard.tuning_view import TuningView, tuning_view
 from api.deps import Reader, RunCaller, caller_with
 from api.deps_agents import Runs, TuningId, Tunings
@@ -39,6 +42,15 @@ def show_tunings(
         cursor=cursor,
         badge_of=badge_of,
     )
+
+
+@router.post("/plans/{plan_id}/tunings", dependencies=[Depends(caller_with(Scope.PLAN))])
+def begin_tuning(
+    caller: RunCaller, plan: ThePlan, tunings: Tunings, form: Annotated[TuningForm, Form()]
+) -> Response:
+    """Begin a tuning of what the plan was asked for, and show it."""
+    tuning = tunings.create(caller, tuning_request(plan, form))
+    return RedirectResponse(f"/tunings/{tuning.id}", status_code=_SEE_OTHER)
 
 
 @router.get("/tunings/{tuning_id}")

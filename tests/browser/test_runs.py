@@ -30,7 +30,8 @@ def test_a_run_is_started_from_its_plan_watched_and_cancelled(page, client):
     agent.poll()
     page.goto("/plans/plan-proven")
     page.get_by_role("link", name="Runs", exact=True).last.click()
-    page.get_by_role("textbox", name="Arguments").fill("steps=200\nname=first try")
+    start = page.get_by_role("region", name="Start a run")
+    start.get_by_role("textbox", name="Arguments").fill("steps=200\nname=first try")
     page.get_by_role("button", name="Start the run").click()
     page.wait_for_url(re.compile(r"/runs/run-"))
     state = page.get_by_role("status").first
@@ -75,6 +76,7 @@ def test_a_finished_run_reads_without_javascript(make_page, client):
 def test_an_argument_without_a_value_is_told(page, watch):
     watch.foreseen = {422}
     page.goto("/plans/plan-proven/runs")
-    page.get_by_role("textbox", name="Arguments").fill("steps")
+    start = page.get_by_role("region", name="Start a run")
+    start.get_by_role("textbox", name="Arguments").fill("steps")
     page.get_by_role("button", name="Start the run").click()
     expect(page.get_by_role("alert")).to_contain_text("write name=value, one a line")

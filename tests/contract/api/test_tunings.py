@@ -6,7 +6,7 @@ import pytest
 
 from planner.schema.plan import Plan
 from planner.schema.tuning import Tuning
-from tests.contract.api.agents_at_work import AT_WORK, state_of, two_agents
+from tests.contract.api.agents_at_work import AT_WORK, a_gang_plan, state_of, two_agents
 from tests.contract.api.callers import a_key, bearer
 from tests.contract.api.tunings_at_work import (
     OUT_OF_MEMORY,
@@ -293,3 +293,34 @@ def test_a_bad_request_names_its_field(client, changes, field):
 def test_a_tuning_of_what_is_not_there_does_not_exist(client):
     for method, path in (("GET", ""), ("POST", "/cancel"), ("POST", "/resume")):
         assert client.request(method, f"/v1/tunings/tuning-none{path}").status_code == 404
+
+
+def test_a_tuning_begins_on_the_page_of_a_plan(client):
+    two_agents(client)
+    page = f"/plans/{a_gang_plan(client)}"
+    token = client.get(f"{page}/runs").text.split('name="form_token" value="')[1][:64]
+    typed = {"form_token": token, "arguments": "steps=3", "runs": "4", "minutes": ""}
+
+    answer = client.post(f"{page}/tunings", data=typed, follow_redirects=False)
+
+    assert answer.status_code == 303, answer.text
+    tuning = tuning_of(client, answer.headers["location"].removeprefix("/tunings/"))
+    plan = client.get(f"/v1{page}").json()
+    assert tuning["tuning"]["job"]["resolved"] == plan["job"]["resolved"]
+    assert tuning["arguments"] == {"steps": 3}
+    assert tuning["tuning"]["budget"] == {"runs": 4, "minutes": None, "steps": 5}
+    searched(client)
+
+
+@pytest.mark.parametrize(
+    ("typed", "told"),
+    [({"runs": "0"}, "runs"), ({"minutes": "-1"}, "minutes"), ({"arguments": "x"}, "arguments")],
+)
+def test_what_the_page_of_a_plan_asks_of_a_tuning_is_checked(client, typed, told):
+    page = f"/plans/{a_gang_plan(client)}"
+    token = client.get(f"{page}/runs").text.split('name="form_token" value="')[1][:64]
+
+    answer = client.post(f"{page}/tunings", data={"form_token": token, **typed})
+
+    assert answer.status_code == 422
+    assert told in answer.text
