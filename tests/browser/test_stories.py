@@ -42,13 +42,15 @@ def test_a_pasted_configuration_becomes_a_plan(page):
     fill_form(page, json.dumps(CONFIG), batch=64)
     submit(page)
     page.wait_for_url(re.compile(r"/plans/plan-[0-9a-f]+$"))
-    expect(page.get_by_role("heading", level=1)).to_contain_text("llama")
+    plan_id = page.url.rpartition("/")[2]
+    expect(page.get_by_role("heading", level=1)).to_contain_text("llama 17M")
     expect(page.get_by_label("Headline numbers")).to_contain_text("tokens/s")
     expect(
         page.get_by_role("img", name=re.compile("Waterfall")).locator("svg").first
     ).to_be_visible()
     page.get_by_role("link", name="Plans", exact=True).first.click()
-    expect(page.get_by_role("row", name=re.compile("64 . 256 tokens"))).to_have_count(1)
+    row = page.get_by_role("row", name=re.compile("64 . 256 tokens"))
+    expect(row.filter(has=page.locator(f'a[href="/plans/{plan_id}"]'))).to_have_count(1)
 
 
 def test_a_broken_configuration_is_told_at_its_field_and_kept(page, watch):

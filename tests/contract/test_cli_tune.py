@@ -119,6 +119,8 @@ def test_an_interrupt_leaves_the_file_as_it_was_and_no_process(tmp_path):
     os.mkfifo(begun)
     script = f"open({str(begun)!r}, 'w').write('x')\nimport threading\nthreading.Event().wait()\n"
     (tmp_path / "train.py").write_text(script)
+    # What a shell starts behind an & ignores interrupts, and so does all that it starts.
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
     process = subprocess.Popen(
         command_line(*ASKED, "--runs", "1", "--", "train.py"),
         cwd=tmp_path,
@@ -127,6 +129,7 @@ def test_an_interrupt_leaves_the_file_as_it_was_and_no_process(tmp_path):
         stderr=subprocess.STDOUT,
         text=True,
     )
+    signal.signal(signal.SIGINT, before)
     reader = threading.Thread(target=begun.read_text, daemon=True)
     reader.start()
     reader.join(TIMEOUT_SECONDS / 2)

@@ -72,7 +72,7 @@ OTHER_BLOCKS: dict[str, tuple[ModelGraph, str, int, int]] = {
         8,
         4,
     ),
-    "mixture": (small_mixture(), "expert_count", 8, 0),
+    "mixture": (small_mixture(tied=False, block_count=2), "expert_count", 8, 0),
 }
 
 
@@ -92,7 +92,10 @@ def test_a_model_with_other_blocks_is_another_model(
 def test_blocks_of_several_shapes_are_planned_by_each() -> None:
     """A dense block beside mixtures, whose shared expert is narrower than it."""
     with torch.device("meta"):
-        check_planned(Decoder(small_mixture()).declaration(), small_mixture())
+        check_planned(
+            Decoder(small_mixture(tied=False, block_count=2)).declaration(),
+            small_mixture(tied=False, block_count=2),
+        )
 
 
 @pytest.mark.parametrize("family", sorted(HUGGING_FACE_FIELDS))
