@@ -19,6 +19,7 @@ Optimise: one instance to proven optimality, below a cutoff.
 from __future__ import annotations
 
 import math
+import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -75,10 +76,14 @@ class Status(StrEnum):
 
 
 class Within(NamedTuple):
-    """How long a solve may take: until the user's limit, and so many nodes of branch and bound."""
+    """How long a solve may take: until the user's limit, and so many nodes of branch and bound.
+
+    A program of more `terms` than that is not begun.
+    """
 
     seconds: float
     nodes: int = PROGRAM_NODES
+    terms: int = sys.maxsize
 
 
 @dataclass(slots=True, kw_only=True)
@@ -134,10 +139,9 @@ def solve(program: Program, *, solver: SolverName, within: Within) -> Solution:
     Raises:
         SolverError: if none answers, or the program is unbounded (which would be a bug).
     """
-    seconds = within.seconds - PROGRAM_SECONDS_PER_TERM * sum(
-        len(row.terms) for row in program.rows
-    )
-    if seconds <= 0.0:
+    terms = sum(len(row.terms) for row in program.rows)
+    seconds = within.seconds - PROGRAM_SECONDS_PER_TERM * terms
+    if seconds <= 0.0 or terms > within.terms:
         return Solution(status=Status.LIMIT, values=())
     failures: list[SolverError] = []
     for name in (solver, *(other for other in available_solvers() if other is not solver)):

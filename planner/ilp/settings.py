@@ -269,7 +269,9 @@ CANONICAL_POWER = 1.618033988749895
 
 # --- the simplest plan ---
 
-SIMPLE_PROGRAMS = 64
+SIMPLE_PROGRAMS = 24
 """How many programs may be solved for it."""
 SIMPLE_NODES = 2000
 """The nodes of each."""
+SIMPLE_TERMS = 20_000
+"""The terms of each: larger ones, of stages of unequal length, may not end within a minute."""

@@ -39,7 +39,12 @@ from planner.ilp.milp import (
 )
 from planner.ilp.pricing import PricedSpace
 from planner.ilp.problem import Group, Problem
-from planner.ilp.settings import PROOF_TOLERANCE, SIMPLE_NODES, SIMPLE_PROGRAMS
+from planner.ilp.settings import (
+    PROOF_TOLERANCE,
+    SIMPLE_NODES,
+    SIMPLE_PROGRAMS,
+    SIMPLE_TERMS,
+)
 from planner.schema.job import Job
 from planner.schema.plan import Prediction
 from planner.schema.strategy import Offload, Strategy
@@ -405,7 +410,9 @@ class _Asked:
             ),
             cutoff_seconds=self.limit,
             solver=quest.solver,
-            within=Within(quest.deadline - time.perf_counter(), SIMPLE_NODES),
+            within=Within(
+                quest.deadline - time.perf_counter(), nodes=SIMPLE_NODES, terms=SIMPLE_TERMS
+            ),
         )
         if optimum.assignment is None:
             return optimum.status is Status.INFEASIBLE

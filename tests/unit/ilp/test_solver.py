@@ -119,3 +119,12 @@ def test_a_program_that_takes_longer_to_tell_than_there_is_time_is_not_begun(
     assert solve(program, solver=solver, within=Within(0.01)).status is Status.LIMIT
     solution = solve(program, solver=solver, within=Within(60.0))
     assert (solution.status, solution.values) == (Status.OPTIMAL, (1.0, 1.0))
+
+
+@pytest.mark.parametrize("solver", available_solvers())
+def test_a_program_of_more_terms_than_are_allowed_is_left_open(solver):
+    program = a_knapsack(weight=3.0)
+    terms = sum(len(row.terms) for row in program.rows)
+    assert solve(program, solver=solver, within=Within(10.0, terms=terms)).values
+    left = solve(program, solver=solver, within=Within(10.0, terms=terms - 1))
+    assert (left.status, left.values) == (Status.LIMIT, ())
