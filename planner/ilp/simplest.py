@@ -85,8 +85,8 @@ def simplest(
     """Return the simplest plan of several parts of a space whose step is within a limit.
 
     `fastest` is what it is compared with first. Of equally simple plans one that is faster by no
-    more than the gap that the job accepts is not looked for. Plans
-    count by what they are priced at, while bounds and programs know of closed forms alone.
+    more than the gap that the job accepts is not looked for. Plans count by what they are priced
+    at, while bounds and programs know of closed forms alone.
 
     Raises:
         SolverError: if the solver fails.
