@@ -61,7 +61,7 @@ def test_plans_on_tight_devices_have_the_chance(memory_gib: float, stack: str) -
 
 def test_the_simplest_plan_has_the_chance() -> None:
     cluster = cluster_of((DEVICE, 1, 8, 28.0))
-    found = planned("llama-3-8b", cluster, limits={"simplicity_ratio": 0.02})
+    found = planned("llama-3-8b", cluster, limits={"simplicity_ratio": 0.1})
     assert found.certificate.simplicity is not None
     assert found.strategy != found.certificate.simplicity.fastest
     assert found.prediction.fits_probability >= ASKED
