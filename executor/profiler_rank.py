@@ -61,7 +61,7 @@ _EXTENTS = {
         lengths=(128, 512),
         head_sizes=(32, 128),
         elements=2**21,
-        message_bytes=(2**12, 2**16, 2**18, 2**20, 2**22),
+        message_bytes=(2**12, 2**16, 2**20, 2**22, 2**24),
     ),
     "cuda": _Extent(
         rows=8192,
@@ -172,7 +172,7 @@ class _Bench:
         products = len(_FORMATS) * len(extent.inner_sizes)
         attentions = 2 * len(extent.lengths) * len(extent.head_sizes)
         kinds = len(OPERATIONS) * len(extent.message_bytes)
-        return products + attentions + 5 + self._shares_cores * 7 + len(self._group_sizes) * kinds
+        return products + attentions + 5 + self._shares_cores * 5 + len(self._group_sizes) * kinds
 
     def _seconds(self, what: str, work: Work) -> float:
         self._say(what)
@@ -297,10 +297,15 @@ class _Bench:
         return max(together / alone, 1.0)
 
     def _hidden_reduce_ratio(self) -> float:
-        """Return what an all_reduce adds to products beside it, over what it takes before them."""
+        """Return what an all_reduce adds to products beside it, over what it takes before them.
+
+        It is as large as the gradients of a wide block: of a small one most time is spent waiting,
+        which products hide. All three are timed in turn, so that a machine that slows down slows
+        all of them.
+        """
         if not self._shares_cores:
             return 1.0
-        reduced = torch.zeros(self._extent.message_bytes[-2] // 4, device=self._device)
+        reduced = torch.zeros(self._extent.message_bytes[-1] // 4, device=self._device)
 
         def products() -> None:
             for _ in range(_PRODUCTS_BESIDE):
@@ -316,10 +321,11 @@ class _Bench:
             distributed.all_reduce(reduced)
             products()
 
-        alone = self._seconds("products alone", products)
-        hidden = self._seconds("products beside an all_reduce", beside) - alone
-        waited = self._seconds("products after an all_reduce", before) - alone
-        return min(max(hidden / waited, _LEAST_SHARE), 1.0) if waited > 0.0 else 1.0
+        self._say("products alone, beside an all_reduce, and after one")
+        alone, hidden, waited = self._watch.seconds_in_turn((products, beside, before))
+        if waited <= alone:
+            return 1.0
+        return min(max((hidden - alone) / (waited - alone), _LEAST_SHARE), 1.0)
 
     def _copies(self) -> tuple[float, float]:
         """Return bytes a second to the device and back; on a CPU both are within its memory."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -35,6 +35,22 @@ class Stopwatch:
         """Return the least of them: what the work takes where nothing disturbs it."""
         return min(self._repeated(work))
 
+    def seconds_in_turn(self, works: Sequence[Work]) -> tuple[float, ...]:
+        """Return the median of each of `works`, repeated in turn: their differences are of it.
+
+        Each has the whole budget.
+        """
+        begun = time.perf_counter()
+        for work in works:
+            self._once(work, begun, 1)
+        times: list[list[float]] = [[] for _ in works]
+        elapsed = 0.0
+        while self._goes_on(len(times[0]), elapsed / len(works)):
+            for spent, work in zip(times, works, strict=True):
+                seconds, elapsed = self._once(work, begun, 1)
+                spent.append(seconds)
+        return tuple(statistics.median(spent) for spent in times)
+
     def _repeated(self, work: Work) -> list[float]:
         """Return the seconds of each repetition.
 
@@ -45,12 +61,14 @@ class Stopwatch:
         first, elapsed = self._once(work, begun, 1)
         at_once = min(max(round(LEAST_TIMED_SECONDS / max(first, 1e-9)), 1), MOST_AT_ONCE)
         times: list[float] = []
-        while len(times) < LEAST_REPETITIONS or (
-            len(times) < MOST_REPETITIONS and elapsed < self.budget_seconds
-        ):
+        while self._goes_on(len(times), elapsed):
             seconds, elapsed = self._once(work, begun, at_once)
             times.append(seconds / at_once)
         return times
+
+    def _goes_on(self, count: int, elapsed: float) -> bool:
+        within = count < MOST_REPETITIONS and elapsed < self.budget_seconds
+        return count < LEAST_REPETITIONS or within
 
     def _once(self, work: Work, begun: float, count: int) -> tuple[float, float]:
         """Return seconds of `count` times `work`, and since `begun`: alike on all ranks.
