@@ -114,7 +114,10 @@ def measure_rank(rank: int, assignment: Assignment) -> None:
         world_size=rank_count,
         timeout=_TIMEOUT,
     )
-    figures = _Bench(device, rank_count, assignment.seconds).figures(before)
+    bench = _Bench(
+        device, rank_count=rank_count, core_count=before.core_count, seconds=assignment.seconds
+    )
+    figures = bench.figures(before)
     if rank == 0:
         Path(assignment.answer_path).write_text(figures.to_json(), encoding="utf-8")
     distributed.barrier()
@@ -124,10 +127,12 @@ def measure_rank(rank: int, assignment: Assignment) -> None:
 class _Bench:
     """All measurements of one rank; rank 0 says on stderr how far it is."""
 
-    def __init__(self, device: torch.device, rank_count: int, seconds: float) -> None:
+    def __init__(
+        self, device: torch.device, *, rank_count: int, core_count: int, seconds: float
+    ) -> None:
         self._device = device
         self._extent = _EXTENTS[device.type]
-        self._rank_count = rank_count
+        self._rank_count, self._core_count = rank_count, core_count
         self._group_sizes = sorted({2, rank_count} - {1}) if rank_count > 1 else []
         self._total = self._count()
         self._done = 0
@@ -172,7 +177,7 @@ class _Bench:
         products = len(_FORMATS) * len(extent.inner_sizes)
         attentions = 2 * len(extent.lengths) * len(extent.head_sizes)
         kinds = len(OPERATIONS) * len(extent.message_bytes)
-        return products + attentions + 5 + self._shares_cores * 5 + len(self._group_sizes) * kinds
+        return products + attentions + 5 + self._shares_cores * 4 + len(self._group_sizes) * kinds
 
     def _seconds(self, what: str, work: Work) -> float:
         self._say(what)
@@ -278,7 +283,11 @@ class _Bench:
         return self._device.type == "cpu" and self._rank_count > 1
 
     def _lone_speed_ratio(self) -> float:
-        """Return how many times as fast a rank trains a small layer while all others idle."""
+        """Return how many times as fast ranks train a small layer with a core to themselves.
+
+        As many are at work as there are cores: where cores are threads of one, a rank that has the
+        machine to itself is faster still, which no stage of a pipeline ever is.
+        """
         if not self._shares_cores:
             return 1.0
         layer = torch.nn.Sequential(
@@ -290,11 +299,10 @@ class _Bench:
             for _ in range(_LAYER_REPETITIONS):
                 layer(rows).sum().backward()
 
-        together = self._seconds("all ranks at work", trained)
-        alone = self._seconds(
-            "one rank at work", trained if distributed.get_rank() == 0 else nothing
-        )
-        return max(together / alone, 1.0)
+        alone = trained if distributed.get_rank() < self._core_count else nothing
+        self._say("all ranks at work, and one on each core")
+        together, apart = self._watch.seconds_in_turn((trained, alone))
+        return max(together / apart, 1.0)
 
     def _hidden_reduce_ratio(self) -> float:
         """Return what an all_reduce adds to products beside it, over what it takes before them.

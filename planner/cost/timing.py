@@ -74,9 +74,12 @@ def schedule_timing(
 
 def _path_ratio(path: float, *, degree: int, count: int, lone_speed_ratio: float) -> float:
     """Return q for a critical path of `path` micro-batches of one stage."""
-    busy, idle = degree / lone_speed_ratio, 0.0
-    stages = 1
-    while stages < busy:
-        idle += 1.0 / lone_speed_ratio - stages / degree
+    alone = 1.0 / lone_speed_ratio
+    if count == 1:  # one stage after another
+        return alone
+    idle = alone - 1.0 / degree  # below 0 where two stages on a core lose more than half each
+    stages = 2
+    while stages < degree / lone_speed_ratio:
+        idle += alone - stages / degree
         stages += 1
-    return min(1.0, max(1.0 / lone_speed_ratio, (count + idle) / path))
+    return min(1.0, max(alone, (count + idle) / path))

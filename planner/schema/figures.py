@@ -62,7 +62,7 @@ class CollectiveFigure(Part):
 class MachineFigures(Document):
     """All that was measured. `conditions` says in words under which load, and with what.
 
-    `lone_speed_ratio` is the speed of a rank while others idle over that while all are at work,
+    `lone_speed_ratio` is the speed of a rank with a core to itself over that while all are at work,
     `hidden_reduce_ratio` what an all_reduce adds to products beside it over what it takes while all
     wait, and `split_operator_seconds` what an operator on tensors that know how they are split
     takes beyond the same on plain ones. CPU ranks' collectives are those between products, which

@@ -207,9 +207,9 @@ def test_what_ranks_share_is_in_the_profile() -> None:
     assert profile.split_operator_us == pytest.approx(70.0)
 
 
-@pytest.mark.parametrize(("cores", "most"), [(4, 1.0), (3, 2.0), (2, 2.0), (1, 4.0)])
-def test_a_lone_rank_is_no_faster_than_all_that_share_its_core(cores: int, most: float) -> None:
-    fields = device_profile_fields(figures(lone_speed_ratio=4.2, core_count=cores))
+@pytest.mark.parametrize(("cores", "most"), [(4, 1.0), (3, 2.5), (2, 2.5), (1, 5.0)])
+def test_a_lone_rank_is_little_faster_than_all_that_share_its_core(cores: int, most: float) -> None:
+    fields = device_profile_fields(figures(lone_speed_ratio=5.2, core_count=cores))
     assert fields["lone_speed_ratio"] == most
 
 

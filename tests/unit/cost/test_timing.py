@@ -37,6 +37,8 @@ def _step(timing: ScheduleTiming, *, stages: int) -> float:
         (4, 4, 2.0, 4.25),  # four seconds of work, and one core idle as it fills and drains
         (4, 1, 2.0, 2.0),  # four stages one after another, each at twice the speed
         (4, 4, 4.0, 4.0),  # one core for all
+        (2, 1, 2.5, 0.8),  # one of two stages at a time, which lose a fifth when they share a core
+        (2, 4, 2.5, 3.9),  # the first and the last stage are alone as it fills and drains
     ],
 )
 def test_a_step_is_work_or_path(stages: int, count: int, lone_speed: float, seconds: float) -> None:
