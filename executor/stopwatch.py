@@ -11,6 +11,7 @@ import torch
 from torch import distributed
 
 LEAST_REPETITIONS, MOST_REPETITIONS = 3, 25
+LEAST_TURNS = 9  # of works whose difference is asked for, which is small beside what they vary by
 # Ranks that share a core take turns of a few milliseconds: what is over sooner was timed by a rank
 # that had the core to itself.
 LEAST_TIMED_SECONDS, MOST_AT_ONCE = 0.02, 64
@@ -36,20 +37,18 @@ class Stopwatch:
         return min(self._repeated(work))
 
     def seconds_in_turn(self, works: Sequence[Work]) -> tuple[float, ...]:
-        """Return the median of each of `works`, repeated in turn: their differences are of it.
-
-        Each has the whole budget.
-        """
+        """Return the median of each of `works`, in turn: what slows the machine slows all alike."""
         begun = time.perf_counter()
-        for work in works:
-            self._once(work, begun, 1)
-        times: list[list[float]] = [[] for _ in works]
+        turns: list[list[float]] = []
         elapsed = 0.0
-        while self._goes_on(len(times[0]), elapsed / len(works)):
-            for spent, work in zip(times, works, strict=True):
+        while len(turns) <= LEAST_TURNS or (
+            len(turns) <= MOST_REPETITIONS and elapsed < self.budget_seconds
+        ):
+            turns.append([])
+            for work in works:
                 seconds, elapsed = self._once(work, begun, 1)
-                spent.append(seconds)
-        return tuple(statistics.median(spent) for spent in times)
+                turns[-1].append(seconds)
+        return tuple(map(statistics.median, zip(*turns[1:], strict=True)))  # the first warms up
 
     def _repeated(self, work: Work) -> list[float]:
         """Return the seconds of each repetition.
@@ -61,14 +60,12 @@ class Stopwatch:
         first, elapsed = self._once(work, begun, 1)
         at_once = min(max(round(LEAST_TIMED_SECONDS / max(first, 1e-9)), 1), MOST_AT_ONCE)
         times: list[float] = []
-        while self._goes_on(len(times), elapsed):
+        while len(times) < LEAST_REPETITIONS or (
+            len(times) < MOST_REPETITIONS and elapsed < self.budget_seconds
+        ):
             seconds, elapsed = self._once(work, begun, at_once)
             times.append(seconds / at_once)
         return times
-
-    def _goes_on(self, count: int, elapsed: float) -> bool:
-        within = count < MOST_REPETITIONS and elapsed < self.budget_seconds
-        return count < LEAST_REPETITIONS or within
 
     def _once(self, work: Work, begun: float, count: int) -> tuple[float, float]:
         """Return seconds of `count` times `work`, and since `begun`: alike on all ranks.
