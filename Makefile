@@ -31,6 +31,8 @@ KERNEL_TESTS := tests/distributed/test_parity_rounding.py tests/distributed/test
     tests/distributed/test_numerics.py -k "rounding or numerics or fp16 or bf16 or fp32"
 
 export OMP_NUM_THREADS ?= 1
+# Commands and tests start hundreds of processes, each of which would compile all modules anew.
+unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .PHONY: help install demo serve test test-chaos test-exports test-full test-fuzz test-guards test-kernels test-parity test-pythons test-wheel check check-all format lint types imports bench clean

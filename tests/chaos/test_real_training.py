@@ -113,8 +113,12 @@ def has_trained(fleet: Fleet, run_id: str) -> bool:
     return bool(fleet.server.ask("GET", f"/v1/runs/{run_id}/metrics?limit=1")["items"])
 
 
+@pytest.mark.full
 def test_a_run_that_is_cancelled_saves_where_it_is(fleet: Fleet) -> None:
-    """The ranks of both nodes leave off after one and the same step."""
+    """The ranks of both nodes leave off after one and the same step.
+
+    On one node it is `tests/distributed/test_termination.py` that shows it.
+    """
     settle(fleet)
     steps = {"steps": 100_000}
     run_id = fleet.run(fleet.plan(ONE_RANK_EACH), command="train", arguments=steps)

@@ -14,9 +14,9 @@ import pytest
 import structlog
 from fastapi import FastAPI
 from fastapi.testclient import TestClient
-from sqlalchemy import create_engine, text
+from sqlalchemy import Dialect, Engine, create_engine, event, text
 
-from api import deps, logs
+from api import db, deps, logs
 from api.caller import Scope
 from api.db import Database
 from api.migrate import head_revision, revision, upgrade
@@ -32,6 +32,26 @@ _OTHERS_ENDED = text(
     "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
     " WHERE datname = current_database() AND pid <> pg_backend_pid()"
 )
+
+
+@pytest.fixture(scope="session", autouse=True)
+def compiled_once() -> Iterator[None]:
+    """Engines share the statements that they compiled: a test has one or two engines of its own."""
+    dialects: dict[str, Dialect] = {}
+    statements: dict[Any, Any] = {}
+    made = db._engine
+
+    def make(given: str, *, wait_seconds: float) -> tuple[Engine, float]:
+        engine, seconds = made(given, wait_seconds=wait_seconds)
+        own = engine.dialect
+        engine.dialect = dialects.get(own.name, own)
+        event.listen(engine, "connect", lambda *_: dialects.setdefault(own.name, own))
+        engine.update_execution_options(compiled_cache=statements)
+        return engine, seconds
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(db, "_engine", make)
+        yield
 
 
 @pytest.fixture(scope="module", autouse=True)
