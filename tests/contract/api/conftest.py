@@ -1,4 +1,8 @@
-"""Every test here runs on SQLite and on PostgreSQL where it asks for a database."""
+"""Every test here runs on SQLite and on PostgreSQL where it asks for a database.
+
+In `make test-full`, that is; each run of `make test` has both for what depends on the database, and
+one of them, always the same, for all else. Where no PostgreSQL is, all of it has SQLite.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +13,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+from zlib import crc32
 
 import pytest
 import structlog
@@ -27,11 +32,38 @@ from tests.contract.api.postgres import running_server, server_programs
 from tests.contract.api.solvers import a_planner
 from tests.contract.api.solving import PATIENCE_SECONDS, PATIENT
 
+# What databases do differently: locks, waits, text, types, and who else writes meanwhile.
+_ON_BOTH = (
+    "analyses_of_replicas",
+    "faults",
+    "hostile_text",
+    "leases",
+    "migrations",
+    "plan_table",
+    "pruning",
+    "secrets",
+    "several_processes",
+    "shared_limits",
+    "silent_databases",
+)
 _TRIGGERS_OFF = text("SET LOCAL session_replication_role = replica")
 _OTHERS_ENDED = text(
     "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
     " WHERE datname = current_database() AND pid <> pg_backend_pid()"
 )
+
+
+@pytest.hookimpl(tryfirst=True)  # before what is marked is left out
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Leave one of the databases to `make test-full` where they do the same."""
+    kinds = ("sqlite", "sqlite" if server_programs() is None else "postgres")
+    for item in items:
+        kind = getattr(item, "callspec", None) and item.callspec.params.get("database_kind")
+        if kind is None or item.path.stem.removeprefix("test_") in _ON_BOTH:
+            continue
+        name = item.nodeid.replace(kind, "")
+        if kind != kinds[crc32(name.encode()) % 2]:
+            item.add_marker(pytest.mark.full)
 
 
 @pytest.fixture(scope="session", autouse=True)
