@@ -53,12 +53,15 @@ class Stopwatch:
     def _repeated(self, work: Work) -> list[float]:
         """Return the seconds of each repetition.
 
-        Work that is over sooner than `LEAST_TIMED_SECONDS` is timed several times at once.
+        Work that is over sooner than `LEAST_TIMED_SECONDS` is timed several times at once, and what
+        takes several budgets once, after a first time that counts for nothing.
         """
         begun = time.perf_counter()
-        self._once(work, begun, 1)
-        first, elapsed = self._once(work, begun, 1)
-        at_once = min(max(round(LEAST_TIMED_SECONDS / max(first, 1e-9)), 1), MOST_AT_ONCE)
+        first, _ = self._once(work, begun, 1)
+        if first > LEAST_REPETITIONS * self.budget_seconds:
+            return [self._once(work, begun, 1)[0]]
+        warm, elapsed = self._once(work, begun, 1)
+        at_once = min(max(round(LEAST_TIMED_SECONDS / max(warm, 1e-9)), 1), MOST_AT_ONCE)
         times: list[float] = []
         while len(times) < LEAST_REPETITIONS or (
             len(times) < MOST_REPETITIONS and elapsed < self.budget_seconds

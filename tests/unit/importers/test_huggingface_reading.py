@@ -372,3 +372,23 @@ def test_two_names_of_one_field_have_to_agree():
     assert graph_of("qwen3_moe", num_experts=16, num_local_experts=16).architecture == "qwen3_moe"
     with pytest.raises(DocumentError, match="num_local_experts: contradicts num_experts"):
         graph_of("qwen3_moe", num_experts=16, num_local_experts=8)
+
+
+@pytest.mark.parametrize(
+    ("named", "has"),
+    [
+        (["LlamaForSequenceClassification"], "which has another head"),
+        (["LlamaForTokenClassification", "LlamaForCausalLM"], "which has another head"),
+        (["LlamaModel"], "which has no head"),
+        (["LlamaForCausalLM"], None),
+        (["GPT2LMHeadModel"], None),
+        (["InternVLChatModel"], None),
+        ([], None),
+        ("LlamaModel", None),
+        ([7], None),
+    ],
+)
+def test_a_head_that_does_not_predict_tokens_is_told(named: object, has: str | None) -> None:
+    told = [line for line in graph_of("llama", architectures=named).assumptions if "head" in line]
+    assert len(told) == (has is not None)
+    assert all(has in line and "64 x 256" in line for line in told)
