@@ -58,7 +58,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Leave one of the databases to `make test-full` where they do the same."""
     kinds = ("sqlite", "sqlite" if server_programs() is None else "postgres")
     for item in items:
-        kind = getattr(item, "callspec", None) and item.callspec.params.get("database_kind")
+        parameters = getattr(item, "callspec", None)
+        kind = parameters and parameters.params.get("database_kind")
         if kind is None or item.path.stem.removeprefix("test_") in _ON_BOTH:
             continue
         name = item.nodeid.replace(kind, "")
