@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from pydantic import JsonValue
 
 from planner.errors import DocumentError, InputError
+from planner.importers.checkpoint_files import known_file
 from planner.importers.fields import LAYER_LIMIT, require_at_most, require_divides
 from planner.importers.huggingface import graph_from_huggingface
 from planner.schema.document import parse_fields, read_fields
@@ -94,10 +95,13 @@ def model_from_fields(fields: Mapping[str, Any], *, name: str) -> ModelGraph:
         graph = ModelGraph.from_fields(fields, source=name)
         _require_possible(graph)
         return graph
+    seen = known_file(fields)
     raise DocumentError(
-        "is required",
+        "is required" if seen is None else f"is required: this seems to be {seen.what}",
         field="model_type",
-        remedy="give a Hugging Face config.json, or a model graph with runs of blocks",
+        remedy="give a Hugging Face config.json, or a model graph with runs of blocks"
+        if seen is None
+        else seen.remedy,
     )
 
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from planner.errors import InputError, UnsupportedModelError
+from planner.errors import DocumentError, InputError, UnsupportedModelError
 from planner.importers.hf_missing import MISSING
 from planner.importers.huggingface import model_types
 from planner.importers.models import model_from_fields
@@ -144,6 +144,27 @@ def test_a_type_of_its_own_code_is_told_that_it_is_never_run():
     fields = {**SIZES, "model_type": "own", "auto_map": {"AutoModel": "modeling.Own"}}
     with pytest.raises(UnsupportedModelError, match="the code that auto_map names is never run"):
         model_from_fields(fields, name="it")
+
+
+@pytest.mark.parametrize(
+    ("fields", "what", "remedy"),
+    [
+        ({"dim": 4096, "n_layers": 32, "n_heads": 32, "norm_eps": 1e-5}, "params.json", "config"),
+        ({"peft_type": "LORA", "r": 16}, "adapter_config.json", "base_model_name_or_path"),
+        ({"_class_name": "FluxTransformer2DModel"}, "diffusers", "meshwright trace"),
+        ({"metadata": {"total_size": 1}, "weight_map": {}}, "index", "config.json"),
+        ({"zero_optimization": {"stage": 3}}, "DeepSpeed", "as the strategy"),
+        ({}, "is required", "config.json"),
+    ],
+)
+def test_a_file_that_is_no_model_is_told_what_it_seems_to_be(
+    fields: dict[str, object], what: str, remedy: str
+) -> None:
+    with pytest.raises(DocumentError) as caught:
+        model_from_fields(fields, name="it")
+    assert caught.value.field == "model_type"
+    assert what in str(caught.value)
+    assert remedy in caught.value.remedy
 
 
 @pytest.mark.parametrize("model_type", ["", None, 7, [], {"llama": 1}, "L" * 10_000_000])
