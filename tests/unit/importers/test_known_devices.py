@@ -46,7 +46,6 @@ def test_every_beginning_of_a_name_means_it_or_is_ambiguous(name):
         ("a100-40gb", "a100-sxm4-40gb"),
         ("a100-80gb", "a100-sxm4-80gb"),
         ("a100_80g", "a100-sxm4-80gb"),
-        ("a100-pcie", "a100-pcie-80gb"),
         ("a800", "a800-sxm4-80gb"),
         ("b200", "b200-sxm-180gb"),
         ("b300", "b300-sxm-288gb"),
@@ -61,8 +60,13 @@ def test_every_beginning_of_a_name_means_it_or_is_ambiguous(name):
         ("l4", "l4-24gb"),
         ("l40s", "l40s-48gb"),
         ("t4", "t4-16gb"),
-        ("v100", "v100-sxm2-32gb"),
+        ("v100-32gb", "v100-sxm2-32gb"),
+        ("v100-16gb", "v100-sxm2-16gb"),
+        ("a10", "a10-24gb"),
         ("a10g", "a10g-24gb"),
+        ("a30", "a30-24gb"),
+        ("a40", "a40-48gb"),
+        ("mi210", "mi210-64gb"),
         ("4090", "rtx-4090-24gb"),
         ("rtx4090", "rtx-4090-24gb"),
         ("4090d", "rtx-4090d-24gb"),
@@ -93,7 +97,19 @@ def test_an_a100_of_unknown_memory_is_refused_with_those_that_there_are(text):
         known_device(text, field="cluster")
 
 
-@pytest.mark.parametrize("text", ["l40", "mi300", "a10", "rtx", "sxm5", "80gb", "abacus", "h1000"])
+@pytest.mark.parametrize(
+    ("text", "named"),
+    [
+        ("v100", "v100-sxm2-16gb or v100-sxm2-32gb"),
+        ("a100-pcie", "a100-pcie-40gb or a100-pcie-80gb"),
+    ],
+)
+def test_two_memories_of_one_device_are_both_named(text, named):
+    with pytest.raises(InputError, match=named):
+        known_device(text, field="cluster")
+
+
+@pytest.mark.parametrize("text", ["l40", "mi300", "a1", "rtx", "sxm5", "80gb", "abacus", "h1000"])
 def test_what_is_no_profiles_name_is_refused(text):
     with pytest.raises(InputError, match="has no profile"):
         known_device(text, field="cluster")

@@ -10,10 +10,14 @@ from planner.importers.short_form import read_short_form
 
 # The devices of a whole node, and the most that one can have, as vendors sell them.
 NODES = {
+    "a100-pcie-40gb": (8, 32),
     "a100-pcie-80gb": (8, 32),
     "a100-sxm4-40gb": (8, 16),
     "a100-sxm4-80gb": (8, 16),
+    "a10-24gb": (8, 32),
     "a10g-24gb": (8, 8),
+    "a30-24gb": (8, 32),
+    "a40-48gb": (8, 32),
     "a800-sxm4-80gb": (8, 8),
     "b200-sxm-180gb": (8, 8),
     "b300-sxm-288gb": (8, 8),
@@ -29,6 +33,7 @@ NODES = {
     "h800-sxm5-80gb": (8, 8),
     "l4-24gb": (8, 32),
     "l40s-48gb": (8, 32),
+    "mi210-64gb": (8, 8),
     "mi250x-128gb": (4, 8),
     "mi300x-192gb": (8, 8),
     "mi325x-256gb": (8, 8),
@@ -44,6 +49,7 @@ NODES = {
     "rtx-pro-6000-96gb": (8, 32),
     "t4-16gb": (8, 32),
     "titan-rtx-24gb": (8, 32),
+    "v100-sxm2-16gb": (8, 8),
     "v100-sxm2-32gb": (8, 16),
 }
 SOLD = [(name, size) for name, (size, _) in NODES.items() if size is not None]
