@@ -7,7 +7,7 @@ to read a request, or to ask for help, does not wait for them.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import islice
 from typing import TYPE_CHECKING
 
@@ -19,6 +19,7 @@ from planner.resolution import (
     resolved_model,
     resolved_request,
 )
+from planner.schema.bound_record import BoundRecord
 from planner.schema.job import Job, Limits
 from planner.schema.plan import (
     Estimate,
@@ -34,6 +35,7 @@ from planner.units import counted
 from planner.version import planner_version
 
 if TYPE_CHECKING:
+    from planner.cost.configuration import Configuration
     from planner.finalists import Settled
     from planner.ilp.milp import SolverName
     from planner.ilp.problem import NotFound, Shortfall
@@ -42,7 +44,15 @@ if TYPE_CHECKING:
 
 _ESTIMATED_AT_ONCE = 256
 
-__all__ = ["estimate", "estimates", "plan", "request_id", "resolved_cluster", "resolved_model"]
+__all__ = [
+    "estimate",
+    "estimates",
+    "plan",
+    "plan_with_record",
+    "request_id",
+    "resolved_cluster",
+    "resolved_model",
+]
 
 
 def plan(
@@ -63,6 +73,47 @@ def plan(
         SolverError: if the solver fails.
         VerificationError: if the plan does not survive its own recomputation.
     """
+    answer = _answer(model, cluster, job, on_progress=on_progress, solver=solver)
+    return answer if isinstance(answer, Infeasible) else answer[0]
+
+
+def plan_with_record(
+    model: ResolvedModel,
+    cluster: ResolvedCluster,
+    job: Job,
+    *,
+    on_progress: ProgressCallback | None = None,
+    solver: SolverName | None = None,
+) -> tuple[Plan, BoundRecord] | Infeasible:
+    """Return the same with what `planner.bound_record` evaluates the plan's lower bound by.
+
+    The record comes after the search, and its seconds are none of the job's limit.
+
+    Raises:
+        InputError: if model, cluster and job do not go together, or the objective is another than
+            throughput.
+        SolverError: if the solver fails.
+        VerificationError: if the plan does not survive its own recomputation.
+    """
+    from planner.bound_record import check_recordable, recorded  # noqa: PLC0415
+
+    check_recordable(job)
+    answer = _answer(model, cluster, job, on_progress=on_progress, solver=solver)
+    if isinstance(answer, Infeasible):
+        return answer
+    planned, engines = answer
+    return planned, recorded(planned, engines)
+
+
+def _answer(
+    model: ResolvedModel,
+    cluster: ResolvedCluster,
+    job: Job,
+    *,
+    on_progress: ProgressCallback | None,
+    solver: SolverName | None,
+) -> tuple[Plan, Mapping[Configuration, str]] | Infeasible:
+    """Return the best plan, and the engines that bounded some configurations."""
     from planner.finalists import settled  # noqa: PLC0415  (see the module's docstring)
     from planner.ilp.problem import NotFound  # noqa: PLC0415
     from planner.inquiry import Inquiry  # noqa: PLC0415
@@ -75,7 +126,8 @@ def plan(
     result = attained(request, inquiry=inquiry)
     if isinstance(result, NotFound):
         return _infeasible(request, result, inquiry)
-    return _plan(settled(result, inquiry=inquiry), name=request_id(request))
+    found = settled(result, inquiry=inquiry)
+    return _plan(found, name=request_id(request)), found.found.engines
 
 
 def estimate(

@@ -31,6 +31,7 @@ from planner.cli.options import (
 from planner.errors import InputError
 
 if TYPE_CHECKING:
+    from planner.schema.bound_record import BoundRecord
     from planner.schema.document import Document
     from planner.schema.plan import Infeasible, Plan
 
@@ -67,6 +68,14 @@ def plan(  # noqa: PLR0913 - one parameter per option; tests freeze the surface
     out: Annotated[
         Path | None, typer.Option("--out", metavar="FILE", help="Write the plan there.")
     ] = None,
+    certificate_out: Annotated[
+        Path | None,
+        typer.Option(
+            "--certificate-out",
+            metavar="FILE",
+            help="Write what `verify --certificate` needs to evaluate the lower bound again.",
+        ),
+    ] = None,
     json: JsonOption = False,
 ) -> None:
     """Find the best legal strategy that fits (the fastest, unless told otherwise), and prove it."""
@@ -93,15 +102,32 @@ def plan(  # noqa: PLR0913 - one parameter per option; tests freeze the surface
     }
     if out is not None:
         check_place(out, option="--out")
+    if certificate_out is not None:
+        check_place(certificate_out, option="--certificate-out")
     wanted = read_job(job, fields=fields, limits=limits, calibration=calibration, settings=settings)
     given_model, given_cluster = read_resolved_model(model), read_resolved_cluster(cluster)
     from planner import planning
 
     with search_progress("planning") as listen:
-        answer = planning.plan(given_model, given_cluster, wanted, on_progress=listen)
+        if certificate_out is None:
+            answer = planning.plan(given_model, given_cluster, wanted, on_progress=listen)
+        else:
+            answer = _recorded(
+                planning.plan_with_record(given_model, given_cluster, wanted, on_progress=listen),
+                certificate_out,
+            )
     _show(answer, out=out, as_json=json)
     if answer.status == "infeasible":
         raise typer.Exit(NEGATIVE_ANSWER)
+
+
+def _recorded(answer: tuple[Plan, BoundRecord] | Infeasible, path: Path) -> Plan | Infeasible:
+    """Return the answer, with what its bound holds by written to a file."""
+    if not isinstance(answer, tuple):
+        return answer
+    planned, record = answer
+    write_text(path, record.to_json(), option="--certificate-out")
+    return planned
 
 
 def _show(answer: Plan | Infeasible, *, out: Path | None, as_json: bool) -> None:

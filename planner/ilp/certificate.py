@@ -18,6 +18,8 @@ from dataclasses import replace
 
 import numpy as np
 
+from planner.bound_record import BRANCH_AND_BOUND, INTEGER_PROGRAM
+from planner.cost.configuration import Configuration
 from planner.ilp.canonical_plan import tidied
 from planner.ilp.feasibility import least_device_bytes, least_host_bytes
 from planner.ilp.frontier import Best, State
@@ -71,7 +73,15 @@ def found_of(state: State, *, as_found: bool = False) -> Found:
         runners_up=_runners_up(state, best),
         groups=groups,
         left_seconds=state.frontier.least_left(),
+        engines=engines_of(state),
     )
+
+
+def engines_of(state: State) -> dict[Configuration, str]:
+    """Return what bounded configurations last, of those that were branched on or programmed."""
+    names = dict.fromkeys(state.branched, BRANCH_AND_BOUND)
+    names |= dict.fromkeys(state.programmed, INTEGER_PROGRAM)
+    return {state.configurations.row(index): name for index, name in names.items()}
 
 
 def _group(state: State, best: Best, *, as_found: bool) -> Group:
@@ -237,6 +247,7 @@ def _best(answers: Sequence[Found | NotFound], group_count: int) -> Found | NotF
             [one.left_seconds for one in found]
             + [float("inf") if one.proven else one.lower_bound_seconds for one in missing]
         ),
+        engines={row: name for one in answers for row, name in one.engines.items()},
     )
 
 
@@ -253,15 +264,20 @@ def _certificate(best: Found, found: Sequence[Found], missing: Sequence[NotFound
     optimal = all(one.status == "optimal" for one in own) and all(one.proven for one in missing)
     total = sum(one.configurations_total for one in own)
     lost = sum(one.configurations_total for one in missing)
+    engines = Counter(name for one in missing for name in one.engines.values())
     return best.certificate.model_copy(
         update={
             "status": "optimal" if optimal else "feasible",
             "lower_bound_seconds": bound,
             "gap_ratio": 1.0 - bound / step if step > 0.0 else 0.0,
             "configurations_total": total + lost,
-            "configurations_pruned": sum(one.configurations_pruned for one in own) + lost,
-            "configurations_branched": sum(one.configurations_branched for one in own),
-            "configurations_programmed": sum(one.configurations_programmed for one in own),
+            "configurations_pruned": sum(one.configurations_pruned for one in own)
+            + lost
+            - engines.total(),
+            "configurations_branched": sum(one.configurations_branched for one in own)
+            + engines[BRANCH_AND_BOUND],
+            "configurations_programmed": sum(one.configurations_programmed for one in own)
+            + engines[INTEGER_PROGRAM],
             "milp_count": sum(one.milp_count for one in own),
             "solve_seconds": sum(one.solve_seconds for one in own),
             "not_searched": tuple(dict.fromkeys(r for one in own for r in one.not_searched)),

@@ -7,7 +7,8 @@ Result: what a search found, and how sure it is.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from enum import Enum, auto
 from typing import TYPE_CHECKING
 
@@ -87,6 +88,7 @@ class Found:
 
     `groups` are as many as were asked for, best first; the first is the strategy itself. No plan of
     other groups is below `left_seconds`, the least bound of what was left, inf where nothing was.
+    `engines` are those that bounded some configurations last, by name.
     """
 
     strategy: Strategy
@@ -95,6 +97,7 @@ class Found:
     runners_up: tuple[Candidate, ...]
     groups: tuple[Group, ...] = ()
     left_seconds: float = 0.0
+    engines: Mapping[Configuration, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -124,6 +127,7 @@ class NotFound:
     shortfalls: tuple[Shortfall, ...]
     proven: bool
     lower_bound_seconds: float = 0.0
+    engines: Mapping[Configuration, str] = field(default_factory=dict)
 
 
 SearchResult = Found | NotFound

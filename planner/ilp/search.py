@@ -41,7 +41,7 @@ import numpy as np
 from planner.cost.configuration import Floats
 from planner.ilp.bound_tightening import reduction
 from planner.ilp.branch_and_bound import branching_of
-from planner.ilp.certificate import found_of, shortfalls
+from planner.ilp.certificate import engines_of, found_of, shortfalls
 from planner.ilp.construction_heuristic import climbed, heuristic_assignment, starting_cuts
 from planner.ilp.engine import Effort, Outcome
 from planner.ilp.feasibility import fitted
@@ -301,6 +301,7 @@ def search(
         shortfalls=shortfalls(state) if proven and is_asked_why else (),
         proven=proven,
         lower_bound_seconds=min(state.frontier.lower_bound(), cutoff),
+        engines=engines_of(state),
     )
 
 

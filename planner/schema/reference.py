@@ -10,6 +10,7 @@ import sys
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from planner.schema.bound_record import BoundRecord
 from planner.schema.cluster import Cluster
 from planner.schema.job import Job
 from planner.schema.measured_run import MeasuredRun
@@ -25,6 +26,7 @@ DOCUMENTS: Mapping[str, type[Any]] = {
     "Strategy": Strategy,
     "Model graph": ModelGraph,
     "Plan": Plan,
+    "Bound record": BoundRecord,
     "Run report": RunReport,
     "Tuning": Tuning,
     "Measured run": MeasuredRun,

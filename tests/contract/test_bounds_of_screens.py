@@ -11,6 +11,7 @@ import pytest
 from benchmarks.case import Case, random_case
 from planner.cost.configuration import Choices, Configurations, LayerChoices
 from planner.cost.table import cost_table, seconds_table
+from planner.duality import space_of, verdicts
 from planner.ilp.batched_bounds import rough_choices
 from planner.ilp.cost_arrays import SpentSheet
 from planner.ilp.frontier import Frontier
@@ -270,3 +271,24 @@ def _least_on_lone_ranks(problem: Problem, columns: Configurations) -> np.ndarra
         pace = columns.micro_batch_count[:, None] * costs.micro_batch_seconds.total()
         total += count * (pace + costs.step_end_seconds.total()).min(axis=1)
     return np.asarray(total)
+
+
+def test_no_price_of_memory_excludes_a_plan_that_there_is() -> None:
+    """Whatever the prices; and good ones exclude most configurations below the fastest plan."""
+    excluded, total = 0, 0
+    for seed, job, own in solved():
+        steps = np.array(own)
+        finite = np.sort(steps[np.isfinite(steps)])
+        problem = job.problem
+        space = space_of(problem.graph, problem.workload, problem.hardware, problem.job)
+        memory = max(kind.device_memory_bytes for kind in problem.hardware.kinds)
+        for quantile in (0.0, 0.3, 0.9):
+            bound = finite[int(quantile * (len(finite) - 1))] if len(finite) else 1.0
+            prices = bound / memory * np.geomspace(1e-3, 1e2, 6)
+            found = verdicts(space, bound_seconds=bound, prices=prices.tolist())
+            assert np.isinf(steps[found.is_infeasible]).all(), f"job {seed}"
+            assert (steps[found.is_bounded] * ROUNDING >= bound).all(), f"job {seed}"
+            if quantile == 0.0:
+                excluded += int((found.is_infeasible | found.is_bounded).sum())
+                total += len(steps)
+    assert excluded > 0.9 * total

@@ -61,6 +61,16 @@ def test_written_plan_verifies(plan_path):
     )
 
 
+def test_the_bound_of_a_written_plan_verifies_by_its_record(tmp_path):
+    path, record = tmp_path / "plan.json", tmp_path / "record.json"
+    run("plan", MODEL, CLUSTER, *JOB, "--out", path, "--certificate-out", record)
+    exit_code, stdout = run("verify", path, "--certificate", record, "--json")
+    checked, said = json.loads(stdout)["certificate"], Plan.read(path).certificate
+    parts = [checked["infeasible"], checked["bounded"], *checked["trusted"].values()]
+    assert (exit_code, sum(parts)) == (0, said.configurations_total)
+    assert "none below the bound" in run("verify", path, "--certificate", record)[1]
+
+
 def test_estimate_of_a_plan_returns_its_prediction(plan_path):
     exit_code, stdout = run("estimate", MODEL, CLUSTER, *JOB, "--strategy", plan_path, "--json")
     assert exit_code == 0

@@ -25,6 +25,7 @@ SURFACE = {
         "--memory-headroom-ratio",
         "--fits-probability",
         "--fastest",
+        "--certificate-out",
         "--solver-seconds",
         "--out",
         "--json",
@@ -61,7 +62,7 @@ SURFACE = {
     | {"--baseline", "--max-slowdown", "--junit", "--fits-probability", "--json"},
     "compare": {"--json"},
     "export": {"--to", "--out", "--json"},
-    "verify": {"--json"},
+    "verify": {"--certificate", "--json"},
     "validate": {"--by", "--rows", "--calibration", "--json"},
     "calibrate": {"--out", "--device", "--stack", "--json"},
     "run": {
