@@ -5,20 +5,33 @@ Which target a loss leaves out it says by `ignore_index`, as torch's do, or show
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import warnings
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
 import torch
 from torch.nn import functional
 
+from executor.errors import ModelMismatchError
 from executor.precision import widened
 
 LossFunction = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 _MARK = "takes_sharded_logits"
 _IGNORED = "ignore_index"
-_USUALLY_IGNORED = -100  # by torch's losses and by transformers' collators
-_TRIED_TOKENS = 4
+USUALLY_IGNORED = -100  # by torch's losses and by transformers' collators
+_BELOW_CLASSES = (USUALLY_IGNORED, -1)
+_TRIED_CLASSES, _TRIED_LOGITS = 16, 2**20
+_ASSUMED_CLASSES = 64
+_OF_NO_USE = (
+    RuntimeError,
+    ValueError,
+    LookupError,
+    TypeError,
+    AttributeError,
+    ArithmeticError,
+    AssertionError,
+)
 
 
 def takes_sharded_logits(loss_function: LossFunction) -> bool:
@@ -32,42 +45,113 @@ def next_token_loss(logits: torch.Tensor, targets: torch.Tensor) -> torch.Tensor
 
 
 setattr(next_token_loss, _MARK, True)
-setattr(next_token_loss, _IGNORED, _USUALLY_IGNORED)
+setattr(next_token_loss, _IGNORED, USUALLY_IGNORED)
 
 
-def ignored_target_of(loss_function: Callable[..., Any], vocabulary_size: int | None) -> int | None:
+def ignored_target_of(loss_function: Callable[..., Any], class_count: int | None) -> int | None:
     """Return the target that `loss_function` leaves out of its mean, `None` where none is known.
 
-    A function that does not say is tried on logits [2, 4, V] and targets whose second row is -100:
-    if it gives what it gives of the first row alone, it leaves -100 out.
+    A function that does not say is tried on a few targets, of rows and then of samples: it leaves
+    one out if it gives with it what it gives without. -100, -1, and classes whose logits get no
+    gradient are tried, of `class_count`, or where that is not known of a few.
     """
     if _is_of_torch(loss_function):
-        return _USUALLY_IGNORED
+        return USUALLY_IGNORED
     if isinstance(loss_function, partial):
         said = loss_function.keywords.get(_IGNORED)
         if said is not None or _is_of_torch(loss_function.func):
-            return _USUALLY_IGNORED if said is None else int(said)
+            return USUALLY_IGNORED if said is None else int(said)
     said = getattr(loss_function, _IGNORED, None)
     if said is not None:
         return int(said)
-    if vocabulary_size is not None and _leaves_out_usual(loss_function, vocabulary_size):
-        return _USUALLY_IGNORED
-    return None
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return next(_left_out(loss_function, class_count), None)
+
+
+def check_mean(loss_function: Callable[..., Any], class_count: int | None) -> None:
+    """Return unless the same targets once more double the loss: a sum depends on the layout.
+
+    Raises:
+        ModelMismatchError: if they do.
+    """
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        if any(trial.adds_up() for trial in _trials(loss_function, class_count)):
+            raise ModelMismatchError(
+                "adds up over targets, and the loss of a step is a mean over those of all ranks",
+                field="loss_function",
+                value="twice the loss for the same targets twice",
+                remedy="return a mean, as torch's losses do with reduction='mean'",
+            )
 
 
 def _is_of_torch(loss_function: Callable[..., Any]) -> bool:
     return any(loss_function is one for one in (functional.cross_entropy, functional.nll_loss))
 
 
-def _leaves_out_usual(loss_function: Callable[..., Any], vocabulary_size: int) -> bool:
-    generator = torch.Generator().manual_seed(0)
-    logits = torch.randn(2, _TRIED_TOKENS, vocabulary_size, generator=generator)
-    targets = torch.randint(vocabulary_size, logits.shape[:2], generator=generator)
-    targets[1] = _USUALLY_IGNORED
-    try:
+def _left_out(loss_function: Callable[..., Any], class_count: int | None) -> Iterator[int]:
+    for trial in _trials(loss_function, class_count):
+        for target in (*_BELOW_CLASSES, *trial.without_gradient()):
+            if trial.leaves_out(target):
+                yield target
+
+
+def _trials(loss_function: Callable[..., Any], class_count: int | None) -> list[_Trial]:
+    return [_Trial(loss_function, class_count or _ASSUMED_CLASSES, rows) for rows in ((1,), ())]
+
+
+class _Trial:
+    """A loss function, tried on random logits [*rows, N, C] and targets [*rows, N]."""
+
+    def __init__(
+        self, loss_function: Callable[..., Any], class_count: int, rows: tuple[int, ...]
+    ) -> None:
+        self._loss_function = loss_function
+        self._class_count = class_count
+        self._rows = rows
+        at_each_end = max(_TRIED_CLASSES, _TRIED_LOGITS // class_count) // 2
+        last = range(max(0, class_count - at_each_end), class_count)
+        self._classes = sorted({*range(min(at_each_end, class_count)), *last})
+
+    def without_gradient(self) -> list[int]:
+        """Return the tried classes that move no logits."""
+        logits = self._logits(len(self._classes)).requires_grad_()
+        loss = self._loss(logits, self._classes)
+        if loss is None or not loss.requires_grad:
+            return []
+        (gradient,) = torch.autograd.grad(loss, logits)
+        is_moved = gradient.flatten(0, -2).any(-1).tolist()
+        return [target for target, moves in zip(self._classes, is_moved, strict=True) if not moves]
+
+    def leaves_out(self, target: int) -> bool:
+        """Return whether the loss of other targets is the same with `target` among them."""
+        others = [item for item in self._classes if item != target][-3:]
+        logits = self._logits(len(others) + 1)
         with torch.no_grad():
-            both = loss_function(logits, targets)
-            first = loss_function(logits[:1], targets[:1])
-    except (RuntimeError, ValueError, LookupError, TypeError, AttributeError, AssertionError):
-        return False  # it has no use for such a target, or for logits of no batch of its own
-    return torch.is_tensor(both) and torch.is_tensor(first) and torch.allclose(both, first)
+            both = self._loss(logits, [*others, target])
+            alone = self._loss(logits[..., : len(others), :], others)
+        return both is not None and alone is not None and torch.allclose(both, alone)
+
+    def adds_up(self) -> bool:
+        """Return whether the loss of some targets doubles if they come twice."""
+        targets = self._classes[-3:]
+        logits = self._logits(len(targets))
+        with torch.no_grad():
+            once = self._loss(logits, targets)
+            twice = self._loss(torch.cat([logits, logits], dim=-2), [*targets, *targets])
+        if once is None or twice is None or not bool(once):
+            return False
+        return torch.allclose(twice, 2 * once)
+
+    def _logits(self, count: int) -> torch.Tensor:
+        generator = torch.Generator().manual_seed(0)
+        return torch.randn(*self._rows, count, self._class_count, generator=generator)
+
+    def _loss(self, logits: torch.Tensor, targets: list[int]) -> torch.Tensor | None:
+        """Return the loss, `None` where the function has no use for such logits or targets."""
+        try:
+            loss = self._loss_function(logits, torch.tensor(targets).expand(*self._rows, -1))
+        except _OF_NO_USE:
+            return None
+        return loss if torch.is_tensor(loss) and loss.dim() == 0 else None

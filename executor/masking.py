@@ -150,6 +150,18 @@ def micro_batch_loss(loss_function: LossFunction) -> Callable[[Any, MicroBatch],
         if kept < len(targets):
             outputs, targets = outputs[:kept], targets[:kept]
         loss = loss_function(outputs, targets)
+        _check_loss(loss)
         return loss if micro_batch.weight is None else loss * micro_batch.weight
 
     return weighed
+
+
+def _check_loss(loss: object) -> None:
+    count = loss.numel() if isinstance(loss, torch.Tensor) else None
+    if count != 1:
+        raise ModelMismatchError(
+            "must return one number, the mean over targets, as a tensor",
+            field="loss_function",
+            value=type(loss).__qualname__ if count is None else f"a tensor of {count} numbers",
+            remedy="return what torch's losses do with reduction='mean'",
+        )

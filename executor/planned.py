@@ -11,6 +11,7 @@ from torch import nn
 
 from executor.batch import Batch
 from executor.errors import ModelMismatchError
+from executor.losses import USUALLY_IGNORED
 from executor.models.declaration import ModelDeclaration
 from planner.schema.model import ModelGraph
 
@@ -148,6 +149,7 @@ class PlannedBatch:
             self._check_tokens(inputs)
             if _is_text(targets) and targets.shape == inputs.shape:
                 self._check_targets(targets)
+        self._check_none_left_out(targets)
 
     def refuse_short(self, row_count: int) -> NoReturn:
         """Refuse a batch of so few sequences that was not the loader's last.
@@ -188,21 +190,29 @@ class PlannedBatch:
         if beyond is None:
             return
         if beyond < 0 and ignored is None:
-            raise self._refusal(
-                "targets that a loss leaves out make its mean depend on the layout",
-                f"target {beyond}",
-                f"pass ignored_target={beyond} to session.parallelize()",
-            )
+            raise self._left_out(beyond)
         raise self._refusal(
             f"the model's head has {self.vocabulary_size} tokens, from 0",
             f"target {beyond}",
             "yield targets of the planned vocabulary, or plan a model with a larger one",
         )
 
+    def _check_none_left_out(self, targets: torch.Tensor) -> None:
+        is_known = self.ignored_target is not None or targets.is_floating_point()
+        if not is_known and _is_on_host(targets) and bool((targets == USUALLY_IGNORED).any()):
+            raise self._left_out(USUALLY_IGNORED)
+
+    def _left_out(self, target: int) -> ModelMismatchError:
+        return self._refusal(
+            "targets that a loss leaves out make its mean depend on the layout",
+            f"target {target}",
+            f"pass ignored_target={target} to session.parallelize()",
+        )
+
     def _beyond_vocabulary(self, tokens: torch.Tensor) -> int | None:
         """Return a token that the vocabulary does not have, None where there is none."""
         known = self.vocabulary_size
-        if known is None or tokens.device.type != "cpu" or tokens.numel() == 0:
+        if known is None or not _is_on_host(tokens) or tokens.numel() == 0:
             return None
         low, high = (int(bound) for bound in tokens.aminmax())
         if high >= known:
@@ -211,6 +221,10 @@ class PlannedBatch:
 
     def _refusal(self, problem: str, value: str, remedy: str) -> ModelMismatchError:
         return ModelMismatchError(problem, field=self.field, value=value, remedy=remedy)
+
+
+def _is_on_host(tensor: torch.Tensor) -> bool:
+    return tensor.device.type == "cpu"
 
 
 def _is_text(tensor: torch.Tensor) -> bool:

@@ -10,7 +10,7 @@ import torch
 from executor.apply.context_parallel import sequence_part
 from executor.batch_reader import BatchReader
 from executor.data import DataPlace, DataShare
-from executor.losses import LossFunction, ignored_target_of
+from executor.losses import LossFunction, check_mean, ignored_target_of
 from executor.masking import BatchSplit
 from executor.mesh import RankMesh
 from executor.models.declaration import ModelDeclaration
@@ -45,11 +45,15 @@ class PlannedData:
 
         Without an `ignored_target` it is the loss that says which target counts for nothing, and
         else what the model's labels have.
+
+        Raises:
+            ModelMismatchError: if the loss is a sum.
         """
         strategy, inputs = self.plan.strategy, declaration.inputs
-        ignored = ignored_target
+        class_count, ignored = _vocabulary_size(declaration), ignored_target
+        check_mean(loss_function, class_count)
         if ignored is None:
-            ignored = ignored_target_of(loss_function, _vocabulary_size(declaration))
+            ignored = ignored_target_of(loss_function, class_count)
         if ignored is None:
             ignored = inputs.ignored_label
         return BatchReader(

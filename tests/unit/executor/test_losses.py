@@ -11,7 +11,8 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from executor.losses import ignored_target_of, next_token_loss
+from executor.errors import ModelMismatchError
+from executor.losses import check_mean, ignored_target_of, next_token_loss
 
 
 def by_hand(logits: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
@@ -22,6 +23,19 @@ def by_hand(logits: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
 def flat(logits: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
     """Return torch's loss, as scripts write it."""
     return functional.cross_entropy(logits.flatten(0, 1), targets.flatten())
+
+
+def of_samples(logits: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+    """Return torch's loss of one target for each sample."""
+    assert targets.dim() == 1
+    return functional.cross_entropy(logits, targets)
+
+
+def leaving_out(target: int) -> Callable[..., torch.Tensor]:
+    """Return torch's loss that leaves `target` out and does not say so."""
+    return lambda logits, targets: functional.cross_entropy(
+        logits.flatten(0, 1), targets.flatten(), ignore_index=target
+    )
 
 
 def with_penalty(logits: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
@@ -45,6 +59,9 @@ def summed(logits: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
         (nn.CrossEntropyLoss(), -100),
         (nn.CrossEntropyLoss(ignore_index=3), 3),
         (flat, -100),
+        (of_samples, -100),
+        (leaving_out(-1), -1),
+        (leaving_out(5), 5),
         (by_hand, None),
         (with_penalty, None),
         (summed, None),
@@ -56,5 +73,16 @@ def test_a_loss_says_or_shows_what_it_leaves_out(
     assert ignored_target_of(loss, 8) == expected
 
 
-def test_a_loss_of_no_text_is_not_tried() -> None:
-    assert ignored_target_of(flat, None) is None
+def test_a_loss_of_unknown_classes_is_tried_with_a_few() -> None:
+    assert ignored_target_of(flat, None) == -100
+    assert ignored_target_of(leaving_out(1), None) == 1
+
+
+@pytest.mark.parametrize("loss", [flat, of_samples, by_hand, with_penalty, summed])
+def test_a_mean_passes(loss: Callable[..., Any]) -> None:
+    check_mean(loss, 8)
+
+
+def test_a_sum_is_refused() -> None:
+    with pytest.raises(ModelMismatchError, match=r"adds up over targets.*reduction='mean'"):
+        check_mean(partial(functional.cross_entropy, reduction="sum"), None)

@@ -186,7 +186,13 @@ def test_targets_that_are_no_tokens_are_refused(
 
 
 def test_targets_of_another_shape_are_the_scripts_business() -> None:
-    _check(PLANNED, (TOKENS, LEFT_OUT[:, :2]))
+    _check(PLANNED, (TOKENS, TOKENS[:, :2] + 8))
+
+
+@pytest.mark.parametrize("inputs", [TOKENS, PICTURES], ids=["text", "pictures"])
+def test_no_targets_may_be_left_out_unknown(inputs: torch.Tensor) -> None:
+    with pytest.raises(ModelMismatchError, match=r"target -100.*pass ignored_target=-100"):
+        _check(replace(PLANNED, vocabulary_size=None), (inputs, LEFT_OUT[:, 0]))
 
 
 def test_a_step_on_what_is_not_a_ranks_share_is_refused() -> None:
