@@ -59,11 +59,14 @@ _AVERAGE = "average."
 class Progress:
     """How far a run has come: steps, global batches taken, and what else goes on from there.
 
+    Each of the `batches` had `batch_size` sequences, but for a loader's last.
+
     `extra` is the script's own: numbers, text, lists and mappings of these.
     """
 
     step: int = 0
     batches: int = 0
+    batch_size: int | None = None
     loss_scale: float | None = None
     good_steps: int = 0
     loader_state: dict[str, Any] | None = None
@@ -181,6 +184,7 @@ def load_checkpoint(directory: Path, trained: Trained, *, step: int | None = Non
     return Progress(
         step=record.step,
         batches=record.batches,
+        batch_size=record.batch_size,
         loss_scale=record.loss_scale,
         good_steps=record.good_steps,
         loader_state=read.loader_state,
@@ -205,6 +209,7 @@ def _save(
         folder=path.name,
         step=progress.step,
         batches=progress.batches,
+        batch_size=progress.batch_size,
         parameters=_merged(everyone(snapshot.parameters, group=group)),
         optimizers=tuple(sorted({name for names in optimizers for name in names})),
         files=_merged(sums),

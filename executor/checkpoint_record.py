@@ -44,8 +44,8 @@ class CheckpointRecord(Part):
     """What a saved step is: where its tensors are, and all that is no tensor.
 
     `parameters` has the shape of every parameter and persistent buffer by the unsplit model's
-    names; `batches` are the global batches that were taken from loaders; `extra` is what the script
-    gave.
+    names; `batches` are the global batches that were taken from loaders, of `batch_size` sequences;
+    `extra` is what the script gave.
     """
 
     format: Literal["meshwright-checkpoint"] = "meshwright-checkpoint"
@@ -53,6 +53,7 @@ class CheckpointRecord(Part):
     folder: Annotated[str, Field(pattern=_FOLDER_PATTERN)]
     step: Count
     batches: Count
+    batch_size: Count | None = None
     parameters: dict[str, tuple[int, ...]]
     optimizers: tuple[str, ...]
     files: dict[str, FileSum]

@@ -12,6 +12,7 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from importlib import resources
+from itertools import islice
 from typing import Any, Protocol, runtime_checkable
 from zlib import crc32
 
@@ -56,7 +57,8 @@ class DataPlace:
 class DataPosition:
     """How many global batches were taken, from all loaders together, and what is to be restored.
 
-    `first_mark` tells the first of them that this process took from others.
+    `first_mark` tells the first of them that this process took from others. `saved_size` is how
+    many sequences those had that were taken before, where a checkpoint says it.
     """
 
     taken: int = 0
@@ -65,6 +67,8 @@ class DataPosition:
     loader_state: dict[str, Any] | None = field(default=None, repr=False)
     first_mark: int | None = None
     place: DataPlace = field(default_factory=DataPlace)
+    resumptions: int = 0
+    saved_size: int | None = None
 
     def check_alike(self) -> None:
         """Return if ranks that are to read the same took the same first batch; a collective call.
@@ -116,35 +120,46 @@ class DataPosition:
         )
 
     def _differing(self, rank: int, first: int) -> ModelMismatchError:
-        if self.place.reads_alone:
-            return ModelMismatchError(
-                "must yield the same rows on ranks with the same session.data_index",
-                field="loader",
-                value=f"another first batch on rank {rank} than on rank {first}",
-                remedy="pick rows by session.sampler(dataset), or by data_index and data_degree, "
-                "not by the rank",
-            )
+        if not self.place.reads_alone:
+            return _not_global(rank, first)
         return ModelMismatchError(
-            "must yield the same global batches on every rank",
+            "must yield the same rows on ranks with the same session.data_index",
             field="loader",
             value=f"another first batch on rank {rank} than on rank {first}",
-            remedy="seed what shuffles, as by DataLoader(..., generator=torch.Generator()"
-            ".manual_seed(0)), and use no DistributedSampler: session.shard() shares out, unless "
-            "it is told per_rank=True",
+            remedy="pick rows by session.sampler(dataset), or by data_index and data_degree, "
+            "not by the rank",
         )
 
-    def resume(self, *, taken: int, loader_state: dict[str, Any] | None) -> None:
-        """Go on where `taken` batches were taken."""
+    def resume(
+        self, *, taken: int, loader_state: dict[str, Any] | None, batch_size: int | None = None
+    ) -> None:
+        """Go on where `taken` batches, each of `batch_size` sequences, were taken."""
         self.taken, self.to_skip, self.loader_state = taken, taken, loader_state
+        self.saved_size = batch_size
+        self.resumptions += 1
 
-    def meet(self, loader: object, *, is_positioned: bool) -> None:
-        """Take over a loader, and bring it to its place where it can go there itself."""
+    def meet(self, loader: object, share: DataShare, *, is_positioned: bool) -> None:
+        """Take over a loader, and bring it to its place where it can go there itself.
+
+        Raises:
+            ModelMismatchError: if nothing says where that is.
+        """
+        self.place = share.place
         self.loader = loader if isinstance(loader, StatefulLoader) else None
         if is_positioned:
             self.to_skip, self.loader_state = 0, None
         if self.loader is not None and self.loader_state is not None:
             self.loader.load_state_dict(self._own_state(self.loader_state))
             self.to_skip, self.loader_state = 0, None
+        if self.to_skip and self.saved_size not in {None, share.global_batch_size}:
+            raise ModelMismatchError(
+                f"the checkpoint counts {self.to_skip} batches of {self.saved_size} sequences, and "
+                f"the plan's have {share.global_batch_size}",
+                field="session.shard",
+                value="a loader that does not tell its place",
+                remedy="bring the loader to its place and pass is_positioned=True, or plan with "
+                f"global_batch_size {self.saved_size}",
+            )
 
 
 Read = Callable[[GivenBatch], Batch]
@@ -158,6 +173,38 @@ class DataShare:
     read: Read
     place: DataPlace
     device: torch.device
+
+    @property
+    def global_batch_size(self) -> int:
+        """Return how many sequences all ranks together take of a batch."""
+        loaders = self.place.degree if self.place.reads_alone else 1
+        return self.planned.sequence_count * loaders
+
+    def batches(self, loader: Iterable[GivenBatch]) -> Iterator[GivenBatch]:
+        """Yield what a loader has; of loaders of ranks' own, while all of them have something.
+
+        Raises:
+            ModelMismatchError: on every rank, if some have ended before others.
+        """
+        if not self.place.reads_alone:
+            yield from loader
+            return
+        own = iter(loader)
+        while True:
+            found = list(islice(own, 1))
+            ended = torch.tensor([not found, bool(found)], device=self.device).int()
+            distributed.all_reduce(ended, distributed.ReduceOp.MAX)
+            if bool(ended.all()):
+                raise ModelMismatchError(
+                    "ranks' own loaders have other numbers of batches",
+                    field="loader",
+                    value="ended on some ranks",
+                    remedy="pick rows by session.sampler(dataset), which gives each rank as many, "
+                    "or leave the last ones out",
+                )
+            if not found:
+                return
+            yield from found
 
     def rows_of(self, given: GivenBatch, row_count: int) -> GivenBatch:
         """Return this rank's rows of a global batch of `row_count`: as many as others, or one less.
@@ -183,10 +230,11 @@ def shard(
     Raises:
         ModelMismatchError: if a batch is not the plan's; the last one may have fewer rows.
     """
-    position.place = share.place
-    position.meet(loader, is_positioned=is_positioned)
-    short = 0
-    for given in loader:
+    position.meet(loader, share, is_positioned=is_positioned)
+    short, resumptions = 0, position.resumptions
+    for given in share.batches(loader):
+        if position.resumptions != resumptions:
+            raise _gone_back()
         if short:
             share.planned.refuse_short(short)
         batch = share.read(given)
@@ -201,6 +249,38 @@ def shard(
         if position.first_mark is None:
             position.first_mark = _mark(*given_tensors(given))
         yield share.rows_of(given, row_count)
+
+
+def check_global(given: GivenBatch) -> None:
+    """Return if every rank has the batch; a collective call.
+
+    Raises:
+        ModelMismatchError: on every rank, if one has another.
+    """
+    marks = everyone(_mark(*given_tensors(given)))
+    for rank, mark in enumerate(marks):
+        if mark != marks[0]:
+            raise _not_global(rank, 0)
+
+
+def _not_global(rank: int, first: int) -> ModelMismatchError:
+    return ModelMismatchError(
+        "must yield the same global batches on every rank",
+        field="loader",
+        value=f"another first batch on rank {rank} than on rank {first}",
+        remedy="seed what shuffles, as by DataLoader(..., generator=torch.Generator()"
+        ".manual_seed(0)), and use no DistributedSampler: session.shard() shares out, unless "
+        "it is told per_rank=True, and trainer.evaluate() always does",
+    )
+
+
+def _gone_back() -> ModelMismatchError:
+    return ModelMismatchError(
+        "trainer.load() has gone back to another place in the data while batches were taken",
+        field="session.shard",
+        value="the batches of before",
+        remedy="begin again: for batch in session.shard(loader), which passes over those taken",
+    )
 
 
 def _warn_of_same_rows(mark: int | None) -> None:

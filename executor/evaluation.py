@@ -11,7 +11,7 @@ from executor.apply.forward_pass import ForwardPass
 from executor.apply.schedule import MicroBatchLoss
 from executor.batch import GivenBatch, changed_tensors
 from executor.batch_reader import BatchReader
-from executor.data import DataShare
+from executor.data import DataShare, check_global
 from executor.errors import ModelMismatchError
 
 MeanOverRanks = Callable[[torch.Tensor | None], float]
@@ -37,6 +37,8 @@ class Evaluation:
         """
         total, counted = 0.0, 0
         for given in loader:
+            if counted == 0:
+                check_global(given)
             batch = self.share.read(given)
             self.share.planned.check(batch, may_be_short=True)
             on_device = changed_tensors(given, lambda item: item.to(self.share.device))

@@ -247,6 +247,7 @@ class Trainer:
         progress = Progress(
             step=self.step_count,
             batches=position.taken,
+            batch_size=self.reader.planned.sequence_count * self._mesh.data_degree,
             loss_scale=None if scale is None else scale.value,
             good_steps=0 if scale is None else scale.good_steps,
             loader_state=position.state(),
@@ -286,7 +287,11 @@ class Trainer:
         progress = load_checkpoint(Path(directory), self._trained, step=step)
         self.awaits_checkpoint = False
         self.step_count = progress.step
-        self.position.resume(taken=progress.batches, loader_state=progress.loader_state)
+        self.position.resume(
+            taken=progress.batches,
+            loader_state=progress.loader_state,
+            batch_size=progress.batch_size,
+        )
         if self.loss_scale is not None and progress.loss_scale is not None:
             self.loss_scale.value = progress.loss_scale
             self.loss_scale.good_steps = progress.good_steps

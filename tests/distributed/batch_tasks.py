@@ -178,15 +178,23 @@ def _rows(batch: Mapped) -> list[Mapped]:
     return [{name: item[row] for name, item in batch.items()} for row in range(GLOBAL_BATCH_SIZE)]
 
 
-def own_loader_refusals(*, strategy: dict[str, Any]) -> list[str]:
-    """Return what loaders by rank, and not by data rank, are refused with."""
+def own_loader_refusals(*, strategy: dict[str, Any]) -> dict[str, str]:
+    """Return what loaders are refused with whose ranks are to read the same, and do not."""
     rows = _rows(packed(0)) * 2
     rank, ranks = distributed.get_rank(), distributed.get_world_size()
     session, trainer = _trained(strategy, "llama")
     size = GLOBAL_BATCH_SIZE // session.data_degree
     sampler = DistributedSampler(rows, ranks, rank, shuffle=False)
     by_rank = DataLoader(rows, batch_size=size, sampler=sampler)
-    return [_refusal(session.shard(by_rank, per_rank=True), trainer)]
+    other_rows = _refusal(session.shard(by_rank, per_rank=True), trainer)
+    session, trainer = _trained(strategy, "llama")
+    shards = session.shard([packed(0)] * (1 + rank), per_rank=True)
+    trainer.step(next(shards))
+    return {
+        "other rows": other_rows,
+        "other number": _refusal(shards, trainer),
+        "other evaluation": _refused(lambda: trainer.evaluate([packed(rank)])),
+    }
 
 
 def batch_refusals(*, strategy: dict[str, Any]) -> dict[str, str]:
@@ -203,8 +211,12 @@ def batch_refusals(*, strategy: dict[str, Any]) -> dict[str, str]:
 
 
 def _refusal(shards: Iterator[Any], trainer: Any) -> str:
+    return _refused(lambda: trainer.step(next(shards)))
+
+
+def _refused(action: Callable[[], Any]) -> str:
     try:
-        trainer.step(next(shards))
+        action()
     except InputError as error:
         return str(error)
     return ""

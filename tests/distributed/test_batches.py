@@ -131,9 +131,11 @@ def test_ranks_may_have_loaders_of_their_own(
 
 
 def test_ranks_at_one_place_read_the_same_rows(two_ranks: RankGroup) -> None:
-    (said,) = two_ranks.run("own_loader_refusals", strategy=LAYOUTS["pp2"])
-    assert "the same rows on ranks with the same session.data_index" in said
-    assert "session.sampler(dataset)" in said
+    said = two_ranks.run("own_loader_refusals", strategy=LAYOUTS["pp2"])
+    assert "the same rows on ranks with the same session.data_index" in said["other rows"]
+    assert "session.sampler(dataset)" in said["other rows"]
+    assert "loaders have other numbers of batches" in said["other number"]
+    assert "the same global batches on every rank" in said["other evaluation"]
 
 
 def test_what_a_model_cannot_take_is_refused_by_name(two_ranks: RankGroup) -> None:

@@ -109,6 +109,23 @@ def test_a_resumed_run_passes_over_the_batches_that_were_taken() -> None:
     assert position.taken == 5
 
 
+def test_batches_of_another_size_are_not_counted_off() -> None:
+    position = DataPosition()
+    position.resume(taken=3, loader_state=None, batch_size=8)
+    with pytest.raises(ModelMismatchError, match="3 batches of 8 sequences, and the plan's have 4"):
+        numbers(numbered_batches(5), position)
+    assert numbers(numbered_batches(5)[4:], position, is_positioned=True) == [4]
+
+
+def test_batches_end_where_a_checkpoint_goes_back() -> None:
+    position = DataPosition()
+    batches = shard(numbered_batches(5), share(), position)
+    next(batches)
+    position.resume(taken=0, loader_state=None)
+    with pytest.raises(ModelMismatchError, match=r"trainer\.load\(\) has gone back"):
+        next(batches)
+
+
 def test_a_resumed_run_passes_over_whole_epochs() -> None:
     """Three batches an epoch, and four were taken: the first epoch and one of the second."""
     position = DataPosition()
