@@ -8,12 +8,13 @@ from torch import nn
 from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import CheckpointWrapper
 
 from executor.apply.activation_offload import OffloadedActivations, without_offload
+from executor.apply.pieces import head_choice
 from executor.apply.placements import is_sharded, is_zero_sharded
 from executor.apply.split import stage_blocks
 from executor.apply.token_differences import token_differences
 from executor.apply.virtual_stages import VirtualStage
 from executor.apply.whole import whole_statements
-from executor.apply.zero import head_choice, needs_data_parallel
+from executor.apply.zero import needs_data_parallel
 from executor.mesh import SHARD, TENSOR, RankMesh, axis_degrees
 from executor.models.declaration import ModelDeclaration, part
 from planner.schema.job import Precision
@@ -128,6 +129,7 @@ def _zero_differences(
         module = part(model, path)
         for name, parameter in () if module is None else module.named_parameters():
             is_expert = bool(declaration.block.experts) and f"{declaration.block.experts}." in name
-            planned = (expert_sharding if is_expert else sharding) and zero_stage > 0
+            is_shared_out = expert_sharding if is_expert else sharding
+            planned = is_shared_out and zero_stage > 0 and parameter.dim() > 0
             if is_zero_sharded(parameter) is not planned:
                 yield f"{path}.{name} is sharded over {SHARD}: {not planned}, planned: {planned}"

@@ -30,9 +30,9 @@ def materialise(
 ) -> None:
     """Give `model`, built on the meta device, storage on `device` and its first values.
 
-    Parameters of the modules `on_host` get theirs there.
+    Parameters of the modules `on_host` get theirs there, but for scalars, which FSDP leaves alone.
     """
-    hosted = {id(item) for module in on_host for item in module.parameters()}
+    hosted = {id(item) for module in on_host for item in module.parameters() if item.dim() > 0}
     shared = _shared(model)
     model._apply(  # type: ignore[no-untyped-call] # noqa: SLF001 - `to_empty` to two devices
         lambda tensor: (

@@ -28,12 +28,13 @@ from executor.apply.context_parallel import apply_context_parallel
 from executor.apply.expert_parallel import apply_expert_parallel
 from executor.apply.materialise import materialise, tie
 from executor.apply.mixed_formats import apply_mixed_formats
+from executor.apply.pieces import pieces_of
 from executor.apply.split import split
 from executor.apply.supported import check_shapes
 from executor.apply.tensor_parallel import apply_tensor_parallel, shard_embedding_gradient
 from executor.apply.virtual_stages import VirtualStage, held_stages
 from executor.apply.whole import apply_whole
-from executor.apply.zero import GradientSync, apply_zero, pieces_of
+from executor.apply.zero import GradientSync, apply_zero
 from executor.mesh import TENSOR, RankMesh
 from executor.models.declaration import ModelDeclaration
 from executor.models.first_values import FirstValues

@@ -13,6 +13,8 @@ import torch
 from torch import distributed, nn
 from torch.distributed.tensor import DTensor
 
+from executor.mesh import RankMesh
+
 
 @dataclass(frozen=True, slots=True)
 class _Reduction:
@@ -102,6 +104,28 @@ class Replica:
         self._missing -= 1
         if self._missing == 0:
             self._on_complete()
+
+
+class Scalars(Replica):
+    """The parameters of no dimension, which no ZeRO stage can shard, and FSDP does not take."""
+
+    @staticmethod
+    def of(
+        model: nn.Module, mesh: RankMesh, *, apart: Sequence[nn.Module] = ()
+    ) -> tuple[Scalars, ...]:
+        """Return those of `model` outside of modules kept `apart`, where ranks average them."""
+        group, degree = mesh.data.get_group(), mesh.gradient_degree
+        found = Scalars((model,), group=group, degree=degree, apart=apart)
+        return (found,) if found.trained() and degree > 1 else ()
+
+    def parameters(self) -> list[nn.Parameter]:
+        """Return them, each once."""
+        return [item for item in super().parameters() if item.dim() == 0]
+
+
+def scalars_of(modules: Iterable[nn.Module]) -> set[nn.Parameter]:
+    """Return the parameters of `modules` that have no dimension."""
+    return {item for module in modules for item in module.parameters() if item.dim() == 0}
 
 
 class Replicas:

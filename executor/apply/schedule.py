@@ -26,6 +26,8 @@ from executor.apply.rank_sharing_stage import RankSharingStage
 from executor.apply.tied import TiedPair
 from executor.apply.virtual_stages import VirtualStage
 from executor.apply.zero import GradientSync
+from executor.batch import Batch
+from executor.errors import UnsupportedPlanError
 from executor.masking import MicroBatch
 from executor.mesh import RankMesh
 from executor.models.declaration import ModelDeclaration
@@ -33,6 +35,7 @@ from planner.schema.plan import Plan
 from planner.schema.strategy import PipelineSchedule
 
 MicroBatchLoss = Callable[[Any, MicroBatch], torch.Tensor]
+_SHARDED_BESIDE_WHOLE = "got mixed torch.Tensor and DTensor"
 _OF_ONE_STAGE = {
     PipelineSchedule.GPIPE: ScheduleGPipe,
     PipelineSchedule.ONE_F_ONE_B: Schedule1F1B,
@@ -105,16 +108,27 @@ class Sequential:
         for index, micro_batch in enumerate(micro_batches):
             batch = micro_batch.batch
             # Outputs have no name here: they would be kept until the next, through all of backward.
-            loss = (
-                self._loss_function(self._model(*batch.arguments, **batch.named), micro_batch)
-                / count
-            )
+            loss = self._loss_function(self._outputs(batch), micro_batch) / count
             self._gradient_sync.before_backward(is_last=index == count - 1)
             loss.backward()  # type: ignore[no-untyped-call]
             self._gradient_sync.after_backward()
             losses.append(loss.detach())
         self._gradient_sync.finish()
         return torch.stack(losses).sum()
+
+    def _outputs(self, batch: Batch) -> Any:
+        try:
+            return self._model(*batch.arguments, **batch.named)
+        except RuntimeError as error:
+            if _SHARDED_BESIDE_WHOLE not in str(error):
+                raise
+            raise UnsupportedPlanError(
+                "shards a parameter of a declared part, which forward uses outside of that part",
+                field="declaration",
+                value=str(error).splitlines()[0],
+                remedy="use parameters in the forward of the part that has them, or leave that "
+                "part out of the declaration",
+            ) from error
 
 
 class Pipelined:

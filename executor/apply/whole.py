@@ -15,7 +15,8 @@ from torch.distributed._composable.replicate_with_fsdp import replicate
 from torch.distributed.fsdp import FSDPModule, fully_shard
 
 from executor.apply.mixed_formats import mix_formats
-from executor.apply.usage import Usage
+from executor.apply.replicate import Replicas, Scalars, scalars_of
+from executor.apply.usage import Reduced, Usage
 from executor.apply.zero import (
     GradientSync,
     ShardedPart,
@@ -83,12 +84,24 @@ def apply_whole(
     zero_stage = whole_zero_stage(strategy)
     policy = _mixed_precision(precision)
     sharding = sharding_mesh(mesh, zero_stage)
+    apart = scalars_of((model,))
     if sharding is None:
-        replicate(model, mesh=mesh.data, mp_policy=policy)
+        replicate(model, mesh=mesh.data, mp_policy=policy, ignored_params=apart)
     else:
-        fully_shard(model, mesh=sharding, reshard_after_forward=zero_stage == 3, mp_policy=policy)
-    whole = ShardedPart.of(model, zero_stage)
-    return GradientSync(sharded=(whole,), usages=(Usage(mesh.data, whole.gradients),))
+        fully_shard(
+            model,
+            mesh=sharding,
+            reshard_after_forward=zero_stage == 3,
+            mp_policy=policy,
+            ignored_params=apart,
+        )
+    whole, scalars = ShardedPart.of(model, zero_stage), Scalars.of(model, mesh)
+    reduced: list[Reduced] = [*whole.gradients, *scalars]
+    return GradientSync(
+        sharded=(whole,),
+        replicas=Replicas(scalars),
+        usages=(Usage(mesh.data, reduced),),
+    )
 
 
 def whole_zero_stage(strategy: Strategy) -> int:

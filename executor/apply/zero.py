@@ -33,34 +33,14 @@ from torch.distributed.fsdp import (
 
 from executor.apply.expert_parallel import expert_shard
 from executor.apply.hooks_outside import keep_hooks_outside
-from executor.apply.replicate import Replica, Replicas
-from executor.apply.split import stage_blocks
+from executor.apply.pieces import Piece, joined, parameters_beside, parameters_of, pieces_of
+from executor.apply.replicate import Replica, Replicas, Scalars, scalars_of
 from executor.apply.usage import Reduced, ShardedGradients, Usage
 from executor.mesh import ExpertMesh, RankMesh
 from executor.models.declaration import ModelDeclaration, part
 from executor.precision import compute_dtype, sum_dtype
 from planner.schema.job import Precision
-from planner.schema.strategy import EdgeChoice, Offload, Stage
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Piece:
-    """Modules whose model states are kept together: a block, or what stands at an end.
-
-    What `is_always_sharded` is so even over a single rank: FSDP alone moves parameters to the host
-    and back, and has them below a root of its own kind.
-    """
-
-    modules: tuple[nn.Module, ...]
-    zero_stage: int
-    offload: frozenset[Offload] = frozenset()
-    is_always_sharded: bool = False
-    are_experts: bool = False
-
-    @property
-    def parameters_on_host(self) -> bool:
-        """Return whether parameters lie on the host between their uses."""
-        return Offload.PARAMETERS in self.offload
+from planner.schema.strategy import EdgeChoice, Stage
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -151,9 +131,11 @@ def apply_zero(
     policy = _mixed_precision(precision)
     ignored: set[nn.Parameter] = set()
     root: Piece | None = None
+    beside = parameters_beside(model, pieces)
     experts = {} if mesh.experts is None else _expert_pieces(pieces, declaration)
     apart = [module for piece in experts.values() for module in piece.modules]
     made: dict[Piece, Replica | ShardedPart] = {}
+    replicated: tuple[nn.Module, ...] = ()
     for piece in (*experts.values(), *pieces):
         if precision is Precision.FP32 and _placement(piece, mesh) is None:
             data, degree = _home(piece, mesh).data, mesh.gradient_degree
@@ -164,13 +146,17 @@ def apply_zero(
                 apart=() if piece.are_experts else apart,
             )
             ignored.update(kept.parameters())
+            replicated += piece.modules
             if kept.trained() and (degree > 1 or data.size() > 1):
                 made[piece] = kept
-        elif _holds_tied_pair(model, declaration) and len(piece.modules) > 1:
-            root = piece
+        elif parameters_of(piece) & beside or _holds_tied_pair(piece, model, declaration):
+            root = piece if root is None else joined(root, piece)
         else:
+            ignored.update(scalars_of(piece.modules))
             made[piece] = _keep(piece, mesh=mesh, policy=policy, ignored=ignored)
     is_sharded = any(isinstance(item, ShardedPart) for item in made.values())
+    scalars = Scalars.of(model, mesh, apart=replicated)
+    ignored.update(scalars_of((model,)))
     if is_sharded or root is not None or ignored != set(model.parameters()):
         # The root orders the parts' collectives, and holds itself what shares one weight, or what
         # a declaration leaves outside of all parts.
@@ -182,18 +168,24 @@ def apply_zero(
         )
         made[root] = _keep(root, mesh=mesh, policy=policy, ignored=ignored)
     chain = [item for piece in pieces for item in (piece, experts.get(piece)) if item in made]
-    return _synced(made, [item for item in reversed(chain) if item is not None], mesh)
+    backward = [item for item in reversed(chain) if item is not None]
+    return _synced(made, backward, mesh, scalars)
 
 
 def _synced(
-    made: Mapping[Piece, Replica | ShardedPart], backward: Sequence[Piece], mesh: RankMesh
+    made: Mapping[Piece, Replica | ShardedPart],
+    backward: Sequence[Piece],
+    mesh: RankMesh,
+    scalars: Sequence[Replica],
 ) -> GradientSync:
     """Return when all that was made of pieces synchronises; `backward` is the order of most."""
     alike: dict[bool, list[Reduced]] = {}
     for piece, item in made.items():
         found = item.gradients if isinstance(item, ShardedPart) else (item,)
         alike.setdefault(piece.are_experts, []).extend(found)
-    replicas = [made[piece] for piece in backward]
+    if scalars:
+        alike.setdefault(False, []).extend(scalars)
+    replicas = [*(made[piece] for piece in backward), *scalars]
     return GradientSync(
         sharded=tuple(item for item in made.values() if isinstance(item, ShardedPart)),
         replicas=Replicas(item for item in replicas if isinstance(item, Replica)),
@@ -202,11 +194,6 @@ def _synced(
             for are_experts, reduced in alike.items()
         ),
     )
-
-
-def head_choice(declaration: ModelDeclaration, edges: tuple[EdgeChoice, EdgeChoice]) -> EdgeChoice:
-    """Return how the head is kept: as the embedding where both share one weight."""
-    return edges[0] if declaration.tied_embeddings else edges[1]
 
 
 def sharding_mesh(mesh: RankMesh | ExpertMesh, zero_stage: int) -> DeviceMesh | None:
@@ -233,51 +220,9 @@ def _expert_pieces(pieces: Iterable[Piece], declaration: ModelDeclaration) -> di
     return made
 
 
-def pieces_of(
-    model: nn.Module,
-    *,
-    declaration: ModelDeclaration,
-    stage: Stage,
-    edges: tuple[EdgeChoice, EdgeChoice],
-) -> list[Piece]:
-    """Return what of a stage is kept together, and how, in the order of the chain.
-
-    Tied edges are one piece, whose gradients are complete with the embedding's.
-    """
-    pieces: list[Piece] = []
-    for group in stage.layers:
-        for index in stage_blocks(Stage(stage=0, layers=(group,))):
-            block = model.get_submodule(declaration.block_path(index))
-            pieces.append(
-                Piece(
-                    modules=(block,), zero_stage=group.zero_stage, offload=frozenset(group.offload)
-                )
-            )
-    embedding = part(model, declaration.embedding)
-    head = part(model, declaration.head)
-    norm = part(model, declaration.final_norm)
-    beside = [part(model, path) for path in declaration.beside_embedding]
-    first = tuple(module for module in (embedding, *beside) if module is not None)
-    if declaration.tied_embeddings and embedding and norm and head:
-        return [_edge((*first, norm, head), edges[0]), *pieces]
-    if embedding is not None:
-        pieces.insert(0, _edge(first, edges[0]))
-    last = tuple(module for module in (norm, head) if module is not None)
-    if last:
-        pieces.append(_edge(last, head_choice(declaration, edges)))
-    return pieces
-
-
-def _edge(modules: tuple[nn.Module, ...], choice: EdgeChoice) -> Piece:
-    return Piece(modules=modules, zero_stage=choice.zero_stage, offload=frozenset(choice.offload))
-
-
-def _holds_tied_pair(model: nn.Module, declaration: ModelDeclaration) -> bool:
-    return (
-        declaration.tied_embeddings
-        and part(model, declaration.embedding) is not None
-        and part(model, declaration.head) is not None
-    )
+def _holds_tied_pair(piece: Piece, model: nn.Module, declaration: ModelDeclaration) -> bool:
+    ends = {part(model, path) for path in (declaration.embedding, declaration.head)}
+    return declaration.tied_embeddings and ends <= set(piece.modules)
 
 
 def _placement(piece: Piece, mesh: RankMesh) -> DeviceMesh | None:

@@ -177,6 +177,19 @@ class Dropping(Words):
         return self.head(self.norm(hidden))
 
 
+class Sharing(Words):
+    """The same with a matrix in both layers, one at both ends, and a scalar in each layer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.head.weight = self.embed.weight
+        first, second = self.trunk.layers
+        second.mlp.up.weight = first.mlp.up.weight
+        for layer in self.trunk.layers:
+            del layer.scale
+            layer.scale = nn.Parameter(torch.tensor(0.5))
+
+
 class Pictures(nn.Module):
     """Convolutions, of which nothing is a list of blocks; two of them share a weight."""
 
@@ -221,6 +234,8 @@ KINDS: dict[str, tuple[Callable[[], nn.Module], Declaration | None]] = {
     "told-bare": (Told, Declaration(blocks="trunk.layers", tell_sequence_part=tell)),
     "by-hand": (ByHand, Declaration(blocks="trunk.layers", tell_sequence_part=tell)),
     "placed": (Placed, Declaration(blocks="trunk.layers")),
+    "sharing": (Sharing, Declaration(blocks="trunk.layers", embedding="embed")),
+    "sharing-undeclared": (Sharing, None),
     "pictures": (Pictures, None),
     "undeclared": (Words, None),
     "adapted": (adapted_words, WORDS),

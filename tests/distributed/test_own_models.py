@@ -47,11 +47,14 @@ DECLARED: dict[str, tuple[str, dict[str, Any]]] = {
     ),
     "blocks-alone-zero3": ("placed", {"data_parallel_degree": 2, "zero_stage": 3}),
     "blocks-alone-zero0": ("placed", {"data_parallel_degree": 2}),
+    "sharing-zero0": ("sharing", {"data_parallel_degree": 2}),
+    "sharing-zero3": ("sharing", {"data_parallel_degree": 2, "zero_stage": 3}),
 }
 
 UNDECLARED: dict[str, tuple[str, dict[str, Any]]] = {
     "convolutions-dp2": ("pictures", {"data_parallel_degree": 2}),
     "convolutions-zero3": ("pictures", {"data_parallel_degree": 2, "zero_stage": 3}),
+    "sharing-zero1": ("sharing-undeclared", {"data_parallel_degree": 2, "zero_stage": 1}),
     "words-zero1": ("undeclared", {"data_parallel_degree": 2, "zero_stage": 1}),
 }
 
