@@ -48,12 +48,15 @@ class BatchReader:
         """
         batch = self.read(given, field=self.planned.field)
         self.planned.check(batch, may_be_short=may_be_short)
-        return self.split.of(self.part_of(self.inputs.prepare(batch)))
+        return self.split.of(self._prepared(batch))
 
     def remember(self, given: GivenBatch) -> None:
         """Take a sequence of a global batch for when this rank has none of its own."""
         row = self.read(given, field=self.planned.field).rows(0, 1)
-        self.split.remember(self.part_of(self.inputs.prepare(row)))
+        self.split.remember(self._prepared(row))
+
+    def _prepared(self, batch: Batch) -> Batch:
+        return self.part_of(self.inputs.prepare(self.inputs.complete(batch)))
 
     def part_of(self, batch: Batch) -> Batch:
         """Return this rank's tokens of a batch of whole sequences.

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import re
+import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
 import torch
 from torch import nn
+from torch.nn.parameter import is_lazy
 
 from executor.apply.materialise import tie
 from executor.apply.whole import check_whole
@@ -28,6 +31,7 @@ from executor.models.huggingface import (
     hugging_face_chain,
     is_hugging_face,
 )
+from executor.models.huggingface_inputs import with_labels
 from executor.models.initial_state import InitialState
 from executor.models.own import Declaration, OwnModel
 from executor.tensor_source import StateDict
@@ -36,6 +40,8 @@ from planner.schema.job import Job
 from planner.schema.strategy import Strategy
 
 Known = tuple[nn.Module, ModelDeclaration]
+# Source: `Module._load_from_state_dict` of torch 2.13.
+_LOST_VALUES = "for .*: copying from a non-meta parameter in the checkpoint to a meta parameter"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,10 +78,12 @@ def subject(  # noqa: PLR0913 - what a model is made of, and how it begins
         ModelMismatchError: if the declaration does not go with the model.
         WeightsError: if `weights` are not those of the model.
     """
-    built, adapters = without_wrapper(_built(build_model))
+    whole, has_loaded = _built(build_model)
+    built, adapters = without_wrapper(whole)
     check_planned_adapters(adapters, job)
     check_split_adapters(adapters, strategy.tensor_parallel_degree)
     _check_empty(built, weights)
+    _check_loaded(built, own, weights, has_lost=has_loaded and not checkpoint_follows)
     comes_otherwise = weights is not None or checkpoint_follows
     state = InitialState(
         lambda: without_wrapper(build_model())[0],
@@ -91,7 +99,9 @@ def subject(  # noqa: PLR0913 - what a model is made of, and how it begins
     else:
         check_whole(built, strategy)
         declaration = ModelDeclaration.whole(
-            state.restore_buffers, FileNames.of(built), ForwardInputs.of_module(built)
+            state.restore_buffers,
+            FileNames.of(built),
+            with_labels(ForwardInputs.of_module(built), built),
         )
         taken = Subject(model=state.frame(), declaration=declaration, values=state)
     origin = Origin.of(built, None if weights is None else weights.folder, adapters)
@@ -110,10 +120,14 @@ def subject(  # noqa: PLR0913 - what a model is made of, and how it begins
     return replace(taken, values=values, origin=origin)
 
 
-def _built(build_model: Callable[[], nn.Module]) -> nn.Module:
-    """Return what `build_model` builds on the meta device."""
+def _built(build_model: Callable[[], nn.Module]) -> tuple[nn.Module, bool]:
+    """Return what `build_model` builds on the meta device, and whether it has loaded values there.
+
+    What it loads is lost, of which torch warns.
+    """
     try:
-        with torch.device("meta"):
+        with warnings.catch_warnings(record=True) as caught, torch.device("meta"):
+            warnings.filterwarnings("always", message=_LOST_VALUES)
             built = build_model()
     except RuntimeError as error:
         # transformers' from_pretrained refuses to read values where they have no place.
@@ -133,7 +147,39 @@ def _built(build_model: Callable[[], nn.Module]) -> nn.Module:
             value=type(built).__qualname__,
             remedy="return the model itself",
         )
-    return built
+    _check_initialized(built)
+    lost = [item for item in caught if re.match(_LOST_VALUES, str(item.message))]
+    for item in caught:
+        if item not in lost:
+            warnings.warn_explicit(item.message, item.category, item.filename, item.lineno)
+    return built, bool(lost)
+
+
+def _check_loaded(
+    built: nn.Module, own: Declaration | None, weights: Weights | None, *, has_lost: bool
+) -> None:
+    """Return unless values were lost that a module does not load once more, where it can."""
+    is_drawn = _is_known(built) if own is None else own.initial_value is not None
+    if has_lost and (is_drawn or weights is not None):
+        raise ModelMismatchError(
+            "is called on the meta device, where what it loads is lost",
+            field="build_model",
+            value="load_state_dict",
+            remedy="pass weights=, a state dict or a path, to parallelize() and load nothing, or "
+            'build and load inside `with torch.device("cpu")`',
+        )
+
+
+def _check_initialized(built: nn.Module) -> None:
+    tensors = (*built.named_parameters(), *built.named_buffers())
+    lazy = next((name for name, item in tensors if is_lazy(item)), None)
+    if lazy is not None:
+        raise ModelMismatchError(
+            "leaves a lazy module's shapes to the first batch, and they are needed before it",
+            field="build_model",
+            value=lazy,
+            remedy="give the module its sizes, as nn.Linear in place of nn.LazyLinear",
+        )
 
 
 def _check_empty(built: nn.Module, weights: Weights | None) -> None:
@@ -205,6 +251,11 @@ def declared(model: nn.Module) -> Known:
         remedy="pass declaration=meshwright.Declaration(...) to parallelize(), or build "
         f"executor.models.decoder.Decoder or one of {', '.join(HUGGING_FACE_CLASSES)}",
     )
+
+
+def _is_known(model: nn.Module) -> bool:
+    """Return whether `model` is of a class that we know."""
+    return isinstance(model, Decoder) or is_hugging_face(model)
 
 
 def _known(model: nn.Module) -> Known | None:

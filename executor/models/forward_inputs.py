@@ -32,7 +32,7 @@ class ForwardInputs:
     chain hands its `first` on from part to part, so that the other names are all that a later stage
     has of a batch. `takes_any` says that forward takes other names than these too, and `is_whole`
     that all of a mapping is handed over by name. `prepare` is what becomes of a whole batch of
-    sequences before any of it is split.
+    sequences before any of it is split, and `complete` before that of one that has targets.
 
     Labels of a mapping become targets by `labels_to_targets`, unless they are `ready_targets`; then
     those that are `ignored_label` count for nothing. No token of an `is_causal` model changes what
@@ -44,6 +44,7 @@ class ForwardInputs:
     takes_any: bool = False
     is_whole: bool = False
     prepare: Prepare = field(default=as_it_is)
+    complete: Prepare = field(default=as_it_is)
     labels_to_targets: Change | None = None
     ready_targets: str | None = None
     ignored_label: int | None = None

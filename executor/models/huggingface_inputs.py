@@ -3,13 +3,19 @@
 Labels are shifted by one to the left, and the last of a row compares with nothing. An attention
 mask leaves keys out; without one, positions that restart begin another document (`segments`).
 
-Source: `ForCausalLMLoss` in transformers/loss/loss_utils.py, `create_causal_mask` in
-transformers/masking_utils.py (5.23).
+Source: `ForCausalLMLoss` and `LOSS_MAPPING` in transformers/loss/loss_utils.py,
+`create_causal_mask` in transformers/masking_utils.py (5.23).
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
 import torch
+from torch import nn
 from torch.nn import functional
 
 from executor.batch import Batch
@@ -19,6 +25,8 @@ from executor.models.forward_inputs import FIRST, ForwardInputs
 
 IGNORED_LABEL = -100
 SEGMENTS = "segments"
+DECODER_INPUTS = "decoder_input_ids"
+_CAUSAL = ("ForCausalLM", "LMHeadModel", "ForConditionalGeneration")
 MASK, POSITIONS, SHIFTED = "attention_mask", "position_ids", "shift_labels"
 
 
@@ -33,6 +41,32 @@ def hugging_face_inputs() -> ForwardInputs:
         ignored_label=IGNORED_LABEL,
         is_causal=True,
     )
+
+
+def with_labels(inputs: ForwardInputs, model: nn.Module) -> ForwardInputs:
+    """Return `inputs` with labels as transformers reads them, if `model` is one of its classes.
+
+    Decoders compare each token with the next label. Encoder-decoders are given what the decoder
+    takes where a batch has labels alone.
+    """
+    config: Any = getattr(model, "config", None)
+    if not (hasattr(model, "loss_type") and hasattr(config, "is_encoder_decoder")):
+        return inputs
+    taken = replace(inputs, ignored_label=IGNORED_LABEL)
+    of_labels = getattr(model, "prepare_decoder_input_ids_from_labels", None)
+    if config.is_encoder_decoder and of_labels is not None:
+        return replace(taken, complete=partial(with_decoder_inputs, of_labels))
+    if not config.is_encoder_decoder and type(model).__name__.endswith(_CAUSAL):
+        return replace(taken, labels_to_targets=shifted, ready_targets=SHIFTED)
+    return taken
+
+
+def with_decoder_inputs(of_labels: Callable[..., torch.Tensor], batch: Batch) -> Batch:
+    """Return the batch with the decoder's inputs, which it may lack."""
+    if DECODER_INPUTS in batch.named or len(batch.arguments) > 1:
+        return batch
+    named = {**batch.named, DECODER_INPUTS: of_labels(labels=batch.targets)}
+    return replace(batch, named=named)
 
 
 def shifted(labels: torch.Tensor) -> torch.Tensor:

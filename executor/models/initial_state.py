@@ -10,9 +10,11 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import torch
 from torch import distributed, nn
+from torch.utils._pytree import tree_leaves, tree_map_only
 
 from executor.errors import ModelMismatchError
 from executor.tensor_source import Ranges
@@ -88,13 +90,22 @@ class InitialState:
         return None
 
     def restore_buffers(self, chain: nn.Module, device: torch.device) -> None:
-        """Give the buffers of `chain` that have the module's names the module's values."""
-        known = dict(self.frame().named_buffers(remove_duplicate=False))
+        """Give the buffers of `chain` that have the module's names the module's values.
+
+        So it does with tensors that a module has as plain attributes, in lists and mappings too.
+        """
+        frame = self.frame()
+        known = dict(frame.named_buffers(remove_duplicate=False))
+        modules = dict(frame.named_modules(remove_duplicate=False))
         for path, submodule in chain.named_modules():
             for name in list(submodule._buffers):  # noqa: SLF001 - torch has no setter by name
                 whole = known.get(f"{path}.{name}".lstrip(".").replace(_WRAPPER, ""))
                 if whole is not None:
                     submodule._buffers[name] = whole.detach().clone().to(device)  # noqa: SLF001
+            own = modules.get(f"{path}.".replace(_WRAPPER, "").removesuffix("."))
+            for name, value in list(vars(submodule).items()) if own is not None else ():
+                if name in vars(own).keys() - _OF_MODULES and _lacks_values(value):
+                    submodule.__dict__[name] = _moved(vars(own)[name], device)
 
     def forget(self) -> None:
         """Free the whole module; a later question would build it again."""
@@ -128,3 +139,18 @@ def parameters_on_meta() -> Iterator[None]:
 
 
 _WRAPPER = "_checkpoint_wrapped_module."
+_OF_MODULES = frozenset({"_parameters", "_buffers", "_modules"})
+
+
+def _lacks_values(value: Any) -> bool:
+    """Return whether a plain attribute has tensors on the meta device that are no parameters."""
+    tensors = [item for item in tree_leaves(value) if isinstance(item, torch.Tensor)]
+    has_own = not any(item.requires_grad or isinstance(item, nn.Parameter) for item in tensors)
+    return has_own and any(item.is_meta for item in tensors)
+
+
+def _moved(value: Any, device: torch.device) -> Any:
+    def moved(item: torch.Tensor) -> torch.Tensor:
+        return item if item.is_meta else item.detach().clone().to(device)
+
+    return tree_map_only(torch.Tensor, moved, value)

@@ -33,6 +33,7 @@ from executor.models.declaration import (
 from executor.models.file_names import FileNames
 from executor.models.first_values import DrawnValues, FirstValues
 from executor.models.forward_inputs import ForwardInputs
+from executor.models.huggingface_inputs import with_labels
 from executor.models.initial_state import InitialState
 from executor.models.positions import SequencePart
 from executor.models.route import Route, follow
@@ -113,7 +114,7 @@ class OwnModel:
             file_names=FileNames.of(self.module),
             restore_buffers=self.initial_state.restore_buffers,
             tell_sequence_part=own.tell_sequence_part,
-            inputs=ForwardInputs.of_module(self.module),
+            inputs=with_labels(ForwardInputs.of_module(self.module), self.module),
         )
 
     def check_context_parallel(self, degree: int, kind: ContextParallelKind) -> None:
@@ -152,6 +153,7 @@ class OwnModel:
                     remedy=f"make {getattr(own, name)} a torch.nn.{kind.__name__}, or plan with "
                     "tensor_parallel_degree limited to 1",
                 )
+        self._check_unshared("tensor_parallel_degree", degree)
         if sequence_parallel:
             self._check_covered()
 
@@ -173,9 +175,11 @@ class OwnModel:
                     remedy=f"declare {name}=..., or plan with pipeline_parallel_degree limited "
                     "to 1",
                 )
-        inputs = ForwardInputs.of_arguments(self.module, also=own.inputs)
+        taken = ForwardInputs.of_arguments(self.module, also=own.inputs)
+        inputs = with_labels(taken, self.module)
         routes = follow(self.module, self._chain_paths(), example, inputs.others)
         self._check_nothing_beside()
+        self._check_unshared("pipeline_parallel_degree", "more than 1")
         return OwnChain(self.module, own, inputs=inputs, routes=routes)
 
     def _blocks(self) -> nn.ModuleList | nn.Sequential:
@@ -256,6 +260,22 @@ class OwnModel:
                     remedy="declare it among column, row or norms, or plan with "
                     "sequence_parallel false",
                 )
+
+    def _check_unshared(self, field: str, degree: object) -> None:
+        """Raise if two parts share a parameter, but for one weight of embedding and head."""
+        known: dict[nn.Parameter, str] = {}
+        for path in self._chain_paths():
+            for name, parameter in self.module.get_submodule(path).named_parameters(path):
+                is_tied = self._is_tied() and name == f"{self.declaration.head}.weight"
+                first = known.setdefault(parameter, name)
+                if first != name and not is_tied:
+                    raise UnsupportedPlanError(
+                        f"would make two of a parameter that {first} and {name} share",
+                        field=f"strategy.{field}",
+                        value=degree,
+                        remedy=f"give each part parameters of its own, or plan with {field} "
+                        "limited to 1",
+                    )
 
     def _check_nothing_beside(self) -> None:
         """Raise if a parameter or buffer lies outside of all parts: no stage would hold it."""

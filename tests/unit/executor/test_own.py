@@ -78,6 +78,32 @@ class Beside(Chain):
         self.spare = nn.Parameter(torch.zeros(3))
 
 
+class Sharing(Chain):
+    """The same, with one matrix in both blocks."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.blocks[1][0].weight = self.blocks[0][0].weight
+
+
+class Tabled(Chain):
+    """The same, with tensors that are neither parameters nor buffers."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.table = torch.arange(3.0)
+        self.blocks[0].tables = {"twice": [2 * self.table]}
+        self.weights = [self.embed.weight]
+
+
+class Lazy(Chain):
+    """The same, with a head that waits for its first input."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.head = nn.LazyLinear(16)
+
+
 def own(build: Callable[[], nn.Module], **declared: object) -> OwnModel:
     with torch.device("meta"):
         module = build()
@@ -121,6 +147,64 @@ def test_a_forward_that_does_more_than_hand_on_is_not_cut(
 def test_a_parameter_of_no_part_is_not_cut() -> None:
     with pytest.raises(UnsupportedPlanError, match="spare"):
         own(Beside, **PARTS).pipelined(TOKENS)
+
+
+@pytest.mark.parametrize(
+    ("field", "apply"),
+    [
+        ("pipeline", lambda model: model.pipelined(TOKENS)),
+        ("tensor", lambda model: model.check_tensor_parallel(2, sequence_parallel=False)),
+    ],
+)
+def test_blocks_that_share_a_parameter_are_not_parted(
+    field: str, apply: Callable[[OwnModel], object]
+) -> None:
+    model = own(Sharing, **PARTS, column=("0",), row=("1",), head_count=2)
+    said = f"{field}_parallel_degree: would make two of .*blocks.0.0.weight and blocks.1.0.weight"
+    with pytest.raises(UnsupportedPlanError, match=said):
+        apply(model)
+
+
+def test_plain_tensors_of_a_module_get_their_values() -> None:
+    model = own(Tabled)
+    model.initial_state.restore_buffers(model.module, torch.device("cpu"))
+    assert model.module.table.tolist() == [0, 1, 2]
+    assert model.module.blocks[0].tables["twice"][0].tolist() == [0, 2, 4]
+    assert model.module.weights[0] is model.module.embed.weight
+
+
+def test_a_lazy_module_is_refused() -> None:
+    with pytest.raises(ModelMismatchError, match=r"build_model: .*head\.weight.*nn\.Linear"):
+        subject(
+            Lazy,
+            own=None,
+            strategy=Strategy(data_parallel_degree=2, micro_batch_size=1),
+            job=Job(global_batch_size=2, sequence_length=4),
+            seed=3,
+        )
+
+
+@pytest.mark.filterwarnings("error")
+def test_values_that_a_module_loads_are_kept_or_refused() -> None:
+    """On the meta device loading does nothing: the module loads once more on the host."""
+    plan = {
+        "strategy": Strategy(data_parallel_degree=2, micro_batch_size=1),
+        "job": Job(global_batch_size=2, sequence_length=4),
+        "seed": 3,
+    }
+    values = Chain().state_dict()
+
+    def build() -> Chain:
+        made = Chain()
+        made.load_state_dict(values)
+        return made
+
+    taken = subject(build, own=Declaration(blocks="blocks"), **plan)
+    piece = taken.values.piece("head.weight", torch.Size((16, 8)), (slice(0, 16), slice(0, 8)))
+    torch.testing.assert_close(piece, values["head.weight"], rtol=0, atol=0)
+    drawn = Declaration(blocks="blocks", initial_value=lambda _, shape, __: torch.zeros(shape))
+    with pytest.raises(ModelMismatchError, match=r"what it loads is lost.*pass weights="):
+        subject(build, own=drawn, **plan)
 
 
 def test_initial_values_are_those_of_the_script_alone() -> None:
