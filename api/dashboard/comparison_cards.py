@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 from api.dashboard import quantities
 from planner.comparison import Compared
+from planner.schema.plan import ResolvedCluster, ResolvedModel
 
 Verdict = Literal["better", "worse", "same"]
 
@@ -44,12 +45,37 @@ def metrics(compared: Compared, baseline: Compared) -> tuple[Metric, ...]:
     return tuple(_metrics(compared, baseline))
 
 
+def is_same_work(compared: Compared, baseline: Compared) -> bool:
+    """Return whether a step of both trains the same model on as many tokens of the same cluster.
+
+    Where it does not, a longer step is no worse one.
+    """
+
+    def work(each: Compared) -> tuple[object, ...]:
+        job = each.job.resolved
+        return each.model.digest, each.cluster.digest, job.global_batch_size, job.sequence_length
+
+    return work(compared) == work(baseline)
+
+
+def differing_names(
+    label: str, documents: Sequence[ResolvedModel] | Sequence[ResolvedCluster]
+) -> Iterator[str]:
+    """Yield `model a → b` where the documents differ, also where their names do not say so."""
+    names = dict.fromkeys(document.resolved.name for document in documents)
+    if len(names) > 1:
+        yield f"{label} {' → '.join(names)}"
+    elif len({document.digest for document in documents}) > 1:
+        yield f"{label} of the same name, {next(iter(names))}, with other fields"
+
+
 def peak_bytes(compared: Compared) -> float:
     """Return the bytes on the fullest device."""
     return max(stage.peak_memory_bytes for stage in compared.prediction.stages)
 
 
 def _metrics(compared: Compared, baseline: Compared) -> Iterator[Metric]:
+    judged = is_same_work(compared, baseline)
     for kind in _KINDS:
         value, first = kind.value(compared), kind.value(baseline)
         if value is None:
@@ -59,7 +85,7 @@ def _metrics(compared: Compared, baseline: Compared) -> Iterator[Metric]:
             ratio = value / first - 1.0
             text = quantities.change(ratio)
             verdict: Verdict = "same"
-            if text != quantities.change(0.0):
+            if judged and text != quantities.change(0.0):
                 verdict = "better" if (ratio < 0) == kind.lower_is_better else "worse"
             cell = Cell(text=kind.shown(value), delta=text, verdict=verdict)
         yield Metric(label=kind.label, cell=cell, note=kind.note(compared))

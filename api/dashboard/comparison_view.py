@@ -5,14 +5,21 @@ The last column may be a config that somebody pasted: priced for the baseline's 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from typing import Literal
 from urllib.parse import urlencode
 
 from api.dashboard.charts import Figure, memory_bars, memory_ceiling_bytes, step_bars
-from api.dashboard.comparison_cards import Cell, Metric, Verdict, metrics
+from api.dashboard.comparison_cards import (
+    Cell,
+    Metric,
+    Verdict,
+    differing_names,
+    is_same_work,
+    metrics,
+)
 from api.dashboard.comparison_findings import Finding, findings
 from api.dashboard.palette import MEMORY_PARTS, STEP_PARTS, Part
 from api.dashboard.plan_view import (
@@ -41,6 +48,7 @@ _SECTIONS = {
     "memory": "Memory per device",
     "certificate": "Certificate",
 }
+_LIMITS = "job.limits."
 _NO_LIMITS = {"limits": Limits()}
 
 
@@ -102,7 +110,7 @@ class ComparisonView:
     has_config: bool
     caveats: tuple[str, ...]
     asked_differently: tuple[str, ...]
-    limits_differ: bool
+    limits: tuple[str, ...]
 
 
 def comparison_view(
@@ -117,6 +125,7 @@ def comparison_view(
     facts = comparison.differences if shown == "differences" else every_fact(compared)
     address = _Address(ids=tuple(plan.id for plan in plans), shown=shown, config=link)
     columns = _columns(compared, address)
+    asked = [fact for fact in comparison.differences if fact.section == "job"]
     jobs_differ = len({each.job.resolved.model_copy(update=_NO_LIMITS) for each in compared}) > 1
     return ComparisonView(
         comparison=comparison,
@@ -125,7 +134,7 @@ def comparison_view(
         metric_labels=tuple(
             dict.fromkeys(metric.label for column in columns for metric in column.metrics)
         ),
-        sections=_sections(facts),
+        sections=_sections(facts, [is_same_work(each, compared[0]) for each in compared]),
         findings=findings(compared, comparison.differences, letters=LETTERS),
         scatter_figure=_scatter(columns),
         step_figure=step_bars([(_name(c), c.plan.prediction.breakdown_seconds) for c in columns]),
@@ -137,8 +146,14 @@ def comparison_view(
         plan_ids=address.ids,
         has_config=config is not None,
         caveats=tuple(_caveats(comparison, jobs_differ=jobs_differ)),
-        asked_differently=tuple(_asked_differently(comparison)),
-        limits_differ=comparison.jobs_differ and not jobs_differ,
+        asked_differently=(
+            *differing_names("model", [each.model for each in compared]),
+            *differing_names("cluster", [each.cluster for each in compared]),
+            *(_asked(fact) for fact in asked if not fact.name.startswith(_LIMITS)),
+        ),
+        limits=tuple(
+            _asked(fact).removeprefix("limits: ") for fact in asked if fact.name.startswith(_LIMITS)
+        ),
     )
 
 
@@ -240,31 +255,32 @@ def _scatter(columns: Sequence[Column]) -> Figure:
     )
 
 
-def _sections(facts: Sequence[Difference]) -> tuple[Section, ...]:
+def _sections(facts: Sequence[Difference], judged: Sequence[bool]) -> tuple[Section, ...]:
     order = list(_SECTIONS)
     ordered = sorted(facts, key=lambda fact: order.index(fact.section))
     return tuple(
-        Section(title=_SECTIONS[name], rows=tuple(_row(fact) for fact in group))
+        Section(title=_SECTIONS[name], rows=tuple(_row(fact, judged) for fact in group))
         for name, group in groupby(ordered, key=lambda fact: fact.section)
     )
 
 
-def _row(fact: Difference) -> Row:
+def _row(fact: Difference, judged: Sequence[bool]) -> Row:
     cells = tuple(
-        _cell(fact, value, delta)
-        for value, delta in zip(fact.values, fact.delta_ratios, strict=True)
+        _cell(fact, value, delta, is_judged)
+        for value, delta, is_judged in zip(fact.values, fact.delta_ratios, judged, strict=True)
     )
     first, *others = cells
     label = fact.label[:1].upper() + fact.label[1:]
     return Row(label=label, cells=(Cell(text=first.text), *others))
 
 
-def _cell(fact: Difference, value: object, delta_ratio: float | None) -> Cell:
+def _cell(fact: Difference, value: object, delta_ratio: float | None, is_judged: bool) -> Cell:
     text = in_unit(value, fact.unit)
     if delta_ratio is None:
         return Cell(text=text)
     shown = change(delta_ratio)
-    verdict: Verdict = "same" if shown == change(0.0) else _verdict(fact, delta_ratio)
+    is_same = shown == change(0.0) or not is_judged
+    verdict: Verdict = "same" if is_same else _verdict(fact, delta_ratio)
     return Cell(text=text, delta=shown, verdict=verdict)
 
 
@@ -285,19 +301,6 @@ def _caveats(comparison: Comparison, *, jobs_differ: bool) -> list[str]:
     return [name for name, differ in flags.items() if differ]
 
 
-def _asked_differently(comparison: Comparison) -> Iterator[str]:
-    """Yield what of the questions differs, limits apart: `precision bf16 → fp32`."""
-    plans = comparison.plans
-    asked: list[tuple[str, Iterable[object]]] = [
-        ("model", [plan.model for plan in plans]),
-        ("cluster", [plan.cluster for plan in plans]),
-        *(
-            (fact.label, fact.values)
-            for fact in comparison.differences
-            if fact.section == "job" and not fact.name.startswith("job.limits.")
-        ),
-    ]
-    for label, values in asked:
-        distinct = dict.fromkeys(in_unit(value, None) for value in values)
-        if len(distinct) > 1:
-            yield f"{label} {' → '.join(distinct)}"
+def _asked(fact: Difference) -> str:
+    """Return what of the questions differs in words: `precision bf16 → fp32`."""
+    return f"{fact.label} {' → '.join(dict.fromkeys(in_unit(each, None) for each in fact.values))}"

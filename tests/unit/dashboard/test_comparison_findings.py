@@ -4,9 +4,9 @@ import pytest
 
 from api.dashboard.comparison_cards import metrics
 from api.dashboard.comparison_view import comparison_view
-from planner.schema.plan import ResolvedJob, StepBreakdown
+from planner.schema.plan import Interval, ResolvedJob, ResolvedModel, StepBreakdown
 from tests.browser.seeds import a_proven_plan, a_wide_plan
-from tests.builders import a_job, a_plan, a_prediction, a_strategy
+from tests.builders import a_job, a_model, a_plan, a_prediction, a_strategy
 
 
 def the_finding(*plans):
@@ -68,6 +68,67 @@ def test_what_was_asked_differently_is_a_reason_before_any_setting():
     )
     (compute,) = the_finding(a_plan(), other).causes
     assert compute.settings == ("precision bf16 → fp32", "tensor parallel 2 → 4")
+
+
+def a_slower_plan(**changes):
+    """2.5 s a step, in nine causes."""
+    parts = dict.fromkeys(StepBreakdown.model_fields, 0.25)
+    found = StepBreakdown(**{**parts, "recompute": 0.5, "bubble": 0.0, "offload_exposed": 0.0})
+    step = Interval(p10=2.4, p50=2.5, p90=2.6)
+    prediction = a_prediction(step_seconds=step, breakdown_seconds=found)
+    return a_plan(**{"id": "plan-slower", "prediction": prediction, **changes})
+
+
+def test_listed_causes_and_the_rest_sum_to_the_change_of_the_step():
+    nothing = StepBreakdown(**dict.fromkeys(StepBreakdown.model_fields, 0.0))
+    step = Interval(p10=0.1, p50=0.1, p90=0.1)
+    base = a_plan(prediction=a_prediction(step_seconds=step, breakdown_seconds=nothing))
+    found = the_finding(base, a_slower_plan())
+    assert [cause.seconds for cause in found.causes] == [0.5, 0.25, 0.25, 0.25, 0.25]
+    assert found.rest == "+900 ms"  # of 2.4 s
+
+
+def test_plans_of_different_work_are_not_judged_and_no_setting_is_their_cause():
+    job = a_job(global_batch_size=8)
+    other = a_slower_plan(
+        job=ResolvedJob(given={}, resolved=job, digest=job.digest()),
+        strategy=a_strategy(tensor_parallel_degree=4),
+    )
+    found = the_finding(a_plan(), other)
+    assert found.question == ("global batch size 16 → 8",)
+    assert found.verdict == "same"
+    assert found.headline == "1.5 s a step longer than A (+150.0%)"
+    assert {cause.settings for cause in found.causes} == {()}
+    cards = metrics(other, a_plan())
+    assert {metric.cell.verdict for metric in cards} == {"same"}
+
+
+def test_models_of_one_name_are_told_apart():
+    model = a_model(vocabulary_size=512)
+    other = a_plan(model=ResolvedModel(given={}, resolved=model, digest=model.digest()))
+    assert the_finding(a_plan(), other).question == (
+        f"model of the same name, {model.name}, with other fields",
+    )
+
+
+def checkpointed(mode, seconds):
+    """A plan whose blocks keep what `mode` says, of so many seconds of recomputing."""
+    parts = {**a_prediction().breakdown_seconds.model_dump(), "recompute": seconds}
+    return a_plan(
+        strategy=a_strategy(activation_checkpointing=mode),
+        prediction=a_prediction(breakdown_seconds=StepBreakdown(**parts)),
+    )
+
+
+@pytest.mark.parametrize(
+    ("seconds", "settings"),
+    [(0.9, ("activation checkpointing none → full",)), (0.1, ())],
+)
+def test_a_setting_that_moves_a_cause_the_other_way_is_not_named(seconds, settings):
+    before = checkpointed("none", 0.5)
+    (recompute,) = the_finding(before, checkpointed("full", seconds)).causes
+    assert recompute.part.name == "recompute"
+    assert recompute.settings == settings
 
 
 def test_cards_judge_each_number_in_its_own_direction():

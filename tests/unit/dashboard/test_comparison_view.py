@@ -90,7 +90,7 @@ def test_different_batches_are_pointed_out():
     view = comparison_view([a_plan(), other], shown="differences")
     assert view.caveats == ("jobs",)
     assert view.asked_differently == ("global batch size 16 → 32",)
-    assert not view.limits_differ
+    assert view.limits == ()
 
 
 def test_models_that_differ_are_named():
@@ -106,7 +106,7 @@ def test_different_limits_ask_the_same_question():
     view = comparison_view([a_plan(), a_faster_plan(job=with_job(limits=limits))], shown="all")
     assert view.caveats == ()
     assert view.asked_differently == ()
-    assert view.limits_differ
+    assert view.limits == ("tensor parallel degree any → 4",)
     asked = {section.title: section.rows for section in view.sections}["What was asked"]
     assert [(row.label, [cell.text for cell in row.cells]) for row in asked] == [
         ("Limits: tensor parallel degree", ["any", "4"])
