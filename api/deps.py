@@ -105,6 +105,15 @@ IdempotencyKey = Annotated[
     ),
 ]
 
+IfMatch = Annotated[
+    str | None,
+    Header(
+        alias="If-Match",
+        max_length=1000,
+        description="The ETag of what the change was made from: what has another by now stays.",
+    ),
+]
+
 
 async def _submission_options(
     prefer: Annotated[

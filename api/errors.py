@@ -12,6 +12,7 @@
         ├── ForeignSiteError          a request that another site sent through a browser
         ├── RateLimitError            a key asked too often
         ├── KeyReusedError            an Idempotency-Key that stood for another request
+        ├── ChangedMeanwhileError     a change to what is no longer as it was read
         ├── AlreadyFinishedError      an operation that can no longer be cancelled
         ├── BusyError                 too many solves are waiting
         ├── NotReadyError             the database is not reachable or not migrated
@@ -135,6 +136,13 @@ class RateLimitError(ServiceError):
         super().__init__(f"more than {per_minute} {kind} a minute; try again in {retry_seconds} s")
 
 
+class ChangedMeanwhileError(ServiceError):
+    """What was to be changed is no longer as `If-Match` says that it was read."""
+
+    def __init__(self, what: str) -> None:
+        super().__init__(f"the {what} were changed after they were read; read them again")
+
+
 class KeyReusedError(ServiceError):
     """An `Idempotency-Key` stands for another request already."""
 
@@ -236,6 +244,7 @@ _STATUSES: tuple[tuple[type[Exception], HTTPStatus, str], ...] = (
     (ForbiddenError, HTTPStatus.FORBIDDEN, "forbidden"),
     (ForeignSiteError, HTTPStatus.FORBIDDEN, "foreign-site"),
     (RateLimitError, HTTPStatus.TOO_MANY_REQUESTS, "rate-limited"),
+    (ChangedMeanwhileError, HTTPStatus.PRECONDITION_FAILED, "changed-meanwhile"),
     (KeyReusedError, HTTPStatus.UNPROCESSABLE_ENTITY, "idempotency-key-reused"),
     (AlreadyFinishedError, HTTPStatus.CONFLICT, "already-finished"),
     (AgentTokenError, HTTPStatus.UNAUTHORIZED, "unauthenticated"),

@@ -61,6 +61,23 @@ HolderName = Annotated[
 ]
 
 
+# What stands in lists and headings is one line with something to see at both ends; what reorders or
+# hides text is refused with the control characters.
+_HIDDEN = r"\x7f-\x9f\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff"
+_CONTROLS = rf"\x00-\x1f{_HIDDEN}"
+PlanName = Annotated[
+    str,
+    Field(
+        min_length=1,
+        max_length=_NAME_LENGTH_LIMIT,
+        pattern=rf"^[^\s{_CONTROLS}]([^{_CONTROLS}]*[^\s{_CONTROLS}])?$",
+    ),
+]
+PlanNotes = Annotated[str, Field(max_length=2000, pattern=rf"^[^\x00-\x08\x0b-\x1f{_HIDDEN}]*$")]
+PlanTag = Annotated[str, Field(min_length=1, max_length=40, pattern=rf"^[^\s,{_CONTROLS}]+$")]
+PlanTags = Annotated[tuple[PlanTag, ...], Field(max_length=20)]
+
+
 _EXAMPLE: JsonDict = {
     "model": "llama-3-8b",
     "cluster": "8xh100-sxm5-80gb",
@@ -113,14 +130,46 @@ class PlanSummary(WirePart):
     capacity_bytes: float | None = None
     certificate_status: Literal["optimal", "feasible"] | None = None
     gap_ratio: float | None = None
+    name: str | None = None
+    tags: tuple[str, ...] = ()
+
+
+class PlanLabels(WirePart):
+    """What people call a plan and write beside it; the plan itself never changes."""
+
+    name: PlanName | None = None
+    notes: PlanNotes = ""
+    tags: PlanTags = ()
+
+
+class PlanLabelsChange(PlanLabels):
+    """New labels: fields that are left out stay as they are, and each tag is kept once."""
+
+    model_config = ConfigDict(
+        json_schema_extra={
+            "examples": [{"name": "8B, batch 512", "notes": "For the March run.", "tags": ["8b"]}]
+        }
+    )
+
+    def applied_to(self, labels: PlanLabels) -> PlanLabels:
+        """Return `labels` with this change made."""
+        changed = {name: getattr(self, name) for name in self.model_fields_set}
+        if "tags" in changed:
+            changed["tags"] = tuple(dict.fromkeys(self.tags))
+        return labels.model_copy(update=changed)
 
 
 class PlanQuery(WirePart):
-    """Which plans to list; what is left out matches all."""
+    """Which plans to list; what is left out matches all.
+
+    Each word of `text` must occur in a plan's name, model, cluster, strategy, id, tags or notes.
+    """
 
     model: ListedName | None = None
     cluster: ListedName | None = None
     status: Literal["planned", "infeasible"] | None = None
+    text: Annotated[str | None, Field(max_length=_NAME_LENGTH_LIMIT)] = None
+    tag: PlanTag | None = None
     cursor: Annotated[str | None, Field(max_length=64)] = None
     limit: Annotated[int, Field(ge=1, le=100)] = 20
 

@@ -22,6 +22,7 @@ class TableQuery:
     """Which rows of the table, in which order; what is `None` or empty matches all."""
 
     text: str = ""
+    tag: str | None = None
     model: str | None = None
     cluster: str | None = None
     status: str | None = None

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from functools import lru_cache
+from http import HTTPStatus
 from typing import Annotated
 
-from fastapi import APIRouter, Query, Request, Response
+from fastapi import APIRouter, Form, Query, Request, Response
 from fastapi.responses import RedirectResponse
 from starlette.concurrency import run_in_threadpool
 
@@ -21,6 +23,7 @@ from api.dashboard import (
 from api.dashboard.analysis_view import strategy_url
 from api.dashboard.answers import Table
 from api.dashboard.infeasible_view import InfeasibleView, infeasible_view
+from api.dashboard.label_form import LabelForm, label_form, read_labels
 from api.dashboard.page_route import PageRoute
 from api.dashboard.plan_list import ListQuery, plan_list
 from api.dashboard.plan_view import PlanView, plan_view
@@ -33,10 +36,16 @@ from api.dashboard.submission import (
     values_of,
 )
 from api.deps import Catalogue, OperationId, Operations, PlanCaller, PlanId, Plans, Reader
-from api.errors import AlreadyFinishedError, BusyError, FailedSolveError, problem_of
-from api.schemas import OperationState, Problem
+from api.errors import (
+    AlreadyFinishedError,
+    BusyError,
+    ChangedMeanwhileError,
+    FailedSolveError,
+    problem_of,
+)
+from api.schemas import OperationState, PlanLabelsChange, Problem
 from api.services.plans import Answered
-from api.services.records import StoredPlan
+from api.services.records import StoredPlan, labels_tag
 from planner.errors import InputError
 from planner.schema.document import DOCUMENT_BYTES_LIMIT
 from planner.schema.job import Framework, Objective, Optimizer, Precision, Stack
@@ -45,6 +54,7 @@ from planner.schema.plan import Infeasible, Plan
 _WAIT_SECONDS = 0.5
 _SEE_OTHER = 303
 _REMEMBERED_VIEWS = 32
+_NONE: Mapping[str, str] = {}
 
 router = APIRouter(route_class=PageRoute, include_in_schema=False)
 
@@ -99,10 +109,40 @@ async def submit_form(
 @router.get("/plans/{plan_id}")
 def show_plan(caller: Reader, plan_id: PlanId, plans: Plans) -> Response:
     """Show a plan, or why there is none and what would help."""
-    view = _view(plans.get(caller, plan_id))
+    return _plan_page(plans.get(caller, plan_id))
+
+
+@router.post("/plans/{plan_id}/labels")
+def label_plan(
+    caller: PlanCaller, plan_id: PlanId, plans: Plans, form: Annotated[LabelForm, Form()]
+) -> Response:
+    """Change the name, notes and tags of a plan, or show it again with what is wrong in them."""
+    change = read_labels(form)
+    if not isinstance(change, PlanLabelsChange):
+        return _plan_page(plans.get(caller, plan_id), form=form, complaints=change)
+    try:
+        plans.label(caller, plan_id, change, if_match=form.seen)
+    except ChangedMeanwhileError as error:
+        stored = plans.get(caller, plan_id)
+        again = form.model_copy(update={"seen": labels_tag(stored.labels)})
+        return _plan_page(stored, form=again, complaints={"seen": str(error)})
+    return _see(f"/plans/{plan_id}")
+
+
+def _plan_page(
+    stored: StoredPlan, *, form: LabelForm | None = None, complaints: Mapping[str, str] = _NONE
+) -> Response:
+    view = _view(stored)
+    status = HTTPStatus.UNPROCESSABLE_ENTITY if complaints else HTTPStatus.OK
+    labelled = {
+        "labels": stored.labels,
+        "form": form or label_form(stored.labels),
+        "complaints": complaints,
+    }
     if isinstance(view, PlanView):
-        return page("plan.html", view=view, fastest_url=_fastest_url(view.plan))
-    return page("infeasible.html", view=view)
+        fastest_url = _fastest_url(view.plan)
+        return page("plan.html", status=status, view=view, fastest_url=fastest_url, **labelled)
+    return page("infeasible.html", status=status, view=view, **labelled)
 
 
 def _fastest_url(plan: Plan) -> str | None:

@@ -31,6 +31,7 @@ class ListQuery(WirePart):
     model_config = ConfigDict(extra="ignore")
 
     q: ShortText = ""
+    tag: ShortText = ""
     model: ShortText = ""
     cluster: ShortText = ""
     status: Literal["", "planned", "infeasible"] = ""
@@ -42,6 +43,7 @@ class ListQuery(WirePart):
         """Return which rows are wanted, in which order."""
         return TableQuery(
             text=self.q.strip(),
+            tag=self.tag or None,
             model=self.model or None,
             cluster=self.cluster or None,
             status=self.status or None,
@@ -84,7 +86,7 @@ def plan_list(page: TablePage, query: TableQuery) -> PlanList:
         query=query,
         headings=tuple(_heading(query, *column) for column in _HEADINGS),
         created=_heading(query, "created", "Created", False),
-        is_filtered=bool(query.text or query.model or query.cluster or query.status),
+        is_filtered=any((query.text, query.tag, query.model, query.cluster, query.status)),
         first=first,
         last=first + len(page.plans) - 1,
         previous_url=_url(query, number=page.number - 1) if page.number > 1 else None,
@@ -116,6 +118,7 @@ def _url(
     """Return the link to a page of the same filters, by default in the same order."""
     wanted = {
         "q": query.text,
+        "tag": query.tag or "",
         "model": query.model or "",
         "cluster": query.cluster or "",
         "status": query.status or "",

@@ -8,7 +8,9 @@ from datetime import datetime
 from sqlalchemy import Select, delete, select
 from sqlalchemy.orm import Session, defer
 
-from api.tables import IdempotencyKeyRow, PlanRow
+from api.repositories.plan_table import matching
+from api.table_query import TableQuery
+from api.tables import IdempotencyKeyRow, PlanRow, PlanTagRow
 
 
 class PlanRepository:
@@ -32,28 +34,30 @@ class PlanRepository:
         """Return the answer to the request with that digest."""
         return self._session.scalar(self._all().where(PlanRow.request_digest == request_digest))
 
-    def page(
-        self,
-        *,
-        model: str | None,
-        cluster: str | None,
-        status: str | None,
-        before: int | None,
-        limit: int,
-    ) -> Sequence[PlanRow]:
+    def locked(self, plan_id: str) -> PlanRow | None:
+        """Return the answer with that id, which nobody else changes before the end of this."""
+        return self._session.scalar(self._all().where(PlanRow.id == plan_id).with_for_update())
+
+    def tag(self, plan_id: str, tags: Sequence[str]) -> None:
+        """Have the answer with that id found by `tags`, and by no others."""
+        mine = (PlanTagRow.project_id == self._project_id, PlanTagRow.plan_id == plan_id)
+        self._session.execute(delete(PlanTagRow).where(*mine))
+        self._session.add_all(
+            PlanTagRow(project_id=self._project_id, plan_id=plan_id, tag=tag) for tag in tags
+        )
+        self._session.flush()
+
+    def page(self, query: TableQuery, *, before: int | None, limit: int) -> Sequence[PlanRow]:
         """Return at most `limit` answers that match, the newest first, older than `before`.
 
-        They come without their documents, which a list does not show.
+        They come without their long texts, which a list does not show.
         """
-        wanted = self._all().options(defer(PlanRow.document, raiseload=True))
-        wanted = wanted.order_by(PlanRow.sequence.desc())
-        for column, value in (
-            (PlanRow.model_name, model),
-            (PlanRow.cluster_name, cluster),
-            (PlanRow.status, status),
-        ):
-            if value is not None:
-                wanted = wanted.where(column == value)
+        wanted = (
+            select(PlanRow)
+            .where(*matching(self._project_id, query))
+            .options(defer(PlanRow.document, raiseload=True), defer(PlanRow.notes, raiseload=True))
+            .order_by(PlanRow.sequence.desc())
+        )
         if before is not None:
             wanted = wanted.where(PlanRow.sequence < before)
         return self._session.scalars(wanted.limit(limit)).all()

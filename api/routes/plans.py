@@ -6,12 +6,19 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Response
 
-from api.deps import PlanCaller, PlanId, Plans, Reader, SubmissionHeaders
+from api.deps import IfMatch, PlanCaller, PlanId, Plans, Reader, SubmissionHeaders
 from api.problems import documented
 from api.routes.documents import DocumentRoute
-from api.schemas import Operation, PlanPage, PlanQuery, PlanRequest
+from api.schemas import (
+    Operation,
+    PlanLabels,
+    PlanLabelsChange,
+    PlanPage,
+    PlanQuery,
+    PlanRequest,
+)
 from api.services.plans import Answered
-from api.services.records import StoredPlan
+from api.services.records import StoredPlan, labels_tag
 from planner.comparison import Comparison
 from planner.schema.plan import Infeasible, Plan
 
@@ -69,6 +76,27 @@ def read_plan(caller: Reader, plan_id: PlanId, plans: Plans) -> Response:
     return _plan_response(plans.get(caller, plan_id), status=200)
 
 
+@router.get("/{plan_id}/labels", response_model=PlanLabels, responses=documented(404))
+def read_plan_labels(caller: Reader, plan_id: PlanId, plans: Plans) -> Response:
+    """Return what people call a plan and wrote beside it."""
+    return _labels_response(plans.get(caller, plan_id).labels)
+
+
+@router.patch(
+    "/{plan_id}/labels", response_model=PlanLabels, responses=documented(404, 412, 413, 415)
+)
+def label_plan(
+    *,
+    caller: PlanCaller,
+    plan_id: PlanId,
+    change: PlanLabelsChange,
+    plans: Plans,
+    if_match: IfMatch = None,
+) -> Response:
+    """Change the name, notes or tags of a plan; what is left out stays."""
+    return _labels_response(plans.label(caller, plan_id, change, if_match=if_match))
+
+
 @router.delete("/{plan_id}", status_code=204, responses=documented(404))
 def delete_plan(caller: PlanCaller, plan_id: PlanId, plans: Plans) -> None:
     """Remove a plan."""
@@ -81,6 +109,14 @@ def _operation_response(operation: Operation) -> Response:
         status_code=202,
         media_type="application/json",
         headers={"Location": f"/v1/operations/{operation.id}"},
+    )
+
+
+def _labels_response(labels: PlanLabels) -> Response:
+    return Response(
+        labels.model_dump_json(),
+        media_type="application/json",
+        headers={"ETag": labels_tag(labels)},
     )
 
 

@@ -24,6 +24,7 @@ class TablePage:
     plan_count: int
     models: tuple[str, ...]
     clusters: tuple[str, ...]
+    tags: tuple[str, ...]
 
 
 class PlanTableService:
@@ -34,7 +35,7 @@ class PlanTableService:
 
     def page(self, caller: Caller, query: TableQuery, *, number: int) -> TablePage:
         """Return one page of the caller's project; a number past the end gives the last page."""
-        query = _as_kept(query)
+        query = as_kept(query)
         with self._database.reading() as session:
             table = PlanTable(session, caller.project_id)
             plan_count = table.count(query)
@@ -42,6 +43,7 @@ class PlanTableService:
             number = min(max(number, 1), page_count)
             summaries = table.page(query, offset=(number - 1) * PAGE_LENGTH, limit=PAGE_LENGTH)
             models, clusters = table.names("model_name"), table.names("cluster_name")
+            tags = table.tags()
         return TablePage(
             plans=tuple(PlanSummary.model_validate_json(summary) for summary in summaries),
             number=number,
@@ -49,14 +51,16 @@ class PlanTableService:
             plan_count=plan_count,
             models=tuple(models),
             clusters=tuple(clusters),
+            tags=tuple(tags),
         )
 
 
-def _as_kept(query: TableQuery) -> TableQuery:
+def as_kept(query: TableQuery) -> TableQuery:
     """Return the query with its words as the database keeps words."""
     return replace(
         query,
         text=column_text(query.text),
         model=None if query.model is None else column_text(query.model),
         cluster=None if query.cluster is None else column_text(query.cluster),
+        tag=None if query.tag is None else column_text(query.tag),
     )

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
+from pydantic import JsonValue
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
 from starlette.concurrency import run_in_threadpool
@@ -15,6 +16,7 @@ from api.caller import Caller
 from api.cursors import cursor, position
 from api.db import Database
 from api.errors import (
+    ChangedMeanwhileError,
     FailedSolveError,
     KeyReusedError,
     NoStrategyError,
@@ -24,17 +26,30 @@ from api.errors import (
 from api.repositories.audit import AuditRepository
 from api.repositories.operations import OperationRepository
 from api.repositories.plans import IdempotencyKeyRepository, PlanRepository
-from api.schemas import Operation, OperationState, PlanPage, PlanQuery, PlanRequest
+from api.schemas import (
+    Operation,
+    OperationState,
+    PlanLabels,
+    PlanLabelsChange,
+    PlanPage,
+    PlanQuery,
+    PlanRequest,
+)
 from api.services.operations import OperationService
+from api.services.plan_table import as_kept
 from api.services.planner import Planner
 from api.services.records import (
     StoredPlan,
     column_text,
+    label,
+    labels_of,
+    labels_tag,
     stored_plan,
     summary_of,
 )
 from api.services.requests import resolved_request
 from api.services.solves import Solves
+from api.table_query import TableQuery
 from api.tables import OperationRow
 from planner.comparison import Comparison, compare
 from planner.errors import InputError
@@ -72,13 +87,18 @@ class PlanService:
         """
         query = query or PlanQuery()
         before = None if query.cursor is None else position(query.cursor)
+        wanted = as_kept(
+            TableQuery(
+                text=query.text or "",
+                tag=query.tag,
+                model=query.model,
+                cluster=query.cluster,
+                status=query.status,
+            )
+        )
         with self._database.reading() as session:
             rows = PlanRepository(session, caller.project_id).page(
-                model=None if query.model is None else column_text(query.model),
-                cluster=None if query.cluster is None else column_text(query.cluster),
-                status=query.status,
-                before=before,
-                limit=query.limit + 1,
+                wanted, before=before, limit=query.limit + 1
             )
         page = rows[: query.limit]
         more = cursor(page[-1].sequence) if len(rows) > query.limit else None
@@ -107,6 +127,44 @@ class PlanService:
         if isinstance(answer, Infeasible):
             raise NoStrategyError(plan_id)
         return answer
+
+    def label(
+        self,
+        caller: Caller,
+        plan_id: str,
+        change: PlanLabelsChange,
+        *,
+        if_match: str | None = None,
+    ) -> PlanLabels:
+        """Change the name, notes and tags of the plan; return what they are now.
+
+        `if_match` has the tags of the labels that the change was made from; without it, any.
+
+        Raises:
+            NotFoundError: if the caller's project has no such plan.
+            ChangedMeanwhileError: if the labels are others than those.
+        """
+        with self._database.writing() as session:
+            plans = PlanRepository(session, caller.project_id)
+            row = plans.locked(column_text(plan_id))
+            if row is None:
+                raise NotFoundError("plan", plan_id)
+            before = labels_of(row)
+            if if_match is not None and not _names(if_match, labels_tag(before)):
+                raise ChangedMeanwhileError("labels")
+            after = change.applied_to(before)
+            if after != before:
+                label(row, after)
+                plans.tag(row.id, after.tags)
+                changed: list[JsonValue] = [
+                    name
+                    for name in PlanLabels.model_fields
+                    if getattr(after, name) != getattr(before, name)
+                ]
+                AuditRepository(session).add(
+                    caller, action="plan.label", subject=plan_id, details={"fields": changed}
+                )
+        return after
 
     def delete(self, caller: Caller, plan_id: str) -> None:
         """Remove the plan.
@@ -229,6 +287,11 @@ class PlanService:
             lease_expires_at=self._solves.lease_end(),
             created_at=datetime.now(UTC),
         )
+
+
+def _names(if_match: str, tag: str) -> bool:
+    """Return whether `If-Match` names `tag`, by strong comparison (RFC 9110, 13.1.1)."""
+    return not {tag, "*"}.isdisjoint(each.strip() for each in if_match.split(","))
 
 
 def _claim_key(session: Session, caller: Caller, key: str, digest: str) -> None:

@@ -4,13 +4,20 @@ from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import lru_cache
 
 from pydantic import TypeAdapter
 
-from api.schemas import Operation, OperationEvent, OperationState, PlanSummary, Problem
+from api.schemas import (
+    Operation,
+    OperationEvent,
+    OperationState,
+    PlanLabels,
+    PlanSummary,
+    Problem,
+)
 from api.tables import SORTED_FIGURES, OperationEventRow, OperationRow, PlanRow
 from planner.explain import describe_strategy
 from planner.schema.plan import Infeasible, Plan
@@ -23,11 +30,15 @@ _REMEMBERED_LENGTH = 65_536
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredPlan:
-    """An answer as it is kept: `document_json` is what clients get, byte for byte."""
+    """An answer as it is kept: `document_json` is what clients get, byte for byte.
+
+    `labels` are no part of it: they change, and it does not.
+    """
 
     id: str
     etag: str
     document_json: str
+    labels: PlanLabels = field(compare=False)
 
     @property
     def answer(self) -> Plan | Infeasible:
@@ -44,7 +55,28 @@ def _remembered(document_json: str) -> Plan | Infeasible:
 
 def stored_plan(row: PlanRow) -> StoredPlan:
     """Return what a row of plans holds."""
-    return StoredPlan(id=row.id, etag=f'"{row.etag}"', document_json=row.document)
+    return StoredPlan(
+        id=row.id, etag=f'"{row.etag}"', document_json=row.document, labels=labels_of(row)
+    )
+
+
+def labels_of(row: PlanRow) -> PlanLabels:
+    """Return the name, notes and tags of the answer in the row."""
+    summary = summary_of(row)
+    return PlanLabels(name=summary.name, notes=row.notes, tags=summary.tags)
+
+
+def label(row: PlanRow, labels: PlanLabels) -> None:
+    """Have the row hold `labels`, and be found by their words."""
+    changed = {"name": labels.name, "tags": labels.tags}
+    summary = summary_of(row).model_copy(update=changed)
+    row.summary, row.notes = summary.model_dump_json(), labels.notes
+    row.searched_text = _searched_text(summary, labels.notes)
+
+
+def labels_tag(labels: PlanLabels) -> str:
+    """Return the entity tag of `labels`."""
+    return f'"{hashlib.sha256(labels.model_dump_json().encode()).hexdigest()}"'
 
 
 def plan_row(answer: Plan | Infeasible, *, request_digest: str) -> PlanRow:
@@ -61,6 +93,7 @@ def plan_row(answer: Plan | Infeasible, *, request_digest: str) -> PlanRow:
         created_at=created_at,
         etag=hashlib.sha256(document.encode()).hexdigest(),
         searched_text=_searched_text(summary),
+        notes="",
         **{name: getattr(summary, name) for name in SORTED_FIGURES},
         summary=summary.model_dump_json(),
         document=document,
@@ -95,10 +128,11 @@ def event_of(row: OperationEventRow) -> OperationEvent:
     return OperationEvent.model_validate({"number": row.number, "kind": row.kind, "data": row.data})
 
 
-def _searched_text(summary: PlanSummary) -> str:
-    """Return the names in which words are searched, in lower case, one a line."""
+def _searched_text(summary: PlanSummary, notes: str = "") -> str:
+    """Return the texts in which words are searched, in lower case, one a line."""
     names = (summary.model, summary.cluster, summary.strategy or "", summary.id)
-    return _without_nul("\n".join(names)).lower()
+    labels = (summary.name or "", *summary.tags, notes)
+    return _without_nul("\n".join((*names, *labels))).lower()
 
 
 def _without_nul(text: str) -> str:

@@ -8,7 +8,7 @@ from api.tables.keys import ApiKeyRow
 from api.tables.leases import LeaseLogRow, LeaseMetricRow, LeaseRow
 from api.tables.metadata import NAMING, SEQUENCE, Base, UtcDateTime
 from api.tables.operations import OperationEventRow, OperationRow
-from api.tables.plans import SORTED_FIGURES, PlanRow
+from api.tables.plans import SORTED_FIGURES, PlanRow, PlanTagRow
 from api.tables.projects import ProjectRow
 from api.tables.runs import RunEventRow, RunPlanRow, RunRow
 from api.tables.secrets import ServiceSecretRow
@@ -32,6 +32,7 @@ __all__ = [
     "OperationEventRow",
     "OperationRow",
     "PlanRow",
+    "PlanTagRow",
     "ProjectRow",
     "RunEventRow",
     "RunPlanRow",

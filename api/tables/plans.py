@@ -1,10 +1,18 @@
-"""Plans."""
+"""Plans and their tags."""
 
 from __future__ import annotations
 
 from datetime import datetime
 
-from sqlalchemy import Float, ForeignKey, Index, String, Text, UniqueConstraint
+from sqlalchemy import (
+    Float,
+    ForeignKey,
+    ForeignKeyConstraint,
+    Index,
+    String,
+    Text,
+    UniqueConstraint,
+)
 from sqlalchemy.orm import Mapped, mapped_column
 
 from api.tables.metadata import SEQUENCE, Base, UtcDateTime
@@ -54,3 +62,23 @@ class PlanRow(Base):
     searched_text: Mapped[str] = mapped_column(Text, server_default="")
     summary: Mapped[str] = mapped_column(Text)
     document: Mapped[str] = mapped_column(Text)
+    notes: Mapped[str] = mapped_column(Text, server_default="")
+
+
+class PlanTagRow(Base):
+    """One tag of a plan, for lists of the plans that have it; summaries hold them as well."""
+
+    __tablename__ = "plan_tags"
+    __table_args__ = (
+        ForeignKeyConstraint(
+            ["project_id", "plan_id"],
+            ["plans.project_id", "plans.id"],
+            name="fk_plan_tags_project_id_plans",
+            ondelete="CASCADE",
+        ),
+        Index("ix_plan_tags_tag", "project_id", "tag", "plan_id"),
+    )
+
+    project_id: Mapped[str] = mapped_column(String(64), primary_key=True)
+    plan_id: Mapped[str] = mapped_column(String(64), primary_key=True)
+    tag: Mapped[str] = mapped_column(String(40), primary_key=True)

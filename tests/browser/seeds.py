@@ -9,7 +9,8 @@ from api.db import Database
 from api.migrate import upgrade
 from api.repositories.plans import PlanRepository
 from api.repositories.tunings import TuningRepository
-from api.services.records import plan_row
+from api.schemas import PlanLabels
+from api.services.records import label, plan_row
 from api.services.tuning_records import keep
 from api.tables import TuningRow
 from planner.schema.plan import (
@@ -24,6 +25,8 @@ from planner.schema.tuning import MeasuredCertificate, Tuning, TuningBudget, Tun
 from planner.units import GIB
 from tests.builders import a_certificate, a_plan, a_prediction, a_stage_prediction, a_strategy
 from tests.contract.api.solvers import an_infeasible
+
+LABELS = PlanLabels(name="Third try", notes="For the March run.", tags=("march", "tried"))
 
 
 def a_proven_plan() -> Plan:
@@ -103,7 +106,14 @@ def store(database_url: str, *answers: Plan | Infeasible) -> None:
     upgrade(database)
     with database.writing() as session:
         for answer in answers:
-            PlanRepository(session, "default").add(plan_row(answer, request_digest=answer.id))
+            plans, row = (
+                PlanRepository(session, "default"),
+                plan_row(answer, request_digest=answer.id),
+            )
+            plans.add(row)
+            if answer.id == "plan-third":
+                label(row, LABELS)
+                plans.tag(row.id, LABELS.tags)
         TuningRepository(session).add(a_tuning_row())
     database.close()
 

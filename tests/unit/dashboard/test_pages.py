@@ -1,5 +1,6 @@
 """Pages over HTTP: statuses, headers, and errors told in pages."""
 
+import html
 import json
 import re
 from datetime import UTC, datetime
@@ -12,6 +13,7 @@ from api.settings import Settings
 from api.tables import PlanRow
 from tests.applications import an_application
 from tests.browser.seeds import store, the_seeds
+from tests.builders import a_plan
 
 
 @pytest.fixture(scope="module")
@@ -25,8 +27,18 @@ def client(tmp_path_factory):
 
 @pytest.fixture
 def empty(tmp_path):
-    url = f"sqlite:///{tmp_path}/meshwright.db"
-    store(url)
+    yield from client_over(tmp_path)
+
+
+@pytest.fixture
+def unlabelled(tmp_path):
+    yield from client_over(tmp_path, a_plan(id="plan-x"))
+
+
+def client_over(folder, *answers):
+    """Yield the client of an application that has those answers."""
+    url = f"sqlite:///{folder}/meshwright.db"
+    store(url, *answers)
     app = an_application(Settings(database_url=url, allowed_hosts=("testserver",)))
     yield TestClient(app)
     app.state.database.close()
@@ -105,6 +117,41 @@ def test_list_is_filtered_by_status(client):
 def test_list_is_sorted_and_what_has_no_value_comes_last(client):
     shown = listed(client, sort="step_seconds", order="asc")
     assert (shown[0], shown[-1]) == ("plan-wide", "plan-infeasible")
+
+
+def label(client, **fields):
+    """Send the form of the plan's labels, as a browser without scripts does."""
+    seen = re.findall(r'name="seen" value="([^"]*)"', client.get("/plans/plan-x").text)
+    fields = {"form_token": form_token(client), "seen": html.unescape(seen[0]), **fields}
+    return client.post("/plans/plan-x/labels", data=fields)
+
+
+def test_labels_are_shown_as_text_wherever_the_plan_is(unlabelled):
+    hostile = "<script>alert(1)</script>"
+    page = label(unlabelled, name=hostile, tags="a&b, 'c'", notes=f"one\r\n{hostile}")
+
+    assert page.status_code == 200
+    for path in ("/", "/plans/plan-x", "/compare?plan=plan-x"):
+        assert hostile not in unlabelled.get(path).text
+    shown = html.unescape(page.text)
+    assert f"<h1>{hostile}</h1>" in shown
+    assert f'<p class="notes">one\n{hostile}</p>' in shown
+    assert re.findall(r'href="(/\?tag=[^"]*)"', page.text) == ["/?tag=a%26b", "/?tag=%27c%27"]
+    assert listed(unlabelled, tag="a&b") == ["plan-x"]
+    assert listed(unlabelled, tag="a") == []
+
+
+def test_labels_that_are_wrong_are_told_at_their_field_and_kept(unlabelled):
+    page = label(unlabelled, name="a\x1bb", tags="x" * 41, notes="kept")
+
+    assert page.status_code == 422
+    assert re.findall(r'id="labels-(\w+)-error"', page.text) == ["name", "tags"]
+    assert ">kept</textarea>" in page.text
+    stale = label(unlabelled, name="mine", seen="other")
+    assert stale.status_code == 422
+    assert "changed after they were read" in stale.text
+    assert 'value="mine"' in stale.text
+    assert "mine" not in unlabelled.get("/").text
 
 
 def test_filters_that_match_nothing_say_so(client):
