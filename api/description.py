@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
 from typing import Any
 
 from fastapi import FastAPI
@@ -16,6 +18,21 @@ _IF_NONE_MATCH = {
     "schema": {"anyOf": [{"type": "string"}, {"type": "null"}], "title": "If-None-Match"},
     "description": "The ETag of an answer that the client has.",
 }
+# Which answer each operation shows: files under `examples`, as the service itself gave them.
+_EXAMPLES = {
+    "create_plan": "plan",
+    "read_plan": "plan",
+    "list_plans": "plans",
+    "read_plan_labels": "labels",
+    "label_plan": "labels",
+    "create_estimate": "estimate",
+    "read_operation": "operation",
+    "create_run": "run",
+    "read_run": "run",
+    "create_tuning": "tuning",
+    "read_tuning": "tuning",
+}
+EXAMPLES_FOLDER = Path(__file__).parent / "examples"
 _TAG = {"schema": {"type": "string"}, "description": "Names this content (RFC 9110)."}
 
 
@@ -30,6 +47,7 @@ def describe(app: FastAPI) -> None:
             _add_problem(schema)
             _add_keys(schema)
             _add_tags(schema)
+            _add_examples(schema)
         return schema
 
     app.openapi = described  # type: ignore[method-assign]
@@ -60,6 +78,21 @@ def _add_tags(schema: dict[str, Any]) -> None:
         read["parameters"] = [*read.get("parameters", ()), _IF_NONE_MATCH]
         read["responses"]["304"] = {"description": "The client has it already."}
         read["responses"]["200"]["headers"] = {"ETag": _TAG}
+
+
+def _add_examples(schema: dict[str, Any]) -> None:
+    """Show what the main operations answer to the examples of their requests."""
+    schema["components"]["examples"] = {
+        name: {"value": json.loads((EXAMPLES_FOLDER / f"{name}.json").read_text(encoding="utf-8"))}
+        for name in sorted(set(_EXAMPLES.values()))
+    }
+    for item in schema["paths"].values():
+        for operation in item.values():
+            name = _EXAMPLES.get(operation["operationId"])
+            if name is not None:
+                success = min(status for status in operation["responses"] if status[0] == "2")
+                content = operation["responses"][success]["content"]["application/json"]
+                content["examples"] = {name: {"$ref": f"#/components/examples/{name}"}}
 
 
 def _add_problem(schema: dict[str, Any]) -> None:

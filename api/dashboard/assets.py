@@ -21,6 +21,7 @@ from fastapi import APIRouter, HTTPException, Request, Response
 from api.entity_tags import unless_known
 
 PLOTLY = "plotly.min.js"
+SWAGGER_UI = ("swagger-ui-bundle.js", "swagger-ui.css")
 _FOLDER = Path(__file__).parent / "static"
 _FOR_A_YEAR = "public, max-age=31536000, immutable"
 _VERSION_LENGTH = 12
@@ -60,21 +61,23 @@ def assets() -> dict[str, Asset]:
     """Return all static files by name."""
     paths = {path.name: path for path in sorted(_FOLDER.iterdir())}
     found = {name: _asset(name, path.read_bytes()) for name, path in paths.items()}
-    script = plotly_script().read_bytes()
-    return {**found, PLOTLY: _asset(PLOTLY, script, version=version("plotly"))}
+    found[PLOTLY] = _shipped_asset("plotly", f"package_data/{PLOTLY}")
+    for name in SWAGGER_UI:
+        found[name] = _shipped_asset("fastapi_offline", f"static/{name}")
+    return found
 
 
-@cache
-def plotly_script() -> Path:
-    """Return where plotly's own distribution keeps its script.
+def _shipped_asset(package: str, path: str) -> Asset:
+    """Return a file that another distribution has in its package.
 
     Raises:
-        FileNotFoundError: if plotly is not installed.
+        FileNotFoundError: if it is not installed.
     """
-    found = find_spec("plotly")
+    found = find_spec(package)
     if found is None or not found.submodule_search_locations:
-        raise FileNotFoundError("plotly is not installed: install meshwright[service]")
-    return Path(found.submodule_search_locations[0]) / "package_data" / PLOTLY
+        raise FileNotFoundError(f"{package} is not installed: install meshwright[service]")
+    file = Path(found.submodule_search_locations[0]) / path
+    return _asset(file.name, file.read_bytes(), version=version(package))
 
 
 def _asset(name: str, content: bytes, *, version: str | None = None) -> Asset:

@@ -70,6 +70,12 @@ def show_plans(caller: Reader, table: Table, asked: Annotated[ListQuery, Query()
     return page("plans.html", view=plan_list(found, query))
 
 
+@router.get("/docs")
+def show_docs() -> Response:
+    """Show the REST interface, operation by operation."""
+    return page("docs.html")
+
+
 @router.get("/plans/new")
 def show_form(
     *,

@@ -9,9 +9,9 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Annotated, Literal
 
-from pydantic import Field, JsonValue
+from pydantic import ConfigDict, Field, JsonValue
 
-from planner.schema.agent import BODY, CommandName, Identifier
+from planner.schema.agent import CommandName, Identifier
 from planner.schema.document import Count, Document, Flag, Part, PositiveCount
 from planner.schema.lease import Arguments, LeaseProgress, MetricRow
 from planner.schema.lifecycle import LeaseState, RunState
@@ -92,7 +92,12 @@ class RunRequest(Part):
     lost and `replan` holds, that is with a new plan for the devices that are left.
     """
 
-    model_config = BODY
+    model_config = ConfigDict(
+        defer_build=False,
+        json_schema_extra={
+            "examples": [{"plan_id": "plan-0123456789abcdef", "arguments": {"steps": 200}}]
+        },
+    )
 
     plan_id: Identifier
     command: CommandName = "train"

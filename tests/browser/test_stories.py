@@ -76,6 +76,40 @@ def test_a_mended_configuration_is_accepted(page, watch):
     page.wait_for_url(re.compile(r"/plans/plan-[0-9a-f]+$"))
 
 
+def test_a_plan_is_named_and_found_by_its_tag_without_scripts(make_page):
+    page = make_page(javascript=False, viewport={"width": 400, "height": 800})
+    page.goto("/plans/plan-third")
+    page.locator("summary", has_text="Edit name, tags and notes").click()
+    page.get_by_role("textbox", name="Name").fill("n" * 150)
+    page.get_by_role("textbox", name="Tags").fill("nightly, " + "t" * 40)
+    page.get_by_role("textbox", name="Notes").fill("First line\n" + "x" * 300)
+    page.get_by_role("button", name="Save").click()
+    expect(page.get_by_role("heading", level=1)).to_have_text("n" * 150)
+    assert pixels_beyond(page, "html") == 0
+    page.get_by_role("link", name="nightly").click()
+    expect(page.get_by_role("rowheader")).to_have_count(1)
+    for width in (400, 1280):
+        page.set_viewport_size({"width": width, "height": 800})
+        assert pixels_beyond(page, "html, .scroll") == 0
+
+
+def pixels_beyond(page: Page, places: str) -> int:
+    """Return how far the content of any of the places goes beyond it."""
+    return page.evaluate(
+        "(places) => Math.max(...[...document.querySelectorAll(places)]"
+        ".map((one) => one.scrollWidth - one.clientWidth))",
+        places,
+    )
+
+
+def test_an_operation_is_tried_out_in_the_documentation(page):
+    page.goto("/docs")
+    page.get_by_role("button", name="get /v1/models", exact=False).first.click()
+    page.get_by_role("button", name="Try it out").click()
+    page.get_by_role("button", name="Execute").click()
+    expect(page.locator(".live-responses-table")).to_contain_text("llama-3-8b")
+
+
 def test_two_plans_of_the_list_are_compared(page):
     page.goto("/")
     page.get_by_role("checkbox", name=re.compile("TP 4 x DP 2")).check()

@@ -140,8 +140,9 @@ def _reachable(description: Description, *parts: str) -> set[str]:
 
 def _references(part: Any) -> Iterator[str]:
     if isinstance(part, dict):
-        if isinstance(part.get("$ref"), str):
-            yield part["$ref"].rpartition("/")[2]
+        folder, _, name = str(part.get("$ref", "")).rpartition("/")
+        if folder == "#/components/schemas":
+            yield name
         for value in part.values():
             yield from _references(value)
     elif isinstance(part, list):
