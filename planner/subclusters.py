@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import combinations
 from math import gcd
 
 from planner.schema.cluster import Cluster, NodeGroup
 
 SUBCLUSTER_LIMIT = 24
+_DENSE_NODES = 16
 
 
 def subclusters(cluster: Cluster, *, limit: int = SUBCLUSTER_LIMIT) -> tuple[Cluster, ...]:
     """Return the parts of `cluster`, largest first, the whole one at the head.
 
     Of every set of its node groups, the same share of each: all, a half, a third, and so on as far
-    as the node counts divide; of a lone group powers of two as well, and of a lone node divisors of
-    its devices. Of more than `limit` parts, so many are kept, evenly from the largest to the least.
+    as the node counts divide; of a lone group any number of up to 16 nodes, of larger ones powers
+    of two as well, and of a lone node divisors of its devices. Of more than `limit` parts, so many
+    are kept, evenly from the largest to the least.
     """
     groups = cluster.node_groups
     parts = {
@@ -49,8 +51,10 @@ def _shares(groups: tuple[NodeGroup, ...]) -> set[tuple[NodeGroup, ...]]:
     }
     if len(groups) == 1:
         lone = groups[0]
-        powers = (2**power for power in range(lone.node_count.bit_length()))
-        shares |= {(_with_nodes(lone, count),) for count in powers}
+        counts: Iterable[int] = range(1, lone.node_count + 1)
+        if lone.node_count > _DENSE_NODES:
+            counts = (2**power for power in range(lone.node_count.bit_length()))
+        shares |= {(_with_nodes(lone, count),) for count in counts}
         shares |= {
             (_with_devices(lone, count),)
             for count in _divisors(lone.devices_per_node)

@@ -139,6 +139,7 @@ def test_parts_of_a_cluster_are_shares_of_its_nodes_and_of_one_node():
     lone = Cluster(name="c", node_groups=(group("a", "h100-sxm5-80gb", 4),))
     assert shapes(lone) == [
         (("a", 4, 8),),
+        (("a", 3, 8),),
         (("a", 2, 8),),
         (("a", 1, 8),),
         (("a", 1, 4),),
@@ -147,10 +148,10 @@ def test_parts_of_a_cluster_are_shares_of_its_nodes_and_of_one_node():
     ]
 
 
-def test_parts_of_a_lone_group_are_divisors_and_powers_of_two():
-    lone = Cluster(name="c", node_groups=(group("a", "h100-sxm5-80gb", 12),))
+def test_parts_of_a_lone_group_of_many_nodes_are_divisors_and_powers_of_two():
+    lone = Cluster(name="c", node_groups=(group("a", "h100-sxm5-80gb", 24),))
     assert [nodes for ((_, nodes, devices),) in shapes(lone) if devices == 8] == [
-        12, 8, 6, 4, 3, 2, 1,
+        24, 16, 12, 8, 6, 4, 3, 2, 1,
     ]  # fmt: skip
 
 
@@ -165,9 +166,10 @@ def test_of_too_many_parts_the_largest_and_the_least_are_kept():
 def test_parts_of_a_mixed_cluster_keep_its_proportions_or_leave_a_kind_out():
     groups = (group("h", "h100-sxm5-80gb", 2), group("a", "a100-sxm4-80gb", 4))
     found = shapes(Cluster(name="c", node_groups=groups))
-    assert found[:3] == [
+    assert found[:4] == [
         (("h", 2, 8), ("a", 4, 8)),
         (("a", 4, 8),),
+        (("a", 3, 8),),
         (("h", 1, 8), ("a", 2, 8)),
     ]
     assert (("h", 2, 8),) in found
