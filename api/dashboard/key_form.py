@@ -14,7 +14,7 @@ from api.schemas import ApiKeyRequest
 
 SCOPE_MEANINGS: Mapping[Scope, str] = {
     Scope.READ: "see plans, runs and agents",
-    Scope.PLAN: "ask for plans and analyses, delete plans",
+    Scope.PLAN: "ask for plans and analyses, name and delete plans",
     Scope.RUN: "start and cancel runs",
     Scope.ADMIN: "make and revoke keys and agents, read the audit log",
 }
