@@ -58,7 +58,7 @@ class Stopwatch:
         """
         begun = time.perf_counter()
         first, _ = self._once(work, begun, 1)
-        if first > LEAST_REPETITIONS * self.budget_seconds:
+        if first > max(LEAST_REPETITIONS * self.budget_seconds, LEAST_TIMED_SECONDS):
             return [self._once(work, begun, 1)[0]]
         warm, elapsed = self._once(work, begun, 1)
         at_once = min(max(round(LEAST_TIMED_SECONDS / max(warm, 1e-9)), 1), MOST_AT_ONCE)

@@ -11,10 +11,10 @@ from importlib.util import find_spec
 
 from planner.errors import MissingExtraError
 
-_SERVICE = (
-    "alembic", "fastapi", "itsdangerous", "jinja2", "limits", "markupsafe", "prometheus_client",
-    "psycopg", "pydantic_settings", "python_multipart", "sqlalchemy", "starlette", "structlog",
-    "uvicorn",
+_SERVICE = (  # of plotly and fastapi_offline files alone are served
+    "alembic", "fastapi", "fastapi_offline", "itsdangerous", "jinja2", "limits", "markupsafe",
+    "plotly", "prometheus_client", "psycopg", "pydantic_settings", "python_multipart", "sqlalchemy",
+    "starlette", "structlog", "uvicorn",
 )  # fmt: skip
 # module that is started -> the extra that it belongs to, and what that has it import
 NEEDS: dict[str, tuple[str, tuple[str, ...]]] = {

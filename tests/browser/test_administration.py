@@ -30,7 +30,7 @@ def the_new_key(page: Page) -> str:
 
 def test_a_key_is_made_used_and_revoked(page, make_page):
     page.goto("/keys")
-    page.get_by_label("Name").fill("nightly")
+    page.get_by_label("Name", exact=True).fill("nightly")
     page.get_by_role("button", name="Make the key").click()
     key = the_new_key(page)
     holder = make_page()

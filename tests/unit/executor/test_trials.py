@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,7 +13,7 @@ pytest.importorskip("torch", reason="the executor's tests need torch")
 import torch
 from torch import distributed
 
-from executor.stopwatch import MOST_AT_ONCE, Stopwatch
+from executor.stopwatch import LEAST_TIMED_SECONDS, LEAST_TURNS, MOST_AT_ONCE, Stopwatch
 from planner.schema.trial import rounds_agree
 
 
@@ -47,3 +48,27 @@ def test_short_work_is_timed_many_times_at_once() -> None:
     seconds = watch.seconds(lambda: calls.append(None))
     assert len(calls) == 2 + 3 * MOST_AT_ONCE
     assert 0.0 < seconds < 0.02
+
+
+@pytest.mark.usefixtures("lone_rank")
+def test_what_takes_several_budgets_is_timed_once_after_a_first_time() -> None:
+    calls: list[None] = []
+
+    def slow() -> None:
+        calls.append(None)
+        end = time.perf_counter() + 2 * LEAST_TIMED_SECONDS
+        while time.perf_counter() < end:
+            pass
+
+    seconds = Stopwatch(device=torch.device("cpu"), budget_seconds=0.0).seconds(slow)
+    assert len(calls) == 2
+    assert seconds >= 2 * LEAST_TIMED_SECONDS
+
+
+@pytest.mark.usefixtures("lone_rank")
+def test_works_are_timed_in_turn() -> None:
+    calls: list[str] = []
+    watch = Stopwatch(device=torch.device("cpu"), budget_seconds=0.0)
+    times = watch.seconds_in_turn([lambda: calls.append("a"), lambda: calls.append("b")])
+    assert calls == ["a", "b"] * (LEAST_TURNS + 1)
+    assert len(times) == 2
