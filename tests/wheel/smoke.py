@@ -156,7 +156,7 @@ def _check_extras_named(python: Path, home: Path) -> None:
         ([str(python), "-m", name], f"python -m {name}: {said}") for name, said in MODULES.items()
     ]
     for words, said in calls:
-        done = subprocess.run(words, cwd=folder, capture_output=True, text=True, check=False)
+        done = _ended(words, cwd=folder)
         ended = (done.returncode, done.stdout, done.stderr)
         _require(ended == (1, "", f"error: {said}\n"), f"{' '.join(words)}: {ended}")
 
@@ -181,16 +181,20 @@ def _check_overwritten(python: Path) -> None:
             archive.writestr(name, text)
     _run([str(python), "-m", "pip", "install", "--quiet", "--no-deps", "--no-index", str(wheel)])
     command = [str(python.parent / "meshwright"), *PLAN]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    done = _ended(command)
     _require(done.returncode == 1, f"an overwritten module is no failure: {done.stdout}")
     _require("neighbour has files in `planner`" in done.stderr, done.stderr)
 
 
-def _run(command: Sequence[str], cwd: Path | None = None) -> str:
+def _ended(command: Sequence[str], cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
     environment = {k: v for k, v in os.environ.items() if not k.startswith("PYTHON")}
-    done = subprocess.run(
+    return subprocess.run(
         command, cwd=cwd, env=environment, capture_output=True, text=True, check=False
     )
+
+
+def _run(command: Sequence[str], cwd: Path | None = None) -> str:
+    done = _ended(command, cwd)
     _require(done.returncode == 0, f"{' '.join(command)}\n{done.stdout}{done.stderr}")
     return done.stdout
 
