@@ -101,11 +101,14 @@ def plan_of(tuning: Tuning, strategy: Strategy, *, number: int) -> Plan:
 
 
 def _plan_certificate(seconds: float, measured: MeasuredCertificate | None) -> Certificate:
-    """Return a plan's certificate, in predicted seconds, without searches of its own."""
+    """Return a plan's certificate, in predicted seconds, without searches of its own.
+
+    It is optimal where nothing else can be faster than this plan is predicted, even so.
+    """
     lower = 0.0 if measured is None else min(measured.lower_bound_seconds, seconds)
     total = 0 if measured is None else measured.configurations_total
     return Certificate(
-        status="feasible",
+        status="optimal" if lower >= seconds else "feasible",
         lower_bound_seconds=lower,
         gap_ratio=1.0 - lower / seconds,
         configurations_total=total,

@@ -192,6 +192,26 @@ def test_a_trial_is_a_plan_that_survives_verification(tight):
     assert math.isfinite(found.prediction.step_seconds.p50)
 
 
+@pytest.mark.parametrize(("bound_ratio", "status"), [(0.9, "feasible"), (1.1, "optimal")])
+def test_the_plan_of_a_tuning_that_ended_survives_verification(tight, bound_ratio, status):
+    strategy = first_of(tight).strategy
+    ended = MeasuredCertificate(
+        ended_by="runs",
+        best_trial=1,
+        step_seconds=1.0,
+        run_count=1,
+        out_of_memory_count=0,
+        failed_count=0,
+        configurations_total=1,
+        lower_bound_seconds=bound_ratio * predicted_seconds(tight, strategy),
+        optimistic_seconds=0.0,
+        faster_ratio=0.0,
+    )
+    found = plan_of(tight.model_copy(update={"certificate": ended}), strategy, number=1)
+    verify(found)
+    assert found.certificate.status == status
+
+
 def test_a_job_that_asks_for_least_memory_is_refused():
     with pytest.raises(InputError, match=r"job\.objective"):
         next_of(a_tuning(job=a_job(objective="memory", limits=Limits(**FEW))))
