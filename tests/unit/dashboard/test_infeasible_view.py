@@ -9,6 +9,7 @@ from api.dashboard.rendering import page
 from planner.resolution import resolved_cluster
 from planner.schema.plan import Overflow, Relaxation
 from tests.contract.api.solvers import an_infeasible
+from tests.unit.dashboard.unlabelled import UNLABELLED
 
 
 def an_overflow(**changes):
@@ -115,6 +116,8 @@ def test_change_that_the_form_cannot_say_has_no_link():
 @pytest.mark.parametrize("is_cut", [True, False])
 def test_the_page_says_whether_the_time_ran_out_while_changes_were_looked_for(is_cut):
     answer = an_infeasible(relaxations=(), relaxations_cut_by_time=is_cut)
-    content = bytes(page("infeasible.html", view=infeasible_view(answer)).body).decode()
+    content = bytes(
+        page("infeasible.html", view=infeasible_view(answer), **UNLABELLED).body
+    ).decode()
     assert ("The time ran out before all changes were looked into" in content) is is_cut
     assert "Neither a single change nor a pair that was tried is enough" in content

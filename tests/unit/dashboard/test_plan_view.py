@@ -8,6 +8,7 @@ from planner.schema.plan import MemoryBreakdown
 from planner.schema.strategy import EdgeChoice, LayerGroup, Offload, Stage
 from planner.units import GIB
 from tests.builders import a_certificate, a_plan, a_prediction, a_stage_prediction, a_strategy
+from tests.unit.dashboard.unlabelled import UNLABELLED
 
 
 def headlines(plan):
@@ -143,6 +144,8 @@ def test_the_certificate_of_a_lean_plan_speaks_of_memory():
     certificate = a_certificate(
         objective="memory", objective_value=3.0 * GIB, objective_lower_bound=3.0 * GIB
     )
-    text = page("plan.html", view=plan_view(a_plan(certificate=certificate))).body.decode()
+    text = page(
+        "plan.html", view=plan_view(a_plan(certificate=certificate)), **UNLABELLED
+    ).body.decode()
     assert "no plan has less than 3 GiB on the fullest device" in text
     assert "No strategy of the searched space takes less than" not in text

@@ -15,6 +15,7 @@ from planner.hardware import cluster_hardware
 from planner.schema.plan import Plan
 from planner.workload.model import model_workload
 from tests.builders import a_cluster, a_job, a_model, a_plan, a_strategy
+from tests.unit.dashboard.unlabelled import UNLABELLED
 
 
 def a_pipeline(**strategy: Any) -> Plan:
@@ -93,7 +94,7 @@ def test_the_chrome_trace_has_an_event_for_each_action_and_names_its_stages() ->
 def test_the_page_states_the_simulated_step_and_how_long_stages_wait() -> None:
     plan = a_pipeline()
     assert plan.prediction.simulated is not None
-    text = page("plan.html", view=plan_view(plan)).body.decode()
+    text = page("plan.html", view=plan_view(plan), **UNLABELLED).body.decode()
     assert "Timeline of the pipeline" in text
     assert f"{plan.prediction.simulated.bubble_ratio:.1%}" in text
 
@@ -109,4 +110,4 @@ def test_the_page_states_the_simulated_step_and_how_long_stages_wait() -> None:
 )
 def test_there_is_none_where_nothing_can_be_drawn(plan: Plan) -> None:
     assert timeline_view(plan) is None
-    assert "Timeline" not in page("plan.html", view=plan_view(plan)).body.decode()
+    assert "Timeline" not in page("plan.html", view=plan_view(plan), **UNLABELLED).body.decode()
