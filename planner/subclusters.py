@@ -9,6 +9,7 @@ from math import gcd
 from planner.schema.cluster import Cluster, NodeGroup
 
 SUBCLUSTER_LIMIT = 24
+# Every number of so many nodes still leaves room for their parts below the limit of searches.
 _DENSE_NODES = 16
 
 
