@@ -30,7 +30,7 @@ from planner.cost.step import predict
 from planner.errors import MeshwrightError
 from planner.hardware import cluster_hardware
 from planner.planning import resolved_cluster, resolved_model
-from planner.resolution import Request, resolved_request
+from planner.requests.resolution import Request, resolved_request
 from planner.schema.job import Job, Limits
 from planner.schema.plan import Plan
 from planner.schema.strategy import Strategy

@@ -29,7 +29,7 @@ from api.settings import Settings
 from api.tables import PlanRow
 from benchmarks.page import DOCS, put
 from planner.planning import plan
-from planner.resolution import resolved_cluster, resolved_model
+from planner.requests.resolution import resolved_cluster, resolved_model
 from planner.schema.job import Job
 
 PLAN_COUNT = 10_000

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 
 from planner.cost.step import predict
-from planner.resolution import Request
+from planner.requests.resolution import Request
 from planner.schema.strategy import Strategy
 from planner.space.choices import block_choices
 from planner.space.degrees import enumerate_configurations

@@ -9,7 +9,7 @@ from random import Random
 
 from benchmarks.draft import Draft, even_cuts, virtual_stage_count
 from planner.cost.configuration import Choice, Configuration
-from planner.resolution import Request
+from planner.requests.resolution import Request
 from planner.schema.job import Limits
 from planner.schema.strategy import ActivationCheckpointing, Offload
 from planner.space.choices import block_choices, edge_choices

@@ -42,8 +42,8 @@ from executor.session import Session
 from executor.telemetry import MemoryMeter
 from executor.updates import state_tensors
 from planner.planning import plan
-from planner.references import read_cluster
-from planner.resolution import model_document
+from planner.requests.references import read_cluster
+from planner.requests.resolution import model_document
 from planner.schema.job import DegreeLimit, Job, Limits, Precision
 from planner.schema.model import (
     Block,

@@ -24,7 +24,7 @@ from benchmarks.question import (
     SMALL_MEMORY_GIB,
     Question,
 )
-from planner.resolution import resolved_model
+from planner.requests.resolution import resolved_model
 from planner.schema.model import DenseFeedForward, GroupedQueryAttention
 
 REPEAT_COUNT = 5

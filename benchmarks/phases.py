@@ -35,8 +35,8 @@ STEPS = {
     "planner.ilp.feasibility:fitted": "whether anything fits",
     "planner.ilp.incumbent:offer": "plans checked",
     "planner.ilp.canonical_plan:tidied": "the simplest of equal plans",
-    "planner.relaxation:smallest_relaxations": "relaxations",
-    "planner.verify:verify": "verification",
+    "planner.answers.relaxation:smallest_relaxations": "relaxations",
+    "planner.proof.verify:verify": "verification",
 }
 """What functions of the planner do, in words, by `module:name`."""
 

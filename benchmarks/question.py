@@ -7,7 +7,7 @@ from typing import Any
 
 from benchmarks.random_clusters import mixed_cluster
 from planner import planning
-from planner.resolution import resolved_cluster, resolved_model
+from planner.requests.resolution import resolved_cluster, resolved_model
 from planner.schema.job import Job, Limits, Precision
 from planner.schema.plan import Plan
 

@@ -15,13 +15,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from planner import planning
-from planner.check import check
+from planner.answers.check import check
+from planner.answers.explain import describe_strategy
+from planner.answers.objection import step_causes
 from planner.errors import InputError
-from planner.explain import describe_strategy
 from planner.exporters.registry import export
 from planner.importers.measured_runs import read_measured_runs
-from planner.objection import step_causes
-from planner.resolution import cluster_document, model_document, resolved_request
+from planner.requests.resolution import cluster_document, model_document, resolved_request
 from planner.schema.check import CheckReport
 from planner.schema.job import Framework, Stack
 from planner.schema.measured_run import MeasuredRun

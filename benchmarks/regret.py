@@ -37,7 +37,7 @@ from planner.errors import InputError
 from planner.hardware import device_profile
 from planner.importers.clusters import read_cluster
 from planner.planning import estimates, plan
-from planner.resolution import cluster_document, model_document
+from planner.requests.resolution import cluster_document, model_document
 from planner.schema.cluster import Cluster
 from planner.schema.job import Job, Limits, Precision
 from planner.schema.plan import Plan, ResolvedCluster, ResolvedModel

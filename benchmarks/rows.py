@@ -17,7 +17,7 @@ from benchmarks.memory import peak_resident_bytes
 from benchmarks.question import LLAMA_8B, Question
 from planner import planning
 from planner.errors import InputError
-from planner.resolution import resolved_cluster, resolved_model, resolved_request
+from planner.requests.resolution import resolved_cluster, resolved_model, resolved_request
 from planner.schema.plan import Plan
 from planner.schema.strategy import ActivationCheckpointing, Strategy
 

@@ -16,7 +16,7 @@ from statistics import mean, median
 
 from benchmarks.page import DOCS, put
 from planner import planning
-from planner.resolution import resolved_cluster, resolved_model
+from planner.requests.resolution import resolved_cluster, resolved_model
 from planner.schema.job import Job, Limits
 from planner.schema.plan import Plan
 from planner.version import planner_version

@@ -15,7 +15,7 @@ from statistics import mean, median
 
 from benchmarks.page import DOCS, put
 from benchmarks.safety import CASES, Case
-from planner.explain import describe_strategy
+from planner.answers.explain import describe_strategy
 from planner.schema.job import Limits
 from planner.schema.plan import Plan, Simplicity
 from planner.version import planner_version

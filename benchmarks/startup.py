@@ -38,8 +38,8 @@ from executor.rank_main import adamw, die_with_launcher
 from executor.session import Session
 from planner.importers.huggingface import graph_from_huggingface
 from planner.planning import plan
-from planner.references import read_cluster
-from planner.resolution import model_document
+from planner.requests.references import read_cluster
+from planner.requests.resolution import model_document
 from planner.schema.job import DegreeLimit, Job, Limits, Precision
 from planner.schema.plan import Plan
 from planner.units import format_bytes

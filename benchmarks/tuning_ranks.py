@@ -26,7 +26,7 @@ from benchmarks.regret_rows import MeasuredModel, read_rows
 from benchmarks.tuning import PAGE, Cell, Grid, orders_of, result_lines
 from planner.errors import InputError
 from planner.planning import estimates
-from planner.resolution import cluster_document, model_document, resolved_request
+from planner.requests.resolution import cluster_document, model_document, resolved_request
 from planner.schema.measured_run import MeasuredRun
 from planner.schema.trial import typical_seconds
 from planner.validation.case import Case

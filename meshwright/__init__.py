@@ -24,24 +24,25 @@ if TYPE_CHECKING:
     from executor.session import start as start
     from executor.tracing import trace as trace
     from executor.weights import Weights as Weights
-    from planner.capacity import size as size
-    from planner.check import check as check
+    from planner.answers.capacity import size as size
+    from planner.answers.check import check as check
+    from planner.answers.frontier import frontier as frontier
     from planner.errors import InputError as InputError
     from planner.errors import MeshwrightError as MeshwrightError
     from planner.errors import MissingExtraError as MissingExtraError
     from planner.errors import SolverError as SolverError
     from planner.errors import VerificationError as VerificationError
-    from planner.frontier import frontier as frontier
     from planner.importers.cluster_formats import cluster_from_output as cluster_from_output
-    from planner.inquiry import Inquiry as Inquiry
     from planner.planning import estimate as estimate
     from planner.planning import estimates as estimates
     from planner.planning import plan as plan
-    from planner.references import read_cluster as read_cluster
-    from planner.references import read_model as read_model
-    from planner.resolution import resolved_cluster as resolved_cluster
-    from planner.resolution import resolved_model as resolved_model
-    from planner.resolution import resolved_request as resolved_request
+    from planner.proof.verify import verify as verify
+    from planner.requests.inquiry import Inquiry as Inquiry
+    from planner.requests.references import read_cluster as read_cluster
+    from planner.requests.references import read_model as read_model
+    from planner.requests.resolution import resolved_cluster as resolved_cluster
+    from planner.requests.resolution import resolved_model as resolved_model
+    from planner.requests.resolution import resolved_request as resolved_request
     from planner.schema.check import CheckReport as CheckReport
     from planner.schema.cluster import Cluster as Cluster
     from planner.schema.frontier import Frontier as Frontier
@@ -55,7 +56,6 @@ if TYPE_CHECKING:
     from planner.schema.sizing import Sizing as Sizing
     from planner.schema.sizing import SizingWish as SizingWish
     from planner.schema.strategy import Strategy as Strategy
-    from planner.verify import verify as verify
 
     __version__: str
 
@@ -110,8 +110,8 @@ _HOMES = {
     "executor.session": ("Session", "start"),
     "executor.tracing": ("trace",),
     "executor.weights": ("Weights",),
-    "planner.capacity": ("size",),
-    "planner.check": ("check",),
+    "planner.answers.capacity": ("size",),
+    "planner.answers.check": ("check",),
     "planner.errors": (
         "InputError",
         "MeshwrightError",
@@ -119,12 +119,12 @@ _HOMES = {
         "SolverError",
         "VerificationError",
     ),
-    "planner.frontier": ("frontier",),
+    "planner.answers.frontier": ("frontier",),
     "planner.importers.cluster_formats": ("cluster_from_output",),
-    "planner.inquiry": ("Inquiry",),
+    "planner.requests.inquiry": ("Inquiry",),
     "planner.planning": ("estimate", "estimates", "plan"),
-    "planner.references": ("read_cluster", "read_model"),
-    "planner.resolution": ("resolved_cluster", "resolved_model", "resolved_request"),
+    "planner.requests.references": ("read_cluster", "read_model"),
+    "planner.requests.resolution": ("resolved_cluster", "resolved_model", "resolved_request"),
     "planner.schema.check": ("CheckReport",),
     "planner.schema.cluster": ("Cluster",),
     "planner.schema.frontier": ("Frontier",),
@@ -134,7 +134,7 @@ _HOMES = {
     "planner.schema.run": ("RunReport",),
     "planner.schema.sizing": ("Sizing", "SizingWish"),
     "planner.schema.strategy": ("Strategy",),
-    "planner.verify": ("verify",),
+    "planner.proof.verify": ("verify",),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 

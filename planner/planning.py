@@ -11,9 +11,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from itertools import islice
 from typing import TYPE_CHECKING
 
-from planner.chance_words import room_words
+from planner.answers.chance_words import room_words
 from planner.errors import InputError
-from planner.resolution import (
+from planner.requests.resolution import (
     Request,
     resolved_cluster,
     resolved_model,
@@ -35,12 +35,12 @@ from planner.units import counted
 from planner.version import planner_version
 
 if TYPE_CHECKING:
+    from planner.answers.finalists import Settled
     from planner.cost.configuration import Configuration
-    from planner.finalists import Settled
     from planner.ilp.milp import SolverName
     from planner.ilp.problem import NotFound, Shortfall
     from planner.ilp.search import ProgressCallback
-    from planner.inquiry import Inquiry
+    from planner.requests.inquiry import Inquiry
 
 _ESTIMATED_AT_ONCE = 256
 
@@ -85,7 +85,7 @@ def plan_with_record(
     on_progress: ProgressCallback | None = None,
     solver: SolverName | None = None,
 ) -> tuple[Plan, BoundRecord] | Infeasible:
-    """Return the same with what `planner.bound_record` evaluates the plan's lower bound by.
+    """Return the same with what `planner.proof.bound_record` evaluates the plan's lower bound by.
 
     The record comes after the search, and its seconds are none of the job's limit.
 
@@ -95,7 +95,7 @@ def plan_with_record(
         SolverError: if the solver fails.
         VerificationError: if the plan does not survive its own recomputation.
     """
-    from planner.bound_record import check_recordable, recorded  # noqa: PLC0415
+    from planner.proof.bound_record import check_recordable, recorded  # noqa: PLC0415
 
     check_recordable(job)
     answer = _answer(model, cluster, job, on_progress=on_progress, solver=solver)
@@ -114,10 +114,10 @@ def _answer(
     solver: SolverName | None,
 ) -> tuple[Plan, Mapping[Configuration, str]] | Infeasible:
     """Return the best plan, and the engines that bounded some configurations."""
-    from planner.finalists import settled  # noqa: PLC0415  (see the module's docstring)
+    from planner.answers.finalists import settled  # noqa: PLC0415  (see the module's docstring)
+    from planner.answers.objectives import attained  # noqa: PLC0415
     from planner.ilp.problem import NotFound  # noqa: PLC0415
-    from planner.inquiry import Inquiry  # noqa: PLC0415
-    from planner.objectives import attained  # noqa: PLC0415
+    from planner.requests.inquiry import Inquiry  # noqa: PLC0415
 
     request = resolved_request(model, cluster, job)
     inquiry = Inquiry.within(
@@ -209,9 +209,9 @@ def request_id(request: Request) -> str:
 
 
 def _plan(settled: Settled, *, name: str) -> Plan:
-    from planner.explain import explanation  # noqa: PLC0415
+    from planner.answers.explain import explanation  # noqa: PLC0415
     from planner.exporters.destinations import destinations  # noqa: PLC0415
-    from planner.verify import verify  # noqa: PLC0415
+    from planner.proof.verify import verify  # noqa: PLC0415
 
     request, found = settled.request, settled.found
     planned = Plan(
@@ -235,7 +235,7 @@ def _infeasible(request: Request, missing: NotFound, inquiry: Inquiry) -> Infeas
     Raises:
         InputError: if it is not known whether anything fits.
     """
-    from planner.relaxation import smallest_relaxations  # noqa: PLC0415  (few requests need it)
+    from planner.answers.relaxation import smallest_relaxations  # noqa: PLC0415  (few requests need it)
 
     if not missing.proven:
         raise InputError(
@@ -260,7 +260,7 @@ def _infeasible(request: Request, missing: NotFound, inquiry: Inquiry) -> Infeas
 
 def _binding(missing: NotFound, limits: Limits) -> tuple[Overflow, ...]:
     """Return what binds: memory by configuration, or the rules that leave no configuration."""
-    from planner.explain import describe  # noqa: PLC0415
+    from planner.answers.explain import describe  # noqa: PLC0415
 
     memory = tuple(
         Overflow(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from planner.resolution import Request, cluster_document, model_document, resolved_request
+from planner.requests.resolution import Request, cluster_document, model_document, resolved_request
 from planner.schema.cluster import Cluster, NodeGroup
 from planner.schema.job import DegreeLimit, Limits
 from planner.schema.model import Block, BlockRun, DenseFeedForward, GroupedQueryAttention

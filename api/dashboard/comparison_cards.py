@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from api.dashboard import quantities
-from planner.comparison import Compared
+from planner.answers.comparison import Compared
 from planner.schema.plan import ResolvedCluster, ResolvedModel
 
 Verdict = Literal["better", "worse", "same"]

@@ -14,8 +14,8 @@ from api.dashboard import quantities
 from api.dashboard.charts import Figure, delta_bars
 from api.dashboard.comparison_cards import differing_names, is_same_work, peak_bytes
 from api.dashboard.palette import MEMORY_PARTS, Part, step_seconds
-from planner.chance_words import fit_words
-from planner.comparison import Compared, Difference
+from planner.answers.chance_words import fit_words
+from planner.answers.comparison import Compared, Difference
 from planner.schema.job import Precision
 from planner.schema.strategy import ActivationCheckpointing, LayerGroup, Strategy
 from planner.units import GIB

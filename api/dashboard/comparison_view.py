@@ -32,8 +32,8 @@ from api.dashboard.plan_view import (
 )
 from api.dashboard.quantities import change, in_unit
 from api.dashboard.scatter import Spot, scatter
-from planner.comparison import Compared, Comparison, Difference, compare, every_fact
-from planner.explain import describe_strategy
+from planner.answers.comparison import Compared, Comparison, Difference, compare, every_fact
+from planner.answers.explain import describe_strategy
 from planner.schema.job import Limits
 from planner.schema.plan import Estimate, Plan
 

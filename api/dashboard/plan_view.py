@@ -9,11 +9,16 @@ from api.dashboard import quantities
 from api.dashboard.charts import Figure, memory_bars, step_waterfall
 from api.dashboard.palette import MEMORY_PARTS, Part, memory_bytes, step_seconds
 from api.dashboard.timeline import TimelineView, timeline_view
-from planner.comparison import activation_checkpointing, blocks_per_stage, offload, zero_stages
+from planner.answers.comparison import (
+    activation_checkpointing,
+    blocks_per_stage,
+    offload,
+    zero_stages,
+)
+from planner.answers.simplicity_words import simplicity_words
 from planner.cost.schedule import rank_of_virtual_stage
 from planner.schema.plan import Plan, Prediction, StagePrediction
 from planner.schema.strategy import EdgeChoice, LayerGroup, Offload, Strategy
-from planner.simplicity_words import simplicity_words
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

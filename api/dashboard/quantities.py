@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
-from planner.chance_words import fit_words
-from planner.comparison import Unit
-from planner.objective_words import proof_words, rival_place, value_words
+from planner.answers.chance_words import fit_words
+from planner.answers.comparison import Unit
+from planner.answers.objective_words import proof_words, rival_place, value_words
 from planner.schema.job import Objective
 from planner.units import GIB, format_bytes, format_count, format_seconds
 

@@ -16,7 +16,7 @@ from pydantic import ValidationError
 from api.schemas import PlanRequest, Problem
 from planner.errors import InputError, shorten
 from planner.hardware import cluster_hardware
-from planner.resolution import resolved_cluster, resolved_model, resolved_request
+from planner.requests.resolution import resolved_cluster, resolved_model, resolved_request
 from planner.schema.document import parse_fields
 from planner.schema.job import Job, Limits, Objective, Optimizer, Precision
 from planner.schema.plan import Infeasible, Plan, ResolvedCluster, ResolvedModel

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from api.dashboard.analysis_view import Asked, answer_of, asked, strategy_url
 from api.dashboard.palette import STEP_PARTS
 from api.services.analyses import Analysis
+from planner.answers.simplicity_words import simplicity_words
 from planner.schema.plan import Plan
 from planner.schema.reasons import Objection, Reasons
-from planner.simplicity_words import simplicity_words
 
 _LABELS = {part.name: part.label for part in STEP_PARTS}
 

@@ -19,7 +19,7 @@ from api.schemas import (
 )
 from api.services.plans import Answered
 from api.services.records import StoredPlan, labels_tag
-from planner.comparison import Comparison
+from planner.answers.comparison import Comparison
 from planner.schema.plan import Infeasible, Plan
 
 router = APIRouter(prefix="/v1/plans", tags=["plans"], route_class=DocumentRoute)

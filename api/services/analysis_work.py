@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from planner.alternatives import best_of_other_degrees
+from planner.answers.alternatives import best_of_other_degrees
+from planner.answers.frontier import frontier
+from planner.answers.heatmap import heatmap
+from planner.answers.objection import why_not_degrees
+from planner.answers.reasons import planned_of, reasons
 from planner.errors import InputError, VerificationError
-from planner.frontier import frontier
-from planner.heatmap import heatmap
-from planner.inquiry import Inquiry
-from planner.objection import why_not_degrees
-from planner.reasons import planned_of, reasons
+from planner.proof.verify import verify
+from planner.requests.inquiry import Inquiry
 from planner.schema.document import Part
 from planner.schema.job import DegreeLimit
 from planner.schema.plan import Plan
-from planner.verify import verify
 
 KINDS = ("reasons", "heatmap", "frontier", "why-not")
 _POINT_COUNT = 6

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 from planner import planning
 from planner.hardware import device_names
 from planner.importers.models import model_names
-from planner.resolution import resolved_cluster, resolved_model, resolved_request
+from planner.requests.resolution import resolved_cluster, resolved_model, resolved_request
 from planner.schema.job import Job
 from planner.schema.plan import Estimate, Infeasible, Plan, ResolvedCluster, ResolvedModel
 from planner.schema.progress import Progress

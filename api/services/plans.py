@@ -51,7 +51,7 @@ from api.services.requests import resolved_request
 from api.services.solves import Solves
 from api.table_query import TableQuery
 from api.tables import OperationRow
-from planner.comparison import Comparison, compare
+from planner.answers.comparison import Comparison, compare
 from planner.errors import InputError
 from planner.schema.plan import Infeasible, Plan
 

@@ -19,7 +19,7 @@ from api.schemas import (
     Problem,
 )
 from api.tables import SORTED_FIGURES, OperationEventRow, OperationRow, PlanRow
-from planner.explain import describe_strategy
+from planner.answers.explain import describe_strategy
 from planner.schema.plan import Infeasible, Plan
 
 _ANSWER: TypeAdapter[Plan | Infeasible] = TypeAdapter(Plan | Infeasible)

@@ -30,8 +30,8 @@ from api.services.run_moves import move, tell
 from api.services.solves import ABANDONED
 from api.settings import Settings
 from api.tables import OperationRow, RunPlanRow, RunRow
+from planner.answers.explain import describe_strategy
 from planner.errors import InputError
-from planner.explain import describe_strategy
 from planner.schema.cluster import Cluster
 from planner.schema.lifecycle import Actor, RunState
 from planner.schema.plan import Infeasible, Plan

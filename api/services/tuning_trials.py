@@ -40,8 +40,8 @@ from api.services.tuning_records import keep, stored_tuning, under_way
 from api.settings import Settings
 from api.tables import RunRow, TuningRow
 from api.tuning_schemas import TrialUnderWay, TuningState
+from planner.answers.explain import describe_strategy
 from planner.errors import MeshwrightError
-from planner.explain import describe_strategy
 from planner.schema.lifecycle import FINAL_RUN_STATES, RunState
 from planner.schema.plan import Plan
 from planner.schema.run import RunRequest

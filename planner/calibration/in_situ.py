@@ -27,7 +27,7 @@ from planner.errors import InputError
 from planner.hardware import profile_of
 from planner.network import LevelProfile
 from planner.planning import estimates, plan
-from planner.resolution import cluster_document, model_document
+from planner.requests.resolution import cluster_document, model_document
 from planner.schema.cluster import Cluster
 from planner.schema.job import Job, Limits, Precision
 from planner.schema.measured_run import MeasuredRun

@@ -88,10 +88,10 @@ def check(  # noqa: PLR0913 - one parameter per option; tests freeze the surface
         calibration=calibration,
         settings=settings,
     )
-    from planner import check as checking
+    from planner.answers import check as checking
     from planner.cli.plan import write_text
     from planner.cli.views.check import check_view, junit_report
-    from planner.resolution import resolved_request
+    from planner.requests.resolution import resolved_request
 
     request = resolved_request(*named, wanted)
     report = checking.check(

@@ -27,11 +27,11 @@ def compare(
     json: JsonOption = False,
 ) -> None:
     """Show only what differs, with deltas to the first plan."""
-    from planner import comparison
+    from planner.answers import comparison
     from planner.cli.views.comparison import comparison_view
+    from planner.proof.verify import verify
     from planner.schema.job import Limits
     from planner.schema.plan import Plan
-    from planner.verify import verify
 
     base = read_plan(plans[0])
     compared = [base, *(_beside(base, path) for path in plans[1:])]

@@ -19,8 +19,8 @@ from planner.cli.options import (
 from planner.errors import InputError
 
 if TYPE_CHECKING:
-    from planner.inquiry import Inquiry
-    from planner.planned import Planned
+    from planner.requests.inquiry import Inquiry
+    from planner.requests.planned import Planned
     from planner.schema.plan import Plan
     from planner.schema.reasons import Objection
 
@@ -48,9 +48,9 @@ def explain(
 ) -> None:
     """Say what binds, what more memory is worth, who came second, and why not X."""
     document = read_plan(plan)
+    from planner.answers.reasons import planned_of, reasons
     from planner.cli.views.reasons import reasons_view
-    from planner.inquiry import Inquiry
-    from planner.reasons import planned_of, reasons
+    from planner.requests.inquiry import Inquiry
 
     chosen = _axes(axes) if heatmap else None
     planned = planned_of(document)
@@ -82,7 +82,7 @@ def _axes(text: str) -> tuple[str, str]:
 
 
 def _objection(planned: Planned, asked: str, inquiry: Inquiry) -> Objection:
-    from planner.objection import why_not_degrees, why_not_strategy
+    from planner.answers.objection import why_not_degrees, why_not_strategy
 
     if "=" in asked:
         return why_not_degrees(planned, _fixed(asked), asked=asked, inquiry=inquiry)

@@ -29,7 +29,7 @@ def export(
 ) -> None:
     """Write a plan for another framework or launcher, and say what it cannot express."""
     from planner.exporters import registry
-    from planner.verify import verify
+    from planner.proof.verify import verify
 
     document = read_plan(plan)
     verify(document)

@@ -75,11 +75,11 @@ def frontier(  # noqa: PLR0913 - one parameter per option; tests freeze the surf
     }
     wanted = read_job(job, fields=fields, limits=limits, calibration=calibration, settings=settings)
     given_model, given_cluster = read_resolved_model(model), read_resolved_cluster(cluster)
-    from planner.alternatives import best_of_other_degrees
+    from planner.answers.alternatives import best_of_other_degrees
+    from planner.answers.frontier import frontier as front_of
     from planner.cli.views.frontier import frontier_view
-    from planner.frontier import frontier as front_of
-    from planner.inquiry import Inquiry
-    from planner.resolution import resolved_request
+    from planner.requests.inquiry import Inquiry
+    from planner.requests.resolution import resolved_request
 
     request = resolved_request(given_model, given_cluster, wanted)
     with work_progress("frontier") as listen:

@@ -23,7 +23,7 @@ def read_resolved_model(reference: str) -> ResolvedModel:
     Raises:
         InputError: if there is no such model or file, or its content is bad.
     """
-    from planner.references import read_model
+    from planner.requests.references import read_model
 
     return read_model(reference)
 
@@ -34,7 +34,7 @@ def read_resolved_cluster(reference: str) -> ResolvedCluster:
     Raises:
         InputError: if the form or the file's content is bad.
     """
-    from planner.references import read_cluster
+    from planner.requests.references import read_cluster
 
     cluster = read_cluster(reference)
     for note in cluster.assumptions:

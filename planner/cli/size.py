@@ -89,9 +89,9 @@ def size(  # noqa: PLR0913 - one parameter per option; tests freeze the surface
         "solver_seconds": solver_seconds,
     }
     wanted = read_job(job, fields=fields, limits=limits, calibration=calibration, settings=settings)
-    from planner import capacity
+    from planner.answers import capacity
     from planner.cli.views.sizing import sizing_view
-    from planner.inquiry import Inquiry
+    from planner.requests.inquiry import Inquiry
     from planner.schema.sizing import SizingWish
 
     asked = SizingWish.from_fields(wish, source="the options")

@@ -17,8 +17,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from planner.answers.explain import describe_strategy
 from planner.cli.template import Template, outcome_of
-from planner.explain import describe_strategy
 from planner.schema.plan import Plan
 from planner.schema.tuning import TuningTrial
 from planner.tuning.knowledge import Candidate

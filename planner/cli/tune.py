@@ -150,7 +150,7 @@ def tune(  # noqa: PLR0913 - one parameter per option; tests freeze the surface
     wanted = read_job(job, fields=fields, limits=limits, calibration=calibration, settings=settings)
     from planner.cli.template import read_template
     from planner.cli.trial import Launch
-    from planner.resolution import resolved_request
+    from planner.requests.resolution import resolved_request
     from planner.schema.tuning import Tuning
     from planner.version import planner_version
 

@@ -14,7 +14,7 @@ from planner.cli.inputs import read_plan
 from planner.cli.options import JsonOption, PlanArgument
 
 if TYPE_CHECKING:
-    from planner.bound_record import BoundCheck
+    from planner.proof.bound_record import BoundCheck
 
 
 def verify(
@@ -31,12 +31,12 @@ def verify(
 ) -> None:
     """Recompute a plan's prediction from the cost model and compare; exit 3 if it does not hold."""
     document = read_plan(plan)
-    from planner import verify as verification
+    from planner.proof import verify as verification
 
     verification.verify(document)
     checked = None
     if certificate is not None:
-        from planner.bound_record import check_record
+        from planner.proof.bound_record import check_record
         from planner.schema.bound_record import BoundRecord
 
         checked = check_record(document, BoundRecord.read(certificate))

@@ -18,7 +18,6 @@ from dataclasses import replace
 
 import numpy as np
 
-from planner.bound_record import BRANCH_AND_BOUND, INTEGER_PROGRAM
 from planner.cost.configuration import Configuration
 from planner.ilp.canonical_plan import tidied
 from planner.ilp.feasibility import least_device_bytes, least_host_bytes
@@ -38,6 +37,7 @@ from planner.ilp.settings import (
     SHORTFALLS,
     SHORTFALLS_LOOKED_AT,
 )
+from planner.proof.bound_record import BRANCH_AND_BOUND, INTEGER_PROGRAM
 from planner.schema.job import Limits
 from planner.schema.plan import Certificate
 

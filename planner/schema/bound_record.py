@@ -45,7 +45,7 @@ class TrustedBound(Part):
 
 
 class BoundRecord(Document):
-    """By what the lower bound of a plan holds (`planner.duality`).
+    """By what the lower bound of a plan holds (`planner.proof.duality`).
 
     The closed form of no plan is below `lower_bound_seconds`: every configuration of the space that
     is not among the `trusted` has no plan that fits, or none below it at some of the prices.

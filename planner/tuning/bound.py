@@ -28,7 +28,7 @@ from planner.cost.intervals import (
 from planner.cost.learnt import Points, learnt_of, points_of
 from planner.hardware import DeviceHardware
 from planner.ilp.problem import DEGREES, Found
-from planner.resolution import Request
+from planner.requests.resolution import Request
 from planner.schema.strategy import Strategy
 from planner.space.degrees import enumerate_configurations
 from planner.space.frameworks import framework_limits

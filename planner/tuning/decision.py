@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from planner.ilp.search import ProgressCallback
-from planner.resolution import resolved_request
+from planner.requests.resolution import resolved_request
 from planner.schema.job import Job
 from planner.schema.plan import Plan, ResolvedCluster, ResolvedModel
 from planner.schema.tuning import MeasuredCertificate, Tuning, TuningBudget

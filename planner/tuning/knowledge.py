@@ -18,7 +18,8 @@ from planner.calibration.row import Row
 from planner.errors import InputError
 from planner.hardware import stack_profile
 from planner.planning import estimates
-from planner.resolution import Request, resolved_request
+from planner.requests.resolution import Request, resolved_request
+from planner.requests.variation import with_cluster, with_group
 from planner.schema.job import LEARNT_RUNS_MOST, Calibration, LearntRun
 from planner.schema.measured_run import MeasuredRun
 from planner.schema.plan import Estimate, Prediction
@@ -27,7 +28,6 @@ from planner.schema.tuning import Tuning, TuningTrial
 from planner.tuning.choice import Prospect
 from planner.tuning.peaks import Peaks, log_room
 from planner.validation.case import Case
-from planner.variation import with_cluster, with_group
 
 _NAME = "of this tuning"
 _NO_CHANCE_ASKED = 0.5

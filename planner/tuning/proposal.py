@@ -12,13 +12,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
+from planner.answers.explain import describe_strategy
 from planner.errors import InputError
-from planner.explain import describe_strategy
 from planner.ilp.problem import DEGREES, Found
 from planner.ilp.search import ProgressCallback
-from planner.inquiry import Inquiry
 from planner.planning import estimate, request_id
-from planner.resolution import Request
+from planner.requests.inquiry import Inquiry
+from planner.requests.resolution import Request
+from planner.requests.variation import with_limits
 from planner.schema.job import DegreeLimit, Limits, Objective
 from planner.schema.plan import Certificate, Explanation, Plan
 from planner.schema.strategy import Strategy
@@ -27,7 +28,6 @@ from planner.tuning.bound import Bound, bound_of
 from planner.tuning.choice import ranked
 from planner.tuning.knowledge import Candidate, Knowledge
 from planner.tuning.words import claim
-from planner.variation import with_limits
 from planner.version import planner_version
 
 GROUP_COUNT = 8

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 from planner.cost.step import predict_simulated
 from planner.hardware import ClusterHardware, cluster_hardware
-from planner.resolution import PARAMETER_COUNT_LIMIT
+from planner.requests.resolution import PARAMETER_COUNT_LIMIT
 from planner.schema.calibration import CalibrationProfile
 from planner.schema.cluster import Cluster
 from planner.schema.job import Job, Stack

@@ -8,9 +8,9 @@ import pytest
 
 from planner.errors import DocumentError
 from planner.planning import plan, resolved_cluster, resolved_model
+from planner.proof.verify import verify
 from planner.schema.job import Job
 from planner.schema.plan import Plan
-from planner.verify import verify
 
 
 @cache

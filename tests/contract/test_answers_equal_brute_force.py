@@ -11,16 +11,16 @@ import itertools
 import numpy as np
 import pytest
 
-from planner.alternatives import best_of_other_degrees
-from planner.frontier import frontier
-from planner.heatmap import heatmap
-from planner.inquiry import Inquiry, Solution
-from planner.resolution import Request
+from planner.answers.alternatives import best_of_other_degrees
+from planner.answers.frontier import frontier
+from planner.answers.heatmap import heatmap
+from planner.requests.inquiry import Inquiry, Solution
+from planner.requests.resolution import Request
+from planner.requests.variation import devices, with_cluster, with_limits, with_memory_cap
 from planner.schema.cluster import Cluster, NodeGroup
 from planner.schema.job import DegreeLimit
 from planner.space.degrees import enumerate_configurations
 from planner.units import GIB
-from planner.variation import devices, with_cluster, with_limits, with_memory_cap
 from tests.tight_requests import FEW_CHOICES, a_tight_request
 
 SEEDS = range(9)

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from planner.bound_record import check_record
 from planner.errors import InputError, VerificationError
 from planner.planning import plan_with_record, resolved_cluster, resolved_model
+from planner.proof.bound_record import check_record
 from planner.schema.bound_record import BoundRecord
 from planner.schema.job import Job
 from planner.schema.plan import Plan

@@ -11,13 +11,13 @@ import pytest
 from benchmarks.case import Case, random_case
 from planner.cost.configuration import Choices, Configurations, LayerChoices
 from planner.cost.table import cost_table, seconds_table
-from planner.duality import space_of, verdicts
 from planner.ilp.batched_bounds import rough_choices
 from planner.ilp.cost_arrays import SpentSheet
 from planner.ilp.frontier import Frontier
 from planner.ilp.lagrangian_bound import memory_bound
 from planner.ilp.problem import Problem
-from planner.resolution import resolved_cluster, resolved_model, resolved_request
+from planner.proof.duality import space_of, verdicts
+from planner.requests.resolution import resolved_cluster, resolved_model, resolved_request
 from planner.schema.job import Job
 from planner.schema.plan import ResolvedCluster, ResolvedModel
 from planner.space.choices import block_choices, edge_choices

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from planner.answers.comparison import Comparison
 from planner.cli.app import invoke
-from planner.comparison import Comparison
 from planner.schema.plan import Estimate, Plan
 
 MODEL = "tiny-llama-cpu"

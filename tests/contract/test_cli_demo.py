@@ -12,7 +12,7 @@ import pytest
 
 from planner.hardware import profile_of
 from planner.importers.measured_runs import read_measured_runs
-from planner.references import read_cluster
+from planner.requests.references import read_cluster
 from planner.schema.cluster import Cluster
 from planner.schema.plan import Plan
 from planner.schema.run import RunReport

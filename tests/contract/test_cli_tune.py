@@ -14,9 +14,9 @@ from pathlib import Path
 import pytest
 
 from planner.importers.measured_runs import read_measured_runs
+from planner.proof.verify import verify
 from planner.schema.plan import Plan
 from planner.schema.tuning import Tuning
-from planner.verify import verify
 
 ROOT = Path(__file__).parents[2]
 TIMEOUT_SECONDS = 800  # of what hangs

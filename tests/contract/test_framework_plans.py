@@ -9,7 +9,7 @@ import pytest
 from planner import planning
 from planner.importers.clusters import read_cluster
 from planner.importers.models import read_model
-from planner.resolution import cluster_document, model_document
+from planner.requests.resolution import cluster_document, model_document
 from planner.schema.job import Framework, Job
 from planner.schema.plan import Infeasible, Plan
 from planner.schema.strategy import Offload

@@ -15,7 +15,7 @@ from planner.ilp.instance import Assignment, Instance, evaluate
 from planner.ilp.milp import strategy_of
 from planner.ilp.pricing import Pricing
 from planner.ilp.problem import Problem
-from planner.resolution import resolved_cluster, resolved_model, resolved_request
+from planner.requests.resolution import resolved_cluster, resolved_model, resolved_request
 from planner.schema.plan import Prediction
 from planner.schema.strategy import PipelineSchedule, Strategy
 from planner.space.choices import block_choices, edge_choices

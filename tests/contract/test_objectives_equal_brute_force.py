@@ -11,19 +11,19 @@ from collections.abc import Iterator
 
 import pytest
 
+from planner.answers.objectives import Attained, attained
 from planner.cost.configuration import Choice, Configuration
 from planner.cost.step import predict
 from planner.ilp.problem import NotFound
-from planner.inquiry import Inquiry, Solution
-from planner.objectives import Attained, attained
-from planner.resolution import Request, cluster_document, model_document, resolved_request
+from planner.requests.inquiry import Inquiry, Solution
+from planner.requests.resolution import Request, cluster_document, model_document, resolved_request
+from planner.requests.subclusters import subclusters
+from planner.requests.variation import with_cluster, with_job
 from planner.schema.job import Objective
 from planner.schema.plan import Prediction
 from planner.schema.strategy import EdgeChoice, LayerGroup, Stage, Strategy
 from planner.space.choices import block_choices, edge_choices
 from planner.space.degrees import enumerate_configurations
-from planner.subclusters import subclusters
-from planner.variation import with_cluster, with_job
 from tests.builders import a_cluster, a_job, a_model
 from tests.contract.test_answers_equal_brute_force import DRAWN, drawn
 from tests.oracle import every_cut

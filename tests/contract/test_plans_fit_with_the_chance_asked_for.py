@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from planner.frontier import frontier
-from planner.inquiry import Inquiry
+from planner.answers.frontier import frontier
 from planner.planning import estimate, plan, resolved_cluster, resolved_model
-from planner.resolution import resolved_request
+from planner.requests.inquiry import Inquiry
+from planner.requests.resolution import resolved_request
 from planner.schema.cluster import Cluster, NodeGroup
 from planner.schema.job import Job, Limits
 from planner.schema.plan import Plan, ResolvedCluster

@@ -10,15 +10,15 @@ from functools import cache
 
 import pytest
 
+from planner.answers.objectives import Attained, attained
 from planner.cost.step import predictions
 from planner.ilp.problem import Found
-from planner.inquiry import Inquiry
-from planner.objectives import Attained, attained
-from planner.resolution import Request
+from planner.requests.inquiry import Inquiry
+from planner.requests.resolution import Request
+from planner.requests.variation import with_cluster, with_limits
 from planner.schema.plan import Simplicity
 from planner.schema.strategy import Offload, Strategy
 from planner.units import GIB
-from planner.variation import with_cluster, with_limits
 from tests.contract.test_objectives_equal_brute_force import a_tiny_request, every_strategy
 
 SPACES = {

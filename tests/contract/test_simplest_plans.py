@@ -3,9 +3,9 @@
 import pytest
 
 from benchmarks.case import random_case
-from planner.inquiry import Inquiry, Solution
 from planner.planning import estimate, plan, resolved_cluster, resolved_model
-from planner.resolution import resolved_request
+from planner.requests.inquiry import Inquiry, Solution
+from planner.requests.resolution import resolved_request
 from planner.schema.job import Job
 
 # H100 and B200 with 8 virtual stages each: the ends of their steps differ by rank and choice, and

@@ -8,9 +8,9 @@ import pytest
 
 from planner.errors import InputError, VerificationError
 from planner.planning import plan, resolved_cluster, resolved_model
+from planner.proof.verify import verify
 from planner.schema.job import Job
 from planner.schema.plan import Plan
-from planner.verify import verify
 
 REQUESTS = (
     ("llama-3-8b", "8xh100-sxm5-80gb", {"global_batch_size": 128, "sequence_length": 8192}),

@@ -15,7 +15,7 @@ import pytest
 import executor
 import planner.planning as planner
 from planner.importers.clusters import cluster_from_short_form
-from planner.resolution import cluster_document, model_document
+from planner.requests.resolution import cluster_document, model_document
 from planner.schema.job import Job, Limits
 from planner.schema.plan import Plan
 from planner.schema.run import RunReport

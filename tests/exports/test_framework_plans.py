@@ -8,7 +8,7 @@ from planner import planning
 from planner.exporters.registry import export
 from planner.importers.clusters import read_cluster
 from planner.importers.models import read_model
-from planner.resolution import cluster_document, model_document
+from planner.requests.resolution import cluster_document, model_document
 from planner.schema.job import Framework, Job
 from tests.exports.conftest import imports_again, needed
 

@@ -11,7 +11,7 @@ from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
-from planner.comparison import Comparison, Difference, Unit
+from planner.answers.comparison import Comparison, Difference, Unit
 from planner.units import format_bytes, format_seconds
 
 _SECTION_TITLES = {

@@ -7,8 +7,8 @@ from pathlib import Path
 
 from rich.table import Table
 
+from planner.answers.comparison import activation_checkpointing, zero_stages
 from planner.cli.views.estimates import degrees
-from planner.comparison import activation_checkpointing, zero_stages
 from planner.schema.plan import Interval, Plan
 from planner.schema.run import RunReport
 from planner.units import format_bytes, format_seconds

@@ -11,11 +11,17 @@ from rich.rule import Rule
 from rich.table import Table
 from rich.text import Text
 
-from planner.chance_words import chance_words, fit_words
+from planner.answers.chance_words import chance_words, fit_words
+from planner.answers.comparison import (
+    activation_checkpointing,
+    blocks_per_stage,
+    offload,
+    zero_stages,
+)
+from planner.answers.objective_words import alternative_words, proof_words, rival_place, value_words
+from planner.answers.simplicity_words import simplicity_words
 from planner.cli.views.bars import bar
 from planner.cli.views.destinations import destination_lines
-from planner.comparison import activation_checkpointing, blocks_per_stage, offload, zero_stages
-from planner.objective_words import alternative_words, proof_words, rival_place, value_words
 from planner.schema.job import Limits, Objective
 from planner.schema.plan import (
     Certificate,
@@ -28,7 +34,6 @@ from planner.schema.plan import (
     StepBreakdown,
 )
 from planner.schema.strategy import Strategy
-from planner.simplicity_words import simplicity_words
 from planner.units import GIB, counted, format_bytes, format_seconds
 
 Answer = Plan | Infeasible

@@ -10,7 +10,7 @@ from rich.rule import Rule
 from rich.table import Table
 from rich.text import Text
 
-from planner.objective_words import device_words, excess_words, value_words
+from planner.answers.objective_words import device_words, excess_words, value_words
 from planner.schema.job import Objective
 from planner.schema.reasons import Heatmap, HeatmapCell, Objection, Reasons, Rival, ShadowPrice
 from planner.units import GIB, format_bytes, format_seconds

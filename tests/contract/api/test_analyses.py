@@ -12,7 +12,7 @@ from api.repositories.plans import PlanRepository
 from api.services.records import plan_row
 from planner.exporters.registry import TARGETS
 from planner.planning import plan
-from planner.resolution import resolved_cluster, resolved_model
+from planner.requests.resolution import resolved_cluster, resolved_model
 from planner.schema.job import Job
 from planner.schema.plan import Infeasible
 from tests.contract.api.callers import a_key, bearer

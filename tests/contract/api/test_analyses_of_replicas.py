@@ -12,7 +12,7 @@ from api.repositories.plans import PlanRepository
 from api.services.analyses import AnalysisService
 from api.services.records import plan_row
 from planner.planning import plan
-from planner.resolution import resolved_cluster, resolved_model
+from planner.requests.resolution import resolved_cluster, resolved_model
 from planner.schema.job import Job
 
 pytestmark = [

@@ -15,7 +15,7 @@ from api.app import create_app
 from api.caller import Scope
 from api.migrate import upgrade_url
 from api.settings import Settings
-from planner.resolution import resolved_cluster, resolved_model
+from planner.requests.resolution import resolved_cluster, resolved_model
 from tests.contract.api.solvers import a_planner, plan_at_once
 from tests.contract.api.test_fuzzing import OPERATIONS, _started_once
 

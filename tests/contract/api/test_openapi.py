@@ -10,7 +10,7 @@ import pytest
 
 from api.app import create_app
 from api.settings import Settings
-from planner.resolution import resolved_cluster, resolved_model
+from planner.requests.resolution import resolved_cluster, resolved_model
 from tests.contract.api.compatibility import breaking_changes
 from tests.contract.api.solvers import a_planner, plan_at_once
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from planner.alternatives import best_of_other_degrees
-from planner.inquiry import Inquiry, Solution
-from planner.resolution import Request
+from planner.answers.alternatives import best_of_other_degrees
+from planner.requests.inquiry import Inquiry, Solution
+from planner.requests.resolution import Request
+from planner.requests.variation import with_limits
 from planner.schema.job import DegreeLimit, Limits
 from planner.space.degrees import enumerate_configurations
-from planner.variation import with_limits
 from tests.tight_requests import FEW_CHOICES, a_tight_request
 
 GROUP_DEGREES = (

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from planner.capacity import size
-from planner.device_counts import counts_of, least_device_count
+from planner.answers.capacity import size
 from planner.errors import InputError
-from planner.inquiry import Inquiry, Solution
-from planner.resolution import cluster_document, resolved_request
+from planner.requests.device_counts import counts_of, least_device_count
+from planner.requests.inquiry import Inquiry, Solution
+from planner.requests.resolution import cluster_document, resolved_request
 from planner.schema.cluster import Cluster, NodeGroup
 from planner.schema.job import DegreeLimit
 from planner.schema.sizing import Sizing, SizingWish

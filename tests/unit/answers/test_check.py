@@ -6,14 +6,14 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
-from planner.check import check
+from planner.answers.check import check
 from planner.cli.views.check import junit_report
 from planner.errors import InputError
 from planner.planning import plan
+from planner.requests.variation import with_job, with_limits
 from planner.schema.check import CheckReport
 from planner.schema.plan import Plan
 from planner.schema.strategy import Strategy
-from planner.variation import with_job, with_limits
 from tests.tight_requests import a_tight_request
 
 REQUEST = a_tight_request()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from planner.feasibility import most_below
+from planner.answers.feasibility import most_below
 
 
 @pytest.mark.parametrize(

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-from planner.frontier import frontier
-from planner.inquiry import Inquiry, Solution
+from planner.answers.frontier import frontier
 from planner.planning import estimate, plan
-from planner.resolution import cluster_document
+from planner.requests.inquiry import Inquiry, Solution
+from planner.requests.resolution import cluster_document
+from planner.requests.subclusters import subclusters
+from planner.requests.variation import with_cluster, with_memory_cap
 from planner.schema.cluster import Cluster, NodeGroup
 from planner.schema.frontier import Frontier
 from planner.schema.job import Objective
-from planner.subclusters import subclusters
 from planner.units import GIB
-from planner.variation import with_cluster, with_memory_cap
 from tests.tight_requests import a_tight_cluster, a_tight_request
 
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 
+from planner.answers.heatmap import heatmap
 from planner.errors import InputError
-from planner.heatmap import heatmap
-from planner.inquiry import Inquiry, Solution
-from planner.planned import Planned
+from planner.requests.inquiry import Inquiry, Solution
+from planner.requests.planned import Planned
+from planner.requests.variation import with_limits
 from planner.schema.job import DegreeLimit
 from planner.schema.reasons import Heatmap
 from planner.units import GIB
-from planner.variation import with_limits
 from tests.tight_requests import a_tight_cluster, a_tight_request
 
 REQUEST = a_tight_request(cluster=a_tight_cluster(memory_bytes=12.0 * GIB))

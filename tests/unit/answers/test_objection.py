@@ -6,17 +6,17 @@ from typing import Any
 
 import pytest
 
+from planner.answers.objection import step_causes, why_not_degrees, why_not_strategy
 from planner.errors import InputError
-from planner.fixed_limits import fields_outside, limits_with
-from planner.inquiry import Inquiry, Solution
-from planner.objection import step_causes, why_not_degrees, why_not_strategy
-from planner.planned import Planned
 from planner.planning import estimate
+from planner.requests.fixed_limits import fields_outside, limits_with
+from planner.requests.inquiry import Inquiry, Solution
+from planner.requests.planned import Planned
+from planner.requests.variation import with_limits
 from planner.schema.job import DegreeLimit, Limits
 from planner.schema.reasons import Objection
 from planner.schema.strategy import EdgeChoice, Strategy
 from planner.units import GIB
-from planner.variation import with_limits
 from tests.builders import a_prediction
 from tests.tight_requests import FEW_CHOICES, a_tight_cluster, a_tight_request
 

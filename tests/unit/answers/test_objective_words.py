@@ -4,7 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from planner.objective_words import alternative_words, excess_words, proof_words, value_words
+from planner.answers.objective_words import (
+    alternative_words,
+    excess_words,
+    proof_words,
+    value_words,
+)
 from planner.planning import plan
 from planner.schema.job import Objective
 from planner.schema.plan import Alternative, ClosedForm, Plan

@@ -6,10 +6,10 @@ from itertools import product
 
 import pytest
 
+from planner.answers.reasons import planned_of, reasons
 from planner.errors import VerificationError
-from planner.inquiry import Inquiry
 from planner.planning import plan
-from planner.reasons import planned_of, reasons
+from planner.requests.inquiry import Inquiry
 from planner.schema.job import DegreeLimit, Limits
 from planner.schema.plan import Infeasible, Plan
 from tests.tight_requests import FEW_CHOICES, a_tight_request

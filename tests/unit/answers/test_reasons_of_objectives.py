@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from planner.inquiry import Inquiry
-from planner.objection import why_not_degrees, why_not_strategy
+from planner.answers.objection import why_not_degrees, why_not_strategy
+from planner.answers.reasons import planned_of, reasons
 from planner.planning import plan
-from planner.reasons import planned_of, reasons
-from planner.resolution import cluster_document
+from planner.requests.inquiry import Inquiry
+from planner.requests.resolution import cluster_document
 from planner.schema.job import DegreeLimit, Objective
 from planner.schema.plan import Infeasible, Plan
 from planner.schema.reasons import Objection, Reasons

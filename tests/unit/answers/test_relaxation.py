@@ -6,14 +6,14 @@ from typing import Any
 
 import pytest
 
-from planner.inquiry import Inquiry
-from planner.relaxation import smallest_relaxations
-from planner.resolution import Request
+from planner.answers.relaxation import smallest_relaxations
+from planner.requests.inquiry import Inquiry
+from planner.requests.resolution import Request
+from planner.requests.variation import with_cluster, with_group, with_job, with_limits
 from planner.schema.cluster import NetworkLevel
 from planner.schema.job import DegreeLimit, Limits, Optimizer
 from planner.schema.plan import Relaxation
 from planner.units import GIB
-from planner.variation import with_cluster, with_group, with_job, with_limits
 from tests.tight_requests import FEW_CHOICES, a_tight_cluster, a_tight_request
 
 SMALL = a_tight_cluster(memory_bytes=6.0 * GIB)

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from planner.answers.shadow_price import shadow_prices
 from planner.hardware import cluster_hardware, device_profile
-from planner.inquiry import Inquiry, Solution
-from planner.planned import Planned
-from planner.schema.job import Limits
-from planner.shadow_price import shadow_prices
-from planner.units import GIB
-from planner.variation import (
+from planner.requests.inquiry import Inquiry, Solution
+from planner.requests.planned import Planned
+from planner.requests.variation import (
     devices,
     host_memory_bytes,
     with_device_memory,
@@ -18,6 +16,8 @@ from planner.variation import (
     with_host_memory,
     with_memory_cap,
 )
+from planner.schema.job import Limits
+from planner.units import GIB
 from tests.tight_requests import a_tight_cluster, a_tight_request
 
 

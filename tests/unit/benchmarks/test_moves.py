@@ -11,7 +11,7 @@ from benchmarks.outside import lifted_limits
 from benchmarks.random_clusters import mixed_cluster
 from benchmarks.random_models import alternating_of
 from planner.planning import resolved_cluster, resolved_model
-from planner.resolution import Request, resolved_request
+from planner.requests.resolution import Request, resolved_request
 from planner.schema.job import Job, Limits
 from planner.space.legality import breaches
 

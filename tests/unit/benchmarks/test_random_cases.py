@@ -6,7 +6,7 @@ from benchmarks.case import random_case, random_cases
 from benchmarks.random_cases import median_run, summary
 from benchmarks.random_clusters import device_count_of, devices_of
 from planner.planning import resolved_cluster, resolved_model
-from planner.resolution import resolved_request
+from planner.requests.resolution import resolved_request
 from planner.schema.job import Job
 
 

@@ -11,7 +11,7 @@ from benchmarks.regret_grid import Entrant, entrants
 from benchmarks.regret_models import contests
 from benchmarks.regret_results import Finish, Result, label, meets_bars, spearman, table
 from planner.importers.clusters import cluster_from_short_form
-from planner.resolution import cluster_document, model_document
+from planner.requests.resolution import cluster_document, model_document
 from planner.schema.strategy import Strategy
 from planner.schema.trial import Trial, typical_seconds
 

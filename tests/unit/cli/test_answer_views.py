@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 from rich.console import Console, RenderableType
 
+from planner.answers.explain import describe
 from planner.cli.views.frontier import frontier_view
 from planner.cli.views.reasons import reasons_view
 from planner.cli.views.sizing import sizing_view
 from planner.cost.configuration import Configuration
-from planner.explain import describe
 from planner.schema.frontier import (
     AlternativePlan,
     Frontier,

@@ -5,12 +5,12 @@ import io
 import pytest
 from rich.console import Console, RenderableType
 
+from planner.answers.comparison import compare
 from planner.cli.views.bars import bar
 from planner.cli.views.comparison import comparison_view, shown
 from planner.cli.views.demo import falling_line, losses_line, measured_table, plans_table
 from planner.cli.views.estimates import degrees, estimates_view
 from planner.cli.views.plan import answer_view, estimate_view, memory_table
-from planner.comparison import compare
 from planner.errors import InputError
 from planner.schema.plan import (
     Alternative,

@@ -12,10 +12,10 @@ from planner.hardware import cluster_hardware
 from planner.importers.clusters import cluster_from_fields
 from planner.importers.models import read_model
 from planner.planning import estimate, plan, resolved_cluster, resolved_model
+from planner.proof.verify import verify
 from planner.schema.job import Job
 from planner.schema.plan import Infeasible, Plan, Prediction
 from planner.schema.strategy import Offload, Strategy
-from planner.verify import verify
 from planner.workload.model import model_workload
 
 PARAMETERS = 8_030_261_248

@@ -9,7 +9,7 @@ import pytest
 
 from planner.cost.configuration import Choices, LayerChoices
 from planner.cost.table import bytes_table, cost_table, seconds_table
-from planner.resolution import resolved_cluster, resolved_model, resolved_request
+from planner.requests.resolution import resolved_cluster, resolved_model, resolved_request
 from planner.space.choices import block_choices, edge_choices
 from planner.space.degrees import enumerate_configurations
 from tests.builders import a_job

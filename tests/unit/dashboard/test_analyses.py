@@ -9,7 +9,7 @@ from api.services.analyses import Analysis
 from api.services.analysis_work import analyse
 from planner.errors import InputError
 from planner.planning import plan
-from planner.resolution import resolved_cluster, resolved_model
+from planner.requests.resolution import resolved_cluster, resolved_model
 from planner.schema.job import Job
 from planner.schema.reasons import Heatmap, HeatmapCell, Objection, Reasons
 from planner.units import GIB

@@ -6,7 +6,7 @@ import pytest
 
 from api.dashboard.infeasible_view import infeasible_view
 from api.dashboard.rendering import page
-from planner.resolution import resolved_cluster
+from planner.requests.resolution import resolved_cluster
 from planner.schema.plan import Overflow, Relaxation
 from tests.contract.api.solvers import an_infeasible
 from tests.unit.dashboard.unlabelled import UNLABELLED

@@ -7,7 +7,7 @@ from typing import Any
 
 from planner.importers.clusters import cluster_from_short_form
 from planner.importers.models import read_model
-from planner.resolution import cluster_document, model_document, resolved_request
+from planner.requests.resolution import cluster_document, model_document, resolved_request
 from planner.schema.job import Job, Precision
 from planner.schema.plan import (
     Certificate,

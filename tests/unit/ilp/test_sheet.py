@@ -8,7 +8,7 @@ from planner.cost.configuration import Choices, LayerChoices
 from planner.cost.layer_costs import CostTable
 from planner.cost.table import cost_table
 from planner.ilp.cost_arrays import Sheet
-from planner.resolution import resolved_cluster, resolved_model, resolved_request
+from planner.requests.resolution import resolved_cluster, resolved_model, resolved_request
 from planner.space.choices import block_choices, edge_choices
 from planner.space.degrees import enumerate_configurations
 from tests.builders import a_job

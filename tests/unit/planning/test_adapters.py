@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from planner.planning import estimate, plan
+from planner.proof.verify import verify
 from planner.schema.job import Adapters
 from planner.schema.plan import Infeasible, Plan
 from planner.units import GIB
-from planner.verify import verify
 from tests.tight_requests import a_tight_cluster, a_tight_request
 
 TWO_OF_16_GIB = a_tight_cluster(devices_per_node=2, memory_bytes=16.0 * GIB)

@@ -6,11 +6,11 @@ import pytest
 
 from planner.errors import InputError
 from planner.planning import estimate, estimates, plan, resolved_cluster, resolved_model
+from planner.proof.verify import verify
 from planner.schema.job import DegreeLimit, Job, Limits
 from planner.schema.plan import Estimate, Infeasible, Plan
 from planner.schema.strategy import Strategy
 from planner.units import GIB
-from planner.verify import verify
 from tests.tight_requests import a_tight_cluster, a_tight_request
 
 LLAMA = resolved_model("llama-3-8b")

@@ -12,7 +12,7 @@ from planner.ilp.certificate import search_parts
 from planner.ilp.problem import Found, NotFound
 from planner.importers.clusters import read_cluster
 from planner.importers.models import read_model
-from planner.resolution import cluster_document, model_document
+from planner.requests.resolution import cluster_document, model_document
 from planner.schema.job import DegreeLimit, Framework, Job, Limits, Stack
 from planner.schema.strategy import ActivationCheckpointing, ContextParallelKind, Offload
 from planner.space.choices import block_choices, edge_choices

@@ -5,10 +5,11 @@ import math
 import pytest
 
 from planner.errors import InputError
-from planner.inquiry import Inquiry
 from planner.planning import estimates
-from planner.references import read_model
-from planner.resolution import cluster_document, model_document, resolved_request
+from planner.proof.verify import verify
+from planner.requests.inquiry import Inquiry
+from planner.requests.references import read_model
+from planner.requests.resolution import cluster_document, model_document, resolved_request
 from planner.schema.cluster import NodeGroup
 from planner.schema.job import Limits
 from planner.schema.plan import Interval
@@ -18,7 +19,6 @@ from planner.space.degrees import enumerate_configurations
 from planner.tuning.knowledge import Knowledge
 from planner.tuning.proposal import Proposal, next_of, plan_of
 from planner.units import GIB
-from planner.verify import verify
 from tests.builders import a_cluster, a_job, a_model
 
 FEW = {"zero_stages": (0,), "activation_checkpointing": ("none",), "offload": ()}

@@ -1,0 +1,261 @@
+"""Frontier: the plans among which step seconds, peak memory and cost have to be traded.
+
+Epsilon-constraint method (Haimes, Lasdon and Wismer 1971): of every part of the cluster, the
+fastest plan under each of several caps on device memory. Each is a search with its own proof. On a
+given part of the cluster cost is proportional to the step, so cost is traded by the part that is
+used. What another point beats, or equals, in all three is dropped. The end of least memory is the
+whole cluster's plan of least peak (`planner.answers.least_memory`); between caps there may be other
+plans.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Literal
+
+from planner.answers.explain import describe_strategy
+from planner.answers.least_memory import leanest
+from planner.ilp.problem import NotFound
+from planner.requests.inquiry import Inquiry, Solution, solution
+from planner.requests.resolution import Request
+from planner.requests.subclusters import subclusters
+from planner.requests.variation import with_cluster, with_peak_cap
+from planner.schema.cluster import Cluster
+from planner.schema.frontier import (
+    AlternativePlan,
+    Frontier,
+    FrontierPoint,
+    NodeShare,
+    SkippedNodes,
+)
+from planner.version import planner_version
+
+POINT_COUNT_LIMIT = 64
+_FLOOR_SEARCHES = 5
+_FIRST_PARTS = 4
+_BELOW = 1.0 - 1e-6
+_EQUAL = 1e-9
+_END_SHARE_RATIO = 0.25
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Capped:
+    """The fastest plan of one part of the cluster under one cap on the peak of its devices."""
+
+    cluster: Cluster
+    cap_bytes: float | None
+    solution: Solution
+
+    @property
+    def values(self) -> tuple[float, float, float]:
+        """Return what is to be small: step, peak, cost."""
+        cost = self.solution.prediction.cost_per_million_tokens or 0.0
+        return self.solution.step_seconds, self.solution.peak_memory_bytes, cost
+
+
+@dataclass(slots=True, kw_only=True)
+class _Sweep:
+    """What a sweep over caps and parts has found and left out."""
+
+    request: Request
+    inquiry: Inquiry
+    point_count: int
+    part_count: int
+    found: list[Capped] = field(default_factory=list)
+    skipped: list[SkippedNodes] = field(default_factory=list)
+    done: int = 0
+    least_peak_bound_bytes: float | None = None
+
+    def advance(self, parts: int = 1) -> None:
+        self.done += parts
+        self.inquiry.tell("points", self.done, self.part_count * self.point_count)
+
+
+def frontier(
+    request: Request,
+    *,
+    inquiry: Inquiry,
+    point_count: int = 8,
+    alternatives: tuple[AlternativePlan, ...] = (),
+) -> Frontier:
+    """Return the Pareto front of `request`, with up to `point_count` memory caps for every part.
+
+    The largest parts come first with all their caps: time may not be enough for every part.
+
+    Raises:
+        SolverError: if the solver fails.
+        VerificationError: if a plan does not survive its own recomputation.
+    """
+    parts = subclusters(request.cluster.resolved)
+    sweep = _Sweep(request=request, inquiry=inquiry, point_count=point_count, part_count=len(parts))
+    for some in (parts[:_FIRST_PARTS], parts[_FIRST_PARTS:]):
+        fastest = [found for part in some if (found := _fastest(sweep, part)) is not None]
+        if fastest and fastest[0].cluster is parts[0] and point_count > 1:
+            _add_leanest(sweep, parts[0])
+        for start in fastest:
+            _lower_caps(sweep, start)
+    kept = undominated(list(_simplified(sweep, undominated(sweep.found))))
+    return Frontier(
+        status=_status(sweep, kept),
+        model=request.model,
+        cluster=request.cluster,
+        job=request.job,
+        points=tuple(_point(capped) for capped in kept),
+        alternatives=alternatives,
+        skipped=tuple(sweep.skipped),
+        search_count=inquiry.search_count,
+        dominated_count=len(sweep.found) - len(kept),
+        least_peak_bound_bytes=sweep.least_peak_bound_bytes,
+        planner_version=planner_version(),
+    )
+
+
+def undominated(points: Sequence[Capped]) -> tuple[Capped, ...]:
+    """Return the points that no other is as good as in all three values, fastest first."""
+    ranked = sorted(points, key=lambda point: (*point.values, point.cluster.device_count))
+    kept: list[Capped] = []
+    for point in ranked:
+        if not any(_as_good(better.values, point.values) for better in kept):
+            kept.append(point)
+    return tuple(kept)
+
+
+def _as_good(one: Sequence[float], other: Sequence[float]) -> bool:
+    return all(a <= b * (1.0 + _EQUAL) for a, b in zip(one, other, strict=True))
+
+
+def _status(sweep: _Sweep, kept: Sequence[Capped]) -> Literal["complete", "partial", "infeasible"]:
+    if any(skipped.reason == "out_of_time" for skipped in sweep.skipped):
+        return "partial"
+    return "complete" if kept else "infeasible"
+
+
+def _fastest(sweep: _Sweep, part: Cluster) -> Capped | None:
+    """Return the fastest plan of the part without a cap, or note why there is none."""
+    answer = sweep.inquiry.ask(with_cluster(sweep.request, part))
+    if isinstance(answer, NotFound):
+        _skip(sweep, part, None, proven=answer.proven)
+        sweep.advance(sweep.point_count)
+        return None
+    found = Capped(cluster=part, cap_bytes=None, solution=answer)
+    sweep.found.append(found)
+    sweep.advance()
+    return found
+
+
+def _lower_caps(sweep: _Sweep, start: Capped) -> None:
+    """Solve the part again under lower and lower caps, from the fastest plan's peak downwards.
+
+    The caps are spread evenly between that peak and the least at which something was found to fit.
+    A cap that the last plan keeps anyway need not be solved: that plan is its optimum too.
+    """
+    if sweep.point_count == 1:
+        return
+    peak = start.solution.peak_memory_bytes
+    floor = _floor_bytes(sweep, start)
+    last = start
+    for cap in _caps(peak, floor, sweep.point_count - 1):
+        if last.solution.peak_memory_bytes > cap:
+            answer = sweep.inquiry.ask(_capped_request(sweep.request, start.cluster, cap))
+            if isinstance(answer, NotFound):
+                _skip(sweep, start.cluster, cap, proven=answer.proven)
+            else:
+                last = Capped(cluster=start.cluster, cap_bytes=cap, solution=answer)
+                sweep.found.append(last)
+        sweep.advance()
+
+
+def _add_leanest(sweep: _Sweep, whole: Cluster) -> None:
+    """Add the plan of least peak on all nodes, the end of the front, found in a share of the time.
+
+    What no plan's peak there is under is noted, as far as it was proven.
+    """
+    inquiry, request = sweep.inquiry, with_cluster(sweep.request, whole)
+    seconds = inquiry.seconds_left * _END_SHARE_RATIO
+    own = replace(inquiry, deadline=time.perf_counter() + seconds, share_ratio=1.0, search_count=0)
+    answer = leanest(request, inquiry=own)
+    inquiry.search_count += own.search_count
+    if isinstance(answer, NotFound):
+        return
+    found = solution(request, answer.found)
+    sweep.found.append(Capped(cluster=whole, cap_bytes=found.peak_memory_bytes, solution=found))
+    sweep.least_peak_bound_bytes = answer.bound_bytes
+
+
+def _caps(peak: float, floor: float, count: int) -> Iterator[float]:
+    """Yield `count` caps, evenly spaced, the first below `peak` and the last `floor`."""
+    for index in range(1, count + 1):
+        yield peak - (peak - floor) * index / count
+
+
+def _floor_bytes(sweep: _Sweep, start: Capped) -> float:
+    """Return a cap at which something fits, close to the least there is, by halving."""
+    low, high = 0.0, start.solution.peak_memory_bytes * _BELOW
+    fitting = high
+    for _ in range(_FLOOR_SEARCHES):
+        middle = (low + high) / 2.0
+        if sweep.inquiry.fits(_capped_request(sweep.request, start.cluster, middle)):
+            fitting = high = middle
+        else:
+            low = middle
+    return fitting
+
+
+def _capped_request(request: Request, part: Cluster, cap_bytes: float) -> Request:
+    """Return the request on `part` of which no device's peak exceeds the cap."""
+    return with_peak_cap(with_cluster(request, part), cap_bytes)
+
+
+def _skip(sweep: _Sweep, part: Cluster, cap_bytes: float | None, *, proven: bool) -> None:
+    sweep.skipped.append(
+        SkippedNodes(
+            node_groups=node_shares(part),
+            device_count=part.device_count,
+            memory_cap_bytes=cap_bytes,
+            reason="infeasible" if proven else "out_of_time",
+        )
+    )
+
+
+def node_shares(cluster: Cluster) -> tuple[NodeShare, ...]:
+    """Return which nodes `cluster` has, for an answer about a part of a larger one."""
+    return tuple(
+        NodeShare(
+            name=group.name,
+            device=group.device,
+            node_count=group.node_count,
+            devices_per_node=group.devices_per_node,
+        )
+        for group in cluster.node_groups
+    )
+
+
+def _simplified(sweep: _Sweep, points: Sequence[Capped]) -> Iterator[Capped]:
+    """Yield the simplest plan within the job's tolerance of each point's, under the same cap.
+
+    Each has a fair share of the time that is left.
+    """
+    for place, capped in enumerate(points):
+        with sweep.inquiry.part_of(1.0 / (len(points) - place)):
+            yield replace(capped, solution=sweep.inquiry.simplified(capped.solution))
+
+
+def _point(capped: Capped) -> FrontierPoint:
+    found = capped.solution
+    job = found.request.job.resolved
+    tokens = (job.global_batch_size or 0) * (job.sequence_length or 0)
+    return FrontierPoint(
+        description=describe_strategy(found.strategy),
+        node_groups=node_shares(capped.cluster),
+        device_count=capped.cluster.device_count,
+        step_seconds=found.step_seconds,
+        simulated_step_seconds=found.simulated_step_seconds(),
+        peak_memory_bytes=found.peak_memory_bytes,
+        cost_per_million_tokens=found.prediction.cost_per_million_tokens,
+        tokens_per_second=tokens / found.step_seconds,
+        memory_cap_bytes=capped.cap_bytes,
+        strategy=found.strategy,
+        certificate=found.certificate,
+    )

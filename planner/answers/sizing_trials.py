@@ -1,0 +1,135 @@
+"""Sizing trials: what a wish asks of each device count's step, and what solving it said."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import Any
+
+from planner.ilp.problem import NotFound
+from planner.requests.device_counts import Candidate
+from planner.requests.inquiry import Inquiry, Solution
+from planner.requests.resolution import Request, cluster_document, resolved_request
+from planner.schema.sizing import LimitedBy, SizingTrial, SizingWish, Verdict
+from planner.units import format_bytes
+
+DAY_SECONDS = 86400.0
+HOUR_SECONDS = 3600.0
+
+
+@dataclass(slots=True, kw_only=True)
+class Trials:
+    """The candidates that were tried for `wish`, and their fastest plans where one was found."""
+
+    wish: SizingWish
+    base: Request
+    inquiry: Inquiry
+    candidate_count: int
+    tried: dict[Candidate, SizingTrial] = field(default_factory=dict)
+    solutions: dict[Candidate, Solution] = field(default_factory=dict)
+
+    @property
+    def step_count(self) -> int:
+        """Return the steps that train the wished tokens."""
+        job = self.base.job.resolved
+        tokens_per_step = (job.global_batch_size or 1) * (job.sequence_length or 1)
+        return math.ceil(self.wish.tokens / tokens_per_step)
+
+    def days(self, step_seconds: float) -> float:
+        """Return the days that the run takes."""
+        return step_seconds * self.step_count / DAY_SECONDS
+
+    def cost(self, candidate: Candidate, step_seconds: float) -> float:
+        """Return what the run costs."""
+        return candidate.price_per_hour * step_seconds * self.step_count / HOUR_SECONDS
+
+    def cutoff(self, candidate: Candidate, budget: float | None) -> tuple[float, LimitedBy]:
+        """Return the longest step within deadline and budget, and which of the two it is."""
+        deadline = self.wish.days * DAY_SECONDS / self.step_count
+        if budget is None or candidate.price_per_hour <= 0.0:
+            return deadline, "deadline"
+        affordable = budget * HOUR_SECONDS / (candidate.price_per_hour * self.step_count)
+        return (affordable, "budget") if affordable < deadline else (deadline, "deadline")
+
+    def meets(self, candidate: Candidate, *, budget: float | None) -> bool:
+        """Solve the candidate for a plan within deadline and budget, and note the outcome."""
+        cutoff, limited_by = self.cutoff(candidate, budget)
+        answer = self._ask(candidate, cutoff_seconds=cutoff)
+        if isinstance(answer, Solution):
+            self.solutions[candidate] = answer
+            self.tried[candidate] = self._solved(candidate, answer, verdict="meets")
+            return True
+        if not answer.proven:
+            trial = _trial(candidate, verdict="out_of_time", cutoff_seconds=cutoff)
+        elif answer.configurations_total == 0:
+            trial = _refused(candidate, answer)
+        else:
+            trial = _trial(
+                candidate, verdict="misses", limited_by=limited_by, cutoff_seconds=cutoff
+            )
+        self.tried[candidate] = trial
+        return False
+
+    def fastest(self, candidate: Candidate) -> SizingTrial:
+        """Return the candidate with its fastest plan, whether that meets the wish or not."""
+        known = self.tried.get(candidate)
+        if known is not None and known.certificate is not None:
+            return known
+        answer = self._ask(candidate)
+        if isinstance(answer, NotFound):
+            if answer.proven:
+                return _refused(candidate, answer)
+            return known or _trial(candidate, verdict="out_of_time")
+        cutoff, limited_by = self.cutoff(candidate, self.wish.budget)
+        if answer.step_seconds <= cutoff:
+            return self._solved(candidate, answer, verdict="meets")
+        return self._solved(
+            candidate, answer, verdict="misses", limited_by=limited_by, cutoff_seconds=cutoff
+        )
+
+    def _ask(
+        self, candidate: Candidate, *, cutoff_seconds: float | None = None
+    ) -> Solution | NotFound:
+        self.inquiry.tell("device counts", len(self.tried), self.candidate_count)
+        document = cluster_document(candidate.cluster.name, candidate.cluster)
+        request = resolved_request(self.base.model, document, self.base.job.resolved)
+        return self.inquiry.ask(request, cutoff_seconds=cutoff_seconds)
+
+    def _solved(
+        self, candidate: Candidate, found: Solution, *, verdict: Verdict, **facts: Any
+    ) -> SizingTrial:
+        return _trial(
+            candidate,
+            verdict=verdict,
+            step_seconds=found.step_seconds,
+            days=self.days(found.step_seconds),
+            cost=self.cost(candidate, found.step_seconds),
+            certificate=found.certificate,
+            **facts,
+        )
+
+
+def _refused(candidate: Candidate, answer: NotFound) -> SizingTrial:
+    """Return that nothing runs on the candidate: no legal degrees, or too little memory."""
+    if answer.configurations_total == 0:
+        rule = max(answer.refused, key=lambda name: answer.refused[name], default=None)
+        return _trial(candidate, verdict="cannot_run", limited_by="legality", reason=rule)
+    reason = "no plan fits into its memory"
+    if answer.shortfalls:
+        least = answer.shortfalls[0]
+        missing = least.required_bytes - least.capacity_bytes
+        place = "on" if least.exceeds_device else "of host memory for"
+        more = f"at least {format_bytes(missing)} more {place}"
+        reason = f"the leanest plan needs {more} its fullest device"
+    return _trial(candidate, verdict="cannot_run", limited_by="memory", reason=reason)
+
+
+def _trial(candidate: Candidate, *, verdict: Verdict, **facts: Any) -> SizingTrial:
+    return SizingTrial(
+        device=candidate.device,
+        node_count=candidate.node_count,
+        devices_per_node=candidate.devices_per_node,
+        device_count=candidate.device_count,
+        verdict=verdict,
+        **facts,
+    )

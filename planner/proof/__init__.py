@@ -1,0 +1,1 @@
+"""Proof: plans and their bounds evaluated again, without the search that found them."""

@@ -1,0 +1,361 @@
+"""Inquiry: several searches for one answer, under one time limit.
+
+Every plan that a search returns is priced again by the cost model alone before it is used.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+
+from planner.cost.configuration import Configuration
+from planner.cost.priced import configuration_of
+from planner.cost.step import predict, predict_simulated
+from planner.errors import VerificationError
+from planner.ilp.certificate import search_parts
+from planner.ilp.milp import SolverName
+from planner.ilp.pricing import PricedSpace
+from planner.ilp.problem import DEGREES, Candidate, Found, Group, Groups, NotFound, Problem, Wanted
+from planner.ilp.search import ProgressCallback, search
+from planner.ilp.settings import PROOF_TOLERANCE
+from planner.ilp.simplest import Price, simplest
+from planner.proof.verify import differences_from_prediction, objective_value
+from planner.requests.resolution import Request
+from planner.schema.job import Limits, Objective
+from planner.schema.plan import Certificate, Prediction, Simplicity
+from planner.schema.strategy import Strategy
+from planner.space.complexity import features
+from planner.space.frameworks import framework_limits
+
+Listener = Callable[[str, int, int], None]
+
+_SEARCHED_SHARE_RATIO = 0.97
+_GROUPS_SHARE_RATIO = 1.0 / 3.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Solution:
+    """The fastest strategy of a request, priced, with its proof."""
+
+    request: Request
+    strategy: Strategy
+    prediction: Prediction
+    certificate: Certificate
+
+    @property
+    def step_seconds(self) -> float:
+        """Return the step that is expected."""
+        return self.prediction.step_seconds.p50
+
+    def simulated_step_seconds(self) -> float | None:
+        """Return the step with its pipeline run event by event, which takes some milliseconds.
+
+        `None` where the pipeline is too long for that.
+        """
+        request = self.request
+        found = predict_simulated(
+            request.workload, request.hardware, request.job.resolved, self.strategy
+        )
+        return None if found.simulated is None else found.simulated.step_seconds
+
+    @property
+    def value(self) -> float:
+        """Return what the strategy has of the objective of the request's job."""
+        job, cluster = self.request.job.resolved, self.request.cluster.resolved
+        return objective_value(job.objective, self.prediction, cluster)
+
+    @property
+    def peak_memory_bytes(self) -> float:
+        """Return the bytes on the fullest device."""
+        return max(stage.peak_memory_bytes for stage in self.prediction.stages)
+
+    @property
+    def is_proven(self) -> bool:
+        """Return whether nothing in the request's space is better."""
+        return self.certificate.status == "optimal"
+
+
+@dataclass(slots=True, kw_only=True)
+class Inquiry:
+    """Searches that share a deadline (of `time.perf_counter`); `listen` hears how far they are.
+
+    `on_progress` hears how far the search of the moment is. None takes more than `share_ratio` of
+    the time that is left, so that one hard search does not leave nothing for the others.
+    """
+
+    deadline: float
+    share_ratio: float
+    solver: SolverName | None = None
+    listen: Listener | None = None
+    on_progress: ProgressCallback | None = None
+    search_count: int = 0
+    _asked: Request | None = field(default=None, init=False)
+    _spaces: dict[Limits, PricedSpace] = field(default_factory=dict, init=False)
+
+    @classmethod
+    def within(
+        cls,
+        seconds: float,
+        *,
+        share_ratio: float = 0.25,
+        solver: SolverName | None = None,
+        listen: Listener | None = None,
+        on_progress: ProgressCallback | None = None,
+    ) -> Inquiry:
+        """Return an inquiry that has `seconds` from now on."""
+        return cls(
+            deadline=time.perf_counter() + seconds,
+            share_ratio=share_ratio,
+            solver=solver,
+            listen=listen,
+            on_progress=on_progress,
+        )
+
+    @property
+    def seconds_left(self) -> float:
+        """Return the seconds until the deadline, 0 past it."""
+        return max(self.deadline - time.perf_counter(), 0.0)
+
+    @property
+    def is_over(self) -> bool:
+        """Return whether the time is up."""
+        return self.seconds_left <= 0.0
+
+    @contextmanager
+    def part_of(self, share_ratio: float) -> Iterator[None]:
+        """Have what is asked inside end within that share of the time that is left.
+
+        A lone search may take all of it.
+        """
+        kept = self.deadline, self.share_ratio
+        self.deadline = time.perf_counter() + self.seconds_left * min(share_ratio, 1.0)
+        self.share_ratio = 1.0
+        try:
+            yield
+        finally:
+            self.deadline, self.share_ratio = kept
+
+    def tell(self, phase: str, done: int, total: int) -> None:
+        """Let the listener know that `done` of `total` parts of the work are finished."""
+        if self.listen is not None:
+            self.listen(phase, done, total)
+
+    def ask(self, request: Request, *, cutoff_seconds: float | None = None) -> Solution | NotFound:
+        """Return the fastest strategy, or `NotFound` where none is at or under the cutoff.
+
+        The fastest is asked for whatever the job's objective: answers compare steps.
+
+        Raises:
+            SolverError: if the solver fails.
+            VerificationError: if the strategy does not survive its own recomputation.
+        """
+        found = self.search(request, cutoff_seconds=cutoff_seconds)
+        return found if isinstance(found, NotFound) else solution(request, found)
+
+    def best_groups(self, request: Request, group_count: int) -> tuple[Solution, ...]:
+        """Return the fastest strategies of different degrees, best first, as many as there are.
+
+        A group is proven if all that is left is slower.
+        It answers many questions at once and may take a third of the time that is left.
+
+        Raises:
+            SolverError: if the solver fails.
+            VerificationError: if a strategy does not survive its own recomputation.
+        """
+        share = max(self.share_ratio, _GROUPS_SHARE_RATIO)
+        found = self.search(request, group_count=group_count, share_ratio=share)
+        if isinstance(found, NotFound):
+            return ()
+        return tuple(
+            solution(
+                request,
+                replace(
+                    found,
+                    strategy=group.strategy,
+                    step_seconds=group.step_seconds,
+                    certificate=_of_group(found, group.step_seconds),
+                ),
+            )
+            for group in found.groups
+        )
+
+    def fits(self, request: Request) -> bool:
+        """Return whether a strategy was found that fits."""
+        return isinstance(self.search(request, wanted=Wanted.WHETHER), Found)
+
+    def search(
+        self,
+        request: Request,
+        *,
+        cutoff_seconds: float | None = None,
+        wanted: Wanted = Wanted.FASTEST,
+        group_count: int = 1,
+        grouped_by: tuple[str, ...] = DEGREES,
+        share_ratio: float | None = None,
+    ) -> Found | NotFound:
+        """Return what `planner.ilp.search` says of the fastest plan, within the time left.
+
+        It ends a little before, as its last step goes on to its end, and what it found is checked.
+        `share_ratio` is of the time that is left; the inquiry's own holds where it is not given.
+
+        Raises:
+            SolverError: if the solver fails.
+        """
+        job = request.job.resolved
+        share = self.share_ratio if share_ratio is None else share_ratio
+        most = min(self.seconds_left * share, job.limits.solver_seconds)
+        allowed_seconds = _SEARCHED_SHARE_RATIO * most
+        if allowed_seconds <= 0.0:
+            return NotFound(configurations_total=0, refused={}, shortfalls=(), proven=False)
+        self.search_count += 1
+        return search_parts(
+            framework_limits(job, request.model.resolved),
+            lambda limits, cutoff: search(
+                self._problem(request, limits),
+                on_progress=self.on_progress,
+                solver=self.solver,
+                wanted=wanted,
+                cutoff_seconds=cutoff,
+                groups=Groups(count=group_count, by=grouped_by),
+            ),
+            seconds=allowed_seconds,
+            cutoff_seconds=cutoff_seconds,
+            group_count=group_count,
+            only_whether=wanted is Wanted.WHETHER,
+        )
+
+    def simplest(
+        self,
+        request: Request,
+        found: Found,
+        *,
+        most_seconds: float = float("inf"),
+        price: Price = predict,
+    ) -> Found:
+        """Return the simplest plan within the job's tolerance of the fastest that was found.
+
+        Its certificate says how much faster that is. No plan beyond `most_seconds` is taken, by
+        what they are priced at.
+
+        Raises:
+            SolverError: if the solver fails.
+        """
+        job = request.job.resolved
+        ratio = job.limits.simplicity_ratio
+        if ratio <= 0.0:
+            return found
+        limit = min(found.step_seconds * (1.0 + ratio), most_seconds)
+        simple = simplest(
+            [
+                self._problem(request, limits)
+                for limits in framework_limits(job, request.model.resolved)
+            ],
+            fastest=Group(strategy=found.strategy, step_seconds=found.step_seconds),
+            limit_seconds=limit,
+            seconds=self.seconds_left,
+            solver=self.solver,
+            price=price,
+        )
+        simplicity = Simplicity(
+            status="optimal" if simple.is_proven else "feasible",
+            tolerance_ratio=min(ratio, limit / found.step_seconds - 1.0),
+            techniques=features(simple.strategy),
+            least_technique_count=simple.complexity_bound,
+            fastest=found.strategy,
+            fastest_step_seconds=found.step_seconds,
+            fastest_techniques=features(found.strategy),
+        )
+        certificate = found.certificate.model_copy(update={"simplicity": simplicity})
+        return replace(
+            found,
+            strategy=simple.strategy,
+            step_seconds=simple.step_seconds,
+            certificate=certificate,
+            runners_up=_otherdegrees_of(found, simple.strategy),
+        )
+
+    def _problem(self, request: Request, limits: Limits) -> Problem:
+        """Return the search for the fastest plan of the request within some limits.
+
+        Searches of the same request one after another share what they list and price.
+        """
+        job = request.job.resolved
+        problem = Problem(
+            graph=request.model.resolved,
+            workload=request.workload,
+            hardware=request.hardware,
+            job=job.model_copy(update={"limits": limits, "objective": Objective.THROUGHPUT}),
+        )
+        if self._asked is not request:
+            self._asked, self._spaces = request, {}
+        timeless = limits.model_copy(update={"solver_seconds": 1.0})
+        if timeless not in self._spaces:
+            self._spaces[timeless] = PricedSpace(problem)
+        return replace(problem, space=self._spaces[timeless])
+
+    def simplified(self, answer: Solution, *, most_seconds: float = float("inf")) -> Solution:
+        """Return the simplest plan within the job's tolerance of a request's fastest, priced.
+
+        Raises:
+            SolverError: if the solver fails.
+            VerificationError: if the strategy does not survive its own recomputation.
+        """
+        fastest = Found(
+            strategy=answer.strategy,
+            step_seconds=answer.step_seconds,
+            certificate=answer.certificate,
+            runners_up=(),
+        )
+        found = self.simplest(answer.request, fastest, most_seconds=most_seconds)
+        return answer if found is fastest else solution(answer.request, found)
+
+
+def _otherdegrees_of(found: Found, chosen: Strategy) -> tuple[Candidate, ...]:
+    """Return the runners-up of a plan that is not the fastest, which is one of them."""
+    fastest = Candidate(
+        configuration=configuration_of(found.strategy),
+        step_seconds=found.step_seconds,
+        is_lower_bound=False,
+    )
+    own = degrees_of(configuration_of(chosen))
+    others = (fastest, *found.runners_up)
+    return tuple(each for each in others if degrees_of(each.configuration) != own)
+
+
+def degrees_of(configuration: Configuration) -> tuple[int, ...]:
+    """Return the degrees that runners-up differ in."""
+    return tuple(getattr(configuration, name) for name in DEGREES[:3])
+
+
+def _of_group(found: Found, step_seconds: float) -> Certificate:
+    """Return the proof that no strategy outside the better groups beats `step_seconds`."""
+    bound = min(found.left_seconds, step_seconds)
+    gap = 1.0 - bound / step_seconds
+    is_proven = gap <= PROOF_TOLERANCE
+    return found.certificate.model_copy(
+        update={
+            "status": "optimal" if is_proven else "feasible",
+            "lower_bound_seconds": step_seconds if is_proven else bound,
+            "gap_ratio": 0.0 if is_proven else gap,
+        }
+    )
+
+
+def solution(request: Request, found: Found) -> Solution:
+    """Return what a search found, priced again by the cost model alone.
+
+    Raises:
+        VerificationError: if search and cost model disagree.
+    """
+    prediction = predict(request.workload, request.hardware, request.job.resolved, found.strategy)
+    difference = differences_from_prediction(found.step_seconds, prediction)
+    if difference:
+        raise VerificationError(f"the search and the cost model disagree: {difference}")
+    return Solution(
+        request=request,
+        strategy=found.strategy,
+        prediction=prediction,
+        certificate=found.certificate,
+    )

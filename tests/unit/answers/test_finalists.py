@@ -1,0 +1,123 @@
+"""Plans that may be faster than the closed forms say are simulated before one is chosen."""
+
+from __future__ import annotations
+
+from functools import cache
+
+import pytest
+
+from planner.cost.step import predict_simulated
+from planner.planning import plan
+from planner.requests.inquiry import Inquiry, Solution
+from planner.requests.references import read_cluster, read_model
+from planner.requests.resolution import Request, model_document, resolved_request
+from planner.requests.variation import with_limits
+from planner.schema.job import Job
+from planner.schema.plan import ClosedForm, Plan, ResolvedModel
+from planner.schema.strategy import PipelineSchedule
+
+LIMITS = {
+    "zero_stages": [1],
+    "activation_checkpointing": ["none"],
+    "tensor_parallel_degree": 1,
+    "context_parallel_degree": 1,
+    "offload": [],
+}
+
+
+def llama(block_count: int) -> ResolvedModel:
+    """Llama-3-8B with fewer blocks."""
+    whole = read_model("llama-3-8b").resolved
+    run = whole.runs[0].model_copy(update={"block_count": block_count})
+    return model_document("llama", whole.model_copy(update={"runs": (run,)}))
+
+
+def a_request(**limits: object) -> Request:
+    """Thirteen blocks, of which no two stages hold as many, on 8 H100 in a pipeline."""
+    job = Job.from_fields(
+        {
+            "global_batch_size": 16,
+            "sequence_length": 4096,
+            "limits": {**LIMITS, "pipeline_parallel_degree": {"min": 2}, **limits},
+        },
+        source="job",
+    )
+    return resolved_request(llama(13), read_cluster("8xh100-sxm5-80gb"), job)
+
+
+def planned(**limits: object) -> Plan:
+    request = a_request(**limits)
+    found = plan(request.model, request.cluster, request.job.resolved)
+    assert isinstance(found, Plan)
+    return found
+
+
+@cache
+def fastest() -> Plan:
+    return planned(simplicity_ratio=0.0)
+
+
+def fastest_by_closed_form() -> Solution:
+    answer = Inquiry.within(60.0, share_ratio=1.0).ask(a_request())
+    assert isinstance(answer, Solution)
+    return answer
+
+
+def simulated_seconds(request: Request, answer: Solution) -> float:
+    job = request.job.resolved
+    found = predict_simulated(request.workload, request.hardware, job, answer.strategy)
+    assert found.simulated is not None
+    return found.simulated.step_seconds
+
+
+def test_the_step_of_a_plan_is_the_simulated_one() -> None:
+    prediction = fastest().prediction
+    assert prediction.simulated is not None
+    assert prediction.step_seconds.p50 == prediction.simulated.step_seconds
+
+
+def test_a_plan_that_is_slower_than_its_closed_form_gives_way() -> None:
+    """Interleaved virtual stages of one and two blocks wait for one another."""
+    request, first = a_request(), fastest_by_closed_form()
+    assert first.strategy.pipeline_schedule is PipelineSchedule.INTERLEAVED
+    assert simulated_seconds(request, first) > 1.01 * first.step_seconds
+    assert fastest().strategy.pipeline_schedule is not PipelineSchedule.INTERLEAVED
+    assert fastest().prediction.step_seconds.p50 < simulated_seconds(request, first)
+
+
+@pytest.mark.parametrize("schedule", list(PipelineSchedule))
+def test_no_schedule_s_best_plan_is_faster(schedule: PipelineSchedule) -> None:
+    request = with_limits(a_request(), pipeline_schedules=(schedule,))
+    answer = Inquiry.within(60.0, share_ratio=1.0).ask(request)
+    assert isinstance(answer, Solution)
+    best = fastest().prediction.step_seconds.p50
+    assert best <= simulated_seconds(request, answer) * (1.0 + 1e-9)
+
+
+def test_the_certificate_has_closed_forms_beside_simulated_steps() -> None:
+    certificate, first = fastest().certificate, fastest_by_closed_form()
+    said = certificate.closed_form
+    assert isinstance(said, ClosedForm)
+    assert said.lower_bound_seconds == pytest.approx(first.step_seconds, rel=1e-9)
+    assert said.step_seconds > said.lower_bound_seconds
+    assert said.simulated_count > 1
+    assert certificate.status == "optimal"
+    assert certificate.lower_bound_seconds == fastest().prediction.step_seconds.p50
+
+
+def test_a_simpler_plan_is_within_the_tolerance_by_simulated_steps() -> None:
+    simple = planned(simplicity_ratio=0.05)
+    said = simple.certificate.simplicity
+    assert said is not None
+    assert said.fastest_step_seconds <= fastest().prediction.step_seconds.p50 * (1.0 + 1e-9)
+    assert simple.prediction.step_seconds.p50 <= 1.05 * said.fastest_step_seconds * (1.0 + 1e-9)
+    assert len(said.techniques) < len(said.fastest_techniques)
+
+
+def test_a_lone_stage_is_as_fast_as_its_closed_form() -> None:
+    alone = planned(simplicity_ratio=0.0, pipeline_parallel_degree=1)
+    said = alone.certificate.closed_form
+    assert said is not None
+    step = alone.prediction.step_seconds.p50
+    assert (said.step_seconds, said.lower_bound_seconds) == pytest.approx((step, step), rel=1e-12)
+    assert said.simulated_count == 1
