@@ -7,6 +7,7 @@ from typing import Literal
 
 SortField = Literal[
     "created",
+    "name",
     "model",
     "cluster",
     "step_seconds",

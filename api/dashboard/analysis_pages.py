@@ -9,7 +9,7 @@ from fastapi import APIRouter, Form, Response
 from fastapi.responses import JSONResponse, RedirectResponse
 from pydantic import BeforeValidator, ConfigDict, Field
 
-from api.dashboard.answers import ThePlan
+from api.dashboard.answers import TheLabels, ThePlan
 from api.dashboard.page_route import PageRoute
 from api.dashboard.rendering import page
 from api.dashboard.tradeoff_view import tradeoff_view
@@ -47,15 +47,19 @@ class Question(AnalysisRequest):
 
 
 @router.get("/plans/{plan_id}/why")
-def show_reasons(caller: Reader, plan: ThePlan, analyses: Analyses) -> Response:
+def show_reasons(caller: Reader, plan: ThePlan, labels: TheLabels, analyses: Analyses) -> Response:
     """Show why the plan is as it is."""
-    return page("why.html", view=why_view(plan, analyses.of_plan(caller, plan.id)))
+    view = why_view(plan, analyses.of_plan(caller, plan.id))
+    return page("why.html", view=view, labels=labels)
 
 
 @router.get("/plans/{plan_id}/trade-offs")
-def show_tradeoffs(caller: Reader, plan: ThePlan, analyses: Analyses) -> Response:
+def show_tradeoffs(
+    caller: Reader, plan: ThePlan, labels: TheLabels, analyses: Analyses
+) -> Response:
     """Show what other degrees would cost, and the Pareto front."""
-    return page("tradeoffs.html", view=tradeoff_view(plan, analyses.of_plan(caller, plan.id)))
+    view = tradeoff_view(plan, analyses.of_plan(caller, plan.id))
+    return page("tradeoffs.html", view=view, labels=labels)
 
 
 @router.post("/plans/{plan_id}/analyses")

@@ -7,18 +7,37 @@ from typing import Annotated
 from fastapi import Depends, Request
 
 from api.deps import PlanId, Plans, Reader
+from api.schemas import PlanLabels
 from api.services.plan_table import PlanTableService
+from api.services.plans import planned_answer
+from api.services.records import StoredPlan
 from planner.schema.plan import Plan
 
 
-def the_plan(caller: Reader, plan_id: PlanId, plans: Plans) -> Plan:
-    """Return the plan that the path names.
+def the_stored(caller: Reader, plan_id: PlanId, plans: Plans) -> StoredPlan:
+    """Return what is stored of the plan that the path names.
 
     Raises:
         NotFoundError: if the caller's project has none.
-        InputError: if it is an infeasible answer.
     """
-    return plans.planned(caller, plan_id)
+    return plans.get(caller, plan_id)
+
+
+TheStored = Annotated[StoredPlan, Depends(the_stored)]
+
+
+def the_plan(stored: TheStored) -> Plan:
+    """Return the plan that the path names.
+
+    Raises:
+        NoStrategyError: if it is an infeasible answer, of which there is nothing more to show.
+    """
+    return planned_answer(stored)
+
+
+def the_labels(stored: TheStored) -> PlanLabels:
+    """Return what people call the plan that the path names, and wrote beside it."""
+    return stored.labels
 
 
 async def _table(request: Request) -> PlanTableService:
@@ -27,3 +46,4 @@ async def _table(request: Request) -> PlanTableService:
 
 Table = Annotated[PlanTableService, Depends(_table)]
 ThePlan = Annotated[Plan, Depends(the_plan)]
+TheLabels = Annotated[PlanLabels, Depends(the_labels)]

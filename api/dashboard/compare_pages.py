@@ -20,9 +20,9 @@ from api.dashboard.pasted_config import (
 from api.dashboard.rendering import page
 from api.deps import Plans, Reader
 from api.schemas import PlanQuery
-from api.services.plans import COMPARED_PLANS_LIMIT, PlanService
+from api.services.plans import COMPARED_PLANS_LIMIT, PlanService, planned_answer
+from api.services.records import StoredPlan
 from planner.errors import InputError
-from planner.schema.plan import Plan
 
 _SEE_OTHER = 303
 _CANDIDATES = 12
@@ -42,12 +42,14 @@ def show_comparison(
     show: Annotated[Shown, Query()] = "differences",
 ) -> Response:
     """Show plans side by side, the first as the baseline; of one alone, what to compare it with."""
-    chosen = _chosen(caller, plans, plan)
+    stored = _chosen(caller, plans, plan)
+    chosen = [planned_answer(each) for each in stored]
+    names = {each.id: each.labels.name for each in stored if each.labels.name}
     pasted = pasted_config(unpacked(config), chosen[0]) if config and chosen else None
     priced = None if pasted is None else pasted.estimate
     if len(chosen) + (priced is not None) < 2:
-        return _choice(caller, plans, chosen, pasted)
-    view = comparison_view(chosen, shown=show, config=priced, link=config)
+        return _choice(caller, plans, stored, pasted)
+    view = comparison_view(chosen, names=names, shown=show, config=priced, link=config)
     return page("compare.html", view=view, pasted=pasted or PastedConfig())
 
 
@@ -60,7 +62,7 @@ def take_config(
     return RedirectResponse(compare_url(plan, config=packed(config)), status_code=_SEE_OTHER)
 
 
-def _chosen(caller: Caller, plans: PlanService, ids: tuple[str, ...]) -> list[Plan]:
+def _chosen(caller: Caller, plans: PlanService, ids: tuple[str, ...]) -> list[StoredPlan]:
     if len(ids) > COMPARED_PLANS_LIMIT:
         raise InputError(
             f"a comparison takes 2 to {COMPARED_PLANS_LIMIT} plans",
@@ -68,20 +70,22 @@ def _chosen(caller: Caller, plans: PlanService, ids: tuple[str, ...]) -> list[Pl
             value=f"{len(ids)} selected",
             remedy="go back to the plans and select others",
         )
-    return [plans.planned(caller, plan_id) for plan_id in dict.fromkeys(ids)]
+    return [plans.get(caller, plan_id) for plan_id in dict.fromkeys(ids)]
 
 
 def _choice(
-    caller: Caller, plans: PlanService, chosen: list[Plan], pasted: PastedConfig | None
+    caller: Caller, plans: PlanService, chosen: list[StoredPlan], pasted: PastedConfig | None
 ) -> Response:
     """Return the page that asks what to compare with; plans of the same model come first."""
-    model = chosen[0].model.resolved.name if chosen else None
+    first = chosen[0] if chosen else None
+    model = None if first is None else first.answer.model.resolved.name
     query = PlanQuery(model=model, status="planned", limit=_CANDIDATES)
     found = plans.list(caller, query).items
     return page(
         "compare_choice.html",
         status=422 if pasted is not None else 200,
-        plan=chosen[0] if chosen else None,
-        candidates=[item for item in found if all(item.id != plan.id for plan in chosen)],
+        plan=None if first is None else first.answer,
+        name=None if first is None else first.labels.name,
+        candidates=[item for item in found if all(item.id != each.id for each in chosen)],
         pasted=pasted or PastedConfig(),
     )

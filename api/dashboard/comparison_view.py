@@ -5,8 +5,8 @@ The last column may be a config that somebody pasted: priced for the baseline's 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import Literal
 from urllib.parse import urlencode
@@ -48,18 +48,23 @@ _SECTIONS = {
     "memory": "Memory per device",
     "certificate": "Certificate",
 }
+_CONFIG_NAME = "Your config"
+_NO_NAMES: Mapping[str, str] = {}
 _LIMITS = "job.limits."
 _NO_LIMITS = {"limits": Limits()}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Column:
-    """One compared plan: its letter, its charts, and links to the page without or before it."""
+    """One compared plan: its letter, its charts, and links to the page without or before it.
+
+    `name` is what people call the plan, or that it is what somebody pasted.
+    """
 
     letter: str
     plan: Compared
     plan_id: str | None
-    title: str
+    name: str | None
     metrics: tuple[Metric, ...]
     strategy: str
     memory_figure: Figure
@@ -114,17 +119,23 @@ class ComparisonView:
 
 
 def comparison_view(
-    plans: Sequence[Plan], *, shown: Shown, config: Estimate | None = None, link: str | None = None
+    plans: Sequence[Plan],
+    *,
+    shown: Shown,
+    names: Mapping[str, str] = _NO_NAMES,
+    config: Estimate | None = None,
+    link: str | None = None,
 ) -> ComparisonView:
     """Return two to six `plans` side by side; the first is the baseline.
 
-    `config` is what somebody pasted, priced, and `link` what stands for it in URLs.
+    `names` are what people call them, by id. `config` is what somebody pasted, priced, and `link`
+    what stands for it in URLs.
     """
     compared: list[Compared] = [*plans, *([config] if config is not None else [])]
     comparison = compare(compared)
     facts = comparison.differences if shown == "differences" else every_fact(compared)
     address = _Address(ids=tuple(plan.id for plan in plans), shown=shown, config=link)
-    columns = _columns(compared, address)
+    columns = _columns(compared, names, address)
     asked = [fact for fact in comparison.differences if fact.section == "job"]
     jobs_differ = len({each.job.resolved.model_copy(update=_NO_LIMITS) for each in compared}) > 1
     return ComparisonView(
@@ -198,11 +209,17 @@ class _Address:
         return compare_url(others, shown=self.shown, config=self.config)
 
 
-def _columns(compared: Sequence[Compared], address: _Address) -> tuple[Column, ...]:
+def _columns(
+    compared: Sequence[Compared], names: Mapping[str, str], address: _Address
+) -> tuple[Column, ...]:
     ceiling = max(memory_ceiling_bytes(each.prediction.stages) for each in compared)
-    return tuple(
+    columns = (
         _column(each, index, compared[0], ceiling_bytes=ceiling, address=address)
         for index, each in enumerate(compared)
+    )
+    return tuple(
+        replace(each, name=names.get(each.plan_id) if each.plan_id else _CONFIG_NAME)
+        for each in columns
     )
 
 
@@ -211,12 +228,11 @@ def _column(
 ) -> Column:
     stages, place = each.prediction.stages, memory_place(each.strategy)
     parts = used_memory_parts(stages)
-    is_plan = isinstance(each, Plan)
     return Column(
         letter=LETTERS[index],
         plan=each,
         plan_id=each.id if isinstance(each, Plan) else None,
-        title=each.model.resolved.name if is_plan else "Your config",
+        name=None,
         metrics=metrics(each, baseline),
         strategy=describe_strategy(each.strategy),
         memory_figure=memory_bars(stages, ceiling_bytes=ceiling_bytes, place=place),

@@ -13,7 +13,7 @@ from api.services.plan_table import PAGE_LENGTH, TablePage
 from api.table_query import SortField, TableQuery
 
 _HEADINGS: tuple[tuple[SortField, str, bool], ...] = (
-    ("model", "Model and strategy", False),
+    ("name", "Name and strategy", False),
     ("cluster", "Cluster and batch", False),
     ("step_seconds", "Step time", True),
     ("tokens_per_second_per_device", "Tokens/s per device", True),

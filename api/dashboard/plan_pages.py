@@ -8,7 +8,7 @@ from typing import Annotated
 
 from fastapi import APIRouter, Path, Query, Response
 
-from api.dashboard.answers import ThePlan
+from api.dashboard.answers import TheLabels, ThePlan
 from api.dashboard.chrome_trace import chrome_trace
 from api.dashboard.export_view import export_view, exported_file
 from api.dashboard.page_route import PageRoute
@@ -24,11 +24,12 @@ Target = Annotated[str, Path(max_length=64)]
 @router.get("/plans/{plan_id}/placement")
 def show_placement(
     plan: ThePlan,
+    labels: TheLabels,
     by: ShortName = None,
     node: Annotated[int, Query(ge=0)] = 0,
 ) -> Response:
     """Show which rank lies where, and with whom it talks."""
-    return page("placement.html", view=placement_view(plan, by=by, first_node=node))
+    return page("placement.html", view=placement_view(plan, by=by, first_node=node), labels=labels)
 
 
 @router.get("/plans/{plan_id}/trace.json")
@@ -40,15 +41,15 @@ def download_trace(plan: ThePlan) -> Response:
 
 
 @router.get("/plans/{plan_id}/exports")
-def show_exports(plan: ThePlan) -> Response:
+def show_exports(plan: ThePlan, labels: TheLabels) -> Response:
     """Show what the plan becomes for the first target."""
-    return page("exports.html", view=export_view(plan, None))
+    return page("exports.html", view=export_view(plan, None), labels=labels)
 
 
 @router.get("/plans/{plan_id}/exports/{target}")
-def show_export(plan: ThePlan, target: Target) -> Response:
+def show_export(plan: ThePlan, labels: TheLabels, target: Target) -> Response:
     """Show what the plan becomes for one target, and what is lost."""
-    return page("exports.html", view=export_view(plan, target))
+    return page("exports.html", view=export_view(plan, target), labels=labels)
 
 
 @router.get("/plans/{plan_id}/exports/{target}/files/{name}")

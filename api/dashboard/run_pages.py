@@ -3,27 +3,30 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Annotated
 
 from fastapi import APIRouter, Form, Query, Response
 from fastapi.responses import JSONResponse, RedirectResponse
 
 from api.caller import Caller, Scope
-from api.dashboard.answers import ThePlan
+from api.dashboard.answers import TheLabels, ThePlan
 from api.dashboard.page_route import PageRoute
 from api.dashboard.rendering import page
 from api.dashboard.run_form import RunForm, run_request
 from api.dashboard.run_view import RunView, badge_of, memory_of, run_view
-from api.deps import Administrator, Reader, RunCaller
+from api.deps import Administrator, Plans, Reader, RunCaller
 from api.deps_agents import AgentId, Agents, RunId, RunMeasurements, Runs
 from api.errors import NotFoundError
 from api.run_queries import AgentQuery, RunLogQuery, RunMetricsQuery, RunQuery
 from api.services.agents import AgentService
+from api.services.plans import PlanService
 from api.services.run_measurements import RunMeasurementService
 from api.services.runs import RunService
 from planner.errors import InputError
 from planner.schema.agent import EnrolmentToken, EnrolmentTokenRequest
 from planner.schema.lifecycle import RunState
+from planner.schema.run import Run
 from planner.schema.tuning import TRIALS_MOST, TuningBudget
 
 _SEE_OTHER = 303
@@ -35,15 +38,23 @@ router = APIRouter(route_class=PageRoute, include_in_schema=False)
 
 @router.get("/runs")
 def show_runs(
+    *,
     caller: Reader,
     runs: Runs,
+    plans: Plans,
     state: RunState | None = None,
     cursor: Annotated[str | None, Query(max_length=64)] = None,
 ) -> Response:
     """Show the runs, the newest first."""
     found = runs.list(caller, RunQuery(state=state, cursor=cursor, limit=50))
     return page(
-        "runs.html", found=found, state=state, states=RunState, cursor=cursor, badge_of=badge_of
+        "runs.html",
+        found=found,
+        titles=_titles(caller, plans, found.items),
+        state=state,
+        states=RunState,
+        cursor=cursor,
+        badge_of=badge_of,
     )
 
 
@@ -78,9 +89,35 @@ def revoke_agent(caller: Administrator, agents: Agents, agent_id: AgentId) -> Re
 
 
 @router.get("/plans/{plan_id}/runs")
-def show_plan_runs(caller: Reader, plan: ThePlan, runs: Runs, agents: Agents) -> Response:
+def show_plan_runs(
+    *,
+    caller: Reader,
+    plan: ThePlan,
+    labels: TheLabels,
+    plans: Plans,
+    runs: Runs,
+    agents: Agents,
+) -> Response:
     """Show the runs of a plan, and the form that starts one."""
-    return _start_page(caller, plan, runs, agents)
+    offered = agents.of_project(caller)
+    commands = sorted({name for agent in offered for name in agent.report.commands})
+    accepted = {
+        name: rules for agent in offered for name, rules in agent.report.arguments.items() if rules
+    }
+    found = runs.list(caller, RunQuery(plan_id=plan.id, limit=50)).items
+    return page(
+        "plan_runs.html",
+        plan=plan,
+        labels=labels,
+        runs=found,
+        titles=_titles(caller, plans, found),
+        agents=offered,
+        commands=commands,
+        accepted=accepted,
+        trials_most=TRIALS_MOST,
+        trials_usual=TuningBudget().runs,
+        badge_of=badge_of,
+    )
 
 
 @router.post("/plans/{plan_id}/runs")
@@ -93,12 +130,18 @@ def start_run(
 
 
 @router.get("/runs/{run_id}")
-def show_run(caller: Reader, run_id: RunId, runs: Runs, measurements: RunMeasurements) -> Response:
+def show_run(
+    *, caller: Reader, run_id: RunId, plans: Plans, runs: Runs, measurements: RunMeasurements
+) -> Response:
     """Show a run: its state, measured beside predicted, its history and logs."""
     view = _view(caller, run_id, runs, measurements)
     logs = [_log_head(caller, view, measurements, lease.node_rank) for lease in view.run.leases]
     return page(
-        "run.html", view=view, logs=[log for log in logs if log is not None], badge_of=badge_of
+        "run.html",
+        view=view,
+        titles=_titles(caller, plans, [view.run]),
+        logs=[log for log in logs if log is not None],
+        badge_of=badge_of,
     )
 
 
@@ -159,24 +202,9 @@ def _agents_page(
     )
 
 
-def _start_page(caller: Caller, plan: ThePlan, runs: RunService, agents: Agents) -> Response:
-    query = RunQuery(plan_id=plan.id, limit=50)
-    offered = agents.of_project(caller)
-    commands = sorted({name for agent in offered for name in agent.report.commands})
-    accepted = {
-        name: rules for agent in offered for name, rules in agent.report.arguments.items() if rules
-    }
-    return page(
-        "plan_runs.html",
-        plan=plan,
-        runs=runs.list(caller, query).items,
-        agents=offered,
-        commands=commands,
-        accepted=accepted,
-        trials_most=TRIALS_MOST,
-        trials_usual=TuningBudget().runs,
-        badge_of=badge_of,
-    )
+def _titles(caller: Caller, plans: PlanService, runs: Sequence[Run]) -> dict[str, str]:
+    """Return what people call the plans of the runs."""
+    return plans.titles(caller, {each for run in runs for each in (run.plan_id, run.first_plan_id)})
 
 
 def _view(

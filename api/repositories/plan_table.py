@@ -17,7 +17,7 @@ from api.table_query import TableQuery
 from api.tables import PlanRow, PlanTagRow
 
 SEARCHED_PLANS = 50_000
-_COLUMNS = {"model": "model_name", "cluster": "cluster_name"}
+_COLUMNS = {"name": "sorted_name", "model": "model_name", "cluster": "cluster_name"}
 
 
 class PlanTable:

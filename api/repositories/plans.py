@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from datetime import datetime
 
 from sqlalchemy import Select, delete, select
@@ -33,6 +33,11 @@ class PlanRepository:
     def answering(self, request_digest: str) -> PlanRow | None:
         """Return the answer to the request with that digest."""
         return self._session.scalar(self._all().where(PlanRow.request_digest == request_digest))
+
+    def summaries(self, plan_ids: Collection[str]) -> Sequence[str]:
+        """Return the summaries of those of the answers that exist, as JSON."""
+        mine = (PlanRow.project_id == self._project_id, PlanRow.id.in_(plan_ids))
+        return self._session.scalars(select(PlanRow.summary).where(*mine)).all()
 
     def locked(self, plan_id: str) -> PlanRow | None:
         """Return the answer with that id, which nobody else changes before the end of this."""

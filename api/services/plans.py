@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
@@ -34,6 +34,7 @@ from api.schemas import (
     PlanPage,
     PlanQuery,
     PlanRequest,
+    PlanSummary,
 )
 from api.services.operations import OperationService
 from api.services.plan_table import as_kept
@@ -46,6 +47,7 @@ from api.services.records import (
     labels_tag,
     stored_plan,
     summary_of,
+    title_of,
 )
 from api.services.requests import resolved_request
 from api.services.solves import Solves
@@ -123,10 +125,14 @@ class PlanService:
             NotFoundError: if the caller's project has none.
             NoStrategyError: if it is an infeasible answer, of which there is nothing more to show.
         """
-        answer = self.get(caller, plan_id).answer
-        if isinstance(answer, Infeasible):
-            raise NoStrategyError(plan_id)
-        return answer
+        return planned_answer(self.get(caller, plan_id))
+
+    def titles(self, caller: Caller, plan_ids: Collection[str]) -> dict[str, str]:
+        """Return what people call each of these plans, by id; those that are gone are left out."""
+        with self._database.reading() as session:
+            found = PlanRepository(session, caller.project_id).summaries(set(plan_ids))
+        summaries = (PlanSummary.model_validate_json(each) for each in found)
+        return {summary.id: title_of(summary) for summary in summaries}
 
     def label(
         self,
@@ -191,7 +197,13 @@ class PlanService:
                 value=f"{len(plan_ids)} plans",
                 remedy="name each as ?plan=ID&plan=ID",
             )
-        return compare([self.planned(caller, plan_id) for plan_id in plan_ids])
+        stored = [self.get(caller, plan_id) for plan_id in plan_ids]
+        found = compare([planned_answer(each) for each in stored])
+        named = tuple(
+            plan.model_copy(update={"name": each.labels.name})
+            for plan, each in zip(found.plans, stored, strict=True)
+        )
+        return found.model_copy(update={"plans": named})
 
     async def submit(
         self,
@@ -287,6 +299,18 @@ class PlanService:
             lease_expires_at=self._solves.lease_end(),
             created_at=datetime.now(UTC),
         )
+
+
+def planned_answer(stored: StoredPlan) -> Plan:
+    """Return the stored plan.
+
+    Raises:
+        NoStrategyError: if it is an infeasible answer, of which there is nothing more to show.
+    """
+    answer = stored.answer
+    if isinstance(answer, Infeasible):
+        raise NoStrategyError(stored.id)
+    return answer
 
 
 def _names(if_match: str, tag: str) -> bool:

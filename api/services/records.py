@@ -72,6 +72,7 @@ def label(row: PlanRow, labels: PlanLabels) -> None:
     summary = summary_of(row).model_copy(update=changed)
     row.summary, row.notes = summary.model_dump_json(), labels.notes
     row.searched_text = _searched_text(summary, labels.notes)
+    row.sorted_name = _sorted_name(summary)
 
 
 def labels_tag(labels: PlanLabels) -> str:
@@ -93,6 +94,7 @@ def plan_row(answer: Plan | Infeasible, *, request_digest: str) -> PlanRow:
         created_at=created_at,
         etag=hashlib.sha256(document.encode()).hexdigest(),
         searched_text=_searched_text(summary),
+        sorted_name=_sorted_name(summary),
         notes="",
         **{name: getattr(summary, name) for name in SORTED_FIGURES},
         summary=summary.model_dump_json(),
@@ -108,6 +110,11 @@ def column_text(name: str) -> str:
 def summary_of(row: PlanRow) -> PlanSummary:
     """Return the line of the list that stands for the row."""
     return PlanSummary.model_validate_json(row.summary)
+
+
+def title_of(summary: PlanSummary) -> str:
+    """Return what people call the plan, else what it is a plan of."""
+    return summary.name or f"{summary.model} on {summary.cluster}"
 
 
 def operation_of(row: OperationRow) -> Operation:
@@ -133,6 +140,11 @@ def _searched_text(summary: PlanSummary, notes: str = "") -> str:
     names = (summary.model, summary.cluster, summary.strategy or "", summary.id)
     labels = (summary.name or "", *summary.tags, notes)
     return _without_nul("\n".join((*names, *labels))).lower()
+
+
+def _sorted_name(summary: PlanSummary) -> str:
+    """Return what the list of plans shows first, in one case."""
+    return column_text((summary.name or summary.model).casefold())
 
 
 def _without_nul(text: str) -> str:

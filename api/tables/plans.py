@@ -31,7 +31,8 @@ class PlanRow(Base):
 
     `id` follows from the request, so that two projects may each have a plan of the same id. What
     the table of plans is sorted by and searched in stands before the long texts, because SQLite
-    reads a row from its start; an infeasible answer has none of the figures.
+    reads a row from its start; an infeasible answer has none of the figures. `sorted_name` is what
+    the table shows first, the name that a user gave or the model's, in one case.
     """
 
     __tablename__ = "plans"
@@ -41,6 +42,7 @@ class PlanRow(Base):
         Index("ix_plans_project_id", "project_id", "sequence"),
         Index("ix_plans_model_name", "project_id", "model_name", "sequence"),
         Index("ix_plans_cluster_name", "project_id", "cluster_name", "sequence"),
+        Index("ix_plans_sorted_name", "project_id", "sorted_name", "sequence"),
         *(Index(f"ix_plans_{name}", "project_id", name, "sequence") for name in SORTED_FIGURES),
         {"sqlite_autoincrement": True},
     )
@@ -60,6 +62,7 @@ class PlanRow(Base):
     peak_memory_bytes: Mapped[float | None] = mapped_column(Float)
     cost_per_million_tokens: Mapped[float | None] = mapped_column(Float)
     searched_text: Mapped[str] = mapped_column(Text, server_default="")
+    sorted_name: Mapped[str] = mapped_column(String(200), server_default="")
     summary: Mapped[str] = mapped_column(Text)
     document: Mapped[str] = mapped_column(Text)
     notes: Mapped[str] = mapped_column(Text, server_default="")

@@ -13,6 +13,7 @@ from pydantic import JsonValue
 
 from planner.errors import InputError
 from planner.requests.asked import differing_answers
+from planner.schema.block import later
 from planner.schema.document import Document, Part
 from planner.schema.job import Job
 from planner.schema.plan import Estimate, MemoryBreakdown, Plan, StagePrediction, StepBreakdown
@@ -30,9 +31,10 @@ Compared = Plan | Estimate
 
 
 class ComparedPlan(Part):
-    """Which plan a column is about."""
+    """Which plan a column is about; `name` is what people call it, where a service keeps that."""
 
     id: str
+    name: str | None = later(None)
     model: str
     cluster: str
     device_count: int

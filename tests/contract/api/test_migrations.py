@@ -116,6 +116,30 @@ def test_stored_plans_can_be_sorted_and_searched_after_the_upgrade_and_are_kept_
     assert len(_rows(database, found)) == 2
 
 
+def test_stored_plans_are_sorted_by_the_names_that_they_had_before_the_upgrade(database):
+    downgrade(database, "0008")
+    add = text(
+        "INSERT INTO plans (project_id, id, request_digest, status, model_name, cluster_name, "
+        "created_at, etag, summary, document) VALUES ('default', :id, :id, 'planned', 'm', 'c', "
+        "'2026-01-01 00:00:00', 'e', :summary, '{}')"
+    )
+    tag = text("INSERT INTO plan_tags (project_id, plan_id, tag) VALUES ('default', 'p-1', 't')")
+    named = {"id": "p-1", "model": "llama", "name": "Nightly"}
+    with database.engine.begin() as connection:
+        for summary in (named, {"id": "p-2", "model": "Gpt\0"}):
+            connection.execute(add, {"id": summary["id"], "summary": json.dumps(summary)})
+        connection.execute(tag)
+
+    upgrade(database)
+
+    found = _rows(database, "SELECT id, sorted_name FROM plans ORDER BY sequence")
+    assert found == [("p-1", "nightly"), ("p-2", "gpt\N{REPLACEMENT CHARACTER}")]
+    assert _rows(database, "SELECT tag FROM plan_tags") == [("t",)]
+    downgrade(database, "0008")
+    assert _rows(database, "SELECT tag FROM plan_tags") == [("t",)]
+    upgrade(database)
+
+
 def test_a_service_of_the_version_before_can_still_store_plans(database):
     """While replicas are replaced one by one, a plan without the new columns is sorted last."""
     _execute(

@@ -8,8 +8,9 @@ import pytest
 
 from api.caller import DEFAULT_PROJECT, Caller, Scope
 from api.repositories.plans import PlanRepository
+from api.schemas import PlanLabels
 from api.services.plan_table import PAGE_LENGTH, PlanTableService
-from api.services.records import plan_row
+from api.services.records import label, plan_row
 from api.table_query import SortField, TableQuery
 from tests.builders import a_plan
 from tests.contract.api.solvers import an_infeasible
@@ -17,7 +18,7 @@ from tests.contract.api.solvers import an_infeasible
 CALLER = Caller(
     project_id=DEFAULT_PROJECT, name="reader", scopes=frozenset({Scope.READ}), key_id=None
 )
-FIGURES = sorted(set(get_args(SortField)) - {"created", "model", "cluster"})
+FIGURES = sorted(set(get_args(SortField)) - {"created", "name", "model", "cluster"})
 
 
 def store(database, *answers):
@@ -83,9 +84,22 @@ def test_what_has_no_figure_comes_last_in_either_order(stocked, figure):
 def test_equal_names_are_in_the_order_of_their_making(stocked):
     made = ["plan-middle", "infeasible-1", "plan-high", "plan-low"]
 
-    for column in ("created", "model", "cluster"):
+    for column in ("created", "name", "model", "cluster"):
         assert shown(stocked, sort=column, descending=False) == made
         assert shown(stocked, sort=column, descending=True) == made[::-1]
+
+
+def test_names_that_users_gave_are_sorted_before_models_in_any_case(database):
+    """A plan without a name stands where the name of its model does, which the list shows."""
+    plan = a_plan()  # of the model "tiny"
+    store(database, *(plan.model_copy(update={"id": name}) for name in ("p-1", "p-2", "p-3")))
+    with database.writing() as session:
+        plans = PlanRepository(session, DEFAULT_PROJECT)
+        label(plans.get("p-1"), PlanLabels(name="Zebra"))
+        label(plans.get("p-3"), PlanLabels(name="abacus"))
+
+    assert shown(database, sort="name", descending=False) == ["p-3", "p-2", "p-1"]
+    assert shown(database, sort="name", descending=True) == ["p-1", "p-2", "p-3"]
 
 
 @pytest.mark.parametrize("text", ["PLAN-LOW", "low plan", "  plan-low "])

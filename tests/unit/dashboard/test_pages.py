@@ -50,6 +50,27 @@ def form_token(client: TestClient) -> str:
     return token
 
 
+@pytest.mark.parametrize(
+    "path",
+    [
+        *(
+            f"/plans/plan-third{page}"
+            for page in ("", "/why", "/trade-offs", "/placement", "/exports", "/runs")
+        ),
+        "/compare?plan=plan-third",
+        "/compare?plan=plan-proven&plan=plan-third",
+        "/?sort=name",
+    ],
+)
+def test_a_plan_is_called_by_its_users_name_on_every_page(client, path):
+    assert re.search(r"<(h1|a|th)[^>]*>[^/]*Third try", client.get(path).text)
+
+
+def test_the_rest_comparison_has_the_users_name(client):
+    plans = client.get("/v1/plans/compare?plan=plan-proven&plan=plan-third").json()["plans"]
+    assert [plan.get("name") for plan in plans] == [None, "Third try"]
+
+
 PAGES = [
     "/",
     "/plans/new",
