@@ -12,6 +12,7 @@ from itertools import islice
 from typing import TYPE_CHECKING
 
 from planner.answers.chance_words import room_words
+from planner.answers.warnings import answer_warnings
 from planner.errors import InputError
 from planner.requests.resolution import (
     Request,
@@ -193,7 +194,15 @@ def _estimate(request: Request, strategy: Strategy, prediction: Prediction) -> E
         job=request.job,
         strategy=strategy,
         prediction=prediction,
+        warnings=_warnings(request, prediction),
+        assumptions=request.assumptions,
         planner_version=planner_version(),
+    )
+
+
+def _warnings(request: Request, prediction: Prediction | None = None) -> tuple[str, ...]:
+    return answer_warnings(
+        request.cluster.resolved, request.hardware, request.job.resolved, prediction
     )
 
 
@@ -223,6 +232,7 @@ def _plan(settled: Settled, *, name: str) -> Plan:
         prediction=settled.prediction,
         certificate=found.certificate,
         explanation=explanation(request, found, settled.prediction),
+        warnings=_warnings(request, settled.prediction),
         planner_version=planner_version(),
     )
     verify(planned)
@@ -254,6 +264,8 @@ def _infeasible(request: Request, missing: NotFound, inquiry: Inquiry) -> Infeas
         binding=_binding(missing, request.job.resolved.limits),
         relaxations=relaxed.changes,
         relaxations_cut_by_time=relaxed.is_cut,
+        warnings=_warnings(request),
+        assumptions=request.assumptions,
         planner_version=planner_version(),
     )
 

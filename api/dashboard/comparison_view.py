@@ -5,7 +5,7 @@ The last column may be a config that somebody pasted: priced for the baseline's 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import Literal
@@ -116,6 +116,7 @@ class ComparisonView:
     caveats: tuple[str, ...]
     asked_differently: tuple[str, ...]
     limits: tuple[str, ...]
+    warnings: tuple[str, ...]
 
 
 def comparison_view(
@@ -165,6 +166,7 @@ def comparison_view(
         limits=tuple(
             _asked(fact).removeprefix("limits: ") for fact in asked if fact.name.startswith(_LIMITS)
         ),
+        warnings=tuple(_warnings(compared)),
     )
 
 
@@ -315,6 +317,16 @@ def _caveats(comparison: Comparison, *, jobs_differ: bool) -> list[str]:
         "jobs": jobs_differ,
     }
     return [name for name, differ in flags.items() if differ]
+
+
+def _warnings(compared: Sequence[Compared]) -> Iterator[str]:
+    """Yield each warning once, with the letters of the plans that have it unless all do."""
+    letters: dict[str, list[str]] = {}
+    for letter, each in zip(LETTERS, compared, strict=False):
+        for warning in each.warnings:
+            letters.setdefault(warning, []).append(letter)
+    for warning, own in letters.items():
+        yield warning if len(own) == len(compared) else f"{', '.join(own)}: {warning}"
 
 
 def _asked(fact: Difference) -> str:

@@ -77,6 +77,7 @@ def device_profile_fields(figures: MachineFigures) -> Fields:
     return {
         "device": device_name(figures),
         "kind": figures.device_kind,
+        **({"core_count": figures.core_count} if on_cpu else {}),
         "memory_gib": figures.device_memory_bytes / GIB,
         "memory_bandwidth_gb_per_second": figures.memory_bytes_per_second / 1e9,
         "memory_efficiency": 1.0,

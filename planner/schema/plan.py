@@ -271,7 +271,8 @@ class Destination(Part):
 class Plan(Document):
     """The chosen strategy with its prediction and its certificate.
 
-    `destinations` are the targets that plans are exported to.
+    `warnings` say what makes the prediction less sure than it looks; `explanation.assumptions` what
+    was taken for granted. `destinations` are the targets that plans are exported to.
     """
 
     status: Literal["planned"] = "planned"
@@ -283,6 +284,7 @@ class Plan(Document):
     prediction: Prediction
     certificate: Certificate
     explanation: Explanation
+    warnings: tuple[str, ...] = later(())
     destinations: tuple[Destination, ...] = later(())
     planner_version: str
 
@@ -311,7 +313,7 @@ class Infeasible(Document):
     """No strategy of the searched space fits: an answer, with what binds and what would help.
 
     `relaxations_cut_by_time` says that the time was over before all changes were looked into: there
-    may be others, and smaller ones.
+    may be others, and smaller ones. `warnings` and `assumptions` are those of a plan.
     """
 
     status: Literal["infeasible"] = "infeasible"
@@ -323,15 +325,19 @@ class Infeasible(Document):
     binding: tuple[Overflow, ...]
     relaxations: tuple[Relaxation, ...]
     relaxations_cut_by_time: bool = False
+    warnings: tuple[str, ...] = later(())
+    assumptions: tuple[str, ...] = later(())
     planner_version: str
 
 
 class Estimate(Document):
-    """The price of a strategy that the user wrote."""
+    """The price of a strategy that the user wrote; `warnings` and `assumptions` as of a plan."""
 
     model: ResolvedModel
     cluster: ResolvedCluster
     job: ResolvedJob
     strategy: Strategy
     prediction: Prediction
+    warnings: tuple[str, ...] = later(())
+    assumptions: tuple[str, ...] = later(())
     planner_version: str

@@ -26,6 +26,7 @@ from planner.units import GIB
 from tests.builders import a_certificate, a_plan, a_prediction, a_stage_prediction, a_strategy
 from tests.contract.api.solvers import an_infeasible
 
+WARNING = "the network between nodes of h100-sxm5-80gb was assumed: 36.5 GB/s a device"
 LABELS = PlanLabels(name="Third try", notes="For the March run.", tags=("march", "tried"))
 
 
@@ -141,6 +142,6 @@ def the_seeds() -> tuple[Plan | Infeasible, ...]:
     return (
         a_proven_plan(),
         a_wide_plan(),
-        a_plan(id="plan-third"),
-        an_infeasible(id="plan-infeasible"),
+        a_plan(id="plan-third", warnings=(WARNING,)),
+        an_infeasible(id="plan-infeasible", warnings=(WARNING,)),
     )

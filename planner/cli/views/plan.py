@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import assert_never
 
 from rich.console import Group, RenderableType
@@ -57,6 +57,7 @@ def plan_view(plan: Plan) -> RenderableType:
     return Group(
         Rule(f"[bold]{escape(plan.id)}[/]", align="left"),
         *_request_lines(plan),
+        *warning_lines(plan.warnings),
         "",
         _strategy_table(plan.strategy),
         "",
@@ -76,10 +77,12 @@ def estimate_view(estimate: Estimate) -> RenderableType:
     return Group(
         Rule("[bold]estimate[/]", align="left"),
         *_request_lines(estimate),
+        *warning_lines(estimate.warnings),
         "",
         _strategy_table(estimate.strategy),
         "",
         *_prediction(estimate.prediction, estimate.job.resolved.limits),
+        *assumption_lines(estimate.assumptions),
     )
 
 
@@ -105,11 +108,25 @@ def infeasible_view(answer: Infeasible) -> RenderableType:
     return Group(
         Rule("[bold red]infeasible[/]", align="left"),
         *_request_lines(answer),
+        *warning_lines(answer.warnings),
         _none_of(answer.configurations_total),
         "",
         binding,
         *relaxations,
+        *assumption_lines(answer.assumptions),
     )
+
+
+def warning_lines(warnings: Sequence[str]) -> Iterator[RenderableType]:
+    """Yield each warning of an answer on a line."""
+    for warning in warnings:
+        yield Text(f"warning: {warning}", style="yellow")
+
+
+def assumption_lines(assumptions: Sequence[str]) -> Iterator[RenderableType]:
+    """Yield each assumption of an answer on a line."""
+    for assumption in assumptions:
+        yield Text(f"  assumed: {assumption}", style="dim")
 
 
 def _none_of(configurations_total: int) -> str:
@@ -288,8 +305,7 @@ def _explanation(explanation: Explanation, objective: Objective) -> Iterator[Ren
     for other in explanation.runners_up:
         head = f"runner-up{rival_place(objective)}: {other.description}"
         yield Text(f"  {head}: {alternative_words(objective, other)}")
-    for assumption in explanation.assumptions:
-        yield Text(f"  assumed: {assumption}", style="dim")
+    yield from assumption_lines(explanation.assumptions)
 
 
 def _optional_bytes(count: float | None) -> str:

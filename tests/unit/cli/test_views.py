@@ -127,6 +127,23 @@ def test_plan_view_holds_the_fact(fact):
     assert fact in words
 
 
+@pytest.mark.parametrize(
+    ("make", "view"),
+    [(a_plan, answer_view), (an_estimate, estimate_view), (an_infeasible, answer_view)],
+)
+def test_warnings_stand_in_every_answer(make, view):
+    assert "warning: the network was assumed" in text_of(
+        view(make(warnings=("the network was assumed",)))
+    )
+
+
+@pytest.mark.parametrize(
+    ("make", "view"), [(an_estimate, estimate_view), (an_infeasible, answer_view)]
+)
+def test_assumptions_stand_in_answers_that_have_no_explanation(make, view):
+    assert "assumed: a length of 8" in text_of(view(make(assumptions=("a length of 8",))))
+
+
 def test_parts_of_the_step_that_take_no_time_are_left_out():
     assert "context parallel 0" not in " ".join(text_of(answer_view(a_plan())).split())
     assert "offload exposed" not in text_of(answer_view(a_plan()))

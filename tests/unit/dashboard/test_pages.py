@@ -12,7 +12,7 @@ from api.repositories.plans import PlanRepository
 from api.settings import Settings
 from api.tables import PlanRow
 from tests.applications import an_application
-from tests.browser.seeds import store, the_seeds
+from tests.browser.seeds import WARNING, store, the_seeds
 from tests.builders import a_plan
 
 
@@ -50,13 +50,28 @@ def form_token(client: TestClient) -> str:
     return token
 
 
+OF_THE_THIRD_PLAN = [
+    f"/plans/plan-third{page}"
+    for page in ("", "/why", "/trade-offs", "/placement", "/exports", "/runs")
+]
+
+
+@pytest.mark.parametrize("path", [*OF_THE_THIRD_PLAN, "/plans/plan-infeasible"])
+def test_warnings_of_an_answer_stand_on_each_of_its_pages(client, path):
+    page = client.get(path).text
+    (band,) = re.findall(r'<div class="notice warn warnings".*?</div>', page, re.DOTALL)
+    assert f"{WARNING[:1].upper()}{WARNING[1:]}" in band
+
+
+def test_a_comparison_says_which_plan_a_warning_is_of(client):
+    shown = client.get("/compare?plan=plan-proven&plan=plan-third").text
+    assert f"<li>B: {WARNING}</li>" in shown
+
+
 @pytest.mark.parametrize(
     "path",
     [
-        *(
-            f"/plans/plan-third{page}"
-            for page in ("", "/why", "/trade-offs", "/placement", "/exports", "/runs")
-        ),
+        *OF_THE_THIRD_PLAN,
         "/compare?plan=plan-third",
         "/compare?plan=plan-proven&plan=plan-third",
         "/?sort=name",
