@@ -5,6 +5,7 @@ import pytest
 from api.dashboard.rendering import page
 from api.dashboard.tradeoff_view import tradeoff_view
 from api.dashboard.why_view import why_view
+from api.schemas import PlanLabels
 from api.services.analyses import Analysis
 from api.services.analysis_work import analyse
 from planner.errors import InputError
@@ -145,6 +146,6 @@ def test_the_page_of_reasons_speaks_of_what_the_plan_is_best_at():
         objective_value=4.0 * GIB,
     )
     asked = an_analysis("reasons", "", document_json=answer.model_dump_json())
-    text = page("why.html", view=why_view(a_plan(), [asked])).body.decode()
+    text = page("why.html", view=why_view(a_plan(), [asked]), labels=PlanLabels()).body.decode()
     assert "What one more GiB saves of 4 GiB on the fullest device" in text
     assert ">1 GiB on the fullest device<" in text

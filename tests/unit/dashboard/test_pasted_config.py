@@ -75,5 +75,5 @@ def test_a_config_is_a_column_without_a_certificate_that_cannot_lead():
     price = pasted_config(JSON, plan).estimate
     view = comparison_view([plan], shown="all", config=price, link=packed(JSON))
     own = view.columns[1]
-    assert (own.title, own.plan_id, own.baseline_url) == ("Your config", None, None)
+    assert (own.name, own.plan_id, own.baseline_url) == ("Your config", None, None)
     assert "config=z." in view.toggle_url
