@@ -9,7 +9,8 @@ a stage for the unit, p stages and m micro-batches,
 
     q = min(1, max(1 / k, (W + L) / C)),   W = m,   L = sum over a < p / k of (1 / k - a / p)
 
-where L is what fill and drain leave idle while a stages, fewer than cores, have work. q is that of
+where L is what fill and drain leave idle while a stages, fewer than cores, have work. Of a single
+micro-batch W + L is p / k where less: stages work one after another, each as fast as alone. q is that of
 even stages; where they are uneven the slowest still counts as if cores were its own. Ranks with a
 device each have k = 1, and q = 1.
 
@@ -75,8 +76,8 @@ def schedule_timing(
 def _path_ratio(path: float, *, degree: int, count: int, lone_speed_ratio: float) -> float:
     """Return q for a critical path of `path` micro-batches of one stage."""
     alone = 1.0 / lone_speed_ratio
-    if count == 1:  # one stage after another
-        return alone
+    if count == 1:  # one stage after another, but for what a schedule lets run beside them
+        return max(alone, min(degree * alone, 1.0) / path)
     idle = alone - 1.0 / degree  # below 0 where two stages on a core lose more than half each
     stages = 2
     while stages < degree / lone_speed_ratio:

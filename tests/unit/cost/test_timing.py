@@ -46,6 +46,27 @@ def test_a_step_is_work_or_path(stages: int, count: int, lone_speed: float, seco
     assert _step(timing, stages=stages) == pytest.approx(seconds)
 
 
+@pytest.mark.parametrize(
+    ("stages", "lone_speed", "seconds"),
+    [
+        (2, 2.0, 1.0),  # the path of 5/3 at twice the speed would be less than all the work
+        (2, 2.5, 0.8),  # all the work, each stage's without another that takes its cache
+        (4, 2.0, 1.5),  # two cores have room for weights' gradients beside a path of 3
+    ],
+)
+def test_one_micro_batch_takes_no_less_than_its_work(
+    stages: int, lone_speed: float, seconds: float
+) -> None:
+    configuration = Configuration(
+        pipeline_parallel_degree=stages,
+        virtual_pipeline_degree=2,
+        pipeline_schedule=PipelineSchedule.ZB_V,
+        micro_batch_count=1,
+    )
+    timing = schedule_timing(configuration, Stack.TORCH, lone_speed_ratio=lone_speed)
+    assert _step(timing, stages=stages) == pytest.approx(seconds)
+
+
 def test_an_interleaved_pipeline_gains_nothing_where_bubbles_cost_nothing() -> None:
     plain = _timing(stages=2, count=4, lone_speed=2.0)
     turns = _timing(stages=2, count=4, lone_speed=2.0, virtual=2)
