@@ -17,6 +17,7 @@ from planner.exporters.fully_sharded import (
 )
 from planner.exporters.placement import placement
 from planner.exporters.torchrun import PORT
+from planner.exporters.yaml_lines import Fields, yaml_lines
 from planner.schema.job import Precision
 from planner.schema.plan import Plan
 from planner.schema.strategy import ActivationCheckpointing, Offload
@@ -27,8 +28,6 @@ MIXED_PRECISION = {
     Precision.FP32: "no",
     Precision.FP8: "fp8",
 }
-
-Fields = dict[str, object]
 
 
 def export_accelerate(plan: Plan, target: str) -> Export:
@@ -43,7 +42,7 @@ def export_accelerate(plan: Plan, target: str) -> Export:
         f"# gradient_accumulation_steps: {strategy.micro_batch_count}",
         f"# gradient_checkpointing: {str(_is_checkpointed(draft)).lower()}",
         f"# sequence length: {job.sequence_length}",
-        *_lines(accelerate_fields(draft)),
+        *yaml_lines(accelerate_fields(draft)),
     ]
     return Export(
         target=target,
@@ -129,21 +128,3 @@ def _parallelism(draft: Draft) -> Fields:
         "parallelism_config_tp_size": strategy.tensor_parallel_degree,
         "parallelism_config_cp_size": strategy.context_parallel_degree,
     }
-
-
-def _lines(fields: Fields, indent: str = "") -> list[str]:
-    lines: list[str] = []
-    for name, value in fields.items():
-        if isinstance(value, dict):
-            lines += [f"{indent}{name}:", *_lines(value, indent + "  ")]
-        else:
-            lines.append(f"{indent}{name}: {_scalar(value)}")
-    return lines
-
-
-def _scalar(value: object) -> str:
-    """Return the value in YAML; `no` would be a boolean without its quotes."""
-    if isinstance(value, bool):
-        return str(value).lower()
-    text = str(value)
-    return f"'{text}'" if text in {"no", "NO"} else text

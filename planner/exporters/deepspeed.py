@@ -18,8 +18,8 @@ from planner.exporters.draft import (
     with_everywhere,
     with_experts_split,
     with_offload_of_all,
-    with_one_checkpointing,
     with_one_zero_stage,
+    with_whole_blocks_checkpointed,
     zero_stages,
 )
 from planner.exporters.export import Export, ExportedFile
@@ -50,9 +50,21 @@ def settled_for_deepspeed(plan: Plan, target: str) -> Draft:
         InputError: if it can express nothing like it.
     """
     draft = without_float8(first_draft(plan, target), "DeepSpeed's configuration")
+    return _checkpointing_unsaid(_settled(draft))
+
+
+def settled_for_trainers_deepspeed(plan: Plan, target: str) -> Draft:
+    """Return what DeepSpeed can run of the plan within a trainer, which checkpoints by itself.
+
+    Raises:
+        InputError: if it can run nothing like it.
+    """
+    return _settled(without_float8(first_draft(plan, target), "DeepSpeed's configuration"))
+
+
+def _settled(draft: Draft) -> Draft:
     draft = _one_shard_group(with_experts_split(draft, "DeepSpeed"))
-    draft = _checkpointed(draft)
-    draft = _offloaded(draft)
+    draft = _offloaded(with_whole_blocks_checkpointed(draft, "DeepSpeed"))
     if draft.shares_states:
         draft = with_one_zero_stage(draft, (0, 1, 2, 3), why="DeepSpeed has one ZeRO stage")
     return _tensor_parallel(draft)
@@ -93,15 +105,9 @@ def _one_shard_group(draft: Draft) -> Draft:
     )
 
 
-def _checkpointed(draft: Draft) -> Draft:
-    draft = with_one_checkpointing(draft, why="DeepSpeed checkpoints whole blocks or none")
+def _checkpointing_unsaid(draft: Draft) -> Draft:
+    """Say that the program checkpoints, not the file."""
     kept = next(layer_groups(draft.strategy)).activation_checkpointing
-    if kept is ActivationCheckpointing.SELECTIVE:
-        draft = draft.losing(
-            "DeepSpeed checkpoints no part of a block: all of it is recomputed, which takes less "
-            "memory and more time",
-            with_everywhere(draft.strategy, activation_checkpointing=ActivationCheckpointing.FULL),
-        )
     if kept is ActivationCheckpointing.NONE:
         return draft
     return draft.losing(

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 
 from planner.errors import InputError
 from planner.exporters.canonical import canonical, layer_groups
+from planner.exporters.export import Export, ExportedFile
 from planner.exporters.job_fields import job_losses
 from planner.exporters.strategy_fields import refused_fields, shown
 from planner.exporters.strategy_fields import remedy as remedy_of
@@ -43,6 +44,14 @@ class Draft:
     def saying(self, strategy: Strategy) -> Draft:
         """Return the draft with another strategy of the same meaning."""
         return replace(self, strategy=strategy)
+
+    def exported(self, *files: ExportedFile) -> Export:
+        """Return the files as the export, with what has been lost and what they say."""
+        return Export(target=self.target, files=files, losses=self.losses, strategy=self.strategy)
+
+    def comments(self, *lines: str) -> tuple[str, ...]:
+        """Return the lines of a file's own comment: the given ones, and what is not as planned."""
+        return (*lines, *(f"Not as planned: {loss}." for loss in self.losses))
 
     @property
     def shares_states(self) -> bool:
@@ -182,6 +191,19 @@ def with_one_checkpointing(draft: Draft, *, why: str) -> Draft:
         f"{why}: {chosen.value} checkpointing everywhere, where the plan has less on {count} of "
         f"{total} blocks; more recomputing, no more memory",
         with_everywhere(draft.strategy, activation_checkpointing=chosen),
+    )
+
+
+def with_whole_blocks_checkpointed(draft: Draft, name: str) -> Draft:
+    """Return the draft with all blocks checkpointed whole, or none: the target has no more."""
+    draft = with_one_checkpointing(draft, why=f"{name} checkpoints all blocks or none")
+    kept = next(layer_groups(draft.strategy)).activation_checkpointing
+    if kept is not ActivationCheckpointing.SELECTIVE:
+        return draft
+    return draft.losing(
+        f"{name} checkpoints no part of a block: all of it is recomputed, which takes less memory "
+        "and more time",
+        with_everywhere(draft.strategy, activation_checkpointing=ActivationCheckpointing.FULL),
     )
 
 

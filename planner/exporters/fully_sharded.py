@@ -1,41 +1,51 @@
-"""Fully sharded: what Accelerate and Hugging Face's Trainer can run of a plan.
+"""Fully sharded: what programs that drive torch's `fully_shard` can run of a plan.
 
-Both drive torch's `fully_shard` by one `ParallelismConfig`. Rules: `parallelism_config.py` and
+Accelerate, Hugging Face's Trainer and Axolotl do so by one `ParallelismConfig`, where states are to
+be sharded; verl's and NeMo-RL's workers always do. Rules: `parallelism_config.py` and
 `utils/dataclasses.py` of Accelerate 1.15.0; no pipelines and no experts (accelerate#4200).
 """
 
 from __future__ import annotations
 
-from planner.exporters.canonical import layer_groups, shards_anything
+from dataclasses import dataclass
+
+from planner.exporters.canonical import shards_anything
 from planner.exporters.draft import (
     Draft,
     first_draft,
     offloads,
     refusal,
     with_all_states_offloaded,
-    with_everywhere,
     with_experts_split,
-    with_one_checkpointing,
     with_one_zero_stage,
+    with_whole_blocks_checkpointed,
 )
 from planner.schema.plan import Plan
-from planner.schema.strategy import ActivationCheckpointing
-
-_FULL = ActivationCheckpointing.FULL
 
 
-def settled_fully_sharded(plan: Plan, target: str) -> Draft:
-    """Return what Accelerate can run of the plan, with what is lost.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sharder:
+    """A program on `fully_shard`: its ZeRO stages, and whether it shards whatever it is told."""
+
+    name: str
+    zero_stages: tuple[int, ...] = (2, 3)
+    always: bool = False
+
+
+_ACCELERATE = Sharder(name="Accelerate")
+
+
+def settled_fully_sharded(plan: Plan, target: str, sharder: Sharder = _ACCELERATE) -> Draft:
+    """Return what the program can run of the plan, with what is lost.
 
     Raises:
         InputError: if it can run nothing like it.
     """
     draft = first_draft(plan, target)
-    draft = with_experts_split(draft, "Accelerate")
+    draft = with_experts_split(draft, sharder.name)
     # `offload_params` moves parameters, gradients and optimizer together
-    draft = with_all_states_offloaded(draft, "Accelerate")
-    draft = _sharded(draft)
-    return _checkpointed(draft)
+    draft = with_all_states_offloaded(draft, sharder.name)
+    return with_whole_blocks_checkpointed(_sharded(draft, sharder), sharder.name)
 
 
 def with_late_reduction(draft: Draft) -> Draft:
@@ -74,44 +84,34 @@ _LAYERS = {
 }
 
 
-def _sharded(draft: Draft) -> Draft:
+def _sharded(draft: Draft, sharder: Sharder) -> Draft:
     """Keep: parameters are resharded after forward or not, of all layers.
 
     Replicas beside tensor or context parallelism need a shard group.
     """
-    if not is_sharded(draft):
+    if not is_sharded(draft) and not sharder.always:
         return draft
     strategy = draft.strategy
     lone = strategy.shard_degree == 1 and strategy.replicate_degree > 1
     if lone:
         data = strategy.replicate_degree
+        beside = "" if sharder.always else " beside other axes"
         draft = draft.losing(
-            f"Accelerate has no plain replicas beside other axes: states are sharded over the "
-            f"{data} data-parallel ranks, which takes less memory",
+            f"{sharder.name} has no plain replicas{beside}: states are sharded over the {data} "
+            "data-parallel ranks, which takes less memory",
             strategy.model_copy(
                 update={"data_parallel_shard_degree": data, "data_parallel_replicate_degree": 1}
             ),
         )
-    if draft.strategy.world_size == 1:
+    if draft.strategy.world_size == 1 or (sharder.always and not draft.shares_states):
         return draft
     if not draft.shares_states:
         raise refusal(
             draft,
             field="tensor_parallel_degree",
             value=strategy.tensor_parallel_degree,
-            problem="Accelerate has no tensor parallelism without ranks to shard over",
+            problem=f"{sharder.name} has no tensor parallelism without ranks to shard over",
             remedy="plan with limits.data_parallel_shard_degree 2 or more",
         )
-    return with_one_zero_stage(draft, (2, 3), why="Accelerate shards all layers alike")
-
-
-def _checkpointed(draft: Draft) -> Draft:
-    draft = with_one_checkpointing(draft, why="Accelerate checkpoints all blocks or none")
-    kept = next(layer_groups(draft.strategy)).activation_checkpointing
-    if kept is not ActivationCheckpointing.SELECTIVE:
-        return draft
-    return draft.losing(
-        "Accelerate checkpoints no part of a block: all of it is recomputed, which takes less "
-        "memory and more time",
-        with_everywhere(draft.strategy, activation_checkpointing=_FULL),
-    )
+    why = f"{sharder.name} shards all layers alike"
+    return with_one_zero_stage(draft, sharder.zero_stages, why=why)

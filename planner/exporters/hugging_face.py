@@ -17,7 +17,7 @@ from planner.exporters.fully_sharded import (
     transformer_layer,
     with_late_reduction,
 )
-from planner.exporters.job_fields import TRAINER_OPTIMIZERS
+from planner.exporters.job_fields import OPTIMIZERS
 from planner.exporters.precision import without_float8
 from planner.schema.job import Job, Precision
 from planner.schema.plan import Plan
@@ -104,8 +104,8 @@ def _split_unsaid(draft: Draft) -> Draft:
 def _numerics(job: Job) -> Fields:
     """Return what a script of one's own would say itself: the optimizer, and clipping."""
     fields: Fields = {}
-    if job.optimizer in TRAINER_OPTIMIZERS:
-        fields["optim"] = TRAINER_OPTIMIZERS[job.optimizer]
+    if job.optimizer in OPTIMIZERS["hf-trainer"]:
+        fields["optim"] = OPTIMIZERS["hf-trainer"][job.optimizer]
     if job.gradient_clipping is not None:
         fields["max_grad_norm"] = 1.0 if job.gradient_clipping else 0.0
     return fields

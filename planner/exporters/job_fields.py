@@ -10,6 +10,7 @@ from collections.abc import Iterator
 
 from planner.errors import InputError
 from planner.executor_fields import executor_losses
+from planner.exporters.adapter_fields import ADAPTER_FIELDS, adapter_losses
 from planner.schema.job import Adapters, Job, Optimizer
 
 # These start the executor, which reads the plan itself.
@@ -29,24 +30,50 @@ OF_NO_FILE = frozenset(
     }
 )
 _USUAL = frozenset({"global_batch_size", "precision"})
+_CLIPPED = _USUAL | {"gradient_clipping"}
+_TRAINED = _CLIPPED | {"adapters", "optimizer"}
 WRITTEN: dict[str, frozenset[str]] = {
     "torchtitan": _USUAL | {"states_in_16_bits"},
     "torchtitan-0.2": _USUAL | {"states_in_16_bits"},
     "megatron-lm": _USUAL,
     "megatron-bridge": _USUAL,
-    "deepspeed": _USUAL | {"gradient_clipping", "offload_to"},
+    "deepspeed": _CLIPPED | {"offload_to"},
     "accelerate": _USUAL,
-    "hf-trainer": _USUAL | {"gradient_clipping", "optimizer"},
+    "hf-trainer": _CLIPPED | {"optimizer"},
     "lightning": _USUAL,
+    "axolotl": _TRAINED | {"states_in_16_bits"},
+    "axolotl-deepspeed": _TRAINED | {"offload_to"},
+    "llama-factory": _TRAINED | {"offload_to"},
+    "lightning-trainer": _USUAL,
+    "nemo": _USUAL | {"adapters"},
+    "verl": _USUAL | {"adapters", "states_in_16_bits"},
+    "verl-megatron": _USUAL,
+    "nemo-rl": _CLIPPED | {"adapters"},
+    "nemo-rl-megatron": _CLIPPED | {"adapters"},
+    "nanotron": _CLIPPED,
+    "maxtext": _CLIPPED | {"states_in_16_bits"},
 }
 # Programs that train all parameters of a model, whatever their files say.
-WITHOUT_ADAPTERS = frozenset({"torchtitan", "torchtitan-0.2", "megatron-lm"})
+WITHOUT_ADAPTERS = frozenset({"torchtitan", "torchtitan-0.2", "megatron-lm", "nanotron", "maxtext"})
 # Programs that clip gradients only where they say so themselves.
-_CLIP_NOTHING = frozenset({"accelerate", "lightning"})
-TRAINER_OPTIMIZERS = {
+_CLIP_NOTHING = frozenset({"accelerate", "lightning", "lightning-trainer"})
+# Programs that clip gradients to a norm of 1, and cannot be told otherwise or are so elsewhere.
+_CLIP_ALWAYS = frozenset({"verl", "verl-megatron"})
+# Names of optimizers that a target's files may give; what is not among them is told.
+_TRAINERS = {
     Optimizer.ADAM8BIT: "adamw_bnb_8bit",
     Optimizer.ADAFACTOR: "adafactor",
     Optimizer.SGD: "sgd",
+}
+_FINE_TUNED = {**_TRAINERS, Optimizer.ADAMW: "adamw_torch_fused"}
+OPTIMIZERS: dict[str, dict[Optimizer, str]] = {
+    "hf-trainer": _TRAINERS,
+    # `fully_shard` and bitsandbytes' kernels do not go together (`check_fsdp2_w_8bit_optimizer`)
+    "axolotl": {**_FINE_TUNED, Optimizer.ADAM8BIT: "ao_adamw_8bit", Optimizer.MUON: "muon"},
+    "axolotl-deepspeed": _FINE_TUNED,
+    "llama-factory": {**_FINE_TUNED, Optimizer.ADAMW: "adamw_torch"},
+    "nanotron": {Optimizer.ADAMW: "adamW", Optimizer.SGD: "sgd"},
+    "maxtext": {Optimizer.ADAMW: "adamw", Optimizer.SGD: "sgd", Optimizer.MUON: "muon"},
 }
 
 
@@ -59,7 +86,8 @@ def job_losses(job: Job, target: str) -> tuple[str, ...]:
     if target in _WITH_THE_PLAN:
         return executor_losses(job)
     refuse_adapters(job, target)
-    return tuple(_losses(job, target))
+    made = job.adapters if target in ADAPTER_FIELDS else None
+    return (*_losses(job, target), *(adapter_losses(made, target) if made else ()))
 
 
 def refuse_adapters(job: Job, target: str) -> None:
@@ -73,7 +101,7 @@ def refuse_adapters(job: Job, target: str) -> None:
             f"are not trained by {target}, which trains all parameters",
             field="job.adapters",
             value=f"rank {job.adapters.rank}",
-            remedy="export to accelerate, hf-trainer or torchrun, or plan without adapters",
+            remedy="export to axolotl, llama-factory or torchrun, or plan without adapters",
         )
 
 
@@ -81,7 +109,12 @@ def _losses(job: Job, target: str) -> Iterator[str]:
     silent = OF_NO_FILE | WRITTEN[target]
     if target in _CLIP_NOTHING and job.gradient_clipping is False:
         silent = silent | {"gradient_clipping"}
-    if target == "hf-trainer" and job.optimizer not in {Optimizer.ADAMW, *TRAINER_OPTIMIZERS}:
+    if target in _CLIP_ALWAYS and job.gradient_clipping:
+        silent = silent | {"gradient_clipping"}
+    names = OPTIMIZERS.get(target, {})
+    if job.optimizer in {Optimizer.ADAMW, *names}:
+        silent = silent | {"optimizer"}
+    elif names:
         silent = silent - {"optimizer"}
     for name, field in Job.model_fields.items():
         value = getattr(job, name)

@@ -16,7 +16,9 @@ Sources, of all that stands here:
   `runtime/zero/offload_config.py`.
 - Accelerate 1.15.0: `parallelism_config.py`, `utils/dataclasses.py`.
 - transformers 5.23: `training_args.py`, `distributed/configuration_utils.py`.
-- Lightning 2.6: `DDPStrategy`, `ModelParallelStrategy`, by our own integration.
+- Lightning 2.6: `DDPStrategy`, `ModelParallelStrategy`, by our own integration; `FSDPStrategy`.
+- Axolotl 0.18, LLaMA-Factory 0.9.6, NeMo 2.5, verl 0.7, NeMo-RL, nanotron and MaxText: the files
+  that each exporter names.
 """
 
 from __future__ import annotations
@@ -191,6 +193,100 @@ _LIGHTNING: Mapping[str, Said] = {
     "activation_checkpointing": _ANY,
     "offload": Said(values=(), problem="Lightning's model parallelism offloads nothing"),
 }
+
+
+def _sharder(name: str, **others: Said) -> Mapping[str, Said]:
+    """Return the table of a program that drives `fully_shard` itself, without experts' ranks."""
+    return {
+        **_ACCELERATE,
+        "pipeline_parallel_degree": _none(f"{name} has no such parallelism"),
+        "expert_parallel_degree": _none(f"{name} spreads no experts as planned"),
+        "offload": replace(_ACCELERATE["offload"], problem=f"{name} offloads no activations"),
+        **others,
+    }
+
+
+def _trainers_deepspeed(name: str) -> Mapping[str, Said]:
+    """Return DeepSpeed's table within a trainer, which checkpoints by itself."""
+    states = (Offload.OPTIMIZER, Offload.PARAMETERS)
+    return {
+        **_DEEPSPEED,
+        "context_parallel_degree": _none(f"{name} splits no sequences under DeepSpeed"),
+        "offload": replace(
+            _by_layer(*states, beside="activation_checkpointing"),
+            problem=f"{name} moves no inputs of checkpointed blocks under DeepSpeed",
+        ),
+        "zero_stage": _by_layer(0, 1, 2, 3, beside="tensor_parallel_degree offload adapters"),
+    }
+
+
+def _megatron_inside(name: str, **others: Said) -> Mapping[str, Said]:
+    """Return Megatron's table without what the program around it leaves out."""
+    return {
+        **_MEGATRON,
+        "data_parallel_replicate_degree": Said(beside=_SHARED),
+        "data_parallel_shard_degree": Said(beside=_SHARED),
+        "zero_stage": replace(
+            _by_layer(0, 1, beside="pipeline_parallel_degree offload"),
+            problem=f"{name} has Megatron's distributed optimizer, and no more sharding",
+        ),
+        **others,
+    }
+
+
+_LIGHTNING_TRAINER: Mapping[str, Said] = {
+    **_LIGHTNING,
+    "tensor_parallel_degree": _none(
+        "FSDPStrategy splits no tensors, which meshwright.integrations.lightning does"
+    ),
+    "data_parallel_replicate_degree": Said(beside=_SHARED),
+    "data_parallel_shard_degree": Said(beside=_SHARED),
+    "zero_stage": _by_layer(0, 2, 3, lost=(1,), beside="data_parallel_replicate_degree offload"),
+    "activation_checkpointing": _by_layer(_NONE, _FULL, lost=(_SELECTIVE,), beside="zero_stage"),
+    "offload": replace(
+        _by_layer(Offload.OPTIMIZER, Offload.PARAMETERS, beside="offload"),
+        problem="Lightning offloads no activations",
+    ),
+}
+_NANOTRON: Mapping[str, Said] = {
+    **_EVERYWHERE,
+    "virtual_pipeline_degree": _none("nanotron has no virtual stages"),
+    "pipeline_schedule": Said(
+        values=(PipelineSchedule.ONE_F_ONE_B, _GPIPE),
+        problem="nanotron has no such schedule",
+    ),
+    "context_parallel_kind": Said(values=(_RING,), problem="nanotron passes keys and values round"),
+    "pipeline_parallel_degree": Said(beside=("model",)),
+    "expert_parallel_degree": _none("nanotron gives experts ranks of their own"),
+    "expert_tensor_parallel_degree": Said(beside=("model",)),
+    "data_parallel_replicate_degree": Said(beside=_SHARED),
+    "data_parallel_shard_degree": Said(beside=_SHARED),
+    "zero_stage": replace(_by_layer(0, 1), problem="nanotron shards the optimizer alone"),
+    "activation_checkpointing": replace(_by_layer(_NONE, _FULL), lost=(_SELECTIVE,)),
+    "offload": Said(values=(), problem="nanotron offloads nothing"),
+    "first_block": Said(beside=("pipeline_parallel_degree",)),
+    "block_count": Said(beside=("pipeline_parallel_degree",)),
+}
+_MAXTEXT: Mapping[str, Said] = {
+    **_EVERYWHERE,
+    "tensor_parallel_degree": Said(beside=("cluster",)),
+    "sequence_parallel": Said(
+        values=(False,), problem="MaxText's axis tensor splits no norms of a sequence"
+    ),
+    "pipeline_parallel_degree": _none("MaxText's pipelines run in an order that is not planned"),
+    "context_parallel_kind": Said(
+        values=(_RING,), problem="MaxText's exchange of heads is not written here"
+    ),
+    "expert_parallel_degree": _none("MaxText's experts have an axis of their own"),
+    "expert_tensor_parallel_degree": Said(beside=("model",)),
+    "data_parallel_replicate_degree": Said(beside=_SHARED),
+    "data_parallel_shard_degree": Said(beside=_SHARED),
+    "zero_stage": _by_layer(0, 3, lost=(1, 2)),
+    "activation_checkpointing": _by_layer(_NONE, _SELECTIVE, _FULL),
+    "offload": replace(
+        _by_layer(Offload.OPTIMIZER), problem="MaxText's export offloads its optimizer alone"
+    ),
+}
 STRATEGY_FIELDS: Mapping[str, Mapping[str, Said]] = {
     "torchtitan": _TORCHTITAN,
     "torchtitan-0.2": {
@@ -210,6 +306,32 @@ STRATEGY_FIELDS: Mapping[str, Mapping[str, Said]] = {
         ),
     },
     "lightning": _LIGHTNING,
+    "axolotl": _sharder("Axolotl"),
+    "axolotl-deepspeed": _trainers_deepspeed("Axolotl"),
+    "llama-factory": _trainers_deepspeed("LLaMA-Factory"),
+    "lightning-trainer": _LIGHTNING_TRAINER,
+    "nemo": _megatron_inside("NeMo 2"),
+    "verl": _sharder(
+        "verl",
+        tensor_parallel_degree=_none("verl's FSDP splits no tensors"),
+        context_parallel_kind=Said(
+            values=(_HEADS,), problem="verl exchanges heads and passes no keys round"
+        ),
+        zero_stage=_by_layer(2, 3, lost=(0, 1), beside="offload"),
+    ),
+    "verl-megatron": _megatron_inside("verl"),
+    "nemo-rl": _sharder(
+        "NeMo-RL",
+        tensor_parallel_degree=_ANY,
+        sequence_parallel=_ANY,
+        zero_stage=_by_layer(3, lost=(0, 1, 2), beside="offload"),
+    ),
+    "nemo-rl-megatron": _megatron_inside(
+        "NeMo-RL",
+        activation_checkpointing=_by_layer(_NONE, _FULL, lost=(_SELECTIVE,)),
+    ),
+    "nanotron": _NANOTRON,
+    "maxtext": _MAXTEXT,
 }
 
 _STATES = (Offload.OPTIMIZER, Offload.PARAMETERS)

@@ -14,6 +14,7 @@ from planner.importers.training_megatron import NAMES, megatron_config
 from planner.importers.training_numerics import precision_of
 from planner.importers.training_words import Words
 
+_GRANULARITY = "--recompute-granularity"
 _BATCHES = (("micro_batch", "--micro-batch-size"), ("global_batch", "--global-batch-size"))
 
 
@@ -27,6 +28,8 @@ def read_megatron_words(words: Words, setting: Setting) -> TrainingConfig:
     values = _arguments(words, [word for word in given if word.startswith("--")])
     precision = precision_of(words)
     values |= {f"--{precision['precision']}": [], **_step(words)}
+    if "checkpointing" in words and not words.flag("checkpointing"):
+        values = {flag: given for flag, given in values.items() if "--recompute" not in flag}
     back = {flag: words.place(flag) for flag in (*values, *words.places) if flag.startswith("--")}
     for word, flag in _BATCHES:
         if word in words:
@@ -56,8 +59,8 @@ def _step(words: Words) -> dict[str, list[str]]:
     by_tokens = micro_batch_by_tokens(words)
     if by_tokens is not None:
         found["--micro-batch-size"] = [str(by_tokens)]
-    if words.flag("checkpointing"):
-        found["--recompute-granularity"] = ["full"]
+    if words.flag("checkpointing") and _GRANULARITY not in words:
+        found[_GRANULARITY] = ["full"]
     return found
 
 

@@ -25,13 +25,13 @@ def batch_of(words: Words, setting: Setting, data: int) -> tuple[int, int]:
         DocumentError: if the numbers do not go together, or none says them.
     """
     if setting.global_batch_size is not None:  # given beside the file, and holds over it
-        given = setting.micro_batch_size or _micro_batch(words, data)
+        given = setting.micro_batch_size or _micro_batch(words, setting, data)
         return setting.global_batch_size, given or 1
     steps = words.optional_size(_STEPS)
     batch = words.optional_size(_GLOBAL)
     if batch is not None:
         batch *= words.size("samples_per_prompt", 1)
-    stated = _micro_batch(words, data)
+    stated = _micro_batch(words, setting, data)
     micro = setting.micro_batch_size or stated
     if micro is None and batch is not None and steps is not None:
         micro = _quotient(words, batch, steps * data)
@@ -53,8 +53,8 @@ def batch_of(words: Words, setting: Setting, data: int) -> tuple[int, int]:
     return batch, micro
 
 
-def _micro_batch(words: Words, data: int) -> int | None:
-    """Return the micro-batch as it stands, over all ranks, or in tokens."""
+def _micro_batch(words: Words, setting: Setting, data: int) -> int | None:
+    """Return the micro-batch as it stands, over all ranks, for each device, or in tokens."""
     pipeline = words.optional_size("pipeline_micro_batch")
     if pipeline is not None and words.size("pipeline", 1, minimum=0) > 1:
         return pipeline
@@ -69,7 +69,27 @@ def _micro_batch(words: Words, data: int) -> int | None:
                 remedy=f"use a multiple of {data}",
             )
         return whole // data
-    return micro_batch_by_tokens(words) or stated
+    return _micro_batch_by_device(words, setting, data) or micro_batch_by_tokens(words) or stated
+
+
+def _micro_batch_by_device(words: Words, setting: Setting, data: int) -> int | None:
+    """Return the micro-batch where a number counts all devices, also those that split a sequence.
+
+    Raises:
+        DocumentError: if a data-parallel rank would have a part of a sequence.
+    """
+    share = words.number("micro_batch_per_device")
+    if share is None:
+        return None
+    found = share * setting.device_count / data
+    if found != int(found) or found < 1:
+        raise DocumentError(
+            f"gives each of {data} data-parallel ranks {found:g} sequences",
+            field=words.place("micro_batch_per_device"),
+            value=share,
+            remedy=f"use a multiple of {data}/{setting.device_count}",
+        )
+    return int(found)
 
 
 def micro_batch_by_tokens(words: Words) -> int | None:

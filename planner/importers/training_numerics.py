@@ -50,6 +50,8 @@ _OPTIMIZERS = {
     "adamw_8bit": "adam8bit",
     "adamw_bnb_8bit": "adam8bit",
     "paged_adamw_8bit": "adam8bit",
+    "ao_adamw_8bit": "adam8bit",
+    "adamw_torch_8bit": "adam8bit",
     "adam8bit": "adam8bit",
     "adamw8bit": "adam8bit",
     "pagedadamw8bit": "adam8bit",
@@ -88,7 +90,8 @@ def precision_of(words: Words) -> dict[str, object]:
     if not on and named is None and "bf16" not in words and "fp16" not in words:
         words.said.append(f"{words.title}'s file says no number format: fp32")
     job: dict[str, object] = {"precision": named or (on[0] if on else "fp32")}
-    if _states_have_16_bits(words):
+    loaded = bool(words.fixed.get("loads_in_compute_format")) and job["precision"] == "bf16"
+    if _states_have_16_bits(words) or loaded:
         job["states_in_16_bits"] = True
     return job
 

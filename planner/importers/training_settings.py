@@ -215,7 +215,7 @@ def _data(words: Words, setting: Setting, sharding: Sharding, data: int) -> tupl
     stated = words.optional_size("data", minimum=-1)
     if stated is not None and stated > 0 and stated != data:
         raise _not_the_devices(words, "data", setting, data)
-    group = words.size("shard_group", -1, minimum=-1)
+    group = _shard_group(words, setting, data)
     replicate = words.optional_size("replicate", minimum=-1)
     if sharding.hybrid and replicate is None and group < 1:
         replicate = words.size("node_count")
@@ -231,6 +231,26 @@ def _data(words: Words, setting: Setting, sharding: Sharding, data: int) -> tupl
     if rest or (shard > 0 and shard != left) or (group > 0 and group != left):
         raise _not_the_devices(words, "shard" if "shard" in words else "replicate", setting, left)
     return replicate, left
+
+
+def _shard_group(words: Words, setting: Setting, data: int) -> int:
+    """Return the data-parallel ranks of a stated group of shards, -1 where none is stated.
+
+    Raises:
+        DocumentError: if it ends within the ranks that share a sequence.
+    """
+    group = words.size("shard_group", -1, minimum=-1)
+    sharers = setting.device_count // data if words.fixed.get("shard_group_of_all_ranks") else 1
+    if group < 1 or group >= setting.device_count:
+        return -1
+    if group % sharers:
+        raise DocumentError(
+            f"is no multiple of the {sharers} ranks that share a sequence, which is not modelled",
+            field=words.place("shard_group"),
+            value=group,
+            remedy=f"use a multiple of {sharers}",
+        )
+    return group // sharers
 
 
 def _not_the_devices(words: Words, word: str, setting: Setting, left: int) -> DocumentError:

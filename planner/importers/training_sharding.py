@@ -56,6 +56,8 @@ def sharding_of(words: Words) -> Sharding:
         if "fsdp_switch" in words.places and ({"reshard", "sharding"} & set(words.values)):
             words.said.append(f"{words.place('fsdp_switch')} is off: its options are not used")
         stage = words.size("zero_stage", 0, minimum=0)
+        if stage == 3 and words.get("reshard") is False:
+            stage = 2
         return Sharding(stage=_checked(words, stage), hybrid=False, offload=_moved(words, stage))
     name = options or _strategy_name(words)
     # Version 2 says by a switch what version 1 says by a name.

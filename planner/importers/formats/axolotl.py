@@ -1,6 +1,8 @@
 """Axolotl: YAML of `axolotl train`.
 
-Names are of Axolotl 0.19, `utils/schemas/config.py` and its parts.
+Names are of Axolotl 0.18, `utils/schemas/config.py` and its parts. Weights are loaded in the format
+of products and trained in it (`utils/config`, `resolve_dtype`), but under DeepSpeed, which keeps
+copies in 32 bits.
 """
 
 from __future__ import annotations
@@ -94,6 +96,6 @@ AXOLOTL = Format(
         multipack_real_batches save_first_step experts_implementation
     """,
     assumed={"bf16": True},
-    fixed={"deepspeed_by_name": True},
+    fixed={"deepspeed_by_name": True, "loads_in_compute_format": True},
     convert={"eager_attention": lambda on: "eager" if on else None},
 )

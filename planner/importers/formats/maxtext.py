@@ -17,6 +17,8 @@ def _kept(policy: object) -> object:
     name = str(policy)
     if name in _RECOMPUTED_IN_PART or name.startswith(("minimal", "save_dot", "save_qkv", "qkv_")):
         return "selective"
+    if name == "none":
+        return False
     return "offload" if name.endswith("offloaded") else name
 
 
@@ -30,7 +32,7 @@ MAXTEXT = Format(
         ("ici_tensor_parallelism",),
     ),
     sets={
-        "per_device_batch_size": "micro_batch",
+        "per_device_batch_size": "micro_batch_per_device",
         "gradient_accumulation_steps": "accumulation",
         "max_target_length": "sequence_length",
         "dtype": "precision",
@@ -81,11 +83,12 @@ MAXTEXT = Format(
     """,
     assumed={
         "precision": "bfloat16",
-        "micro_batch": 12,
+        "micro_batch_per_device": 12,
         "sequence_length": 2048,
         "checkpointing": "full",
     },
     fixed={"zero_stage": 3},
     convert={"remat_policy": _kept},
+    unpriced={"context_parallel_strategy": "keys and values are priced as passed round a ring"},
     notes=("MaxText runs on JAX, which is priced as torch",),
 )

@@ -51,6 +51,6 @@ NANOTRON = Format(
         optimizer.weight_decay optimizer.weight_decay_exclude_named_params tokens
         parallelism.tp_linear_async_communication parallelism.tp_recompute_allgather
     """,
-    assumed={"zero_stage": 0},
+    assumed={"zero_stage": 0, "schedule": "afab", "precision": "bfloat16"},
     convert={"parallelism.tp_mode": lambda mode: str(mode).upper() == "REDUCE_SCATTER"},
 )

@@ -5,7 +5,7 @@ Names are of NeMo 2.5, `nemo/lightning` and `nemo/collections/llm/recipes`.
 
 from __future__ import annotations
 
-from planner.importers.formats.megatron_keys import BATCH, BESIDE, MODEL, STATES
+from planner.importers.formats.megatron_keys import BATCH, BESIDE, MODEL, STATES, beside_under
 from planner.importers.training_format import Format, under
 from planner.schema.job import Stack
 
@@ -22,6 +22,8 @@ _MODULES = (
 _SETS = {
     **under("MegatronStrategy", MODEL),
     **under("trainer.strategy", MODEL),
+    **under("model.config", MODEL),
+    **under("optim.config", STATES),
     **under(_DDP, STATES),
     **under("trainer.strategy.ddp", STATES),
     **under("data", _DATA),
@@ -57,7 +59,9 @@ NEMO_PYTHON = Format(
         MegatronStrategy.ckpt_include_optimizer MegatronStrategy.ckpt_parallel_load
         MegatronStrategy.ddp trainer.strategy.ddp MegatronMixedPrecision LoRA.alpha
     """
-    + " ".join(f"trainer.strategy.{name}" for name in BESIDE.split()),
+    + " ".join(f"trainer.strategy.{name}" for name in BESIDE.split())
+    + " trainer.strategy.ddp.overlap_param_gather optim.lr_scheduler "
+    + beside_under("model.config", "optim.config", "trainer.strategy.ddp"),
     stack=Stack.MEGATRON,
     assumed={"precision": "bf16-mixed"},
 )

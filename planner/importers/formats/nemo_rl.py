@@ -60,6 +60,7 @@ NEMO_RL_DTENSOR = Format(
                 "tensor_parallel_size": "tensor",
                 "context_parallel_size": "context",
                 "expert_parallel_size": "expert",
+                "dp_replicate_size": "replicate",
                 "sequence_parallel": "sequence_parallel",
                 "activation_checkpointing": "checkpointing",
                 "cpu_offload": "offload",
@@ -70,7 +71,8 @@ NEMO_RL_DTENSOR = Format(
     },
     unpriced=_UNPRICED,
     beside=f"{_BESIDE} policy.megatron_cfg {_DTENSOR}._v2 {_DTENSOR}.enabled "
-    f"{_DTENSOR}.custom_parallel_plan {_DTENSOR}.env_vars {_DTENSOR}.clear_cache_every_n_steps "
+    f"{_DTENSOR}.custom_parallel_plan {_DTENSOR}.defer_fsdp_grad_sync "
+    f"{_DTENSOR}.env_vars {_DTENSOR}.clear_cache_every_n_steps "
     f"{_DTENSOR}.lora_cfg.alpha {_DTENSOR}.lora_cfg.exclude_modules "
     f"{_DTENSOR}.lora_cfg.dropout_position {_DTENSOR}.lora_cfg.lora_A_init "
     f"{_DTENSOR}.lora_cfg.use_triton {_DTENSOR}.automodel_kwargs",
@@ -87,6 +89,7 @@ NEMO_RL_MEGATRON = Format(
         **_STEP,
         **_DEVICES,
         **under(_MEGATRON, {**MODEL, "activation_checkpointing": "checkpointing"}),
+        **under(f"{_MEGATRON}.model_overrides", MODEL),
         **under(f"{_MEGATRON}.optimizer", STATES),
         **under(
             f"{_MEGATRON}.distributed_data_parallel_config",

@@ -87,8 +87,9 @@ VERL_FSDP = Format(
         "lora_targets": "all-linear",
         "micro_batch": 1,
         "samples_per_prompt": 1,
+        "checkpointing": True,
     },
-    fixed={"zero_stage": 3},
+    fixed={"zero_stage": 3, "shard_group_of_all_ranks": True},
     notes=("the actor's training step is priced; sampling, the critic and the reference are not",),
 )
 _MEGATRON = f"{_ACTOR}.megatron"

@@ -14,6 +14,8 @@ from planner.schema.strategy import Strategy
 from tests.unit.exporters.plans import plan_of
 
 STRATEGY = Strategy(data_parallel_shard_degree=8, zero_stage=3)
+WITH_ZERO_1 = Strategy(data_parallel_shard_degree=8, zero_stage=1)
+SHARD_THE_OPTIMIZER = {"nemo", "verl-megatron", "nemo-rl-megatron", "nanotron"}
 WITH_THE_PLAN = {"torchrun", "slurm", "kubeflow", "skypilot"}
 PROGRAMS = [target for target in TARGETS if target not in WITH_THE_PLAN]
 # A value of each field that is not its default.
@@ -53,13 +55,26 @@ OTHERS: dict[str, Any] = {
     "states_in_16_bits": True,
     "adapters": {"rank": 16},
 }
+# What the file of a target that makes LoRA says of rank 16.
+ADAPTER_WORDS = {
+    "axolotl": "adapter: lora\nlora_r: 16\n",
+    "axolotl-deepspeed": "adapter: lora\nlora_r: 16\n",
+    "llama-factory": "finetuning_type: lora\nlora_rank: 16\nlora_target: all\n",
+    "nemo": "run.Config(LoRA, dim=16, ",
+    "verl": "actor_rollout_ref.model.lora_rank=16\n",
+    "nemo-rl": "lora_cfg:\n      enabled: true\n      dim: 16\n",
+    "nemo-rl-megatron": "peft:\n      enabled: true\n      dim: 16\n",
+}
+CLIP_NOTHING = {"accelerate", "lightning-trainer"}
+WITHOUT_FP16 = {"torchtitan", "torchtitan-0.2", "maxtext"}
 APART = {"adapters", "offload_to", "precision"}
 
 
 def exported(target: str, **fields: Any) -> Any:
     """An export of the plan with these fields of its job."""
     named = {"batch": fields.pop("global_batch_size", 64)}
-    return export(plan_of(STRATEGY, **named, **fields), target)
+    strategy = WITH_ZERO_1 if target in SHARD_THE_OPTIMIZER else STRATEGY
+    return export(plan_of(strategy, **named, **fields), target)
 
 
 def test_no_field_of_a_job_is_forgotten() -> None:
@@ -71,8 +86,8 @@ def test_no_field_of_a_job_is_forgotten() -> None:
 @pytest.mark.parametrize("name", sorted(OTHERS.keys() - APART))
 @pytest.mark.parametrize("target", PROGRAMS)
 def test_a_field_is_written_or_told(target: str, name: str) -> None:
-    # Accelerate clips nothing unless the program does.
-    value = OTHERS[name] or (name == "gradient_clipping" and target == "accelerate")
+    # Some clip nothing unless the program does.
+    value = OTHERS[name] or (name == "gradient_clipping" and target in CLIP_NOTHING)
     usual, made = exported(target), exported(target, **{name: value})
     told = [loss for loss in made.losses if loss not in usual.losses]
     if name in WRITTEN[target]:
@@ -86,7 +101,7 @@ def test_a_field_is_written_or_told(target: str, name: str) -> None:
 @pytest.mark.parametrize("target", PROGRAMS)
 def test_a_number_format_is_written_told_or_refused(target: str) -> None:
     usual = exported(target)
-    if target.startswith("torchtitan"):
+    if target in WITHOUT_FP16:
         with pytest.raises(InputError, match="fp16"):
             exported(target, precision="fp16")
         return
@@ -97,14 +112,20 @@ def test_a_number_format_is_written_told_or_refused(target: str) -> None:
 @pytest.mark.parametrize("target", PROGRAMS)
 def test_drives_that_states_lie_on_are_told_where_no_file_says_them(target: str) -> None:
     losses = job_losses(Job(stack=Stack.DEEPSPEED, offload_to=OffloadStore.NVME), target)
-    assert [("offload_to nvme" in loss) for loss in losses] == [True] * (target != "deepspeed")
+    written = target in {"deepspeed", "axolotl-deepspeed", "llama-factory"}
+    assert [("offload_to nvme" in loss) for loss in losses] == [True] * (not written)
 
 
 @pytest.mark.parametrize("target", PROGRAMS)
-def test_adapters_are_told_or_refused(target: str) -> None:
+def test_adapters_are_written_told_or_refused(target: str) -> None:
+    words = ADAPTER_WORDS.get(target)
     if target in WITHOUT_ADAPTERS:
         with pytest.raises(InputError, match=r"job\.adapters: are not trained"):
             exported(target, adapters={"rank": 16})
+    elif words is not None:
+        made = exported(target, adapters={"rank": 16})
+        assert words in made.files[0].text
+        assert not any("adapters" in loss for loss in made.losses)
     else:
         assert any(
             "LoraConfig(r=16)" in loss for loss in exported(target, adapters={"rank": 16}).losses

@@ -130,6 +130,11 @@ EXPECTED = {
         {"stack": "megatron", "global_batch_size": 64, "sequence_length": 8192,
          "overlapped_gradients": True, **BF16},
     ),
+    "nemo2-assigned.py": (
+        {"tensor": 2, "shard": 8, "micro": 2, "zero": 1, "kept": "full"},
+        {"stack": "megatron", "global_batch_size": 128, "sequence_length": 4096,
+         "overlapped_gradients": False, **BF16},
+    ),
     "primus-fp8.yaml": (
         {"shard": 16},
         {"stack": "megatron", "global_batch_size": 32, "sequence_length": 8192,
@@ -163,7 +168,7 @@ EXPECTED = {
     "axolotl-nd.yaml": (
         {"tensor": 2, "replicate": 2, "shard": 4, "zero": 2},
         {"stack": "torch", "global_batch_size": 16, "sequence_length": 4096,
-         "optimizer": "muon", **BF16},
+         "optimizer": "muon", "states_in_16_bits": True, **BF16},
     ),
     "axolotl-qlora-fsdp.yaml": (
         {"shard": 16, "micro": 2, "zero": 3, "kept": "full", "moved": ["optimizer", "parameters"]},
@@ -218,9 +223,13 @@ EXPECTED = {
         {"stack": "torch", "global_batch_size": 32, "sequence_length": 4096,
          "adapters": adapters(48, targets="attention"), **BF16},
     ),
+    "maxtext-kept.yaml": (
+        {"context": 2, "replicate": 2, "shard": 4, "zero": 3},
+        {"stack": "torch", "global_batch_size": 16, "sequence_length": 2048, **BF16},
+    ),
     "maxtext.yaml": (
-        {"tensor": 4, "shard": 4, "micro": 4, "zero": 3, "kept": "full"},
-        {"stack": "torch", "global_batch_size": 16, "sequence_length": 8192, **BF16},
+        {"tensor": 4, "shard": 4, "micro": 16, "zero": 3, "kept": "full"},
+        {"stack": "torch", "global_batch_size": 64, "sequence_length": 8192, **BF16},
     ),
     "megatron-bridge.yaml": (
         {"tensor": 4, "sequence": True, "pipeline": 2, "shard": 2, "zero": 1, "kept": "full"},
@@ -262,6 +271,11 @@ EXPECTED = {
         {"tensor": 2, "sequence": True, "shard": 8, "micro": 2, "zero": 3, "kept": "full"},
         {"stack": "torch", "global_batch_size": 512, "sequence_length": 4096,
          "optimizer": "adamw", "gradient_clipping": True, **BF16},
+    ),
+    "nemo-rl-megatron-kept.yaml": (
+        {"tensor": 2, "shard": 8, "zero": 1},
+        {"stack": "megatron", "global_batch_size": 64, "sequence_length": 4096,
+         "overlapped_gradients": True, **BF16},
     ),
     "nemo-rl-megatron.yaml": (
         {"tensor": 4, "sequence": True, "pipeline": 2, "shard": 2, "zero": 1, "kept": "full"},
@@ -310,6 +324,10 @@ EXPECTED = {
     "verl-fsdp.sh": (
         {"context": 2, "ring": False, "shard": 8, "micro": 4, "zero": 3, "kept": "full"},
         {"stack": "torch", "global_batch_size": 320, "sequence_length": 4096, **BF16},
+    ),
+    "verl-hsdp.sh": (
+        {"context": 2, "ring": False, "replicate": 2, "shard": 4, "zero": 2, "kept": "full"},
+        {"stack": "torch", "global_batch_size": 64, **BF16},
     ),
     "verl-megatron.sh": (
         {"tensor": 4, "sequence": True, "pipeline": 2, "shard": 2, "micro": 2, "zero": 1,

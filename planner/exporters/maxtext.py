@@ -1,0 +1,133 @@
+"""MaxText: a plan as the YAML that is laid over its `base.yml`.
+
+Keys are those of MaxText of August 2026, `configs/base.yml` and `types.py`: a step has
+`per_device_batch_size` sequences for each device, also for those that split one sequence
+(`calculate_global_batch_sizes`). An axis has a part within a node and one between nodes.
+"""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from math import gcd
+
+from planner.exporters.canonical import layer_groups
+from planner.exporters.draft import (
+    Draft,
+    first_draft,
+    offloads,
+    refusal,
+    with_experts_split,
+    with_offload_of_all,
+    with_one_checkpointing,
+    with_one_zero_stage,
+)
+from planner.exporters.export import Export, ExportedFile
+from planner.exporters.job_fields import OPTIMIZERS
+from planner.exporters.placement import placement
+from planner.exporters.yaml_lines import Fields, yaml_text
+from planner.schema.job import Precision
+from planner.schema.plan import Plan
+from planner.schema.strategy import ActivationCheckpointing, Offload, Strategy
+
+_POLICIES = {
+    ActivationCheckpointing.NONE: "none",
+    ActivationCheckpointing.SELECTIVE: "minimal",
+    ActivationCheckpointing.FULL: "full",
+}
+_NUMBERS = {
+    Precision.BF16: "bfloat16",
+    Precision.FP8: "bfloat16",
+    Precision.FP32: "float32",
+}
+
+
+def export_maxtext(plan: Plan, target: str) -> Export:
+    """Return the YAML, to be completed with model, data and output."""
+    draft = _settled(plan, target)
+    comments = draft.comments(
+        f"Plan {plan.id} for MaxText: add base_config, run_name, model_name and data."
+    )
+    return draft.exported(
+        ExportedFile(name="maxtext.yml", text=yaml_text(_fields(draft), comments))
+    )
+
+
+def _settled(plan: Plan, target: str) -> Draft:
+    draft = with_experts_split(first_draft(plan, target), "MaxText")
+    if plan.job.resolved.precision is Precision.FP16:
+        raise refusal(
+            draft,
+            field="precision",
+            value=Precision.FP16.value,
+            problem="MaxText has no loss scale",
+            remedy="plan in bf16",
+        )
+    draft = with_one_checkpointing(draft, why="MaxText has one policy of rematerialisation")
+    draft = with_offload_of_all(
+        draft, Offload.OPTIMIZER, why="MaxText's optimizer is offloaded as a whole"
+    )
+    return _sharded(draft)
+
+
+def _sharded(draft: Draft) -> Draft:
+    """Keep: the axis `fsdp` shards all states, and `data` none; sharers of a sequence shard."""
+    if not draft.shares_states:
+        return draft
+    allowed = (3,) if draft.strategy.context_parallel_degree > 1 else (0, 3)
+    return with_one_zero_stage(draft, allowed, why="MaxText's axis fsdp shards all states")
+
+
+def _fields(draft: Draft) -> Fields:
+    strategy, job = draft.strategy, draft.plan.job.resolved
+    kept = next(layer_groups(strategy)).activation_checkpointing
+    data = strategy.shard_degree * strategy.replicate_degree
+    share = Fraction(strategy.micro_batch_size * data, strategy.world_size)
+    fields: Fields = {
+        "per_device_batch_size": share.numerator if share.denominator == 1 else float(share),
+        "gradient_accumulation_steps": strategy.micro_batch_count,
+        "max_target_length": job.sequence_length,
+        "dtype": _NUMBERS[job.precision],
+        "weight_dtype": "bfloat16" if job.states_in_16_bits else "float32",
+        "remat_policy": _POLICIES[kept],
+        **_axes(draft),
+    }
+    if job.precision is Precision.FP8:
+        fields["quantization"] = "fp8"
+    if strategy.context_parallel_degree > 1:
+        fields["context_parallel_strategy"] = "ring"
+    if Offload.OPTIMIZER in offloads(strategy):
+        fields["optimizer_memory_host_offload"] = True
+    if job.optimizer in OPTIMIZERS[draft.target]:
+        fields["opt_type"] = OPTIMIZERS[draft.target][job.optimizer]
+    if job.gradient_clipping is not None:
+        fields["gradient_clipping_threshold"] = 1.0 if job.gradient_clipping else 0.0
+    return fields
+
+
+def _axes(draft: Draft) -> Fields:
+    """Return every axis within nodes and between them, inner axes in nodes first."""
+    strategy, place = draft.strategy, placement(draft.plan)
+    left, fields = place.devices_per_node, Fields()
+    for name, degree in _degrees(strategy):
+        inner = gcd(degree, left)
+        left //= inner
+        fields[f"ici_{name}_parallelism"] = inner
+        fields[f"dcn_{name}_parallelism"] = degree // inner
+    if left > 1:
+        raise refusal(
+            draft,
+            field="tensor_parallel_degree",
+            value=strategy.tensor_parallel_degree,
+            problem=f"MaxText's axes fill whole nodes, here of {place.devices_per_node} devices",
+            remedy="plan with degrees that divide a node",
+        )
+    return fields
+
+
+def _degrees(strategy: Strategy) -> tuple[tuple[str, int], ...]:
+    return (
+        ("tensor", strategy.tensor_parallel_degree),
+        ("context", strategy.context_parallel_degree),
+        ("fsdp", strategy.shard_degree),
+        ("data", strategy.replicate_degree),
+    )
