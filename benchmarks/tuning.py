@@ -29,14 +29,16 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from benchmarks.page import DOCS, put
-from planner.calibration.report import learnt_run, trusted
+from planner.calibration.report import learnt_run
 from planner.calibration.row import Row
 from planner.hardware import stack_profile
 from planner.importers.measured_runs import read_measured_runs
-from planner.schema.job import Calibration, Limits
+from planner.schema.job import Calibration, LearntRun, Limits
 from planner.schema.measured_run import MeasuredRun, ProgramColumns
-from planner.tuning.choice import Prospect, ranked
+from planner.tuning.choice import Measured, Prospect, ranked
+from planner.tuning.knowledge import degrees_of
 from planner.tuning.peaks import Peaks, log_room
+from planner.tuning.spread import learnt_together
 from planner.validation.case import Case, case_of
 from planner.validation.measurement import BULK_TIER, measured_fit, measured_seconds
 from planner.validation.reasons import SetAside, Unpriced
@@ -66,7 +68,11 @@ class Cell:
         job = self.case.job.model_copy(update={"calibration": calibration})
         found = replace(self.case, job=job).price()
         room = log_room(found.fits_probability, error_ratio=_error_ratio(self.case))
-        return Prospect(step_seconds=found.step_seconds, fits_probability=peaks.chance(room))
+        return Prospect(
+            degrees=degrees_of(self.case.strategy),
+            step_seconds=found.step_seconds,
+            fits_probability=peaks.chance(room),
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,6 +81,15 @@ class Grid:
 
     name: str
     cells: tuple[Cell, ...]
+
+    def trials(self, places: Iterable[int]) -> tuple[LearntRun, ...]:
+        """Return those of the layouts at `places` that ran, as they are learnt from."""
+        cells = (self.cells[place] for place in places)
+        return tuple(
+            learnt_run(Row(case=cell.case, measured_seconds=cell.seconds))
+            for cell in cells
+            if cell.seconds is not None
+        )
 
     @property
     def best_seconds(self) -> float:
@@ -162,7 +177,7 @@ def by_prediction(grid: Grid) -> Order:
     """Return layouts that are likely to fit by predicted steps, then others by their chance."""
     peaks = Peaks.of((), error_ratio=_error_ratio(grid.cells[0].case))
     prospects = [cell.prospect(None, peaks) for cell in grid.cells]
-    first = ranked(prospects, best_seconds=None, likely=LIKELY)
+    first = ranked(prospects, measured=(), likely=LIKELY)
     rest = [place for place in range(len(prospects)) if place not in first]
     return [*first, *sorted(rest, key=lambda place: -prospects[place].fits_probability)]
 
@@ -186,23 +201,21 @@ def tuned(grid: Grid) -> Order:
 def _next(grid: Grid, tried: Order) -> int | None:
     """Return what the product chooses next of the layouts that are left, `None` at the end."""
     cells = [grid.cells[place] for place in tried]
-    measured = [cell for cell in cells if cell.seconds is not None]
     error = _error_ratio(grid.cells[0].case)
     rooms = [log_room(c.case.price().fits_probability, error_ratio=error) for c in cells]
     fitted = [cell.seconds is not None for cell in cells]
     peaks = Peaks.of(zip(rooms, fitted, strict=True), error_ratio=error)
     left = [place for place in range(len(grid.cells)) if place not in tried]
-    calibration = _calibration(measured)
+    trials = grid.trials(tried)
+    calibration = learnt_together(trials, name="replay") if trials else None
     prospects = [grid.cells[place].prospect(calibration, peaks) for place in left]
-    best = min((cell.seconds for cell in measured if cell.seconds is not None), default=None)
-    order = ranked(prospects, best_seconds=best, likely=LIKELY)
+    measured = [
+        Measured(degrees=degrees_of(cell.case.strategy), step_seconds=cell.seconds)
+        for cell in cells
+        if cell.seconds is not None
+    ]
+    order = ranked(prospects, measured=measured, likely=LIKELY)
     return left[order[0]] if order else None
-
-
-def _calibration(measured: Sequence[Cell]) -> Calibration | None:
-    rows = [Row(case=c.case, measured_seconds=c.seconds) for c in measured if c.seconds is not None]
-    runs = trusted([learnt_run(row) for row in rows])
-    return Calibration(name="replay", runs=runs) if runs else None
 
 
 Orders = dict[str, list[list[Order]]]

@@ -9,7 +9,8 @@ with t the deviation that runs share which are alike, of one source of runs or o
 that of a run by itself, after what the job is: W is that of large dense models in bf16, P the
 model's parameters where below P0 = 10e9, and host the share of the step that waits for the host,
 one half at most. Runs that a calibration has seen leave less of t, the less the more they are like
-the job's (`planner.cost.learnt`).
+the job's (`planner.cost.learnt`). Trials of a tuning also say how far t and n are from right, and
+both are multiplied by that (`planner.tuning.spread`).
 
 A machine whose profile rests on steps that its own ranks trained says itself how far they were from
 the profile (`step_error_ratio`, a standard deviation s): there n is at most 0.03, as far as medians
@@ -55,8 +56,9 @@ def interval_causes(
     """
     own = max(own_deviation(workload, kind, job, host_ratio=host_ratio) for kind in hardware.kinds)
     shared, cause = max(_shared_left(workload, kind, job, configuration) for kind in hardware.kinds)
+    width = P90_DEVIATIONS * spread_ratio(job)
     return tuple(
-        IntervalCause(cause=said, ratio=math.expm1(P90_DEVIATIONS * deviation))
+        IntervalCause(cause=said, ratio=math.expm1(width * deviation))
         for said, deviation in ((RUNS_DIFFER, own), (cause, shared))
     )
 
@@ -64,6 +66,11 @@ def interval_causes(
 def step_width(causes: tuple[IntervalCause, ...]) -> float:
     """Return the half width of a step's interval, in logarithms."""
     return math.hypot(*(math.log1p(cause.ratio) for cause in causes))
+
+
+def spread_ratio(job: Job) -> float:
+    """Return how much wider intervals are by what trials of a tuning say, 1 without any."""
+    return 1.0 if job.calibration is None else job.calibration.spread_ratio
 
 
 def _shared_left(

@@ -7,8 +7,10 @@ share, f, is alike for runs that are alike; what is a run's own, e, is not:
 
 with x the sizes of a run (devices, tensor and pipeline parallel degree, micro-batch, sequence,
 parameters), so that a doubling is 1 away, and m in how many of device, stack and number format the
-two differ, 4 doublings each. With K the covariance of the runs that were measured, N that of their
-own parts, y their logarithms and k the covariance with them of a run to predict,
+two differ, 4 doublings each. Trials of one tuning, and what is predicted by them, share a factor of
+machine and job as well, for which b^2 is added: the larger b, the less is known of it before. With
+K the covariance of the runs that were measured, N that of their own parts, y their logarithms and k
+the covariance with them of a run to predict,
 
     mean f = k' (K + N)^-1 y,   variance of f = t^2 - k' (K + N)^-1 k.
 
@@ -95,10 +97,14 @@ def points_of_runs(runs: Sequence[LearntRun]) -> Points:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Learnt:
-    """What runs say: `weights` [runs] are (K + N)^-1 y, `precision` [runs, runs] is (K + N)^-1."""
+    """What runs say: `weights` [runs] are (K + N)^-1 y, `precision` [runs, runs] is (K + N)^-1.
+
+    `deviations` are t, `common_deviations` b, [runs] each.
+    """
 
     points: Points
     deviations: Floats
+    common_deviations: Floats
     weights: Floats
     precision: Floats
 
@@ -107,13 +113,16 @@ class Learnt:
         """Return what measured runs say."""
         points = points_of_runs(runs)
         shared = np.array([run.shared_deviation for run in runs])
+        common = np.array([run.common_deviation for run in runs])
         own = np.array([run.own_deviation for run in runs])
         covariance = np.outer(shared, shared) * points.correlations(points)
+        covariance += np.outer(common, common)
         precision = np.asarray(np.linalg.inv(covariance + np.diag(own**2)), dtype=np.float64)
         errors = np.array([run.log_error for run in runs])
         return Learnt(
             points=points,
             deviations=shared,
+            common_deviations=common,
             weights=precision @ errors,
             precision=precision,
         )
@@ -125,7 +134,7 @@ class Learnt:
     def covariance(self, points: Points, *, deviation: float) -> Floats:
         """Return the covariance of f that is left, [runs, runs]."""
         own = self._covariances(points, deviation)
-        prior = deviation**2 * points.correlations(points)
+        prior = deviation**2 * points.correlations(points) + self._common_deviation**2
         return np.asarray(prior - own @ self.precision @ own.T)
 
     def left_out(self) -> tuple[Floats, Floats]:
@@ -134,7 +143,12 @@ class Learnt:
         return self.weights * variances, variances
 
     def _covariances(self, points: Points, deviation: float) -> Floats:
-        return deviation * points.correlations(self.points) * self.deviations
+        alike = deviation * points.correlations(self.points) * self.deviations
+        return np.asarray(alike + self._common_deviation * self.common_deviations)
+
+    @property
+    def _common_deviation(self) -> float:
+        return float(self.common_deviations.max())
 
 
 @lru_cache(maxsize=8)

@@ -198,7 +198,8 @@ class LearntRun(Part):
     """A measured run as a calibration keeps it: what it was, and how far off its prediction.
 
     `log_error` is the logarithm of its measured over its predicted step. What runs like it share of
-    that has the standard deviation `shared_deviation`, what is its own `own_deviation`.
+    that has the standard deviation `shared_deviation`, what is its own `own_deviation`. Trials of one
+    tuning have in common what has the deviation `common_deviation`.
     """
 
     device: Name
@@ -213,10 +214,14 @@ class LearntRun(Part):
     log_error: Annotated[float, Field(ge=-10, le=10)]
     shared_deviation: Annotated[float, Field(ge=0, le=10)]
     own_deviation: Annotated[float, Field(gt=0, le=10)]
+    common_deviation: Annotated[float, Field(ge=0, le=10)] = later(0.0)
 
 
 class Calibration(Part):
     """Runs that were learnt from; `digest` is of the document they stand in.
+
+    `spread_ratio` is how much wider intervals are than deviations of runs say, by how far trials of
+    a tuning were found to differ.
 
     Earlier versions kept factors by device of one stack in place of runs. Plans that were made with
     these can be read, and nothing is planned with them any more.
@@ -225,6 +230,7 @@ class Calibration(Part):
     name: Name
     digest: Annotated[str, Field(pattern="^[0-9a-f]{64}$")] | None = None
     runs: Annotated[tuple[LearntRun, ...], Field(max_length=LEARNT_RUNS_MOST)] = later(())
+    spread_ratio: Annotated[float, Field(gt=0, le=1000)] = later(1.0)
     stack: Stack | None = later(None)
     devices: dict[Name, JsonValue] | None = later(None)
 

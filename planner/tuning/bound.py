@@ -4,10 +4,11 @@ The search proves, for each group of degrees that it found the best plan of, tha
 group is predicted (p50) to be faster, and a bound for all others. How far p10 may lie below p50 in
 a group is at most what it is for the configuration of which least is known:
 
-    p10 >= p50 exp(-z sqrt(t^2 + n^2))
+    p10 >= p50 exp(-z r sqrt(t^2 + n^2))
 
-with t the largest deviation that earlier runs leave of what is shared, over the configurations of
-the group, and n a plan's own where half of its step waits for the host (`planner.cost.intervals`).
+with r what trials say of how far layouts differ (`planner.tuning.spread`), t the largest deviation
+that earlier runs leave of what is shared, over the configurations of the group, and n a plan's own
+where half of its step waits for the host (`planner.cost.intervals`).
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from planner.cost.intervals import (
     P90_DEVIATIONS,
     own_deviation,
     shared_deviation,
+    spread_ratio,
 )
 from planner.cost.learnt import Points, learnt_of, points_of
 from planner.hardware import DeviceHardware
@@ -124,4 +126,4 @@ def _widths_on(request: Request, kind: DeviceHardware, part: Configurations) -> 
         few = Points(sizes=sizes, kinds=points.kinds[: len(sizes)])
         left = learnt_of(job.calibration).covariance(few, deviation=deviation)
         variances = np.maximum(np.diag(left), 0.0)[whose.ravel()]
-    return np.asarray(P90_DEVIATIONS * np.sqrt(variances + own**2))
+    return np.asarray(P90_DEVIATIONS * spread_ratio(job) * np.sqrt(variances + own**2))

@@ -1,10 +1,10 @@
 """Knowledge: what a tuning's trials teach of plans that have not been tried.
 
-Measured steps calibrate the cost model as `meshwright calibrate` does, together with the runs that
-the job's own calibration has. Trials that fitted, or ran out of memory, say how far peaks are from
-those predicted (`planner.tuning.peaks`); a search then has devices of D exp(-(d - d0)) bytes, with
-d the room that a plan needs to fit with the chance that the job asks for, and d0 that without any
-trial. Devices are never taken for larger than they are.
+Measured steps calibrate the cost model, together with the runs that the job's own calibration has,
+and say how far layouts differ here (`planner.tuning.spread`). Trials that fitted, or ran out of
+memory, say how far peaks are from those predicted (`planner.tuning.peaks`); a search then has
+devices of D exp(-(d - d0)) bytes, with d the room that a plan needs to fit with the chance that the
+job asks for, and d0 that without any trial. Devices are never taken for larger than they are.
 """
 
 from __future__ import annotations
@@ -13,20 +13,22 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from planner.calibration.report import learnt_run, trusted
+from planner.calibration.report import learnt_run
 from planner.calibration.row import Row
 from planner.errors import InputError
 from planner.hardware import stack_profile
-from planner.planning import estimates
+from planner.ilp.problem import DEGREES
+from planner.planning import estimate, estimates
 from planner.requests.resolution import Request, resolved_request
 from planner.requests.variation import with_cluster, with_group
-from planner.schema.job import LEARNT_RUNS_MOST, Calibration, LearntRun
+from planner.schema.job import LearntRun
 from planner.schema.measured_run import MeasuredRun
-from planner.schema.plan import Estimate, Prediction
+from planner.schema.plan import Estimate
 from planner.schema.strategy import Strategy
 from planner.schema.tuning import Tuning, TuningTrial
-from planner.tuning.choice import Prospect
+from planner.tuning.choice import Degrees, Measured, Prospect
 from planner.tuning.peaks import Peaks, log_room
+from planner.tuning.spread import learnt_together
 from planner.validation.case import Case
 
 _NAME = "of this tuning"
@@ -65,19 +67,24 @@ class Knowledge:
         )
 
     def candidates(self, strategies: Sequence[Strategy]) -> tuple[Candidate, ...]:
-        """Return legal strategies as candidates."""
+        """Return strategies as candidates with their simulated steps, as trials are learnt from."""
         request = self.request
-        answers = estimates(request.model, request.cluster, request.job.resolved, strategies)
+        answers = (
+            estimate(request.model, request.cluster, request.job.resolved, strategy)
+            for strategy in strategies
+        )
         return tuple(
-            Candidate(strategy=answer.strategy, prospect=self._prospect(answer.prediction))
+            Candidate(strategy=answer.strategy, prospect=self._prospect(answer))
             for answer in answers
-            if not isinstance(answer, InputError)
         )
 
-    def _prospect(self, prediction: Prediction) -> Prospect:
-        room = log_room(prediction.fits_probability, error_ratio=_error_ratio(self.request))
+    def _prospect(self, priced: Estimate) -> Prospect:
+        known = priced.prediction
+        room = log_room(known.fits_probability, error_ratio=_error_ratio(self.request))
         return Prospect(
-            step_seconds=prediction.step_seconds, fits_probability=self.peaks.chance(room)
+            degrees=degrees_of(priced.strategy),
+            step_seconds=known.step_seconds,
+            fits_probability=self.peaks.chance(room),
         )
 
     def within_memory(self) -> Request:
@@ -92,6 +99,20 @@ class Knowledge:
                 memory = ratio * kind.device_memory_bytes
                 cluster = with_group(cluster, name, memory_bytes=memory)
         return with_cluster(self.request, cluster)
+
+
+def degrees_of(strategy: Strategy) -> Degrees:
+    """Return the degrees that layouts are told apart by."""
+    return tuple(getattr(strategy, name) for name in DEGREES)
+
+
+def measured_of(tuning: Tuning) -> tuple[Measured, ...]:
+    """Return the trials that were measured."""
+    return tuple(
+        Measured(degrees=degrees_of(trial.strategy), step_seconds=trial.typical_seconds)
+        for trial in tuning.trials
+        if trial.outcome == "measured"
+    )
 
 
 def _error_ratio(request: Request) -> float:
@@ -120,8 +141,8 @@ def _calibrated(request: Request, trials: Sequence[TuningTrial]) -> Request:
         return request
     job = request.job.resolved
     earlier = job.calibration.runs if job.calibration is not None else ()
-    runs = (*earlier, *trusted(own))[-LEARNT_RUNS_MOST:]
-    learnt = job.model_copy(update={"calibration": Calibration(name=_NAME, runs=runs)})
+    calibration = learnt_together(own, name=_NAME, earlier=earlier)
+    learnt = job.model_copy(update={"calibration": calibration})
     return resolved_request(request.model, request.cluster, learnt)
 
 

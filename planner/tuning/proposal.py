@@ -25,8 +25,8 @@ from planner.schema.plan import Certificate, Explanation, Plan
 from planner.schema.strategy import Strategy
 from planner.schema.tuning import MeasuredCertificate, Tuning
 from planner.tuning.bound import Bound, bound_of
-from planner.tuning.choice import ranked
-from planner.tuning.knowledge import Candidate, Knowledge
+from planner.tuning.choice import cutoff_seconds, ranked
+from planner.tuning.knowledge import Candidate, Knowledge, measured_of
 from planner.tuning.words import claim
 from planner.version import planner_version
 
@@ -64,14 +64,15 @@ def next_of(
         searched = replace(searched, request=knowledge.request)
         found, bound = searched.groups()
     ended = _ended_by_budget(tuning)
-    best = tuning.best_seconds
-    if ended is None and best is not None and bound.optimistic_seconds >= best:
+    measured = measured_of(tuning)
+    cutoff = cutoff_seconds(measured)
+    if ended is None and cutoff is not None and bound.optimistic_seconds >= cutoff:
         ended = "proven"
     if ended is not None:
         return _certificate(tuning, bound, ended)
     fresh = _untried(tuning, searched.strategies(found, bound))
     candidates = knowledge.candidates(fresh)
-    order = ranked([one.prospect for one in candidates], best_seconds=best, likely=knowledge.likely)
+    order = ranked([one.prospect for one in candidates], measured=measured, likely=knowledge.likely)
     if not order:
         return _certificate(tuning, bound, "exhausted")
     return Proposal(candidates=tuple(candidates[place] for place in order))
@@ -180,13 +181,15 @@ class _Search:
     def strategies(self, found: Found | None, bound: Bound) -> Iterator[Strategy]:
         """Yield the best of each group, and of groups whose best was tried the best of the rest.
 
-        What cannot be likely enough to beat the best measured step is not looked for.
+        What cannot be likely enough to beat the best measured step is not looked for, once it is
+        known how far layouts differ.
         """
         if found is None:
             return
         tried = {trial.strategy for trial in self.tuning.trials}
-        limits, best = self.request.job.resolved.limits, self.tuning.best_seconds
-        cutoff = None if best is None else best * bound.widest_ratio
+        limits = self.request.job.resolved.limits
+        most = cutoff_seconds(measured_of(self.tuning))
+        cutoff = None if most is None else most * bound.widest_ratio
         for group in found.groups:
             yield group.strategy
         for strategy in (group.strategy for group in found.groups if group.strategy in tried):

@@ -27,7 +27,7 @@ from planner.schema.strategy import Strategy
 from planner.schema.tuning import MeasuredCertificate, Tuning, TuningBudget
 from planner.tuning.choice import Prospect
 from planner.tuning.decision import Decision, Ended, NextTrial
-from planner.tuning.knowledge import Candidate
+from planner.tuning.knowledge import Candidate, degrees_of
 from tests.builders import a_cluster, a_model, a_plan, a_prediction, a_strategy
 
 Listener = Callable[[Progress], None] | None
@@ -165,7 +165,11 @@ def decide_by_count(tuning: Tuning) -> Decision:
         plan = None if best is None else _trial_plan(tuning, f"best-of-{count}", TRIED[best])
         return Ended(certificate=a_measured_certificate(tuning), best=plan)
     plan = _trial_plan(tuning, f"trial-{count + 1}", TRIED[count])
-    prospect = Prospect(step_seconds=plan.prediction.step_seconds, fits_probability=0.97)
+    prospect = Prospect(
+        degrees=degrees_of(plan.strategy),
+        step_seconds=plan.prediction.step_seconds,
+        fits_probability=0.97,
+    )
     return NextTrial(plan=plan, candidate=Candidate(strategy=plan.strategy, prospect=prospect))
 
 

@@ -12,6 +12,7 @@ from planner.cost.intervals import EXPONENTS, LARGE_WIDTH, SHARED_DEVIATION
 from planner.cost.learnt import APART, DOUBLINGS
 from planner.hardware import device_profile, stack_profile
 from planner.schema.job import Stack
+from planner.tuning.spread import DEGREES_OF_FREEDOM
 
 PAGE = Path(__file__).parents[3] / "docs" / "accuracy.md"
 TORCH, MEGATRON, DEEPSPEED = map(stack_profile, Stack)
@@ -46,6 +47,7 @@ SHIPPED = {
     "error of a peak": (TORCH.memory_error_ratio,),
     "what is a run's own": (1 + len(EXPONENTS), LARGE_WIDTH),
     "what runs share": (SHARED_DEVIATION, DOUBLINGS, APART),
+    "how far layouts of one job differ": (DEGREES_OF_FREEDOM,),
 }
 
 

@@ -5,7 +5,7 @@ import math
 import pytest
 
 from planner.errors import InputError
-from planner.planning import estimates
+from planner.planning import estimate, estimates
 from planner.proof.verify import verify
 from planner.requests.inquiry import Inquiry
 from planner.requests.references import read_model
@@ -16,7 +16,7 @@ from planner.schema.plan import Interval
 from planner.schema.strategy import Strategy
 from planner.schema.tuning import MeasuredCertificate, Tuning, TuningBudget, TuningTrial
 from planner.space.degrees import enumerate_configurations
-from planner.tuning.knowledge import Knowledge
+from planner.tuning.knowledge import Knowledge, degrees_of
 from planner.tuning.proposal import Proposal, next_of, plan_of
 from planner.units import GIB
 from tests.builders import a_cluster, a_job, a_model
@@ -55,8 +55,8 @@ def after(tuning, *trials):
 
 
 def predicted_seconds(tuning, strategy):
-    """The step that the shipped cost model predicts."""
-    (answer,) = estimates(tuning.model, tuning.cluster, tuning.job.resolved, [strategy])
+    """The simulated step that the shipped cost model predicts."""
+    answer = estimate(tuning.model, tuning.cluster, tuning.job.resolved, strategy)
     return answer.prediction.step_seconds.p50
 
 
@@ -96,10 +96,11 @@ def test_the_best_is_found_where_the_first_guess_is_slow():
     request = resolved_request(tuning.model, tuning.cluster, tuning.job.resolved)
     groups = Inquiry.within(20.0).best_groups(request, 8)
     wanted = next(one for one in groups if degrees(one.strategy) != slow)
-    assert wanted.step_seconds < 2.0 * groups[0].step_seconds
+    wanted_seconds = predicted_seconds(tuning, wanted.strategy)
+    assert wanted_seconds < 2.0 * groups[0].step_seconds
     done, certificate = finished(tuning, lambda own: 2.0 if degrees(own) == slow else 1.0)
     assert done.trials[certificate.best_trial - 1].typical_seconds == certificate.step_seconds
-    assert certificate.step_seconds == pytest.approx(wanted.step_seconds)
+    assert certificate.step_seconds <= wanted_seconds
     assert certificate.run_count == len(done.trials) <= 6
     assert len({trial.strategy for trial in done.trials}) == len(done.trials)
 
@@ -118,6 +119,21 @@ def test_the_budget_of_runs_and_of_minutes_ends_it():
     assert next_of(tuning).ended_by == "runs"
     longer = tuning.model_copy(update={"budget": TuningBudget(runs=2, minutes=1.0)})
     assert next_of(longer).ended_by == "minutes"
+
+
+def test_the_first_three_trials_are_of_three_degrees():
+    """By what is predicted alone, the second best of all is the first with another micro-batch."""
+    done, certificate = finished(a_tuning(runs=3), lambda _: 1.0)
+    assert certificate.run_count == 3
+    assert len({degrees_of(trial.strategy) for trial in done.trials}) == 3
+
+
+def test_a_machine_that_is_faster_than_its_profile_is_searched_alike():
+    """A factor of all steps says nothing of which plan is faster."""
+    plain, claim = finished(a_tuning(runs=4), lambda _: 1.0)
+    faster, claim_there = finished(a_tuning(runs=4), lambda _: 0.5)
+    assert [one.strategy for one in plain.trials] == [one.strategy for one in faster.trials]
+    assert claim_there.faster_ratio == pytest.approx(claim.faster_ratio, abs=0.01)
 
 
 def test_what_failed_is_not_tried_again():
