@@ -22,6 +22,14 @@ def export(
     to: Annotated[
         str, typer.Option("--to", metavar="TARGET", help="megatron-lm, torchtitan, slurm, ...")
     ],
+    job_of: Annotated[
+        str | None,
+        typer.Option(
+            "--job-of",
+            metavar="TARGET",
+            help="With torchrun, slurm, kubeflow or skypilot: start this framework's job.",
+        ),
+    ] = None,
     out: Annotated[
         Path | None, typer.Option("--out", metavar="DIR", help="Write the files there.")
     ] = None,
@@ -33,7 +41,7 @@ def export(
 
     document = read_plan(plan)
     verify(document)
-    made = registry.export(document, to)
+    made = registry.export(document, to, job_of=job_of)
     if out is not None:
         _write(made, out)
     if json:

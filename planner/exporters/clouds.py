@@ -1,4 +1,4 @@
-"""Clouds: a plan as a Kubeflow TrainJob and as a SkyPilot task.
+"""Clouds: a plan, or a framework's job of it, as a Kubeflow TrainJob and as a SkyPilot task.
 
 Sources: `trainer.kubeflow.org/v1alpha1` as of kubeflow-trainer-api 2.3.0, whose `torch-distributed`
 runtime sets torchrun's `PET_*` variables itself; `sky/utils/schemas.py` of SkyPilot 0.14.1.
@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import json
 
-from planner.exporters.draft import Draft, first_draft
+from planner.exporters.draft import Draft
 from planner.exporters.export import Export, ExportedFile
-from planner.exporters.placement import Placement, placement
-from planner.exporters.torchrun import PLAN_FILE, PORT
-from planner.schema.plan import Plan
+from planner.exporters.job_commands import REST, SCRIPT, JobCommand, Node
+from planner.exporters.launch import Launch
+from planner.exporters.placement import placement
+from planner.exporters.torchrun import PLAN_FILE
 
 _SKYPILOT_NAMES = {
     "h100-sxm5-80gb": "H100",
@@ -32,51 +33,66 @@ _SKYPILOT_NAMES = {
     "rtx-4090-24gb": "RTX4090",
     "rtx-5090-32gb": "RTX5090",
 }
+# What the runtime sets on every node: kubeflow/trainer, `pkg/runtime/framework/plugins/torch`.
+_KUBEFLOW_NODE = Node(rank='"${PET_NODE_RANK}"', address='"${PET_MASTER_ADDR}"')
+_SKYPILOT_NODE = Node(
+    rank='"$SKYPILOT_NODE_RANK"', address='"$(echo "$SKYPILOT_NODE_IPS" | head -n 1)"'
+)
 _UNPLACED = (
     "nodes are numbered as the cluster hands them out: which share a switch is not said, so that "
     "collectives across nodes may be slower than planned on a network of several levels"
 )
 
 
-def export_kubeflow(plan: Plan, target: str) -> Export:
-    """Return a TrainJob, with the plan in a ConfigMap that it mounts."""
-    draft = _unplaced(first_draft(plan, target))
+def export_kubeflow(launch: Launch) -> Export:
+    """Return a TrainJob, with the files that its program reads in a ConfigMap that it mounts."""
+    place = placement(launch.plan)
     manifest = _TRAIN_JOB.format(
-        name=plan.id,
-        plan=_block(plan.to_json(), "    "),
-        nodes=placement(plan).node_count,
-        devices=placement(plan).devices_per_node,
+        name=launch.plan.id,
+        files="".join(f"  {f.name}: |\n{_block(f.text, '    ')}" for f in launch.files),
+        nodes=place.node_count,
+        devices=place.devices_per_node,
+        **_kubeflow_program(launch),
     )
-    return Export(
-        target=target,
-        files=(ExportedFile(name="trainjob.yaml", text=manifest),),
-        losses=draft.losses,
-        strategy=draft.strategy,
-    )
+    file = ExportedFile(name="trainjob.yaml", text=manifest)
+    return _unplaced(launch.draft).exported(file)
 
 
-def export_skypilot(plan: Plan, target: str) -> Export:
-    """Return a SkyPilot task, and the plan that it uploads."""
-    draft = _unplaced(first_draft(plan, target))
-    place = placement(plan)
-    device = plan.cluster.resolved.node_groups[0].device
+def _kubeflow_program(launch: Launch) -> dict[str, str]:
+    """Return the container's command and variables.
+
+    The runtime sets torchrun's own; a framework's files are copied to where its job is run.
+    """
+    if launch.job is None:
+        variables = f"    env:\n      - name: MESHWRIGHT_PLAN\n        value: /plan/{PLAN_FILE}\n"
+        return {"command": '["torchrun", "train.py"]', "variables": variables}
+    words = "; ".join(["cp -L /plan/* .", *_shell_lines(launch.command(_KUBEFLOW_NODE))])
+    return {"command": json.dumps(["bash", "-ec", words]), "variables": ""}
+
+
+def export_skypilot(launch: Launch) -> Export:
+    """Return a SkyPilot task, and the files that it uploads."""
+    draft, place = _unplaced(launch.draft), placement(launch.plan)
+    device = launch.plan.cluster.resolved.node_groups[0].device
     if device not in _SKYPILOT_NAMES:
         draft = draft.losing(
             f"SkyPilot's name of {device} is not known: set resources.accelerators"
         )
     text = _TASK.format(
-        name=plan.id,
+        name=launch.plan.id,
+        needs=launch.needs,
         accelerator=json.dumps(_SKYPILOT_NAMES.get(device, device)),
         nodes=place.node_count,
         devices=place.devices_per_node,
-        plan_file=PLAN_FILE,
-        rendezvous=_rendezvous(place),
+        run="\n".join(f"  {line}" for line in _shell_lines(launch.command(_SKYPILOT_NODE))),
     )
-    files = (
-        ExportedFile(name="skypilot.yaml", text=text),
-        ExportedFile(name=PLAN_FILE, text=plan.to_json()),
-    )
-    return Export(target=target, files=files, losses=draft.losses, strategy=draft.strategy)
+    return draft.exported(ExportedFile(name="skypilot.yaml", text=text), *launch.files)
+
+
+def _shell_lines(command: JobCommand) -> list[str]:
+    """Return the lines that set variables and run the job, one's own script as `train.py`."""
+    exports = [f"export {name}={value}" for name, value in command.variables.items()]
+    return [*exports, command.line.replace(SCRIPT, "train.py").replace(f" {REST}", "")]
 
 
 def _unplaced(draft: Draft) -> Draft:
@@ -89,24 +105,13 @@ def _block(text: str, indent: str) -> str:
     return "".join(f"{indent}{line}\n" for line in text.splitlines())
 
 
-def _rendezvous(place: Placement) -> str:
-    if place.node_count == 1:
-        return "--standalone"
-    return (
-        '--node-rank="$SKYPILOT_NODE_RANK" '
-        '--master-addr="$(echo "$SKYPILOT_NODE_IPS" | head -n 1)" '
-        f"--master-port={PORT}"
-    )
-
-
 _TRAIN_JOB = """# kubectl create -f trainjob.yaml; set the image and the script to yours.
 apiVersion: v1
 kind: ConfigMap
 metadata:
   name: {name}
 data:
-  plan.json: |
-{plan}---
+{files}---
 apiVersion: trainer.kubeflow.org/v1alpha1
 kind: TrainJob
 metadata:
@@ -116,16 +121,13 @@ spec:
     name: torch-distributed
   trainer:
     image: train:latest
-    command: ["torchrun", "train.py"]
+    command: {command}
     numNodes: {nodes}
     numProcPerNode: {devices}
     resourcesPerNode:
       limits:
         nvidia.com/gpu: "{devices}"
-    env:
-      - name: MESHWRIGHT_PLAN
-        value: /plan/plan.json
-  runtimePatches:
+{variables}  runtimePatches:
     - manager: meshwright/export
       trainingRuntimeSpec:
         template:
@@ -147,14 +149,12 @@ spec:
                                 mountPath: /plan
 """
 
-_TASK = """# sky launch skypilot.yaml; set the script to yours.
+_TASK = """# sky launch skypilot.yaml, with {needs}.
 name: {name}
 num_nodes: {nodes}
 resources:
   accelerators: {{{accelerator}: {devices}}}
 workdir: .
-envs:
-  MESHWRIGHT_PLAN: {plan_file}
 run: |
-  torchrun --nnodes={nodes} --nproc-per-node={devices} {rendezvous} train.py
+{run}
 """

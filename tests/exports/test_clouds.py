@@ -63,5 +63,5 @@ def test_skypilot_reads_the_tasks(read_by_skypilot):
         assert said["accelerators"] == {"H100": 8}
         assert said["run"] == yaml.safe_load(text)["run"]
         assert said["workdir"] == "."
-        assert said["envs"] == {"MESHWRIGHT_PLAN": "plan.json"}
+        assert said["run"].startswith('export MESHWRIGHT_PLAN="plan.json"\n')
     assert "num_nods" in refused["error"]

@@ -61,7 +61,7 @@ SURFACE = {
     "check": JOB_OPTIONS
     | {"--baseline", "--max-slowdown", "--junit", "--fits-probability", "--json"},
     "compare": {"--json"},
-    "export": {"--to", "--out", "--json"},
+    "export": {"--to", "--job-of", "--out", "--json"},
     "verify": {"--certificate", "--json"},
     "validate": {"--by", "--rows", "--calibration", "--json"},
     "calibrate": {"--out", "--device", "--stack", "--json"},

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import os
 import subprocess
+from dataclasses import replace
 
 import pytest
 
-from planner.exporters.registry import export
+from planner.errors import InputError
+from planner.exporters.registry import JOBS, ExportedFile, export
 from planner.schema.strategy import Strategy
 from tests.unit.exporters.plans import plan_of
 
@@ -16,14 +18,23 @@ ONE_NODE = plan_of(Strategy(data_parallel_shard_degree=8))
 STAND_INS = {
     "torchrun": 'printf "%s\\n" torchrun "$@"; echo "plan=$MESHWRIGHT_PLAN"\n'
     'echo "connections=${CUDA_DEVICE_MAX_CONNECTIONS-unset}"\n',
+    "accelerate": 'printf "%s\n" accelerate "$@"\n',
+    "llamafactory-cli": 'printf "%s\n" llamafactory-cli "$@"\n'
+    'echo "$NNODES $NPROC_PER_NODE $NODE_RANK $MASTER_ADDR $MASTER_PORT $FORCE_TORCHRUN"\n',
     "srun": 'shift; SLURM_NODEID=1 exec "$@"\n',
     "scontrol": "echo node-a; echo node-b\n",
 }
 
 
-def run(plan, target, folder, *words, **variables):
+def run(plan, target, folder, *words, job_of=None, **variables):
     """The lines that a target's script prints, run with stand-ins first on the PATH."""
-    made = export(plan, target)
+    return run_export(export(plan, target, job_of=job_of), folder, *words, **variables)
+
+
+def run_export(made, folder, *words, **variables):
+    """The lines that the first file of an export prints, run beside its others by bash."""
+    for file in made.files[1:]:
+        (folder / file.name).write_text(file.text)
     for name, body in STAND_INS.items():
         (folder / name).write_text(f"#!/usr/bin/env bash\n{body}")
         (folder / name).chmod(0o755)
@@ -31,6 +42,7 @@ def run(plan, target, folder, *words, **variables):
     script.write_text(made.files[0].text)
     done = subprocess.run(
         ["bash", str(script), *words],  # noqa: S607
+        cwd=folder,
         env={"PATH": f"{folder}:{os.environ['PATH']}", **variables},
         capture_output=True,
         text=True,
@@ -129,3 +141,119 @@ def test_manifests_are_yaml_with_the_plans_nodes(target):
     last = documents[-1]
     nodes = last["num_nodes"] if target == "skypilot" else last["spec"]["trainer"]["numNodes"]
     assert nodes == 2
+
+
+SECOND_NODE = ["--nnodes=2", "--nproc-per-node=8", "--node-rank=1", "--master-addr=node-a",
+               "--master-port=29500"]  # fmt: skip
+TWO_NODES_SHARED = plan_of(
+    Strategy(data_parallel_shard_degree=16, zero_stage=1), cluster="2x8xh100-sxm5-80gb"
+)
+# Of each job on the second of two nodes: what is run, and what follows the launcher's own words.
+STARTED = {
+    "torchtitan": ("torchrun", ["-m", "torchtitan.train", "--module", "plan_config", "--config",
+                                "plan", "--mine"]),
+    "torchtitan-0.2": ("torchrun", ["-m", "torchtitan.train", "--job.config_file",
+                                    "plan.toml", "--mine"]),
+    "megatron-lm": ("torchrun", ["pretrain_gpt.py", "--tensor-model-parallel-size", "1"]),
+    "megatron-bridge": ("torchrun", ["--mine", "model.tensor_model_parallel_size=1"]),
+    "deepspeed": ("torchrun", ["--mine", "--deepspeed", "--deepspeed_config", "deepspeed.json"]),
+    "hf-trainer": ("torchrun", ["--mine", "training_arguments.json"]),
+    "axolotl": ("torchrun", ["-m", "axolotl.cli.train", "axolotl.yaml", "--mine"]),
+    "axolotl-deepspeed": ("torchrun", ["-m", "axolotl.cli.train", "axolotl.yaml", "--mine"]),
+    "nanotron": ("torchrun", ["run_train.py", "--config-file", "nanotron.yaml", "--mine"]),
+}  # fmt: skip
+ON_SLURM = {"SLURM_SUBMIT_DIR": "/home/me", "SLURM_JOB_NODELIST": "node-[a-b]"}
+BY_HAND = {"NODE_RANK": "1", "MASTER_ADDR": "node-a"}
+
+
+@pytest.mark.parametrize(("launcher", "given"), [("torchrun", BY_HAND), ("slurm", ON_SLURM)])
+@pytest.mark.parametrize("job", STARTED)
+def test_launchers_start_a_frameworks_job_from_its_files(job, launcher, given, tmp_path):
+    code, lines, said = run(TWO_NODES_SHARED, launcher, tmp_path, "--mine", job_of=job, **given)
+    assert code == 0, said
+    program, words = STARTED[job]
+    assert lines[0] == program
+    assert lines[1:6] == SECOND_NODE
+    assert lines[6 : 6 + len(words)] == words
+
+
+@pytest.mark.parametrize(("launcher", "given"), [("torchrun", BY_HAND), ("slurm", ON_SLURM)])
+def test_accelerates_launcher_knows_its_machine(launcher, given, tmp_path):
+    plan = TWO_NODES_SHARED
+    code, lines, _ = run(plan, launcher, tmp_path, job_of="accelerate", **given)
+    assert code == 0
+    assert lines == [
+        "accelerate",
+        "launch",
+        "--config_file=accelerate.yaml",
+        "--machine_rank=1",
+        "--main_process_ip=node-a",
+        "--main_process_port=29500",
+        "train.py",
+    ]
+
+
+@pytest.mark.parametrize(("launcher", "given"), [("torchrun", BY_HAND), ("slurm", ON_SLURM)])
+def test_llama_factory_starts_torchrun_by_variables(launcher, given, tmp_path):
+    plan = TWO_NODES_SHARED
+    code, lines, _ = run(plan, launcher, tmp_path, job_of="llama-factory", **given)
+    assert code == 0
+    assert lines == ["llamafactory-cli", "train", "llama_factory.yaml", "2 8 1 node-a 29500 1"]
+
+
+def commands_of(made, target):
+    """The shell's text that a cloud runs on a node."""
+    import yaml  # noqa: PLC0415 - the planner's own
+
+    *_, last = yaml.safe_load_all(made.files[0].text)
+    return last["run"] if target == "skypilot" else last["spec"]["trainer"]["command"][2]
+
+
+@pytest.mark.parametrize(
+    ("cloud", "given"),
+    [
+        ("skypilot", {"SKYPILOT_NODE_RANK": "1", "SKYPILOT_NODE_IPS": "node-a\nnode-b"}),
+        ("kubeflow", {"PET_NODE_RANK": "1", "PET_MASTER_ADDR": "node-a"}),
+    ],
+)
+@pytest.mark.parametrize("job", ["torchtitan", "megatron-lm", "axolotl-deepspeed"])
+def test_clouds_start_a_frameworks_job(job, cloud, given, tmp_path):
+    made = export(TWO_NODES_SHARED, cloud, job_of=job)
+    inner = export(TWO_NODES_SHARED, job)
+    text = commands_of(made, cloud).replace("cp -L /plan/* .; ", "")
+    for file in inner.files:
+        (tmp_path / file.name).write_text(file.text)
+    started = replace(made, files=(ExportedFile(name="node.sh", text=text),))
+    code, lines, said = run_export(started, tmp_path, **given)
+    assert code == 0, said
+    assert lines[:6] == ["torchrun", *SECOND_NODE]
+    assert made.losses == inner.losses
+    assert made.strategy == inner.strategy
+
+
+def test_kubeflow_mounts_every_file_of_the_job():
+    import yaml  # noqa: PLC0415 - the planner's own
+
+    plan = TWO_NODES_SHARED
+    held = next(iter(yaml.safe_load_all(
+        export(plan, "kubeflow", job_of="axolotl-deepspeed").files[0].text
+    )))  # fmt: skip
+    files = export(plan, "axolotl-deepspeed").files
+    assert held["data"] == {file.name: file.text for file in files}
+
+
+def test_every_job_is_started_here():
+    assert {*STARTED, "accelerate", "llama-factory"} == set(JOBS)
+
+
+@pytest.mark.parametrize(
+    ("target", "job", "problem"),
+    [
+        ("slurm", "verl", "no job that launchers start"),
+        ("slurm", "torchrun", "no job that launchers start"),
+        ("torchtitan", "deepspeed", "is for launchers"),
+    ],
+)
+def test_a_job_that_cannot_be_started_so_is_refused(target, job, problem):
+    with pytest.raises(InputError, match=problem):
+        export(TWO_NODES_SHARED, target, job_of=job)
