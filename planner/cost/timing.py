@@ -10,9 +10,9 @@ a stage for the unit, p stages and m micro-batches,
     q = min(1, max(1 / k, (W + L) / C)),   W = m,   L = sum over a < p / k of (1 / k - a / p)
 
 where L is what fill and drain leave idle while a stages, fewer than cores, have work. Of a single
-micro-batch W + L is p / k where less: stages work one after another, each as fast as alone. q is that of
-even stages; where they are uneven the slowest still counts as if cores were its own. Ranks with a
-device each have k = 1, and q = 1.
+micro-batch W + L is at most p / k: stages work one after another, each as fast as alone. q is that
+of even stages; where they are uneven the slowest still counts as if cores were its own. Ranks with
+a device each have k = 1, and q = 1.
 
 Source: Graham 1966, doi:10.1002/j.1538-7305.1966.tb01709.x, whose two bounds, work and critical
 path, these are.
