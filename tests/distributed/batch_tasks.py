@@ -21,7 +21,13 @@ from executor.models.first_values import DrawnValues
 from executor.session import Session
 from planner.errors import InputError
 from tests.distributed.families import hugging_face_graph, hugging_face_model
-from tests.distributed.plans import GLOBAL_BATCH_SIZE, SEQUENCE_LENGTH, cpu_plan
+from tests.distributed.plans import (
+    FEWEST_BLOCKS,
+    GLOBAL_BATCH_SIZE,
+    SEQUENCE_LENGTH,
+    block_count_of,
+    cpu_plan,
+)
 from tests.distributed.reference import MASKED, SEED, adamw
 from tests.distributed.rounding import relative_error
 
@@ -30,9 +36,9 @@ VOCABULARY = 256
 Mapped = dict[str, torch.Tensor]
 
 
-def exact_model(family: str) -> nn.Module:
+def exact_model(family: str, block_count: int = FEWEST_BLOCKS) -> nn.Module:
     """Return a model of transformers whose norms keep fp64, which transformers' own round."""
-    model = hugging_face_model(family, tied=False)
+    model = hugging_face_model(family, tied=False, block_count=block_count)
     for path, module in list(model.named_modules()):
         if type(module).__name__.endswith("RMSNorm"):
             size = module.weight.shape
@@ -108,14 +114,14 @@ def plain_loss(model: nn.Module, batch: Mapped) -> torch.Tensor:
     return functional.cross_entropy(logits.flatten(0, 1), batch["labels"][:, 1:].flatten())
 
 
-def initialised(family: str) -> nn.Module:
+def initialised(family: str, block_count: int = FEWEST_BLOCKS) -> nn.Module:
     """Return the model with the values that the executor gives it, as its own class."""
     with torch.device("meta"):
-        chain, declaration = declared(exact_model(family))
+        chain, declaration = declared(exact_model(family, block_count))
     assert declaration.initial_value is not None
     values = DrawnValues(declaration.initial_value, seed=SEED)
     materialise(chain, declaration=declaration, device=torch.device("cpu"), values=values)
-    model = exact_model(family)
+    model = exact_model(family, block_count)
     values = dict(chain.named_parameters())
     with torch.no_grad():
         for name, parameter in model.named_parameters():
@@ -223,9 +229,10 @@ def _refused(action: Callable[[], Any]) -> str:
 
 
 def _trained(strategy: dict[str, Any], family: str) -> tuple[Session, Any]:
-    plan = cpu_plan(model=hugging_face_graph(family, tied=False), **strategy)
-    session = Session(plan, device=torch.device("cpu"))
-    build = lambda: exact_model(family)  # noqa: E731
+    block_count = block_count_of(strategy)
+    graph = hugging_face_graph(family, tied=False, block_count=block_count)
+    session = Session(cpu_plan(model=graph, **strategy), device=torch.device("cpu"))
+    build = lambda: exact_model(family, block_count)  # noqa: E731
     return session, session.parallelize(build, next_token_loss, adamw, seed=SEED)
 
 
@@ -244,7 +251,8 @@ def forward_parity(*, strategy: dict[str, Any], family: str = "llama") -> dict[s
     drawn = trainer.generate(prompts, new_tokens=2, temperature=1.0, seed=3)
     losses.append(trainer.step(next(parts)).loss)
     losses.append(trainer.evaluate(held_out))
-    plain = _plain_forward(family, [first, second], held_out, prompts)
+    own = initialised(family, block_count_of(strategy))
+    plain = _plain_forward(own, [first, second], held_out, prompts)
     visible = first["attention_mask"].bool()
     return {
         "losses": [mean, *losses],
@@ -258,10 +266,9 @@ def forward_parity(*, strategy: dict[str, Any], family: str = "llama") -> dict[s
 
 
 def _plain_forward(
-    family: str, steps: list[Mapped], held_out: list[Mapped], prompts: torch.Tensor
+    model: nn.Module, steps: list[Mapped], held_out: list[Mapped], prompts: torch.Tensor
 ) -> dict[str, Any]:
     """Do the same with transformers' model alone."""
-    model = initialised(family)
     optimizer = adamw(model.parameters())
     losses: list[float] = []
     for index, batch in enumerate(steps):
