@@ -38,6 +38,7 @@ ALONE = {  # command -> what it is given where the planner is all that there is
     ],
     "check": ["made.json", "tiny-llama-cpu", "2xcpu-gloo"],
     "compare": ["made.json", "made.json"],
+    "compare-frameworks": ["made.json"],
     "export": ["made.json", "--to", "torchrun"],
     "verify": ["made.json"],
     "discover": ["--out", "cluster.json"],

@@ -20,6 +20,7 @@ from planner.cli import (
     catalogue,
     check,
     compare,
+    compare_frameworks,
     discover,
     estimate,
     explain,
@@ -74,6 +75,7 @@ app.command("frontier")(frontier.frontier)
 app.command("size")(size.size)
 app.command("check")(check.check)
 app.command("compare")(compare.compare)
+app.command("compare-frameworks")(compare_frameworks.compare_frameworks)
 app.command("export")(export.export)
 app.command("verify")(verify.verify)
 app.command("validate")(validate.validate)

@@ -30,4 +30,5 @@ def _offer(closed: Sequence[str]) -> str:
     frameworks = [name.value for name in Framework if name.value in closed]
     if not frameworks:
         return ""
-    return f": plan again with --framework {' or '.join(frameworks)}"
+    again = f"plan again with --framework {' or '.join(frameworks)}"
+    return f": {again}, which `meshwright compare-frameworks` prices"

@@ -61,6 +61,7 @@ SURFACE = {
     "check": JOB_OPTIONS
     | {"--baseline", "--max-slowdown", "--junit", "--fits-probability", "--json"},
     "compare": {"--json"},
+    "compare-frameworks": {"--solver-seconds", "--json"},
     "export": {"--to", "--job-of", "--out", "--json"},
     "verify": {"--certificate", "--json"},
     "validate": {"--by", "--rows", "--calibration", "--json"},

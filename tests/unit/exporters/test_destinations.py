@@ -37,7 +37,8 @@ def test_two_lines_say_where_a_plan_goes_and_what_to_plan_again() -> None:
     ]
     assert list(destination_lines(places)) == [
         "  exports to torchrun, torchtitan (1 loss), megatron-lm (2 losses)",
-        "  not to deepspeed, hf-trainer: plan again with --framework deepspeed",
+        "  not to deepspeed, hf-trainer: plan again with --framework deepspeed, which "
+        "`meshwright compare-frameworks` prices",
     ]
 
 

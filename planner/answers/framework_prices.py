@@ -1,0 +1,77 @@
+"""Framework prices: what a plan's step would be under each framework's restrictions.
+
+Each framework is searched as `plan --framework` does, under its own stack, for the fastest plan.
+"""
+
+from __future__ import annotations
+
+import time
+
+from planner.answers.explain import describe_strategy
+from planner.errors import InputError
+from planner.ilp.problem import NotFound
+from planner.requests.inquiry import Inquiry
+from planner.requests.resolution import resolved_request
+from planner.schema.framework_prices import FrameworkPrice, FrameworkPrices
+from planner.schema.job import Framework, Job
+from planner.schema.plan import Plan
+from planner.version import planner_version
+
+_FRAMEWORKS = tuple(Framework)
+
+
+def framework_prices(plan: Plan, *, seconds: float) -> FrameworkPrices:
+    """Return the step of each framework's fastest plan beside the plan's, within `seconds` in all.
+
+    What one leaves of its share the next may take.
+
+    Raises:
+        SolverError: if the solver fails.
+        VerificationError: if a plan does not survive its own recomputation.
+    """
+    deadline = time.perf_counter() + seconds
+    prices = []
+    for place, framework in enumerate(_FRAMEWORKS):
+        share = (deadline - time.perf_counter()) / (len(_FRAMEWORKS) - place)
+        prices.append(_price(plan, framework, seconds=max(share, 0.0)))
+    return FrameworkPrices(
+        plan=plan.id,
+        description=describe_strategy(plan.strategy),
+        stack=plan.job.resolved.stack,
+        step_seconds=plan.prediction.step_seconds.p50,
+        prices=tuple(prices),
+        planner_version=planner_version(),
+    )
+
+
+def _price(plan: Plan, framework: Framework, *, seconds: float) -> FrameworkPrice:
+    inquiry = Inquiry.within(seconds, share_ratio=1.0)
+    try:
+        request = resolved_request(plan.model, plan.cluster, _job(plan, framework))
+        answer = inquiry.ask(request)
+    except InputError as refused:
+        return FrameworkPrice(
+            framework=framework, stack=framework.stack, status="refused", reason=str(refused)
+        )
+    if isinstance(answer, NotFound):
+        return FrameworkPrice(
+            framework=framework,
+            stack=framework.stack,
+            status="infeasible" if answer.proven else "out_of_time",
+        )
+    return FrameworkPrice(
+        framework=framework,
+        stack=framework.stack,
+        status="found",
+        strategy=answer.strategy,
+        description=describe_strategy(answer.strategy),
+        step_seconds=answer.step_seconds,
+        slower_ratio=answer.step_seconds / plan.prediction.step_seconds.p50 - 1.0,
+        certificate=answer.certificate,
+    )
+
+
+def _job(plan: Plan, framework: Framework) -> Job:
+    """Return the plan's job for a framework, whose stack is its own."""
+    named = {"framework": framework, "stack": framework.stack}
+    return plan.job.resolved.model_copy(update=named)

@@ -1,0 +1,33 @@
+"""`meshwright compare-frameworks`: what a plan's step would be under each framework."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from planner.cli.console import print_document, stdout
+from planner.cli.inputs import read_plan
+from planner.cli.options import JsonOption, PlanArgument
+
+
+def compare_frameworks(
+    plan: PlanArgument,
+    solver_seconds: Annotated[
+        float,
+        typer.Option("--solver-seconds", metavar="SECONDS", min=0.1, help="For all together."),
+    ] = 20.0,
+    json: JsonOption = False,
+) -> None:
+    """Price what planning for each framework costs, beside a plan."""
+    from planner.answers.framework_prices import framework_prices
+    from planner.cli.views.framework_prices import framework_prices_view
+    from planner.proof.verify import verify
+
+    document = read_plan(plan)
+    verify(document)
+    found = framework_prices(document, seconds=solver_seconds)
+    if json:
+        print_document(found)
+    else:
+        stdout().print(framework_prices_view(found))
