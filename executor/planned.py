@@ -33,7 +33,8 @@ def check_planned(
     if declaration.is_whole or graph.is_measured:
         return
     built = declaration.shapes
-    planned = {"hidden_size": graph.hidden_size, "vocabulary_size": graph.vocabulary_size}
+    columns = graph.vocabulary_size if is_own else graph.logit_count  # others predict tokens
+    planned = {"hidden_size": graph.hidden_size, "vocabulary_size": columns}
     for name, expected in planned.items():
         found = getattr(built, name)
         if found > 1 and found != expected:  # a declaration that does not say has 1

@@ -217,7 +217,9 @@ _LATER_PARTS = {
     "residual_stream_count",
     "layer_input_size",
     "shares_keys",
+    "beside",
 }
+_LATER_ENDS = {"embedding_size", "before_head", "head_size"}
 
 
 def supported_block(
@@ -264,7 +266,9 @@ def _refuse_unsupported(graph: ModelGraph) -> None:
     if graph.learned_position_count:
         raise _unsupported("learned_position_count", graph.learned_position_count)
     if graph.final_norm is not Norm.RMS:
-        raise _unsupported("final_norm", graph.final_norm.value)
+        raise _unsupported("final_norm", graph.final_norm)
+    for name, value in graph.model_dump(mode="json", include=_LATER_ENDS).items():
+        raise _unsupported(name, value)
 
 
 def _unsupported(field: str, value: object) -> UnsupportedPlanError:

@@ -194,6 +194,16 @@ class Fields:
             )
         return tuple(value)
 
+    def first_text(self, name: str) -> str | None:
+        """Return the first word of the list under `name`, None where there is no such list."""
+        value = self._value(name)
+        first = value[0] if isinstance(value, list | tuple) and value else None
+        return first if isinstance(first, str) else None
+
+    def names(self) -> tuple[str, ...]:
+        """Return the names of all fields that are there."""
+        return tuple(self._values)
+
     def is_mapping(self, name: str) -> bool:
         """Return whether a mapping stands under `name`."""
         return isinstance(self._value(name), Mapping)

@@ -36,7 +36,7 @@ WHISPER_ALIASES = {
 }
 _KERNEL_WIDTH = 3  # of whisper's two convolutions, the second of stride 2
 _CONVOLUTION_STRIDE = 2
-_AS_LONG = "the encoder was assumed to read as many tokens as the decoder, sequence_length"
+AS_LONG = "the encoder was assumed to read as many tokens as the decoder, sequence_length"
 
 
 def t5(fields: Fields, name: str) -> ModelGraph:
@@ -94,7 +94,7 @@ def _t5(fields: Fields, name: str, *, activation: str) -> ModelGraph:
                 entry=table,
             ),
         ),
-        assumptions=(_AS_LONG,),
+        assumptions=(AS_LONG,),
     )
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from planner.errors import DocumentError
 from planner.importers.fields import Fields
 from planner.importers.hf_attention import layer_count, multi_head
-from planner.importers.hf_towers import joined
+from planner.importers.hf_towers import joined, side_pixels
 from planner.importers.hf_vision import text_decoder
 from planner.schema.model import (
     Block,
@@ -22,7 +22,6 @@ from planner.schema.model import (
     RunPart,
 )
 
-_SIDE_LIMIT = 2**14
 _TOWER = {
     "hidden_size": 1024,
     "intermediate_size": 4096,
@@ -36,7 +35,7 @@ def internvl(fields: Fields, name: str) -> ModelGraph:
     text = text_decoder(fields, name, default="qwen2")
     vision = fields.section("vision_config", defaults=_TOWER)
     width = vision.size("hidden_size")
-    pixels, patch = _side(vision, "image_size", 448), _side(vision, "patch_size", 14)
+    pixels, patch = side_pixels(vision, "image_size", 448), side_pixels(vision, "patch_size", 14)
     side = pixels // patch
     merge = round(1 / fields.number("downsample_ratio", 0.5))
     if not side or side % merge:
@@ -112,22 +111,3 @@ def _exit(vision: Fields, output: int, *, read: int, tokens: int) -> Exit:
         output_size=output,
         output_tokens_per_sequence=tokens,
     )
-
-
-def _side(vision: Fields, name: str, default: int) -> int:
-    """Return the side in pixels, which may be written for both directions.
-
-    Raises:
-        DocumentError: if the two differ.
-    """
-    if not vision.is_list(name):
-        return vision.size(name, default, limit=_SIDE_LIMIT)
-    given = vision.counts(name)
-    if len(given) != 2 or given[0] != given[1] or not 1 <= given[0] <= _SIDE_LIMIT:
-        raise DocumentError(
-            f"must be two equal sides of 1 to {_SIDE_LIMIT} pixels",
-            field=vision.spelling(name),
-            value=list(given[:4]),
-            remedy=f"write {default}",
-        )
-    return given[0]

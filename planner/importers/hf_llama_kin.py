@@ -1,8 +1,8 @@
 """Dense decoders of Hugging Face that differ from llama's in one or two parts.
 
-apertus, arcee, cwm, exaone4, glm, helium, hunyuan_v1_dense, internlm3, ministral, nanochat,
-nemotron, olmo and stablelm; each reader states the defaults of its configuration class
-(`configuration_<type>.py` of transformers 5.23).
+apertus, arcee, bitnet, cwm, doge, exaone4, glm, helium, hunyuan_v1_dense, hyperclovax, internlm3,
+iquestcoder, jais2, ministral, nanochat, nemotron, olmo and stablelm; each reader states the
+defaults of its configuration class (`configuration_<type>.py` of transformers 5.23).
 """
 
 from __future__ import annotations
@@ -21,10 +21,12 @@ from planner.importers.hf_decoder import rotary_decoder
 from planner.schema.model import (
     Block,
     DenseFeedForward,
+    Entry,
     GroupedQueryAttention,
     ModelGraph,
     Norm,
     NormPlacement,
+    Product,
 )
 
 INTERNLM3_ALIASES = {"qkv_bias": "attention_bias", "bias": "mlp_bias"}
@@ -42,6 +44,78 @@ def apertus(fields: Fields, name: str) -> ModelGraph:
     attention = _biased(fields).model_copy(update={"query_key_norm": True})
     block = Block(attention=attention, feed_forward=feed_forward)
     return rotary_decoder(fields, name, (block,) * layer_count(fields), positions=65536)
+
+
+def iquestcoder(fields: Fields, name: str) -> ModelGraph:
+    """Return an iquestcoder: a llama with eight key-value heads of 128 unless told."""
+    fields = fields.filled({"num_key_value_heads": 8, "head_dim": 128})
+    block = Block(attention=_biased(fields), feed_forward=_gated(fields))
+    return rotary_decoder(fields, name, (block,) * layer_count(fields), positions=131_072)
+
+
+def hyperclovax(fields: Fields, name: str) -> ModelGraph:
+    """Return a hyperclovax: a granite with norms after its parts as well, unless told."""
+    both = fields.flag("use_post_norm", True)
+    block = Block(
+        attention=_biased(fields),
+        feed_forward=_gated(fields),
+        norm_placement=NormPlacement.BOTH if both else NormPlacement.BEFORE,
+    )
+    return rotary_decoder(fields, name, (block,) * layer_count(fields), positions=2048)
+
+
+def jais2(fields: Fields, name: str) -> ModelGraph:
+    """Return a jais2: norms with biases, biases everywhere unless told, no gate."""
+    fields = fields.filled({"attention_bias": True, "mlp_bias": True})
+    block = Block(attention=_biased(fields), feed_forward=_plain(fields), norm=Norm.LAYER)
+    return rotary_decoder(fields, name, (block,) * layer_count(fields), positions=8192)
+
+
+def bitnet(fields: Fields, name: str) -> ModelGraph:
+    """Return a bitnet: a llama with a norm before the last product of either part.
+
+    Weights of fewer bits are what its checkpoints hold; it is priced as trained, in full.
+    """
+    attention = _biased(fields.filled({"num_key_value_heads": 5}))
+    require_as_wide_as_the_model(fields, attention)
+    feed_forward = _gated(fields, bias=False)
+    widths = (fields.size("hidden_size"), feed_forward.ffn_size)
+    block = Block(
+        attention=attention,
+        feed_forward=feed_forward,
+        beside=Entry(norm=Norm.RMS, norm_widths=widths),
+    )
+    return rotary_decoder(fields, name, (block,) * layer_count(fields), positions=2048)
+
+
+def doge(fields: Fields, name: str) -> ModelGraph:
+    """Return a doge: residuals have weights, and a product says which keys a head sees.
+
+    Attention is counted as to all keys before.
+
+    Raises:
+        UnsupportedModelError: if its feed-forward looks experts up in tables.
+    """
+    if fields.flag("is_moe", False):
+        raise UnsupportedModelError(
+            "experts that are rows of a table cannot be priced",
+            field=fields.spelling("is_moe"),
+            value=True,
+            remedy="trace the model with `meshwright trace`",
+        )
+    attention = _biased(fields).model_copy(update={"query_key_norm": True})
+    heads, width = attention.key_value_head_count, fields.size("hidden_size")
+    mask = Product(
+        inner_size=heads * attention.head_size,
+        outer_size=heads,
+        bias=fields.flag("attention_bias", False),
+    )
+    block = Block(
+        attention=attention,
+        feed_forward=_gated(fields),
+        beside=Entry(products=(mask,), table_elements=heads + 2 * width),
+    )
+    return rotary_decoder(fields, name, (block,) * layer_count(fields), positions=2048)
 
 
 def internlm3(fields: Fields, name: str) -> ModelGraph:

@@ -4,29 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-_ENCODER = "an encoder whose head has a product and a norm of its own"
+_DISENTANGLED = "scores of attention by relative position, made of products of their own"
 _RECURRENCE = "a recurrence that no mixer stands for"
 _SHARED = "blocks that share their weights"
 _CONVOLUTIONS = "a convolutional tower"
 
 MISSING: Mapping[str, str] = {
     "albert": _SHARED,
-    "bert": _ENCODER,
     "blip-2": "a tower of learned queries",
-    "deberta-v2": _ENCODER,
-    "distilbert": _ENCODER,
-    "electra": _ENCODER,
+    "deberta": _DISENTANGLED,
+    "deberta-v2": _DISENTANGLED,
     "florence2": _CONVOLUTIONS,
     "gemma3n": "rows of residual that predict one another, and a convolutional tower",
     "gemma3n_text": "rows of residual that predict one another",
     "instructblip": "a tower of learned queries",
     "longcat_flash": "two attentions a layer, and experts that compute nothing",
     "minimax": "lightning attention",
-    "modernbert": _ENCODER,
     "recurrent_gemma": _RECURRENCE,
-    "roberta": _ENCODER,
     "rwkv": _RECURRENCE,
-    "xlm-roberta": _ENCODER,
     "xlstm": _RECURRENCE,
     "zamba": _SHARED,
     "zamba2": _SHARED,

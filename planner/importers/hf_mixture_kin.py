@@ -1,16 +1,23 @@
 """Decoders of Hugging Face that route, with the parts of those in `hf_mixture` and `hf_glm`.
 
-dots1, flex_olmo, glm4_moe_lite, granitemoe, granitemoeshared, mistral4 and solar_open; each reader
-states the defaults of its configuration class (`configuration_<type>.py` of transformers 5.23).
+axk1, dbrx, dots1, flex_olmo, glm4_moe_lite, granitemoe, granitemoeshared, mistral4 and solar_open;
+each reader states the defaults of its configuration class (`configuration_<type>.py` of
+transformers 5.23).
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from planner.importers.fields import Fields
+from planner.importers.fields import POSITION_LIMIT, Fields, require_at_most
 from planner.importers.hf_alternating import wholly_normed
-from planner.importers.hf_attention import grouped_query, late_layers, latent, layer_count
+from planner.importers.hf_attention import (
+    grouped_query,
+    late_layers,
+    latent,
+    layer_count,
+    layer_kinds,
+)
 from planner.importers.hf_decoder import rotary_decoder
 from planner.importers.hf_glm import PREDICTION_LEFT_OUT
 from planner.importers.hf_mixture import routed_experts, with_shared
@@ -27,6 +34,12 @@ from planner.schema.model import (
 
 ROUTED_ALIASES = {"num_local_experts": "n_routed_experts"}
 GLM4_MOE_LITE_ALIASES = {**ROUTED_ALIASES, "head_dim": "qk_rope_head_dim"}
+DBRX_ALIASES = {
+    "hidden_size": "d_model",
+    "max_position_embeddings": "max_seq_len",
+    "num_attention_heads": "n_heads",
+    "num_hidden_layers": "n_layers",
+}
 FLEX_OLMO_ALIASES = {"num_local_experts": "num_experts"}
 
 _DENSE, _SPARSE = "dense", "sparse"
@@ -50,6 +63,60 @@ def dots1(fields: Fields, name: str) -> ModelGraph:
         for index, window in enumerate(late_layers(fields, window=4096, first=62))
     ]
     return rotary_decoder(fields, name, blocks, positions=2048)
+
+
+def axk1(fields: Fields, name: str) -> ModelGraph:
+    """Return an axk1 (A.X K1): a deepseek_v3 with a norm after what routes, one dense layer first.
+
+    Raises:
+        DocumentError: if queries have no rank, as its class needs one.
+    """
+    mixture = _with_shared_experts(
+        fields, count=("n_routed_experts", 192), chosen=8, width=2048, shared=1
+    )
+    mixture = mixture.model_copy(update={"scale_elements": fields.size("hidden_size")})
+    first, step = _dense_first(fields, 1), fields.size("moe_layer_freq", 1)
+    default = [
+        _SPARSE if index >= first and index % step == 0 else _DENSE
+        for index in range(layer_count(fields))
+    ]
+    kinds = layer_kinds(fields, default, known=(_DENSE, _SPARSE), name="mlp_layer_types")
+    dense = [kind == _DENSE for kind in kinds]
+    fields.size("q_lora_rank", 1536)
+    blocks = _blocks(fields, latent(fields), mixture, dense)
+    return rotary_decoder(fields, name, blocks, positions=32768)
+
+
+def dbrx(fields: Fields, name: str) -> ModelGraph:
+    """Return a dbrx: every layer routes, norms have a mean and no bias."""
+    width = fields.size("d_model")
+    own, routed = fields.section("attn_config"), fields.section("ffn_config")
+    attention = grouped_query(
+        Fields(
+            {
+                "hidden_size": width,
+                "num_attention_heads": fields.size("n_heads"),
+                "num_key_value_heads": own.size("kv_n_heads", 1),
+            }
+        )
+    )
+    count, chosen = routed.size("moe_num_experts", 4), routed.size("moe_top_k", 1)
+    require_at_most(
+        routed.spelling("moe_top_k"),
+        chosen,
+        limit_name=routed.spelling("moe_num_experts"),
+        limit=count,
+    )
+    mixture = MixtureFeedForward(
+        expert_count=count,
+        experts_per_token=chosen,
+        expert_ffn_size=routed.size("ffn_hidden_size", 3584),
+    )
+    block = Block(attention=attention, feed_forward=mixture, norm=Norm.RMS_FLOAT32)
+    blocks = (block,) * layer_count(fields, "n_layers")
+    graph = rotary_decoder(fields, name, blocks, positions=2048, width="d_model")
+    longest = fields.size("max_seq_len", 2048, limit=POSITION_LIMIT)
+    return graph.model_copy(update={"maximum_sequence_length": longest})
 
 
 def solar_open(fields: Fields, name: str) -> ModelGraph:

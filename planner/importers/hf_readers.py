@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from planner.importers import (
     hf_alternating,
+    hf_bart,
     hf_convolution,
     hf_deepseek_v4,
     hf_dense,
@@ -17,6 +18,7 @@ from planner.importers import (
     hf_glm_vision,
     hf_gpt_kin,
     hf_hybrid,
+    hf_image_encoders,
     hf_images,
     hf_internvl,
     hf_kimi,
@@ -25,11 +27,14 @@ from planner.importers import (
     hf_llama4,
     hf_llama_kin,
     hf_mamba,
+    hf_masked,
     hf_mistral3,
     hf_mixture,
     hf_mixture_kin,
     hf_mllama,
+    hf_modernbert,
     hf_nemotron,
+    hf_older,
     hf_parallel,
     hf_positions,
     hf_qwen_linear,
@@ -37,6 +42,7 @@ from planner.importers import (
     hf_routed,
     hf_sliding,
     hf_vision,
+    hf_windowed_mixture,
 )
 from planner.importers.fields import Fields
 from planner.schema.model import ModelGraph
@@ -44,38 +50,58 @@ from planner.schema.model import ModelGraph
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reader:
-    """How a model type is read; `aliases` are the other spellings that its class accepts."""
+    """How a model type is read; `aliases` are the other spellings that its class accepts.
+
+    `reads_head`: the reader itself looks at `architectures`, whose classes have heads of their own.
+    """
 
     read: Callable[[Fields, str], ModelGraph]
     aliases: Mapping[str, str] = field(default_factory=dict)
+    reads_head: bool = False
 
 
 READERS: Mapping[str, Reader] = {
     "afmoe": Reader(read=hf_sliding.afmoe),
     "apertus": Reader(read=hf_llama_kin.apertus),
     "arcee": Reader(read=hf_llama_kin.arcee),
+    "axk1": Reader(read=hf_mixture_kin.axk1, aliases=hf_mixture_kin.ROUTED_ALIASES),
     "aya_vision": Reader(read=hf_images.aya_vision),
     "bamba": Reader(read=hf_hybrid.bamba, aliases=hf_hybrid.BAMBA_ALIASES),
+    "beit": Reader(read=hf_image_encoders.beit, reads_head=True),
+    "biogpt": Reader(read=hf_older.biogpt),
+    "bitnet": Reader(read=hf_llama_kin.bitnet),
     "bloom": Reader(read=hf_layer_norm.bloom, aliases=hf_layer_norm.BLOOM_ALIASES),
+    "clip_vision_model": Reader(read=hf_image_encoders.clip_vision, reads_head=True),
+    "codegen": Reader(read=hf_older.codegen, aliases=hf_older.N_EMBD_ALIASES),
     "cohere": Reader(read=hf_parallel.cohere),
     "cohere2": Reader(read=hf_parallel.cohere2),
+    "cohere2_moe": Reader(read=hf_windowed_mixture.cohere2_moe),
     "cohere2_vision": Reader(read=hf_images.cohere2_vision),
+    "ctrl": Reader(read=hf_older.ctrl, aliases=hf_older.N_EMBD_ALIASES),
     "cwm": Reader(read=hf_llama_kin.cwm),
+    "dbrx": Reader(read=hf_mixture_kin.dbrx, aliases=hf_mixture_kin.DBRX_ALIASES),
     "deepseek_v2": Reader(read=hf_mixture.deepseek_v2, aliases=hf_mixture.DEEPSEEK_V2_ALIASES),
     "deepseek_v3": Reader(read=hf_mixture.deepseek_v3, aliases=hf_mixture.DEEPSEEK_V3_ALIASES),
     "deepseek_v32": Reader(read=hf_latent.deepseek_v32, aliases=hf_latent.SPARSE_ALIASES),
     "deepseek_v4": Reader(
         read=hf_deepseek_v4.deepseek_v4, aliases=hf_deepseek_v4.DEEPSEEK_V4_ALIASES
     ),
+    "deit": Reader(read=hf_image_encoders.deit, reads_head=True),
+    "dinov2": Reader(read=hf_image_encoders.dinov2, reads_head=True),
+    "dinov2_with_registers": Reader(read=hf_image_encoders.dinov2_with_registers, reads_head=True),
+    "dinov3_vit": Reader(read=hf_image_encoders.dinov3_vit, reads_head=True),
+    "doge": Reader(read=hf_llama_kin.doge),
     "dots1": Reader(read=hf_mixture_kin.dots1, aliases=hf_mixture_kin.ROUTED_ALIASES),
     "ernie4_5": Reader(read=hf_ernie.ernie4_5),
     "ernie4_5_moe": Reader(read=hf_ernie.ernie4_5_moe, aliases=hf_ernie.ERNIE4_5_MOE_ALIASES),
+    "eurobert": Reader(read=hf_modernbert.eurobert, reads_head=True),
     "exaone4": Reader(read=hf_llama_kin.exaone4),
     "exaone_moe": Reader(read=hf_sliding.exaone_moe),
     "falcon": Reader(read=hf_parallel.falcon, aliases=hf_parallel.FALCON_ALIASES),
     "falcon_h1": Reader(read=hf_hybrid.falcon_h1),
     "falcon_mamba": Reader(read=hf_mamba.mamba),
     "flex_olmo": Reader(read=hf_mixture_kin.flex_olmo, aliases=hf_mixture_kin.FLEX_OLMO_ALIASES),
+    "flint": Reader(read=hf_windowed_mixture.flint),
     "gemma": Reader(read=hf_dense.gemma),
     "gemma2": Reader(read=hf_alternating.gemma2),
     "gemma3": Reader(read=hf_vision.gemma3),
@@ -91,10 +117,12 @@ READERS: Mapping[str, Reader] = {
     "glm4v": Reader(read=hf_glm_vision.glm4v),
     "glm4v_moe": Reader(read=hf_glm_vision.glm4v_moe),
     "glm_moe_dsa": Reader(read=hf_latent.glm_moe_dsa, aliases=hf_latent.SPARSE_ALIASES),
+    "gpt-sw3": Reader(read=hf_layer_norm.gpt2, aliases=hf_layer_norm.GPT2_ALIASES),
     "gpt2": Reader(read=hf_layer_norm.gpt2, aliases=hf_layer_norm.GPT2_ALIASES),
     "gpt_bigcode": Reader(read=hf_gpt_kin.gpt_bigcode, aliases=hf_gpt_kin.GPT_BIGCODE_ALIASES),
     "gpt_neo": Reader(read=hf_gpt_kin.gpt_neo, aliases=hf_gpt_kin.GPT_NEO_ALIASES),
     "gpt_neox": Reader(read=hf_parallel.gpt_neox),
+    "gpt_neox_japanese": Reader(read=hf_older.gpt_neox_japanese),
     "gpt_oss": Reader(read=hf_alternating.gpt_oss, aliases=hf_alternating.GPT_OSS_ALIASES),
     "gptj": Reader(read=hf_gpt_kin.gptj, aliases=hf_gpt_kin.GPTJ_ALIASES),
     "granite": Reader(read=hf_dense.llama),
@@ -107,12 +135,20 @@ READERS: Mapping[str, Reader] = {
     "hunyuan_v1_dense": Reader(read=hf_llama_kin.hunyuan_v1_dense),
     "hunyuan_v1_moe": Reader(read=hf_routed.hunyuan_v1_moe, aliases=hf_routed.HUNYUAN_ALIASES),
     "hy_v3": Reader(read=hf_routed.hy_v3, aliases=hf_routed.HY_V3_ALIASES),
+    "hyperclovax": Reader(read=hf_llama_kin.hyperclovax),
     "idefics3": Reader(read=hf_images.idefics3),
+    "ijepa": Reader(read=hf_image_encoders.ijepa, reads_head=True),
     "internlm3": Reader(read=hf_llama_kin.internlm3, aliases=hf_llama_kin.INTERNLM3_ALIASES),
     "internvl": Reader(read=hf_internvl.internvl),
+    "iquestcoder": Reader(read=hf_llama_kin.iquestcoder),
+    "jais2": Reader(read=hf_llama_kin.jais2),
     "jamba": Reader(read=hf_mamba.jamba, aliases=hf_mamba.JAMBA_ALIASES),
     "kimi_k2": Reader(read=hf_mixture.kimi_k2, aliases=hf_mixture.DEEPSEEK_V3_ALIASES),
     "kimi_linear": Reader(read=hf_kimi.kimi_linear, aliases=hf_kimi.KIMI_LINEAR_ALIASES),
+    "kolibri1": Reader(
+        read=hf_windowed_mixture.kolibri1, aliases=hf_windowed_mixture.KOLIBRI1_ALIASES
+    ),
+    "laguna": Reader(read=hf_windowed_mixture.laguna),
     "lfm2": Reader(read=hf_convolution.lfm2),
     "lfm2_moe": Reader(read=hf_convolution.lfm2_moe),
     "llama": Reader(read=hf_dense.llama),
@@ -123,6 +159,7 @@ READERS: Mapping[str, Reader] = {
     "llava_onevision": Reader(read=hf_images.llava_onevision),
     "mamba": Reader(read=hf_mamba.mamba),
     "mamba2": Reader(read=hf_mamba.mamba2),
+    "mellum": Reader(read=hf_windowed_mixture.mellum, aliases=hf_windowed_mixture.MELLUM_ALIASES),
     "minicpm3": Reader(read=hf_latent.minicpm3),
     "minimax_m2": Reader(read=hf_glm.minimax_m2, aliases=hf_glm.MINIMAX_M2_ALIASES),
     "ministral": Reader(read=hf_llama_kin.ministral),
@@ -132,6 +169,8 @@ READERS: Mapping[str, Reader] = {
     "mistral4": Reader(read=hf_mixture_kin.mistral4, aliases=hf_mixture_kin.ROUTED_ALIASES),
     "mixtral": Reader(read=hf_mixture.mixtral, aliases=hf_mixture.MIXTRAL_ALIASES),
     "mllama": Reader(read=hf_mllama.mllama),
+    "modernbert": Reader(read=hf_modernbert.modernbert, reads_head=True),
+    "modernbert-decoder": Reader(read=hf_modernbert.modernbert_decoder, reads_head=True),
     "mpt": Reader(read=hf_gpt_kin.mpt, aliases=hf_gpt_kin.MPT_ALIASES),
     "mt5": Reader(read=hf_encoder.mt5, aliases=hf_encoder.T5_ALIASES),
     "nanochat": Reader(read=hf_llama_kin.nanochat),
@@ -141,25 +180,28 @@ READERS: Mapping[str, Reader] = {
     "olmo2": Reader(read=hf_alternating.olmo2),
     "olmo3": Reader(read=hf_alternating.olmo3),
     "olmoe": Reader(read=hf_alternating.olmoe, aliases=hf_alternating.OLMOE_ALIASES),
+    "openai-gpt": Reader(read=hf_older.openai_gpt, aliases=hf_older.N_EMBD_ALIASES),
     "opt": Reader(read=hf_layer_norm.opt),
     "paligemma": Reader(read=hf_images.paligemma),
+    "persimmon": Reader(read=hf_older.persimmon),
     "phi": Reader(read=hf_parallel.phi),
     "phi3": Reader(read=hf_dense.phi3),
     "phimoe": Reader(read=hf_routed.phimoe),
     "qwen2": Reader(read=hf_dense.qwen2),
-    "qwen2_moe": Reader(read=hf_mixture.qwen2_moe),
     "qwen2_5_vl": Reader(read=hf_qwen_vl.qwen2_5_vl),
+    "qwen2_moe": Reader(read=hf_mixture.qwen2_moe),
     "qwen2_vl": Reader(read=hf_qwen_vl.qwen2_vl),
     "qwen3": Reader(read=hf_dense.qwen3),
-    "qwen3_moe": Reader(read=hf_mixture.qwen3_moe, aliases=hf_mixture.QWEN3_MOE_ALIASES),
     "qwen3_5": Reader(read=hf_qwen_vl.qwen3_5),
     "qwen3_5_moe": Reader(read=hf_qwen_vl.qwen3_5_moe),
     "qwen3_5_moe_text": Reader(read=hf_qwen_linear.qwen3_5_moe_text),
     "qwen3_5_text": Reader(read=hf_qwen_linear.qwen3_5_text),
+    "qwen3_moe": Reader(read=hf_mixture.qwen3_moe, aliases=hf_mixture.QWEN3_MOE_ALIASES),
     "qwen3_next": Reader(read=hf_qwen_linear.qwen3_next),
     "qwen3_vl": Reader(read=hf_qwen_vl.qwen3_vl),
     "qwen3_vl_moe": Reader(read=hf_qwen_vl.qwen3_vl_moe),
     "seed_oss": Reader(read=hf_dense.seed_oss),
+    "siglip_vision_model": Reader(read=hf_image_encoders.siglip_vision, reads_head=True),
     "smollm3": Reader(read=hf_positions.smollm3),
     "smolvlm": Reader(read=hf_images.idefics3),
     "solar_open": Reader(read=hf_mixture_kin.solar_open, aliases=hf_mixture_kin.ROUTED_ALIASES),
@@ -167,6 +209,22 @@ READERS: Mapping[str, Reader] = {
     "starcoder2": Reader(read=hf_layer_norm.starcoder2),
     "t5": Reader(read=hf_encoder.t5, aliases=hf_encoder.T5_ALIASES),
     "vaultgemma": Reader(read=hf_sliding.vaultgemma),
+    "vit": Reader(read=hf_image_encoders.vit, reads_head=True),
+    "vit_mae": Reader(read=hf_image_encoders.vit_mae, reads_head=True),
+    "vit_msn": Reader(read=hf_image_encoders.vit_msn, reads_head=True),
     "whisper": Reader(read=hf_encoder.whisper, aliases=hf_encoder.WHISPER_ALIASES),
+    "xglm": Reader(read=hf_older.xglm, aliases=hf_older.XGLM_ALIASES),
     "youtu": Reader(read=hf_latent.youtu),
+    **{
+        model_type: Reader(
+            read=hf_masked.bert_kin,
+            aliases=hf_masked.DISTILBERT_ALIASES if model_type == "distilbert" else {},
+            reads_head=True,
+        )
+        for model_type in hf_masked.BERT_KIN
+    },
+    **{
+        model_type: Reader(read=hf_bart.bart_kin, aliases=hf_bart.BART_ALIASES)
+        for model_type in hf_bart.BART_KIN
+    },
 }

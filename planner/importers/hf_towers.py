@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from planner.errors import DocumentError
 from planner.importers.fields import LAYER_LIMIT, Fields, require_at_most
 from planner.importers.hf_attention import multi_head
 from planner.schema.model import (
@@ -22,7 +23,7 @@ from planner.schema.model import (
     RunPart,
 )
 
-_IMAGE_LIMIT = 2**14
+IMAGE_LIMIT = 2**14
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,7 +64,7 @@ def clip_tower(fields: Fields) -> Tower:
 def class_token_tower(fields: Fields, *, rotary: bool) -> Tower:
     """Return a tower with a class token beside the patches and a norm before the blocks."""
     width = fields.size("hidden_size")
-    pixels, patches = _patches(fields, image=224, patch=32)
+    pixels, patches = patch_count(fields, image=224, patch=32)
     tokens = patches + 1
     return Tower(
         block=_block(fields, rotary=rotary),
@@ -73,7 +74,7 @@ def class_token_tower(fields: Fields, *, rotary: bool) -> Tower:
         patch_count=patches,
         token_count=tokens,
         entry=Entry(
-            products=(_patch_product(fields, patch=32, patches=patches, bias=False),),
+            products=(patch_product(fields, patch=32, patches=patches, bias=False),),
             norm_widths=(width,),
             table_elements=width + tokens * width,
         ),
@@ -83,7 +84,7 @@ def class_token_tower(fields: Fields, *, rotary: bool) -> Tower:
 def siglip_tower(fields: Fields) -> Tower:
     """Return a SigLIP vision tower; its pooling head, where it has one, is read by no decoder."""
     width = fields.size("hidden_size")
-    pixels, patches = _patches(fields, image=224, patch=16)
+    pixels, patches = patch_count(fields, image=224, patch=16)
     pooled = 0
     if fields.flag("vision_use_head", True):
         ffn_size = fields.size("intermediate_size")
@@ -97,7 +98,7 @@ def siglip_tower(fields: Fields) -> Tower:
         patch_count=patches,
         token_count=patches,
         entry=Entry(
-            products=(_patch_product(fields, patch=16, patches=patches, bias=True),),
+            products=(patch_product(fields, patch=16, patches=patches, bias=True),),
             table_elements=patches * width,
         ),
         unread_elements=pooled,
@@ -122,14 +123,16 @@ def _block(fields: Fields, *, rotary: bool = False) -> Block:
     )
 
 
-def _patches(fields: Fields, *, image: int, patch: int) -> tuple[int, int]:
+def patch_count(fields: Fields, *, image: int, patch: int) -> tuple[int, int]:
     """Return the side of an image in pixels and how many whole patches it has.
 
     Raises:
         DocumentError: if a patch is larger than the image.
     """
-    pixels = fields.size("image_size", image, limit=_IMAGE_LIMIT)
-    side = fields.size("patch_size", patch, limit=_IMAGE_LIMIT)
+    pixels, side = (
+        side_pixels(fields, "image_size", image),
+        side_pixels(fields, "patch_size", patch),
+    )
     require_at_most(
         fields.spelling("patch_size"),
         side,
@@ -139,9 +142,9 @@ def _patches(fields: Fields, *, image: int, patch: int) -> tuple[int, int]:
     return pixels, (pixels // side) ** 2
 
 
-def _patch_product(fields: Fields, *, patch: int, patches: int, bias: bool) -> Product:
+def patch_product(fields: Fields, *, patch: int, patches: int, bias: bool) -> Product:
     """Return the patch embedding, a convolution whose stride is its width."""
-    side = fields.size("patch_size", patch, limit=_IMAGE_LIMIT)
+    side = side_pixels(fields, "patch_size", patch)
     return Product(
         inner_size=fields.size("num_channels", 3) * side * side,
         outer_size=fields.size("hidden_size"),
@@ -175,3 +178,22 @@ def joined(
             "assumptions": (*text.assumptions, said),
         }
     )
+
+
+def side_pixels(fields: Fields, name: str, default: int) -> int:
+    """Return the side in pixels, which may be written for both directions.
+
+    Raises:
+        DocumentError: if the two differ.
+    """
+    if not fields.is_list(name):
+        return fields.size(name, default, limit=IMAGE_LIMIT)
+    given = fields.counts(name)
+    if len(given) != 2 or given[0] != given[1] or not 1 <= given[0] <= IMAGE_LIMIT:
+        raise DocumentError(
+            f"must be two equal sides of 1 to {IMAGE_LIMIT} pixels",
+            field=fields.spelling(name),
+            value=list(given[:4]),
+            remedy=f"write {default}",
+        )
+    return given[0]

@@ -16,6 +16,7 @@ from pydantic import ValidationError
 
 from planner.errors import UnsupportedModelError
 from planner.importers.fields import Fields
+from planner.importers.hf_heads import with_decoder_head
 from planner.schema.document import document_error
 from planner.schema.model import ModelGraph
 
@@ -23,16 +24,6 @@ if TYPE_CHECKING:
     from planner.importers.hf_readers import Reader
 
 _LENGTH_LIMIT = 64  # nothing longer is near a model type
-# Classes of transformers without the head that a graph has, which predicts tokens.
-_OTHER_HEADS = (
-    "ForSequenceClassification",
-    "ForTokenClassification",
-    "ForQuestionAnswering",
-    "ForMultipleChoice",
-    "ForRewardModeling",
-    "RewardModel",
-)
-_NO_HEAD, _TOKEN_HEADS = "Model", ("LMHeadModel", "DoubleHeadsModel", "ChatModel")
 
 
 @cache
@@ -74,31 +65,7 @@ def graph_from_huggingface(config: Mapping[str, Any], *, name: str) -> ModelGrap
         graph = reader.read(Fields(config, aliases=reader.aliases), name)
     except ValidationError as error:  # sizes, each fine alone, whose product is not
         raise document_error(error, source=name) from None
-    told = _other_head(config, graph)
-    return (
-        graph
-        if told is None
-        else graph.model_copy(update={"assumptions": (*graph.assumptions, told)})
-    )
-
-
-def _other_head(config: Mapping[str, Any], graph: ModelGraph) -> str | None:
-    """Return what `architectures` says of a head that is not the one priced, if it does."""
-    named = config.get("architectures")
-    first = named[0] if isinstance(named, list | tuple) and named else None
-    if not isinstance(first, str):
-        return None
-    if first.endswith(_OTHER_HEADS):
-        has = "another head"
-    elif first.endswith(_NO_HEAD) and not first.endswith(_TOKEN_HEADS):
-        has = "no head"
-    else:
-        return None
-    return (
-        f"architectures names {first[:_LENGTH_LIMIT]}, which has {has}; priced is one that "
-        f"predicts tokens, {graph.hidden_size} x {graph.vocabulary_size}"
-        + (", tied to the embedding" if graph.tied_embeddings else "")
-    )
+    return graph if reader.reads_head else with_decoder_head(graph, Fields(config))
 
 
 def _missing(model_type: object) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from enum import StrEnum
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, model_validator
@@ -10,9 +9,9 @@ from pydantic import Field, model_validator
 from planner.errors import DocumentError
 from planner.schema.compressed import CompressedAttention, KeyIndex
 from planner.schema.document import Count, Part, PositiveCount
+from planner.schema.entry import Entry
 from planner.schema.mixer import Mixer
-
-TokenCount = Annotated[PositiveCount, Field(le=2**24)]
+from planner.schema.norm import Norm, NormPlacement, TokenCount
 
 
 def later(default: Any) -> Any:
@@ -22,32 +21,6 @@ def later(default: Any) -> Any:
     digest, stay as they were.
     """
     return Field(default=default, exclude_if=lambda value: bool(value == default))
-
-
-class Norm(StrEnum):
-    """Which normalisation: `rms` has a weight, `layer` a weight and a bias.
-
-    `rms_float32` is an rms whose weight multiplies before the row is narrowed from fp32 (Gemma,
-    OLMo-2), so that backward keeps the wide row. `weightless` has neither weight nor bias (OLMo).
-    """
-
-    RMS = "rms"
-    RMS_FLOAT32 = "rms_float32"
-    LAYER = "layer"
-    WEIGHTLESS = "weightless"
-
-
-class NormPlacement(StrEnum):
-    """Where a block norms: what attention and feed-forward read, what they write, or both.
-
-    `before` is Llama, `after` OLMo-2, `both` Gemma-2. `shared`: attention and feed-forward read the
-    row of one norm before them, side by side (GPT-J, Falcon, Phi-2, Command R).
-    """
-
-    BEFORE = "before"
-    AFTER = "after"
-    BOTH = "both"
-    SHARED = "shared"
 
 
 class GroupedQueryAttention(Part):
@@ -193,7 +166,9 @@ class Block(Part):
 
     `residual_stream_count` rows of the residual go side by side, collapsed into one before each
     part and mixed after it (hyper-connections, DeepSeek-V4). `layer_input_size` is the width of a
-    row of the block's own that gates a last part, after the feed-forward (small Gemma-4).
+    row of the block's own that gates a last part, after the feed-forward (small Gemma-4). `beside`
+    are products, norms and tables over the block's rows that no other field stands for; every
+    tensor-parallel rank has them whole.
     """
 
     attention: Attention
@@ -204,6 +179,7 @@ class Block(Part):
     mixer: Mixer | None = later(None)
     residual_stream_count: PositiveCount = later(1)
     layer_input_size: PositiveCount | None = later(None)
+    beside: Entry | None = later(None)
 
     @model_validator(mode="after")
     def _mixes(self) -> Self:
@@ -213,5 +189,11 @@ class Block(Part):
                 field="attention.kind",
                 value="none",
                 remedy="give the block a mixer or an attention",
+            )
+        if self.beside and any(one.tokens_per_sequence for one in self.beside.products):
+            raise DocumentError(
+                "products beside a block's parts are over its own tokens",
+                field="beside.products",
+                remedy="leave tokens_per_sequence out",
             )
         return self

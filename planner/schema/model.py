@@ -25,13 +25,11 @@ from planner.schema.block import (
     MixtureFeedForward,
     NoAttention,
     NoFeedForward,
-    Norm,
-    NormPlacement,
-    TokenCount,
     later,
 )
 from planner.schema.compressed import CompressedAttention, KeyCompression, KeyIndex
 from planner.schema.document import Count, Document, Name, Part, PositiveCount
+from planner.schema.entry import Entry, Exit, Product
 from planner.schema.measured import MeasuredPart
 from planner.schema.mixer import (
     GatedDeltaMixer,
@@ -40,6 +38,7 @@ from planner.schema.mixer import (
     ShortConvolutionMixer,
     StateSpaceMixer,
 )
+from planner.schema.norm import Norm, NormPlacement, TokenCount
 
 __all__ = [
     "Attention",
@@ -78,39 +77,6 @@ class RunPart(StrEnum):
 
     ENCODER = "encoder"
     DECODER = "decoder"
-
-
-class Product(Part):
-    """A matrix product outside the blocks, over `tokens_per_sequence` rows (`null`: the run's)."""
-
-    inner_size: PositiveCount
-    outer_size: PositiveCount
-    bias: bool = False
-    tokens_per_sequence: TokenCount | None = None
-
-
-class Entry(Part):
-    """What stands before a run's first block: patch embedding, norms, learned tables.
-
-    `table_elements` counts learned positions, a class token, biases by relative position. A tower
-    whose entry has products reads its own input (patches, audio); else it reads token embeddings.
-    """
-
-    products: Annotated[tuple[Product, ...], Field(max_length=16)] = ()
-    norm: Norm = Norm.LAYER
-    norm_widths: Annotated[tuple[PositiveCount, ...], Field(max_length=16)] = ()
-    table_elements: Count = 0
-
-
-class Exit(Entry):
-    """What stands after a tower's last block: its final norm, a projection to the decoder.
-
-    `output_size` and `output_tokens_per_sequence` are what it puts out, `null` for what the run
-    itself has.
-    """
-
-    output_size: PositiveCount | None = None
-    output_tokens_per_sequence: TokenCount | None = None
 
 
 STAND_IN = Block.model_construct(  # without a validator at import
@@ -159,7 +125,11 @@ class ModelGraph(Document):
     `learned_position_count` is 0 where positions are rotary. `final_logit_softcapping` is the cap
     that logits approach, c tanh(x / c). `head_token_ratio` is the share of positions that the head
     reads: below 1 in masked language models that gather those to predict. `assumptions` says in
-    words what the importer had to assume. `measured_embedding` and `measured_head` stand, in a
+    words what the importer had to assume. A `vocabulary_size` of 0 is that of a model whose first
+    run's entry reads pictures or sound. `embedding_size` is the width of a token embedding narrower
+    than the model, `before_head` what stands between final norm (`null`: none) and logits, and
+    `head_size` the logits of a token where they are not the vocabulary: classes, or 0 where nothing
+    follows the blocks. `measured_embedding` and `measured_head` stand, in a
     traced model, for all before and after its measured blocks; its vocabulary is then the outputs
     of a token.
     """
@@ -167,18 +137,32 @@ class ModelGraph(Document):
     name: Name
     architecture: Name
     hidden_size: PositiveCount
-    vocabulary_size: PositiveCount
+    vocabulary_size: Count
     tied_embeddings: bool = False
     learned_position_count: Count = 0
-    final_norm: Norm = Norm.RMS
+    final_norm: Norm | None = Norm.RMS
     head_bias: bool = False
     final_logit_softcapping: Annotated[float, Field(gt=0, le=1e6)] | None = later(None)
     head_token_ratio: Annotated[float, Field(gt=0, le=1)] = later(1.0)
     maximum_sequence_length: PositiveCount
     runs: Annotated[tuple[BlockRun, ...], Field(min_length=1, max_length=1024)]
     assumptions: tuple[str, ...] = ()
+    embedding_size: PositiveCount | None = later(None)
+    before_head: Entry | None = later(None)
+    head_size: Count | None = later(None)
     measured_embedding: MeasuredPart | None = later(None)
     measured_head: MeasuredPart | None = later(None)
+
+    @property
+    def logit_count(self) -> int:
+        """Return the logits of a token."""
+        return self.vocabulary_size if self.head_size is None else self.head_size
+
+    @property
+    def head_input_size(self) -> int:
+        """Return the width of the row that the head reads."""
+        before = self.before_head
+        return before.products[-1].outer_size if before and before.products else self.hidden_size
 
     @property
     def is_measured(self) -> bool:
@@ -239,6 +223,7 @@ class ModelGraph(Document):
         for index, run in enumerate(self.runs):
             self._check_described(index, run)
             self._check_part(index, run)
+        self._check_ends()
         sources: set[Stream] = set()
         for tower in self.towers():
             self._check_tower(tower, sources)
@@ -264,6 +249,29 @@ class ModelGraph(Document):
                 field=f"runs.{index}",
                 value="measured" if run.measured is not None else "block",
                 remedy="trace the whole model, or write all blocks as shapes",
+            )
+
+    def _check_ends(self) -> None:
+        """Raise unless something is embedded, and a tied head is as large as the embedding."""
+        entry = self.runs[0].entry
+        if not self.vocabulary_size and (entry is None or not entry.products):
+            raise DocumentError(
+                "must be 1 or more where no run reads pictures or sound",
+                field="vocabulary_size",
+                value=0,
+                remedy="give the tokens of the embedding, or the first run an entry with products",
+            )
+        narrow = self.embedding_size or self.hidden_size
+        if self.tied_embeddings and (self.logit_count, self.head_input_size) != (
+            self.vocabulary_size,
+            narrow,
+        ):
+            raise DocumentError(
+                f"the head is {self.head_input_size} x {self.logit_count}, and the embedding "
+                f"{self.vocabulary_size} x {narrow}",
+                field="tied_embeddings",
+                value=True,
+                remedy="set it to false, or make both of one size",
             )
 
     def _check_part(self, index: int, run: BlockRun) -> None:

@@ -78,6 +78,7 @@ def block_activations(
                 *(() if block.mixer is None else (mixer_activations(block.mixer),)),
                 stream_activations(block, hidden_size, sublayer_count(block)),
                 _layer_input(block, hidden_size),
+                _beside(block),
             ),
             spared,
         ),
@@ -164,9 +165,9 @@ def embedding_activations() -> LayerActivations:
     return LayerActivations(none=kept, selective=kept, full=kept)
 
 
-def head_activations(hidden_size: int, norm: Norm) -> LayerActivations:
+def head_activations(hidden_size: int, norm: Norm | None) -> LayerActivations:
     """Return what the final norm keeps, and the head's input; logits are counted apart."""
-    kept = _norm(norm, hidden_size)
+    kept = _elements(gathered=hidden_size) if norm is None else _norm(norm, hidden_size)
     return LayerActivations(none=kept, selective=kept, full=kept)
 
 
@@ -234,6 +235,15 @@ def _layer_input(block: Block, hidden_size: int) -> ActivationElements:
         return _elements()
     rows = _elements(replicated=hidden_size + _LAYER_INPUT_ROWS * size)
     return _sum(rows, _normed(block.norm, hidden_size))
+
+
+def _beside(block: Block) -> ActivationElements:
+    """Return what products and norms beside the block's parts keep: the rows that they read."""
+    beside = block.beside
+    if beside is None:
+        return _elements()
+    read = sum(product.inner_size + product.outer_size for product in beside.products)
+    return _sum(_elements(gathered=read), _normed(beside.norm, sum(beside.norm_widths)))
 
 
 def _latent(attention: LatentAttention) -> ActivationElements:

@@ -50,6 +50,7 @@ _RESIDUAL_KERNELS = 1
 _GATE_KERNELS = 2  # sigmoid and product, where attention's output is gated
 _LAYER_INPUT_KERNELS = 3  # activation, product with the block's own row, residual
 _LAYER_INPUT_PASSES = 5  # read and write the activation, read both rows, write their product
+_BESIDE_PASSES = 2  # what reads the row of a product beside the block's parts, and writes another
 
 
 def elementwise_traffic(block: Block, hidden_size: int) -> ElementwiseTraffic:
@@ -109,6 +110,11 @@ def _later_traffic(block: Block, hidden_size: int) -> ElementwiseTraffic:
     if isinstance(block.attention, CompressedAttention):
         windows = compressed_traffic(block.attention)
         moved, kernels = moved + windows.replicated, kernels + windows.kernel_count
+    if block.beside is not None:
+        moved += NORM_PASSES * sum(block.beside.norm_widths)
+        moved += _BESIDE_PASSES * sum(product.outer_size for product in block.beside.products)
+        kernels += NORM_KERNELS[block.beside.norm] * len(block.beside.norm_widths)
+        kernels += len(block.beside.products)
     if block.layer_input_size is not None:
         moved += _LAYER_INPUT_PASSES * block.layer_input_size + 3.0 * hidden_size
         kernels += _LAYER_INPUT_KERNELS

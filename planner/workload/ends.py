@@ -32,6 +32,12 @@ def end_sources(graph: ModelGraph) -> tuple[SourceWorkload, ...]:
     return tuple(sources)
 
 
+def head_sources(graph: ModelGraph) -> tuple[SourceWorkload, ...]:
+    """Return what stands between the final norm and the logits."""
+    before = graph.before_head
+    return () if before is None else tuple(_end(before, graph.runs[-1]))
+
+
 def _lookup(run: BlockRun, graph: ModelGraph) -> SourceWorkload:
     """Return the lookup of a text tower's tokens in the model's token embedding."""
     return SourceWorkload(

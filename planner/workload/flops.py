@@ -38,6 +38,7 @@ def block_gemms(block: Block, hidden_size: int) -> tuple[Gemm, ...]:
         *(() if block.mixer is None else mixer_gemms(block.mixer, hidden_size)),
         *_attention_gemms(block.attention, hidden_size),
         *(() if cross is None else _attention_gemms(cross, hidden_size)),
+        *_beside_gemms(block),
         *mix,
         *_feed_forward_gemms(block.feed_forward, hidden_size),
         *_layer_input_gemms(block, hidden_size),
@@ -205,6 +206,16 @@ def _layer_input_gemms(block: Block, hidden_size: int) -> tuple[Gemm, ...]:
     return (
         _gemm("layer_input_gate", hidden_size, size, "none"),
         _gemm("layer_input_output", size, hidden_size, "none"),
+    )
+
+
+def _beside_gemms(block: Block) -> tuple[Gemm, ...]:
+    """Return the products beside the block's parts, whole on every rank."""
+    if block.beside is None:
+        return ()
+    return tuple(
+        _gemm(f"beside{index}", product.inner_size, product.outer_size, "none")
+        for index, product in enumerate(block.beside.products)
     )
 
 

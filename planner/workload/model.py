@@ -21,7 +21,7 @@ from planner.workload.activations import (
 from planner.workload.again import run_again_of
 from planner.workload.chain import boundaries
 from planner.workload.elementwise import elementwise_traffic, source_traffic
-from planner.workload.ends import end_sources
+from planner.workload.ends import end_sources, head_sources
 from planner.workload.flops import (
     attention_core,
     block_gemms,
@@ -141,9 +141,9 @@ def _head(graph: ModelGraph) -> HeadWorkload:
     """Return the final norm, the LM head and the loss."""
     return HeadWorkload(
         layer=_head_layer(graph),
-        vocabulary_size=graph.vocabulary_size,
+        vocabulary_size=graph.logit_count,
         tied_parameter_count=(
-            graph.vocabulary_size * graph.hidden_size if graph.tied_embeddings else 0
+            graph.logit_count * graph.head_input_size if graph.tied_embeddings else 0
         ),
         caps_logits=graph.final_logit_softcapping is not None,
     )
@@ -154,8 +154,8 @@ def _head_layer(graph: ModelGraph) -> LayerWorkload:
         return measured_end(graph.measured_head, name="head", hidden_size=graph.hidden_size)
     product = Gemm(
         name="head",
-        inner_size=graph.hidden_size,
-        outer_size=graph.vocabulary_size,
+        inner_size=graph.head_input_size,
+        outer_size=graph.logit_count,
         split="outer",
         in_16_bits=True,
     )
@@ -163,15 +163,16 @@ def _head_layer(graph: ModelGraph) -> LayerWorkload:
         name="head",
         hidden_size=graph.hidden_size,
         parameters=head_parameters(graph),
-        gemms=(product,),
+        gemms=(product,) if graph.logit_count else (),
         attention=None,
         elementwise=ElementwiseTraffic(
-            replicated=4.0 * graph.hidden_size,
+            replicated=0.0 if graph.final_norm is None else 4.0 * graph.hidden_size,
             sharded=(6.0 if graph.final_logit_softcapping is None else 12.0)
-            * graph.vocabulary_size,  # scale, tangent and scale read and write each once more
+            * graph.logit_count,  # scale, tangent and scale read and write each once more
             kernel_count=8,
         ),
         activations=head_activations(graph.hidden_size, graph.final_norm),
         selective_recompute_ratio=0.0,
         token_ratio=graph.head_token_ratio,
+        sources=head_sources(graph),
     )

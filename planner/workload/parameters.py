@@ -37,7 +37,7 @@ def block_parameters(block: Block, hidden_size: int) -> ParameterCounts:
     feed_forward = _feed_forward_parameters(block.feed_forward, hidden_size)
     norms = norm_count(block) * norm_parameters(block.norm, hidden_size)
     beside = stream_parameters(block, hidden_size, sublayer_count(block))
-    beside += 2 * hidden_size * (block.layer_input_size or 0)
+    beside += 2 * hidden_size * (block.layer_input_size or 0) + _end_parameters(block.beside)
     return ParameterCounts(
         sharded=sum(part.sharded for part in attentions) + feed_forward.sharded,
         replicated=sum(part.replicated for part in attentions)
@@ -52,14 +52,16 @@ def embedding_parameters(graph: ModelGraph) -> ParameterCounts:
     """Return the parameters of the token embedding, of learned positions, entries and exits."""
     ends = [end for run in graph.runs for end in (run.entry, run.exit) if end is not None]
     return ParameterCounts(
-        sharded=graph.vocabulary_size * graph.hidden_size,
+        sharded=graph.vocabulary_size * (graph.embedding_size or graph.hidden_size),
         replicated=graph.learned_position_count * graph.hidden_size
         + sum(_end_parameters(end) for end in ends),
     )
 
 
-def _end_parameters(end: Entry) -> int:
+def _end_parameters(end: Entry | None) -> int:
     """Return the parameters of an entry or exit; nobody splits its products."""
+    if end is None:
+        return 0
     products = sum(
         (product.inner_size + product.bias) * product.outer_size for product in end.products
     )
@@ -69,17 +71,20 @@ def _end_parameters(end: Entry) -> int:
 
 def head_parameters(graph: ModelGraph) -> ParameterCounts:
     """Return the parameters of the final norm and of the LM head, none of it if tied."""
-    own = 0 if graph.tied_embeddings else graph.vocabulary_size * graph.hidden_size
-    bias = graph.vocabulary_size if graph.head_bias else 0
+    own = 0 if graph.tied_embeddings else graph.logit_count * graph.head_input_size
+    bias = graph.logit_count if graph.head_bias else 0
     return ParameterCounts(
         sharded=own + bias,
         replicated=norm_parameters(graph.final_norm, graph.hidden_size)
+        + _end_parameters(graph.before_head)
         + collapse_parameters(graph.runs[-1].block, graph.hidden_size),
     )
 
 
-def norm_parameters(norm: Norm, width: int) -> int:
-    """Return the parameters of one normalisation over `width` elements."""
+def norm_parameters(norm: Norm | None, width: int) -> int:
+    """Return the parameters of one normalisation over `width` elements, 0 where there is none."""
+    if norm is None:
+        return 0
     return {Norm.LAYER: 2, Norm.WEIGHTLESS: 0}.get(norm, 1) * width
 
 

@@ -14,6 +14,7 @@ from planner.importers.huggingface import model_types
 from planner.importers.models import model_from_fields, model_names, read_model
 from planner.workload.model import model_workload
 from tests.draws import of_drawn
+from tests.golden.further_types import CASES, HEADS
 from tests.golden.transformers_models import reference_config, reference_parameter_count
 
 SHAPES = Path(__file__).parents[2] / "profiles" / "models"
@@ -67,7 +68,9 @@ WITH_TOWERS = {
     "whisper",
 }
 WITHOUT_A_CLASS = {"kimi_k2"}
-DECODERS = sorted(set(model_types()) - WITH_TOWERS - WITHOUT_A_CLASS)
+# Those of `further_types.py` are compared in `test_further_types.py`.
+FURTHER = {model_type for model_type, _, _ in CASES + HEADS}
+DECODERS = sorted(set(model_types()) - WITH_TOWERS - WITHOUT_A_CLASS - FURTHER)
 # Without these the reference class itself raises (it computes with the None that it has for
 # them), or has a default that goes with no small model.
 NEEDED = {

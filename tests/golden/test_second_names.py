@@ -28,7 +28,13 @@ UNREAD = {
     "kimi_linear": {"n_group", "norm_topk_prob"},
     "whisper": {"num_key_value_heads"},
 }
-TOKENS = {"boi_token_id", "eoi_token_id", "image_token_id", "video_token_id"}
+TOKENS = {
+    "boi_token_id",
+    "eoi_token_id",
+    "image_token_id",
+    "initializer_range",
+    "video_token_id",
+}
 WITHOUT_A_CLASS = {"kimi_k2"}
 SIZES = {
     "hidden_size": 64,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import torch
+import transformers
 from transformers import (
     AutoConfig,
     AutoModelForCausalLM,
@@ -55,9 +56,13 @@ def reference_config(fields: dict[str, Any]) -> PretrainedConfig:
 def reference_model(
     fields: dict[str, Any], *, device: str = "meta", **options: Any
 ) -> torch.nn.Module:
-    """Return transformers' own model, on the meta device unless told."""
+    """Return transformers' own model, on the meta device unless told.
+
+    It is of the class that `architectures` names first, where it does.
+    """
     model_type = fields["model_type"]
-    own = _WITHOUT_AN_ENTRY.get(model_type)
+    named = fields.get("architectures")
+    own = getattr(transformers, named[0]) if named else _WITHOUT_AN_ENTRY.get(model_type)
     build = own._from_config if own else _CLASSES.get(model_type, AutoModelForCausalLM).from_config
     with torch.device(device):
         return build(reference_config(fields), **options)

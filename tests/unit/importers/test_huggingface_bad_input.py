@@ -205,7 +205,7 @@ def graph_or_refusal(fields: dict[str, Any]) -> ModelGraph | InputError:
         ("gemma3n_text", "rows of residual that predict one another"),
         ("zamba2", "blocks that share their weights"),
         ("minimax", "lightning attention"),
-        ("bert", "an encoder whose head has a product and a norm of its own"),
+        ("deberta-v2", "scores of attention by relative position"),
     ],
 )
 def test_type_that_is_known_and_cannot_be_read_is_refused_with_what_is_missing(model_type, what):

@@ -18,6 +18,7 @@ from planner.schema.model import (
     ModelGraph,
     Norm,
 )
+from planner.workload.model import model_workload
 
 SIZES = {
     "hidden_size": 64,
@@ -375,20 +376,54 @@ def test_two_names_of_one_field_have_to_agree():
 
 
 @pytest.mark.parametrize(
-    ("named", "has"),
+    ("named", "columns", "bias"),
     [
-        (["LlamaForSequenceClassification"], "which has another head"),
-        (["LlamaForTokenClassification", "LlamaForCausalLM"], "which has another head"),
-        (["LlamaModel"], "which has no head"),
-        (["LlamaForCausalLM"], None),
-        (["GPT2LMHeadModel"], None),
-        (["InternVLChatModel"], None),
-        ([], None),
-        ("LlamaModel", None),
-        ([7], None),
+        (["LlamaForSequenceClassification"], 2, False),
+        (["LlamaForTokenClassification", "LlamaForCausalLM"], 2, True),
+        (["LlamaForQuestionAnswering"], 2, True),
+        (["LlamaModel"], 0, False),
+        (["LlamaForCausalLM"], 256, False),
+        (["GPT2LMHeadModel"], 256, False),
+        (["InternVLChatModel"], 256, False),
+        ([], 256, False),
+        ("LlamaModel", 256, False),
+        ([7], 256, False),
     ],
 )
-def test_a_head_that_does_not_predict_tokens_is_told(named: object, has: str | None) -> None:
-    told = [line for line in graph_of("llama", architectures=named).assumptions if "head" in line]
-    assert len(told) == (has is not None)
-    assert all(has in line and "64 x 256" in line for line in told)
+def test_a_head_is_that_of_the_class_that_architectures_names(named, columns, bias):
+    graph = graph_of("llama", architectures=named)
+    assert (graph.logit_count, graph.head_bias) == (columns, bias)
+    assert not graph.assumptions
+
+
+@pytest.mark.parametrize("named", ["LlamaForRewardModeling", "GPT2DoubleHeadsModel"])
+def test_a_head_that_is_not_known_is_told(named):
+    graph = graph_of("llama", architectures=[named])
+    assert graph.logit_count == 256
+    assert any(f"{named}, which has another head" in said for said in graph.assumptions)
+
+
+@pytest.mark.parametrize(
+    ("labels", "count"),
+    [({"num_labels": 1}, 1), ({"id2label": {"0": "bad", "1": "fair", "2": "good"}}, 3)],
+)
+def test_a_classifier_has_as_many_columns_as_labels(labels, count):
+    graph = graph_of("llama", architectures=["LlamaForSequenceClassification"], **labels)
+    assert graph.head_size == count
+
+
+def test_a_classifying_llama_3_has_the_parameters_of_its_blocks_and_one_column():
+    """8,030,261,248 less 128,256 x 4,096 of the head, and 4,096."""
+    fields = {
+        "model_type": "llama",
+        "architectures": ["LlamaForSequenceClassification"],
+        "num_labels": 1,
+        "hidden_size": 4096,
+        "intermediate_size": 14336,
+        "num_hidden_layers": 32,
+        "num_attention_heads": 32,
+        "num_key_value_heads": 8,
+        "vocab_size": 128256,
+    }
+    graph = model_from_fields(fields, name="it")
+    assert model_workload(graph).parameter_count == 7_504_928_768

@@ -1,0 +1,193 @@
+"""Small configurations of further model types, and the classes that they are counted against."""
+
+from __future__ import annotations
+
+from typing import Any
+
+Fields = dict[str, Any]
+
+SIZES: Fields = {
+    "hidden_size": 64,
+    "intermediate_size": 96,
+    "num_hidden_layers": 4,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "vocab_size": 500,
+    "pad_token_id": 0,
+}
+MANY: Fields = {key: value for key, value in SIZES.items() if key != "num_key_value_heads"}
+N_EMBD: Fields = {"n_embd": 64, "n_head": 4, "n_layer": 3, "vocab_size": 500, "pad_token_id": 0}
+WINDOWS = ["sliding_attention", "full_attention"] * 2
+ROUTED: Fields = {"num_experts": 6, "num_experts_per_tok": 2, "moe_intermediate_size": 48}
+BART: Fields = {
+    "d_model": 64,
+    "encoder_layers": 3,
+    "decoder_layers": 2,
+    "encoder_attention_heads": 4,
+    "decoder_attention_heads": 8,
+    "encoder_ffn_dim": 96,
+    "decoder_ffn_dim": 80,
+    "vocab_size": 500,
+    "max_position_embeddings": 40,
+    "pad_token_id": 0,
+}
+PICTURES: Fields = {
+    "hidden_size": 64,
+    "intermediate_size": 96,
+    "num_hidden_layers": 3,
+    "num_attention_heads": 4,
+    "image_size": 32,
+    "patch_size": 8,
+}
+
+# model type, class, fields beside the type's name
+CASES: list[tuple[str, str, Fields]] = [
+    ("axk1", "AXK1ForCausalLM", {**SIZES, "n_routed_experts": 8, "moe_layer_freq": 2}),
+    ("biogpt", "BioGptForCausalLM", {**MANY, "max_position_embeddings": 40}),
+    ("bitnet", "BitNetForCausalLM", {**SIZES, "attention_bias": True}),
+    ("codegen", "CodeGenForCausalLM", N_EMBD),
+    ("cohere2_moe", "Cohere2MoeForCausalLM", {**SIZES, "head_dim": 32, "num_shared_experts": 2}),
+    (
+        "cohere2_moe",
+        "Cohere2MoeForCausalLM",
+        {
+            **SIZES,
+            "first_k_dense_replace": 1,
+            "prefix_dense_intermediate_size": 80,
+            "rms_norm_eps": 1e-6,
+        },
+    ),
+    ("ctrl", "CTRLLMHeadModel", {**N_EMBD, "dff": 96}),
+    (
+        "dbrx",
+        "DbrxForCausalLM",
+        {
+            "d_model": 64,
+            "n_heads": 4,
+            "n_layers": 3,
+            "vocab_size": 500,
+            "attn_config": {"kv_n_heads": 2, "rope_theta": 5e5},
+            "ffn_config": {
+                "hidden_size": 64,
+                "ffn_hidden_size": 48,
+                "moe_num_experts": 4,
+                "moe_top_k": 2,
+            },
+        },
+    ),
+    ("doge", "DogeForCausalLM", {**SIZES, "attention_bias": True, "mlp_bias": True}),
+    ("flint", "FlintForCausalLM", {**SIZES, **ROUTED}),
+    ("gpt-sw3", "GPT2LMHeadModel", N_EMBD),
+    ("gpt_neox_japanese", "GPTNeoXJapaneseForCausalLM", MANY),
+    ("hyperclovax", "HyperCLOVAXForCausalLM", {**SIZES, "attention_bias": True}),
+    ("hyperclovax", "HyperCLOVAXForCausalLM", {**SIZES, "use_post_norm": False}),
+    ("iquestcoder", "LlamaForCausalLM", {**SIZES, "head_dim": 32}),
+    ("jais2", "Jais2ForCausalLM", SIZES),
+    ("kolibri1", "Kolibri1ForCausalLM", {**SIZES, **ROUTED, "layer_types": WINDOWS}),
+    ("laguna", "LagunaForCausalLM", {**SIZES, **ROUTED, "layer_types": WINDOWS}),
+    (
+        "laguna",
+        "LagunaForCausalLM",
+        {**SIZES, **ROUTED, "gating": "per-element", "num_attention_heads_per_layer": [4, 6, 4, 6]},
+    ),
+    ("mellum", "MellumForCausalLM", {**SIZES, **ROUTED, "layer_types": WINDOWS}),
+    ("openai-gpt", "OpenAIGPTLMHeadModel", N_EMBD),
+    ("persimmon", "PersimmonForCausalLM", MANY),
+    ("persimmon", "PersimmonForCausalLM", {**MANY, "qk_layernorm": False}),
+    (
+        "xglm",
+        "XGLMForCausalLM",
+        {
+            "d_model": 64,
+            "ffn_dim": 96,
+            "num_layers": 3,
+            "attention_heads": 4,
+            "vocab_size": 500,
+            "pad_token_id": 0,
+        },
+    ),
+    *(
+        (model_type, f"{prefix}{head}", BART)
+        for model_type, prefix, head in (
+            ("bart", "Bart", "ForConditionalGeneration"),
+            ("blenderbot", "Blenderbot", "ForConditionalGeneration"),
+            ("blenderbot-small", "BlenderbotSmall", "ForConditionalGeneration"),
+            ("m2m_100", "M2M100", "ForConditionalGeneration"),
+            ("marian", "Marian", "MTModel"),
+            ("mbart", "MBart", "ForConditionalGeneration"),
+            ("mvp", "Mvp", "ForConditionalGeneration"),
+            ("pegasus", "Pegasus", "ForConditionalGeneration"),
+            ("plbart", "PLBart", "ForConditionalGeneration"),
+        )
+    ),
+    ("vit_mae", "ViTMAEForPreTraining", {**PICTURES, "decoder_num_hidden_layers": 2}),
+    ("beit", "BeitModel", {**PICTURES, "use_relative_position_bias": True, "use_mask_token": True}),
+    ("beit", "BeitForImageClassification", {**PICTURES, "use_absolute_position_embeddings": True}),
+    ("dinov2", "Dinov2Model", {**PICTURES, "use_swiglu_ffn": True, "use_mask_token": False}),
+    ("dinov3_vit", "DINOv3ViTModel", {**PICTURES, "num_register_tokens": 4}),
+    ("dinov3_vit", "DINOv3ViTModel", {**PICTURES, "use_gated_mlp": True, "key_bias": True}),
+    ("clip_vision_model", "CLIPVisionModel", PICTURES),
+    ("clip_vision_model", "CLIPVisionModelWithProjection", PICTURES),
+    ("siglip_vision_model", "SiglipVisionModel", PICTURES),
+    ("siglip_vision_model", "SiglipVisionModel", {**PICTURES, "vision_use_head": False}),
+    *(
+        (model_type, f"{prefix}{head}", PICTURES)
+        for model_type, prefix in (
+            ("deit", "DeiT"),
+            ("dinov2", "Dinov2"),
+            ("dinov2_with_registers", "Dinov2WithRegisters"),
+            ("ijepa", "IJepa"),
+            ("vit", "ViT"),
+            ("vit_msn", "ViTMSN"),
+        )
+        for head in ("Model", "ForImageClassification")
+    ),
+]
+
+# An encoder of text, its classes' prefix, and which heads transformers has classes for.
+_ALL = ("MaskedLM", "SequenceClassification", "TokenClassification", "QuestionAnswering")
+ENCODERS: dict[str, tuple[str, tuple[str, ...], Fields]] = {
+    "bert": ("Bert", (*_ALL, "MultipleChoice", "NextSentencePrediction", "PreTraining"), MANY),
+    "big_bird": ("BigBird", ("MaskedLM", "SequenceClassification", "MultipleChoice"), MANY),
+    "camembert": ("Camembert", (*_ALL, "MultipleChoice"), MANY),
+    "data2vec-text": ("Data2VecText", (*_ALL, "MultipleChoice"), MANY),
+    "distilbert": (
+        "DistilBert",
+        (*_ALL, "MultipleChoice"),
+        {
+            "dim": 64,
+            "hidden_dim": 96,
+            "n_layers": 3,
+            "n_heads": 4,
+            "vocab_size": 500,
+            "pad_token_id": 0,
+        },
+    ),
+    "electra": ("Electra", (*_ALL, "MultipleChoice"), {**MANY, "embedding_size": 32}),
+    "ernie": ("Ernie", (*_ALL, "PreTraining"), {**MANY, "use_task_id": True}),
+    "esm": ("Esm", _ALL[:3], {**MANY, "position_embedding_type": "rotary"}),
+    "eurobert": ("EuroBert", _ALL[:3], {**SIZES, "mlp_bias": True}),
+    "gte": ("Gte", _ALL[:3], MANY),
+    "jina_embeddings_v3": ("JinaEmbeddingsV3", _ALL, MANY),
+    "layoutlm": ("LayoutLM", _ALL, MANY),
+    "megatron-bert": ("MegatronBert", (*_ALL, "MultipleChoice", "PreTraining"), MANY),
+    "modernbert": ("ModernBert", (*_ALL, "MultipleChoice"), {**MANY, "attention_bias": True}),
+    "modernbert-decoder": (
+        "ModernBertDecoder",
+        ("CausalLM", "SequenceClassification"),
+        {**MANY, "norm_bias": True, "mlp_bias": True},
+    ),
+    "mpnet": ("MPNet", (*_ALL, "MultipleChoice"), {**MANY, "pad_token_id": 1}),
+    "nomic_bert": ("NomicBert", _ALL[:3], MANY),
+    "roberta": ("Roberta", (*_ALL, "MultipleChoice"), MANY),
+    "roberta-prelayernorm": ("RobertaPreLayerNorm", (*_ALL, "MultipleChoice"), MANY),
+    "roformer": ("RoFormer", (*_ALL, "MultipleChoice"), {**MANY, "embedding_size": 32}),
+    "tapas": ("Tapas", ("MaskedLM", "SequenceClassification"), MANY),
+    "xlm-roberta": ("XLMRoberta", (*_ALL, "MultipleChoice"), MANY),
+    "xlm-roberta-xl": ("XLMRobertaXL", (*_ALL, "MultipleChoice"), MANY),
+}
+HEADS = [
+    (model_type, f"{prefix}{head}", fields)
+    for model_type, (prefix, heads, fields) in ENCODERS.items()
+    for head in ("Model", *(f"For{head}" for head in heads))
+] + [("bert-generation", "BertGenerationDecoder", MANY)]
