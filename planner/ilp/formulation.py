@@ -193,6 +193,34 @@ class Program:
         self.places[name] = len(self.rows)
         self.rows.append(Row(name=name, terms=tuple(terms), sense=sense, bound=bound))
 
+    def eased(self) -> Program:
+        """Return the program of how far rows must be eased at the least for values to keep them.
+
+            minimise e >= 0   subject to   a x - e max(|b|, 1) <= b   for every row a x <= b
+
+        Rows of other senses are eased likewise, equalities to both sides. The last column is e. It
+        has a solution whatever the rows ask for, and 0 is the least where the program has one.
+        """
+        eased = Program(variables=list(self.variables))
+        slack = eased.add(Variable(name="e"))
+        eased.objective = [(slack, 1.0)]
+        for row in self.rows:
+            share = max(abs(row.bound), 1.0)
+            if row.sense != ">=":
+                eased.require(row.name, [*row.terms, (slack, -share)], "<=", row.bound)
+            if row.sense != "<=":
+                eased.require(f"{row.name}>=", [*row.terms, (slack, share)], ">=", row.bound)
+        return eased
+
+    def without_cutoff(self) -> Program:
+        """Return the program without the rows that only limit the objective from above."""
+        kept = Program(variables=self.variables, objective=self.objective)
+        cut = tuple(self.objective)
+        for row in self.rows:
+            if row.sense != "<=" or row.terms != cut:
+                kept.require(row.name, list(row.terms), row.sense, row.bound)
+        return kept
+
 
 def _missed(row: Row, values: Sequence[float]) -> float:
     terms = [coefficient * values[column] for column, coefficient in row.terms]

@@ -75,6 +75,10 @@ class Status(StrEnum):
     INFEASIBLE = "infeasible"
 
 
+_UNPROVEN = {Status.OPTIMAL: Status.FEASIBLE, Status.INFEASIBLE: Status.LIMIT}
+"""What is left of a verdict that holds for tighter limits than the instance's."""
+
+
 class Within(NamedTuple):
     """How long a solve may take: until the user's limit, and so many nodes of branch and bound.
 
@@ -87,14 +91,20 @@ class Within(NamedTuple):
 
 
 @dataclass(slots=True, kw_only=True)
-class _NodeLimit:
-    """Ends HiGHS after some nodes, as its own option does, whose status PuLP does not know."""
+class _Stop:
+    """Ends HiGHS after some nodes, or once its bound is above what is `enough`.
+
+    Its own options do the former with a status that PuLP does not know.
+    """
 
     nodes: int
+    enough: float = inf
     is_reached: bool = False
+    is_enough: bool = False
 
     def __call__(self, _kind: Any, _message: str, known: Any, answer: Any, _given: Any) -> None:
-        if known.mip_node_count >= self.nodes:
+        self.is_enough = known.mip_dual_bound > self.enough
+        if self.is_enough or known.mip_node_count >= self.nodes:
             self.is_reached = answer.user_interrupt = True
 
 
@@ -104,6 +114,9 @@ class Solution:
 
     status: Status
     values: tuple[float, ...]
+
+
+_NOTHING_KNOWN = Solution(status=Status.LIMIT, values=())
 
 
 @cache
@@ -134,7 +147,7 @@ def default_solver() -> SolverName:
 def solve(program: Program, *, solver: SolverName, within: Within) -> Solution:
     """Return the best values found within limits; it takes some of the time to tell the program.
 
-    Where the solver fails the other one is asked.
+    Where the solver fails the other one is asked. That there are no values has to be confirmed.
 
     Raises:
         SolverError: if none answers, or the program is unbounded (which would be a bug).
@@ -142,22 +155,51 @@ def solve(program: Program, *, solver: SolverName, within: Within) -> Solution:
     terms = sum(len(row.terms) for row in program.rows)
     seconds = within.seconds - PROGRAM_SECONDS_PER_TERM * terms
     if seconds <= 0.0 or terms > within.terms:
-        return Solution(status=Status.LIMIT, values=())
+        return _NOTHING_KNOWN
     failures: list[SolverError] = []
     for name in (solver, *(other for other in available_solvers() if other is not solver)):
         try:
-            return _run_solver(program, name, seconds=seconds, nodes=within.nodes)
+            return _answered(program, name, seconds=seconds, nodes=within.nodes)
         except SolverError as error:
             failures.append(error)
     raise failures[0]
 
 
-def _run_solver(program: Program, solver: SolverName, *, seconds: float, nodes: int) -> Solution:
+def _answered(program: Program, solver: SolverName, *, seconds: float, nodes: int) -> Solution:
+    """Return what a solver says; "infeasible" only where the eased program bears it out.
+
+    The eased one has a solution in any case: where its least easing is above the solver's tolerance
+    there are no values. Where none is needed the solver was wrong, as HiGHS has been; mostly there
+    is a plan just at the cutoff, and it finds the best without that.
+    """
+    deadline = time.perf_counter() + seconds
+
+    def run(asked: Program, enough: float = inf) -> tuple[Solution, bool]:
+        left = deadline - time.perf_counter()
+        if left <= 0.0:
+            return _NOTHING_KNOWN, False
+        stop = _Stop(nodes=nodes, enough=enough)
+        return _run_solver(asked, solver, seconds=left, stop=stop), stop.is_enough
+
+    solution, _ = run(program)
+    if solution.status is not Status.INFEASIBLE:
+        return solution
+    eased, is_above = run(program.eased(), SOLVER_FEASIBILITY)
+    is_optimal = eased.status is Status.OPTIMAL
+    if is_above or (is_optimal and eased.values[-1] > SOLVER_FEASIBILITY):
+        return solution
+    again = run(program.without_cutoff())[0] if is_optimal else _NOTHING_KNOWN
+    if Status.INFEASIBLE in (eased.status, again.status):
+        raise SolverError(f"{solver.value} calls a program infeasible that has a solution")
+    is_beyond = again.values and program.violation(again.values) > SOLVER_FEASIBILITY
+    return solution if is_beyond and again.status is Status.OPTIMAL else again
+
+
+def _run_solver(program: Program, solver: SolverName, *, seconds: float, stop: _Stop) -> Solution:
     import pulp  # noqa: PLC0415
 
     problem, columns = _problem(program)
-    limit = _NodeLimit(nodes=nodes)
-    command = _highs(seconds, limit) if solver is SolverName.HIGHS else _cbc(seconds, nodes)
+    command = _highs(seconds, stop) if solver is SolverName.HIGHS else _cbc(seconds, stop.nodes)
     if command is None:
         raise SolverError(f"{solver.value} is not installed; run: pip install highspy")
     started = time.perf_counter()
@@ -167,7 +209,7 @@ def _run_solver(program: Program, solver: SolverName, *, seconds: float, nodes: 
         raise SolverError(f"{solver.value} failed: {error}") from error
     solution = _solution(program, problem, columns)
     is_highs_early = solver is SolverName.HIGHS and time.perf_counter() - started < seconds
-    if solution.status is Status.LIMIT and is_highs_early and not limit.is_reached:
+    if solution.status is Status.LIMIT and is_highs_early and not stop.is_reached:
         raise SolverError(f"{solver.value} gave up before its limits")
     return solution
 
@@ -202,7 +244,7 @@ def _expression(columns: list[pulp.LpVariable], terms: Any) -> pulp.LpAffineExpr
     return pulp.LpAffineExpression(pairs) if from_list is None else from_list(pairs)
 
 
-def _highs(seconds: float, limit: _NodeLimit) -> Any:
+def _highs(seconds: float, stop: _Stop) -> Any:
     import pulp  # noqa: PLC0415
     from highspy import cb  # noqa: PLC0415
 
@@ -213,7 +255,7 @@ def _highs(seconds: float, limit: _NodeLimit) -> Any:
         gapAbs=0.0,
         threads=1,
         random_seed=0,
-        callbackTuple=(limit, None),
+        callbackTuple=(stop, None),
         callbacksToActivate=[cb.HighsCallbackType.kCallbackMipInterrupt],
         presolve="off",
         primal_feasibility_tolerance=SOLVER_FEASIBILITY,
@@ -259,10 +301,10 @@ def _solution(
         return Solution(status=Status.INFEASIBLE, values=())
     values = tuple(column.varValue for column in columns)
     if any(value is None for value in values) or proof == pulp.LpSolutionNoSolutionFound:
-        return Solution(status=Status.LIMIT, values=())
+        return _NOTHING_KNOWN
     proven = proof == pulp.LpSolutionOptimal
     if not proven and program.violation(values) > SOLVER_ROW_TOLERANCE:
-        return Solution(status=Status.LIMIT, values=())
+        return _NOTHING_KNOWN
     return Solution(status=Status.OPTIMAL if proven else Status.FEASIBLE, values=values)
 
 
@@ -411,7 +453,8 @@ def optimise(
     `bounds` hold for all plans below the cutoff, where they are known.
 
     The step is recomputed from rounded counts. An assignment that the solver's tolerance let
-    slip past a limit of memory is refused and the limit tightened by as little.
+    slip past a limit of memory is refused and the limit tightened by as little; by more than
+    rounding, what the solver says of the tighter limits is no proof.
 
     Raises:
         SolverError: if no tightening gives an assignment that keeps the limits.
@@ -484,6 +527,8 @@ def _optimum(
             host_capacity_bytes=instance.host_capacity_bytes * (1.0 - tightening),
         )
         optimum = _solved(program(tight), solver=solver, within=within)
+        if tightening > SOLVER_FEASIBILITY:
+            optimum = replace(optimum, status=_UNPROVEN.get(optimum.status, optimum.status))
         if optimum.assignment is None:
             return optimum
         evaluation = evaluate(instance, optimum.assignment)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from itertools import combinations
 
 import numpy as np
+import pulp
 import pytest
 
 from planner.errors import SolverError
@@ -77,6 +78,63 @@ def test_what_no_values_satisfy_is_infeasible(solver: SolverName) -> None:
     solution = solve(a_knapsack(weight=7.0), solver=solver, within=Within(10.0))
     assert solution.status is Status.INFEASIBLE
     assert solution.values == ()
+
+
+def _says_infeasible(monkeypatch: pytest.MonkeyPatch, times: int) -> None:
+    """Let HiGHS call so many programs infeasible, whatever they are."""
+    honest, left = pulp.HiGHS.actualSolve, iter(range(times))
+
+    def solve_or_not(command: pulp.HiGHS, program: pulp.LpProblem) -> int:
+        if next(left, None) is None:
+            return honest(command, program)
+        program.assignStatus(pulp.LpStatusInfeasible, pulp.LpSolutionInfeasible)
+        return pulp.LpStatusInfeasible
+
+    monkeypatch.setattr(pulp.HiGHS, "actualSolve", solve_or_not)
+
+
+@pytest.mark.parametrize(
+    ("cutoff", "status"), [(5.0, Status.OPTIMAL), (6.0, Status.OPTIMAL), (4.9, Status.INFEASIBLE)]
+)
+def test_a_false_infeasible_is_found_out_and_a_true_one_is_borne_out(
+    cutoff: float, status: Status, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Three of weight cost 5 at the least."""
+    _says_infeasible(monkeypatch, 1)
+    program = a_knapsack(weight=3.0)
+    program.require("cutoff", list(program.objective), "<=", cutoff)
+    solution = solve(program, solver=SolverName.HIGHS, within=Within(10.0))
+    assert solution.status is status
+    assert solution.values == (pytest.approx((1.0, 1.0)) if status is Status.OPTIMAL else ())
+
+
+def test_a_solver_that_contradicts_itself_is_not_asked_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """CBC gives the optimum in its place."""
+    _says_infeasible(monkeypatch, 2)
+    solution = solve(a_knapsack(weight=3.0), solver=SolverName.HIGHS, within=Within(10.0))
+    assert (solution.status, solution.values) == (Status.OPTIMAL, pytest.approx((1.0, 1.0)))
+
+
+@both
+def test_rows_are_eased_by_the_least_share_that_gives_them_values(solver: SolverName) -> None:
+    """Two of each weigh 6 of 7: a seventh is lacking. Nothing is where three are asked for."""
+    for weight, lacking in ((7.0, 1.0 / 7.0), (3.0, 0.0)):
+        eased = a_knapsack(weight=weight).eased()
+        solution = solve(eased, solver=solver, within=Within(10.0))
+        assert solution.values[-1] == pytest.approx(lacking, abs=1e-7)  # CBC writes 8 digits
+
+
+@both
+def test_equalities_are_eased_to_both_sides(solver: SolverName) -> None:
+    """Five of whole twos lack one, a fifth of five."""
+    program = Program()
+    x = program.add(Variable(name="x", upper=9.0, is_integer=True))
+    program.require("five", [(x, 2.0)], "==", 5.0)
+    assert solve(program, solver=solver, within=Within(10.0)).status is Status.INFEASIBLE
+    solution = solve(program.eased(), solver=solver, within=Within(10.0))
+    assert solution.values[-1] == pytest.approx(1.0 / 5.0)
 
 
 @both
