@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 
 from planner.errors import InputError
 from planner.requests.resolution import Request
@@ -14,7 +15,7 @@ from planner.schema.cluster import Cluster
 Feasible = Callable[[Request], bool]
 
 _SECONDS_A_SEARCH = 5.0
-_SMOOTH_FACTORS = (1, 3, 5, 7)
+_ASKED_IN_A_ROW = 64  # 0.05 s each for a model of 70B: a few seconds
 
 
 @dataclass(slots=True, kw_only=True)
@@ -107,26 +108,45 @@ def most_below(
     return low
 
 
-def least_of_smooth(fits: Callable[[int], bool], given: int, limit: int) -> int | None:
-    """Return the least count above `given` that fits of those with few small factors.
+def fewest_above(fits: Callable[[int], bool], given: int, limit: int) -> int | None:
+    """Return the least count above `given` that is found to fit, None without one.
 
     Of counts, more may hurt: what fits is a product of degrees. All of 2^a x 1, 3, 5 or 7 below one
-    that was found are tried from the least on, and those between the last two by halving.
+    that was found by doubling are tried from the least on, and those between the last two by
+    halving. Below what that finds any number is tried, until many in a row do not fit.
     """
-    bracket = doubled(fits, given, limit)
+    known = cache(fits)
+    bracket = doubled(known, given, limit)
     if bracket is None:
         return None
-    high, low = bracket[1], given
-    for count in smooth_counts(given, high):
-        if fits(count):
-            high = count
+    low, found = given, bracket[1]
+    for count in _even_counts(given, found):
+        if known(count):
+            found = count
             break
         low = count
-    return halved(fits, low, high)
+    found = halved(known, low, found)
+    while (lower := _next_below(known, found, least=given + 1)) is not None:
+        found = lower
+    return found
 
 
-def smooth_counts(low: int, high: int) -> Iterable[int]:
+def _even_counts(low: int, high: int) -> list[int]:
     """Return the numbers between two others, without both, of the form 2^a x 1, 3, 5 or 7."""
     powers = [2**power for power in range(high.bit_length())]
-    found = {power * factor for power in powers for factor in _SMOOTH_FACTORS}
+    found = {power * factor for power in powers for factor in (1, 3, 5, 7)}
     return sorted(number for number in found if low < number < high)
+
+
+def most_count_below(fits: Callable[[int], bool], given: int) -> int | None:
+    """Return the largest count below `given` that is found to fit, None without one.
+
+    Any number is tried, until many do not fit; then those that `most_below` looks at.
+    """
+    known = cache(fits)
+    return _next_below(known, given, least=1) or most_below(known, given)
+
+
+def _next_below(fits: Callable[[int], bool], count: int, *, least: int) -> int | None:
+    """Return the first of the next numbers below a count that fits, None where none of many do."""
+    return next(filter(fits, range(count - 1, max(count - _ASKED_IN_A_ROW, least) - 1, -1)), None)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from planner.answers.feasibility import Checks, least, least_of_smooth, most_below
+from planner.answers.feasibility import Checks, fewest_above, least, most_count_below
 from planner.requests.resolution import Request
 from planner.requests.variation import (
     device_memory_bytes,
@@ -88,7 +88,7 @@ def more_nodes(request: Request, checks: Checks) -> Iterator[Relaxation]:
             return checks.fits_on(request, changed)
 
         most = min(group.node_count * _NODE_GROWTH_LIMIT, _NODE_COUNT_LIMIT)
-        needed = least_of_smooth(fits, group.node_count, most)
+        needed = fewest_above(fits, group.node_count, most)
         if needed is not None:
             yield _nodes(index, group, needed)
 
@@ -102,7 +102,7 @@ def fewer_nodes(request: Request, checks: Checks) -> Iterator[Relaxation]:
             changed = with_group(cluster, group.name, node_count=node_count)
             return checks.fits_on(request, changed)
 
-        fewer = most_below(fits, group.node_count)
+        fewer = most_count_below(fits, group.node_count)
         if fewer is not None:
             yield _nodes(index, group, fewer)
 

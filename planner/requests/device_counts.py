@@ -12,7 +12,7 @@ from planner.requests.resolution import Request
 from planner.schema.cluster import Cluster, NodeGroup
 from planner.schema.sizing import SizingWish
 
-_DENSE_NODES = 16
+_DENSE_COUNTS = 16
 _USUAL_NODE = 8  # of CPU ranks, of which a node may have any number
 _FACTORS = (2, 3, 5, 7)
 _DAY_SECONDS = 86400.0
@@ -59,16 +59,16 @@ def candidates(wish: SizingWish, base: Request) -> tuple[Candidate, ...]:
 
 
 def counts_of(device: str, wish: SizingWish) -> Iterator[Candidate]:
-    """Yield parts of a node that divide it, then whole nodes, fewest devices first.
+    """Yield parts of a node, then whole nodes, fewest devices first.
 
-    All counts up to 16 nodes, and from there those without a prime factor above 7: what has one is
-    rarely a product of degrees that divide heads, blocks and batch.
+    All counts up to 16 devices of a node and up to 16 nodes, and from there those without a prime
+    factor above 7: what has one is rarely a product of degrees that divide heads, blocks and batch.
     """
     price = device_profile(device).price_per_device_hour
     whole = _devices_per_node(device, wish)
-    shapes = [(1, part) for part in range(1, whole) if whole % part == 0]
+    shapes = [(1, part) for part in filter(_is_tried, range(1, whole))]
     nodes = range(1, wish.max_devices // whole + 1)
-    shapes += [(n, whole) for n in nodes if n <= _DENSE_NODES or _is_smooth(n)]
+    shapes += [(count, whole) for count in filter(_is_tried, nodes)]
     for node_count, per_node in shapes:
         if node_count * per_node <= wish.max_devices:
             yield Candidate(
@@ -104,6 +104,10 @@ def least_device_count(wish: SizingWish, base: Request, device: str) -> int | No
     flop = needed_flop_per_token(base.workload, job, job.sequence_length or 1) * wish.tokens
     seconds = wish.days * _DAY_SECONDS
     return max(math.ceil(flop / (peak_tflop * 1e12 * seconds) * _ROUNDING), 1)
+
+
+def _is_tried(count: int) -> bool:
+    return count <= _DENSE_COUNTS or _is_smooth(count)
 
 
 def _is_smooth(number: int) -> bool:

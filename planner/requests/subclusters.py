@@ -11,6 +11,7 @@ from planner.schema.cluster import Cluster, NodeGroup
 SUBCLUSTER_LIMIT = 24
 # Every number of so many nodes still leaves room for their parts below the limit of searches.
 _DENSE_NODES = 16
+_DENSE_DEVICES = 8
 
 
 def subclusters(cluster: Cluster, *, limit: int = SUBCLUSTER_LIMIT) -> tuple[Cluster, ...]:
@@ -18,8 +19,8 @@ def subclusters(cluster: Cluster, *, limit: int = SUBCLUSTER_LIMIT) -> tuple[Clu
 
     Of every set of its node groups, the same share of each: all, a half, a third, and so on as far
     as the node counts divide; of a lone group any number of up to 16 nodes, of larger ones powers
-    of two as well, and of a lone node divisors of its devices. Of more than `limit` parts, so many
-    are kept, evenly from the largest to the least.
+    of two as well, and of a lone node any number of up to 8 devices, of larger ones divisors as
+    well. Of more than `limit` parts, so many are kept, evenly from the largest to the least.
     """
     groups = cluster.node_groups
     parts = {
@@ -56,11 +57,10 @@ def _shares(groups: tuple[NodeGroup, ...]) -> set[tuple[NodeGroup, ...]]:
         if lone.node_count > _DENSE_NODES:
             counts = (2**power for power in range(lone.node_count.bit_length()))
         shares |= {(_with_nodes(lone, count),) for count in counts}
-        shares |= {
-            (_with_devices(lone, count),)
-            for count in _divisors(lone.devices_per_node)
-            if count < lone.devices_per_node
-        }
+        whole = lone.devices_per_node
+        few = range(1, min(whole, _DENSE_DEVICES + 1))
+        some = {*few, *_divisors(whole)} - {whole}
+        shares |= {(_with_devices(lone, count),) for count in some}
     return shares
 
 

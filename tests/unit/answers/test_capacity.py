@@ -12,7 +12,7 @@ from planner.requests.device_counts import counts_of, least_device_count
 from planner.requests.inquiry import Inquiry, Solution
 from planner.requests.resolution import cluster_document, resolved_request
 from planner.schema.cluster import Cluster, NodeGroup
-from planner.schema.job import DegreeLimit
+from planner.schema.job import DegreeLimit, Job
 from planner.schema.sizing import Sizing, SizingWish
 from tests.tight_requests import FEW_CHOICES, a_tight_request
 
@@ -38,15 +38,15 @@ def sized(wish: SizingWish, *, seconds: float = 60.0) -> Sizing:
     return size(BASE.model, BASE.job.resolved, wish, inquiry=Inquiry.within(seconds))
 
 
-def step_alone(device: str, node_count: int, devices_per_node: int) -> float | None:
+def step_alone(
+    device: str, node_count: int, devices_per_node: int, *, job: Job = BASE.job.resolved
+) -> float | None:
     """Return the fastest step of so many devices, solved by itself."""
     group = NodeGroup(
         name=device, device=device, node_count=node_count, devices_per_node=devices_per_node
     )
     cluster = Cluster(name="c", node_groups=(group,))
-    request = resolved_request(
-        BASE.model, cluster_document(cluster.name, cluster), BASE.job.resolved
-    )
+    request = resolved_request(BASE.model, cluster_document(cluster.name, cluster), job)
     answer = Inquiry.within(60.0).ask(request)
     return answer.step_seconds if isinstance(answer, Solution) else None
 
@@ -54,7 +54,7 @@ def step_alone(device: str, node_count: int, devices_per_node: int) -> float | N
 @pytest.fixture(scope="module")
 def alone() -> dict[tuple[str, int], float]:
     """The fastest step by kind and device count, of all counts up to 24."""
-    shapes = [(1, 1), (1, 2), *((nodes, 4) for nodes in range(1, 7))]
+    shapes = [(1, 1), (1, 2), (1, 3), *((nodes, 4) for nodes in range(1, 7))]
     steps = {
         (device, nodes * per_node): step_alone(device, nodes, per_node)
         for device in (H100, A100)
@@ -185,7 +185,23 @@ def test_no_step_is_faster_than_the_peak_rate_allows(alone):
 def test_counts_are_dense_up_to_sixteen_nodes_and_smooth_from_there():
     counts = [c.device_count for c in counts_of(H100, a_wish(max_devices=4 * 25))]
     nodes = [*range(1, 17), 18, 20, 21, 24, 25]
-    assert counts == [1, 2, *(4 * n for n in nodes)]
+    assert counts == [1, 2, 3, *(4 * n for n in nodes)]
+
+
+def test_parts_of_large_nodes_are_dense_up_to_sixteen_devices_and_smooth_from_there():
+    counts = [c.device_count for c in counts_of(H100, a_wish(devices_per_node=24))]
+    assert counts == [*range(1, 17), 18, 20, 21, 24]
+
+
+def test_five_devices_of_a_node_are_enough_where_four_are_not():
+    """Forty sequences are shared out evenly among five ranks, as among four and eight."""
+    job = BASE.job.resolved.model_copy(update={"global_batch_size": 40})
+    steps = {count: step_alone(H100, 1, count, job=job) for count in range(1, 9)}
+    deadline = days(steps[5]) * 1.001
+    assert next(n for n, step in steps.items() if step and days(step) <= deadline) == 5
+    wish = a_wish(tokens=40 * 4096 * STEP_COUNT, devices_per_node=8, max_devices=8, days=deadline)
+    found = size(BASE.model, job, wish, inquiry=Inquiry.within(60.0))
+    assert (found.answer.device_count, found.proven) == (5, True)
 
 
 def test_an_unknown_device_is_refused():
@@ -196,8 +212,8 @@ def test_an_unknown_device_is_refused():
 @pytest.mark.parametrize(
     ("device", "shapes"),
     [
-        (H100, [(1, 1), (1, 2), (1, 4), (1, 8), (2, 8)]),
-        ("gb200-nvl72", [(1, 1), (1, 2), (1, 4), (2, 4), (3, 4), (4, 4)]),
+        (H100, [*((1, count) for count in range(1, 9)), (2, 8)]),
+        ("gb200-nvl72", [(1, 1), (1, 2), (1, 3), (1, 4), (2, 4), (3, 4), (4, 4)]),
     ],
 )
 def test_nodes_are_as_the_device_is_sold_where_nothing_says_otherwise(device, shapes):

@@ -121,7 +121,7 @@ def test_the_listener_hears_the_work_end():
     heard = []
     inquiry = Inquiry.within(30.0, listen=lambda *words: heard.append(words))
     frontier(a_tight_request(), inquiry=inquiry, point_count=2)
-    assert heard[-1] == ("points", 6, 6)
+    assert heard[-1] == ("points", 8, 8)
 
 
 def group(name: str, device: str, node_count: int) -> NodeGroup:
@@ -141,11 +141,15 @@ def test_parts_of_a_cluster_are_shares_of_its_nodes_and_of_one_node():
         (("a", 4, 8),),
         (("a", 3, 8),),
         (("a", 2, 8),),
-        (("a", 1, 8),),
-        (("a", 1, 4),),
-        (("a", 1, 2),),
-        (("a", 1, 1),),
+        *((("a", 1, count),) for count in range(8, 0, -1)),
     ]
+
+
+def test_parts_of_a_lone_node_of_many_devices_are_up_to_eight_of_them_and_divisors():
+    lone = Cluster(name="c", node_groups=(group("a", "h100-sxm5-80gb", 1),))
+    large = lone.node_groups[0].model_copy(update={"devices_per_node": 20})
+    counts = [part.device_count for part in subclusters(Cluster(name="c", node_groups=(large,)))]
+    assert counts == [20, 10, 8, 7, 6, 5, 4, 3, 2, 1]
 
 
 def test_parts_of_a_lone_group_of_many_nodes_are_divisors_and_powers_of_two():
@@ -179,4 +183,4 @@ def test_parts_of_a_mixed_cluster_keep_its_proportions_or_leave_a_kind_out():
 def test_part_of_a_node_has_its_share_of_the_host():
     whole = a_tight_cluster(host_memory_bytes=64.0 * GIB)
     hosts = [part.node_groups[0].host_memory_bytes for part in subclusters(whole)]
-    assert hosts == [64.0 * GIB, 32.0 * GIB, 16.0 * GIB]
+    assert hosts == [64.0 * GIB, 48.0 * GIB, 32.0 * GIB, 16.0 * GIB]

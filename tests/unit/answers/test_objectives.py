@@ -91,7 +91,7 @@ def test_a_plan_for_a_part_keeps_what_was_given_and_says_what_it_uses(plans):
     assert found.job.resolved == a_job("devices")
     assert found.explanation.assumptions[-1] == (
         "uses 2 of 4 devices of one node of group h100: the fewest devices that a plan was found "
-        "for, of 3 parts of the cluster"
+        "for, of 4 parts of the cluster"
     )
 
 
