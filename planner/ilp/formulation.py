@@ -212,15 +212,6 @@ class Program:
                 eased.require(f"{row.name}>=", [*row.terms, (slack, share)], ">=", row.bound)
         return eased
 
-    def without_cutoff(self) -> Program:
-        """Return the program without the rows that only limit the objective from above."""
-        kept = Program(variables=self.variables, objective=self.objective)
-        cut = tuple(self.objective)
-        for row in self.rows:
-            if row.sense != "<=" or row.terms != cut:
-                kept.require(row.name, list(row.terms), row.sense, row.bound)
-        return kept
-
 
 def _missed(row: Row, values: Sequence[float]) -> float:
     terms = [coefficient * values[column] for column, coefficient in row.terms]

@@ -50,6 +50,7 @@ from planner.ilp.settings import (
     PROGRAM_NODES,
     PROGRAM_SECONDS_PER_TERM,
     PROGRAM_TIGHTENINGS,
+    PROOF_TOLERANCE,
     SOLVER_FEASIBILITY,
     SOLVER_ROW_TOLERANCE,
 )
@@ -110,10 +111,15 @@ class _Stop:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Solution:
-    """Values by the program's columns; empty without a solution."""
+    """Values by the program's columns; empty without a solution.
+
+    It `is_doubted` where the solver called the program infeasible: by no more than its tolerance,
+    or wrongly.
+    """
 
     status: Status
     values: tuple[float, ...]
+    is_doubted: bool = False
 
 
 _NOTHING_KNOWN = Solution(status=Status.LIMIT, values=())
@@ -168,31 +174,24 @@ def solve(program: Program, *, solver: SolverName, within: Within) -> Solution:
 def _answered(program: Program, solver: SolverName, *, seconds: float, nodes: int) -> Solution:
     """Return what a solver says; "infeasible" only where the eased program bears it out.
 
-    The eased one has a solution in any case: where its least easing is above the solver's tolerance
-    there are no values. Where none is needed the solver was wrong, as HiGHS has been; mostly there
-    is a plan just at the cutoff, and it finds the best without that.
+    The eased one has a solution in any case. Where its least easing is above the solver's tolerance
+    there are no values; where it is not, its values are returned with the doubt.
     """
-    deadline = time.perf_counter() + seconds
-
-    def run(asked: Program, enough: float = inf) -> tuple[Solution, bool]:
-        left = deadline - time.perf_counter()
-        if left <= 0.0:
-            return _NOTHING_KNOWN, False
-        stop = _Stop(nodes=nodes, enough=enough)
-        return _run_solver(asked, solver, seconds=left, stop=stop), stop.is_enough
-
-    solution, _ = run(program)
-    if solution.status is not Status.INFEASIBLE:
-        return solution
-    eased, is_above = run(program.eased(), SOLVER_FEASIBILITY)
-    is_optimal = eased.status is Status.OPTIMAL
-    if is_above or (is_optimal and eased.values[-1] > SOLVER_FEASIBILITY):
-        return solution
-    again = run(program.without_cutoff())[0] if is_optimal else _NOTHING_KNOWN
-    if Status.INFEASIBLE in (eased.status, again.status):
+    started = time.perf_counter()
+    solution = _run_solver(program, solver, seconds=seconds, stop=_Stop(nodes=nodes))
+    left = seconds - (time.perf_counter() - started)
+    if solution.status is not Status.INFEASIBLE or left <= 0.0:
+        return solution if solution.status is not Status.INFEASIBLE else _NOTHING_KNOWN
+    stop = _Stop(nodes=nodes, enough=SOLVER_FEASIBILITY)
+    eased = _run_solver(program.eased(), solver, seconds=left, stop=stop)
+    if eased.status is Status.INFEASIBLE:
         raise SolverError(f"{solver.value} calls a program infeasible that has a solution")
-    is_beyond = again.values and program.violation(again.values) > SOLVER_FEASIBILITY
-    return solution if is_beyond and again.status is Status.OPTIMAL else again
+    is_above = eased.status is Status.OPTIMAL and eased.values[-1] > SOLVER_FEASIBILITY
+    if stop.is_enough or is_above:
+        return solution
+    if not eased.values or program.violation(eased.values[:-1]) > SOLVER_ROW_TOLERANCE:
+        return _NOTHING_KNOWN
+    return Solution(status=Status.FEASIBLE, values=eased.values[:-1], is_doubted=True)
 
 
 def _run_solver(program: Program, solver: SolverName, *, seconds: float, stop: _Stop) -> Solution:
@@ -462,6 +461,7 @@ def optimise(
     return _optimum(
         instance,
         lambda tight: _program(tight, cutoff_seconds, bounds),
+        cutoff_seconds=cutoff_seconds,
         solver=solver,
         within=within,
     )
@@ -492,7 +492,7 @@ def optimise_apart(
                 hold_as(made, loads_at)
         return made
 
-    return _optimum(instance, program, solver=solver, within=within)
+    return _optimum(instance, program, cutoff_seconds=cutoff_seconds, solver=solver, within=within)
 
 
 def optimise_few(
@@ -510,23 +510,25 @@ def optimise_few(
             few(made, asked)
         return made
 
-    return _optimum(instance, program, solver=solver, within=within)
+    return _optimum(instance, program, cutoff_seconds=cutoff_seconds, solver=solver, within=within)
 
 
 def _optimum(
     instance: Instance,
     program: Callable[[Instance], Formulation | None],
     *,
+    cutoff_seconds: float | None,
     solver: SolverName,
     within: Within,
 ) -> Optimum:
+    below = (cutoff_seconds or inf) * (1.0 - PROOF_TOLERANCE)
     for tightening in PROGRAM_TIGHTENINGS:
         tight = replace(
             instance,
             capacity_bytes=instance.capacity_bytes * (1.0 - tightening),
             host_capacity_bytes=instance.host_capacity_bytes * (1.0 - tightening),
         )
-        optimum = _solved(program(tight), solver=solver, within=within)
+        optimum = _solved(program(tight), below=below, solver=solver, within=within)
         if tightening > SOLVER_FEASIBILITY:
             optimum = replace(optimum, status=_UNPROVEN.get(optimum.status, optimum.status))
         if optimum.assignment is None:
@@ -537,13 +539,21 @@ def _optimum(
     raise SolverError(f"{solver.value} keeps returning plans beyond the memory limit")
 
 
-def _solved(made: Formulation | None, *, solver: SolverName, within: Within) -> Optimum:
+def _solved(
+    made: Formulation | None, *, below: float, solver: SolverName, within: Within
+) -> Optimum:
+    """Return what is found; what a solver called infeasible counts as a plan below a step alone."""
     if made is None:
         return Optimum(status=Status.INFEASIBLE)
     solution = solve(made.program, solver=solver, within=within)
     if not solution.values:
         return Optimum(status=solution.status)
-    return Optimum(status=solution.status, assignment=assignment_of(made, solution))
+    assignment = assignment_of(made, solution)
+    if solution.is_doubted:
+        found = evaluate(made.instance, assignment)
+        if found.step_seconds >= below or not fits(made.instance, found):
+            return Optimum(status=Status.INFEASIBLE)
+    return Optimum(status=solution.status, assignment=assignment)
 
 
 def _program(

@@ -11,6 +11,7 @@ from planner.ilp.construction_heuristic import heuristic_assignment
 from planner.ilp.instance import Assignment, Instance, evaluate, fits
 from planner.ilp.milp import Optimum, SolverName, Status, Within, available_solvers, optimise
 from tests.draws import drawn, of_drawn
+from tests.false_solver import says_infeasible
 from tests.oracle import least_step
 from tests.small_chains import seeded_instance
 from tests.strategies import instances
@@ -80,6 +81,23 @@ def test_optimum_of_larger_instances_equals_brute_force(solver: SolverName) -> N
         assert found == (None if best is None else pytest.approx(best, rel=1e-9)), (
             f"instance {seed}"
         )
+
+
+def test_plans_are_found_that_a_solver_calls_infeasible_and_none_where_none_are() -> None:
+    """HiGHS is wrong of the first program, with limits well above, at and below the optimum."""
+    known = [(seed, least_step(seeded_instance(seed))) for seed in range(10_000, 10_030)]
+    for seed, best in known:
+        for ratio in (1.3, 1.0 + 1e-9, 1.0 - 1e-6) if best is not None else ():
+            with pytest.MonkeyPatch.context() as patch:
+                says_infeasible(patch, 1)
+                found = optimum_of(
+                    seeded_instance(seed), SolverName.HIGHS, cutoff_seconds=best * ratio
+                )
+            if found.assignment is None:
+                assert found.status is Status.INFEASIBLE, f"instance {seed}"
+                assert ratio < 1.1, f"instance {seed}"
+            else:
+                assert best * (1.0 - 1e-9) <= found.step_seconds <= best * ratio
 
 
 @BOTH

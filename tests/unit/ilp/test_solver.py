@@ -5,12 +5,12 @@ from __future__ import annotations
 from itertools import combinations
 
 import numpy as np
-import pulp
 import pytest
 
 from planner.errors import SolverError
 from planner.ilp.formulation import Program, Variable
 from planner.ilp.milp import SolverName, Status, Within, available_solvers, solve
+from tests.false_solver import says_infeasible
 
 both = pytest.mark.parametrize("solver", list(SolverName))
 
@@ -80,39 +80,21 @@ def test_what_no_values_satisfy_is_infeasible(solver: SolverName) -> None:
     assert solution.values == ()
 
 
-def _says_infeasible(monkeypatch: pytest.MonkeyPatch, times: int) -> None:
-    """Let HiGHS call so many programs infeasible, whatever they are."""
-    honest, left = pulp.HiGHS.actualSolve, iter(range(times))
-
-    def solve_or_not(command: pulp.HiGHS, program: pulp.LpProblem) -> int:
-        if next(left, None) is None:
-            return honest(command, program)
-        program.assignStatus(pulp.LpStatusInfeasible, pulp.LpSolutionInfeasible)
-        return pulp.LpStatusInfeasible
-
-    monkeypatch.setattr(pulp.HiGHS, "actualSolve", solve_or_not)
-
-
-@pytest.mark.parametrize(
-    ("cutoff", "status"), [(5.0, Status.OPTIMAL), (6.0, Status.OPTIMAL), (4.9, Status.INFEASIBLE)]
-)
-def test_a_false_infeasible_is_found_out_and_a_true_one_is_borne_out(
-    cutoff: float, status: Status, monkeypatch: pytest.MonkeyPatch
+def test_a_false_infeasible_is_found_out_and_values_come_with_the_doubt(
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Three of weight cost 5 at the least."""
-    _says_infeasible(monkeypatch, 1)
-    program = a_knapsack(weight=3.0)
-    program.require("cutoff", list(program.objective), "<=", cutoff)
-    solution = solve(program, solver=SolverName.HIGHS, within=Within(10.0))
-    assert solution.status is status
-    assert solution.values == (pytest.approx((1.0, 1.0)) if status is Status.OPTIMAL else ())
+    says_infeasible(monkeypatch, 1)
+    solution = solve(a_knapsack(weight=3.0), solver=SolverName.HIGHS, within=Within(10.0))
+    assert (solution.status, solution.is_doubted) == (Status.FEASIBLE, True)
+    x, y = solution.values
+    assert 2.0 * x + y >= 3.0 - 1e-9
 
 
 def test_a_solver_that_contradicts_itself_is_not_asked_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """CBC gives the optimum in its place."""
-    _says_infeasible(monkeypatch, 2)
+    says_infeasible(monkeypatch, 2)
     solution = solve(a_knapsack(weight=3.0), solver=SolverName.HIGHS, within=Within(10.0))
     assert (solution.status, solution.values) == (Status.OPTIMAL, pytest.approx((1.0, 1.0)))
 
