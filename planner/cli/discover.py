@@ -17,7 +17,16 @@ if TYPE_CHECKING:
     from planner.importers.known_devices import KnownDevice
     from planner.schema.cluster import Cluster
 
-FORMAT_NAMES = ("nvidia-smi", "slurm", "kubernetes", "nccl-topology", "nccl-tests")
+FORMAT_NAMES = (
+    "nvidia-smi",
+    "amd-smi",
+    "slurm",
+    "kubernetes",
+    "nccl-topology",
+    "nccl-tests",
+    "skypilot",
+    "ray",
+)
 
 
 def discover(  # noqa: PLR0913  (one parameter per option)

@@ -9,10 +9,21 @@ from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
 from planner.errors import DocumentError, InputError
+from planner.importers.amd_smi import AMD_MARK, ROCM_MARK
 from planner.importers.discovered import Discovered, text_of
+from planner.importers.nvidia_smi_tables import CSV_MARK, PLAIN_MARK
 from planner.schema.document import parse_fields
 
-ClusterFormat = Literal["nvidia-smi", "slurm", "kubernetes", "nccl-topology", "nccl-tests"]
+ClusterFormat = Literal[
+    "nvidia-smi",
+    "amd-smi",
+    "slurm",
+    "kubernetes",
+    "nccl-topology",
+    "nccl-tests",
+    "skypilot",
+    "ray",
+]
 FORMATS: tuple[str, ...] = get_args(ClusterFormat)
 
 _MARKS: tuple[tuple[ClusterFormat, str], ...] = (
@@ -22,11 +33,16 @@ _MARKS: tuple[tuple[ClusterFormat, str], ...] = (
     ),
     ("nccl-topology", r"\A\s*(<\?xml[^>]*>\s*)?(<!--[^>]{0,4096}-->\s*)?<(!DOCTYPE|system\b)"),
     ("nccl-tests", r"^#\s+Rank\s+[0-9]+\s|^#.*\bnccl-tests\b|\"nccl_version\"\s*:"),
+    ("ray", r"^available_node_types:"),
+    ("skypilot", r"^resources:\s*$"),
+    ("amd-smi", rf"{ROCM_MARK}|{AMD_MARK}"),
     ("kubernetes", r"\"kind\"\s*:\s*\"(List|NodeList|Node)\"|^kind:\s*(List|NodeList|Node)\s*$"),
-    ("nvidia-smi", r"^\s*GPU[0-9]+\s|^\s*GPU [0-9]+: .*\(UUID:"),
+    (
+        "nvidia-smi",
+        rf"^\s*GPU[0-9]+\s|^\s*GPU [0-9]+: .*\(UUID:|{PLAIN_MARK}|{CSV_MARK}",
+    ),
 )
 _HEAD = 2**20
-_ROCM = "ROCm System Management Interface"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,12 +60,6 @@ def format_of(text: str, *, source: str) -> ClusterFormat:
     Raises:
         InputError: if it looks like none of them.
     """
-    if _ROCM in text[:_HEAD]:
-        raise InputError(
-            "is an output of rocm-smi, which is not read",
-            field=source,
-            remedy="write the cluster as nodes x GPUs x device, for example 4x8xmi300x-192gb",
-        )
     for name, mark in _MARKS:
         if re.search(mark, text[:_HEAD], re.MULTILINE):
             return name
@@ -82,6 +92,12 @@ def cluster_from_output(
         return cluster_from_matrix(
             text, source=name, device=told.device, node_count=told.node_count
         )
+    if form in {"skypilot", "ray"}:
+        return job_cluster(parse_fields(text.encode(), source=name, yaml_allowed=True), name)
+    if form == "amd-smi":
+        from planner.importers.amd_smi import cluster_from_amd  # noqa: PLC0415
+
+        return cluster_from_amd(text, source=name, device=told.device, node_count=told.node_count)
     if form == "nccl-topology":
         from planner.importers.nccl_topology import cluster_from_nccl_topology  # noqa: PLC0415
 
@@ -105,6 +121,25 @@ def slurm(text: str, name: str, told: Told) -> Discovered:
 
     return cluster_from_slurm(
         text, source=name, device=told.device, devices_per_node=told.devices_per_node
+    )
+
+
+def job_cluster(fields: Mapping[str, Any], name: str) -> Discovered:
+    """Return the cluster that a task of SkyPilot's or a cluster of Ray's asks for.
+
+    Raises:
+        DocumentError: if the fields are neither.
+    """
+    from planner.importers import job_clusters  # noqa: PLC0415
+
+    if job_clusters.is_ray(fields):
+        return job_clusters.cluster_from_ray(fields, source=name)
+    if job_clusters.is_skypilot(fields):
+        return job_clusters.cluster_from_skypilot(fields, source=name)
+    raise DocumentError(
+        "is no task of SkyPilot's with accelerators, and no cluster of Ray's",
+        field=name,
+        remedy="give the file with resources.accelerators, or with available_node_types",
     )
 
 

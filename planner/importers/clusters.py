@@ -15,6 +15,7 @@ from planner.schema.document import read_fields
 from planner.schema.files import file_content
 
 _DOCUMENTS = frozenset({".json", ".yaml", ".yml"})
+_JOBS = frozenset({"available_node_types", "resources"})  # of Ray's clusters and SkyPilot's tasks
 _KUBERNETES = frozenset({"List", "NodeList", "Node"})
 
 
@@ -38,6 +39,11 @@ def _read_file(path: Path) -> tuple[JsonValue, Cluster, tuple[str, ...]]:
     """
     if path.suffix in _DOCUMENTS:
         fields = read_fields(path)
+        if _JOBS & fields.keys() and "node_groups" not in fields:
+            from planner.importers.cluster_formats import job_cluster  # noqa: PLC0415
+
+            asked = job_cluster(fields, path.name)
+            return asked.cluster.model_dump(mode="json"), asked.cluster, asked.notes
         if fields.get("kind") not in _KUBERNETES and not isinstance(fields.get("nodes"), list):
             return fields, cluster_from_fields(fields, source=str(path)), ()
     elif path.is_dir():

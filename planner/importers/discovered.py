@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from planner.errors import DocumentError, InputError
-from planner.schema.cluster import Cluster, NodeGroup
+from planner.schema.cluster import Cluster, NetworkLevel, NodeGroup
 
 TEXT_LIMIT = 32 * 2**20
 _MEMORY_MARGIN = 1.02
@@ -135,8 +135,14 @@ def assumed_product(product: str, device: str) -> list[str]:
     return [f"{product} is read as {device}; `discover --device` names another"]
 
 
-def discovered(nodes: Iterable[Node], *, name: str, notes: Iterable[str] = ()) -> Discovered:
-    """Return the cluster of `nodes`, those alike as one group.
+def discovered(
+    nodes: Iterable[Node],
+    *,
+    name: str,
+    notes: Iterable[str] = (),
+    levels: Sequence[NetworkLevel] | None = None,
+) -> Discovered:
+    """Return the cluster of `nodes`, those alike as one group, with the profile's levels or these.
 
     Raises:
         DocumentError: if there is no node with a device.
@@ -162,9 +168,13 @@ def discovered(nodes: Iterable[Node], *, name: str, notes: Iterable[str] = ()) -
                 network_bandwidth_bytes_per_second=network,
             )
         )
-    cluster = Cluster.from_fields(
-        {"name": name, "node_groups": [group.model_dump() for group in groups]}, source=name
-    )
+    fields: dict[str, object] = {
+        "name": name,
+        "node_groups": [group.model_dump() for group in groups],
+    }
+    if levels is not None:
+        fields["levels"] = [level.model_dump() for level in levels]
+    cluster = Cluster.from_fields(fields, source=name)
     return Discovered(cluster=cluster, notes=notes)
 
 
@@ -217,7 +227,7 @@ def text_of(content: bytes, *, source: str) -> str:
             remedy="give the command's output as UTF-8 text",
         ) from None
     plain = _TERMINAL.sub("", text).replace("\r\n", "\n").replace("\0", "")
-    plain = _RANK.sub("", plain)
+    plain = _without_task_numbers(_RANK.sub("", plain))
     if not plain.strip():
         raise DocumentError(
             "is empty", field=source, remedy="give the output of the command; did it fail?"
@@ -225,5 +235,14 @@ def text_of(content: bytes, *, source: str) -> str:
     return plain
 
 
+def _without_task_numbers(text: str) -> str:
+    """Return the text without the task's number that `srun --label` puts before every line."""
+    lines = text.splitlines()
+    if not all(_TASK.match(line) for line in lines if line.strip()):
+        return text
+    return "\n".join(_TASK.sub("", line) for line in lines) + "\n"
+
+
+_TASK = re.compile(r"^\s*\d{1,7}: ?")
 _TERMINAL = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|[\ufffd\u241b]?\[(?:0|1|4|24)?m")  # or pasted
 _RANK = re.compile(r"^\[\d{1,9},\d{1,9}\]<std(?:out|err)>:", re.MULTILINE)  # mpirun --tag-output

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from planner.errors import DocumentError, InputError
 from planner.importers.discovered import Discovered, Node, discovered
+from planner.importers.link_levels import link_levels
 
 if TYPE_CHECKING:
     from xml.etree.ElementTree import Element
@@ -67,7 +68,12 @@ def cluster_from_nccl_topology(
             remedy="say which with --device; `meshwright devices` lists the profiles",
         )
     nodes = [Node(name=source, device=device, device_count=n) for n in node.host_gpu_counts]
-    return discovered(nodes * node_count, name=source, notes=_notes(node))
+    found = None
+    if not node.nvlink_counts and len(node.host_gpu_counts) == 1:
+        found = link_levels(device, node.host_gpu_counts[0], lambda _one, _other: 0)
+    notes = [*_notes(node), *([found.note] if found is not None else [])]
+    levels = None if found is None else found.levels
+    return discovered(nodes * node_count, name=source, notes=notes, levels=levels)
 
 
 def node_topology(text: str, *, source: str) -> NodeTopology:
@@ -163,10 +169,7 @@ def _notes(node: NodeTopology) -> list[str]:
         links = sum(node.nvlink_counts) / count
         notes.append(f"{links:g} NVLinks a GPU, as the profile assumes that there are some")
     elif count > 1:
-        notes.append(
-            "no NVLink: where the device's profile assumes it between all, its levels do not hold; "
-            "measure them with `meshwright profile` or nccl-tests"
-        )
+        notes.append("no NVLink between GPUs")
     if node.port_bytes_per_second:
         each = sum(node.port_bytes_per_second) / count / 1e9
         notes.append(

@@ -1,4 +1,4 @@
-"""Output of `nvidia-smi topo -m`, `-L` or both -> a cluster of one such node, or of several alike.
+"""Outputs of `nvidia-smi`, `-L`, `topo -m` or its CSV -> a cluster of one such node, or of several.
 
 The matrix is separated by tabs (or by spaces where it was pasted): a header of GPUs and NICs, a row
 for each, affinities after a GPU's row, and two legends. NV18 stands for 18 bonded links, PIX to SYS
@@ -14,6 +14,13 @@ from dataclasses import dataclass
 
 from planner.errors import DocumentError, InputError
 from planner.importers.discovered import Discovered, Node, device_called, discovered
+from planner.importers.link_levels import link_levels
+from planner.importers.nvidia_smi_tables import (
+    CSV_MARK,
+    PLAIN_MARK,
+    csv_products,
+    plain_products,
+)
 
 _CELL = re.compile(r"X|NV[0-9]{1,3}|PIX|PXB|PHB|NODE|SYS|N/A|C2C")
 _NAME = re.compile(r"(GPU|NIC)[0-9]{1,4}|[a-z][a-z0-9_]*[0-9](?:_[0-9]+)?")
@@ -37,6 +44,11 @@ class TopologyMatrix:
     cells: dict[str, dict[str, str]]
     numa: dict[str, str]
 
+    def nvlinks(self, one: int, other: int) -> int:
+        """Return how many NVLinks join two GPUs by their places, 0 where none does."""
+        cell = self.cells[self.gpus[one]][self.gpus[other]]
+        return int(cell[2:]) if cell.startswith("NV") else 0
+
     def links(self) -> Counter[str]:
         """Return how many pairs of GPUs have each kind of path."""
         return Counter(
@@ -54,7 +66,7 @@ def cluster_from_matrix(
     Raises:
         InputError: if no device is told or listed, or the matrix cannot be read.
     """
-    products = _LISTED.findall(text)
+    products = _products(text, source)
     if _INSTANCE.search(text):
         raise DocumentError(
             "has GPUs cut into instances (MIG), which cannot be planned for",
@@ -73,8 +85,24 @@ def cluster_from_matrix(
             "file; `meshwright devices` lists the profiles",
         )
     node = Node(name=source, device=device, device_count=count)
-    notes = [_NO_MATRIX] if matrix is None else _notes(matrix)
-    return discovered([node] * node_count, name=source, notes=notes)
+    if matrix is None:
+        return discovered([node] * node_count, name=source, notes=[_NO_MATRIX])
+    found = link_levels(device, count, matrix.nvlinks)
+    notes = [*_notes(matrix), *([found.note] if found is not None else [])]
+    levels = None if found is None else found.levels
+    return discovered([node] * node_count, name=source, notes=notes, levels=levels)
+
+
+def _products(text: str, source: str) -> list[str]:
+    """Return the products of GPUs by the list, the plain table or the CSV of them."""
+    listed = _LISTED.findall(text)
+    if listed:
+        return listed
+    if re.search(PLAIN_MARK, text, re.MULTILINE):
+        return list(plain_products(text, source=source))
+    if re.search(CSV_MARK, text, re.MULTILINE):
+        return list(csv_products(text, source=source))
+    return []
 
 
 def _product(products: list[str], source: str) -> str | None:
@@ -156,10 +184,7 @@ def _notes(matrix: TopologyMatrix) -> list[str]:
         notes.append(f"all GPUs reach one another over NVLink ({kinds}), as the profile assumes")
     elif len(matrix.gpus) > 1:
         paths = ", ".join(f"{kind} {count}" for kind, count in sorted(links.items()))
-        notes.append(
-            f"pairs of GPUs by path: {paths}; where the device's profile assumes NVLink between "
-            "all, its levels do not hold: measure them with `meshwright profile` or nccl-tests"
-        )
+        notes.append(f"pairs of GPUs by path: {paths}")
     if matrix.nics:
         near = sum(
             any(matrix.cells[gpu][nic] in {"PIX", "PXB"} for nic in matrix.nics)

@@ -49,6 +49,7 @@ RUN_ELSEWHERE = {  # first words, and the file that runs what they begin, or wha
 }
 OTHERS_TOOLS = {  # on machines with GPUs, a Slurm or a Kubernetes: their output is a sample here
     "nvidia-smi": "topo-nvlink.txt",
+    "rocm-smi": "rocm-topo.txt",
     "scontrol": "scontrol-show-node-cloud.txt",
     "kubectl": "nodes.json",
     "NCCL_TOPO_DUMP_FILE=": "nccl-topology.xml",

@@ -30,7 +30,15 @@ KINDS = {
     "nodes.json": "kubernetes",
     "nodes-gb200.yaml": "kubernetes",
     "nccl-topology.xml": "nccl-topology",
+    "topo-bridges.txt": "nvidia-smi",
+    "smi-plain.txt": "nvidia-smi",
+    "smi-query.csv": "nvidia-smi",
+    "rocm-topo.txt": "amd-smi",
+    "amd-topology.txt": "amd-smi",
+    "skypilot-task.yaml": "skypilot",
+    "ray-cluster.yaml": "ray",
     "all_reduce-8.txt": "nccl-tests",
+    "all_reduce-8-srun.txt": "nccl-tests",
     "all_reduce-32.txt": "nccl-tests",
     "all_gather-8.json": "nccl-tests",
 }
@@ -75,9 +83,163 @@ def test_matrix_gives_as_many_nodes_as_are_told():
     assert groups("topo-nvlink.txt", told) == [(4, 8, "h100-sxm5-80gb")]
 
 
-def test_matrix_without_nvlink_says_that_the_profile_may_not_hold():
-    notes = read("topo-pcie.txt", Told(device="a100-sxm4-80gb")).notes
-    assert any("PIX 2, SYS 4" in note and "levels do not hold" in note for note in notes)
+def levels(name, told=None):
+    """Return (name, devices, GB/s) of each level that a sample states, if it states any."""
+    stated = read(name, told).cluster.levels or ()
+    return [(s.name, s.device_count, s.bandwidth_bytes_per_second / 1e9) for s in stated]
+
+
+def test_gpus_without_nvlink_reach_one_another_over_pcie_whatever_the_profile_has():
+    """An A100's host copies 24 GB/s, of which 25/54.8 are reached; its network stays 18.25."""
+    told = Told(device="a100-sxm4-80gb")
+    inner, outer = levels("topo-pcie.txt", told)
+    assert inner == ("pcie", 4, pytest.approx(24.0 * 25.0 / 54.8))
+    assert outer == ("cluster", None, pytest.approx(18.25))
+    notes = read("topo-pcie.txt", told).notes
+    assert any("PIX 2, SYS 4" in note for note in notes)
+    assert any("assumed to reach 10.9 GB/s" in note for note in notes)
+
+
+def test_a_matrix_changes_what_a_step_is_planned_with():
+    cluster = read("topo-pcie.txt", Told(device="h100-sxm5-80gb")).cluster
+    (kind,) = cluster_hardware(cluster).kinds
+    assert kind.levels[0].bandwidth_bytes_per_second == pytest.approx(25e9)
+
+
+def test_bridges_between_pairs_of_cards_are_a_level_of_two():
+    """An RTX A6000 has four links of 14.0625 GB/s each way: 0.8 of 56.25."""
+    assert levels("topo-bridges.txt", Told(device="rtx-a6000-48gb")) == [
+        ("nvlink", 2, pytest.approx(45.0)),
+        ("pcie", 4, pytest.approx(12.0)),
+        ("cluster", None, pytest.approx(2.3)),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("device", "cell", "gb_per_second"),
+    [
+        ("a100-pcie-80gb", "NV12", 240.0),
+        ("h100-nvl-94gb", "NV12", 240.0),
+        ("a40-48gb", "NV4", 45.0),
+    ],
+)
+def test_bridges_have_the_rate_of_their_links(device, cell, gb_per_second):
+    text = sample("topo-bridges.txt").decode().replace("NV4", cell)
+    found = cluster_from_output(text.encode(), source="it", told=Told(device=device))
+    inner = found.cluster.levels[0]
+    assert inner.device_count == 2
+    assert inner.bandwidth_bytes_per_second == pytest.approx(gb_per_second * 1e9)
+
+
+def test_nvlink_between_all_keeps_the_profiles_own_level():
+    assert levels("topo-nvlink.txt", Told(device="h100-sxm5-80gb")) == []
+
+
+def test_links_in_no_equal_groups_are_told():
+    text = sample("topo-bridges.txt").decode().replace("GPU0\t X \tNV4\tSYS", "GPU0\t X \tNV4\tNV4")
+    text = text.replace("GPU2\tSYS\tSYS", "GPU2\tNV4\tSYS")
+    found = cluster_from_output(text.encode(), source="it", told=Told(device="rtx-a6000-48gb"))
+    assert found.cluster.levels is None
+    assert any("other GPUs than groups of equal size" in note for note in found.notes)
+
+
+def test_the_plain_table_names_cards_that_it_cuts_short_by_their_memory():
+    assert groups("smi-plain.txt") == [(1, 2, "v100-sxm2-32gb")]
+
+
+def test_the_plain_table_of_cards_whose_bus_is_cut_short():
+    text = sample("smi-plain.txt").decode().replace("Tesla V100-SXM2...", "NVIDIA A100-PCI...")
+    text = text.replace("32510MiB", "40960MiB")
+    found = cluster_from_output(text.encode(), source="it")
+    assert found.cluster.devices == ("a100-pcie-40gb",)
+
+
+def test_csv_of_a_query_names_the_gpus():
+    assert groups("smi-query.csv", Told(node_count=3)) == [(3, 4, "h100-sxm5-80gb")]
+
+
+@pytest.mark.parametrize(
+    ("name", "whole", "cut"),
+    [
+        ("smi-query.csv", "Disabled", "Enabled"),
+        ("smi-plain.txt", "| Processes:   ", "| MIG devices: "),
+    ],
+)
+def test_instances_in_tables_are_refused(name, whole, cut):
+    text = sample(name).decode().replace(whole, cut)
+    with pytest.raises(InputError, match="cut into instances"):
+        cluster_from_output(text.encode(), source="it")
+
+
+def test_rocm_smis_topology_keeps_the_level_of_xgmi():
+    assert groups("rocm-topo.txt", Told(node_count=2)) == [(2, 4, "mi300x-192gb")]
+    assert levels("rocm-topo.txt") == []
+    assert "GPUs reach one another over XGMI" in read("rocm-topo.txt").notes
+
+
+def test_rocm_smis_pcie_is_not_xgmi():
+    text = sample("rocm-topo.txt").decode().replace("XGMI", "PCIE")
+    stated = cluster_from_output(text.encode(), source="it").cluster.levels
+    assert [(s.name, s.device_count) for s in stated] == [("pcie", 4), ("cluster", None)]
+    assert stated[0].bandwidth_bytes_per_second == pytest.approx(50e9 * 25.0 / 54.8)
+
+
+def test_amd_smis_topology_and_products():
+    assert groups("amd-topology.txt") == [(1, 2, "mi210-64gb")]
+    assert levels("amd-topology.txt") == []
+
+
+def test_an_mi250x_is_a_module_of_two_dies():
+    text = sample("rocm-topo.txt").decode().replace("MI300X OAM", "MI250X / MI250")
+    found = cluster_from_output(text.encode(), source="it")
+    assert [(g.devices_per_node, g.device) for g in found.cluster.node_groups] == [
+        (2, "mi250x-128gb")
+    ]
+    assert any("dies of 2 modules" in note for note in found.notes)
+
+
+def test_a_table_of_links_that_is_cut_short_is_refused():
+    text = sample("rocm-topo.txt").decode().partition("GPU3   XGMI")[0]
+    with pytest.raises(DocumentError, match="not whole"):
+        cluster_from_output(text.encode(), source="it")
+
+
+def test_a_skypilot_tasks_nodes():
+    assert groups("skypilot-task.yaml") == [(2, 8, "a100-sxm4-80gb")]
+    _, cluster, notes = read_cluster(str(SAMPLES / "skypilot-task.yaml"))
+    assert cluster.device_count == 16
+    assert any("use_spot" in note for note in notes)
+
+
+@pytest.mark.parametrize(
+    "resources",
+    [
+        "accelerators: {H100: 8, A100: 8}",
+        "any_of: [{accelerators: H100:8}]",
+        "accelerators: [L4, T4]",
+    ],
+)
+def test_a_skypilot_task_that_leaves_the_kind_open_is_refused(resources):
+    text = f"resources:\n  {resources}\n"
+    with pytest.raises(DocumentError, match="leaves open"):
+        cluster_from_output(text.encode(), source="it")
+
+
+def test_rays_largest_number_of_gpu_nodes_is_planned_for():
+    assert groups("ray-cluster.yaml") == [(4, 8, "a100-sxm4-40gb")]
+    (group,) = read("ray-cluster.yaml").cluster.node_groups
+    # 400 Gb/s over eight devices, of which 0.73 are reached
+    assert group.network_bandwidth_bytes_per_second == pytest.approx(0.73 * 400e9 / 64)
+    notes = read("ray-cluster.yaml").notes
+    assert "gpus has 2 to 4 workers: 4 are planned for" in notes
+    assert "head has no GPUs, and is left out" in notes
+
+
+def test_a_table_of_nccl_tests_under_srun_is_the_table():
+    labelled = text_of(sample("all_reduce-8-srun.txt"), source="it")
+    assert collective_table(labelled, source="it") == collective_table(
+        text_of(sample("all_reduce-8.txt"), source="it"), source="it"
+    )
 
 
 def test_matrix_asks_for_the_device_that_it_does_not_name():

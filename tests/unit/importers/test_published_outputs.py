@@ -206,11 +206,9 @@ def test_instances_in_the_list_of_gpus_are_refused():
         cluster_from_output(text.encode(), source="it")
 
 
-def test_rocm_smi_is_refused_with_what_to_write_instead():
-    text = (
-        "===== ROCm System Management Interface =====\n       GPU0         GPU1\nGPU0   0  XGMI\n"
-    )
-    with pytest.raises(InputError, match="4x8xmi300x-192gb"):
+def test_rocm_smi_without_a_gpu_is_refused_with_what_to_give_instead():
+    text = "===== ROCm System Management Interface =====\n===== End of ROCm SMI Log =====\n"
+    with pytest.raises(InputError, match="--showproductname"):
         cluster_from_output(text.encode(), source="it")
 
 
