@@ -53,14 +53,16 @@ class DeviceProfile(Part):
     hide. `split_operator_us` is what an operator on a tensor that knows its placement adds.
     `step_error_ratio` is the standard deviation of the logarithm of measured over predicted steps,
     on a machine whose own ranks trained them for its profile: each left out of the fit in turn.
-    `node` is there for every device that ships. `compared_with_runs` says that predictions of it
-    were compared with published runs (docs/accuracy.md), and `core_count` how many cores the
-    machine has whose CPU ranks were measured.
+    `planned_only` says what runs programs on a device that nothing here runs on, and what is priced
+    in its place. `node` is there for every device that ships. `compared_with_runs` says that
+    predictions of it were compared with published runs (docs/accuracy.md), and `core_count` how
+    many cores the machine has whose CPU ranks were measured.
     """
 
     device: str
     kind: Literal["cuda", "cpu"]
     compared_with_runs: bool = False
+    planned_only: str | None = None
     core_count: Annotated[int, Field(ge=1)] | None = None
     memory_gib: Positive
     memory_bandwidth_gb_per_second: Positive

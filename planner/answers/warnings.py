@@ -70,6 +70,8 @@ _STATE_IT = (
 
 def _of_kind(kind: DeviceHardware, job: Job) -> Iterator[str]:
     profile = kind.profile
+    if profile.planned_only is not None:
+        yield f"{kind.device} can be planned for, and not run on: {profile.planned_only}"
     learnt = set() if job.calibration is None else {run.device for run in job.calibration.runs}
     is_seen = profile.compared_with_runs or profile.step_error_ratio is not None
     if not is_seen and kind.device not in learnt:

@@ -66,10 +66,17 @@ _PRODUCTS = (
     (r"\bv100\b.*\b16gb\b", "v100-sxm2-16gb"),
     (r"\bmi210\b", "mi210-64gb"),
     (r"\bmi250x\b", "mi250x-128gb"),
+    (r"\bmi300a\b", "mi300a-128gb"),
     (r"\bmi300x\b", "mi300x-192gb"),
     (r"\bmi325x\b", "mi325x-256gb"),
     (r"\bmi350x\b", "mi350x-288gb"),
     (r"\bmi355x\b", "mi355x-288gb"),
+    (r"\bgaudi ?2\b", "gaudi2-96gb"),
+    (r"\bgaudi ?3\b", "gaudi3-128gb"),
+    (r"\btrainium ?2\b", "trainium2-96gb"),
+    (r"\btpu v5p\b", "tpu-v5p-95gb"),
+    (r"\btpu v6e\b", "tpu-v6e-32gb"),
+    (r"\bascend ?910b\b", "ascend-910b-64gb"),
 )
 
 

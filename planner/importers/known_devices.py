@@ -16,7 +16,7 @@ from planner.errors import InputError
 from planner.hardware import device_names, unknown_device
 
 _VENDOR = re.compile(r"^(?:nvidia|amd|geforce|instinct|tesla)[-_. ]+")
-_BRANDS = frozenset({"rtx"})  # no model by itself
+_BRANDS = frozenset({"rtx", "tpu", "ascend"})  # no model by itself
 _BOARD = re.compile(r"sxm[0-9]*")
 _MEMORY = re.compile(r"([0-9]+)gb")
 

@@ -90,3 +90,13 @@ def test_plans_estimates_and_infeasible_answers_have_them() -> None:
         assert any("the network between nodes" in warning for warning in answer.warnings)
     for said in (found.explanation.assumptions, priced.assumptions, refused.assumptions):
         assert "sequence_length 128 was assumed" in said
+
+
+@pytest.mark.parametrize(
+    ("cluster", "program"),
+    [("8xtpu-v6e", "XLA"), ("16xtrainium2", "Neuron"), ("8xgaudi3", "Gaudi"), ("8x910b", "CANN")],
+)
+def test_what_can_only_be_planned_for_says_what_it_is_priced_as(cluster, program):
+    first, _measured = warnings_of(cluster)
+    assert "can be planned for, and not run on" in first
+    assert program in first

@@ -436,6 +436,7 @@ def test_table_of_two_possible_collectives_asks_which():
         ("NVIDIA A30", "a30-24gb"),
         ("NVIDIA A40", "a40-48gb"),
         ("AMD Instinct MI210", "mi210-64gb"),
+        ("AMD Instinct MI300A", "mi300a-128gb"),
         ("NVIDIA L40S", "l40s-48gb"),
         ("NVIDIA GeForce RTX 4090", "rtx-4090-24gb"),
         ("NVIDIA GeForce RTX 4090 D", "rtx-4090d-24gb"),
@@ -466,7 +467,7 @@ def test_product_has_a_profile(product, name):
         "NVIDIA H20 141GB",
         "NVIDIA GeForce RTX 5090 D",
         "NVIDIA RTX PRO 6000 Blackwell Max-Q Workstation Edition",
-        "TPU v5p",
+        "TPU v4",
         "",
     ],
 )

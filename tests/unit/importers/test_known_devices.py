@@ -15,13 +15,16 @@ def beginnings(name: str) -> list[str]:
     return ["-".join(words[: end + 1]) for end in range(len(words))]
 
 
+OF_NO_BRAND = [n for n in device_names() if not n.startswith(("rtx-", "tpu-", "ascend-"))]
+
+
 @pytest.mark.parametrize("name", device_names())
 def test_every_name_means_itself(name):
     assert known_device(name, field="cluster").name == name
     assert known_device(name, field="cluster").assumption is None
 
 
-@pytest.mark.parametrize("name", [name for name in device_names() if not name.startswith("rtx-")])
+@pytest.mark.parametrize("name", OF_NO_BRAND)
 def test_every_beginning_of_a_name_means_it_or_is_ambiguous(name):
     for short in beginnings(name):
         fits = devices_fitting(short)
@@ -67,6 +70,13 @@ def test_every_beginning_of_a_name_means_it_or_is_ambiguous(name):
         ("a30", "a30-24gb"),
         ("a40", "a40-48gb"),
         ("mi210", "mi210-64gb"),
+        ("mi300a", "mi300a-128gb"),
+        ("gaudi2", "gaudi2-96gb"),
+        ("gaudi3", "gaudi3-128gb"),
+        ("trainium2", "trainium2-96gb"),
+        ("tpu-v5p", "tpu-v5p-95gb"),
+        ("v6e", "tpu-v6e-32gb"),
+        ("ascend-910b", "ascend-910b-64gb"),
         ("4090", "rtx-4090-24gb"),
         ("rtx4090", "rtx-4090-24gb"),
         ("4090d", "rtx-4090d-24gb"),
