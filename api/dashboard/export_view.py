@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from planner.errors import InputError
-from planner.exporters.registry import TARGETS, ExportedFile, export
+from planner.exporters.registry import JOBS, LAUNCHERS, TARGETS, ExportedFile, export
 from planner.schema.plan import Plan
 
 _LABELS = {
@@ -50,10 +50,14 @@ class ExportView:
     files: tuple[ExportedFile, ...]
     losses: tuple[str, ...]
     refusal: InputError | None
+    jobs: tuple[Tab, ...]
+    job_of: str | None
 
 
-def export_view(plan: Plan, target: str | None) -> ExportView:
+def export_view(plan: Plan, target: str | None, job_of: str | None = None) -> ExportView:
     """Return what the plan becomes for `target`, or for the first one.
+
+    A launcher has tabs of the jobs that it can start, of which `job_of` is shown.
 
     Raises:
         InputError: if there is no such target.
@@ -63,7 +67,7 @@ def export_view(plan: Plan, target: str | None) -> ExportView:
     files: tuple[ExportedFile, ...] = ()
     losses: tuple[str, ...] = ()
     try:
-        exported = export(plan, shown)
+        exported = export(plan, shown, job_of=job_of)
         files, losses = exported.files, exported.losses
     except InputError as error:
         refusal = error
@@ -77,16 +81,27 @@ def export_view(plan: Plan, target: str | None) -> ExportView:
         files=files,
         losses=losses,
         refusal=refusal,
+        jobs=_jobs(job_of) if shown in LAUNCHERS else (),
+        job_of=job_of,
     )
 
 
-def exported_file(plan: Plan, target: str, name: str) -> ExportedFile:
+def _jobs(shown: str | None) -> tuple[Tab, ...]:
+    """Return what a launcher can start: our executor, or a framework's job."""
+    own = Tab(target="", label="Our executor", is_shown=shown is None)
+    return (
+        own,
+        *(Tab(target=name, label=f"{_label(name)}'s job", is_shown=name == shown) for name in JOBS),
+    )
+
+
+def exported_file(plan: Plan, target: str, name: str, job_of: str | None = None) -> ExportedFile:
     """Return one of the files that the plan becomes for `target`.
 
     Raises:
         InputError: if there is no such target or file, or the target can run nothing like the plan.
     """
-    files = export(plan, _known(target)).files
+    files = export(plan, _known(target), job_of=job_of).files
     for file in files:
         if file.name == name:
             return file

@@ -47,9 +47,11 @@ def show_exports(plan: ThePlan, labels: TheLabels) -> Response:
 
 
 @router.get("/plans/{plan_id}/exports/{target}")
-def show_export(plan: ThePlan, labels: TheLabels, target: Target) -> Response:
+def show_export(
+    plan: ThePlan, labels: TheLabels, target: Target, job_of: ShortName = None
+) -> Response:
     """Show what the plan becomes for one target, and what is lost."""
-    return page("exports.html", view=export_view(plan, target), labels=labels)
+    return page("exports.html", view=export_view(plan, target, job_of), labels=labels)
 
 
 @router.get("/plans/{plan_id}/exports/{target}/files/{name}")
@@ -57,8 +59,9 @@ def download_export(
     plan: ThePlan,
     target: Target,
     name: Annotated[str, Path(max_length=200)],
+    job_of: ShortName = None,
 ) -> Response:
     """Return one exported file."""
-    file = exported_file(plan, target, name)
+    file = exported_file(plan, target, name, job_of)
     headers = {"Content-Disposition": f'attachment; filename="{file.name}"'}
     return Response(file.text, media_type="text/plain; charset=utf-8", headers=headers)

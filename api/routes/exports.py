@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from fastapi import APIRouter, Path
+from fastapi import APIRouter, Path, Query
 
 from api.deps import PlanId, Plans, Reader
 from api.plan_schemas import ExportTargetList, PlanExport
@@ -15,6 +15,13 @@ from api.services.exports import export_of, export_targets
 router = APIRouter(prefix="/v1/plans/{plan_id}/exports", tags=["plans"], route_class=DocumentRoute)
 
 Target = Annotated[str, Path(pattern=r"^[a-z0-9.-]{1,64}$")]
+JobOf = Annotated[
+    str | None,
+    Query(
+        pattern=r"^[a-z0-9.-]{1,64}$",
+        description="With a launcher: the target whose job it starts from its exported files.",
+    ),
+]
 
 
 @router.get("", responses=documented(404))
@@ -24,6 +31,8 @@ def list_export_targets(caller: Reader, plan_id: PlanId, plans: Plans) -> Export
 
 
 @router.get("/{target}", responses=documented(404))
-def read_export(caller: Reader, plan_id: PlanId, target: Target, plans: Plans) -> PlanExport:
+def read_export(
+    caller: Reader, plan_id: PlanId, plans: Plans, *, target: Target, job_of: JobOf = None
+) -> PlanExport:
     """Return the files that a plan becomes for a framework or a scheduler, and what they lose."""
-    return export_of(plans.planned(caller, plan_id), target)
+    return export_of(plans.planned(caller, plan_id), target, job_of)

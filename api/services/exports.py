@@ -17,13 +17,13 @@ def export_targets(plan: Plan) -> ExportTargetList:
     )
 
 
-def export_of(plan: Plan, target: str) -> PlanExport:
-    """Return what the plan becomes for `target`.
+def export_of(plan: Plan, target: str, job_of: str | None = None) -> PlanExport:
+    """Return what the plan becomes for `target`, a launcher's with the framework's job to start.
 
     Raises:
         InputError: if there is no such target, or it can run nothing like the plan.
     """
-    exported = export(plan, target)
+    exported = export(plan, target, job_of=job_of)
     return PlanExport(
         target=target,
         files=tuple(ExportedText(name=file.name, text=file.text) for file in exported.files),

@@ -88,13 +88,22 @@ def test_a_config_that_is_not_legal_is_told_at_its_field_and_kept(page, watch):
 
 def test_a_plan_is_exported(page):
     page.goto("/plans/plan-proven/exports")
-    page.get_by_role("link", name="Megatron-LM").click()
+    targets = page.get_by_role("navigation", name="Targets")
+    targets.get_by_role("link", name="Megatron-LM").click()
     expect(page.get_by_role("region", name="Text of megatron.sh")).to_contain_text(
         "--tensor-model-parallel-size 2"
     )
     with page.expect_download() as download:
         page.get_by_role("link", name="Download megatron.sh").click()
     assert "--pipeline-model-parallel-size 2" in download.value.path().read_text(encoding="utf-8")
+
+
+def test_a_launcher_starts_a_frameworks_job(page):
+    page.goto("/plans/plan-proven/exports/slurm")
+    jobs = page.get_by_role("navigation", name="Jobs that it starts")
+    jobs.get_by_role("link", name="Megatron-LM's job").click()
+    expect(page.get_by_role("region", name="Text of slurm.sh")).to_contain_text("bash megatron.sh")
+    expect(page.get_by_role("region", name="Text of megatron.sh")).to_be_visible()
 
 
 def test_the_timeline_downloads_as_a_chrome_trace(page, plan_url):

@@ -18,7 +18,7 @@ TARGETS = {
     Framework.TORCHTITAN: ("torchtitan", "torchtitan-0.2"),
     Framework.MEGATRON_LM: ("megatron-lm", "megatron-bridge"),
     Framework.DEEPSPEED: ("deepspeed",),
-    Framework.ACCELERATE: ("accelerate",),
+    Framework.ACCELERATE: ("accelerate", "axolotl"),
 }
 # A decoder that fits, one that does only with its states on the host, a tower, a hybrid.
 CASES = {
@@ -31,6 +31,7 @@ OF_THE_PROGRAM = (
     "Accelerate reduces gradients",
     "Accelerate 1.15 prepares tensor-parallel models",
     "the configuration does not switch checkpointing on",
+    "Axolotl loads the model in the format of its products",
 )
 
 

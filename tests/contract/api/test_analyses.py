@@ -125,6 +125,29 @@ def test_a_plan_is_exported_with_what_is_lost(client, plan_id):
         assert status == (200 if item["refusal"] is None else 422), item
 
 
+def test_a_launcher_starts_a_frameworks_job_by_the_interface_and_the_page(client, plan_id):
+    path = f"/v1/plans/{plan_id}/exports/slurm?job_of=torchtitan"
+    exported = client.get(path).json()
+
+    script, config = exported["files"]
+    assert "-m torchtitan.train --module plan_config --config plan" in script["text"]
+    assert (
+        exported["losses"] == client.get(f"/v1/plans/{plan_id}/exports/torchtitan").json()["losses"]
+    )
+    page = client.get(f"/plans/{plan_id}/exports/slurm?job_of=torchtitan").text
+    assert "--to slurm --job-of torchtitan" in page
+    file = f"/plans/{plan_id}/exports/slurm/files/{config['name']}?job_of=torchtitan"
+    assert f'href="{file}"' in page
+    assert client.get(file).text == config["text"]
+
+
+def test_a_job_that_no_launcher_starts_is_refused(client, plan_id):
+    answer = client.get(f"/v1/plans/{plan_id}/exports/slurm?job_of=verl")
+
+    assert answer.status_code == 422
+    assert answer.json()["errors"][0]["field"] == "job_of"
+
+
 def test_a_target_that_nobody_knows_is_told_with_those_that_there_are(client, plan_id):
     answer = client.get(f"/v1/plans/{plan_id}/exports/jax")
 
