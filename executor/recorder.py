@@ -26,6 +26,8 @@ EMBEDDING, HEAD = -1, -2
 _ATEN = torch.ops.aten
 MATRIX_PRODUCTS = frozenset({_ATEN.mm.default, _ATEN.addmm.default})
 _BATCHED_PRODUCTS = {_ATEN.bmm.default, _ATEN.baddbmm.default}
+_GROUPED_PRODUCTS = {_ATEN._grouped_mm.default}  # noqa: SLF001 - a public operator's name
+_GROUPED_DIMENSIONS = 3  # a matrix for each group
 _CONVOLUTIONS = {_ATEN.convolution.default}
 ATTENTIONS = frozenset(
     getattr(_ATEN, f"_scaled_dot_product_{kind}").default
@@ -117,7 +119,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self.calls: list[int] = []
         self.first_users: dict[int, int] = {}
         self._current = EMBEDDING
-        self._blocks = blocks
+        self.blocks = blocks
         self._held = [*model.parameters(), *model.buffers()]
         # Storages are told apart by address, and so all that were seen are kept alive.
         self._known = {storage_address(tensor) for tensor in self._held}
@@ -127,7 +129,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def run(self, forward: Callable[[], Any]) -> Any:
         """Return what `forward` returns, having recorded it."""
         handles = []
-        for index, block in enumerate(self._blocks):
+        for index, block in enumerate(self.blocks):
             self.parts[index] = PartRecord()
             enter, leave = _Enter(self, index), _Leave(self, index)
             handles.append(block.register_forward_pre_hook(enter, with_kwargs=True))
@@ -204,6 +206,9 @@ def recorded_products(operator: Any, args: tuple[Any, ...], result: Any) -> list
         left, right = args[-2:]
         rows = left.shape[0] * left.shape[1]
         return [RecordedProduct(rows, left.shape[2], right.shape[2], False)]
+    if operator in _GROUPED_PRODUCTS and args[1].dim() == _GROUPED_DIMENSIONS:
+        rows, inner = args[0].shape  # of all groups, one after another
+        return [RecordedProduct(rows, inner, args[1].shape[-1], False)]
     if operator in _CONVOLUTIONS:
         return [_convolution(args, result)]
     return []

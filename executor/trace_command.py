@@ -2,6 +2,8 @@
 
     python -m executor.trace_command FILE.py:FUNCTION [--blocks PATH] [--name NAME]
         [--out FILE] [--json]
+    python -m executor.trace_command --transformers config.json [--class NAME]
+        [--sequence-length N] ...
 
 FUNCTION takes nothing and returns what `meshwright.trace` takes: `build_model`, a tuple or mapping
 of example inputs, and where results depend on values a mapping of sizes.
@@ -15,6 +17,8 @@ import importlib
 import json
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from types import ModuleType
 from typing import Any, NamedTuple
@@ -24,8 +28,9 @@ from planner.extras import exit_without_extras
 if __name__ == "__main__":
     exit_without_extras("executor.trace_command")
 
-from executor.errors import LaunchError
+from executor.errors import LaunchError, ModelMismatchError
 from executor.tracing import ExampleInputs, Trace, traced
+from executor.transformers_class import transformers_model
 from planner.errors import MeshwrightError
 from planner.units import format_bytes
 
@@ -89,8 +94,28 @@ def _is_traceable(*returned: Any) -> bool:
 
 
 def _traced(parsed: argparse.Namespace) -> Trace:
+    if parsed.transformers is not None:
+        return _traced_by_configuration(parsed)
     build_model, inputs, sizes = traceable(parsed.function)
     return traced(build_model, inputs, blocks=parsed.blocks, name=parsed.name, sizes=sizes)
+
+
+def _traced_by_configuration(parsed: argparse.Namespace) -> Trace:
+    """Return the trace of the class of transformers that a config.json names."""
+    found = transformers_model(
+        parsed.transformers, class_name=parsed.class_name, sequence_length=parsed.sequence_length
+    )
+    trace = partial(
+        traced, found.build_model, found.example_inputs, blocks=parsed.blocks, name=parsed.name
+    )
+    said = found.assumptions
+    try:
+        result = trace()
+    except ModelMismatchError:  # in training some classes look at values that they draw
+        result = trace(training=False)
+        said = (*said, "traced as in evaluation: what dropout keeps is not counted")
+    said = (*said, *result.graph.assumptions)
+    return replace(result, graph=result.graph.model_copy(update={"assumptions": said}))
 
 
 def _module(home: str, reference: str) -> ModuleType:
@@ -133,7 +158,13 @@ def _parse(arguments: Sequence[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="meshwright trace", description="Turn a torch module into a model graph."
     )
-    parser.add_argument("function", help="FILE.py:FUNCTION or MODULE:FUNCTION")
+    what = parser.add_mutually_exclusive_group(required=True)
+    what.add_argument("function", nargs="?", help="FILE.py:FUNCTION or MODULE:FUNCTION")
+    what.add_argument(
+        "--transformers", type=Path, help="a config.json, whose class of transformers is traced"
+    )
+    parser.add_argument("--class", dest="class_name", help="the class; default: architectures'")
+    parser.add_argument("--sequence-length", type=int, help="tokens of a sequence; default: 4096")
     parser.add_argument("--blocks", help="path of the list of blocks in the module")
     parser.add_argument("--name", help="name of the model; default: its class")
     parser.add_argument("--out", type=Path, help="where to write the model graph (JSON)")

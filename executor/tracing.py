@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import math
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -42,6 +43,18 @@ from planner.schema.measured import (
 )
 from planner.schema.model import BlockRun, ModelGraph
 
+_FAILURES = (  # what code that looks at values, or gets inputs that do not fit, raises
+    RuntimeError,
+    TypeError,
+    ValueError,
+    NotImplementedError,
+    AttributeError,
+    LookupError,
+    AssertionError,
+    ImportError,
+)
+_NAMED = 3  # modules that an assumption names at most
+_WORTH_NAMING = 0.01  # of all parameters
 _PACKED = "find_packed_sequence_indices"
 Builder = Callable[[], nn.Module]
 ExampleInputs = Sequence[Any] | Mapping[str, Any]
@@ -86,8 +99,9 @@ def traced(
     blocks: str | None = None,
     name: str | None = None,
     sizes: Mapping[str, int] | None = None,
+    training: bool = True,
 ) -> Trace:
-    """Return the same with the counts of the whole forward.
+    """Return the same with the counts of the whole forward, run as in training unless told.
 
     Raises:
         ModelMismatchError: if the module cannot be built or run on fake tensors.
@@ -96,7 +110,7 @@ def traced(
     declared = DeclaredSizes(sizes)
     mode = FakeTensorMode(allow_non_fake_inputs=True)
     with mode, _no_angles_shared(), _no_packed_sequences():
-        model = _built(build_model)
+        model = _built(build_model).train(training)
         listed = _blocks(model, blocks)
         inputs = tree_map(lambda item: _fake(mode, item), example_inputs)
         recorder = Recorder(model, listed, declared)
@@ -257,7 +271,50 @@ class _Reading:
         said = [f"traced with {extent}: products and kept rows grow with tokens"]
         if not self.has_blocks:
             said.append("no list of blocks was found, so that nothing can be cut or checkpointed")
-        return (*said, *self.declared)
+        said += [*self._other_lists(), *self._unused()]
+        return (*said, *self._unrecognised(), *self.declared)
+
+    def _other_lists(self) -> list[str]:
+        """Return what is said of further lists of equal modules, as towers have them."""
+        if not self.has_blocks:
+            return []
+        cut = self.recorder.blocks
+        inside = {id(part) for block in cut for part in block.modules()}
+        least = _WORTH_NAMING * sum(parameter.numel() for parameter in self.model.parameters())
+        named = [
+            f"{path} ({len(found)})"
+            for path, found in self.model.named_modules()
+            if isinstance(found, nn.ModuleList)
+            and len({type(item) for item in found}) == 1
+            and len(found) > 1
+            and id(found) not in inside
+            and not any(item is cut[0] for item in found)
+            and sum(parameter.numel() for parameter in found.parameters()) > least
+        ]
+        if not named:
+            return []
+        return [f"not cut into blocks: {', '.join(named[:_NAMED])}, priced with what is about them"]
+
+    def _unused(self) -> list[str]:
+        """Return what is said of parameters that forward did not use."""
+        users = self.recorder.first_users
+        idle: Counter[str] = Counter()
+        for path, parameter in self.model.named_parameters():
+            if storage_address(parameter) not in users:
+                idle[".".join(path.split(".")[:2])] += parameter.numel()
+        if not idle:
+            return []
+        names = ", ".join(name for name, _ in idle.most_common(_NAMED))
+        return [f"{idle.total():,} parameters were not used by this forward: {names}"]
+
+    def _unrecognised(self) -> list[str]:
+        """Return what is said of blocks in which no attention of whole sequences was found."""
+        parts = [part for index, part in self.recorder.parts.items() if index >= 0]
+        without = sum(self._attention(part.attentions)[0] is None for part in parts)
+        if not without or self.tokens_per_sample == 1:
+            return []
+        said = f"no fused attention of whole sequences was recognised in {without} of {len(parts)}"
+        return [f"{said} blocks: what they have of it stands among their products"]
 
 
 def _runs(measured: Sequence[MeasuredPart]) -> tuple[BlockRun, ...]:
@@ -296,7 +353,7 @@ def _extent(example_inputs: ExampleInputs) -> tuple[int, int]:
 def _built(build_model: Builder) -> nn.Module:
     try:
         model = build_model()
-    except (RuntimeError, TypeError, ValueError, NotImplementedError) as error:
+    except _FAILURES as error:
         raise _untraceable("build_model", error) from None
     if not isinstance(model, nn.Module):
         raise ModelMismatchError(
@@ -305,7 +362,7 @@ def _built(build_model: Builder) -> nn.Module:
             value=type(model).__qualname__,
             remedy="return the model itself",
         )
-    return model.train()
+    return model
 
 
 def _ran(model: nn.Module, recorder: Recorder, inputs: ExampleInputs, sizes: DeclaredSizes) -> Any:
@@ -315,7 +372,7 @@ def _ran(model: nn.Module, recorder: Recorder, inputs: ExampleInputs, sizes: Dec
     try:
         with sizes.of_modules(model):
             return recorder.run(forward)
-    except (RuntimeError, TypeError, ValueError, NotImplementedError) as error:
+    except _FAILURES as error:
         raise _untraceable("example_inputs", error) from None
 
 

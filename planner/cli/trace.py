@@ -11,15 +11,36 @@ from planner.cli.options import JsonOption
 from planner.cli.run import become_module
 
 
-def trace(
+def trace(  # noqa: PLR0913  (what a command line takes)
     function: Annotated[
-        str,
+        str | None,
         typer.Argument(
             metavar="MODULE:FUNCTION",
             help="A function (of a module, or FILE.py:FUNCTION) that returns build_model and a "
             "tuple of example inputs.",
         ),
-    ],
+    ] = None,
+    transformers: Annotated[
+        Path | None,
+        typer.Option(
+            "--transformers",
+            metavar="CONFIG",
+            help="A config.json in place of a function: the class of transformers that it names.",
+        ),
+    ] = None,
+    class_name: Annotated[
+        str | None,
+        typer.Option("--class", metavar="NAME", help="Another class than architectures names."),
+    ] = None,
+    sequence_length: Annotated[
+        int | None,
+        typer.Option(
+            "--sequence-length",
+            min=1,
+            metavar="TOKENS",
+            help="Of the sequences traced; default: the positions, up to 4096.",
+        ),
+    ] = None,
     out: Annotated[
         Path | None, typer.Option("--out", metavar="FILE", help="Write the model graph there.")
     ] = None,
@@ -37,8 +58,17 @@ def trace(
     as_json: JsonOption = False,
 ) -> None:
     """Trace a torch module into a model graph that `plan` and `estimate` take."""
-    arguments = [function]
-    for option, value in (("--out", out), ("--blocks", blocks), ("--name", name)):
+    if (function is None) is (transformers is None):
+        raise typer.BadParameter("give either MODULE:FUNCTION or --transformers CONFIG")
+    arguments = [] if function is None else [function]
+    for option, value in (
+        ("--transformers", transformers),
+        ("--class", class_name),
+        ("--sequence-length", sequence_length),
+        ("--out", out),
+        ("--blocks", blocks),
+        ("--name", name),
+    ):
         if value is not None:
             arguments += [option, str(value)]
     words = ["--json", *arguments] if as_json else arguments

@@ -59,7 +59,8 @@ def graph_from_huggingface(config: Mapping[str, Any], *, name: str) -> ModelGrap
             field="model_type",
             value=model_type,
             remedy=f"{hint}`meshwright models` lists the {len(_readers())} types that can be; or "
-            "trace the model with `meshwright trace`, or describe it as a model graph",
+            "trace its class with `meshwright trace --transformers config.json`, or describe it as "
+            "a model graph",
         )
     try:
         graph = reader.read(Fields(config, aliases=reader.aliases), name)
