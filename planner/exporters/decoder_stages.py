@@ -1,7 +1,8 @@
 """Decoder stages: which pipelines a target's stages of decoder layers can be.
 
-torchtitan names the layers of one decoder, and Megatron counts them. A tower before it, an encoder
-that it reads across, or a hybrid whose layers are halves of our blocks are not in that count.
+torchtitan and nanotron have the layers of one decoder, and Megatron counts them. A tower before it,
+an encoder that it reads across, or a hybrid whose layers are halves of our blocks are not in that
+count.
 """
 
 from __future__ import annotations
@@ -12,8 +13,10 @@ from planner.schema.strategy import Strategy
 
 # Programs whose multimodal models keep the towers on the first stage, beside the embedding:
 # `megatron/core/models/multimodal/llava_model.py` (`add_encoder`) of Megatron-LM 0.19.2.
-_TOWERS_ON_THE_FIRST_STAGE = frozenset({"megatron-lm", "megatron-bridge"})
-_NAMED_BLOCKS = frozenset({"torchtitan", "torchtitan-0.2"})
+_TOWERS_ON_THE_FIRST_STAGE = frozenset(
+    {"megatron-lm", "megatron-bridge", "nemo", "verl-megatron", "nemo-rl-megatron"}
+)
+_NAMED_BLOCKS = frozenset({"torchtitan", "torchtitan-0.2", "nanotron"})
 
 
 def pipeline_obstacle(graph: ModelGraph, target: str) -> str | None:
@@ -28,7 +31,7 @@ def pipeline_obstacle(graph: ModelGraph, target: str) -> str | None:
         )
     if towers and target in _NAMED_BLOCKS:
         return (
-            f"its stages name decoder layers, and {towers} of {graph.name}'s "
+            f"its stages are of decoder layers, and {towers} of {graph.name}'s "
             f"{graph.block_count} blocks are of a tower before them"
         )
     if graph.is_hybrid:

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from planner.exporters.axolotl import is_checkpointed
 from planner.exporters.canonical import canonical
+from planner.exporters.decoder_stages import with_stages_that_it_has
 from planner.exporters.draft import (
     Draft,
     first_draft,
-    refusal,
     with_experts_split,
     with_one_zero_stage,
     with_whole_blocks_checkpointed,
@@ -47,7 +47,7 @@ def export_nanotron(plan: Plan, target: str) -> Export:
 
 
 def _settled(plan: Plan, target: str) -> Draft:
-    draft = without_float8(first_draft(plan, target), "nanotron")
+    draft = without_float8(with_stages_that_it_has(first_draft(plan, target)), "nanotron")
     draft = _one_group(with_experts_split(draft, "nanotron"))
     draft = with_whole_blocks_checkpointed(draft, "nanotron")
     if draft.shares_states:
@@ -75,14 +75,6 @@ def _spread(draft: Draft) -> Draft:
     strategy, graph = draft.strategy, draft.plan.model.resolved
     if strategy.pipeline_parallel_degree == 1:
         return draft
-    if graph.tower_block_count or graph.cross_sources():
-        raise refusal(
-            draft,
-            field="pipeline_parallel_degree",
-            value=strategy.pipeline_parallel_degree,
-            problem="nanotron's stages are of one decoder",
-            remedy="plan with limits.pipeline_parallel_degree 1",
-        )
     return draft.losing(
         "nanotron spreads blocks over stages by their compute, the head's among it: a stage may "
         "hold others than planned, and its memory with them",

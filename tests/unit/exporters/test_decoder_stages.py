@@ -8,7 +8,9 @@ import pytest
 
 from planner.errors import DocumentError, InputError
 from planner.exporters.canonical import canonical
+from planner.exporters.decoder_stages import pipeline_obstacle
 from planner.exporters.registry import export
+from planner.exporters.strategy_fields import STRATEGY_FIELDS
 from planner.importers.training import config_from_text
 from planner.importers.training_config import Setting
 from planner.schema.strategy import ActivationCheckpointing, LayerGroup, Stage, Strategy
@@ -77,14 +79,22 @@ def test_a_first_stage_may_be_the_tower_alone() -> None:
     assert "model.pipeline_model_parallel_layout='E|t*28L'" in made.files[0].text
 
 
-@pytest.mark.parametrize("target", ["megatron-lm", "megatron-bridge"])
+SUFFIXES = {
+    "megatron-lm": ".sh",
+    "megatron-bridge": "",
+    "nemo": ".py",
+    "verl-megatron": "",
+    "nemo-rl-megatron": ".yaml",
+}
+
+
+@pytest.mark.parametrize("target", SUFFIXES)
 @pytest.mark.parametrize("counts", [(36, 8, 8, 8), (39, 7, 7, 7), (32, 28)])
 def test_pipelines_behind_towers_are_read_back(target: str, counts: tuple[int, ...]) -> None:
     plan, made = exported(staged(*counts), "qwen2-vl-7b", target)
     setting = Setting(graph=plan.model.resolved, device_count=16)
-    suffix = ".sh" if target == "megatron-lm" else ""
     found = config_from_text(
-        made.files[0].text, setting, source=made.files[0].name, suffix=suffix
+        made.files[0].text, setting, source=made.files[0].name, suffix=SUFFIXES[target]
     ).strategy
     whole = found.resolved(block_count=VISION + DECODER, global_batch_size=BATCH)
     assert canonical(whole) == canonical(made.strategy)
@@ -101,6 +111,11 @@ def test_pipelines_behind_towers_are_read_back(target: str, counts: tuple[int, .
         ("nemotron-h-56b", "megatron-lm", (32, 32), "118 in 64 blocks"),
         ("nemotron-h-56b", "megatron-bridge", (32, 32), "118 in 64 blocks"),
         ("nemotron-h-56b", "torchtitan", (32, 32), "118 in 64 blocks"),
+        ("qwen2-vl-7b", "nanotron", (39, 21), "32 of qwen2-vl-7b's 60 blocks are of a tower"),
+        ("nemotron-h-56b", "nanotron", (32, 32), "118 in 64 blocks"),
+        ("nemotron-h-56b", "nemo", (32, 32), "118 in 64 blocks"),
+        ("flan-t5-xxl", "verl-megatron", (24, 24), "24 encoder blocks of flan-t5-xxl are read"),
+        ("qwen2-vl-7b", "nemo-rl-megatron", (15, 45), "holds 15 of qwen2-vl-7b's 32 tower blocks"),
     ],
 )
 def test_stages_that_the_target_does_not_have_are_refused(
@@ -144,3 +159,15 @@ def test_megatrons_number_of_layers_is_the_decoders() -> None:
     setting = Setting(graph=resolved_model("qwen2-vl-7b").resolved, device_count=16)
     text = "--num-layers 28 --hidden-size 3584 --micro-batch-size 1 --global-batch-size 64"
     assert config_from_text(text, setting, source="m.sh", suffix=".sh").format == "megatron-lm"
+
+
+@pytest.mark.parametrize(
+    "target",
+    [
+        target
+        for target, fields in STRATEGY_FIELDS.items()
+        if fields["pipeline_parallel_degree"].values != (1,)
+    ],
+)
+def test_every_program_with_pipelines_counts_a_hybrids_layers(target: str) -> None:
+    assert pipeline_obstacle(resolved_model("nemotron-h-56b").resolved, target) is not None
