@@ -6,7 +6,6 @@ micro-batch: the training program does, so that it stands in comments.
 
 from __future__ import annotations
 
-from planner.exporters.canonical import layer_groups
 from planner.exporters.draft import Draft, offloads, zero_stages
 from planner.exporters.export import Export, ExportedFile
 from planner.exporters.fully_sharded import (
@@ -20,7 +19,7 @@ from planner.exporters.torchrun import PORT
 from planner.exporters.yaml_lines import Fields, yaml_lines
 from planner.schema.job import Precision
 from planner.schema.plan import Plan
-from planner.schema.strategy import ActivationCheckpointing, Offload
+from planner.schema.strategy import Offload
 
 MIXED_PRECISION = {
     Precision.BF16: "bf16",
@@ -53,8 +52,7 @@ def export_accelerate(plan: Plan, target: str) -> Export:
 
 
 def _is_checkpointed(draft: Draft) -> bool:
-    kept = next(layer_groups(draft.strategy)).activation_checkpointing
-    return kept is ActivationCheckpointing.FULL and not is_sharded(draft)
+    return draft.recomputes_blocks and not is_sharded(draft)
 
 
 def _checkpointing_unsaid(draft: Draft) -> Draft:
@@ -104,13 +102,12 @@ def accelerate_fields(draft: Draft) -> Fields:
 
 def _fsdp(draft: Draft) -> Fields:
     strategy = draft.strategy
-    kept = next(layer_groups(strategy)).activation_checkpointing
     fields: Fields = {
         "fsdp_version": 2,
         "fsdp_auto_wrap_policy": "TRANSFORMER_BASED_WRAP",
         "fsdp_reshard_after_forward": zero_stages(strategy) == {3},
         "fsdp_offload_params": Offload.PARAMETERS in offloads(strategy),
-        "fsdp_activation_checkpointing": kept is ActivationCheckpointing.FULL,
+        "fsdp_activation_checkpointing": draft.recomputes_blocks,
         "fsdp_cpu_ram_efficient_loading": True,
         "fsdp_state_dict_type": "SHARDED_STATE_DICT",
     }

@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 
 from planner.exporters.adapter_fields import axolotl_adapters
-from planner.exporters.canonical import layer_groups
 from planner.exporters.deepspeed import deepspeed_fields, settled_for_trainers_deepspeed
 from planner.exporters.draft import Draft, offloads, zero_stages
 from planner.exporters.export import Export, ExportedFile
@@ -25,7 +24,7 @@ from planner.exporters.job_fields import OPTIMIZERS
 from planner.exporters.yaml_lines import Fields, yaml_text
 from planner.schema.job import Precision
 from planner.schema.plan import Plan
-from planner.schema.strategy import ActivationCheckpointing, Offload
+from planner.schema.strategy import Offload
 
 _SHARDER = Sharder(name="Axolotl")
 _DEEPSPEED_FILE = "deepspeed.json"
@@ -44,19 +43,13 @@ def export_axolotl_deepspeed(plan: Plan, target: str) -> Export:
     """Return the YAML and the DeepSpeed configuration that it names."""
     draft = settled_for_trainers_deepspeed(plan, target)
     tensor = draft.strategy.tensor_parallel_degree
-    fields = _step(draft) | {"gradient_checkpointing": is_checkpointed(draft)}
+    fields = _step(draft) | {"gradient_checkpointing": draft.recomputes_blocks}
     fields |= {"tensor_parallel_size": tensor} if tensor > 1 else {}
     text = json.dumps(deepspeed_fields(draft), indent=2) + "\n"
     return draft.exported(
         _file(draft, fields | {"deepspeed": _DEEPSPEED_FILE}),
         ExportedFile(name=_DEEPSPEED_FILE, text=text),
     )
-
-
-def is_checkpointed(draft: Draft) -> bool:
-    """Return whether all blocks are recomputed in full: the only checkpointing of these files."""
-    kept = next(layer_groups(draft.strategy)).activation_checkpointing
-    return kept is ActivationCheckpointing.FULL
 
 
 def _in_one_format(draft: Draft) -> Draft:
@@ -100,14 +93,14 @@ def _sharding(draft: Draft) -> Fields:
     """Return FSDP's section and the axes, or plain replicas."""
     strategy = draft.strategy
     if not is_sharded(draft):
-        fields: Fields = {"gradient_checkpointing": is_checkpointed(draft)}
+        fields: Fields = {"gradient_checkpointing": draft.recomputes_blocks}
         replicas = strategy.replicate_degree
         return fields | ({"dp_replicate_size": replicas} if replicas > 1 else {})
     config: Fields = {
         "offload_params": Offload.PARAMETERS in offloads(strategy),
         "auto_wrap_policy": "TRANSFORMER_BASED_WRAP",
         "reshard_after_forward": zero_stages(strategy) == {3},
-        "activation_checkpointing": is_checkpointed(draft),
+        "activation_checkpointing": draft.recomputes_blocks,
         "state_dict_type": "SHARDED_STATE_DICT",
     }
     wrapped = transformer_layer(draft.plan)

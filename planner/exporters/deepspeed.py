@@ -124,8 +124,7 @@ def _offloaded(draft: Draft) -> Draft:
     kept = offloads(draft.strategy)
     if Offload.OPTIMIZER in kept:
         draft = _sharded_optimizer(draft)
-    checkpointing = next(layer_groups(draft.strategy)).activation_checkpointing
-    if Offload.ACTIVATIONS in kept and checkpointing is not ActivationCheckpointing.FULL:
+    if Offload.ACTIVATIONS in kept and not draft.recomputes_blocks:
         raise refusal(
             draft,
             field="offload",
@@ -169,7 +168,7 @@ def deepspeed_fields(draft: Draft) -> dict[str, object]:
         fields["tensor_parallel"] = {"autotp_size": strategy.tensor_parallel_degree}
     if strategy.context_parallel_degree > 1:
         fields["sequence_parallel_size"] = strategy.context_parallel_degree
-    if next(layer_groups(strategy)).activation_checkpointing is ActivationCheckpointing.FULL:
+    if draft.recomputes_blocks:
         fields["activation_checkpointing"] = {
             "number_checkpoints": block_count(strategy),
             "cpu_checkpointing": Offload.ACTIVATIONS in offloads(strategy),

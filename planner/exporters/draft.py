@@ -55,6 +55,12 @@ class Draft:
         return (*lines, *(f"Not as planned: {loss}." for loss in self.losses))
 
     @property
+    def recomputes_blocks(self) -> bool:
+        """Return whether the first blocks are recomputed whole: all are, once the draft settled."""
+        kept = next(layer_groups(self.strategy)).activation_checkpointing
+        return kept is ActivationCheckpointing.FULL
+
+    @property
     def shares_states(self) -> bool:
         """Return whether more than one rank has the same states and could shard them."""
         return self.strategy.shard_degree * self.strategy.context_parallel_degree > 1

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 
-from planner.exporters.canonical import layer_groups
 from planner.exporters.draft import Draft, offloads, refusal, with_one_zero_stage, zero_stages
 from planner.exporters.export import Export, ExportedFile
 from planner.exporters.fully_sharded import (
@@ -21,7 +20,7 @@ from planner.exporters.job_fields import OPTIMIZERS
 from planner.exporters.precision import without_float8
 from planner.schema.job import Job, Precision
 from planner.schema.plan import Plan
-from planner.schema.strategy import ActivationCheckpointing, Offload, Strategy
+from planner.schema.strategy import Offload, Strategy
 
 Fields = dict[str, object]
 
@@ -114,7 +113,7 @@ def _numerics(job: Job) -> Fields:
 def trainer_fields(draft: Draft) -> Fields:
     """Return the keyword arguments of parallelism, memory and batch."""
     strategy, precision = draft.strategy, draft.plan.job.resolved.precision
-    full = next(layer_groups(strategy)).activation_checkpointing is ActivationCheckpointing.FULL
+    full = draft.recomputes_blocks
     sharded = is_sharded(draft)
     fields: Fields = {
         "per_device_train_batch_size": strategy.micro_batch_size,

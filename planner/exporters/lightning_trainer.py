@@ -26,7 +26,6 @@ from planner.schema.job import Precision
 from planner.schema.plan import Plan
 from planner.schema.strategy import ActivationCheckpointing, Offload
 
-_FULL = ActivationCheckpointing.FULL
 _PRECISION = {
     Precision.BF16: "bf16-mixed",
     Precision.FP16: "16-mixed",
@@ -141,8 +140,7 @@ def _strategy(draft: Draft) -> list[str]:
     strategy = draft.strategy
     name = "SHARD_GRAD_OP" if max(zero_stages(strategy)) == 2 else "FULL_SHARD"
     name = "HYBRID_SHARD" if strategy.replicate_degree > 1 else name
-    kept = next(layer_groups(strategy)).activation_checkpointing
-    policy = ["        activation_checkpointing_policy={block},"] if kept is _FULL else []
+    policy = ["        activation_checkpointing_policy={block},"] if draft.recomputes_blocks else []
     return [
         "    strategy = FSDPStrategy(",
         f'        sharding_strategy="{name}",',

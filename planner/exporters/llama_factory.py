@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 
 from planner.exporters.adapter_fields import llama_factory_adapters
-from planner.exporters.axolotl import is_checkpointed
 from planner.exporters.deepspeed import deepspeed_fields, settled_for_trainers_deepspeed
 from planner.exporters.draft import Draft, refusal, zero_stages
 from planner.exporters.export import Export, ExportedFile
@@ -63,7 +62,7 @@ def _fields(draft: Draft) -> Fields:
         "gradient_accumulation_steps": strategy.micro_batch_count,
         "bf16": job.precision in {Precision.BF16, Precision.FP8},
         "fp16": job.precision is Precision.FP16,
-        "disable_gradient_checkpointing": not is_checkpointed(draft),
+        "disable_gradient_checkpointing": not draft.recomputes_blocks,
     }
     if job.optimizer in names:
         fields["optim"] = names[job.optimizer]

@@ -7,7 +7,6 @@ it spreads blocks over stages by their compute (`models/base.py`, `build_model`)
 
 from __future__ import annotations
 
-from planner.exporters.axolotl import is_checkpointed
 from planner.exporters.canonical import canonical
 from planner.exporters.decoder_stages import with_stages_that_it_has
 from planner.exporters.draft import (
@@ -113,7 +112,7 @@ def _fields(draft: Draft) -> Fields:
             "context_parallel_size": strategy.context_parallel_degree,
             "pp_engine": "afab" if gpipe else "1f1b",
             "tp_mode": "REDUCE_SCATTER" if strategy.sequence_parallel else "ALL_REDUCE",
-            "recompute_layer": is_checkpointed(draft),
+            "recompute_layer": draft.recomputes_blocks,
         },
         "tokens": {
             "micro_batch_size": strategy.micro_batch_size,

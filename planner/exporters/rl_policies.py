@@ -10,7 +10,6 @@ once a step unless it is told to do so earlier. Sampling and other models are no
 from __future__ import annotations
 
 from planner.exporters.adapter_fields import ATTENTION_MODULES, DROPOUT_RATIO
-from planner.exporters.axolotl import is_checkpointed
 from planner.exporters.draft import Draft, offloads, refusal, zero_stages
 from planner.exporters.export import Export, ExportedFile
 from planner.exporters.fully_sharded import Sharder, settled_fully_sharded
@@ -70,7 +69,7 @@ def _verl_fields(draft: Draft) -> Fields:
         f"{_ACTOR}.fsdp_config.offload_policy": Offload.PARAMETERS in offloads(strategy),
         f"{_ACTOR}.fsdp_config.dtype": "float16" if job.precision is Precision.FP16 else "bfloat16",
         f"{_ACTOR}.fsdp_config.model_dtype": "bf16" if job.states_in_16_bits else "fp32",
-        f"{_MODEL}.enable_gradient_checkpointing": is_checkpointed(draft),
+        f"{_MODEL}.enable_gradient_checkpointing": draft.recomputes_blocks,
     }
     if job.adapters is not None:
         everything = job.adapters.targets is AdapterTargets.ALL
@@ -91,7 +90,7 @@ def _nemo_rl_fields(draft: Draft) -> Fields:
         "context_parallel_size": strategy.context_parallel_degree,
         "dp_replicate_size": strategy.replicate_degree,
         "sequence_parallel": strategy.sequence_parallel,
-        "activation_checkpointing": is_checkpointed(draft),
+        "activation_checkpointing": draft.recomputes_blocks,
         "cpu_offload": Offload.PARAMETERS in offloads(strategy),
         "defer_fsdp_grad_sync": False,
     }
