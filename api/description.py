@@ -9,7 +9,7 @@ from typing import Any
 from fastapi import FastAPI
 from pydantic.json_schema import models_json_schema
 
-from api.schemas import Problem
+from planner.schema.service import Problem
 
 _IF_NONE_MATCH = {
     "name": "if-none-match",

@@ -44,9 +44,9 @@ from pydantic import JsonValue
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 
-from api.schemas import Problem, ProblemField
 from planner.errors import InputError, MeshwrightError, shorten
 from planner.schema.document import field_path
+from planner.schema.service import Problem, ProblemField
 from planner.units import format_bytes
 
 PROBLEM_TYPE_PREFIX = "urn:meshwright:problem:"

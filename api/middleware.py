@@ -22,8 +22,8 @@ from api.errors import (
     problem_of,
 )
 from api.metrics import Metrics
-from api.schemas import Problem
 from api.settings import Settings
+from planner.schema.service import Problem
 
 # What answers with a problem, beside further headers, as whoever asks can read it.
 Refuse = Callable[[Problem, Request, dict[str, str] | None], Response]

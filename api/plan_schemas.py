@@ -6,10 +6,11 @@ from typing import Annotated, Literal
 
 from pydantic import ConfigDict, Field
 
-from api.schemas import Problem, WirePart
+from api.schemas import WirePart
 from planner.errors import InputError
 from planner.schema.frontier import Frontier
 from planner.schema.reasons import Heatmap, Objection, Reasons
+from planner.schema.service import Problem
 
 AnalysisKind = Literal["reasons", "why-not", "heatmap", "frontier"]
 FixedDegree = Annotated[int | None, Field(ge=1, le=2**20)]
@@ -26,21 +27,6 @@ class ExportTargetList(WirePart):
     """All targets."""
 
     items: tuple[ExportTarget, ...]
-
-
-class ExportedText(WirePart):
-    """A file by its name, which has no directory, and its text."""
-
-    name: str
-    text: str
-
-
-class PlanExport(WirePart):
-    """What a plan becomes for a target; `losses` say what the target cannot express of it."""
-
-    target: str
-    files: tuple[ExportedText, ...]
-    losses: tuple[str, ...]
 
 
 class AnalysisRequest(WirePart):

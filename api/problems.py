@@ -18,8 +18,8 @@ from api.errors import (
     invalid_request_problem,
     problem_of,
 )
-from api.schemas import Problem
 from planner.errors import MeshwrightError
+from planner.schema.service import Problem
 
 MEDIA_TYPE = "application/problem+json"
 _RETRY_SECONDS = "5"

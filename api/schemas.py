@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from datetime import datetime
-from enum import StrEnum
 from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, ConfigDict, Field, JsonValue
@@ -12,6 +11,7 @@ from pydantic.config import JsonDict
 from api.caller import Scope
 from planner.schema.document import Part
 from planner.schema.job import Job
+from planner.schema.service import PlanLabels, PlanTag
 from planner.schema.strategy import Strategy
 
 
@@ -61,23 +61,6 @@ HolderName = Annotated[
 ]
 
 
-# What stands in lists and headings is one line with something to see at both ends; what reorders or
-# hides text is refused with the control characters.
-_HIDDEN = r"\x7f-\x9f\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff"
-_CONTROLS = rf"\x00-\x1f{_HIDDEN}"
-PlanName = Annotated[
-    str,
-    Field(
-        min_length=1,
-        max_length=_NAME_LENGTH_LIMIT,
-        pattern=rf"^[^\s{_CONTROLS}]([^{_CONTROLS}]*[^\s{_CONTROLS}])?$",
-    ),
-]
-PlanNotes = Annotated[str, Field(max_length=2000, pattern=rf"^[^\x00-\x08\x0b-\x1f{_HIDDEN}]*$")]
-PlanTag = Annotated[str, Field(min_length=1, max_length=40, pattern=rf"^[^\s,{_CONTROLS}]+$")]
-PlanTags = Annotated[tuple[PlanTag, ...], Field(max_length=20)]
-
-
 _EXAMPLE: JsonDict = {
     "model": "llama-3-8b",
     "cluster": "8xh100-sxm5-80gb",
@@ -105,41 +88,6 @@ class EstimateRequest(PlanRequest):
     )
 
     strategy: Strategy
-
-
-class PlanSummary(WirePart):
-    """A line of the list of plans; what an infeasible answer does not have is null.
-
-    `strategy` is in short; `peak_memory_bytes` and `capacity_bytes` are the fullest stage's.
-    """
-
-    id: str
-    status: Literal["planned", "infeasible"]
-    model: str
-    cluster: str
-    device_count: int
-    global_batch_size: int | None
-    sequence_length: int | None
-    created_at: datetime
-    step_seconds: float | None = None
-    tokens_per_second_per_device: float | None = None
-    model_flop_utilization: float | None = None
-    cost_per_million_tokens: float | None = None
-    strategy: str | None = None
-    peak_memory_bytes: float | None = None
-    capacity_bytes: float | None = None
-    certificate_status: Literal["optimal", "feasible"] | None = None
-    gap_ratio: float | None = None
-    name: str | None = None
-    tags: tuple[str, ...] = ()
-
-
-class PlanLabels(WirePart):
-    """What people call a plan and write beside it; the plan itself never changes."""
-
-    name: PlanName | None = None
-    notes: PlanNotes = ""
-    tags: PlanTags = ()
 
 
 class PlanLabelsChange(PlanLabels):
@@ -172,55 +120,6 @@ class PlanQuery(WirePart):
     tag: PlanTag | None = None
     cursor: Annotated[str | None, Field(max_length=64)] = None
     limit: Annotated[int, Field(ge=1, le=100)] = 20
-
-
-class PlanPage(WirePart):
-    """Some plans, newest first; `next_cursor` asks for the ones after them."""
-
-    items: tuple[PlanSummary, ...]
-    next_cursor: str | None
-
-
-class OperationState(StrEnum):
-    """Where a solve is in its life."""
-
-    RUNNING = "running"
-    SUCCEEDED = "succeeded"
-    FAILED = "failed"
-    CANCELLED = "cancelled"
-
-
-class ProblemField(WirePart):
-    """One field to correct."""
-
-    field: str
-    value: JsonValue = None
-    remedy: str
-    problem: str | None = None
-
-
-class Problem(WirePart):
-    """A problem of RFC 9457."""
-
-    type: str
-    title: str
-    status: int
-    detail: str
-    instance: str | None = None
-    request_id: str | None = None
-    errors: tuple[ProblemField, ...] = ()
-
-
-class Operation(WirePart):
-    """A solve that was asked for: its progress while it runs, then a plan or a problem."""
-
-    id: str
-    state: OperationState
-    created_at: datetime
-    finished_at: datetime | None = None
-    progress: dict[str, JsonValue] | None = None
-    plan_id: str | None = None
-    problem: Problem | None = None
 
 
 class OperationEvent(WirePart):

@@ -8,10 +8,11 @@ from typing import Annotated
 
 from pydantic import ConfigDict, Field
 
-from api.schemas import PlanRequest, Problem, WirePart
+from api.schemas import PlanRequest, WirePart
 from planner.schema.agent import CommandName
 from planner.schema.lease import Arguments
 from planner.schema.plan import Interval
+from planner.schema.service import Problem
 from planner.schema.tuning import Tuning, TuningBudget
 
 

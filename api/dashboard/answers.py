@@ -7,11 +7,11 @@ from typing import Annotated
 from fastapi import Depends, Request
 
 from api.deps import PlanId, Plans, Reader
-from api.schemas import PlanLabels
 from api.services.plan_table import PlanTableService
 from api.services.plans import planned_answer
 from api.services.records import StoredPlan
 from planner.schema.plan import Plan
+from planner.schema.service import PlanLabels
 
 
 def the_stored(caller: Reader, plan_id: PlanId, plans: Plans) -> StoredPlan:

@@ -7,8 +7,9 @@ from typing import Annotated
 
 from pydantic import ConfigDict, Field, ValidationError
 
-from api.schemas import PlanLabels, PlanLabelsChange, WirePart
+from api.schemas import PlanLabelsChange, WirePart
 from api.services.records import labels_tag
+from planner.schema.service import PlanLabels
 
 _RULES: Mapping[str, str] = {
     "name": "must be one line of at most 200 printable characters, or empty",

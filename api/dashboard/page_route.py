@@ -19,8 +19,8 @@ from api.dashboard.visit import begin_visit, check_form, keep
 from api.deps import SESSION_COOKIE
 from api.errors import UnauthenticatedError, http_problem, invalid_request_problem, problem_of
 from api.problems import error_headers, problem_response
-from api.schemas import Problem
 from planner.errors import shorten
+from planner.schema.service import Problem
 
 log = structlog.get_logger(__name__)
 

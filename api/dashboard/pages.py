@@ -43,13 +43,14 @@ from api.errors import (
     FailedSolveError,
     problem_of,
 )
-from api.schemas import OperationState, PlanLabelsChange, Problem
+from api.schemas import PlanLabelsChange
 from api.services.plans import Answered
 from api.services.records import StoredPlan, labels_tag
 from planner.errors import InputError
 from planner.schema.document import DOCUMENT_BYTES_LIMIT
 from planner.schema.job import Framework, Objective, Optimizer, Precision, Stack
 from planner.schema.plan import Infeasible, Plan
+from planner.schema.service import OperationState, Problem
 
 _WAIT_SECONDS = 0.5
 _SEE_OTHER = 303

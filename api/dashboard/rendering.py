@@ -20,8 +20,8 @@ from api.dashboard.visit import (
     is_visited,
     visitor,
 )
-from api.schemas import Problem
 from planner.errors import shorten
+from planner.schema.service import Problem
 
 _STYLE_ID = re.compile(r'getElementById\("([0-9a-f]{64})"\)')
 _HERE = Path(__file__).parent

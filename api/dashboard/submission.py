@@ -13,13 +13,14 @@ from typing import Any, TypeVar
 
 from pydantic import ValidationError
 
-from api.schemas import PlanRequest, Problem
+from api.schemas import PlanRequest
 from planner.errors import InputError, shorten
 from planner.hardware import cluster_hardware
 from planner.requests.resolution import resolved_cluster, resolved_model, resolved_request
 from planner.schema.document import parse_fields
 from planner.schema.job import Job, Limits, Objective, Optimizer, Precision
 from planner.schema.plan import Infeasible, Plan, ResolvedCluster, ResolvedModel
+from planner.schema.service import Problem
 from planner.schema.yaml_text import to_yaml
 
 Resolved = TypeVar("Resolved", ResolvedModel, ResolvedCluster)

@@ -7,10 +7,11 @@ from typing import Annotated
 from fastapi import APIRouter, Path, Query
 
 from api.deps import PlanId, Plans, Reader
-from api.plan_schemas import ExportTargetList, PlanExport
+from api.plan_schemas import ExportTargetList
 from api.problems import documented
 from api.routes.documents import DocumentRoute
 from api.services.exports import export_of, export_targets
+from planner.schema.service import PlanExport
 
 router = APIRouter(prefix="/v1/plans/{plan_id}/exports", tags=["plans"], route_class=DocumentRoute)
 

@@ -11,7 +11,7 @@ from fastapi.sse import EventSourceResponse, ServerSentEvent
 from api.deps import LastEventNumber, OperationId, Operations, PlanCaller, Reader
 from api.problems import documented
 from api.routes.documents import DocumentRoute
-from api.schemas import Operation
+from planner.schema.service import Operation
 
 router = APIRouter(prefix="/v1/operations", tags=["operations"], route_class=DocumentRoute)
 

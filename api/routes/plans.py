@@ -9,18 +9,12 @@ from fastapi import APIRouter, Query, Response
 from api.deps import IfMatch, PlanCaller, PlanId, Plans, Reader, SubmissionHeaders
 from api.problems import documented
 from api.routes.documents import DocumentRoute
-from api.schemas import (
-    Operation,
-    PlanLabels,
-    PlanLabelsChange,
-    PlanPage,
-    PlanQuery,
-    PlanRequest,
-)
+from api.schemas import PlanLabelsChange, PlanQuery, PlanRequest
 from api.services.plans import Answered
 from api.services.records import StoredPlan, labels_tag
 from planner.answers.comparison import Comparison
 from planner.schema.plan import Infeasible, Plan
+from planner.schema.service import Operation, PlanLabels, PlanPage
 
 router = APIRouter(prefix="/v1/plans", tags=["plans"], route_class=DocumentRoute)
 

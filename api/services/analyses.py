@@ -24,11 +24,11 @@ from api.plan_schemas import PlanAnalysis, PlanAnalysisList
 from api.pool import SolverPool
 from api.repositories.analyses import AnalysisRepository
 from api.repositories.plans import PlanRepository
-from api.schemas import Problem
 from api.services.analysis_work import Told, analyse
 from api.services.solves import Solves
 from api.tables import AnalysisRow
 from planner.errors import MeshwrightError
+from planner.schema.service import Problem
 
 SECONDS_LIMIT = 60.0
 _PATIENCE_SECONDS = 120.0

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from api.plan_schemas import ExportedText, ExportTarget, ExportTargetList, PlanExport
+from api.plan_schemas import ExportTarget, ExportTargetList
 from planner.errors import InputError
 from planner.exporters.registry import TARGETS, export
 from planner.schema.plan import Plan
+from planner.schema.service import ExportedText, PlanExport
 
 
 def export_targets(plan: Plan) -> ExportTargetList:

@@ -13,11 +13,12 @@ from api.db import Database
 from api.errors import AlreadyFinishedError, NotFoundError
 from api.repositories.audit import AuditRepository
 from api.repositories.operations import OperationRepository
-from api.schemas import Operation, OperationEvent, OperationState
+from api.schemas import OperationEvent
 from api.services.records import event_of, operation_of
 from api.services.solves import Solves
 from api.services.transitions import move
 from api.tables import OperationRow
+from planner.schema.service import Operation, OperationState
 
 _POLL_SECONDS = 0.1
 

@@ -7,9 +7,9 @@ from dataclasses import dataclass, replace
 from api.caller import Caller
 from api.db import Database
 from api.repositories.plan_table import PlanTable
-from api.schemas import PlanSummary
 from api.services.records import column_text
 from api.table_query import TableQuery
+from planner.schema.service import PlanSummary
 
 PAGE_LENGTH = 50
 

@@ -26,16 +26,7 @@ from api.errors import (
 from api.repositories.audit import AuditRepository
 from api.repositories.operations import OperationRepository
 from api.repositories.plans import IdempotencyKeyRepository, PlanRepository
-from api.schemas import (
-    Operation,
-    OperationState,
-    PlanLabels,
-    PlanLabelsChange,
-    PlanPage,
-    PlanQuery,
-    PlanRequest,
-    PlanSummary,
-)
+from api.schemas import PlanLabelsChange, PlanQuery, PlanRequest
 from api.services.operations import OperationService
 from api.services.plan_table import as_kept
 from api.services.planner import Planner
@@ -56,6 +47,7 @@ from api.tables import OperationRow
 from planner.answers.comparison import Comparison, compare
 from planner.errors import InputError
 from planner.schema.plan import Infeasible, Plan
+from planner.schema.service import Operation, OperationState, PlanLabels, PlanPage, PlanSummary
 
 DEFAULT_WAIT_SECONDS = 2.0
 COMPARED_PLANS_LIMIT = 6

@@ -10,17 +10,11 @@ from functools import lru_cache
 
 from pydantic import TypeAdapter
 
-from api.schemas import (
-    Operation,
-    OperationEvent,
-    OperationState,
-    PlanLabels,
-    PlanSummary,
-    Problem,
-)
+from api.schemas import OperationEvent
 from api.tables import SORTED_FIGURES, OperationEventRow, OperationRow, PlanRow
 from planner.answers.explain import describe_strategy
 from planner.schema.plan import Infeasible, Plan
+from planner.schema.service import Operation, OperationState, PlanLabels, PlanSummary, Problem
 
 _ANSWER: TypeAdapter[Plan | Infeasible] = TypeAdapter(Plan | Infeasible)
 _NAME_LENGTH_LIMIT = 200

@@ -21,7 +21,7 @@ from api.repositories.clock import current_time
 from api.repositories.operations import OperationRepository
 from api.repositories.plans import PlanRepository
 from api.repositories.runs import RunRepository
-from api.schemas import Operation, OperationState, PlanRequest, Problem
+from api.schemas import PlanRequest
 from api.services.gangs import idle_candidates
 from api.services.placement import assignments, remaining_cluster
 from api.services.plans import PlanService
@@ -36,6 +36,7 @@ from planner.schema.cluster import Cluster
 from planner.schema.lifecycle import Actor, RunState
 from planner.schema.plan import Infeasible, Plan
 from planner.schema.run import PlanChange
+from planner.schema.service import Operation, OperationState, Problem
 
 log = structlog.get_logger(__name__)
 

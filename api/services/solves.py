@@ -20,7 +20,6 @@ from api.errors import BusyError, SolveAbandonedError, SolveCancelledError, prob
 from api.pool import SolverPool
 from api.repositories.operations import OperationRepository
 from api.repositories.plans import PlanRepository
-from api.schemas import OperationState
 from api.services.planner import PlanFunction
 from api.services.records import plan_row
 from api.services.requests import ResolvedRequest
@@ -29,6 +28,7 @@ from api.settings import Settings
 from planner.errors import MeshwrightError
 from planner.schema.plan import Infeasible, Plan
 from planner.schema.progress import Progress
+from planner.schema.service import OperationState
 
 ABANDONED = "the service restarted"
 _PROGRESS_SECONDS = 0.2

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from api.repositories.operations import OperationRepository
-from api.schemas import OperationState
+from planner.schema.service import OperationState
 
 TRANSITIONS: dict[OperationState, frozenset[OperationState]] = {
     OperationState.RUNNING: frozenset(

@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from api.schemas import Problem
 from api.services.records import column_text
 from api.tables import TuningRow
 from api.tuning_schemas import FleetTuning, TrialUnderWay, TuningState, TuningSummary
+from planner.schema.service import Problem
 from planner.schema.tuning import Tuning
 
 _SUMMARY = tuple(name for name in TuningSummary.model_fields if name not in ("model", "cluster"))

@@ -9,7 +9,6 @@ from api.db import Database
 from api.migrate import upgrade
 from api.repositories.plans import PlanRepository
 from api.repositories.tunings import TuningRepository
-from api.schemas import PlanLabels
 from api.services.records import label, plan_row
 from api.services.tuning_records import keep
 from api.tables import TuningRow
@@ -21,6 +20,7 @@ from planner.schema.plan import (
     Plan,
     StepBreakdown,
 )
+from planner.schema.service import PlanLabels
 from planner.schema.tuning import MeasuredCertificate, Tuning, TuningBudget, TuningTrial
 from planner.units import GIB
 from tests.builders import a_certificate, a_plan, a_prediction, a_stage_prediction, a_strategy

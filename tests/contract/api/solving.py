@@ -7,8 +7,8 @@ from typing import Any
 
 from fastapi.testclient import TestClient
 
-from api.schemas import Operation
 from api.services.operations import OperationService
+from planner.schema.service import Operation
 from tests.contract.api.callers import LOCAL
 
 # The load of a machine decides nothing: a request waits for its solve as long as that takes.

@@ -8,10 +8,10 @@ import pytest
 
 from api.caller import DEFAULT_PROJECT, Caller, Scope
 from api.repositories.plans import PlanRepository
-from api.schemas import PlanLabels
 from api.services.plan_table import PAGE_LENGTH, PlanTableService
 from api.services.records import label, plan_row
 from api.table_query import SortField, TableQuery
+from planner.schema.service import PlanLabels
 from tests.builders import a_plan
 from tests.contract.api.solvers import an_infeasible
 

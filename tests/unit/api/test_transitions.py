@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from api.schemas import OperationState
 from api.services.transitions import TRANSITIONS
+from planner.schema.service import OperationState
 
 
 def test_every_state_says_what_may_follow_it():

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from api.dashboard.label_form import label_form
-from api.schemas import PlanLabels
+from planner.schema.service import PlanLabels
 
 UNLABELLED: dict[str, Any] = {
     "labels": PlanLabels(),
