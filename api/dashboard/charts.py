@@ -18,6 +18,9 @@ Figure = dict[str, Any]
 MINUS = "\N{MINUS SIGN}"
 
 _ROW_PIXELS = 34
+_LEAST_ROW_PIXELS = 9
+_ROWS_PIXELS = 560  # of all rows together, as long as none is narrower than the least
+_LABEL_PIXELS = 18
 _AXIS_PIXELS = 72
 _HEADROOM = 1.04
 _LABEL_ROOM = 1.25
@@ -211,11 +214,15 @@ def _bars(
 
 
 def _layout(*, row_count: int, title: str, longest: float) -> dict[str, Any]:
-    """Return a layout of one row per bar, the first on top, from nothing to `longest`."""
+    """Return a layout of one row per bar, the first on top, from nothing to `longest`.
+
+    Many rows are narrow, and only some of them have a label.
+    """
+    row = min(_ROW_PIXELS, max(_ROWS_PIXELS // max(row_count, 1), _LEAST_ROW_PIXELS))
     return {
         "barmode": "stack",
         "bargap": 0.35,
-        "height": _AXIS_PIXELS + _ROW_PIXELS * row_count,
+        "height": _AXIS_PIXELS + row * row_count,
         "margin": {"l": 8, "r": 16, "t": 8, "b": 48},
         "showlegend": False,
         "hovermode": "closest",
@@ -238,6 +245,7 @@ def _layout(*, row_count: int, title: str, longest: float) -> dict[str, Any]:
             "type": "category",
             "autorange": "reversed",
             "automargin": True,
+            "dtick": -(-_LABEL_PIXELS // row),
             "ticksuffix": "  ",
             "fixedrange": True,
         },

@@ -78,6 +78,12 @@ ACTION_PARTS = _parts(
         "weight_gradient": ("Weight gradient", "where it is taken apart from the inputs'"),
     },
 )
+IN_TURN = Part(
+    name="in_turn",
+    label="Forward and backward in turn",
+    meaning="micro-batches one after another, too many to be drawn one by one",
+    kind="action",
+)
 BUBBLE = next(part for part in STEP_PARTS if part.name == "bubble")
 
 

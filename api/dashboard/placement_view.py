@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import islice
+from itertools import groupby, islice
 
 from api.dashboard.placement import AxisGroups, Node, Place, placement
 from planner.errors import InputError
 from planner.schema.plan import Plan
 
 NODES_PER_PAGE = 64
+_DEVICE_UNITS, _DEVICE_HEIGHT, _GAP = 4, 5, 2
+_MAP_UNITS = 1152
+_BAND_ROWS = 4  # as many as make a link that is large enough to be hit
 _COLOUR_COUNT = 8
 _SHORT = {
     "pipeline": "PP",
@@ -40,8 +45,30 @@ class NodeView:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class MapBand:
+    """Some rows of the map of all nodes: a link to the page that begins with their first."""
+
+    top: int
+    height: int
+    url: str
+    first_node: int
+    last_node: int
+    is_shown: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeMap:
+    """All nodes as one small picture: `paths` has the outline of all devices of each colour."""
+
+    width: int
+    height: int
+    paths: tuple[tuple[str, str], ...]
+    bands: tuple[MapBand, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PlacementView:
-    """Ranks on nodes, arranged for the page."""
+    """Ranks on nodes, arranged for the page; `map` is there where not all nodes are on it."""
 
     plan: Plan
     axes: tuple[AxisGroups, ...]
@@ -49,6 +76,7 @@ class PlacementView:
     nodes: tuple[NodeView, ...]
     first_node: int
     node_count: int
+    map: NodeMap | None
     previous_url: str | None
     next_url: str | None
 
@@ -56,7 +84,7 @@ class PlacementView:
 def placement_view(plan: Plan, *, by: str | None = None, first_node: int = 0) -> PlacementView:
     """Return the nodes from `first_node` on, coloured by the groups of the axis `by`.
 
-    Without `by` the axis whose ranks talk most is taken, which is the innermost.
+    Without `by` the innermost axis is taken whose groups tell devices apart: its ranks talk most.
 
     Raises:
         InputError: if the plan has no such axis, or the cluster no such node.
@@ -81,14 +109,20 @@ def placement_view(plan: Plan, *, by: str | None = None, first_node: int = 0) ->
         nodes=tuple(_node(node, names, shown) for node in on_page),
         first_node=first_node,
         node_count=node_count,
+        map=_map(plan, found.nodes, shown, first_node) if node_count > NODES_PER_PAGE else None,
         previous_url=_url(plan, shown, max(before, 0)) if first_node else None,
         next_url=_url(plan, shown, after) if after < node_count else None,
     )
 
 
+def tells_apart(axis: AxisGroups) -> bool:
+    """Return whether not all devices have the same number along `axis`."""
+    return axis.name == "pipeline" or axis.group_count > 1
+
+
 def _axis(axes: tuple[AxisGroups, ...], by: str | None) -> AxisGroups | None:
     if by is None:
-        return axes[0] if axes else None
+        return next((axis for axis in axes if tells_apart(axis)), None)
     for axis in axes:
         if axis.name == by:
             return axis
@@ -115,9 +149,54 @@ def _cell(place: Place, names: list[str], shown: AxisGroups | None) -> Cell:
     return Cell(
         rank=place.rank,
         number=number,
-        colour_class=f"group-{number % _COLOUR_COUNT}",
+        colour_class=_colour(place, shown),
         coordinates=", ".join(f"{_SHORT[name]} {place.coordinates[name]}" for name in names),
     )
+
+
+def _map(plan: Plan, nodes: Sequence[Node], shown: AxisGroups | None, first_node: int) -> NodeMap:
+    """Return rows of nodes, each a strip of its devices; neighbours of one colour are one box."""
+    node_units = _DEVICE_UNITS * max(len(node.places) for node in nodes) + _GAP
+    per_row = max(_MAP_UNITS // node_units, 1)
+    row_height = _DEVICE_HEIGHT + _GAP
+    paths: dict[str, list[str]] = defaultdict(list)
+    for node in nodes:
+        row, column = divmod(node.index, per_row)
+        for colour, left, width in _strips(node, shown):
+            box = f"M{column * node_units + left} {row * row_height}h{width}"
+            paths[colour].append(f"{box}v{_DEVICE_HEIGHT}h-{width}z")
+    row_count = -(-len(nodes) // per_row)
+    return NodeMap(
+        width=per_row * node_units - _GAP,
+        height=row_count * row_height - _GAP,
+        paths=tuple((colour, "".join(paths[colour])) for colour in sorted(paths)),
+        bands=tuple(
+            MapBand(
+                top=row * row_height,
+                height=min(_BAND_ROWS, row_count - row) * row_height - _GAP,
+                url=_url(plan, shown, row * per_row),
+                first_node=row * per_row,
+                last_node=min((row + _BAND_ROWS) * per_row, len(nodes)) - 1,
+                is_shown=row * per_row <= first_node < (row + _BAND_ROWS) * per_row,
+            )
+            for row in range(0, row_count, _BAND_ROWS)
+        ),
+    )
+
+
+def _strips(node: Node, shown: AxisGroups | None) -> Iterator[tuple[str, int, int]]:
+    """Yield the colour, the start and the width of neighbouring devices of one colour."""
+    left = 0
+    for colour, some in groupby(node.places, key=lambda place: _colour(place, shown)):
+        width = _DEVICE_UNITS * sum(1 for _ in some)
+        yield colour, left, width
+        left += width
+
+
+def _colour(place: Place | None, shown: AxisGroups | None) -> str:
+    if place is None:
+        return "unused"
+    return f"group-{(0 if shown is None else _number(place, shown)) % _COLOUR_COUNT}"
 
 
 def _number(place: Place, shown: AxisGroups) -> int:

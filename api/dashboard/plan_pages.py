@@ -12,7 +12,7 @@ from api.dashboard.answers import TheLabels, ThePlan
 from api.dashboard.chrome_trace import chrome_trace
 from api.dashboard.export_view import export_view, exported_file
 from api.dashboard.page_route import PageRoute
-from api.dashboard.placement_view import placement_view
+from api.dashboard.placement_view import placement_view, tells_apart
 from api.dashboard.rendering import page
 
 router = APIRouter(route_class=PageRoute, include_in_schema=False)
@@ -29,7 +29,8 @@ def show_placement(
     node: Annotated[int, Query(ge=0)] = 0,
 ) -> Response:
     """Show which rank lies where, and with whom it talks."""
-    return page("placement.html", view=placement_view(plan, by=by, first_node=node), labels=labels)
+    view = placement_view(plan, by=by, first_node=node)
+    return page("placement.html", view=view, labels=labels, tells_apart=tells_apart)
 
 
 @router.get("/plans/{plan_id}/trace.json")

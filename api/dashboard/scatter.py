@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import ceil, floor, inf, log10
 from typing import Any
 
 from api.dashboard.charts import Figure, panel, time_scale
@@ -11,6 +12,7 @@ from api.dashboard.quantities import memory, money, seconds
 from planner.units import GIB
 
 _ROOM = 0.18
+_LOGARITHMIC_FROM = 5.0  # longest over shortest step
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,7 +40,7 @@ def scatter(spots: Sequence[Spot], *, capacity_bytes: float | None = None) -> Fi
     steps = [spot.step_seconds / scale for spot in spots]
     peaks = [spot.peak_memory_bytes / GIB for spot in spots]
     layout = panel(x_title=f"Step ({unit})", y_title="Peak memory of a device (GiB)", height=340)
-    layout["xaxis"]["range"] = _range(steps)
+    layout["xaxis"] |= _step_axis(steps)
     layout["yaxis"]["range"] = _range(
         [*peaks, *([] if capacity_bytes is None else [capacity_bytes / GIB])]
     )
@@ -92,10 +94,26 @@ def _words(spot: Spot) -> str:
     )
 
 
-def _range(values: Sequence[float]) -> list[float]:
+def _step_axis(steps: Sequence[float]) -> dict[str, Any]:
+    """Return the range of the steps, in logarithms where one is many times as long as another."""
+    least, most = min(steps), max(steps)
+    if least <= 0.0 or most < _LOGARITHMIC_FROM * least:
+        return {"range": _range(steps)}
+    ends = _range([log10(least), log10(most)], lowest=-inf)
+    decades = range(floor(ends[0]), ceil(ends[1]) + 1)
+    ticks = [digit * 10.0**decade for decade in decades for digit in (1, 2, 5)]
+    return {
+        "type": "log",
+        "range": ends,
+        "tickvals": ticks,
+        "ticktext": [f"{tick:g}" for tick in ticks],
+    }
+
+
+def _range(values: Sequence[float], *, lowest: float = 0.0) -> list[float]:
     least, most = min(values), max(values)
     room = _ROOM * ((most - least) or most or 1.0)
-    return [max(least - room, 0.0), most + room]
+    return [max(least - room, lowest), most + room]
 
 
 def _capacity_line(capacity_bytes: float) -> dict[str, Any]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from api.dashboard.analysis_view import Asked, asked, strategy_url
@@ -27,12 +27,17 @@ _SHORT = {"illegal": "not legal", "does_not_fit": "does not fit", "out_of_time":
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HeatCell:
-    """A pair of degrees: what its best plan has, or in short why there is none, and why in full."""
+    """A pair of degrees: what its best plan has, or in short why there is none.
+
+    `description` is the best plan in short; `reason_number` that of why there is none, in the list
+    below the table.
+    """
 
     colour_class: str
     text: str
     note: str
-    reason: str
+    description: str
+    reason_number: int | None
     is_the_plan: bool
 
 
@@ -69,6 +74,7 @@ class TradeoffView:
     heatmap: Asked[Heatmap]
     columns: tuple[int, ...]
     rows: tuple[HeatRow, ...]
+    reasons: tuple[str, ...]
     best_words: str
     frontier: Asked[Frontier]
     points: tuple[FrontRow, ...]
@@ -88,6 +94,7 @@ def tradeoff_view(plan: Plan, analyses: Sequence[Analysis]) -> TradeoffView:
         heatmap=heatmap,
         columns=() if heatmap.answer is None else heatmap.answer.columns,
         rows=() if heatmap.answer is None else tuple(_rows(plan, heatmap.answer)),
+        reasons=() if heatmap.answer is None else _reasons(heatmap.answer),
         best_words=_BEST[plan.job.resolved.objective],
         frontier=frontier,
         points=points,
@@ -105,11 +112,17 @@ def tradeoff_view(plan: Plan, analyses: Sequence[Analysis]) -> TradeoffView:
 def _rows(plan: Plan, heatmap: Heatmap) -> list[HeatRow]:
     own = (plan.strategy.tensor_parallel_degree, plan.strategy.pipeline_parallel_degree)
     cells = {(cell.row, cell.column): cell for cell in heatmap.cells}
+    numbers = {reason: number for number, reason in enumerate(_reasons(heatmap), start=1)}
     return [
         HeatRow(
             degree=row,
             cells=tuple(
-                _cell(cells[row, column], heatmap.objective, is_the_plan=(row, column) == own)
+                _cell(
+                    cells[row, column],
+                    heatmap.objective,
+                    numbers=numbers,
+                    is_the_plan=(row, column) == own,
+                )
                 for column in heatmap.columns
             ),
         )
@@ -117,7 +130,15 @@ def _rows(plan: Plan, heatmap: Heatmap) -> list[HeatRow]:
     ]
 
 
-def _cell(cell: HeatmapCell, objective: Objective, *, is_the_plan: bool) -> HeatCell:
+def _reasons(heatmap: Heatmap) -> tuple[str, ...]:
+    """Return why pairs have no plan, each reason once, in the order of the table."""
+    found = (cell.reason for cell in heatmap.cells if cell.step_seconds is None)
+    return tuple(dict.fromkeys(reason for reason in found if reason))
+
+
+def _cell(
+    cell: HeatmapCell, objective: Objective, *, numbers: Mapping[str, int], is_the_plan: bool
+) -> HeatCell:
     if cell.step_seconds is None:
         missing = (
             "" if cell.missing_bytes is None else f"at least {memory(cell.missing_bytes)} short"
@@ -126,7 +147,8 @@ def _cell(cell: HeatmapCell, objective: Objective, *, is_the_plan: bool) -> Heat
             colour_class="heat-none",
             text=_SHORT.get(cell.status, cell.status),
             note=missing,
-            reason=cell.reason or "",
+            description="",
+            reason_number=numbers.get(cell.reason or ""),
             is_the_plan=False,
         )
     shown = objective if cell.objective_value is not None else Objective.THROUGHPUT
@@ -138,7 +160,8 @@ def _cell(cell: HeatmapCell, objective: Objective, *, is_the_plan: bool) -> Heat
         colour_class=f"heat-{level}",
         text=_value_text(shown, value or 0.0),
         note=change(ratio) + ("" if cell.proven else ", not proven"),
-        reason=cell.description or "",
+        description=cell.description or "",
+        reason_number=None,
         is_the_plan=is_the_plan,
     )
 

@@ -46,9 +46,10 @@ def describe(configuration: Configuration) -> str:
     )
     degrees = " x ".join(f"{name} {degree}" for name, degree in named if degree > 1) or "one device"
     sequence = " with sequence parallel" if configuration.sequence_parallel else ""
+    batches = "micro-batch" if configuration.micro_batch_count == 1 else "micro-batches"
     return (
         f"{degrees}{_experts(configuration)}{sequence}{_schedule(configuration)}, "
-        f"{configuration.micro_batch_count} micro-batches of {configuration.micro_batch_size}"
+        f"{configuration.micro_batch_count} {batches} of {configuration.micro_batch_size}"
     )
 
 

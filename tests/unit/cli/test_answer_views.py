@@ -364,7 +364,7 @@ def test_front_holds_the_fact(part):
 @pytest.mark.parametrize(
     ("fields", "words"),
     [
-        ({}, "one device, 1 micro-batches of 1"),
+        ({}, "one device, 1 micro-batch of 1"),
         ({"tensor_parallel_degree": 4, "sequence_parallel": True}, "TP 4 with sequence parallel"),
         ({"pipeline_parallel_degree": 2}, "PP 2, 1f1b,"),
         (

@@ -5,7 +5,6 @@ import pytest
 from api.dashboard.rendering import page
 from api.dashboard.tradeoff_view import tradeoff_view
 from api.dashboard.why_view import why_view
-from api.schemas import PlanLabels
 from api.services.analyses import Analysis
 from api.services.analysis_work import analyse
 from planner.errors import InputError
@@ -13,6 +12,7 @@ from planner.planning import plan
 from planner.requests.resolution import resolved_cluster, resolved_model
 from planner.schema.job import Job
 from planner.schema.reasons import Heatmap, HeatmapCell, Objection, Reasons
+from planner.schema.service import PlanLabels
 from planner.units import GIB
 from tests.builders import a_cluster, a_model, a_plan
 
@@ -82,17 +82,37 @@ def test_every_cell_of_the_heatmap_has_a_step_or_a_reason():
     )
     heatmap = Heatmap(row_field="tp", column_field="pp", rows=(1, 2), columns=(1, 2), cells=cells)
     analysis = an_analysis("heatmap", "", document_json=heatmap.model_dump_json())
-    first, second = tradeoff_view(a_plan(), [analysis]).rows
+    view = tradeoff_view(a_plan(), [analysis])
+    first, second = view.rows
     assert [(cell.text, cell.note) for cell in first.cells] == [
         ("not legal", ""),
         ("does not fit", "at least 2 GiB short"),
     ]
-    assert first.cells[0].reason == "too few heads"
+    assert [cell.reason_number for cell in first.cells] == [1, 2]
+    assert view.reasons == ("too few heads", "x")
     assert [(cell.note, cell.colour_class) for cell in second.cells] == [
         ("+20.0%, not proven", "heat-3"),
         ("±0%", "heat-0"),
     ]
     assert [cell.is_the_plan for cell in second.cells] == [False, True]
+
+
+def test_a_reason_of_many_pairs_is_told_once():
+    """Three pairs for two reasons; what is solved has none."""
+    reasons = ("too few heads", "too few blocks", "too few heads")
+    cells = [HeatmapCell(row=1, column=2**i, status="illegal", reason=reasons[i]) for i in range(3)]
+    cells.append(HeatmapCell(row=1, column=8, status="solved", step_seconds=1.0, slower_ratio=0.0))
+    heatmap = Heatmap(
+        row_field="tp", column_field="pp", rows=(1,), columns=(1, 2, 4, 8), cells=tuple(cells)
+    )
+    analysis = an_analysis("heatmap", "", document_json=heatmap.model_dump_json())
+
+    view = tradeoff_view(a_plan(), [analysis])
+    text = page("tradeoffs.html", view=view, labels=PlanLabels()).body.decode()
+
+    assert [cell.reason_number for cell in view.rows[0].cells] == [1, 2, 1, None]
+    assert (text.count("Too few heads"), text.count("Too few blocks")) == (1, 1)
+    assert text.count('href="#reason-1"') == 2
 
 
 def test_the_heatmap_shows_what_the_plan_is_best_at():

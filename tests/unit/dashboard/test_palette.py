@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import api.dashboard
-from api.dashboard.palette import ACTION_PARTS, MEMORY_PARTS, STEP_PARTS
+from api.dashboard.palette import ACTION_PARTS, BUBBLE, IN_TURN, MEMORY_PARTS, STEP_PARTS
 from planner.schema.plan import MemoryBreakdown, StepBreakdown
 
 CSS = (Path(api.dashboard.__file__).parent / "static" / "palette.css").read_text(encoding="utf-8")
@@ -27,6 +27,7 @@ VISIONS = {
         (-0.011820, 0.042940, 0.968881),
     ),
 }
+PIPELINE_PARTS = (*ACTION_PARTS, IN_TURN, BUBBLE)
 JUST_APART = 0.06  # distance in OKLab; about three just noticeable differences
 
 
@@ -83,7 +84,7 @@ def test_every_use_of_memory_has_a_part():
 @pytest.mark.parametrize("scheme", SCHEMES)
 def test_every_part_has_a_colour_and_a_swatch(scheme):
     known = colours(scheme)
-    for part in STEP_PARTS + MEMORY_PARTS + ACTION_PARTS:
+    for part in STEP_PARTS + MEMORY_PARTS + PIPELINE_PARTS:
         assert part.colour_class in known
         assert f".{part.colour_class} {{ fill: {part.colour}; }}" in CSS
 
@@ -93,7 +94,7 @@ def test_bars_have_a_contrast_of_3_with_the_surface(scheme):
     known = colours(scheme)
     low = {
         part.name: round(ratio, 2)
-        for part in STEP_PARTS + MEMORY_PARTS + ACTION_PARTS
+        for part in STEP_PARTS + MEMORY_PARTS + PIPELINE_PARTS
         if (ratio := contrast(known[part.colour_class], known["surface"])) < 3
     }
     assert low == {}
@@ -102,7 +103,7 @@ def test_bars_have_a_contrast_of_3_with_the_surface(scheme):
 @pytest.mark.parametrize("scheme", SCHEMES)
 @pytest.mark.parametrize("vision", VISIONS)
 @pytest.mark.parametrize(
-    "parts", [STEP_PARTS, MEMORY_PARTS, ACTION_PARTS], ids=["time", "memory", "pipeline"]
+    "parts", [STEP_PARTS, MEMORY_PARTS, PIPELINE_PARTS], ids=["time", "memory", "pipeline"]
 )
 def test_parts_stay_apart(scheme, vision, parts):
     """For readers with protanopia and deuteranopia too."""

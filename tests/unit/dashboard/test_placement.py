@@ -7,6 +7,7 @@ from api.dashboard.placement_view import placement_view
 from planner.errors import InputError
 from planner.schema.cluster import NodeGroup
 from planner.schema.plan import ResolvedCluster
+from planner.schema.strategy import Strategy
 from tests.builders import a_cluster, a_plan, a_strategy
 
 
@@ -87,3 +88,38 @@ def test_the_map_is_coloured_by_the_innermost_axis_unless_asked():
 def test_what_is_not_there_is_refused(by, node):
     with pytest.raises(InputError):
         placement_view(a_placed_plan(), by=by, first_node=node)
+
+
+def a_plan_of_many_nodes(**strategy):
+    """512 ranks on 128 nodes of four."""
+    group = NodeGroup(name="h100", device="h100-sxm5-80gb", node_count=128, devices_per_node=4)
+    cluster = a_cluster(name="many", node_groups=(group,))
+    degrees = {"pipeline_parallel_degree": 1, "tensor_parallel_degree": 1, **strategy}
+    whole = Strategy(**degrees).resolved(block_count=4, global_batch_size=512)
+    return a_plan(
+        strategy=whole,
+        cluster=ResolvedCluster(given="many", resolved=cluster, digest="many"),
+    )
+
+
+def test_an_axis_with_one_group_colours_nothing_by_itself():
+    """All 512 ranks shard together; tensor ranks would be told apart."""
+    assert placement_view(a_plan_of_many_nodes(data_parallel_shard_degree=512)).shown is None
+    both = a_plan_of_many_nodes(tensor_parallel_degree=4, data_parallel_shard_degree=128)
+    assert placement_view(both).shown.name == "tensor"
+
+
+def test_a_map_of_all_nodes_leads_to_each():
+    """A node of four is 16 units wide with 2 between: 64 of 18 a row, so that two rows have all."""
+    plan = a_plan_of_many_nodes(tensor_parallel_degree=2, data_parallel_shard_degree=256)
+
+    found = placement_view(plan, first_node=64)
+
+    assert (found.map.width, found.map.height) == (64 * 18 - 2, 12)
+    (band,) = found.map.bands
+    assert (band.first_node, band.last_node, band.is_shown) == (0, 127, True)
+    assert band.url == "/plans/plan-0123456789abcdef/placement?by=tensor&node=0"
+    colours = dict(found.map.paths)
+    assert sorted(colours) == [f"group-{number}" for number in range(8)]
+    assert colours["group-0"].startswith("M0 0h8v5h-8z")
+    assert placement_view(a_placed_plan()).map is None

@@ -24,6 +24,16 @@ def test_a_cheaper_spot_is_not_beaten():
     assert [spot.label for spot in undominated(spots)] == ["A", "B"]
 
 
+def test_steps_that_differ_many_times_are_in_logarithms():
+    """From 10 s to 1,000 s: 0.18 of two decades are left free at both ends."""
+    axis = scatter([a_spot("A", 10.0, 10.0), a_spot("B", 1000.0, 5.0)])["layout"]["xaxis"]
+    assert axis["type"] == "log"
+    assert axis["range"] == [1.0 - 0.36, 3.0 + 0.36]
+    assert (
+        "type" not in scatter([a_spot("A", 10.0, 1.0), a_spot("B", 49.0, 2.0)])["layout"]["xaxis"]
+    )
+
+
 def test_beaten_spots_are_hollow_and_the_capacity_is_a_line():
     spots = [a_spot("A", 1.0, 10.0), a_spot("B", 2.0, 12.0)]
     figure = scatter(spots, capacity_bytes=70.0 * GIB)

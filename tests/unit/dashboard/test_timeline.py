@@ -6,10 +6,13 @@ from typing import Any
 
 import pytest
 
+from api.dashboard import timeline
 from api.dashboard.chrome_trace import chrome_trace
 from api.dashboard.plan_view import plan_view
 from api.dashboard.rendering import page
-from api.dashboard.timeline import timeline_view
+from api.dashboard.timeline import phases, timeline_view
+from planner.cost.orders import Action, ActionKind
+from planner.cost.simulate import Span
 from planner.cost.step import predict_simulated
 from planner.hardware import cluster_hardware
 from planner.schema.plan import Plan
@@ -62,6 +65,55 @@ def test_long_steps_leave_out_rounds_in_the_middle() -> None:
     assert view.shown_count == 374  # 1,500 spans of 2 stages, both ways, in whole rounds of two
     actions = [trace for trace in view.figure["data"] if trace["name"] != "Bubble"]
     assert sum(len(trace["x"]) for trace in actions) == 4 * 374
+
+
+def a_span(kind: ActionKind, start: float, end: float) -> Span:
+    """A span of the first rank."""
+    action = Action(kind=kind, micro_batch=0, virtual_stage=0)
+    return Span(rank=0, action=action, start_seconds=start, end_seconds=end)
+
+
+def test_phases_are_first_forwards_then_turns_divided_by_waits_then_backwards() -> None:
+    """A wait of 4 s of 20 divides the turns; one of 0.1 s does not, and is within a phase."""
+    forward, backward = ActionKind.FORWARD, ActionKind.BACKWARD
+    spans = [
+        a_span(forward, 0.0, 1.0),
+        a_span(forward, 1.1, 2.0),
+        a_span(backward, 4.0, 6.0),
+        a_span(forward, 6.0, 7.0),
+        a_span(backward, 11.0, 13.0),
+        a_span(forward, 13.0, 14.0),
+        a_span(backward, 14.0, 17.0),
+        a_span(backward, 17.0, 20.0),
+    ]
+
+    found = [
+        (phase.part.label, phase.start_seconds, phase.end_seconds, phase.count)
+        for phase in phases(spans)
+    ]
+
+    assert found == [
+        ("Forward", 0.0, 2.0, 2),
+        ("Forward and backward in turn", 4.0, 7.0, 2),
+        ("Forward and backward in turn", 11.0, 14.0, 2),
+        ("Backward", 14.0, 20.0, 2),
+    ]
+
+
+def test_a_rank_of_one_part_alone_is_one_phase() -> None:
+    spans = [a_span(ActionKind.FORWARD, float(start), start + 1.0) for start in range(3)]
+    assert [(phase.part.name, phase.count) for phase in phases(spans)] == [("forward", 3)]
+
+
+def test_a_long_pipeline_is_drawn_in_phases(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of its 32 actions, which are drawn one by one otherwise, those in turn are one bar."""
+    monkeypatch.setattr(timeline, "_DRAWN_LIMIT", 10)
+    view = timeline_view(a_pipeline())
+    assert view is not None
+    assert view.in_phases
+    drawn = [trace for trace in view.figure["data"] if trace["name"] != "Bubble"]
+    assert sum(len(trace["x"]) for trace in drawn) < 32
+    assert {part.label for part in view.parts} >= {"Forward", "Forward and backward in turn"}
 
 
 def test_bubbles_and_actions_fill_every_stage_to_the_end() -> None:
