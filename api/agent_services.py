@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from api.db import Database
 from api.services.agents import AgentService
+from api.services.fleet_history import FleetHistoryService
 from api.services.gangs import Gangs
 from api.services.growing import Growing
 from api.services.leases import LeaseService
@@ -30,6 +31,7 @@ class AgentServices:
     leases: LeaseService
     runs: RunService
     measurements: RunMeasurementService
+    history: FleetHistoryService
     tunings: TuningService
     trials: TuningTrials
     sweeper: Sweeper
@@ -54,6 +56,7 @@ def agent_services_of(
         leases=LeaseService(database, settings),
         runs=RunService(database, gangs),
         measurements=RunMeasurementService(database),
+        history=FleetHistoryService(database),
         tunings=TuningService(database, solving, trials),
         trials=trials,
         sweeper=Sweeper(

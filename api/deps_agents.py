@@ -11,6 +11,7 @@ from starlette.concurrency import run_in_threadpool
 from api.agent_services import AgentServices
 from api.deps import IDENTIFIER_PATTERN, Part, client_address
 from api.services.agents import AgentService
+from api.services.fleet_history import FleetHistoryService
 from api.services.leases import LeaseService
 from api.services.run_measurements import RunMeasurementService
 from api.services.runs import RunService
@@ -38,6 +39,9 @@ Leases = Annotated[LeaseService, Depends(Part(lambda request: agent_services(req
 Runs = Annotated[RunService, Depends(Part(lambda request: agent_services(request).runs))]
 RunMeasurements = Annotated[
     RunMeasurementService, Depends(Part(lambda request: agent_services(request).measurements))
+]
+FleetHistory = Annotated[
+    FleetHistoryService, Depends(Part(lambda request: agent_services(request).history))
 ]
 Tunings = Annotated[TuningService, Depends(Part(lambda request: agent_services(request).tunings))]
 ClientAddress = Annotated[str, Depends(Part(client_address))]

@@ -11,15 +11,17 @@ from fastapi.responses import JSONResponse, RedirectResponse
 
 from api.caller import Caller, Scope
 from api.dashboard.answers import TheLabels, ThePlan
+from api.dashboard.fleet_view import fleet_view
 from api.dashboard.page_route import PageRoute
 from api.dashboard.rendering import page
 from api.dashboard.run_form import RunForm, run_request
 from api.dashboard.run_view import RunView, badge_of, memory_of, run_view
 from api.deps import Administrator, Plans, Reader, RunCaller
-from api.deps_agents import AgentId, Agents, RunId, RunMeasurements, Runs
+from api.deps_agents import AgentId, Agents, FleetHistory, RunId, RunMeasurements, Runs
 from api.errors import NotFoundError
 from api.run_queries import AgentQuery, RunLogQuery, RunMetricsQuery, RunQuery
 from api.services.agents import AgentService
+from api.services.fleet_history import LEAST_RUNS
 from api.services.plans import PlanService
 from api.services.run_measurements import RunMeasurementService
 from api.services.runs import RunService
@@ -56,6 +58,15 @@ def show_runs(
         cursor=cursor,
         badge_of=badge_of,
     )
+
+
+@router.get("/fleet")
+def show_fleet(caller: Reader, plans: Plans, history: FleetHistory) -> Response:
+    """Show how runs met their predictions over time, by cluster and stack."""
+    view = fleet_view(history.groups(caller))
+    ids = {run.plan_id for group in view.groups for run in group.group.runs}
+    titles = plans.titles(caller, ids)
+    return page("fleet.html", view=view, titles=titles, least_runs=LEAST_RUNS)
 
 
 @router.get("/agents")

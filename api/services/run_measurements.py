@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import statistics
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from sqlalchemy.orm import Session
 
@@ -33,8 +33,9 @@ from planner.schema.run import (
 _SUMMARY_STEPS = 200
 _LOG_PIECES = 256
 _LOG_BYTES = 2**20
+_Step = tuple[int, float, float | None]
 # A run that has not got past its warm-up says nothing about its steps.
-_LEAST_STEPS = 3
+LEAST_STEPS = 3
 
 
 class RunMeasurementService:
@@ -121,7 +122,7 @@ class RunMeasurementService:
             lines = []
             for attempt in range(1, run.epoch + 1):
                 summary = _summary(session, run_id, attempt)
-                if summary is None or summary.step_count < _LEAST_STEPS:
+                if summary is None or summary.step_count < LEAST_STEPS:
                     continue
                 document = RunRepository(session).plan_of(run_id, attempt).document
                 plan = Plan.model_validate_json(document)
@@ -197,6 +198,21 @@ def _measured_step(row: LeaseMetricRow, attempt: int) -> MeasuredStep:
     )
 
 
+def median_step(session: Session, lease_ids: Collection[str]) -> tuple[int, float | None]:
+    """Return how many of the newest steps there are, and the median seconds of those but the first.
+
+    Each step is its slowest rank's.
+    """
+    steps = MeasurementRepository(session).slowest_ranks(lease_ids, limit=_SUMMARY_STEPS)
+    warm = _warm(steps)
+    return len(steps), statistics.median(s for _, s, _ in warm) if warm else None
+
+
+def _warm(steps: Sequence[_Step]) -> Sequence[_Step]:
+    """Return the steps, newest first, without the first one of the attempt."""
+    return steps[:-1] if len(steps) < _SUMMARY_STEPS else steps
+
+
 def _summary(session: Session, run_id: str, attempt: int) -> MeasuredSummary | None:
     """Return an attempt in figures: over its last 200 steps, and without its first."""
     leases: Sequence[LeaseRow] = LeaseRepository(session).of_epoch(run_id, attempt)
@@ -205,7 +221,7 @@ def _summary(session: Session, run_id: str, attempt: int) -> MeasuredSummary | N
     steps = measurements.slowest_ranks(lease_ids, limit=_SUMMARY_STEPS)
     if not steps:
         return None
-    warm = steps[:-1] if len(steps) < _SUMMARY_STEPS else steps
+    warm = _warm(steps)
     rates = [tokens for _, _, tokens in warm if tokens is not None]
     peaks = measurements.peaks(lease_ids)
     return MeasuredSummary(

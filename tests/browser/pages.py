@@ -16,6 +16,7 @@ PAGES = [
     f"/compare?plan=plan-proven&config={CONFIG_LINK}",
     "/compare?plan=plan-proven",
     "/runs",
+    "/fleet",
     "/tunings",
     "/tunings/tuning-ended",
     "/agents",

@@ -24,6 +24,7 @@ LISTS = {
     "/",
     "/plans/plan-infeasible",
     "/runs",
+    "/fleet",
     "/tunings",
     "/tunings/tuning-ended",
     "/agents",

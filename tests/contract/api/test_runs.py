@@ -580,3 +580,17 @@ def test_a_cancelled_run_that_was_only_offered_stops_its_agents(client):
     second.result("stopped")
 
     assert state_of(client, run_id) == "cancelled"
+
+
+def test_a_run_stands_beside_its_prediction_on_the_page_of_the_fleet(client):
+    """Steps of 1.5 s where 0.9 to 1.1 were predicted; what measured two steps says nothing yet."""
+    run_id, first, _ = running(client)
+    first.metrics(0, 1, 2)
+    assert "No measured runs yet" in client.get("/fleet").text
+
+    first.metrics(2, 3, 4)
+    text = client.get("/fleet").text
+
+    assert "The only run is outside its predicted interval." in text
+    assert f'href="/runs/{run_id}"' in text
+    assert ">1.50 <" in text

@@ -1,0 +1,108 @@
+"""What the page of a fleet shows: measured over predicted steps by cluster and stack."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from api.dashboard import quantities
+from api.dashboard.charts import Figure, panel
+from api.services.fleet_history import OUTSIDE_CHANCE, FleetGroup, FleetRun
+
+_HEIGHT = 300
+_HEADROOM = 1.1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupView:
+    """The runs of one cluster and stack with their chart; `verdict` says whether they drift."""
+
+    group: FleetGroup
+    verdict: str
+    figure: Figure
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FleetView:
+    """All groups, those that drift first."""
+
+    groups: tuple[GroupView, ...]
+
+
+def fleet_view(groups: Iterable[FleetGroup]) -> FleetView:
+    """Return the groups arranged for their page."""
+    return FleetView(
+        groups=tuple(
+            GroupView(group=group, verdict=_verdict(group), figure=_figure(group.runs))
+            for group in groups
+        )
+    )
+
+
+def _verdict(group: FleetGroup) -> str:
+    count, outside = len(group.recent), group.outside_count
+    if count == 1:
+        return f"The only run is {'outside' if outside else 'within'} its predicted interval."
+    head = f"{outside} of the newest {count} runs are outside of their predicted intervals"
+    if group.has_drifted:
+        slower = sum(run.ratio > run.high_ratio for run in group.recent)
+        way = "slower" if 2 * slower >= outside else "faster"
+        return (
+            f"{head}, most of them {way}: where predictions hold, that happens in "
+            f"{quantities.percent(group.chance)} of cases. Look for what changed (network, "
+            "drivers, other jobs), or calibrate on these runs."
+        )
+    return f"{head}; {OUTSIDE_CHANCE:.0%} of runs are outside where predictions hold."
+
+
+def _figure(runs: Sequence[FleetRun]) -> Figure:
+    """Return each run's ratio over the time that it began, and its predicted interval around 1."""
+    places = [quantities.machine_moment(run.at) for run in runs]
+    ends = [end for run in runs for end in (run.ratio, run.low_ratio, run.high_ratio)]
+    layout = panel(x_title="Begun", y_title="Measured / predicted step", height=_HEIGHT)
+    layout["xaxis"]["type"] = "date"
+    layout["yaxis"] |= {"range": [min(ends) / _HEADROOM, max(ends) * _HEADROOM]}
+    return {"data": [_intervals(runs, places), _ratios(runs, places)], "layout": layout}
+
+
+def _intervals(runs: Sequence[FleetRun], places: Sequence[str]) -> dict[str, Any]:
+    return {
+        "type": "scatter",
+        "mode": "markers",
+        "name": "predicted",
+        "x": list(places),
+        "y": [1.0] * len(runs),
+        "marker": {"size": 9, "symbol": "line-ew-open", "color": "var(--muted)"},
+        "error_y": {
+            "type": "data",
+            "symmetric": False,
+            "array": [run.high_ratio - 1.0 for run in runs],
+            "arrayminus": [1.0 - run.low_ratio for run in runs],
+            "color": "var(--muted)",
+            "thickness": 2,
+            "width": 6,
+        },
+        "hoverinfo": "skip",
+    }
+
+
+def _ratios(runs: Sequence[FleetRun], places: Sequence[str]) -> dict[str, Any]:
+    return {
+        "type": "scatter",
+        "mode": "markers",
+        "name": "measured",
+        "x": list(places),
+        "y": [run.ratio for run in runs],
+        "marker": {
+            "size": 10,
+            "color": ["var(--bad)" if run.is_outside else "var(--accent)" for run in runs],
+            "symbol": ["x" if run.is_outside else "circle" for run in runs],
+        },
+        "hovertext": [
+            f"run {run.run_id[:16]}: {quantities.exact_seconds(run.measured_seconds)} measured, "
+            f"{quantities.exact_seconds(run.predicted_seconds)} predicted"
+            for run in runs
+        ],
+        "hovertemplate": "%{hovertext}<extra></extra>",
+    }

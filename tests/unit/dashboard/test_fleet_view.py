@@ -1,0 +1,79 @@
+"""The fleet's runs beside their predictions: what is outside, and when that is a drift."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from api.dashboard.fleet_view import fleet_view
+from api.dashboard.rendering import page
+from api.services.fleet_history import FleetGroup, FleetRun, at_least_chance
+
+
+def a_run(ratio: float, number: int = 0) -> FleetRun:
+    """A run predicted to take 2 s a step, give or take a tenth."""
+    return FleetRun(
+        run_id=f"run-{number}",
+        plan_id="plan-1",
+        at=datetime(2026, 1, 1, tzinfo=UTC) + timedelta(days=number),
+        cluster="8xh100-sxm5-80gb",
+        stack="torch",
+        measured_seconds=2.0 * ratio,
+        predicted_seconds=2.0,
+        low_ratio=0.9,
+        high_ratio=1.1,
+    )
+
+
+def a_group(*ratios: float) -> FleetGroup:
+    """Runs with these ratios, the oldest first."""
+    runs = tuple(a_run(ratio, number) for number, ratio in enumerate(ratios))
+    return FleetGroup(cluster="8xh100-sxm5-80gb", stack="torch", runs=runs)
+
+
+@pytest.mark.parametrize(
+    ("count", "of", "chance"),
+    [(0, 5, 1.0), (3, 3, 0.008), (2, 3, 0.104), (1, 1, 0.2), (2, 2, 0.04)],
+)
+def test_the_chance_of_so_many_outside(count: int, of: int, chance: float) -> None:
+    """0.2^3, 0.2^3 + 3 x 0.2^2 x 0.8, ..."""
+    assert at_least_chance(count, of=of) == pytest.approx(chance)
+
+
+@pytest.mark.parametrize(
+    ("ratios", "drifts"),
+    [
+        ((1.0, 1.05, 0.95), False),
+        ((1.0, 1.3, 1.3), False),
+        ((1.3, 1.3, 1.3), True),
+        ((0.5, 0.5, 0.5, *[1.0] * 10), False),
+        ((*[1.0] * 20, *[1.3] * 5), True),
+        ((1.3, 1.3), False),
+    ],
+    ids=["within", "two of three", "all", "long ago", "half of the newest ten", "two alone"],
+)
+def test_a_drift_is_what_is_rare_among_the_newest_runs(
+    ratios: tuple[float, ...], drifts: bool
+) -> None:
+    assert a_group(*ratios).has_drifted is drifts
+
+
+def test_the_page_says_which_way_runs_drift_and_marks_those_outside() -> None:
+    view = fleet_view([a_group(1.0, 1.4, 1.5, 1.4)])
+    text = page("fleet.html", view=view, titles={"plan-1": "Nightly"}, least_runs=3).body.decode()
+
+    assert (
+        "3 of the newest 4 runs are outside of their predicted intervals, most of them slower"
+        in (text)
+    )
+    assert text.count('<span class="badge bad">outside</span>') == 3
+    assert "2.8 s" in text
+    assert "Nightly" in text
+    colours = view.groups[0].figure["data"][1]["marker"]["color"]
+    assert colours == ["var(--accent)", *["var(--bad)"] * 3]
+
+
+def test_an_empty_fleet_says_how_runs_come_to_stand_here() -> None:
+    text = page("fleet.html", view=fleet_view([]), titles={}, least_runs=3).body.decode()
+    assert "No measured runs yet" in text
