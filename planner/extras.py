@@ -21,6 +21,7 @@ NEEDS: dict[str, tuple[str, tuple[str, ...]]] = {
     "api": ("service", _SERVICE),
     "executor": ("executor", ("torch", "safetensors")),
     "executor.agent": ("executor", ("httpx",)),
+    "meshwright.client": ("client", ("httpx",)),
     "meshwright.integrations.accelerate": ("hugging-face", ("torch", "accelerate")),
     "meshwright.integrations.hugging_face": (
         "hugging-face",
