@@ -94,9 +94,10 @@ class PlanLabelsChange(PlanLabels):
     """New labels: fields that are left out stay as they are, and each tag is kept once."""
 
     model_config = ConfigDict(
+        defer_build=False,
         json_schema_extra={
             "examples": [{"name": "8B, batch 512", "notes": "For the March run.", "tags": ["8b"]}]
-        }
+        },
     )
 
     def applied_to(self, labels: PlanLabels) -> PlanLabels:
