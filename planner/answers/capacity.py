@@ -111,9 +111,16 @@ def _is_proven(trials: Trials, ordered: Sequence[Candidate], chosen: Candidate |
 def _is_worse(trials: Trials, candidate: Candidate, chosen: Candidate | None) -> bool:
     trial = trials.tried.get(candidate)
     if trial is None or chosen is None or trial.verdict != "meets":
-        return trial is not None and trial.verdict in {"misses", "cannot_run"}
+        return trial is not None and _is_ruled_out(trial)
     bound = trials.solutions[candidate].certificate.lower_bound_seconds
     return trials.cost(candidate, bound) >= _run_cost(trials, chosen) * _STRICTLY_LESS
+
+
+def _is_ruled_out(trial: SizingTrial) -> bool:
+    """Return whether no plan of a count meets the wish, as far as was proven of closed forms."""
+    if trial.verdict != "misses" or trial.certificate is None:
+        return trial.verdict in {"misses", "cannot_run"}
+    return trial.certificate.lower_bound_seconds > (trial.cutoff_seconds or 0.0)
 
 
 def _next_smaller(trials: Trials, chosen: Candidate) -> SizingTrial | None:

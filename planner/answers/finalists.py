@@ -3,7 +3,8 @@
 Searches compare closed forms, for which they have bounds. A simulated step may be longer, most of
 all under the interleaved schedule. Where that of the fastest plan is, every kind of plan (degrees
 and schedule) whose closed form says that it may be faster has its best plan simulated as well, and
-the fastest of these is taken. A simpler plan keeps to the tolerance by its simulated step.
+the fastest of these is taken. A simpler plan keeps to the tolerance by its simulated step. So it is
+with every plan that is shown or compared: of a frontier, of a size, of fixed degrees.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from planner.answers.objectives import Attained
+from planner.answers.objectives import Attained, attained
 from planner.cost.arrangement import arranged
 from planner.cost.priced import configuration_of
 from planner.cost.step import predict_simulated
@@ -20,7 +21,7 @@ from planner.errors import VerificationError
 from planner.ilp.problem import DEGREES, Candidate, Found, NotFound
 from planner.ilp.settings import RUNNERS_UP
 from planner.proof.verify import RELATIVE_TOLERANCE, differences_from_prediction, objective_value
-from planner.requests.inquiry import Inquiry, degrees_of
+from planner.requests.inquiry import Inquiry, Solution, degrees_of
 from planner.requests.resolution import Request
 from planner.schema.job import Objective
 from planner.schema.plan import Certificate, ClosedForm, Prediction, Simplicity
@@ -79,14 +80,13 @@ def settled(best: Attained, *, inquiry: Inquiry) -> Settled:
     """
     started = time.perf_counter()
     request, found = best.request, best.found
-    race = _raced(request, found, inquiry)
+    race = _raced(request, found, inquiry, share_ratio=_SHARE_RATIO)
     chosen, simplicity = _chosen(request, found, race, inquiry)
     fastest = min(race.fastest, chosen, key=lambda one: one.step_seconds)
     certificate = _of_steps(request, found.certificate, race, fastest=fastest, chosen=chosen)
     changes = {
         "simplicity": simplicity,
         "solve_seconds": certificate.solve_seconds + time.perf_counter() - started,
-        "closed_form": _closed_form(found.certificate, race, fastest),
     }
     return Settled(
         request=request,
@@ -101,7 +101,69 @@ def settled(best: Attained, *, inquiry: Inquiry) -> Settled:
     )
 
 
-def _raced(request: Request, found: Found, inquiry: Inquiry) -> _Race:
+def best_plan(request: Request, *, inquiry: Inquiry) -> Solution | NotFound:
+    """Return the plan that is best at the objective of the request's job, or what lacks.
+
+    Its step, and those of its rivals, are simulated. Where the step is the objective, the search
+    keeps the inquiry's share of the time.
+
+    Raises:
+        SolverError: if the solver fails.
+        VerificationError: if the search and the cost model disagree.
+    """
+    if request.job.resolved.objective is Objective.THROUGHPUT:
+        return fastest_plan(request, inquiry=inquiry)
+    with inquiry.part_of(inquiry.share_ratio):
+        answer = attained(request, inquiry=inquiry)
+    if isinstance(answer, NotFound):
+        return answer
+    return _raced_solution(answer.request, answer.found, inquiry)
+
+
+def fastest_plan(
+    request: Request, *, inquiry: Inquiry, cutoff_seconds: float | None = None
+) -> Solution | NotFound:
+    """Return the plan of the shortest simulated step, whatever the job's objective is.
+
+    No closed form above the cutoff is looked for; a step may be above it.
+
+    Raises:
+        SolverError: if the solver fails.
+        VerificationError: if the search and the cost model disagree.
+    """
+    found = inquiry.search(request, cutoff_seconds=cutoff_seconds)
+    return found if isinstance(found, NotFound) else _raced_solution(request, found, inquiry)
+
+
+def with_simulated_step(answer: Solution) -> Solution:
+    """Return a plan that a search found with its simulated step, held against no rivals.
+
+    Raises:
+        VerificationError: if the search and the cost model disagree.
+    """
+    request, certificate = answer.request, answer.certificate
+    one = _checked(request, answer.strategy, answer.step_seconds)
+    return _solution(
+        request, certificate, _Race(finalists=(one,), left_seconds=certificate.lower_bound_seconds)
+    )
+
+
+def _raced_solution(request: Request, found: Found, inquiry: Inquiry) -> Solution:
+    race = _raced(request, found, inquiry, share_ratio=inquiry.share_ratio)
+    return _solution(request, found.certificate, race)
+
+
+def _solution(request: Request, certificate: Certificate, race: _Race) -> Solution:
+    best = race.fastest
+    return Solution(
+        request=request,
+        strategy=best.strategy,
+        prediction=best.prediction,
+        certificate=_of_steps(request, certificate, race, fastest=best, chosen=best),
+    )
+
+
+def _raced(request: Request, found: Found, inquiry: Inquiry, *, share_ratio: float) -> _Race:
     """Return the fastest plan, with its rivals where its simulated step leaves room for any."""
     job, bound = request.job.resolved, found.certificate.lower_bound_seconds
     first = _checked(request, found.strategy, found.step_seconds)
@@ -114,7 +176,7 @@ def _raced(request: Request, found: Found, inquiry: Inquiry) -> _Race:
         cutoff_seconds=first.step_seconds * (1.0 + _TOO_LONG_RATIO),
         group_count=FINALISTS,
         grouped_by=_KIND,
-        share_ratio=_SHARE_RATIO,
+        share_ratio=share_ratio,
     )
     rivals: tuple[Finalist, ...] = ()
     if isinstance(answer, Found):
@@ -220,6 +282,7 @@ def _of_steps(
         "lower_bound_seconds": fastest.step_seconds if is_proven else bound,
         "objective_value": value,
         "objective_lower_bound": best if is_proven else least,
+        "closed_form": _closed_form(certificate, race, fastest),
     }
     return certificate.model_copy(update=changes)
 

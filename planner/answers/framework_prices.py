@@ -8,6 +8,7 @@ from __future__ import annotations
 import time
 
 from planner.answers.explain import describe_strategy
+from planner.answers.finalists import fastest_plan
 from planner.errors import InputError
 from planner.ilp.problem import NotFound
 from planner.requests.inquiry import Inquiry
@@ -48,7 +49,7 @@ def _price(plan: Plan, framework: Framework, *, seconds: float) -> FrameworkPric
     inquiry = Inquiry.within(seconds, share_ratio=1.0)
     try:
         request = resolved_request(plan.model, plan.cluster, _job(plan, framework))
-        answer = inquiry.ask(request)
+        answer = fastest_plan(request, inquiry=inquiry)
     except InputError as refused:
         return FrameworkPrice(
             framework=framework, stack=framework.stack, status="refused", reason=str(refused)

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from planner.answers.explain import describe_strategy
+from planner.answers.finalists import fastest_plan, with_simulated_step
 from planner.answers.least_memory import leanest
 from planner.ilp.problem import NotFound
 from planner.requests.inquiry import Inquiry, Solution, solution
@@ -134,7 +135,7 @@ def _status(sweep: _Sweep, kept: Sequence[Capped]) -> Literal["complete", "parti
 
 def _fastest(sweep: _Sweep, part: Cluster) -> Capped | None:
     """Return the fastest plan of the part without a cap, or note why there is none."""
-    answer = sweep.inquiry.ask(with_cluster(sweep.request, part))
+    answer = fastest_plan(with_cluster(sweep.request, part), inquiry=sweep.inquiry)
     if isinstance(answer, NotFound):
         _skip(sweep, part, None, proven=answer.proven)
         sweep.advance(sweep.point_count)
@@ -158,7 +159,8 @@ def _lower_caps(sweep: _Sweep, start: Capped) -> None:
     last = start
     for cap in _caps(peak, floor, sweep.point_count - 1):
         if last.solution.peak_memory_bytes > cap:
-            answer = sweep.inquiry.ask(_capped_request(sweep.request, start.cluster, cap))
+            capped = _capped_request(sweep.request, start.cluster, cap)
+            answer = fastest_plan(capped, inquiry=sweep.inquiry)
             if isinstance(answer, NotFound):
                 _skip(sweep, start.cluster, cap, proven=answer.proven)
             else:
@@ -179,7 +181,7 @@ def _add_leanest(sweep: _Sweep, whole: Cluster) -> None:
     inquiry.search_count += own.search_count
     if isinstance(answer, NotFound):
         return
-    found = solution(request, answer.found)
+    found = with_simulated_step(solution(request, answer.found))
     sweep.found.append(Capped(cluster=whole, cap_bytes=found.peak_memory_bytes, solution=found))
     sweep.least_peak_bound_bytes = answer.bound_bytes
 
@@ -251,7 +253,7 @@ def _point(capped: Capped) -> FrontierPoint:
         node_groups=node_shares(capped.cluster),
         device_count=capped.cluster.device_count,
         step_seconds=found.step_seconds,
-        simulated_step_seconds=found.simulated_step_seconds(),
+        simulated_step_seconds=found.simulated_step_seconds,
         peak_memory_bytes=found.peak_memory_bytes,
         cost_per_million_tokens=found.prediction.cost_per_million_tokens,
         tokens_per_second=tokens / found.step_seconds,

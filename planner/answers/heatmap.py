@@ -11,7 +11,7 @@ from itertools import product
 import numpy as np
 
 from planner.answers.explain import describe_strategy
-from planner.answers.objectives import best_plan
+from planner.answers.finalists import best_plan
 from planner.answers.refusal import missing_bytes, rules
 from planner.errors import InputError
 from planner.ilp.problem import NotFound

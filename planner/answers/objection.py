@@ -9,13 +9,13 @@ it.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 from planner.answers.chance_words import fit_words, percent, room_words
 from planner.answers.explain import describe_strategy
+from planner.answers.finalists import best_plan
 from planner.answers.objective_words import device_words, excess_words, value_words
-from planner.answers.objectives import best_plan, part_requests
+from planner.answers.objectives import part_requests
 from planner.answers.refusal import excesses, resolved_and_broken, rules
 from planner.cost.step import predict_simulated
 from planner.ilp.problem import NotFound
@@ -43,23 +43,9 @@ def why_not_strategy(planned: Planned, strategy: Strategy, *, asked: str) -> Obj
     if whole is None or broken:
         return _refused(asked, broken)
     outside = tuple(fields_outside(whole, job.limits))
-    other = Planned(request=request, strategy=whole, prediction=_simulated(request, whole))
-    return _judged(_with_simulated_steps(planned), other, asked=asked, outside=outside)
-
-
-def _simulated(request: Request, strategy: Strategy) -> Prediction:
-    job = request.job.resolved
-    return predict_simulated(request.workload, request.hardware, job, strategy)
-
-
-def _with_simulated_steps(planned: Planned) -> Planned:
-    """Return the plan as it is held against a strategy that is simulated too."""
-    request, fastest = planned.request, planned.fastest
-    return replace(
-        planned,
-        prediction=_simulated(request, planned.strategy),
-        fastest_seconds=None if fastest is None else _simulated(request, fastest).step_seconds.p50,
-    )
+    prediction = predict_simulated(request.workload, request.hardware, job, whole)
+    other = Planned(request=request, strategy=whole, prediction=prediction)
+    return _judged(planned, other, asked=asked, outside=outside)
 
 
 def _request_for(planned: Planned, strategy: Strategy) -> Request:
@@ -208,6 +194,12 @@ def _why_not_chosen(planned: Planned, other: Planned, outside: tuple[str, ...]) 
                 f"it takes {counted(more, 'technique')}: the plan, the simplest within "
                 f"{percent(ratio)} of the fastest, takes {own}"
             )
+    closed_form = other.prediction.closed_form_seconds
+    if closed_form >= planned.best_step_seconds * (1.0 - _EQUAL):
+        return (
+            f"by simulation alone: its closed form, by which plans are found, is "
+            f"{format_seconds(closed_form)}"
+        )
     return "it is not in the searched space"
 
 

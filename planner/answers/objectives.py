@@ -18,7 +18,7 @@ from planner.cost.adapters import needed_flop_per_token
 from planner.errors import InputError
 from planner.ilp.problem import Found, NotFound, Wanted
 from planner.proof.verify import RELATIVE_TOLERANCE, objective_value
-from planner.requests.inquiry import Inquiry, Solution, solution
+from planner.requests.inquiry import Inquiry, solution
 from planner.requests.resolution import Request, cluster_document
 from planner.requests.subclusters import subclusters
 from planner.requests.variation import with_cluster
@@ -98,22 +98,6 @@ def attained(request: Request, *, inquiry: Inquiry) -> Attained | NotFound:
         )
         return replace(answer, found=replace(answer.found, certificate=certificate))
     return answer
-
-
-def best_plan(request: Request, *, inquiry: Inquiry) -> Solution | NotFound:
-    """Return the plan that is best at the objective of the request's job, priced, or what lacks.
-
-    Where the step is the objective, it keeps the inquiry's share of the time.
-
-    Raises:
-        SolverError: if the solver fails.
-        VerificationError: if a plan does not survive its own recomputation.
-    """
-    if request.job.resolved.objective is Objective.THROUGHPUT:
-        return inquiry.ask(request)
-    with inquiry.part_of(inquiry.share_ratio):
-        answer = attained(request, inquiry=inquiry)
-    return answer if isinstance(answer, NotFound) else solution(answer.request, answer.found)
 
 
 def _fastest(request: Request, inquiry: Inquiry) -> Attained | NotFound:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from planner.answers.heatmap import heatmap
 from planner.answers.runner_up import runner_up
 from planner.answers.shadow_price import shadow_prices
-from planner.cost.step import predict
+from planner.cost.step import predict_simulated
 from planner.proof.verify import verify
 from planner.requests.inquiry import Inquiry
 from planner.requests.planned import Planned, whole_request
@@ -20,8 +20,6 @@ from planner.version import planner_version
 def planned_of(plan: Plan) -> Planned:
     """Return the plan with its request resolved again, once it is known to hold.
 
-    What it is held against was searched for, which knows closed forms alone: so is its own step.
-
     Raises:
         VerificationError: if the plan does not survive its own recomputation.
         InputError: if the plan's device has no profile here.
@@ -31,7 +29,7 @@ def planned_of(plan: Plan) -> Planned:
     simplicity = plan.certificate.simplicity
     job = request.job.resolved
     priced = [
-        predict(request.workload, request.hardware, job, strategy)
+        predict_simulated(request.workload, request.hardware, job, strategy)
         for strategy in (plan.strategy, *(() if simplicity is None else (simplicity.fastest,)))
     ]
     return Planned(

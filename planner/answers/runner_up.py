@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from planner.answers.explain import describe_strategy
+from planner.answers.finalists import with_simulated_step
 from planner.answers.least_memory import PEAK_TOLERANCE, leanest
 from planner.ilp.problem import NotFound
 from planner.requests.inquiry import Inquiry, Solution, solution
@@ -43,8 +44,9 @@ def runner_up(planned: Planned, *, inquiry: Inquiry) -> Rival | None:
         with inquiry.part_of(_SHARE_RATIO):
             return _leanest(planned, inquiry)
     best = inquiry.best_groups(planned.request, 2)
-    others = (one for one in best if not _has_degrees_of(one.strategy, planned.strategy))
-    rival = next(others, None)
+    others = [one for one in best if not _has_degrees_of(one.strategy, planned.strategy)]
+    steps = map(with_simulated_step, others)
+    rival = min(steps, key=lambda one: one.step_seconds, default=None)
     return None if rival is None else _rival(planned, rival, proven=rival.is_proven)
 
 
@@ -66,7 +68,7 @@ def _leanest(planned: Planned, inquiry: Inquiry) -> Rival | None:
         if isinstance(answer, NotFound):
             proven = proven and answer.proven
             continue
-        best = solution(planned.request, answer.found)
+        best = with_simulated_step(solution(planned.request, answer.found))
         bound_bytes = min(bound_bytes, answer.bound_bytes)
     if best is None:
         return None

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from planner.answers.objectives import best_plan
+from planner.answers.finalists import best_plan
 from planner.cost.fitting import room
 from planner.hardware import device_profile
 from planner.ilp.problem import NotFound, Wanted
@@ -100,6 +100,8 @@ def _price(
     if answer is None:
         return _nothing(planned, device, resource, proven=plan_is_proven)
     solved = None if isinstance(answer, NotFound) else answer
+    if solved is not None and solved.value >= planned.best_value:  # the plan stays as it is
+        return _nothing(planned, device, resource, proven=plan_is_proven and solved.is_proven)
     return ShadowPrice(
         resource=resource,
         device=device,

@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass, field
 from typing import Any
 
+from planner.answers.finalists import fastest_plan
 from planner.ilp.problem import NotFound
 from planner.requests.device_counts import Candidate
 from planner.requests.inquiry import Inquiry, Solution
@@ -56,10 +57,8 @@ class Trials:
         cutoff, limited_by = self.cutoff(candidate, budget)
         answer = self._ask(candidate, cutoff_seconds=cutoff)
         if isinstance(answer, Solution):
-            self.solutions[candidate] = answer
-            self.tried[candidate] = self._solved(candidate, answer, verdict="meets")
-            return True
-        if not answer.proven:
+            trial = self._solved(candidate, answer, cutoff_seconds=cutoff, limited_by=limited_by)
+        elif not answer.proven:
             trial = _trial(candidate, verdict="out_of_time", cutoff_seconds=cutoff)
         elif answer.configurations_total == 0:
             trial = _refused(candidate, answer)
@@ -68,7 +67,9 @@ class Trials:
                 candidate, verdict="misses", limited_by=limited_by, cutoff_seconds=cutoff
             )
         self.tried[candidate] = trial
-        return False
+        if isinstance(answer, Solution) and trial.verdict == "meets":
+            self.solutions[candidate] = answer
+        return trial.verdict == "meets"
 
     def fastest(self, candidate: Candidate) -> SizingTrial:
         """Return the candidate with its fastest plan, whether that meets the wish or not."""
@@ -81,11 +82,7 @@ class Trials:
                 return _refused(candidate, answer)
             return known or _trial(candidate, verdict="out_of_time")
         cutoff, limited_by = self.cutoff(candidate, self.wish.budget)
-        if answer.step_seconds <= cutoff:
-            return self._solved(candidate, answer, verdict="meets")
-        return self._solved(
-            candidate, answer, verdict="misses", limited_by=limited_by, cutoff_seconds=cutoff
-        )
+        return self._solved(candidate, answer, cutoff_seconds=cutoff, limited_by=limited_by)
 
     def _ask(
         self, candidate: Candidate, *, cutoff_seconds: float | None = None
@@ -93,19 +90,22 @@ class Trials:
         self.inquiry.tell("device counts", len(self.tried), self.candidate_count)
         document = cluster_document(candidate.cluster.name, candidate.cluster)
         request = resolved_request(self.base.model, document, self.base.job.resolved)
-        return self.inquiry.ask(request, cutoff_seconds=cutoff_seconds)
+        return fastest_plan(request, inquiry=self.inquiry, cutoff_seconds=cutoff_seconds)
 
     def _solved(
-        self, candidate: Candidate, found: Solution, *, verdict: Verdict, **facts: Any
+        self, candidate: Candidate, found: Solution, *, cutoff_seconds: float, limited_by: LimitedBy
     ) -> SizingTrial:
+        """Return what a plan says: its simulated step may miss what its closed form meets."""
+        missed = {"limited_by": limited_by, "cutoff_seconds": cutoff_seconds}
+        is_met = found.step_seconds <= cutoff_seconds
         return _trial(
             candidate,
-            verdict=verdict,
+            verdict="meets" if is_met else "misses",
             step_seconds=found.step_seconds,
             days=self.days(found.step_seconds),
             cost=self.cost(candidate, found.step_seconds),
             certificate=found.certificate,
-            **facts,
+            **({} if is_met else missed),
         )
 
 

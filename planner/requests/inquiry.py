@@ -49,16 +49,11 @@ class Solution:
         """Return the step that is expected."""
         return self.prediction.step_seconds.p50
 
+    @property
     def simulated_step_seconds(self) -> float | None:
-        """Return the step with its pipeline run event by event, which takes some milliseconds.
-
-        `None` where the pipeline is too long for that.
-        """
-        request = self.request
-        found = predict_simulated(
-            request.workload, request.hardware, request.job.resolved, self.strategy
-        )
-        return None if found.simulated is None else found.simulated.step_seconds
+        """Return the step if it is simulated, `None` where it is the closed form."""
+        simulated = self.prediction.simulated
+        return None if simulated is None else simulated.step_seconds
 
     @property
     def value(self) -> float:
@@ -258,14 +253,15 @@ class Inquiry:
             solver=self.solver,
             price=price,
         )
+        fastest = simple if simple.step_seconds < found.step_seconds else found
         simplicity = Simplicity(
             status="optimal" if simple.is_proven else "feasible",
             tolerance_ratio=min(ratio, limit / found.step_seconds - 1.0),
             techniques=features(simple.strategy),
             least_technique_count=simple.complexity_bound,
-            fastest=found.strategy,
-            fastest_step_seconds=found.step_seconds,
-            fastest_techniques=features(found.strategy),
+            fastest=fastest.strategy,
+            fastest_step_seconds=fastest.step_seconds,
+            fastest_techniques=features(fastest.strategy),
         )
         certificate = found.certificate.model_copy(update={"simplicity": simplicity})
         return replace(
@@ -296,11 +292,10 @@ class Inquiry:
         return replace(problem, space=self._spaces[timeless])
 
     def simplified(self, answer: Solution, *, most_seconds: float = float("inf")) -> Solution:
-        """Return the simplest plan within the job's tolerance of a request's fastest, priced.
+        """Return the simplest plan within the job's tolerance of a request's fastest, simulated.
 
         Raises:
             SolverError: if the solver fails.
-            VerificationError: if the strategy does not survive its own recomputation.
         """
         fastest = Found(
             strategy=answer.strategy,
@@ -308,8 +303,19 @@ class Inquiry:
             certificate=answer.certificate,
             runners_up=(),
         )
-        found = self.simplest(answer.request, fastest, most_seconds=most_seconds)
-        return answer if found is fastest else solution(answer.request, found)
+        request = answer.request
+        found = self.simplest(request, fastest, most_seconds=most_seconds, price=predict_simulated)
+        if found is fastest:
+            return answer
+        prediction = predict_simulated(
+            request.workload, request.hardware, request.job.resolved, found.strategy
+        )
+        return Solution(
+            request=request,
+            strategy=found.strategy,
+            prediction=prediction,
+            certificate=found.certificate,
+        )
 
 
 def _otherdegrees_of(found: Found, chosen: Strategy) -> tuple[Candidate, ...]:

@@ -29,8 +29,9 @@ class FrontierPoint(Part):
     """A plan that no other point beats in step, memory and cost at once.
 
     No plan on these nodes that keeps every device under `memory_cap_bytes` (runtime and headroom
-    included, `None`: what the devices have) is faster: the certificate says how sure that is.
-    `simulated_step_seconds` is the step with its pipeline run event by event.
+    included, `None`: what the devices have) is faster: the certificate says how sure that is, and
+    what of it was proven of closed forms. `simulated_step_seconds` is `step_seconds` with the
+    pipeline run event by event, `None` where it is too long for that.
     """
 
     description: str
@@ -50,7 +51,9 @@ class AlternativePlan(Part):
     """The fastest plan of its tensor, pipeline, context and expert degrees; `rank` 1 is the best.
 
     `slower_ratio` is how much longer its step is than the best plan's; `simulated_step_seconds` is
-    the step with its pipeline run event by event.
+    the step with its pipeline run event by event, `None` where it is too long for that. Of its
+    degrees the plan has the least closed form; it is `proven` if no other plan has one below its
+    step.
     """
 
     rank: PositiveCount

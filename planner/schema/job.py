@@ -198,8 +198,8 @@ class LearntRun(Part):
     """A measured run as a calibration keeps it: what it was, and how far off its prediction.
 
     `log_error` is the logarithm of its measured over its predicted step. What runs like it share of
-    that has the standard deviation `shared_deviation`, what is its own `own_deviation`. Trials of one
-    tuning have in common what has the deviation `common_deviation`.
+    that has the standard deviation `shared_deviation`, what is its own `own_deviation`. What trials
+    of one tuning have in common beside has `common_deviation`.
     """
 
     device: Name

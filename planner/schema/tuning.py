@@ -63,9 +63,9 @@ class MeasuredCertificate(Part):
     was not tried, the chance of a step below that is at most one in ten. `faster_ratio` is by how
     much that is shorter than the measured step, 0 where it is not.
 
-    `ended_by`: `proven`, no plan is likely enough to be faster, by three that were measured and more;
-    `exhausted`, none that could be was
-    found, although it is not proven that there is none; `runs` and `minutes`, the budget was spent.
+    `ended_by`: `proven`, no plan is likely enough to be faster, by three or more measured ones;
+    `exhausted`, none that could be was found, although it is not proven that there is none; `runs`
+    and `minutes`, the budget was spent.
     """
 
     ended_by: Literal["proven", "exhausted", "runs", "minutes"]

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from planner.answers.alternatives import best_of_other_degrees
+from planner.answers.finalists import fastest_plan
 from planner.answers.frontier import frontier
 from planner.answers.heatmap import heatmap
 from planner.requests.inquiry import Inquiry, Solution
@@ -61,7 +62,7 @@ def drawn(seed: int) -> Request:
 
 
 def solved(request: Request) -> Solution | None:
-    answer = Inquiry.within(60.0).ask(request)
+    answer = fastest_plan(request, inquiry=Inquiry.within(60.0))
     return answer if isinstance(answer, Solution) else None
 
 
@@ -99,7 +100,8 @@ def test_no_cap_gives_a_plan_that_beats_a_point_of_the_front(seed):
             capped = with_memory_cap(capped, device, float(cap))
         found = solved(with_cluster(request, capped))
         for point in points if found is not None else ():
-            faster = found.step_seconds < point.step_seconds * (1.0 - 1e-9)
+            known = point.certificate.closed_form.step_seconds
+            faster = found.prediction.closed_form_seconds < known * (1.0 - 1e-9)
             leaner = found.peak_memory_bytes <= (point.memory_cap_bytes or np.inf)
             assert not (faster and leaner)
 
@@ -108,11 +110,14 @@ def test_no_cap_gives_a_plan_that_beats_a_point_of_the_front(seed):
 def test_every_cell_of_a_heatmap_is_the_best_of_its_micro_batch_sizes(seed):
     request = drawn(seed)
     names = ("tensor_parallel_degree", "pipeline_parallel_degree", "micro_batch_size")
-    expected: dict[tuple[int, ...], float] = {}
+    least: dict[tuple[int, ...], tuple[float, float]] = {}  # closed form, and its simulated step
     for degrees in legal(request, names):
         alone = solved(with_limits(request, **fixed(names, degrees)))
-        step = np.inf if alone is None else alone.step_seconds
-        expected[degrees[:2]] = min(step, expected.get(degrees[:2], np.inf))
+        steps = (np.inf, np.inf)
+        if alone is not None:
+            steps = (alone.prediction.closed_form_seconds, alone.step_seconds)
+        least[degrees[:2]] = min(steps, least.get(degrees[:2], (np.inf, np.inf)))
+    expected = {degrees: step for degrees, (_, step) in least.items()}
     grid = heatmap(request, best_seconds=1.0, inquiry=Inquiry.within(60.0))
     pairs = itertools.product(grid.rows, grid.columns)
     assert [(cell.row, cell.column) for cell in grid.cells] == list(pairs)

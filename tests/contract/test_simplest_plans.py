@@ -3,6 +3,7 @@
 import pytest
 
 from benchmarks.case import random_case
+from planner.answers.finalists import fastest_plan
 from planner.planning import estimate, plan, resolved_cluster, resolved_model
 from planner.requests.inquiry import Inquiry, Solution
 from planner.requests.resolution import resolved_request
@@ -44,7 +45,7 @@ def test_a_tolerance_that_a_deadline_cuts_is_claimed_no_wider():
     model, cluster = resolved_model("llama-3-8b"), resolved_cluster("8xh100-sxm5-80gb")
     request = resolved_request(model, cluster, Job(global_batch_size=64, sequence_length=2048))
     inquiry = Inquiry.within(60.0, share_ratio=0.5)
-    fastest = inquiry.ask(request)
+    fastest = fastest_plan(request, inquiry=inquiry)
     assert isinstance(fastest, Solution)
     found = inquiry.simplified(fastest, most_seconds=fastest.step_seconds * 1.005)
     assert found.step_seconds <= fastest.step_seconds * 1.005

@@ -31,14 +31,13 @@ def frontier_view(front: Frontier) -> RenderableType:
 
 def _points(points: tuple[FrontierPoint, ...]) -> Table:
     table = Table(box=None, pad_edge=False)
-    for heading in ("devices", "strategy", "step", "simulated", "peak", "$ per M tokens", "proof"):
+    for heading in ("devices", "strategy", "step", "peak", "$ per M tokens", "proof"):
         table.add_column(heading, justify="left" if heading == "strategy" else "right")
     for point in points:
         table.add_row(
             str(point.device_count),
             escape(point.description),
             format_seconds(point.step_seconds),
-            simulated(point.simulated_step_seconds),
             format_bytes(point.peak_memory_bytes),
             price(point.cost_per_million_tokens),
             proof(point.certificate),
@@ -51,7 +50,7 @@ def _alternatives(plans: tuple[AlternativePlan, ...]) -> Iterator[RenderableType
         return
     yield ""
     table = Table(title="Best of other degrees", title_justify="left", box=None, pad_edge=False)
-    figures = ("step", "slower by", "simulated", "peak", "$ per M tokens", "proof")
+    figures = ("step", "slower by", "peak", "$ per M tokens", "proof")
     for heading in ("#", "strategy", *figures):
         table.add_column(heading, justify="left" if heading == "strategy" else "right")
     for plan in plans:
@@ -60,7 +59,6 @@ def _alternatives(plans: tuple[AlternativePlan, ...]) -> Iterator[RenderableType
             escape(plan.description),
             format_seconds(plan.step_seconds),
             f"{plan.slower_ratio:.2%}",
-            simulated(plan.simulated_step_seconds),
             format_bytes(plan.peak_memory_bytes),
             price(plan.cost_per_million_tokens),
             "[green]optimal[/]" if plan.proven else "not proven",
@@ -87,11 +85,6 @@ def _left_out(front: Frontier) -> Iterator[str]:
     if capped:
         were = "was" if capped == 1 else "were"
         yield f"{counted(capped, 'memory cap')} on other parts {were} not solved in time"
-
-
-def simulated(seconds: float | None) -> str:
-    """Return a simulated step, empty where there was no simulation."""
-    return "" if seconds is None else format_seconds(seconds)
 
 
 def price(cost: float | None) -> str:

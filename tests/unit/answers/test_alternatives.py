@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from planner.answers.alternatives import best_of_other_degrees
+from planner.answers.finalists import fastest_plan
 from planner.requests.inquiry import Inquiry, Solution
 from planner.requests.resolution import Request
 from planner.requests.variation import with_limits
@@ -36,7 +37,7 @@ def best_of(request: Request, group: tuple[int, ...]) -> float | None:
         name: DegreeLimit(min=degree, max=degree)
         for name, degree in zip(GROUP_DEGREES, group, strict=True)
     }
-    answer = Inquiry.within(30.0).ask(with_limits(request, **fixed))
+    answer = fastest_plan(with_limits(request, **fixed), inquiry=Inquiry.within(30.0))
     return answer.step_seconds if isinstance(answer, Solution) else None
 
 

@@ -6,6 +6,10 @@ from functools import cache
 
 import pytest
 
+from planner.answers.capacity import size
+from planner.answers.finalists import best_plan
+from planner.answers.frontier import frontier
+from planner.answers.reasons import planned_of
 from planner.cost.step import predict_simulated
 from planner.planning import plan
 from planner.requests.inquiry import Inquiry, Solution
@@ -14,6 +18,7 @@ from planner.requests.resolution import Request, model_document, resolved_reques
 from planner.requests.variation import with_limits
 from planner.schema.job import Job
 from planner.schema.plan import ClosedForm, Plan, ResolvedModel
+from planner.schema.sizing import SizingWish
 from planner.schema.strategy import PipelineSchedule
 
 LIMITS = {
@@ -103,6 +108,42 @@ def test_the_certificate_has_closed_forms_beside_simulated_steps() -> None:
     assert said.simulated_count > 1
     assert certificate.status == "optimal"
     assert certificate.lower_bound_seconds == fastest().prediction.step_seconds.p50
+
+
+def test_a_frontier_and_what_a_plan_is_held_against_have_the_same_step() -> None:
+    """The interleaved plan of the best closed form is taken by none of them."""
+    request, expected = a_request(simplicity_ratio=0.0), fastest().prediction.step_seconds.p50
+    found = frontier(request, inquiry=Inquiry.within(60.0), point_count=1)
+    (whole,) = [point for point in found.points if point.device_count == 8]
+    assert whole.step_seconds == pytest.approx(expected, rel=1e-9)
+    assert whole.certificate.closed_form == fastest().certificate.closed_form
+    planned_again = planned_of(fastest())
+    assert planned_again.step_seconds == pytest.approx(expected, rel=1e-9)
+    held = best_plan(request, inquiry=Inquiry.within(60.0))
+    assert isinstance(held, Solution)
+    assert held.step_seconds == pytest.approx(expected, rel=1e-9)
+
+
+def test_devices_whose_closed_form_alone_meets_a_deadline_are_too_few() -> None:
+    request, step_count = a_request(simplicity_ratio=0.0), 1000
+    between = 0.5 * (fastest_by_closed_form().step_seconds + fastest().prediction.step_seconds.p50)
+    wish = SizingWish(
+        tokens=step_count * 16 * 4096,
+        days=between * step_count / 86400.0,
+        devices=("h100-sxm5-80gb",),
+        devices_per_node=8,
+        max_devices=8,
+    )
+    found = size(request.model, request.job.resolved, wish, inquiry=Inquiry.within(60.0))
+    assert (found.status, found.binding) == ("none", "deadline")
+    assert found.nearest_miss is not None
+    assert found.nearest_miss.step_seconds == pytest.approx(
+        fastest().prediction.step_seconds.p50, rel=1e-9
+    )
+    later = wish.model_copy(update={"days": wish.days * 1.1})
+    met = size(request.model, request.job.resolved, later, inquiry=Inquiry.within(60.0))
+    assert met.answer is not None
+    assert met.answer.days <= later.days
 
 
 def test_a_simpler_plan_is_within_the_tolerance_by_simulated_steps() -> None:

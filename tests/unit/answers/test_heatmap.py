@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from planner.answers.finalists import fastest_plan
 from planner.answers.heatmap import heatmap
 from planner.errors import InputError
 from planner.requests.inquiry import Inquiry, Solution
@@ -23,7 +24,7 @@ def fixed(degree: int) -> DegreeLimit:
 
 @pytest.fixture(scope="module")
 def best() -> float:
-    answer = Inquiry.within(30.0).ask(REQUEST)
+    answer = fastest_plan(REQUEST, inquiry=Inquiry.within(30.0))
     assert isinstance(answer, Solution)
     return answer.step_seconds
 
@@ -48,7 +49,7 @@ def test_every_solved_cell_is_the_best_step_with_its_degrees(grid):
             "tensor_parallel_degree": fixed(cell.row),
             "pipeline_parallel_degree": fixed(cell.column),
         }
-        alone = Inquiry.within(30.0).ask(with_limits(REQUEST, **limits))
+        alone = fastest_plan(with_limits(REQUEST, **limits), inquiry=Inquiry.within(30.0))
         assert cell.step_seconds == pytest.approx(alone.step_seconds, rel=1e-9)
         assert cell.proven
 
@@ -106,7 +107,7 @@ def test_what_is_no_axis_is_refused(axes, best):
 
 
 def test_the_cell_of_a_plan_is_known_without_a_search(best):
-    answer = Inquiry.within(30.0).ask(REQUEST)
+    answer = fastest_plan(REQUEST, inquiry=Inquiry.within(30.0))
     assert isinstance(answer, Solution)
     own = Planned(
         request=REQUEST, strategy=answer.strategy, prediction=answer.prediction, is_proven=True

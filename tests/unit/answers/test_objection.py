@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from planner.answers.finalists import fastest_plan
 from planner.answers.objection import step_causes, why_not_degrees, why_not_strategy
 from planner.errors import InputError
 from planner.planning import estimate
@@ -23,7 +24,7 @@ from tests.tight_requests import FEW_CHOICES, a_tight_cluster, a_tight_request
 
 def planned_with(limits: Limits = FEW_CHOICES) -> Planned:
     request = a_tight_request(limits=limits)
-    answer = Inquiry.within(30.0).ask(request)
+    answer = fastest_plan(request, inquiry=Inquiry.within(30.0))
     assert isinstance(answer, Solution)
     return Planned(request=request, strategy=answer.strategy, prediction=answer.prediction)
 
@@ -86,7 +87,7 @@ def test_the_plans_own_strategy_is_as_fast(planned):
 def test_fixed_degrees_are_answered_with_the_best_plan_that_has_them(planned, degree):
     found = against(planned, tensor_parallel_degree=degree)
     fixed = with_limits(planned.request, tensor_parallel_degree=DegreeLimit(min=degree, max=degree))
-    alone = Inquiry.within(30.0).ask(fixed)
+    alone = fastest_plan(fixed, inquiry=Inquiry.within(30.0))
     assert found.strategy.tensor_parallel_degree == degree
     assert found.step_seconds == pytest.approx(alone.step_seconds, rel=1e-9)
     assert found.certificate.status == "optimal"
@@ -175,7 +176,7 @@ def test_limits_that_a_strategy_does_not_keep_are_named(limits, field):
 def test_clusters_with_less_memory_name_more_excess():
     small = a_tight_cluster(memory_bytes=10.0 * GIB)
     request = a_tight_request(cluster=small)
-    answer = Inquiry.within(30.0).ask(request)
+    answer = fastest_plan(request, inquiry=Inquiry.within(30.0))
     held = Planned(request=request, strategy=answer.strategy, prediction=answer.prediction)
     found = why_not_strategy(held, Strategy(data_parallel_degree=4), asked="x")
     assert found.excesses[0].capacity_bytes == pytest.approx(9.5 * GIB)

@@ -93,7 +93,7 @@ def test_a_price_of_memory_is_in_devices_where_few_devices_are_the_objective():
     assert price.saved_value == 0.0
     rival = found.runner_up
     assert (rival.objective_value, rival.more_value) == (2.0, 0.0)
-    assert rival.slower_seconds > 0.0
+    assert rival.step_seconds == pytest.approx(few.prediction.step_seconds.p50, rel=1e-3)
 
 
 def test_a_plan_on_a_part_of_a_cluster_is_asked_about_the_whole():
@@ -128,7 +128,8 @@ def test_degrees_that_take_more_devices_than_the_plan_are_answered_on_the_whole_
 def test_degrees_on_as_many_devices_are_answered_with_the_step(few):
     own = few.strategy.tensor_parallel_degree
     found = why_not(few, tensor_parallel_degree=3 - own)
-    assert (found.verdict, found.device_count, found.more_value) == ("slower", 2, 0.0)
+    assert (found.verdict, found.device_count, found.more_value) == ("faster", 2, 0.0)
+    assert "(0.05%) faster, but by simulation alone: its closed form" in found.answer
 
 
 def test_illegal_degrees_are_refused_for_the_cluster_that_was_asked_about(few):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from planner.answers.finalists import fastest_plan
 from planner.answers.shadow_price import shadow_prices
 from planner.hardware import cluster_hardware, device_profile
 from planner.requests.inquiry import Inquiry, Solution
@@ -22,7 +23,7 @@ from tests.tight_requests import a_tight_cluster, a_tight_request
 
 
 def solved(request) -> Planned:
-    answer = Inquiry.within(30.0).ask(request)
+    answer = fastest_plan(request, inquiry=Inquiry.within(30.0))
     assert isinstance(answer, Solution)
     return Planned(request=request, strategy=answer.strategy, prediction=answer.prediction)
 
