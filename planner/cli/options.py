@@ -16,7 +16,9 @@ if TYPE_CHECKING:
 PrecisionName = Literal["bf16", "fp16", "fp32", "fp8"]
 OptimizerName = Literal["adamw", "adam8bit", "sgd", "adafactor", "muon"]
 StackName = Literal["torch", "megatron", "deepspeed"]
-FrameworkName = Literal["torchtitan", "megatron-lm", "deepspeed", "accelerate"]
+FrameworkName = Literal[
+    "torchtitan", "megatron-lm", "deepspeed", "accelerate", "axolotl", "llama-factory"
+]
 ObjectiveName = Literal["throughput", "cost", "memory", "devices"]
 
 ModelArgument = Annotated[
@@ -62,8 +64,8 @@ FrameworkOption = Annotated[
     typer.Option(
         "--framework",
         metavar="NAME",
-        help="Plan only what its configuration can say: torchtitan, megatron-lm, deepspeed or"
-        " accelerate.",
+        help="Plan only what its configuration can say: torchtitan, megatron-lm, deepspeed,"
+        " accelerate, axolotl or llama-factory.",
     ),
 ]
 ObjectiveOption = Annotated[

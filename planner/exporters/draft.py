@@ -23,7 +23,7 @@ _STRENGTH = tuple(ActivationCheckpointing)
 _FRAMEWORKS = {
     **{framework.value: framework for framework in Framework},
     "hf-trainer": Framework.ACCELERATE,
-    "axolotl": Framework.ACCELERATE,
+    "axolotl-deepspeed": Framework.LLAMA_FACTORY,
     "megatron-bridge": Framework.MEGATRON_LM,
 }
 

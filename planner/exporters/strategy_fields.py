@@ -348,6 +348,12 @@ OFFLOADED_TOGETHER: Mapping[str, Mapping[int, tuple[tuple[Offload, ...], ...]]] 
         3: ((Offload.OPTIMIZER,), _STATES),
     },
     "accelerate": {3: (_STATES,)},
+    "axolotl": {3: (_STATES,)},
+    "llama-factory": {
+        1: ((Offload.OPTIMIZER,),),
+        2: ((Offload.OPTIMIZER,),),
+        3: ((Offload.OPTIMIZER,), _STATES),
+    },
 }
 
 

@@ -56,6 +56,8 @@ class Framework(StrEnum):
     MEGATRON_LM = "megatron-lm"
     DEEPSPEED = "deepspeed"
     ACCELERATE = "accelerate"
+    AXOLOTL = "axolotl"
+    LLAMA_FACTORY = "llama-factory"
 
     @property
     def stack(self) -> Stack:
@@ -66,6 +68,7 @@ class Framework(StrEnum):
 _FRAMEWORK_STACKS = {
     Framework.MEGATRON_LM: Stack.MEGATRON,
     Framework.DEEPSPEED: Stack.DEEPSPEED,
+    Framework.LLAMA_FACTORY: Stack.DEEPSPEED,
 }
 
 
@@ -252,7 +255,8 @@ class Job(Document):
     """A training job. What is `None` is resolved from the model and the cluster and then stated.
 
     A `framework` has only that planned which its own configuration can say (`planner.space`), and
-    is of a stack.
+    is of a stack. Axolotl trains whole models in the format that it loads, so that
+    `states_in_16_bits` is true for it in bf16 unless the job says otherwise.
 
     Some flags say what the training program keeps in memory. `fused_attention` false: it writes
     the scores of attention and keeps them, which takes time as well. `fused_loss`: it writes the
@@ -377,6 +381,18 @@ class Job(Document):
         name = value["framework"]
         known = isinstance(name, str) and name in {item.value for item in Framework}
         return {**value, "stack": Framework(name).stack} if known else value
+
+    @model_validator(mode="before")
+    @classmethod
+    def _states_of_the_framework(cls, value: object) -> object:
+        """Fill in that Axolotl keeps all states of a whole model in the format of its products."""
+        whole = isinstance(value, dict) and value.get("adapters") is None
+        if not whole or not isinstance(value, dict) or value.get("framework") != Framework.AXOLOTL:
+            return value
+        wide = value.get("precision", Precision.BF16) in (Precision.FP32, Precision.FP16)
+        return (
+            value if wide or "states_in_16_bits" in value else {**value, "states_in_16_bits": True}
+        )
 
     @model_validator(mode="after")
     def _one_kind_of_loss(self) -> Self:

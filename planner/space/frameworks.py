@@ -11,7 +11,9 @@ what is offloaded together, is in the one table that exports go by too
   split only without expert parallelism.
 - Megatron-LM: Megatron-FSDP is ZeRO 2 and 3 without pipelines.
 - DeepSpeed: tensor parallelism does not go with ZeRO 3 or with exchanged heads.
-- Accelerate: tensor parallelism beside sharding only; what is offloaded is sharded.
+- Accelerate, and Axolotl on it: tensor parallelism beside sharding only; what is offloaded is
+  sharded.
+- LLaMA-Factory: DeepSpeed's, without context parallelism; weights of 8 bits are not sharded.
 """
 
 from __future__ import annotations
@@ -62,10 +64,20 @@ _PARTS: dict[Framework, tuple[Part, ...]] = {
         {"zero_stages": (0,), "tensor_parallel_degree": _ONE, **_PLAIN},
         *({"zero_stages": (stage,), "data_parallel_shard_degree": _SEVERAL} for stage in (2, 3)),
     ),
+    Framework.LLAMA_FACTORY: (
+        *({"zero_stages": (stage,), "data_parallel_replicate_degree": _ONE} for stage in range(3)),
+        {
+            "zero_stages": (3,),
+            "data_parallel_replicate_degree": _ONE,
+            "tensor_parallel_degree": _ONE,
+        },
+    ),
 }
+_PARTS[Framework.AXOLOTL] = _PARTS[Framework.ACCELERATE]
 # Of a lone device nothing is sharded: its states lie on the host by the same switch.
 _OFFLOADED_ALONE: dict[Framework, tuple[Part, ...]] = {
     Framework.ACCELERATE: ({"zero_stages": (3,), **_LONE},),
+    Framework.AXOLOTL: ({"zero_stages": (3,), **_LONE},),
 }
 # The limit on what the table has as a field's values.
 _LISTS = {
@@ -131,13 +143,20 @@ def _common_checkpointing(job: Job, alone: Part) -> tuple[ActivationCheckpointin
 
 def _parts(job: Job, framework: Framework) -> Iterator[Part]:
     """Yield the framework's parts: without offload, then with what it offloads together."""
-    for part in _PARTS[framework]:
+    parts = [part for part in _PARTS[framework] if _holds_frozen_weights(job, framework, part)]
+    for part in parts:
         yield {**part, "offload": ()}
-    for part in (*_PARTS[framework], *_OFFLOADED_ALONE.get(framework, ())):
+    for part in (*parts, *_OFFLOADED_ALONE.get(framework, ())):
         (stage,) = _zero_stages(part)
         for items in OFFLOADED_TOGETHER[framework.value].get(stage, ()):
             if set(items) <= set(job.limits.offload) and is_legal_in(job.offload_to, stage, items):
                 yield {**part, "offload": items}
+
+
+def _holds_frozen_weights(job: Job, framework: Framework, part: Part) -> bool:
+    """Return whether the framework shards the frozen weights: LLaMA-Factory none of 8 bits."""
+    of_8_bits = job.adapters is not None and job.adapters.base_bits == 8
+    return not (of_8_bits and framework is Framework.LLAMA_FACTORY and 3 in _zero_stages(part))
 
 
 def _zero_stages(part: Part) -> tuple[int, ...]:

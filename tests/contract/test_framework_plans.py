@@ -18,7 +18,9 @@ TARGETS = {
     Framework.TORCHTITAN: ("torchtitan", "torchtitan-0.2"),
     Framework.MEGATRON_LM: ("megatron-lm", "megatron-bridge"),
     Framework.DEEPSPEED: ("deepspeed",),
-    Framework.ACCELERATE: ("accelerate", "axolotl"),
+    Framework.ACCELERATE: ("accelerate",),
+    Framework.AXOLOTL: ("axolotl",),
+    Framework.LLAMA_FACTORY: ("llama-factory", "axolotl-deepspeed"),
 }
 # A decoder that fits, one that does only with its states on the host, a tower, a hybrid.
 CASES = {
@@ -31,7 +33,6 @@ OF_THE_PROGRAM = (
     "Accelerate reduces gradients",
     "Accelerate 1.15 prepares tensor-parallel models",
     "the configuration does not switch checkpointing on",
-    "Axolotl loads the model in the format of its products",
 )
 
 
@@ -62,7 +63,8 @@ def test_a_plan_for_a_framework_goes_to_it_whole(model: str, framework: Framewor
         assert [loss for loss in losses if not loss.startswith(OF_THE_PROGRAM)] == []
 
 
-@pytest.mark.parametrize("framework", list(Framework))
+# Axolotl's states have 16 bits, and fit without.
+@pytest.mark.parametrize("framework", [f for f in Framework if f is not Framework.AXOLOTL])
 def test_what_fits_with_states_on_the_host_alone_is_planned_so(framework: Framework) -> None:
     # 6.7 G parameters x 16 bytes are 100 GiB, and four devices have 96 of 24
     plan = planned("llama-2-7b", framework)

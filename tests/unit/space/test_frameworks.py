@@ -49,6 +49,28 @@ def test_plans_for_a_framework_lose_nothing_when_exported(framework):
     assert plan.certificate.status == "optimal"
 
 
+def test_llama_factory_splits_no_sequence_and_shards_no_weights_of_8_bits():
+    adapters = {"rank": 8, "base_bits": 8}
+    parts = framework_limits(job_for("llama-factory", adapters=adapters), LLAMA)
+    assert {part.context_parallel_degree.max for part in parts} == {1}
+    assert {part.zero_stages for part in parts} == {(0,), (1,), (2,)}
+    whole = framework_limits(job_for("llama-factory", adapters={"rank": 8, "base_bits": 4}), LLAMA)
+    assert (3,) in {part.zero_stages for part in whole}
+
+
+@pytest.mark.parametrize(
+    ("fields", "narrow"),
+    [
+        ({}, True),
+        ({"precision": "fp32"}, False),
+        ({"adapters": {"rank": 8}}, False),
+        ({"states_in_16_bits": False}, False),
+    ],
+)
+def test_axolotl_trains_whole_models_in_the_format_that_it_loads(fields, narrow):
+    assert job_for("axolotl", **fields).states_in_16_bits is narrow
+
+
 def test_no_framework_is_one_part_with_the_jobs_own_limits():
     job = Job(global_batch_size=8)
     assert framework_limits(job, LLAMA) == (job.limits,)
@@ -67,6 +89,8 @@ def test_every_part_treats_all_layers_alike(framework):
         ("megatron-lm", {(1, OPTIMIZER)}),
         ("deepspeed", {(1, OPTIMIZER), (2, OPTIMIZER), (3, OPTIMIZER), (3, STATES)}),
         ("accelerate", {(3, STATES)}),
+        ("axolotl", {(3, STATES)}),
+        ("llama-factory", {(1, OPTIMIZER), (2, OPTIMIZER), (3, OPTIMIZER), (3, STATES)}),
     ],
 )
 def test_parts_offload_what_the_framework_does_together(framework, expected):
