@@ -12,7 +12,7 @@ from typing import Any
 
 from planner.errors import DocumentError
 from planner.importers.fields import Fields
-from planner.importers.training_config import Setting, require_counts
+from planner.importers.training_config import Setting, require_counts, require_one_decoder
 from planner.schema.strategy import PipelineSchedule
 
 _BLOCK = re.compile(r"layers\.(\d{1,5})")
@@ -30,6 +30,8 @@ def stage_counts(
     if pipeline == 1:
         return [setting.graph.block_count]
     fields = Fields(values, section="parallelism")
+    degree = fields.spelling("pipeline_parallel_degree")
+    require_one_decoder(setting, pipeline=pipeline, field_name=degree)
     if values.get(_PARTS):
         counts = _written_out(_parts(values[_PARTS]), fields.spelling(_PARTS))
     else:

@@ -148,6 +148,25 @@ def require_counts(counts: Sequence[int], setting: Setting, *, field_name: str) 
         )
 
 
+def require_one_decoder(setting: Setting, *, pipeline: int, field_name: str) -> None:
+    """Raise if a program whose stages are of one decoder's layers has a pipeline of other blocks.
+
+    Raises:
+        DocumentError: naming the field of the pipeline's degree.
+    """
+    graph = setting.graph
+    if pipeline == 1:
+        return
+    if graph.tower_block_count or graph.cross_sources() or graph.is_hybrid:
+        raise DocumentError(
+            f"cuts {graph.name} where no block of it ends: its {graph.block_count} blocks are not "
+            "the layers of one decoder, which the program counts",
+            field=field_name,
+            value=pipeline,
+            remedy="use 1, or write the stages as a strategy of your own",
+        )
+
+
 def require_models(field_name: str, given: int, found: int) -> None:
     """Raise unless a number of the model in the file is that of the model that it is used with.
 

@@ -19,6 +19,7 @@ from planner.importers.training_config import (
     TrainingConfig,
     data_parallel_degree,
     require_models,
+    require_one_decoder,
 )
 from planner.importers.training_format import Format, words_of
 from planner.importers.training_numerics import kernels_of, optimizer_of, precision_of
@@ -175,6 +176,8 @@ def _degrees(words: Words, setting: Setting) -> tuple[dict[str, Any], int]:
             words.place(split): context,
         },
     )
+    degree = words.place("pipeline")
+    require_one_decoder(setting, pipeline=size["pipeline"], field_name=degree)
     virtual, schedule = _schedule(words, size["pipeline"])
     return {
         "tensor_parallel_degree": size["tensor"],

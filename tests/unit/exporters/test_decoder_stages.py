@@ -155,6 +155,49 @@ def test_a_megatron_pipeline_of_other_layers_than_blocks_is_not_read(model: str)
     assert refused.value.field == "--pipeline-model-parallel-size"
 
 
+PIPELINES = {
+    "torchtitan": (
+        ".toml",
+        "[training]\nlocal_batch_size = 1\n[parallelism]\npipeline_parallel_degree = 2\n",
+        "parallelism.pipeline_parallel_degree",
+    ),
+    "nanotron": (
+        ".yaml",
+        "parallelism: {dp: 8, pp: 2, tp: 1}\ntokens: {micro_batch_size: 1}\n",
+        "parallelism.pp",
+    ),
+    "gpt-neox": (
+        ".yaml",
+        "pipe_parallel_size: 2\nmodel_parallel_size: 1\ntrain_micro_batch_size_per_gpu: 1\n",
+        "pipe_parallel_size",
+    ),
+    "maxtext": (
+        ".yaml",
+        "per_device_batch_size: 1\nici_pipeline_parallelism: 2\nmax_target_length: 4096\n",
+        "ici_pipeline_parallelism",
+    ),
+}
+
+
+@pytest.mark.parametrize("model", ["qwen2-vl-7b", "flan-t5-xxl", "nemotron-h-56b"])
+@pytest.mark.parametrize("program", PIPELINES)
+def test_a_pipeline_of_one_decoders_layers_is_not_read_of_other_blocks(
+    program: str, model: str
+) -> None:
+    suffix, text, field = PIPELINES[program]
+    setting = Setting(
+        graph=resolved_model(model).resolved, device_count=16, global_batch_size=BATCH
+    )
+    with pytest.raises(DocumentError, match="layers of one decoder") as refused:
+        config_from_text(text, setting, source="it", suffix=suffix)
+    assert refused.value.field == field
+    llama = Setting(
+        graph=resolved_model("llama-3-8b").resolved, device_count=16, global_batch_size=BATCH
+    )
+    found = config_from_text(text, llama, source="it", suffix=suffix)
+    assert found.strategy.pipeline_parallel_degree == 2
+
+
 def test_megatrons_number_of_layers_is_the_decoders() -> None:
     setting = Setting(graph=resolved_model("qwen2-vl-7b").resolved, device_count=16)
     text = "--num-layers 28 --hidden-size 3584 --micro-batch-size 1 --global-batch-size 64"
