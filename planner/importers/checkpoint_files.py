@@ -36,8 +36,9 @@ _FILES = (
     ),
     _known(
         "_class_name",
-        "a configuration of diffusers",
-        "trace the model with `meshwright trace`, or describe it as a model graph",
+        "a configuration of diffusers, of a class that is not read",
+        "give that of a DiT, Flux, SD3, Wan or HunyuanVideo transformer, or trace the model with "
+        "`meshwright trace`",
     ),
     _known("weight_map", "the index of a checkpoint's weights"),
     _known("tokenizer_class", "a tokenizer_config.json"),

@@ -95,6 +95,11 @@ def model_from_fields(fields: Mapping[str, Any], *, name: str) -> ModelGraph:
         graph = ModelGraph.from_fields(fields, source=name)
         _require_possible(graph)
         return graph
+    if "_class_name" in fields:
+        from planner.importers import diffusers_transformers  # noqa: PLC0415  (few models are)
+
+        if fields["_class_name"] in diffusers_transformers.class_names():
+            return diffusers_transformers.graph_from_diffusers(fields, name=name)
     seen = known_file(fields)
     raise DocumentError(
         "is required" if seen is None else f"is required: this seems to be {seen.what}",

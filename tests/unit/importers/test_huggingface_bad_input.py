@@ -151,7 +151,7 @@ def test_a_type_of_its_own_code_is_told_that_it_is_never_run():
     [
         ({"dim": 4096, "n_layers": 32, "n_heads": 32, "norm_eps": 1e-5}, "params.json", "config"),
         ({"peft_type": "LORA", "r": 16}, "adapter_config.json", "base_model_name_or_path"),
-        ({"_class_name": "FluxTransformer2DModel"}, "diffusers", "meshwright trace"),
+        ({"_class_name": "UNet2DConditionModel"}, "diffusers", "meshwright trace"),
         ({"metadata": {"total_size": 1}, "weight_map": {}}, "index", "config.json"),
         ({"zero_optimization": {"stage": 3}}, "DeepSpeed", "as the strategy"),
         ({}, "is required", "config.json"),
