@@ -44,7 +44,8 @@ def _verdict(group: FleetGroup) -> str:
     count, outside = len(group.recent), group.outside_count
     if count == 1:
         return f"The only run is {'outside' if outside else 'within'} its predicted interval."
-    head = f"{outside} of the newest {count} runs are outside of their predicted intervals"
+    verb = "is" if outside == 1 else "are"
+    head = f"{outside} of the newest {count} runs {verb} outside of their predicted intervals"
     if group.has_drifted:
         slower = sum(run.ratio > run.high_ratio for run in group.recent)
         way = "slower" if 2 * slower >= outside else "faster"
@@ -61,7 +62,7 @@ def _figure(runs: Sequence[FleetRun]) -> Figure:
     places = [quantities.machine_moment(run.at) for run in runs]
     ends = [end for run in runs for end in (run.ratio, run.low_ratio, run.high_ratio)]
     layout = panel(x_title="Begun", y_title="Measured / predicted step", height=_HEIGHT)
-    layout["xaxis"]["type"] = "date"
+    layout["xaxis"] |= {"type": "date", "nticks": 5}
     layout["yaxis"] |= {"range": [min(ends) / _HEADROOM, max(ends) * _HEADROOM]}
     return {"data": [_intervals(runs, places), _ratios(runs, places)], "layout": layout}
 

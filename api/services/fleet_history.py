@@ -1,14 +1,17 @@
 """How the newest runs met their predictions, by cluster and stack, and whether one stopped to.
 
-A predicted interval holds four runs of five. Of the newest n runs of a cluster under a stack, k
-outside of theirs are a drift where as many would be rare, from three runs on:
+A predicted interval holds four runs of five. Where k of the newest n runs of a cluster under a
+stack are outside of theirs, for any n from 3 to 10, it is a drift if as many would be rare:
 
-    P(X >= k) < 0.05,   X ~ Binomial(n, 0.2)
+    P(X >= k) < 0.02,   X ~ Binomial(n, 0.2)
+
+Of ten runs that meet their predictions, 3.1 % are said to drift all the same.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from math import comb
@@ -27,7 +30,7 @@ RUNS_LIMIT = 50
 RECENT_LIMIT = 10
 LEAST_RUNS = 3  # that a drift is seen in
 OUTSIDE_CHANCE = 0.2  # of one run: intervals are of p10 to p90
-RARE_CHANCE = 0.05
+RARE_CHANCE = 0.02
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,10 +60,7 @@ class FleetRun:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FleetGroup:
-    """The runs of one cluster under one stack, the oldest first.
-
-    `chance` is that of as many of the newest being outside of their intervals as there are.
-    """
+    """The runs of one cluster under one stack, the oldest first."""
 
     cluster: str
     stack: str
@@ -68,23 +68,32 @@ class FleetGroup:
 
     @property
     def recent(self) -> tuple[FleetRun, ...]:
-        """Return the newest runs, which a drift is judged by."""
-        return self.runs[-RECENT_LIMIT:]
+        """Return as many of the newest runs as speak most against their predictions."""
+        counts = range(min(LEAST_RUNS, len(self.runs)), min(RECENT_LIMIT, len(self.runs)) + 1)
+        return min((self.runs[-count:] for count in counts), key=_chance)
 
     @property
     def outside_count(self) -> int:
         """Return how many of the newest are outside of their intervals."""
-        return sum(run.is_outside for run in self.recent)
+        return _outside_count(self.recent)
 
     @property
     def chance(self) -> float:
-        """Return the chance that so many or more are, where predictions hold."""
-        return at_least_chance(self.outside_count, of=len(self.recent))
+        """Return the chance that so many of them are, where predictions hold."""
+        return _chance(self.recent)
 
     @property
     def has_drifted(self) -> bool:
         """Return whether so many are outside that predictions do not hold any more."""
         return len(self.recent) >= LEAST_RUNS and self.chance < RARE_CHANCE
+
+
+def _outside_count(runs: Sequence[FleetRun]) -> int:
+    return sum(run.is_outside for run in runs)
+
+
+def _chance(runs: Sequence[FleetRun]) -> float:
+    return at_least_chance(_outside_count(runs), of=len(runs))
 
 
 def at_least_chance(count: int, *, of: int) -> float:
