@@ -6,6 +6,8 @@ agree over a group of their own: collectives of the training never mix with thei
 
 from __future__ import annotations
 
+import atexit
+import sys
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future
@@ -13,8 +15,6 @@ from concurrent.futures import Future
 import torch
 from torch import distributed
 from torch.distributed.checkpoint.staging import DefaultStager, StagingOptions
-
-from planner.errors import InputError
 
 Write = Callable[[distributed.ProcessGroup], None]
 
@@ -30,6 +30,7 @@ class BackgroundSaves:
         """Have a thread write; the one before must have ended. A collective call."""
         if self._group is None:
             self._group = distributed.new_group(backend="gloo")
+            atexit.register(self._say_unheard)
         running: Future[None] = Future()
         # It is no daemon: a process that ends waits for its checkpoint.
         threading.Thread(
@@ -46,6 +47,13 @@ class BackgroundSaves:
         running, self._running = self._running, None
         if running is not None:
             running.result()
+
+    def _say_unheard(self) -> None:
+        """Say that the last save failed where the script has ended without asking."""
+        unheard = None if self._running is None else self._running.exception()
+        if unheard is not None:
+            line = f"error: the last save in the background failed: {unheard}"
+            print(line, file=sys.stderr, flush=True)  # noqa: T201 - nobody else will say it
 
 
 def on_host(tensors: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
@@ -69,7 +77,7 @@ def on_host(tensors: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
 def _run(write: Write, group: distributed.ProcessGroup, running: Future[None]) -> None:
     try:
         write(group)
-    except (InputError, RuntimeError) as error:  # a peer's death is a RuntimeError
+    except Exception as error:  # noqa: BLE001 - whatever it is, who asks for the end hears of it
         running.set_exception(error)
     else:
         running.set_result(None)

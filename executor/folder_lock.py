@@ -13,6 +13,7 @@ import os
 import socket
 import threading
 import uuid
+from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -60,8 +61,9 @@ class _Held:
     def _touch(self) -> None:
         while not self._ended.wait(TOUCH_SECONDS):
             for path, owner in list(self.owners.items()):
-                if _owner_of(path) == owner:
-                    os.utime(path)
+                with suppress(OSError):  # of a moment: others wait for minutes of silence
+                    if _owner_of(path) == owner:
+                        os.utime(path)
 
 
 _held = _Held()
@@ -118,15 +120,12 @@ def _process_space() -> str:
 
 
 def _written(path: Path, owner: LockOwner) -> bool:
-    """Return whether `owner` has the lock now: a link is made whole, and once."""
-    draft = path.with_name(f".{LOCK_NAME}.{owner.token}")
-    draft.write_text(owner.model_dump_json(), encoding="utf-8")
+    """Return whether `owner` has the lock now: a file is made once, and not all systems link."""
     try:
-        path.hardlink_to(draft)
+        with path.open("x", encoding="utf-8") as file:
+            file.write(owner.model_dump_json())
     except FileExistsError:
         return False
-    finally:
-        draft.unlink()
     return True
 
 

@@ -52,9 +52,23 @@ def made_by(function: OptimizerFunction, names: Sequence[str]) -> Callable[[list
                 value=type(found).__qualname__,
                 remedy="return what torch.optim or a library of its kind makes",
             )
+        for member in members:
+            _check_step(member)
         return members[0] if len(members) == 1 else Together(members)
 
     return made
+
+
+def _check_step(optimizer: Optimizer) -> None:
+    """Return if `optimizer` takes a step of gradients that there are."""
+    closure = next(iter(inspect.signature(optimizer.step).parameters.values()), None)
+    if closure is not None and closure.default is inspect.Parameter.empty:
+        raise ModelMismatchError(
+            "computes the loss several times a step, by a closure that no trainer has",
+            field="optimizer_function",
+            value=type(optimizer).__qualname__,
+            remedy="use an optimizer whose step() takes gradients as they are, as AdamW and SGD",
+        )
 
 
 def member_names(optimizer: Optimizer) -> list[str]:

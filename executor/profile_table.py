@@ -55,6 +55,8 @@ def profile_lines(plan: Plan, summaries: Sequence[ProfileSummary]) -> Iterator[s
         _mean(summaries, "host_seconds"),
         predicted.host + predicted.offload_exposed,
     )
+    between = _mean(summaries, "between_seconds")
+    yield f"between steps, in the script and its loader: {format_seconds(between)}"
     yield from straggler_lines(summaries)
 
 
@@ -65,11 +67,11 @@ def straggler_lines(summaries: Sequence[ProfileSummary]) -> Iterator[str]:
     slow = {rank: seconds for rank, seconds in own.items() if seconds > STRAGGLER_RATIO * median}
     for rank, seconds in sorted(slow.items(), key=lambda item: -item[1]):
         yield (
-            f"rank {rank} is slow: {format_seconds(seconds)} of a step outside of waiting, "
+            f"rank {rank} is slow: {format_seconds(seconds)} a step outside of waiting, "
             f"{seconds / median:.2f} times the ranks' median ({format_seconds(median)})"
         )
     if not slow:
-        yield f"no rank is slow: {format_seconds(median)} of a step outside of waiting (median)"
+        yield f"no rank is slow: {format_seconds(median)} a step outside of waiting (median)"
 
 
 def _mean(summaries: Sequence[ProfileSummary], field: str) -> float:

@@ -17,6 +17,7 @@ from planner.units import format_bytes
 
 DEFAULT_SECONDS = 30.0
 _MEDIAN_STEPS = 20
+_TOLD_SHARE = 0.1  # of the time, from which on what lies between steps is told
 
 
 class ProgressLine:
@@ -37,6 +38,7 @@ class ProgressLine:
         self._write = write
         self._clock = clock
         self._seconds: deque[float] = deque(maxlen=_MEDIAN_STEPS)
+        self._between_seconds: deque[float] = deque(maxlen=_MEDIAN_STEPS)
         self._seen_steps = 0
         self._last_written: float | None = None
         self.last_step: int | None = None
@@ -72,13 +74,15 @@ class ProgressLine:
         if self._seen_steps == 1:  # kernels were compiled in it, and communicators built
             return
         self._seconds.append(measured.seconds)
+        self._between_seconds.append(measured.between_seconds)
         now = self._clock()
         if self._last_written is None or now - self._last_written >= self._every_seconds:
             self._last_written = now
             self._write(self._line(step, measured))
 
     def _line(self, step: int, measured: Measured) -> str:
-        seconds = statistics.median(self._seconds)
+        between = statistics.median(self._between_seconds)
+        seconds = statistics.median(self._seconds) + between
         prediction, job = self._plan.prediction, self._plan.job.resolved
         parts = [f"step {step}", f"loss {measured.loss:.4f}"]
         if job.global_batch_size and job.sequence_length:
@@ -91,6 +95,8 @@ class ProgressLine:
                 "%", " %"
             )
         )
+        if between > _TOLD_SHARE * seconds:
+            parts.append(f"{between / seconds:.0%} of the time between steps".replace("%", " %"))
         if measured.peak_memory_bytes is not None:
             peak, planned = map(
                 format_bytes, (measured.peak_memory_bytes, self._planned_peak_bytes)

@@ -172,7 +172,7 @@ def _outcome(rank: int) -> RankOutcome:
         torch_version=str(torch.__version__),
         is_stopped=is_stopping,
     )
-    if is_connected:
+    if distributed.is_initialized():
         distributed.barrier()
     return outcome
 

@@ -31,7 +31,7 @@ from executor.checkpoint import Trained
 from executor.cores import keep_to_own_cores
 from executor.data import shard
 from executor.environment import COMPILER, RankEnvironment
-from executor.errors import ModelMismatchError
+from executor.errors import LaunchError, ModelMismatchError
 from executor.evaluation import Evaluation
 from executor.excepthook import speak_once
 from executor.export import Exported
@@ -50,6 +50,7 @@ from executor.optimizers import OptimizerFunction
 from executor.planned import check_planned, check_trainable
 from executor.planned_data import PlannedData
 from executor.randomness import Draws
+from executor.same_beginning import check_same_beginning
 from executor.script_state import ScriptState
 from executor.state_differences import state_differences
 from executor.step_observers import wanted_observers
@@ -154,6 +155,7 @@ class Session:
         check_planned(chain, self.plan.model.resolved, is_own=declaration is not None)
         check_trainable(model)
         check_averaged(model, averaged_buffers)
+        check_same_beginning(model, taken.values, declaration=chain)
         application = Application(
             strategy=self.strategy,
             precision=job.precision,
@@ -315,6 +317,7 @@ class Session:
                 *state_differences(trainer.model, trainer.updates, self._residences),
                 *optimizer_differences(trainer.optimizers, job=self.plan.job.resolved),
                 *trainer.averages.differences(),
+                *filter(None, [trainer.unmetered]),
                 *executor_differences(self.plan.job.resolved),
             ),
         )
@@ -384,6 +387,7 @@ def start(compiler: str | None = None) -> Session:
             timeout=timedelta(seconds=environment.timeouts.start_seconds),
             device_id=device if device.type == "cuda" else None,
         )
+    _check_backend(device)
     environment.timeouts.start()
     asked = compiler or os.environ.get(COMPILER)
     launched = _started[-1].launched if _started else LaunchedRank.of_process(environment)
@@ -392,6 +396,22 @@ def start(compiler: str | None = None) -> Session:
     if session.rank != 0:  # torch warns of a script's own module on every rank alike
         warnings.filterwarnings("ignore", message="FSDP2-wrapped module .* returned a view tensor")
     return session
+
+
+def _check_backend(device: torch.device) -> None:
+    """Return unless a process group of the script's own moves what is on GPUs otherwise.
+
+    Raises:
+        LaunchError: if it has no NCCL.
+    """
+    backend = distributed.get_backend_config()
+    if device.type == "cuda" and "nccl" not in backend:
+        raise LaunchError(
+            "is the script's own, and what GPU ranks send goes over NCCL",
+            field="process group",
+            value=backend,
+            remedy="leave init_process_group out, or give it backend='cpu:gloo,cuda:nccl'",
+        )
 
 
 def started() -> Session | None:

@@ -40,7 +40,10 @@ Interval = tuple[float, float]
 
 
 class ProfileSummary(Part):
-    """Seconds of a rank's mean step by category; they sum to the step."""
+    """Seconds of a rank's mean step by category; they sum to the step.
+
+    `between_seconds` came before each, in which the script did something else.
+    """
 
     rank: Count
     first_step: Count
@@ -50,11 +53,13 @@ class ProfileSummary(Part):
     optimizer_seconds: Amount
     exposed_seconds: dict[str, Amount]
     host_seconds: Amount
+    between_seconds: Amount = 0.0
 
     @property
     def own_seconds(self) -> float:
-        """Return the step without what this rank waited for others."""
-        return self.step_seconds - sum(self.exposed_seconds.values())
+        """Return the time of a step, and before it, in which this rank waited for no other."""
+        waited = sum(self.exposed_seconds.values())
+        return self.step_seconds + self.between_seconds - waited
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,6 +79,7 @@ class StepProfile:
         self._rank = rank
         self._begun = 0
         self._seconds: list[float] = []
+        self._between_seconds: list[float] = []
         self._profile: Any = None
 
     @staticmethod
@@ -97,6 +103,7 @@ class StepProfile:
         if self._profile is None:
             return
         self._seconds.append(measured.seconds)
+        self._between_seconds.append(measured.between_seconds)
         if len(self._seconds) < PROFILED_STEPS:
             return
         recorded, self._profile = self._profile, None
@@ -108,13 +115,19 @@ class StepProfile:
             rank=self._rank,
             first_step=step - PROFILED_STEPS + 1,
             step_seconds=self._seconds,
+            between_seconds=self._between_seconds,
         )
         path = self._folder / f"rank-{self._rank}.summary.json"
         path.write_text(summary.model_dump_json(), encoding="utf-8")
 
 
 def summarised(
-    events: Sequence[Any], *, rank: int, first_step: int, step_seconds: Sequence[float]
+    events: Sequence[Any],
+    *,
+    rank: int,
+    first_step: int,
+    step_seconds: Sequence[float],
+    between_seconds: Sequence[float],
 ) -> ProfileSummary:
     """Return the mean step of recorded `events` (torch's `FunctionEvent`s) by category."""
     on_device = [event for event in events if event.device_type.name != "CPU"]
@@ -141,6 +154,7 @@ def summarised(
         optimizer_seconds=parts.optimizer / count,
         exposed_seconds=exposed,
         host_seconds=max(0.0, total - known) / count,
+        between_seconds=sum(between_seconds) / count,
     )
 
 

@@ -28,6 +28,10 @@ class Measured(Protocol):
         """Return this rank's seconds."""
 
     @property
+    def between_seconds(self) -> float:
+        """Return this rank's seconds since its step before: of the script, as of its loader."""
+
+    @property
     def peak_memory_bytes(self) -> int | None:
         """Return this rank's peak, `None` if it was not metered."""
 
@@ -65,12 +69,12 @@ class StepRows:
 
     def step_ended(self, step: int, measured: Measured) -> None:
         """Append one step; what is not finite becomes null."""
-        seconds = measured.seconds
+        seconds = measured.seconds + measured.between_seconds
         tokens = self._tokens_per_step
         row = {
             "rank": self._rank,
             "step": step,
-            "step_seconds": seconds,
+            "step_seconds": measured.seconds,
             "tokens_per_second": tokens / seconds if tokens and seconds > 0 else None,
             "loss": measured.loss if math.isfinite(measured.loss) else None,
             "peak_memory_bytes": measured.peak_memory_bytes,

@@ -52,9 +52,14 @@ class Tracker:
 
     def step_ended(self, step: int, measured: Measured) -> None:
         """Log what step number `step` measured; what is not finite is left out."""
-        values = {"loss": measured.loss, "step_seconds": measured.seconds}
-        if measured.seconds > 0 and self._tokens_per_step:
-            values["tokens_per_second"] = self._tokens_per_step / measured.seconds
+        values = {
+            "loss": measured.loss,
+            "step_seconds": measured.seconds,
+            "between_seconds": measured.between_seconds,
+        }
+        seconds = measured.seconds + measured.between_seconds
+        if seconds > 0 and self._tokens_per_step:
+            values["tokens_per_second"] = self._tokens_per_step / seconds
         if measured.peak_memory_bytes is not None:
             values["peak_memory_bytes"] = float(measured.peak_memory_bytes)
         self._log({name: value for name, value in values.items() if math.isfinite(value)}, step)

@@ -45,6 +45,7 @@ from executor.updates import StepEnd, Update, state_tensors
 class StepMetrics:
     """One step: the global batch's mean loss, this rank's seconds and its peak bytes if metered.
 
+    `between_seconds` have passed since the step before, in the script and its loader.
     `gradient_norm` is that of the whole model before clipping, `None` where nothing needs it.
     `was_skipped` says that nothing was updated: gradients overflowed, or the loss was no number.
     """
@@ -52,6 +53,7 @@ class StepMetrics:
     loss: float
     seconds: float
     peak_memory_bytes: int | None
+    between_seconds: float = 0.0
     gradient_norm: float | None = None
     was_skipped: bool = False
 
@@ -85,7 +87,9 @@ class Trainer:
         self._trained = trained
         self._meter = MemoryMeter(draws.device)
         self._metered_peak_bytes: int | None = None
+        self.unmetered: str | None = None
         self._last_batch: GivenBatch | None = None
+        self._ended_at: float | None = None
         self.observers: tuple[StepObserver, ...] = ()
         self.evaluation: Evaluation | None = None
         self.forward: Inference | None = None
@@ -152,13 +156,21 @@ class Trainer:
         """Train once more on the last step's batch to meter it, where no step has been metered.
 
         It is for the end of a run, when nobody needs the parameters any more. All ranks must call
-        it.
+        it. What the script's own code raises then, as of a file that it has closed, ends the
+        process group, so that no rank waits, and not the run.
         """
         last = self._last_batch
         if last is not None and self.peak_memory_bytes() is None:
             # It is no step of the run, but a row says what it measured.
             self.observers = tuple(item for item in self.observers if isinstance(item, StepRows))
-            self.metered_step(*((last,) if isinstance(last, Mapping) else last))
+            try:
+                self.metered_step(*((last,) if isinstance(last, Mapping) else last))
+            except Exception as error:  # noqa: BLE001 - the training is over, and went well
+                reason = f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
+                self.unmetered = (
+                    f"memory was not metered: one step more, after the script's end, gave {reason}"
+                )
+                distributed.destroy_process_group()
 
     def evaluate(self, loader: Iterable[GivenBatch]) -> float:
         """Return the mean loss over all targets of `loader`, without training on it.
@@ -197,6 +209,8 @@ class Trainer:
         for observer in self.observers:
             if isinstance(observer, ProgressLine) and isinstance(loader, Sized):
                 left = max(0, len(loader) - self.position.to_skip)
+                if self.step_limit is not None:
+                    left = min(left, self.step_limit - len(self.history))
                 observer.last_step = self.step_count + left
 
     def until_stopping(self, rows: Iterator[Any]) -> Iterator[Any]:
@@ -374,6 +388,7 @@ class Trainer:
             self.position.check_alike()
         self._meter.start()
         start = time.perf_counter()
+        between = 0.0 if self._ended_at is None else start - self._ended_at
         with metering:
             for parameter in self.model.parameters():
                 parameter.grad = None
@@ -394,11 +409,13 @@ class Trainer:
             loss=mean_loss,
             seconds=time.perf_counter() - start,
             peak_memory_bytes=self._meter.peak_bytes(),
+            between_seconds=between,
             gradient_norm=None if treated.norm is None else float(treated.norm),
             was_skipped=not treated.are_usable,
         )
         for observer in self.observers:
             observer.step_ended(self.step_count, metrics)
+        self._ended_at = time.perf_counter()
         return metrics
 
     def _update(self, loss: torch.Tensor | None) -> tuple[Treated, float]:

@@ -290,9 +290,15 @@ def _mesh(parameter: nn.Parameter) -> Any:
 
 def _copied(parameter: nn.Parameter, *, is_pinned: bool) -> nn.Parameter:
     content = host_copy(plain(parameter).detach(), is_pinned=is_pinned)
-    return nn.Parameter(like(content, parameter), requires_grad=parameter.requires_grad)
+    return _in_place_of(parameter, content)
 
 
 def _shell(parameter: nn.Parameter, device: torch.device) -> nn.Parameter:
-    local = torch.empty_like(plain(parameter).detach(), device=device)
-    return nn.Parameter(like(local, parameter), requires_grad=parameter.requires_grad)
+    return _in_place_of(parameter, torch.empty_like(plain(parameter).detach(), device=device))
+
+
+def _in_place_of(parameter: nn.Parameter, local: torch.Tensor) -> nn.Parameter:
+    """Return what an optimizer takes for `parameter`, with what a script has noted on it."""
+    copy = nn.Parameter(like(local, parameter), requires_grad=parameter.requires_grad)
+    copy.__dict__.update(vars(parameter))
+    return copy

@@ -15,7 +15,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -28,11 +28,12 @@ from executor.apply.context_parallel import apply_context_parallel
 from executor.apply.expert_parallel import apply_expert_parallel
 from executor.apply.materialise import materialise, tie
 from executor.apply.mixed_formats import apply_mixed_formats
+from executor.apply.parameter_marks import mark, marks_of
 from executor.apply.pieces import pieces_of
 from executor.apply.split import split
 from executor.apply.supported import check_shapes
 from executor.apply.tensor_parallel import apply_tensor_parallel, shard_embedding_gradient
-from executor.apply.virtual_stages import VirtualStage, held_stages
+from executor.apply.virtual_stages import VirtualStage, held_stages, rank_model
 from executor.apply.whole import apply_whole
 from executor.apply.zero import GradientSync, apply_zero
 from executor.mesh import TENSOR, RankMesh
@@ -70,31 +71,20 @@ def apply(
         UnsupportedPlanError: if a degree does not divide what it splits.
         ModelMismatchError: if the model is not the one that was planned.
     """
-    strategy, mesh = application.strategy, application.mesh
-    stages = strategy.stages or ()
-    if declaration.is_whole:
-        gradient_sync = apply_whole(
-            model,
-            mesh=mesh,
-            strategy=strategy,
-            precision=application.precision,
-            device=application.device,
-        )
-        if any(parameter.is_meta for parameter in model.parameters()):
-            materialise(
-                model,
-                declaration=declaration,
-                device=application.device,
-                values=application.values,
-            )
-        return (_made(0, stages, model, gradient_sync),)
-    check_shapes(declaration.shapes, strategy)
-    held = held_stages(strategy, mesh.stage)
-    modules = split(model, declaration=declaration, stages=stages, held=held)
-    return tuple(
+    strategy = application.strategy
+    stages, marks = strategy.stages or (), marks_of(model)
+    held: tuple[int, ...] = (0,)
+    modules: Sequence[nn.Module] = (model,)
+    if not declaration.is_whole:
+        check_shapes(declaration.shapes, strategy)
+        held = held_stages(strategy, application.mesh.stage)
+        modules = split(model, declaration=declaration, stages=stages, held=held)
+    made = tuple(
         _made(index, stages, module, _apply_to(module, stages[index], declaration, application))
         for index, module in zip(held, modules, strict=True)
     )
+    mark(rank_model(made), marks, declaration=declaration)
+    return made
 
 
 def edge_choices(strategy: Strategy) -> tuple[EdgeChoice, EdgeChoice]:
@@ -116,10 +106,30 @@ def residences_of(
     ]
 
 
+def _apply_to_whole(
+    model: nn.Module, declaration: ModelDeclaration, application: Application
+) -> GradientSync:
+    """Apply the plan to a module whose parts are not known."""
+    gradient_sync = apply_whole(
+        model,
+        mesh=application.mesh,
+        strategy=application.strategy,
+        precision=application.precision,
+        device=application.device,
+    )
+    if any(parameter.is_meta for parameter in model.parameters()):
+        materialise(
+            model, declaration=declaration, device=application.device, values=application.values
+        )
+    return gradient_sync
+
+
 def _apply_to(
     model: nn.Module, stage: Stage, declaration: ModelDeclaration, application: Application
 ) -> GradientSync:
     """Apply the plan of one stage to its module."""
+    if declaration.is_whole:
+        return _apply_to_whole(model, declaration, application)
     strategy, mesh = application.strategy, application.mesh
     if strategy.tensor_parallel_degree > 1:
         apply_tensor_parallel(

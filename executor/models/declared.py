@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import copy
 import re
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import torch
 from torch import nn
+from torch._dynamo.eval_frame import OptimizedModule
+from torch.distributed.fsdp import FSDPModule
+from torch.nn.parallel import DistributedDataParallel
 from torch.nn.parameter import is_lazy
 
-from executor.apply.materialise import tie
+from executor.apply.materialise import tie, unsplit_name
 from executor.apply.whole import check_whole
 from executor.errors import ModelMismatchError, WeightsError
 from executor.export import Origin
@@ -23,8 +28,14 @@ from executor.models.adapters import (
 )
 from executor.models.declaration import ModelDeclaration
 from executor.models.decoder import Decoder
+from executor.models.embeddings import check_embeddings
 from executor.models.file_names import FileNames
-from executor.models.first_values import AwaitedValues, DrawnValues, FirstValues
+from executor.models.first_values import (
+    AwaitedValues,
+    DrawnValues,
+    FirstValues,
+    padding_rows,
+)
 from executor.models.forward_inputs import ForwardInputs
 from executor.models.huggingface import (
     HUGGING_FACE_CLASSES,
@@ -34,12 +45,14 @@ from executor.models.huggingface import (
 from executor.models.huggingface_inputs import with_labels
 from executor.models.initial_state import InitialState
 from executor.models.own import Declaration, OwnModel
+from executor.models.script_values import ScriptValues
 from executor.tensor_source import StateDict
 from executor.weights import LoadedValues, Weights, loaded_values
 from planner.schema.job import Job
 from planner.schema.strategy import Strategy
 
 Known = tuple[nn.Module, ModelDeclaration]
+_WRAPPERS = (OptimizedModule, nn.DataParallel, DistributedDataParallel, FSDPModule)
 # Source: `Module._load_from_state_dict` of torch 2.13.
 _LOST_VALUES = "for .*: copying from a non-meta parameter in the checkpoint to a meta parameter"
 
@@ -78,11 +91,13 @@ def subject(  # noqa: PLR0913 - what a model is made of, and how it begins
         ModelMismatchError: if the declaration does not go with the model.
         WeightsError: if `weights` are not those of the model.
     """
-    whole, has_loaded = _built(build_model)
+    given = ScriptValues()
+    whole, has_loaded = _built(build_model, given)
     built, adapters = without_wrapper(whole)
     check_planned_adapters(adapters, job)
     check_split_adapters(adapters, strategy.tensor_parallel_degree)
-    _check_empty(built, weights)
+    _check_empty(built, own, weights)
+    check_embeddings(built)
     _check_loaded(built, own, weights, has_lost=has_loaded and not checkpoint_follows)
     comes_otherwise = weights is not None or checkpoint_follows
     state = InitialState(
@@ -94,7 +109,9 @@ def subject(  # noqa: PLR0913 - what a model is made of, and how it begins
     if known is not None:
         taken = known
     elif own is not None:
-        module = OwnModel(module=built, declaration=own, initial_state=state, seed=seed)
+        module = OwnModel(
+            module=_own_to_split(built, state), declaration=own, initial_state=state, seed=seed
+        )
         taken = _own(module, strategy, job)
     else:
         check_whole(built, strategy)
@@ -104,6 +121,7 @@ def subject(  # noqa: PLR0913 - what a model is made of, and how it begins
             with_labels(ForwardInputs.of_module(built), built),
         )
         taken = Subject(model=state.frame(), declaration=declaration, values=state)
+    would_be_lost = [] if known is None else _names_given(taken, given)
     origin = Origin.of(built, None if weights is None else weights.folder, adapters)
     if origin.config is not None:
         _widen(taken.model)
@@ -117,19 +135,22 @@ def subject(  # noqa: PLR0913 - what a model is made of, and how it begins
         values = loaded_values(weights, taken.model, declaration=declaration, drawn=values)
     if values is state:
         state.say_whole(built)
+    _check_kept(would_be_lost, values)
     return replace(taken, values=values, origin=origin)
 
 
-def _built(build_model: Callable[[], nn.Module]) -> tuple[nn.Module, bool]:
+def _built(build_model: Callable[[], nn.Module], given: ScriptValues) -> tuple[nn.Module, bool]:
     """Return what `build_model` builds on the meta device, and whether it has loaded values there.
 
     What it loads is lost, of which torch warns.
     """
     try:
-        with warnings.catch_warnings(record=True) as caught, torch.device("meta"):
+        with warnings.catch_warnings(record=True) as caught, given, torch.device("meta"):
             warnings.filterwarnings("always", message=_LOST_VALUES)
             built = build_model()
     except RuntimeError as error:
+        if "meta tensor" in str(error):
+            raise _lost("reading values, as .item() does") from error
         # transformers' from_pretrained refuses to read values where they have no place.
         if "from_pretrained" not in str(error):
             raise
@@ -147,6 +168,7 @@ def _built(build_model: Callable[[], nn.Module]) -> tuple[nn.Module, bool]:
             value=type(built).__qualname__,
             remedy="return the model itself",
         )
+    _check_bare(built)
     _check_initialized(built)
     lost = [item for item in caught if re.match(_LOST_VALUES, str(item.message))]
     for item in caught:
@@ -161,13 +183,55 @@ def _check_loaded(
     """Return unless values were lost that a module does not load once more, where it can."""
     is_drawn = _is_known(built) if own is None else own.initial_value is not None
     if has_lost and (is_drawn or weights is not None):
+        raise _lost("load_state_dict")
+
+
+def _names_given(taken: Subject, given: ScriptValues) -> list[str]:
+    """Return the parameters of a known class that the script itself has given values on meta."""
+    return [
+        unsplit_name(name, taken.declaration)
+        for name, parameter in taken.model.named_parameters()
+        if given.has(parameter)
+    ]
+
+
+def _check_kept(names: Sequence[str], values: FirstValues) -> None:
+    """Return unless parameters that the script has given values begin as drawn."""
+    loaded = values.loaded_names() if isinstance(values, LoadedValues) else ()
+    lost = [name for name in names if name not in loaded]
+    if lost and not isinstance(values, AwaitedValues):
+        raise _lost(f"values given to {lost[0]}")
+
+
+def _lost(what: str) -> ModelMismatchError:
+    return ModelMismatchError(
+        "is called on the meta device, where tensors have no values and what it gives them is lost",
+        field="build_model",
+        value=what,
+        remedy="pass weights=, a state dict or a path, to parallelize() and load nothing, or "
+        'give values inside `with torch.device("cpu")`, where the model is built too',
+    )
+
+
+def _check_bare(built: nn.Module) -> None:
+    """Return unless a wrapper is around the module, or hooks wait for whole gradients."""
+    if isinstance(built, _WRAPPERS):
         raise ModelMismatchError(
-            "is called on the meta device, where what it loads is lost",
+            "is another's to make parallel or to compile, and the plan does both",
             field="build_model",
-            value="load_state_dict",
-            remedy="pass weights=, a state dict or a path, to parallelize() and load nothing, or "
-            'build and load inside `with torch.device("cpu")`',
+            value=type(built).__qualname__,
+            remedy="return the module itself; the executor compiles blocks where "
+            "MESHWRIGHT_COMPILER is inductor",
         )
+    for name, parameter in built.named_parameters():
+        if parameter._backward_hooks or parameter._post_accumulate_grad_hooks:  # noqa: SLF001
+            raise ModelMismatchError(
+                "has a hook of its gradient, of which ranks have parts at times of their own",
+                field="build_model",
+                value=name,
+                remedy="freeze it by requires_grad_(False), or have the module's forward do what "
+                "the hook does",
+            )
 
 
 def _check_initialized(built: nn.Module) -> None:
@@ -182,8 +246,8 @@ def _check_initialized(built: nn.Module) -> None:
         )
 
 
-def _check_empty(built: nn.Module, weights: Weights | None) -> None:
-    """Return if no values of the model would be overwritten by `weights`."""
+def _check_empty(built: nn.Module, own: Declaration | None, weights: Weights | None) -> None:
+    """Return if no values of the model would be overwritten by others."""
     held = [name for name, item in built.named_parameters() if not item.is_meta]
     if weights is not None and held:
         raise WeightsError(
@@ -192,6 +256,25 @@ def _check_empty(built: nn.Module, weights: Weights | None) -> None:
             value=weights.folder or "given",
             remedy="build the model without values, from its configuration, or leave weights out",
         )
+    if own is not None and own.initial_value is not None and held:
+        raise ModelMismatchError(
+            "would draw anew what build_model() has given values",
+            field="declaration.initial_value",
+            value=held[0],
+            remedy="build the model without values, or leave initial_value out",
+        )
+
+
+def _own_to_split(built: nn.Module, state: InitialState) -> nn.Module:
+    """Return `built`, or a copy without values of what `build_model` returns each time."""
+    if _is_on_meta(built) or state.frame() is not built:
+        return built
+    empty: dict[int, Any] = {}
+    for item in built.parameters():
+        copied = nn.Parameter(item.detach().to("meta"), requires_grad=item.requires_grad)
+        copied.__dict__.update(vars(item))
+        empty[id(item)] = copied
+    return copy.deepcopy(built, empty)
 
 
 def _widen(model: nn.Module) -> None:
@@ -210,7 +293,7 @@ def _known_on_meta(built: nn.Module, *, seed: int) -> Subject | None:
     model, declaration = known
     assert declaration.initial_value is not None  # noqa: S101 - these classes say it
     begins = with_adapter_values(declaration.initial_value, model)
-    values: FirstValues = DrawnValues(begins, seed=seed)
+    values: FirstValues = DrawnValues(begins, seed=seed, zero_rows=padding_rows(model))
     if held:
         model.to("meta")
         tie(model, declaration)

@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import hashlib
 import itertools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 import torch
+from torch import nn
 
 from executor.models.declaration import InitialValue
 from executor.tensor_source import Ranges
@@ -52,16 +53,37 @@ class DrawnValues:
 
     A rank draws the tiles that its part of a parameter meets and no others, so that first values
     take each rank its share of the time. `initial_value` is asked for one tile at a time, and each
-    element of a parameter must be drawn alike. A parameter with no more elements than a tile has
-    is one tile.
+    element of a parameter must be drawn alike, but for one row of some parameters, `zero_rows`. A
+    parameter with no more elements than a tile has is one tile.
     """
 
-    def __init__(self, initial_value: InitialValue, *, seed: int) -> None:
+    def __init__(
+        self,
+        initial_value: InitialValue,
+        *,
+        seed: int,
+        zero_rows: Mapping[str, int] | None = None,
+    ) -> None:
         self._initial_value = initial_value
         self._seed = seed
+        self._zero_rows = zero_rows or {}
 
     def piece(self, name: str, shape: torch.Size, ranges: Ranges) -> torch.Tensor:
         """Return a part of the parameter `name`."""
+        piece = self._drawn(name, shape, ranges)
+        row = self._zero_rows.get(name)
+        if row is not None and ranges[0].start <= row < ranges[0].stop:
+            piece[row - ranges[0].start] = 0.0
+        return piece
+
+    def buffer(self, _name: str, _shape: torch.Size) -> torch.Tensor | None:
+        """Return nothing: buffers are computed."""
+        return None
+
+    def forget(self) -> None:
+        """Do nothing."""
+
+    def _drawn(self, name: str, shape: torch.Size, ranges: Ranges) -> torch.Tensor:
         sizes = _tile_sizes(shape)
         piece = torch.empty([item.stop - item.start for item in ranges])
         if piece.numel() == 0:
@@ -85,12 +107,14 @@ class DrawnValues:
             piece[_moved(met, [item.start for item in ranges])] = tile[_moved(met, first)]
         return piece
 
-    def buffer(self, _name: str, _shape: torch.Size) -> torch.Tensor | None:
-        """Return nothing: buffers are computed."""
-        return None
 
-    def forget(self) -> None:
-        """Do nothing."""
+def padding_rows(model: nn.Module) -> dict[str, int]:
+    """Return the rows of embeddings' weights that stand for padding, which begin as zeros."""
+    return {
+        f"{path}.weight": module.padding_idx
+        for path, module in model.named_modules()
+        if isinstance(module, nn.Embedding) and module.padding_idx is not None
+    }
 
 
 def _tile_sizes(shape: torch.Size) -> tuple[int, ...]:

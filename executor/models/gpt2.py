@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import torch
@@ -74,6 +75,7 @@ class Gpt2Chain(nn.Module):
 def gpt2_chain(causal_model: Any) -> tuple[nn.Module, ModelDeclaration]:
     """Return the model's chain and how it shards."""
     config = causal_model.config
+    deviation = float(config.initializer_range)
     declaration = ModelDeclaration(
         embedding="transformer.wte",
         beside_embedding=("transformer.wpe",),
@@ -91,7 +93,8 @@ def gpt2_chain(causal_model: Any) -> tuple[nn.Module, ModelDeclaration]:
         ),
         block_count=config.n_layer,
         file_names=FileNames.of(causal_model),
-        initial_value=initial_value_of(float(config.initializer_range)),
+        # As `GPT2PreTrainedModel._init_weights`: a block adds to the stream twice.
+        initial_value=initial_value_of(deviation, deviation / math.sqrt(2 * config.n_layer)),
         tell_sequence_part=_tell_sequence_part,
         inputs=hugging_face_inputs(),
         tensor_parallel_obstacle="transformers has no tensor-parallel plan of GPT-2, whose "

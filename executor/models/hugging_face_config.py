@@ -46,14 +46,22 @@ def check_trainable(config: Any) -> None:
         )
 
 
-def initial_value_of(standard_deviation: float) -> InitialValue:
-    """Return how parameters begin: ones for norms, zeros for biases, else normal."""
+def initial_value_of(
+    standard_deviation: float, residual_deviation: float | None = None
+) -> InitialValue:
+    """Return how parameters begin: ones for norms, zeros for biases, else normal.
+
+    Matrices that add to the residual stream have a deviation of their own in GPT-2.
+    """
 
     def initial_value(name: str, shape: torch.Size, generator: torch.Generator) -> torch.Tensor:
         if name.endswith(("norm.weight", "ln_1.weight", "ln_2.weight", "ln_f.weight")):
             return torch.ones(shape)
         if name.endswith("bias"):
             return torch.zeros(shape)
-        return torch.empty(shape).normal_(std=standard_deviation, generator=generator)
+        deviation = standard_deviation
+        if residual_deviation is not None and name.endswith("c_proj.weight"):
+            deviation = residual_deviation
+        return torch.empty(shape).normal_(std=deviation, generator=generator)
 
     return initial_value

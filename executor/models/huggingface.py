@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from executor.errors import ModelMismatchError
 from executor.models.declaration import ModelDeclaration, Shapes
 from executor.models.experts import RoutedExperts
 from executor.models.file_names import ExpertNames, FileNames
@@ -42,6 +43,7 @@ _EXPERT_NAMES = {
     ),
 }
 HUGGING_FACE_CLASSES = tuple(sorted({*_ROTARY, _GPT2}))
+_HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
 
 
 class RotaryBackbone(nn.Module):
@@ -112,10 +114,18 @@ def hugging_face_chain(causal_model: Any) -> tuple[nn.Module, ModelDeclaration]:
 
     Raises:
         UnsupportedPlanError: if its configuration asks for what no chain does.
+        ModelMismatchError: if a script has changed what the chain does not take over.
     """
     check_trainable(causal_model.config)
-    if type(causal_model).__name__ == _GPT2:
-        return gpt2_chain(causal_model)
+    make = gpt2_chain if type(causal_model).__name__ == _GPT2 else _rotary_chain
+    chain, declaration = make(causal_model)
+    prefix = causal_model.base_model_prefix
+    for path in ("", prefix):
+        _check_taken_over(causal_model.get_submodule(path), chain.get_submodule(path), path=path)
+    return chain, declaration
+
+
+def _rotary_chain(causal_model: Any) -> tuple[nn.Module, ModelDeclaration]:
     config = causal_model.config
     has_experts = _adopt_experts(causal_model)
     plan = read_plan(config.base_model_tp_plan or {}, has_experts=has_experts)
@@ -137,6 +147,29 @@ def hugging_face_chain(causal_model: Any) -> tuple[nn.Module, ModelDeclaration]:
         tensor_parallel_obstacle=plan.obstacle,
     )
     return RotaryChain(causal_model), declaration
+
+
+def _check_taken_over(given: nn.Module, taken: nn.Module, *, path: str) -> None:
+    """Return if a script has added nothing to `given` that `taken`, in its place, has not.
+
+    Raises:
+        ModelMismatchError: if hooks, another forward, modules or tensors would be lost.
+    """
+    kept = {name for name, _ in taken.named_children()}
+    added = [name for name, _ in given.named_children() if name not in kept]
+    added += [name for name, _ in given.named_parameters(recurse=False)]
+    added += [name for name, _ in given.named_buffers(recurse=False)]
+    added += ["forward"] if "forward" in vars(given) else []
+    added += ["a hook" for hooks in _HOOKS if getattr(given, hooks)][:1]
+    if added:
+        raise ModelMismatchError(
+            f"has {added[0]}, which would be lost: the executor calls the parts of a "
+            f"{type(given).__name__} itself",
+            field="build_model",
+            value=f"{added[0]} of {path}" if path else added[0],
+            remedy="change its layers, embedding, norm or head, or return a module of your own "
+            "around the model",
+        )
 
 
 def _adopt_experts(causal_model: Any) -> bool:

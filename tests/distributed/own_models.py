@@ -381,6 +381,21 @@ def _drawn(
     return losses, is_undisturbed
 
 
+def own_beginnings(*, kind: str) -> dict[str, Any]:
+    """Return what a model is refused with that the script of each rank has drawn for itself."""
+    torch.manual_seed(distributed.get_rank())
+    model = hugging_face_model("llama", tied=False) if kind == "llama" else Words()
+    graph = hugging_face_graph("llama", tied=False) if kind == "llama" else None
+    plan = cpu_plan(model=graph, data_parallel_degree=2)
+    weights = model.state_dict() if kind == "weights" else None
+    build = Words if kind == "weights" else lambda: model
+    try:
+        Session(plan, device=torch.device("cpu")).parallelize(build, loss, adamw, weights=weights)
+    except InputError as error:
+        return {"message": str(error)}
+    return {"message": ""}
+
+
 def own_refusal(*, strategy: dict[str, Any], kind: str) -> dict[str, Any]:
     """Return what a user's module is refused with, on every rank."""
     session = Session(cpu_plan(model=PLANNED.get(kind), **strategy), device=torch.device("cpu"))

@@ -43,27 +43,32 @@ class BalancedLayer(Layer):
 
 
 class Balanced(Words):
-    """The language model of such layers."""
+    """The language model of such layers, which marks the parameters that are to decay."""
 
     def __init__(self) -> None:
         super().__init__()
         self.trunk.layers = nn.ModuleList(BalancedLayer() for _ in range(BLOCK_COUNT))
+        for parameter in self.parameters():
+            parameter.decays = parameter.dim() == 2
 
 
 def grouped(named_parameters: Iterable[tuple[str, nn.Parameter]]) -> torch.optim.Optimizer:
-    """Return AdamW whose matrices decay, all of them faster in deeper layers, and nothing else."""
-    pairs = list(named_parameters)
-    groups = [
-        {
-            "params": [item for name, item in pairs if name.startswith(f"trunk.layers.{layer}.")],
-            "lr": 1e-3 * (layer + 1),
-            "weight_decay": 0.1,
-        }
-        for layer in range(BLOCK_COUNT)
-    ]
-    rest = [item for name, item in pairs if not name.startswith("trunk.layers.")]
+    """Return AdamW whose rates grow with depth, and which decays what the module has marked."""
+    groups: dict[tuple[int, bool], list[nn.Parameter]] = {}
+    for name, item in named_parameters:
+        layer = int(name.split(".")[2]) if name.startswith("trunk.layers.") else -1
+        decays: bool = item.decays  # type: ignore[attr-defined]
+        groups.setdefault((layer, decays), []).append(item)
     return torch.optim.AdamW(
-        [*groups, {"params": rest, "lr": 5e-4, "weight_decay": 0.0}], eps=EPSILON
+        [
+            {
+                "params": items,
+                "lr": 1e-3 * (layer + 1) if layer >= 0 else 5e-4,
+                "weight_decay": 0.1 if decays else 0.0,
+            }
+            for (layer, decays), items in groups.items()
+        ],
+        eps=EPSILON,
     )
 
 

@@ -34,7 +34,13 @@ from tests.distributed.kept_tasks import KEPT_TASKS
 from tests.distributed.mixture import mixture_model
 from tests.distributed.numerics_tasks import NUMERICS_TASKS
 from tests.distributed.own_batches import own_batch_parity
-from tests.distributed.own_models import own_draws, own_parity, own_recomputed_draws, own_refusal
+from tests.distributed.own_models import (
+    own_beginnings,
+    own_draws,
+    own_parity,
+    own_recomputed_draws,
+    own_refusal,
+)
 from tests.distributed.partial_models import PARTIAL_TASKS
 from tests.distributed.plans import WIDE_SEQUENCE_LENGTH, cpu_plan, wide_plan
 from tests.distributed.products import products_in_32_bits
@@ -287,6 +293,7 @@ TASKS: dict[str, Callable[..., dict[str, Any]]] = {
         initial_weights,
         own_parity,
         own_refusal,
+        own_beginnings,
         own_draws,
         own_batch_parity,
         own_recomputed_draws,

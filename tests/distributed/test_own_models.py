@@ -118,6 +118,22 @@ def test_a_degree_that_needs_a_declaration_is_refused(
     assert "limited to 1" in refusal["message"]
 
 
+@pytest.mark.parametrize(
+    ("kind", "name"),
+    [
+        ("words", "embed.weight"),
+        ("llama", "model.embed_tokens.weight"),
+        ("weights", "embed.weight"),
+    ],
+)
+def test_ranks_that_would_begin_with_other_values_are_refused(
+    two_ranks: RankGroup, kind: str, name: str
+) -> None:
+    """DDP would take the first rank's; here replicas would differ for ever."""
+    message = two_ranks.run("own_beginnings", kind=kind)["message"]
+    assert f"begins with other values on other ranks (got {name}); seed all ranks" in message
+
+
 BESIDE_CONTEXT: dict[str, tuple[str, dict[str, Any]]] = {
     "ring2-pp2": ("told", {"context_parallel_degree": 2, "pipeline_parallel_degree": 2}),
     "exchange2-tp2-zero2": (

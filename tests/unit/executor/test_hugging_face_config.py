@@ -9,6 +9,7 @@ import torch
 from transformers import AutoConfig, AutoModelForCausalLM
 
 from executor.errors import ModelMismatchError, UnsupportedPlanError
+from executor.models.first_values import DrawnValues, padding_rows
 from executor.models.huggingface import RotaryChain, hugging_face_chain, is_hugging_face
 from executor.models.transformers_plan import read_plan
 
@@ -100,6 +101,28 @@ def test_a_sequence_longer_than_the_positions_that_gpt2_knows_is_refused() -> No
     assert chain(torch.zeros(1, 8, dtype=torch.long, device="meta")).shape == (1, 8, 32)
     with pytest.raises(ModelMismatchError, match=r"job\.sequence_length.*8 positions.*got 9"):
         chain(torch.zeros(1, 9, dtype=torch.long, device="meta"))
+
+
+@pytest.mark.parametrize("family", ["gpt2", "qwen3", "mixtral"])
+def test_parameters_begin_as_transformers_draws_them(family: str) -> None:
+    """Deviations are equal within six of their own; constants and the row of padding are so."""
+    fields = {**FIELDS[family], "bos_token_id": 0, "eos_token_id": 0, "pad_token_id": 5}
+    model = AutoModelForCausalLM.from_config(AutoConfig.for_model(family, **fields))
+    theirs = {name: item.detach() for name, item in model.named_parameters()}
+    padding = model.get_input_embeddings().weight[5].clone()
+    chain, declaration = hugging_face_chain(model)
+    assert declaration.initial_value is not None
+    values = DrawnValues(declaration.initial_value, seed=0, zero_rows=padding_rows(chain))
+    for name, parameter in chain.named_parameters():
+        everything = tuple(slice(0, size) for size in parameter.shape)
+        ours = values.piece(name, parameter.shape, everything)
+        if not theirs[name].std():
+            assert torch.equal(ours.flatten(), theirs[name].flatten()), name
+            continue
+        near = pytest.approx(float(theirs[name].std()), rel=6 / ours.numel() ** 0.5)
+        assert float(ours.std()) == near, name
+        if name == f"{declaration.embedding}.weight":
+            assert torch.equal(ours[5], torch.zeros(16)) is (not padding.any())
 
 
 def test_a_module_of_ones_own_is_no_hugging_face_model() -> None:

@@ -14,6 +14,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.distributed.checkpoint.metadata import TensorProperties, TensorStorageMetadata
 
 from executor.apply.attention_kernels import Meeting
+from executor.errors import LaunchError
 from executor.launcher import LaunchRequest, rank_variables
 from executor.optimizer_state import empty_states
 from executor.rendezvous import NodePlace
@@ -80,33 +81,55 @@ class _StopHereError(Exception):
     """What comes after needs a GPU."""
 
 
+def _recorded_start(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, **played: Any) -> None:
+    """Have `start` see a node of eight GPUs; `played` are functions of torch.distributed."""
+    (tmp_path / "plan.json").write_text(a_plan().to_json())
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 8)
+    monkeypatch.setattr("sys.excepthook", sys.excepthook)
+    for name, function in played.items():
+        monkeypatch.setattr(torch.distributed, name, function)
+    variables = {"RANK": "11", "LOCAL_RANK": "3", "LOCAL_WORLD_SIZE": "8", "WORLD_SIZE": "8"}
+    variables |= {"MESHWRIGHT_PLAN": str(tmp_path / "plan.json")}
+    variables |= {"MESHWRIGHT_START_TIMEOUT_SECONDS": "900"}
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+
+
 def test_a_rank_takes_its_device_before_nccl_and_binds_the_group_to_it(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """CUDA is played by functions that record what is asked of them, in order."""
-    (tmp_path / "plan.json").write_text(a_plan().to_json())
     calls: list[Any] = []
 
     def init(backend: str, **options: Any) -> None:
         calls.append((backend, options))
         raise _StopHereError
 
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    monkeypatch.setattr(torch.cuda, "device_count", lambda: 8)
     monkeypatch.setattr(torch.cuda, "set_device", calls.append)
-    monkeypatch.setattr(torch.distributed, "is_initialized", lambda: False)
-    monkeypatch.setattr(torch.distributed, "init_process_group", init)
-    monkeypatch.setattr("sys.excepthook", sys.excepthook)
-    variables = {"RANK": "11", "LOCAL_RANK": "3", "LOCAL_WORLD_SIZE": "8", "WORLD_SIZE": "8"}
-    variables |= {"MESHWRIGHT_PLAN": str(tmp_path / "plan.json")}
-    variables |= {"MESHWRIGHT_START_TIMEOUT_SECONDS": "900"}
-    for name, value in variables.items():
-        monkeypatch.setenv(name, value)
+    _recorded_start(monkeypatch, tmp_path, is_initialized=lambda: False, init_process_group=init)
     with pytest.raises(_StopHereError):
         start()
     own = torch.device("cuda", 3)
     options = {"timeout": timedelta(seconds=900), "device_id": own}
     assert calls == [own, ("nccl", options)]
+
+
+def test_a_group_of_the_scripts_own_without_nccl_is_refused(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """It is bound to the rank's device all the same, before anything is sent."""
+    devices: list[torch.device] = []
+    monkeypatch.setattr(torch.cuda, "set_device", devices.append)
+    _recorded_start(
+        monkeypatch,
+        tmp_path,
+        is_initialized=lambda: True,
+        get_backend_config=lambda: "cpu:gloo,cuda:gloo",
+    )
+    with pytest.raises(LaunchError, match=r"process group: .*NCCL.*cuda:nccl"):
+        start()
+    assert devices == [torch.device("cuda", 3)]
 
 
 def test_gpu_ranks_hear_the_watchdog_and_leave_what_they_had_begun(

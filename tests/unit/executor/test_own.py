@@ -203,7 +203,7 @@ def test_values_that_a_module_loads_are_kept_or_refused() -> None:
     piece = taken.values.piece("head.weight", torch.Size((16, 8)), (slice(0, 16), slice(0, 8)))
     torch.testing.assert_close(piece, values["head.weight"], rtol=0, atol=0)
     drawn = Declaration(blocks="blocks", initial_value=lambda _, shape, __: torch.zeros(shape))
-    with pytest.raises(ModelMismatchError, match=r"what it loads is lost.*pass weights="):
+    with pytest.raises(ModelMismatchError, match=r"what it gives them is lost.*pass weights="):
         subject(build, own=drawn, **plan)
 
 

@@ -16,8 +16,15 @@ from tests.builders import a_job, a_plan, a_prediction
 GIB = 2**30
 
 
-def _metrics(seconds: float, peak_memory_bytes: int | None = None) -> StepMetrics:
-    return StepMetrics(loss=2.5, seconds=seconds, peak_memory_bytes=peak_memory_bytes)
+def _metrics(
+    seconds: float, peak_memory_bytes: int | None = None, *, between_seconds: float = 0.0
+) -> StepMetrics:
+    return StepMetrics(
+        loss=2.5,
+        seconds=seconds,
+        peak_memory_bytes=peak_memory_bytes,
+        between_seconds=between_seconds,
+    )
 
 
 def _plan() -> Any:
@@ -52,6 +59,19 @@ def test_a_line_has_loss_tokens_utilization_memory_and_what_is_left() -> None:
     assert line == (
         "step 2, loss 2.5000, 2,048 tokens/s, MFU 20.0 % (40.0 % planned), "
         "memory 6 GiB (8 GiB planned), 0:01:40 left"
+    )
+
+
+def test_what_the_script_does_between_steps_counts() -> None:
+    """2048 tokens in 1 s of which the step has a quarter, and 100 steps of a second are left."""
+    progress, lines = _progress(times=[0.0])
+    progress.last_step = 102
+    progress.step_ended(1, _metrics(60.0))
+    progress.step_ended(2, _metrics(0.25, between_seconds=0.75))
+    (line,) = lines
+    assert line == (
+        "step 2, loss 2.5000, 2,048 tokens/s, MFU 20.0 % (40.0 % planned), "
+        "75 % of the time between steps, 0:01:40 left"
     )
 
 

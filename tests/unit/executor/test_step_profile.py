@@ -45,7 +45,7 @@ def test_a_collective_is_known_by_its_name(name: str, kind: str) -> None:
     assert found.exposed == {kind: 1}
 
 
-def _summary(rank: int, *, compute: float, waiting: float) -> ProfileSummary:
+def _summary(rank: int, *, compute: float, waiting: float, between: float = 0.0) -> ProfileSummary:
     return ProfileSummary(
         rank=rank,
         first_step=3,
@@ -55,6 +55,7 @@ def _summary(rank: int, *, compute: float, waiting: float) -> ProfileSummary:
         optimizer_seconds=0.0,
         exposed_seconds={"all_reduce": waiting},
         host_seconds=0.0,
+        between_seconds=between,
     )
 
 
@@ -62,11 +63,22 @@ def test_the_rank_that_others_wait_for_is_named() -> None:
     ranks = [_summary(rank, compute=1.0, waiting=0.5) for rank in range(3)]
     slow = _summary(3, compute=1.5, waiting=0.0)
     assert list(straggler_lines([*ranks, slow])) == [
-        "rank 3 is slow: 1.5 s of a step outside of waiting, 1.50 times the ranks' median (1 s)"
+        "rank 3 is slow: 1.5 s a step outside of waiting, 1.50 times the ranks' median (1 s)"
     ]
     assert list(straggler_lines(ranks)) == [
-        "no rank is slow: 1 s of a step outside of waiting (median)"
+        "no rank is slow: 1 s a step outside of waiting (median)"
     ]
+
+
+def test_a_rank_whose_loader_is_slow_is_named() -> None:
+    """Its steps are short: it comes late to them, and the others wait for it there."""
+    ranks = [_summary(rank, compute=1.0, waiting=2.0, between=0.1) for rank in range(3)]
+    late = _summary(3, compute=1.0, waiting=0.1, between=2.0)
+    lines = list(profile_lines(a_plan(), [*ranks, late]))
+    assert "between steps, in the script and its loader: 575 ms" in lines
+    assert lines[-1] == (
+        "rank 3 is slow: 3 s a step outside of waiting, 2.73 times the ranks' median (1.1 s)"
+    )
 
 
 def test_a_run_that_is_too_short_says_that_nothing_was_profiled() -> None:

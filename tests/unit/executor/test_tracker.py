@@ -24,7 +24,8 @@ def _tracker(text: str, *, rank: int = 0) -> Tracker | None:
 
 def _step(tracker: Tracker | None, loss: float = 2.5) -> None:
     assert tracker is not None
-    tracker.step_ended(3, StepMetrics(loss=loss, seconds=0.5, peak_memory_bytes=None))
+    metrics = StepMetrics(loss=loss, seconds=0.3, peak_memory_bytes=None, between_seconds=0.2)
+    tracker.step_ended(3, metrics)
 
 
 def test_tensorboard_reads_what_was_logged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -57,7 +58,8 @@ def test_wandb_gets_steps_and_is_finished_at_the_end(monkeypatch: pytest.MonkeyP
     (project, config), logged, ended = told
     assert project == "llama"
     assert config["plan"] == "plan-0123456789abcdef"
-    assert logged == ({"step_seconds": 0.5, "tokens_per_second": 4096.0}, 3)
+    speeds = {"step_seconds": 0.3, "between_seconds": 0.2, "tokens_per_second": 4096.0}
+    assert logged == (speeds, 3)
     assert ended == "finished"
 
 
