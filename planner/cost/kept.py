@@ -31,9 +31,9 @@ def _kept_bytes(layer: LayerWorkload, kept: _Kept, setting: Setting) -> Floats:
 def _bytes_of(elements: ActivationElements, tokens: Floats, setting: Setting) -> Floats:
     """Return the bytes of `elements` for each of `tokens` on one device, [configurations, 1].
 
-    The stack and the job say whether fused kernels spare copies and whether inputs of column-split
-    products are gathered anew in backward, the stack whether products keep what they read in 8
-    bits under fp8.
+    The stack and the job say whether fused kernels of norms and gates spare copies and whether
+    inputs of column-split products are gathered anew in backward, the stack whether products keep
+    what they read in 8 bits under fp8.
     """
     keeps, spread = (
         setting.stack.activations,
@@ -43,7 +43,7 @@ def _bytes_of(elements: ActivationElements, tokens: Floats, setting: Setting) ->
     narrow = narrow + np.where(setting.tensor > 1.0, elements.reduced / spread, 0.0)
     if setting.unfused:
         narrow = narrow + elements.norm_copies / spread
-    if not keeps.fused:
+    if not keeps.fused or setting.job.fused_elementwise is False:
         narrow = narrow + elements.row_copies / setting.tensor
     again = keeps.gathers_again or setting.job.regathered_rows
     read = elements.gathered / (spread if again else 1.0)

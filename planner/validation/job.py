@@ -71,10 +71,11 @@ def job_of(run: MeasuredRun, program: Program, stack: Stack) -> tuple[Job, tuple
     if run.attention_kernel == "cudnn":
         assumptions.append(Assumption.ATTENTION_CUDNN)
     loss = run.loss_kernel
+    precision = _precision(run, program, assumptions)
     job = Job(
         global_batch_size=_global_batch_size(run, assumptions),
         sequence_length=run.seq_len,
-        precision=_precision(run, program, assumptions),
+        precision=precision,
         optimizer=_optimizer(run, assumptions),
         stack=stack,
         limits=_RAN,
@@ -89,7 +90,7 @@ def job_of(run: MeasuredRun, program: Program, stack: Stack) -> tuple[Job, tuple
         flash_attention_generation=_flash_attention_generation(run, program),
         dropout=_dropout(run, program) if run.dropout is None else run.dropout,
         varied_lengths=_stated_or(run.varied_lengths, program.varied_lengths),
-        gradients_in_16_bits=_gradients_in_16_bits(run, program),
+        gradients_in_16_bits=_gradients_in_16_bits(run, program, precision),
         row_scaled_fp8="rowwise" in (run.precision_raw or "").lower(),
         overlapped_gradients=_overlapped_gradients(run, program),
         summed_gradients=_summed_gradients(run, program),
@@ -199,10 +200,16 @@ def _shifted_logits(run: MeasuredRun, program: Program) -> bool:
     return program.shifted_logits and not (masked or narrow)
 
 
-def _gradients_in_16_bits(run: MeasuredRun, program: Program) -> bool:
+def _gradients_in_16_bits(run: MeasuredRun, program: Program, precision: Precision) -> bool:
+    """Return whether gradients are added and reduced in 16 bits.
+
+    Megatron-LM has 32 bits for bf16 alone: fp16 gradients stay as they are unless an option asks.
+    Source: `megatron/training/arguments.py` (`accumulate_allreduce_grads_in_fp32`).
+    """
     if run.gradient_dtype is not None:
         return run.gradient_dtype != "fp32"
-    return program.narrow_gradients
+    of_megatron = program.stack is Stack.MEGATRON
+    return program.narrow_gradients or (of_megatron and precision is Precision.FP16)
 
 
 def _stated_or(stated: bool | None, usual: bool) -> bool:

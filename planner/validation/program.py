@@ -67,15 +67,14 @@ def _named(words: str, stack: Stack | None, /, **facts: object) -> Program:
 
 
 def _trainer(words: str, /, **facts: object) -> Program:
-    """Return a program of transformers' Trainer, unless Megatron is what runs."""
-    return _named(
-        rf"^(?!.*megatron).*({words})",
-        Stack.TORCH,
-        configured=True,
-        shifted_logits=True,
-        shards_alone=True,
-        **facts,
-    )
+    """Return a program of transformers' Trainer, unless Megatron is what runs.
+
+    Whatever shards them, layers of transformers' models are torch's own, each step a kernel.
+    Source: transformers `models/llama/modeling_llama.py` (`LlamaRMSNorm`, `apply_rotary_pos_emb`).
+    """
+    usual = {"configured": True, "shifted_logits": True, "shards_alone": True}
+    usual["fused_elementwise"] = False
+    return _named(rf"^(?!.*megatron).*({words})", Stack.TORCH, **{**usual, **facts})
 
 
 # The first whose words stand in the framework's name is it.
@@ -114,10 +113,18 @@ _PROGRAMS = (
         varied_lengths=True,
     ),
     _trainer(r"axolotl", loads_in_16_bits=True, foreach_optimizer=True, varied_lengths=True),
+    # unsloth `kernels/` (rms_layernorm.py, rope_embedding.py, swiglu.py; cross_entropy_loss.py, in
+    # place of the logits)
+    _trainer("unsloth", fused_elementwise=True, fused_loss=True),
     _trainer(r"factory|\btrl\b", foreach_optimizer=True, varied_lengths=True),
     _trainer(r"\bpeft\b", narrow_adapters=True),
-    _trainer(r"transformers|trainer|unsloth"),
-    _named("deepspeed", Stack.DEEPSPEED, drops_out=True),
+    _trainer(r"transformers|trainer"),
+    # xtuner `model/modules/dispatch/__init__.py` puts norms of Triton into transformers' models.
+    _named("xtuner", Stack.DEEPSPEED, fused_elementwise=True),
+    # DeepSpeed brings no model: where nothing else is named, it is one of transformers'.
+    _named(
+        "deepspeed", Stack.DEEPSPEED, drops_out=True, fused_elementwise=False, shifted_logits=True
+    ),
     # Megatron-Bridge `scripts/performance/configs`, NeMo `llm/recipes` (`grad_reduce_in_fp32 =
     # False`); Megatron-LM's own default is 32 bits.
     _named(r"megatron[- ]bridge", Stack.MEGATRON, narrow_gradients=True, causal_flop=True),

@@ -134,6 +134,13 @@ def test_plain_torch_keeps_copies_that_fused_kernels_do_not() -> None:
     assert plain - kept_per_token(LLAMA, {}) == 2 * (2 * 2 + 2) * HIDDEN
 
 
+@pytest.mark.parametrize("stack", [Stack.MEGATRON, Stack.DEEPSPEED])
+def test_layers_of_plain_torch_keep_as_much_whatever_stack_shards_them(stack: Stack) -> None:
+    """As on torch itself: 2 x (4 + 2) x 64 bytes more than fused kernels."""
+    plain = kept_per_token(LLAMA, {"stack": stack, "fused_elementwise": False})
+    assert plain - kept_per_token(LLAMA, {"stack": stack}) == 2 * (2 * 2 + 2) * HIDDEN
+
+
 def test_products_keep_what_they_read_in_8_bits_under_fp8() -> None:
     """Two norms' outputs, and the product of gate and up: a byte less for 2 x 64 + 128."""
     narrow = kept_per_token(LLAMA, {"precision": Precision.FP8})

@@ -21,7 +21,7 @@ def flags_of(base: dict[str, Any], **changes: Any) -> tuple[bool, bool, bool, bo
 
 
 def test_megatron_s_gpt_has_dropout_and_here_unfused_attention() -> None:
-    assert flags_of(KORTHIKANTI) == (False, False, True, False)
+    assert flags_of(KORTHIKANTI, precision="bf16") == (False, False, True, False)
 
 
 def test_nanotron_gathers_rows_anew_and_fuses_norms() -> None:

@@ -36,6 +36,41 @@ def test_models_of_pax_run_blocks_again_unless_a_row_says_otherwise(
 
 
 @pytest.mark.parametrize(
+    ("framework", "sharding", "fused", "shifted"),
+    [
+        ("DeepSpeed ZeRO-3", None, False, True),
+        ("ms-swift / HF Trainer + DeepSpeed", "deepspeed_zero3", False, True),
+        ("HF Trainer", "ddp", False, True),
+        ("unsloth + TRL", "none", True, False),
+        ("xtuner (DeepSpeed, Ulysses SP)", None, True, False),
+        ("Megatron-DeepSpeed", None, None, False),
+    ],
+)
+def test_models_of_transformers_are_torch_s_own_whatever_shards_them(
+    framework: str, sharding: str | None, fused: bool | None, *, shifted: bool
+) -> None:
+    job = case(framework, sharding=sharding, zero_stage=1).job
+    assert (job.fused_elementwise, job.shifted_logits) == (fused, shifted)
+
+
+@pytest.mark.parametrize(
+    ("framework", "precision", "stated", "narrow"),
+    [
+        ("Megatron-LM", "fp16", None, True),
+        ("Megatron-LM", "bf16", None, False),
+        ("Megatron-LM", "fp16", "fp32", False),
+        ("Megatron-DeepSpeed", "fp16", None, False),
+        ("PaddleNLP", "fp16", None, False),
+    ],
+)
+def test_megatron_adds_gradients_in_32_bits_under_bf16_alone(
+    framework: str, precision: str, stated: str | None, *, narrow: bool
+) -> None:
+    job = case(framework, precision=precision, gradient_dtype=stated).job
+    assert job.gradients_in_16_bits is narrow
+
+
+@pytest.mark.parametrize(
     ("framework", "stated", "summed"),
     [
         ("AA-Scaling (Aleph Alpha)", None, True),
