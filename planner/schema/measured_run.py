@@ -16,7 +16,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
 from planner.schema.document import Count, Degree, PositiveCount, document_error
-from planner.schema.job import Stack
+from planner.schema.job import AdapterTargets, Stack
 from planner.schema.plan import Plan
 
 Positive = Annotated[float, Field(gt=0, le=1e15)]
@@ -131,11 +131,15 @@ class LayoutColumns(_Columns):
 
 
 class MemoryKnobColumns(_Columns):
-    """What was recomputed, offloaded, fused."""
+    """What was recomputed, offloaded, fused.
+
+    `recompute_block_ratio`: the share of blocks that run again, each whole (`selective`).
+    """
 
     optimizer: Text | None = None
     recompute: Annotated[Literal["none", "selective", "full", "partial"] | None, _small] = None
     recompute_detail: Text | None = None
+    recompute_block_ratio: Annotated[float, Field(gt=0, le=1)] | None = None
     offload: Text | None = None
     offload_params: bool | None = None
     offload_grads: bool | None = None
@@ -153,7 +157,9 @@ class ProgramColumns(_Columns):
     so that logits are never whole). `vocab_parallel_loss` false: tensor-parallel ranks hold whole
     logits. `master_weights` false: all states are in 16 bits. `gradient_overlap`: gradients that
     are reduced once a step are so under backward; `gradient_reduction`: what ZeRO-1 reduces them
-    by. `varied_lengths`: sequences differ in length, up to `seq_len`.
+    by. `varied_lengths`: sequences differ in length, up to `seq_len`. `masked_rows`: the head of a
+    masked model reads the rows of masked tokens alone. `steps_in_backward`: each parameter is
+    updated as soon as its gradient is there. `blocking_launches`: the host waits for each kernel.
     """
 
     norm_kernel: Annotated[Literal["fused", "unfused"] | None, _small] = None
@@ -169,7 +175,30 @@ class ProgramColumns(_Columns):
     gradient_reduction: Annotated[Literal["reduce_scatter", "all_reduce"] | None, _small] = None
     dropout: bool | None = None
     varied_lengths: bool | None = None
+    masked_rows: bool | None = None
+    steps_in_backward: bool | None = None
+    blocking_launches: bool | None = None
+
+
+class ExpertColumns(_Columns):
+    """How tokens reach experts.
+
+    `fixed_expert_tokens`: each takes as many, and the rest is dropped or padded;
+    `overlapped_experts`: exchanges run beside the compute of another micro-batch.
+    """
+
     dispatcher: Annotated[Literal["alltoall", "allgather", "flex"] | None, _small] = None
+    fixed_expert_tokens: bool | None = None
+    overlapped_experts: bool | None = None
+
+
+class AdapterColumns(_Columns):
+    """What is trained in place of the model; `adapted_ends`: embedding and head as well."""
+
+    adapter_rank: Annotated[PositiveCount, Field(le=65_536)] | None = None
+    adapter_targets: Annotated[AdapterTargets | None, _small] = None
+    adapter_dropout: bool | None = None
+    adapted_ends: bool | None = None
 
 
 class MeasuredColumns(_Columns):
@@ -206,6 +235,8 @@ class MeasuredRun(
     LayoutColumns,
     MemoryKnobColumns,
     ProgramColumns,
+    ExpertColumns,
+    AdapterColumns,
     MeasuredColumns,
     DerivedColumns,
 ):

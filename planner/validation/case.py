@@ -92,7 +92,7 @@ def _read_as(
     job, of_job = job_of(run, program, stack)
     cluster = cluster_of(run)
     hardware = hardware_of(run, cluster)
-    graph, of_graph = graph_of(run)
+    graph, of_graph = graph_of(run, program)
     layout = layout_of(run, graph, job, program)
     learnt = None if calibration is None else calibration.calibration()
     changes = {"global_batch_size": layout.global_batch_size, "calibration": learnt}

@@ -28,6 +28,7 @@ from planner.schema.model import (
     ModelGraph,
     Norm,
 )
+from planner.validation.program import Program
 from planner.validation.reasons import Assumption, Unpriceable, Unpriced
 
 _GATED = frozenset({"swiglu", "geglu", "reglu", "silu", "gated_silu", "gated_gelu"})
@@ -75,8 +76,8 @@ _FEW_DENSE_RATIO = 0.25  # below it dense layers come first (DeepSeek), above th
 _MASKED_RATIO = 0.15
 
 
-def graph_of(run: MeasuredRun) -> tuple[ModelGraph, tuple[Assumption, ...]]:
-    """Return the model graph of `run`, and what was assumed for it.
+def graph_of(run: MeasuredRun, program: Program) -> tuple[ModelGraph, tuple[Assumption, ...]]:
+    """Return the model graph of `run`, as `program` reads its rows, and what was assumed for it.
 
     Raises:
         Unpriced: if a size is missing, or a layer is of a kind that no graph can say.
@@ -95,10 +96,13 @@ def graph_of(run: MeasuredRun) -> tuple[ModelGraph, tuple[Assumption, ...]]:
             raise Unpriced(Unpriceable.SHAPE, f"model {run.model}: layers or hidden_size")
         return shipped, ()
     try:
-        return _graph_from_shape(run, layers=run.layers, hidden_size=run.hidden_size)
+        graph, assumed = _graph_from_shape(run, layers=run.layers, hidden_size=run.hidden_size)
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         raise Unpriced(Unpriceable.LIMITS, f"model: {first['msg']}") from None
+    if not _reads_masked_rows(run, program):
+        return graph, assumed
+    return graph.model_copy(update={"head_token_ratio": _MASKED_RATIO}), assumed
 
 
 def _has_mixers(graph: ModelGraph) -> bool:
@@ -140,18 +144,18 @@ def _graph_from_shape(
         tied_embeddings=bool(run.tied_embeddings),
         learned_position_count=_stated(run, "seq_len") if learned else 0,
         final_norm=norm,
-        head_token_ratio=_MASKED_RATIO if _reads_masked_rows(run) else 1.0,
         maximum_sequence_length=_stated(run, "seq_len"),
         runs=_runs(blocks),
     )
     return graph, tuple(assumptions)
 
 
-def _reads_masked_rows(run: MeasuredRun) -> bool:
-    """Return whether the head reads the rows of masked tokens alone; transformers' read all."""
+def _reads_masked_rows(run: MeasuredRun, program: Program) -> bool:
+    """Return whether the head reads the rows of masked tokens alone."""
+    if run.masked_rows is not None:
+        return run.masked_rows
     masked = (run.attention_kind or "").lower().endswith("bidirectional")
-    whole = re.search("transformers|trainer", (run.framework or "").lower()) is not None
-    return masked and run.task in {None, "pretrain"} and not whole
+    return masked and run.task in {None, "pretrain"} and not program.reads_all_rows
 
 
 def _stated(run: MeasuredRun, name: str) -> int:

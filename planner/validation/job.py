@@ -43,18 +43,9 @@ _OPTIMIZERS = (
 
 _FIRST_QWEN = re.compile(r"qwen-\d")
 _GENERATIONS = {"flash1": 1, "flash2": 2, "flash3": 3}
-_BLOCKING = re.compile(r"\bCUDA_LAUNCH_BLOCKING=1\b(?P<nodes> on multi-node runs)?")
-_FIXED_EXPERT_TOKENS = re.compile(
-    r"\bvariant tokendrop\b|\bmoe_pad_expert_input_to_capacity=True\b"
-)
-# As torchtune, LOMO and LLaMA-Factory's BAdam and GaLore name it
-_STEPS_IN_BACKWARD = re.compile(
-    r"optimizer_in_bwd|fuse_optimizer_in_backward|\bada?lomo\b|layerwise"
-)
 _NARROW_STATES = re.compile(r"pure[ _]bf16|\bbf16 (params|states)")
 _KEEPS_COPIES = re.compile(r"deepspeed|zero|fsdp|distributed_optimizer")
 _ADAPTED = frozenset({"lora", "qlora"})
-_OVERLAPPED_EXPERTS = re.compile(r"\bmoe_a2a_overlap=True\b")
 
 
 def job_of(run: MeasuredRun, program: Program, stack: Stack) -> tuple[Job, tuple[Assumption, ...]]:
@@ -97,18 +88,18 @@ def job_of(run: MeasuredRun, program: Program, stack: Stack) -> tuple[Job, tuple
         parameter_broadcasts=program.parameter_broadcasts,
         offloaded_gradients=True if run.offload_grads else None,
         paged_states="paged" in f"{run.optimizer or ''} {run.offload or ''}".lower(),
-        steps_in_backward=_STEPS_IN_BACKWARD.search(_words(run)) is not None,
+        steps_in_backward=run.steps_in_backward is True,
         foreach_optimizer=_foreach_optimizer(run, program, stack),
         overlapped_offload=program.overlapped_offload,
         ends_stay_gathered=_ends_stay_gathered(run, program),
-        blocking_launches=_blocking_launches(run),
+        blocking_launches=run.blocking_launches is True,
         states_in_16_bits=_states_in_16_bits(run, program),
-        adapters=adapters_of(run, stack, assumptions),
+        adapters=adapters_of(run, program, stack, assumptions),
         cuda_graphs=not program.launches if run.cuda_graphs is None else run.cuda_graphs == "full",
         attention_graphs=run.cuda_graphs == "attention",
-        fixed_expert_tokens=_FIXED_EXPERT_TOKENS.search(run.notes or "") is not None,
+        fixed_expert_tokens=run.fixed_expert_tokens is True,
         deduplicated_dispatch=run.dispatcher == "flex",
-        overlapped_experts=_OVERLAPPED_EXPERTS.search(run.notes or "") is not None,
+        overlapped_experts=run.overlapped_experts is True,
     )
     return job, tuple(assumptions)
 
@@ -272,18 +263,6 @@ def _ends_stay_gathered(run: MeasuredRun, program: Program) -> bool:
     """
     shards = "fsdp" in f"{run.sharding} {run.framework}".lower()
     return shards and not program.own_end_groups
-
-
-def _words(run: MeasuredRun) -> str:
-    return f"{run.optimizer or ''}; {run.recompute_detail or ''}; {run.notes or ''}".lower()
-
-
-def _blocking_launches(run: MeasuredRun) -> bool:
-    """Return whether the host waited for each kernel, as the row says of runs of its kind."""
-    said = _BLOCKING.search(f"{run.interconnect or ''}; {run.notes or ''}")
-    if said is None or said["nodes"] is None:
-        return said is not None
-    return (run.num_gpus or 0) > (run.gpus_per_node or 8)
 
 
 def _dropout(run: MeasuredRun, program: Program) -> bool:

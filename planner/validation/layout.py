@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -39,6 +40,7 @@ _SCHEDULES = {
 # Ways to shard states, whatever the program, that split no layer
 _SHARDS_STATES = re.compile(r"fsdp1?\b|fsdp:|zero|gemini")
 _WITHOUT_PIPELINES = frozenset({2, 3})  # ZeRO stages
+_ROUNDED_OFF = 1e-9  # what a share of whole blocks may be short of their number
 _LAYERS_OFFLOADED = re.compile(r"(\d+) layers")
 # Megatron's modules, of which it takes attention's core where none is named
 _MODULES = re.compile(r"\b(core_attn|layernorm|mla_up_proj|mlp|moe|moe_act|shared_experts)\b")
@@ -309,16 +311,25 @@ class _Notes:
         if run.recompute is None:
             self.assumptions.append(Assumption.RECOMPUTE_NONE)
             return ActivationCheckpointing.NONE
-        if run.recompute == "selective" and self.job.stack is not Stack.TORCH:
-            unpriced = _UNPRICED_MODULES.search(run.recompute_detail or "")
-            if unpriced is not None:
-                raise Unpriced(Unpriceable.RECOMPUTE, unpriced[0])
-            if _CORE in _modules(run) and not self.job.fused_attention:
-                return ActivationCheckpointing.SELECTIVE
-            if _MODULES.search(run.recompute_detail or "") is None:
-                self.assumptions.append(Assumption.SELECTIVE_CORE)
-            return ActivationCheckpointing.NONE
-        return ActivationCheckpointing(run.recompute)
+        if run.recompute != "selective":
+            return ActivationCheckpointing(run.recompute)
+        if run.recompute_block_ratio is not None:
+            return ActivationCheckpointing.NONE  # where blocks are not run again whole
+        return self._selective()
+
+    def _selective(self) -> ActivationCheckpointing:
+        """Return the checkpointing of operations that run again: torch's, or Megatron's modules."""
+        run = self.run
+        if self.job.stack is Stack.TORCH:
+            return ActivationCheckpointing.SELECTIVE
+        unpriced = _UNPRICED_MODULES.search(run.recompute_detail or "")
+        if unpriced is not None:
+            raise Unpriced(Unpriceable.RECOMPUTE, unpriced[0])
+        if _CORE in _modules(run) and not self.job.fused_attention:
+            return ActivationCheckpointing.SELECTIVE
+        if _MODULES.search(run.recompute_detail or "") is None:
+            self.assumptions.append(Assumption.SELECTIVE_CORE)
+        return ActivationCheckpointing.NONE
 
 
 def parts_run_again(run: MeasuredRun, job: Job) -> frozenset[str]:
@@ -326,7 +337,8 @@ def parts_run_again(run: MeasuredRun, job: Job) -> frozenset[str]:
 
     Where attention writes its scores, to run its core again is a choice of checkpointing.
     """
-    if run.recompute != "selective" or job.stack is Stack.TORCH:
+    whole = run.recompute_block_ratio is not None
+    if run.recompute != "selective" or whole or job.stack is Stack.TORCH:
         return frozenset()
     return _modules(run) if job.fused_attention else _modules(run) - {_CORE}
 
@@ -349,14 +361,18 @@ def _resolved(run: MeasuredRun, fields: dict[str, Any], graph: ModelGraph, batch
         )
         if fields["virtual_pipeline_degree"] < (run.vpp or 1):
             whole = whole.model_copy(update={"stages": _longest_late(whole.stages or ())})
-        if Offload.ACTIVATIONS not in offload:
-            return whole
-        return whole.model_copy(update=_activations_offloaded(run, whole, graph.block_count))
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         raise Unpriced(Unpriceable.LAYOUT, first["msg"]) from None
     except ValueError as error:
         raise Unpriced(Unpriceable.STAGES, str(error)) from None
+    if Offload.ACTIVATIONS in offload:
+        moved = {"offload": (*fields["offload"], Offload.ACTIVATIONS)}
+        whole = _changed_in_part(whole, _offloaded_ratio(run, graph.block_count), moved)
+    if run.recompute_block_ratio is not None and run.recompute == "selective":
+        again = {"activation_checkpointing": ActivationCheckpointing.FULL}
+        whole = _changed_in_part(whole, run.recompute_block_ratio, again)
+    return whole
 
 
 def _longest_late(stages: tuple[Stage, ...]) -> tuple[Stage, ...]:
@@ -393,25 +409,34 @@ def _offload(run: MeasuredRun) -> tuple[Offload, ...]:
     return tuple(item for given, item in stated if given)
 
 
-def _activations_offloaded(
-    run: MeasuredRun, strategy: Strategy, block_count: int
-) -> dict[str, object]:
-    """Return the stages with the activations of as many blocks as stated kept on the host."""
+def _offloaded_ratio(run: MeasuredRun, block_count: int) -> float:
+    """Return the share of blocks whose activations are kept on the host: as stated, or all."""
     match = _LAYERS_OFFLOADED.search(run.offload or "")
-    share = min(int(match[1]) / block_count, 1.0) if match else 1.0
+    return min(int(match[1]) / block_count, 1.0) if match else 1.0
+
+
+def _changed_in_part(strategy: Strategy, ratio: float, change: Mapping[str, object]) -> Strategy:
+    """Return the strategy with a share of its blocks changed.
+
+    Block i is one of them where i r and (i + 1) r lie in different whole numbers, which spreads
+    them; blocks of a stage that are alike may change places, so that they come first in it.
+    """
     stages = []
     for stage in strategy.stages or ():
-        (group,) = stage.layers
-        count = round(share * group.block_count)
         parts = []
-        if count:
-            moved = (*group.offload, Offload.ACTIVATIONS)
-            parts.append(group.model_copy(update={"block_count": count, "offload": moved}))
-        if count < group.block_count:
-            rest = {
-                "first_block": group.first_block + count,
-                "block_count": group.block_count - count,
-            }
-            parts.append(group.model_copy(update=rest))
+        for group in stage.layers:
+            end = group.first_block + group.block_count
+            before, after = (
+                int(ratio * block + _ROUNDED_OFF) for block in (group.first_block, end)
+            )
+            count = after - before
+            if count:
+                parts.append(group.model_copy(update={"block_count": count, **change}))
+            if count < group.block_count:
+                rest = {
+                    "first_block": group.first_block + count,
+                    "block_count": group.block_count - count,
+                }
+                parts.append(group.model_copy(update=rest))
         stages.append(Stage(stage=stage.stage, layers=tuple(parts)))
-    return {"stages": tuple(stages)}
+    return strategy.model_copy(update={"stages": tuple(stages)})

@@ -8,11 +8,29 @@ where it names none that is known here, nothing does, and its stack may be any.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from planner.schema.job import Stack
+from planner.schema.job import AdapterTargets, Stack, Unpacking
 from planner.schema.measured_run import MeasuredRun
 from planner.validation.reasons import Assumption
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AdapterRecipe:
+    """What a program's recipes adapt where nothing else is said."""
+
+    rank: int
+    targets: AdapterTargets = AdapterTargets.ALL
+    unpacking: Unpacking = Unpacking.KERNEL
+    dropout: bool = False
+
+
+# Scripts drop 5 or 10 % of what adapters read, and have a rank of their own, as Qwen's and QLoRA's
+# have 64; PEFT's is 8. NeMo's recipes adapt attention with a rank of 16, as MLPerf's benchmark has.
+# Source: PEFT `tuners/lora/config.py`; QwenLM/Qwen `finetune.py`; Dettmers et al. 2023,
+# arXiv:2305.14314, appendix B; mlcommons/training `llama2_70b_lora`.
+_OF_SCRIPTS = AdapterRecipe(rank=64, dropout=True)
+OF_MEGATRON = AdapterRecipe(rank=16, targets=AdapterTargets.ATTENTION)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,6 +44,7 @@ class Program:
     layers go. `checkpoints`: its models run every block again unless told otherwise.
     `varied_lengths`: it pads a batch to the longest of its sequences. `narrow_adapters`: they have
     the 16 bits of their base. `causal_flop`: its TFLOP/s count what the mask leaves of attention.
+    `reads_all_rows`: heads of masked models do. `adapters`: what its recipes adapt.
     """
 
     words: re.Pattern[str]
@@ -60,6 +79,8 @@ class Program:
     varied_lengths: bool = False
     narrow_adapters: bool = False
     causal_flop: bool = False
+    reads_all_rows: bool = False
+    adapters: AdapterRecipe = _OF_SCRIPTS
 
 
 def _named(words: str, stack: Stack | None, /, **facts: object) -> Program:
@@ -73,8 +94,14 @@ def _trainer(words: str, /, **facts: object) -> Program:
     Source: transformers `models/llama/modeling_llama.py` (`LlamaRMSNorm`, `apply_rotary_pos_emb`).
     """
     usual = {"configured": True, "shifted_logits": True, "shards_alone": True}
-    usual["fused_elementwise"] = False
+    usual |= {"fused_elementwise": False, "reads_all_rows": True}
     return _named(rf"^(?!.*megatron).*({words})", Stack.TORCH, **{**usual, **facts})
+
+
+def _nvidia_bert(words: str, /, **facts: object) -> Program:
+    """Return a program of NVIDIA's BERT on apex."""
+    usual = {"narrow_gradients": True, "overlapped_gradients": False, "shards_alone": True}
+    return _named(words, Stack.TORCH, **{**usual, **facts})
 
 
 # The first whose words stand in the framework's name is it.
@@ -99,9 +126,16 @@ _PROGRAMS = (
         overlapped_offload=True,
         own_end_groups=True,
         shards_alone=True,
+        adapters=AdapterRecipe(rank=8, unpacking=Unpacking.TORCHAO),
     ),
-    # litgpt `utils.py` (`chunked_cross_entropy`)
-    _named(r"lit-?gpt", Stack.TORCH, fused_loss=True, shards_alone=True),
+    # litgpt `utils.py` (`chunked_cross_entropy`), `finetune/lora.py` (queries and values)
+    _named(
+        r"lit-?gpt",
+        Stack.TORCH,
+        fused_loss=True,
+        shards_alone=True,
+        adapters=AdapterRecipe(rank=8, targets=AdapterTargets.ATTENTION, dropout=True),
+    ),
     # transformers' Trainer and what is built on it: ms-swift `llm/utils/argument.py` (`dtype`) and
     # axolotl `utils/models.py` (`torch_dtype`) load models in 16 bits; their collators and those of
     # LLaMA-Factory and TRL pad to the longest of a batch, unless asked to pack
@@ -111,20 +145,29 @@ _PROGRAMS = (
         foreach_optimizer=True,
         reads_logits=True,
         varied_lengths=True,
+        adapters=AdapterRecipe(rank=8, dropout=True),
     ),
     _trainer(r"axolotl", loads_in_16_bits=True, foreach_optimizer=True, varied_lengths=True),
     # unsloth `kernels/` (rms_layernorm.py, rope_embedding.py, swiglu.py; cross_entropy_loss.py, in
     # place of the logits)
-    _trainer("unsloth", fused_elementwise=True, fused_loss=True),
-    _trainer(r"factory|\btrl\b", foreach_optimizer=True, varied_lengths=True),
+    _trainer("unsloth", fused_elementwise=True, fused_loss=True, adapters=AdapterRecipe(rank=16)),
+    _trainer(
+        "factory", foreach_optimizer=True, varied_lengths=True, adapters=AdapterRecipe(rank=8)
+    ),
+    _trainer(r"\btrl\b", foreach_optimizer=True, varied_lengths=True),
     _trainer(r"\bpeft\b", narrow_adapters=True),
     _trainer(r"transformers|trainer"),
     # xtuner `model/modules/dispatch/__init__.py` puts norms of Triton into transformers' models.
     _named("xtuner", Stack.DEEPSPEED, fused_elementwise=True),
     # DeepSpeed brings no model: where nothing else is named, it is one of transformers'.
     _named(
-        "deepspeed", Stack.DEEPSPEED, drops_out=True, fused_elementwise=False, shifted_logits=True
+        r"^(?!.*megatron).*deepspeed",
+        Stack.DEEPSPEED,
+        drops_out=True,
+        fused_elementwise=False,
+        shifted_logits=True,
     ),
+    _named("deepspeed", Stack.DEEPSPEED, drops_out=True),
     # Megatron-Bridge `scripts/performance/configs`, NeMo `llm/recipes` (`grad_reduce_in_fp32 =
     # False`); Megatron-LM's own default is 32 bits.
     _named(r"megatron[- ]bridge", Stack.MEGATRON, narrow_gradients=True, causal_flop=True),
@@ -177,6 +220,12 @@ _PROGRAMS = (
     # AnswerDotAI/fsdp_qlora `train.py` (`--precision bf16`)
     _named("fsdp_qlora", Stack.TORCH, narrow_states=True, shifted_logits=True, shards_alone=True),
     _named("torchao|meshwright", Stack.TORCH, own_end_groups=True),
+    # NVIDIA DeepLearningExamples `LanguageModeling/BERT/run_pretraining.py`: gradients have the
+    # type of apex's parameters (O2), and are reduced flat after backward, or by apex's DDP in
+    # buckets of 250 million (`allreduce_post_accumulation`, `message_size`). Its head reads masked
+    # rows alone since 2021 (`sequence_output_is_dense` of `modeling.py`); DLPerf is of 2020.
+    _nvidia_bert(r"\bdle\b.*dlperf", reads_all_rows=True),
+    _nvidia_bert(r"\bdle\b"),
     _named(r"fsdp|\bddp\b|accelerate|lightning", Stack.TORCH, shards_alone=True),
     # praxis `layers/transformers.py` and paxml `tasks/lm/model_params.py` (`CHECKPOINT_POLICY =
     # SAVE_NOTHING`): models of repeated layers run each again
@@ -210,6 +259,10 @@ _NEMO_VARIABLES = re.compile(
 )
 _NEMO_CONFIGURATION = re.compile(r"\bconfig_[\w-]*tp\d+pp\d+")
 _NEMO = _named("nemo", Stack.MEGATRON, narrow_gradients=True)
+# Their configurations of 2025 capture graphs unless they say otherwise. Source:
+# mlcommons/training_results_v5.1 `NVIDIA/benchmarks/llama31_8b/implementations/nemo/config_*_8b.sh`
+# (`config_common_cg.sh`), as those of llama2_70b_lora state it
+_CAPTURED = re.compile(r"\btraining_results_v5\.1\b.*\bconfig_[\w-]*tp\d+pp\d+")
 # `fms_fsdp/policies/mixed_precision.py` (`bfSixteen`), where a row names no more than torch
 _FMS_REPOSITORY = re.compile(r"\bfoundation-model-stack/fms-fsdp\b")
 _FMS = _named("fms-fsdp", Stack.TORCH, narrow_gradients=True)
@@ -233,7 +286,8 @@ def program_of(run: MeasuredRun, assumptions: list[Assumption]) -> Program:
     if found is not None:
         if found.stack is None and run.stack is None:
             assumptions.append(Assumption.STACK_UNKNOWN)
-        return found
+        captured = _CAPTURED.search(run.source or "") is not None
+        return replace(found, launches=False) if captured else found
     if sharding == _OF_MEGATRON_ALONE:
         assumptions.append(Assumption.STACK_OF_SHARDING)
         return _named("", Stack.MEGATRON)

@@ -1,7 +1,7 @@
-"""Stated: program variables that a row's notes say where its columns do not.
+"""Stated: program variables that a row says in words where its columns do not.
 
 Options of Megatron-Core and NVIDIA's configurations as logs and launch scripts print them, of
-PaddleNLP, and kernels that are named for what they are.
+PaddleNLP, torchtitan and fine-tuning scripts, and kernels that are named for what they are.
 """
 
 from __future__ import annotations
@@ -10,9 +10,18 @@ import re
 
 from planner.schema.measured_run import MeasuredRun
 
-# By column: the first pattern that the notes have says its value. Of Megatron-Core's graphs
+_Ways = tuple[tuple[re.Pattern[str], object], ...]
+
+
+def _says(words: str) -> _Ways:
+    return ((re.compile(words, re.IGNORECASE), True),)
+
+
+# By column: the first pattern that the words have says its value. Of Megatron-Core's graphs
 # `transformer_engine` captures parts of a layer alone, and routing by itself is a small one.
-_VARIABLES: dict[str, tuple[tuple[re.Pattern[str], str], ...]] = {
+# An update as soon as a gradient is there is named so by torchtune, LOMO and LLaMA-Factory's
+# BAdam and GaLore. torchtitan's selective checkpointing can be of every second block, whole.
+_VARIABLES: dict[str, _Ways] = {
     "norm_kernel": (
         (re.compile(r"\bRMS(Norm)? kernel\b|\buse_fused_rms_norm=(1|True)\b"), "fused"),
         (re.compile(r"\bnorm kernel: (?!.*RMS)|\buse_fused_rms_norm=(0|False)\b"), "unfused"),
@@ -29,19 +38,48 @@ _VARIABLES: dict[str, tuple[tuple[re.Pattern[str], str], ...]] = {
         (re.compile(r"\bcuda_graph_impl=(full_iteration|local)\b"), "full"),
         (re.compile(r"\b(MCORE|LAYER|FULL)_CUDA_GRAPH=(1|True)\b"), "full"),
         (re.compile(r"\bcuda_graph_scope=\[[^\]]*'attn'[^\]]*'moe_router'"), "attention"),
+        (re.compile(r"\b(MCORE|LAYER|FULL)_CUDA_GRAPH=(0|False)\b"), "none"),
     ),
+    "fixed_expert_tokens": _says(
+        r"\bvariant tokendrop\b|\bmoe_pad_expert_input_to_capacity=True\b"
+    ),
+    "overlapped_experts": _says(r"\bmoe_a2a_overlap=True\b"),
+    "steps_in_backward": _says(
+        r"optimizer_in_bwd|fuse_optimizer_in_backward|\bada?lomo\b|layerwise"
+    ),
+    "adapted_ends": _says("lora_emb"),
+    "recompute_block_ratio": ((re.compile(r"\bevery (2nd|second|other) layer\b"), 0.5),),
 }
+_RANK = re.compile(r"\brank[ =](\d{1,5})\b", re.IGNORECASE)
+_BLOCKING = re.compile(r"\bCUDA_LAUNCH_BLOCKING=1\b(?P<nodes> on multi-node runs)?")
+_USUAL_NODE = 8
 
 
 def with_variables(run: MeasuredRun) -> MeasuredRun:
-    """Return the run with what its notes state in columns that it leaves open."""
-    found = {
+    """Return the run with what its words state in columns that it leaves open."""
+    words = "; ".join(
+        text for text in (run.optimizer, run.recompute_detail, run.interconnect, run.notes) if text
+    )
+    found = {column: _value(words, ways) for column, ways in _VARIABLES.items()}
+    rank = _RANK.search(words)
+    found["adapter_rank"] = int(rank[1]) if rank and int(rank[1]) else None
+    found["blocking_launches"] = _blocks(run, words)
+    said = {
         column: value
-        for column, ways in _VARIABLES.items()
-        if getattr(run, column) is None and (value := _value(run.notes or "", ways)) is not None
+        for column, value in found.items()
+        if value is not None and getattr(run, column) is None
     }
-    return run.model_copy(update=found) if found else run
+    return run.model_copy(update=said) if said else run
 
 
-def _value(notes: str, ways: tuple[tuple[re.Pattern[str], str], ...]) -> str | None:
-    return next((value for pattern, value in ways if pattern.search(notes)), None)
+def _value(words: str, ways: _Ways) -> object:
+    return next((value for pattern, value in ways if pattern.search(words)), None)
+
+
+def _blocks(run: MeasuredRun, words: str) -> bool | None:
+    """Return whether the host waited for each kernel, as the row says of runs of its kind."""
+    said = _BLOCKING.search(words)
+    if said is None:
+        return None
+    several = (run.num_gpus or 0) > (run.gpus_per_node or _USUAL_NODE)
+    return several if said["nodes"] is not None else True

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from planner.schema.job import Adapters, AdapterTargets
 from planner.schema.strategy import ActivationCheckpointing
 from planner.validation.case import Case, case_of
 from planner.validation.reasons import Assumption
@@ -44,6 +45,7 @@ def test_models_of_pax_run_blocks_again_unless_a_row_says_otherwise(
         ("unsloth + TRL", "none", True, False),
         ("xtuner (DeepSpeed, Ulysses SP)", None, True, False),
         ("Megatron-DeepSpeed", None, None, False),
+        ("DeepSpeed/Megatron-LM 3D parallelism", None, None, False),
     ],
 )
 def test_models_of_transformers_are_torch_s_own_whatever_shards_them(
@@ -88,7 +90,12 @@ def test_a_row_says_what_gradients_are_reduced_by(
 
 @pytest.mark.parametrize(
     ("framework", "stated", "overlapped"),
-    [("AA-Scaling", None, False), ("AA-Scaling", True, True), ("DeepSpeed", None, None)],
+    [
+        ("AA-Scaling", None, False),
+        ("AA-Scaling", True, True),
+        ("DeepSpeed", None, None),
+        ("PyTorch DDP (NVIDIA DLE, LAMB)", None, False),
+    ],
 )
 def test_a_row_says_whether_backward_hides_gradients(
     framework: str, stated: bool | None, overlapped: bool | None
@@ -145,3 +152,65 @@ def test_a_row_says_what_its_flop_count_of_attention(
     framework: str, stated: str | None, expected: str | None
 ) -> None:
     assert case(framework, tflops_attention=stated).run.tflops_attention == expected
+
+
+def test_a_row_says_what_is_adapted_before_its_program_s_recipes() -> None:
+    stated = {"adapter_rank": 4, "adapter_targets": "attention", "adapter_dropout": False}
+    found = case("HF Trainer + peft", task="lora", adapted_ends=True, **stated)
+    assert found.job.adapters == Adapters(
+        rank=4, targets=AdapterTargets.ATTENTION, trains_ends=True
+    )
+    assert Assumption.ADAPTER_RANK not in found.assumptions
+    assert case("HF Trainer + peft", task="lora").job.adapters == Adapters(rank=64, dropout=True)
+
+
+@pytest.mark.parametrize(
+    ("framework", "stated", "ratio"),
+    [
+        ("PyTorch DDP (NVIDIA DLE)", None, 0.15),
+        ("PyTorch DDP (NVIDIA DLE in DLPerf)", None, 1.0),
+        ("HF Trainer", None, 1.0),
+        ("HF Trainer", True, 0.15),
+        ("PyTorch DDP (NVIDIA DLE)", False, 1.0),
+    ],
+)
+def test_a_row_says_whether_the_head_reads_masked_rows_alone(
+    framework: str, stated: bool | None, ratio: float
+) -> None:
+    masked = {"attention_kind": "mha_bidirectional", "masked_rows": stated, "kv_heads": 32}
+    assert case(framework, **masked).graph.head_token_ratio == ratio
+
+
+@pytest.mark.parametrize(
+    ("changes", "counts"),
+    [
+        ({"recompute_detail": "selective: every 2nd layer (torchtitan default)"}, [16, 16]),
+        ({"recompute_block_ratio": 0.25}, [8, 24]),
+        ({"recompute_block_ratio": 1.0}, [32]),
+        ({"recompute_block_ratio": 0.5, "pp": 32, "dp": 2, "gbs": 64}, [1] * 32),
+    ],
+)
+def test_some_blocks_run_again_whole(changes: dict[str, Any], counts: list[int]) -> None:
+    """Of 32 blocks, one a stage where a pipeline has as many stages: every second of them."""
+    found = case("torchtitan", **changes)
+    groups = [group for stage in found.strategy.stages or () for group in stage.layers]
+    assert [group.block_count for group in groups] == counts
+    again = [g.block_count for g in groups if g.activation_checkpointing == "full"]
+    assert sum(again) == 32 * (changes.get("recompute_block_ratio") or 0.5)
+    assert {g.activation_checkpointing for g in groups} <= {"full", "none"}
+
+
+@pytest.mark.parametrize(
+    ("source", "changes", "captured"),
+    [
+        ("training_results_v5.1 config_GB300_18x4x1xtp1pp1cp2_8b.sh", {}, True),
+        ("training_results_v5.1 config_MI355X_1x8x1_8b.sh", {}, False),
+        ("training_results_v4.1 config_DGXH100_1x8x1xtp4pp1.sh", {}, False),
+        ("training_results_v5.1 config_x_tp1pp1.sh", {"notes": "FULL_CUDA_GRAPH=0"}, False),
+        ("training_results_v5.1 config_x_tp1pp1.sh", {"cuda_graphs": "none"}, False),
+    ],
+)
+def test_configurations_of_mlperf_of_2025_capture_graphs_unless_they_say_otherwise(
+    source: str, changes: dict[str, Any], *, captured: bool
+) -> None:
+    assert case("NVIDIA NeMo", source=source, **changes).job.cuda_graphs is captured

@@ -164,6 +164,22 @@ def test_a_framework_says_what_its_kernels_are(
         ({"notes": "flash_attentionv1.0.8"}, "flash_attention_generation", 1),
         ({"notes": "FULL_CUDA_GRAPH=1"}, "cuda_graphs", True),
         ({"notes": "FULL_CUDA_GRAPH=0"}, "cuda_graphs", False),
+        ({"blocking_launches": True}, "blocking_launches", True),
+        (
+            {"blocking_launches": False, "notes": "CUDA_LAUNCH_BLOCKING=1"},
+            "blocking_launches",
+            False,
+        ),
+        ({"fixed_expert_tokens": True}, "fixed_expert_tokens", True),
+        ({"notes": "variant tokendrop"}, "fixed_expert_tokens", True),
+        ({"overlapped_experts": True}, "overlapped_experts", True),
+        (
+            {"overlapped_experts": False, "notes": "moe_a2a_overlap=True"},
+            "overlapped_experts",
+            False,
+        ),
+        ({"steps_in_backward": True}, "steps_in_backward", True),
+        ({"optimizer": "AdamW, layerwise"}, "steps_in_backward", True),
     ],
 )
 def test_what_a_row_states_of_its_program_counts_before_what_its_name_says(
