@@ -25,6 +25,7 @@ PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check 
     --constraint constraints.txt $(if $(TORCH_INDEX_URL),--extra-index-url $(TORCH_INDEX_URL))
 RUNTIME := $(VENV)/.installed-runtime
 DEVELOPMENT := $(VENV)/.installed-development
+DOCUMENTATION := .venv-docs/.installed
 
 # Of the parity matrix, what runs in fp32 and 16 bits.
 KERNEL_TESTS := tests/distributed/test_parity_rounding.py tests/distributed/test_parity_state.py \
@@ -35,7 +36,7 @@ export OMP_NUM_THREADS ?= 1
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo serve test test-chaos test-exports test-full test-fuzz test-guards test-kernels test-parity test-pythons test-wheel check check-all format lint types imports bench clean
+.PHONY: help install demo serve test test-chaos test-exports test-full test-fuzz test-guards test-kernels test-parity test-pythons test-wheel docs check check-all format lint types imports bench clean
 
 help:  ## say what there is to make
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 20
@@ -109,16 +110,26 @@ types: $(DEVELOPMENT)
 imports: $(DEVELOPMENT)
 	$(BIN)/lint-imports
 
+docs: $(DOCUMENTATION)  ## build the documentation as a site with a search, and say how to look at it
+	NO_MKDOCS_2_WARNING=1 .venv-docs/bin/mkdocs build --strict --quiet
+	@echo "now: $(PYTHON) -m http.server --bind 127.0.0.1 --directory .site 8080"
+
 bench: $(DEVELOPMENT)  ## measure the planner against its bars
 	$(BIN)/python -m benchmarks.planning
 
 clean:  ## remove the virtual environment and what the demo left
-	rm -rf $(VENV) .demo .coverage .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) .venv-docs .site .demo .coverage .mypy_cache .pytest_cache .ruff_cache .hypothesis
 
 $(BIN)/python:
 	@command -v $(PYTHON) >/dev/null || \
 	    { echo "error: $(PYTHON) is not on the PATH; install Python 3.11 or later, or set PYTHON" >&2; exit 1; }
 	$(PYTHON) -m venv $(VENV)
+
+$(DOCUMENTATION): constraints.txt
+	$(PYTHON) -m venv .venv-docs
+	.venv-docs/bin/python -m pip install --quiet --disable-pip-version-check \
+	    --constraint constraints.txt mkdocs-material
+	@touch $@
 
 $(RUNTIME): pyproject.toml constraints.txt | $(BIN)/python
 	@echo "installing Meshwright into $(VENV)"
